@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything that is not ours is found here and nowhere else. Nothing is downloaded.
+
+# Kokkos: one named by Kokkos_ROOT, the newest built by scripts/setup, or Debian's Serial-only package.
+if(NOT Kokkos_ROOT AND NOT DEFINED ENV{Kokkos_ROOT})
+  set(millrace_cache $ENV{XDG_CACHE_HOME})
+  if(NOT millrace_cache)
+    set(millrace_cache $ENV{HOME}/.cache)
+  endif()
+  file(GLOB millrace_cached_kokkos LIST_DIRECTORIES true ${millrace_cache}/millrace/kokkos-*)
+  list(SORT millrace_cached_kokkos COMPARE NATURAL ORDER DESCENDING)
+  list(APPEND CMAKE_PREFIX_PATH ${millrace_cached_kokkos})
+endif()
+# No version in the call: Kokkos calls its major versions incompatible, and 3.4 to 5.x all work.
+find_package(Kokkos QUIET)
+if(NOT Kokkos_FOUND)
+  message(FATAL_ERROR "Kokkos was not found: run scripts/setup, or set Kokkos_ROOT to your own")
+elseif(Kokkos_VERSION VERSION_LESS 3.4)
+  message(FATAL_ERROR "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} is too old: 3.4 is the oldest "
+    "that works; run scripts/setup, or set Kokkos_ROOT to a newer one")
+endif()
+# Debian's package names an include folder that does not exist, which stops CMake at generate time.
+get_target_property(millrace_kokkos_includes Kokkos::kokkos INTERFACE_INCLUDE_DIRECTORIES)
+foreach(folder IN LISTS millrace_kokkos_includes)
+  if(folder MATCHES "^/" AND NOT EXISTS "${folder}")
+    set_target_properties(Kokkos::kokkos PROPERTIES
+      INTERFACE_INCLUDE_DIRECTORIES "${Kokkos_INCLUDE_DIRS}"
+      INTERFACE_SYSTEM_INCLUDE_DIRECTORIES "${Kokkos_INCLUDE_DIRS}")
+    break()
+  endif()
+endforeach()
+if(Kokkos_DEVICES STREQUAL "SERIAL" AND NOT MILLRACE_SANITIZE STREQUAL "thread")
+  message(WARNING "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} runs own kernels on one core only; "
+    "scripts/setup builds one with OpenMP")
+endif()
+
+set(MPI_CXX_SKIP_MPICXX ON)
+set(MPI_DETERMINE_LIBRARY_VERSION ON)
+find_package(MPI REQUIRED COMPONENTS CXX)
+find_package(fmt 9 REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(toml11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(Threads REQUIRED)
+
+set(HDF5_PREFER_PARALLEL OFF)
+find_package(HDF5 1.10 REQUIRED COMPONENTS C)
+if(HDF5_IS_PARALLEL)
+  message(STATUS "HDF5 is a parallel build; only its serial interface is used.")
+endif()
+if(NOT TARGET hdf5::hdf5)
+  message(FATAL_ERROR "FindHDF5 gave no target hdf5::hdf5")
+endif()
+
+# oneDNN 2.6 .. 3.x: its CMake package asks for OpenCL headers on Debian, which are not needed.
+find_path(ONEDNN_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
+find_library(ONEDNN_LIBRARY dnnl)
+if(NOT ONEDNN_INCLUDE_DIR OR NOT ONEDNN_LIBRARY)
+  message(FATAL_ERROR "oneDNN was not found: run scripts/setup, or set ONEDNN_INCLUDE_DIR and "
+    "ONEDNN_LIBRARY")
+endif()
+file(STRINGS ${ONEDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h millrace_onednn_version
+  REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH)")
+string(REGEX REPLACE "[^0-9;]" "" ONEDNN_VERSION "${millrace_onednn_version}")
+list(JOIN ONEDNN_VERSION "." ONEDNN_VERSION)
+if(ONEDNN_VERSION VERSION_LESS 2.6)
+  message(FATAL_ERROR "oneDNN ${ONEDNN_VERSION} in ${ONEDNN_INCLUDE_DIR} is too old: 2.6 is the "
+    "oldest that works; set ONEDNN_INCLUDE_DIR and ONEDNN_LIBRARY to a newer one")
+endif()
+add_library(onednn INTERFACE)
+target_include_directories(onednn SYSTEM INTERFACE ${ONEDNN_INCLUDE_DIR})
+target_link_libraries(onednn INTERFACE ${ONEDNN_LIBRARY})
+
+if(MILLRACE_TESTS)
+  find_package(GTest REQUIRED)
+  if(MILLRACE_BENCHMARKS)
+    find_package(benchmark QUIET)
+  endif()
+endif()

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# One interface target carries language, warnings, architecture and sanitizers for all of our code.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+
+add_library(millrace_options INTERFACE)
+add_library(millrace::options ALIAS millrace_options)
+target_include_directories(millrace_options INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+
+# Streaming kernels want full vectorisation, which GCC does at -O3.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g -DNDEBUG")
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+# No contraction of a*b+c behind our back: a fused kernel and its parts must give the same bits.
+set(millrace_compile -ffp-contract=off -fopenmp-simd)
+list(APPEND millrace_compile
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wdouble-promotion -Wnon-virtual-dtor
+  -Woverloaded-virtual -Wold-style-cast -Wformat=2)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # -Wrestrict of GCC 12 cries wolf over std::string (GCC bug 105651).
+  list(APPEND millrace_compile -Wduplicated-cond -Wlogical-op -Wno-restrict)
+endif()
+if(MILLRACE_WERROR)
+  list(APPEND millrace_compile -Werror)
+endif()
+if(MILLRACE_NATIVE)
+  list(APPEND millrace_compile -march=native)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    # 512-bit vectors are worth it in streaming kernels; GCC prefers 256 by default.
+    list(APPEND millrace_compile -mprefer-vector-width=512)
+  endif()
+endif()
+target_compile_options(millrace_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${millrace_compile}>")
+if(MILLRACE_SANITIZE)
+  target_compile_options(millrace_options INTERFACE
+    -fsanitize=${MILLRACE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(millrace_options INTERFACE -fsanitize=${MILLRACE_SANITIZE})
+endif()
+
+# millrace_library(<folder> SOURCES ... LIBRARIES ...): one static library per folder.
+function(millrace_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBRARIES")
+  add_library(millrace_${name} STATIC ${arg_SOURCES})
+  add_library(millrace::${name} ALIAS millrace_${name})
+  target_link_libraries(millrace_${name} PUBLIC millrace::options ${arg_LIBRARIES})
+endfunction()

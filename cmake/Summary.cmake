@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+# What this build is made of, as the last words of the configuration.
+function(millrace_summary)
+  set(sanitizers ${MILLRACE_SANITIZE})
+  if(NOT sanitizers)
+    set(sanitizers none)
+  endif()
+  set(tests "no")
+  if(MILLRACE_TESTS)
+    set(tests "GoogleTest ${GTest_VERSION}")
+    if(benchmark_FOUND)
+      string(APPEND tests ", Google Benchmark ${benchmark_VERSION}")
+    endif()
+  endif()
+  string(REGEX MATCH "^[^,\n]+" mpi "${MPI_CXX_LIBRARY_VERSION_STRING}")
+  string(REGEX REPLACE "[ \t]*Version:[ \t]*" " " mpi "${mpi}")  # as MPICH writes it
+  list(JOIN Kokkos_DEVICES ", " devices)
+  message(STATUS
+    "millrace ${PROJECT_VERSION}
+     compiler    ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}, \
+native processor ${MILLRACE_NATIVE}, warnings as errors ${MILLRACE_WERROR}, sanitizers ${sanitizers}
+     Kokkos      ${Kokkos_VERSION} (${devices}) in ${Kokkos_DIR}
+     oneDNN      ${ONEDNN_VERSION} in ${ONEDNN_LIBRARY}
+     MPI         ${mpi} (standard ${MPI_CXX_VERSION})
+     HDF5        ${HDF5_VERSION}
+     libraries   fmt ${fmt_VERSION}, CLI11 ${CLI11_VERSION}, toml11 ${toml11_VERSION}, \
+nlohmann-json ${nlohmann_json_VERSION}
+     tests       ${tests}")
+endfunction()
