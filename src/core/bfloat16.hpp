@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/portable.hpp"
+
+namespace millrace {
+
+/// bfloat16: the upper half of an IEEE binary32. Storage only; arithmetic is done in float.
+struct bfloat16 {
+  std::uint16_t bits = 0;
+};
+
+static_assert(sizeof(bfloat16) == 2);
+
+MILLRACE_FUNCTION float to_float(float x) { return x; }
+
+MILLRACE_FUNCTION float to_float(bfloat16 x) {
+  const std::uint32_t wide = static_cast<std::uint32_t>(x.bits) << 16;
+  float result;
+  std::memcpy(&result, &wide, sizeof result);
+  return result;
+}
+
+/// Rounds to nearest, ties to even; a NaN stays a (quiet) NaN. Branch-free, so that loops over it
+/// vectorise.
+MILLRACE_FUNCTION bfloat16 to_bfloat16(float x) {
+  std::uint32_t wide;
+  std::memcpy(&wide, &x, sizeof wide);
+  const std::uint32_t rounded = (wide + 0x7fffu + ((wide >> 16) & 1u)) >> 16;
+  const std::uint32_t quiet_nan = (wide >> 16) | 0x40u;
+  const bool is_nan = (wide & 0x7fffffffu) > 0x7f800000u;
+  return bfloat16{static_cast<std::uint16_t>(is_nan ? quiet_nan : rounded)};
+}
+
+/// Conversion from float to the storage type T, rounding to nearest even.
+template <class T>
+MILLRACE_FUNCTION T store_as(float x);
+template <>
+MILLRACE_FUNCTION float store_as<float>(float x) {
+  return x;
+}
+template <>
+MILLRACE_FUNCTION bfloat16 store_as<bfloat16>(float x) {
+  return to_bfloat16(x);
+}
+
+/// Conversion of a float that is a value of T already: no rounding left to do.
+template <class T>
+MILLRACE_FUNCTION T store_exact(float x);
+template <>
+MILLRACE_FUNCTION float store_exact<float>(float x) {
+  return x;
+}
+template <>
+MILLRACE_FUNCTION bfloat16 store_exact<bfloat16>(float x) {
+  std::uint32_t wide;
+  std::memcpy(&wide, &x, sizeof wide);
+  return bfloat16{static_cast<std::uint16_t>(wide >> 16)};
+}
+
+/// The value that remains when `x` has gone through storage type T: what a cut point would send.
+template <class T>
+MILLRACE_FUNCTION float rounded_as(float x) {
+  return to_float(store_as<T>(x));
+}
+
+}  // namespace millrace

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Random numbers as a pure function of a key and a counter: no state, so the value that a sample, a
+// weight or a dropout mask gets does not depend on threads, layout or how often a run was restarted.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "core/portable.hpp"
+
+namespace millrace {
+
+/// What a stream of numbers is for; two purposes never share a stream.
+enum class RandomPurpose : std::uint64_t {
+  Initialise = 1,
+  DataOrder,
+  Augment,
+  Dropout,
+  DropConnect,
+  Rounding,
+  Mixing,
+  SyntheticData,
+  GeneratedData,
+};
+
+using RandomBlock = std::array<std::uint32_t, 4>;
+
+/// Finaliser of splitmix64: spreads the bits of `x` over the whole word.
+MILLRACE_FUNCTION std::uint64_t mix_bits(std::uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+/// FNV-1a over the bytes of a name, so that an op's stream depends on what it is called and not on
+/// where it runs.
+[[nodiscard]] std::uint64_t hash_name(std::string_view name) noexcept;
+
+/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+struct RandomStream {
+  std::uint64_t key = 0;
+
+  /// Stream for (seed, purpose, stream): `stream` is hash_name of an op, an epoch, ...
+  RandomStream(std::uint64_t seed, RandomPurpose purpose, std::uint64_t stream = 0)
+      : key(mix_bits(mix_bits(seed ^ mix_bits(static_cast<std::uint64_t>(purpose))) ^ stream)) {}
+
+  /// Four independent 32-bit numbers for the counter (hi, lo).
+  [[nodiscard]] RandomBlock block(std::uint64_t hi, std::uint64_t lo) const noexcept;
+};
+
+/// Uniform in [0, 1) with 24 bits, from one word of a block.
+MILLRACE_FUNCTION float uniform01(std::uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1.0p-24f;
+}
+
+/// Uniform in (0, 1) with 52 bits, from two words of a block: never 0, so its logarithm is finite.
+MILLRACE_FUNCTION double uniform01_double(std::uint32_t a, std::uint32_t b) {
+  const std::uint64_t word = (static_cast<std::uint64_t>(a) << 32) | b;
+  return (static_cast<double>(word >> 12) + 0.5) * 0x1.0p-52;
+}
+
+/// Uniform integer in [0, n) from one word; the bias is below n / 2^32.
+MILLRACE_FUNCTION std::uint32_t uniform_below(std::uint32_t word, std::uint32_t n) {
+  return static_cast<std::uint32_t>((static_cast<std::uint64_t>(word) * n) >> 32);
+}
+
+/// A keyed bijection of [0, size): a balanced Feistel network of 8 rounds, cycle-walked into the range
+/// (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Any element is found
+/// without the others, so every rank knows every sample's place.
+class Permutation {
+ public:
+  /// `size` must not be 0.
+  Permutation(std::uint64_t seed, std::uint64_t epoch, std::uint64_t size);
+  [[nodiscard]] std::uint64_t operator()(std::uint64_t index) const noexcept;
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+
+ private:
+  RandomStream stream_;
+  std::uint64_t size_;
+  unsigned half_bits_;
+};
+
+}  // namespace millrace

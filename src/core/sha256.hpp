@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace millrace {
+
+/// SHA-256 (FIPS 180-4), fed in pieces.
+class Sha256 {
+ public:
+  void update(std::span<const std::byte> bytes) noexcept;
+  /// Digest of everything fed so far as 64 lower-case hexadecimal digits; ends the use of the object.
+  [[nodiscard]] std::string hex_digest() noexcept;
+
+ private:
+  void compress(const std::byte* block) noexcept;
+
+  std::array<std::uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  std::array<std::byte, 64> pending_{};
+  std::size_t pending_bytes_ = 0;
+  std::uint64_t total_bytes_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace {
+
+/// The candidate with the smallest edit distance to `word`, or "" when none is closer than half of
+/// the word: for "did you mean" in messages.
+[[nodiscard]] std::string nearest_match(std::string_view word,
+                                        std::span<const std::string> candidates);
+
+/// "1.43 GB", "210 kB", "12 B" (powers of 1000).
+[[nodiscard]] std::string human_bytes(std::int64_t bytes);
+
+/// "2:03:04" or "0:42".
+[[nodiscard]] std::string human_seconds(double seconds);
+
+/// 1234567 as "1,234,567".
+[[nodiscard]] std::string with_commas(std::int64_t number);
+
+/// Lower-case copy (ASCII).
+[[nodiscard]] std::string to_lower(std::string_view text);
+
+/// Pieces of `text` between `separator`, trimmed of blanks; empty pieces are dropped.
+[[nodiscard]] std::vector<std::string> split_list(std::string_view text, char separator = ',');
+
+}  // namespace millrace

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+TEST(Text, NearestMatchFindsTypingErrors) {
+  const Strings options = {"--batch-size", "--batch-norm", "--groups", "--epochs"};
+  EXPECT_EQ(nearest_match("--batchsize", options), "--batch-size");
+  EXPECT_EQ(nearest_match("--batch-nrom", options), "--batch-norm");
+  EXPECT_EQ(nearest_match("--epoch", options), "--epochs");
+  EXPECT_EQ(nearest_match("--groups", options), "--groups");
+  EXPECT_EQ(nearest_match("zzzzzz", options), "");
+  EXPECT_EQ(nearest_match("", options), "");
+  EXPECT_EQ(nearest_match("x", {}), "");
+}
+
+TEST(Text, HumanBytesHasThreeDigits) {
+  EXPECT_EQ(human_bytes(0), "0 B");
+  EXPECT_EQ(human_bytes(12), "12 B");
+  EXPECT_EQ(human_bytes(999), "999 B");
+  EXPECT_EQ(human_bytes(1000), "1.00 kB");
+  EXPECT_EQ(human_bytes(9994), "9.99 kB");
+  EXPECT_EQ(human_bytes(9996), "10.0 kB");
+  EXPECT_EQ(human_bytes(99960), "100 kB");
+  EXPECT_EQ(human_bytes(210000), "210 kB");
+  EXPECT_EQ(human_bytes(999600), "1.00 MB");
+  EXPECT_EQ(human_bytes(1430000000), "1.43 GB");
+  EXPECT_EQ(human_bytes(2500000000000), "2.50 TB");
+  EXPECT_EQ(human_bytes(12500000000000000), "12500 TB");
+}
+
+TEST(Text, HumanSecondsRoundsToWholeSeconds) {
+  EXPECT_EQ(human_seconds(0), "0:00");
+  EXPECT_EQ(human_seconds(41.6), "0:42");
+  EXPECT_EQ(human_seconds(59.6), "1:00");
+  EXPECT_EQ(human_seconds(7384), "2:03:04");
+  EXPECT_EQ(human_seconds(360000), "100:00:00");
+}
+
+TEST(Text, WithCommasGroupsDigitsByThree) {
+  EXPECT_EQ(with_commas(0), "0");
+  EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(with_commas(1000), "1,000");
+  EXPECT_EQ(with_commas(1234567), "1,234,567");
+  EXPECT_EQ(with_commas(-123456), "-123,456");
+  EXPECT_EQ(with_commas(std::numeric_limits<std::int64_t>::min()), "-9,223,372,036,854,775,808");
+}
+
+TEST(Text, ToLowerLeavesWhatIsNoCapital) {
+  EXPECT_EQ(to_lower("ResNet-50 [A] \xc3\x84"), "resnet-50 [a] \xc3\x84");
+}
+
+TEST(Text, SplitListTrimsAndDropsEmptyPieces) {
+  EXPECT_EQ(split_list("b1/2/relu, b2/3/relu ,b3/5/relu"),
+            (Strings{"b1/2/relu", "b2/3/relu", "b3/5/relu"}));
+  EXPECT_EQ(split_list("a b  c", ' '), (Strings{"a", "b", "c"}));
+  EXPECT_EQ(split_list(",, a ,"), Strings{"a"});
+  EXPECT_EQ(split_list(""), Strings{});
+  EXPECT_EQ(split_list("   "), Strings{});
+}
+
+}  // namespace
+}  // namespace millrace
