@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// models: what a network is, as data.
+//
+// A Graph is a list of primitive ops in topological order. Ops read and write *values* (activations
+// of one sample, height x width x channels) and own *parameters*. Each op belongs to a *layer*, the
+// unit that people name when they cut a network: layer `b3/1` holds the ops `b3/1/conv1`,
+// `b3/1/norm1`, `b3/1/relu1`, ..., `b3/1/add`, and layer `b3/1/relu` the single op of that name.
+// The boundary before any op is a possible cut point; a layer's name means its first op.
+//
+// A Graph knows nothing of batch size, precision, devices or how an op is computed. Two builds of
+// the same network compare equal, and `to_string` shows it as a table.
+//
+// Example: 3x3 convolution, batch norm, ReLU.
+//   GraphBuilder b("tiny", {32, 32, 3}, 10);
+//   b.begin_layer("b0");
+//   ValueId x = b.conv("conv", b.input(), {.out_channels = 16, .kernel = {3, 3}, .pad = same(1)});
+//   x = b.batch_norm("norm", x, {});
+//   x = b.activation("relu", x, {ActivationKind::Relu});
+//
+// Invariants: an op's inputs come before its output, and every value is read by an op; shapes and
+// parameters are those that `infer` and `parameter_specs` give; layers are runs of ops without
+// gaps, and the name of each op begins with its layer's; names of layers, ops and parameters are
+// unique, and an op named like a layer is the first op of it; exactly one op (the last) is a
+// SoftmaxLoss.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/shape.hpp"
+#include "models/op.hpp"
+
+namespace millrace::models {
+
+/// Index into one of the graph's lists; distinct types so that they cannot be mixed up.
+template <class Tag>
+struct Index {
+  std::int32_t value = -1;
+  [[nodiscard]] constexpr bool valid() const noexcept { return value >= 0; }
+  [[nodiscard]] constexpr std::size_t at() const noexcept {
+    return static_cast<std::size_t>(value);
+  }
+  friend auto operator<=>(const Index&, const Index&) = default;
+};
+using OpId = Index<struct OpTag>;
+using ValueId = Index<struct ValueTag>;
+using ParameterId = Index<struct ParameterTag>;
+using LayerId = Index<struct LayerTag>;
+
+/// A tensor that belongs to an op. Named layer/op/role (`b3/1/conv2/kernel`), which is all that
+/// checkpoints, decay exclusions and filters ever see of the graph.
+struct Parameter {
+  std::string name;
+  std::vector<std::int64_t> shape;  ///< OHWI for convolutions, [units][in] for dense, [C] else
+  ParameterRole role = ParameterRole::Kernel;
+  Initialiser init;
+  OpId op;
+  [[nodiscard]] std::int64_t elements() const noexcept;
+  /// False for running statistics: state that no gradient moves.
+  [[nodiscard]] bool trainable() const noexcept {
+    return role != ParameterRole::MovingMean && role != ParameterRole::MovingVariance;
+  }
+  friend bool operator==(const Parameter&, const Parameter&) = default;
+};
+
+struct Value {
+  Shape shape;
+  OpId producer;  ///< invalid for the network's input
+  friend bool operator==(const Value&, const Value&) = default;
+};
+
+struct Op {
+  std::string name;  ///< full: `b3/1/conv2`
+  LayerId layer;
+  OpKind kind;
+  std::vector<ValueId> inputs;
+  ValueId output;                       ///< invalid for SoftmaxLoss
+  std::vector<ParameterId> parameters;  ///< in the order of ParameterRole
+  friend bool operator==(const Op&, const Op&) = default;
+};
+
+struct Layer {
+  std::string name;
+  OpId first_op;
+  friend bool operator==(const Layer&, const Layer&) = default;
+};
+
+/// A network. See the essay at the top of this file.
+struct Graph {
+  std::string name;
+  Shape input_shape;
+  std::int64_t classes = 0;
+  std::vector<Layer> layers;
+  std::vector<Op> ops;
+  std::vector<Value> values;  ///< values[0] is the input
+  std::vector<Parameter> parameters;
+
+  [[nodiscard]] const Op& op(OpId id) const { return ops.at(id.at()); }
+  [[nodiscard]] const Value& value(ValueId id) const { return values.at(id.at()); }
+  [[nodiscard]] const Parameter& parameter(ParameterId id) const { return parameters.at(id.at()); }
+  [[nodiscard]] static constexpr ValueId input() { return ValueId{0}; }
+
+  /// The op with this name, or the first op of the layer with this name; invalid when there is
+  /// none.
+  [[nodiscard]] OpId find(std::string_view layer_or_op) const;
+  /// Ops that read `value`, in topological order, each once.
+  [[nodiscard]] std::vector<OpId> consumers(ValueId value) const;
+  /// Elements of all trainable parameters: the number that papers' tables give.
+  [[nodiscard]] std::int64_t trainable_elements() const;
+  /// Multiply-accumulates of the forward pass for one sample, convolutions and products only.
+  [[nodiscard]] std::int64_t forward_macs() const;
+
+  friend bool operator==(const Graph&, const Graph&) = default;
+};
+
+/// Throws Error(Internal) naming the op when an invariant of the essay does not hold.
+void validate(const Graph& graph);
+
+/// One line an op: name, kind, shapes, parameters; then the totals.
+[[nodiscard]] std::string to_string(const Graph& graph);
+
+/// Builds a graph op by op, inferring shapes and making parameters. Names given to the ops are
+/// relative to the current layer; an empty name means the layer itself. Shapes that do not fit end
+/// with Error(Config) naming the op and both shapes.
+class GraphBuilder {
+ public:
+  GraphBuilder(std::string name, Shape input_shape, std::int64_t classes);
+
+  [[nodiscard]] ValueId input() const { return Graph::input(); }
+  [[nodiscard]] const Shape& shape(ValueId value) const { return graph_.value(value).shape; }
+  void begin_layer(std::string name);
+
+  ValueId conv(std::string_view name, ValueId x, const Conv& conv);
+  ValueId dense(std::string_view name, ValueId x, const Dense& dense);
+  ValueId batch_norm(std::string_view name, ValueId x, const BatchNorm& norm);
+  ValueId group_norm(std::string_view name, ValueId x, const GroupNorm& norm);
+  ValueId activation(std::string_view name, ValueId x, const Activation& activation);
+  ValueId add(std::string_view name, ValueId a, ValueId b);
+  ValueId concat(std::string_view name, const std::vector<ValueId>& inputs);
+  ValueId scale_channels(std::string_view name, ValueId x, ValueId scale);
+  ValueId pool(std::string_view name, ValueId x, const Pool& pool);
+  ValueId global_average_pool(std::string_view name, ValueId x);
+  ValueId shortcut_pad(std::string_view name, ValueId x, const ShortcutPad& pad);
+  ValueId dropout(std::string_view name, ValueId x, const Dropout& dropout);
+  ValueId drop_connect(std::string_view name, ValueId x, const DropConnect& drop);
+  void softmax_loss(std::string_view name, ValueId logits);
+
+  /// The finished graph, validated.
+  [[nodiscard]] Graph build() &&;
+
+ private:
+  ValueId append(std::string_view name, const OpKind& kind, std::vector<ValueId> inputs);
+
+  Graph graph_;
+};
+
+}  // namespace millrace::models
+
+template <class Tag>
+struct std::hash<millrace::models::Index<Tag>> {
+  std::size_t operator()(const millrace::models::Index<Tag>& id) const noexcept {
+    return std::hash<std::int32_t>{}(id.value);
+  }
+};

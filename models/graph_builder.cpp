@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "core/error.hpp"
+#include "models/graph.hpp"
+
+namespace millrace::models {
+
+GraphBuilder::GraphBuilder(std::string name, Shape input_shape, std::int64_t classes) {
+  graph_.name = std::move(name);
+  graph_.input_shape = input_shape;
+  graph_.classes = classes;
+  graph_.values.push_back({.shape = input_shape, .producer = {}});
+  if (input_shape.h < 1 || input_shape.w < 1 || input_shape.c < 1) {
+    fail(ErrorKind::Config, "{}: images of {} are empty; every extent must be at least 1",
+         graph_.name, input_shape);
+  }
+  if (classes < 1) {
+    fail(ErrorKind::Config, "{}: {} classes asked for, at least 1 needed", graph_.name, classes);
+  }
+}
+
+void GraphBuilder::begin_layer(std::string name) {
+  const OpId first{static_cast<std::int32_t>(graph_.ops.size())};
+  graph_.layers.push_back({.name = std::move(name), .first_op = first});
+}
+
+ValueId GraphBuilder::append(std::string_view name, const OpKind& kind,
+                             std::vector<ValueId> inputs) {
+  MILLRACE_ASSERT(!graph_.layers.empty());
+  const std::string& layer = graph_.layers.back().name;
+  Op op;
+  op.name = name.empty() ? layer : fmt::format("{}/{}", layer, name);
+  op.layer = LayerId{static_cast<std::int32_t>(graph_.layers.size() - 1)};
+
+  std::vector<Shape> shapes;
+  for (const ValueId input : inputs) {
+    MILLRACE_ASSERT(input.valid() && input.at() < graph_.values.size());
+    shapes.push_back(shape(input));
+  }
+  const Inference inference = infer(kind, shapes, graph_.classes);
+  if (!inference.misfit.empty()) {
+    fail(ErrorKind::Config, "{}: {}: {}", graph_.name, op.name, inference.misfit);
+  }
+
+  const OpId id{static_cast<std::int32_t>(graph_.ops.size())};
+  for (ParameterSpec& spec : parameter_specs(kind, shapes.front())) {
+    op.parameters.push_back(ParameterId{static_cast<std::int32_t>(graph_.parameters.size())});
+    graph_.parameters.push_back({.name = fmt::format("{}/{}", op.name, role_name(spec.role)),
+                                 .shape = std::move(spec.shape),
+                                 .role = spec.role,
+                                 .init = spec.init,
+                                 .op = id});
+  }
+  if (!std::holds_alternative<SoftmaxLoss>(kind)) {
+    op.output = ValueId{static_cast<std::int32_t>(graph_.values.size())};
+    graph_.values.push_back({.shape = inference.output, .producer = id});
+  }
+  op.kind = kind;
+  op.inputs = std::move(inputs);
+  graph_.ops.push_back(std::move(op));
+  return graph_.ops.back().output;
+}
+
+ValueId GraphBuilder::conv(std::string_view name, ValueId x, const Conv& conv) {
+  return append(name, conv, {x});
+}
+
+ValueId GraphBuilder::dense(std::string_view name, ValueId x, const Dense& dense) {
+  return append(name, dense, {x});
+}
+
+ValueId GraphBuilder::batch_norm(std::string_view name, ValueId x, const BatchNorm& norm) {
+  return append(name, norm, {x});
+}
+
+ValueId GraphBuilder::group_norm(std::string_view name, ValueId x, const GroupNorm& norm) {
+  return append(name, norm, {x});
+}
+
+ValueId GraphBuilder::activation(std::string_view name, ValueId x, const Activation& activation) {
+  return append(name, activation, {x});
+}
+
+ValueId GraphBuilder::add(std::string_view name, ValueId a, ValueId b) {
+  return append(name, Add{}, {a, b});
+}
+
+ValueId GraphBuilder::concat(std::string_view name, const std::vector<ValueId>& inputs) {
+  return append(name, Concat{}, inputs);
+}
+
+ValueId GraphBuilder::scale_channels(std::string_view name, ValueId x, ValueId scale) {
+  return append(name, ScaleChannels{}, {x, scale});
+}
+
+ValueId GraphBuilder::pool(std::string_view name, ValueId x, const Pool& pool) {
+  return append(name, pool, {x});
+}
+
+ValueId GraphBuilder::global_average_pool(std::string_view name, ValueId x) {
+  return append(name, GlobalAveragePool{}, {x});
+}
+
+ValueId GraphBuilder::shortcut_pad(std::string_view name, ValueId x, const ShortcutPad& pad) {
+  return append(name, pad, {x});
+}
+
+ValueId GraphBuilder::dropout(std::string_view name, ValueId x, const Dropout& dropout) {
+  return append(name, dropout, {x});
+}
+
+ValueId GraphBuilder::drop_connect(std::string_view name, ValueId x, const DropConnect& drop) {
+  return append(name, drop, {x});
+}
+
+void GraphBuilder::softmax_loss(std::string_view name, ValueId logits) {
+  append(name, SoftmaxLoss{}, {logits});
+}
+
+Graph GraphBuilder::build() && {
+  validate(graph_);
+  return std::move(graph_);
+}
+
+}  // namespace millrace::models

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The vocabulary of ops: what each computes and what follows from that alone, namely the shape of
+// its output, the parameters it owns and its multiply-accumulates.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/shape.hpp"
+
+namespace millrace::models {
+
+/// Extents of a window, or a step, in pixels.
+struct Extent {
+  std::int64_t h = 1;
+  std::int64_t w = 1;
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+
+/// Zero pixels added on each side; TensorFlow's SAME with stride 2 needs them asymmetric.
+struct Padding {
+  std::int64_t top = 0;
+  std::int64_t bottom = 0;
+  std::int64_t left = 0;
+  std::int64_t right = 0;
+  friend bool operator==(const Padding&, const Padding&) = default;
+};
+
+/// `pixels` on all four sides.
+[[nodiscard]] constexpr Padding same(std::int64_t pixels) {
+  return {pixels, pixels, pixels, pixels};
+}
+
+/// TensorFlow's SAME: output = ceil(input / stride), the odd pixel after (tf.nn "Notes on
+/// padding").
+[[nodiscard]] Padding padding_same(const Shape& input, Extent kernel, Extent stride,
+                                   Extent dilation = {1, 1});
+
+/// The seed trainer's rule for stride > 1: floor((k-1)/2) before, the rest of k-1 after.
+[[nodiscard]] Padding padding_explicit(Extent kernel);
+
+/// How a parameter starts. Draws are keyed by (seed, parameter name, element).
+struct Initialiser {
+  enum class Kind {
+    Zero,
+    One,
+    VarianceScaling,  ///< normal truncated at 2 sigma, sigma = sqrt(scale/fan)/0.87962566103423978
+    GlorotUniform,    ///< uniform in +-sqrt(6/(fan_in+fan_out))
+    Normal,           ///< normal with deviation `scale`
+    TruncatedNormal,  ///< the same, resampled outside 2 deviations
+  };
+  Kind kind = Kind::Zero;
+  double scale = 1.0;
+  enum class Fan { In, Out } fan = Fan::In;
+  friend bool operator==(const Initialiser&, const Initialiser&) = default;
+};
+
+enum class ActivationKind { Relu, Swish, Sigmoid };
+enum class PoolKind { Max, Average };
+/// Which channels form a group of a group norm: neighbours, or channel mod groups (the seed's).
+enum class GroupOrder { Contiguous, Strided };
+
+// The vocabulary of ops. Inputs are given in the order named in each comment.
+
+/// x -> convolution with kernel [out][kh][kw][in/groups] (OHWI), cross-correlation as everywhere.
+struct Conv {
+  std::int64_t out_channels = 0;
+  Extent kernel = {1, 1};
+  Extent stride = {1, 1};
+  Padding pad = {};
+  std::int64_t groups = 1;  ///< in_channels: depthwise
+  Extent dilation = {1, 1};
+  bool bias = false;
+  Initialiser init = {Initialiser::Kind::VarianceScaling, 1.0, Initialiser::Fan::In};
+  friend bool operator==(const Conv&, const Conv&) = default;
+};
+/// x (flattened) -> x W^T + b with kernel [units][in].
+struct Dense {
+  std::int64_t units = 0;
+  bool bias = true;
+  Initialiser init = {Initialiser::Kind::GlorotUniform};
+  friend bool operator==(const Dense&, const Dense&) = default;
+};
+/// x -> gamma (x - mean)/sqrt(var + epsilon) + beta over batch and pixels (Ioffe and Szegedy 2015).
+/// Running statistics move by `decay` once per step and take the unbiased variance.
+struct BatchNorm {
+  double epsilon = 1e-5;
+  double decay = 0.97;
+  bool zero_gamma = false;
+  friend bool operator==(const BatchNorm&, const BatchNorm&) = default;
+};
+/// The same per sample and group of channels (Wu and He 2018).
+struct GroupNorm {
+  std::int64_t groups = 32;
+  double epsilon = 1.53e-5;
+  GroupOrder order = GroupOrder::Contiguous;
+  bool zero_gamma = false;
+  friend bool operator==(const GroupNorm&, const GroupNorm&) = default;
+};
+/// x -> f(x).
+struct Activation {
+  ActivationKind kind = ActivationKind::Relu;
+  friend bool operator==(const Activation&, const Activation&) = default;
+};
+/// a, b -> a + b (equal shapes).
+struct Add {
+  friend bool operator==(const Add&, const Add&) = default;
+};
+/// a, b, ... -> channels of a, then of b, ...
+struct Concat {
+  friend bool operator==(const Concat&, const Concat&) = default;
+};
+/// x, s -> x with each channel multiplied by s (1x1xC): the product of squeeze-and-excite.
+struct ScaleChannels {
+  friend bool operator==(const ScaleChannels&, const ScaleChannels&) = default;
+};
+/// x -> maximum or mean over a window; padded pixels never win and are not counted unless asked.
+struct Pool {
+  PoolKind kind = PoolKind::Max;
+  Extent kernel = {2, 2};
+  Extent stride = {2, 2};
+  Padding pad = {};
+  bool count_padding = false;
+  friend bool operator==(const Pool&, const Pool&) = default;
+};
+/// x -> mean over all pixels (1x1xC).
+struct GlobalAveragePool {
+  friend bool operator==(const GlobalAveragePool&, const GlobalAveragePool&) = default;
+};
+/// x -> every stride-th pixel, with zero channels put before and after (shortcut A of He et al.
+/// 2015).
+struct ShortcutPad {
+  Extent stride = {1, 1};
+  std::int64_t channels_before = 0;
+  std::int64_t channels_after = 0;
+  friend bool operator==(const ShortcutPad&, const ShortcutPad&) = default;
+};
+/// x -> elements dropped with `rate` and the rest scaled by 1/(1-rate), in training only.
+struct Dropout {
+  double rate = 0.5;
+  friend bool operator==(const Dropout&, const Dropout&) = default;
+};
+/// x -> whole samples dropped, the rest scaled by 1/survival, in training only (stochastic depth).
+struct DropConnect {
+  double survival = 0.8;
+  friend bool operator==(const DropConnect&, const DropConnect&) = default;
+};
+/// logits (1x1xclasses) -> softmax cross-entropy against the labels that travel beside the images.
+/// Has no output value. Label smoothing and loss scaling belong to the training, not to the
+/// network.
+struct SoftmaxLoss {
+  friend bool operator==(const SoftmaxLoss&, const SoftmaxLoss&) = default;
+};
+
+using OpKind =
+    std::variant<Conv, Dense, BatchNorm, GroupNorm, Activation, Add, Concat, ScaleChannels, Pool,
+                 GlobalAveragePool, ShortcutPad, Dropout, DropConnect, SoftmaxLoss>;
+
+/// "Conv", "BatchNorm", ...
+[[nodiscard]] std::string_view kind_name(const OpKind& kind);
+/// "Conv 3x3/2 g32", "Pool max 3x3/2", ...: the kind with what sets it apart, for tables.
+[[nodiscard]] std::string describe(const OpKind& kind);
+
+/// What an op makes of its inputs: the output's shape (meaningless for SoftmaxLoss), or why they do
+/// not fit, in one line with both values.
+struct Inference {
+  Shape output;
+  std::string misfit;  ///< empty when the inputs fit
+};
+/// `classes` is what the logits of a SoftmaxLoss must have.
+[[nodiscard]] Inference infer(const OpKind& kind, std::span<const Shape> inputs,
+                              std::int64_t classes);
+
+enum class ParameterRole { Kernel, Bias, Gamma, Beta, MovingMean, MovingVariance };
+/// "kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance".
+[[nodiscard]] std::string_view role_name(ParameterRole role);
+
+/// A parameter as its op's kind demands it.
+struct ParameterSpec {
+  ParameterRole role = ParameterRole::Kernel;
+  std::vector<std::int64_t> shape;
+  Initialiser init;
+};
+/// In the order of ParameterRole, for an op whose first input fits and has this shape.
+[[nodiscard]] std::vector<ParameterSpec> parameter_specs(const OpKind& kind, const Shape& input);
+
+/// Multiply-accumulates of the forward pass for one sample; zero but for convolutions and products.
+[[nodiscard]] std::int64_t forward_macs(const OpKind& kind, const Shape& input,
+                                        const Shape& output);
+
+}  // namespace millrace::models
+
+template <>
+struct fmt::formatter<millrace::models::Extent> : fmt::formatter<std::string_view> {
+  auto format(const millrace::models::Extent& e, fmt::format_context& context) const {
+    return fmt::format_to(context.out(), "{}x{}", e.h, e.w);
+  }
+};

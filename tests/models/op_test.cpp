@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/op.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace::models {
+namespace {
+
+constexpr std::int64_t kClasses = 10;
+
+Inference infer_one(const OpKind& kind, const Shape& x) {
+  return infer(kind, std::vector<Shape>{x}, kClasses);
+}
+
+std::string misfit_of(const OpKind& kind, const std::vector<Shape>& inputs) {
+  return infer(kind, inputs, kClasses).misfit;
+}
+
+void expect_shape(const OpKind& kind, const std::vector<Shape>& inputs, const Shape& output) {
+  const Inference inference = infer(kind, inputs, kClasses);
+  EXPECT_EQ(inference.misfit, "") << describe(kind);
+  EXPECT_EQ(inference.output, output)
+      << fmt::format("{}: {} for {}", describe(kind), inference.output, output);
+}
+
+// Sizes of the networks in use: tf.nn's "Notes on padding".
+TEST(Padding, SamePutsTheOddPixelAfter) {
+  EXPECT_EQ(padding_same({32, 32, 3}, {3, 3}, {1, 1}), same(1));
+  EXPECT_EQ(padding_same({112, 112, 64}, {3, 3}, {2, 2}), (Padding{0, 1, 0, 1}));
+  EXPECT_EQ(padding_same({224, 224, 3}, {7, 7}, {2, 2}), (Padding{2, 3, 2, 3}));
+  EXPECT_EQ(padding_same({56, 56, 8}, {5, 5}, {2, 2}), (Padding{1, 2, 1, 2}));
+  EXPECT_EQ(padding_same({7, 8, 8}, {3, 3}, {2, 2}), (Padding{1, 1, 0, 1}));
+  EXPECT_EQ(padding_same({8, 8, 8}, {1, 1}, {2, 2}), same(0));
+  EXPECT_EQ(padding_same({8, 8, 8}, {2, 4}, {1, 1}), (Padding{0, 1, 1, 2}));
+  EXPECT_EQ(padding_same({8, 8, 8}, {3, 3}, {1, 1}, {2, 3}), (Padding{2, 2, 3, 3}));
+}
+
+TEST(Padding, SameGivesInputOverStrideRoundedUp) {
+  for (std::int64_t size = 1; size <= 20; ++size) {
+    for (std::int64_t kernel = 1; kernel <= 7; ++kernel) {
+      for (std::int64_t stride = 1; stride <= 4; ++stride) {
+        const Shape x = {size, size + 1, 2};
+        const Extent k = {kernel, kernel};
+        const Extent s = {stride, stride};
+        const Conv conv = {
+            .out_channels = 4, .kernel = k, .stride = s, .pad = padding_same(x, k, s)};
+        expect_shape(conv, {x}, {(size - 1) / stride + 1, size / stride + 1, 4});
+      }
+    }
+  }
+}
+
+TEST(Padding, ExplicitDependsOnTheKernelAlone) {
+  EXPECT_EQ(padding_explicit({1, 1}), same(0));
+  EXPECT_EQ(padding_explicit({3, 3}), same(1));
+  EXPECT_EQ(padding_explicit({7, 7}), same(3));
+  EXPECT_EQ(padding_explicit({2, 4}), (Padding{0, 1, 1, 2}));
+}
+
+TEST(Infer, ConvolutionOfEverySort) {
+  expect_shape(Conv{.out_channels = 16, .kernel = {3, 3}, .pad = same(1)}, {{32, 32, 3}},
+               {32, 32, 16});
+  expect_shape(Conv{.out_channels = 64, .kernel = {7, 7}, .stride = {2, 2}, .pad = same(3)},
+               {{224, 224, 3}}, {112, 112, 64});
+  expect_shape(Conv{.out_channels = 8, .kernel = {1, 3}, .stride = {2, 1}}, {{7, 9, 4}}, {4, 7, 8});
+  expect_shape(Conv{.out_channels = 8, .kernel = {3, 3}, .pad = {0, 1, 0, 1}, .groups = 4},
+               {{5, 5, 4}}, {4, 4, 8});
+  expect_shape(Conv{.out_channels = 6, .kernel = {5, 5}, .pad = same(2), .groups = 6}, {{7, 7, 6}},
+               {7, 7, 6});
+  expect_shape(Conv{.out_channels = 2, .kernel = {3, 3}, .dilation = {2, 3}}, {{9, 9, 1}},
+               {5, 3, 2});
+}
+
+TEST(Infer, ConvolutionThatDoesNotFit) {
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 0}, {{4, 4, 3}}),
+            "0 output channels asked for, at least 1 needed");
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 8, .groups = 4}, {{4, 4, 6}}),
+            "4 groups do not divide 6 input and 8 output channels (input 4x4x6)");
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 9, .groups = 2}, {{4, 4, 6}}),
+            "2 groups do not divide 6 input and 9 output channels (input 4x4x6)");
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 9, .groups = 0}, {{4, 4, 6}}),
+            "0 groups do not divide 6 input and 9 output channels (input 4x4x6)");
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 8, .kernel = {5, 3}, .pad = same(0)}, {{4, 4, 6}}),
+            "a window of 5x3 pixels does not fit into input 4x4x6 padded to 4x4");
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 8, .kernel = {3, 3}, .pad = same(1), .dilation = {3, 4}},
+                      {{6, 6, 6}}),
+            "a window of 7x9 pixels does not fit into input 6x6x6 padded to 8x8");
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 8, .kernel = {0, 3}}, {{4, 4, 6}}),
+            "kernel 0x3 must be at least 1x1");
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 8, .stride = {1, 0}}, {{4, 4, 6}}),
+            "stride 1x0 must be at least 1x1");
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 8, .dilation = {0, 1}}, {{4, 4, 6}}),
+            "dilation 0x1 must be at least 1x1");
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 8, .pad = {0, -1, 0, 0}}, {{4, 4, 6}}),
+            "padding 0 -1 0 0 (top bottom left right) must not be negative");
+}
+
+TEST(Infer, Dense) {
+  expect_shape(Dense{.units = 10}, {{1, 1, 64}}, {1, 1, 10});
+  expect_shape(Dense{.units = 20}, {{2, 3, 64}}, {1, 1, 20});
+  EXPECT_EQ(misfit_of(Dense{.units = 0}, {{1, 1, 64}}), "0 units asked for, at least 1 needed");
+}
+
+TEST(Infer, Norms) {
+  expect_shape(BatchNorm{}, {{5, 6, 7}}, {5, 6, 7});
+  expect_shape(GroupNorm{.groups = 4}, {{5, 6, 8}}, {5, 6, 8});
+  expect_shape(GroupNorm{.groups = 8}, {{5, 6, 8}}, {5, 6, 8});
+  EXPECT_EQ(misfit_of(BatchNorm{.epsilon = 0}, {{5, 6, 7}}), "epsilon 0 must be positive");
+  EXPECT_EQ(misfit_of(BatchNorm{.decay = 1.5}, {{5, 6, 7}}), "decay 1.5 must lie between 0 and 1");
+  EXPECT_EQ(misfit_of(GroupNorm{.groups = 4, .epsilon = -1}, {{5, 6, 8}}),
+            "epsilon -1 must be positive");
+  EXPECT_EQ(misfit_of(GroupNorm{.groups = 0}, {{5, 6, 8}}),
+            "0 groups asked for, at least 1 needed");
+}
+
+TEST(Infer, GroupNormNamesTheNearestCountThatFits) {
+  const auto text = [](std::int64_t channels, std::int64_t groups, std::int64_t nearest) {
+    EXPECT_EQ(
+        misfit_of(GroupNorm{.groups = groups}, {{4, 4, channels}}),
+        fmt::format("{} channels do not divide into {} groups; the nearest count that fits is "
+                    "{}",
+                    channels, groups, nearest));
+  };
+  text(16, 32, 16);
+  text(16, 9, 8);
+  text(16, 6, 4);   // 4 and 8 are equally near
+  text(24, 7, 6);   // 6 and 8 as well
+  text(24, 10, 8);  // 8 and 12 as well
+  text(24, 11, 12);
+  text(7, 4, 1);  // 1 and 7 as well
+  text(1, 1000, 1);
+}
+
+TEST(Infer, ElementWiseOps) {
+  for (const auto kind : {ActivationKind::Relu, ActivationKind::Swish, ActivationKind::Sigmoid}) {
+    expect_shape(Activation{kind}, {{3, 4, 5}}, {3, 4, 5});
+  }
+  expect_shape(Add{}, {{3, 4, 5}, {3, 4, 5}}, {3, 4, 5});
+  expect_shape(Dropout{.rate = 0.0}, {{3, 4, 5}}, {3, 4, 5});
+  expect_shape(DropConnect{.survival = 1.0}, {{3, 4, 5}}, {3, 4, 5});
+  EXPECT_EQ(misfit_of(Add{}, {{3, 4, 5}, {3, 4, 6}}), "cannot add shapes 3x4x5 and 3x4x6");
+  EXPECT_EQ(misfit_of(Dropout{.rate = 1.0}, {{3, 4, 5}}), "rate 1 must be at least 0 and below 1");
+  EXPECT_EQ(misfit_of(Dropout{.rate = -0.5}, {{3, 4, 5}}),
+            "rate -0.5 must be at least 0 and below 1");
+  EXPECT_EQ(misfit_of(DropConnect{.survival = 0.0}, {{3, 4, 5}}),
+            "survival 0 must be above 0 and at most 1");
+  EXPECT_EQ(misfit_of(DropConnect{.survival = 1.5}, {{3, 4, 5}}),
+            "survival 1.5 must be above 0 and at most 1");
+}
+
+TEST(Infer, Concat) {
+  expect_shape(Concat{}, {{3, 4, 5}, {3, 4, 6}}, {3, 4, 11});
+  expect_shape(Concat{}, {{3, 4, 5}, {3, 4, 6}, {3, 4, 1}}, {3, 4, 12});
+  EXPECT_EQ(misfit_of(Concat{}, {{3, 4, 5}, {3, 5, 5}}),
+            "cannot put the channels of 3x5x5 behind those of 3x4x5: heights and widths differ");
+}
+
+TEST(Infer, ScaleChannels) {
+  expect_shape(ScaleChannels{}, {{3, 4, 5}, {1, 1, 5}}, {3, 4, 5});
+  EXPECT_EQ(misfit_of(ScaleChannels{}, {{3, 4, 5}, {1, 1, 6}}),
+            "the scale of input 3x4x5 must be 1x1x5, not 1x1x6");
+  EXPECT_EQ(misfit_of(ScaleChannels{}, {{3, 4, 5}, {3, 4, 5}}),
+            "the scale of input 3x4x5 must be 1x1x5, not 3x4x5");
+}
+
+TEST(Infer, Pools) {
+  const Pool stem = {
+      .kind = PoolKind::Max, .kernel = {3, 3}, .stride = {2, 2}, .pad = {0, 1, 0, 1}};
+  expect_shape(stem, {{112, 112, 64}}, {56, 56, 64});
+  expect_shape(Pool{.kind = PoolKind::Max, .kernel = {3, 3}, .stride = {2, 2}}, {{55, 55, 96}},
+               {27, 27, 96});
+  expect_shape(Pool{.kind = PoolKind::Average, .kernel = {13, 13}, .stride = {1, 1}},
+               {{13, 13, 1000}}, {1, 1, 1000});
+  expect_shape(
+      Pool{.kind = PoolKind::Average, .kernel = {2, 3}, .stride = {1, 2}, .pad = {1, 0, 2, 1}},
+      {{4, 5, 2}}, {4, 3, 2});
+  expect_shape(GlobalAveragePool{}, {{7, 9, 512}}, {1, 1, 512});
+  EXPECT_EQ(misfit_of(Pool{.kernel = {3, 3}}, {{2, 2, 8}}),
+            "a window of 3x3 pixels does not fit into input 2x2x8 padded to 2x2");
+  EXPECT_EQ(misfit_of(Pool{.kernel = {2, 2}, .pad = {0, 2, 0, 0}}, {{4, 4, 8}}),
+            "padding 0 2 0 0 (top bottom left right) hides whole windows of 2x2");
+  EXPECT_EQ(misfit_of(Pool{.kernel = {3, 2}, .pad = {0, 0, 2, 0}}, {{4, 4, 8}}),
+            "padding 0 0 2 0 (top bottom left right) hides whole windows of 3x2");
+  EXPECT_EQ(misfit_of(Pool{.stride = {0, 2}}, {{4, 4, 8}}), "stride 0x2 must be at least 1x1");
+}
+
+TEST(Infer, ShortcutPad) {
+  expect_shape(ShortcutPad{.stride = {2, 2}, .channels_before = 8, .channels_after = 8},
+               {{32, 32, 16}}, {16, 16, 32});
+  expect_shape(ShortcutPad{.stride = {2, 3}, .channels_after = 5}, {{7, 7, 1}}, {4, 3, 6});
+  EXPECT_EQ(misfit_of(ShortcutPad{.stride = {2, 0}}, {{7, 7, 1}}),
+            "stride 2x0 must be at least 1x1");
+  EXPECT_EQ(misfit_of(ShortcutPad{.channels_before = -1, .channels_after = 2}, {{7, 7, 1}}),
+            "cannot put -1 channels before and 2 after input 7x7x1");
+}
+
+TEST(Infer, SoftmaxLoss) {
+  EXPECT_EQ(infer_one(SoftmaxLoss{}, {1, 1, kClasses}).misfit, "");
+  EXPECT_EQ(misfit_of(SoftmaxLoss{}, {{1, 1, 12}}),
+            "logits must be 1x1x10, one for each class, not 1x1x12");
+  EXPECT_EQ(misfit_of(SoftmaxLoss{}, {{2, 1, 10}}),
+            "logits must be 1x1x10, one for each class, not 2x1x10");
+}
+
+TEST(Infer, CountsInputs) {
+  const Shape x = {4, 4, 4};
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 1}, {}), "Conv takes 1 inputs, not 0");
+  EXPECT_EQ(misfit_of(Conv{.out_channels = 1}, {x, x}), "Conv takes 1 inputs, not 2");
+  EXPECT_EQ(misfit_of(Add{}, {x}), "Add takes 2 inputs, not 1");
+  EXPECT_EQ(misfit_of(ScaleChannels{}, {x, x, x}), "ScaleChannels takes 2 inputs, not 3");
+  EXPECT_EQ(misfit_of(Concat{}, {x}), "Concat takes at least 2 inputs, not 1");
+}
+
+TEST(ParameterSpecs, FollowFromTheKind) {
+  using Dims = std::vector<std::int64_t>;
+  const auto conv = parameter_specs(
+      Conv{.out_channels = 8, .kernel = {3, 5}, .groups = 2, .bias = true}, {9, 9, 6});
+  ASSERT_EQ(conv.size(), 2u);
+  EXPECT_EQ(conv[0].role, ParameterRole::Kernel);
+  EXPECT_EQ(conv[0].shape, (Dims{8, 3, 5, 3}));
+  EXPECT_EQ(conv[0].init.kind, Initialiser::Kind::VarianceScaling);
+  EXPECT_EQ(conv[1].role, ParameterRole::Bias);
+  EXPECT_EQ(conv[1].shape, Dims{8});
+  EXPECT_EQ(conv[1].init.kind, Initialiser::Kind::Zero);
+
+  const auto dense = parameter_specs(Dense{.units = 10}, {2, 3, 4});
+  ASSERT_EQ(dense.size(), 2u);
+  EXPECT_EQ(dense[0].shape, (Dims{10, 24}));
+  EXPECT_EQ(dense[0].init.kind, Initialiser::Kind::GlorotUniform);
+  EXPECT_EQ(parameter_specs(Dense{.units = 10, .bias = false}, {2, 3, 4}).size(), 1u);
+
+  const auto norm = parameter_specs(BatchNorm{.zero_gamma = true}, {9, 9, 6});
+  ASSERT_EQ(norm.size(), 4u);
+  EXPECT_EQ(norm[0].role, ParameterRole::Gamma);
+  EXPECT_EQ(norm[0].init.kind, Initialiser::Kind::Zero);
+  EXPECT_EQ(norm[1].role, ParameterRole::Beta);
+  EXPECT_EQ(norm[2].role, ParameterRole::MovingMean);
+  EXPECT_EQ(norm[2].init.kind, Initialiser::Kind::Zero);
+  EXPECT_EQ(norm[3].role, ParameterRole::MovingVariance);
+  EXPECT_EQ(norm[3].init.kind, Initialiser::Kind::One);
+
+  const auto group_norm = parameter_specs(GroupNorm{.groups = 3}, {9, 9, 6});
+  ASSERT_EQ(group_norm.size(), 2u);
+  EXPECT_EQ(group_norm[0].init.kind, Initialiser::Kind::One);
+  EXPECT_EQ(group_norm[0].shape, Dims{6});
+
+  EXPECT_TRUE(parameter_specs(Activation{}, {9, 9, 6}).empty());
+  EXPECT_TRUE(parameter_specs(SoftmaxLoss{}, {1, 1, 6}).empty());
+}
+
+TEST(ForwardMacs, CountProductsOnly) {
+  const Conv conv = {.out_channels = 8, .kernel = {3, 3}, .pad = same(1), .groups = 2};
+  EXPECT_EQ(forward_macs(conv, {5, 5, 4}, {5, 5, 8}), 5 * 5 * 8 * 9 * 2);
+  EXPECT_EQ(forward_macs(Dense{.units = 10}, {2, 2, 3}, {1, 1, 10}), 120);
+  EXPECT_EQ(forward_macs(BatchNorm{}, {5, 5, 4}, {5, 5, 4}), 0);
+}
+
+TEST(Names, OfKindsAndRoles) {
+  EXPECT_EQ(kind_name(Conv{}), "Conv");
+  EXPECT_EQ(kind_name(Dense{}), "Dense");
+  EXPECT_EQ(kind_name(BatchNorm{}), "BatchNorm");
+  EXPECT_EQ(kind_name(GroupNorm{}), "GroupNorm");
+  EXPECT_EQ(kind_name(Activation{}), "Activation");
+  EXPECT_EQ(kind_name(Add{}), "Add");
+  EXPECT_EQ(kind_name(Concat{}), "Concat");
+  EXPECT_EQ(kind_name(ScaleChannels{}), "ScaleChannels");
+  EXPECT_EQ(kind_name(Pool{}), "Pool");
+  EXPECT_EQ(kind_name(GlobalAveragePool{}), "GlobalAveragePool");
+  EXPECT_EQ(kind_name(ShortcutPad{}), "ShortcutPad");
+  EXPECT_EQ(kind_name(Dropout{}), "Dropout");
+  EXPECT_EQ(kind_name(DropConnect{}), "DropConnect");
+  EXPECT_EQ(kind_name(SoftmaxLoss{}), "SoftmaxLoss");
+  EXPECT_EQ(role_name(ParameterRole::Kernel), "kernel");
+  EXPECT_EQ(role_name(ParameterRole::Bias), "bias");
+  EXPECT_EQ(role_name(ParameterRole::Gamma), "gamma");
+  EXPECT_EQ(role_name(ParameterRole::Beta), "beta");
+  EXPECT_EQ(role_name(ParameterRole::MovingMean), "moving_mean");
+  EXPECT_EQ(role_name(ParameterRole::MovingVariance), "moving_variance");
+}
+
+TEST(Names, DescriptionsTellOpsApart) {
+  EXPECT_EQ(describe(Conv{.kernel = {3, 3}}), "Conv 3x3");
+  EXPECT_EQ(describe(Conv{.kernel = {7, 7}, .stride = {2, 2}, .groups = 32}), "Conv 7x7/2 g32");
+  EXPECT_EQ(describe(Conv{.kernel = {1, 3}, .stride = {2, 1}, .dilation = {1, 2}}),
+            "Conv 1x3/2x1 d1x2");
+  EXPECT_EQ(describe(GroupNorm{.groups = 8}), "GroupNorm g8");
+  EXPECT_EQ(describe(Activation{ActivationKind::Swish}), "Activation swish");
+  EXPECT_EQ(describe(Activation{ActivationKind::Sigmoid}), "Activation sigmoid");
+  EXPECT_EQ(describe(Pool{.kind = PoolKind::Average}), "Pool average 2x2/2");
+  EXPECT_EQ(describe(ShortcutPad{.stride = {2, 2}, .channels_before = 8, .channels_after = 9}),
+            "ShortcutPad /2 8+x+9");
+  EXPECT_EQ(describe(Dropout{.rate = 0.25}), "Dropout 0.25");
+  EXPECT_EQ(describe(DropConnect{.survival = 0.8}), "DropConnect 0.8");
+  EXPECT_EQ(describe(Add{}), "Add");
+}
+
+}  // namespace
+}  // namespace millrace::models
