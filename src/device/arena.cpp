@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/arena.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "core/text.hpp"
+
+namespace millrace::device {
+namespace {
+
+using Bytes = Kokkos::View<std::byte*, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+using HostBytes =
+    Kokkos::View<std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+using ConstBytes =
+    Kokkos::View<const std::byte*, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+using ConstHostBytes =
+    Kokkos::View<const std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+
+// Typed as words so that no memset of a class type is asked of Kokkos.
+struct Clear {
+  std::uint64_t* words;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { words[i] = 0; }
+};
+
+}  // namespace
+
+Arena::Arena(std::int64_t bytes) : bytes_(aligned(bytes)) {
+  const auto total = static_cast<std::size_t>(bytes_ + kAlignment);
+  try {
+    allocation_ = static_cast<std::byte*>(Kokkos::kokkos_malloc<MemorySpace>("arena", total));
+  } catch (const std::exception&) {
+    allocation_ = nullptr;
+  }
+  if (allocation_ == nullptr) {
+    fail(ErrorKind::Config,
+         "the device cannot give {} for activations and weights: use a smaller --batch-size, "
+         "--xla-recompute or --precision 16.32",
+         human_bytes(bytes_));
+  }
+  const auto address = reinterpret_cast<std::uintptr_t>(allocation_);
+  const auto up = static_cast<std::uintptr_t>(kAlignment);
+  base_ = allocation_ + ((up - address % up) % up);
+  const ExecutionSpace space;
+  parallel("arena clear", space, bytes_ / 8, Clear{reinterpret_cast<std::uint64_t*>(base_)});
+  fence(space);
+}
+
+Arena::~Arena() {
+  if (allocation_ != nullptr) Kokkos::kokkos_free<MemorySpace>(allocation_);
+}
+
+Arena::Arena(Arena&& other) noexcept
+    : allocation_(std::exchange(other.allocation_, nullptr)),
+      base_(std::exchange(other.base_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+Arena& Arena::operator=(Arena&& other) noexcept {
+  std::swap(allocation_, other.allocation_);
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
+  const auto n = static_cast<std::size_t>(bytes);
+  if constexpr (kHostAccessible) {
+    std::memcpy(device, host, n);
+  } else {
+    Kokkos::deep_copy(Bytes(device, n), ConstHostBytes(host, n));
+  }
+}
+
+void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
+  const auto n = static_cast<std::size_t>(bytes);
+  if constexpr (kHostAccessible) {
+    std::memcpy(host, device, n);
+  } else {
+    Kokkos::deep_copy(HostBytes(host, n), ConstBytes(device, n));
+  }
+}
+
+}  // namespace millrace::device

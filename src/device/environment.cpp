@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/environment.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include "device/compat.hpp"
+
+namespace millrace::device {
+namespace {
+
+void initialise_kokkos(int threads) {
+#if KOKKOS_VERSION >= 30700
+  Kokkos::InitializationSettings settings;
+  settings.set_num_threads(threads).set_disable_warnings(true);
+  Kokkos::initialize(settings);
+#else
+  Kokkos::InitArguments arguments;
+  arguments.num_threads = threads;
+  arguments.disable_warnings = true;
+  Kokkos::initialize(arguments);
+#endif
+}
+
+std::string_view instruction_set() {
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::sse41: return "sse41";
+    case dnnl::cpu_isa::avx: return "avx";
+    case dnnl::cpu_isa::avx2: return "avx2";
+    case dnnl::cpu_isa::avx512_core: return "avx512_core";
+    case dnnl::cpu_isa::avx512_core_vnni: return "avx512_core_vnni";
+    case dnnl::cpu_isa::avx512_core_bf16: return "avx512_core_bf16";
+    case dnnl::cpu_isa::avx512_core_amx: return "avx512_core_amx";
+    default: return "other";
+  }
+}
+
+}  // namespace
+
+Environment::Environment(int threads) { initialise_kokkos(threads); }
+
+Environment::~Environment() { Kokkos::finalize(); }
+
+int available_cores() {
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return 1;
+  return CPU_COUNT(&mask);
+}
+
+std::string describe_environment() {
+  const dnnl_version_t& version = *dnnl::version();
+  return fmt::format("{}, {} threads; {}; oneDNN {}.{}.{}; Kokkos {}.{}.{}", ExecutionSpace::name(),
+                     ExecutionSpace().concurrency(), instruction_set(), version.major,
+                     version.minor, version.patch, KOKKOS_VERSION / 10000,
+                     KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100);
+}
+
+}  // namespace millrace::device

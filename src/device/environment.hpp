@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace millrace::device {
+
+/// Lifetime of Kokkos: created once, before anything that touches device memory, destroyed after it.
+class Environment {
+ public:
+  /// `threads` CPU threads for kernels and for the vendor's library alike (ignored on a GPU).
+  explicit Environment(int threads);
+  ~Environment();
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+};
+
+/// Cores that this process may use: its affinity mask, not the machine's.
+[[nodiscard]] int available_cores();
+
+/// What equal bits need to be equal on: "OpenMP, 2 threads; avx512_core_amx; oneDNN 2.6.3; Kokkos
+/// 3.4.1". Recorded in checkpoints.
+[[nodiscard]] std::string describe_environment();
+
+}  // namespace millrace::device

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/elementwise.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using device::ExecutionSpace;
+
+// Elements of one work item: long enough to vectorise on CPUs, one a thread on GPUs.
+constexpr std::int64_t kBlock = device::kHostAccessible ? 4096 : 1;
+
+template <class Body>
+struct Blocks {
+  Body body;
+  std::int64_t n;
+  KOKKOS_FUNCTION void operator()(std::int64_t block) const {
+    const std::int64_t first = block * kBlock;
+    const std::int64_t last = first + kBlock < n ? first + kBlock : n;
+    MILLRACE_SIMD
+    for (std::int64_t i = first; i < last; ++i) body(i);
+  }
+};
+
+template <std::size_t kLabelSize, class Body>
+void for_elements(const char (&label)[kLabelSize], const ExecutionSpace& space, std::int64_t n,
+                  const Body& body) {
+  device::parallel(label, space, (n + kBlock - 1) / kBlock, Blocks<Body>{body, n});
+}
+
+template <class T, Fn kFn>
+struct ActivationForward {
+  T* y;
+  const T* x;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
+    y[i] = store_fn<T, kFn>(to_float(x[i]));
+  }
+};
+
+template <class T, Fn kFn>
+struct ActivationBackward {
+  T* dx;
+  const T* dy;
+  const T* x;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
+    dx[i] = store_exact<T>(rounded_fn_gradient<T, kFn>(to_float(dy[i]), to_float(x[i])));
+  }
+};
+
+template <class T, Fn kFn>
+struct AddForward {
+  T* y;
+  const T* a;
+  const T* b;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const {
+    y[i] = store_fn<T, kFn>(rounded_as<T>(to_float(a[i]) + to_float(b[i])));
+  }
+};
+
+struct Accumulate {
+  float* total;
+  const float* part;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const { total[i] += part[i]; }
+};
+
+template <class T>
+struct Convert {
+  T* y;
+  const float* x;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const { y[i] = store_as<T>(x[i]); }
+};
+
+}  // namespace
+
+template <class T>
+void activation_forward(const ExecutionSpace& space, T* y, const T* x, std::int64_t n, Fn fn) {
+  dispatch_fn(fn, [&]<Fn kFn>() {
+    for_elements("activation", space, n, ActivationForward<T, kFn>{y, x});
+  });
+}
+
+template <class T>
+void activation_backward(const ExecutionSpace& space, T* dx, const T* dy, const T* x,
+                         std::int64_t n, Fn fn) {
+  dispatch_fn(fn, [&]<Fn kFn>() {
+    for_elements("activation dx", space, n, ActivationBackward<T, kFn>{dx, dy, x});
+  });
+}
+
+template <class T>
+void add_forward(const ExecutionSpace& space, T* y, const T* a, const T* b, std::int64_t n, Fn fn) {
+  dispatch_fn(fn,
+              [&]<Fn kFn>() { for_elements("add", space, n, AddForward<T, kFn>{y, a, b}); });
+}
+
+template <class T>
+void add_gradients(const ExecutionSpace& space, T* sum, const T* a, const T* b, std::int64_t n) {
+  for_elements("add gradients", space, n, AddForward<T, Fn::None>{sum, a, b});
+}
+
+void accumulate(const ExecutionSpace& space, float* total, const float* part, std::int64_t n,
+                bool first) {
+  if (first) {
+    for_elements("accumulate 1", space, n, Convert<float>{total, part});
+  } else {
+    for_elements("accumulate", space, n, Accumulate{total, part});
+  }
+}
+
+template <class T>
+void convert(const ExecutionSpace& space, T* y, const float* x, std::int64_t n) {
+  for_elements("convert", space, n, Convert<T>{y, x});
+}
+
+#define MILLRACE_INSTANTIATE(T)                                                                    \
+  template void activation_forward<T>(const ExecutionSpace&, T*, const T*, std::int64_t, Fn);     \
+  template void activation_backward<T>(const ExecutionSpace&, T*, const T*, const T*,             \
+                                       std::int64_t, Fn);                                         \
+  template void add_forward<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t, Fn);  \
+  template void add_gradients<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t);    \
+  template void convert<T>(const ExecutionSpace&, T*, const float*, std::int64_t);
+MILLRACE_INSTANTIATE(float)
+MILLRACE_INSTANTIATE(bfloat16)
+#undef MILLRACE_INSTANTIATE
+
+}  // namespace millrace::ops

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "ops/activation_function.hpp"
+#include "ops/tiling.hpp"
+
+namespace millrace::ops {
+
+/// y = fn(x); y may be x.
+template <class T>
+void activation_forward(const device::ExecutionSpace& space, T* y, const T* x, std::int64_t n,
+                        Fn fn);
+
+/// dx = dy * fn'(x); dx may be dy. For Relu x may be the output y instead: both are positive together.
+template <class T>
+void activation_backward(const device::ExecutionSpace& space, T* dx, const T* dy, const T* x,
+                         std::int64_t n, Fn fn);
+
+/// y = fn(a + b), the sum rounded to T before fn.
+template <class T>
+void add_forward(const device::ExecutionSpace& space, T* y, const T* a, const T* b, std::int64_t n,
+                 Fn fn);
+
+/// sum = a + b rounded to T: two contributions to one gradient. sum may be a or b.
+template <class T>
+void add_gradients(const device::ExecutionSpace& space, T* sum, const T* a, const T* b,
+                   std::int64_t n);
+
+/// total = part, or total + part: parameter gradients of small tensors over micro-batches.
+void accumulate(const device::ExecutionSpace& space, float* total, const float* part, std::int64_t n,
+                bool first);
+
+/// y = x converted to T, for inputs that arrive as float32.
+template <class T>
+void convert(const device::ExecutionSpace& space, T* y, const float* x, std::int64_t n);
+
+}  // namespace millrace::ops

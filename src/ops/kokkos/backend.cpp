@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolution and dense as plain loops: one work item an output element, sums in ascending order. Slow
+// and obvious, it runs on every Kokkos backend and is what the fast kernels are checked against.
+#include "ops/elementwise.hpp"
+#include "ops/weighted.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using device::ExecutionSpace;
+using device::parallel;
+
+/// Coordinates of element i of an NHWC tensor.
+struct Pixel {
+  std::int64_t n, h, w, c;
+};
+KOKKOS_INLINE_FUNCTION Pixel pixel(const Shape& s, std::int64_t i) {
+  return {i / (s.c * s.w * s.h), i / (s.c * s.w) % s.h, i / s.c % s.w, i % s.c};
+}
+KOKKOS_INLINE_FUNCTION std::int64_t at(const Shape& s, std::int64_t n, std::int64_t h,
+                                       std::int64_t w, std::int64_t c) {
+  return ((n * s.h + h) * s.w + w) * s.c + c;
+}
+
+template <class T>
+struct ConvForward {
+  ConvShape s;
+  T* y;
+  const T* x;
+  const T* kernel;
+  const float* bias;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const WindowShape& w = s.window;
+    const Pixel p = pixel(w.out, i);
+    const std::int64_t per_group = w.in.c / s.groups;
+    const std::int64_t first = p.c / (w.out.c / s.groups) * per_group;
+    float sum = bias != nullptr ? bias[p.c] : 0.0f;
+    for (std::int64_t r = 0; r < w.kernel_h; ++r) {
+      for (std::int64_t q = 0; q < w.kernel_w; ++q) {
+        const std::int64_t h = p.h * w.stride_h - w.pad_top + r * s.dilation_h;
+        const std::int64_t v = p.w * w.stride_w - w.pad_left + q * s.dilation_w;
+        if (h < 0 || h >= w.in.h || v < 0 || v >= w.in.w) continue;
+        const T* k = kernel + ((p.c * w.kernel_h + r) * w.kernel_w + q) * per_group;
+        const T* source = x + at(w.in, p.n, h, v, first);
+        for (std::int64_t c = 0; c < per_group; ++c) sum += to_float(source[c]) * to_float(k[c]);
+      }
+    }
+    y[i] = store_as<T>(sum);
+  }
+};
+
+template <class T>
+struct ConvBackwardInput {
+  ConvShape s;
+  T* dx;
+  const T* dy;
+  const T* kernel;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const WindowShape& w = s.window;
+    const Pixel p = pixel(w.in, i);
+    const std::int64_t per_group = w.in.c / s.groups;
+    const std::int64_t outs = w.out.c / s.groups;
+    const std::int64_t group = p.c / per_group;
+    float sum = 0.0f;
+    for (std::int64_t r = 0; r < w.kernel_h; ++r) {
+      for (std::int64_t q = 0; q < w.kernel_w; ++q) {
+        const std::int64_t h = p.h + w.pad_top - r * s.dilation_h;
+        const std::int64_t v = p.w + w.pad_left - q * s.dilation_w;
+        if (h < 0 || h % w.stride_h != 0 || h / w.stride_h >= w.out.h) continue;
+        if (v < 0 || v % w.stride_w != 0 || v / w.stride_w >= w.out.w) continue;
+        const std::int64_t out = at(w.out, p.n, h / w.stride_h, v / w.stride_w, group * outs);
+        for (std::int64_t o = 0; o < outs; ++o) {
+          const std::int64_t k =
+              (((group * outs + o) * w.kernel_h + r) * w.kernel_w + q) * per_group + p.c % per_group;
+          sum += to_float(dy[out + o]) * to_float(kernel[k]);
+        }
+      }
+    }
+    dx[i] = store_as<T>(sum);
+  }
+};
+
+template <class T>
+struct ConvBackwardWeight {
+  ConvShape s;
+  float* dkernel;
+  const T* dy;
+  const T* x;
+  bool first;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const WindowShape& w = s.window;
+    const std::int64_t per_group = w.in.c / s.groups;
+    const std::int64_t c = i % per_group;
+    const std::int64_t q = i / per_group % w.kernel_w;
+    const std::int64_t r = i / per_group / w.kernel_w % w.kernel_h;
+    const std::int64_t o = i / per_group / w.kernel_w / w.kernel_h;
+    const std::int64_t in = o / (w.out.c / s.groups) * per_group + c;
+    float sum = 0.0f;
+    for (std::int64_t n = 0; n < w.batch; ++n) {
+      for (std::int64_t oh = 0; oh < w.out.h; ++oh) {
+        for (std::int64_t ow = 0; ow < w.out.w; ++ow) {
+          const std::int64_t h = oh * w.stride_h - w.pad_top + r * s.dilation_h;
+          const std::int64_t v = ow * w.stride_w - w.pad_left + q * s.dilation_w;
+          if (h < 0 || h >= w.in.h || v < 0 || v >= w.in.w) continue;
+          sum += to_float(dy[at(w.out, n, oh, ow, o)]) * to_float(x[at(w.in, n, h, v, in)]);
+        }
+      }
+    }
+    dkernel[i] = first ? sum : dkernel[i] + sum;
+  }
+};
+
+template <class T>
+struct BiasGradient {
+  std::int64_t rows;
+  std::int64_t channels;
+  float* dbias;
+  const T* dy;
+  bool first;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    float sum = 0.0f;
+    for (std::int64_t r = 0; r < rows; ++r) sum += to_float(dy[r * channels + c]);
+    dbias[c] = first ? sum : dbias[c] + sum;
+  }
+};
+
+/// Packed kernels are the canonical ones rounded to the storage type.
+template <class T>
+class KokkosConvolution final : public WeightedOp {
+ public:
+  KokkosConvolution(const ConvShape& shape, Passes) : shape_(shape) {}
+
+  [[nodiscard]] WeightedBytes bytes() const override {
+    return {shape_.kernel_elements() * static_cast<std::int64_t>(sizeof(T)), 0, 0};
+  }
+  void bind(const WeightedMemory& memory) override { memory_ = memory; }
+  void pack(const ExecutionSpace& space, bool) override {
+    convert<T>(space, packed(), memory_.kernel, shape_.kernel_elements());
+  }
+  void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
+    parallel("conv", space, shape_.window.out_elements(),
+             ConvForward<T>{shape_, as(y), as(x), packed(), shape_.bias ? memory_.bias : nullptr});
+  }
+  void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
+    parallel("conv dx", space, shape_.window.in_elements(),
+             ConvBackwardInput<T>{shape_, as(dx), as(dy), packed()});
+  }
+  void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
+                       bool first) override {
+    parallel("conv dw", space, shape_.kernel_elements(),
+             ConvBackwardWeight<T>{shape_, memory_.dkernel, as(dy), as(x), first});
+    if (shape_.bias) {
+      const Shape& out = shape_.window.out;
+      parallel("conv dbias", space, out.c,
+               BiasGradient<T>{shape_.window.batch * out.pixels(), out.c, memory_.dbias, as(dy),
+                               first});
+    }
+  }
+
+ private:
+  static T* as(std::byte* p) { return reinterpret_cast<T*>(p); }
+  static const T* as(const std::byte* p) { return reinterpret_cast<const T*>(p); }
+  [[nodiscard]] T* packed() const { return as(memory_.packed_forward); }
+
+  ConvShape shape_;
+  WeightedMemory memory_;
+};
+
+class KokkosBackend final : public Backend {
+ public:
+  [[nodiscard]] const char* name() const override { return "kokkos"; }
+  [[nodiscard]] std::unique_ptr<WeightedOp> convolution(const ConvShape& shape, DType type,
+                                                        Passes passes) override {
+    return device::dispatch(type, [&]<class T>() -> std::unique_ptr<WeightedOp> {
+      return std::make_unique<KokkosConvolution<T>>(shape, passes);
+    });
+  }
+  /// A dense op is a 1x1 convolution of 1x1 images.
+  [[nodiscard]] std::unique_ptr<WeightedOp> dense(const DenseShape& shape, DType type,
+                                                  Passes passes) override {
+    ConvShape conv;
+    conv.window.batch = shape.batch;
+    conv.window.in = {1, 1, shape.in};
+    conv.window.out = {1, 1, shape.units};
+    conv.bias = shape.bias;
+    return convolution(conv, type, passes);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_kokkos_backend() { return std::make_unique<KokkosBackend>(); }
+
+}  // namespace millrace::ops

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolution and dense on oneDNN. Activations keep the plain NHWC layout; kernels take whatever layout
+// the primitive asks for, so each has three: canonical float32, packed for forward and packed for
+// backward input. Backward weight produces its own layout in scratch, which a reorder then adds onto
+// the canonical float32 gradient.
+#include <optional>
+
+#include "core/error.hpp"
+#include "ops/elementwise.hpp"
+#include "ops/onednn/onednn.hpp"
+#include "ops/weighted.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using device::aligned;
+using device::ExecutionSpace;
+using onednn::bytes_of;
+using onednn::Call;
+using onednn::memory;
+using onednn::unbound;
+
+using Dims = memory::dims;
+
+struct Context {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+};
+
+/// The descriptors that a family of primitives settled on; what is not needed is empty.
+struct Layouts {
+  memory::desc kernel;            ///< canonical, float32
+  memory::desc src, dst, bias;
+  memory::desc packed_forward, packed_backward, gradient;
+  memory::desc scratch_forward, scratch_input, scratch_weight;
+};
+
+class OneDnnOp final : public WeightedOp {
+ public:
+  OneDnnOp(std::shared_ptr<Context> context, Layouts layouts, dnnl::primitive forward,
+           std::optional<dnnl::primitive> backward_input,
+           std::optional<dnnl::primitive> backward_weight, bool bias);
+
+  [[nodiscard]] WeightedBytes bytes() const override { return bytes_; }
+  void bind(const WeightedMemory& memory) override;
+  void pack(const ExecutionSpace& space, bool backward) override;
+  void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override;
+  void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override;
+  void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
+                       bool first) override;
+
+ private:
+  [[nodiscard]] Call reorder(const memory::desc& from, const memory::desc& to, bool add) const;
+  [[nodiscard]] memory::desc reorder_scratch(const memory::desc& from, const memory::desc& to,
+                                             bool add) const;
+  [[nodiscard]] dnnl::reorder::primitive_desc reorder_descriptor(const memory::desc& from,
+                                                                 const memory::desc& to,
+                                                                 bool add) const;
+
+  std::shared_ptr<Context> context_;
+  Layouts layouts_;
+  bool bias_;
+  WeightedBytes bytes_;
+  Call forward_, backward_input_, backward_weight_;
+  Call pack_forward_, pack_backward_, store_gradient_, add_gradient_;
+  float* dbias_ = nullptr;
+  const float* dbias_part_ = nullptr;
+};
+
+OneDnnOp::OneDnnOp(std::shared_ptr<Context> context, Layouts layouts, dnnl::primitive forward,
+                   std::optional<dnnl::primitive> backward_input,
+                   std::optional<dnnl::primitive> backward_weight, bool bias)
+    : context_(std::move(context)), layouts_(std::move(layouts)), bias_(bias) {
+  const dnnl::engine& e = context_->engine;
+  forward_ = {std::move(forward),
+              {{DNNL_ARG_SRC, unbound(layouts_.src, e)},
+               {DNNL_ARG_WEIGHTS, unbound(layouts_.packed_forward, e)},
+               {DNNL_ARG_DST, unbound(layouts_.dst, e)},
+               {DNNL_ARG_SCRATCHPAD, unbound(layouts_.scratch_forward, e)}}};
+  if (bias_) forward_.arguments.emplace(DNNL_ARG_BIAS, unbound(layouts_.bias, e));
+  bytes_.packed_forward = bytes_of(layouts_.packed_forward);
+  bytes_.scratch = std::max(bytes_of(layouts_.scratch_forward),
+                            bytes_of(reorder_scratch(layouts_.kernel, layouts_.packed_forward, false)));
+  pack_forward_ = reorder(layouts_.kernel, layouts_.packed_forward, false);
+  if (backward_input) {
+    backward_input_ = {std::move(*backward_input),
+                       {{DNNL_ARG_DIFF_SRC, unbound(layouts_.src, e)},
+                        {DNNL_ARG_WEIGHTS, unbound(layouts_.packed_backward, e)},
+                        {DNNL_ARG_DIFF_DST, unbound(layouts_.dst, e)},
+                        {DNNL_ARG_SCRATCHPAD, unbound(layouts_.scratch_input, e)}}};
+    bytes_.packed_backward = bytes_of(layouts_.packed_backward);
+    bytes_.scratch = std::max({bytes_.scratch, bytes_of(layouts_.scratch_input),
+                               bytes_of(reorder_scratch(layouts_.kernel, layouts_.packed_backward, false))});
+    pack_backward_ = reorder(layouts_.kernel, layouts_.packed_backward, false);
+  }
+  if (backward_weight) {
+    backward_weight_ = {std::move(*backward_weight),
+                        {{DNNL_ARG_SRC, unbound(layouts_.src, e)},
+                         {DNNL_ARG_DIFF_WEIGHTS, unbound(layouts_.gradient, e)},
+                         {DNNL_ARG_DIFF_DST, unbound(layouts_.dst, e)},
+                         {DNNL_ARG_SCRATCHPAD, unbound(layouts_.scratch_weight, e)}}};
+    if (bias_) backward_weight_.arguments.emplace(DNNL_ARG_DIFF_BIAS, unbound(layouts_.bias, e));
+    const std::int64_t held = aligned(bytes_of(layouts_.gradient)) +
+                              (bias_ ? aligned(bytes_of(layouts_.bias)) : 0);
+    const std::int64_t used =
+        std::max({bytes_of(layouts_.scratch_weight),
+                  bytes_of(reorder_scratch(layouts_.gradient, layouts_.kernel, false)),
+                  bytes_of(reorder_scratch(layouts_.gradient, layouts_.kernel, true))});
+    bytes_.scratch = std::max(bytes_.scratch, held + used);
+    store_gradient_ = reorder(layouts_.gradient, layouts_.kernel, false);
+    add_gradient_ = reorder(layouts_.gradient, layouts_.kernel, true);
+  }
+}
+
+dnnl::reorder::primitive_desc OneDnnOp::reorder_descriptor(const memory::desc& from,
+                                                           const memory::desc& to, bool add) const {
+  dnnl::primitive_attr attributes = onednn::user_scratch();
+  if (add) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attributes.set_post_ops(sum);
+  }
+  return {context_->engine, from, context_->engine, to, attributes};
+}
+
+memory::desc OneDnnOp::reorder_scratch(const memory::desc& from, const memory::desc& to,
+                                       bool add) const {
+  return reorder_descriptor(from, to, add).scratchpad_desc();
+}
+
+Call OneDnnOp::reorder(const memory::desc& from, const memory::desc& to, bool add) const {
+  const dnnl::reorder::primitive_desc descriptor = reorder_descriptor(from, to, add);
+  const dnnl::engine& e = context_->engine;
+  return {dnnl::reorder(descriptor),
+          {{DNNL_ARG_FROM, unbound(from, e)},
+           {DNNL_ARG_TO, unbound(to, e)},
+           {DNNL_ARG_SCRATCHPAD, unbound(descriptor.scratchpad_desc(), e)}}};
+}
+
+void OneDnnOp::bind(const WeightedMemory& m) {
+  const auto bind_reorder = [&](Call& call, const void* from, const void* to, std::byte* scratch) {
+    call.set(DNNL_ARG_FROM, from);
+    call.set(DNNL_ARG_TO, to);
+    call.set(DNNL_ARG_SCRATCHPAD, scratch);
+  };
+  forward_.set(DNNL_ARG_WEIGHTS, m.packed_forward);
+  forward_.set(DNNL_ARG_SCRATCHPAD, m.scratch);
+  if (bias_) forward_.set(DNNL_ARG_BIAS, m.bias);
+  bind_reorder(pack_forward_, m.kernel, m.packed_forward, m.scratch);
+  if (backward_input_.primitive) {
+    backward_input_.set(DNNL_ARG_WEIGHTS, m.packed_backward);
+    backward_input_.set(DNNL_ARG_SCRATCHPAD, m.scratch);
+    bind_reorder(pack_backward_, m.kernel, m.packed_backward, m.scratch);
+  }
+  if (backward_weight_.primitive) {
+    std::byte* gradient = m.scratch;
+    std::byte* rest = gradient + aligned(bytes_of(layouts_.gradient));
+    if (bias_) {
+      backward_weight_.set(DNNL_ARG_DIFF_BIAS, rest);
+      dbias_part_ = reinterpret_cast<const float*>(rest);
+      dbias_ = m.dbias;
+      rest += aligned(bytes_of(layouts_.bias));
+    }
+    backward_weight_.set(DNNL_ARG_DIFF_WEIGHTS, gradient);
+    backward_weight_.set(DNNL_ARG_SCRATCHPAD, rest);
+    bind_reorder(store_gradient_, gradient, m.dkernel, rest);
+    bind_reorder(add_gradient_, gradient, m.dkernel, rest);
+  }
+}
+
+void OneDnnOp::pack(const ExecutionSpace& space, bool backward) {
+  device::fence(space);
+  pack_forward_.run(context_->stream);
+  if (backward && pack_backward_.primitive) pack_backward_.run(context_->stream);
+}
+
+void OneDnnOp::forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) {
+  device::fence(space);
+  forward_.set(DNNL_ARG_SRC, x);
+  forward_.set(DNNL_ARG_DST, y);
+  forward_.run(context_->stream);
+}
+
+void OneDnnOp::backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) {
+  device::fence(space);
+  backward_input_.set(DNNL_ARG_DIFF_SRC, dx);
+  backward_input_.set(DNNL_ARG_DIFF_DST, dy);
+  backward_input_.run(context_->stream);
+}
+
+void OneDnnOp::backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
+                               bool first) {
+  device::fence(space);
+  backward_weight_.set(DNNL_ARG_SRC, x);
+  backward_weight_.set(DNNL_ARG_DIFF_DST, dy);
+  backward_weight_.run(context_->stream);
+  (first ? store_gradient_ : add_gradient_).run(context_->stream);
+  if (bias_) {
+    accumulate(space, dbias_, dbias_part_, layouts_.bias.get_size() / sizeof(float), first);
+  }
+}
+
+/// Kernels of convolutions as oneDNN's dimensions: [g][o][i][h][w] or [o][i][h][w].
+struct KernelDims {
+  Dims dims;
+  memory::format_tag canonical;
+};
+
+KernelDims kernel_dims(const ConvShape& s) {
+  const Shape& in = s.window.in;
+  const Shape& out = s.window.out;
+  if (s.groups == 1) {
+    return {{out.c, in.c, s.window.kernel_h, s.window.kernel_w}, memory::format_tag::ohwi};
+  }
+  return {{s.groups, out.c / s.groups, in.c / s.groups, s.window.kernel_h, s.window.kernel_w},
+          memory::format_tag::gohwi};
+}
+
+class OneDnnBackend final : public Backend {
+ public:
+  [[nodiscard]] const char* name() const override { return "onednn"; }
+  [[nodiscard]] std::unique_ptr<WeightedOp> convolution(const ConvShape& s, DType type,
+                                                        Passes passes) override;
+  [[nodiscard]] std::unique_ptr<WeightedOp> dense(const DenseShape& s, DType type,
+                                                  Passes passes) override;
+
+ private:
+  [[nodiscard]] std::unique_ptr<WeightedOp> prepare(const ConvShape& s, DType type, Passes passes);
+  [[nodiscard]] std::unique_ptr<WeightedOp> prepare(const DenseShape& s, DType type, Passes passes);
+
+  std::shared_ptr<Context> context_ = std::make_shared<Context>();
+};
+
+std::unique_ptr<WeightedOp> OneDnnBackend::convolution(const ConvShape& s, DType type,
+                                                       Passes passes) {
+  try {
+    return prepare(s, type, passes);
+  } catch (const dnnl::error& error) {
+    const WindowShape& w = s.window;
+    fail(ErrorKind::Internal,
+         "oneDNN has no {} convolution {}x{}, stride {}x{}, {} groups, from {} to {}: {}",
+         name_of(type), w.kernel_h, w.kernel_w, w.stride_h, w.stride_w, s.groups, w.in, w.out,
+         error.what());
+  }
+}
+
+std::unique_ptr<WeightedOp> OneDnnBackend::dense(const DenseShape& s, DType type, Passes passes) {
+  try {
+    return prepare(s, type, passes);
+  } catch (const dnnl::error& error) {
+    fail(ErrorKind::Internal, "oneDNN has no {} dense op from {} to {} units, batch {}: {}",
+         name_of(type), s.in, s.units, s.batch, error.what());
+  }
+}
+
+std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType type, Passes passes) {
+  const WindowShape& w = s.window;
+  const auto t = onednn::data_type(type);
+  const auto f32 = memory::data_type::f32;
+  const KernelDims k = kernel_dims(s);
+  const auto any = memory::format_tag::any;
+  const auto nhwc = memory::format_tag::nhwc;
+  const memory::desc src({w.batch, w.in.c, w.in.h, w.in.w}, t, nhwc);
+  const memory::desc dst({w.batch, w.out.c, w.out.h, w.out.w}, t, nhwc);
+  const memory::desc bias({w.out.c}, f32, memory::format_tag::x);
+  const memory::desc kernel(k.dims, t, any);
+  const memory::desc gradient(k.dims, f32, any);
+  const Dims strides = {w.stride_h, w.stride_w};
+  const Dims dilates = {s.dilation_h - 1, s.dilation_w - 1};
+  const Dims before = {w.pad_top, w.pad_left};
+  const Dims after = {s.pad_bottom, s.pad_right};
+  const auto direct = dnnl::algorithm::convolution_direct;
+  const auto training = dnnl::prop_kind::forward_training;
+  using Forward = dnnl::convolution_forward;
+  const dnnl::engine& e = context_->engine;
+
+  const auto forward = s.bias ? onednn::forward_descriptor<Forward>(e, training, direct, src, kernel, bias,
+                                                                    dst, strides, dilates, before, after)
+                              : onednn::forward_descriptor<Forward>(e, training, direct, src, kernel, dst,
+                                                                    strides, dilates, before, after);
+  Layouts l;
+  l.kernel = memory::desc(k.dims, f32, k.canonical);
+  l.src = src;
+  l.dst = dst;
+  l.bias = bias;
+  l.packed_forward = forward.weights_desc();
+  l.scratch_forward = forward.scratchpad_desc();
+  std::optional<dnnl::primitive> input;
+  std::optional<dnnl::primitive> weight;
+  if (passes.backward_input) {
+    const auto d = onednn::backward_descriptor<dnnl::convolution_backward_data>(
+        e, forward, direct, src, kernel, dst, strides, dilates, before, after);
+    l.packed_backward = d.weights_desc();
+    l.scratch_input = d.scratchpad_desc();
+    input = dnnl::convolution_backward_data(d);
+  }
+  if (passes.backward_weight) {
+    using Weights = dnnl::convolution_backward_weights;
+    const auto d = s.bias ? onednn::backward_descriptor<Weights>(e, forward, direct, src, gradient, bias,
+                                                                 dst, strides, dilates, before, after)
+                          : onednn::backward_descriptor<Weights>(e, forward, direct, src, gradient, dst,
+                                                                 strides, dilates, before, after);
+    l.gradient = d.diff_weights_desc();
+    l.scratch_weight = d.scratchpad_desc();
+    weight = Weights(d);
+  }
+  return std::make_unique<OneDnnOp>(context_, std::move(l), Forward(forward), std::move(input),
+                                    std::move(weight), s.bias);
+}
+
+std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const DenseShape& s, DType type, Passes passes) {
+  const auto t = onednn::data_type(type);
+  const auto f32 = memory::data_type::f32;
+  const Dims dims = {s.units, s.in};
+  const memory::desc src({s.batch, s.in}, t, memory::format_tag::nc);
+  const memory::desc dst({s.batch, s.units}, t, memory::format_tag::nc);
+  const memory::desc bias({s.units}, f32, memory::format_tag::x);
+  const memory::desc kernel(dims, t, memory::format_tag::any);
+  const memory::desc gradient(dims, f32, memory::format_tag::any);
+  const auto training = dnnl::prop_kind::forward_training;
+  using Forward = dnnl::inner_product_forward;
+  const dnnl::engine& e = context_->engine;
+
+  const auto forward =
+      s.bias ? onednn::forward_descriptor<Forward>(e, training, src, kernel, bias, dst)
+             : onednn::forward_descriptor<Forward>(e, training, src, kernel, dst);
+  Layouts l;
+  l.kernel = memory::desc(dims, f32, memory::format_tag::oi);
+  l.src = src;
+  l.dst = dst;
+  l.bias = bias;
+  l.packed_forward = forward.weights_desc();
+  l.scratch_forward = forward.scratchpad_desc();
+  std::optional<dnnl::primitive> input;
+  std::optional<dnnl::primitive> weight;
+  if (passes.backward_input) {
+    const auto d = onednn::backward_descriptor<dnnl::inner_product_backward_data>(e, forward, src,
+                                                                                  kernel, dst);
+    l.packed_backward = d.weights_desc();
+    l.scratch_input = d.scratchpad_desc();
+    input = dnnl::inner_product_backward_data(d);
+  }
+  if (passes.backward_weight) {
+    using Weights = dnnl::inner_product_backward_weights;
+    const auto d =
+        s.bias ? onednn::backward_descriptor<Weights>(e, forward, src, gradient, bias, dst)
+               : onednn::backward_descriptor<Weights>(e, forward, src, gradient, dst);
+    l.gradient = d.diff_weights_desc();
+    l.scratch_weight = d.scratchpad_desc();
+    weight = Weights(d);
+  }
+  return std::make_unique<OneDnnOp>(context_, std::move(l), Forward(forward), std::move(input),
+                                    std::move(weight), s.bias);
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> make_onednn_backend() { return std::make_unique<OneDnnBackend>(); }
+
+}  // namespace millrace::ops

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "core/shape.hpp"
+#include "device/tensor.hpp"
+
+namespace millrace::ops {
+
+/// Window, step and zero pixels of a pool or a convolution over NHWC images.
+struct WindowShape {
+  std::int64_t batch = 1;
+  Shape in;
+  Shape out;
+  std::int64_t kernel_h = 1;
+  std::int64_t kernel_w = 1;
+  std::int64_t stride_h = 1;
+  std::int64_t stride_w = 1;
+  std::int64_t pad_top = 0;
+  std::int64_t pad_left = 0;
+
+  [[nodiscard]] std::int64_t in_elements() const { return batch * in.elements(); }
+  [[nodiscard]] std::int64_t out_elements() const { return batch * out.elements(); }
+};
+
+/// y = maximum over the window; `winner` keeps the place in the window (row-major) that backward needs,
+/// and may be null. Ties go to the first place; padding never wins.
+template <class T>
+void max_pool_forward(const device::ExecutionSpace& space, const WindowShape& shape, T* y,
+                      std::uint8_t* winner, const T* x);
+
+/// dx = for every pixel the sum (float32, ascending output place) of the dy whose window it won.
+template <class T>
+void max_pool_backward(const device::ExecutionSpace& space, const WindowShape& shape, T* dx,
+                       const T* dy, const std::uint8_t* winner);
+
+/// y = mean over the window, of real pixels only unless `count_padding`.
+template <class T>
+void average_pool_forward(const device::ExecutionSpace& space, const WindowShape& shape, T* y,
+                          const T* x, bool count_padding);
+template <class T>
+void average_pool_backward(const device::ExecutionSpace& space, const WindowShape& shape, T* dx,
+                           const T* dy, bool count_padding);
+
+/// y[n][c] = mean over all pixels, summed in float32 in ascending order.
+template <class T>
+void global_average_forward(const device::ExecutionSpace& space, std::int64_t batch,
+                            const Shape& in, T* y, const T* x);
+template <class T>
+void global_average_backward(const device::ExecutionSpace& space, std::int64_t batch,
+                             const Shape& in, T* dx, const T* dy);
+
+/// Shortcut A: every stride-th pixel, channels put between zeros.
+template <class T>
+void shortcut_pad_forward(const device::ExecutionSpace& space, const WindowShape& shape,
+                          std::int64_t channels_before, T* y, const T* x);
+template <class T>
+void shortcut_pad_backward(const device::ExecutionSpace& space, const WindowShape& shape,
+                           std::int64_t channels_before, T* dx, const T* dy);
+
+}  // namespace millrace::ops

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// src/ops: what the primitive ops compute, as kernels on device memory.
+//
+// Streaming kernels (norm, elementwise, pool, softmax_loss, optimiser) are own Kokkos code: free
+// functions that take an execution-space instance, outputs, inputs and a shape struct. Ops with a
+// kernel tensor (convolution, dense) are where the arithmetic is; a *backend* prepares one object an
+// op, bound once to its memory, with the three passes of training apart:
+//
+//   forward           y  = x * w            F of a schedule
+//   backward_input    dx = dy * w^T         I
+//   backward_weight   dw += x^T * dy        W
+//
+// Activations are NHWC in the storage type; master kernels are float32 in canonical order ([out][h][w]
+// [in/groups], dense [units][in]) and are packed once a step into whatever the backend likes. Products
+// accumulate in float32. Weight gradients add up in float32 in the order of the calls.
+//
+// Backends: onednn (CPU), kokkos (plain loops: every Kokkos backend, and the reference in tests).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/dtype.hpp"
+#include "device/tensor.hpp"
+#include "ops/pool.hpp"
+
+namespace millrace::ops {
+
+/// A convolution: window, groups and dilation over NHWC images (channels of in and out included).
+struct ConvShape {
+  WindowShape window;
+  std::int64_t pad_bottom = 0;
+  std::int64_t pad_right = 0;
+  std::int64_t groups = 1;
+  std::int64_t dilation_h = 1;
+  std::int64_t dilation_w = 1;
+  bool bias = false;
+
+  [[nodiscard]] std::int64_t kernel_elements() const {
+    return window.out.c * window.kernel_h * window.kernel_w * (window.in.c / groups);
+  }
+};
+
+struct DenseShape {
+  std::int64_t batch = 1;
+  std::int64_t in = 1;
+  std::int64_t units = 1;
+  bool bias = true;
+};
+
+/// Which passes an op will be asked for; the others cost nothing.
+struct Passes {
+  bool backward_input = true;
+  bool backward_weight = true;
+};
+
+/// Memory that a prepared op needs besides its activations, in bytes.
+struct WeightedBytes {
+  std::int64_t packed_forward = 0;
+  std::int64_t packed_backward = 0;
+  std::int64_t scratch = 0;  ///< may be shared with every other op of the device
+};
+
+/// Where that memory is, and the op's parameters; fixed for the life of the op.
+struct WeightedMemory {
+  const float* kernel = nullptr;
+  const float* bias = nullptr;
+  float* dkernel = nullptr;
+  float* dbias = nullptr;
+  std::byte* packed_forward = nullptr;
+  std::byte* packed_backward = nullptr;
+  std::byte* scratch = nullptr;
+};
+
+/// A convolution or dense op prepared for one shape and storage type.
+class WeightedOp {
+ public:
+  virtual ~WeightedOp() = default;
+  [[nodiscard]] virtual WeightedBytes bytes() const = 0;
+  virtual void bind(const WeightedMemory& memory) = 0;
+
+  /// Brings the packed copies up to date with the master kernel. `backward` false: forward's only.
+  virtual void pack(const device::ExecutionSpace& space, bool backward) = 0;
+  virtual void forward(const device::ExecutionSpace& space, std::byte* y, const std::byte* x) = 0;
+  virtual void backward_input(const device::ExecutionSpace& space, std::byte* dx,
+                              const std::byte* dy) = 0;
+  /// dkernel (+)= gradient; `first` overwrites.
+  virtual void backward_weight(const device::ExecutionSpace& space, const std::byte* dy,
+                               const std::byte* x, bool first) = 0;
+};
+
+/// Makes prepared ops. Errors: Internal when a shape is beyond the backend.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  [[nodiscard]] virtual const char* name() const = 0;
+  [[nodiscard]] virtual std::unique_ptr<WeightedOp> convolution(const ConvShape& shape, DType type,
+                                                                Passes passes) = 0;
+  [[nodiscard]] virtual std::unique_ptr<WeightedOp> dense(const DenseShape& shape, DType type,
+                                                          Passes passes) = 0;
+};
+
+[[nodiscard]] std::unique_ptr<Backend> make_onednn_backend();
+[[nodiscard]] std::unique_ptr<Backend> make_kokkos_backend();
+
+}  // namespace millrace::ops
