@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ops/weighted.hpp"
+#include "pipeline/memory_plan.hpp"
+#include "pipeline/parameters.hpp"
+#include "pipeline/program.hpp"
+
+namespace millrace::pipeline {
+
+/// Which memory a phase works in, and what it may overwrite.
+struct RunContext {
+  int stash_slot = 0;
+  int weight_slot = 0;
+  bool first = true;  ///< first micro-batch of the step: gradients and running sums start over
+};
+
+/// A compiled program with its kernels prepared and its buffers placed: what is left to do in a step is
+/// to walk lists. Nothing of ours allocates in there.
+class BoundProgram {
+ public:
+  /// Prepares the kernels of `program` on `backend`. The graph and the parameters must outlive it.
+  BoundProgram(const Graph& graph, StageProgram program, Slots slots, ops::Backend& backend,
+               const Parameters& parameters, float label_smoothing);
+  BoundProgram(const BoundProgram&) = delete;  // kernels hold addresses of its members
+  BoundProgram& operator=(const BoundProgram&) = delete;
+
+  /// Exact bytes of workspace: packed kernels, slots, transient buffers, scratch of the vendor's library.
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  void bind(std::byte* workspace);
+
+  /// Packs the kernels; call after every change of the weights.
+  void begin_step(const device::ExecutionSpace& space, float loss_scaling);
+  void run(const device::ExecutionSpace& space, Phase phase, const RunContext& context);
+
+  /// Address of a buffer in a slot.
+  [[nodiscard]] std::byte* address(BufferId buffer, const RunContext& context) const;
+  [[nodiscard]] const StageProgram& program() const { return program_; }
+  [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
+
+ private:
+  using Kernel = std::function<void(const device::ExecutionSpace&, const RunContext&)>;
+
+  /// A buffer's address as a function of the slot.
+  struct Place {
+    std::byte* base = nullptr;
+    std::int64_t stash_stride = 0;
+    std::int64_t weight_stride = 0;
+    [[nodiscard]] std::byte* at(const RunContext& c) const {
+      return base + c.stash_slot * stash_stride + c.weight_slot * weight_stride;
+    }
+  };
+
+  struct Weighted {
+    OpId op;
+    std::unique_ptr<ops::WeightedOp> kernel;
+    std::int64_t packed_forward = 0;   ///< offsets in the workspace
+    std::int64_t packed_backward = 0;
+  };
+
+  void prepare_weighted(ops::Backend& backend);
+  void place_workspace();
+  [[nodiscard]] std::int64_t scratch_floats_of_norms() const;
+  [[nodiscard]] ops::WeightedOp& weighted(OpId op) const;
+  [[nodiscard]] Place place(BufferId buffer) const;
+
+  template <class T>
+  [[nodiscard]] Kernel make_kernel(const Call& call) const;
+  template <class T>
+  [[nodiscard]] Kernel make_norm(const Call& call) const;
+  template <class T>
+  [[nodiscard]] Kernel make_pool(const Call& call) const;
+  [[nodiscard]] Kernel make_weighted(const Call& call) const;
+
+  const Graph* graph_;
+  StageProgram program_;
+  MemoryPlan plan_;
+  const Parameters* parameters_;
+  float label_smoothing_;
+  std::vector<Weighted> weighted_;
+  std::int64_t stash_offset_ = 0;
+  std::int64_t weight_offset_ = 0;
+  std::int64_t transient_offset_ = 0;
+  std::int64_t scratch_offset_ = 0;
+  std::int64_t bytes_ = 0;
+  std::byte* workspace_ = nullptr;
+  float loss_scaling_ = 1.0f;
+  std::array<std::vector<Kernel>, kPhases> kernels_;
+};
+
+}  // namespace millrace::pipeline

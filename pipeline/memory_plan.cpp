@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/memory_plan.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "core/error.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+std::int64_t round_up(std::int64_t bytes, std::int64_t alignment) {
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+/// Call numbers of one buffer in one phase.
+struct Use {
+  std::int64_t first = -1;
+  std::int64_t last = -1;
+  [[nodiscard]] bool used() const { return first >= 0; }
+  void add(std::int64_t at) {
+    if (first < 0) first = at;
+    last = std::max(last, at);
+  }
+};
+
+using Uses = std::array<Use, kPhases>;
+
+/// When every buffer is read or written, phase by phase; borders count as uses at the phase's ends.
+std::vector<Uses> collect_uses(const StageProgram& program) {
+  std::vector<Uses> uses(program.buffers.size());
+  std::array<std::int64_t, kPhases> ends = {};
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    ends[p] = static_cast<std::int64_t>(program.calls[p].size()) + 1;
+    std::int64_t at = 1;
+    for (const Call& call : program.calls[p]) {
+      for (const BufferId b : call.buffers) {
+        if (b.valid()) uses[b.at()][p].add(at);
+      }
+      ++at;
+    }
+  }
+  const auto touch = [&](BufferId b, Phase phase, bool at_end) {
+    const auto p = static_cast<std::size_t>(phase);
+    if (!b.valid()) return;
+    Use& use = uses[b.at()][p];
+    if (at_end) {
+      use.add(ends[p]);
+    } else {
+      use.first = 0;
+      use.last = std::max<std::int64_t>(use.last, 0);
+    }
+  };
+  // What travels must stay put until it has left, and have a place before it arrives: it is held for as
+  // long as the micro-batch's slot is.
+  const bool training = program.options.mode == Mode::Training;
+  for (const Crossing& c : program.inputs) {
+    touch(c.activation, Phase::Forward, false);
+    touch(c.gradient, Phase::BackwardInput, true);
+  }
+  for (const Crossing& c : program.outputs) {
+    touch(c.activation, Phase::Forward, true);
+    if (training) touch(c.activation, Phase::BackwardInput, false);
+    touch(c.gradient, Phase::Forward, true);
+    touch(c.gradient, Phase::BackwardInput, false);
+  }
+  touch(program.labels, Phase::Forward, false);
+  for (const BufferId metric : {program.loss, program.rank}) {
+    touch(metric, Phase::Forward, true);
+    if (training) touch(metric, Phase::BackwardInput, true);
+  }
+  return uses;
+}
+
+/// All phases end to end: [first, last] over the whole life of a micro-batch.
+std::optional<Lifetime> over_all_phases(const StageProgram& program, const Uses& uses,
+                                        std::int64_t bytes) {
+  std::optional<Lifetime> life;
+  std::int64_t start = 0;
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    if (uses[p].used()) {
+      if (!life) life = Lifetime{bytes, start + uses[p].first, 0};
+      life->last = start + uses[p].last;
+    }
+    start += static_cast<std::int64_t>(program.calls[p].size()) + 2;
+  }
+  return life;
+}
+
+MemoryPlan plan_single(const StageProgram& program, const std::vector<Uses>& uses,
+                       std::int64_t alignment) {
+  MemoryPlan plan;
+  plan.slots = {0, 0};
+  plan.placements.resize(program.buffers.size());
+  std::vector<Lifetime> lives;
+  std::vector<std::size_t> owners;
+  for (std::size_t b = 0; b < uses.size(); ++b) {
+    if (const auto life = over_all_phases(program, uses[b], program.buffers[b].bytes)) {
+      lives.push_back(*life);
+      owners.push_back(b);
+    }
+  }
+  const Packing packing = pack(lives, alignment);
+  for (std::size_t i = 0; i < owners.size(); ++i) {
+    plan.placements[owners[i]] = {Region::Transient, packing.offsets[i]};
+  }
+  plan.transient_bytes = packing.bytes;
+  return plan;
+}
+
+Region region_of(const Uses& uses) {
+  const bool f = uses[0].used();
+  const bool i = uses[1].used();
+  const bool w = uses[2].used();
+  if (f && (i || w)) return Region::Stash;
+  if (i && w) return Region::Weight;
+  return f || i || w ? Region::Transient : Region::Unused;
+}
+
+MemoryPlan plan_slots(const StageProgram& program, const std::vector<Uses>& uses, Slots slots,
+                      std::int64_t alignment) {
+  MemoryPlan plan;
+  plan.slots = slots;
+  plan.placements.resize(program.buffers.size());
+  std::array<std::vector<Lifetime>, kPhases> lives;
+  std::array<std::vector<std::size_t>, kPhases> owners;
+  for (std::size_t b = 0; b < uses.size(); ++b) {
+    const Region region = region_of(uses[b]);
+    const std::int64_t bytes = program.buffers[b].bytes;
+    plan.placements[b].region = region;
+    if (region == Region::Stash || region == Region::Weight) {
+      std::int64_t& end =
+          region == Region::Stash ? plan.stash_slot_bytes : plan.weight_slot_bytes;
+      plan.placements[b].offset = end;
+      end += round_up(bytes, alignment);
+    }
+    if (region == Region::Transient) {
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        if (!uses[b][p].used()) continue;
+        lives[p].push_back({bytes, uses[b][p].first, uses[b][p].last});
+        owners[p].push_back(b);
+      }
+    }
+  }
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    const Packing packing = pack(lives[p], alignment);
+    for (std::size_t i = 0; i < owners[p].size(); ++i) {
+      plan.placements[owners[p][i]].offset = packing.offsets[i];
+    }
+    plan.transient_bytes = std::max(plan.transient_bytes, packing.bytes);
+  }
+  return plan;
+}
+
+}  // namespace
+
+Packing pack(std::span<const Lifetime> lifetimes, std::int64_t alignment) {
+  Packing packing;
+  packing.offsets.assign(lifetimes.size(), 0);
+  std::vector<std::size_t> order(lifetimes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return lifetimes[a].bytes > lifetimes[b].bytes;
+  });
+  std::vector<std::size_t> placed;  // by offset
+  for (const std::size_t next : order) {
+    const Lifetime& life = lifetimes[next];
+    const std::int64_t bytes = round_up(life.bytes, alignment);
+    std::int64_t offset = 0;
+    for (const std::size_t other : placed) {
+      const Lifetime& o = lifetimes[other];
+      if (o.last < life.first || life.last < o.first) continue;
+      const std::int64_t begin = packing.offsets[other];
+      if (offset + bytes <= begin) break;
+      offset = std::max(offset, begin + round_up(o.bytes, alignment));
+    }
+    packing.offsets[next] = offset;
+    packing.bytes = std::max(packing.bytes, offset + bytes);
+    const auto place = std::upper_bound(
+        placed.begin(), placed.end(), offset,
+        [&](std::int64_t at, std::size_t other) { return at < packing.offsets[other]; });
+    placed.insert(place, next);
+  }
+  return packing;
+}
+
+std::int64_t peak_bytes(std::span<const Lifetime> lifetimes, std::int64_t alignment) {
+  std::int64_t peak = 0;
+  for (const Lifetime& at : lifetimes) {
+    std::int64_t alive = 0;
+    for (const Lifetime& life : lifetimes) {
+      if (life.first <= at.first && at.first <= life.last) alive += round_up(life.bytes, alignment);
+    }
+    peak = std::max(peak, alive);
+  }
+  return peak;
+}
+
+MemoryPlan plan_memory(const StageProgram& program, Slots slots, std::int64_t alignment) {
+  MILLRACE_ASSERT(slots.stash >= 1 && slots.weight >= 0);
+  const std::vector<Uses> uses = collect_uses(program);
+  if (slots.stash == 1 && slots.weight <= 1) return plan_single(program, uses, alignment);
+  return plan_slots(program, uses, slots, alignment);
+}
+
+}  // namespace millrace::pipeline

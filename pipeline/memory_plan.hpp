@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pipeline/program.hpp"
+
+namespace millrace::pipeline {
+
+/// A buffer that is needed from call `first` to call `last` of some time line, both included.
+struct Lifetime {
+  std::int64_t bytes = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+
+/// Offsets (multiples of `alignment`) such that no two buffers alive together overlap: largest first,
+/// each at the lowest place that is free throughout its life.
+struct Packing {
+  std::vector<std::int64_t> offsets;
+  std::int64_t bytes = 0;
+};
+[[nodiscard]] Packing pack(std::span<const Lifetime> lifetimes, std::int64_t alignment);
+
+/// Most bytes alive at once: what no packing can go below.
+[[nodiscard]] std::int64_t peak_bytes(std::span<const Lifetime> lifetimes, std::int64_t alignment);
+
+/// Micro-batches whose memory is held at once.
+struct Slots {
+  int stash = 1;   ///< between Forward and the end of the backward phases
+  int weight = 1;  ///< between BackwardInput and BackwardWeight, for split backward
+  friend bool operator==(const Slots&, const Slots&) = default;
+};
+
+enum class Region { Stash, Weight, Transient, Unused };
+
+struct Placement {
+  Region region = Region::Unused;
+  std::int64_t offset = 0;  ///< within a slot of the region
+};
+
+/// Where every buffer of a program lives. Exact: the run half takes these bytes and no others.
+struct MemoryPlan {
+  Slots slots;
+  std::vector<Placement> placements;     ///< by BufferId
+  std::int64_t stash_slot_bytes = 0;
+  std::int64_t weight_slot_bytes = 0;
+  std::int64_t transient_bytes = 0;
+  [[nodiscard]] std::int64_t bytes() const {
+    return slots.stash * stash_slot_bytes + slots.weight * weight_slot_bytes + transient_bytes;
+  }
+};
+
+/// With one slot a micro-batch is finished before the next begins, and all buffers share one packing
+/// over the whole time line; with more, each slot holds what must outlive a phase.
+[[nodiscard]] MemoryPlan plan_memory(const StageProgram& program, Slots slots,
+                                     std::int64_t alignment = 64);
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ops/norm.hpp"
+#include "ops/weighted.hpp"
+#include "pipeline/program.hpp"
+
+namespace millrace::pipeline {
+
+/// Shapes of graph ops in the terms of the kernels, for micro-batches of `batch` samples.
+[[nodiscard]] ops::ConvShape conv_shape(const Graph& graph, OpId op, std::int64_t batch);
+[[nodiscard]] ops::DenseShape dense_shape(const Graph& graph, OpId op, std::int64_t batch);
+[[nodiscard]] ops::NormShape norm_shape(const Graph& graph, OpId op, std::int64_t batch);
+/// Pools, global pools and shortcuts.
+[[nodiscard]] ops::WindowShape window_shape(const Graph& graph, OpId op, std::int64_t batch);
+/// Epsilon of a batch or group norm.
+[[nodiscard]] float norm_epsilon(const Graph& graph, OpId op);
+
+/// The op's parameter of this role; invalid when it has none.
+[[nodiscard]] models::ParameterId parameter_of(const Graph& graph, OpId op,
+                                               models::ParameterRole role);
+
+}  // namespace millrace::pipeline

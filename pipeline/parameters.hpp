@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/arena.hpp"
+#include "models/graph.hpp"
+#include "ops/optimiser.hpp"
+#include "pipeline/program.hpp"
+
+namespace millrace::pipeline {
+
+/// What the update rule needs to know of the parameters.
+struct ParameterOptions {
+  bool momentum = false;                    ///< a velocity slot for every trainable parameter
+  std::vector<std::string> decay_excludes;  ///< substrings of names that do not decay
+};
+
+/// Master parameters of a stage in device memory: weights, velocities and gradients as flat float32
+/// arrays of equal order, running statistics and their per-step sums as another pair. The update is one
+/// pass over the flat arrays whatever the number of tensors.
+class Parameters {
+ public:
+  Parameters(const Graph& graph, OpRange range, const ParameterOptions& options);
+
+  /// Bytes that bind() will be given.
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  void bind(std::byte* memory);
+
+  /// Parameters of the range in graph order, state included.
+  [[nodiscard]] const std::vector<models::ParameterId>& ids() const { return ids_; }
+  [[nodiscard]] bool has_velocity() const { return options_.momentum; }
+
+  // Device pointers, valid after bind().
+  [[nodiscard]] float* value(models::ParameterId id) const;
+  [[nodiscard]] float* gradient(models::ParameterId id) const;
+  [[nodiscard]] float* velocity(models::ParameterId id) const;
+  /// Sum over the step's micro-batches from which a running statistic moves.
+  [[nodiscard]] float* running_sum(models::ParameterId id) const;
+
+  /// Initial values from (seed, name), velocities zero.
+  void initialise(std::uint64_t seed);
+  /// One weight update, and the running statistics' move by the mean over `micro_batches`.
+  void update(const device::ExecutionSpace& space, const ops::SgdUpdate& update,
+              std::int64_t micro_batches);
+
+ private:
+  [[nodiscard]] std::size_t place(models::ParameterId id) const;
+
+  const Graph* graph_;
+  ParameterOptions options_;
+  std::vector<models::ParameterId> ids_;
+  std::vector<std::int64_t> offsets_;         ///< by place in ids_, elements in the flat arrays
+  std::vector<std::size_t> place_;            ///< by ParameterId
+  std::vector<ops::ParameterSpan> spans_;
+  std::int64_t trainable_elements_ = 0;       ///< padded
+  std::int64_t state_elements_ = 0;           ///< padded
+  std::int64_t bytes_ = 0;
+  float* weights_ = nullptr;
+  float* velocities_ = nullptr;
+  float* gradients_ = nullptr;
+  float* state_ = nullptr;
+  float* sums_ = nullptr;
+  ops::ParameterSpan* device_spans_ = nullptr;
+};
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,597 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/program.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+using models::Op;
+
+/// Ops that become one kernel: a leader and what fuses behind it.
+struct Node {
+  OpId leader;           ///< norm, convolution, pool, add, activation, loss ...
+  OpId last;             ///< last op of the group; nodes run in this order
+  ValueId input;
+  ValueId skip;          ///< other operand of an addition
+  ValueId output;
+  FusedFn fn = FusedFn::None;
+};
+
+template <class Kind>
+bool is(const Op& op) {
+  return std::holds_alternative<Kind>(op.kind);
+}
+bool is_norm(const Op& op) { return is<models::BatchNorm>(op) || is<models::GroupNorm>(op); }
+bool is_weighted(const Op& op) { return is<models::Conv>(op) || is<models::Dense>(op); }
+
+FusedFn fused(models::ActivationKind kind) {
+  switch (kind) {
+    case models::ActivationKind::Relu: return FusedFn::Relu;
+    case models::ActivationKind::Swish: return FusedFn::Swish;
+    case models::ActivationKind::Sigmoid: return FusedFn::Sigmoid;
+  }
+  return FusedFn::None;
+}
+
+/// Finds the groups of a range.
+class Grouping {
+ public:
+  Grouping(const Graph& graph, OpRange range) : graph_(graph), range_(range) {
+    readers_.resize(graph.values.size());
+    for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+      for (const ValueId v : graph.ops[i].inputs) {
+        readers_[v.at()].push_back(OpId{static_cast<std::int32_t>(i)});
+      }
+    }
+  }
+  [[nodiscard]] const std::vector<OpId>& readers(ValueId value) const {
+    return readers_[value.at()];
+  }
+  [[nodiscard]] std::vector<Node> nodes() const;
+
+ private:
+  /// The only op that reads `value`, when it is in the range too.
+  [[nodiscard]] OpId sole_reader(ValueId value) const {
+    const std::vector<OpId>& all = readers(value);
+    return all.size() == 1 && range_.contains(all.front()) ? all.front() : OpId{};
+  }
+  void fuse_activation(Node& node, bool relu_only) const;
+  [[nodiscard]] Node group_from(OpId id, std::vector<bool>& taken) const;
+
+  const Graph& graph_;
+  OpRange range_;
+  std::vector<std::vector<OpId>> readers_;
+};
+
+void Grouping::fuse_activation(Node& node, bool relu_only) const {
+  const OpId next = sole_reader(node.output);
+  if (!next.valid() || !is<models::Activation>(graph_.op(next))) return;
+  const FusedFn fn = fused(std::get<models::Activation>(graph_.op(next).kind).kind);
+  if (relu_only && fn != FusedFn::Relu) return;
+  node.fn = fn;
+  node.last = next;
+  node.output = graph_.op(next).output;
+}
+
+Node Grouping::group_from(OpId id, std::vector<bool>& taken) const {
+  const Op& op = graph_.op(id);
+  Node node{id, id, op.inputs.front(), ValueId{}, op.output, FusedFn::None};
+  if (is_norm(op)) {
+    const OpId next = sole_reader(node.output);
+    // Of an addition's operands the one named first fuses; the other is stored.
+    if (next.valid() && is<models::Add>(graph_.op(next)) && !taken[next.at()] &&
+        graph_.op(next).inputs[0] != graph_.op(next).inputs[1]) {
+      const Op& add = graph_.op(next);
+      taken[next.at()] = true;
+      node.skip = add.inputs[0] == node.output ? add.inputs[1] : add.inputs[0];
+      node.output = add.output;
+      node.last = next;
+    }
+    fuse_activation(node, node.skip.valid());
+  } else if (is<models::Add>(op)) {
+    node.skip = op.inputs[1];
+    fuse_activation(node, true);
+  }
+  if (node.last != id) taken[node.last.at()] = true;
+  return node;
+}
+
+std::vector<Node> Grouping::nodes() const {
+  std::vector<Node> result;
+  std::vector<bool> taken(graph_.ops.size(), false);
+  for (std::int32_t i = range_.first; i < range_.last; ++i) {
+    const OpId id{i};
+    if (taken[id.at()]) continue;
+    result.push_back(group_from(id, taken));
+  }
+  std::stable_sort(result.begin(), result.end(),
+                   [](const Node& a, const Node& b) { return a.last < b.last; });
+  return result;
+}
+
+/// Buffers that one forward pass leaves behind.
+struct ForwardBuffers {
+  std::vector<BufferId> activation;  ///< by ValueId
+  std::vector<BufferId> statistics;  ///< by OpId of the norm
+  std::vector<BufferId> winner;      ///< by OpId of the pool
+};
+
+class Compiler {
+ public:
+  Compiler(const Graph& graph, OpRange range, const ProgramOptions& options)
+      : graph_(graph), grouping_(graph, range), nodes_(grouping_.nodes()) {
+    program_.range = range;
+    program_.options = options;
+  }
+  [[nodiscard]] StageProgram run() &&;
+
+ private:
+  struct Contribution {
+    OpId reader;
+    BufferId buffer;
+  };
+
+  [[nodiscard]] bool training() const { return program_.options.mode == Mode::Training; }
+  [[nodiscard]] std::int64_t activation_bytes(ValueId v) const {
+    return program_.options.batch * graph_.value(v).shape.elements() *
+           size_of(program_.options.type);
+  }
+  [[nodiscard]] std::int64_t channels(OpId norm) const {
+    return graph_.value(graph_.op(norm).output).shape.c;
+  }
+  /// Sets of statistics a channel: one a batch, or one a sample.
+  [[nodiscard]] std::int64_t instances(OpId norm) const {
+    return is<models::BatchNorm>(graph_.op(norm)) ? 1 : program_.options.batch;
+  }
+  [[nodiscard]] const std::string& op_name(OpId op) const { return graph_.op(op).name; }
+
+  BufferId make_buffer(std::string name, std::int64_t bytes);
+  BufferId make_gradient(ValueId value);
+  Call& emit(Phase phase, KernelKind kind, OpId op,
+             std::initializer_list<std::pair<Role, BufferId>> buffers);
+
+  void make_crossings();
+  void forward(Phase phase, bool repeated, ForwardBuffers& kept);
+  void forward_node(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept);
+  void forward_norm(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept);
+  void forward_loss(const Node& node, Phase phase, const ForwardBuffers& kept);
+  void remove_unread(std::size_t first_kept);
+
+  void backward();
+  void backward_node(const Node& node);
+  void backward_norm(const Node& node);
+  void backward_weighted(const Node& node);
+  void backward_simple(const Node& node);
+  void backward_add(const Node& node);
+
+  [[nodiscard]] bool wants_gradient(ValueId v) const { return v != Graph::input(); }
+  void contribute(ValueId value, OpId reader, BufferId buffer);
+  std::vector<BufferId> take_gradients(ValueId value, std::size_t at_most);
+  BufferId take_gradient(ValueId value) { return take_gradients(value, 1).front(); }
+  [[nodiscard]] bool reusable(BufferId buffer, int own_uses) const {
+    return pending_[buffer.at()] == own_uses && !read_later_[buffer.at()];
+  }
+  void release(BufferId buffer) { --pending_[buffer.at()]; }
+  BufferId output_gradient(ValueId value, BufferId in_place);
+  Phase weight_phase() const {
+    return program_.options.backward == Backward::Split ? Phase::BackwardWeight
+                                                        : Phase::BackwardInput;
+  }
+
+  const Graph& graph_;
+  Grouping grouping_;
+  std::vector<Node> nodes_;
+  StageProgram program_;
+  ForwardBuffers kept_;
+  std::vector<std::vector<Contribution>> contributions_;  ///< by ValueId
+  std::vector<int> pending_;       ///< contributions that still hold a buffer, by BufferId
+  std::vector<bool> read_later_;   ///< by a later phase: must not be overwritten
+};
+
+BufferId Compiler::make_buffer(std::string name, std::int64_t bytes) {
+  program_.buffers.push_back({std::move(name), bytes});
+  pending_.push_back(0);
+  read_later_.push_back(false);
+  return BufferId{static_cast<std::int32_t>(program_.buffers.size() - 1)};
+}
+
+BufferId Compiler::make_gradient(ValueId value) {
+  const OpId producer = graph_.value(value).producer;
+  const std::string& name = producer.valid() ? op_name(producer) : "images";
+  return make_buffer("d " + name, activation_bytes(value));
+}
+
+Call& Compiler::emit(Phase phase, KernelKind kind, OpId op,
+                     std::initializer_list<std::pair<Role, BufferId>> buffers) {
+  Call call;
+  call.kind = kind;
+  call.op = op;
+  for (const auto& [role, buffer] : buffers) call.at(role) = buffer;
+  auto& list = program_.calls[static_cast<std::size_t>(phase)];
+  list.push_back(call);
+  return list.back();
+}
+
+void Compiler::make_crossings() {
+  const OpRange range = program_.range;
+  kept_.activation.resize(graph_.values.size());
+  kept_.statistics.resize(graph_.ops.size());
+  kept_.winner.resize(graph_.ops.size());
+  contributions_.resize(graph_.values.size());
+  for (std::size_t i = 0; i < graph_.values.size(); ++i) {
+    const ValueId v{static_cast<std::int32_t>(i)};
+    const OpId producer = graph_.value(v).producer;
+    const bool made_before = !producer.valid() || producer.value < range.first;
+    const std::vector<OpId>& readers = grouping_.readers(v);
+    const bool read_here = std::any_of(readers.begin(), readers.end(),
+                                       [&](OpId r) { return range.contains(r); });
+    const bool read_behind = std::any_of(readers.begin(), readers.end(),
+                                         [&](OpId r) { return r.value >= range.last; });
+    if (made_before && read_here) {
+      const std::string name = producer.valid() ? op_name(producer) : "images";
+      const BufferId buffer = make_buffer(name, activation_bytes(v));
+      kept_.activation[i] = buffer;
+      program_.inputs.push_back({v, buffer, BufferId{}});
+    }
+    if (range.contains(producer) && read_behind) {
+      Crossing out{v, BufferId{}, BufferId{}};
+      if (training()) {
+        out.gradient = make_gradient(v);
+        contribute(v, OpId{std::numeric_limits<std::int32_t>::max()}, out.gradient);
+      }
+      program_.outputs.push_back(out);
+    }
+  }
+}
+
+// ---- forward --------------------------------------------------------------------------------------
+
+void Compiler::forward(Phase phase, bool repeated, ForwardBuffers& kept) {
+  for (const Node& node : nodes_) forward_node(node, phase, repeated, kept);
+}
+
+void Compiler::forward_norm(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept) {
+  const BufferId x = kept.activation[node.input.at()];
+  const OpId norm = node.leader;
+  const BufferId statistics =
+      make_buffer(op_name(norm) + " statistics",
+                  2 * instances(norm) * channels(norm) * static_cast<std::int64_t>(sizeof(float)));
+  kept.statistics[norm.at()] = statistics;
+  if (!training() && is<models::BatchNorm>(graph_.op(norm))) {
+    emit(phase, KernelKind::NormRunning, norm, {{Role::Statistics, statistics}});
+  } else {
+    emit(phase, KernelKind::NormStatistics, norm, {{Role::X, x}, {Role::Statistics, statistics}})
+        .repeated = repeated;
+  }
+  const BufferId y = make_buffer(op_name(node.last), activation_bytes(node.output));
+  kept.activation[node.output.at()] = y;
+  Call& apply = emit(phase, KernelKind::NormApply, norm,
+                     {{Role::X, x}, {Role::Statistics, statistics}, {Role::Y, y}});
+  apply.fn = node.fn;
+  if (node.skip.valid()) {
+    apply.at(Role::Skip) = kept.activation[node.skip.at()];
+  }
+}
+
+void Compiler::forward_loss(const Node& node, Phase phase, const ForwardBuffers& kept) {
+  const std::int64_t batch = program_.options.batch;
+  const std::int64_t bytes = batch * static_cast<std::int64_t>(sizeof(float));
+  program_.labels = make_buffer("labels", bytes);
+  program_.loss = make_buffer("loss", bytes);
+  program_.rank = make_buffer("rank", bytes);
+  emit(phase, KernelKind::LossForward, node.leader,
+       {{Role::X, kept.activation[node.input.at()]},
+        {Role::Labels, program_.labels},
+        {Role::Loss, program_.loss},
+        {Role::Rank, program_.rank}});
+}
+
+void Compiler::forward_node(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept) {
+  const Op& op = graph_.op(node.leader);
+  if (is_norm(op)) return forward_norm(node, phase, repeated, kept);
+  if (is<models::SoftmaxLoss>(op)) {
+    if (!repeated) forward_loss(node, phase, kept);
+    return;
+  }
+  const BufferId x = kept.activation[node.input.at()];
+  const BufferId y = make_buffer(op_name(node.last), activation_bytes(node.output));
+  kept.activation[node.output.at()] = y;
+  const auto simple = [&](KernelKind kind) -> Call& {
+    return emit(phase, kind, node.leader, {{Role::X, x}, {Role::Y, y}});
+  };
+  if (is_weighted(op)) {
+    simple(KernelKind::WeightedForward);
+  } else if (is<models::Activation>(op)) {
+    simple(KernelKind::ActivationForward).fn = fused(std::get<models::Activation>(op.kind).kind);
+  } else if (is<models::Add>(op)) {
+    Call& add = emit(phase, KernelKind::AddForward, node.leader,
+                     {{Role::X, x}, {Role::Skip, kept.activation[node.skip.at()]}, {Role::Y, y}});
+    add.fn = node.fn;
+  } else if (is<models::Pool>(op)) {
+    Call& pool = simple(KernelKind::PoolForward);
+    if (training() && std::get<models::Pool>(op.kind).kind == models::PoolKind::Max) {
+      const BufferId winner =
+          make_buffer(op.name + " winner",
+                      program_.options.batch * graph_.value(node.output).shape.elements());
+      kept.winner[node.leader.at()] = winner;
+      pool.at(Role::Winner) = winner;
+    }
+  } else if (is<models::GlobalAveragePool>(op)) {
+    simple(KernelKind::GlobalPoolForward);
+  } else if (is<models::ShortcutPad>(op)) {
+    simple(KernelKind::ShortcutForward);
+  } else {
+    fail(ErrorKind::Config, "op {} ({}) has no kernels yet: no model of this version uses it",
+         op.name, models::kind_name(op.kind));
+  }
+}
+
+/// Drops calls of the recomputation, [0, first_kept) of BackwardInput, whose results nobody reads.
+void Compiler::remove_unread(std::size_t first_kept) {
+  auto& list = program_.calls[static_cast<std::size_t>(Phase::BackwardInput)];
+  std::vector<bool> read(program_.buffers.size(), false);
+  const auto mark = [&](const Call& call) {
+    for (const BufferId b : call.buffers) {
+      if (b.valid()) read[b.at()] = true;
+    }
+  };
+  for (const Call& call : program_.phase(Phase::BackwardWeight)) mark(call);
+  std::vector<bool> keep(list.size(), true);
+  for (std::size_t i = list.size(); i-- > 0;) {
+    const Call& call = list[i];
+    const auto result_is_read = [&](Role role) { return call.has(role) && read[call.at(role).at()]; };
+    keep[i] = i >= first_kept || result_is_read(Role::Y) || result_is_read(Role::Winner) ||
+              (call.kind == KernelKind::NormStatistics && result_is_read(Role::Statistics));
+    if (keep[i]) mark(call);
+  }
+  std::size_t i = 0;
+  std::erase_if(list, [&](const Call&) { return !keep[i++]; });
+}
+
+// ---- backward -------------------------------------------------------------------------------------
+
+void Compiler::contribute(ValueId value, OpId reader, BufferId buffer) {
+  if (!wants_gradient(value)) return;
+  contributions_[value.at()].push_back({reader, buffer});
+  ++pending_[buffer.at()];
+}
+
+/// Gradient of `value` as at most `at_most` buffers whose rounded sum it is. The buffers are released:
+/// the caller reads them in the call that it emits next.
+std::vector<BufferId> Compiler::take_gradients(ValueId value, std::size_t at_most) {
+  std::vector<Contribution>& list = contributions_[value.at()];
+  MILLRACE_ASSERT(!list.empty());
+  std::sort(list.begin(), list.end(), [](const Contribution& a, const Contribution& b) {
+    return a.reader > b.reader;
+  });
+  std::vector<BufferId> buffers;
+  for (const Contribution& c : list) buffers.push_back(c.buffer);
+  while (buffers.size() > at_most) {
+    const BufferId a = buffers[0];
+    const BufferId b = buffers[1];
+    const BufferId sum = reusable(a, 1) ? a : reusable(b, 1) ? b : make_gradient(value);
+    emit(Phase::BackwardInput, KernelKind::AddGradients, graph_.value(value).producer,
+         {{Role::Dy, a}, {Role::Dy2, b}, {Role::Dz, sum}});
+    release(a);
+    release(b);
+    ++pending_[sum.at()];
+    buffers.erase(buffers.begin());
+    buffers.front() = sum;
+  }
+  for (const BufferId b : buffers) release(b);
+  return buffers;
+}
+
+/// A buffer for the gradient of `value`: `in_place` when nothing else needs it any more.
+BufferId Compiler::output_gradient(ValueId value, BufferId in_place) {
+  if (reusable(in_place, 0) && program_.buffer(in_place).bytes == activation_bytes(value)) {
+    return in_place;
+  }
+  return make_gradient(value);
+}
+
+void Compiler::backward_norm(const Node& node) {
+  const OpId norm = node.leader;
+  const std::vector<BufferId> dy = take_gradients(node.output, 2);
+  const bool two = dy.size() == 2;
+  const BufferId x = kept_.activation[node.input.at()];
+  const BufferId statistics = kept_.statistics[norm.at()];
+  const auto floats = static_cast<std::int64_t>(sizeof(float));
+  const BufferId sums = make_buffer("d " + op_name(norm), 2 * channels(norm) * floats);
+  const BufferId coefficients =
+      make_buffer(op_name(norm) + " coefficients", 3 * instances(norm) * channels(norm) * floats);
+
+  BufferId dz;
+  if (node.skip.valid() || two) {
+    dz = reusable(dy[0], 0)          ? dy[0]
+         : two && reusable(dy[1], 0) ? dy[1]
+                                     : make_gradient(node.output);
+  }
+  Call& reduce = emit(Phase::BackwardInput, KernelKind::NormBackwardReduce, norm,
+                      {{Role::Dy, dy[0]},
+                       {Role::X, x},
+                       {Role::Statistics, statistics},
+                       {Role::Dz, dz},
+                       {Role::Sums, sums},
+                       {Role::Coefficients, coefficients}});
+  reduce.fn = node.fn;
+  if (two) reduce.at(Role::Dy2) = dy[1];
+  if (node.skip.valid()) {
+    reduce.with_skip = true;
+    if (node.fn != FusedFn::None) {
+      reduce.at(Role::Y) = kept_.activation[node.output.at()];
+    }
+    contribute(node.skip, node.last, dz);
+  }
+  emit(weight_phase(), KernelKind::NormBackwardWeight, norm, {{Role::Sums, sums}});
+
+  const BufferId source = dz.valid() ? dz : dy[0];
+  const BufferId dx = output_gradient(node.input, source);
+  Call& apply = emit(Phase::BackwardInput, KernelKind::NormBackwardApply, norm,
+                     {{Role::Dy, source},
+                      {Role::X, x},
+                      {Role::Statistics, statistics},
+                      {Role::Coefficients, coefficients},
+                      {Role::Dx, dx}});
+  apply.fn = dz.valid() ? FusedFn::None : node.fn;
+  contribute(node.input, norm, dx);
+}
+
+void Compiler::backward_weighted(const Node& node) {
+  const BufferId dy = take_gradient(node.output);
+  const BufferId x = kept_.activation[node.input.at()];
+  emit(weight_phase(), KernelKind::WeightedBackwardWeight, node.leader,
+       {{Role::Dy, dy}, {Role::X, x}});
+  if (program_.options.backward == Backward::Split) read_later_[dy.at()] = true;
+  if (!wants_gradient(node.input)) return;
+  const BufferId dx = make_gradient(node.input);
+  emit(Phase::BackwardInput, KernelKind::WeightedBackwardInput, node.leader,
+       {{Role::Dy, dy}, {Role::Dx, dx}});
+  contribute(node.input, node.leader, dx);
+}
+
+void Compiler::backward_add(const Node& node) {
+  BufferId dz = take_gradient(node.output);
+  if (node.fn != FusedFn::None) {
+    const BufferId dx = output_gradient(node.output, dz);
+    emit(Phase::BackwardInput, KernelKind::ActivationBackward, node.last,
+         {{Role::Dy, dz}, {Role::Y, kept_.activation[node.output.at()]}, {Role::Dx, dx}})
+        .fn = node.fn;
+    dz = dx;
+  }
+  contribute(node.input, node.leader, dz);
+  contribute(node.skip, node.leader, dz);
+}
+
+/// Ops with one input whose backward is one call.
+void Compiler::backward_simple(const Node& node) {
+  const Op& op = graph_.op(node.leader);
+  const BufferId x = kept_.activation[node.input.at()];
+  if (is<models::SoftmaxLoss>(op)) {
+    const BufferId dx = make_gradient(node.input);
+    emit(Phase::BackwardInput, KernelKind::LossBackward, node.leader,
+         {{Role::X, x}, {Role::Labels, program_.labels}, {Role::Dx, dx}});
+    contribute(node.input, node.leader, dx);
+    return;
+  }
+  if (!wants_gradient(node.input)) return;
+  const BufferId dy = take_gradient(node.output);
+  if (is<models::Activation>(op)) {
+    const FusedFn fn = fused(std::get<models::Activation>(op.kind).kind);
+    const BufferId dx = output_gradient(node.input, dy);
+    Call& call = emit(Phase::BackwardInput, KernelKind::ActivationBackward, node.leader,
+                      {{Role::Dy, dy}, {Role::Dx, dx}});
+    call.fn = fn;
+    // Relu asks its output, which is stored for the next op anyway; the others ask their input.
+    const bool by_output = fn == FusedFn::Relu;
+    call.at(by_output ? Role::Y : Role::X) =
+        by_output ? kept_.activation[node.output.at()] : x;
+    contribute(node.input, node.leader, dx);
+    return;
+  }
+  const KernelKind kind = is<models::Pool>(op)                ? KernelKind::PoolBackward
+                          : is<models::GlobalAveragePool>(op) ? KernelKind::GlobalPoolBackward
+                                                              : KernelKind::ShortcutBackward;
+  const BufferId dx = make_gradient(node.input);
+  Call& call = emit(Phase::BackwardInput, kind, node.leader, {{Role::Dy, dy}, {Role::Dx, dx}});
+  call.at(Role::Winner) = kept_.winner[node.leader.at()];
+  contribute(node.input, node.leader, dx);
+}
+
+void Compiler::backward_node(const Node& node) {
+  const Op& op = graph_.op(node.leader);
+  if (is_norm(op)) return backward_norm(node);
+  if (is_weighted(op)) return backward_weighted(node);
+  if (is<models::Add>(op)) return backward_add(node);
+  backward_simple(node);
+}
+
+void Compiler::backward() {
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) backward_node(*node);
+  for (Crossing& input : program_.inputs) {
+    if (wants_gradient(input.value)) input.gradient = take_gradient(input.value);
+  }
+}
+
+StageProgram Compiler::run() && {
+  make_crossings();
+  forward(Phase::Forward, false, kept_);
+  for (Crossing& output : program_.outputs) {
+    output.activation = kept_.activation[output.value.at()];
+  }
+  if (!training()) return std::move(program_);
+  std::size_t repeated_calls = 0;
+  if (program_.options.recompute == Recompute::Stage) {
+    ForwardBuffers again;
+    again.activation.resize(graph_.values.size());
+    again.statistics.resize(graph_.ops.size());
+    again.winner.resize(graph_.ops.size());
+    for (const Crossing& input : program_.inputs) {
+      again.activation[input.value.at()] = input.activation;
+    }
+    forward(Phase::BackwardInput, true, again);
+    repeated_calls = program_.phase(Phase::BackwardInput).size();
+    kept_ = std::move(again);
+  }
+  backward();
+  if (repeated_calls > 0) remove_unread(repeated_calls);
+  return std::move(program_);
+}
+
+}  // namespace
+
+OpRange whole(const Graph& graph) { return {0, static_cast<std::int32_t>(graph.ops.size())}; }
+
+StageProgram compile(const Graph& graph, OpRange range, const ProgramOptions& options) {
+  MILLRACE_ASSERT(range.first >= 0 && range.first < range.last &&
+                  range.last <= static_cast<std::int32_t>(graph.ops.size()));
+  return Compiler(graph, range, options).run();
+}
+
+std::string_view name_of(KernelKind kind) {
+  constexpr std::array<std::string_view, 21> kNames = {
+      "WeightedForward",    "WeightedBackwardInput", "WeightedBackwardWeight",
+      "NormStatistics",     "NormRunning",           "NormApply",
+      "NormBackwardReduce", "NormBackwardApply",     "NormBackwardWeight",
+      "ActivationForward",  "ActivationBackward",    "AddForward",
+      "AddGradients",       "PoolForward",           "PoolBackward",
+      "GlobalPoolForward",  "GlobalPoolBackward",    "ShortcutForward",
+      "ShortcutBackward",   "LossForward",           "LossBackward"};
+  return kNames.at(static_cast<std::size_t>(kind));
+}
+
+std::string_view name_of(Role role) {
+  constexpr std::array<std::string_view, kRoles> kNames = {
+      "x",  "skip",       "y",            "dy",   "dy2",    "dz",     "dx",
+      "statistics", "coefficients", "sums", "winner", "labels", "loss", "rank"};
+  return kNames.at(static_cast<std::size_t>(role));
+}
+
+std::string to_string(const StageProgram& program, const Graph& graph) {
+  constexpr std::array<std::string_view, kPhases> kPhaseNames = {"F", "I", "W"};
+  std::string text;
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    for (const Call& call : program.calls[p]) {
+      fmt::format_to(std::back_inserter(text), "{} {:<22} {:<20}", kPhaseNames[p],
+                     name_of(call.kind), graph.op(call.op).name);
+      for (std::size_t r = 0; r < kRoles; ++r) {
+        if (!call.buffers[r].valid()) continue;
+        fmt::format_to(std::back_inserter(text), " {}={}:{}", name_of(static_cast<Role>(r)),
+                       call.buffers[r].value, program.buffer(call.buffers[r]).name);
+      }
+      text += '\n';
+    }
+  }
+  return text;
+}
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// pipeline: from a graph to something that runs.
+//
+// The pure half (this file, memory_plan) compiles a range of a graph into a StageProgram: fixed lists
+// of kernel calls over named buffers, a value that can be printed, compared and tested without a
+// device. The run half (bound_program, parameters, stage) gives every buffer an address in one arena
+// and walks the lists.
+//
+//   graph ops        conv1  norm1 relu1  conv2  norm2            add  relu
+//   forward calls    conv   stats apply  conv   stats            apply(+skip, relu)
+//   backward calls   ...    reduce apply dx dw  reduce apply ...  in reverse
+//
+// Ops fuse where data flow allows (norm + add + activation); what flows through a possible cut point is
+// rounded to the storage type even then, so that a program gives the same bits wherever the network is
+// cut. A value read by several ops gets several gradient contributions: they are summed pairwise in
+// reverse topological order of the readers, rounded after each addition.
+//
+// A micro-batch goes through three phases. What one phase leaves for a later one is kept in *slots*:
+//
+//   phase            leaves for later                        kept in
+//   Forward          activations, statistics, winners        stash slot  (Forward .. BackwardWeight)
+//   BackwardInput    gradients that weight gradients need    weight slot (BackwardInput .. BackwardWeight)
+//   BackwardWeight   nothing: it adds onto the gradients
+//
+// Joined backward does both in one list and needs no weight slot. With recompute, only the stage's
+// inputs are stashed and BackwardInput begins by running the forward calls again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.hpp"
+#include "models/graph.hpp"
+
+namespace millrace::pipeline {
+
+using models::Graph;
+using models::OpId;
+using models::ValueId;
+
+using BufferId = models::Index<struct BufferTag>;
+
+/// Ops [first, last) of a graph.
+struct OpRange {
+  std::int32_t first = 0;
+  std::int32_t last = 0;
+  [[nodiscard]] bool contains(OpId op) const { return op.value >= first && op.value < last; }
+  friend bool operator==(const OpRange&, const OpRange&) = default;
+};
+[[nodiscard]] OpRange whole(const Graph& graph);
+
+enum class Mode { Training, Evaluation };
+enum class Recompute { None, Stage };
+enum class Backward { Joined, Split };
+
+struct ProgramOptions {
+  std::int64_t batch = 1;  ///< samples in a micro-batch
+  DType type = DType::F32;
+  Mode mode = Mode::Training;
+  Recompute recompute = Recompute::None;
+  Backward backward = Backward::Joined;
+  friend bool operator==(const ProgramOptions&, const ProgramOptions&) = default;
+};
+
+enum class Phase { Forward, BackwardInput, BackwardWeight };
+inline constexpr std::size_t kPhases = 3;
+
+enum class KernelKind {
+  WeightedForward,         ///< X -> Y (convolution or dense)
+  WeightedBackwardInput,   ///< Dy -> Dx
+  WeightedBackwardWeight,  ///< Dy, X -> parameter gradients
+  NormStatistics,          ///< X -> Statistics, and the running sums unless `repeated`
+  NormRunning,             ///< moving statistics -> Statistics (evaluation)
+  NormApply,               ///< X, Statistics, [Skip] -> Y
+  NormBackwardReduce,      ///< Dy, [Dy2], X, Statistics, [Y] -> [Dz], Sums, Coefficients
+  NormBackwardApply,       ///< Dz or Dy, X, Statistics, Coefficients -> Dx
+  NormBackwardWeight,      ///< Sums -> parameter gradients
+  ActivationForward,       ///< X -> Y
+  ActivationBackward,      ///< Dy, X or Y -> Dx
+  AddForward,              ///< X, Skip -> Y
+  AddGradients,            ///< Dy, Dy2 -> Dz
+  PoolForward,             ///< X -> Y, [Winner]
+  PoolBackward,            ///< Dy, [Winner] -> Dx
+  GlobalPoolForward,
+  GlobalPoolBackward,
+  ShortcutForward,
+  ShortcutBackward,
+  LossForward,             ///< X, Labels -> Loss, Rank
+  LossBackward,            ///< X, Labels -> Dx
+};
+[[nodiscard]] std::string_view name_of(KernelKind kind);
+
+/// What a buffer is to a call.
+enum class Role {
+  X, Skip, Y, Dy, Dy2, Dz, Dx, Statistics, Coefficients, Sums, Winner, Labels, Loss, Rank
+};
+inline constexpr std::size_t kRoles = 14;
+[[nodiscard]] std::string_view name_of(Role role);
+
+enum class FusedFn { None, Relu, Swish, Sigmoid };
+
+/// One kernel call. `op` is the graph op whose shapes and parameters it uses.
+struct Call {
+  KernelKind kind = KernelKind::WeightedForward;
+  OpId op;
+  FusedFn fn = FusedFn::None;
+  bool repeated = false;  ///< part of a recomputation: must not touch running statistics
+  bool with_skip = false; ///< NormBackwardReduce: an addition was fused behind the norm
+  std::array<BufferId, kRoles> buffers = {};
+
+  [[nodiscard]] BufferId at(Role role) const { return buffers[static_cast<std::size_t>(role)]; }
+  [[nodiscard]] BufferId& at(Role role) { return buffers[static_cast<std::size_t>(role)]; }
+  [[nodiscard]] bool has(Role role) const { return at(role).valid(); }
+  friend bool operator==(const Call&, const Call&) = default;
+};
+
+struct Buffer {
+  std::string name;
+  std::int64_t bytes = 0;
+  friend bool operator==(const Buffer&, const Buffer&) = default;
+};
+
+/// A value that crosses the stage's border, with its gradient (invalid where none flows).
+struct Crossing {
+  ValueId value;
+  BufferId activation;
+  BufferId gradient;
+  friend bool operator==(const Crossing&, const Crossing&) = default;
+};
+
+struct StageProgram {
+  OpRange range;
+  ProgramOptions options;
+  std::vector<Buffer> buffers;
+  std::array<std::vector<Call>, kPhases> calls;
+  std::vector<Crossing> inputs;   ///< values made before the range (or the images) and read in it
+  std::vector<Crossing> outputs;  ///< values made in the range and read behind it
+  BufferId labels, loss, rank;    ///< of the stage that ends with the loss
+
+  [[nodiscard]] const std::vector<Call>& phase(Phase p) const {
+    return calls[static_cast<std::size_t>(p)];
+  }
+  [[nodiscard]] const Buffer& buffer(BufferId id) const { return buffers.at(id.at()); }
+  friend bool operator==(const StageProgram&, const StageProgram&) = default;
+};
+
+/// Compiles `range` of `graph`. Errors: Config, naming an op that has no kernels.
+[[nodiscard]] StageProgram compile(const Graph& graph, OpRange range, const ProgramOptions& options);
+
+/// One line a call: phase, kernel, op, buffers by role.
+[[nodiscard]] std::string to_string(const StageProgram& program, const Graph& graph);
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/stage.hpp"
+
+#include <algorithm>
+
+namespace millrace::pipeline {
+
+MicroBatchMetrics& MicroBatchMetrics::operator+=(const MicroBatchMetrics& other) {
+  loss += other.loss;
+  top1 += other.top1;
+  top5 += other.top5;
+  samples += other.samples;
+  return *this;
+}
+
+Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops::Backend& backend)
+    : parameters_(graph, range, options.parameters), classes_(graph.classes) {
+  const auto largest = static_cast<std::size_t>(std::max(options.batch, options.evaluation_batch));
+  host_loss_.resize(largest);
+  host_rank_.resize(largest);
+  if (options.batch > 0) {
+    const ProgramOptions training{options.batch, options.type, Mode::Training, options.recompute,
+                                  options.backward};
+    training_.emplace(graph, compile(graph, range, training), options.slots, backend, parameters_,
+                      options.label_smoothing);
+  }
+  if (options.evaluation_batch > 0) {
+    const ProgramOptions evaluation{options.evaluation_batch, options.type, Mode::Evaluation,
+                                    Recompute::None, Backward::Joined};
+    // Validation reports the plain cross-entropy, whatever smoothing the training uses.
+    evaluation_.emplace(graph, compile(graph, range, evaluation), Slots{1, 0}, backend, parameters_,
+                        0.0f);
+  }
+}
+
+std::int64_t Stage::bytes() const {
+  const std::int64_t training = training_ ? training_->bytes() : 0;
+  const std::int64_t evaluation = evaluation_ ? evaluation_->bytes() : 0;
+  return device::aligned(parameters_.bytes()) + std::max(training, evaluation);
+}
+
+void Stage::bind(std::byte* memory) {
+  parameters_.bind(memory);
+  std::byte* workspace = memory + device::aligned(parameters_.bytes());
+  if (training_) training_->bind(workspace);
+  if (evaluation_) evaluation_->bind(workspace);
+}
+
+void Stage::load(BoundProgram& program, const RunContext& context,
+                 std::span<const std::byte> images, std::span<const std::int32_t> labels) {
+  const StageProgram& p = program.program();
+  for (const Crossing& input : p.inputs) {
+    if (input.value != Graph::input()) continue;
+    MILLRACE_ASSERT(static_cast<std::int64_t>(images.size()) == p.buffer(input.activation).bytes);
+    device::copy_to_device(program.address(input.activation, context), images.data(),
+                           static_cast<std::int64_t>(images.size()));
+  }
+  if (p.labels.valid()) {
+    device::copy_to_device(program.address(p.labels, context),
+                           reinterpret_cast<const std::byte*>(labels.data()),
+                           static_cast<std::int64_t>(labels.size_bytes()));
+  }
+}
+
+MicroBatchMetrics Stage::metrics(const BoundProgram& program, const RunContext& context) {
+  const StageProgram& p = program.program();
+  MILLRACE_ASSERT(p.loss.valid());
+  const std::int64_t batch = p.options.batch;
+  device::copy_to_host(reinterpret_cast<std::byte*>(host_loss_.data()),
+                       program.address(p.loss, context), p.buffer(p.loss).bytes);
+  device::copy_to_host(reinterpret_cast<std::byte*>(host_rank_.data()),
+                       program.address(p.rank, context), p.buffer(p.rank).bytes);
+  MicroBatchMetrics m;
+  for (std::int64_t n = 0; n < batch; ++n) {
+    const std::int32_t rank = host_rank_[static_cast<std::size_t>(n)];
+    if (rank >= classes_) continue;  // padding
+    m.loss += static_cast<double>(host_loss_[static_cast<std::size_t>(n)]);
+    m.top1 += rank == 0 ? 1 : 0;
+    m.top5 += rank < 5 ? 1 : 0;
+    ++m.samples;
+  }
+  return m;
+}
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "pipeline/bound_program.hpp"
+
+namespace millrace::pipeline {
+
+struct StageOptions {
+  std::int64_t batch = 1;             ///< samples in a micro-batch of training; 0: evaluation only
+  std::int64_t evaluation_batch = 0;  ///< 0: training only
+  DType type = DType::F32;
+  Recompute recompute = Recompute::None;
+  Backward backward = Backward::Joined;
+  Slots slots;
+  float label_smoothing = 0.0f;
+  ParameterOptions parameters;
+};
+
+/// Sums over the samples of one micro-batch (padding excluded).
+struct MicroBatchMetrics {
+  double loss = 0.0;
+  std::int64_t top1 = 0;
+  std::int64_t top5 = 0;
+  std::int64_t samples = 0;
+  MicroBatchMetrics& operator+=(const MicroBatchMetrics& other);
+};
+
+/// A stage on a device: its parameters, and the programs that train and evaluate it. The two programs
+/// take turns in one workspace. Memory is planned at construction and given by bind().
+class Stage {
+ public:
+  Stage(const Graph& graph, OpRange range, const StageOptions& options, ops::Backend& backend);
+
+  /// Exact bytes of device memory that bind() takes, vendor scratch included.
+  [[nodiscard]] std::int64_t bytes() const;
+  void bind(std::byte* memory);
+
+  [[nodiscard]] Parameters& parameters() { return parameters_; }
+  [[nodiscard]] BoundProgram& training() { return *training_; }
+  [[nodiscard]] BoundProgram& evaluation() { return *evaluation_; }
+
+  /// Copies one micro-batch's images and labels (host memory) to where the program reads them.
+  static void load(BoundProgram& program, const RunContext& context,
+                   std::span<const std::byte> images, std::span<const std::int32_t> labels);
+  /// Metrics of the micro-batch whose forward phase ran last in this slot. Needs the loss in the stage.
+  [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program, const RunContext& context);
+
+ private:
+  Parameters parameters_;
+  std::optional<BoundProgram> training_;
+  std::optional<BoundProgram> evaluation_;
+  std::vector<float> host_loss_;
+  std::vector<std::int32_t> host_rank_;
+  std::int64_t classes_;
+};
+
+}  // namespace millrace::pipeline

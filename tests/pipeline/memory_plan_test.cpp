@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/memory_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/random.hpp"
+#include "models/registry.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+std::vector<Lifetime> random_lifetimes(std::uint64_t seed, std::size_t n) {
+  const RandomStream stream(seed, RandomPurpose::SyntheticData);
+  std::vector<Lifetime> lives;
+  for (std::size_t i = 0; i < n; ++i) {
+    const RandomBlock r = stream.block(0, i);
+    const std::int64_t first = uniform_below(r[0], 100);
+    lives.push_back({1 + uniform_below(r[1], 5000), first, first + uniform_below(r[2], 30)});
+  }
+  return lives;
+}
+
+TEST(PackTest, BuffersAliveTogetherNeverOverlap) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    const std::vector<Lifetime> lives = random_lifetimes(seed, 120);
+    const Packing packing = pack(lives, 64);
+    for (std::size_t a = 0; a < lives.size(); ++a) {
+      EXPECT_EQ(packing.offsets[a] % 64, 0);
+      EXPECT_LE(packing.offsets[a] + lives[a].bytes, packing.bytes);
+      for (std::size_t b = 0; b < a; ++b) {
+        const bool together = lives[a].first <= lives[b].last && lives[b].first <= lives[a].last;
+        const bool apart = packing.offsets[a] + lives[a].bytes <= packing.offsets[b] ||
+                           packing.offsets[b] + lives[b].bytes <= packing.offsets[a];
+        EXPECT_TRUE(!together || apart) << "seed " << seed << ": " << a << " and " << b;
+      }
+    }
+    EXPECT_GE(packing.bytes, peak_bytes(lives, 64));
+  }
+}
+
+TEST(PackTest, DisjointLivesShareOnePlace) {
+  const std::vector<Lifetime> lives = {{1000, 0, 1}, {500, 2, 3}, {1000, 4, 9}};
+  EXPECT_EQ(pack(lives, 64).bytes, 1024);
+  EXPECT_EQ(peak_bytes(lives, 64), 1024);
+}
+
+models::Graph resnet(const char* size, models::Task task) {
+  models::ModelOptions options;
+  options.size = size;
+  options.task = task;
+  options.shortcut = task == models::Task::Cifar ? 'A' : 'B';
+  if (task == models::Task::ImageNet) {
+    options.image = {224, 224, 3};
+    options.classes = 1000;
+  }
+  return models::build_model(options);
+}
+
+// The plan of a real network stays near the bound that no plan can go below.
+TEST(MemoryPlanTest, NearTheBoundForRealNetworks) {
+  for (const auto& graph : {resnet("20", models::Task::Cifar), resnet("50", models::Task::ImageNet)}) {
+    ProgramOptions options;
+    options.batch = 16;
+    options.type = DType::BF16;
+    const StageProgram program = compile(graph, whole(graph), options);
+    const MemoryPlan one = plan_memory(program, {1, 0});
+    const MemoryPlan two = plan_memory(program, {2, 0});
+    EXPECT_EQ(one.stash_slot_bytes, 0);
+    EXPECT_LT(one.bytes(), two.stash_slot_bytes + two.transient_bytes + two.stash_slot_bytes / 20)
+        << graph.name;
+    std::int64_t activations = 0;
+    for (const Buffer& buffer : program.buffers) activations += buffer.bytes;
+    EXPECT_LT(one.bytes(), activations);
+  }
+}
+
+TEST(MemoryPlanTest, RecomputeStashesOnlyTheInput) {
+  const models::Graph graph = resnet("20", models::Task::Cifar);
+  ProgramOptions options;
+  options.batch = 4;
+  options.recompute = Recompute::Stage;
+  const StageProgram program = compile(graph, whole(graph), options);
+  const MemoryPlan plan = plan_memory(program, {2, 1});
+  // Images, labels, and the metrics that are read behind the forward phase.
+  const std::int64_t images = 4 * 32 * 32 * 3 * 4;
+  EXPECT_EQ(plan.stash_slot_bytes, images + 3 * 64);
+}
+
+TEST(ProgramTest, CompilesToTheSameValueTwice) {
+  const models::Graph graph = resnet("8", models::Task::Cifar);
+  EXPECT_EQ(compile(graph, whole(graph), {}), compile(graph, whole(graph), {}));
+}
+
+TEST(ProgramTest, FusesNormAdditionAndActivation) {
+  const models::Graph graph = resnet("8", models::Task::Cifar);
+  const StageProgram program = compile(graph, whole(graph), {});
+  int with_skip = 0;
+  for (const Call& call : program.phase(Phase::Forward)) {
+    EXPECT_NE(call.kind, KernelKind::AddForward);
+    EXPECT_NE(call.kind, KernelKind::ActivationForward);
+    with_skip += call.kind == KernelKind::NormApply && call.has(Role::Skip) ? 1 : 0;
+  }
+  EXPECT_EQ(with_skip, 3);
+  EXPECT_TRUE(program.phase(Phase::BackwardWeight).empty());
+}
+
+// Of the images no gradient is computed, and evaluation keeps nothing.
+TEST(ProgramTest, ComputesNothingThatNobodyReads) {
+  const models::Graph graph = resnet("8", models::Task::Cifar);
+  const StageProgram training = compile(graph, whole(graph), {});
+  for (const Call& call : training.phase(Phase::BackwardInput)) {
+    EXPECT_FALSE(call.kind == KernelKind::WeightedBackwardInput &&
+                 graph.op(call.op).name == "b0/conv");
+  }
+  ProgramOptions options;
+  options.mode = Mode::Evaluation;
+  const StageProgram evaluation = compile(graph, whole(graph), options);
+  EXPECT_TRUE(evaluation.phase(Phase::BackwardInput).empty());
+  EXPECT_LT(plan_memory(evaluation, {1, 0}).bytes(), plan_memory(training, {1, 0}).bytes() / 3);
+}
+
+}  // namespace
+}  // namespace millrace::pipeline

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/stage.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "models/registry.hpp"
+#include "support/stage_chain.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+using models::Graph;
+using models::ModelOptions;
+using test::StageChain;
+using test::StepState;
+
+Graph resnet8(models::NormKind norm, models::BlockKind block = models::BlockKind::Basic) {
+  ModelOptions options;
+  options.size = block == models::BlockKind::Bottleneck ? "11" : "8";
+  options.norm = norm;
+  options.groups = 4;
+  options.image = {8, 8, 3};
+  return models::build_model(options);
+}
+
+/// A stem with a max pool, and shortcuts that project everywhere.
+Graph resnet10() {
+  ModelOptions options;
+  options.size = "10";
+  options.task = models::Task::ImageNet;
+  options.shortcut = 'B';
+  options.classes = 7;
+  options.image = {33, 33, 3};
+  return models::build_model(options);
+}
+
+struct Case {
+  const char* name;
+  DType type;
+  models::NormKind norm;
+  models::BlockKind block;
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class StageTest : public testing::TestWithParam<Case> {
+ protected:
+  StageTest() : graph_(resnet8(GetParam().norm, GetParam().block)) {
+    options_.batch = 3;
+    options_.type = GetParam().type;
+    options_.parameters.momentum = true;
+  }
+  StepState plain(std::int64_t micro_batches) {
+    return StageChain(graph_, {}, options_, *backend_).plain_step(micro_batches);
+  }
+
+  Graph graph_;
+  StageOptions options_;
+  std::unique_ptr<ops::Backend> backend_ = ops::make_onednn_backend();
+};
+
+// Which of the maps differ, so that a failure names the tensors and not a page of floats.
+void expect_equal(const StepState& actual, const StepState& expected, const std::string& what) {
+  EXPECT_EQ(actual.losses, expected.losses) << what;
+  ASSERT_EQ(actual.gradients.size(), expected.gradients.size()) << what;
+  for (const auto& [name, values] : expected.gradients) {
+    EXPECT_TRUE(actual.gradients.at(name) == values) << what << ": gradient of " << name;
+  }
+  ASSERT_EQ(actual.values.size(), expected.values.size()) << what;
+  for (const auto& [name, values] : expected.values) {
+    EXPECT_TRUE(actual.values.at(name) == values) << what << ": " << name;
+  }
+}
+
+TEST_P(StageTest, EveryCutGivesTheSameBits) {
+  const StepState whole_net = plain(2);
+  for (std::int32_t cut = 1; cut < static_cast<std::int32_t>(graph_.ops.size()); ++cut) {
+    StageChain chain(graph_, {cut}, options_, *backend_);
+    expect_equal(chain.plain_step(2), whole_net,
+                 "cut before " + graph_.ops[static_cast<std::size_t>(cut)].name);
+  }
+}
+
+TEST_P(StageTest, ThreeCutsGiveTheSameBits) {
+  const StepState whole_net = plain(2);
+  const auto n = static_cast<std::int32_t>(graph_.ops.size());
+  for (const std::vector<std::int32_t>& cuts :
+       {std::vector<std::int32_t>{n / 4, n / 2, 3 * n / 4}, {1, 2, 3}, {n - 3, n - 2, n - 1}}) {
+    StageChain chain(graph_, cuts, options_, *backend_);
+    expect_equal(chain.plain_step(2), whole_net, "three cuts");
+  }
+}
+
+TEST_P(StageTest, ForwardsBeforeBackwardsAndWeightsApartGiveTheSameBits) {
+  const StepState joined = plain(3);
+  options_.backward = Backward::Split;
+  options_.slots = {3, 3};
+  for (const auto& cuts : {std::vector<std::int32_t>{}, {9, 17}}) {
+    StageChain chain(graph_, cuts, options_, *backend_);
+    StepState state;
+    chain.begin_step();
+    for (int m = 0; m < 3; ++m) state.losses.push_back(chain.forward(m, {m, m, m == 0}));
+    for (int m = 0; m < 3; ++m) chain.backward_input({m, m, m == 0});
+    for (int m = 0; m < 3; ++m) chain.backward_weight({m, m, m == 0});
+    expect_equal(chain.finish(std::move(state), 3), joined, "three forwards first");
+  }
+}
+
+TEST_P(StageTest, BackwardInputLeavesWeightGradientsAlone) {
+  options_.backward = Backward::Split;
+  StageChain chain(graph_, {}, options_, *backend_);
+  chain.begin_step();
+  chain.forward(0, {0, 0, true});
+  chain.backward_input({0, 0, true});
+  for (const auto& [name, values] : chain.gradients()) {
+    EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float x) { return x == 0.0f; }))
+        << name;
+  }
+}
+
+TEST_P(StageTest, RecomputationGivesTheSameBitsInLessMemory) {
+  // With more than one slot, so that what a slot holds shows.
+  options_.slots = {3, 1};
+  StageChain kept(graph_, {}, options_, *backend_);
+  const StepState expected = kept.plain_step(3);
+  options_.recompute = Recompute::Stage;
+  StageChain again(graph_, {}, options_, *backend_);
+  expect_equal(again.plain_step(3), expected, "recompute");
+  EXPECT_LT(again.bytes(), kept.bytes());
+  const auto& calls = again.program(0).phase(Phase::BackwardInput);
+  const auto convolutions = std::count_if(calls.begin(), calls.end(), [](const Call& c) {
+    return c.kind == KernelKind::WeightedForward;
+  });
+  EXPECT_GT(convolutions, 5);
+}
+
+TEST_P(StageTest, TwoRunsGiveTheSameBits) { expect_equal(plain(2), plain(2), "twice"); }
+
+TEST_P(StageTest, EveryParameterMoves) {
+  StageChain chain(graph_, {}, options_, *backend_);
+  const auto before = chain.values();
+  const StepState after = chain.plain_step(1);
+  for (const auto& [name, values] : before) {
+    // Behind a gamma of zero nothing reaches the kernels of the branch in the first step.
+    const bool blocked = GetParam().block == models::BlockKind::Bottleneck;
+    if (blocked) continue;
+    EXPECT_NE(after.values.at(name), values) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Nets, StageTest,
+    testing::Values(
+        Case{"BatchNormFloat32", DType::F32, models::NormKind::Batch, models::BlockKind::Basic},
+        Case{"BatchNormBfloat16", DType::BF16, models::NormKind::Batch, models::BlockKind::Basic},
+        Case{"GroupNormFloat32", DType::F32, models::NormKind::Group, models::BlockKind::Basic},
+        Case{"GroupNormBfloat16", DType::BF16, models::NormKind::Group, models::BlockKind::Basic},
+        Case{"BottleneckBfloat16", DType::BF16, models::NormKind::Batch,
+             models::BlockKind::Bottleneck}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(StageImageNetTest, EveryThirdCutGivesTheSameBits) {
+  const Graph graph = resnet10();
+  const auto backend = ops::make_onednn_backend();
+  StageOptions options;
+  options.batch = 2;
+  options.type = DType::BF16;
+  const StepState expected = StageChain(graph, {}, options, *backend).plain_step(2);
+  for (std::int32_t cut = 1; cut < static_cast<std::int32_t>(graph.ops.size()); cut += 3) {
+    StageChain chain(graph, {cut}, options, *backend);
+    expect_equal(chain.plain_step(2), expected,
+                 "cut before " + graph.ops[static_cast<std::size_t>(cut)].name);
+  }
+}
+
+// The loss along a line through the weights: its slope must be what the gradients say.
+TEST(StageGradientTest, SlopeOfTheLossIsTheGradient) {
+  for (const models::NormKind norm : {models::NormKind::Batch, models::NormKind::Group}) {
+    const Graph graph = resnet8(norm);
+    const auto backend = ops::make_onednn_backend();
+    StageOptions options;
+    options.batch = 4;
+    StageChain chain(graph, {}, options, *backend);
+    chain.begin_step();
+    chain.forward(0, {});
+    chain.backward_input({});
+    const auto gradients = chain.gradients();
+    Parameters& parameters = chain.stage(0).parameters();
+    for (const char* name : {"b0/conv/kernel", "b1/0/norm1/gamma", "b2/0/conv2/kernel",
+                             "b3/0/norm2/beta", "fc1/kernel", "fc1/bias"}) {
+      models::ParameterId id;
+      for (const auto candidate : parameters.ids()) {
+        if (graph.parameter(candidate).name == name) id = candidate;
+      }
+      ASSERT_TRUE(id.valid()) << name;
+      const std::vector<float>& g = gradients.at(name);
+      double slope = 0.0;
+      for (const float x : g) slope += static_cast<double>(x) * static_cast<double>(x);
+      const double length = std::sqrt(slope);
+      float* w = parameters.value(id);
+      const std::vector<float> start(w, w + g.size());
+      const auto loss_at = [&](double t) {
+        for (std::size_t i = 0; i < g.size(); ++i) {
+          w[i] = start[i] + static_cast<float>(t / length) * g[i];
+        }
+        chain.begin_step();
+        return chain.forward(0, {}) / 4.0;
+      };
+      constexpr double kStep = 5e-3;
+      const double measured = (loss_at(kStep) - loss_at(-kStep)) / (2.0 * kStep);
+      EXPECT_NEAR(measured, length, 0.02 * length + 1e-4) << name;
+      std::copy(start.begin(), start.end(), w);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace::pipeline

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A network cut into stages that run one after the other in this process: the smallest thing that can
+// show whether cuts, slots and orders leave the bits alone.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/random.hpp"
+#include "device/arena.hpp"
+#include "ops/elementwise.hpp"
+#include "pipeline/stage.hpp"
+
+namespace millrace::test {
+
+using pipeline::Crossing;
+using pipeline::OpRange;
+using pipeline::Phase;
+using pipeline::RunContext;
+using pipeline::Stage;
+using pipeline::StageOptions;
+
+/// What one step left: everything that must not depend on the layout.
+struct StepState {
+  std::map<std::string, std::vector<float>> gradients;
+  std::map<std::string, std::vector<float>> values;  ///< after the update, running statistics included
+  std::vector<double> losses;                        ///< by micro-batch
+  friend bool operator==(const StepState&, const StepState&) = default;
+};
+
+class StageChain {
+ public:
+  /// Cuts before the ops `cuts` (ascending).
+  StageChain(const models::Graph& graph, const std::vector<std::int32_t>& cuts,
+             const StageOptions& options, ops::Backend& backend)
+      : graph_(graph), options_(options) {
+    std::vector<std::int32_t> borders = {0};
+    borders.insert(borders.end(), cuts.begin(), cuts.end());
+    borders.push_back(static_cast<std::int32_t>(graph.ops.size()));
+    for (std::size_t s = 0; s + 1 < borders.size(); ++s) {
+      stages_.push_back(std::make_unique<Stage>(graph, OpRange{borders[s], borders[s + 1]}, options,
+                                                backend));
+      arenas_.emplace_back(stages_.back()->bytes());
+      stages_.back()->bind(arenas_.back().at(0));
+      stages_.back()->parameters().initialise(7);
+    }
+  }
+
+  [[nodiscard]] std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const auto& stage : stages_) sum += stage->bytes();
+    return sum;
+  }
+  [[nodiscard]] Stage& stage(std::size_t s) { return *stages_[s]; }
+
+  void begin_step() {
+    for (const auto& stage : stages_) stage->training().begin_step(space_, 1.0f);
+  }
+
+  double forward(std::int64_t micro_batch, const RunContext& context) {
+    load_images(micro_batch, context);
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      stages_[s]->training().run(space_, Phase::Forward, context);
+      for (const Crossing& out : program(s).outputs) send_activation(s, out, context);
+    }
+    return stages_.back()->metrics(stages_.back()->training(), context).loss;
+  }
+
+  void backward_input(const RunContext& context) {
+    for (std::size_t s = stages_.size(); s-- > 0;) {
+      for (const Crossing& out : program(s).outputs) gather_gradient(s, out, context);
+      stages_[s]->training().run(space_, Phase::BackwardInput, context);
+    }
+  }
+
+  void backward_weight(const RunContext& context) {
+    for (const auto& stage : stages_) {
+      stage->training().run(space_, Phase::BackwardWeight, context);
+    }
+  }
+
+  void update(std::int64_t micro_batches) {
+    ops::SgdUpdate update;
+    update.rate = 0.1f;
+    update.momentum = 0.9f;
+    update.weight_decay = 1e-4f;
+    update.gradient_scale = 1.0f / static_cast<float>(micro_batches);
+    for (const auto& stage : stages_) stage->parameters().update(space_, update, micro_batches);
+    space_.fence();
+  }
+
+  [[nodiscard]] std::map<std::string, std::vector<float>> gradients() {
+    return read([](pipeline::Parameters& p, models::ParameterId id, bool trainable) {
+      return trainable ? p.gradient(id) : nullptr;
+    });
+  }
+  [[nodiscard]] std::map<std::string, std::vector<float>> values() {
+    return read([](pipeline::Parameters& p, models::ParameterId id, bool) { return p.value(id); });
+  }
+
+  /// Forward and backward of `micro_batches` one after the other in slot 0, then the update.
+  StepState plain_step(std::int64_t micro_batches) {
+    StepState state;
+    begin_step();
+    for (std::int64_t m = 0; m < micro_batches; ++m) {
+      const RunContext context{0, 0, m == 0};
+      state.losses.push_back(forward(m, context));
+      backward_input(context);
+      backward_weight(context);
+    }
+    return finish(std::move(state), micro_batches);
+  }
+
+  StepState finish(StepState state, std::int64_t micro_batches) {
+    state.gradients = gradients();
+    update(micro_batches);
+    state.values = values();
+    return state;
+  }
+
+  [[nodiscard]] const pipeline::StageProgram& program(std::size_t s) {
+    return stages_[s]->training().program();
+  }
+
+ private:
+  void load_images(std::int64_t micro_batch, const RunContext& context) {
+    const std::int64_t n = options_.batch * graph_.input_shape.elements();
+    const RandomStream stream(1, RandomPurpose::SyntheticData,
+                              static_cast<std::uint64_t>(micro_batch));
+    std::vector<std::byte> images(static_cast<std::size_t>(n * size_of(options_.type)));
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float x = 4.0f * uniform01(stream.block(0, static_cast<std::uint64_t>(i))[0]) - 2.0f;
+      if (options_.type == DType::F32) {
+        std::memcpy(&images[static_cast<std::size_t>(i) * 4], &x, 4);
+      } else {
+        const bfloat16 b = to_bfloat16(x);
+        std::memcpy(&images[static_cast<std::size_t>(i) * 2], &b, 2);
+      }
+    }
+    std::vector<std::int32_t> labels;
+    for (std::int64_t i = 0; i < options_.batch; ++i) {
+      labels.push_back(static_cast<std::int32_t>((micro_batch + 3 * i) % graph_.classes));
+    }
+    for (const auto& stage : stages_) Stage::load(stage->training(), context, images, labels);
+  }
+
+  void send_activation(std::size_t from, const Crossing& out, const RunContext& context) {
+    for (std::size_t s = from + 1; s < stages_.size(); ++s) {
+      for (const Crossing& in : program(s).inputs) {
+        if (in.value != out.value) continue;
+        std::memcpy(stages_[s]->training().address(in.activation, context),
+                    stages_[from]->training().address(out.activation, context),
+                    static_cast<std::size_t>(program(s).buffer(in.activation).bytes));
+      }
+    }
+  }
+
+  /// Sums what the later stages say of a value, the last reader first.
+  void gather_gradient(std::size_t to, const Crossing& out, const RunContext& context) {
+    std::byte* target = stages_[to]->training().address(out.gradient, context);
+    bool first = true;
+    for (std::size_t s = stages_.size(); s-- > to + 1;) {
+      for (const Crossing& in : program(s).inputs) {
+        if (in.value != out.value) continue;
+        const std::byte* source = stages_[s]->training().address(in.gradient, context);
+        const std::int64_t bytes = program(s).buffer(in.gradient).bytes;
+        if (first) {
+          std::memcpy(target, source, static_cast<std::size_t>(bytes));
+        } else {
+          device::dispatch(options_.type, [&]<class T>() {
+            auto* sum = reinterpret_cast<T*>(target);
+            ops::add_gradients<T>(space_, sum, sum, reinterpret_cast<const T*>(source),
+                                  bytes / static_cast<std::int64_t>(sizeof(T)));
+          });
+        }
+        first = false;
+      }
+    }
+  }
+
+  template <class F>
+  std::map<std::string, std::vector<float>> read(F&& pointer) {
+    std::map<std::string, std::vector<float>> result;
+    for (const auto& stage : stages_) {
+      pipeline::Parameters& p = stage->parameters();
+      for (const models::ParameterId id : p.ids()) {
+        const models::Parameter& parameter = graph_.parameter(id);
+        const float* data = pointer(p, id, parameter.trainable());
+        if (data != nullptr) result[parameter.name].assign(data, data + parameter.elements());
+      }
+    }
+    return result;
+  }
+
+  const models::Graph& graph_;
+  StageOptions options_;
+  std::vector<std::unique_ptr<Stage>> stages_;
+  std::vector<device::Arena> arenas_;
+  device::ExecutionSpace space_;
+};
+
+}  // namespace millrace::test
