@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "core/crc32c.hpp"
+#include "core/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::size_t kReadPiece = std::size_t{1} << 20;
+
+// Repeats a system call that a signal interrupted.
+template <class Call>
+auto resumed(Call call) noexcept {
+  for (;;) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
+std::string_view remedy(int error_number) noexcept {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; free some space there or choose another directory";
+    case EFBIG:
+      return "; raise the limit on file sizes (ulimit -f) or choose another directory";
+    case EACCES:
+    case EPERM:
+      return "; check its permissions and owner";
+    case EROFS:
+      return "; choose a directory that can be written";
+    default:
+      return "";
+  }
+}
+
+// Reads until `out` is full or the file ends.
+std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::path& path) {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const auto n = resumed([&] { return ::read(fd, out.data() + done, out.size() - done); });
+    if (n < 0) fail_io("read", path, errno);
+    if (n == 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  return done;
+}
+
+void write_and_sync(UniqueFd file, std::span<const std::span<const std::byte>> pieces,
+                    const std::filesystem::path& path) {
+  std::uint64_t offset = 0;
+  for (const auto piece : pieces) {
+    if (const int error = write_at(file.get(), piece, offset); error != 0) {
+      fail_io("write", path, error);
+    }
+    offset += piece.size();
+  }
+  if (const int error = sync_descriptor(file.get()); error != 0) fail_io("sync", path, error);
+  if (const int error = file.close(); error != 0) fail_io("close", path, error);
+}
+
+std::filesystem::path directory_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+}  // namespace
+
+UniqueFd::~UniqueFd() { static_cast<void>(close()); }
+
+int UniqueFd::close() noexcept {
+  if (fd_ < 0) return 0;
+  // Never repeated: Linux has released the descriptor even when it reports EINTR.
+  const int result = ::close(std::exchange(fd_, -1));
+  return result == 0 || errno == EINTR ? 0 : errno;
+}
+
+void fail_io(std::string_view action, const std::filesystem::path& path, int error_number) {
+  fail(ErrorKind::Io, "cannot {} {}: {}{}", action, path.string(),
+       std::generic_category().message(error_number), remedy(error_number));
+}
+
+UniqueFd open_file(const std::filesystem::path& path, int flags) {
+  constexpr mode_t kMode = 0666;  // less the umask
+  UniqueFd file(resumed([&] { return ::open(path.c_str(), flags | O_CLOEXEC, kMode); }));
+  if (!file.valid()) fail_io((flags & O_CREAT) != 0 ? "create" : "open", path, errno);
+  return file;
+}
+
+int write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) noexcept {
+  while (!bytes.empty()) {
+    const auto n = resumed(
+        [&] { return ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset)); });
+    if (n < 0) return errno;
+    if (n == 0) return EIO;
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+    offset += static_cast<std::uint64_t>(n);
+  }
+  return 0;
+}
+
+int sync_descriptor(int fd) noexcept {
+  return resumed([&] { return ::fsync(fd); }) == 0 ? 0 : errno;
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  const UniqueFd handle = open_file(directory, O_RDONLY | O_DIRECTORY);
+  const int error = sync_descriptor(handle.get());
+  // Some network file systems cannot sync a directory, say so with EINVAL, and need not.
+  if (error != 0 && error != EINVAL) fail_io("sync", directory, error);
+}
+
+void write_file_atomically(const std::filesystem::path& path,
+                           std::span<const std::span<const std::byte>> pieces) {
+  std::filesystem::path temporary = path;
+  temporary += ".tmp." + std::to_string(::getpid());
+  UniqueFd file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
+  try {
+    write_and_sync(std::move(file), pieces, temporary);
+    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_io("replace", path, errno);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_directory(directory_of(path));
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view text) {
+  const std::array<std::span<const std::byte>, 1> pieces = {std::as_bytes(std::span(text))};
+  write_file_atomically(path, pieces);
+}
+
+std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const UniqueFd file = open_file(path, O_RDONLY);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) fail_io("inspect", path, errno);
+  if (!S_ISREG(status.st_mode)) fail(ErrorKind::Io, "{}: not a regular file", path.string());
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size > max_bytes) {
+    fail(ErrorKind::Io, "{}: {} bytes, more than the {} that are read", path.string(), size,
+         max_bytes);
+  }
+  std::vector<std::byte> bytes(size);
+  bytes.resize(read_some(file.get(), bytes, path));
+  return bytes;
+}
+
+FileChecksum checksum_file(const std::filesystem::path& path) {
+  const UniqueFd file = open_file(path, O_RDONLY);
+  std::vector<std::byte> buffer(kReadPiece);
+  FileChecksum result;
+  for (;;) {
+    const std::size_t n = read_some(file.get(), buffer, path);
+    if (n == 0) return result;
+    result.crc32c = crc32c(std::span(buffer).first(n), result.crc32c);
+    result.bytes += n;
+  }
+}
+
+}  // namespace millrace::io

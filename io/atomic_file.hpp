@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace millrace::io {
+
+/// Owns a file descriptor.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) noexcept : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~UniqueFd();
+
+  [[nodiscard]] int get() const noexcept { return fd_; }
+  [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
+  /// Closes and reports, as errno or 0, what some file systems say only now.
+  [[nodiscard]] int close() noexcept;
+
+ private:
+  int fd_ = -1;
+};
+
+/// Throws Error(Io): "cannot <action> <path>: <reason of errno>", with a remedy where there is one.
+[[noreturn]] void fail_io(std::string_view action, const std::filesystem::path& path,
+                          int error_number);
+
+/// The open call with O_CLOEXEC, resumed when interrupted. Errors: Io.
+[[nodiscard]] UniqueFd open_file(const std::filesystem::path& path, int flags);
+
+/// Writes all of `bytes` at `offset`; returns 0 or errno. Resumes after signals and short writes.
+[[nodiscard]] int write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) noexcept;
+
+/// The fsync call, resumed when interrupted; returns 0 or errno.
+[[nodiscard]] int sync_descriptor(int fd) noexcept;
+
+/// Makes the entries of a directory (renames, new files) durable. Errors: Io.
+void sync_directory(const std::filesystem::path& directory);
+
+/// Replaces `path` by a file with the concatenated `pieces`: written beside it, synced, renamed,
+/// the directory synced. After a kill there is the old file or the new one. Errors: Io; the old
+/// file stays.
+void write_file_atomically(const std::filesystem::path& path,
+                           std::span<const std::span<const std::byte>> pieces);
+void write_file_atomically(const std::filesystem::path& path, std::string_view text);
+
+/// The whole file. Errors: Io, also when it is larger than `max_bytes`.
+[[nodiscard]] std::vector<std::byte> read_file(const std::filesystem::path& path,
+                                               std::uint64_t max_bytes);
+
+struct FileChecksum {
+  std::uint64_t bytes = 0;
+  std::uint32_t crc32c = 0;
+  friend bool operator==(const FileChecksum&, const FileChecksum&) = default;
+};
+
+/// Size and CRC-32C of a file, read in pieces. Errors: Io.
+[[nodiscard]] FileChecksum checksum_file(const std::filesystem::path& path);
+
+}  // namespace millrace::io

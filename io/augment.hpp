@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From the stored planes of a small image to the floats a network reads, in one pass: mirror,
+// shift, normalise and interleave. The recipe pads after normalising, so a padded pixel is 0, the
+// mean.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "io/dataset.hpp"
+
+namespace millrace::io {
+
+inline constexpr std::int64_t kSmallSide = 32;     ///< CIFAR images are 32 x 32
+inline constexpr std::int64_t kSmallChannels = 3;  ///< red, green, blue
+inline constexpr std::int64_t kCropPadding = 4;    ///< zeros around an image before it is cropped
+inline constexpr std::int64_t kSmallPlane = kSmallSide * kSmallSide;
+inline constexpr std::int64_t kSmallPixels = kSmallPlane * kSmallChannels;
+
+enum class Mirror : std::uint8_t { No, Yes };
+
+/// A 32 x 32 window on the mirrored, padded image. top = left = kCropPadding shows the image
+/// itself.
+struct Crop {
+  Mirror mirror = Mirror::No;
+  std::int32_t top = static_cast<std::int32_t>(kCropPadding);   ///< 0 .. 2 x kCropPadding
+  std::int32_t left = static_cast<std::int32_t>(kCropPadding);  ///< 0 .. 2 x kCropPadding
+  friend bool operator==(const Crop&, const Crop&) = default;
+};
+
+/// The window of sample `index`: random when the key augments (mirrored with probability 1/2, every
+/// offset equally likely), otherwise the image itself.
+[[nodiscard]] Crop draw_crop(const ReadKey& key, std::int64_t index);
+
+/// What normalises a channel: (pixel - mean) x scale, pixel 0 .. 255.
+struct ChannelScaling {
+  std::array<float, kSmallChannels> mean{};
+  std::array<float, kSmallChannels> scale{};
+};
+
+/// Scaling of TensorFlow's per_image_standardization: (x - mean) / max(deviation, 1/sqrt(pixels))
+/// with mean and population deviation over all pixels of the image.
+[[nodiscard]] ChannelScaling standardisation_of(std::span<const std::uint8_t, kSmallPixels> planes);
+
+/// Writes the window `crop` of the channel-planar image as height x width x channels floats.
+void decode_planes(std::span<const std::uint8_t, kSmallPixels> planes,
+                   const ChannelScaling& scaling, const Crop& crop,
+                   std::span<float, kSmallPixels> image);
+
+}  // namespace millrace::io

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A checkpoint is a directory `ckpt-<iteration>` that knows nothing of the layout that wrote it:
+//
+//   manifest.json     format version, header, and for every part file its size, its CRC-32C and the
+//                     name, type, shape and CRC-32C of each tensor in it; sealed by a CRC of its
+//                     own
+//   part-000.h5       tensors of one stage owner (serial HDF5, chunked, Fletcher32), as
+//                     /parameters/<name>, /state/<name>, /slots/<name>
+//
+// Everything is written into `.ckpt-<iteration>.tmp.<pid>`, closed, read back and compared, synced,
+// and only then renamed; the parent directory is synced after the rename. When a checkpoint of the
+// same iteration is there already, it is called `ckpt-<iteration>.replaced` between two renames,
+// and counts while its successor is missing: a kill at any instant leaves the old or the new one. A
+// directory without a manifest, or with any other name, is not a checkpoint. A reader verifies
+// sizes and CRCs before HDF5 opens a file, because HDF5 is no safe parser. Files that the manifest
+// does not name are ignored.
+//
+// One process writes to a directory at a time (run_lock.hpp); reading is possible all the while.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/dtype.hpp"
+#include "io/hdf5.hpp"
+
+namespace millrace::io {
+
+/// What a tensor is for; `inspect` and the digest tell them apart.
+enum class TensorRole { Parameter, State, Slot };
+
+struct TensorInfo {
+  std::string name;  ///< parameter name; slots are `<parameter name>/momentum` and so on
+  TensorRole role = TensorRole::Parameter;
+  DType type = DType::F32;
+  std::vector<std::int64_t> shape;
+  [[nodiscard]] std::int64_t elements() const noexcept;
+  [[nodiscard]] std::int64_t bytes() const noexcept { return elements() * size_of(type); }
+  friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
+};
+
+struct NamedTensor {
+  TensorInfo info;
+  std::span<const std::byte> data;  ///< row-major, host memory
+};
+
+/// What continues besides tensors.
+struct CheckpointHeader {
+  std::int64_t iteration = 0;
+  double epoch = 0.0;
+  std::int64_t next_position = 0;  ///< first sample of the run that has not been trained on
+  std::string model;               ///< name of the graph, e.g. "resnet-20-cifar"
+  std::string config_toml;         ///< resolved configuration of the run
+  std::string environment;     ///< threads, instruction set, library versions: what equal bits need
+  std::string log_state = {};  ///< what the run's log has gathered since its last row (JSON), or ""
+  friend bool operator==(const CheckpointHeader&, const CheckpointHeader&) = default;
+};
+
+/// Writes `checkpoints_directory/ckpt-<iteration>` with one part; returns its path. The directory
+/// is made when it is missing; an older checkpoint of the same name is replaced. Names of tensors
+/// must be unique over all roles. Errors: Io, with the path; what was there before stays, and
+/// nothing new is left.
+std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_directory,
+                                       const CheckpointHeader& header,
+                                       std::span<const NamedTensor> tensors);
+
+/// A verified checkpoint. Errors of open and read: Checkpoint, naming file, tensor and what
+/// differs. Parts stay open, so the object reads on when the checkpoint is retired meanwhile.
+class CheckpointReader {
+ public:
+  explicit CheckpointReader(const std::filesystem::path& directory);
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  [[nodiscard]] const CheckpointHeader& header() const noexcept { return header_; }
+  [[nodiscard]] const std::vector<TensorInfo>& tensors() const noexcept { return tensors_; }
+  /// nullptr when there is no such tensor.
+  [[nodiscard]] const TensorInfo* find(const std::string& name) const;
+  /// Reads one tensor (its CRC is checked again); `out` must have info.bytes().
+  void read(const std::string& name, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  CheckpointHeader header_;
+  std::vector<TensorInfo> tensors_;   ///< in name order
+  std::vector<std::size_t> part_of_;  ///< index into parts_, for each tensor
+  std::vector<std::uint32_t> crc_of_;
+  std::vector<Hdf5Reader> parts_;
+};
+
+/// One SHA-256 over name, role, type, shape and bytes of the tensors in name order (the role breaks
+/// ties), whatever their order here: 64 hexadecimal digits. The header has no part in it.
+[[nodiscard]] std::string digest(std::span<const NamedTensor> tensors);
+[[nodiscard]] std::string digest(const CheckpointReader& checkpoint);
+
+/// Paths of the complete-looking checkpoints below `directory` (a run directory, its `checkpoints`
+/// folder, or one checkpoint), by iteration. Errors: Io, when it cannot be listed.
+[[nodiscard]] std::vector<std::filesystem::path> list_checkpoints(
+    const std::filesystem::path& directory);
+
+/// Opens the newest checkpoint that verifies. Damaged ones are passed over, each with one line in
+/// `complaints`; none left ends with Error(Checkpoint).
+[[nodiscard]] CheckpointReader open_newest(const std::filesystem::path& directory,
+                                           std::vector<std::string>& complaints);
+
+/// Removes the oldest checkpoints until `keep` are left (0: all stay), and what killed writers
+/// left. The newest that verifies is never removed, and damaged ones after it do not count. Errors:
+/// Io.
+void retire_checkpoints(const std::filesystem::path& checkpoints_directory, int keep);
+
+}  // namespace millrace::io

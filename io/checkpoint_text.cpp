@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/checkpoint_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/manifest.hpp"
+#include "io/tensor_shape.hpp"
+
+namespace millrace::io {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Total {
+  std::int64_t tensors = 0;
+  std::int64_t elements = 0;
+  std::int64_t bytes = 0;
+};
+
+std::map<TensorRole, Total> totals_of(const CheckpointReader& checkpoint) {
+  std::map<TensorRole, Total> totals;
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    Total& total = totals[info.role];
+    total.tensors += 1;
+    total.elements += info.elements();
+    total.bytes += info.bytes();
+  }
+  return totals;
+}
+
+}  // namespace
+
+std::string describe(const CheckpointReader& checkpoint) {
+  const CheckpointHeader& header = checkpoint.header();
+  std::string text = fmt::format("{}\nmodel {}, iteration {}, epoch {}, next position {}\n{}\n\n",
+                                 checkpoint.path().string(), header.model, header.iteration,
+                                 header.epoch, header.next_position, header.environment);
+  std::size_t width = 4;
+  for (const TensorInfo& info : checkpoint.tensors()) width = std::max(width, info.name.size());
+  const auto row = [&](auto name, auto role, auto type, auto shape, auto bytes) {
+    fmt::format_to(std::back_inserter(text), "{:<{}}  {:<9}  {:<8}  {:<20}  {:>13}\n", name, width,
+                   role, type, shape, bytes);
+  };
+  row("name", "role", "type", "shape", "bytes");
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    row(info.name, name_of(info.role), name_of(info.type), shape_text(info.shape),
+        with_commas(info.bytes()));
+  }
+  text += '\n';
+  for (const auto& [role, total] : totals_of(checkpoint)) {
+    fmt::format_to(std::back_inserter(text), "{:<9}  {} tensors, {} elements, {}\n", name_of(role),
+                   total.tensors, with_commas(total.elements), human_bytes(total.bytes));
+  }
+  return text;
+}
+
+std::string describe_json(const CheckpointReader& checkpoint) {
+  const CheckpointHeader& header = checkpoint.header();
+  Json tensors = Json::array();
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    tensors.push_back({{"name", info.name},
+                       {"role", name_of(info.role)},
+                       {"dtype", name_of(info.type)},
+                       {"shape", info.shape},
+                       {"bytes", info.bytes()}});
+  }
+  Json totals = Json::object();
+  for (const auto& [role, total] : totals_of(checkpoint)) {
+    totals[std::string(name_of(role))] = {
+        {"tensors", total.tensors}, {"elements", total.elements}, {"bytes", total.bytes}};
+  }
+  const Json all = {{"path", checkpoint.path().string()},
+                    {"iteration", header.iteration},
+                    {"epoch", header.epoch},
+                    {"next_position", header.next_position},
+                    {"model", header.model},
+                    {"environment", header.environment},
+                    {"tensors", std::move(tensors)},
+                    {"totals", std::move(totals)}};
+  // A path need not be UTF-8.
+  return all.dump(1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<std::string> verify(const std::filesystem::path& directory) {
+  std::vector<std::string> problems;
+  const auto note = [&problems](auto action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Checkpoint) throw;
+      problems.emplace_back(error.what());
+    }
+  };
+  note([&] {
+    const CheckpointReader checkpoint(directory);
+    std::vector<std::byte> data;
+    for (const TensorInfo& info : checkpoint.tensors()) {
+      data.resize(static_cast<std::size_t>(info.bytes()));
+      note([&] { checkpoint.read(info.name, data); });
+    }
+  });
+  return problems;
+}
+
+}  // namespace millrace::io

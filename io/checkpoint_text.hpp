@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.hpp"
+
+namespace millrace::io {
+
+/// Header, one line a tensor (name, role, type, shape, bytes) and totals by role, for people.
+[[nodiscard]] std::string describe(const CheckpointReader& checkpoint);
+
+/// The same as JSON: {"path", "iteration", "epoch", "next_position", "model", "environment",
+/// "tensors":
+/// [{"name", "role", "dtype", "shape", "bytes"}], "totals": {role: {"tensors", "elements",
+/// "bytes"}}}.
+[[nodiscard]] std::string describe_json(const CheckpointReader& checkpoint);
+
+/// Everything that is wrong with the checkpoint in `directory`, one line each; empty when every
+/// tensor reads back with its checksum.
+[[nodiscard]] std::vector<std::string> verify(const std::filesystem::path& directory);
+
+}  // namespace millrace::io

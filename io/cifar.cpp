@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/cifar.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "io/augment.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kPixels = static_cast<std::size_t>(kSmallPixels);
+constexpr int kMaxTrainingFiles = 5;  ///< of CIFAR-10
+
+/// What tells the two sets apart.
+struct Layout {
+  std::string_view name;
+  std::string_view folder;            ///< the archive's own folder
+  std::string_view expected;          ///< files, for messages
+  std::span<const int> label_limits;  ///< classes of each label byte; the last one is the class
+  [[nodiscard]] std::size_t record_bytes() const noexcept { return label_limits.size() + kPixels; }
+  [[nodiscard]] int classes() const noexcept { return label_limits.back(); }
+};
+
+constexpr int kLabelLimits10[] = {10};
+constexpr int kLabelLimits100[] = {20, 100};
+
+constexpr Layout kCifar10{
+    "cifar-10", "cifar-10-batches-bin",
+    "data_batch_1.bin .. data_batch_5.bin and test_batch.bin (30,730,000 bytes each in the "
+    "published set)",
+    kLabelLimits10};
+constexpr Layout kCifar100{
+    "cifar-100", "cifar-100-binary",
+    "train.bin (153,700,000 bytes in the published set) and test.bin (30,740,000)",
+    kLabelLimits100};
+
+const Layout& layout_of(CifarKind kind) noexcept {
+  return kind == CifarKind::Cifar10 ? kCifar10 : kCifar100;
+}
+
+/// True for a regular file or a link to one. A path that cannot be looked at does not exist.
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+fs::path training_file(const fs::path& folder, int number) {
+  return folder / fmt::format("data_batch_{}.bin", number);
+}
+
+bool holds_set(const fs::path& folder, CifarKind kind) {
+  if (kind == CifarKind::Cifar10)
+    return is_file(training_file(folder, 1)) || is_file(folder / "test_batch.bin");
+  return is_file(folder / "train.bin") || is_file(folder / "test.bin");
+}
+
+/// Folders directly below `folders`, in the order of their names, so that the same one is found
+/// everywhere. Links are not walked through: they may lead out of the tree or back into it.
+std::vector<fs::path> sub_folders(const std::vector<fs::path>& folders) {
+  std::vector<fs::path> found;
+  for (const fs::path& folder : folders) {
+    const auto first = static_cast<std::ptrdiff_t>(found.size());
+    std::error_code ignored;
+    for (fs::directory_iterator entry(folder, ignored), end; entry != end && !ignored;
+         entry.increment(ignored)) {
+      std::error_code unreadable;
+      if (entry->is_directory(unreadable) && !entry->is_symlink(unreadable))
+        found.push_back(entry->path());
+    }
+    std::sort(found.begin() + first, found.end());
+  }
+  return found;
+}
+
+/// The files of one split in order; all of them exist.
+std::vector<fs::path> files_of(const fs::path& folder, CifarKind kind, CifarSplit split) {
+  if (split == CifarSplit::Train && kind == CifarKind::Cifar10) {
+    std::vector<fs::path> files;
+    int last = kMaxTrainingFiles;
+    while (last > 1 && !is_file(training_file(folder, last))) --last;
+    for (int number = 1; number <= last; ++number) files.push_back(training_file(folder, number));
+    for (const fs::path& file : files)
+      if (!is_file(file))
+        fail(ErrorKind::Data,
+             "{}: missing from the training set (files 1 to {} are expected): fetch the set again",
+             file.string(), last);
+    return files;
+  }
+  const std::string_view test = kind == CifarKind::Cifar10 ? "test_batch.bin" : "test.bin";
+  fs::path file = folder / (split == CifarSplit::Train ? std::string_view("train.bin") : test);
+  if (!is_file(file))
+    fail(ErrorKind::Data, "{}: missing, though other files of {} are there: fetch the set again",
+         file.string(), layout_of(kind).name);
+  return {std::move(file)};
+}
+
+/// Size of a file, limited before any memory is asked for.
+std::size_t checked_size(const fs::path& path) {
+  constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{4} << 30;
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  if (error)
+    fail(ErrorKind::Io, "{}: its size cannot be read ({}): check its permissions", path.string(),
+         error.message());
+  if (size > kMaxFileBytes)
+    fail(ErrorKind::Data,
+         "{}: {} bytes are more than the {} that one CIFAR file may have: is it another "
+         "format?",
+         path.string(), size, kMaxFileBytes);
+  return static_cast<std::size_t>(size);
+}
+
+/// Appends the first `size` bytes of a file.
+void append_file(const fs::path& path, std::size_t size, std::vector<std::uint8_t>& bytes) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(ErrorKind::Io, "{}: cannot be opened: check its permissions", path.string());
+  const std::size_t begin = bytes.size();
+  bytes.resize(begin + size);
+  // Streams read char, and uint8_t may be written through it.
+  file.read(reinterpret_cast<char*>(bytes.data() + begin), static_cast<std::streamsize>(size));
+  if (file.gcount() != static_cast<std::streamsize>(size))
+    fail(ErrorKind::Io,
+         "{}: {} of {} bytes could be read: is the disk damaged, or the file "
+         "still being written?",
+         path.string(), file.gcount(), size);
+}
+
+/// All records of one split, checked. They are read rather than mapped: a file that is damaged or
+/// cut during a run cannot take the run with it.
+std::vector<std::uint8_t> read_records(const fs::path& folder, CifarKind kind, CifarSplit split) {
+  const std::vector<fs::path> files = files_of(folder, kind, split);
+  std::vector<std::size_t> sizes;
+  for (const fs::path& file : files) sizes.push_back(checked_size(file));
+  std::vector<std::uint8_t> bytes;
+  bytes.reserve(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::size_t begin = bytes.size();
+    append_file(files[i], sizes[i], bytes);
+    check_cifar_records(std::span(bytes).subspan(begin), kind, files[i].string());
+  }
+  return bytes;
+}
+
+ChannelStatistics measure(std::span<const std::uint8_t> records, const Layout& layout) {
+  std::array<std::uint64_t, 3> sum{};
+  std::array<std::uint64_t, 3> sum_of_squares{};
+  const std::size_t skip = layout.label_limits.size();
+  for (std::size_t at = 0; at < records.size(); at += layout.record_bytes()) {
+    for (std::size_t c = 0; c < 3; ++c) {
+      constexpr auto kPlane = static_cast<std::size_t>(kSmallPlane);
+      const std::uint8_t* const plane = records.data() + at + skip + c * kPlane;
+      std::uint32_t plane_sum = 0;  // 1024 x 255 x 255 fits
+      std::uint32_t plane_squares = 0;
+      for (std::size_t i = 0; i < kPlane; ++i) {
+        const std::uint32_t pixel = plane[i];
+        plane_sum += pixel;
+        plane_squares += pixel * pixel;
+      }
+      sum[c] += plane_sum;
+      sum_of_squares[c] += plane_squares;
+    }
+  }
+  const double count = static_cast<double>(records.size() / layout.record_bytes()) *
+                       static_cast<double>(kSmallPlane);
+  ChannelStatistics statistics;
+  for (std::size_t c = 0; c < 3; ++c) {
+    const double mean = static_cast<double>(sum[c]) / count;
+    const double variance = static_cast<double>(sum_of_squares[c]) / count - mean * mean;
+    statistics.mean[c] = mean / 255.0;
+    // One grey level at least: a set without any contrast must not divide by zero.
+    statistics.deviation[c] = std::sqrt(std::max(variance, 1.0)) / 255.0;
+  }
+  return statistics;
+}
+
+/// (x/255 - mean) / deviation as (x - 255 mean) x 1/(255 deviation).
+ChannelScaling scaling_of(const ChannelStatistics& statistics) {
+  ChannelScaling scaling;
+  for (std::size_t c = 0; c < 3; ++c) {
+    const double mean = statistics.mean[c];
+    const double deviation = statistics.deviation[c];
+    if (!std::isfinite(mean) || !std::isfinite(deviation) || deviation <= 0.0)
+      fail(ErrorKind::Config,
+           "channel {} cannot be normalised by mean {} and deviation {}: the "
+           "deviation must be positive and both finite",
+           c, mean, deviation);
+    scaling.mean[c] = static_cast<float>(255.0 * mean);
+    scaling.scale[c] = static_cast<float>(1.0 / (255.0 * deviation));
+  }
+  return scaling;
+}
+
+class CifarDataset final : public Dataset {
+ public:
+  /// Without `scaling` every image is standardised by itself.
+  CifarDataset(const Layout& layout, std::vector<std::uint8_t> records,
+               std::optional<ChannelScaling> scaling)
+      : layout_(layout),
+        records_(std::move(records)),
+        size_(static_cast<std::int64_t>(records_.size() / layout.record_bytes())),
+        scaling_(scaling) {}
+
+  [[nodiscard]] std::string name() const override { return std::string(layout_.name); }
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] Shape image_shape() const override {
+    return {kSmallSide, kSmallSide, kSmallChannels};
+  }
+  [[nodiscard]] std::int64_t classes() const override { return layout_.classes(); }
+
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
+    return record(index)[layout_.label_limits.size() - 1];
+  }
+
+  void read(std::int64_t index, const ReadKey& key, std::span<float> image) const override {
+    MILLRACE_ASSERT(image.size() == kPixels);
+    const std::span<const std::uint8_t, kPixels> planes(record(index) + layout_.label_limits.size(),
+                                                        kPixels);
+    const ChannelScaling scaling = scaling_ ? *scaling_ : standardisation_of(planes);
+    decode_planes(planes, scaling, draw_crop(key, index), image.first<kPixels>());
+  }
+
+ private:
+  [[nodiscard]] const std::uint8_t* record(std::int64_t index) const {
+    MILLRACE_ASSERT(index >= 0 && index < size_);
+    return records_.data() + static_cast<std::size_t>(index) * layout_.record_bytes();
+  }
+
+  const Layout& layout_;  ///< one of the two constants above
+  std::vector<std::uint8_t> records_;
+  std::int64_t size_;
+  std::optional<ChannelScaling> scaling_;
+};
+
+}  // namespace
+
+void check_cifar_records(std::span<const std::uint8_t> bytes, CifarKind kind,
+                         std::string_view file) {
+  const Layout& layout = layout_of(kind);
+  const std::size_t record_bytes = layout.record_bytes();
+  if (bytes.empty() || bytes.size() % record_bytes != 0)
+    fail(ErrorKind::Data,
+         "{}: {} bytes are not a whole number of {} records of {} bytes ({} and {} left over): the "
+         "file is cut or of another format, fetch it again",
+         file, bytes.size(), layout.name, record_bytes, bytes.size() / record_bytes,
+         bytes.size() % record_bytes);
+  for (std::size_t at = 0; at < bytes.size(); at += record_bytes)
+    for (std::size_t k = 0; k < layout.label_limits.size(); ++k)
+      if (bytes[at + k] >= layout.label_limits[k])
+        fail(ErrorKind::Data,
+             "{}: record {} has label {}, but {} labels end at {}: the file is damaged or of "
+             "another format, fetch it again",
+             file, at / record_bytes, bytes[at + k], layout.name, layout.label_limits[k] - 1);
+}
+
+fs::path find_cifar(const fs::path& directory, CifarKind kind) {
+  if (holds_set(directory, kind)) return directory;
+  const Layout& layout = layout_of(kind);
+  constexpr int kMaxDepth = 4;  // a data directory, not a whole disk
+  std::vector<fs::path> level{directory};
+  for (int depth = 0; depth < kMaxDepth && !level.empty(); ++depth) {
+    // The set's own folder may be a link, although other links are not followed.
+    for (const fs::path& folder : level)
+      if (fs::path inside = folder / layout.folder; holds_set(inside, kind)) return inside;
+    level = sub_folders(level);
+  }
+  std::error_code ignored;
+  fail(ErrorKind::Data,
+       "no {} data in '{}'{} nor in a folder {} below it: expected {}; point --data-dir at the "
+       "binary version of the set, or draw one with `millrace data generate`",
+       layout.name, directory.string(),
+       fs::exists(directory, ignored) ? "" : " (which does not exist)", layout.folder,
+       layout.expected);
+}
+
+ChannelStatistics measure_cifar(const fs::path& directory, CifarKind kind) {
+  const std::vector<std::uint8_t> records =
+      read_records(find_cifar(directory, kind), kind, CifarSplit::Train);
+  return measure(records, layout_of(kind));
+}
+
+std::unique_ptr<Dataset> open_cifar(const fs::path& directory, const CifarOptions& options) {
+  const fs::path folder = find_cifar(directory, options.kind);
+  const Layout& layout = layout_of(options.kind);
+  std::vector<std::uint8_t> records = read_records(folder, options.kind, options.split);
+  std::optional<ChannelScaling> scaling;
+  if (options.normalisation == CifarNormalisation::Dataset) {
+    if (options.statistics)
+      scaling = scaling_of(*options.statistics);
+    else if (options.split == CifarSplit::Train)
+      scaling = scaling_of(measure(records, layout));
+    else
+      scaling = scaling_of(measure_cifar(folder, options.kind));
+  }
+  return std::make_unique<CifarDataset>(layout, std::move(records), scaling);
+}
+
+}  // namespace millrace::io

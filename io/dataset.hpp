@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// io: everything that is read from and written to files.
+//
+// A Dataset is indexable and immutable: `size`, `label`, `read`. What a sample looks like is a pure
+// function of (seed, epoch, index), so any thread of any rank may read any sample at any time and
+// the pixels are the same. The order of training is one too: `SampleOrder` gives the sample at
+// every position of the run, an endless concatenation of keyed permutations, one an epoch.
+//
+//   position p  ->  epoch p / size, sample permutation(seed, epoch)(p % size)
+//
+// A Loader walks such positions ahead of the device in threads of its own and hands out batches in
+// reusable buffers. Checkpoints (checkpoint.hpp) are directories of HDF5 files under one manifest.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/random.hpp"
+#include "core/shape.hpp"
+
+namespace millrace::io {
+
+/// Selects the pixels of one reading: training readings are augmented with numbers keyed by
+/// (seed, epoch, index), validation readings (augment = false) always give the same pixels.
+struct ReadKey {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  bool augment = false;
+};
+
+/// A set of labelled images. All functions may be called from many threads at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  [[nodiscard]] virtual std::string name() const = 0;
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  [[nodiscard]] virtual Shape image_shape() const = 0;
+  [[nodiscard]] virtual std::int64_t classes() const = 0;
+  /// Class of sample `index`, 0 .. classes-1.
+  [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
+  /// Writes sample `index`, normalised, as height x width x channels floats
+  /// (image_shape().elements()).
+  virtual void read(std::int64_t index, const ReadKey& key, std::span<float> image) const = 0;
+};
+
+/// Sample at every position of a run; see the top of this file. An empty data set has no order:
+/// Error(Data).
+class SampleOrder {
+ public:
+  /// Order of training: a fresh permutation each epoch.
+  static SampleOrder shuffled(std::uint64_t seed, std::int64_t size);
+  /// Order of validation: 0, 1, 2, ...
+  static SampleOrder sequential(std::int64_t size);
+
+  struct Place {
+    std::uint64_t epoch = 0;
+    std::int64_t index = 0;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  [[nodiscard]] Place at(std::int64_t position) const;
+  [[nodiscard]] std::int64_t size() const noexcept { return size_; }
+
+ private:
+  enum class Order : std::uint8_t { Sequential, Shuffled };
+  SampleOrder(std::uint64_t seed, std::int64_t size, Order order);
+
+  std::uint64_t seed_;
+  std::int64_t size_;
+  Order order_;
+};
+
+}  // namespace millrace::io

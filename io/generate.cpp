@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Everything here is integers, or floats under + - x / alone, which IEEE 754 defines to the last
+// bit: no library function whose rounding could differ between machines.
+#include "io/generate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/random.hpp"
+#include "io/atomic_file.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kSide = 32;
+constexpr std::size_t kPlane = kSide * kSide;
+constexpr std::size_t kChannels = 3;
+constexpr std::size_t kRecordBytes = 1 + kChannels * kPlane;
+constexpr std::int64_t kRecordsPerFile = 10'000;
+constexpr std::int64_t kMaxTrainFiles = 5;
+
+using Colour = std::array<float, kChannels>;
+
+/// Random numbers of one record, in the order in which they are asked for.
+class Dice {
+ public:
+  Dice(const RandomStream& stream, std::uint64_t record) : stream_(stream), record_(record) {}
+
+  std::uint32_t word() {
+    if (used_ == block_.size()) {
+      block_ = stream_.block(record_, next_block_++);
+      used_ = 0;
+    }
+    return block_[used_++];
+  }
+  float between(float low, float high) { return low + (high - low) * uniform01(word()); }
+  /// Mean 0, deviation 1, nearly normal: the sum of four uniform bytes, scaled.
+  float noise() {
+    constexpr float kMean = 4.0f * 127.5f;
+    constexpr float kInverseDeviation = 1.0f / 147.8f;  // sqrt(4 (256^2 - 1) / 12)
+    const std::uint32_t w = word();
+    const std::uint32_t sum = (w & 255u) + ((w >> 8) & 255u) + ((w >> 16) & 255u) + (w >> 24);
+    return (static_cast<float>(sum) - kMean) * kInverseDeviation;
+  }
+
+ private:
+  RandomStream stream_;
+  std::uint64_t record_;
+  std::uint64_t next_block_ = 0;
+  RandomBlock block_{};
+  std::size_t used_ = block_.size();
+};
+
+/// Figures in the order of kGeneratedClasses.
+enum class Figure : std::uint8_t {
+  Disc,
+  Ring,
+  Square,
+  Frame,
+  Triangle,
+  Cross,
+  Plus,
+  Rows,
+  Columns,
+  Checkers
+};
+
+/// Which of the bands of width `width`, counted from the edge at -0.9, is even.
+bool in_even_band(float x, float width) { return static_cast<int>((x + 0.9f) / width) % 2 == 0; }
+
+/// Whether the figure covers the point (u, v); figures fill about -0.9 .. 0.9, v points down.
+bool covers(Figure figure, float u, float v) {
+  const float across = std::abs(u);
+  const float down = std::abs(v);
+  const float outer = std::max(across, down);
+  const float radius2 = u * u + v * v;
+  switch (figure) {
+    case Figure::Disc:
+      return radius2 <= 0.81f;
+    case Figure::Ring:
+      return radius2 <= 0.92f && radius2 >= 0.34f;
+    case Figure::Square:
+      return outer <= 0.8f;
+    case Figure::Frame:
+      return outer <= 0.88f && outer >= 0.5f;
+    case Figure::Triangle:
+      return v <= 0.75f && across <= (v + 0.95f) * 0.58f;
+    case Figure::Cross:
+      return outer <= 0.8f && std::abs(across - down) <= 0.3f;
+    case Figure::Plus:
+      return outer <= 0.95f && std::min(across, down) <= 0.25f;
+    case Figure::Rows:
+      return outer <= 0.9f && in_even_band(v, 0.36f);
+    case Figure::Columns:
+      return outer <= 0.9f && in_even_band(u, 0.36f);
+    case Figure::Checkers:
+      return outer <= 0.9f && in_even_band(u, 0.45f) == in_even_band(v, 0.45f);
+  }
+  return false;
+}
+
+/// Where and how a figure is drawn.
+struct Pose {
+  float x, y;          ///< centre in pixels
+  float cosine, sine;  ///< of the angle, over the size: pixels become figure coordinates
+};
+
+Pose draw_pose(Dice& dice) {
+  const float x = dice.between(11.0f, 21.0f);
+  const float y = dice.between(11.0f, 21.0f);
+  const float radius = dice.between(7.0f, 12.0f);
+  // tan of half the angle gives both without a trigonometric function; up to 15 degrees either way.
+  const float t = dice.between(-0.13f, 0.13f);
+  const float scale = 1.0f / ((1.0f + t * t) * radius);
+  return {.x = x, .y = y, .cosine = (1.0f - t * t) * scale, .sine = 2.0f * t * scale};
+}
+
+Colour draw_colour(Dice& dice) {
+  Colour colour;
+  for (float& channel : colour) channel = dice.between(20.0f, 235.0f);
+  return colour;
+}
+
+/// A colour that differs from `other` enough to be seen under the noise.
+Colour draw_contrasting(Dice& dice, const Colour& other) {
+  constexpr float kLeastContrast = 160.0f;
+  for (;;) {
+    const Colour colour = draw_colour(dice);
+    float contrast = 0.0f;
+    for (std::size_t c = 0; c < kChannels; ++c) contrast += std::abs(colour[c] - other[c]);
+    if (contrast >= kLeastContrast) return colour;
+  }
+}
+
+/// Share of each pixel that the figure covers, from 2 x 2 points.
+std::array<float, kPlane> draw_coverage(Figure figure, const Pose& pose) {
+  std::array<float, kPlane> coverage;
+  for (std::size_t i = 0; i < kPlane; ++i) {
+    float covered = 0.0f;
+    for (const float y_offset : {0.25f, 0.75f}) {
+      for (const float x_offset : {0.25f, 0.75f}) {
+        const float dx = static_cast<float>(i % kSide) + x_offset - pose.x;
+        const float dy = static_cast<float>(i / kSide) + y_offset - pose.y;
+        const float u = pose.cosine * dx + pose.sine * dy;
+        const float v = pose.cosine * dy - pose.sine * dx;
+        covered += covers(figure, u, v) ? 0.25f : 0.0f;
+      }
+    }
+    coverage[i] = covered;
+  }
+  return coverage;
+}
+
+std::byte to_byte(float value) {
+  return static_cast<std::byte>(static_cast<int>(std::clamp(value, 0.0f, 255.0f) + 0.5f));
+}
+
+void draw_record(std::uint8_t label, Dice& dice, std::span<std::byte, kRecordBytes> record) {
+  const auto coverage = draw_coverage(static_cast<Figure>(label), draw_pose(dice));
+  const Colour ground = draw_colour(dice);
+  const Colour ink = draw_contrasting(dice, ground);
+  const float deviation = dice.between(5.0f, 30.0f);
+  const float slope_x = dice.between(-1.5f, 1.5f);  // uneven light, grey levels a pixel
+  const float slope_y = dice.between(-1.5f, 1.5f);
+  record[0] = static_cast<std::byte>(label);
+  for (std::size_t c = 0; c < kChannels; ++c) {
+    const float difference = ink[c] - ground[c];
+    for (std::size_t i = 0; i < kPlane; ++i) {
+      const float light = slope_x * (static_cast<float>(i % kSide) - 15.5f) +
+                          slope_y * (static_cast<float>(i / kSide) - 15.5f);
+      const float value = ground[c] + light + coverage[i] * difference + deviation * dice.noise();
+      record[1 + c * kPlane + i] = to_byte(value);
+    }
+  }
+}
+
+/// One split: records with balanced labels in random order.
+class Split {
+ public:
+  /// `number` tells the random numbers of the splits apart.
+  Split(std::uint64_t seed, std::uint64_t number, std::int64_t records)
+      : stream_(seed, RandomPurpose::GeneratedData, number),
+        order_(mix_bits(seed) + number, 0, static_cast<std::uint64_t>(records)) {}
+
+  void write(const fs::path& path, std::int64_t begin, std::int64_t end) const {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(end - begin) * kRecordBytes);
+    std::byte* at = bytes.data();
+    for (auto record = static_cast<std::uint64_t>(begin); record < static_cast<std::uint64_t>(end);
+         ++record, at += kRecordBytes) {
+      Dice dice(stream_, record);
+      draw_record(static_cast<std::uint8_t>(order_(record) % kGeneratedClasses.size()), dice,
+                  std::span<std::byte, kRecordBytes>(at, kRecordBytes));
+    }
+    const std::span<const std::byte> pieces[] = {bytes};
+    write_file_atomically(path, pieces);
+  }
+
+ private:
+  RandomStream stream_;
+  Permutation order_;
+};
+
+fs::path train_path(const fs::path& directory, std::int64_t number) {
+  return directory / fmt::format("data_batch_{}.bin", number);
+}
+
+void check(const GenerateOptions& options) {
+  constexpr std::int64_t kMaxTrain = 500'000;
+  constexpr std::int64_t kMaxTest = 100'000;
+  if (options.train_records < 1 || options.train_records > kMaxTrain)
+    fail(ErrorKind::Config, "{} training images cannot be generated: choose 1 to {}",
+         options.train_records, kMaxTrain);
+  if (options.test_records < 1 || options.test_records > kMaxTest)
+    fail(ErrorKind::Config, "{} test images cannot be generated: choose 1 to {}",
+         options.test_records, kMaxTest);
+}
+
+/// Nothing is overwritten: it might be the real CIFAR-10.
+void refuse_existing_set(const fs::path& directory) {
+  std::vector<fs::path> files = {directory / "test_batch.bin", directory / "batches.meta.txt"};
+  for (std::int64_t n = 1; n <= kMaxTrainFiles; ++n) files.push_back(train_path(directory, n));
+  for (const fs::path& file : files) {
+    std::error_code error;
+    if (fs::exists(fs::symlink_status(file, error)))
+      fail(ErrorKind::Usage, "{}: exists already: remove the old set or choose another directory",
+           file.string());
+  }
+}
+
+}  // namespace
+
+void generate_cifar10_like(const fs::path& directory, const GenerateOptions& options) {
+  check(options);
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error)
+    fail(ErrorKind::Io, "{}: cannot be created ({}): choose another directory", directory.string(),
+         error.message());
+  refuse_existing_set(directory);
+
+  const Split test(options.seed, 1, options.test_records);
+  test.write(directory / "test_batch.bin", 0, options.test_records);
+
+  std::string names;
+  for (const std::string_view name : kGeneratedClasses) names += fmt::format("{}\n", name);
+  write_file_atomically(directory / "batches.meta.txt", names);
+
+  // The first file comes last: without it nobody takes the folder for a training set.
+  const Split train(options.seed, 0, options.train_records);
+  const std::int64_t files = std::clamp<std::int64_t>(
+      (options.train_records + kRecordsPerFile - 1) / kRecordsPerFile, 1, kMaxTrainFiles);
+  for (std::int64_t n = files; n >= 1; --n)
+    train.write(train_path(directory, n), options.train_records * (n - 1) / files,
+                options.train_records * n / files);
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,541 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/hdf5.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <hdf5.h>
+#if H5_VERSION_GE(1, 13, 2)
+#include <H5FDdevelop.h>
+#endif
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "io/atomic_file.hpp"
+#include "io/tensor_shape.hpp"
+
+namespace millrace::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "tensors are stored as they lie in memory");
+
+constexpr hsize_t kChunkBytes = hsize_t{4} << 20;
+constexpr const char* kTypeAttribute = "dtype";
+
+// Every use of the library happens inside a Session. It is made anew each time because in
+// thread-safe builds the switch that prints errors belongs to the thread.
+class Session {
+ public:
+  Session() : lock_(mutex()) {
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+    H5PLset_loading_state(0);
+  }
+
+ private:
+  static std::mutex& mutex() {
+    static std::mutex instance;
+    return instance;
+  }
+  std::lock_guard<std::mutex> lock_;
+};
+
+template <herr_t (*kClose)(hid_t)>
+class Handle {
+ public:
+  Handle() = default;
+  explicit Handle(hid_t id) noexcept : id_(id) {}
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  ~Handle() {
+    if (id_ >= 0) kClose(id_);
+  }
+  [[nodiscard]] hid_t get() const noexcept { return id_; }
+  [[nodiscard]] herr_t close() noexcept {
+    const hid_t id = std::exchange(id_, H5I_INVALID_HID);
+    return id >= 0 ? kClose(id) : 0;
+  }
+
+ private:
+  hid_t id_ = H5I_INVALID_HID;
+};
+using FileHandle = Handle<H5Fclose>;
+using DatasetHandle = Handle<H5Dclose>;
+using SpaceHandle = Handle<H5Sclose>;
+using TypeHandle = Handle<H5Tclose>;
+using PropertyHandle = Handle<H5Pclose>;
+using AttributeHandle = Handle<H5Aclose>;
+
+// Keeps the innermost reason, which comes first, on one line.
+extern "C" herr_t millrace_first_reason(unsigned, const H5E_error2_t* entry, void* text) {
+  auto& reason = *static_cast<std::string*>(text);
+  if (reason.empty() && entry->desc != nullptr) reason = entry->desc;
+  std::replace(reason.begin(), reason.end(), '\n', ' ');
+  return 0;
+}
+
+// Turns results of HDF5 into exceptions that name the file.
+struct Reporter {
+  ErrorKind kind;
+  std::string path;
+
+  [[noreturn]] void failed(std::string_view action, std::string_view name) const {
+    std::string reason;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, millrace_first_reason, &reason);
+    fail(kind, "{}: cannot {} {}: {}", path, action, name,
+         reason.empty() ? "HDF5 gives no reason" : reason);
+  }
+  template <class Result>
+  Result check(Result result, std::string_view action, std::string_view name) const {
+    if (result < 0) failed(action, name);
+    return result;
+  }
+  template <class... Args>
+  [[noreturn]] void refuse(std::string_view name, fmt::format_string<Args...> format,
+                           Args&&... args) const {
+    fail(kind, "{}: {}: {}", path, name, fmt::format(format, std::forward<Args>(args)...));
+  }
+};
+
+// IEEE binary16, which HDF5 has no name for.
+TypeHandle make_half() {
+  TypeHandle half(H5Tcopy(H5T_IEEE_F32LE));
+  H5Tset_fields(half.get(), 15, 10, 5, 0, 10);
+  H5Tset_size(half.get(), 2);
+  H5Tset_ebias(half.get(), 15);
+  return half;
+}
+
+// Type in the file; also the type in memory, which is little-endian too.
+TypeHandle make_type(DType type) {
+  switch (type) {
+    case DType::F32:
+      return TypeHandle(H5Tcopy(H5T_IEEE_F32LE));
+    case DType::BF16:
+      return TypeHandle(H5Tcopy(H5T_STD_U16LE));
+    case DType::F16:
+      return make_half();
+    case DType::U8:
+      return TypeHandle(H5Tcopy(H5T_STD_U8LE));
+    case DType::I32:
+      return TypeHandle(H5Tcopy(H5T_STD_I32LE));
+  }
+  fail(ErrorKind::Internal, "unknown storage type {}", static_cast<int>(type));
+}
+
+// A chunked dataset needs one extent at least.
+std::vector<hsize_t> stored_extents(std::span<const std::int64_t> shape) {
+  if (shape.empty()) return {1};
+  return {shape.begin(), shape.end()};
+}
+
+// Cuts leading extents until a chunk has at most kChunkBytes, into pieces of about equal size
+// because the last chunk is stored in full.
+std::vector<hsize_t> chunk_extents(std::vector<hsize_t> extents, hsize_t element_bytes) {
+  hsize_t bytes = element_bytes;
+  for (const hsize_t extent : extents) bytes *= extent;
+  for (hsize_t& extent : extents) {
+    if (bytes <= kChunkBytes) break;
+    const hsize_t row = bytes / extent;
+    const hsize_t fitting = std::max<hsize_t>(1, kChunkBytes / row);
+    const hsize_t pieces = (extent + fitting - 1) / fitting;
+    extent = (extent + pieces - 1) / pieces;
+    bytes = row * extent;
+  }
+  return extents;
+}
+
+// ------------------------------------------------------------------------------------------------
+// Writing goes through a file driver of our own. HDF5's cannot be trusted on a full disk: when its
+// final flush fails, H5Fclose leaves the file open, and closing it again, as the library does when
+// the process ends, crashes (1.10.8). This driver notes the first failure and reports success from
+// there on, so HDF5 always closes cleanly; Hdf5Writer then throws what was noted.
+
+struct Output {
+  UniqueFd fd;
+  int first_error = 0;
+  void note(int error) noexcept {
+    if (first_error == 0) first_error = error;
+  }
+};
+
+struct DriverFile {
+  H5FD_t base;  // must stay first: HDF5 sees nothing else
+  Output* output;
+  haddr_t end_of_allocation;
+};
+static_assert(std::is_standard_layout_v<DriverFile>);
+
+DriverFile* own(H5FD_t* file) noexcept { return reinterpret_cast<DriverFile*>(file); }
+const DriverFile* own(const H5FD_t* file) noexcept {
+  return reinterpret_cast<const DriverFile*>(file);
+}
+
+extern "C" {
+
+H5FD_t* millrace_driver_open(const char*, unsigned, hid_t access, haddr_t) {
+  Output* output = nullptr;
+  const void* const info = H5Pget_driver_info(access);
+  if (info == nullptr) return nullptr;
+  std::memcpy(&output, info, sizeof output);
+  auto* const file = new (std::nothrow) DriverFile{};
+  if (file == nullptr) return nullptr;
+  file->output = output;
+  return &file->base;
+}
+
+herr_t millrace_driver_close(H5FD_t* file) {
+  delete own(file);
+  return 0;
+}
+
+herr_t millrace_driver_query(const H5FD_t*, unsigned long* flags) {
+  *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
+           H5FD_FEAT_AGGREGATE_SMALLDATA;
+  return 0;
+}
+
+haddr_t millrace_driver_get_eoa(const H5FD_t* file, H5FD_mem_t) {
+  return own(file)->end_of_allocation;
+}
+
+herr_t millrace_driver_set_eoa(H5FD_t* file, H5FD_mem_t, haddr_t address) {
+  own(file)->end_of_allocation = address;
+  return 0;
+}
+
+haddr_t millrace_driver_get_eof(const H5FD_t* file, H5FD_mem_t) {
+  struct stat status {};
+  if (::fstat(own(file)->output->fd.get(), &status) != 0) return HADDR_UNDEF;
+  // HDF5 compares the two when it closes; a failed write must not make it stop there.
+  return own(file)->output->first_error != 0 ? own(file)->end_of_allocation
+                                             : static_cast<haddr_t>(status.st_size);
+}
+
+herr_t millrace_driver_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, std::size_t size,
+                            void* buffer) {
+  auto* out = static_cast<std::byte*>(buffer);
+  while (size > 0) {
+    const auto n = ::pread(own(file)->output->fd.get(), out, size, static_cast<off_t>(address));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) own(file)->output->note(errno);
+    if (n <= 0) break;
+    out += n;
+    size -= static_cast<std::size_t>(n);
+    address += static_cast<haddr_t>(n);
+  }
+  std::memset(out, 0, size);  // behind the end, as HDF5's own drivers do
+  return 0;
+}
+
+herr_t millrace_driver_write(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, std::size_t size,
+                             const void* buffer) {
+  Output& output = *own(file)->output;
+  if (output.first_error != 0) return 0;
+  output.note(write_at(output.fd.get(), {static_cast<const std::byte*>(buffer), size}, address));
+  return 0;
+}
+
+herr_t millrace_driver_truncate(H5FD_t* file, hid_t, hbool_t) {
+  Output& output = *own(file)->output;
+  if (output.first_error != 0) return 0;
+  const auto size = static_cast<off_t>(own(file)->end_of_allocation);
+  if (::ftruncate(output.fd.get(), size) != 0) output.note(errno);
+  return 0;
+}
+
+}  // extern "C"
+
+hid_t register_driver() {
+  // HDF5 keeps the pointer for as long as the driver is registered.
+  static const H5FD_class_t driver = [] {
+    H5FD_class_t d{};
+#if H5_VERSION_GE(1, 13, 2)
+    d.version = H5FD_CLASS_VERSION;
+    d.value = 600;  // from the range for private use
+#endif
+    d.name = "millrace";
+    d.maxaddr = static_cast<haddr_t>(std::numeric_limits<off_t>::max());
+    d.fc_degree = H5F_CLOSE_STRONG;
+    d.fapl_size = sizeof(Output*);
+    d.open = millrace_driver_open;
+    d.close = millrace_driver_close;
+    d.query = millrace_driver_query;
+    d.get_eoa = millrace_driver_get_eoa;
+    d.set_eoa = millrace_driver_set_eoa;
+    d.get_eof = millrace_driver_get_eof;
+    d.read = millrace_driver_read;
+    d.write = millrace_driver_write;
+    d.truncate = millrace_driver_truncate;
+    constexpr std::array<H5FD_mem_t, H5FD_MEM_NTYPES> kOneHeap = H5FD_FLMAP_DICHOTOMY;
+    std::copy(kOneHeap.begin(), kOneHeap.end(), std::begin(d.fl_map));
+    return d;
+  }();
+  static const hid_t id = H5FDregister(&driver);
+  return id;
+}
+
+PropertyHandle oldest_format_access(const Reporter& report) {
+  PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
+  report.check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST),
+               "choose the format of", "the file");
+  return access;
+}
+
+}  // namespace
+
+class Hdf5Writer::State {
+ public:
+  explicit State(const std::filesystem::path& path)
+      : report_{ErrorKind::Io, path.string()},
+        output_{open_file(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)} {
+    const PropertyHandle access = oldest_format_access(report_);
+    Output* const output = &output_;
+    report_.check(H5Pset_driver(access.get(), register_driver(), &output), "set up", "the file");
+    file_ = FileHandle(
+        report_.check(H5Fcreate(report_.path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
+                      "create", "the file"));
+  }
+
+  ~State() {
+    const Session session;
+    static_cast<void>(file_.close());
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void write(const std::string& name, DType type, std::span<const std::int64_t> shape,
+             std::span<const std::byte> data) {
+    const TypeHandle stored = make_type(type);
+    DatasetHandle dataset = create(name, stored, type, shape);
+    const herr_t written =
+        H5Dwrite(dataset.get(), stored.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data.data());
+    throw_noted();
+    report_.check(written, "write", name);
+    if (type == DType::BF16) add_type_attribute(dataset, name, type);
+    report_.check(dataset.close(), "finish", name);
+    throw_noted();
+  }
+
+  void close() {
+    const herr_t flushed = H5Fflush(file_.get(), H5F_SCOPE_GLOBAL);
+    const herr_t closed = file_.close();
+    throw_noted();
+    report_.check(flushed, "flush", "the file");
+    report_.check(closed, "close", "the file");
+    if (const int error = sync_descriptor(output_.fd.get()); error != 0) {
+      fail_io("sync", report_.path, error);
+    }
+    if (const int error = output_.fd.close(); error != 0) fail_io("close", report_.path, error);
+  }
+
+ private:
+  DatasetHandle create(const std::string& name, const TypeHandle& stored, DType type,
+                       std::span<const std::int64_t> shape) const {
+    const std::vector<hsize_t> extents = stored_extents(shape);
+    const int rank = static_cast<int>(extents.size());
+    const std::vector<hsize_t> chunk = chunk_extents(extents, static_cast<hsize_t>(size_of(type)));
+    const PropertyHandle layout(H5Pcreate(H5P_DATASET_CREATE));
+    report_.check(H5Pset_chunk(layout.get(), rank, chunk.data()), "set up", name);
+    report_.check(H5Pset_fletcher32(layout.get()), "set up", name);
+    report_.check(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), "set up", name);
+    // Equal contents give equal files.
+    report_.check(H5Pset_obj_track_times(layout.get(), false), "set up", name);
+    const PropertyHandle links(H5Pcreate(H5P_LINK_CREATE));
+    report_.check(H5Pset_create_intermediate_group(links.get(), 1), "set up", name);
+    const SpaceHandle space(
+        report_.check(H5Screate_simple(rank, extents.data(), nullptr), "set up", name));
+    return DatasetHandle(
+        report_.check(H5Dcreate2(file_.get(), name.c_str(), stored.get(), space.get(), links.get(),
+                                 layout.get(), H5P_DEFAULT),
+                      "create", name));
+  }
+
+  void add_type_attribute(const DatasetHandle& dataset, const std::string& name, DType type) const {
+    const std::string_view value = name_of(type);
+    const TypeHandle text(H5Tcopy(H5T_C_S1));
+    report_.check(H5Tset_size(text.get(), value.size()), "describe", name);
+    const SpaceHandle space(H5Screate(H5S_SCALAR));
+    const AttributeHandle attribute(
+        report_.check(H5Acreate2(dataset.get(), kTypeAttribute, text.get(), space.get(),
+                                 H5P_DEFAULT, H5P_DEFAULT),
+                      "describe", name));
+    report_.check(H5Awrite(attribute.get(), text.get(), value.data()), "describe", name);
+  }
+
+  void throw_noted() const {
+    if (output_.first_error != 0) fail_io("write", report_.path, output_.first_error);
+  }
+
+  Reporter report_;
+  Output output_;  // must outlive file_
+  FileHandle file_;
+};
+
+class Hdf5Reader::State {
+ public:
+  explicit State(const std::filesystem::path& path)
+      : report_{ErrorKind::Checkpoint, path.string()} {
+    const PropertyHandle access = oldest_format_access(report_);
+#if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
+    // Finished files never change, and some network file systems have no locks.
+    report_.check(H5Pset_file_locking(access.get(), false, true), "set up", "the file");
+#endif
+    file_ = FileHandle(report_.check(H5Fopen(report_.path.c_str(), H5F_ACC_RDONLY, access.get()),
+                                     "open", "the file"));
+  }
+
+  ~State() {
+    const Session session;
+    static_cast<void>(file_.close());
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void read(const std::string& name, DType type, std::span<const std::int64_t> shape,
+            std::span<std::byte> out) const {
+    const auto elements = checked_elements(shape, size_of(type));
+    MILLRACE_ASSERT(elements && out.size() == static_cast<std::size_t>(*elements * size_of(type)));
+    require_hard_links(name);
+    const DatasetHandle dataset(
+        report_.check(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), "open", name));
+    const TypeHandle stored = make_type(type);
+    require_type(dataset, name, stored, type);
+    require_extents(dataset, name, shape);
+    require_layout(dataset, name);
+    report_.check(H5Dread(dataset.get(), stored.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()),
+                  "read", name);
+  }
+
+ private:
+  // Soft and external links, and links of users, could lead anywhere.
+  void require_hard_links(const std::string& name) const {
+    for (std::size_t end = 0; end != std::string::npos;) {
+      end = name.find('/', end + 1);
+      const std::string prefix = name.substr(0, end);
+      if (report_.check(H5Lexists(file_.get(), prefix.c_str(), H5P_DEFAULT), "find", name) == 0) {
+        report_.refuse(name, "is missing from the file");
+      }
+      H5L_info_t info{};
+      report_.check(H5Lget_info(file_.get(), prefix.c_str(), &info, H5P_DEFAULT), "inspect", name);
+      if (info.type != H5L_TYPE_HARD) report_.refuse(name, "{} is a link to elsewhere", prefix);
+    }
+  }
+
+  void require_type(const DatasetHandle& dataset, const std::string& name,
+                    const TypeHandle& expected, DType type) const {
+    const TypeHandle stored(report_.check(H5Dget_type(dataset.get()), "inspect", name));
+    const bool marked = type != DType::BF16 || type_attribute(dataset, name) == name_of(type);
+    if (report_.check(H5Tequal(stored.get(), expected.get()), "inspect", name) == 0 || !marked) {
+      report_.refuse(name, "is not stored as {}", name_of(type));
+    }
+  }
+
+  [[nodiscard]] std::string type_attribute(const DatasetHandle& dataset,
+                                           const std::string& name) const {
+    if (report_.check(H5Aexists(dataset.get(), kTypeAttribute), "inspect", name) == 0) return "";
+    const AttributeHandle attribute(
+        report_.check(H5Aopen(dataset.get(), kTypeAttribute, H5P_DEFAULT), "inspect", name));
+    const TypeHandle stored(report_.check(H5Aget_type(attribute.get()), "inspect", name));
+    std::array<char, 16> text{};
+    const bool is_plain_text = H5Tget_class(stored.get()) == H5T_STRING &&
+                               H5Tis_variable_str(stored.get()) == 0 &&
+                               H5Aget_storage_size(attribute.get()) < text.size();
+    if (!is_plain_text) return "";
+    report_.check(H5Aread(attribute.get(), stored.get(), text.data()), "inspect", name);
+    return text.data();
+  }
+
+  void require_extents(const DatasetHandle& dataset, const std::string& name,
+                       std::span<const std::int64_t> shape) const {
+    const std::vector<hsize_t> expected = stored_extents(shape);
+    const SpaceHandle space(report_.check(H5Dget_space(dataset.get()), "inspect", name));
+    const int rank = report_.check(H5Sget_simple_extent_ndims(space.get()), "inspect", name);
+    std::vector<hsize_t> stored(static_cast<std::size_t>(rank));
+    report_.check(H5Sget_simple_extent_dims(space.get(), stored.data(), nullptr), "inspect", name);
+    if (stored != expected) {
+      report_.refuse(name, "has extents [{}], expected [{}]", fmt::join(stored, ", "),
+                     fmt::join(expected, ", "));
+    }
+  }
+
+  // Exactly the one filter of ours: no virtual or external data, no code of plug-ins.
+  void require_layout(const DatasetHandle& dataset, const std::string& name) const {
+    const PropertyHandle layout(report_.check(H5Dget_create_plist(dataset.get()), "inspect", name));
+    unsigned flags = 0;
+    unsigned config = 0;
+    std::size_t no_values = 0;
+    const bool ours =
+        H5Pget_layout(layout.get()) == H5D_CHUNKED && H5Pget_nfilters(layout.get()) == 1 &&
+        H5Pget_filter2(layout.get(), 0, &flags, &no_values, nullptr, 0, nullptr, &config) ==
+            H5Z_FILTER_FLETCHER32;
+    if (!ours) report_.refuse(name, "is not stored in chunks with Fletcher32 alone");
+  }
+
+  Reporter report_;
+  FileHandle file_;
+};
+
+Hdf5Writer::Hdf5Writer(const std::filesystem::path& path) {
+  const Session session;
+  state_ = std::make_unique<State>(path);
+}
+Hdf5Writer::Hdf5Writer(Hdf5Writer&&) noexcept = default;
+Hdf5Writer& Hdf5Writer::operator=(Hdf5Writer&&) noexcept = default;
+Hdf5Writer::~Hdf5Writer() = default;
+
+void Hdf5Writer::write(const std::string& name, DType type, std::span<const std::int64_t> shape,
+                       std::span<const std::byte> data) {
+  const auto elements = checked_elements(shape, size_of(type));
+  MILLRACE_ASSERT(elements && *elements > 0);
+  MILLRACE_ASSERT(data.size() == static_cast<std::size_t>(*elements * size_of(type)));
+  const Session session;
+  state_->write(name, type, shape, data);
+}
+
+void Hdf5Writer::close() {
+  const Session session;
+  state_->close();
+}
+
+Hdf5Reader::Hdf5Reader(const std::filesystem::path& path) {
+  const Session session;
+  state_ = std::make_unique<State>(path);
+}
+Hdf5Reader::Hdf5Reader(Hdf5Reader&&) noexcept = default;
+Hdf5Reader& Hdf5Reader::operator=(Hdf5Reader&&) noexcept = default;
+Hdf5Reader::~Hdf5Reader() = default;
+
+void Hdf5Reader::read(const std::string& name, DType type, std::span<const std::int64_t> shape,
+                      std::span<std::byte> out) const {
+  const Session session;
+  state_->read(name, type, shape, out);
+}
+
+std::string hdf5_version() {
+  const Session session;
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return fmt::format("{}.{}.{}", major, minor, release);
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// manifest.json of a checkpoint, as data. The text is JSON whose last line but one is a seal,
+//
+//    "crc32c": "0a1b2c3d"
+//
+// the CRC-32C of every byte before that line. It is checked before the JSON is parsed, so that any
+// flipped bit is found, in the header's numbers too. The seal is part of every format version.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/atomic_file.hpp"
+#include "io/checkpoint.hpp"
+
+namespace millrace::io {
+
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr std::int64_t kCheckpointFormatVersion = 1;
+
+struct TensorEntry {
+  TensorInfo info;
+  std::uint32_t crc32c = 0;  ///< of the data as it lies in memory
+  friend bool operator==(const TensorEntry&, const TensorEntry&) = default;
+};
+
+struct PartEntry {
+  std::string file;  ///< "part-000.h5"
+  FileChecksum checksum;
+  std::vector<TensorEntry> tensors;
+  friend bool operator==(const PartEntry&, const PartEntry&) = default;
+};
+
+struct Manifest {
+  CheckpointHeader header;
+  std::vector<PartEntry> parts;
+  friend bool operator==(const Manifest&, const Manifest&) = default;
+};
+
+/// "parameter", "state", "slot".
+[[nodiscard]] std::string_view name_of(TensorRole role) noexcept;
+
+/// Text of manifest.json. Errors: Config, when a text in the header is not UTF-8.
+[[nodiscard]] std::string to_text(const Manifest& manifest);
+
+/// The manifest in `text`; `label` (a path) opens the messages. Safe for any bytes. Errors:
+/// Checkpoint.
+[[nodiscard]] Manifest parse_manifest(std::string_view text, std::string_view label);
+
+/// Appends the seal to a JSON object that ends with "\n}\n".
+[[nodiscard]] std::string seal_manifest(std::string_view unsealed);
+
+/// Why `name` cannot name a tensor (empty parts, "." and "..", control characters, too long); "" if
+/// it can.
+[[nodiscard]] std::string_view name_problem(std::string_view name) noexcept;
+
+}  // namespace millrace::io

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/dtype.hpp"
+#include "io/dataset.hpp"
+
+namespace millrace::io {
+
+/// One micro-batch as the device wants it: images NHWC in `LoaderOptions::type`. When fewer than
+/// the batch size are left (validation) the images beyond `count` are zero and their labels -1.
+struct Batch {
+  std::int64_t first_position = 0;
+  std::int64_t count = 0;
+  std::span<const std::byte> images;
+  std::span<const std::int32_t> labels;
+};
+
+struct LoaderOptions {
+  std::int64_t batch_size = 1;
+  DType type = DType::F32;  ///< F32 or BF16
+  int threads = 1;          ///< 0: read in the caller, on demand
+  int batches_ahead = 4;
+  std::uint64_t seed = 0;
+  bool augment = false;
+  std::int64_t first_position = 0;
+  std::int64_t end_position = -1;  ///< one past the last sample; -1: endless
+};
+
+/// Reads batches ahead of their use. Batches come in order of position whatever the number of
+/// threads, and the pixels do not depend on it. An exception in a reading thread is thrown by
+/// next().
+class Loader {
+ public:
+  Loader(std::shared_ptr<const Dataset> dataset, SampleOrder order, const LoaderOptions& options);
+  ~Loader();
+  Loader(Loader&&) noexcept;
+  Loader& operator=(Loader&&) noexcept;
+
+  /// The next batch, or nullptr behind end_position. It stays valid until the following call; the
+  /// call neither allocates nor copies pixels.
+  [[nodiscard]] const Batch* next();
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace::io

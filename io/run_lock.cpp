@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/run_lock.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+// Process number in the lock file; empty in the instant before its owner has written it.
+std::string holder_of(int fd) {
+  std::array<char, 32> text{};
+  const auto n = ::pread(fd, text.data(), text.size(), 0);
+  const std::string_view line(text.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+  return std::string(line.substr(0, line.find('\n')));
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::filesystem::path& run_directory) {
+  const std::filesystem::path path = run_directory / ".lock";
+  file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) fail_io("lock", path, errno);
+    const std::string holder = holder_of(file_.get());
+    fail(ErrorKind::Usage,
+         "run directory {} is in use by process {}; wait for it or choose another",
+         run_directory.string(), holder.empty() ? "(just starting)" : holder);
+  }
+  const std::string text = std::to_string(::getpid()) + "\n";
+  if (::ftruncate(file_.get(), 0) != 0) fail_io("write", path, errno);
+  const int error = write_at(file_.get(), std::as_bytes(std::span(text)), 0);
+  if (error != 0) fail_io("write", path, error);
+}
+
+}  // namespace millrace::io

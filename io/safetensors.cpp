@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/safetensors.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "core/bfloat16.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+#include "io/tensor_shape.hpp"
+
+namespace millrace::io {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr const char* kMetadata = "__metadata__";
+
+static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
+
+// Bytes of one element, or nothing for a type this reader does not know.
+std::optional<std::int64_t> element_bytes(std::string_view type) {
+  struct Row {
+    std::string_view name;
+    std::int64_t bytes;
+  };
+  constexpr std::array<Row, 15> kRows = {{{"BOOL", 1},
+                                          {"U8", 1},
+                                          {"I8", 1},
+                                          {"F8_E5M2", 1},
+                                          {"F8_E4M3", 1},
+                                          {"I16", 2},
+                                          {"U16", 2},
+                                          {"F16", 2},
+                                          {"BF16", 2},
+                                          {"I32", 4},
+                                          {"U32", 4},
+                                          {"F32", 4},
+                                          {"F64", 8},
+                                          {"I64", 8},
+                                          {"U64", 8}}};
+  for (const Row& row : kRows) {
+    if (row.name == type) return row.bytes;
+  }
+  return std::nullopt;
+}
+
+// IEEE binary16; exact.
+float half_to_float(std::uint16_t bits) {
+  const int exponent = (bits >> 10) & 0x1f;
+  const int fraction = bits & 0x3ff;
+  float magnitude = 0.0f;
+  if (exponent == 0x1f) {
+    magnitude = fraction == 0 ? std::numeric_limits<float>::infinity()
+                              : std::numeric_limits<float>::quiet_NaN();
+  } else if (exponent == 0) {
+    magnitude = std::ldexp(static_cast<float>(fraction), -24);
+  } else {
+    magnitude = std::ldexp(static_cast<float>(fraction | 0x400), exponent - 25);
+  }
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+// The data need not be aligned.
+template <class Element, class Convert>
+std::vector<float> converted(std::span<const std::byte> data, Convert convert) {
+  std::vector<float> values(data.size() / sizeof(Element));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    Element element;
+    std::memcpy(&element, data.data() + i * sizeof(Element), sizeof element);
+    values[i] = convert(element);
+  }
+  return values;
+}
+
+template <class Element>
+std::vector<float> cast(std::span<const std::byte> data) {
+  return converted<Element>(data, [](Element x) { return static_cast<float>(x); });
+}
+
+// Parses the header, refusing an object that has a key twice: JSON libraries keep one of the two,
+// and not all the same one.
+class HeaderParser {
+ public:
+  explicit HeaderParser(std::string_view label) : label_(label) {}
+
+  Json parse(std::string_view text) {
+    try {
+      Json header = Json::parse(text, [this](int, Json::parse_event_t event, Json& parsed) {
+        return accept(event, parsed);
+      });
+      if (!header.is_object()) fail(ErrorKind::Data, "{}: the header is no JSON object", label_);
+      return header;
+    } catch (const Json::exception& error) {
+      fail(ErrorKind::Data, "{}: the header is no JSON: {}", label_, error.what());
+    }
+  }
+
+ private:
+  bool accept(Json::parse_event_t event, const Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys_.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys_.pop_back();
+    if (event == Json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!keys_.back().insert(key).second) {
+        fail(ErrorKind::Data, "{}: {} is in the header twice", label_, parsed.dump());
+      }
+    }
+    return true;
+  }
+
+  std::string_view label_;
+  std::vector<std::set<std::string>> keys_;  ///< of the objects that are open
+};
+
+std::int64_t read_count(const Json& value, std::string_view label, std::string_view name) {
+  const bool fits = value.is_number_unsigned() &&
+                    value.get<std::uint64_t>() <=
+                        static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (!fits) fail(ErrorKind::Data, "{}: {}: {} is not a size", label, name, value.dump());
+  return value.get<std::int64_t>();
+}
+
+const Json& read_member(const Json& object, const char* key, std::string_view label,
+                        std::string_view name) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (found == object.end()) fail(ErrorKind::Data, "{}: {}: {} is missing", label, name, key);
+  return *found;
+}
+
+std::vector<std::int64_t> read_counts(const Json& object, const char* key, std::string_view label,
+                                      std::string_view name) {
+  const Json& list = read_member(object, key, label, name);
+  if (!list.is_array()) fail(ErrorKind::Data, "{}: {}: {} is not a list", label, name, key);
+  std::vector<std::int64_t> counts;
+  for (const Json& item : list) counts.push_back(read_count(item, label, name));
+  return counts;
+}
+
+// Names appear in messages of one line.
+void require_printable(std::string_view name, std::string_view label) {
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (std::any_of(name.begin(), name.end(), control)) {
+    fail(ErrorKind::Data, "{}: the name {} holds control characters", label, Json(name).dump());
+  }
+}
+
+SafeTensor read_tensor(const Json& object, std::span<const std::byte> data, std::string_view label,
+                       std::string_view name) {
+  SafeTensor tensor;
+  const Json& type = read_member(object, "dtype", label, name);
+  if (type.is_string()) tensor.type = type.get<std::string>();
+  const auto width = element_bytes(tensor.type);
+  if (!width) fail(ErrorKind::Data, "{}: {}: dtype {} is unknown", label, name, type.dump());
+  tensor.shape = read_counts(object, "shape", label, name);
+  const auto offsets = read_counts(object, "data_offsets", label, name);
+  const auto size = static_cast<std::int64_t>(data.size());
+  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size) {
+    fail(ErrorKind::Data, "{}: {}: data_offsets {} do not lie within the {} bytes of data", label,
+         name, shape_text(offsets), size);
+  }
+  const std::int64_t bytes = offsets[1] - offsets[0];
+  const auto elements = checked_elements(tensor.shape, *width);
+  if (!elements || *elements * *width != bytes) {
+    fail(ErrorKind::Data, "{}: {}: {} bytes do not hold shape {} of {}", label, name, bytes,
+         shape_text(tensor.shape), tensor.type);
+  }
+  tensor.data = data.subspan(static_cast<std::size_t>(offsets[0]), static_cast<std::size_t>(bytes));
+  return tensor;
+}
+
+std::map<std::string, std::string> read_metadata(const Json& object, std::string_view label) {
+  std::map<std::string, std::string> metadata;
+  if (!object.is_object()) fail(ErrorKind::Data, "{}: {} is no object", label, kMetadata);
+  for (const auto& [key, value] : object.items()) {
+    if (!value.is_string()) fail(ErrorKind::Data, "{}: {}: a value is no text", label, kMetadata);
+    metadata.emplace(key, value.get<std::string>());
+  }
+  return metadata;
+}
+
+// Together the tensors must cover the data exactly.
+void require_cover(const std::map<std::string, SafeTensor>& tensors,
+                   std::span<const std::byte> data, std::string_view label) {
+  struct Range {
+    const std::byte* begin;
+    const std::byte* end;
+    const std::string* name;
+  };
+  std::vector<Range> ranges;
+  for (const auto& [name, tensor] : tensors) {
+    ranges.push_back({tensor.data.data(), tensor.data.data() + tensor.data.size(), &name});
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
+  const std::byte* covered = data.data();
+  for (const Range& range : ranges) {
+    if (range.begin != covered) {
+      fail(ErrorKind::Data, "{}: {}: its data begins at {}, where {} was expected: {}", label,
+           *range.name, range.begin - data.data(), covered - data.data(),
+           range.begin < covered ? "tensors overlap" : "a gap");
+    }
+    covered = range.end;
+  }
+  const auto rest = data.data() + data.size() - covered;
+  if (rest != 0) fail(ErrorKind::Data, "{}: {} bytes at the end belong to no tensor", label, rest);
+}
+
+std::string_view header_text(std::span<const std::byte> bytes, std::string_view label) {
+  if (bytes.size() < kLengthBytes) {
+    fail(ErrorKind::Data, "{}: {} bytes are too few for a safetensors file", label, bytes.size());
+  }
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  const std::uint64_t room = bytes.size() - kLengthBytes;
+  if (length > kMaxHeaderBytes || length > room) {
+    fail(ErrorKind::Data, "{}: a header of {} bytes is announced, {} follow (at most {} are read)",
+         label, length, room, kMaxHeaderBytes);
+  }
+  return {reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
+          static_cast<std::size_t>(length)};
+}
+
+using Entry = std::pair<const std::string, SafeTensor>;
+
+// The order in which the data is written.
+std::vector<const Entry*> by_alignment(const SafeTensors& content) {
+  std::vector<const Entry*> ordered;
+  for (const Entry& entry : content.tensors) {
+    const auto width = element_bytes(entry.second.type);
+    const auto elements = width ? checked_elements(entry.second.shape, *width) : std::nullopt;
+    MILLRACE_ASSERT(elements &&
+                    entry.second.data.size() == static_cast<std::size_t>(*elements * *width));
+    ordered.push_back(&entry);
+  }
+  std::stable_sort(ordered.begin(), ordered.end(), [](const Entry* a, const Entry* b) {
+    return *element_bytes(a->second.type) > *element_bytes(b->second.type);
+  });
+  return ordered;
+}
+
+std::string make_header(const SafeTensors& content, std::span<const Entry* const> ordered) {
+  auto header = nlohmann::ordered_json::object();
+  if (!content.metadata.empty()) header[kMetadata] = content.metadata;
+  std::size_t offset = 0;
+  for (const Entry* const entry : ordered) {
+    const auto& [name, tensor] = *entry;
+    header[name] = {{"dtype", tensor.type},
+                    {"shape", tensor.shape},
+                    {"data_offsets", {offset, offset + tensor.data.size()}}};
+    offset += tensor.data.size();
+  }
+  std::string text = header.dump();
+  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
+  return text;
+}
+
+}  // namespace
+
+std::int64_t SafeTensor::elements() const noexcept {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::vector<float> SafeTensor::to_floats() const {
+  if (type == "F32") return cast<float>(data);
+  if (type == "F64") return cast<double>(data);
+  if (type == "F16") return converted<std::uint16_t>(data, half_to_float);
+  if (type == "BF16") return converted<bfloat16>(data, [](bfloat16 x) { return to_float(x); });
+  if (type == "I64") return cast<std::int64_t>(data);
+  if (type == "U64") return cast<std::uint64_t>(data);
+  if (type == "I32") return cast<std::int32_t>(data);
+  if (type == "U32") return cast<std::uint32_t>(data);
+  if (type == "I16") return cast<std::int16_t>(data);
+  if (type == "U16") return cast<std::uint16_t>(data);
+  if (type == "I8") return cast<std::int8_t>(data);
+  if (type == "U8" || type == "BOOL") return cast<std::uint8_t>(data);
+  fail(ErrorKind::Data, "a tensor of dtype {} cannot be read as numbers", type);
+}
+
+SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view label) {
+  const std::string_view text = header_text(bytes, label);
+  const std::span<const std::byte> data = bytes.subspan(kLengthBytes + text.size());
+  const Json header = HeaderParser(label).parse(text);
+  SafeTensors content;
+  for (const auto& [name, value] : header.items()) {
+    if (name == kMetadata) {
+      content.metadata = read_metadata(value, label);
+    } else {
+      require_printable(name, label);
+      content.tensors.emplace(name, read_tensor(value, data, label, name));
+    }
+  }
+  require_cover(content.tensors, data, label);
+  return content;
+}
+
+SafeTensorsFile::SafeTensorsFile(const std::filesystem::path& path)
+    : path_(path),
+      bytes_(read_file(path, std::numeric_limits<std::int64_t>::max())),
+      content_(parse_safetensors(bytes_, path.string())) {}
+
+const SafeTensor& SafeTensorsFile::at(const std::string& name) const {
+  const auto found = content_.tensors.find(name);
+  if (found != content_.tensors.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& entry : content_.tensors) names.push_back(entry.first);
+  const std::string nearest = nearest_match(name, names);
+  fail(ErrorKind::Data, "{}: there is no tensor {}{}", path_.string(), name,
+       nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
+}
+
+void write_safetensors(const std::filesystem::path& path, const SafeTensors& content) {
+  const std::vector<const Entry*> ordered = by_alignment(content);
+  const std::string header = make_header(content, ordered);
+  const std::uint64_t length = header.size();
+  std::vector<std::span<const std::byte>> pieces = {std::as_bytes(std::span(&length, 1)),
+                                                    std::as_bytes(std::span(header))};
+  for (const Entry* const entry : ordered) pieces.push_back(entry->second.data);
+  write_file_atomically(path, pieces);
+}
+
+}  // namespace millrace::io

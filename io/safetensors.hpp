@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// safetensors: 8 bytes of little-endian header length, a JSON header
+//   {"__metadata__": {text: text}, "<name>": {"dtype", "shape", "data_offsets": [begin, end]},
+//   ...},
+// then raw row-major data, of which every byte belongs to exactly one tensor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace::io {
+
+/// One tensor of a safetensors file. `type` is the format's own name: "F32", "F64", "I64", ...
+struct SafeTensor {
+  std::string type;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> data;
+  [[nodiscard]] std::int64_t elements() const noexcept;
+  /// Copies as float32. Types: F64, F32, F16, BF16, integers, BOOL; others end with Error(Data).
+  [[nodiscard]] std::vector<float> to_floats() const;
+};
+
+struct SafeTensors {
+  std::map<std::string, SafeTensor> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+/// Parses the bytes of a file, to which the result refers; `label` (a path) opens the messages. The
+/// bytes are treated as hostile: header at most 100 MB, no overflow, no overlap, no gap, no name
+/// twice. Errors: Data, naming the tensor.
+[[nodiscard]] SafeTensors parse_safetensors(std::span<const std::byte> bytes,
+                                            std::string_view label);
+
+/// A safetensors file in memory. Errors: Data, with the path and the tensor; Io.
+class SafeTensorsFile {
+ public:
+  explicit SafeTensorsFile(const std::filesystem::path& path);
+  SafeTensorsFile(SafeTensorsFile&&) = default;
+  SafeTensorsFile& operator=(SafeTensorsFile&&) = default;
+
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  [[nodiscard]] const std::map<std::string, SafeTensor>& tensors() const noexcept {
+    return content_.tensors;
+  }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
+    return content_.metadata;
+  }
+  [[nodiscard]] const SafeTensor& at(const std::string& name) const;
+
+ private:
+  std::filesystem::path path_;
+  std::vector<std::byte> bytes_;
+  SafeTensors content_;  ///< refers to bytes_; moving keeps them where they are
+};
+
+/// Writes a file atomically. Equal content gives equal bytes: tensors lie by falling element size,
+/// then by name, so each is aligned; the header is filled up with blanks to a multiple of 8.
+/// Errors: Io.
+void write_safetensors(const std::filesystem::path& path, const SafeTensors& content);
+
+}  // namespace millrace::io

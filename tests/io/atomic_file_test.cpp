@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/atomic_file.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "core/crc32c.hpp"
+#include "tests/io/fixtures.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_in(const fs::path& path) {
+  const auto bytes = read_bytes(path);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::size_t entries_in(const fs::path& directory) {
+  return static_cast<std::size_t>(
+      std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
+}
+
+TEST(AtomicFileTest, ReplacesTheContentAndLeavesNothingElse) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "config.toml";
+  write_file_atomically(path, "first, and longer");
+  write_file_atomically(path, "second");
+  EXPECT_EQ(text_in(path), "second");
+  EXPECT_EQ(entries_in(directory.path()), 1u);
+}
+
+TEST(AtomicFileTest, WritesPiecesInOrder) {
+  const TemporaryDirectory directory;
+  const std::string a = "head";
+  const std::string b = "body";
+  const std::vector<std::span<const std::byte>> pieces = {
+      std::as_bytes(std::span(a)), {}, std::as_bytes(std::span(b))};
+  write_file_atomically(directory.path() / "x", pieces);
+  EXPECT_EQ(text_in(directory.path() / "x"), "headbody");
+}
+
+TEST(AtomicFileTest, FailureNamesPathAndReasonAndKeepsTheOldFile) {
+  const TemporaryDirectory directory;
+  expect_error(ErrorKind::Io, {"missing/x", "No such file or directory"},
+               [&] { write_file_atomically(directory.path() / "missing" / "x", "text"); });
+  // A directory in the place of the file: the rename fails, and the temporary file goes.
+  fs::create_directories(directory.path() / "taken" / "inner");
+  expect_error(ErrorKind::Io, {"cannot replace", "taken"},
+               [&] { write_file_atomically(directory.path() / "taken", "text"); });
+  EXPECT_EQ(entries_in(directory.path()), 1u);
+}
+
+TEST(AtomicFileTest, ReadFileHasACap) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x";
+  write_file_atomically(path, "0123456789");
+  EXPECT_EQ(read_file(path, 10).size(), 10u);
+  expect_error(ErrorKind::Io, {path.string(), "10 bytes", "more than the 9"},
+               [&] { static_cast<void>(read_file(path, 9)); });
+  expect_error(ErrorKind::Io, {"cannot open", "No such file"},
+               [&] { static_cast<void>(read_file(directory.path() / "y", 9)); });
+  expect_error(ErrorKind::Io, {"not a regular file"},
+               [&] { static_cast<void>(read_file(directory.path(), 9)); });
+}
+
+TEST(AtomicFileTest, ChecksumIsThatOfTheWholeFile) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x";
+  std::vector<std::uint8_t> bytes(3'000'001);  // more than one piece
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * i >> 7);
+  write_bytes(path, bytes);
+  const FileChecksum checksum = checksum_file(path);
+  EXPECT_EQ(checksum.bytes, bytes.size());
+  EXPECT_EQ(checksum.crc32c, crc32c(std::as_bytes(std::span(bytes))));
+}
+
+TEST(AtomicFileTest, DescriptorIsClosedExactlyOnce) {
+  const TemporaryDirectory directory;
+  UniqueFd file = open_file(directory.path() / "x", O_RDWR | O_CREAT);
+  const int number = file.get();
+  {
+    const UniqueFd moved = std::move(file);
+    EXPECT_EQ(moved.get(), number);
+    EXPECT_NE(::fcntl(number, F_GETFD) & FD_CLOEXEC, 0);
+  }
+  EXPECT_EQ(::fcntl(number, F_GETFD), -1);
+  UniqueFd again = open_file(directory.path() / "x", O_RDONLY);
+  EXPECT_EQ(again.close(), 0);
+  EXPECT_FALSE(again.valid());
+  EXPECT_EQ(again.close(), 0);
+}
+
+TEST(AtomicFileTest, WriteAtReportsErrno) {
+  const TemporaryDirectory directory;
+  write_file_atomically(directory.path() / "x", "abc");
+  const UniqueFd file = open_file(directory.path() / "x", O_RDONLY);
+  const std::string text = "z";
+  EXPECT_EQ(write_at(file.get(), std::as_bytes(std::span(text)), 0), EBADF);
+}
+
+}  // namespace
+}  // namespace millrace::io

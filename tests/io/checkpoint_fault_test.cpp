@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is left of the checkpoints when writing one goes wrong at any system call: the old state or
+// the new one, whole.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.hpp"
+#include "tests/io/checkpoint_fixtures.hpp"
+#include "tests/io/fault_injection.hpp"
+#include "tests/io/fixtures.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr unsigned kOldSeed = 1;
+constexpr unsigned kNewSeed = 2;
+constexpr std::int64_t kOldIteration = 5;
+
+// Writing a checkpoint beside the old one, or over it. Each test works in a fresh directory that
+// holds the old one.
+class CheckpointFaultTest : public testing::TestWithParam<std::int64_t> {
+ protected:
+  void SetUp() override {
+    write_checkpoint(pristine_.path(), sample_header(kOldIteration),
+                     SampleModel(kOldSeed).tensors());
+  }
+  [[nodiscard]] fs::path fresh_folder() {
+    fs::remove_all(work_.path() / "c");
+    fs::copy(pristine_.path(), work_.path() / "c", fs::copy_options::recursive);
+    return work_.path() / "c";
+  }
+  // The exit code of a process that writes the new checkpoint and retires the old one.
+  static int write_new(const fs::path& folder) {
+    try {
+      write_checkpoint(folder, sample_header(GetParam()), SampleModel(kNewSeed).tensors());
+      retire_checkpoints(folder, 1);
+      return 0;
+    } catch (const Error& error) {
+      return exit_code(error.kind());
+    }
+  }
+  // Old or new, and after the next start nothing else.
+  static void expect_sound(const fs::path& folder, const FaultOutcome& outcome) {
+    std::vector<std::string> complaints;
+    const std::string found = digest(open_newest(folder, complaints));
+    EXPECT_TRUE(complaints.empty()) << complaints[0];
+    const bool is_new = found == digest(SampleModel(kNewSeed).tensors());
+    EXPECT_TRUE(is_new || found == digest(SampleModel(kOldSeed).tensors()));
+    if (!outcome.killed && outcome.exit_code == 0) {
+      EXPECT_TRUE(is_new);
+    }
+    retire_checkpoints(folder, 1);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
+    EXPECT_EQ(digest(open_newest(folder, complaints)), found);
+  }
+  void strike_everywhere(Fault fault, int error = 0) {
+    const fs::path folder = fresh_folder();
+    const FaultOutcome whole = run_with_fault([&] { return write_new(folder); }, {});
+    if (!whole.supported) GTEST_SKIP() << "processes cannot be traced here";
+    ASSERT_EQ(whole.exit_code, 0);
+    ASSERT_GT(whole.calls, 15);
+    expect_sound(folder, whole);
+    // Only these are done in part, or broken off by a signal.
+    const bool only_transfers = fault == Fault::TornKill || error == EINTR;
+    std::vector<int> calls(static_cast<std::size_t>(whole.calls));
+    std::iota(calls.begin(), calls.end(), 1);
+    for (const int at : only_transfers ? whole.transfers : calls) {
+      SCOPED_TRACE("call " + std::to_string(at) + " of " + std::to_string(whole.calls));
+      const fs::path again = fresh_folder();
+      const FaultOutcome outcome =
+          run_with_fault([&] { return write_new(again); }, {fault, at, error});
+      ASSERT_TRUE(outcome.supported);
+      if (fault == Fault::Fail) {
+        EXPECT_FALSE(outcome.killed);
+        EXPECT_TRUE(outcome.exit_code == 0 || outcome.exit_code == exit_code(ErrorKind::Io))
+            << outcome.exit_code;
+      } else {
+        EXPECT_TRUE(outcome.killed);
+      }
+      expect_sound(again, outcome);
+    }
+  }
+
+  TemporaryDirectory pristine_;
+  TemporaryDirectory work_;
+};
+
+TEST_P(CheckpointFaultTest, KilledAtAnyCall) { strike_everywhere(Fault::Kill); }
+TEST_P(CheckpointFaultTest, KilledInTheMiddleOfAnyWrite) { strike_everywhere(Fault::TornKill); }
+TEST_P(CheckpointFaultTest, DeviceFullAtAnyCall) { strike_everywhere(Fault::Fail, ENOSPC); }
+TEST_P(CheckpointFaultTest, InterruptedInAnyTransfer) { strike_everywhere(Fault::Fail, EINTR); }
+
+INSTANTIATE_TEST_SUITE_P(NextAndSame, CheckpointFaultTest,
+                         testing::Values(kOldIteration + 1, kOldIteration),
+                         [](const auto& iteration) {
+                           return iteration.param == kOldIteration ? "Replacing" : "Next";
+                         });
+
+// 0 when the write failed as promised.
+int write_with_limit(const fs::path& folder, rlim_t limit) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit value{};
+  ::getrlimit(RLIMIT_FSIZE, &value);
+  value.rlim_cur = limit;
+  ::setrlimit(RLIMIT_FSIZE, &value);
+  try {
+    write_checkpoint(folder, sample_header(6), SampleModel(kNewSeed).tensors());
+    return 1;
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (error.kind() != ErrorKind::Io) return 2;
+    if (text.find(folder.string()) == std::string::npos) return 3;
+    return text.find("File too large") == std::string::npos ? 4 : 0;
+  }
+}
+
+TEST(CheckpointDiskFullTest, OldOneStaysAndNothingIsLeft) {
+  const TemporaryDirectory directory;
+  write_checkpoint(directory.path(), sample_header(5), SampleModel(kOldSeed).tensors());
+  const auto size = fs::file_size(directory.path() / "ckpt-5" / "part-000.h5");
+  for (const rlim_t limit :
+       {rlim_t{0}, rlim_t{500}, rlim_t{1500}, rlim_t{size / 2}, rlim_t{size - 1}}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ::_exit(write_with_limit(directory.path(), limit));
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << limit;
+    EXPECT_EQ(WEXITSTATUS(status), 0) << limit;
+    EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator()), 1);
+    const CheckpointReader reader(directory.path() / "ckpt-5");
+    EXPECT_EQ(digest(reader), digest(SampleModel(kOldSeed).tensors()));
+  }
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/checkpoint.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "io/checkpoint_layout.hpp"
+#include "io/checkpoint_text.hpp"
+#include "io/manifest.hpp"
+#include "tests/io/checkpoint_fixtures.hpp"
+#include "tests/io/fixtures.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> names_in(const fs::path& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> names_of(const std::vector<fs::path>& paths) {
+  std::vector<std::string> names;
+  for (const fs::path& path : paths) names.push_back(path.filename().string());
+  return names;
+}
+
+std::string manifest_text(const fs::path& checkpoint) {
+  const auto bytes = read_bytes(checkpoint / kManifestName);
+  return {bytes.begin(), bytes.end()};
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  write_bytes(path, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+}
+
+void flip_bit(const fs::path& path, std::uint64_t bit) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(bit / 8));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(bit / 8));
+  file.put(static_cast<char>(byte ^ (1 << (bit % 8))));
+  ASSERT_TRUE(file.good()) << path;
+}
+
+void expect_content(const CheckpointReader& reader, const SampleModel& model) {
+  ASSERT_EQ(reader.tensors().size(), model.tensors().size());
+  for (const NamedTensor& tensor : model.tensors()) {
+    const TensorInfo* const info = reader.find(tensor.info.name);
+    ASSERT_NE(info, nullptr) << tensor.info.name;
+    EXPECT_EQ(*info, tensor.info);
+    EXPECT_TRUE(std::ranges::equal(read_tensor(reader, *info), tensor.data)) << tensor.info.name;
+  }
+}
+
+class CheckpointTest : public testing::Test {
+ protected:
+  fs::path write(std::int64_t iteration, unsigned seed = 1) {
+    return write_checkpoint(folder_, sample_header(iteration), SampleModel(seed).tensors());
+  }
+
+  TemporaryDirectory directory_;
+  fs::path folder_ = directory_.path() / "checkpoints";
+};
+
+TEST_F(CheckpointTest, RoundTripKeepsHeaderAndEveryByte) {
+  const SampleModel model(1);
+  const fs::path path = write_checkpoint(folder_, sample_header(12), model.tensors());
+  EXPECT_EQ(path, folder_ / "ckpt-12");
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-12"}));
+  EXPECT_EQ(names_in(path), (std::vector<std::string>{"manifest.json", "part-000.h5"}));
+  const CheckpointReader reader(path);
+  EXPECT_EQ(reader.header(), sample_header(12));
+  expect_content(reader, model);
+  EXPECT_TRUE(std::is_sorted(reader.tensors().begin(), reader.tensors().end(),
+                             [](const auto& a, const auto& b) { return a.name < b.name; }));
+  EXPECT_EQ(verify(path), std::vector<std::string>{});
+}
+
+TEST_F(CheckpointTest, EqualContentGivesEqualFiles) {
+  const fs::path a = write(5);
+  const fs::path b =
+      write_checkpoint(directory_.path() / "other", sample_header(5), SampleModel(1).tensors());
+  for (const char* const name : {"manifest.json", "part-000.h5"}) {
+    EXPECT_EQ(read_bytes(a / name), read_bytes(b / name)) << name;
+  }
+}
+
+TEST_F(CheckpointTest, SameIterationIsReplaced) {
+  write(5, 1);
+  const fs::path path = write(5, 2);
+  expect_content(CheckpointReader(path), SampleModel(2));
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-5"}));
+}
+
+TEST_F(CheckpointTest, UnknownTensorsAndWrongBuffersAreErrors) {
+  const CheckpointReader reader(write(5));
+  EXPECT_EQ(reader.find("nothing"), nullptr);
+  std::vector<std::byte> bytes(3);
+  expect_error(ErrorKind::Checkpoint, {"ckpt-5", "no tensor nothing"},
+               [&] { reader.read("nothing", bytes); });
+  expect_error(ErrorKind::Internal, {"fc1/bias has 20 bytes, the buffer 3"},
+               [&] { reader.read("fc1/bias", bytes); });
+}
+
+TEST_F(CheckpointTest, MistakesOfTheWriterAreFoundBeforeAnythingIsWritten) {
+  const auto expect_refused = [&](const NamedTensor& extra) {
+    SampleModel model(1);
+    model.mutable_tensors().push_back(extra);
+    expect_error(ErrorKind::Internal, {"broken invariant"},
+                 [&] { write_checkpoint(folder_, sample_header(1), model.tensors()); });
+    EXPECT_FALSE(fs::exists(folder_));
+  };
+  const std::vector<std::byte> four(4);
+  const auto role = TensorRole::Parameter;
+  expect_refused({{"fc1/bias", TensorRole::Slot, DType::F32, {1}}, four});  // name taken
+  expect_refused({{"fc1/bias/x", role, DType::F32, {1}}, four});            // below a dataset
+  expect_refused({{"fc1", role, DType::F32, {1}}, four});                   // above one
+  expect_refused({{"x", role, DType::F32, {2}}, four});                     // too few bytes
+  expect_refused({{"x", role, DType::F32, {0}}, {}});                       // nothing in it
+  for (const char* const name : {"", "/x", "x/", "a//b", "a/../b", "a/./b", "a\nb"}) {
+    expect_refused({{name, role, DType::F32, {1}}, four});
+  }
+}
+
+TEST_F(CheckpointTest, TextThatIsNotUtf8IsRefusedAndNothingIsLeft) {
+  CheckpointHeader header = sample_header(1);
+  header.config_toml = "\xff";
+  expect_error(ErrorKind::Config, {"checkpoint 1", "not UTF-8"},
+               [&] { write_checkpoint(folder_, header, SampleModel(1).tensors()); });
+  EXPECT_TRUE(names_in(folder_).empty());
+}
+
+TEST_F(CheckpointTest, UnwritableFolderIsNamed) {
+  write_text(directory_.path() / "file", "x");
+  expect_error(ErrorKind::Io, {"file/checkpoints"}, [&] {
+    write_checkpoint(directory_.path() / "file" / "checkpoints", sample_header(1),
+                     SampleModel(1).tensors());
+  });
+}
+
+// Every bit of the manifest, and a few hundred anywhere in the checkpoint: none goes unnoticed.
+TEST_F(CheckpointTest, EveryFlippedBitOfTheManifestIsFound) {
+  const std::string good = manifest_text(write(5));
+  ASSERT_EQ(parse_manifest(good, "x").header, sample_header(5));
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string damaged = good;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << (bit % 8)));
+    ASSERT_THROW(static_cast<void>(parse_manifest(damaged, "x")), Error) << "bit " << bit;
+  }
+}
+
+TEST_F(CheckpointTest, FlippedBitsAnywhereAreFound) {
+  const fs::path path = write(5);
+  std::mt19937_64 random(1);
+  for (const char* const name : {"manifest.json", "part-000.h5"}) {
+    const fs::path file = path / name;
+    for (int i = 0; i < 200; ++i) {
+      const std::uint64_t bit = random() % (8 * fs::file_size(file));
+      flip_bit(file, bit);
+      expect_error(ErrorKind::Checkpoint, {file.string()},
+                   [&] { const CheckpointReader reader(path); });
+      flip_bit(file, bit);
+    }
+  }
+  EXPECT_NO_THROW(CheckpointReader{path});
+}
+
+TEST_F(CheckpointTest, TruncatedFilesAreFound) {
+  const fs::path path = write(5);
+  for (const char* const name : {"manifest.json", "part-000.h5"}) {
+    const fs::path file = path / name;
+    const auto good = read_bytes(file);
+    std::vector<std::size_t> sizes = {0, 1, good.size() - 1};
+    for (std::size_t size = 512; size < good.size(); size += 512) sizes.push_back(size);
+    for (const std::size_t size : sizes) {
+      fs::resize_file(file, size);
+      expect_error(ErrorKind::Checkpoint, {file.string()},
+                   [&] { const CheckpointReader reader(path); });
+      write_bytes(file, good);
+    }
+    fs::resize_file(file, good.size() + 1);  // too long is as wrong
+    EXPECT_EQ(verify(path).size(), 1u);
+    write_bytes(file, good);
+  }
+  EXPECT_TRUE(verify(path).empty());
+}
+
+// Behind the checksum of the file stands that of the tensor.
+TEST_F(CheckpointTest, TensorOfAnotherCheckpointIsFoundByItsOwnChecksum) {
+  const fs::path path = write(5, 1);
+  const fs::path other = write(6, 2);
+  fs::copy_file(other / "part-000.h5", path / "part-000.h5", fs::copy_options::overwrite_existing);
+  Manifest manifest = parse_manifest(manifest_text(path), "x");
+  manifest.parts[0].checksum = checksum_file(path / "part-000.h5");
+  write_text(path / kManifestName, to_text(manifest));
+  const CheckpointReader reader(path);
+  std::vector<std::byte> bytes(20);
+  expect_error(ErrorKind::Checkpoint, {"ckpt-5", "fc1/bias: damaged: checksum"},
+               [&] { reader.read("fc1/bias", bytes); });
+  EXPECT_EQ(verify(path).size(), reader.tensors().size());
+}
+
+TEST_F(CheckpointTest, MissingFilesAreNamedAndExtraOnesIgnored) {
+  const fs::path path = write(5);
+  write_text(path / "notes.txt", "mine");
+  EXPECT_NO_THROW(CheckpointReader{path});
+  fs::remove(path / "part-000.h5");
+  expect_error(ErrorKind::Checkpoint, {"part-000.h5: is missing"},
+               [&] { const CheckpointReader reader(path); });
+  fs::remove(path / kManifestName);
+  expect_error(ErrorKind::Checkpoint, {"ckpt-5: not a checkpoint: manifest.json is missing"},
+               [&] { const CheckpointReader reader(path); });
+}
+
+TEST_F(CheckpointTest, NewerFormatIsRefusedAsSuch) {
+  const fs::path path = write(5);
+  std::string text = manifest_text(path);
+  const std::string version = "\"format_version\": 1";
+  const std::string seal_begin = ",\n \"crc32c\": \"";
+  text.replace(text.find(version), version.size(), "\"format_version\": 2");
+  text = text.substr(0, text.rfind(seal_begin)) + "\n}\n";
+  write_text(path / kManifestName, seal_manifest(text));
+  expect_error(ErrorKind::Checkpoint,
+               {"manifest.json", "format_version 2", "newer millrace", "reads up to 1"},
+               [&] { const CheckpointReader reader(path); });
+}
+
+TEST_F(CheckpointTest, RenamedCheckpointIsRefusedUnderAFalseNumber) {
+  const fs::path path = write(5);
+  fs::rename(path, folder_ / "ckpt-6");
+  expect_error(ErrorKind::Checkpoint, {"ckpt-6: holds iteration 5"},
+               [&] { const CheckpointReader reader(folder_ / "ckpt-6"); });
+  fs::rename(folder_ / "ckpt-6", folder_ / "best");
+  EXPECT_EQ(CheckpointReader(folder_ / "best").header().iteration, 5);
+}
+
+// A manifest with a right seal is still not trusted.
+TEST_F(CheckpointTest, NonsenseInAManifestIsNamed) {
+  const auto good = nlohmann::ordered_json::parse(manifest_text(write(5)));
+  const auto expect_refused = [&](const std::string& pointer, const nlohmann::ordered_json& value,
+                                  const std::string& message) {
+    auto changed = good;
+    changed.erase("crc32c");
+    changed[nlohmann::ordered_json::json_pointer(pointer)] = value;
+    expect_error(ErrorKind::Checkpoint, {"some/path", message}, [&] {
+      static_cast<void>(parse_manifest(seal_manifest(changed.dump(1) + "\n"), "some/path"));
+    });
+  };
+  expect_refused("/format", "keras", "format is not that of a checkpoint");
+  expect_refused("/format_version", 0, "newer");
+  expect_refused("/iteration", -1, "iteration is not a count");
+  expect_refused("/iteration", 1.5, "iteration is not a count");
+  expect_refused("/epoch", "1", "epoch is not a number");
+  expect_refused("/model", 7, "model is not a text");
+  expect_refused("/parts", 7, "parts is not a list");
+  expect_refused("/parts/0", 7, "is not an object");
+  expect_refused("/parts/0/file", "../part-000.h5", "is not of the form");
+  expect_refused("/parts/0/file", "part-.h5", "is not of the form");
+  expect_refused("/parts/0/bytes", 10, "is smaller than the tensors");
+  expect_refused("/parts/0/crc32c", "0A1B2C3D", "is not a checksum");
+  expect_refused("/parts/1", good["parts"][0], "part-000.h5 is listed twice");
+  expect_refused("/parts/0/tensors/1", good["parts"][0]["tensors"][0], "is listed twice");
+  expect_refused("/parts/0/tensors/0/name", "a/../b", "has an empty, . or .. component");
+  expect_refused("/parts/0/tensors/0/role", "weights", "role \"weights\" is unknown");
+  expect_refused("/parts/0/tensors/0/dtype", "float8", "dtype \"float8\" is unknown");
+  expect_refused("/parts/0/tensors/0/shape", {1, 0}, "an extent that is not positive");
+  expect_refused("/parts/0/tensors/0/shape", {1, -3}, "an extent that is not positive");
+  expect_refused("/parts/0/tensors/0/shape", {1ull << 62, 1ull << 62}, "shape is too large");
+}
+
+TEST(ManifestTest, DamagedTextNeverDoesWorseThanFail) {
+  Manifest manifest{sample_header(3), {{"part-000.h5", {400, 7}, {}}}};
+  manifest.parts[0].tensors.push_back({{"a/b", TensorRole::Slot, DType::BF16, {3, 4}}, 9});
+  const std::string good = to_text(manifest);
+  EXPECT_EQ(parse_manifest(good, "x"), manifest);
+  const std::string body = good.substr(0, good.rfind(",\n \"crc32c\": \"")) + "\n}\n";
+  std::mt19937 random(1);
+  for (int i = 0; i < 3000; ++i) {
+    std::string damaged = body;
+    for (int c = 0; c < 2; ++c) {  // the end stays, for the seal
+      damaged[random() % (damaged.size() - 3)] = static_cast<char>(random());
+    }
+    try {
+      static_cast<void>(parse_manifest(seal_manifest(damaged), "x"));
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::Checkpoint) << error.what();
+    }
+  }
+}
+
+TEST_F(CheckpointTest, ListsByIterationOnlyWhatIsOne) {
+  EXPECT_TRUE(list_checkpoints(directory_.path()).empty());
+  for (const int iteration : {100, 9, 20}) write(iteration);
+  fs::create_directories(folder_ / "ckpt-500");         // no manifest
+  fs::create_directories(folder_ / ".ckpt-501.tmp.1");  // a killed writer's
+  fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-009");   // not how it is written
+  fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-9x");
+  fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-9.replaced");
+  fs::copy(folder_ / "ckpt-9", folder_ / "backup");
+  const std::vector<std::string> expected = {"ckpt-9", "ckpt-20", "ckpt-100"};
+  EXPECT_EQ(names_of(list_checkpoints(directory_.path())), expected);
+  EXPECT_EQ(names_of(list_checkpoints(folder_)), expected);
+  EXPECT_EQ(list_checkpoints(folder_ / "backup"), std::vector<fs::path>{folder_ / "backup"});
+  EXPECT_TRUE(list_checkpoints(directory_.path() / "nothing").empty());
+}
+
+// A kill between the two renames of a replacement leaves the older one under its second name.
+TEST_F(CheckpointTest, ReplacedCheckpointCountsWhileItsSuccessorIsMissing) {
+  write(9, 1);
+  fs::rename(folder_ / "ckpt-9", folder_ / "ckpt-9.replaced");
+  std::vector<std::string> complaints;
+  expect_content(open_newest(directory_.path(), complaints), SampleModel(1));
+  EXPECT_TRUE(complaints.empty());
+  retire_checkpoints(folder_, 1);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-9.replaced"}));
+  write(9, 2);
+  expect_content(open_newest(directory_.path(), complaints), SampleModel(2));
+  retire_checkpoints(folder_, 1);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-9"}));
+}
+
+TEST_F(CheckpointTest, NewestDamagedOnesArePassedOver) {
+  write(1, 1);
+  write(2, 2);
+  write(3, 3);
+  flip_bit(folder_ / "ckpt-3" / "part-000.h5", 4000);
+  fs::resize_file(folder_ / "ckpt-2" / "manifest.json", 100);
+  std::vector<std::string> complaints;
+  const CheckpointReader reader = open_newest(directory_.path(), complaints);
+  EXPECT_EQ(reader.header().iteration, 1);
+  expect_content(reader, SampleModel(1));
+  ASSERT_EQ(complaints.size(), 2u);
+  EXPECT_NE(complaints[0].find("ckpt-3"), std::string::npos) << complaints[0];
+  EXPECT_NE(complaints[1].find("ckpt-2"), std::string::npos) << complaints[1];
+  fs::remove(folder_ / "ckpt-1" / "part-000.h5");
+  complaints.clear();
+  expect_error(ErrorKind::Checkpoint, {"none of 3 checkpoints can be used", "ckpt-3"},
+               [&] { static_cast<void>(open_newest(directory_.path(), complaints)); });
+  EXPECT_EQ(complaints.size(), 3u);
+}
+
+TEST_F(CheckpointTest, NoCheckpointAtAllIsSaidSo) {
+  std::vector<std::string> complaints;
+  expect_error(ErrorKind::Checkpoint, {"there is no checkpoint in it"},
+               [&] { static_cast<void>(open_newest(directory_.path(), complaints)); });
+  expect_error(ErrorKind::Checkpoint, {"nowhere: no such directory"},
+               [&] { static_cast<void>(open_newest(directory_.path() / "nowhere", complaints)); });
+}
+
+TEST_F(CheckpointTest, RetiresTheOldest) {
+  for (const int iteration : {1, 2, 3, 10}) write(iteration);
+  retire_checkpoints(folder_, 0);
+  EXPECT_EQ(names_in(folder_).size(), 4u);
+  retire_checkpoints(folder_, 2);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-10", "ckpt-3"}));
+  retire_checkpoints(folder_, 1);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-10"}));
+  retire_checkpoints(folder_, 1);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-10"}));
+}
+
+TEST_F(CheckpointTest, RetiringKeepsTheNewestThatVerifies) {
+  for (const int iteration : {1, 2, 3}) write(iteration);
+  flip_bit(folder_ / "ckpt-3" / "part-000.h5", 4000);
+  retire_checkpoints(folder_, 1);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-2", "ckpt-3"}));
+  flip_bit(folder_ / "ckpt-2" / "part-000.h5", 4000);
+  retire_checkpoints(folder_, 1);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-2", "ckpt-3"}));
+}
+
+TEST_F(CheckpointTest, RetiringRemovesLeftoversOfDeadWritersOnly) {
+  const pid_t dead = ::fork();
+  if (dead == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(dead, nullptr, 0), dead);
+  write(1);
+  const auto leftover = [](std::int64_t process) {
+    return temporary_name(checkpoint_name(7), process);
+  };
+  const std::string living = leftover(::getppid());
+  for (const std::string& name : {leftover(dead), leftover(::getpid()), living}) {
+    fs::create_directories(folder_ / name / "inner");
+  }
+  fs::create_directories(folder_ / ".ckpt-7.tmp.x");
+  retire_checkpoints(folder_, 0);
+  std::vector<std::string> expected = {living, ".ckpt-7.tmp.x", "ckpt-1"};
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(names_in(folder_), expected);
+}
+
+TEST_F(CheckpointTest, ReaderOutlivesTheDirectory) {
+  const CheckpointReader reader(write(1));
+  write(2);
+  retire_checkpoints(folder_, 1);
+  EXPECT_FALSE(fs::exists(folder_ / "ckpt-1"));
+  expect_content(reader, SampleModel(1));
+}
+
+TEST_F(CheckpointTest, DigestOfMemoryAndFileAgree) {
+  SampleModel model(1);
+  const std::string expected = digest(model.tensors());
+  EXPECT_EQ(expected.size(), 64u);
+  EXPECT_EQ(digest(CheckpointReader(write(5))), expected);
+  std::reverse(model.mutable_tensors().begin(), model.mutable_tensors().end());
+  EXPECT_EQ(digest(model.tensors()), expected) << "the order in memory must not matter";
+}
+
+TEST(DigestTest, EveryBitOfEveryTensorCounts) {
+  SampleModel model(1);
+  const std::string before = digest(model.tensors());
+  for (std::size_t t = 0; t < model.tensors().size(); ++t) {
+    for (const std::size_t byte : {std::size_t{0}, model.bytes(t).size() - 1}) {
+      model.bytes(t)[byte] ^= std::byte{0x10};
+      EXPECT_NE(digest(model.tensors()), before) << model.tensors()[t].info.name;
+      model.bytes(t)[byte] ^= std::byte{0x10};
+    }
+  }
+  EXPECT_EQ(digest(model.tensors()), before);
+}
+
+TEST(DigestTest, NameRoleTypeAndShapeCount) {
+  const std::vector<std::byte> data(8);
+  const auto of = [&](const TensorInfo& info) {
+    const NamedTensor tensor{info, data};
+    return digest({&tensor, 1});
+  };
+  const TensorInfo base{"a", TensorRole::Parameter, DType::F32, {2}};
+  for (const TensorInfo& other : {TensorInfo{"b", base.role, base.type, {2}},
+                                  TensorInfo{"a", TensorRole::Slot, base.type, {2}},
+                                  TensorInfo{"a", base.role, DType::I32, {2}},
+                                  TensorInfo{"a", base.role, base.type, {2, 1}}}) {
+    EXPECT_NE(of(other), of(base));
+  }
+}
+
+// Two tensors may share a name in memory; then the role decides.
+TEST(DigestTest, RoleBreaksTies) {
+  const std::vector<std::byte> one(4, std::byte{1});
+  const std::vector<std::byte> two(4, std::byte{2});
+  const NamedTensor a{{"x", TensorRole::Parameter, DType::F32, {1}}, one};
+  const NamedTensor b{{"x", TensorRole::Slot, DType::F32, {1}}, two};
+  EXPECT_EQ(digest(std::vector<NamedTensor>{a, b}), digest(std::vector<NamedTensor>{b, a}));
+}
+
+TEST_F(CheckpointTest, DescribesItselfForPeople) {
+  const std::string text = describe(CheckpointReader(write(5)));
+  for (const char* const part :
+       {"ckpt-5", "resnet-8", "iteration 5", "b1/0/conv1/kernel", "[16, 3, 3, 3]", "bfloat16",
+        "parameter  3 tensors, 458 elements", "slot       2 tensors", "state      3 tensors"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  }
+}
+
+TEST_F(CheckpointTest, DescribesItselfForPrograms) {
+  const auto json = nlohmann::json::parse(describe_json(CheckpointReader(write(5))));
+  EXPECT_EQ(json["iteration"], 5);
+  EXPECT_EQ(json["epoch"], 1.0 / 3.0);
+  EXPECT_EQ(json["tensors"].size(), 8u);
+  EXPECT_EQ(json["tensors"][0]["name"], "b0/norm/gamma");
+  EXPECT_EQ(json["tensors"][0]["bytes"], 32);
+  EXPECT_EQ(json["totals"]["parameter"]["elements"], 432 + 16 + 10);
+}
+
+// Written by the first release of the format; every later one reads it.
+TEST(CheckpointFormatTest, VersionOneIsReadForEver) {
+  const fs::path path = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/checkpoint-v1/ckpt-3";
+  const CheckpointReader reader(path);
+  EXPECT_EQ(reader.header(), sample_header(3));
+  expect_content(reader, SampleModel(3));
+  EXPECT_EQ(digest(reader), digest(SampleModel(3).tensors()));
+  EXPECT_EQ(digest(reader), "b9208b7390c2fbddc556acd0f9ad98b16be0538a53d3dfc54bf2b3e1e44ff1ec");
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/cifar.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "core/random.hpp"
+#include "io/augment.hpp"
+#include "tests/io/fixtures.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kRecord10 = 3073;
+constexpr std::size_t kRecord100 = 3074;
+
+/// `count` records with labels label, label+1, ... (modulo the classes) and random pixels.
+std::vector<std::uint8_t> records10(int count, int label, std::uint64_t seed) {
+  const RandomStream stream(seed, RandomPurpose::GeneratedData);
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count) * kRecord10);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = i % kRecord10 == 0
+                   ? static_cast<std::uint8_t>((label + static_cast<int>(i / kRecord10)) % 10)
+                   : static_cast<std::uint8_t>(stream.block(0, i)[0]);
+  return bytes;
+}
+
+/// Two training files of 3 and 2 records, one test file of 4.
+void write_small_set(const fs::path& directory) {
+  write_bytes(directory / "data_batch_1.bin", records10(3, 0, 1));
+  write_bytes(directory / "data_batch_2.bin", records10(2, 7, 2));
+  write_bytes(directory / "test_batch.bin", records10(4, 5, 3));
+}
+
+std::vector<float> image_of(const Dataset& dataset, std::int64_t index, const ReadKey& key = {}) {
+  std::vector<float> image(static_cast<std::size_t>(dataset.image_shape().elements()));
+  dataset.read(index, key, image);
+  return image;
+}
+
+TEST(CifarTest, ReadsTheFilesInOrder) {
+  const TemporaryDirectory folder;
+  write_small_set(folder.path());
+  const auto train = open_cifar(folder.path(), {});
+  EXPECT_EQ(train->name(), "cifar-10");
+  EXPECT_EQ(train->size(), 5);
+  EXPECT_EQ(train->classes(), 10);
+  EXPECT_EQ(train->image_shape(), (Shape{32, 32, 3}));
+  std::vector<std::int32_t> labels;
+  for (std::int64_t i = 0; i < train->size(); ++i) labels.push_back(train->label(i));
+  EXPECT_EQ(labels, (std::vector<std::int32_t>{0, 1, 2, 7, 8}));
+  EXPECT_EQ(open_cifar(folder.path(), {.split = CifarSplit::Test})->size(), 4);
+}
+
+TEST(CifarTest, StandardisesEveryImage) {
+  const TemporaryDirectory folder;
+  write_small_set(folder.path());
+  const std::vector<std::uint8_t> bytes = records10(2, 7, 2);
+  const std::vector<float> image = image_of(*open_cifar(folder.path(), {}), 4);
+  const std::span<const std::uint8_t> pixels = std::span(bytes).subspan(kRecord10 + 1);
+  double mean = 0.0;
+  for (const std::uint8_t pixel : pixels) mean += pixel / 3072.0;
+  double variance = 0.0;
+  for (const std::uint8_t pixel : pixels) variance += (pixel - mean) * (pixel - mean) / 3072.0;
+  for (std::size_t i = 0; i < 3072; ++i) {
+    const double expected = (pixels[i % 3 * 1024 + i / 3] - mean) / std::sqrt(variance);
+    ASSERT_NEAR(static_cast<double>(image[i]), expected, 2e-6) << i;
+  }
+}
+
+TEST(CifarTest, AugmentsByTheKeyAlone) {
+  const TemporaryDirectory folder;
+  write_small_set(folder.path());
+  const auto train = open_cifar(folder.path(), {});
+  const ReadKey key{.seed = 3, .epoch = 1, .augment = true};
+  EXPECT_EQ(image_of(*train, 2, key), image_of(*train, 2, key));
+  EXPECT_NE(image_of(*train, 2, key), image_of(*train, 2));
+  EXPECT_EQ(image_of(*train, 2), image_of(*train, 2, {.seed = 3, .epoch = 9, .augment = false}));
+}
+
+TEST(CifarTest, ValidationIsNormalisedByTheTrainingImages) {
+  const TemporaryDirectory folder;
+  write_small_set(folder.path());
+  const ChannelStatistics statistics = measure_cifar(folder.path(), CifarKind::Cifar10);
+  std::vector<std::uint8_t> train = records10(3, 0, 1);
+  const std::vector<std::uint8_t> second = records10(2, 7, 2);
+  train.insert(train.end(), second.begin(), second.end());
+  for (std::size_t c = 0; c < 3; ++c) {
+    double mean = 0.0;
+    double square = 0.0;
+    for (std::size_t record = 0; record < 5; ++record) {
+      for (std::size_t i = 0; i < 1024; ++i) {
+        const double pixel = train[record * kRecord10 + 1 + c * 1024 + i] / 255.0;
+        mean += pixel / 5120.0;
+        square += pixel * pixel / 5120.0;
+      }
+    }
+    EXPECT_NEAR(statistics.mean[c], mean, 1e-12);
+    EXPECT_NEAR(statistics.deviation[c], std::sqrt(square - mean * mean), 1e-12);
+  }
+  CifarOptions options{.split = CifarSplit::Test, .normalisation = CifarNormalisation::Dataset};
+  const std::vector<float> measured = image_of(*open_cifar(folder.path(), options), 0);
+  options.statistics = statistics;
+  EXPECT_EQ(measured, image_of(*open_cifar(folder.path(), options), 0));
+  options.statistics = kImageNetStatistics;
+  const std::vector<float> given = image_of(*open_cifar(folder.path(), options), 0);
+  const std::vector<std::uint8_t> test = records10(4, 5, 3);
+  for (std::size_t i = 0; i < 3072; ++i) {
+    const std::size_t c = i % 3;
+    const double expected = (test[1 + c * 1024 + i / 3] / 255.0 - kImageNetStatistics.mean[c]) /
+                            kImageNetStatistics.deviation[c];
+    ASSERT_NEAR(static_cast<double>(given[i]), expected, 1e-6);
+  }
+}
+
+TEST(CifarTest, StatisticsThatCannotDivideAreRefused) {
+  const TemporaryDirectory folder;
+  write_small_set(folder.path());
+  CifarOptions options{
+      .normalisation = CifarNormalisation::Dataset,
+      .statistics = ChannelStatistics{.mean = {0.5, 0.5, 0.5}, .deviation = {0.2, 0.0, 0.2}}};
+  expect_error(ErrorKind::Config, {"channel 1", "deviation 0", "positive"},
+               [&] { (void)open_cifar(folder.path(), options); });
+  options.statistics->deviation[1] = std::nan("");
+  expect_error(ErrorKind::Config, {"channel 1", "nan"},
+               [&] { (void)open_cifar(folder.path(), options); });
+}
+
+TEST(CifarTest, AFlatSetDoesNotDivideByZero) {
+  const TemporaryDirectory folder;
+  std::vector<std::uint8_t> flat(kRecord10, 9);
+  write_bytes(folder.path() / "data_batch_1.bin", flat);
+  const auto train = open_cifar(folder.path(), {.normalisation = CifarNormalisation::Dataset});
+  for (const float pixel : image_of(*train, 0)) ASSERT_EQ(pixel, 0.0f);
+}
+
+TEST(CifarTest, Cifar100UsesTheFineLabel) {
+  const TemporaryDirectory folder;
+  std::vector<std::uint8_t> bytes(2 * kRecord100, 50);
+  bytes[0] = 19;
+  bytes[1] = 99;
+  bytes[kRecord100] = 3;
+  bytes[kRecord100 + 1] = 42;
+  bytes[kRecord100 + 2] = 51;  // first red pixel
+  write_bytes(folder.path() / "cifar-100-binary/test.bin", bytes);
+  const auto test =
+      open_cifar(folder.path(), {.kind = CifarKind::Cifar100, .split = CifarSplit::Test});
+  EXPECT_EQ(test->name(), "cifar-100");
+  EXPECT_EQ(test->classes(), 100);
+  EXPECT_EQ(test->size(), 2);
+  EXPECT_EQ(test->label(0), 99);
+  EXPECT_EQ(test->label(1), 42);
+  const std::vector<float> image = image_of(*test, 1);
+  EXPECT_GT(image[0], image[1]);
+  EXPECT_EQ(image[1], image[3071]);
+  expect_error(ErrorKind::Data, {"train.bin", "missing"},
+               [&] { (void)open_cifar(folder.path(), {.kind = CifarKind::Cifar100}); });
+}
+
+TEST(CifarTest, WalksSubFolders) {
+  const TemporaryDirectory folder;
+  const fs::path inside = folder.path() / "b/sets/cifar-10-batches-bin";
+  write_small_set(inside);
+  fs::create_directories(folder.path() / "a/cifar-10-batches-bin");  // empty: not the set
+  EXPECT_EQ(find_cifar(folder.path(), CifarKind::Cifar10), inside);
+  EXPECT_EQ(open_cifar(folder.path(), {})->size(), 5);
+  fs::create_directory_symlink(folder.path(), folder.path() / "b/loop");
+  EXPECT_EQ(find_cifar(folder.path() / "b", CifarKind::Cifar10), inside);
+}
+
+TEST(CifarTest, TheFolderItselfMayBeALink) {
+  const TemporaryDirectory real;
+  write_small_set(real.path());
+  const TemporaryDirectory folder;
+  fs::create_directory_symlink(real.path(), folder.path() / "cifar-10-batches-bin");
+  EXPECT_EQ(open_cifar(folder.path(), {})->size(), 5);
+}
+
+TEST(CifarTest, AMissingSetSaysWhatWasLookedFor) {
+  const TemporaryDirectory folder;
+  expect_error(ErrorKind::Data,
+               {folder.path().string(), "cifar-10-batches-bin", "data_batch_1.bin",
+                "test_batch.bin", "30,730,000", "--data-dir", "millrace data generate"},
+               [&] { (void)open_cifar(folder.path(), {}); });
+  expect_error(ErrorKind::Data, {"nowhere", "does not exist", "cifar-100-binary", "train.bin"},
+               [&] { (void)open_cifar(folder.path() / "nowhere", {.kind = CifarKind::Cifar100}); });
+}
+
+TEST(CifarTest, MissingFilesAreNamed) {
+  const TemporaryDirectory folder;
+  write_bytes(folder.path() / "data_batch_1.bin", records10(1, 0, 1));
+  write_bytes(folder.path() / "data_batch_3.bin", records10(1, 0, 1));
+  expect_error(ErrorKind::Data, {"data_batch_2.bin", "missing", "1 to 3"},
+               [&] { (void)open_cifar(folder.path(), {}); });
+  expect_error(ErrorKind::Data, {"test_batch.bin", "missing"},
+               [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
+}
+
+TEST(CifarTest, CutFilesAreRefused) {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "test_batch.bin";
+  std::vector<std::uint8_t> bytes = records10(2, 0, 1);
+  bytes.pop_back();
+  write_bytes(file, bytes);
+  expect_error(ErrorKind::Data, {file.string(), "6145 bytes", "3073 bytes", "3072 left over"},
+               [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
+  write_bytes(file, {});
+  expect_error(ErrorKind::Data, {file.string(), "0 bytes"},
+               [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
+}
+
+TEST(CifarTest, HugeFilesAreRefusedBeforeMemoryIsTaken) {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "test_batch.bin";
+  write_bytes(file, records10(1, 0, 1));
+  std::error_code error;
+  fs::resize_file(file, std::uintmax_t{1} << 40, error);  // sparse
+  if (error) GTEST_SKIP() << "no sparse files of 1 TiB in the temporary directory";
+  expect_error(ErrorKind::Data, {file.string(), "1099511627776 bytes"},
+               [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
+}
+
+TEST(CifarTest, LabelsOutOfRangeAreRefused) {
+  const TemporaryDirectory folder;
+  write_small_set(folder.path());
+  const fs::path file = folder.path() / "data_batch_2.bin";
+  std::vector<std::uint8_t> bytes = records10(2, 0, 1);
+  bytes[kRecord10] = 10;
+  write_bytes(file, bytes);
+  expect_error(ErrorKind::Data, {file.string(), "record 1", "label 10", "end at 9"},
+               [&] { (void)open_cifar(folder.path(), {}); });
+  std::vector<std::uint8_t> fine(kRecord100, 0);
+  fine[0] = 20;
+  expect_error(ErrorKind::Data, {"x.bin", "record 0", "label 20", "end at 19"},
+               [&] { check_cifar_records(fine, CifarKind::Cifar100, "x.bin"); });
+  fine[0] = 19;
+  fine[1] = 100;
+  expect_error(ErrorKind::Data, {"label 100", "end at 99"},
+               [&] { check_cifar_records(fine, CifarKind::Cifar100, "x.bin"); });
+  fine[1] = 99;
+  check_cifar_records(fine, CifarKind::Cifar100, "x.bin");
+}
+
+TEST(CifarTest, AnyBytesAreEitherRecordsOrAnError) {
+  const RandomStream stream(1, RandomPurpose::GeneratedData);
+  int accepted = 0;
+  for (std::uint64_t round = 0; round < 400; ++round) {
+    const RandomBlock random = stream.block(1, round);
+    const std::size_t whole = uniform_below(random[0], 3) * kRecord10;
+    std::vector<std::uint8_t> bytes(whole + (random[1] % 2 == 0 ? 0 : random[1] % 4000));
+    for (std::size_t at = 0; at < bytes.size(); at += kRecord10)
+      bytes[at] = static_cast<std::uint8_t>(stream.block(2 + round, at)[0] % 13);
+    const bool sound = !bytes.empty() && bytes.size() % kRecord10 == 0;
+    try {
+      check_cifar_records(bytes, CifarKind::Cifar10, "bytes");
+      ++accepted;
+      EXPECT_TRUE(sound);
+      for (std::size_t at = 0; at < bytes.size(); at += kRecord10) EXPECT_LT(bytes[at], 10);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Data);
+    }
+  }
+  EXPECT_GT(accepted, 20);
+}
+
+TEST(CifarTest, ReadsThePublishedSet) {
+  const auto directory = real_data("cifar-10-batches-bin");
+  if (!directory) GTEST_SKIP() << "the published CIFAR-10 is not beside the project";
+  const auto train = open_cifar(*directory, {});
+  const auto test = open_cifar(directory->parent_path(), {.split = CifarSplit::Test});
+  EXPECT_EQ(train->size(), 50'000);
+  EXPECT_EQ(test->size(), 10'000);
+  EXPECT_EQ(train->label(0), 6);  // the frog
+  EXPECT_EQ(test->label(0), 3);   // the cat
+  std::vector<int> counts(10, 0);
+  for (std::int64_t i = 0; i < train->size(); ++i)
+    ++counts[static_cast<std::size_t>(train->label(i))];
+  EXPECT_EQ(counts, std::vector<int>(10, 5000));
+
+  const ChannelStatistics statistics = measure_cifar(*directory, CifarKind::Cifar10);
+  const ChannelStatistics published{.mean = {0.49140, 0.48216, 0.44653},
+                                    .deviation = {0.24703, 0.24348, 0.26159}};
+  for (std::size_t c = 0; c < 3; ++c) {
+    EXPECT_NEAR(statistics.mean[c], published.mean[c], 1e-5);
+    EXPECT_NEAR(statistics.deviation[c], published.deviation[c], 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace millrace::io {
+
+/// A fresh directory that is gone with the object.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "millrace-test-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp failed: " + pattern);
+    path_ = pattern;
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline void write_bytes(const std::filesystem::path& path, std::span<const std::uint8_t> bytes) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  ASSERT_TRUE(file.good()) << path;
+}
+
+inline std::vector<std::uint8_t> read_bytes(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// The real data beside the project, where it is present.
+inline std::optional<std::filesystem::path> real_data(const std::string& name) {
+  const char* const variable = std::getenv("MILLRACE_TEST_DATA");
+  const std::filesystem::path root =
+      variable != nullptr ? std::filesystem::path(variable)
+                          : std::filesystem::path(MILLRACE_SOURCE_DIR) / "../shared/data";
+  if (!std::filesystem::exists(root / name)) return std::nullopt;
+  return root / name;
+}
+
+/// Expects an Error of this kind whose one-line text has every one of `parts`.
+inline void expect_error(ErrorKind kind, const std::vector<std::string>& parts,
+                         const std::function<void()>& action) {
+  try {
+    action();
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_EQ(error.kind(), kind) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    for (const std::string& part : parts)
+      EXPECT_NE(text.find(part), std::string::npos) << "no \"" << part << "\" in: " << text;
+  }
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/generate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/sha256.hpp"
+#include "io/cifar.hpp"
+#include "tests/io/fixtures.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string digest_of(const fs::path& file) {
+  const std::vector<std::uint8_t> bytes = read_bytes(file);
+  Sha256 digest;
+  digest.update(std::as_bytes(std::span(bytes)));
+  return digest.hex_digest();
+}
+
+TEST(GenerateTest, BytesAreTheSameOnEveryMachine) {
+  const TemporaryDirectory folder;
+  generate_cifar10_like(folder.path(), {.train_records = 20, .test_records = 10, .seed = 7});
+  EXPECT_EQ(digest_of(folder.path() / "data_batch_1.bin"),
+            "a2b01b2031738685c8766b9ef71cda9dfadc804595d9df18463a5f24212f1767");
+  EXPECT_EQ(digest_of(folder.path() / "test_batch.bin"),
+            "6c4c9294c7a8502af5c027c3666ff096e589a80a20556a165de7c0edb514faf0");
+}
+
+TEST(GenerateTest, SeedsAndSplitsDiffer) {
+  const TemporaryDirectory folder;
+  generate_cifar10_like(folder.path() / "a", {.train_records = 5, .test_records = 5, .seed = 1});
+  generate_cifar10_like(folder.path() / "b", {.train_records = 5, .test_records = 5, .seed = 2});
+  EXPECT_NE(digest_of(folder.path() / "a/data_batch_1.bin"),
+            digest_of(folder.path() / "b/data_batch_1.bin"));
+  EXPECT_NE(digest_of(folder.path() / "a/data_batch_1.bin"),
+            digest_of(folder.path() / "a/test_batch.bin"));
+}
+
+TEST(GenerateTest, LooksLikeCifar10OnDisk) {
+  const TemporaryDirectory folder;
+  generate_cifar10_like(folder.path() / "deep/set", {.train_records = 30, .test_records = 20});
+  const fs::path set = folder.path() / "deep/set";
+  EXPECT_EQ(fs::file_size(set / "data_batch_1.bin"), 30u * 3073u);
+  EXPECT_EQ(fs::file_size(set / "test_batch.bin"), 20u * 3073u);
+  const std::vector<std::uint8_t> names = read_bytes(set / "batches.meta.txt");
+  EXPECT_EQ(std::string(names.begin(), names.end()),
+            "disc\nring\nsquare\nframe\ntriangle\ncross\nplus\nrows\ncolumns\ncheckers\n");
+  EXPECT_EQ(std::distance(fs::directory_iterator(set), fs::directory_iterator()), 3);
+
+  const auto train = open_cifar(set, {});
+  std::array<int, 10> counts{};
+  for (std::int64_t i = 0; i < train->size(); ++i)
+    ++counts[static_cast<std::size_t>(train->label(i))];
+  EXPECT_EQ(counts, (std::array<int, 10>{3, 3, 3, 3, 3, 3, 3, 3, 3, 3}));
+}
+
+using Mean = std::vector<double>;
+
+double squared_distance(const Mean& mean, const std::vector<float>& image) {
+  double sum = 0.0;
+  for (std::size_t i = 0; i < image.size(); ++i) {
+    const double difference = mean[i] - static_cast<double>(image[i]);
+    sum += difference * difference;
+  }
+  return sum;
+}
+
+/// Share of the test images whose class has the nearest mean training image.
+double nearest_mean_accuracy(const Dataset& train, const Dataset& test) {
+  std::vector<float> image(3072);
+  std::vector<Mean> means(10, Mean(3072, 0.0));
+  for (std::int64_t i = 0; i < train.size(); ++i) {
+    train.read(i, {}, image);
+    Mean& mean = means[static_cast<std::size_t>(train.label(i))];
+    for (std::size_t k = 0; k < image.size(); ++k)
+      mean[k] += static_cast<double>(image[k]) * 10.0 / static_cast<double>(train.size());
+  }
+  int correct = 0;
+  for (std::int64_t i = 0; i < test.size(); ++i) {
+    test.read(i, {}, image);
+    std::size_t best = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t k = 0; k < means.size(); ++k) {
+      const double distance = squared_distance(means[k], image);
+      if (distance < least) {
+        least = distance;
+        best = k;
+      }
+    }
+    correct += best == static_cast<std::size_t>(test.label(i)) ? 1 : 0;
+  }
+  return correct / static_cast<double>(test.size());
+}
+
+TEST(GenerateTest, MeanImagesDoNotGiveTheClassesAway) {
+  const TemporaryDirectory folder;
+  // One record more than a file takes: the set is spread over two.
+  generate_cifar10_like(folder.path(), {.train_records = 10'001, .test_records = 500});
+  EXPECT_EQ(fs::file_size(folder.path() / "data_batch_1.bin"), 5000u * 3073u);
+  EXPECT_EQ(fs::file_size(folder.path() / "data_batch_2.bin"), 5001u * 3073u);
+  EXPECT_FALSE(fs::exists(folder.path() / "data_batch_3.bin"));
+  for (const auto normalisation : {CifarNormalisation::Standardise, CifarNormalisation::Dataset}) {
+    const auto train = open_cifar(folder.path(), {.normalisation = normalisation});
+    const auto test =
+        open_cifar(folder.path(), {.split = CifarSplit::Test, .normalisation = normalisation});
+    EXPECT_LT(nearest_mean_accuracy(*train, *test), 0.40);
+  }
+}
+
+TEST(GenerateTest, NeverOverwritesASet) {
+  const TemporaryDirectory folder;
+  const fs::path file = folder.path() / "data_batch_4.bin";
+  write_bytes(file, std::vector<std::uint8_t>{1, 2, 3});
+  expect_error(ErrorKind::Usage, {file.string(), "exists already", "another directory"},
+               [&] { generate_cifar10_like(folder.path(), {}); });
+  EXPECT_EQ(read_bytes(file), (std::vector<std::uint8_t>{1, 2, 3}));
+  EXPECT_FALSE(fs::exists(folder.path() / "test_batch.bin"));
+}
+
+TEST(GenerateTest, ImpossibleRequestsAreRefused) {
+  const TemporaryDirectory folder;
+  expect_error(ErrorKind::Config, {"0 training images", "1 to 500000"}, [&] {
+    generate_cifar10_like(folder.path(), {.train_records = 0, .test_records = 1});
+  });
+  expect_error(ErrorKind::Config, {"100001 test images", "1 to 100000"}, [&] {
+    generate_cifar10_like(folder.path(), {.train_records = 1, .test_records = 100'001});
+  });
+  write_bytes(folder.path() / "file", std::vector<std::uint8_t>{1});
+  expect_error(ErrorKind::Io, {"file/set", "cannot be created"},
+               [&] { generate_cifar10_like(folder.path() / "file/set", {}); });
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/hdf5.hpp"
+
+#include <gtest/gtest.h>
+#include <hdf5.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <numeric>
+#include <string>
+
+#include "tests/io/fixtures.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1) {
+  std::vector<std::byte> bytes(size);
+  std::uint32_t x = seed;
+  for (std::byte& b : bytes) b = static_cast<std::byte>((x = x * 1664525u + 1013904223u) >> 24);
+  return bytes;
+}
+
+std::vector<std::byte> read_back(const fs::path& path, const std::string& name, DType type,
+                                 const std::vector<std::int64_t>& shape, std::size_t size) {
+  std::vector<std::byte> bytes(size);
+  Hdf5Reader(path).read(name, type, shape, bytes);
+  return bytes;
+}
+
+void write_one(const fs::path& path, const std::string& name, DType type,
+               const std::vector<std::int64_t>& shape, std::span<const std::byte> data) {
+  Hdf5Writer file(path);
+  file.write(name, type, shape, data);
+  file.close();
+}
+
+struct Case {
+  DType type;
+  std::vector<std::int64_t> shape;
+};
+
+class Hdf5RoundTripTest : public testing::TestWithParam<Case> {};
+
+TEST_P(Hdf5RoundTripTest, GivesTheSameBytes) {
+  const auto& [type, shape] = GetParam();
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x.h5";
+  const auto elements =
+      std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  const auto data = pattern(static_cast<std::size_t>(elements * size_of(type)));
+  write_one(path, "/parameters/b1/0/conv1/kernel", type, shape, data);
+  EXPECT_EQ(read_back(path, "/parameters/b1/0/conv1/kernel", type, shape, data.size()), data);
+}
+
+// The last ones are larger than a chunk, with extents that do not divide; one is a single wide row.
+INSTANTIATE_TEST_SUITE_P(Shapes, Hdf5RoundTripTest,
+                         testing::Values(Case{DType::F32, {16, 3, 3, 3}}, Case{DType::F32, {}},
+                                         Case{DType::BF16, {7}}, Case{DType::F16, {5, 3}},
+                                         Case{DType::U8, {1}}, Case{DType::I32, {2, 2}},
+                                         Case{DType::F32, {1500, 1, 1, 1031}},
+                                         Case{DType::BF16, {1, 3'000'017}}));
+
+TEST(Hdf5Test, ManyTensorsInNestedGroups) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x.h5";
+  Hdf5Writer writer(path);
+  for (unsigned i = 0; i < 300; ++i) {
+    writer.write("/slots/b" + std::to_string(i / 10) + "/" + std::to_string(i), DType::F32, {{25}},
+                 pattern(100, i));
+  }
+  writer.close();
+  const Hdf5Reader reader(path);
+  std::vector<std::byte> bytes(100);
+  for (unsigned i = 0; i < 300; ++i) {
+    reader.read("/slots/b" + std::to_string(i / 10) + "/" + std::to_string(i), DType::F32, {{25}},
+                bytes);
+    ASSERT_EQ(bytes, pattern(100, i)) << i;
+  }
+}
+
+TEST(Hdf5Test, EqualContentGivesEqualFiles) {
+  const TemporaryDirectory directory;
+  const auto data = pattern(400);
+  write_one(directory.path() / "a.h5", "/parameters/a/b", DType::F32, {100}, data);
+  ::sleep(1);  // times would have the resolution of a second
+  write_one(directory.path() / "b.h5", "/parameters/a/b", DType::F32, {100}, data);
+  EXPECT_EQ(read_bytes(directory.path() / "a.h5"), read_bytes(directory.path() / "b.h5"));
+}
+
+TEST(Hdf5Test, FilesAreInTheOldestFormat) {
+  const TemporaryDirectory directory;
+  write_one(directory.path() / "a.h5", "/x", DType::F32, {100}, pattern(400));
+  const auto bytes = read_bytes(directory.path() / "a.h5");
+  ASSERT_GT(bytes.size(), 8u);
+  EXPECT_EQ(bytes[8], 0) << "version of the superblock";
+}
+
+TEST(Hdf5Test, Bfloat16IsMarkedForOtherReaders) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x.h5";
+  write_one(path, "/x", DType::BF16, {10}, pattern(20));
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  const hid_t attribute = H5Aopen_by_name(file, "/x", "dtype", H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t type = H5Aget_type(attribute);
+  char text[16] = {};
+  EXPECT_GE(H5Aread(attribute, type, text), 0);
+  EXPECT_STREQ(text, "bfloat16");
+  H5Tclose(type);
+  H5Aclose(attribute);
+  H5Fclose(file);
+}
+
+TEST(Hdf5Test, WrongExpectationsAreNamed) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x.h5";
+  Hdf5Writer writer(path);
+  writer.write("/a/f", DType::F32, {{4, 5}}, pattern(80));
+  writer.close();
+  const Hdf5Reader reader(path);
+  std::vector<std::byte> bytes(80);
+  std::vector<std::byte> half(40);
+  const auto read = [&](const std::string& name, DType type, std::vector<std::int64_t> shape,
+                        std::span<std::byte> out) {
+    return [&reader, name, type, shape, out] { reader.read(name, type, shape, out); };
+  };
+  expect_error(ErrorKind::Checkpoint, {path.string(), "/a/g", "is missing"},
+               read("/a/g", DType::F32, {4, 5}, bytes));
+  expect_error(ErrorKind::Checkpoint, {"/b/f", "is missing"},
+               read("/b/f", DType::F32, {4, 5}, bytes));
+  expect_error(ErrorKind::Checkpoint, {"/a/f", "extents [4, 5], expected [5, 4]"},
+               read("/a/f", DType::F32, {5, 4}, bytes));
+  expect_error(ErrorKind::Checkpoint, {"/a/f", "is not stored as int32"},
+               read("/a/f", DType::I32, {4, 5}, bytes));
+  expect_error(ErrorKind::Checkpoint, {"/a/f", "is not stored as bfloat16"},
+               read("/a/f", DType::BF16, {4, 5}, half));
+  expect_error(ErrorKind::Checkpoint, {"cannot open /a"}, read("/a", DType::F32, {4, 5}, bytes));
+  expect_error(ErrorKind::Internal, {"broken invariant"}, read("/a/f", DType::F32, {4, 5}, half));
+}
+
+TEST(Hdf5Test, WhatIsNotHdf5IsRefused) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x.h5";
+  write_bytes(path, std::vector<std::uint8_t>(5000, 7));
+  expect_error(ErrorKind::Checkpoint, {path.string(), "cannot open the file", "signature"},
+               [&] { const Hdf5Reader reader(path); });
+  expect_error(ErrorKind::Checkpoint, {"cannot open", "No such file"},
+               [&] { const Hdf5Reader reader(directory.path() / "none.h5"); });
+}
+
+TEST(Hdf5Test, ExistingFilesAreNotOverwritten) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x.h5";
+  write_bytes(path, std::vector<std::uint8_t>(10, 7));
+  expect_error(ErrorKind::Io, {path.string(), "File exists"},
+               [&] { const Hdf5Writer writer(path); });
+  EXPECT_EQ(read_bytes(path).size(), 10u);
+}
+
+// Files that another program made on purpose: every way to lead the reader elsewhere.
+class Hdf5RefusalTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    file_ = H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    space_ = H5Screate_simple(1, &extent_, nullptr);
+    layout_ = H5Pcreate(H5P_DATASET_CREATE);
+  }
+  void TearDown() override {
+    H5Pclose(layout_);
+    H5Sclose(space_);
+  }
+  void create(const char* name, hid_t type) {
+    const hid_t dataset = H5Dcreate2(file_, name, type, space_, H5P_DEFAULT, layout_, H5P_DEFAULT);
+    ASSERT_GE(dataset, 0);
+    H5Dclose(dataset);
+  }
+  void use_our_layout() {
+    H5Pset_chunk(layout_, 1, &extent_);
+    H5Pset_fletcher32(layout_);
+  }
+  void expect_refused(const std::string& name, const std::vector<std::string>& parts) {
+    H5Fclose(file_);
+    std::vector<std::byte> out(40);
+    const Hdf5Reader reader(path_);
+    expect_error(ErrorKind::Checkpoint, parts, [&] { reader.read(name, DType::F32, {{10}}, out); });
+  }
+
+  TemporaryDirectory directory_;
+  fs::path path_ = directory_.path() / "x.h5";
+  hsize_t extent_ = 10;
+  hid_t file_ = -1;
+  hid_t space_ = -1;
+  hid_t layout_ = -1;
+};
+
+TEST_F(Hdf5RefusalTest, SoftLink) {
+  use_our_layout();
+  create("/real", H5T_IEEE_F32LE);
+  H5Lcreate_soft("/real", file_, "/x", H5P_DEFAULT, H5P_DEFAULT);
+  expect_refused("/x", {"/x is a link to elsewhere"});
+}
+
+TEST_F(Hdf5RefusalTest, ExternalLinkOnTheWay) {
+  H5Lcreate_external("/etc/passwd", "/", file_, "/a", H5P_DEFAULT, H5P_DEFAULT);
+  expect_refused("/a/x", {"/a is a link to elsewhere"});
+}
+
+TEST_F(Hdf5RefusalTest, VirtualDataset) {
+  ASSERT_GE(H5Pset_virtual(layout_, space_, "other.h5", "/x", space_), 0);
+  create("/x", H5T_IEEE_F32LE);
+  expect_refused("/x", {"is not stored in chunks with Fletcher32 alone"});
+}
+
+TEST_F(Hdf5RefusalTest, ExternalData) {
+  ASSERT_GE(H5Pset_external(layout_, "/etc/passwd", 0, 40), 0);
+  create("/x", H5T_IEEE_F32LE);
+  expect_refused("/x", {"is not stored in chunks"});
+}
+
+TEST_F(Hdf5RefusalTest, OtherFilters) {
+  use_our_layout();
+  H5Pset_shuffle(layout_);
+  create("/x", H5T_IEEE_F32LE);
+  expect_refused("/x", {"is not stored in chunks with Fletcher32 alone"});
+}
+
+TEST_F(Hdf5RefusalTest, NoFilter) {
+  H5Pset_chunk(layout_, 1, &extent_);
+  create("/x", H5T_IEEE_F32LE);
+  expect_refused("/x", {"is not stored in chunks with Fletcher32 alone"});
+}
+
+TEST_F(Hdf5RefusalTest, OtherByteOrder) {
+  use_our_layout();
+  create("/x", H5T_IEEE_F32BE);
+  expect_refused("/x", {"is not stored as float32"});
+}
+
+TEST_F(Hdf5RefusalTest, VariableLength) {
+  const hid_t type = H5Tvlen_create(H5T_IEEE_F32LE);
+  create("/x", type);
+  H5Tclose(type);
+  expect_refused("/x", {"is not stored as float32"});
+}
+
+// Runs in a child of its own: returns 0 when the writer failed as promised, HDF5 could be used
+// again with the limit lifted, and the library shut down cleanly.
+int write_with_limit(const fs::path& directory, rlim_t limit) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit value{};
+  ::getrlimit(RLIMIT_FSIZE, &value);
+  value.rlim_cur = limit;
+  ::setrlimit(RLIMIT_FSIZE, &value);
+  const auto data = pattern(400'000);
+  try {
+    Hdf5Writer writer(directory / "full.h5");
+    for (int i = 0; i < 3; ++i) {
+      writer.write("/a/" + std::to_string(i), DType::F32, {{100'000}}, data);
+    }
+    writer.close();
+    return 1;
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (error.kind() != ErrorKind::Io) return 2;
+    if (text.find("full.h5: File too large") == std::string::npos) return 3;
+  }
+  value.rlim_cur = value.rlim_max;
+  ::setrlimit(RLIMIT_FSIZE, &value);
+  write_one(directory / "again.h5", "/a", DType::F32, {100'000}, data);
+  if (read_back(directory / "again.h5", "/a", DType::F32, {100'000}, data.size()) != data) return 4;
+  return H5close() >= 0 ? 0 : 5;
+}
+
+TEST(Hdf5Test, FullDiskIsReportedAndTheLibraryStaysUsable) {
+  for (const rlim_t limit : {0, 1, 100, 1000, 2048, 5000, 400'000, 405'000, 800'000, 1'200'000}) {
+    const TemporaryDirectory directory;
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ::_exit(write_with_limit(directory.path(), limit));
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status)) << "limit " << limit << ": signal " << WTERMSIG(status);
+    EXPECT_EQ(WEXITSTATUS(status), 0) << "limit " << limit;
+  }
+}
+
+TEST(Hdf5Test, UnfinishedWriterLeavesNothingOpen) {
+  const TemporaryDirectory directory;
+  {
+    Hdf5Writer writer(directory.path() / "x.h5");
+    writer.write("/a", DType::F32, {{10}}, pattern(40));
+  }
+  EXPECT_EQ(H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), H5F_OBJ_ALL), 0);
+}
+
+TEST(Hdf5Test, VersionHasThreeNumbers) {
+  const std::string version = hdf5_version();
+  EXPECT_EQ(std::count(version.begin(), version.end(), '.'), 2) << version;
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/prefetch.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "core/bfloat16.hpp"
+#include "core/random.hpp"
+#include "io/cifar.hpp"
+#include "tests/io/allocation_counter.hpp"
+#include "tests/io/fixtures.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr Shape kShape{5, 7, 3};  // nothing that divides a vector register
+
+/// Pixels are a function of key and index; some samples can be made to fail or to take long.
+class FakeDataset final : public Dataset {
+ public:
+  explicit FakeDataset(std::int64_t size) : size_(size) {}
+  std::vector<std::int64_t> broken;
+  std::chrono::microseconds delay{0};
+  mutable std::atomic<std::int64_t> reads = 0;
+
+  [[nodiscard]] std::string name() const override { return "fake"; }
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] Shape image_shape() const override { return kShape; }
+  [[nodiscard]] std::int64_t classes() const override { return 1000; }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
+    return static_cast<std::int32_t>(index % 1000);
+  }
+  void read(std::int64_t index, const ReadKey& key, std::span<float> image) const override {
+    reads.fetch_add(1);
+    if (delay.count() > 0) std::this_thread::sleep_for(delay);
+    if (std::find(broken.begin(), broken.end(), index) != broken.end())
+      throw std::runtime_error("sample " + std::to_string(index));
+    const RandomStream stream(key.seed, RandomPurpose::Augment,
+                              key.epoch * 2 + (key.augment ? 1 : 0));
+    for (std::size_t i = 0; i < image.size(); ++i)
+      image[i] = uniform01(stream.block(static_cast<std::uint64_t>(index), i)[0]);
+  }
+
+ private:
+  std::int64_t size_;
+};
+
+struct Copy {
+  std::int64_t first_position;
+  std::int64_t count;
+  std::vector<std::byte> images;
+  std::vector<std::int32_t> labels;
+  friend bool operator==(const Copy&, const Copy&) = default;
+};
+
+Copy copy_of(const Batch& batch) {
+  return {batch.first_position,
+          batch.count,
+          {batch.images.begin(), batch.images.end()},
+          {batch.labels.begin(), batch.labels.end()}};
+}
+
+std::vector<Copy> take(Loader& loader, int batches) {
+  std::vector<Copy> copies;
+  for (int b = 0; b < batches; ++b) {
+    const Batch* const batch = loader.next();
+    if (batch == nullptr) break;
+    copies.push_back(copy_of(*batch));
+  }
+  return copies;
+}
+
+TEST(LoaderTest, BatchesDoNotDependOnTheThreads) {
+  const auto dataset = std::make_shared<FakeDataset>(50);
+  for (const DType type : {DType::F32, DType::BF16}) {
+    std::vector<std::vector<Copy>> runs;
+    for (const int threads : {0, 1, 2, 4}) {
+      Loader loader(dataset, SampleOrder::shuffled(3, 50),
+                    {.batch_size = 8,
+                     .type = type,
+                     .threads = threads,
+                     .batches_ahead = 2,
+                     .seed = 11,
+                     .augment = true,
+                     .first_position = 20});
+      runs.push_back(take(loader, 30));  // several epochs, many turns of the ring
+      ASSERT_EQ(runs.back().size(), 30u);
+    }
+    for (std::size_t run = 1; run < runs.size(); ++run) EXPECT_TRUE(runs[run] == runs[0]) << run;
+  }
+}
+
+TEST(LoaderTest, BatchesHoldTheSamplesOfTheirPositions) {
+  const auto dataset = std::make_shared<FakeDataset>(10);
+  const SampleOrder order = SampleOrder::shuffled(5, 10);
+  Loader loader(dataset, order,
+                {.batch_size = 4, .threads = 2, .seed = 6, .augment = true, .first_position = 3});
+  std::vector<float> image(static_cast<std::size_t>(kShape.elements()));
+  for (std::int64_t b = 0; b < 9; ++b) {
+    const Batch* const batch = loader.next();
+    ASSERT_NE(batch, nullptr);
+    EXPECT_EQ(batch->first_position, 3 + 4 * b);
+    EXPECT_EQ(batch->count, 4);
+    ASSERT_EQ(batch->images.size(), 4 * image.size() * sizeof(float));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(batch->images.data()) % 64, 0u);
+    for (std::size_t i = 0; i < 4; ++i) {
+      const auto place = order.at(batch->first_position + static_cast<std::int64_t>(i));
+      EXPECT_EQ(batch->labels[i], dataset->label(place.index));
+      dataset->read(place.index, {.seed = 6, .epoch = place.epoch, .augment = true}, image);
+      EXPECT_EQ(std::memcmp(batch->images.data() + i * image.size() * sizeof(float), image.data(),
+                            image.size() * sizeof(float)),
+                0);
+    }
+  }
+}
+
+TEST(LoaderTest, SixteenBitImagesAreRoundedToNearest) {
+  const auto dataset = std::make_shared<FakeDataset>(3);
+  Loader loader(dataset, SampleOrder::sequential(3),
+                {.batch_size = 3, .type = DType::BF16, .threads = 1, .seed = 1});
+  const Batch* const batch = loader.next();
+  ASSERT_NE(batch, nullptr);
+  const auto elements = static_cast<std::size_t>(kShape.elements());
+  ASSERT_EQ(batch->images.size(), 3 * elements * sizeof(bfloat16));
+  std::vector<float> image(elements);
+  for (std::size_t i = 0; i < 3; ++i) {
+    dataset->read(static_cast<std::int64_t>(i), {.seed = 1}, image);
+    for (std::size_t k = 0; k < elements; ++k) {
+      bfloat16 stored;
+      std::memcpy(&stored, batch->images.data() + (i * elements + k) * sizeof stored,
+                  sizeof stored);
+      ASSERT_EQ(stored.bits, to_bfloat16(image[k]).bits);
+    }
+  }
+}
+
+TEST(LoaderTest, TheLastBatchIsFilledUpWithNothing) {
+  const auto dataset = std::make_shared<FakeDataset>(10);
+  for (const int threads : {0, 1, 3}) {
+    Loader loader(dataset, SampleOrder::sequential(10),
+                  {.batch_size = 4, .threads = threads, .batches_ahead = 1, .end_position = 10});
+    ASSERT_EQ(take(loader, 2).size(), 2u);
+    const Batch* const last = loader.next();
+    ASSERT_NE(last, nullptr);
+    EXPECT_EQ(last->first_position, 8);
+    EXPECT_EQ(last->count, 2);
+    EXPECT_TRUE(std::equal(last->labels.begin(), last->labels.end(),
+                           std::vector<std::int32_t>{8, 9, -1, -1}.begin()));
+    const auto half = last->images.size() / 2;
+    EXPECT_TRUE(std::any_of(last->images.begin(), last->images.begin() + static_cast<long>(half),
+                            [](std::byte b) { return b != std::byte{0}; }));
+    EXPECT_TRUE(std::all_of(last->images.begin() + static_cast<long>(half), last->images.end(),
+                            [](std::byte b) { return b == std::byte{0}; }));
+    EXPECT_EQ(loader.next(), nullptr);
+    EXPECT_EQ(loader.next(), nullptr);
+  }
+  EXPECT_EQ(dataset->reads.load(), 3 * 10);
+}
+
+TEST(LoaderTest, AnEmptyRangeEndsAtOnce) {
+  const auto dataset = std::make_shared<FakeDataset>(10);
+  for (const int threads : {0, 2}) {
+    Loader loader(dataset, SampleOrder::sequential(10),
+                  {.batch_size = 4, .threads = threads, .first_position = 6, .end_position = 6});
+    EXPECT_EQ(loader.next(), nullptr);
+  }
+  EXPECT_EQ(dataset->reads.load(), 0);
+}
+
+TEST(LoaderTest, ErrorsComeWithTheirBatch) {
+  const auto dataset = std::make_shared<FakeDataset>(40);
+  dataset->broken = {13, 9, 22};
+  for (const int threads : {0, 1, 4}) {
+    Loader loader(dataset, SampleOrder::sequential(40),
+                  {.batch_size = 8, .threads = threads, .batches_ahead = 3});
+    ASSERT_NE(loader.next(), nullptr);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      try {
+        (void)loader.next();
+        FAIL() << "no error";
+      } catch (const std::runtime_error& error) {
+        EXPECT_STREQ(error.what(), "sample 9");
+      }
+    }
+  }
+}
+
+TEST(LoaderTest, ABatchStaysUntilTheNextIsAsked) {
+  const auto dataset = std::make_shared<FakeDataset>(64);
+  Loader loader(dataset, SampleOrder::shuffled(1, 64),
+                {.batch_size = 4, .threads = 2, .batches_ahead = 1, .augment = true});
+  for (int b = 0; b < 20; ++b) {
+    const Batch* const batch = loader.next();
+    ASSERT_NE(batch, nullptr);
+    const Copy before = copy_of(*batch);
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(1));  // let the threads run into the limit
+    EXPECT_TRUE(copy_of(*batch) == before);
+  }
+}
+
+TEST(LoaderTest, ReadsNoFurtherAheadThanAsked) {
+  const auto dataset = std::make_shared<FakeDataset>(1000);
+  Loader loader(dataset, SampleOrder::sequential(1000),
+                {.batch_size = 2, .threads = 2, .batches_ahead = 3});
+  ASSERT_NE(loader.next(), nullptr);
+  // One batch lent and three ahead; wait for them, then a little more for any beyond.
+  while (dataset->reads.load() < 8) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(dataset->reads.load(), 8);
+}
+
+TEST(LoaderTest, EndsInTheMiddleOfABatch) {
+  const auto dataset = std::make_shared<FakeDataset>(1000);
+  dataset->delay = std::chrono::milliseconds(5);
+  {
+    const Loader loader(dataset, SampleOrder::sequential(1000),
+                        {.batch_size = 200, .threads = 2, .batches_ahead = 2});
+  }
+  // The two claims would be 400 samples, a second of sleeping each.
+  EXPECT_LT(dataset->reads.load(), 200);
+}
+
+TEST(LoaderTest, CanBeMovedWhileItReads) {
+  const auto dataset = std::make_shared<FakeDataset>(30);
+  const LoaderOptions options{.batch_size = 5, .threads = 2, .end_position = 30};
+  Loader first(dataset, SampleOrder::sequential(30), options);
+  ASSERT_NE(first.next(), nullptr);
+  Loader second(std::move(first));
+  EXPECT_EQ(take(second, 100).size(), 5u);
+  second = Loader(dataset, SampleOrder::sequential(30), options);
+  EXPECT_EQ(take(second, 100).size(), 6u);
+}
+
+TEST(LoaderTest, NothingIsAllocatedInSteadyState) {
+  const TemporaryDirectory folder;
+  std::vector<std::uint8_t> records(64 * 3073, 7);
+  write_bytes(folder.path() / "data_batch_1.bin", records);
+  const std::shared_ptr<const Dataset> dataset = open_cifar(folder.path(), {});
+  for (const DType type : {DType::F32, DType::BF16}) {
+    for (const int threads : {0, 2}) {
+      Loader loader(dataset, SampleOrder::shuffled(1, 64),
+                    {.batch_size = 16, .type = type, .threads = threads, .augment = true});
+      for (int b = 0; b < 20; ++b) ASSERT_NE(loader.next(), nullptr);
+      const std::int64_t before = allocation_count();
+      for (int b = 0; b < 200; ++b)
+        if (loader.next() == nullptr) std::abort();
+      EXPECT_EQ(allocation_count(), before) << threads << " threads";
+    }
+  }
+  EXPECT_GT(allocation_count(), 0);  // the counter counts
+}
+
+TEST(LoaderTest, ImpossibleOptionsAreRefused) {
+  const auto dataset = std::make_shared<FakeDataset>(10);
+  const auto open = [&](const LoaderOptions& options) {
+    return [&dataset, options] { Loader(dataset, SampleOrder::sequential(10), options); };
+  };
+  expect_error(ErrorKind::Config, {"batch size 0", "5x7x3", "1 .. "}, open({.batch_size = 0}));
+  expect_error(ErrorKind::Config, {"batch size"}, open({.batch_size = INT64_MAX / 2}));
+  expect_error(ErrorKind::Config, {"-1 reading threads"}, open({.threads = -1}));
+  expect_error(ErrorKind::Config, {"0 batches ahead"}, open({.batches_ahead = 0}));
+  expect_error(ErrorKind::Internal, {"type"}, open({.type = DType::U8}));
+  expect_error(ErrorKind::Internal, {"end_position"},
+               open({.first_position = 5, .end_position = 4}));
+  expect_error(ErrorKind::Internal, {"order.size()"},
+               [&] { Loader(dataset, SampleOrder::sequential(11), {}); });
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/run_lock.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <optional>
+#include <string>
+
+#include "tests/io/fixtures.hpp"
+
+namespace millrace::io {
+namespace {
+
+TEST(RunLockTest, SecondHolderIsRefusedWithTheFirstOnesNumber) {
+  const TemporaryDirectory directory;
+  const RunLock first(directory.path());
+  expect_error(ErrorKind::Usage,
+               {directory.path().string(), "is in use by process " + std::to_string(::getpid())},
+               [&] { const RunLock second(directory.path()); });
+}
+
+TEST(RunLockTest, IsFreeAfterwards) {
+  const TemporaryDirectory directory;
+  { const RunLock lock(directory.path()); }
+  EXPECT_NO_THROW(RunLock(directory.path()));
+}
+
+TEST(RunLockTest, LockOfAKilledProcessIsTakenOver) {
+  const TemporaryDirectory directory;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const RunLock lock(directory.path());
+    static_cast<void>(!::write(ready[1], "x", 1));
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  expect_error(ErrorKind::Usage, {"process " + std::to_string(child)},
+               [&] { const RunLock lock(directory.path()); });
+  ::kill(child, SIGKILL);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_NO_THROW(RunLock(directory.path()));
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+TEST(RunLockTest, MissingDirectoryIsAnIoError) {
+  const TemporaryDirectory directory;
+  expect_error(ErrorKind::Io, {"none/.lock", "No such file"},
+               [&] { const RunLock lock(directory.path() / "none"); });
+}
+
+}  // namespace
+}  // namespace millrace::io

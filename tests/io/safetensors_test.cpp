@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/safetensors.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+
+#include "tests/io/fixtures.hpp"
+
+namespace millrace::io {
+namespace {
+
+std::vector<std::byte> file_of(const std::string& header, std::size_t data_bytes) {
+  const std::uint64_t length = header.size();
+  std::vector<std::byte> bytes(sizeof length + header.size() + data_bytes);
+  std::memcpy(bytes.data(), &length, sizeof length);
+  std::memcpy(bytes.data() + sizeof length, header.data(), header.size());
+  for (std::size_t i = 0; i < data_bytes; ++i) {
+    bytes[sizeof length + header.size() + i] = static_cast<std::byte>(i);
+  }
+  return bytes;
+}
+
+std::string tensor(const std::string& name, const std::string& shape, const std::string& offsets,
+                   const std::string& type = "F32") {
+  return "\"" + name + R"(":{"dtype":")" + type + R"(","shape":)" + shape + R"(,"data_offsets":)" +
+         offsets + "}";
+}
+
+template <class T>
+std::vector<float> as_floats(const std::string& type, const std::vector<T>& values) {
+  return SafeTensor{
+      type, {static_cast<std::int64_t>(values.size())}, std::as_bytes(std::span(values))}
+      .to_floats();
+}
+
+TEST(SafeTensorsTest, ReadsTensorsAndMetadata) {
+  const auto bytes =
+      file_of(R"({"__metadata__":{"source":"here"},)" + tensor("b", "[2,1]", "[8,16]") + "," +
+                  tensor("a", "[8]", "[0,8]", "U8") + "," + tensor("none", "[3,0]", "[8,8]") + "," +
+                  tensor("scalar", "[]", "[16,20]") + "}   ",
+              20);
+  const SafeTensors content = parse_safetensors(bytes, "x");
+  ASSERT_EQ(content.tensors.size(), 4u);
+  EXPECT_EQ(content.metadata.at("source"), "here");
+  EXPECT_EQ(content.tensors.at("a").to_floats(), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(content.tensors.at("b").shape, (std::vector<std::int64_t>{2, 1}));
+  EXPECT_EQ(content.tensors.at("none").elements(), 0);
+  EXPECT_EQ(content.tensors.at("scalar").elements(), 1);
+}
+
+struct Hostile {
+  std::string what;
+  std::string header;
+  std::size_t data_bytes;
+  std::string message;
+};
+
+class HostileSafeTensorsTest : public testing::TestWithParam<Hostile> {};
+
+TEST_P(HostileSafeTensorsTest, IsRefusedByName) {
+  const Hostile& hostile = GetParam();
+  const auto bytes = file_of(hostile.header, hostile.data_bytes);
+  expect_error(ErrorKind::Data, {"some/file", hostile.message},
+               [&] { static_cast<void>(parse_safetensors(bytes, "some/file")); });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Headers, HostileSafeTensorsTest,
+    testing::Values(
+        Hostile{"Overlap",
+                "{" + tensor("a", "[2]", "[0,8]") + "," + tensor("b", "[2]", "[4,12]") + "}", 12,
+                "b: its data begins at 4, where 8 was expected: tensors overlap"},
+        Hostile{"Twice",
+                "{" + tensor("a", "[2]", "[0,8]") + "," + tensor("b", "[2]", "[0,8]") + "}", 8,
+                "tensors overlap"},
+        Hostile{"Gap", "{" + tensor("a", "[1]", "[0,4]") + "," + tensor("b", "[1]", "[8,12]") + "}",
+                12, "b: its data begins at 8, where 4 was expected: a gap"},
+        Hostile{"GapAtBegin", "{" + tensor("a", "[1]", "[4,8]") + "}", 8, "a gap"},
+        Hostile{"Rest", "{" + tensor("a", "[1]", "[0,4]") + "}", 5, "1 bytes at the end"},
+        Hostile{"Beyond", "{" + tensor("a", "[2]", "[0,8]") + "}", 7,
+                "do not lie within the 7 bytes"},
+        Hostile{"Backwards", "{" + tensor("a", "[1]", "[4,0]") + "}", 4, "do not lie within"},
+        Hostile{"NegativeOffset", "{" + tensor("a", "[1]", "[-4,0]") + "}", 4,
+                "a: -4 is not a size"},
+        Hostile{"NegativeExtent", "{" + tensor("a", "[-1,-1]", "[0,4]") + "}", 4,
+                "-1 is not a size"},
+        Hostile{"Overflow", "{" + tensor("a", "[4294967296,4294967296]", "[0,0]") + "}", 0,
+                "do not hold shape [4294967296, 4294967296]"},
+        Hostile{"OverflowOfBytes", "{" + tensor("a", "[4611686018427387905]", "[0,4]") + "}", 4,
+                "do not hold shape"},
+        Hostile{"TooLargeNumber", "{" + tensor("a", "[18446744073709551615]", "[0,4]") + "}", 4,
+                "is not a size"},
+        Hostile{"Fraction", "{" + tensor("a", "[1.0]", "[0,4]") + "}", 4, "1.0 is not a size"},
+        Hostile{"WrongSize", "{" + tensor("a", "[2]", "[0,4]") + "}", 4,
+                "a: 4 bytes do not hold shape [2] of F32"},
+        Hostile{"UnknownType", "{" + tensor("a", "[1]", "[0,4]", "F99") + "}", 4,
+                "dtype \"F99\" is unknown"},
+        Hostile{"DuplicateName",
+                "{" + tensor("a", "[1]", "[0,4]") + "," + tensor("a", "[1]", "[4,8]") + "}", 8,
+                "\"a\" is in the header twice"},
+        Hostile{"DuplicateKey",
+                R"({"a":{"dtype":"U8","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4,
+                "\"dtype\" is in the header twice"},
+        Hostile{"ThreeOffsets", "{" + tensor("a", "[1]", "[0,4,8]") + "}", 4, "do not lie within"},
+        Hostile{"NoType", R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4, "a: dtype is missing"},
+        Hostile{"NoObject", R"({"a":3})", 0, "a: dtype is missing"},
+        Hostile{"ShapeNoList", "{" + tensor("a", "4", "[0,4]") + "}", 4, "a: shape is not a list"},
+        Hostile{"List", "[]", 0, "no JSON object"}, Hostile{"NoJson", "{\"a\"", 0, "no JSON"},
+        Hostile{"Empty", "", 0, "no JSON"}, Hostile{"NotUtf8", "{\"\xff\":1}", 0, "no JSON"},
+        Hostile{"LineBreakInName", "{" + tensor("a\\nb", "[1]", "[0,4]") + "}", 4,
+                "\"a\\nb\" holds control characters"},
+        Hostile{"MetadataOfNumbers", R"({"__metadata__":{"a":1}})", 0, "a value is no text"},
+        Hostile{"Deep", std::string(100'000, '['), 0, "no JSON"}),
+    [](const auto& hostile) { return hostile.param.what; });
+
+TEST(SafeTensorsTest, LengthOfTheHeaderIsNotTrusted) {
+  for (const std::uint64_t length :
+       {std::uint64_t{3}, std::uint64_t{100'000'001}, std::numeric_limits<std::uint64_t>::max()}) {
+    std::vector<std::byte> bytes(10);
+    std::memcpy(bytes.data(), &length, sizeof length);
+    expect_error(ErrorKind::Data, {"a header of " + std::to_string(length) + " bytes"},
+                 [&] { static_cast<void>(parse_safetensors(bytes, "x")); });
+  }
+  expect_error(ErrorKind::Data, {"x: 7 bytes are too few"},
+               [] { static_cast<void>(parse_safetensors(std::vector<std::byte>(7), "x")); });
+}
+
+TEST(SafeTensorsTest, DamagedFilesEndWithAnErrorOrAConsistentResult) {
+  const auto good = file_of(R"({"__metadata__":{"k":"v"},)" + tensor("a", "[2,3]", "[0,24]") + "," +
+                                tensor("b", "[4]", "[24,32]", "F16") + "}",
+                            32);
+  std::mt19937 random(1);
+  for (int i = 0; i < 5000; ++i) {
+    auto bytes = good;
+    const int changes = 1 + static_cast<int>(random() % 4);
+    for (int c = 0; c < changes; ++c)
+      bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    if (random() % 4 == 0) bytes.resize(random() % bytes.size());
+    try {
+      std::size_t covered = 0;
+      for (const auto& [name, t] : parse_safetensors(bytes, "x").tensors) covered += t.data.size();
+      EXPECT_LE(covered, bytes.size());
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Data);
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(SafeTensorsTest, ConvertsEveryTypeToFloat) {
+  EXPECT_EQ(as_floats<float>("F32", {1.5f, -0.0f}), (std::vector<float>{1.5f, -0.0f}));
+  EXPECT_EQ(as_floats<double>("F64", {1.0 / 3.0}), (std::vector<float>{1.0f / 3.0f}));
+  EXPECT_EQ(as_floats<std::uint16_t>("BF16", {0x3fc0}), (std::vector<float>{1.5f}));
+  EXPECT_EQ(as_floats<std::int64_t>("I64", {-3}), (std::vector<float>{-3.0f}));
+  EXPECT_EQ(as_floats<std::int32_t>("I32", {-3}), (std::vector<float>{-3.0f}));
+  EXPECT_EQ(as_floats<std::int16_t>("I16", {-3}), (std::vector<float>{-3.0f}));
+  EXPECT_EQ(as_floats<std::int8_t>("I8", {-3}), (std::vector<float>{-3.0f}));
+  EXPECT_EQ(as_floats<std::uint64_t>("U64", {1u << 30}), (std::vector<float>{0x1p30f}));
+  EXPECT_EQ(as_floats<std::uint32_t>("U32", {1u << 31}), (std::vector<float>{0x1p31f}));
+  EXPECT_EQ(as_floats<std::uint16_t>("U16", {65535}), (std::vector<float>{65535.0f}));
+  EXPECT_EQ(as_floats<std::uint8_t>("U8", {255}), (std::vector<float>{255.0f}));
+  EXPECT_EQ(as_floats<std::uint8_t>("BOOL", {0, 1}), (std::vector<float>{0.0f, 1.0f}));
+  expect_error(ErrorKind::Data, {"F8_E4M3"},
+               [] { static_cast<void>(as_floats<std::uint8_t>("F8_E4M3", {1})); });
+}
+
+// Values of IEEE 754 binary16 from its definition: one, the largest, the smallest normal, the
+// smallest subnormal, and the special ones.
+TEST(SafeTensorsTest, HalfPrecisionIsExact) {
+  const auto values = as_floats<std::uint16_t>(
+      "F16", {0x3c00, 0xc000, 0x7bff, 0x0400, 0x0001, 0x8000, 0x7c00, 0xfc00, 0x7e00});
+  EXPECT_EQ(values[0], 1.0f);
+  EXPECT_EQ(values[1], -2.0f);
+  EXPECT_EQ(values[2], 65504.0f);
+  EXPECT_EQ(values[3], 0x1p-14f);
+  EXPECT_EQ(values[4], 0x1p-24f);
+  EXPECT_TRUE(values[5] == 0.0f && std::signbit(values[5]));
+  EXPECT_EQ(values[6], std::numeric_limits<float>::infinity());
+  EXPECT_EQ(values[7], -std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(values[8]));
+}
+
+SafeTensors sample(const std::vector<float>& floats, const std::vector<std::uint8_t>& bytes) {
+  SafeTensors content;
+  content.tensors["a.bytes"] = {"U8", {3}, std::as_bytes(std::span(bytes))};
+  content.tensors["z.floats"] = {"F32", {2, 2}, std::as_bytes(std::span(floats))};
+  content.tensors["empty"] = {"F32", {0}, {}};
+  content.metadata["format"] = "pt";
+  return content;
+}
+
+TEST(SafeTensorsTest, WrittenFilesReadBack) {
+  const TemporaryDirectory directory;
+  const std::vector<float> floats = {1, 2, 3, 4};
+  const std::vector<std::uint8_t> bytes = {7, 8, 9};
+  write_safetensors(directory.path() / "x.safetensors", sample(floats, bytes));
+  SafeTensorsFile first(directory.path() / "x.safetensors");
+  const SafeTensorsFile file = std::move(first);
+  EXPECT_EQ(file.tensors().size(), 3u);
+  EXPECT_EQ(file.at("z.floats").to_floats(), floats);
+  EXPECT_EQ(file.at("z.floats").shape, (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(file.at("a.bytes").to_floats(), (std::vector<float>{7, 8, 9}));
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  expect_error(ErrorKind::Data, {"x.safetensors", "no tensor z.float;", "did you mean z.floats?"},
+               [&] { static_cast<void>(file.at("z.float")); });
+}
+
+TEST(SafeTensorsTest, WrittenFilesAreAlignedAndDeterministic) {
+  const TemporaryDirectory directory;
+  const std::vector<float> floats = {1, 2, 3, 4};
+  const std::vector<std::uint8_t> bytes = {7, 8, 9};
+  write_safetensors(directory.path() / "a", sample(floats, bytes));
+  write_safetensors(directory.path() / "b", sample(floats, bytes));
+  const auto written = read_bytes(directory.path() / "a");
+  EXPECT_EQ(written, read_bytes(directory.path() / "b"));
+  std::uint64_t length = 0;
+  std::memcpy(&length, written.data(), sizeof length);
+  EXPECT_EQ(length % 8, 0u);
+  const std::string header(written.begin() + 8, written.begin() + 8 + static_cast<long>(length));
+  EXPECT_EQ(header.substr(0, header.find_last_not_of(' ') + 1),
+            R"({"__metadata__":{"format":"pt"},)"
+            R"("empty":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
+            R"("z.floats":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+            R"("a.bytes":{"dtype":"U8","shape":[3],"data_offsets":[16,19]}})");
+}
+
+TEST(SafeTensorsTest, ReadsRealFiles) {
+  const auto folder = real_data("models/resnet_cifar10");
+  if (!folder) GTEST_SKIP() << "the trained CIFAR-10 networks are not at hand";
+  const SafeTensorsFile weights(*folder / "resnet20-12fca82f.safetensors");
+  EXPECT_EQ(weights.at("conv1.weight").shape, (std::vector<std::int64_t>{16, 3, 3, 3}));
+  EXPECT_EQ(weights.at("linear.bias").elements(), 10);
+  EXPECT_EQ(weights.metadata().at("source"), "akamaster/pytorch_resnet_cifar10");
+  const SafeTensorsFile reference(*folder / "resnet20_reference.safetensors");
+  EXPECT_EQ(reference.at("labels_test_all").type, "I64");
+  // The two precisions of the same logits agree.
+  const auto narrow = reference.at("logits_f32_test_all").to_floats();
+  const auto wide = reference.at("logits_f64_test_first64").to_floats();
+  ASSERT_EQ(narrow.size(), 100'000u);
+  for (std::size_t i = 0; i < wide.size(); ++i) ASSERT_NEAR(narrow[i], wide[i], 2e-4f);
+}
+
+}  // namespace
+}  // namespace millrace::io

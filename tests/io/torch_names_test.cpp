@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/torch_names.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "models/registry.hpp"
+#include "tests/io/fixtures.hpp"
+
+namespace millrace::io {
+namespace {
+
+using models::build_model;
+using models::Graph;
+using models::GraphBuilder;
+using models::ModelOptions;
+using models::Parameter;
+
+Graph cifar(const std::string& size) {
+  ModelOptions options;
+  options.size = size;
+  options.block = models::BlockKind::Basic;
+  return build_model(options);
+}
+
+Graph image_net(const std::string& size) {
+  ModelOptions options;
+  options.size = size;
+  options.task = models::Task::ImageNet;
+  options.classes = 1000;
+  options.image = {224, 224, 3};
+  options.shortcut = 'B';
+  return build_model(options);
+}
+
+const Parameter& parameter(const Graph& graph, const std::string& name) {
+  const auto found = std::find_if(graph.parameters.begin(), graph.parameters.end(),
+                                  [&](const Parameter& p) { return p.name == name; });
+  if (found == graph.parameters.end()) throw std::runtime_error("no parameter " + name);
+  return *found;
+}
+
+std::string torch_of(const Graph& graph, const std::string& name) {
+  return torch_name(graph, parameter(graph, name));
+}
+
+// A state dictionary made for a graph: every element is a number of its own, in PyTorch's order.
+class StateDictionary {
+ public:
+  void add(const std::string& name, const std::vector<std::int64_t>& shape) {
+    const auto elements =
+        std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+    auto& values = storage_.emplace_back(static_cast<std::size_t>(elements));
+    std::iota(values.begin(), values.end(), static_cast<float>(100 * storage_.size()));
+    content_.tensors[name] = {"F32", shape, std::as_bytes(std::span(values))};
+  }
+  void add_all(const Graph& graph, const std::string& prefix = "") {
+    for (const Parameter& p : graph.parameters) {
+      auto shape = p.shape;
+      if (shape.size() == 4) shape = {p.shape[0], p.shape[3], p.shape[1], p.shape[2]};
+      add(prefix + torch_name(graph, p), shape);
+    }
+  }
+  void rename(const std::string& from, const std::string& to) {
+    auto node = content_.tensors.extract(from);
+    node.key() = to;
+    content_.tensors.insert(std::move(node));
+  }
+  void remove(const std::string& name) { content_.tensors.erase(name); }
+  void reshape(const std::string& name, const std::vector<std::int64_t>& shape) {
+    content_.tensors.at(name).shape = shape;
+  }
+  [[nodiscard]] SafeTensorsFile file() const {
+    write_safetensors(directory_.path() / "net.safetensors", content_);
+    return SafeTensorsFile(directory_.path() / "net.safetensors");
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  std::deque<std::vector<float>> storage_;
+  SafeTensors content_;
+};
+
+TEST(TorchNamesTest, NamesAreThoseOfTorchvision) {
+  const Graph graph = image_net("50");
+  EXPECT_EQ(torch_of(graph, "b0/conv/kernel"), "conv1.weight");
+  EXPECT_EQ(torch_of(graph, "b0/norm/gamma"), "bn1.weight");
+  EXPECT_EQ(torch_of(graph, "b0/norm/moving_variance"), "bn1.running_var");
+  EXPECT_EQ(torch_of(graph, "b1/0/conv1/kernel"), "layer1.0.conv1.weight");
+  EXPECT_EQ(torch_of(graph, "b3/5/norm3/beta"), "layer3.5.bn3.bias");
+  EXPECT_EQ(torch_of(graph, "b4/0/shortcut_conv/kernel"), "layer4.0.downsample.0.weight");
+  EXPECT_EQ(torch_of(graph, "b4/0/shortcut_norm/moving_mean"),
+            "layer4.0.downsample.1.running_mean");
+  EXPECT_EQ(torch_of(graph, "fc1/kernel"), "fc.weight");
+  EXPECT_EQ(torch_of(graph, "fc1/bias"), "fc.bias");
+}
+
+// torchvision's resnet50 has 161 parameters and 53 running means and variances each.
+TEST(TorchNamesTest, EveryParameterHasANameOfItsOwn) {
+  const Graph graph = image_net("50");
+  std::set<std::string> names;
+  for (const Parameter& p : graph.parameters) names.insert(torch_name(graph, p));
+  EXPECT_EQ(names.size(), graph.parameters.size());
+  EXPECT_EQ(names.size(), 161u + 2u * 53u);
+}
+
+TEST(TorchNamesTest, OtherNetworksHaveNone) {
+  GraphBuilder builder("tiny", {4, 4, 3}, 2);
+  builder.begin_layer("features");
+  auto x = builder.conv("conv9", builder.input(), {.out_channels = 2});
+  builder.begin_layer("pool");
+  x = builder.global_average_pool("", x);
+  builder.begin_layer("loss");
+  builder.softmax_loss("", x);
+  const Graph graph = std::move(builder).build();
+  expect_error(ErrorKind::Config, {"tiny", "no name for features/conv9/kernel"},
+               [&] { static_cast<void>(torch_of(graph, "features/conv9/kernel")); });
+}
+
+TEST(TorchNamesTest, TurnsKernelsToChannelsLast) {
+  const Graph graph = cifar("8");
+  StateDictionary state;
+  state.add_all(graph);
+  const SafeTensorsFile file = state.file();
+  const auto imported = import_torch(file, graph);
+  ASSERT_EQ(imported.size(), graph.parameters.size());
+  const Parameter& stem = parameter(graph, "b0/conv/kernel");
+  const auto found = std::find_if(imported.begin(), imported.end(),
+                                  [&](const auto& p) { return p.name == stem.name; });
+  ASSERT_NE(found, imported.end());
+  const auto oihw = file.at("conv1.weight").to_floats();
+  for (std::size_t o = 0; o < 16; ++o)
+    for (std::size_t i = 0; i < 3; ++i)
+      for (std::size_t h = 0; h < 3; ++h)
+        for (std::size_t w = 0; w < 3; ++w)
+          ASSERT_EQ(found->values[((o * 3 + h) * 3 + w) * 3 + i],
+                    oihw[((o * 3 + i) * 3 + h) * 3 + w]);
+  for (std::size_t p = 0; p < imported.size(); ++p) {
+    EXPECT_EQ(imported[p].name, graph.parameters[p].name);
+    EXPECT_EQ(imported[p].values.size(), static_cast<std::size_t>(graph.parameters[p].elements()));
+  }
+  EXPECT_EQ(imported.back().values, file.at("fc.bias").to_floats());
+}
+
+TEST(TorchNamesTest, AcceptsPrefixSynonymsAndCounters) {
+  ModelOptions options;
+  options.size = "8";
+  options.shortcut = 'B';
+  const Graph graph = build_model(options);
+  StateDictionary state;
+  state.add_all(graph, "module.");
+  for (const std::string field : {"weight", "bias"}) {
+    state.rename("module.fc." + field, "module.linear." + field);
+    state.rename("module.layer2.0.downsample.1." + field, "module.layer2.0.shortcut.1." + field);
+  }
+  state.rename("module.layer2.0.downsample.0.weight", "module.layer2.0.shortcut.0.weight");
+  state.add("module.bn1.num_batches_tracked", {});
+  EXPECT_EQ(import_torch(state.file(), graph).size(), graph.parameters.size());
+}
+
+TEST(TorchNamesTest, MissingTensorIsNamed) {
+  const Graph graph = cifar("8");
+  StateDictionary state;
+  state.add_all(graph);
+  state.rename("layer2.0.bn1.bias", "layer2.0.bnl.bias");
+  expect_error(ErrorKind::Data,
+               {"net.safetensors", "no layer2.0.bn1.bias (shape [32])", "b2/0/norm1/beta",
+                "the nearest left is layer2.0.bnl.bias"},
+               [&] { static_cast<void>(import_torch(state.file(), graph)); });
+}
+
+TEST(TorchNamesTest, WrongShapeIsNamedWithBoth) {
+  const Graph graph = cifar("8");
+  StateDictionary state;
+  state.add_all(graph);
+  state.reshape("conv1.weight", {16, 3, 9, 1});
+  expect_error(ErrorKind::Data,
+               {"conv1.weight has shape [16, 3, 9, 1]", "b0/conv/kernel", "takes [16, 3, 3, 3]"},
+               [&] { static_cast<void>(import_torch(state.file(), graph)); });
+}
+
+TEST(TorchNamesTest, UnusedTensorIsNamed) {
+  const Graph graph = cifar("8");
+  StateDictionary state;
+  state.add_all(graph);
+  state.add("layer1.0.extra.weight", {4});
+  expect_error(ErrorKind::Data, {"layer1.0.extra.weight [4] has no place in " + graph.name},
+               [&] { static_cast<void>(import_torch(state.file(), graph)); });
+}
+
+TEST(TorchNamesTest, AnotherSizeIsRecognised) {
+  StateDictionary state;
+  state.add_all(cifar("20"));
+  const SafeTensorsFile file = state.file();
+  const std::string hint = "with 3,3,3 blocks in its stages";
+  expect_error(ErrorKind::Data, {hint, "has 1,1,1"},
+               [&] { static_cast<void>(import_torch(file, cifar("8"))); });
+  expect_error(ErrorKind::Data, {hint, "has 5,5,5"},
+               [&] { static_cast<void>(import_torch(file, cifar("32"))); });
+}
+
+TEST(TorchNamesTest, ImportsTheTrainedNetworks) {
+  const auto folder = real_data("models/resnet_cifar10");
+  if (!folder) GTEST_SKIP() << "the trained CIFAR-10 networks are not at hand";
+  for (const auto& [size, name] : {std::pair("20", "resnet20-12fca82f.safetensors"),
+                                   std::pair("56", "resnet56-4bfd9763.safetensors")}) {
+    const SafeTensorsFile file(*folder / name);
+    const Graph graph = cifar(size);
+    const auto imported = import_torch(file, graph);
+    EXPECT_EQ(imported.size(), file.tensors().size());
+    EXPECT_EQ(imported.back().name, "fc1/bias");
+    EXPECT_EQ(imported.back().values, file.at("linear.bias").to_floats());
+  }
+}
+
+}  // namespace
+}  // namespace millrace::io
