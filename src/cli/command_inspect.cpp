@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "core/error.hpp"
+#include "io/checkpoint.hpp"
+#include "io/checkpoint_text.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// Checks every checkpoint below `path` and names all that is wrong before it fails.
+void verify_all(const std::filesystem::path& path) {
+  const std::vector<std::filesystem::path> checkpoints = io::list_checkpoints(path);
+  if (checkpoints.empty()) fail(ErrorKind::Checkpoint, "{}: holds no checkpoint", path.string());
+  std::size_t damaged = 0;
+  for (const std::filesystem::path& checkpoint : checkpoints) {
+    const std::vector<std::string> complaints = io::verify(checkpoint);
+    for (const std::string& complaint : complaints) fmt::print(stderr, "{}\n", complaint);
+    if (!complaints.empty()) ++damaged;
+  }
+  if (damaged > 0)
+    fail(ErrorKind::Checkpoint, "{}: {} of {} checkpoints damaged: {}", path.string(), damaged,
+         checkpoints.size(),
+         damaged < checkpoints.size() ? "restore uses the newest valid one" : "none is left to restore");
+}
+
+}  // namespace
+
+int command_inspect(const Invocation& invocation) {
+  const Options& options = invocation.options;
+  const std::filesystem::path path = options.arguments.at(0);
+  if (options.flag("verify")) verify_all(path);
+
+  std::vector<std::string> complaints;
+  const io::CheckpointReader checkpoint = io::open_newest(path, complaints);
+  for (const std::string& complaint : complaints) fmt::print(stderr, "{}\n", complaint);
+
+  if (options.flag("json")) {
+    auto json = nlohmann::ordered_json::parse(io::describe_json(checkpoint));
+    if (options.flag("verify")) json["verified"] = true;
+    if (options.flag("digest")) json["digest"] = io::digest(checkpoint);
+    fmt::print("{}\n", json.dump(2));
+  } else if (options.flag("digest")) {
+    fmt::print("{}\n", io::digest(checkpoint));
+  } else {
+    fmt::print("{}\n", io::describe(checkpoint));
+    if (options.flag("verify")) fmt::print("verified: every tensor reads back\n");
+  }
+  return 0;
+}
+
+}  // namespace millrace::cli

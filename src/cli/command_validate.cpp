@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "cli/prepare.hpp"
+#include "core/error.hpp"
+#include "io/checkpoint.hpp"
+#include "train/progress.hpp"
+#include "train/trainer.hpp"
+
+namespace millrace::cli {
+namespace {
+
+void print_json(const train::ValidationResult& result) {
+  const nlohmann::ordered_json json = {{"iteration", result.iteration},
+                                       {"top1", result.top1()},
+                                       {"top5", result.top5()},
+                                       {"loss", result.loss},
+                                       {"images", result.images}};
+  fmt::print("{}\n", json.dump());
+}
+
+}  // namespace
+
+int command_validate(const Invocation& invocation) {
+  const PreparedRun run = prepare_validation(invocation);
+  const bool json = invocation.options.flag("json");
+  for (const std::string& notice : run.notices) fmt::print(stderr, "{}\n", notice);
+  const std::filesystem::path path = *invocation.options.text("restore-path");
+  const std::vector<std::filesystem::path> checkpoints = io::list_checkpoints(path);
+  if (checkpoints.empty()) fail(ErrorKind::Checkpoint, "{}: holds no checkpoint", path.string());
+  train::validate(run.config, run.data.validation, checkpoints,
+                  [&](const io::CheckpointHeader& header, const std::filesystem::path&,
+                      const train::ValidationResult& result) {
+                    if (json) {
+                      print_json(result);
+                    } else {
+                      fmt::print("{}\n", train::format_line(result, header.epoch));
+                    }
+                    std::fflush(stdout);
+                  });
+  return 0;
+}
+
+}  // namespace millrace::cli

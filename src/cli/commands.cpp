@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <vector>
+
+#include "cli/version.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+
+namespace millrace::cli {
+namespace {
+
+constexpr std::array kCommands = std::to_array<CommandSpec>({
+    {.id = Command::Train,
+     .name = "train",
+     .arguments = "",
+     .min_arguments = 0,
+     .max_arguments = 0,
+     .summary = "Trains a network, with logs, checkpoints and validation in a run directory.",
+     .example = "millrace train --dataset cifar-10 --data-dir data --model-size 20 --epochs 10",
+     .run = command_train},
+    {.id = Command::Restore,
+     .name = "restore",
+     .arguments = "",
+     .min_arguments = 0,
+     .max_arguments = 0,
+     .summary = "Continues a run from its newest checkpoint, bit for bit.",
+     .example = "millrace restore --restore-path logs/RN20_bs32_BN_16.32_v0.1.0_3S9",
+     .run = command_restore},
+    {.id = Command::Validate,
+     .name = "validate",
+     .arguments = "",
+     .min_arguments = 0,
+     .max_arguments = 0,
+     .summary = "Validates one checkpoint, or all that a run directory holds.",
+     .example = "millrace validate --restore-path logs/RN20_bs32_BN_16.32_v0.1.0_3S9 --json",
+     .run = command_validate},
+    {.id = Command::Bench,
+     .name = "bench",
+     .arguments = "",
+     .min_arguments = 0,
+     .max_arguments = 0,
+     .summary = "Measures the time of a training step once it is steady.",
+     .example = "millrace bench --dataset cifar-10 --model-size 20 --batch-size 128",
+     .run = command_bench},
+    {.id = Command::Inspect,
+     .name = "inspect",
+     .arguments = "CHECKPOINT|RUN_DIR",
+     .min_arguments = 1,
+     .max_arguments = 1,
+     .summary = "Shows what a checkpoint holds; of a run directory, its newest one.",
+     .example = "millrace inspect logs/RN20_bs32_BN_16.32_v0.1.0_3S9 --verify --digest",
+     .run = command_inspect},
+    {.id = Command::Import,
+     .name = "import",
+     .arguments = "FILE RUN_DIR",
+     .min_arguments = 2,
+     .max_arguments = 2,
+     .summary = "Makes a run of a safetensors file with PyTorch's names.",
+     .example =
+         "millrace import resnet20.safetensors runs/resnet20 --dataset cifar-10 --model-size 20 "
+         "--shortcut-pad both --normalise imagenet --precision 32.32",
+     .run = command_import},
+    {.id = Command::Generate,
+     .name = "data generate",
+     .arguments = "DIR",
+     .min_arguments = 1,
+     .max_arguments = 1,
+     .summary = "Draws a small data set of figures in the layout of CIFAR-10.",
+     .example = "millrace data generate data/cifar-10-batches-bin --train-images 10000",
+     .run = command_data_generate},
+});
+
+struct Matched {
+  const CommandSpec* command;
+  std::size_t words;  ///< that the name takes
+};
+
+Matched match_command(std::span<const std::string> words) {
+  for (const CommandSpec& command : kCommands) {
+    const std::vector<std::string> name = split_list(command.name, ' ');
+    if (words.size() >= name.size() && std::ranges::equal(name, words.first(name.size())))
+      return {&command, name.size()};
+  }
+  // The second word belongs to the name where the first begins a name of two words.
+  std::vector<std::string> names;
+  std::string typed = words[0];
+  for (const CommandSpec& command : kCommands) {
+    names.emplace_back(command.name);
+    if (command.name.starts_with(words[0] + " ") && words.size() > 1 && !words[1].starts_with('-'))
+      typed = words[0] + " " + words[1];
+  }
+  const std::string nearest = nearest_match(typed, names);
+  fail(ErrorKind::Usage, "unknown command '{}'; {}", typed,
+       nearest.empty() ? fmt::format("commands: {}", fmt::join(names, ", "))
+                       : fmt::format("did you mean '{}'?", nearest));
+}
+
+bool asks_for_help(std::span<const std::string> words) {
+  return std::ranges::any_of(
+      words, [](const std::string& word) { return word == "--help" || word == "-h"; });
+}
+
+/// A word as a shell would need it typed.
+std::string shell_word(const std::string& word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,:+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+std::string typed_line(std::span<const std::string> words) {
+  std::string line = "millrace";
+  for (const std::string& word : words) line += " " + shell_word(word);
+  return line;
+}
+
+int run_command(std::span<const std::string> words, const Environment& environment) {
+  const auto [command, name_words] = match_command(words);
+  const std::span<const std::string> rest = words.subspan(name_words);
+  if (asks_for_help(rest)) {
+    fmt::print("{}", command_help(*command));
+    return 0;
+  }
+  Invocation invocation{
+      .options = load_options(command->id, rest, command->max_arguments, environment),
+      .environment = environment,
+      .command_line = typed_line(words)};
+  if (invocation.options.arguments.size() < command->min_arguments)
+    fail(ErrorKind::Usage, "millrace {} needs {}; millrace {} --help shows how", command->name,
+         command->arguments, command->name);
+  return command->run(invocation);
+}
+
+int dispatch(std::span<const std::string> words, const Environment& environment) {
+  if (words.empty()) {
+    fmt::print(stderr, "{}", general_help());
+    return exit_code(ErrorKind::Usage);
+  }
+  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    if (words.size() == 1 || words[0] != "help") {
+      fmt::print("{}", general_help());
+      return 0;
+    }
+    fmt::print("{}", command_help(*match_command(words.subspan(1)).command));
+    return 0;
+  }
+  if (words[0] == "--version") {
+    fmt::print("millrace {}\n", kVersion);
+    return 0;
+  }
+  // For the maintainers of configs/README.md, which a test compares with the table.
+  if (words[0] == "--write-option-reference" && words.size() == 2) {
+    io::write_file_atomically(words[1], option_reference());
+    return 0;
+  }
+  return run_command(words, environment);
+}
+
+}  // namespace
+
+std::span<const CommandSpec> command_table() { return kCommands; }
+
+int run(std::span<const std::string> words, const Environment& environment) {
+  try {
+    const int code = dispatch(words, environment);
+    if (std::fflush(stdout) != 0) fail(ErrorKind::Io, "standard output cannot be written");
+    return code;
+  } catch (const Error& error) {
+    fmt::print(stderr, "millrace: error: {}\n", error.what());
+    return exit_code(error.kind());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "millrace: error: {}\n", error.what());
+    return exit_code(ErrorKind::Internal);
+  }
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cli/options.hpp"
+
+namespace millrace::cli {
+
+/// What a command gets to work with.
+struct Invocation {
+  Options options;
+  Environment environment;
+  std::string command_line;  ///< as typed, for logs
+};
+
+/// One row of the table of commands.
+struct CommandSpec {
+  Command id;
+  std::string_view name;       ///< "inspect", or two words: "data generate"
+  std::string_view arguments;  ///< of the usage line, e.g. "DIR"
+  std::size_t min_arguments;
+  std::size_t max_arguments;
+  std::string_view summary;
+  std::string_view example;
+  int (*run)(const Invocation&);  ///< returns the exit code
+};
+
+[[nodiscard]] std::span<const CommandSpec> command_table();
+
+int command_train(const Invocation& invocation);
+int command_restore(const Invocation& invocation);
+int command_validate(const Invocation& invocation);
+int command_bench(const Invocation& invocation);
+int command_inspect(const Invocation& invocation);
+int command_import(const Invocation& invocation);
+int command_data_generate(const Invocation& invocation);
+
+/// Text of `millrace --help` and of `millrace <command> --help`.
+[[nodiscard]] std::string general_help();
+[[nodiscard]] std::string command_help(const CommandSpec& command);
+/// Text of configs/README.md.
+[[nodiscard]] std::string option_reference();
+
+/// Everything between the words of a command line and the exit code, errors included: they are
+/// printed to standard error, one line each.
+[[nodiscard]] int run(std::span<const std::string> words, const Environment& environment);
+
+}  // namespace millrace::cli

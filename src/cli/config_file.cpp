@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files of options. Only calls that toml11 3.x and 4.x share are used; where they differ (the place
+// of a value), both are understood.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
+#include <toml.hpp>
+
+#include "cli/options.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+
+namespace millrace::cli {
+namespace {
+
+template <class Location>
+std::size_t line_of(const Location& location) {
+  if constexpr (requires { location.first_line_number(); })
+    return location.first_line_number();
+  else
+    return location.line();
+}
+
+/// The message of toml11 is a picture of the place over several lines: its first line says what is
+/// wrong, and the first line with a bar behind a number says where.
+std::string one_line(const std::string& file, const std::string& message) {
+  std::istringstream lines(message);
+  std::string what;
+  std::getline(lines, what);
+  if (const std::size_t colon = what.rfind("toml::"); colon != std::string::npos)
+    if (const std::size_t text = what.find(": ", colon); text != std::string::npos)
+      what.erase(0, text + 2);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t bar = line.find('|');
+    if (bar == std::string::npos) continue;
+    const std::vector<std::string> words = split_list(line.substr(0, bar), ' ');
+    if (words.size() != 1 || words[0].find_first_not_of("0123456789") != std::string::npos)
+      continue;
+    return fmt::format("{}:{}: {}", file, words[0], what);
+  }
+  return fmt::format("{}: {}", file, what);
+}
+
+struct Entry {
+  std::string section;
+  std::string key;
+  std::size_t line = 0;
+  toml::value value;
+};
+
+std::string place(const std::string& file, const Entry& entry) {
+  return fmt::format("{}:{}: [{}] {}", file, entry.line, entry.section, entry.key);
+}
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const OptionSpec& spec : option_table()) {
+    const std::string_view key = section_key(spec.section);
+    if (!key.empty() && std::ranges::find(names, key) == names.end()) names.emplace_back(key);
+  }
+  return names;
+}
+
+[[noreturn]] void fail_section(const std::string& file, std::size_t line, const std::string& name) {
+  const std::vector<std::string> known = section_names();
+  const std::string nearest = nearest_match(name, known);
+  fail(ErrorKind::Config, "{}:{}: unknown section [{}]; {}", file, line, name,
+       nearest.empty() ? fmt::format("sections: {}", fmt::join(known, ", "))
+                       : fmt::format("did you mean [{}]?", nearest));
+}
+
+/// All keys of the file in the order of their lines, so that the first mistake is the one reported.
+std::vector<Entry> entries_of(const std::string& file, const toml::value& root) {
+  const std::vector<std::string> known = section_names();
+  std::vector<Entry> entries;
+  for (const auto& [name, table] : root.as_table()) {
+    const std::size_t line = line_of(table.location());
+    if (!table.is_table())
+      fail(ErrorKind::Config, "{}:{}: key {} stands outside a section; sections: {}", file, line,
+           name, fmt::join(known, ", "));
+    if (std::ranges::find(known, name) == known.end()) fail_section(file, line, name);
+    for (const auto& [key, value] : table.as_table())
+      entries.push_back({name, key, line_of(value.location()), value});
+  }
+  std::ranges::sort(entries, {}, &Entry::line);
+  return entries;
+}
+
+const OptionSpec& spec_of(const std::string& file, const Entry& entry) {
+  const OptionSpec* spec = find_option(entry.key);
+  if (spec != nullptr && section_key(spec->section) == entry.section) return *spec;
+  if (spec != nullptr && spec->section != Section::Command)
+    fail(ErrorKind::Config, "{}: this key belongs to section [{}]", place(file, entry),
+         section_key(spec->section));
+  if (spec != nullptr)
+    fail(ErrorKind::Config, "{}: this option can only be given on the command line",
+         place(file, entry));
+  std::vector<std::string> keys;
+  for (const OptionSpec& each : option_table())
+    if (each.section != Section::Command) keys.emplace_back(each.name);
+  const std::string nearest = nearest_match(entry.key, keys);
+  fail(ErrorKind::Config, "{}: unknown key; {}", place(file, entry),
+       nearest.empty() ? "configs/README.md lists the keys"
+                       : fmt::format("did you mean {}?", nearest));
+}
+
+std::optional<double> as_real(const toml::value& value) {
+  if (value.is_integer()) return static_cast<double>(value.as_integer());
+  if (value.is_floating()) return value.as_floating();
+  return std::nullopt;
+}
+
+std::optional<Value> as_reals(const toml::value& value) {
+  std::vector<double> reals;
+  for (const toml::value& element : value.as_array()) {
+    const std::optional<double> real = as_real(element);
+    if (!real) return std::nullopt;
+    reals.push_back(*real);
+  }
+  return Value(std::move(reals));
+}
+
+/// The value in the option's type, where the type of the file allows it: whole numbers stand for
+/// numbers, and for texts (`model-size = 20`).
+std::optional<Value> convert(const OptionSpec& spec, const toml::value& value) {
+  switch (spec.type) {
+    case ValueType::Flag:
+      if (value.is_boolean()) return Value(value.as_boolean());
+      break;
+    case ValueType::Integer:
+      if (value.is_integer()) return Value(std::int64_t{value.as_integer()});
+      break;
+    case ValueType::Real:
+      if (const std::optional<double> real = as_real(value)) return Value(*real);
+      break;
+    case ValueType::RealList:
+      if (value.is_array()) return as_reals(value);
+      break;
+    case ValueType::Text:
+      if (value.is_integer()) return Value(std::to_string(value.as_integer()));
+      [[fallthrough]];
+    case ValueType::Choice:
+    case ValueType::Path:
+      if (value.is_string()) return Value(toml::get<std::string>(value));
+      break;
+  }
+  return std::nullopt;
+}
+
+std::string_view toml_type(const OptionSpec& spec) {
+  switch (spec.type) {
+    case ValueType::Flag:
+      return "true or false";
+    case ValueType::Integer:
+      return "a whole number";
+    case ValueType::Real:
+      return "a number";
+    case ValueType::RealList:
+      return "a list of numbers in brackets";
+    case ValueType::Choice:
+    case ValueType::Text:
+    case ValueType::Path:
+      return "a text in quotes";
+  }
+  return "";
+}
+
+std::string toml_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\')
+      out += fmt::format("\\{}", c);
+    else if (code < 0x20 || code == 0x7f)
+      out += fmt::format("\\u{:04X}", code);
+    else
+      out += c;
+  }
+  return out + '"';
+}
+
+std::string to_toml(const Value& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return toml_text(*text);
+  if (std::holds_alternative<std::vector<double>>(value)) {
+    const auto& reals = std::get<std::vector<double>>(value);
+    std::vector<std::string> numbers;
+    for (const double real : reals) {
+      // A list in TOML 0.5 has one type: keep whole numbers real.
+      std::string number = fmt::format("{}", real);
+      if (number.find_first_of(".e") == std::string::npos) number += ".0";
+      numbers.push_back(std::move(number));
+    }
+    return fmt::format("[{}]", fmt::join(numbers, ", "));
+  }
+  return to_string(value);
+}
+
+}  // namespace
+
+Options parse_config(const std::string& text, const std::string& file_name) {
+  toml::value root;
+  try {
+    std::istringstream stream(text);
+    root = toml::parse(stream, file_name);
+  } catch (const std::exception& error) {
+    fail(ErrorKind::Config, "{}", one_line(file_name, error.what()));
+  }
+  Options options;
+  for (const Entry& entry : entries_of(file_name, root)) {
+    const OptionSpec& spec = spec_of(file_name, entry);
+    const std::string where = place(file_name, entry);
+    std::optional<Value> value = convert(spec, entry.value);
+    if (!value)
+      fail(ErrorKind::Config, "{}: expected {}: {}", where, toml_type(spec), describe_values(spec));
+    options.set(spec, {.value = check_value(spec, std::move(*value), Origin::File, where),
+                       .origin = Origin::File,
+                       .where = where});
+  }
+  return options;
+}
+
+Options read_config_file(const std::filesystem::path& path) {
+  constexpr std::uint64_t kMaxBytes = 1 << 20;
+  const std::vector<std::byte> bytes = io::read_file(path, kMaxBytes);
+  std::string text(bytes.size(), '\0');
+  std::ranges::transform(bytes, text.begin(), [](std::byte b) { return static_cast<char>(b); });
+  return parse_config(text, path.string());
+}
+
+std::string to_toml(const std::map<std::string, Value, std::less<>>& values) {
+  std::string text;
+  std::string_view section;
+  for (const OptionSpec& spec : option_table()) {
+    const auto found = values.find(spec.name);
+    if (found == values.end() || spec.section == Section::Command) continue;
+    if (section != section_key(spec.section)) {
+      section = section_key(spec.section);
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    }
+    text += fmt::format("{} = {}\n", spec.name, to_toml(found->second));
+  }
+  return text;
+}
+
+}  // namespace millrace::cli

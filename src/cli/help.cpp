@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "core/text.hpp"
+
+namespace millrace::cli {
+namespace {
+
+constexpr std::size_t kTextColumn = 30;
+constexpr std::size_t kWidth = 100;
+
+std::string_view heading(Section section) {
+  switch (section) {
+    case Section::Model:
+      return "Model (ResNet)";
+    case Section::Data:
+      return "Data";
+    case Section::Train:
+      return "Training";
+    case Section::Optimiser:
+      return "Optimiser";
+    case Section::Rate:
+      return "Learning rate";
+    case Section::Validation:
+      return "Validation";
+    case Section::Checkpoint:
+      return "Checkpoints";
+    case Section::Log:
+      return "Logs";
+    case Section::Device:
+      return "Device";
+    case Section::Command:
+      return "This command";
+  }
+  return "";
+}
+
+/// What stands in for a value, e.g. "32 for CIFAR; images; $DATA_DIR".
+std::string remarks(const OptionSpec& spec) {
+  std::vector<std::string> parts;
+  if (!spec.unit.empty()) parts.emplace_back(spec.unit);
+  if (!spec.default_text.empty()) parts.push_back(fmt::format("default {}", spec.default_text));
+  if (!spec.environment.empty()) parts.push_back(fmt::format("or ${}", spec.environment));
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
+  return text.empty() ? "" : fmt::format(" ({})", text);
+}
+
+/// Breaks `text` between words so that lines end before kWidth; later lines begin at kTextColumn.
+std::string wrapped(std::string_view text) {
+  std::string out;
+  std::size_t column = kTextColumn;
+  for (const std::string& word : split_list(text, ' ')) {
+    const bool breaks = column + 1 + word.size() > kWidth;
+    if (breaks) {
+      out += "\n" + std::string(kTextColumn, ' ');
+      column = kTextColumn;
+    } else if (!out.empty()) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
+  }
+  return out;
+}
+
+std::string option_help(const OptionSpec& spec) {
+  std::string left = fmt::format("  --{}", spec.name);
+  if (!spec.alias.empty()) left += fmt::format(", --{}", spec.alias);
+  if (spec.type != ValueType::Flag) left += fmt::format(" {}", spec.value_name);
+  const std::string gap = left.size() + 2 <= kTextColumn
+                              ? std::string(kTextColumn - left.size(), ' ')
+                              : "\n" + std::string(kTextColumn, ' ');
+  return left + gap + wrapped(fmt::format("{}{}", spec.help, remarks(spec))) + "\n";
+}
+
+/// A cell of a Markdown table.
+std::string cell(std::string_view text) {
+  std::string out;
+  for (const char c : text) out += c == '|' ? "\\|" : std::string(1, c);
+  return out.empty() ? "-" : out;
+}
+
+std::string reference_row(const OptionSpec& spec) {
+  const std::string values =
+      spec.type == ValueType::Choice ? std::string(spec.value_name) : describe_values(spec);
+  const std::string_view restore =
+      spec.mathematics == Mathematics::Changes                              ? "fixed"
+      : spec.taken_by(Command::Restore) && spec.section != Section::Command ? "may change"
+                                                                            : "-";
+  return fmt::format(
+      "| `{}` | {} | {} | {} | {} | {} |\n", spec.name, cell(values), cell(spec.default_text),
+      cell(spec.unit), restore,
+      cell(fmt::format(
+          "{}{}", spec.help,
+          spec.environment.empty() ? "" : fmt::format(" (or `${}`)", spec.environment))));
+}
+
+}  // namespace
+
+std::string general_help() {
+  std::string text =
+      "usage: millrace <command> [options]\n\n"
+      "Trains convolutional networks.\n\nCommands:\n";
+  for (const CommandSpec& command : command_table()) {
+    const std::string left = fmt::format("  {} {}", command.name, command.arguments);
+    text += fmt::format("{:<{}}{}\n", left, kTextColumn + 6, command.summary);
+  }
+  text +=
+      "\nmillrace <command> --help lists the options of a command; millrace --version prints the "
+      "version.\n"
+      "Exit codes: 0 done, 2 usage or configuration, 3 data, 4 numeric, 5 input or output, 6 "
+      "invalid "
+      "checkpoint,\n"
+      "7 peer failure, 75 pre-empted, 124 watchdog, 130 interrupted.\n";
+  return text;
+}
+
+std::string command_help(const CommandSpec& command) {
+  std::string text = fmt::format("usage: millrace {}{}{} [options]\n\n{}\n\nExample:\n  {}\n",
+                                 command.name, command.arguments.empty() ? "" : " ",
+                                 command.arguments, command.summary, command.example);
+  const OptionSpec* previous = nullptr;
+  for (const OptionSpec& spec : option_table()) {
+    if (!spec.taken_by(command.id)) continue;
+    if (previous == nullptr || previous->section != spec.section)
+      text += fmt::format("\n{}:\n", heading(spec.section));
+    text += option_help(spec);
+    previous = &spec;
+  }
+  if (previous != nullptr)
+    text +=
+        "\nOptions may be shortened as long as they stay unique. A value on the command line comes "
+        "before one\nfrom the environment, that before one from a file, that before the default.\n";
+  return text;
+}
+
+std::string option_reference() {
+  std::string text =
+      "# Options\n\n"
+      "<!-- Generated by `millrace --write-option-reference configs/README.md`. -->\n\n"
+      "A configuration file is TOML: `millrace train --config FILE`. A key is the name of the "
+      "option "
+      "without\nits dashes, in the section of its group. The command line comes before the "
+      "environment, that before\nthe file, that before the default. Unknown keys are errors. A run "
+      "keeps its resolved configuration in\n`config.toml`. The column *restore* says whether "
+      "`millrace restore` may change the option.\n";
+  const OptionSpec* previous = nullptr;
+  for (const OptionSpec& spec : option_table()) {
+    if (previous == nullptr || previous->section != spec.section) {
+      text +=
+          spec.section == Section::Command
+              ? "\n## Only on the command line\n\n"
+              : fmt::format("\n## [{}]: {}\n\n", section_key(spec.section), heading(spec.section));
+      text += "| key | values | default | unit | restore | meaning |\n|---|---|---|---|---|---|\n";
+    }
+    text += reference_row(spec);
+    previous = &spec;
+  }
+  return text;
+}
+
+}  // namespace millrace::cli

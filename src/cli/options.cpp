@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// Whole numbers without exponent, others as short as they read back.
+std::string number(double value) {
+  return value == std::floor(value) && std::abs(value) < 1e15
+             ? fmt::format("{}", static_cast<std::int64_t>(value))
+             : fmt::format("{}", value);
+}
+
+std::string describe(const Range& range) {
+  const bool low_excluded = range.low_end == Range::Low::Excluded;
+  const bool high_excluded = range.high_end == Range::High::Excluded;
+  if (std::isinf(range.low) && std::isinf(range.high)) return "";
+  if (std::isinf(range.high))
+    return fmt::format(" {} {}", low_excluded ? "above" : "of at least", number(range.low));
+  return fmt::format(" {} {} {} {}", low_excluded ? "above" : "from", number(range.low),
+                     high_excluded ? "to below" : "to", number(range.high));
+}
+
+bool inside(const Range& range, double value) {
+  const bool above = range.low_end == Range::Low::Excluded ? value > range.low : value >= range.low;
+  const bool below =
+      range.high_end == Range::High::Excluded ? value < range.high : value <= range.high;
+  return above && below && std::isfinite(value);
+}
+
+std::vector<std::string> choices(const OptionSpec& spec) {
+  return split_list(spec.value_name, '|');
+}
+
+ErrorKind kind_of(Origin origin) {
+  return origin == Origin::File ? ErrorKind::Config : ErrorKind::Usage;
+}
+
+[[noreturn]] void refuse(const OptionSpec& spec, std::string_view text, Origin origin,
+                         std::string_view where) {
+  std::string hint;
+  if (spec.type == ValueType::Choice) hint = nearest_match(text, choices(spec));
+  fail(kind_of(origin), "{}: '{}' is not {}{}", where, text, describe_values(spec),
+       hint.empty() ? "" : fmt::format("; did you mean {}?", hint));
+}
+
+template <class T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<Value> parse_list(std::string_view text) {
+  std::vector<double> values;
+  for (const std::string& piece : split_list(text)) {
+    const auto value = parse_number<double>(piece);
+    if (!value) return std::nullopt;
+    values.push_back(*value);
+  }
+  return Value(std::move(values));
+}
+
+std::optional<Value> parse_type(ValueType type, std::string_view text) {
+  switch (type) {
+    case ValueType::Flag:
+      if (text == "true") return Value(true);
+      if (text == "false") return Value(false);
+      return std::nullopt;
+    case ValueType::Integer:
+      if (const auto value = parse_number<std::int64_t>(text)) return Value(*value);
+      return std::nullopt;
+    case ValueType::Real:
+      if (const auto value = parse_number<double>(text)) return Value(*value);
+      return std::nullopt;
+    case ValueType::RealList:
+      return parse_list(text);
+    case ValueType::Choice:
+    case ValueType::Text:
+    case ValueType::Path:
+      return Value(std::string(text));
+  }
+  return std::nullopt;
+}
+
+using Names = std::vector<std::string_view>;
+
+/// Options of which only one can be meant.
+const std::vector<Names>& rivals() {
+  static const std::vector<Names> kRivals = {
+      {"epochs", "iterations"},       {"batch-norm", "group-norm"},
+      {"logs-per-epoch", "log-freq"}, {"validation-mode", "no-validation"},
+      {"run-dir", "log-dir"},         {"run-dir", "name-suffix"},
+      {"no-logs", "run-dir"},         {"no-logs", "log-dir"},
+      {"no-logs", "name-suffix"},     {"ckpts-per-epoch", "disable-checkpoints"},
+  };
+  return kRivals;
+}
+
+/// The setting, unless it is a flag that is switched off.
+const Setting* active(const Options& options, std::string_view name) {
+  const Setting* setting = options.find(name);
+  if (setting == nullptr) return nullptr;
+  const bool* flag = std::get_if<bool>(&setting->value);
+  return flag != nullptr && !*flag ? nullptr : setting;
+}
+
+}  // namespace
+
+const OptionSpec* find_option(std::string_view name) {
+  for (const OptionSpec& spec : option_table())
+    if (spec.name == name || (!spec.alias.empty() && spec.alias == name)) return &spec;
+  return nullptr;
+}
+
+std::string_view section_key(Section section) {
+  switch (section) {
+    case Section::Model:
+      return "model";
+    case Section::Data:
+      return "data";
+    case Section::Train:
+      return "train";
+    case Section::Optimiser:
+      return "optimizer";
+    case Section::Rate:
+      return "lr";
+    case Section::Validation:
+      return "validation";
+    case Section::Checkpoint:
+      return "checkpoint";
+    case Section::Log:
+      return "log";
+    case Section::Device:
+      return "device";
+    case Section::Command:
+      return "";
+  }
+  return "";
+}
+
+std::string describe_values(const OptionSpec& spec) {
+  switch (spec.type) {
+    case ValueType::Flag:
+      return "true or false";
+    case ValueType::Integer:
+      return "a whole number" + describe(spec.range);
+    case ValueType::Real:
+      return "a number" + describe(spec.range);
+    case ValueType::RealList:
+      return "a list of ascending numbers" + describe(spec.range);
+    case ValueType::Choice:
+      return fmt::format("one of {}", fmt::join(choices(spec), ", "));
+    case ValueType::Text:
+      return "a text of at least one character";
+    case ValueType::Path:
+      return "a path";
+  }
+  return "";
+}
+
+std::string to_string(const Value& value) {
+  struct Visitor {
+    std::string operator()(bool flag) const { return flag ? "true" : "false"; }
+    std::string operator()(std::int64_t integer) const { return fmt::format("{}", integer); }
+    std::string operator()(double real) const { return fmt::format("{}", real); }
+    std::string operator()(const std::string& text) const { return text; }
+    std::string operator()(const std::vector<double>& reals) const {
+      return fmt::format("{}", fmt::join(reals, ","));
+    }
+  };
+  return std::visit(Visitor{}, value);
+}
+
+Value check_value(const OptionSpec& spec, Value value, Origin origin, std::string_view where) {
+  const auto in_range = [&spec](double x) { return inside(spec.range, x); };
+  bool valid = true;
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+    valid = in_range(static_cast<double>(*integer));
+  } else if (const auto* real = std::get_if<double>(&value)) {
+    valid = in_range(*real);
+  } else if (const auto* reals = std::get_if<std::vector<double>>(&value)) {
+    valid = !reals->empty() && std::ranges::all_of(*reals, in_range) &&
+            std::ranges::adjacent_find(*reals, std::greater_equal<>()) == reals->end();
+  } else if (auto* text = std::get_if<std::string>(&value)) {
+    valid = !text->empty();
+    if (spec.type == ValueType::Choice) {
+      const std::vector<std::string> known = choices(spec);
+      const auto match = std::ranges::find(known, to_lower(*text),
+                                           [](const std::string& c) { return to_lower(c); });
+      valid = match != known.end();
+      if (valid) return *match;
+    }
+  }
+  if (!valid) refuse(spec, to_string(value), origin, where);
+  return value;
+}
+
+Value parse_value(const OptionSpec& spec, std::string_view text, Origin origin,
+                  std::string_view where) {
+  std::optional<Value> value = parse_type(spec.type, text);
+  if (!value) refuse(spec, text, origin, where);
+  return check_value(spec, std::move(*value), origin, where);
+}
+
+void Options::set(const OptionSpec& spec, Setting setting) {
+  settings_.insert_or_assign(std::string(spec.name), std::move(setting));
+}
+
+void Options::erase(std::string_view name) {
+  if (const auto found = settings_.find(name); found != settings_.end()) settings_.erase(found);
+}
+
+const Setting* Options::find(std::string_view name) const {
+  MILLRACE_ASSERT(find_option(name) != nullptr);
+  const auto found = settings_.find(name);
+  return found == settings_.end() ? nullptr : &found->second;
+}
+
+template <class T>
+std::optional<T> Options::get(std::string_view name) const {
+  const Setting* setting = find(name);
+  if (setting == nullptr) return std::nullopt;
+  const T* value = std::get_if<T>(&setting->value);
+  MILLRACE_ASSERT(value != nullptr);
+  return *value;
+}
+
+bool Options::flag(std::string_view name) const { return get<bool>(name).value_or(false); }
+std::optional<std::int64_t> Options::integer(std::string_view name) const {
+  return get<std::int64_t>(name);
+}
+std::optional<double> Options::real(std::string_view name) const { return get<double>(name); }
+std::optional<std::vector<double>> Options::reals(std::string_view name) const {
+  return get<std::vector<double>>(name);
+}
+std::optional<std::string> Options::text(std::string_view name) const {
+  return get<std::string>(name);
+}
+
+void check_rivals(const Options& options) {
+  for (const Names& names : rivals()) {
+    const Setting* first = active(options, names[0]);
+    const Setting* second = active(options, names[1]);
+    if (first == nullptr || second == nullptr || first->origin != second->origin) continue;
+    fail(kind_of(first->origin), "{} and {} exclude each other: give one of them", first->where,
+         second->where);
+  }
+}
+
+Options merge(Options stronger, const Options& weaker) {
+  for (const auto& [name, setting] : weaker.settings()) {
+    const auto overruled = [&stronger, &name = name](const Names& names) {
+      return (name == names[0] && active(stronger, names[1]) != nullptr) ||
+             (name == names[1] && active(stronger, names[0]) != nullptr);
+    };
+    if (stronger.find(name) == nullptr && std::ranges::none_of(rivals(), overruled))
+      stronger.set(*find_option(name), setting);
+  }
+  return stronger;
+}
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    return value;
+  };
+}
+
+Options read_environment(Command command, const Environment& environment) {
+  Options options;
+  for (const OptionSpec& spec : option_table()) {
+    if (spec.environment.empty() || !spec.taken_by(command)) continue;
+    const std::string variable(spec.environment);
+    if (const std::optional<std::string> text = environment(variable)) {
+      const std::string where = "environment variable " + variable;
+      options.set(spec, {.value = parse_value(spec, *text, Origin::Environment, where),
+                         .origin = Origin::Environment,
+                         .where = where});
+    }
+  }
+  return options;
+}
+
+Options load_options(Command command, std::span<const std::string> words, std::size_t max_arguments,
+                     const Environment& environment) {
+  Options options = parse_arguments(command, words, max_arguments);
+  check_rivals(options);
+  options = merge(std::move(options), read_environment(command, environment));
+  const OptionSpec& config = *find_option("config");
+  if (!config.taken_by(command)) return options;
+  if (const std::optional<std::string> path = options.text(config.name)) {
+    const Options file = read_config_file(*path);
+    check_rivals(file);
+    options = merge(std::move(options), file);
+  }
+  return options;
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// src/cli: from words on a command line to a resolved configuration.
+//
+// One table of OptionSpec says everything about every option. From it come the parsing of the
+// command line, of configuration files and of environment variables, the checks of types and
+// ranges, the help texts and configs/README.md. Options holds what was given and by whom:
+//
+//   command line  >  environment  >  file (--config)  >  default
+//
+// Defaults are no part of Options: many depend on the model and the data set, so that resolve.hpp
+// knows them. A key in a file is the option's name without the dashes, in the section of its group:
+// `--batch-size 32` is `batch-size = 32` below `[train]`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace millrace::cli {
+
+enum class ValueType { Flag, Integer, Real, RealList, Choice, Text, Path };
+
+/// Group of an option: heading of the help and section of files. Options of Command have no key.
+enum class Section {
+  Model,
+  Data,
+  Train,
+  Optimiser,
+  Rate,
+  Validation,
+  Checkpoint,
+  Log,
+  Device,
+  Command
+};
+
+enum class Command : unsigned {
+  Train = 1,
+  Restore = 2,
+  Validate = 4,
+  Bench = 8,
+  Inspect = 16,
+  Import = 32,
+  Generate = 64,
+};
+using CommandSet = unsigned;
+
+/// Whether a restored run may change the option.
+enum class Mathematics { Keeps, Changes };
+
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  enum class Low { Included, Excluded } low_end = Low::Included;
+  enum class High { Included, Excluded } high_end = High::Included;
+};
+
+struct OptionSpec {
+  std::string_view name;        ///< without dashes
+  std::string_view alias = {};  ///< a second spelling, or empty
+  Section section = Section::Command;
+  ValueType type = ValueType::Flag;
+  std::string_view value_name = {};  ///< "N", "DIR", or for choices "a|b|c", which are the choices
+  std::string_view default_text = {};
+  std::string_view unit = {};
+  Range range = {};
+  std::string_view help;
+  std::string_view environment = {};  ///< variable that stands in for the option, or empty
+  std::string_view needs = {};        ///< without what it has no effect, for messages
+  Mathematics mathematics = Mathematics::Keeps;
+  CommandSet commands = 0;
+
+  [[nodiscard]] bool taken_by(Command command) const noexcept {
+    return (commands & static_cast<CommandSet>(command)) != 0;
+  }
+};
+
+/// All options, by section.
+[[nodiscard]] std::span<const OptionSpec> option_table();
+/// The option with this name or alias; nullptr when there is none.
+[[nodiscard]] const OptionSpec* find_option(std::string_view name);
+/// "train", "optimizer", "lr", ...; empty for Command.
+[[nodiscard]] std::string_view section_key(Section section);
+/// "a whole number from 1 to 16", "one of SGD, momentum", ...
+[[nodiscard]] std::string describe_values(const OptionSpec& spec);
+
+using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<double>>;
+[[nodiscard]] std::string to_string(const Value& value);
+
+enum class Origin { File, Environment, CommandLine };
+struct Setting {
+  Value value;
+  Origin origin = Origin::CommandLine;
+  std::string where;  ///< "--batch-size", "DATA_DIR", "a.toml:12: [train] batch-size"
+};
+
+/// The value that `text` stands for. Errors: Usage (Config for files), naming `where`, the text and
+/// what is allowed.
+[[nodiscard]] Value parse_value(const OptionSpec& spec, std::string_view text, Origin origin,
+                                std::string_view where);
+/// Checks range and choices of a value that already has its type, and brings a choice to its
+/// spelling.
+[[nodiscard]] Value check_value(const OptionSpec& spec, Value value, Origin origin,
+                                std::string_view where);
+
+/// What was given. Reading an option that the table does not hold, or as another type than the
+/// table says, is an Internal error.
+class Options {
+ public:
+  void set(const OptionSpec& spec, Setting setting);
+  void erase(std::string_view name);
+  [[nodiscard]] const Setting* find(std::string_view name) const;
+  [[nodiscard]] bool flag(std::string_view name) const;
+  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name) const;
+  [[nodiscard]] std::optional<double> real(std::string_view name) const;
+  [[nodiscard]] std::optional<std::vector<double>> reals(std::string_view name) const;
+  [[nodiscard]] std::optional<std::string> text(std::string_view name) const;
+  [[nodiscard]] const std::map<std::string, Setting, std::less<>>& settings() const noexcept {
+    return settings_;
+  }
+
+  /// Words that are no options, in their order.
+  std::vector<std::string> arguments;
+
+ private:
+  template <class T>
+  [[nodiscard]] std::optional<T> get(std::string_view name) const;
+  std::map<std::string, Setting, std::less<>> settings_;
+};
+
+/// `stronger`, with what only `weaker` gives added. Of two options that exclude each other (epochs
+/// and iterations, ...) the stronger one stays.
+[[nodiscard]] Options merge(Options stronger, const Options& weaker);
+/// Errors: Usage when two options that exclude each other are given in the same place.
+void check_rivals(const Options& options);
+
+/// Options of a command line, without the command itself. Unique beginnings of names are
+/// understood, as are `--name=value` and `--flag=false`; of an option given twice the last counts.
+/// Errors: Usage.
+[[nodiscard]] Options parse_arguments(Command command, std::span<const std::string> words,
+                                      std::size_t max_arguments);
+
+/// Value of an environment variable, or nothing.
+using Environment = std::function<std::optional<std::string>(const std::string&)>;
+[[nodiscard]] Environment process_environment();
+[[nodiscard]] Options read_environment(Command command, const Environment& environment);
+
+/// Options of a TOML file, whatever the command. Errors: Io when it cannot be read, Config with
+/// `file:line:` for everything else.
+[[nodiscard]] Options read_config_file(const std::filesystem::path& path);
+[[nodiscard]] Options parse_config(const std::string& toml, const std::string& file_name);
+/// The inverse: sections and keys in the order of the table.
+[[nodiscard]] std::string to_toml(const std::map<std::string, Value, std::less<>>& values);
+
+/// Command line, environment and the file named by --config, merged and free of contradictions.
+[[nodiscard]] Options load_options(Command command, std::span<const std::string> words,
+                                   std::size_t max_arguments, const Environment& environment);
+
+}  // namespace millrace::cli

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "cli/options.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::cli {
+namespace {
+
+[[noreturn]] void fail_unknown(Command command, std::string_view name) {
+  std::vector<std::string> known;
+  for (const OptionSpec& spec : option_table()) {
+    if (!spec.taken_by(command)) continue;
+    known.emplace_back(spec.name);
+    if (!spec.alias.empty()) known.emplace_back(spec.alias);
+  }
+  if (find_option(name) != nullptr)
+    fail(ErrorKind::Usage, "--{} is no option of this command; --help lists them", name);
+  const std::string nearest = nearest_match(name, known);
+  fail(ErrorKind::Usage, "unknown option --{}; {}", name,
+       nearest.empty() ? "--help lists the options" : fmt::format("did you mean --{}?", nearest));
+}
+
+/// The option that `name` spells or begins, as long as only one is meant: `--epoch` is `--epochs`,
+/// because the other option that it begins, `--epochs-between-evals`, begins with that whole name.
+const OptionSpec& complete(Command command, std::string_view name) {
+  std::vector<const OptionSpec*> matches;
+  for (const OptionSpec& spec : option_table()) {
+    if (!spec.taken_by(command)) continue;
+    if (spec.name == name || spec.alias == name) return spec;
+    if (spec.name.starts_with(name) || spec.alias.starts_with(name)) matches.push_back(&spec);
+  }
+  if (matches.empty()) fail_unknown(command, name);
+  const OptionSpec& shortest = **std::ranges::min_element(
+      matches, {}, [](const OptionSpec* spec) { return spec->name.size(); });
+  if (std::ranges::all_of(
+          matches, [&](const OptionSpec* spec) { return spec->name.starts_with(shortest.name); }))
+    return shortest;
+  std::vector<std::string> names;
+  for (const OptionSpec* spec : matches) names.push_back(fmt::format("--{}", spec->name));
+  fail(ErrorKind::Usage, "--{} could be any of {}: write more of it", name, fmt::join(names, ", "));
+}
+
+/// Spells out options as CLI11 knows them. Words that begin with two dashes are always options: no
+/// value of ours begins so.
+std::vector<std::string> spell_out(Command command, std::span<const std::string> words) {
+  std::vector<std::string> spelled;
+  for (const std::string& word : words) {
+    if (!word.starts_with("--") || word.size() == 2) {
+      spelled.push_back(word);
+      continue;
+    }
+    const std::size_t equals = word.find('=');
+    const OptionSpec& spec = complete(command, std::string_view(word).substr(2, equals - 2));
+    // CLI11 would take the following word for the value.
+    if (equals + 1 == word.size())
+      fail(ErrorKind::Usage, "--{}: the value behind = is missing, expected {}", spec.name,
+           describe_values(spec));
+    spelled.push_back(
+        fmt::format("--{}{}", spec.name, equals == std::string::npos ? "" : word.substr(equals)));
+  }
+  return spelled;
+}
+
+/// A value is whatever follows its option, except another option.
+void check_has_value(const OptionSpec& spec, const std::string& text) {
+  if (text.starts_with("--"))
+    fail(ErrorKind::Usage, "--{} has no value, expected {}", spec.name, describe_values(spec));
+}
+
+}  // namespace
+
+Options parse_arguments(Command command, std::span<const std::string> words,
+                        std::size_t max_arguments) {
+  CLI::App parser;
+  parser.set_help_flag();
+  parser.allow_extras();
+  std::vector<std::pair<const OptionSpec*, CLI::Option*>> declared;
+  for (const OptionSpec& spec : option_table()) {
+    if (!spec.taken_by(command)) continue;
+    const std::string name = fmt::format("--{}", spec.name);
+    CLI::Option* option = spec.type == ValueType::Flag
+                              ? parser.add_flag(name)
+                              : parser.add_option(name)->expected(1)->type_size(1);
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    declared.emplace_back(&spec, option);
+  }
+  std::vector<std::string> spelled = spell_out(command, words);
+  std::reverse(spelled.begin(), spelled.end());  // CLI11 takes them from the back
+  try {
+    parser.parse(std::move(spelled));
+  } catch (const CLI::ParseError& error) {
+    fail(ErrorKind::Usage, "{}", error.what());
+  }
+
+  Options options;
+  for (const auto& [spec, option] : declared) {
+    if (option->count() == 0) continue;
+    const std::string text = option->results().back();
+    check_has_value(*spec, text);
+    const std::string where = fmt::format("--{}", spec->name);
+    options.set(*spec, {.value = parse_value(*spec, text, Origin::CommandLine, where),
+                        .origin = Origin::CommandLine,
+                        .where = where});
+  }
+  options.arguments = parser.remaining();
+  for (std::size_t i = 0; i < options.arguments.size(); ++i) {
+    const std::string& word = options.arguments[i];
+    if (word.size() > 1 && word.starts_with('-'))
+      fail(ErrorKind::Usage, "unknown option {}; options begin with two dashes", word);
+    if (i >= max_arguments)
+      fail(ErrorKind::Usage, "unexpected argument '{}'; --help shows what goes where", word);
+  }
+  return options;
+}
+
+}  // namespace millrace::cli

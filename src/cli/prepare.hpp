@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "cli/datasets.hpp"
+#include "io/run_lock.hpp"
+#include "train/config.hpp"
+
+namespace millrace::cli {
+
+/// Everything a command hands to the trainer.
+struct PreparedRun {
+  train::TrainConfig config;
+  Datasets data;
+  std::vector<std::string> notices;
+  std::optional<io::RunLock> lock;  ///< held while the run directory is written to
+};
+
+/// This machine as far as defaults depend on it.
+[[nodiscard]] MachineFacts this_machine();
+
+/// Opens the data and resolves the options; makes the run directory with config.toml in it as the
+/// very last thing, so that a mistake leaves no directory behind.
+[[nodiscard]] PreparedRun prepare_training(const Invocation& invocation);
+
+/// The run at --restore-path with what the command line may change. Errors also: Usage without a
+/// path, Io when there is no config.toml.
+[[nodiscard]] PreparedRun prepare_restoring(const Invocation& invocation);
+
+/// The run or the single checkpoint at --restore-path, to be validated: the configuration comes
+/// from the newest checkpoint found there.
+[[nodiscard]] PreparedRun prepare_validation(const Invocation& invocation);
+
+/// A training that leaves nothing behind: `steps` and `warmup_steps` are what is to be measured.
+/// Without a place for data it is synthetic.
+struct PreparedBench {
+  PreparedRun run;
+  std::int64_t steps = 0;
+  std::int64_t warmup_steps = 0;
+};
+[[nodiscard]] PreparedBench prepare_bench(const Invocation& invocation);
+
+}  // namespace millrace::cli

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/options.hpp"
+#include "core/shape.hpp"
+#include "train/config.hpp"
+
+namespace millrace::cli {
+
+/// The data that a command line asks for; whoever opens it answers with DatasetFacts.
+struct DataRequest {
+  std::string dataset;
+  std::filesystem::path directory;  ///< empty with synthetic data
+  bool synthetic = false;
+  train::Normalisation normalisation = train::Normalisation::Standardise;
+  Shape image;
+  std::uint64_t seed = 0;
+  friend bool operator==(const DataRequest&, const DataRequest&) = default;
+};
+
+struct DatasetFacts {
+  std::int64_t train_size = 0;
+  std::int64_t validation_size = 0;
+  std::int64_t classes = 0;
+  Shape image;
+  std::filesystem::path directory;  ///< where the set was found; empty when it has no place
+};
+
+struct MachineFacts {
+  int cores = 1;
+};
+
+/// Whether the images themselves are needed, or only what the set is called.
+enum class DataNeed { Images, Name };
+
+/// Errors: Usage and Config when the set is not named, has no place, or is none that can be read.
+[[nodiscard]] DataRequest data_request(const Options& options, DataNeed need = DataNeed::Images);
+
+/// Sizes and classes of the published set, for synthetic data and for runs that have no data yet.
+[[nodiscard]] DatasetFacts published_facts(const DataRequest& request);
+
+/// Where a run goes; run_name.hpp makes the directory.
+struct RunPlace {
+  bool logs = true;
+  std::filesystem::path run_directory;  ///< given by name, or empty
+  std::filesystem::path log_directory;
+  std::string suffix;
+};
+
+struct Resolution {
+  train::TrainConfig config;  ///< run_directory is still empty
+  RunPlace place;
+  std::vector<std::string> notices;  ///< one line each, to be printed
+};
+
+/// Fills in every default of the recipe and computes every derived number. A pure function of its
+/// arguments. Errors: Usage and Config for options that contradict each other, have no effect, or
+/// lead to numbers that cannot be.
+[[nodiscard]] Resolution resolve(const Options& options, const DatasetFacts& data,
+                                 const MachineFacts& machine);
+
+/// Options of a run that continues: those of its config.toml, changed by what was given on the
+/// command line where that leaves the mathematics alone. The environment only fills gaps, because
+/// the run has its own record of what was decided. Errors: Usage, naming the option and both
+/// values.
+[[nodiscard]] Options continued_options(const Options& given, const Options& recorded);
+
+}  // namespace millrace::cli

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_name.hpp"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <random>
+#include <system_error>
+
+#include "core/error.hpp"
+#include "io/atomic_file.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// The mkdir call decides who of two processes gets the directory. Returns 0 or errno.
+int make_directory(const std::filesystem::path& directory) {
+  return ::mkdir(directory.c_str(), 0777) == 0 ? 0 : errno;
+}
+
+void make_parents(const std::filesystem::path& directory) {
+  const std::filesystem::path parent = directory.parent_path();
+  if (parent.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(parent, error);
+  if (error) io::fail_io("create", parent, error.value());
+}
+
+/// "a/b/" names the directory a/b.
+std::filesystem::path without_end(const std::filesystem::path& directory) {
+  return directory.has_filename() ? directory : directory.parent_path();
+}
+
+std::string norm_name(const models::ModelOptions& model) {
+  return model.norm == models::NormKind::Group ? fmt::format("GN{}", model.groups) : "BN";
+}
+
+}  // namespace
+
+std::string run_name(const train::TrainConfig& config, std::string_view suffix,
+                     std::string_view version, std::string_view tag) {
+  const models::ModelOptions& model = config.model;
+  std::string name = model.model == "resnet" ? fmt::format("RN{}", model.size)
+                                             : fmt::format("{}-{}", model.model, model.size);
+  name += fmt::format("_bs{}", config.batch_size);
+  if (config.micro_batches > 1) name += fmt::format("x{}a", config.micro_batches);
+  name += fmt::format("_{}", norm_name(model));
+  name += config.precision.activations == DType::F32 ? "_32.32" : "_16.32";
+  if (model.task == models::Task::ImageNet && model.image.h != 224)
+    name += fmt::format("_{}x{}", model.image.h, model.image.w);
+  if (!suffix.empty()) name += fmt::format("_{}", suffix);
+  return name + fmt::format("_v{}_{}", version, tag);
+}
+
+std::string random_tag() {
+  constexpr std::string_view kCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  std::random_device device;
+  std::uniform_int_distribution<std::size_t> pick(0, kCharacters.size() - 1);
+  std::string tag(3, ' ');
+  for (char& c : tag) c = kCharacters[pick(device)];
+  return tag;
+}
+
+void create_run_directory(const std::filesystem::path& directory) {
+  const std::filesystem::path path = without_end(directory);
+  make_parents(path);
+  const int error = make_directory(path);
+  if (error == EEXIST)
+    fail(ErrorKind::Io,
+         "{}: the run directory exists already: continue that run with millrace restore "
+         "--restore-path, or choose another",
+         path.string());
+  if (error != 0) io::fail_io("create run directory", path, error);
+}
+
+std::filesystem::path create_run_directory(const RunPlace& place, const train::TrainConfig& config,
+                                           std::string_view version) {
+  if (!place.logs) return {};
+  if (!place.run_directory.empty()) {
+    create_run_directory(place.run_directory);
+    return without_end(place.run_directory);
+  }
+  constexpr int kAttempts = 100;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::filesystem::path directory =
+        place.log_directory / run_name(config, place.suffix, version, random_tag());
+    make_parents(directory);
+    const int error = make_directory(directory);
+    if (error == 0) return directory;
+    if (error != EEXIST) io::fail_io("create run directory", directory, error);
+  }
+  fail(ErrorKind::Io, "{}: {} attempts found no free name for the run: choose one with --run-dir",
+       place.log_directory.string(), kAttempts);
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/dtype.hpp"
+#include "models/registry.hpp"
+
+namespace millrace::train {
+
+enum class OptimiserKind { Sgd, Momentum };
+enum class ScheduleKind { Stepped, Cosine };
+enum class RecomputePolicy { None, Stage };
+/// How pixels become floats. CIFAR: each image by its own mean and deviation (the recipe), every
+/// image by the data set's, or by ImageNet's. ImageNet: minus its mean, or by its mean and
+/// deviation.
+enum class Normalisation { Standardise, Dataset, MeanOnly, ImageNet };
+enum class ValidationMode { All, End, None };
+
+/// Learning rate as a function of the iteration; everything absolute (no exponent, no scale left).
+struct ScheduleConfig {
+  ScheduleKind kind = ScheduleKind::Stepped;
+  double base_rate = 0.1;                        ///< 2^exponent x total batch
+  double decay = 0.1;                            ///< stepped: factor at each boundary
+  std::vector<double> boundaries = {0.5, 0.75};  ///< stepped: fractions of the run
+  std::int64_t warmup_iterations = 0;
+  friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
+};
+
+struct OptimiserConfig {
+  OptimiserKind kind = OptimiserKind::Sgd;
+  double momentum = 0.9;
+  double weight_decay = 0.0;
+  std::vector<std::string> decay_excludes;  ///< substrings of parameter names that do not decay
+  friend bool operator==(const OptimiserConfig&, const OptimiserConfig&) = default;
+};
+
+struct DataConfig {
+  std::string dataset = "cifar-10";
+  std::filesystem::path directory;  ///< empty with synthetic data
+  bool synthetic = false;
+  std::int64_t train_size = 0;  ///< images of an epoch
+  std::int64_t validation_size = 0;
+  Normalisation normalisation = Normalisation::Standardise;
+  bool augment = true;
+  int loader_threads = 1;
+  friend bool operator==(const DataConfig&, const DataConfig&) = default;
+};
+
+/// A fully resolved training: every default filled in, every derived number computed. Plain data;
+/// the trainer needs nothing else, and restoring compares two of them.
+struct TrainConfig {
+  models::ModelOptions model;
+  DataConfig data;
+  OptimiserConfig optimiser;
+  ScheduleConfig schedule;
+
+  std::int64_t batch_size = 32;    ///< micro-batch
+  std::int64_t micro_batches = 1;  ///< gradients accumulated per iteration
+  std::int64_t iterations = 0;     ///< weight updates of the whole run, exact
+  std::int64_t iterations_per_epoch = 0;
+  double label_smoothing = 0.0;
+  double loss_scaling = 128.0;
+  Precision precision;
+  RecomputePolicy recompute = RecomputePolicy::None;
+  std::uint64_t seed = 0;
+  int threads = 1;  ///< threads per device
+
+  std::int64_t log_every = 0;         ///< iterations between log lines
+  std::int64_t checkpoint_every = 0;  ///< iterations between checkpoints; 0: only the final one
+  int max_checkpoints_to_keep = 1;    ///< 0: all
+  ValidationMode validation = ValidationMode::All;
+  std::int64_t validate_every = 0;  ///< iterations between validations
+  std::int64_t validation_batch_size = 32;
+  std::optional<std::int64_t>
+      stop_after;  ///< end after N iterations of this process, as a pre-emption
+
+  std::filesystem::path run_directory;  ///< empty with --no-logs
+  std::string resolved_toml;            ///< this configuration as a file that reproduces it
+
+  [[nodiscard]] std::int64_t total_batch() const { return batch_size * micro_batches; }
+  /// Epochs behind a run that has done `updates` weight updates.
+  [[nodiscard]] double epoch_after(std::int64_t updates) const {
+    return static_cast<double>(total_batch() * updates) / static_cast<double>(data.train_size);
+  }
+  friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
+};
+
+}  // namespace millrace::train

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace millrace::train {
+
+/// Resident memory of this process now, and the most it ever had, in bytes (0 where the system does
+/// not tell).
+[[nodiscard]] std::int64_t resident_bytes();
+[[nodiscard]] std::int64_t peak_resident_bytes();
+
+}  // namespace millrace::train

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/metrics_log.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.hpp"
+#include "core/sha256.hpp"
+#include "core/text.hpp"
+
+namespace millrace::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kTrainingHeader =
+    "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,img_per_sec,"
+    "total_time";
+constexpr std::string_view kValidationHeader =
+    "iteration,epoch,val_acc,val_time,img_per_sec,latency";
+
+enum TrainingColumn : std::size_t { kIteration = 1, kLoss = 4, kAccuracy = 6, kTotalTime = 10 };
+
+template <class T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+template <class T>
+T field(const std::vector<std::string>& fields, std::size_t column,
+        const std::filesystem::path& path) {
+  if (column < fields.size())
+    if (const auto value = parse_number<T>(fields[column])) return *value;
+  fail(ErrorKind::Data, "{}: row '{}' has no number in column {}; restore the file or delete it",
+       path.string(), fmt::join(fields, ","), column + 1);
+}
+
+/// Keeps rows up to an iteration that stands in the given column; the header has no number there.
+std::function<bool(std::string_view)> csv_rows_until(std::int64_t iteration, std::size_t column) {
+  return [=](std::string_view line) {
+    const std::vector<std::string> fields = split_list(line);
+    if (column >= fields.size()) return false;
+    const auto value = parse_number<std::int64_t>(fields[column]);
+    return !value || *value <= iteration;
+  };
+}
+
+std::function<bool(std::string_view)> json_rows_until(std::int64_t iteration) {
+  return [=](std::string_view line) {
+    const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object()) return false;
+    const auto found = object.find("iteration");
+    if (found == object.end()) return true;
+    return found->is_number_integer() && found->get<std::int64_t>() <= iteration;
+  };
+}
+
+/// Opens a CSV file, writing the header where there is none yet.
+LineFile open_csv(const std::filesystem::path& path, LineFile::Open open, std::string_view header) {
+  LineFile file(path, open);
+  if (std::filesystem::is_regular_file(path) && std::filesystem::file_size(path) > 0) return file;
+  file.write(header);
+  return file;
+}
+
+std::string json_header(const TrainConfig& config) {
+  Sha256 digest;
+  digest.update(std::as_bytes(std::span(config.resolved_toml)));
+  const Json header = {
+      {"schema", "millrace-metrics-1"},       {"run", config.run_directory.filename().string()},
+      {"config_sha256", digest.hex_digest()}, {"dataset", config.data.dataset},
+      {"total_batch", config.total_batch()},  {"iterations", config.iterations}};
+  return header.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+double ValidationResult::images_per_second() const {
+  return seconds > 0.0 ? static_cast<double>(images) / seconds : 0.0;
+}
+
+double ValidationResult::latency_ms() const {
+  return batches > 0 ? 1000.0 * seconds / static_cast<double>(batches) : 0.0;
+}
+
+std::string to_json(const PartialRow& partial) {
+  const Json json = {{"iterations", partial.iterations},
+                     {"loss_sum", partial.loss_sum},
+                     {"correct", partial.correct}};
+  return json.dump();
+}
+
+PartialRow parse_partial_row(std::string_view text) {
+  if (text.empty()) return {};
+  try {
+    const Json json = Json::parse(text);
+    return {.iterations = json.at("iterations").get<std::int64_t>(),
+            .loss_sum = json.at("loss_sum").get<double>(),
+            .correct = json.at("correct").get<std::int64_t>()};
+  } catch (const Json::exception&) {
+    fail(ErrorKind::Checkpoint,
+         "the state of the log in the checkpoint is '{}', expected an object with iterations, "
+         "loss_sum and correct",
+         text);
+  }
+}
+
+MetricsLog::MetricsLog(const TrainConfig& config)
+    : total_batch_(config.total_batch()),
+      train_size_(config.data.train_size),
+      iterations_per_epoch_(config.iterations_per_epoch) {
+  const std::filesystem::path& directory = config.run_directory;
+  if (directory.empty()) return;
+  files_.emplace(
+      Files{open_csv(directory / "training.csv", LineFile::Open::Fresh, kTrainingHeader),
+            open_csv(directory / "validation.csv", LineFile::Open::Fresh, kValidationHeader),
+            LineFile(directory / "metrics.jsonl", LineFile::Open::Fresh)});
+  files_->json.write(json_header(config));
+}
+
+MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial)
+    : total_batch_(config.total_batch()),
+      train_size_(config.data.train_size),
+      iterations_per_epoch_(config.iterations_per_epoch),
+      partial_(partial),
+      last_reported_(iteration - partial.iterations) {
+  const std::filesystem::path& directory = config.run_directory;
+  if (directory.empty()) return;
+  cut_lines(directory / "training.csv", csv_rows_until(iteration, kIteration));
+  cut_lines(directory / "validation.csv", csv_rows_until(iteration, 0));
+  cut_lines(directory / "metrics.jsonl", json_rows_until(iteration));
+  files_.emplace(
+      Files{open_csv(directory / "training.csv", LineFile::Open::Append, kTrainingHeader),
+            open_csv(directory / "validation.csv", LineFile::Open::Append, kValidationHeader),
+            LineFile(directory / "metrics.jsonl", LineFile::Open::Append)});
+  read_rows(directory / "training.csv");
+  const Json restored = {{"iteration", iteration}, {"event", "restored"}};
+  files_->json.write(restored.dump());
+}
+
+void MetricsLog::read_rows(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  std::int64_t before = 0;
+  while (std::getline(in, line)) {
+    const std::vector<std::string> fields = split_list(line);
+    const auto iteration = field<std::int64_t>(fields, kIteration, path);
+    window_.push_back({.first_iteration = before,
+                       .last_iteration = iteration,
+                       .loss = field<double>(fields, kLoss, path),
+                       .accuracy = field<double>(fields, kAccuracy, path)});
+    total_seconds_ = field<double>(fields, kTotalTime, path);
+    before = iteration;
+    ++rows_;
+  }
+}
+
+void MetricsLog::add(const IterationResult& result) noexcept {
+  ++partial_.iterations;
+  partial_.loss_sum += result.loss;
+  partial_.correct += result.correct;
+  learning_rate_ = result.learning_rate;
+  total_seconds_ += result.seconds;
+  if (first_iteration_) {
+    first_seconds_ = result.seconds;
+    first_iteration_ = false;
+    return;
+  }
+  timed_seconds_ += result.seconds;
+  ++timed_iterations_;
+}
+
+double MetricsLog::images(std::int64_t iterations) const noexcept {
+  return static_cast<double>(total_batch_) * static_cast<double>(iterations);
+}
+
+/// Adds the row to the window, drops what is older than an epoch, and fills in the averages.
+void MetricsLog::average(TrainRow& row) {
+  window_.push_back({.first_iteration = last_reported_,
+                     .last_iteration = row.iteration,
+                     .loss = row.loss,
+                     .accuracy = row.accuracy});
+  while (window_.size() > 1 &&
+         window_.front().first_iteration < row.iteration - iterations_per_epoch_)
+    window_.pop_front();
+  double weights = 0.0;
+  for (const WindowRow& each : window_) {
+    const auto weight = static_cast<double>(each.last_iteration - each.first_iteration);
+    weights += weight;
+    row.loss_average += weight * each.loss;
+    row.accuracy_average += weight * each.accuracy;
+  }
+  row.loss_average /= weights;
+  row.accuracy_average /= weights;
+}
+
+TrainRow MetricsLog::report(std::int64_t iteration) {
+  MILLRACE_ASSERT(partial_.iterations > 0 && iteration == last_reported_ + partial_.iterations);
+  TrainRow row;
+  row.step = ++rows_;
+  row.iteration = iteration;
+  row.epoch = images(iteration) / static_cast<double>(train_size_);
+  row.learning_rate = learning_rate_;
+  row.loss = partial_.loss_sum / static_cast<double>(partial_.iterations);
+  row.accuracy = 100.0 * static_cast<double>(partial_.correct) / images(partial_.iterations);
+  average(row);
+  row.seconds_per_iteration = timed_iterations_ > 0
+                                  ? timed_seconds_ / static_cast<double>(timed_iterations_)
+                                  : first_seconds_;
+  if (row.seconds_per_iteration > 0.0)
+    row.images_per_second = images(1) / row.seconds_per_iteration;
+  row.total_seconds = total_seconds_;
+  if (files_) {
+    files_->training.write(fmt::format(
+        "{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6f}", row.step, row.iteration, row.epoch,
+        row.learning_rate, row.loss, row.loss_average, row.accuracy, row.accuracy_average,
+        row.seconds_per_iteration, row.images_per_second, row.total_seconds));
+    const Json json = {{"iteration", row.iteration},
+                       {"epoch", row.epoch},
+                       {"train/loss", row.loss},
+                       {"train/top1", row.accuracy / 100.0},
+                       {"lr", row.learning_rate},
+                       {"images_per_s", row.images_per_second},
+                       {"step_ms", 1000.0 * row.seconds_per_iteration}};
+    files_->json.write(json.dump());
+  }
+  partial_ = {};
+  last_reported_ = iteration;
+  timed_seconds_ = 0.0;
+  timed_iterations_ = 0;
+  return row;
+}
+
+void MetricsLog::report(const ValidationResult& result) {
+  if (!files_) return;
+  const double epoch = images(result.iteration) / static_cast<double>(train_size_);
+  files_->validation.write(fmt::format("{},{},{},{:.6g},{:.6g},{:.6g}", result.iteration, epoch,
+                                       100.0 * result.top1(), result.seconds,
+                                       result.images_per_second(), result.latency_ms()));
+  const Json json = {{"iteration", result.iteration}, {"epoch", epoch},
+                     {"val/loss", result.loss},       {"val/top1", result.top1()},
+                     {"val/top5", result.top5()},     {"images_per_s", result.images_per_second()}};
+  files_->json.write(json.dump());
+}
+
+void MetricsLog::sync() {
+  if (!files_) return;
+  files_->training.sync();
+  files_->validation.sync();
+  files_->json.sync();
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run leaves behind about itself, besides checkpoints:
+//
+//   training.csv     one row a log point, the recipe's columns; accuracies in per cent
+//   validation.csv   one row a validation
+//   metrics.jsonl    a header line, then one object a log point or validation; accuracies as
+//   fractions
+//
+// A row of training.csv covers the iterations since the row before. `loss_batch` and
+// `train_acc_batch` are their means, `loss_avg` and `train_acc_avg` the means over the rows of the
+// last epoch. Numbers are written in the shortest form that reads back as the same double, and a
+// restored run rebuilds its window from the rows it finds: but for the columns of time, the CSV of
+// an interrupted run equals that of an uninterrupted one.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "train/config.hpp"
+#include "train/line_file.hpp"
+
+namespace millrace::train {
+
+/// What one weight update gave, before the update.
+struct IterationResult {
+  double loss = 0.0;         ///< mean over the samples, unscaled
+  std::int64_t correct = 0;  ///< samples whose first guess was right
+  double learning_rate = 0.0;
+  double seconds = 0.0;  ///< wall time of the iteration
+};
+
+struct TrainRow {
+  std::int64_t step = 0;  ///< number of the row, from 1
+  std::int64_t iteration = 0;
+  double epoch = 0.0;
+  double learning_rate = 0.0;  ///< of the last update covered
+  double loss = 0.0;
+  double loss_average = 0.0;
+  double accuracy = 0.0;  ///< per cent
+  double accuracy_average = 0.0;
+  double seconds_per_iteration = 0.0;
+  double images_per_second = 0.0;
+  double total_seconds = 0.0;  ///< of training, restarts included
+};
+
+/// One pass over the whole validation set.
+struct ValidationResult {
+  std::int64_t iteration = 0;  ///< of the weights validated
+  std::int64_t images = 0;
+  std::int64_t batches = 0;
+  std::int64_t correct_top1 = 0;
+  std::int64_t correct_top5 = 0;
+  double loss = 0.0;
+  double seconds = 0.0;
+  [[nodiscard]] double top1() const { return fraction(correct_top1); }
+  [[nodiscard]] double top5() const { return fraction(correct_top5); }
+  [[nodiscard]] double images_per_second() const;
+  [[nodiscard]] double latency_ms() const;  ///< per batch
+
+ private:
+  [[nodiscard]] double fraction(std::int64_t correct) const {
+    return static_cast<double>(correct) / static_cast<double>(images);
+  }
+};
+
+/// Iterations since the last row: the part of the state of the log that only a checkpoint can keep.
+struct PartialRow {
+  std::int64_t iterations = 0;
+  double loss_sum = 0.0;
+  std::int64_t correct = 0;
+  friend bool operator==(const PartialRow&, const PartialRow&) = default;
+};
+[[nodiscard]] std::string to_json(const PartialRow& partial);
+/// The inverse; an empty text is an empty row. Error(Checkpoint) for anything else.
+[[nodiscard]] PartialRow parse_partial_row(std::string_view json);
+
+/// Averages what the iterations of a run give and writes the three files. With an empty
+/// config.run_directory it only averages. Errors: Io, naming the file.
+class MetricsLog {
+ public:
+  /// A new run.
+  explicit MetricsLog(const TrainConfig& config);
+  /// A run restored at `iteration`: rows behind it, left by a process that was killed later, are
+  /// cut off and the rest is continued.
+  MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial);
+
+  /// Counts one iteration; allocates nothing.
+  void add(const IterationResult& result) noexcept;
+  /// Ends a row after `iteration` updates: writes and returns it.
+  TrainRow report(std::int64_t iteration);
+  void report(const ValidationResult& result);
+
+  [[nodiscard]] const PartialRow& partial() const noexcept { return partial_; }
+  /// Returns once all rows are on disk: before a checkpoint that promises them.
+  void sync();
+
+ private:
+  struct WindowRow {
+    std::int64_t first_iteration;  ///< updates done before the row's first one
+    std::int64_t last_iteration;
+    double loss;
+    double accuracy;
+  };
+  struct Files {
+    LineFile training;
+    LineFile validation;
+    LineFile json;
+  };
+
+  void read_rows(const std::filesystem::path& path);
+  void average(TrainRow& row);
+  [[nodiscard]] double images(std::int64_t iterations) const noexcept;
+
+  std::int64_t total_batch_;
+  std::int64_t train_size_;
+  std::int64_t iterations_per_epoch_;
+  std::optional<Files> files_;
+  std::deque<WindowRow> window_;
+  PartialRow partial_;
+  std::int64_t rows_ = 0;
+  std::int64_t last_reported_ = 0;
+  double learning_rate_ = 0.0;
+  double total_seconds_ = 0.0;
+  /// Timing since the last row, without the first iteration of the process, which pays for
+  /// start-up.
+  double timed_seconds_ = 0.0;
+  std::int64_t timed_iterations_ = 0;
+  double first_seconds_ = 0.0;  ///< that first iteration, for a row that has no other
+  bool first_iteration_ = true;
+};
+
+}  // namespace millrace::train

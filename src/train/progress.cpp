@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/progress.hpp"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::train {
+namespace {
+
+constexpr double kStatusInterval = 0.1;
+
+std::string_view name_of(OptimiserKind kind) {
+  return kind == OptimiserKind::Sgd ? "SGD" : "momentum";
+}
+
+std::string_view name_of(ScheduleKind kind) {
+  return kind == ScheduleKind::Stepped ? "stepped" : "cosine";
+}
+
+std::string_view precision_name(const Precision& precision) {
+  return precision.activations == DType::F32 ? "32.32" : "16.32";
+}
+
+}  // namespace
+
+std::string format_line(const TrainRow& row) {
+  return fmt::format(
+      "step: {:6d}, iteration: {:6d}, epoch: {:6.2f}, lr: {:6.4g}, loss: {:6.3f}, "
+      "top-1 accuracy: {:6.3f}%, img/sec: {:6.2f}, time: {:8.6f}, total_time: {:8.1f}",
+      row.step, row.iteration, row.epoch, row.learning_rate, row.loss_average, row.accuracy_average,
+      row.images_per_second, row.seconds_per_iteration, row.total_seconds);
+}
+
+std::string format_line(const ValidationResult& result, double epoch) {
+  return fmt::format(
+      "Validation top-1 accuracy [ckpt-{}] (iteration: {:6d}, epoch: {:6.2f}, img/sec: {:6.2f}, "
+      "latency (ms): {:8.4f}, time: {:8.6f}): {:6.3f}% (top-5: {:6.3f}%, loss: {:6.4f})",
+      result.iteration, result.iteration, epoch, result.images_per_second(), result.latency_ms(),
+      result.seconds, 100.0 * result.top1(), 100.0 * result.top5(), result.loss);
+}
+
+std::string format_start(const TrainConfig& config, std::string_view command_line,
+                         std::int64_t parameters) {
+  const models::ModelOptions& model = config.model;
+  std::string text = fmt::format("Command line: {}\n", command_line);
+  const auto add = [&text]<class... Args>(fmt::format_string<Args...> format, Args&&... args) {
+    text += fmt::format(format, std::forward<Args>(args)...);
+    text += '\n';
+  };
+  add("{} {} on {}{}", model.model, model.size, config.data.dataset,
+      config.data.synthetic ? " (synthetic data)" : "");
+  // The recipe's tools read these lines by column: exactly one blank in front.
+  add(" Batch Size: {}", config.total_batch());
+  if (config.micro_batches > 1)
+    add(" {} gradients of {} images accumulated", config.micro_batches, config.batch_size);
+  add(" Image Size: {}x{}", model.image.h, model.image.w);
+  add(" Precision: {}", precision_name(config.precision));
+  add(" Optimiser: {}, learning rate {:g} ({}), weight decay {:g}", name_of(config.optimiser.kind),
+      config.schedule.base_rate, name_of(config.schedule.kind), config.optimiser.weight_decay);
+  add(" Iterations: {} ({:.2f} epochs of {})", config.iterations,
+      config.epoch_after(config.iterations), config.iterations_per_epoch);
+  add(" Seed: {}, threads: {}", config.seed, config.threads);
+  if (!config.run_directory.empty()) add(" Saving to {}", config.run_directory.string());
+  text += fmt::format("Total Parameters: {}", parameters);
+  return text;
+}
+
+std::string format_standing(const TrainConfig& config, const Standing& standing,
+                            std::size_t width) {
+  const std::int64_t per_epoch = config.iterations_per_epoch;
+  const std::int64_t finished = std::max<std::int64_t>(standing.iteration - 1, 0);
+  const std::int64_t epochs = (config.iterations + per_epoch - 1) / per_epoch;
+  std::string text = fmt::format(
+      "epoch {}/{}  step {}/{}  loss {:.3f}  top1 {:.3f}  {:.0f} img/s  ETA {}",
+      finished / per_epoch + 1, epochs, finished % per_epoch + 1, per_epoch, standing.loss,
+      standing.top1, standing.images_per_second, human_seconds(standing.seconds_left));
+  if (text.size() > width) text.resize(width);
+  return text;
+}
+
+Terminal terminal_of(std::FILE* stream) {
+  Terminal terminal;
+  const int descriptor = ::fileno(stream);
+  const char* kind = std::getenv("TERM");
+  const bool dumb = kind == nullptr || std::string_view(kind) == "dumb";
+  if (descriptor < 0 || ::isatty(descriptor) == 0 || dumb) return terminal;
+  terminal.rewrites_lines = true;
+  winsize size{};
+  if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
+    terminal.width = size.ws_col - 1u;  // the last column would wrap
+  return terminal;
+}
+
+Console::Console(const std::filesystem::path& log_file)
+    : Console(stdout, stderr, terminal_of(stderr), log_file) {}
+
+Console::Console(std::FILE* out, std::FILE* status, Terminal terminal,
+                 const std::filesystem::path& log_file)
+    : out_(out), status_(status), terminal_(terminal) {
+  if (!log_file.empty()) log_.emplace(log_file, LineFile::Open::Append);
+}
+
+Console::~Console() { clear_status(); }
+
+void Console::clear_status() {
+  if (!status_shown_) return;
+  fmt::print(status_, "\r\033[K");
+  std::fflush(status_);
+  status_shown_ = false;
+}
+
+void Console::line(std::string_view text) {
+  clear_status();
+  const bool printed = std::fwrite(text.data(), 1, text.size(), out_) == text.size() &&
+                       std::fputc('\n', out_) != EOF && std::fflush(out_) == 0;
+  // A reader that went away (`| head`) must not end a training that logs to a file.
+  if (!printed && !log_)
+    fail(ErrorKind::Io, "cannot write to standard output: {}",
+         std::generic_category().message(errno));
+  if (log_) log_->write(text);
+}
+
+void Console::status(const TrainConfig& config, const Standing& standing, double now_seconds) {
+  if (!terminal_.rewrites_lines || now_seconds < last_status_ + kStatusInterval) return;
+  last_status_ = now_seconds;
+  const std::string text = format_standing(config, standing, terminal_.width);
+  fmt::print(status_, "\r{}\033[K", text);
+  std::fflush(status_);
+  status_shown_ = true;
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "device/environment.hpp"
+#include "io/prefetch.hpp"
+#include "train/cadence.hpp"
+#include "train/lr_schedule.hpp"
+#include "train/memory.hpp"
+#include "train/progress.hpp"
+#include "train/session.hpp"
+#include "train/signals.hpp"
+
+namespace millrace::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+io::Loader training_loader(const TrainConfig& config, std::shared_ptr<const io::Dataset> dataset,
+                           std::int64_t first_position) {
+  io::LoaderOptions options;
+  options.batch_size = config.batch_size;
+  options.type = config.precision.activations;
+  options.threads = config.data.loader_threads;
+  options.seed = config.seed;
+  options.augment = config.data.augment;
+  options.first_position = first_position;
+  const auto order = io::SampleOrder::shuffled(config.seed, dataset->size());
+  return io::Loader(std::move(dataset), order, options);
+}
+
+io::Loader validation_loader(const TrainConfig& config,
+                             std::shared_ptr<const io::Dataset> dataset) {
+  io::LoaderOptions options;
+  options.batch_size = config.validation_batch_size;
+  options.type = config.precision.activations;
+  options.threads = config.data.loader_threads;
+  options.seed = config.seed;
+  options.end_position = dataset->size();
+  const auto order = io::SampleOrder::sequential(dataset->size());
+  return io::Loader(std::move(dataset), order, options);
+}
+
+ValidationResult evaluate(Session& session, const TrainConfig& config,
+                          const std::shared_ptr<const io::Dataset>& dataset,
+                          std::int64_t iteration) {
+  const Clock::time_point start = Clock::now();
+  io::Loader loader = validation_loader(config, dataset);
+  const pipeline::MicroBatchMetrics m = session.evaluate(loader);
+  ValidationResult result;
+  result.iteration = iteration;
+  result.images = m.samples;
+  result.batches = (m.samples + config.validation_batch_size - 1) / config.validation_batch_size;
+  result.correct_top1 = m.top1;
+  result.correct_top5 = m.top5;
+  result.loss = m.loss / static_cast<double>(m.samples);
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+/// One process' part of a run, from its first iteration to its last.
+class Run {
+ public:
+  Run(const TrainConfig& config, const TrainInputs& inputs)
+      : config_(config), inputs_(inputs), console_(log_path(config)) {}
+
+  [[nodiscard]] Outcome fresh();
+  [[nodiscard]] Outcome restored();
+
+ private:
+  static std::filesystem::path log_path(const TrainConfig& config) {
+    return config.run_directory.empty() ? std::filesystem::path{}
+                                        : config.run_directory / "log.txt";
+  }
+  [[nodiscard]] std::filesystem::path checkpoints() const {
+    return config_.run_directory / "checkpoints";
+  }
+
+  void announce();
+  void prepare();
+  [[nodiscard]] std::int64_t predicted_peak() const;
+  [[nodiscard]] Outcome loop(std::int64_t first);
+  void one_iteration(io::Loader& loader, std::int64_t iteration);
+  void after_iteration(std::int64_t done, bool stopping);
+  void show_standing(std::int64_t done, double loss, double top1);
+  [[nodiscard]] Outcome stop_reason(int signal) const;
+  void save(std::int64_t done);
+  void validate_now(std::int64_t done);
+  void validate_saved();
+
+  const TrainConfig& config_;
+  const TrainInputs& inputs_;
+  Console console_;
+  std::optional<device::Environment> environment_;
+  std::optional<Session> session_;
+  std::optional<MetricsLog> log_;
+  std::int64_t first_iteration_ = 0;
+  std::int64_t predicted_peak_ = 0;
+  Clock::time_point start_ = Clock::now();
+};
+
+void Run::announce() {
+  const models::Graph& graph = session_->graph();
+  console_.line(format_start(config_, inputs_.command_line, graph.trainable_elements()));
+  for (const std::string& notice : inputs_.notices) console_.line(notice);
+  console_.line(fmt::format("Device: {}", device::describe_environment()));
+  predicted_peak_ = predicted_peak();
+  console_.line(fmt::format("Memory: {} on the device, process peak {}",
+                            human_bytes(session_->arena_bytes()), human_bytes(predicted_peak_)));
+}
+
+void Run::prepare() {
+  environment_.emplace(config_.threads);
+  session_.emplace(config_, Session::Use::Training);
+  announce();
+  session_->allocate();
+}
+
+Outcome Run::fresh() {
+  prepare();
+  session_->initialise(config_.seed);
+  log_.emplace(config_);
+  if (due_after(config_, 0).checkpoint) save(0);
+  return loop(0);
+}
+
+Outcome Run::restored() {
+  std::vector<std::string> complaints;
+  const io::CheckpointReader checkpoint = io::open_newest(config_.run_directory, complaints);
+  prepare();
+  for (const std::string& complaint : complaints) console_.line(complaint);
+  console_.line(fmt::format("Restoring training from latest checkpoint: {}",
+                            checkpoint.path().string()));
+  const io::CheckpointHeader& header = checkpoint.header();
+  if (const std::string here = device::describe_environment(); header.environment != here) {
+    console_.line(fmt::format("The checkpoint was written with {}; here it is {}: the continuation agrees to "
+                              "rounding, not bit for bit.",
+                              header.environment, here));
+  }
+  session_->load(checkpoint);
+  log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
+  return loop(header.iteration);
+}
+
+/// The most memory this process will have: what it has now, and everything that is still to come.
+std::int64_t Run::predicted_peak() const {
+  const std::int64_t image = inputs_.train->image_shape().elements() *
+                             size_of(config_.precision.activations);
+  std::int64_t images = (io::LoaderOptions{}.batches_ahead + 1) * config_.batch_size;
+  if (config_.validation != ValidationMode::None) {
+    images += (io::LoaderOptions{}.batches_ahead + 1) * config_.validation_batch_size;
+  }
+  return resident_bytes() + session_->arena_bytes() + images * image + session_->library_bytes() +
+         (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
+}
+
+Outcome Run::loop(std::int64_t first) {
+  first_iteration_ = first;
+  if (first >= config_.iterations) {
+    console_.line(fmt::format("Nothing to do: the run has all of its {} iterations.",
+                              config_.iterations));
+    return Outcome::Finished;
+  }
+  const StopSignals signals;
+  start_ = Clock::now();
+  {
+    io::Loader loader = training_loader(config_, inputs_.train, first * config_.total_batch());
+    const std::int64_t stop = config_.stop_after ? first + *config_.stop_after : config_.iterations;
+    for (std::int64_t i = first; i < config_.iterations; ++i) {
+      one_iteration(loader, i);
+      const std::int64_t done = i + 1;
+      const int signal = signals.received();
+      const bool stopping = done < config_.iterations && (done >= stop || signal != 0);
+      after_iteration(done, stopping);
+      if (stopping) return stop_reason(signal);
+    }
+  }
+  if (config_.validation == ValidationMode::End) validate_saved();
+  console_.line(fmt::format("Process peak: {} ({} predicted)", human_bytes(peak_resident_bytes()),
+                            human_bytes(predicted_peak_)));
+  return Outcome::Finished;
+}
+
+Outcome Run::stop_reason(int signal) const {
+  return signal == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
+}
+
+void Run::one_iteration(io::Loader& loader, std::int64_t iteration) {
+  const Clock::time_point start = Clock::now();
+  IterationResult result;
+  result.learning_rate = learning_rate(config_.schedule, iteration, config_.iterations);
+  const StepResult step = session_->step(loader, result.learning_rate);
+  const auto samples = static_cast<double>(step.metrics.samples);
+  result.loss = step.metrics.loss / samples;
+  result.correct = step.metrics.top1;
+  result.seconds = seconds_since(start);
+  if (!std::isfinite(result.loss)) {
+    fail(ErrorKind::Numeric,
+         "the loss became {} at iteration {} (learning rate {:.4g}): lower --base-learning-rate or "
+         "lengthen --warmup-epochs; {}",
+         result.loss, iteration + 1, result.learning_rate,
+         config_.run_directory.empty()
+             ? std::string("nothing was saved")
+             : fmt::format("checkpoints up to there are in {}", checkpoints().string()));
+  }
+  log_->add(result);
+  show_standing(iteration + 1, result.loss, static_cast<double>(result.correct) / samples);
+}
+
+void Run::show_standing(std::int64_t done, double loss, double top1) {
+  const double elapsed = seconds_since(start_);
+  const double each = elapsed / static_cast<double>(done - first_iteration_);
+  Standing standing;
+  standing.iteration = done;
+  standing.loss = loss;
+  standing.top1 = top1;
+  standing.images_per_second = static_cast<double>(config_.total_batch()) / each;
+  standing.seconds_left = each * static_cast<double>(config_.iterations - done);
+  console_.status(config_, standing, elapsed);
+}
+
+void Run::after_iteration(std::int64_t done, bool stopping) {
+  const Due due = due_after(config_, done);
+  if (due.log) console_.line(format_line(log_->report(done)));
+  if (due.checkpoint || stopping) save(done);
+  if (due.validate) validate_now(done);
+}
+
+void Run::save(std::int64_t done) {
+  if (config_.run_directory.empty()) return;
+  log_->sync();
+  io::CheckpointHeader header;
+  header.iteration = done;
+  header.epoch = config_.epoch_after(done);
+  header.next_position = done * config_.total_batch();
+  header.model = session_->graph().name;
+  header.config_toml = config_.resolved_toml;
+  header.environment = device::describe_environment();
+  header.log_state = to_json(log_->partial());
+  const Snapshot snapshot = session_->snapshot();
+  const std::filesystem::path path =
+      io::write_checkpoint(checkpoints(), header, snapshot.tensors());
+  console_.line(fmt::format("Saved checkpoint to {}", path.string()));
+  io::retire_checkpoints(checkpoints(), config_.max_checkpoints_to_keep);
+}
+
+void Run::validate_now(std::int64_t done) {
+  const ValidationResult result = evaluate(*session_, config_, inputs_.validation, done);
+  log_->report(result);
+  console_.line(format_line(result, config_.epoch_after(done)));
+}
+
+/// Mode End: the points that were saved on the way, each from its checkpoint.
+void Run::validate_saved() {
+  for (const std::filesystem::path& path : io::list_checkpoints(checkpoints())) {
+    const io::CheckpointReader checkpoint(path);
+    const std::int64_t done = checkpoint.header().iteration;
+    if (!is_validation_point(config_, done)) continue;
+    session_->load(checkpoint);
+    validate_now(done);
+  }
+}
+
+}  // namespace
+
+Outcome train(const TrainConfig& config, const TrainInputs& inputs) {
+  return Run(config, inputs).fresh();
+}
+
+Outcome restore(const TrainConfig& config, const TrainInputs& inputs) {
+  return Run(config, inputs).restored();
+}
+
+void validate(const TrainConfig& config, std::shared_ptr<const io::Dataset> validation,
+              const std::vector<std::filesystem::path>& paths,
+              const std::function<void(const io::CheckpointHeader&, const std::filesystem::path&,
+                                       const ValidationResult&)>& report) {
+  const device::Environment environment(config.threads);
+  Session session(config, Session::Use::Evaluation);
+  session.allocate();
+  for (const std::filesystem::path& path : paths) {
+    const io::CheckpointReader checkpoint(path);
+    session.load(checkpoint);
+    report(checkpoint.header(), path,
+           evaluate(session, config, validation, checkpoint.header().iteration));
+  }
+}
+
+double BenchResult::percentile_seconds(double fraction) const {
+  const auto last = static_cast<double>(step_seconds.size() - 1);
+  return step_seconds.at(static_cast<std::size_t>(std::lround(last * fraction)));
+}
+
+double BenchResult::median_seconds() const { return percentile_seconds(0.5); }
+
+BenchResult bench(const TrainConfig& config, std::shared_ptr<const io::Dataset> dataset,
+                  std::int64_t warmup, std::int64_t steps) {
+  const device::Environment environment(config.threads);
+  Session session(config, Session::Use::Training);
+  session.allocate();
+  session.initialise(config.seed);
+  io::Loader loader = training_loader(config, std::move(dataset), 0);
+  BenchResult result;
+  std::vector<double> waits;
+  result.images_per_step = config.total_batch();
+  result.arena_bytes = session.arena_bytes();
+  result.macs_per_image = session.graph().forward_macs();
+  for (std::int64_t i = 0; i < warmup + steps; ++i) {
+    const Clock::time_point start = Clock::now();
+    const StepResult step =
+        session.step(loader, learning_rate(config.schedule, i, warmup + steps));
+    if (i < warmup) continue;
+    result.step_seconds.push_back(seconds_since(start));
+    waits.push_back(step.loader_seconds);
+  }
+  std::sort(waits.begin(), waits.end());
+  result.loader_seconds = waits.at(waits.size() / 2);
+  std::sort(result.step_seconds.begin(), result.step_seconds.end());
+  return result;
+}
+
+}  // namespace millrace::train

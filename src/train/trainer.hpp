@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.hpp"
+#include "io/dataset.hpp"
+#include "train/config.hpp"
+#include "train/metrics_log.hpp"
+
+namespace millrace::train {
+
+/// What a training works on besides its configuration.
+struct TrainInputs {
+  std::shared_ptr<const io::Dataset> train;
+  std::shared_ptr<const io::Dataset> validation;
+  std::string command_line;
+  std::vector<std::string> notices;
+};
+
+enum class Outcome {
+  Finished,     ///< the last iteration of the run is behind
+  Preempted,    ///< --stop-after, SIGTERM, SIGUSR1 or SIGUSR2: saved, to be restored
+  Interrupted,  ///< SIGINT: saved too
+};
+
+/// Trains from the initial weights. Errors: Numeric when the loss is no longer a number, with the
+/// iteration and where the last checkpoint is; Io when the run directory cannot be written.
+[[nodiscard]] Outcome train(const TrainConfig& config, const TrainInputs& inputs);
+
+/// Continues the run in config.run_directory from its newest valid checkpoint, bit for bit.
+[[nodiscard]] Outcome restore(const TrainConfig& config, const TrainInputs& inputs);
+
+/// Validates every checkpoint of `paths` in order, calling `report` after each.
+void validate(const TrainConfig& config, std::shared_ptr<const io::Dataset> validation,
+              const std::vector<std::filesystem::path>& paths,
+              const std::function<void(const io::CheckpointHeader&, const std::filesystem::path&,
+                                       const ValidationResult&)>& report);
+
+/// Steady-state speed of a training.
+struct BenchResult {
+  std::vector<double> step_seconds;  ///< of the measured steps, ascending
+  double loader_seconds = 0.0;       ///< median wait for data in a step
+  std::int64_t images_per_step = 0;
+  std::int64_t arena_bytes = 0;
+  std::int64_t macs_per_image = 0;   ///< forward
+  [[nodiscard]] double median_seconds() const;
+  [[nodiscard]] double percentile_seconds(double fraction) const;
+};
+[[nodiscard]] BenchResult bench(const TrainConfig& config,
+                                std::shared_ptr<const io::Dataset> dataset, std::int64_t warmup,
+                                std::int64_t steps);
+
+}  // namespace millrace::train

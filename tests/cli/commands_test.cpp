@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+Outcome run_words(const std::vector<std::string>& line) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.code = run(line, environment_of({}));
+  outcome.out = ::testing::internal::GetCapturedStdout();
+  outcome.err = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+fs::path test_data() {
+  if (const char* given = std::getenv("MILLRACE_TEST_DATA")) return given;
+  return fs::path(MILLRACE_SOURCE_DIR).parent_path() / "shared" / "data";
+}
+
+TEST(CommandsTest, VersionAndHelp) {
+  EXPECT_EQ(run_words({"--version"}).out, "millrace " MILLRACE_VERSION "\n");
+  const Outcome help = run_words({"--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_TRUE(help.out.starts_with("usage: millrace <command> [options]\n"));
+  for (const CommandSpec& command : command_table()) {
+    EXPECT_TRUE(contains(help.out, command.name));
+    std::vector<std::string> line = words(command.name);
+    line.emplace_back("--help");
+    const Outcome own = run_words(line);
+    EXPECT_EQ(own.code, 0);
+    EXPECT_TRUE(own.out.starts_with("usage: millrace " + std::string(command.name))) << own.out;
+    line.pop_back();
+    line.insert(line.begin(), "help");
+    EXPECT_EQ(run_words(line).out, own.out);
+  }
+}
+
+TEST(CommandsTest, MistakesEndWithTwoAndOneLine) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"inspekt x", "unknown command 'inspekt'; did you mean 'inspect'?"},
+      {"data generat x", "unknown command 'data generat'; did you mean 'data generate'?"},
+      {"inspect", "millrace inspect needs CHECKPOINT|RUN_DIR; millrace inspect --help shows how"},
+      {"inspect a b", "unexpected argument 'b'; --help shows what goes where"},
+      {"inspect a --digets", "unknown option --digets; did you mean --digest?"},
+      {"data generate x --train-images 0",
+       "--train-images: '0' is not a whole number from 1 to 500000"},
+      {"import a b",
+       "no data set: give --data-dir DIR or set DATA_DIR, or use --dataset with --synthetic-data"},
+  };
+  for (const auto& [line, expected] : table) {
+    const Outcome outcome = run_words(words(line));
+    EXPECT_EQ(outcome.code, 2) << line;
+    EXPECT_EQ(outcome.err, "millrace: error: " + expected + "\n");
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+TEST(CommandsTest, NoCommandShowsTheCommands) {
+  const Outcome outcome = run_words({});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(contains(outcome.err, "usage: millrace <command>"));
+}
+
+TEST(CommandsTest, FileThatIsMissingEndsWithItsOwnCode) {
+  const TemporaryDirectory root;
+  const std::string missing = (root.path() / "none").string();
+  const Outcome inspected = run_words({"inspect", missing});
+  EXPECT_TRUE(inspected.code == 5 || inspected.code == 6) << inspected.err;
+  EXPECT_TRUE(contains(inspected.err, missing)) << inspected.err;
+  const Outcome imported =
+      run_words({"import", missing, missing + "-run", "--dataset", "cifar-10"});
+  EXPECT_TRUE(imported.code == 3 || imported.code == 5) << imported.err;
+  EXPECT_TRUE(contains(imported.err, missing)) << imported.err;
+  EXPECT_FALSE(fs::exists(missing + "-run"));
+}
+
+TEST(CommandsTest, GeneratesData) {
+  const TemporaryDirectory root;
+  const fs::path directory = root.path() / "cifar-10-batches-bin";
+  const Outcome outcome = run_words(
+      {"data", "generate", directory.string(), "--train-images", "20", "--test-images=10"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(fs::file_size(directory / "data_batch_1.bin"), 20u * 3073u);
+  EXPECT_EQ(fs::file_size(directory / "test_batch.bin"), 10u * 3073u);
+  // A second time it would overwrite data.
+  EXPECT_EQ(run_words({"data", "generate", directory.string()}).code, 2);
+}
+
+TEST(CommandsTest, ImportsAndInspectsATrainedNetwork) {
+  const fs::path folder = test_data() / "models" / "resnet_cifar10";
+  fs::path file;
+  if (fs::exists(folder))
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = to_lower(entry.path().filename().string());
+      if (contains(name, "20") && name.ends_with(".safetensors") && !contains(name, "reference"))
+        file = entry.path();
+    }
+  if (file.empty()) GTEST_SKIP() << "no trained networks in " << folder;
+
+  const TemporaryDirectory root;
+  const std::string run_directory = (root.path() / "run").string();
+  const std::vector<std::string> import = {
+      "import",         file.string(), run_directory, "--dataset", "cifar-10",
+      "--shortcut-pad", "both",        "--normalise", "imagenet",  "--precision",
+      "32.32",          "--optimiser", "momentum"};
+  const Outcome imported = run_words(import);
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  EXPECT_TRUE(contains(imported.out, "Total Parameters: 269722\n")) << imported.out;
+  EXPECT_TRUE(fs::exists(fs::path(run_directory) / "config.toml"));
+
+  const Outcome inspected = run_words({"inspect", run_directory, "--json", "--digest", "--verify"});
+  ASSERT_EQ(inspected.code, 0) << inspected.err;
+  const auto json = nlohmann::json::parse(inspected.out);
+  EXPECT_EQ(json.at("iteration"), 0);
+  EXPECT_EQ(json.at("verified"), true);
+  const std::string digest = json.at("digest");
+  EXPECT_EQ(digest.size(), 64u);
+  EXPECT_EQ(run_words({"inspect", run_directory, "--digest"}).out, digest + "\n");
+  EXPECT_EQ(run_words({"inspect", run_directory, "--verify"}).code, 0);
+
+  // An existing directory is never written into.
+  const Outcome again = run_words(import);
+  EXPECT_EQ(again.code, 5);
+  EXPECT_TRUE(contains(again.err, run_directory)) << again.err;
+
+  // One flipped bit is found, and is no longer a checkpoint.
+  const fs::path part = fs::path(run_directory) / "checkpoints" / "ckpt-0" / "part-000.h5";
+  std::FILE* bytes = std::fopen(part.c_str(), "r+b");
+  ASSERT_NE(bytes, nullptr);
+  std::fseek(bytes, static_cast<long>(fs::file_size(part) / 2), SEEK_SET);
+  const int byte = std::fgetc(bytes);
+  std::fseek(bytes, -1, SEEK_CUR);
+  std::fputc(byte ^ 1, bytes);
+  std::fclose(bytes);
+  const Outcome damaged = run_words({"inspect", run_directory, "--verify"});
+  EXPECT_EQ(damaged.code, 6);
+  EXPECT_TRUE(contains(damaged.err, "part-000.h5")) << damaged.err;
+}
+
+}  // namespace
+}  // namespace millrace::cli

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/options.hpp"
+#include "support.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+
+Failure parse_failure(const std::string& text) {
+  return failure_of([&] { (void)parse_config(text, "a.toml"); });
+}
+
+TEST(ConfigFileTest, ReadsEveryType) {
+  const Options options = parse_config(
+      "# a recipe\n[model]\nmodel-size = 20  # a whole number stands for a text\n\n[lr]\n"
+      "base-learning-rate = -6\nlearning-rate-schedule = [0.5, 0.75]\n[data]\nsynthetic-data = "
+      "true\ndataset = \"CIFAR-10\"\n",
+      "a.toml");
+  EXPECT_EQ(options.text("model-size"), "20");
+  EXPECT_EQ(options.real("base-learning-rate"), -6.0);
+  EXPECT_EQ(options.reals("learning-rate-schedule"), (std::vector<double>{0.5, 0.75}));
+  EXPECT_TRUE(options.flag("synthetic-data"));
+  EXPECT_EQ(options.text("dataset"), "cifar-10");
+  EXPECT_EQ(options.find("model-size")->where, "a.toml:3: [model] model-size");
+}
+
+TEST(ConfigFileTest, EmptyFileGivesNothing) {
+  EXPECT_TRUE(parse_config("", "a.toml").settings().empty());
+}
+
+TEST(ConfigFileTest, ErrorsNameFileAndLine) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"[train]\nbatchsize = 3\n",
+       "a.toml:2: [train] batchsize: unknown key; did you mean batch-size?"},
+      {"[train]\nzzzzzzzzzzzz = 3\n",
+       "a.toml:2: [train] zzzzzzzzzzzz: unknown key; configs/README.md lists the keys"},
+      {"\n[trian]\nseed = 3\n", "a.toml:2: unknown section [trian]; did you mean [train]?"},
+      {"[model]\nbatch-size = 3\n",
+       "a.toml:2: [model] batch-size: this key belongs to section [train]"},
+      {"[log]\nrun-dir = \"x\"\n",
+       "a.toml:2: [log] run-dir: this option can only be given on the command line"},
+      {"[train]\n\nbatch-size = 0\n",
+       "a.toml:3: [train] batch-size: '0' is not a whole number from 1 to 2147483647"},
+      {"[train]\nbatch-size = \"8\"\n",
+       "a.toml:2: [train] batch-size: expected a whole number: a whole number from 1 to "
+       "2147483647"},
+      {"[train]\nprecision = 16.32\n",
+       "a.toml:2: [train] precision: expected a text in quotes: one of 16.32, 32.32"},
+      {"[lr]\nlearning-rate-schedule = [0.75, 0.5]\n",
+       "a.toml:2: [lr] learning-rate-schedule: '0.75,0.5' is not a list of ascending numbers from "
+       "0 "
+       "to 1"},
+  };
+  for (const auto& [text, expected] : table) {
+    const Failure failure = parse_failure(text);
+    EXPECT_EQ(failure.kind, ErrorKind::Config) << text;
+    EXPECT_EQ(failure.text, expected);
+  }
+}
+
+TEST(ConfigFileTest, KeyOutsideASectionIsRefused) {
+  const Failure failure = parse_failure("seed = 3\n");
+  EXPECT_EQ(failure.kind, ErrorKind::Config);
+  EXPECT_TRUE(failure.text.starts_with("a.toml:1: key seed stands outside a section"))
+      << failure.text;
+}
+
+TEST(ConfigFileTest, BrokenSyntaxIsOneLineWithItsPlace) {
+  for (const char* text : {"[train]\nseed = 3\nbatch-size 32\n", "[train]\nseed = 1\nepochs = =\n",
+                           "[train]\nseed = 3\nseed = \"unfinished\n"}) {
+    const Failure failure = parse_failure(text);
+    EXPECT_EQ(failure.kind, ErrorKind::Config);
+    EXPECT_TRUE(failure.text.starts_with("a.toml:3: ")) << failure.text;
+    EXPECT_FALSE(contains(failure.text, "\n")) << failure.text;
+  }
+}
+
+TEST(ConfigFileTest, KeyGivenTwiceIsRefused) {
+  const Failure failure = parse_failure("[train]\nseed = 3\nseed = 4\n");
+  EXPECT_EQ(failure.kind, ErrorKind::Config);
+  EXPECT_TRUE(failure.text.starts_with("a.toml:")) << failure.text;
+  EXPECT_FALSE(contains(failure.text, "\n")) << failure.text;
+}
+
+TEST(ConfigFileTest, EveryKeyRefusesAValueOfAnotherType) {
+  for (const OptionSpec& spec : option_table()) {
+    if (spec.section == Section::Command) continue;
+    const std::string bad = "1979-05-27";  // a date suits no option
+    const Failure failure =
+        parse_failure(fmt::format("[{}]\n{} = {}\n", section_key(spec.section), spec.name, bad));
+    EXPECT_EQ(failure.kind, ErrorKind::Config);
+    EXPECT_TRUE(failure.text.starts_with(
+        fmt::format("a.toml:2: [{}] {}: expected ", section_key(spec.section), spec.name)))
+        << failure.text;
+  }
+}
+
+TEST(ConfigFileTest, MissingFileNamesItsPath) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory.path() / "none.toml";
+  const Failure failure = failure_of([&] { (void)read_config_file(path); });
+  EXPECT_EQ(failure.kind, ErrorKind::Io);
+  EXPECT_TRUE(contains(failure.text, path.string())) << failure.text;
+}
+
+TEST(ConfigFileTest, WritesWhatItReads) {
+  const std::map<std::string, Value, std::less<>> values = {
+      {"dataset", std::string("cifar-10")},
+      {"data-dir", std::string("C:\\a \"b\"\tc\x7f/\xc3\xa4")},
+      {"synthetic-data", false},
+      {"batch-size", std::int64_t{32}},
+      {"epochs", 10.0},
+      {"weight-decay", 1e-6},
+      {"base-learning-rate", -6.0},
+      {"learning-rate-schedule", std::vector<double>{0.5, 1.0}},
+  };
+  const std::string text = to_toml(values);
+  EXPECT_TRUE(text.starts_with("[data]\ndataset = \"cifar-10\"\n")) << text;
+  const Options options = parse_config(text, "a.toml");
+  EXPECT_EQ(options.settings().size(), values.size());
+  for (const auto& [name, setting] : options.settings())
+    EXPECT_EQ(setting.value, values.at(name)) << name << "\n" << text;
+}
+
+}  // namespace
+}  // namespace millrace::cli

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/options.hpp"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "support.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+
+/// Some command that takes the option.
+Command taker(const OptionSpec& spec) {
+  for (unsigned bit = 1; bit != 0; bit <<= 1)
+    if ((spec.commands & bit) != 0) return static_cast<Command>(bit);
+  ADD_FAILURE() << spec.name << " belongs to no command";
+  return Command::Train;
+}
+
+/// Texts that the option must refuse.
+std::vector<std::string> bad_texts(const OptionSpec& spec) {
+  switch (spec.type) {
+    case ValueType::Flag:
+      return {"maybe", "1"};
+    case ValueType::Choice:
+      return {"nonsense", spec.value_name == "A|B" ? "AB" : "x"};
+    case ValueType::Text:
+    case ValueType::Path:
+      return {};
+    case ValueType::Integer:
+    case ValueType::Real:
+    case ValueType::RealList:
+      break;
+  }
+  std::vector<std::string> bad = {"x", "1x", "nan", "0x10"};
+  if (spec.type == ValueType::Integer) bad.insert(bad.end(), {"1.5", "99999999999999999999"});
+  if (spec.type == ValueType::RealList) bad.insert(bad.end(), {"0.5,0.5", "0.7,0.2", ",", "0.1,x"});
+  if (spec.range.low_end == Range::Low::Excluded)
+    bad.push_back(fmt::format("{}", static_cast<std::int64_t>(spec.range.low)));
+  if (!std::isinf(spec.range.low))
+    bad.push_back(fmt::format("{}", static_cast<std::int64_t>(spec.range.low) - 1));
+  if (!std::isinf(spec.range.high))
+    bad.push_back(fmt::format("{}", static_cast<std::int64_t>(spec.range.high) + 1));
+  return bad;
+}
+
+TEST(OptionTableTest, NamesAreUniqueAndSectionsTogether) {
+  std::set<std::string_view> names;
+  std::set<Section> finished;
+  Section current = option_table().front().section;
+  for (const OptionSpec& spec : option_table()) {
+    EXPECT_TRUE(names.insert(spec.name).second) << spec.name;
+    EXPECT_TRUE(spec.alias.empty() || names.insert(spec.alias).second) << spec.alias;
+    if (spec.section != current) finished.insert(current);
+    current = spec.section;
+    EXPECT_FALSE(finished.contains(current)) << spec.name << " stands apart from its section";
+    EXPECT_FALSE(spec.help.empty()) << spec.name;
+    EXPECT_NE(spec.commands, 0u) << spec.name;
+    EXPECT_EQ(spec.type == ValueType::Flag, spec.value_name.empty()) << spec.name;
+  }
+}
+
+TEST(OptionTableTest, EveryOptionRefusesBadValuesByName) {
+  for (const OptionSpec& spec : option_table()) {
+    for (const std::string& bad : bad_texts(spec)) {
+      const std::string word = fmt::format("--{}={}", spec.name, bad);
+      const Failure failure =
+          failure_of([&] { (void)parse_arguments(taker(spec), std::vector{word}, 0); });
+      EXPECT_EQ(failure.kind, ErrorKind::Usage) << word;
+      EXPECT_TRUE(failure.text.starts_with(fmt::format("--{}: ", spec.name))) << failure.text;
+      EXPECT_TRUE(contains(failure.text, fmt::format("'{}'", bad)) || bad == "," ||
+                  spec.type == ValueType::RealList)
+          << failure.text;
+      EXPECT_TRUE(contains(failure.text, describe_values(spec))) << failure.text;
+      EXPECT_FALSE(contains(failure.text, "\n")) << failure.text;
+    }
+  }
+}
+
+TEST(OptionTableTest, EveryOptionRefusesAMissingValue) {
+  for (const OptionSpec& spec : option_table()) {
+    std::vector<std::vector<std::string>> lines = {{fmt::format("--{}=", spec.name)}};
+    if (spec.type != ValueType::Flag) {
+      lines.push_back({fmt::format("--{}", spec.name)});
+      lines.push_back({fmt::format("--{}", spec.name), fmt::format("--{}", spec.name), "1"});
+    }
+    for (const std::vector<std::string>& line : lines) {
+      const Failure failure = failure_of([&] { (void)parse_arguments(taker(spec), line, 0); });
+      EXPECT_EQ(failure.kind, ErrorKind::Usage) << spec.name;
+      EXPECT_TRUE(contains(failure.text, fmt::format("--{}", spec.name))) << failure.text;
+    }
+  }
+}
+
+TEST(OptionTableTest, EveryVariableRefusesBadValuesByName) {
+  for (const OptionSpec& spec : option_table()) {
+    if (spec.environment.empty()) continue;
+    const Options options = read_environment(
+        taker(spec), environment_of({{std::string(spec.environment), "some/where"}}));
+    EXPECT_EQ(options.text(spec.name), "some/where");
+    EXPECT_TRUE(contains(options.find(spec.name)->where, spec.environment));
+    EXPECT_EQ(spec.type, ValueType::Path)
+        << "a variable of another type needs a test of bad values";
+  }
+}
+
+TEST(ArgumentsTest, ReadsEveryTypeOfValue) {
+  const Options options = train_options(
+      "--batch-size 8 --base-learning-rate -6 --learning-rate-schedule 0.5,0.75,0.875 "
+      "--optimiser MOMENTUM --xla-recompute --name-suffix=-x=y --epochs 1e1");
+  EXPECT_EQ(options.integer("batch-size"), 8);
+  EXPECT_EQ(options.real("base-learning-rate"), -6.0);
+  EXPECT_EQ(options.reals("learning-rate-schedule"), (std::vector<double>{0.5, 0.75, 0.875}));
+  EXPECT_EQ(options.text("optimiser"), "momentum");
+  EXPECT_TRUE(options.flag("xla-recompute"));
+  EXPECT_EQ(options.text("name-suffix"), "-x=y");
+  EXPECT_EQ(options.real("epochs"), 10.0);
+  EXPECT_FALSE(options.integer("iterations").has_value());
+}
+
+TEST(ArgumentsTest, UnderstandsUniqueBeginningsAndAliases) {
+  const Options options = train_options("--epoch 3 --grad=4 --optimizer momentum --synth");
+  EXPECT_EQ(options.real("epochs"), 3.0);
+  EXPECT_EQ(options.integer("gradients-to-accumulate"), 4);
+  EXPECT_EQ(options.text("optimiser"), "momentum");
+  EXPECT_TRUE(options.flag("synthetic-data"));
+}
+
+TEST(ArgumentsTest, NameThatBeginsAnotherNameIsMeantItself) {
+  EXPECT_EQ(train_options("--model resnet").text("model"), "resnet");
+  EXPECT_EQ(train_options("--normalise dataset").text("normalise"), "dataset");
+}
+
+TEST(ArgumentsTest, TheLastOfSeveralCounts) {
+  EXPECT_EQ(train_options("--batch-size 8 --batch-size 16").integer("batch-size"), 16);
+}
+
+TEST(ArgumentsTest, FlagsCanBeSwitchedOff) {
+  EXPECT_FALSE(train_options("--no-validation=false").flag("no-validation"));
+}
+
+TEST(ArgumentsTest, AmbiguousBeginningsAreListed) {
+  const Failure failure = failure_of([] { (void)train_options("--log 3"); });
+  EXPECT_EQ(failure.kind, ErrorKind::Usage);
+  EXPECT_EQ(failure.text,
+            "--log could be any of --log-dir, --logs-per-epoch, --log-freq: write more of it");
+}
+
+TEST(ArgumentsTest, UnknownOptionsNameTheNearest) {
+  const Failure failure = failure_of([] { (void)train_options("--bacth-size 3"); });
+  EXPECT_EQ(failure.kind, ErrorKind::Usage);
+  EXPECT_EQ(failure.text, "unknown option --bacth-size; did you mean --batch-size?");
+  EXPECT_EQ(failure_of([] { (void)train_options("-b 3"); }).text,
+            "unknown option -b; options begin with two dashes");
+}
+
+TEST(ArgumentsTest, OptionsOfOtherCommandsAreRefused) {
+  EXPECT_EQ(failure_of([] { (void)train_options("--digest"); }).text,
+            "--digest is no option of this command; --help lists them");
+}
+
+TEST(ArgumentsTest, WordsThatAreNoOptionsAreCounted) {
+  const std::vector<std::string> line = {"a", "--json", "b"};
+  EXPECT_EQ(parse_arguments(Command::Inspect, line, 2).arguments,
+            (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(failure_of([&] { (void)parse_arguments(Command::Inspect, line, 1); }).text,
+            "unexpected argument 'b'; --help shows what goes where");
+}
+
+TEST(ArgumentsTest, ChoicesSuggestTheNearest) {
+  EXPECT_EQ(failure_of([] { (void)train_options("--optimiser momentun"); }).text,
+            "--optimiser: 'momentun' is not one of SGD, momentum; did you mean momentum?");
+}
+
+TEST(PrecedenceTest, CommandLineBeforeEnvironmentBeforeFile) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "a.toml").string();
+  {
+    std::FILE* out = std::fopen(file.c_str(), "w");
+    ASSERT_NE(out, nullptr);
+    fmt::print(out, "[data]\ndata-dir = \"file\"\n[train]\nbatch-size = 4\nseed = 5\n");
+    std::fclose(out);
+  }
+  const std::string with_file = "--config " + file;
+  EXPECT_EQ(train_options(with_file).text("data-dir"), "file");
+  EXPECT_EQ(train_options(with_file, {{"DATA_DIR", "env"}}).text("data-dir"), "env");
+  const Options options =
+      train_options(with_file + " --data-dir line --batch-size 8", {{"DATA_DIR", "env"}});
+  EXPECT_EQ(options.text("data-dir"), "line");
+  EXPECT_EQ(options.integer("batch-size"), 8);
+  EXPECT_EQ(options.integer("seed"), 5);
+}
+
+TEST(PrecedenceTest, AnOptionOverrulesItsWeakerRival) {
+  const Options file = parse_config("[train]\nepochs = 3\n[log]\nlogs-per-epoch = 2\n", "a.toml");
+  const Options merged = merge(train_options("--iterations 7 --log-freq 1"), file);
+  EXPECT_EQ(merged.integer("iterations"), 7);
+  EXPECT_FALSE(merged.real("epochs").has_value());
+  EXPECT_EQ(merged.integer("log-freq"), 1);
+  EXPECT_FALSE(merged.integer("logs-per-epoch").has_value());
+}
+
+TEST(PrecedenceTest, RivalsInOnePlaceAreRefused) {
+  const std::vector<std::string> lines = {
+      "--epochs 1 --iterations 2",       "--batch-norm --group-norm",
+      "--logs-per-epoch 1 --log-freq 2", "--validation-mode all --no-validation",
+      "--run-dir a --log-dir b",         "--run-dir a --name-suffix b",
+      "--no-logs --run-dir a",           "--no-logs --log-dir b",
+      "--no-logs --name-suffix b",       "--ckpts-per-epoch 1 --disable-checkpoints",
+  };
+  for (const std::string& line : lines) {
+    const Failure failure = failure_of([&] { (void)train_options(line); });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage) << line;
+    EXPECT_TRUE(contains(failure.text, "exclude each other")) << failure.text;
+  }
+  EXPECT_EQ(
+      failure_of([] {
+        check_rivals(parse_config("[train]\nepochs = 3\niterations = 4\n", "a.toml"));
+      }).text,
+      "a.toml:2: [train] epochs and a.toml:3: [train] iterations exclude each other: give one "
+      "of them");
+}
+
+TEST(PrecedenceTest, AFlagThatIsOffIsNoRival) {
+  EXPECT_NO_THROW((void)train_options("--batch-norm=false --group-norm"));
+}
+
+}  // namespace
+}  // namespace millrace::cli

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/resolve.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "support.hpp"
+#include "train/lr_schedule.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+using train::TrainConfig;
+
+constexpr std::string_view kCifar = "--dataset cifar-10 --synthetic-data ";
+constexpr std::string_view kImageNet = "--dataset imagenet --synthetic-data ";
+
+TrainConfig config_of(std::string_view data, std::string_view rest) {
+  return resolve_line(std::string(data) + std::string(rest)).config;
+}
+
+TEST(ResolveTest, CifarRecipe) {
+  const TrainConfig config = config_of(kCifar, "");
+  EXPECT_EQ(config.model.size, "20");
+  EXPECT_EQ(config.model.norm, models::NormKind::Batch);
+  EXPECT_EQ(config.model.shortcut, 'A');
+  EXPECT_EQ(config.model.classes, 10);
+  EXPECT_EQ(config.batch_size, 32);
+  EXPECT_EQ(config.iterations_per_epoch, 1562);
+  EXPECT_EQ(config.iterations, 160 * 1562);
+  EXPECT_EQ(config.schedule.base_rate, 0.5);
+  EXPECT_EQ(config.schedule.warmup_iterations, 5 * 1562);
+  EXPECT_EQ(config.schedule.boundaries, (std::vector<double>{0.5, 0.75}));
+  EXPECT_EQ(config.optimiser.weight_decay, 1e-6);
+  EXPECT_TRUE(config.optimiser.decay_excludes.empty());
+  EXPECT_EQ(config.log_every, 97);
+  EXPECT_EQ(config.checkpoint_every, 1562);
+  EXPECT_EQ(config.validate_every, 1562);
+  EXPECT_EQ(config.max_checkpoints_to_keep, 1);
+  EXPECT_EQ(config.loss_scaling, 128.0);
+  EXPECT_EQ(config.precision, (Precision{DType::BF16, DType::F32}));
+  EXPECT_EQ(config.threads, 2);
+}
+
+TEST(ResolveTest, ImageNetRecipe) {
+  const TrainConfig config = config_of(kImageNet, "");
+  EXPECT_EQ(config.model.size, "18");
+  EXPECT_EQ(config.model.norm, models::NormKind::Group);
+  EXPECT_EQ(config.model.groups, 32);
+  EXPECT_EQ(config.model.shortcut, 'B');
+  EXPECT_EQ(config.model.classes, 1000);
+  EXPECT_EQ(config.model.image, (Shape{224, 224, 3}));
+  EXPECT_EQ(config.batch_size, 4);
+  EXPECT_EQ(config.iterations_per_epoch, 320'291);
+  EXPECT_EQ(config.iterations, 32'029'100);
+  EXPECT_EQ(config.optimiser.weight_decay, 1e-4);
+  EXPECT_EQ(config.optimiser.decay_excludes, (std::vector<std::string>{"beta", "gamma"}));
+  EXPECT_EQ(config.data.normalisation, train::Normalisation::MeanOnly);
+  EXPECT_EQ(config.schedule.base_rate, 4.0 / 256.0);
+  EXPECT_EQ(config_of(kImageNet, "--optimiser momentum").schedule.base_rate, 4.0 / 2048.0);
+}
+
+TEST(ResolveTest, PublishedLearningRates) {
+  EXPECT_EQ(config_of(kImageNet, "--batch-size 2 --gradients-to-accumulate 256").schedule.base_rate,
+            2.0);
+  EXPECT_EQ(config_of(kCifar, "--batch-size 16 --base-learning-rate -4").schedule.base_rate, 1.0);
+  EXPECT_EQ(config_of(kCifar, "--batch-size 8 --base-learning-rate -6").schedule.base_rate, 0.125);
+}
+
+TEST(ResolveTest, TenEpochTestOfTheRecipe) {
+  const TrainConfig config =
+      config_of(kCifar, "--epochs 10 --warmup-epochs 0 --learning-rate-schedule 0.5,0.75,0.875");
+  EXPECT_EQ(config.iterations, 15'620);
+  EXPECT_EQ(train::learning_rate(config.schedule, 0, config.iterations), 0.5);
+  EXPECT_EQ(train::learning_rate(config.schedule, 15'619, config.iterations), 0.0005);
+}
+
+TEST(ResolveTest, LengthIsExact) {
+  EXPECT_EQ(config_of(kCifar, "--epochs 0.5").iterations, 781);
+  EXPECT_EQ(config_of(kCifar, "--epochs 0.5").schedule.warmup_iterations, 7810);
+  const Resolution resolution =
+      resolve_line(std::string(kCifar) + "--iterations 10 --warmup-epochs 2");
+  EXPECT_EQ(resolution.config.iterations, 10);
+  EXPECT_EQ(resolution.config.log_every, 500);
+  EXPECT_EQ(resolution.config.schedule.warmup_iterations, 0);
+  ASSERT_EQ(resolution.notices.size(), 1u);
+  EXPECT_EQ(resolution.notices[0],
+            "--warmup-epochs is ignored: --iterations gives the length of the run");
+}
+
+TEST(ResolveTest, ZeroWeightDecayMeansNone) {
+  EXPECT_EQ(config_of(kCifar, "--weight-decay 0").optimiser.weight_decay, 0.0);
+}
+
+TEST(ResolveTest, NamesOfChoicesReachTheConfiguration) {
+  const TrainConfig config = config_of(
+      kCifar,
+      "--block basic --shortcut-pad both --normalise imagenet --precision 32.32 --lr-schedule "
+      "cosine "
+      "--optimiser momentum --momentum 0.8 --xla-recompute --train-with-valid-preprocessing "
+      "--label-smoothing 0.1 --seed 7 --threads-per-device 3 --pipeline-num-parallel 4 "
+      "--model-size "
+      "56 --BN-decay 0.9 --loss-scaling 1 --valid-batch-size 100 --epochs-between-evals 2");
+  EXPECT_EQ(config.model.block, models::BlockKind::Basic);
+  EXPECT_EQ(config.model.shortcut_pad, models::ShortcutPadSide::Both);
+  EXPECT_EQ(config.model.batch_norm_decay, 0.9);
+  EXPECT_EQ(config.data.normalisation, train::Normalisation::ImageNet);
+  EXPECT_FALSE(config.data.augment);
+  EXPECT_EQ(config.data.loader_threads, 4);
+  EXPECT_EQ(config.precision.activations, DType::F32);
+  EXPECT_EQ(config.schedule.kind, train::ScheduleKind::Cosine);
+  EXPECT_EQ(config.optimiser.kind, train::OptimiserKind::Momentum);
+  EXPECT_EQ(config.optimiser.momentum, 0.8);
+  EXPECT_EQ(config.recompute, train::RecomputePolicy::Stage);
+  EXPECT_EQ(config.label_smoothing, 0.1);
+  EXPECT_EQ(config.seed, 7u);
+  EXPECT_EQ(config.threads, 3);
+  EXPECT_EQ(config.loss_scaling, 1.0);
+  EXPECT_EQ(config.validation_batch_size, 100);
+  EXPECT_EQ(config.validate_every, 2 * 1562);
+}
+
+TEST(ResolveTest, ValidationModes) {
+  const TrainConfig end = config_of(kCifar, "--validation-mode end");
+  EXPECT_EQ(end.validation, train::ValidationMode::End);
+  EXPECT_EQ(end.max_checkpoints_to_keep, 0);
+  EXPECT_EQ(
+      config_of(kCifar, "--validation-mode end --max-ckpts-to-keep 3").max_checkpoints_to_keep, 3);
+  EXPECT_EQ(config_of(kCifar, "--no-validation").validation, train::ValidationMode::None);
+  EXPECT_EQ(config_of(kCifar, "--disable-checkpoints").checkpoint_every, 0);
+  EXPECT_EQ(config_of(kCifar, "--ckpts-per-epoch 0").checkpoint_every, 0);
+  EXPECT_EQ(config_of(kCifar, "--ckpts-per-epoch 4").checkpoint_every, 390);
+  EXPECT_EQ(resolve_line(std::string(kCifar) + "--validation-mode end --disable-checkpoints")
+                .notices.size(),
+            1u);
+}
+
+TEST(ResolveTest, PlaceOfTheRun) {
+  const RunPlace usual = resolve_line(std::string(kCifar) + "--name-suffix x").place;
+  EXPECT_TRUE(usual.logs);
+  EXPECT_EQ(usual.log_directory, "logs");
+  EXPECT_EQ(usual.suffix, "x");
+  EXPECT_EQ(resolve_line(std::string(kCifar) + "--run-dir r").place.run_directory, "r");
+  EXPECT_FALSE(resolve_line(std::string(kCifar) + "--no-logs").place.logs);
+}
+
+TEST(ResolveTest, OptionsWithoutEffectAreRefused) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"--momentum 0.9", "--momentum has no effect here: it needs --optimiser momentum"},
+      {"--groups 4", "--groups has no effect here: it needs --group-norm"},
+      {"--group-norm --BN-decay 0.9", "--BN-decay has no effect here: it needs --batch-norm"},
+      {"--shortcut B --shortcut-pad both",
+       "--shortcut-pad has no effect here: it needs --shortcut A"},
+      {"--lr-schedule cosine --learning-rate-decay 0.5",
+       "--learning-rate-decay has no effect here: it needs --lr-schedule stepped"},
+      {"--lr-schedule cosine --learning-rate-schedule 0.5",
+       "--learning-rate-schedule has no effect here: it needs --lr-schedule stepped"},
+      {"--normalise-input", "--normalise-input has no effect here: it needs --dataset imagenet"},
+      {"--data-dir x", "--data-dir has no effect here: it needs real data (no --synthetic-data)"},
+      {"--no-validation --valid-batch-size 8",
+       "--valid-batch-size has no effect here: it needs validation"},
+      {"--no-validation --epochs-between-evals 8",
+       "--epochs-between-evals has no effect here: it needs validation"},
+  };
+  for (const auto& [line, expected] : table) {
+    const Failure failure = failure_of([&line = line] { (void)config_of(kCifar, line); });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage) << line;
+    EXPECT_EQ(failure.text, expected);
+  }
+  EXPECT_EQ(failure_of([] { (void)config_of(kImageNet, "--normalise dataset"); }).text,
+            "--normalise has no effect here: it needs a CIFAR data set");
+}
+
+TEST(ResolveTest, OptionsOfAFileWithoutEffectAreNoticed) {
+  const Options options =
+      merge(train_options(std::string(kCifar) + "--optimiser SGD"),
+            parse_config("[optimizer]\noptimiser = \"momentum\"\nmomentum = 0.8\n", "a.toml"));
+  const Resolution resolution =
+      resolve(options, published_facts(data_request(options)), {.cores = 1});
+  ASSERT_EQ(resolution.notices.size(), 1u);
+  EXPECT_EQ(resolution.notices[0],
+            "a.toml:3: [optimizer] momentum has no effect here: it needs --optimiser momentum");
+}
+
+TEST(ResolveTest, ImpossibleNumbersAreRefused) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"--batch-size 60000",
+       "a total batch of 60000 (60000 x 1) is more than the 50000 training images: lower "
+       "--batch-size or --gradients-to-accumulate"},
+      {"--epochs 0.0001",
+       "0.0001 epochs of 1562 iterations are 0.156 iterations, allowed are 1 to 1e+15: change "
+       "--epochs"},
+      {"--epochs 1e300",
+       "1e+300 epochs of 1562 iterations are 1.56e+303 iterations, allowed are 1 to 1e+15: change "
+       "--epochs"},
+      {"--iterations 1000000000000000 --batch-size 50000",
+       "iterations x total batch: 1000000000000000 x 50000 does not fit into 64 bits"},
+      {"--image-size 64",
+       "--image-size: 64 does not fit cifar-10, whose images are 32x32: leave the option out"},
+  };
+  for (const auto& [line, expected] : table) {
+    const Failure failure = failure_of([&line = line] { (void)config_of(kCifar, line); });
+    EXPECT_EQ(failure.kind, ErrorKind::Config) << line;
+    EXPECT_EQ(failure.text, expected);
+  }
+}
+
+TEST(ResolveTest, ResolvedFileReproducesTheConfiguration) {
+  const std::vector<std::string> lines = {
+      std::string(kCifar),
+      std::string(kCifar) + "--iterations 10 --group-norm --groups 8 --no-validation",
+      std::string(kCifar) + "--lr-schedule cosine --optimiser momentum --ckpts-per-epoch 0",
+      std::string(kImageNet) + "--normalise-input --batch-norm --weight-decay 0 --log-freq 3",
+      "--data-dir some/cifar-100/here --epochs 1.5 --warmup-epochs 0.5 --validation-mode end "
+      "--name-suffix é\"",
+  };
+  for (const std::string& line : lines) {
+    const TrainConfig config = resolve_line(line).config;
+    const Options options = parse_config(config.resolved_toml, "config.toml");
+    const Resolution again =
+        resolve(options, published_facts(data_request(options, DataNeed::Name)), {.cores = 64});
+    EXPECT_EQ(again.config, config) << config.resolved_toml;
+    EXPECT_TRUE(again.notices.empty()) << again.notices.front();
+  }
+}
+
+TEST(DataRequestTest, TellsTheSetFromItsPlace) {
+  const auto request = [](std::string_view line) { return data_request(train_options(line)); };
+  EXPECT_EQ(request("--data-dir /d/cifar-10-batches-bin").dataset, "cifar-10");
+  EXPECT_EQ(request("--data-dir /d/CIFAR-100-binary").dataset, "cifar-100");
+  EXPECT_EQ(request("--data-dir /d/cifar100").dataset, "cifar-100");
+  EXPECT_EQ(request("--data-dir /d/x --dataset Cifar-10").dataset, "cifar-10");
+  EXPECT_EQ(data_request(train_options("", {{"DATA_DIR", "/e/cifar"}})).directory, "/e/cifar");
+  EXPECT_EQ(data_request(train_options("--data-dir /d/imagenet-data"), DataNeed::Name).dataset,
+            "imagenet");
+}
+
+TEST(DataRequestTest, SaysWhatIsMissing) {
+  const auto failure = [](std::string_view line) {
+    return failure_of([&] { (void)data_request(train_options(line)); });
+  };
+  EXPECT_EQ(failure("").text,
+            "no data set: give --data-dir DIR or set DATA_DIR, or use --dataset with "
+            "--synthetic-data");
+  EXPECT_EQ(failure("--synthetic-data").text,
+            "--synthetic-data needs --dataset: which set should it stand for?");
+  EXPECT_EQ(failure("--dataset cifar-10").text,
+            "no place for cifar-10: give --data-dir DIR or set DATA_DIR, or use --synthetic-data");
+  EXPECT_EQ(failure("--data-dir /d/pets").text,
+            "--data-dir '/d/pets' does not tell which data set it holds: give --dataset cifar-10, "
+            "cifar-100 or imagenet");
+  const Failure imagenet = failure("--dataset imagenet --data-dir /d");
+  EXPECT_EQ(imagenet.kind, ErrorKind::Config);
+  EXPECT_EQ(imagenet.text,
+            "imagenet: TFRecord files cannot be read by this version; add --synthetic-data");
+}
+
+}  // namespace
+}  // namespace millrace::cli

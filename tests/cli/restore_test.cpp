@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/resolve.hpp"
+#include "support.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+
+Options recorded() {
+  return parse_config(
+      resolve_line("--dataset cifar-10 --data-dir /run/data --epochs 3 --weight-decay 0")
+          .config.resolved_toml,
+      "config.toml");
+}
+
+Options continued(std::string_view line, std::map<std::string, std::string> variables = {}) {
+  return continued_options(
+      load_options(Command::Restore, words(line), 0, environment_of(std::move(variables))),
+      recorded());
+}
+
+/// A value of the option's type that no default has.
+std::string unusual_value(const OptionSpec& spec) {
+  switch (spec.type) {
+    case ValueType::Integer:
+      return spec.name == "image-size" ? "33" : "77";
+    case ValueType::RealList:
+      return "0.123,0.456";
+    case ValueType::Real:
+      return "0.123";
+    case ValueType::Choice: {
+      const std::vector<std::string> choices = split_list(spec.value_name, '|');
+      return recorded().text(spec.name) == choices.back() ? choices.front() : choices.back();
+    }
+    case ValueType::Text:
+      return "other";
+    case ValueType::Flag:
+      return recorded().flag(spec.name) ? "false" : "true";
+    case ValueType::Path:
+      return "other/place";
+  }
+  return "";
+}
+
+TEST(RestoreTest, EveryOptionOfTheMathematicsIsRefusedByName) {
+  int refused = 0;
+  for (const OptionSpec& spec : option_table()) {
+    if (spec.mathematics == Mathematics::Keeps || !spec.taken_by(Command::Restore)) continue;
+    const std::string line = fmt::format("--{}={}", spec.name, unusual_value(spec));
+    const Failure failure = failure_of([&] { (void)continued(line); });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage) << line;
+    EXPECT_TRUE(failure.text.starts_with(
+        fmt::format("--{} {} would change the mathematics", spec.name, unusual_value(spec))))
+        << failure.text;
+    ++refused;
+  }
+  EXPECT_GE(refused, 30);
+}
+
+TEST(RestoreTest, RefusalNamesBothValues) {
+  EXPECT_EQ(
+      failure_of([] { (void)continued("--batch-size 64"); }).text,
+      "--batch-size 64 would change the mathematics of the run, which began with 32: leave it "
+      "out, or start a new run");
+}
+
+TEST(RestoreTest, TheSameValueIsNoChange) {
+  EXPECT_EQ(continued("--batch-size 32 --epochs 3").integer("batch-size"), 32);
+}
+
+TEST(RestoreTest, EverythingElseMayChange) {
+  for (const OptionSpec& spec : option_table()) {
+    if (spec.mathematics == Mathematics::Changes || !spec.taken_by(Command::Restore)) continue;
+    const std::string line = fmt::format("--{}={}", spec.name, unusual_value(spec));
+    const Options options = continued(line);
+    ASSERT_NE(options.find(spec.name), nullptr) << line;
+    EXPECT_EQ(to_string(options.find(spec.name)->value), unusual_value(spec)) << line;
+  }
+}
+
+TEST(RestoreTest, RecordOfTheRunComesBeforeTheEnvironment) {
+  EXPECT_EQ(continued("", {{"DATA_DIR", "/env/cifar"}}).text("data-dir"), "/run/data");
+  EXPECT_EQ(continued("--data-dir /line/cifar", {{"DATA_DIR", "/env"}}).text("data-dir"),
+            "/line/cifar");
+}
+
+TEST(RestoreTest, EnvironmentFillsAGap) {
+  Options without = recorded();
+  without.erase("data-dir");
+  const Options given =
+      load_options(Command::Restore, words(""), 0, environment_of({{"DATA_DIR", "/env/cifar"}}));
+  EXPECT_EQ(continued_options(given, without).text("data-dir"), "/env/cifar");
+}
+
+TEST(RestoreTest, ContinuedRunHasTheSameMathematics) {
+  const Options options = continued("--threads-per-device 1 --log-freq 5 --max-ckpts-to-keep 4");
+  const auto facts = published_facts(data_request(options));
+  const train::TrainConfig restored = resolve(options, facts, {.cores = 8}).config;
+  const train::TrainConfig first = resolve(recorded(), facts, {.cores = 8}).config;
+  EXPECT_EQ(restored.model, first.model);
+  EXPECT_EQ(restored.optimiser, first.optimiser);
+  EXPECT_EQ(restored.schedule, first.schedule);
+  EXPECT_EQ(restored.iterations, first.iterations);
+  EXPECT_EQ(restored.threads, 1);
+  EXPECT_EQ(first.threads, 2);
+  EXPECT_EQ(restored.log_every, 5);
+  EXPECT_EQ(restored.max_checkpoints_to_keep, 4);
+}
+
+}  // namespace
+}  // namespace millrace::cli

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/run_name.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <regex>
+#include <string>
+
+#include "support.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+
+std::string name_of(std::string_view line) {
+  const Resolution resolution = resolve_line(line);
+  return run_name(resolution.config, resolution.place.suffix, "0.1.0", "3S9");
+}
+
+TEST(RunNameTest, FollowsTheIpuTrainer) {
+  EXPECT_EQ(name_of("--dataset cifar-10 --synthetic-data"), "RN20_bs32_BN_16.32_v0.1.0_3S9");
+  EXPECT_EQ(
+      name_of("--dataset cifar-10 --synthetic-data --gradients-to-accumulate 4 --model-size 14 "
+              "--group-norm --precision 32.32 --name-suffix hello"),
+      "RN14_bs32x4a_GN16_32.32_hello_v0.1.0_3S9");
+  EXPECT_EQ(name_of("--dataset imagenet --synthetic-data --model-size 50 --image-size 240"),
+            "RN50_bs4_GN32_16.32_240x240_v0.1.0_3S9");
+}
+
+TEST(RunNameTest, TagIsThreeCapitalsOrDigits) {
+  EXPECT_TRUE(std::regex_match(random_tag(), std::regex("[A-Z0-9]{3}")));
+}
+
+TEST(RunDirectoryTest, IsMadeBelowTheLogDirectory) {
+  const TemporaryDirectory root;
+  Resolution resolution = resolve_line("--dataset cifar-10 --synthetic-data");
+  resolution.place.log_directory = root.path() / "new" / "logs";
+  const auto directory = create_run_directory(resolution.place, resolution.config, "0.1.0");
+  EXPECT_TRUE(std::filesystem::is_directory(directory));
+  EXPECT_EQ(directory.parent_path(), resolution.place.log_directory);
+  const auto second = create_run_directory(resolution.place, resolution.config, "0.1.0");
+  EXPECT_NE(directory, second);
+}
+
+TEST(RunDirectoryTest, NoLogsMakeNone) {
+  const Resolution resolution = resolve_line("--dataset cifar-10 --synthetic-data --no-logs");
+  EXPECT_TRUE(create_run_directory(resolution.place, resolution.config, "0.1.0").empty());
+}
+
+TEST(RunDirectoryTest, ExistingOneIsRefusedWithARemedy) {
+  const TemporaryDirectory root;
+  const Failure failure = failure_of([&] { create_run_directory(root.path()); });
+  EXPECT_EQ(failure.kind, ErrorKind::Io);
+  EXPECT_EQ(failure.text, root.path().string() +
+                              ": the run directory exists already: continue that run with millrace "
+                              "restore --restore-path, or choose another");
+}
+
+TEST(RunDirectoryTest, PlaceThatIsNoDirectoryIsNamed) {
+  const TemporaryDirectory root;
+  const std::filesystem::path file = root.path() / "file";
+  std::fclose(std::fopen(file.c_str(), "w"));
+  const Failure failure = failure_of([&] { create_run_directory(file / "run"); });
+  EXPECT_EQ(failure.kind, ErrorKind::Io);
+  EXPECT_TRUE(contains(failure.text, file.string())) << failure.text;
+}
+
+TEST(RunDirectoryTest, UnwritablePlaceIsNamed) {
+  // The file system of processes refuses new directories, even to root.
+  if (!std::filesystem::exists("/proc/self")) GTEST_SKIP() << "there is no /proc here";
+  const Failure failure = failure_of([&] { create_run_directory("/proc/millrace-run"); });
+  EXPECT_EQ(failure.kind, ErrorKind::Io);
+  EXPECT_TRUE(contains(failure.text, "/proc/millrace-run")) << failure.text;
+}
+
+TEST(RunDirectoryTest, SlashAtTheEndIsNoOtherName) {
+  const TemporaryDirectory root;
+  create_run_directory(root.path() / "run/");
+  EXPECT_TRUE(std::filesystem::is_directory(root.path() / "run"));
+}
+
+}  // namespace
+}  // namespace millrace::cli

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/options.hpp"
+#include "cli/resolve.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::cli::testing {
+
+inline std::vector<std::string> words(std::string_view line) { return split_list(line, ' '); }
+
+inline Environment environment_of(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+inline Options train_options(std::string_view line,
+                             std::map<std::string, std::string> variables = {}) {
+  return load_options(Command::Train, words(line), 0, environment_of(std::move(variables)));
+}
+
+/// Resolves a training line with the sizes of the published data set and a machine of two cores.
+inline Resolution resolve_line(std::string_view line) {
+  const Options options = train_options(line);
+  return resolve(options, published_facts(data_request(options, DataNeed::Name)), {.cores = 2});
+}
+
+/// What a call fails with.
+struct Failure {
+  ErrorKind kind = ErrorKind::Internal;
+  std::string text;
+};
+template <class Call>
+Failure failure_of(Call&& call) {
+  try {
+    std::forward<Call>(call)();
+  } catch (const Error& error) {
+    return {error.kind(), error.what()};
+  }
+  ADD_FAILURE() << "nothing was refused";
+  return {};
+}
+
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+/// A directory of the test that runs, gone with the object.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory()
+      : path_(std::filesystem::temp_directory_path() /
+              ("millrace-cli-" + std::to_string(::getpid()) + "-" +
+               ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ~TemporaryDirectory() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace millrace::cli::testing

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/cadence.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace millrace::train {
+namespace {
+
+TrainConfig config_of(std::int64_t iterations) {
+  TrainConfig config;
+  config.iterations = iterations;
+  config.iterations_per_epoch = 10;
+  config.log_every = 4;
+  config.checkpoint_every = 5;
+  config.validate_every = 10;
+  return config;
+}
+
+/// Iterations 0 .. end at which the member of Due is set.
+std::vector<std::int64_t> when(const TrainConfig& config, bool Due::*member) {
+  std::vector<std::int64_t> found;
+  for (std::int64_t done = 0; done <= config.iterations; ++done)
+    if (due_after(config, done).*member) found.push_back(done);
+  return found;
+}
+
+using Points = std::vector<std::int64_t>;
+
+TEST(CadenceTest, EveryMultipleAndTheLastIterationAreDue) {
+  const TrainConfig config = config_of(23);
+  EXPECT_EQ(when(config, &Due::log), (Points{4, 8, 12, 16, 20, 23}));
+  EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 5, 10, 15, 20, 23}));
+  EXPECT_EQ(when(config, &Due::validate), (Points{10, 20, 23}));
+}
+
+TEST(CadenceTest, FourIterationsWithTwoCheckpointsAnEpoch) {
+  TrainConfig config = config_of(4);
+  config.checkpoint_every = 2;
+  EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 2, 4}));
+}
+
+TEST(CadenceTest, WithoutPeriodicCheckpointsTheFinalOneStays) {
+  TrainConfig config = config_of(23);
+  config.checkpoint_every = 0;
+  EXPECT_EQ(when(config, &Due::checkpoint), (Points{23}));
+}
+
+TEST(CadenceTest, ValidationAtTheEndNeedsCheckpointsAtItsPoints) {
+  TrainConfig config = config_of(25);
+  config.validation = ValidationMode::End;
+  config.checkpoint_every = 7;
+  EXPECT_EQ(when(config, &Due::validate), Points{});
+  EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 7, 10, 14, 20, 21, 25}));
+  EXPECT_FALSE(is_validation_point(config, 0));
+  EXPECT_TRUE(is_validation_point(config, 10));
+  EXPECT_FALSE(is_validation_point(config, 14));
+  EXPECT_TRUE(is_validation_point(config, 25));
+}
+
+TEST(CadenceTest, NoValidationIsNeverDue) {
+  TrainConfig config = config_of(20);
+  config.validation = ValidationMode::None;
+  EXPECT_EQ(when(config, &Due::validate), Points{});
+  EXPECT_FALSE(is_validation_point(config, 20));
+}
+
+TEST(CadenceTest, ShortRunLogsOnce) {
+  TrainConfig config = config_of(10);
+  config.log_every = 500;
+  EXPECT_EQ(when(config, &Due::log), Points{10});
+}
+
+}  // namespace
+}  // namespace millrace::train

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/metrics_log.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class MetricsLogTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ =
+        fs::temp_directory_path() / ("millrace-metrics-" + std::to_string(::getpid()) + "-" +
+                                     testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  /// 8 images an iteration, 4 iterations an epoch, a row every 3 iterations: rows and epochs never
+  /// coincide.
+  [[nodiscard]] TrainConfig config(const std::string& name) const {
+    TrainConfig config;
+    config.run_directory = root_ / name;
+    fs::create_directories(config.run_directory);
+    config.batch_size = 4;
+    config.micro_batches = 2;
+    config.data.train_size = 32;
+    config.iterations_per_epoch = 4;
+    config.iterations = 12;
+    return config;
+  }
+
+  static IterationResult result_of(std::int64_t iteration) {
+    return {.loss = 1.0 / (1.0 + static_cast<double>(iteration)),
+            .correct = iteration % 9,
+            .learning_rate = 0.1,
+            .seconds = 0.5};
+  }
+
+  /// Iterations first .. last (from 1); a row after every third and after `last_row`.
+  static void advance(MetricsLog& log, std::int64_t first, std::int64_t last,
+                      std::int64_t last_row = -1) {
+    for (std::int64_t done = first; done <= last; ++done) {
+      log.add(result_of(done));
+      if (done % 3 == 0 || done == last_row) (void)log.report(done);
+    }
+  }
+
+  static std::string text_of(const fs::path& path) {
+    std::ifstream in(path);
+    std::ostringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+
+  /// The CSV without it_time, img_per_sec and total_time, which no two runs share.
+  static std::vector<std::string> without_times(const fs::path& path) {
+    std::istringstream in(text_of(path));
+    std::vector<std::string> rows;
+    for (std::string line; std::getline(in, line);) {
+      const std::vector<std::string> fields = split_list(line);
+      std::string row;
+      for (std::size_t i = 0; i < 8; ++i) row += fields.at(i) + ",";
+      rows.push_back(row);
+    }
+    return rows;
+  }
+
+  fs::path root_;
+};
+
+TEST_F(MetricsLogTest, WritesTheHeadersOfTheRecipe) {
+  const TrainConfig config = this->config("run");
+  const MetricsLog log(config);
+  EXPECT_EQ(text_of(config.run_directory / "training.csv"),
+            "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,"
+            "img_per_sec,total_time\n");
+  EXPECT_EQ(text_of(config.run_directory / "validation.csv"),
+            "iteration,epoch,val_acc,val_time,img_per_sec,latency\n");
+}
+
+TEST_F(MetricsLogTest, AveragesOverTheRowAndOverTheLastEpoch) {
+  const TrainConfig config = this->config("run");
+  MetricsLog log(config);
+  log.add({.loss = 3.0, .correct = 2, .learning_rate = 0.5, .seconds = 9.0});
+  log.add({.loss = 1.0, .correct = 6, .learning_rate = 0.25, .seconds = 0.5});
+  const TrainRow first = log.report(2);
+  EXPECT_EQ(first.step, 1);
+  EXPECT_EQ(first.epoch, 0.5);
+  EXPECT_EQ(first.learning_rate, 0.25);
+  EXPECT_EQ(first.loss, 2.0);
+  EXPECT_EQ(first.accuracy, 50.0);
+  EXPECT_EQ(first.loss_average, 2.0);
+  // The first iteration of a process pays for start-up and is not timed.
+  EXPECT_EQ(first.seconds_per_iteration, 0.5);
+  EXPECT_EQ(first.images_per_second, 16.0);
+  EXPECT_EQ(first.total_seconds, 9.5);
+
+  for (int i = 0; i < 2; ++i) log.add({.loss = 1.0, .correct = 8, .seconds = 0.25});
+  const TrainRow second = log.report(4);
+  EXPECT_EQ(second.loss_average, 1.5);
+  EXPECT_EQ(second.accuracy_average, 75.0);
+  EXPECT_EQ(second.seconds_per_iteration, 0.25);
+
+  // Iterations 1 and 2 are more than an epoch ago now.
+  for (int i = 0; i < 2; ++i) log.add({.loss = 0.0, .correct = 8, .seconds = 0.25});
+  EXPECT_EQ(log.report(6).loss_average, 0.5);
+}
+
+TEST_F(MetricsLogTest, RowOfTheFirstIterationAloneHasItsTime) {
+  MetricsLog log(config("run"));
+  log.add({.loss = 1.0, .correct = 1, .seconds = 2.0});
+  const TrainRow row = log.report(1);
+  EXPECT_EQ(row.seconds_per_iteration, 2.0);
+  EXPECT_EQ(row.images_per_second, 4.0);
+}
+
+TEST_F(MetricsLogTest, NumbersReadBackAsTheSameDoubles) {
+  const TrainConfig config = this->config("run");
+  MetricsLog log(config);
+  log.add({.loss = 0.1 + 0.2, .correct = 1, .learning_rate = 0.0005, .seconds = 1.0});
+  (void)log.report(1);
+  const std::string text = text_of(config.run_directory / "training.csv");
+  EXPECT_NE(text.find(",0.0005,0.30000000000000004,"), std::string::npos) << text;
+}
+
+TEST_F(MetricsLogTest, InterruptedRunLeavesTheSameRowsAsAnUninterruptedOne) {
+  const TrainConfig whole = config("whole");
+  MetricsLog uninterrupted(whole);
+  advance(uninterrupted, 1, 12, 12);
+  const std::vector<std::string> expected = without_times(whole.run_directory / "training.csv");
+  ASSERT_EQ(expected.size(), 5u);
+
+  for (std::int64_t saved = 0; saved < 12; ++saved) {
+    const TrainConfig broken = config("broken" + std::to_string(saved));
+    PartialRow partial;
+    {
+      MetricsLog log(broken);
+      advance(log, 1, saved);
+      partial = parse_partial_row(to_json(log.partial()));
+      // The process lived on after its checkpoint, and was killed within a line.
+      advance(log, saved + 1, std::min<std::int64_t>(saved + 5, 12));
+      log.report(ValidationResult{.iteration = saved + 1, .images = 1, .batches = 1});
+      std::ofstream(broken.run_directory / "training.csv", std::ios::app) << "9,99,0.1";
+    }
+    MetricsLog restored(broken, saved, partial);
+    advance(restored, saved + 1, 12, 12);
+    EXPECT_EQ(without_times(broken.run_directory / "training.csv"), expected)
+        << "restored at " << saved;
+    EXPECT_EQ(text_of(broken.run_directory / "validation.csv"),
+              text_of(whole.run_directory / "validation.csv"));
+  }
+}
+
+TEST_F(MetricsLogTest, RowAfterRestoringContinuesTheTotalTime) {
+  const TrainConfig config = this->config("run");
+  PartialRow partial;
+  {
+    MetricsLog log(config);
+    advance(log, 1, 3);
+    partial = log.partial();
+  }
+  MetricsLog restored(config, 3, partial);
+  for (std::int64_t done = 4; done <= 6; ++done) restored.add(result_of(done));
+  EXPECT_EQ(restored.report(6).total_seconds, 3.0);
+}
+
+TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
+  const TrainConfig config = this->config("run");
+  MetricsLog log(config);
+  advance(log, 1, 3);
+  log.report(ValidationResult{.iteration = 3,
+                              .images = 200,
+                              .batches = 10,
+                              .correct_top1 = 50,
+                              .correct_top5 = 150,
+                              .loss = 1.5,
+                              .seconds = 2.0});
+  std::istringstream lines(text_of(config.run_directory / "metrics.jsonl"));
+  std::vector<nlohmann::json> objects;
+  for (std::string line; std::getline(lines, line);) objects.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(objects.size(), 3u);
+  EXPECT_EQ(objects[0].at("schema"), "millrace-metrics-1");
+  EXPECT_EQ(objects[1].at("iteration"), 3);
+  EXPECT_EQ(objects[1].at("lr"), 0.1);
+  EXPECT_TRUE(objects[1].contains("train/loss"));
+  EXPECT_EQ(objects[2].at("val/top1"), 0.25);
+  EXPECT_EQ(objects[2].at("val/top5"), 0.75);
+  EXPECT_EQ(objects[2].at("val/loss"), 1.5);
+  EXPECT_EQ(text_of(config.run_directory / "validation.csv"),
+            "iteration,epoch,val_acc,val_time,img_per_sec,latency\n3,0.75,25,2,100,200\n");
+}
+
+TEST_F(MetricsLogTest, RestoringCutsTheJsonLinesToo) {
+  const TrainConfig config = this->config("run");
+  {
+    MetricsLog log(config);
+    advance(log, 1, 9);
+  }
+  const MetricsLog restored(config, 6, {});
+  std::istringstream lines(text_of(config.run_directory / "metrics.jsonl"));
+  std::vector<std::int64_t> iterations;
+  for (std::string line; std::getline(lines, line);) {
+    const auto object = nlohmann::json::parse(line);
+    if (!object.contains("schema")) iterations.push_back(object.at("iteration"));
+  }
+  EXPECT_EQ(iterations, (std::vector<std::int64_t>{3, 6, 6}));  // the last one says "restored"
+}
+
+TEST_F(MetricsLogTest, WithoutADirectoryNothingIsWritten) {
+  TrainConfig config = this->config("run");
+  const fs::path directory = config.run_directory;
+  config.run_directory.clear();
+  MetricsLog log(config);
+  advance(log, 1, 3);
+  log.sync();
+  EXPECT_TRUE(fs::is_empty(directory));
+}
+
+TEST_F(MetricsLogTest, FullDiskIsAnErrorThatNamesTheFile) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full here";
+  const TrainConfig config = this->config("run");
+  fs::create_symlink("/dev/full", config.run_directory / "training.csv");
+  try {
+    const MetricsLog log(config);
+    FAIL() << "a header was written to a full disk";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Io);
+    EXPECT_EQ(std::string(error.what()),
+              (config.run_directory / "training.csv").string() +
+                  ": cannot write: No space left on device; free space or choose another place "
+                  "with --run-dir");
+  }
+}
+
+TEST_F(MetricsLogTest, MissingDirectoryIsAnErrorThatNamesTheFile) {
+  TrainConfig config = this->config("run");
+  config.run_directory = root_ / "gone";
+  EXPECT_THROW(
+      {
+        try {
+          const MetricsLog log(config);
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::Io);
+          EXPECT_NE(std::string(error.what()).find("gone/training.csv"), std::string::npos);
+          throw;
+        }
+      },
+      Error);
+}
+
+TEST_F(MetricsLogTest, DamagedRowsAreRefused) {
+  const TrainConfig config = this->config("run");
+  std::ofstream(config.run_directory / "training.csv")
+      << "step,iteration,epoch\n1,3,0.75,0.1,what,1,2,3,4,5,6\n";
+  try {
+    const MetricsLog log(config, 3, {});
+    FAIL() << "the row was read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Data);
+    EXPECT_NE(std::string(error.what()).find("column 5"), std::string::npos) << error.what();
+  }
+}
+
+TEST(PartialRowTest, SurvivesJsonToTheBit) {
+  const PartialRow partial{.iterations = 7,
+                           .loss_sum = 1.0 + std::numeric_limits<double>::epsilon(),
+                           .correct = 1'000'000'007};
+  EXPECT_EQ(parse_partial_row(to_json(partial)), partial);
+  EXPECT_EQ(parse_partial_row(""), PartialRow{});
+}
+
+TEST(PartialRowTest, RefusesAnythingElse) {
+  for (const char* text : {" ", "{}", "[1]", "{\"iterations\": \"x\"}"}) {
+    try {
+      (void)parse_partial_row(text);
+      FAIL() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Checkpoint);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace::train

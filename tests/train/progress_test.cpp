@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/progress.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+namespace millrace::train {
+namespace {
+
+struct CloseFile {
+  void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+std::string contents(std::FILE* file) {
+  std::fflush(file);
+  std::rewind(file);
+  std::string text;
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) text += static_cast<char>(c);
+  return text;
+}
+
+TrainConfig small_config() {
+  TrainConfig config;
+  config.data.train_size = 50'000;
+  config.iterations_per_epoch = 1562;
+  config.iterations = 15'620;
+  config.schedule.base_rate = 0.5;
+  return config;
+}
+
+TEST(ProgressTest, TrainLineIsTheRecipes) {
+  const TrainRow row{.step = 12,
+                     .iteration = 1164,
+                     .epoch = 0.745,
+                     .learning_rate = 0.5,
+                     .loss = 1.9,
+                     .loss_average = 1.8341,
+                     .accuracy = 30.0,
+                     .accuracy_average = 32.1,
+                     .seconds_per_iteration = 0.05,
+                     .images_per_second = 640.0,
+                     .total_seconds = 58.2};
+  EXPECT_EQ(format_line(row),
+            "step:     12, iteration:   1164, epoch:   0.74, lr:    0.5, loss:  1.834, "
+            "top-1 accuracy: 32.100%, img/sec: 640.00, time: 0.050000, total_time:     58.2");
+}
+
+TEST(ProgressTest, ValidationLineNamesTheCheckpoint) {
+  const ValidationResult result{.iteration = 1562,
+                                .images = 10'000,
+                                .batches = 100,
+                                .correct_top1 = 6125,
+                                .correct_top5 = 9600,
+                                .loss = 1.0625,
+                                .seconds = 4.0};
+  EXPECT_EQ(format_line(result, 1.0),
+            "Validation top-1 accuracy [ckpt-1562] (iteration:   1562, epoch:   1.00, img/sec: "
+            "2500.00, latency (ms):  40.0000, time: 4.000000): 61.250% (top-5: 96.000%, loss: "
+            "1.0625)");
+}
+
+TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
+  TrainConfig config = small_config();
+  config.batch_size = 16;
+  config.micro_batches = 2;
+  config.run_directory = "logs/RN20_x";
+  const std::string text = format_start(config, "millrace train --epochs 10", 269'722);
+  EXPECT_TRUE(text.starts_with("Command line: millrace train --epochs 10\n"));
+  EXPECT_NE(text.find("\n Batch Size: 32\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("Image Size: 32x32\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n Saving to logs/RN20_x\n"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("\nTotal Parameters: 269722")) << text;
+}
+
+TEST(ProgressTest, StandingIsCutToTheWidth) {
+  const TrainConfig config = small_config();
+  const Standing standing{.iteration = 1563,
+                          .loss = 1.8321,
+                          .top1 = 0.412,
+                          .images_per_second = 1840.2,
+                          .seconds_left = 42.0};
+  EXPECT_EQ(format_standing(config, standing, 200),
+            "epoch 2/10  step 1/1562  loss 1.832  top1 0.412  1840 img/s  ETA 0:42");
+  EXPECT_EQ(format_standing(config, standing, 10), "epoch 2/10");
+}
+
+TEST(ConsoleTest, WithoutATerminalOnlyLinesAppear) {
+  const File out(std::tmpfile());
+  const File status(std::tmpfile());
+  Console console(out.get(), status.get(), Terminal{}, {});
+  console.status(small_config(), {}, 1.0);
+  console.line("one");
+  EXPECT_EQ(contents(out.get()), "one\n");
+  EXPECT_EQ(contents(status.get()), "");
+}
+
+TEST(ConsoleTest, LinesClearTheStatusAndGoToTheLog) {
+  const std::filesystem::path log = std::filesystem::temp_directory_path() /
+                                    ("millrace-console-" + std::to_string(::getpid()) + ".txt");
+  std::filesystem::remove(log);
+  const File out(std::tmpfile());
+  const File status(std::tmpfile());
+  {
+    Console console(out.get(), status.get(), {.rewrites_lines = true, .width = 9}, log);
+    console.status(small_config(), {}, 1.0);
+    console.status(small_config(), {}, 1.05);  // too soon
+    console.line("two");
+  }
+  EXPECT_EQ(contents(out.get()), "two\n");
+  EXPECT_EQ(contents(status.get()), "\repoch 1/1\033[K\r\033[K");
+  std::ostringstream logged;
+  logged << std::ifstream(log).rdbuf();
+  EXPECT_EQ(logged.str(), "two\n");
+  std::filesystem::remove(log);
+}
+
+TEST(ConsoleTest, FilesAreNoTerminals) {
+  const File file(std::tmpfile());
+  EXPECT_FALSE(terminal_of(file.get()).rewrites_lines);
+}
+
+}  // namespace
+}  // namespace millrace::train
