@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run leaves behind, what validation prints, and how mistakes end: text and exit code.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+#include <thread>
+
+#include "millrace.hpp"
+
+namespace millrace::test {
+namespace {
+
+const std::vector<std::string> kShort = {"--iterations", "4", "--no-validation"};
+
+std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+/// One line on standard error, with the code that belongs to it.
+void expect_error(const ProcessResult& result, int code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(result.code, code) << result.output;
+  const std::size_t at = result.output.find("millrace: error: ");
+  ASSERT_NE(at, std::string::npos) << result.output;
+  const std::string message = result.output.substr(at);
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << message;
+  for (const std::string& part : parts) {
+    EXPECT_NE(message.find(part), std::string::npos) << "'" << part << "' in: " << message;
+  }
+}
+
+TEST(TrainTest, LeavesTheFilesOfARun) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  const ProcessResult result =
+      train(run, {"--epochs", "2", "--validation-mode", "all", "--max-ckpts-to-keep", "0"});
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_NE(result.output.find("Total Parameters: 75290"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("\n Batch Size: 64"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find(" Saving to " + run.string()), std::string::npos) << result.output;
+  for (const char* name : {"config.toml", "log.txt", "training.csv", "validation.csv",
+                           "metrics.jsonl", "checkpoints/ckpt-0", "checkpoints/ckpt-10",
+                           "checkpoints/ckpt-20"}) {
+    EXPECT_TRUE(std::filesystem::exists(run / name)) << name;
+  }
+  const std::string training = read_text(run / "training.csv");
+  EXPECT_EQ(training.find("step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,"
+                          "train_acc_avg,it_time,img_per_sec,total_time\n"),
+            0u);
+  EXPECT_NE(training.find(",20,2,"), std::string::npos) << training;
+  std::istringstream lines(read_text(run / "metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+  }
+}
+
+TEST(TrainTest, EveryParameterMovesFromItsStart) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(train(directory / "run", with(kShort, {"--max-ckpts-to-keep", "0"})).code, 0);
+  const auto tensors = [&](const char* name) {
+    return nlohmann::json::parse(
+        millrace({"inspect", (directory / "run/checkpoints").string() + "/" + name, "--json"})
+            .output);
+  };
+  const auto before = tensors("ckpt-0");
+  const auto after = tensors("ckpt-4");
+  ASSERT_GT(before.at("tensors").size(), 50u);
+  const auto manifest = [&](const char* name) {
+    return nlohmann::json::parse(
+        read_text(directory / "run/checkpoints" / name / "manifest.json"));
+  };
+  const auto a = manifest("ckpt-0").at("parts").at(0).at("tensors");
+  const auto b = manifest("ckpt-4").at("parts").at(0).at("tensors");
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_NE(a.at(i).at("crc32c"), b.at(i).at("crc32c")) << a.at(i).dump();
+  }
+}
+
+TEST(TrainTest, PredictsThePeakOfTheProcess) {
+  const TemporaryDirectory directory;
+  for (const auto& more :
+       {std::vector<std::string>{"--precision", "32.32"},
+        {"--model-size", "20", "--batch-size", "128", "--gradients-to-accumulate", "1"}}) {
+    const ProcessResult result =
+        train(directory / ("run" + std::to_string(more.size())), with({"--iterations", "4"}, more));
+    ASSERT_EQ(result.code, 0) << result.output;
+    std::smatch match;
+    const std::regex pattern(R"(Process peak: ([0-9.]+) MB \(([0-9.]+) MB predicted\))");
+    ASSERT_TRUE(std::regex_search(result.output, match, pattern)) << result.output;
+    const double peak = std::stod(match[1]);
+    const double predicted = std::stod(match[2]);
+    EXPECT_GE(predicted, peak * 0.999) << result.output;  // of three printed digits
+#if !defined(__SANITIZE_ADDRESS__)
+    EXPECT_LE(predicted, peak * 1.05) << result.output;
+#endif
+  }
+}
+
+TEST(TrainTest, MemoryStaysFlatOverAThousandSteps) {
+  const TemporaryDirectory directory;
+  const auto peak = [&](const char* iterations) {
+    const ProcessResult result =
+        train(directory / iterations, {"--iterations", iterations, "--batch-size", "1",
+                                       "--no-validation", "--log-freq", "100"});
+    EXPECT_EQ(result.code, 0) << result.output;
+    std::smatch match;
+    EXPECT_TRUE(std::regex_search(result.output, match, std::regex("Process peak: ([0-9.]+) MB")));
+    return std::stod(match[1]);
+  };
+  const double few = peak("50");
+  const double many = peak("1050");
+  EXPECT_LE(many, few + 1.5);
+}
+
+TEST(ValidateTest, SeesEveryImageOnce) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train(run, with(kShort, {"--max-ckpts-to-keep", "0"})).code, 0);
+  const ProcessResult all = millrace({"validate", "--restore-path", run.string(), "--json"});
+  ASSERT_EQ(all.code, 0) << all.output;
+  std::istringstream lines(all.output);
+  std::vector<std::int64_t> iterations;
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    iterations.push_back(json.at("iteration"));
+    EXPECT_EQ(json.at("images"), 200);
+    EXPECT_LE(json.at("top1").get<double>(), json.at("top5").get<double>());
+    EXPECT_GT(json.at("loss").get<double>(), 0.0);
+  }
+  EXPECT_EQ(iterations, (std::vector<std::int64_t>{0, 4}));
+  // 200 images in batches of 64 leave 8: the same numbers as in batches of 200.
+  const std::string one = (run / "checkpoints/ckpt-4").string();
+  const auto result = [&](const char* batch) {
+    return nlohmann::json::parse(
+        millrace({"validate", "--restore-path", one, "--json", "--valid-batch-size", batch}).output);
+  };
+  EXPECT_EQ(result("64").at("top1"), result("200").at("top1"));
+  EXPECT_NEAR(result("64").at("loss").get<double>(), result("200").at("loss").get<double>(), 1e-3);
+}
+
+TEST(ValidateTest, ModesDecideWhatIsValidatedAndKept) {
+  const TemporaryDirectory directory;
+  const auto rows = [&](const char* name) {
+    const std::string text = read_text(directory / name / "validation.csv");
+    return std::count(text.begin(), text.end(), '\n') - 1;
+  };
+  ASSERT_EQ(train(directory / "end", {"--epochs", "3", "--validation-mode", "end"}).code, 0);
+  EXPECT_EQ(rows("end"), 3);
+  EXPECT_TRUE(std::filesystem::exists(directory / "end/checkpoints/ckpt-10"));
+  ASSERT_EQ(train(directory / "two", {"--epochs", "4", "--epochs-between-evals", "2",
+                                      "--disable-checkpoints"})
+                .code,
+            0);
+  EXPECT_EQ(rows("two"), 2);
+  EXPECT_FALSE(std::filesystem::exists(directory / "two/checkpoints/ckpt-20"));
+  EXPECT_TRUE(std::filesystem::exists(directory / "two/checkpoints/ckpt-40"));
+}
+
+TEST(SignalTest, TerminationSavesAndEndsWith75) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ProcessResult result;
+  std::thread trainer(
+      [&] { result = train(run, {"--iterations", "100000", "--no-validation"}); });
+  // Its own lock file names the process once it trains.
+  std::string holder;
+  for (int i = 0; i < 600 && (holder.empty() || !std::filesystem::exists(run / "checkpoints/ckpt-0"));
+       ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    holder = read_text(run / ".lock");
+  }
+  ASSERT_FALSE(holder.empty());
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  kill(static_cast<pid_t>(std::stol(holder)), SIGTERM);
+  trainer.join();
+  EXPECT_EQ(result.code, 75) << result.output;
+  EXPECT_EQ(millrace({"inspect", run.string(), "--verify"}).code, 0);
+}
+
+// ---- mistakes -------------------------------------------------------------------------------------
+
+TEST(MistakeTest, TruncatedDataNamesFileAndSizes) {
+  const TemporaryDirectory directory;
+  std::filesystem::copy(small_data(), directory / "cifar-10-batches-bin");
+  const std::filesystem::path file = directory / "cifar-10-batches-bin" / "data_batch_1.bin";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  expect_error(millrace({"train", "--dataset", "cifar-10", "--data-dir", directory.path().string(),
+                         "--run-dir", (directory / "run").string()}),
+               3, {"data_batch_1.bin", "3073"});
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+}
+
+TEST(MistakeTest, LabelOutOfRangeNamesRecordAndValue) {
+  const TemporaryDirectory directory;
+  std::filesystem::copy(small_data(), directory / "cifar-10-batches-bin");
+  {
+    std::fstream file(directory / "cifar-10-batches-bin/test_batch.bin",
+                      std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(3073 * 17);
+    file.put(10);
+  }
+  expect_error(millrace({"train", "--dataset", "cifar-10", "--data-dir", directory.path().string(),
+                         "--run-dir", (directory / "run").string()}),
+               3, {"test_batch.bin", "17", "10"});
+}
+
+TEST(MistakeTest, DivergenceEndsWith4) {
+  const TemporaryDirectory directory;
+  expect_error(train(directory / "run", {"--iterations", "200", "--no-validation",
+                                         "--base-learning-rate", "20"}),
+               4, {"loss became", "iteration", "--base-learning-rate", "checkpoints"});
+  EXPECT_TRUE(std::filesystem::exists(directory / "run/checkpoints/ckpt-0"));
+}
+
+TEST(MistakeTest, DamagedCheckpointEndsWith6) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train(run, kShort).code, 0);
+  {
+    std::fstream part(run / "checkpoints/ckpt-4/part-000.h5",
+                      std::ios::binary | std::ios::in | std::ios::out);
+    part.seekg(0, std::ios::end);
+    const std::streamoff middle = part.tellg() / 2;
+    part.seekg(middle);
+    const char byte = static_cast<char>(part.get() ^ 1);
+    part.seekp(middle);
+    part.put(byte);
+  }
+  expect_error(millrace({"restore", "--restore-path", run.string()}), 6, {"ckpt-4", "part-000.h5"});
+  expect_error(millrace({"validate", "--restore-path", run.string()}), 6, {"part-000.h5"});
+  expect_error(millrace({"inspect", run.string(), "--verify"}), 6, {"1 of 1 checkpoints damaged"});
+}
+
+TEST(MistakeTest, DamagedNewestCheckpointFallsBackToTheOneBefore) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train(run, {"--epochs", "2", "--no-validation", "--max-ckpts-to-keep", "2",
+                        "--stop-after", "13"})
+                .code,
+            75);
+  const std::filesystem::path part = run / "checkpoints/ckpt-13/part-000.h5";
+  std::filesystem::resize_file(part, std::filesystem::file_size(part) - 100);
+  const ProcessResult restored = millrace({"restore", "--restore-path", run.string()});
+  EXPECT_EQ(restored.code, 0) << restored.output;
+  EXPECT_NE(restored.output.find("ckpt-10"), std::string::npos) << restored.output;
+}
+
+TEST(MistakeTest, RunDirectoryThatCannotBeMadeEndsWith5) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory / "file") << "x";
+  expect_error(train(directory / "file" / "run", kShort), 5, {"file"});
+}
+
+TEST(MistakeTest, FullDiskEndsWith5AndKeepsWhatWasSaved) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train(run, with({"--iterations", "6", "--no-validation"}, {"--stop-after", "2"})).code,
+            75);
+  // A limit on file sizes stands for a disk that fills up: checkpoints are larger, logs smaller.
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{100'000, old.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const ProcessResult result = millrace({"restore", "--restore-path", run.string()});
+  setrlimit(RLIMIT_FSIZE, &old);
+  signal(SIGXFSZ, SIG_DFL);
+  expect_error(result, 5, {"ckpt-6"});
+  EXPECT_EQ(millrace({"inspect", run.string(), "--verify"}).code, 0);
+  EXPECT_EQ(millrace({"restore", "--restore-path", run.string()}).code, 0);
+}
+
+TEST(MistakeTest, RestoreRefusesOtherMathematicsByName) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(train(directory / "run", kShort).code, 0);
+  expect_error(millrace({"restore", "--restore-path", (directory / "run").string(), "--batch-size",
+                         "16"}),
+               2, {"batch-size", "16", "32"});
+}
+
+TEST(MistakeTest, UnknownKeyOfAFileNamesFileAndLine) {
+  const TemporaryDirectory directory;
+  std::ofstream(directory / "bad.toml") << "[model]\nmodel-size = \"8\"\nmodle = \"resnet\"\n";
+  expect_error(millrace({"train", "--config", (directory / "bad.toml").string()}), 2,
+               {"bad.toml", "3", "modle"});
+}
+
+TEST(MistakeTest, SeveralProcessesAreRefused) {
+  const TemporaryDirectory directory;
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  const ProcessResult result = run_process(
+      "/usr/bin/env", {"mpirun", "-n", "2", "--oversubscribe", MILLRACE_BINARY, "train", "--dataset",
+                       "cifar-10", "--synthetic-data", "--run-dir", (directory / "run").string()});
+  if (result.code == 127) GTEST_SKIP() << "mpirun was not found";
+  EXPECT_EQ(result.code, 2) << result.output;
+  EXPECT_NE(result.output.find("2 processes were started"), std::string::npos) << result.output;
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+}
+
+TEST(MistakeTest, TwoProcessesCannotShareARunDirectory) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train(run, kShort).code, 0);
+  expect_error(train(run, kShort), 5, {run.string()});
+}
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Networks trained by PyTorch run here with PyTorch's results.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "io/cifar.hpp"
+#include "io/prefetch.hpp"
+#include "io/safetensors.hpp"
+#include "io/torch_names.hpp"
+#include "models/registry.hpp"
+#include "millrace.hpp"
+#include "pipeline/stage.hpp"
+
+namespace millrace::test {
+namespace {
+
+std::filesystem::path shared_data() {
+  const char* given = std::getenv("MILLRACE_TEST_DATA");
+  return given != nullptr ? std::filesystem::path(given)
+                          : std::filesystem::path(MILLRACE_SOURCE_DIR) / "../shared/data";
+}
+
+struct Net {
+  const char* size;
+  const char* file;
+  const char* reference;
+  std::int64_t correct;
+  double cross_entropy;
+};
+void PrintTo(const Net& net, std::ostream* out) { *out << net.size; }
+
+class ImportTest : public testing::TestWithParam<Net> {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(shared_data() / "models/resnet_cifar10") ||
+        !std::filesystem::exists(shared_data() / "cifar-10-batches-bin")) {
+      GTEST_SKIP() << "needs the trained networks and CIFAR-10 below " << shared_data();
+    }
+  }
+  static io::SafeTensorsFile file(const char* name) {
+    return io::SafeTensorsFile(shared_data() / "models/resnet_cifar10" / name);
+  }
+  /// Logits of the first `count` test images, row by row.
+  static std::vector<float> logits(std::int64_t count);
+};
+
+models::Graph graph_of(const char* size) {
+  models::ModelOptions options;
+  options.size = size;
+  options.block = models::BlockKind::Basic;
+  options.shortcut_pad = models::ShortcutPadSide::Both;
+  return models::build_model(options);
+}
+
+std::vector<float> ImportTest::logits(std::int64_t count) {
+  const models::Graph graph = graph_of(GetParam().size);
+  const auto backend = ops::make_onednn_backend();
+  pipeline::StageOptions options;
+  options.batch = 0;
+  options.evaluation_batch = 128;
+  pipeline::Stage stage(graph, pipeline::whole(graph), options, *backend);
+  device::Arena arena(stage.bytes());
+  stage.bind(arena.at(0));
+  for (const io::ImportedParameter& imported : io::import_torch(file(GetParam().file), graph)) {
+    for (const models::ParameterId id : stage.parameters().ids()) {
+      if (graph.parameter(id).name != imported.name) continue;
+      std::copy(imported.values.begin(), imported.values.end(), stage.parameters().value(id));
+    }
+  }
+  std::shared_ptr<const io::Dataset> images =
+      io::open_cifar(shared_data() / "cifar-10-batches-bin",
+                     {.kind = io::CifarKind::Cifar10,
+                      .split = io::CifarSplit::Test,
+                      .normalisation = io::CifarNormalisation::Dataset,
+                      .statistics = io::kImageNetStatistics});
+  io::LoaderOptions loader_options;
+  loader_options.batch_size = 128;
+  loader_options.end_position = count;
+  io::Loader loader(images, io::SampleOrder::sequential(images->size()), loader_options);
+  pipeline::BoundProgram& program = stage.evaluation();
+  const device::ExecutionSpace space;
+  program.begin_step(space, 1.0f);
+  const pipeline::BufferId out =
+      program.program().phase(pipeline::Phase::Forward).back().at(pipeline::Role::X);
+  std::vector<float> result;
+  while (const io::Batch* batch = loader.next()) {
+    pipeline::Stage::load(program, {}, batch->images, batch->labels);
+    program.run(space, pipeline::Phase::Forward, {});
+    const auto* row = reinterpret_cast<const float*>(program.address(out, {}));
+    result.insert(result.end(), row, row + batch->count * graph.classes);
+  }
+  return result;
+}
+
+TEST_P(ImportTest, LogitsAgreeWithPyTorch) {
+  const io::SafeTensorsFile reference = file(GetParam().reference);
+  const std::vector<float> expected = reference.at("logits_f32_test_all").to_floats();
+  const std::vector<float> actual = logits(10'000);
+  ASSERT_EQ(actual.size(), expected.size());
+  float worst = 0.0f;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    worst = std::max(worst, std::abs(actual[i] - expected[i]));
+  }
+  EXPECT_LT(worst, 2e-4f);
+
+  const io::SafeTensor& exact = reference.at("logits_f64_test_first64");
+  double worst_exact = 0.0;
+  for (std::size_t i = 0; i < 640; ++i) {
+    double value = 0.0;
+    std::memcpy(&value, exact.data.data() + 8 * i, 8);
+    worst_exact = std::max(worst_exact, std::abs(static_cast<double>(actual[i]) - value));
+  }
+  EXPECT_LT(worst_exact, 1e-4);
+  std::printf("largest difference of logits: %.2e to float32, %.2e to float64\n",
+              static_cast<double>(worst), worst_exact);
+}
+
+TEST_P(ImportTest, ValidateCountsTheSameImages) {
+  const TemporaryDirectory directory;
+  const std::string run = (directory / "run").string();
+  const ProcessResult imported = millrace(
+      {"import", (shared_data() / "models/resnet_cifar10" / GetParam().file).string(), run,
+       "--dataset", "cifar-10", "--model-size", GetParam().size, "--block", "basic",
+       "--shortcut-pad", "both", "--normalise", "imagenet", "--precision", "32.32"});
+  ASSERT_EQ(imported.code, 0) << imported.output;
+  const ProcessResult result = millrace({"validate", "--restore-path", run, "--json", "--data-dir",
+                                         (shared_data() / "cifar-10-batches-bin").string()});
+  ASSERT_EQ(result.code, 0) << result.output;
+  const auto field = [&](const std::string& name) {
+    const std::size_t at = result.output.find("\"" + name + "\":");
+    return std::stod(result.output.substr(at + name.size() + 3));
+  };
+  EXPECT_EQ(std::llround(field("top1") * 10'000), GetParam().correct);
+  EXPECT_EQ(std::llround(field("images")), 10'000);
+  EXPECT_NEAR(field("loss"), GetParam().cross_entropy, 2e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cifar10, ImportTest,
+    testing::Values(Net{"20", "resnet20-12fca82f.safetensors", "resnet20_reference.safetensors",
+                        9173, 0.373269},
+                    Net{"56", "resnet56-4bfd9763.safetensors", "resnet56_reference.safetensors",
+                        9339, 0.345804}),
+    [](const auto& test) { return "ResNet" + std::string(test.param.size); });
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs millrace on a small generated data set that all tests of a program share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "support/process.hpp"
+
+namespace millrace::test {
+
+inline ProcessResult millrace(const std::vector<std::string>& words) {
+  return run_process(MILLRACE_BINARY, words);
+}
+
+/// 640 training and 200 test images, made once.
+inline const std::filesystem::path& small_data() {
+  static const TemporaryDirectory directory;
+  static const std::filesystem::path data = [] {
+    const std::filesystem::path made = directory / "cifar-10-batches-bin";
+    const ProcessResult result = millrace({"data", "generate", made.string(), "--train-images", "640",
+                                           "--test-images", "200"});
+    EXPECT_EQ(result.code, 0) << result.output;
+    return made;
+  }();
+  return data;
+}
+
+/// `train` of a ResNet-8 on it, 10 iterations an epoch, with more words behind.
+inline ProcessResult train(const std::filesystem::path& run, const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"train",        "--dataset",    "cifar-10",
+                                    "--data-dir",   small_data().string(),
+                                    "--model-size", "8",            "--batch-size",
+                                    "32",           "--gradients-to-accumulate",
+                                    "2",            "--warmup-epochs",
+                                    "0",            "--optimiser",  "momentum",
+                                    "--base-learning-rate",         "-11",
+                                    "--seed",       "5",            "--threads-per-device",
+                                    "2",            "--run-dir",    run.string()};
+  words.insert(words.end(), more.begin(), more.end());
+  return millrace(words);
+}
+
+/// Columns of a CSV file that do not measure time, as lines.
+inline std::string timeless_columns(const std::filesystem::path& csv) {
+  std::ifstream file(csv);
+  std::string line;
+  std::vector<bool> keep;
+  std::string result;
+  while (std::getline(file, line)) {
+    std::vector<std::string> cells(1);
+    for (const char c : line) {
+      if (c == ',') {
+        cells.emplace_back();
+      } else {
+        cells.back() += c;
+      }
+    }
+    if (keep.empty()) {
+      for (const std::string& name : cells) {
+        keep.push_back(name.find("time") == std::string::npos && name != "img_per_sec" &&
+                       name != "latency");
+      }
+    }
+    for (std::size_t i = 0; i < cells.size() && i < keep.size(); ++i) {
+      if (keep[i]) result += cells[i] + ",";
+    }
+    result += '\n';
+  }
+  return result;
+}
+
+inline std::string digest_of(const std::filesystem::path& run) {
+  const ProcessResult result = millrace({"inspect", run.string(), "--digest"});
+  EXPECT_EQ(result.code, 0) << result.output;
+  return result.output;
+}
+
+}  // namespace millrace::test
