@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# Tests of the sources themselves: layering, format, and the shell scripts.
+find_program(BASH bash REQUIRED)
+set(layering ${CMAKE_CURRENT_SOURCE_DIR}/support/layering.sh)
+add_test(NAME layering COMMAND ${BASH} ${layering} ${PROJECT_SOURCE_DIR})
+
+# The check itself, on a tree with one violation of each kind and one comment that is none.
+set(fixture ${CMAKE_CURRENT_BINARY_DIR}/layering_fixture)
+file(WRITE ${fixture}/src/core/a.hpp "#include \"io/dataset.hpp\"\n// MPI_Init in a comment\n")
+file(WRITE ${fixture}/src/cli/b.cpp "int rc = MPI_Init(nullptr, nullptr);\n")
+file(WRITE ${fixture}/io/checkpoint.cpp "hid_t file = H5Fopen(name, H5F_ACC_RDONLY, H5P_DEFAULT);\n")
+file(WRITE ${fixture}/src/ops/conv.cpp "dnnl::memory memory;\n")
+file(WRITE ${fixture}/pipeline/executor.cpp "cudaFree(pointer);\n")
+file(WRITE ${fixture}/models/graph.cpp "#include <Kokkos_Core.hpp>\n")
+file(WRITE ${fixture}/src/extra/c.hpp "#pragma once\n")
+add_test(NAME layering_finds COMMAND ${BASH} ${layering} ${fixture})
+set_tests_properties(layering_finds PROPERTIES PASS_REGULAR_EXPRESSION "7 violations")
+
+find_program(CLANG_FORMAT clang-format-14)
+if(CLANG_FORMAT)
+  add_test(NAME format
+    COMMAND ${BASH} ${CMAKE_CURRENT_SOURCE_DIR}/support/format.sh ${CLANG_FORMAT} ${PROJECT_SOURCE_DIR})
+else()
+  message(STATUS "clang-format-14 was not found: the format is not tested")
+endif()
+
+find_program(SHELLCHECK shellcheck)
+if(SHELLCHECK)
+  add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test .ci/run
+    ${layering} ${CMAKE_CURRENT_SOURCE_DIR}/support/format.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+endif()

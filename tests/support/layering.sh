@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# layering.sh ROOT: fails and lists the lines that break the layering of the sources below ROOT: a
+# folder that includes one above it, or names of a library outside the files that may know it.
+set -euo pipefail
+cd "$1"
+
+# Folder (its last name is the one in #include lines) and the folders it may include from.
+declare -A may_include=(
+  [src/core]="core"
+  [models]="core models"
+  [src/device]="core device"
+  [src/comm]="core comm"
+  [src/ops]="core device ops"
+  [io]="core device models io"
+  [pipeline]="core device comm ops models io pipeline"
+  [src/train]="core device comm ops models io pipeline train"
+  [src/cli]="core device comm ops models io pipeline train cli"
+)
+
+violations=0
+
+# report MESSAGE: one violation for every line of grep's output on stdin.
+report() {
+  while IFS= read -r line; do
+    printf '%s\n    %s\n' "$line" "$1"
+    violations=$((violations + 1))
+  done
+}
+
+# Comments may name anything.
+search() {
+  grep -rnE --include='*.hpp' --include='*.cpp' "$@" | grep -vE '^[^:]+:[0-9]+: *(//|\*)' || true
+}
+
+for folder in src/*/ models/ partition/ pipeline/ io/; do
+  folder=${folder%/}
+  [[ -d $folder ]] || continue
+  if [[ -z ${may_include[$folder]:-} ]]; then
+    report "say in tests/support/layering.sh what this folder may include" <<<"$folder"
+    continue
+  fi
+  mine=${may_include[$folder]}
+  report "$folder may include only from: $mine" < <(
+    search '^ *# *include "[^"/]+/' "$folder" | grep -vE "\"(${mine// /|})/" || true)
+done
+
+# only_in FILES PATTERN: PATTERN may appear below FILES (an extended regular expression) alone.
+only_in() {
+  local folders=()
+  for folder in src models partition pipeline io; do
+    [[ -d $folder ]] && folders+=("$folder")
+  done
+  report "only allowed in $1" < <(search "$2" "${folders[@]}" | grep -vE "^($1)" || true)
+}
+
+only_in 'src/comm/|src/device/' '<mpi\.h>|\bMPI_[A-Z]'
+only_in 'io/hdf5\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
+only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
+only_in 'src/ops/cudnn/|src/device/' '<cu(da|dnn|blas)|\bcu(da|dnn|blas)[A-Z]|\bCU(DNN|BLAS)_'
+only_in 'src/(device|ops|train)/|pipeline/' '<Kokkos_|\bKokkos::|\bKOKKOS_'
+
+if ((violations > 0)); then
+  echo "$violations violations of the layering"
+  exit 1
+fi
