@@ -104,10 +104,7 @@ void Parameters::initialise(std::uint64_t seed) {
                            parameter.elements() * kFloat);
   }
   if (velocities_ == nullptr) return;
-  const std::vector<float> zeros(static_cast<std::size_t>(trainable_elements_), 0.0f);
-  device::copy_to_device(reinterpret_cast<std::byte*>(velocities_),
-                         reinterpret_cast<const std::byte*>(zeros.data()),
-                         trainable_elements_ * kFloat);
+  device::clear(reinterpret_cast<std::byte*>(velocities_), trainable_elements_ * kFloat);
 }
 
 void Parameters::update(const device::ExecutionSpace& space, const ops::SgdUpdate& update,

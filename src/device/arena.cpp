@@ -43,9 +43,7 @@ Arena::Arena(std::int64_t bytes) : bytes_(aligned(bytes)) {
   const auto address = reinterpret_cast<std::uintptr_t>(allocation_);
   const auto up = static_cast<std::uintptr_t>(kAlignment);
   base_ = allocation_ + ((up - address % up) % up);
-  const ExecutionSpace space;
-  parallel("arena clear", space, bytes_ / 8, Clear{reinterpret_cast<std::uint64_t*>(base_)});
-  fence(space);
+  clear(base_, bytes_);
 }
 
 Arena::~Arena() {
@@ -62,6 +60,12 @@ Arena& Arena::operator=(Arena&& other) noexcept {
   std::swap(base_, other.base_);
   std::swap(bytes_, other.bytes_);
   return *this;
+}
+
+void clear(std::byte* device, std::int64_t bytes) {
+  const ExecutionSpace space;
+  parallel("clear", space, bytes / 8, Clear{reinterpret_cast<std::uint64_t*>(device)});
+  fence(space);
 }
 
 void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {

@@ -33,6 +33,9 @@ class Arena {
   std::int64_t bytes_ = 0;
 };
 
+/// Sets device memory to zero bytes and waits; `bytes` is a multiple of 8.
+void clear(std::byte* device, std::int64_t bytes);
+
 /// Copies between host and device memory and waits.
 void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes);
 void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes);
