@@ -391,4 +391,8 @@ BoundProgram::Kernel BoundProgram::make_kernel(const Call& call) const {
   }
 }
 
+// clang 14 does not instantiate what only a template lambda names.
+template BoundProgram::Kernel BoundProgram::make_kernel<float>(const Call&) const;
+template BoundProgram::Kernel BoundProgram::make_kernel<bfloat16>(const Call&) const;
+
 }  // namespace millrace::pipeline

@@ -28,7 +28,8 @@ void verify_all(const std::filesystem::path& path) {
   if (damaged > 0)
     fail(ErrorKind::Checkpoint, "{}: {} of {} checkpoints damaged: {}", path.string(), damaged,
          checkpoints.size(),
-         damaged < checkpoints.size() ? "restore uses the newest valid one" : "none is left to restore");
+         damaged < checkpoints.size() ? "restore uses the newest valid one"
+                                      : "none is left to restore");
 }
 
 }  // namespace

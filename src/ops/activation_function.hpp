@@ -8,7 +8,8 @@
 
 namespace millrace::ops {
 
-/// Elementwise functions that fuse into other kernels; None lets the value through, and none hides a NaN.
+/// Elementwise functions that fuse into other kernels; None lets the value through, and none hides
+/// a NaN.
 enum class Fn { None, Relu, Swish, Sigmoid };
 
 template <Fn kFn>
@@ -34,8 +35,8 @@ MILLRACE_FUNCTION float fn_gradient(float dy, float z) {
   if constexpr (kFn == Fn::None) return dy;
 }
 
-/// True where f (and its gradient) maps values of a storage type to values of that type: nothing is left
-/// to round.
+/// True where f (and its gradient) maps values of a storage type to values of that type: nothing is
+/// left to round.
 template <Fn kFn>
 inline constexpr bool kExact = kFn == Fn::None || kFn == Fn::Relu;
 
@@ -57,10 +58,14 @@ MILLRACE_FUNCTION float rounded_fn_gradient(float dy, float z) {
 template <class Function>
 decltype(auto) dispatch_fn(Fn fn, Function&& function) {
   switch (fn) {
-    case Fn::Relu: return function.template operator()<Fn::Relu>();
-    case Fn::Swish: return function.template operator()<Fn::Swish>();
-    case Fn::Sigmoid: return function.template operator()<Fn::Sigmoid>();
-    case Fn::None: break;
+    case Fn::Relu:
+      return function.template operator()<Fn::Relu>();
+    case Fn::Swish:
+      return function.template operator()<Fn::Swish>();
+    case Fn::Sigmoid:
+      return function.template operator()<Fn::Sigmoid>();
+    case Fn::None:
+      break;
   }
   return function.template operator()<Fn::None>();
 }

@@ -9,7 +9,8 @@ using device::parallel;
 
 /// Calls f(j, channel) for the W lanes from `lane` on; channels repeat with period t.channels.
 template <int W, class F>
-KOKKOS_INLINE_FUNCTION void for_channels(const Tiling& t, const Strip& s, std::int64_t lane, F&& f) {
+KOKKOS_INLINE_FUNCTION void for_channels(const Tiling& t, const Strip& s, std::int64_t lane,
+                                         F&& f) {
   std::int64_t c = (s.first_lane + lane) % t.channels;
   if (c + W <= t.channels) {
     for (int j = 0; j < W; ++j) f(j, c + j);
@@ -39,7 +40,9 @@ struct Affine {
 
 // ---- statistics ---------------------------------------------------------------------------------
 
-/// Mean and sum of squared deviations of each lane over the rows of one chunk.
+/// Mean and sum of squared deviations of each lane over the rows of one chunk. The sum for the mean
+/// is taken of differences to the first row: of values that have a large mean and little spread, it
+/// would lose the spread.
 template <class T>
 struct ChunkMoments {
   Tiling t;
@@ -49,14 +52,17 @@ struct ChunkMoments {
   template <int W>
   KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
     const T* first = x + s.offset + lane;
+    float shift[W];
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) shift[j] = to_float(first[j]);
     float mean[W] = {};
-    for (std::int64_t r = 0; r < s.rows; ++r) {
+    for (std::int64_t r = 1; r < s.rows; ++r) {
       MILLRACE_SIMD
-      for (int j = 0; j < W; ++j) mean[j] += to_float(first[r * t.width + j]);
+      for (int j = 0; j < W; ++j) mean[j] += to_float(first[r * t.width + j]) - shift[j];
     }
     const float inverse = 1.0f / static_cast<float>(s.rows);
     MILLRACE_SIMD
-    for (int j = 0; j < W; ++j) mean[j] *= inverse;
+    for (int j = 0; j < W; ++j) mean[j] = shift[j] + mean[j] * inverse;
     float squares[W] = {};
     for (std::int64_t r = 0; r < s.rows; ++r) {
       MILLRACE_SIMD
@@ -74,8 +80,8 @@ struct ChunkMoments {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
 };
 
-/// Joins the chunks of one group and spreads the result over its channels: the mean of the chunks' means,
-/// then their squares about it (Chan, Golub and LeVeque 1979), in double.
+/// Joins the chunks of one group and spreads the result over its channels: the mean of the chunks'
+/// means, then their squares about it (Chan, Golub and LeVeque 1979), in double.
 struct CombineMoments {
   NormShape shape;
   const float* partial;
@@ -117,7 +123,8 @@ struct CombineMoments {
       squares += own + n * (m - mean) * (m - mean);
     });
     const double variance = squares / count;
-    const auto inverse = static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(epsilon)));
+    const auto inverse =
+        static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(epsilon)));
     for (std::int64_t k = 0; k < members; ++k) {
       const std::int64_t c = instance * shape.channels + channel(group, k);
       statistics[c] = static_cast<float>(mean);
@@ -386,8 +393,9 @@ void norm_statistics_from_running(const ExecutionSpace& space, std::int64_t chan
 }
 
 template <class T>
-void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const T* x, const T* skip,
-                const float* statistics, const float* gamma, const float* beta, Fn fn) {
+void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
+                const T* skip, const float* statistics, const float* gamma, const float* beta,
+                Fn fn) {
   dispatch_fn(fn, [&]<Fn kFn>() {
     const Tiling& t = shape.tiling;
     if (skip != nullptr) {
@@ -441,15 +449,15 @@ void update_running(const ExecutionSpace& space, std::int64_t channels, float* m
   parallel("norm update", space, channels, UpdateRunning{moving, sums, decay, weight});
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                                   \
-  template void norm_statistics<T>(const ExecutionSpace&, const NormShape&, float*, RunningSums,  \
-                                   float*, const T*, float);                                      \
-  template void norm_apply<T>(const ExecutionSpace&, const NormShape&, T*, const T*, const T*,    \
-                              const float*, const float*, const float*, Fn);                      \
-  template void norm_backward_reduce<T>(const ExecutionSpace&, const NormShape&,                  \
-                                        const NormBackwardReduce<T>&);                            \
-  template void norm_backward_apply<T>(const ExecutionSpace&, const NormShape&, T*, const T*,     \
-                                       const T*, const float*, const float*, const float*,        \
+#define MILLRACE_INSTANTIATE(T)                                                                  \
+  template void norm_statistics<T>(const ExecutionSpace&, const NormShape&, float*, RunningSums, \
+                                   float*, const T*, float);                                     \
+  template void norm_apply<T>(const ExecutionSpace&, const NormShape&, T*, const T*, const T*,   \
+                              const float*, const float*, const float*, Fn);                     \
+  template void norm_backward_reduce<T>(const ExecutionSpace&, const NormShape&,                 \
+                                        const NormBackwardReduce<T>&);                           \
+  template void norm_backward_apply<T>(const ExecutionSpace&, const NormShape&, T*, const T*,    \
+                                       const T*, const float*, const float*, const float*,       \
                                        const float*, Fn);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)

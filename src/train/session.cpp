@@ -42,7 +42,6 @@ void Snapshot::add(io::TensorInfo info, const std::byte* device) {
 
 Session::Session(const TrainConfig& config, Use use)
     : config_(config),
-      use_(use),
       graph_(models::build_model(config.model)),
       backend_(ops::make_onednn_backend()),
       stage_(std::make_unique<pipeline::Stage>(graph_, pipeline::whole(graph_),

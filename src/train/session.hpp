@@ -77,7 +77,6 @@ class Session {
   void for_tensors(F&& f);
 
   TrainConfig config_;
-  Use use_;
   models::Graph graph_;
   std::unique_ptr<ops::Backend> backend_;
   std::unique_ptr<pipeline::Stage> stage_;

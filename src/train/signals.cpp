@@ -29,10 +29,12 @@ void handle(int signal, void (*handler)(int)) {
 StopSignals::StopSignals() {
   g_received = 0;
   for (const int signal : kSignals) handle(signal, millrace_note_signal);
+  handle(SIGPIPE, SIG_IGN);
 }
 
 StopSignals::~StopSignals() {
   for (const int signal : kSignals) handle(signal, SIG_DFL);
+  handle(SIGPIPE, SIG_DFL);
 }
 
 int StopSignals::received() const { return g_received; }

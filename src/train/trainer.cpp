@@ -91,6 +91,8 @@ class Run {
 
   void announce();
   void prepare();
+  void require_same_data(const io::CheckpointHeader& header,
+                         const std::filesystem::path& path) const;
   [[nodiscard]] std::int64_t predicted_peak() const;
   [[nodiscard]] Outcome loop(std::int64_t first);
   void one_iteration(io::Loader& loader, std::int64_t iteration);
@@ -137,6 +139,16 @@ Outcome Run::fresh() {
   return loop(0);
 }
 
+/// Another number of images would move every sample of the rest of the run.
+void Run::require_same_data(const io::CheckpointHeader& header,
+                            const std::filesystem::path& path) const {
+  if (header.epoch == config_.epoch_after(header.iteration)) return;
+  fail(ErrorKind::Data,
+       "{}: was written at epoch {:.6g} of its data set, but with the {} training images found now it would "
+       "be epoch {:.6g}: give the data set of the run with --data-dir",
+       path.string(), header.epoch, config_.data.train_size, config_.epoch_after(header.iteration));
+}
+
 Outcome Run::restored() {
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = io::open_newest(config_.run_directory, complaints);
@@ -150,6 +162,7 @@ Outcome Run::restored() {
                               "rounding, not bit for bit.",
                               header.environment, here));
   }
+  require_same_data(header, checkpoint.path());
   session_->load(checkpoint);
   log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
   return loop(header.iteration);
@@ -235,8 +248,9 @@ void Run::show_standing(std::int64_t done, double loss, double top1) {
 void Run::after_iteration(std::int64_t done, bool stopping) {
   const Due due = due_after(config_, done);
   if (due.log) console_.line(format_line(log_->report(done)));
-  if (due.checkpoint || stopping) save(done);
+  // Validated first: a checkpoint promises that the rows up to it are there.
   if (due.validate) validate_now(done);
+  if (due.checkpoint || stopping) save(done);
 }
 
 void Run::save(std::int64_t done) {

@@ -284,6 +284,17 @@ TEST(MistakeTest, RestoreRefusesOtherMathematicsByName) {
                2, {"batch-size", "16", "32"});
 }
 
+TEST(MistakeTest, RestoreRefusesAnotherNumberOfImages) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(train(directory / "run", {"--epochs", "1", "--stop-after", "3"}).code, 75);
+  const std::string other = (directory / "other").string();
+  ASSERT_EQ(millrace({"data", "generate", other, "--train-images", "704", "--test-images", "200"}).code,
+            0);
+  expect_error(millrace({"restore", "--restore-path", (directory / "run").string(), "--data-dir",
+                         other}),
+               3, {"704", "--data-dir"});
+}
+
 TEST(MistakeTest, UnknownKeyOfAFileNamesFileAndLine) {
   const TemporaryDirectory directory;
   std::ofstream(directory / "bad.toml") << "[model]\nmodel-size = \"8\"\nmodle = \"resnet\"\n";

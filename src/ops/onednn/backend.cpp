@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution and dense on oneDNN. Activations keep the plain NHWC layout; kernels take whatever layout
-// the primitive asks for, so each has three: canonical float32, packed for forward and packed for
-// backward input. Backward weight produces its own layout in scratch, which a reorder then adds onto
-// the canonical float32 gradient.
+// Convolution and dense on oneDNN. Activations keep the plain NHWC layout; kernels take whatever
+// layout the primitive asks for, so each has three: canonical float32, packed for forward and
+// packed for backward input. Backward weight produces its own layout in scratch, which a reorder
+// then adds onto the canonical float32 gradient.
 #include <optional>
 
 #include "core/error.hpp"
@@ -30,7 +30,7 @@ struct Context {
 
 /// The descriptors that a family of primitives settled on; what is not needed is empty.
 struct Layouts {
-  memory::desc kernel;            ///< canonical, float32
+  memory::desc kernel;  ///< canonical, float32
   memory::desc src, dst, bias;
   memory::desc packed_forward, packed_backward, gradient;
   memory::desc scratch_forward, scratch_input, scratch_weight;
@@ -80,8 +80,9 @@ OneDnnOp::OneDnnOp(std::shared_ptr<Context> context, Layouts layouts, dnnl::prim
                {DNNL_ARG_SCRATCHPAD, unbound(layouts_.scratch_forward, e)}}};
   if (bias_) forward_.arguments.emplace(DNNL_ARG_BIAS, unbound(layouts_.bias, e));
   bytes_.packed_forward = bytes_of(layouts_.packed_forward);
-  bytes_.scratch = std::max(bytes_of(layouts_.scratch_forward),
-                            bytes_of(reorder_scratch(layouts_.kernel, layouts_.packed_forward, false)));
+  bytes_.scratch =
+      std::max(bytes_of(layouts_.scratch_forward),
+               bytes_of(reorder_scratch(layouts_.kernel, layouts_.packed_forward, false)));
   pack_forward_ = reorder(layouts_.kernel, layouts_.packed_forward, false);
   if (backward_input) {
     backward_input_ = {std::move(*backward_input),
@@ -90,8 +91,9 @@ OneDnnOp::OneDnnOp(std::shared_ptr<Context> context, Layouts layouts, dnnl::prim
                         {DNNL_ARG_DIFF_DST, unbound(layouts_.dst, e)},
                         {DNNL_ARG_SCRATCHPAD, unbound(layouts_.scratch_input, e)}}};
     bytes_.packed_backward = bytes_of(layouts_.packed_backward);
-    bytes_.scratch = std::max({bytes_.scratch, bytes_of(layouts_.scratch_input),
-                               bytes_of(reorder_scratch(layouts_.kernel, layouts_.packed_backward, false))});
+    bytes_.scratch =
+        std::max({bytes_.scratch, bytes_of(layouts_.scratch_input),
+                  bytes_of(reorder_scratch(layouts_.kernel, layouts_.packed_backward, false))});
     pack_backward_ = reorder(layouts_.kernel, layouts_.packed_backward, false);
   }
   if (backward_weight) {
@@ -101,8 +103,8 @@ OneDnnOp::OneDnnOp(std::shared_ptr<Context> context, Layouts layouts, dnnl::prim
                          {DNNL_ARG_DIFF_DST, unbound(layouts_.dst, e)},
                          {DNNL_ARG_SCRATCHPAD, unbound(layouts_.scratch_weight, e)}}};
     if (bias_) backward_weight_.arguments.emplace(DNNL_ARG_DIFF_BIAS, unbound(layouts_.bias, e));
-    const std::int64_t held = aligned(bytes_of(layouts_.gradient)) +
-                              (bias_ ? aligned(bytes_of(layouts_.bias)) : 0);
+    const std::int64_t held =
+        aligned(bytes_of(layouts_.gradient)) + (bias_ ? aligned(bytes_of(layouts_.bias)) : 0);
     const std::int64_t used =
         std::max({bytes_of(layouts_.scratch_weight),
                   bytes_of(reorder_scratch(layouts_.gradient, layouts_.kernel, false)),
@@ -275,10 +277,11 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType typ
   using Forward = dnnl::convolution_forward;
   const dnnl::engine& e = context_->engine;
 
-  const auto forward = s.bias ? onednn::forward_descriptor<Forward>(e, training, direct, src, kernel, bias,
-                                                                    dst, strides, dilates, before, after)
-                              : onednn::forward_descriptor<Forward>(e, training, direct, src, kernel, dst,
-                                                                    strides, dilates, before, after);
+  const auto forward =
+      s.bias ? onednn::forward_descriptor<Forward>(e, training, direct, src, kernel, bias, dst,
+                                                   strides, dilates, before, after)
+             : onednn::forward_descriptor<Forward>(e, training, direct, src, kernel, dst, strides,
+                                                   dilates, before, after);
   Layouts l;
   l.kernel = memory::desc(k.dims, f32, k.canonical);
   l.src = src;
@@ -297,10 +300,11 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType typ
   }
   if (passes.backward_weight) {
     using Weights = dnnl::convolution_backward_weights;
-    const auto d = s.bias ? onednn::backward_descriptor<Weights>(e, forward, direct, src, gradient, bias,
-                                                                 dst, strides, dilates, before, after)
-                          : onednn::backward_descriptor<Weights>(e, forward, direct, src, gradient, dst,
-                                                                 strides, dilates, before, after);
+    const auto d =
+        s.bias ? onednn::backward_descriptor<Weights>(e, forward, direct, src, gradient, bias, dst,
+                                                      strides, dilates, before, after)
+               : onednn::backward_descriptor<Weights>(e, forward, direct, src, gradient, dst,
+                                                      strides, dilates, before, after);
     l.gradient = d.diff_weights_desc();
     l.scratch_weight = d.scratchpad_desc();
     weight = Weights(d);
@@ -343,9 +347,9 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const DenseShape& s, DType ty
   }
   if (passes.backward_weight) {
     using Weights = dnnl::inner_product_backward_weights;
-    const auto d =
-        s.bias ? onednn::backward_descriptor<Weights>(e, forward, src, gradient, bias, dst)
-               : onednn::backward_descriptor<Weights>(e, forward, src, gradient, dst);
+    const auto d = s.bias
+                       ? onednn::backward_descriptor<Weights>(e, forward, src, gradient, bias, dst)
+                       : onednn::backward_descriptor<Weights>(e, forward, src, gradient, dst);
     l.gradient = d.diff_weights_desc();
     l.scratch_weight = d.scratchpad_desc();
     weight = Weights(d);
