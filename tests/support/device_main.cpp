@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// main of the tests that run kernels: Kokkos lives for the whole process, with MILLRACE_TEST_THREADS
-// threads (default 2, so that a race has a chance to show).
+// main of the tests that run kernels: Kokkos lives for the whole process, with
+// MILLRACE_TEST_THREADS threads (default 2, so that a race has a chance to show).
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -18,8 +18,8 @@
 namespace millrace::test {
 
 struct ProcessResult {
-  int code = -1;        ///< exit code; 128 + signal when killed
-  std::string output;   ///< standard output and error together
+  int code = -1;       ///< exit code; 128 + signal when killed
+  std::string output;  ///< standard output and error together
 };
 
 inline std::string read_text(const std::filesystem::path& path) {
@@ -27,7 +27,8 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-inline ProcessResult run_process(const std::string& program, const std::vector<std::string>& words) {
+inline ProcessResult run_process(const std::string& program,
+                                 const std::vector<std::string>& words) {
   int ends[2];
   if (pipe(ends) != 0) return {};
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network cut into stages that run one after the other in this process: the smallest thing that can
-// show whether cuts, slots and orders leave the bits alone.
+// A network cut into stages that run one after the other in this process: the smallest thing that
+// can show whether cuts, slots and orders leave the bits alone.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,9 @@ using pipeline::StageOptions;
 /// What one step left: everything that must not depend on the layout.
 struct StepState {
   std::map<std::string, std::vector<float>> gradients;
-  std::map<std::string, std::vector<float>> values;  ///< after the update, running statistics included
-  std::vector<double> losses;                        ///< by micro-batch
+  std::map<std::string, std::vector<float>>
+      values;                  ///< after the update, running statistics included
+  std::vector<double> losses;  ///< by micro-batch
   friend bool operator==(const StepState&, const StepState&) = default;
 };
 
@@ -44,8 +45,8 @@ class StageChain {
     borders.insert(borders.end(), cuts.begin(), cuts.end());
     borders.push_back(static_cast<std::int32_t>(graph.ops.size()));
     for (std::size_t s = 0; s + 1 < borders.size(); ++s) {
-      stages_.push_back(std::make_unique<Stage>(graph, OpRange{borders[s], borders[s + 1]}, options,
-                                                backend));
+      stages_.push_back(
+          std::make_unique<Stage>(graph, OpRange{borders[s], borders[s + 1]}, options, backend));
       arenas_.emplace_back(stages_.back()->bytes());
       stages_.back()->bind(arenas_.back().at(0));
       stages_.back()->parameters().initialise(7);

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensors of the kernel tests: values as double on the host, as T on the device, with poison around
+// and inside, and how closely a kernel has to meet its reference.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "core/bfloat16.hpp"
+#include "core/random.hpp"
+#include "device/arena.hpp"
+
+namespace millrace::ops {
+
+using Values = std::vector<double>;
+
+template <class T>
+[[nodiscard]] T encode(double x) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(x);
+  } else {
+    return store_as<T>(static_cast<float>(x));
+  }
+}
+template <class T>
+[[nodiscard]] double decode(T x) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<double>(x);
+  } else {
+    return static_cast<double>(to_float(x));
+  }
+}
+
+/// An array of T on the device. What nobody has written is NaN, and the bytes behind the end are
+/// watched: reading the array back checks them.
+template <class T>
+class DeviceValues {
+ public:
+  explicit DeviceValues(std::int64_t elements) : elements_(elements), arena_(bytes() + kGuard) {
+    poison();
+  }
+  /// A copy of `values`, rounded to T.
+  explicit DeviceValues(const Values& values)
+      : DeviceValues(static_cast<std::int64_t>(values.size())) {
+    assign(values);
+  }
+
+  [[nodiscard]] T* data() { return reinterpret_cast<T*>(arena_.at(0)); }
+  [[nodiscard]] std::byte* raw() { return arena_.at(0); }
+  [[nodiscard]] std::int64_t bytes() const {
+    return elements_ * static_cast<std::int64_t>(sizeof(T));
+  }
+
+  void assign(const Values& values) {
+    std::vector<T> host;
+    for (const double value : values) host.push_back(encode<T>(value));
+    device::copy_to_device(arena_.at(0), reinterpret_cast<const std::byte*>(host.data()), bytes());
+  }
+  void poison() {
+    const std::vector<std::byte> ones(static_cast<std::size_t>(bytes() + kGuard), kPoison);
+    device::copy_to_device(arena_.at(0), ones.data(), bytes() + kGuard);
+  }
+
+  [[nodiscard]] std::vector<std::byte> bits() const {
+    std::vector<std::byte> host(static_cast<std::size_t>(bytes() + kGuard));
+    device::copy_to_host(host.data(), arena_.at(0), bytes() + kGuard);
+    for (std::size_t i = static_cast<std::size_t>(bytes()); i < host.size(); ++i) {
+      if (host[i] == kPoison) continue;
+      ADD_FAILURE() << "a kernel wrote behind the end of its output";
+      break;
+    }
+    host.resize(static_cast<std::size_t>(bytes()));
+    return host;
+  }
+  [[nodiscard]] Values values() const {
+    const std::vector<std::byte> host = bits();
+    Values result(static_cast<std::size_t>(elements_));
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      T value;
+      std::memcpy(&value, host.data() + i * sizeof(T), sizeof(T));
+      result[i] = decode(value);
+    }
+    return result;
+  }
+
+ private:
+  static constexpr std::int64_t kGuard = 64;
+  static constexpr std::byte kPoison{0xff};  // four or two of these are a NaN
+
+  std::int64_t elements_;
+  device::Arena arena_;
+};
+
+/// Uniform in [low, high), the same on every machine.
+[[nodiscard]] inline Values random_values(std::int64_t elements, std::uint64_t seed,
+                                          double low = -1.0, double high = 1.0) {
+  const RandomStream stream(seed, RandomPurpose::SyntheticData);
+  Values values;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    const RandomBlock words = stream.block(0, static_cast<std::uint64_t>(i));
+    values.push_back(low + (high - low) * uniform01_double(words[0], words[1]));
+  }
+  return values;
+}
+
+/// The same, each a value of T already.
+template <class T>
+[[nodiscard]] Values random_as(std::int64_t elements, std::uint64_t seed, double low = -1.0,
+                               double high = 1.0) {
+  Values values = random_values(elements, seed, low, high);
+  for (double& value : values) value = decode(encode<T>(value));
+  return values;
+}
+
+/// Relative error of rounding to T once: half a unit in the last place.
+template <class T>
+inline constexpr double kUnit = std::is_same_v<T, bfloat16> ? 0x1p-8 : 0x1p-24;
+inline constexpr double kFloatUnit = kUnit<float>;
+
+/// |actual - expected| <= tolerance(i) for every i, reporting the worst; a NaN is never close.
+template <class Tolerance>
+[[nodiscard]] testing::AssertionResult close(const Values& actual, const Values& expected,
+                                             Tolerance&& tolerance) {
+  if (actual.size() != expected.size()) {
+    return testing::AssertionFailure() << actual.size() << " elements, not " << expected.size();
+  }
+  std::size_t worst = 0;
+  double excess = 0.0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double allowed = tolerance(i) + 1e-30;
+    double ratio = std::abs(actual[i] - expected[i]) / allowed;
+    if (std::isnan(ratio)) ratio = std::numeric_limits<double>::infinity();
+    if (ratio <= excess) continue;
+    excess = ratio;
+    worst = i;
+  }
+  if (excess <= 1.0) return testing::AssertionSuccess();
+  return testing::AssertionFailure()
+         << "element " << worst << " of " << actual.size() << " is " << actual[worst] << ", not "
+         << expected[worst] << ": off by " << excess << " times the tolerance";
+}
+
+[[nodiscard]] inline testing::AssertionResult close_to(const Values& actual, const Values& expected,
+                                                       double tolerance) {
+  return close(actual, expected, [&](std::size_t) { return tolerance; });
+}
+
+template <class T>
+[[nodiscard]] testing::AssertionResult same_bits(const DeviceValues<T>& a,
+                                                 const DeviceValues<T>& b) {
+  if (a.bits() == b.bits()) return testing::AssertionSuccess();
+  const Values left = a.values();
+  const Values right = b.values();
+  for (std::size_t i = 0; i < left.size() && i < right.size(); ++i) {
+    if (left[i] == right[i]) continue;
+    return testing::AssertionFailure() << "element " << i << ": " << left[i] << " and " << right[i];
+  }
+  return testing::AssertionFailure() << "they differ in size or in the sign of a zero";
+}
+
+}  // namespace millrace::ops

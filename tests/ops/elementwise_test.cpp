@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/elementwise.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/ops/device_values.hpp"
+#include "tests/support/reference_ops.hpp"
+
+namespace millrace::ops {
+namespace {
+
+constexpr Fn kFns[] = {Fn::None, Fn::Relu, Fn::Swish, Fn::Sigmoid};
+// One element, less than a vector, one more than a block of work, several blocks.
+constexpr std::int64_t kSizes[] = {1, 7, 4097, 20000};
+
+template <class T>
+class Elementwise : public testing::Test {
+ protected:
+  /// Every function of these has a derivative and a value of at most about 1.1 times its argument,
+  /// and float32's exp is good to a few units.
+  static double tolerance(double expected) {
+    return kUnit<T> * std::abs(expected) + 16.0 * kFloatUnit * (1.0 + std::abs(expected));
+  }
+  device::ExecutionSpace space;
+};
+using StorageTypes = testing::Types<float, bfloat16>;
+TYPED_TEST_SUITE(Elementwise, StorageTypes);
+
+TYPED_TEST(Elementwise, ActivationForwardIsTheReference) {
+  using T = TypeParam;
+  for (const std::int64_t n : kSizes) {
+    const Values x = random_as<T>(n, 1, -6.0, 6.0);
+    for (const Fn fn : kFns) {
+      Values expected;
+      for (const double value : x) expected.push_back(reference::apply_fn(fn, value));
+      DeviceValues<T> x_device(x);
+      DeviceValues<T> y(n);
+      activation_forward(this->space, y.data(), x_device.data(), n, fn);
+      const auto tolerance = [&](std::size_t i) { return this->tolerance(expected[i]); };
+      EXPECT_TRUE(close(y.values(), expected, tolerance)) << "function " << static_cast<int>(fn);
+      activation_forward(this->space, x_device.data(), x_device.data(), n, fn);
+      EXPECT_TRUE(same_bits(x_device, y)) << "in place";
+    }
+  }
+}
+
+TYPED_TEST(Elementwise, ActivationBackwardIsTheReference) {
+  using T = TypeParam;
+  for (const std::int64_t n : kSizes) {
+    const Values x = random_as<T>(n, 1, -6.0, 6.0);
+    const Values dy = random_as<T>(n, 2);
+    for (const Fn fn : kFns) {
+      Values expected;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        expected.push_back(dy[i] * reference::fn_derivative(fn, x[i]));
+      }
+      DeviceValues<T> x_device(x);
+      DeviceValues<T> dy_device(dy);
+      DeviceValues<T> dx(n);
+      activation_backward(this->space, dx.data(), dy_device.data(), x_device.data(), n, fn);
+      const auto tolerance = [&](std::size_t i) { return this->tolerance(expected[i]); };
+      EXPECT_TRUE(close(dx.values(), expected, tolerance)) << "function " << static_cast<int>(fn);
+      activation_backward(this->space, dy_device.data(), dy_device.data(), x_device.data(), n, fn);
+      EXPECT_TRUE(same_bits(dy_device, dx)) << "in place";
+    }
+  }
+}
+
+TYPED_TEST(Elementwise, ReluGradientMayUseTheOutput) {
+  using T = TypeParam;
+  constexpr std::int64_t kN = 1000;
+  DeviceValues<T> x(random_as<T>(kN, 1));
+  DeviceValues<T> dy(random_as<T>(kN, 2));
+  DeviceValues<T> y(kN), from_x(kN), from_y(kN);
+  activation_forward(this->space, y.data(), x.data(), kN, Fn::Relu);
+  activation_backward(this->space, from_x.data(), dy.data(), x.data(), kN, Fn::Relu);
+  activation_backward(this->space, from_y.data(), dy.data(), y.data(), kN, Fn::Relu);
+  EXPECT_TRUE(same_bits(from_x, from_y));
+}
+
+TYPED_TEST(Elementwise, NanIsNotHidden) {
+  using T = TypeParam;
+  for (const Fn fn : kFns) {
+    DeviceValues<T> x(Values{std::numeric_limits<double>::quiet_NaN(), 1.0});
+    activation_forward(this->space, x.data(), x.data(), 2, fn);
+    EXPECT_TRUE(std::isnan(x.values()[0])) << "function " << static_cast<int>(fn);
+    EXPECT_FALSE(std::isnan(x.values()[1]));
+  }
+}
+
+TYPED_TEST(Elementwise, LargeArgumentsStayFinite) {
+  using T = TypeParam;
+  for (const Fn fn : {Fn::Swish, Fn::Sigmoid}) {
+    DeviceValues<T> x(Values{-200.0, 200.0});
+    DeviceValues<T> dy(Values{1.0, 1.0});
+    DeviceValues<T> y(2), dx(2);
+    activation_forward(this->space, y.data(), x.data(), 2, fn);
+    activation_backward(this->space, dx.data(), dy.data(), x.data(), 2, fn);
+    EXPECT_TRUE(close_to(y.values(), {0.0, fn == Fn::Swish ? 200.0 : 1.0}, 1e-6));
+    EXPECT_TRUE(close_to(dx.values(), {0.0, fn == Fn::Swish ? 1.0 : 0.0}, 1e-6));
+  }
+}
+
+TYPED_TEST(Elementwise, AddRoundsTheSumOnce) {
+  using T = TypeParam;
+  for (const std::int64_t n : kSizes) {
+    const Values a = random_as<T>(n, 1);
+    const Values b = random_as<T>(n, 2);
+    Values sum, clipped;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      // The sum of two values of T in float32, then in T: exactly what has to come out.
+      sum.push_back(decode(encode<T>(static_cast<double>(static_cast<float>(a[i] + b[i])))));
+      clipped.push_back(std::max(sum.back(), 0.0));
+    }
+    DeviceValues<T> a_device(a), b_device(b), y(n);
+    add_forward(this->space, y.data(), a_device.data(), b_device.data(), n, Fn::None);
+    EXPECT_TRUE(close_to(y.values(), sum, 0.0));
+    add_forward(this->space, y.data(), a_device.data(), b_device.data(), n, Fn::Relu);
+    EXPECT_TRUE(close_to(y.values(), clipped, 0.0));
+
+    add_gradients(this->space, y.data(), a_device.data(), b_device.data(), n);
+    EXPECT_TRUE(close_to(y.values(), sum, 0.0));
+    add_gradients(this->space, b_device.data(), a_device.data(), b_device.data(), n);
+    EXPECT_TRUE(same_bits(b_device, y)) << "onto the second";
+    b_device.assign(b);
+    add_gradients(this->space, a_device.data(), a_device.data(), b_device.data(), n);
+    EXPECT_TRUE(same_bits(a_device, y)) << "onto the first";
+  }
+}
+
+TYPED_TEST(Elementwise, AddThenFunctionIsTheComposition) {
+  using T = TypeParam;
+  constexpr std::int64_t kN = 5000;
+  DeviceValues<T> a(random_as<T>(kN, 1)), b(random_as<T>(kN, 2)), fused(kN), parts(kN);
+  for (const Fn fn : kFns) {
+    add_forward(this->space, fused.data(), a.data(), b.data(), kN, fn);
+    add_forward(this->space, parts.data(), a.data(), b.data(), kN, Fn::None);
+    activation_forward(this->space, parts.data(), parts.data(), kN, fn);
+    EXPECT_TRUE(same_bits(fused, parts)) << "function " << static_cast<int>(fn);
+  }
+}
+
+TYPED_TEST(Elementwise, ConvertRoundsToNearest) {
+  using T = TypeParam;
+  for (const std::int64_t n : kSizes) {
+    const Values x = random_as<float>(n, 1, -100.0, 100.0);
+    DeviceValues<float> x_device(x);
+    DeviceValues<T> y(n);
+    convert(this->space, y.data(), x_device.data(), n);
+    const auto half_unit = [&](std::size_t i) { return kUnit<T> * std::abs(x[i]); };
+    EXPECT_TRUE(close(y.values(), x, half_unit));
+    EXPECT_TRUE(same_bits(y, DeviceValues<T>(x)));
+  }
+}
+
+TEST(Accumulate, OverwritesFirstThenAdds) {
+  const device::ExecutionSpace space;
+  for (const std::int64_t n : kSizes) {
+    const Values part = random_as<float>(n, 1);
+    DeviceValues<float> total(n), part_device(part);
+    accumulate(space, total.data(), part_device.data(), n, true);
+    EXPECT_TRUE(close_to(total.values(), part, 0.0));
+    accumulate(space, total.data(), part_device.data(), n, false);
+    Values twice = part;
+    for (double& value : twice) value *= 2.0;
+    EXPECT_TRUE(close_to(total.values(), twice, 0.0));
+  }
+}
+
+}  // namespace
+}  // namespace millrace::ops

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The shapes on which norms are checked, and one norm with all its buffers.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "ops/norm.hpp"
+#include "tests/ops/device_values.hpp"
+
+namespace millrace::ops {
+
+struct NormCase {
+  std::string name;
+  NormShape shape;
+};
+inline void PrintTo(const NormCase& c, std::ostream* out) { *out << c.name; }
+
+/// Row tiles, part strips, several chunks and single rows all occur.
+inline std::vector<NormCase> norm_cases() {
+  return {
+      {"Batch1Row", batch_norm_shape(1, 16)},
+      {"Batch2RowsC1", batch_norm_shape(2, 1)},
+      {"BatchC1Odd", batch_norm_shape(999, 1)},
+      {"BatchC1Even", batch_norm_shape(4096, 1)},
+      {"BatchC3", batch_norm_shape(350, 3)},
+      {"BatchC16", batch_norm_shape(2 * 32 * 32, 16)},
+      {"BatchC16Odd", batch_norm_shape(7 * 7 * 3, 16)},
+      {"BatchC24", batch_norm_shape(200, 24)},
+      {"BatchC64", batch_norm_shape(4 * 14 * 14, 64)},
+      {"BatchC64Odd", batch_norm_shape(49, 64)},
+      {"BatchC100", batch_norm_shape(75, 100)},
+      {"BatchC128Chunks", batch_norm_shape(700, 128)},
+      {"BatchC256", batch_norm_shape(2 * 49, 256)},
+      {"BatchC300", batch_norm_shape(33, 300)},
+      {"Group1Of16", group_norm_shape(2, 64, 16, 1, false)},
+      {"Group4Of16", group_norm_shape(3, 49, 16, 4, false)},
+      {"Group8Of24Strided", group_norm_shape(2, 35, 24, 8, true)},
+      {"Group32Of64", group_norm_shape(2, 196, 64, 32, false)},
+      {"Group32Of64Strided", group_norm_shape(2, 196, 64, 32, true)},
+      {"Group2Of100Strided", group_norm_shape(1, 25, 100, 2, true)},
+      {"Group32Of256", group_norm_shape(3, 16, 256, 32, false)},
+      {"Group3Of3", group_norm_shape(4, 30, 3, 3, false)},
+      {"Group5Of300", group_norm_shape(2, 9, 300, 5, true)},
+      {"Group1Of1", group_norm_shape(3, 11, 1, 1, false)},
+      {"GroupChunks", group_norm_shape(2, 520, 128, 16, false)},
+  };
+}
+
+inline constexpr float kEpsilon = 1e-3f;
+
+/// Inputs of a norm in training, as values and on the device, and its statistics. `skip` and the
+/// second gradient are used where a test wants them.
+template <class T>
+class NormHarness {
+ public:
+  explicit NormHarness(const NormShape& s)
+      : shape(s),
+        x(random_as<T>(s.elements(), 1, -1.0, 3.0)),
+        skip(random_as<T>(s.elements(), 2)),
+        gamma(random_as<float>(s.channels, 3, 0.5, 1.5)),
+        beta(random_as<float>(s.channels, 4)),
+        dy(random_as<T>(s.elements(), 5)),
+        dy2(random_as<T>(s.elements(), 6)),
+        x_device(x),
+        skip_device(skip),
+        dy_device(dy),
+        dy2_device(dy2),
+        gamma_device(gamma),
+        beta_device(beta),
+        statistics(s.statistics_floats()),
+        scratch(s.scratch_floats()) {
+    norm_statistics(space, shape, statistics.data(), {}, scratch.data(), x_device.data(), kEpsilon);
+  }
+
+  void apply(DeviceValues<T>& y, DeviceValues<T>* skip_or_null, Fn fn) {
+    norm_apply<T>(space, shape, y.data(), x_device.data(),
+                  skip_or_null != nullptr ? skip_or_null->data() : nullptr, statistics.data(),
+                  gamma_device.data(), beta_device.data(), fn);
+  }
+  /// Arguments that are the same for every variant of the backward pass.
+  [[nodiscard]] NormBackwardReduce<T> reduce_arguments() {
+    NormBackwardReduce<T> args;
+    args.x = x_device.data();
+    args.statistics = statistics.data();
+    args.gamma = gamma_device.data();
+    args.beta = beta_device.data();
+    args.scratch = scratch.data();
+    return args;
+  }
+  void backward_apply(DeviceValues<T>& dx, DeviceValues<T>& dz, DeviceValues<float>& coefficients,
+                      Fn fn) {
+    norm_backward_apply<T>(space, shape, dx.data(), dz.data(), x_device.data(), coefficients.data(),
+                           statistics.data(), gamma_device.data(), beta_device.data(), fn);
+  }
+
+  device::ExecutionSpace space;
+  NormShape shape;
+  Values x, skip, gamma, beta, dy, dy2;
+  DeviceValues<T> x_device, skip_device, dy_device, dy2_device;
+  DeviceValues<float> gamma_device, beta_device, statistics, scratch;
+};
+
+/// What the backward pass of a norm leaves behind.
+template <class T>
+struct NormOutputs {
+  explicit NormOutputs(const NormShape& s)
+      : dz(s.elements()),
+        dx(s.elements()),
+        dgamma(s.channels),
+        dbeta(s.channels),
+        coefficients(s.coefficient_floats()) {}
+
+  void place(NormBackwardReduce<T>& args) {
+    args.dgamma = dgamma.data();
+    args.dbeta = dbeta.data();
+    args.coefficients = coefficients.data();
+  }
+  DeviceValues<T> dz, dx;
+  DeviceValues<float> dgamma, dbeta, coefficients;
+};
+
+}  // namespace millrace::ops

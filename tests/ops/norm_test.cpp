@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Norms against the reference. That fused kernels equal their parts bit for bit is
+// norm_fusion_test.
+#include "ops/norm.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <tuple>
+
+#include "tests/ops/norm_cases.hpp"
+#include "tests/support/reference_ops.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using Param = std::tuple<NormCase, DType>;
+class Norm : public testing::TestWithParam<Param> {
+ protected:
+  template <class Test>
+  void run(Test&& test) {
+    const NormShape& shape = std::get<0>(GetParam()).shape;
+    device::dispatch(std::get<1>(GetParam()),
+                     [&]<class T>() { test.template operator()<T>(shape); });
+  }
+};
+
+constexpr double kDoubleEpsilon = static_cast<double>(kEpsilon);
+
+/// Spreads a value per set over the (instance, channel) pairs.
+template <class F>
+Values per_channel(const NormShape& s, F&& value_of_set) {
+  const reference::NormSets sets(s);
+  Values result;
+  for (std::int64_t i = 0; i < s.instances(); ++i) {
+    for (std::int64_t c = 0; c < s.channels; ++c) {
+      const auto element = static_cast<std::size_t>(i * s.rows * s.channels + c);
+      result.push_back(value_of_set(sets.set(element)));
+    }
+  }
+  return result;
+}
+
+Values expected_statistics(const NormShape& s, const Values& x) {
+  const reference::Moments m = reference::norm_moments(s, x);
+  Values all = per_channel(s, [&](std::size_t set) { return m.mean[set]; });
+  const Values inverse = per_channel(
+      s, [&](std::size_t set) { return 1.0 / std::sqrt(m.variance[set] + kDoubleEpsilon); });
+  all.insert(all.end(), inverse.begin(), inverse.end());
+  return all;
+}
+
+TEST_P(Norm, StatisticsAreTheReference) {
+  run([]<class T>(const NormShape& s) {
+    NormHarness<T> h(s);
+    const Values expected = expected_statistics(s, h.x);
+    EXPECT_TRUE(close(h.statistics.values(), expected, [&](std::size_t i) {
+      return 16.0 * kFloatUnit * (1.0 + std::abs(expected[i]));
+    }));
+  });
+}
+
+TEST_P(Norm, ForwardIsTheReference) {
+  run([]<class T>(const NormShape& s) {
+    NormHarness<T> h(s);
+    const reference::NormSets sets(s);
+    const Values norm = reference::norm_forward(s, h.x, h.gamma, h.beta, kDoubleEpsilon);
+    const Values xhat = reference::normalise(s, h.x, kDoubleEpsilon);
+    for (const bool with_skip : {false, true}) {
+      for (const Fn fn : {Fn::None, Fn::Relu, Fn::Swish, Fn::Sigmoid}) {
+        Values expected;
+        for (std::size_t i = 0; i < norm.size(); ++i) {
+          expected.push_back(reference::apply_fn(fn, norm[i] + (with_skip ? h.skip[i] : 0.0)));
+        }
+        DeviceValues<T> y(s.elements());
+        h.apply(y, with_skip ? &h.skip_device : nullptr, fn);
+        // Up to three roundings to T, of values no larger than these; float32 loses a little in a x
+        // + b where the mean is larger than the deviation, here by up to 32 for a single row.
+        EXPECT_TRUE(close(y.values(), expected,
+                          [&](std::size_t i) {
+                            const double z = std::abs(norm[i]) + std::abs(h.skip[i]);
+                            return (3.0 * kUnit<T> + 8.0 * kFloatUnit) * (z + 1.0) +
+                                   512.0 * kFloatUnit * (1.0 + std::abs(xhat[i]));
+                          }))
+            << "function " << static_cast<int>(fn) << ", skip " << with_skip;
+      }
+    }
+  });
+}
+
+struct BackwardVariant {
+  Fn fn;
+  bool skip;
+  bool two;
+};
+constexpr BackwardVariant kVariants[] = {
+    {Fn::None, false, false},    {Fn::Relu, false, false}, {Fn::Swish, false, false},
+    {Fn::Sigmoid, false, false}, {Fn::None, true, false},  {Fn::Relu, true, false},
+    {Fn::None, false, true},     {Fn::Relu, false, true},  {Fn::Swish, false, true},
+    {Fn::None, true, true},      {Fn::Relu, true, true},
+};
+
+/// dz of the reference. Where Relu is concerned, which side of zero a value fell on is read from
+/// the kernel's own output: a rounding may decide it.
+template <class T>
+Values expected_dz(const NormHarness<T>& h, const BackwardVariant& v, const Values& y) {
+  const Values norm = reference::norm_forward(h.shape, h.x, h.gamma, h.beta, kDoubleEpsilon);
+  Values dz;
+  for (std::size_t i = 0; i < norm.size(); ++i) {
+    const double g = h.dy[i] + (v.two ? h.dy2[i] : 0.0);
+    const double z = v.fn == Fn::Relu ? y[i] : norm[i];
+    dz.push_back(g * reference::fn_derivative(v.fn, z));
+  }
+  return dz;
+}
+
+TEST_P(Norm, BackwardIsTheReference) {
+  run([]<class T>(const NormShape& s) {
+    NormHarness<T> h(s);
+    const reference::NormSets sets(s);
+    const Values xhat = reference::normalise(s, h.x, kDoubleEpsilon);
+    const Values statistics = expected_statistics(s, h.x);
+    const double inverse = *std::max_element(
+        statistics.begin() + static_cast<std::ptrdiff_t>(statistics.size() / 2), statistics.end());
+    for (const BackwardVariant& v : kVariants) {
+      SCOPED_TRACE(testing::Message() << "function " << static_cast<int>(v.fn) << ", skip "
+                                      << v.skip << ", two gradients " << v.two);
+      DeviceValues<T> y(s.elements());
+      h.apply(y, v.skip ? &h.skip_device : nullptr, v.fn);
+      NormOutputs<T> out(s);
+      NormBackwardReduce<T> args = h.reduce_arguments();
+      out.place(args);
+      args.dy = h.dy_device.data();
+      args.dy2 = v.two ? h.dy2_device.data() : nullptr;
+      args.y = y.data();
+      args.dz = v.skip || v.two ? out.dz.data() : nullptr;
+      args.skip_used = v.skip;
+      args.fn = v.fn;
+      norm_backward_reduce(h.space, s, args);
+      if (args.dz != nullptr) {
+        h.backward_apply(out.dx, out.dz, out.coefficients, Fn::None);
+      } else {
+        h.backward_apply(out.dx, h.dy_device, out.coefficients, v.fn);
+      }
+
+      const Values dz = expected_dz(h, v, y.values());
+      // Roundings to T before the sums: of dy + dy2, of z (which moves a smooth derivative) and of
+      // dz.
+      const bool exact = (v.fn == Fn::None || v.fn == Fn::Relu) && !v.two;
+      const double rounding = (exact ? 0.0 : 3.0 * kUnit<T>)+64.0 * kFloatUnit;
+      if (args.dz != nullptr) {
+        EXPECT_TRUE(close_to(out.dz.values(), dz, 6.0 * kUnit<T> + 64.0 * kFloatUnit));
+      }
+      const reference::NormGradients expected =
+          reference::norm_backward(s, dz, h.x, h.gamma, kDoubleEpsilon);
+      Values sums(h.gamma.size());
+      Values products(h.gamma.size());
+      for (std::size_t i = 0; i < dz.size(); ++i) {
+        sums[sets.channel(i)] += std::abs(h.dy[i]) + std::abs(h.dy2[i]);
+        products[sets.channel(i)] +=
+            (std::abs(h.dy[i]) + std::abs(h.dy2[i])) * (std::abs(xhat[i]) + 1.0);
+      }
+      EXPECT_TRUE(close(out.dbeta.values(), expected.dbeta,
+                        [&](std::size_t c) { return rounding * sums[c]; }));
+      EXPECT_TRUE(close(out.dgamma.values(), expected.dgamma,
+                        [&](std::size_t c) { return rounding * products[c]; }));
+      // |dz| <= 2 and gamma <= 1.5; the terms of dx are at most about 3 inverse (1 + |xhat|) each.
+      EXPECT_TRUE(close(out.dx.values(), expected.dx, [&](std::size_t i) {
+        return kUnit<T> * std::abs(expected.dx[i]) +
+               2.0 * rounding * 3.0 * inverse * (1.0 + std::abs(xhat[i]));
+      }));
+    }
+  });
+}
+
+std::string name_of_param(const testing::TestParamInfo<Param>& param) {
+  const auto& [c, type] = param.param;
+  return c.name + (type == DType::F32 ? "Float32" : "Bfloat16");
+}
+INSTANTIATE_TEST_SUITE_P(Table, Norm,
+                         testing::Combine(testing::ValuesIn(norm_cases()),
+                                          testing::Values(DType::F32, DType::BF16)),
+                         name_of_param);
+
+// ---- statistics ---------------------------------------------------------------------------------
+
+class Statistics : public testing::TestWithParam<NormCase> {};
+
+TEST_P(Statistics, AreStableWhereTheMeanIsLarge) {
+  const NormShape& s = GetParam().shape;
+  const device::ExecutionSpace space;
+  // Mean 10,000 and deviation 1: float32 keeps a thousandth of the deviation in x itself, and the
+  // sum of squares of raw values would keep none of it. The mean of a chunk is a float too, up to
+  // 0.0005 off.
+  const double half_width = std::sqrt(3.0);
+  const Values x = random_as<float>(s.elements(), 1, 1e4 - half_width, 1e4 + half_width);
+  DeviceValues<float> x_device(x), statistics(s.statistics_floats()), scratch(s.scratch_floats());
+  norm_statistics<float>(space, s, statistics.data(), {}, scratch.data(), x_device.data(),
+                         kEpsilon);
+  const Values expected = expected_statistics(s, x);
+  const std::size_t half = expected.size() / 2;
+  EXPECT_TRUE(close(statistics.values(), expected, [&](std::size_t i) {
+    return i < half ? 2e4 * kFloatUnit : 2e-4 * expected[i];
+  }));
+}
+
+TEST_P(Statistics, OfAConstantAreThatConstant) {
+  const NormShape& s = GetParam().shape;
+  const device::ExecutionSpace space;
+  const double constant = decode(encode<float>(12345.678));
+  DeviceValues<float> x(Values(static_cast<std::size_t>(s.elements()), constant));
+  DeviceValues<float> statistics(s.statistics_floats()), scratch(s.scratch_floats());
+  norm_statistics<float>(space, s, statistics.data(), {}, scratch.data(), x.data(), kEpsilon);
+  const Values values = statistics.values();
+  const auto half = static_cast<std::ptrdiff_t>(values.size() / 2);
+  EXPECT_EQ(Values(values.begin(), values.begin() + half),
+            Values(static_cast<std::size_t>(half), constant));
+  EXPECT_TRUE(close_to(Values(values.begin() + half, values.end()),
+                       Values(static_cast<std::size_t>(half), 1.0 / std::sqrt(kDoubleEpsilon)),
+                       1e-5));
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Statistics, testing::ValuesIn(norm_cases()),
+                         [](const auto& param) { return param.param.name; });
+
+TEST(RunningStatistics, SumsOfMicroBatches) {
+  const device::ExecutionSpace space;
+  const NormShape s = batch_norm_shape(20, 5);
+  DeviceValues<float> statistics(s.statistics_floats()), scratch(s.scratch_floats());
+  DeviceValues<float> mean(s.channels), variance(s.channels);
+  Values mean_expected(5), variance_expected(5);
+  for (std::uint64_t micro_batch = 0; micro_batch < 3; ++micro_batch) {
+    const Values x = random_as<float>(s.elements(), micro_batch);
+    DeviceValues<float> x_device(x);
+    norm_statistics<float>(space, s, statistics.data(),
+                           {mean.data(), variance.data(), micro_batch == 0}, scratch.data(),
+                           x_device.data(), kEpsilon);
+    const reference::Moments m = reference::norm_moments(s, x);
+    for (std::size_t c = 0; c < 5; ++c) {
+      mean_expected[c] += m.mean[c];
+      variance_expected[c] += m.variance[c] * 20.0 / 19.0;  // unbiased
+    }
+  }
+  EXPECT_TRUE(close_to(mean.values(), mean_expected, 1e-6));
+  EXPECT_TRUE(close_to(variance.values(), variance_expected, 1e-6));
+
+  DeviceValues<float> moving(Values{1, 2, 3, 4, 5});
+  update_running(space, s.channels, moving.data(), mean.data(), 0.9f, 3);
+  Values expected;
+  for (std::size_t c = 0; c < 5; ++c) {
+    expected.push_back(0.9 * static_cast<double>(c + 1) + 0.1 * mean_expected[c] / 3.0);
+  }
+  EXPECT_TRUE(close_to(moving.values(), expected, 1e-6));
+}
+
+TEST(RunningStatistics, OfOneRowHasNoDivisionByZero) {
+  const device::ExecutionSpace space;
+  const NormShape s = batch_norm_shape(1, 2);
+  DeviceValues<float> x(Values{3, 4}), statistics(s.statistics_floats());
+  DeviceValues<float> scratch(s.scratch_floats()), mean(2), variance(2);
+  norm_statistics<float>(space, s, statistics.data(), {mean.data(), variance.data(), true},
+                         scratch.data(), x.data(), kEpsilon);
+  EXPECT_EQ(mean.values(), (Values{3, 4}));
+  EXPECT_EQ(variance.values(), (Values{0, 0}));
+}
+
+TEST(RunningStatistics, ServeEvaluation) {
+  const device::ExecutionSpace space;
+  constexpr std::int64_t kChannels = 24;
+  const NormShape s = batch_norm_shape(50, kChannels);
+  const Values mean = random_as<float>(kChannels, 1);
+  const Values variance = random_as<float>(kChannels, 2, 0.1, 2.0);
+  const Values gamma = random_as<float>(kChannels, 3);
+  const Values beta = random_as<float>(kChannels, 4);
+  const Values x = random_as<float>(s.elements(), 5);
+  DeviceValues<float> mean_device(mean), variance_device(variance), gamma_device(gamma);
+  DeviceValues<float> beta_device(beta), x_device(x), y(s.elements());
+  DeviceValues<float> statistics(s.statistics_floats());
+  norm_statistics_from_running(space, kChannels, statistics.data(), mean_device.data(),
+                               variance_device.data(), kEpsilon);
+  norm_apply<float>(space, s, y.data(), x_device.data(), nullptr, statistics.data(),
+                    gamma_device.data(), beta_device.data(), Fn::None);
+  Values expected;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t c = i % static_cast<std::size_t>(kChannels);
+    expected.push_back(gamma[c] * (x[i] - mean[c]) / std::sqrt(variance[c] + kDoubleEpsilon) +
+                       beta[c]);
+  }
+  EXPECT_TRUE(close_to(y.values(), expected, 2e-6));
+}
+
+}  // namespace
+}  // namespace millrace::ops

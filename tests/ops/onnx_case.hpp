@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The operator tests of ONNX as they lie in the shared data: a folder with index.json and one
+// safetensors file per test.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/weighted.hpp"
+
+namespace millrace::ops {
+
+struct OnnxTensor {
+  std::vector<std::int64_t> dims;
+  std::vector<double> values;  ///< row-major, NCHW for images
+};
+using OnnxTensors = std::map<std::string, OnnxTensor>;
+
+struct OnnxNode {
+  std::string op;
+  std::vector<std::string> inputs;
+  std::vector<std::string> outputs;
+  nlohmann::json attributes;
+
+  template <class T>
+  [[nodiscard]] T attribute(const char* name, T otherwise) const {
+    return attributes.value(name, std::move(otherwise));
+  }
+};
+
+struct OnnxTest {
+  std::string name;
+  std::filesystem::path file;
+  std::vector<OnnxNode> nodes;
+  std::vector<std::string> outputs;
+};
+
+/// Folder of the tests, if the shared data is there.
+[[nodiscard]] std::optional<std::filesystem::path> onnx_folder();
+
+/// Every test of both index files; empty without the data. Throws when an index cannot be parsed.
+[[nodiscard]] std::vector<OnnxTest> onnx_tests();
+
+/// Inputs and parameters, by the names that nodes use; or the expected outputs.
+enum class OnnxSide { Inputs, Outputs };
+[[nodiscard]] OnnxTensors read_tensors(const OnnxTest& test, OnnxSide side);
+
+/// Runs the nodes through our kernels, adding their outputs to `tensors`. Throws std::runtime_error
+/// naming an operator for which there is no kernel.
+void evaluate(const OnnxTest& test, Backend& backend, OnnxTensors& tensors);
+
+/// Why a test does not apply, by its name; none when it has to run.
+[[nodiscard]] const std::map<std::string, std::string>& onnx_not_applicable();
+
+}  // namespace millrace::ops

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every operator test of ONNX in the shared data: it runs through our kernels on both backends, or
+// onnx_not_applicable.cpp says by name why not.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <ostream>
+#include <set>
+
+#include "tests/ops/device_values.hpp"
+#include "tests/ops/onnx_case.hpp"
+
+namespace millrace::ops {
+
+void PrintTo(const OnnxTest& test, std::ostream* out) { *out << test.name; }
+
+namespace {
+
+constexpr const char* kNoData =
+    "no operator tests: set MILLRACE_TEST_DATA to a folder that has onnx_tests";
+
+class Onnx : public testing::TestWithParam<OnnxTest> {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Onnx);
+
+/// float32 against float32: a few units, more where many terms were added.
+testing::AssertionResult agrees(const OnnxTensor& actual, const OnnxTensor& expected) {
+  if (actual.dims != expected.dims) return testing::AssertionFailure() << "the dimensions differ";
+  return close(actual.values, expected.values,
+               [&](std::size_t i) { return 1e-6 + 4e-6 * std::abs(expected.values[i]); });
+}
+
+TEST_P(Onnx, AgreesOrDoesNotApply) {
+  const OnnxTest& test = GetParam();
+  const auto& reasons = onnx_not_applicable();
+  if (const auto reason = reasons.find(test.name); reason != reasons.end()) {
+    GTEST_SKIP() << reason->second;
+  }
+  const OnnxTensors expected = read_tensors(test, OnnxSide::Outputs);
+  for (const auto& backend : {make_onednn_backend(), make_kokkos_backend()}) {
+    OnnxTensors tensors = read_tensors(test, OnnxSide::Inputs);
+    evaluate(test, *backend, tensors);
+    for (const std::string& output : test.outputs) {
+      ASSERT_TRUE(tensors.contains(output)) << output;
+      EXPECT_TRUE(agrees(tensors.at(output), expected.at(output)))
+          << "output " << output << ", backend " << backend->name();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tests, Onnx, testing::ValuesIn(onnx_tests()), [](const auto& param) {
+  std::string name;
+  bool capital = true;
+  for (const char c : param.param.name) {
+    if (c == '_') {
+      capital = true;
+    } else {
+      name += capital ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+      capital = false;
+    }
+  }
+  return name;
+});
+
+/// Nothing is left out unseen: the data is all there, every name in the list of exceptions exists,
+/// and the rest is what is known to have run.
+TEST(OnnxCensus, EveryTestRunsOrHasAReason) {
+  const std::vector<OnnxTest> tests = onnx_tests();
+  if (tests.empty()) GTEST_SKIP() << kNoData;
+  std::map<std::string, int> ran;
+  std::map<std::string, std::vector<std::string>> left_out;
+  std::set<std::string> names;
+  for (const OnnxTest& test : tests) {
+    EXPECT_TRUE(names.insert(test.name).second) << test.name << " twice";
+    const auto reason = onnx_not_applicable().find(test.name);
+    if (reason != onnx_not_applicable().end()) {
+      left_out[reason->second].push_back(test.name);
+    } else {
+      ++ran[test.nodes.back().op];
+    }
+  }
+  for (const auto& [name, reason] : onnx_not_applicable()) {
+    EXPECT_TRUE(names.contains(name)) << name << " is no test";
+  }
+  for (const auto& [reason, group] : left_out) {
+    std::cout << "does not apply: " << reason << "\n";
+    for (const std::string& name : group) std::cout << "    " << name << "\n";
+  }
+  const std::map<std::string, int> expected = {
+      {"AveragePool", 12},
+      {"BatchNormalization", 4},
+      {"Conv", 7},
+      {"Gemm", 13},
+      {"GlobalAveragePool", 2},
+      {"GlobalMaxPool", 2},
+      {"InstanceNormalization", 1},
+      {"LogSoftmax", 7},
+      {"MaxPool", 14},
+      {"Momentum", 2},
+      {"Relu", 1},
+      {"Softmax", 7},
+      {"SoftmaxCrossEntropyLoss", 18},
+  };
+  EXPECT_EQ(ran, expected);
+}
+
+}  // namespace
+}  // namespace millrace::ops

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/pool.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <ostream>
+#include <string>
+#include <tuple>
+
+#include "tests/ops/device_values.hpp"
+#include "tests/support/reference_ops.hpp"
+
+namespace millrace::ops {
+namespace {
+
+struct PoolCase {
+  std::string name;
+  WindowShape shape;
+};
+void PrintTo(const PoolCase& c, std::ostream* out) { *out << c.name; }
+
+std::vector<PoolCase> pool_cases() {
+  // batch, in, out, window, stride, padding on top and left; the rest of the padding follows from
+  // out
+  return {
+      {"Pixel", {1, {1, 1, 1}, {1, 1, 1}, 1, 1, 1, 1, 0, 0}},
+      {"Halves", {2, {8, 6, 16}, {4, 3, 16}, 2, 2, 2, 2, 0, 0}},
+      {"StemPad1", {2, {16, 16, 64}, {8, 8, 64}, 3, 3, 2, 2, 1, 1}},
+      {"StemPadAfter", {2, {16, 16, 24}, {8, 8, 24}, 3, 3, 2, 2, 0, 0}},
+      {"OddSize", {1, {15, 13, 5}, {8, 7, 5}, 3, 3, 2, 2, 1, 1}},
+      {"Overlap", {3, {5, 7, 3}, {5, 7, 3}, 3, 3, 1, 1, 1, 1}},
+      {"Gaps", {1, {11, 10, 100}, {4, 4, 100}, 2, 2, 3, 3, 0, 0}},
+      {"Lopsided", {1, {6, 9, 65}, {6, 3, 65}, 1, 5, 1, 3, 0, 2}},
+      {"Tall", {2, {9, 4, 3}, {5, 4, 3}, 4, 1, 2, 1, 2, 0}},
+      {"Large", {1, {20, 20, 1}, {3, 3, 1}, 15, 16, 4, 4, 4, 5}},
+  };
+}
+
+template <class T>
+double store_tolerance(double expected) {
+  return kUnit<T> * std::abs(expected) + 8.0 * kFloatUnit * (1.0 + std::abs(expected));
+}
+template <class T>
+testing::AssertionResult stored(const Values& actual, const Values& expected) {
+  return close(actual, expected, [&](std::size_t i) { return store_tolerance<T>(expected[i]); });
+}
+
+using Param = std::tuple<PoolCase, DType>;
+class Pool : public testing::TestWithParam<Param> {
+ protected:
+  template <class Test>
+  void run(Test&& test) {
+    const WindowShape& shape = std::get<0>(GetParam()).shape;
+    device::dispatch(std::get<1>(GetParam()),
+                     [&]<class T>() { test.template operator()<T>(shape); });
+  }
+};
+
+TEST_P(Pool, MaxIsTheReference) {
+  run([]<class T>(const WindowShape& s) {
+    const device::ExecutionSpace space;
+    // Few different values: ties everywhere, and the first has to win.
+    Values x = random_values(s.in_elements(), 1, -4.0, 4.0);
+    for (double& value : x) value = std::round(value);
+    const Values dy = random_as<T>(s.out_elements(), 2);
+    const reference::MaxPool expected = reference::max_pool(s, x);
+    DeviceValues<T> x_device(x), dy_device(dy), y(s.out_elements()), dx(s.in_elements());
+    DeviceValues<std::uint8_t> winner(s.out_elements());
+    max_pool_forward(space, s, y.data(), winner.data(), x_device.data());
+    EXPECT_TRUE(close_to(y.values(), expected.y, 0.0));
+    EXPECT_TRUE(
+        close_to(winner.values(), Values(expected.winner.begin(), expected.winner.end()), 0.0));
+    max_pool_backward(space, s, dx.data(), dy_device.data(), winner.data());
+    EXPECT_TRUE(stored<T>(dx.values(), reference::max_pool_backward(s, expected, dy)));
+
+    DeviceValues<T> alone(s.out_elements());
+    max_pool_forward<T>(space, s, alone.data(), nullptr, x_device.data());
+    EXPECT_TRUE(same_bits(alone, y)) << "without winners";
+  });
+}
+
+TEST_P(Pool, AverageIsTheReference) {
+  run([]<class T>(const WindowShape& s) {
+    const device::ExecutionSpace space;
+    const Values x = random_as<T>(s.in_elements(), 1);
+    const Values dy = random_as<T>(s.out_elements(), 2);
+    DeviceValues<T> x_device(x), dy_device(dy), y(s.out_elements()), dx(s.in_elements());
+    for (const bool count_padding : {false, true}) {
+      average_pool_forward(space, s, y.data(), x_device.data(), count_padding);
+      EXPECT_TRUE(stored<T>(y.values(), reference::average_pool(s, x, count_padding)));
+      average_pool_backward(space, s, dx.data(), dy_device.data(), count_padding);
+      EXPECT_TRUE(stored<T>(dx.values(), reference::average_pool_backward(s, dy, count_padding)));
+    }
+  });
+}
+
+TEST_P(Pool, GlobalAverageIsTheReference) {
+  run([]<class T>(const WindowShape& s) {
+    const device::ExecutionSpace space;
+    const WindowShape whole{s.batch, s.in, {1, 1, s.in.c}, s.in.h, s.in.w, 1, 1, 0, 0};
+    const Values x = random_as<T>(whole.in_elements(), 1);
+    const Values dy = random_as<T>(whole.out_elements(), 2);
+    DeviceValues<T> x_device(x), dy_device(dy), y(whole.out_elements()), dx(whole.in_elements());
+    global_average_forward(space, s.batch, s.in, y.data(), x_device.data());
+    const double pixels = static_cast<double>(s.in.pixels());
+    const Values expected = reference::average_pool(whole, x, true);
+    EXPECT_TRUE(close(y.values(), expected, [&](std::size_t i) {
+      return store_tolerance<T>(expected[i]) + pixels * kFloatUnit;
+    }));
+    global_average_backward(space, s.batch, s.in, dx.data(), dy_device.data());
+    EXPECT_TRUE(stored<T>(dx.values(), reference::average_pool_backward(whole, dy, true)));
+  });
+}
+
+std::string name_of_param(const testing::TestParamInfo<Param>& param) {
+  const auto& [c, type] = param.param;
+  return c.name + (type == DType::F32 ? "Float32" : "Bfloat16");
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Pool,
+                         testing::Combine(testing::ValuesIn(pool_cases()),
+                                          testing::Values(DType::F32, DType::BF16)),
+                         name_of_param);
+
+template <class T>
+class StorageType : public testing::Test {
+ protected:
+  device::ExecutionSpace space;
+};
+using StorageTypes = testing::Types<float, bfloat16>;
+TYPED_TEST_SUITE(StorageType, StorageTypes);
+
+TYPED_TEST(StorageType, MaxPoolKeepsNan) {
+  using T = TypeParam;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const WindowShape s{1, {1, 6, 1}, {1, 2, 1}, 1, 3, 1, 3, 0, 0};
+  // The NaN comes first in one window and last in the other.
+  DeviceValues<T> x(Values{nan, 1.0, 2.0, 3.0, 1.0, nan}), y(2);
+  DeviceValues<std::uint8_t> winner(2);
+  max_pool_forward(this->space, s, y.data(), winner.data(), x.data());
+  EXPECT_TRUE(std::isnan(y.values()[0]));
+  EXPECT_TRUE(std::isnan(y.values()[1]));
+  EXPECT_EQ(winner.values(), (Values{0.0, 2.0}));
+}
+
+TYPED_TEST(StorageType, MaxPoolPaddingNeverWins) {
+  using T = TypeParam;
+  const WindowShape s{1, {2, 2, 1}, {2, 2, 1}, 3, 3, 1, 1, 1, 1};
+  const double lowest = -std::numeric_limits<double>::infinity();
+  DeviceValues<T> x(Values{-5.0, -4.0, -3.0, lowest}), y(4);
+  max_pool_forward<T>(this->space, s, y.data(), nullptr, x.data());
+  EXPECT_EQ(y.values(), Values(4, -3.0));
+
+  DeviceValues<T> all_lowest(Values(4, lowest));
+  DeviceValues<std::uint8_t> winner(4);
+  max_pool_forward(this->space, s, y.data(), winner.data(), all_lowest.data());
+  EXPECT_EQ(y.values(), Values(4, lowest));
+  EXPECT_EQ(winner.values(), (Values{4.0, 3.0, 1.0, 0.0})) << "the first real pixel";
+}
+
+/// Shortcut A of ResNet: in -> out with a stride, extra channels zero, `before` of them in front.
+struct ShortcutCase {
+  WindowShape shape;
+  std::int64_t before;
+};
+
+TYPED_TEST(StorageType, ShortcutPadIsTheReference) {
+  using T = TypeParam;
+  const ShortcutCase cases[] = {
+      {{2, {8, 8, 16}, {4, 4, 32}, 1, 1, 2, 2, 0, 0}, 0},   // all behind
+      {{2, {8, 8, 16}, {4, 4, 32}, 1, 1, 2, 2, 0, 0}, 8},   // both sides
+      {{1, {7, 5, 3}, {4, 3, 9}, 1, 1, 2, 2, 0, 0}, 3},     // odd image
+      {{3, {4, 4, 16}, {4, 4, 64}, 1, 1, 1, 1, 0, 0}, 24},  // no stride
+      {{1, {7, 8, 5}, {3, 4, 8}, 1, 1, 3, 2, 0, 0}, 1},     // two strides
+      {{1, {5, 5, 4}, {5, 5, 4}, 1, 1, 1, 1, 0, 0}, 0},     // nothing to do
+  };
+  for (const auto& [s, before] : cases) {
+    const Values x = random_as<T>(s.in_elements(), 1);
+    const Values dy = random_as<T>(s.out_elements(), 2);
+    Values y_expected(dy.size());
+    Values dx_expected(x.size());
+    reference::for_each_shortcut(s, before, [&](std::size_t out, std::size_t in) {
+      y_expected[out] = x[in];
+      dx_expected[in] = dy[out];
+    });
+    DeviceValues<T> x_device(x), dy_device(dy), y(s.out_elements()), dx(s.in_elements());
+    shortcut_pad_forward(this->space, s, before, y.data(), x_device.data());
+    EXPECT_EQ(y.values(), y_expected);
+    shortcut_pad_backward(this->space, s, before, dx.data(), dy_device.data());
+    EXPECT_EQ(dx.values(), dx_expected);
+  }
+}
+
+}  // namespace
+}  // namespace millrace::ops

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The references themselves: their gradients against finite differences, and a few values by hand.
+#include <gtest/gtest.h>
+
+#include "tests/ops/device_values.hpp"
+#include "tests/ops/shapes.hpp"
+#include "tests/support/grad_check.hpp"
+#include "tests/support/reference_ops.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using reference::dot;
+using reference::numeric_gradient;
+using reference::same_gradient;
+
+ConvShape awkward_convolution() {
+  return ConvCase{"", 2, {5, 4, 6}, 4, {3, 2}, {2, 1}, {1, 0, 0, 1}, 2, {1, 2}, true}.shape();
+}
+
+TEST(Reference, ConvolutionByHand) {
+  // 2x2 image, 2x2 window, one zero row on top: y = [k2 k3] . [1 2], then the whole window.
+  const ConvShape s = ConvCase{"", 1, {2, 2, 1}, 1, {2, 2}, {1, 1}, {1, 0, 0, 0}}.shape();
+  EXPECT_EQ(reference::conv_forward(s, {1, 2, 3, 4}, {10, 20, 30, 40}, {0.5}),
+            (Values{30 + 80 + 0.5, 10 + 40 + 90 + 160 + 0.5}));
+}
+
+TEST(Reference, ConvolutionGradients) {
+  const ConvShape s = awkward_convolution();
+  const Values x = random_values(s.window.in_elements(), 1);
+  const Values kernel = random_values(s.kernel_elements(), 2);
+  const Values bias = random_values(s.window.out.c, 3);
+  const Values dy = random_values(s.window.out_elements(), 4);
+  EXPECT_TRUE(same_gradient(reference::conv_backward_input(s, dy, kernel),
+                            numeric_gradient(x, [&](const Values& v) {
+                              return dot(dy, reference::conv_forward(s, v, kernel, bias));
+                            })));
+  EXPECT_TRUE(same_gradient(reference::conv_backward_weight(s, dy, x),
+                            numeric_gradient(kernel, [&](const Values& v) {
+                              return dot(dy, reference::conv_forward(s, x, v, bias));
+                            })));
+  EXPECT_TRUE(same_gradient(reference::bias_gradient(dy, s.window.out.c),
+                            numeric_gradient(bias, [&](const Values& v) {
+                              return dot(dy, reference::conv_forward(s, x, kernel, v));
+                            })));
+}
+
+TEST(Reference, FunctionsAtKnownPoints) {
+  EXPECT_EQ(reference::apply_fn(Fn::Relu, -2.0), 0.0);
+  EXPECT_EQ(reference::apply_fn(Fn::Relu, 2.0), 2.0);
+  EXPECT_EQ(reference::apply_fn(Fn::Sigmoid, 0.0), 0.5);
+  EXPECT_NEAR(reference::apply_fn(Fn::Swish, 1.0), 0.731058578630005, 1e-15);
+  EXPECT_EQ(reference::apply_fn(Fn::None, -3.0), -3.0);
+}
+
+TEST(Reference, FunctionDerivatives) {
+  const Values z = random_values(50, 1, -4.0, 4.0);
+  for (const Fn fn : {Fn::None, Fn::Relu, Fn::Swish, Fn::Sigmoid}) {
+    const Values numeric = numeric_gradient(z, [&](const Values& v) {
+      double sum = 0.0;
+      for (const double value : v) sum += reference::apply_fn(fn, value);
+      return sum;
+    });
+    Values analytic;
+    for (const double value : z) analytic.push_back(reference::fn_derivative(fn, value));
+    EXPECT_TRUE(same_gradient(analytic, numeric)) << "function " << static_cast<int>(fn);
+  }
+}
+
+TEST(Reference, NormHasZeroMeanAndUnitVariance) {
+  const NormShape s = group_norm_shape(2, 12, 8, 4, true);
+  const Values xhat = reference::normalise(s, random_values(s.elements(), 1, 3.0, 5.0), 0.0);
+  const reference::Moments m = reference::norm_moments(s, xhat);
+  ASSERT_EQ(m.mean.size(), 8u);
+  EXPECT_TRUE(close_to(m.mean, Values(8, 0.0), 1e-14));
+  EXPECT_TRUE(close_to(m.variance, Values(8, 1.0), 1e-13));
+}
+
+TEST(Reference, NormSetsAreTheRightChannels) {
+  const reference::NormSets near(group_norm_shape(2, 3, 6, 2, false));
+  const reference::NormSets strided(group_norm_shape(2, 3, 6, 2, true));
+  const std::vector<std::size_t> sample1 = {18, 19, 20, 21, 22, 23};  // its first pixel
+  std::vector<std::size_t> near_sets, strided_sets;
+  for (const std::size_t i : sample1) near_sets.push_back(near.set(i));
+  for (const std::size_t i : sample1) strided_sets.push_back(strided.set(i));
+  EXPECT_EQ(near_sets, (std::vector<std::size_t>{2, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(strided_sets, (std::vector<std::size_t>{2, 3, 2, 3, 2, 3}));
+}
+
+TEST(Reference, NormGradients) {
+  for (const NormShape& s : {batch_norm_shape(10, 3), group_norm_shape(2, 6, 8, 4, false),
+                             group_norm_shape(2, 6, 8, 2, true)}) {
+    const Values x = random_values(s.elements(), 1);
+    const Values gamma = random_values(s.channels, 2, 0.5, 1.5);
+    const Values beta = random_values(s.channels, 3);
+    const Values dz = random_values(s.elements(), 4);
+    const auto loss = [&](const Values& x_, const Values& gamma_, const Values& beta_) {
+      return dot(dz, reference::norm_forward(s, x_, gamma_, beta_, 1e-3));
+    };
+    const reference::NormGradients g = reference::norm_backward(s, dz, x, gamma, 1e-3);
+    EXPECT_TRUE(same_gradient(
+        g.dx, numeric_gradient(x, [&](const Values& v) { return loss(v, gamma, beta); })));
+    EXPECT_TRUE(same_gradient(
+        g.dgamma, numeric_gradient(gamma, [&](const Values& v) { return loss(x, v, beta); })));
+    EXPECT_TRUE(same_gradient(
+        g.dbeta, numeric_gradient(beta, [&](const Values& v) { return loss(x, gamma, v); })));
+  }
+}
+
+TEST(Reference, PoolGradients) {
+  const WindowShape s{2, {5, 6, 3}, {3, 3, 3}, 3, 3, 2, 2, 1, 0};
+  const Values x = random_values(s.in_elements(), 1);
+  const Values dy = random_values(s.out_elements(), 2);
+  EXPECT_TRUE(same_gradient(
+      reference::max_pool_backward(s, reference::max_pool(s, x), dy),
+      numeric_gradient(x, [&](const Values& v) { return dot(dy, reference::max_pool(s, v).y); })));
+  for (const bool count_padding : {false, true}) {
+    EXPECT_TRUE(same_gradient(reference::average_pool_backward(s, dy, count_padding),
+                              numeric_gradient(x, [&](const Values& v) {
+                                return dot(dy, reference::average_pool(s, v, count_padding));
+                              })));
+  }
+}
+
+TEST(Reference, SoftmaxLossByHand) {
+  const SoftmaxLossShape plain{1, 2, 0.0f};
+  EXPECT_NEAR(reference::softmax_loss(plain, {0.0, 0.0}, {1})[0], std::log(2.0), 1e-15);
+  const SoftmaxLossShape smooth{1, 3, 0.25f};
+  // log softmax of (0, 0, log 2) is (-log 4, -log 4, -log 2); targets 1/8, 3/4, 1/8.
+  EXPECT_NEAR(reference::softmax_loss(smooth, {0.0, 0.0, std::log(2.0)}, {1})[0],
+              0.875 * std::log(4.0) + 0.125 * std::log(2.0), 1e-15);
+}
+
+TEST(Reference, SoftmaxLossGradient) {
+  const SoftmaxLossShape s{4, 7, 0.1f};
+  const Values logits = random_values(s.batch * s.classes, 1, -3.0, 3.0);
+  const std::vector<std::int64_t> labels = {0, 6, -1, 3};
+  EXPECT_TRUE(same_gradient(reference::softmax_loss_backward(s, logits, labels, 0.5),
+                            numeric_gradient(logits, [&](const Values& v) {
+                              double sum = 0.0;
+                              for (const double l : reference::softmax_loss(s, v, labels)) sum += l;
+                              return 0.5 * sum;
+                            })));
+}
+
+}  // namespace
+}  // namespace millrace::ops

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Own kernels give the same bits for any number of threads: how work is cut depends on the shape
+// alone. Kokkos' threads are fixed for the life of a process, so the test runs itself once more
+// with others.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/sha256.hpp"
+#include "ops/elementwise.hpp"
+#include "ops/optimiser.hpp"
+#include "ops/pool.hpp"
+#include "ops/softmax_loss.hpp"
+#include "tests/ops/norm_cases.hpp"
+
+namespace millrace::ops {
+namespace {
+
+class Digest {
+ public:
+  template <class T>
+  void add(const DeviceValues<T>& values) {
+    sha_.update(values.bits());
+  }
+  [[nodiscard]] std::string text() { return sha_.hex_digest(); }
+
+ private:
+  Sha256 sha_;
+};
+
+template <class T>
+void add_norm(Digest& digest, const NormShape& s) {
+  NormHarness<T> h(s);
+  DeviceValues<float> mean(s.channels), variance(s.channels);
+  if (s.instances() == 1) {
+    norm_statistics(h.space, s, h.statistics.data(), {mean.data(), variance.data(), true},
+                    h.scratch.data(), h.x_device.data(), kEpsilon);
+    digest.add(mean);
+    digest.add(variance);
+  }
+  DeviceValues<T> y(s.elements());
+  h.apply(y, &h.skip_device, Fn::Relu);
+  NormOutputs<T> out(s);
+  NormBackwardReduce<T> args = h.reduce_arguments();
+  out.place(args);
+  args.dy = h.dy_device.data();
+  args.dy2 = h.dy2_device.data();
+  args.y = y.data();
+  args.dz = out.dz.data();
+  args.skip_used = true;
+  args.fn = Fn::Relu;
+  norm_backward_reduce(h.space, s, args);
+  h.backward_apply(out.dx, out.dz, out.coefficients, Fn::None);
+  digest.add(h.statistics);
+  digest.add(y);
+  digest.add(out.dz);
+  digest.add(out.dx);
+  digest.add(out.dgamma);
+  digest.add(out.dbeta);
+}
+
+template <class T>
+void add_pools(Digest& digest) {
+  const device::ExecutionSpace space;
+  const WindowShape s{3, {13, 12, 20}, {7, 6, 20}, 3, 3, 2, 2, 1, 0};
+  DeviceValues<T> x(random_as<T>(s.in_elements(), 1)), dy(random_as<T>(s.out_elements(), 2));
+  DeviceValues<T> y(s.out_elements()), dx(s.in_elements()), mean(s.batch * s.in.c);
+  DeviceValues<std::uint8_t> winner(s.out_elements());
+  max_pool_forward(space, s, y.data(), winner.data(), x.data());
+  max_pool_backward(space, s, dx.data(), dy.data(), winner.data());
+  digest.add(y);
+  digest.add(dx);
+  average_pool_forward(space, s, y.data(), x.data(), false);
+  average_pool_backward(space, s, dx.data(), dy.data(), false);
+  digest.add(y);
+  digest.add(dx);
+  global_average_forward(space, s.batch, s.in, mean.data(), x.data());
+  digest.add(mean);
+}
+
+template <class T>
+void add_loss(Digest& digest) {
+  const device::ExecutionSpace space;
+  const SoftmaxLossShape s{37, 10, 0.1f};
+  Values labels;
+  for (int n = 0; n < 37; ++n) labels.push_back(n % 10);
+  DeviceValues<T> logits(random_as<T>(370, 1, -4.0, 4.0)), dlogits(370);
+  DeviceValues<std::int32_t> labels_device(labels), rank(37);
+  DeviceValues<float> loss(37);
+  softmax_loss_forward(space, s, loss.data(), rank.data(), logits.data(), labels_device.data());
+  softmax_loss_backward(space, s, dlogits.data(), logits.data(), labels_device.data(), 0.1f);
+  digest.add(loss);
+  digest.add(dlogits);
+}
+
+template <class T>
+void add_elementwise(Digest& digest) {
+  const device::ExecutionSpace space;
+  constexpr std::int64_t kN = 30001;
+  DeviceValues<T> a(random_as<T>(kN, 1)), b(random_as<T>(kN, 2)), y(kN);
+  add_forward(space, y.data(), a.data(), b.data(), kN, Fn::Swish);
+  digest.add(y);
+  activation_backward(space, y.data(), a.data(), b.data(), kN, Fn::Sigmoid);
+  digest.add(y);
+}
+
+template <class T>
+void add_kernels(Digest& digest) {
+  for (const NormCase& c : norm_cases()) add_norm<T>(digest, c.shape);
+  add_pools<T>(digest);
+  add_loss<T>(digest);
+  add_elementwise<T>(digest);
+}
+
+/// "<threads> <digest of everything that the kernels computed>".
+std::string threads_and_digest() {
+  Digest digest;
+  add_kernels<float>(digest);
+  add_kernels<bfloat16>(digest);
+  return std::to_string(device::ExecutionSpace().concurrency()) + " " + digest.text();
+}
+
+constexpr const char* kPrintVariable = "MILLRACE_TEST_PRINT_DIGEST";
+constexpr const char* kMark = "threads and digest: ";
+
+/// What this test prints in a process of its own with that many threads; empty when it failed.
+std::string in_a_process_with(int threads) {
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command = std::string(kPrintVariable) +
+                              "=1 MILLRACE_TEST_THREADS=" + std::to_string(threads) + " '" + self +
+                              "' --gtest_filter=ThreadCount.DoesNotChangeBits";
+  const auto close = [](std::FILE* pipe) { (void)::pclose(pipe); };
+  const std::unique_ptr<std::FILE, decltype(close)> pipe(::popen(command.c_str(), "r"), close);
+  if (!pipe) return "";
+  std::string output;
+  std::array<char, 256> line;
+  while (std::fgets(line.data(), static_cast<int>(line.size()), pipe.get()) != nullptr) {
+    output += line.data();
+  }
+  const std::size_t at = output.find(kMark);
+  if (at == std::string::npos) return "";
+  const std::size_t begin = at + std::string(kMark).size();
+  return output.substr(begin, output.find('\n', begin) - begin);
+}
+
+TEST(ThreadCount, DoesNotChangeBits) {
+  const std::string here = threads_and_digest();
+  if (std::getenv(kPrintVariable) != nullptr) {
+    std::printf("%s%s\n", kMark, here.c_str());
+    return;
+  }
+  const auto digest = [](const std::string& text) { return text.substr(text.find(' ') + 1); };
+  for (const int threads : {1, 2, 3}) {
+    const std::string there = in_a_process_with(threads);
+    ASSERT_NE(there, "") << "no digest from a process with " << threads << " threads";
+    if (here[0] == '1' && there[0] == '1' && threads > 1) {
+      GTEST_SKIP() << "this Kokkos has no threads";
+    }
+    EXPECT_EQ(there.substr(0, there.find(' ')), std::to_string(threads));
+    EXPECT_EQ(digest(there), digest(here)) << threads << " threads";
+  }
+}
+
+}  // namespace
+}  // namespace millrace::ops

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Convolution and dense: every backend, storage type and shape of the table against the reference,
+// each pass by itself.
+//
+// Tolerance: inputs are values of the storage type, so that products are exact in float32 or
+// rounded once; a sum of K of them in any order is off by at most about K u sum|products|, u =
+// 2^-24, which still notices one missing product; the result is rounded to the storage type once
+// more. A partial sum kept in bfloat16 would break this bound.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <tuple>
+
+#include "core/error.hpp"
+#include "tests/ops/device_values.hpp"
+#include "tests/ops/shapes.hpp"
+#include "tests/support/reference_ops.hpp"
+
+namespace millrace::ops {
+namespace {
+
+struct WeightedCase {
+  std::string name;
+  ConvShape conv;
+  std::optional<DenseShape> dense;
+};
+void PrintTo(const WeightedCase& c, std::ostream* out) { *out << c.name; }
+
+std::vector<WeightedCase> weighted_cases() {
+  std::vector<WeightedCase> cases;
+  for (const ConvCase& c : conv_cases()) cases.push_back({c.name, c.shape(), std::nullopt});
+  for (const DenseCase& d : dense_cases()) cases.push_back({d.name, d.as_convolution(), d.shape});
+  return cases;
+}
+
+enum class BackendKind { OneDnn, Kokkos };
+void PrintTo(BackendKind kind, std::ostream* out) {
+  *out << (kind == BackendKind::OneDnn ? "oneDNN" : "Kokkos");
+}
+
+std::unique_ptr<Backend> make_backend(BackendKind kind) {
+  return kind == BackendKind::OneDnn ? make_onednn_backend() : make_kokkos_backend();
+}
+
+std::unique_ptr<WeightedOp> prepare(BackendKind kind, const WeightedCase& c, DType type,
+                                    Passes passes) {
+  const std::unique_ptr<Backend> backend = make_backend(kind);
+  return c.dense ? backend->dense(*c.dense, type, passes)
+                 : backend->convolution(c.conv, type, passes);
+}
+
+/// Inputs of one case as values of T, and the op bound to memory that holds its parameters.
+template <class T>
+class Harness {
+ public:
+  Harness(BackendKind kind, const WeightedCase& c, Passes passes = {})
+      : shape(c.conv),
+        x(random_as<T>(shape.window.in_elements(), 1)),
+        kernel(random_as<T>(shape.kernel_elements(), 2)),
+        bias(shape.bias ? random_values(shape.window.out.c, 3) : Values()),
+        dy(random_as<T>(shape.window.out_elements(), 4)),
+        dy2(random_as<T>(shape.window.out_elements(), 5)),
+        y_device(shape.window.out_elements()),
+        dx_device(shape.window.in_elements()),
+        dkernel_device(shape.kernel_elements()),
+        dbias_device(shape.window.out.c),
+        op_(prepare(kind, c, device::dtype_of<T>(), passes)),
+        x_device_(x),
+        dy_device_(dy),
+        dy2_device_(dy2),
+        kernel_device_(kernel),
+        bias_device_(shape.bias ? bias : Values(1)),
+        packed_forward_(op_->bytes().packed_forward),
+        packed_backward_(op_->bytes().packed_backward),
+        scratch_(op_->bytes().scratch) {
+    op_->bind({kernel_device_.data(), bias_device_.data(), dkernel_device.data(),
+               dbias_device.data(), packed_forward_.raw(), packed_backward_.raw(), scratch_.raw()});
+    op_->pack(space, passes.backward_input);
+  }
+
+  // Scratch is shared with other ops: nothing in it may have to survive from call to call.
+  void forward() {
+    scratch_.poison();
+    op_->forward(space, y_device.raw(), x_device_.raw());
+    device::fence(space);
+  }
+  void backward_input() {
+    scratch_.poison();
+    op_->backward_input(space, dx_device.raw(), dy_device_.raw());
+    device::fence(space);
+  }
+  void backward_weight() { backward_weight(dy_device_, true); }
+  void backward_weight_more() { backward_weight(dy2_device_, false); }
+
+  [[nodiscard]] double pixels_out() const {
+    return static_cast<double>(shape.window.batch * shape.window.out.pixels());
+  }
+  void expect_inputs_unchanged() const {
+    EXPECT_TRUE(close_to(x_device_.values(), x, 0.0));
+    EXPECT_TRUE(close_to(dy_device_.values(), dy, 0.0));
+    EXPECT_TRUE(close_to(kernel_device_.values(), kernel, 0.0));
+    (void)scratch_.bits();  // for their guards
+    (void)packed_forward_.bits();
+    (void)packed_backward_.bits();
+  }
+
+  device::ExecutionSpace space;
+  ConvShape shape;
+  Values x, kernel, bias, dy, dy2;
+  DeviceValues<T> y_device, dx_device;
+  DeviceValues<float> dkernel_device, dbias_device;
+
+ private:
+  void backward_weight(DeviceValues<T>& gradient, bool first) {
+    scratch_.poison();
+    op_->backward_weight(space, gradient.raw(), x_device_.raw(), first);
+    device::fence(space);
+  }
+
+  std::unique_ptr<WeightedOp> op_;
+  DeviceValues<T> x_device_, dy_device_, dy2_device_;
+  DeviceValues<float> kernel_device_, bias_device_;
+  DeviceValues<std::uint8_t> packed_forward_, packed_backward_, scratch_;
+};
+
+/// See the head of this file; `terms` is K.
+template <class T>
+testing::AssertionResult close_sums(const Values& actual, const Values& expected,
+                                    const Values& magnitude, double terms) {
+  return close(actual, expected, [&](std::size_t i) {
+    return (terms + 2.0) * kFloatUnit * magnitude[i] + kUnit<T> * std::abs(expected[i]);
+  });
+}
+
+using Param = std::tuple<WeightedCase, BackendKind, DType>;
+
+class Weighted : public testing::TestWithParam<Param> {
+ protected:
+  /// Calls test.operator()<T>(backend, case) for the storage type at hand.
+  template <class Test>
+  void run(Test&& test) {
+    const auto& [c, kind, type] = GetParam();
+    device::dispatch(type,
+                     [&, &c = c, kind = kind]<class T>() { test.template operator()<T>(kind, c); });
+  }
+};
+
+TEST_P(Weighted, ForwardIsTheReference) {
+  run([]<class T>(BackendKind kind, const WeightedCase& c) {
+    Harness<T> h(kind, c, {false, false});
+    h.forward();
+    const WindowShape& w = h.shape.window;
+    const double terms = static_cast<double>(w.kernel_h * w.kernel_w * w.in.c / h.shape.groups);
+    EXPECT_TRUE(close_sums<T>(
+        h.y_device.values(), reference::conv_forward(h.shape, h.x, h.kernel, h.bias),
+        reference::conv_forward(h.shape, reference::magnitudes(h.x),
+                                reference::magnitudes(h.kernel), reference::magnitudes(h.bias)),
+        terms));
+    h.expect_inputs_unchanged();
+  });
+}
+
+TEST_P(Weighted, BackwardInputIsTheReference) {
+  run([]<class T>(BackendKind kind, const WeightedCase& c) {
+    Harness<T> h(kind, c, {true, false});
+    h.backward_input();
+    const WindowShape& w = h.shape.window;
+    const double terms = static_cast<double>(w.kernel_h * w.kernel_w * w.out.c / h.shape.groups);
+    EXPECT_TRUE(close_sums<T>(h.dx_device.values(),
+                              reference::conv_backward_input(h.shape, h.dy, h.kernel),
+                              reference::conv_backward_input(h.shape, reference::magnitudes(h.dy),
+                                                             reference::magnitudes(h.kernel)),
+                              terms));
+    h.expect_inputs_unchanged();
+  });
+}
+
+TEST_P(Weighted, BackwardWeightIsTheReferenceAndAddsUp) {
+  run([]<class T>(BackendKind kind, const WeightedCase& c) {
+    Harness<T> h(kind, c, {false, true});
+    const auto expect = [&](const Values& dy, const Values& magnitude, double terms) {
+      EXPECT_TRUE(close_sums<float>(
+          h.dkernel_device.values(), reference::conv_backward_weight(h.shape, dy, h.x),
+          reference::conv_backward_weight(h.shape, magnitude, reference::magnitudes(h.x)), terms));
+      if (!h.shape.bias) return;
+      const std::int64_t channels = h.shape.window.out.c;
+      EXPECT_TRUE(close_sums<float>(h.dbias_device.values(), reference::bias_gradient(dy, channels),
+                                    reference::bias_gradient(magnitude, channels), terms));
+    };
+    h.backward_weight();
+    expect(h.dy, reference::magnitudes(h.dy), h.pixels_out());
+
+    h.backward_weight_more();
+    Values sum = h.dy;
+    Values magnitude = reference::magnitudes(h.dy);
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += h.dy2[i];
+      magnitude[i] += std::abs(h.dy2[i]);
+    }
+    expect(sum, magnitude, h.pixels_out() + 1.0);
+    h.expect_inputs_unchanged();
+  });
+}
+
+TEST_P(Weighted, OrderOfPassesDoesNotMatter) {
+  run([]<class T>(BackendKind kind, const WeightedCase& c) {
+    Harness<T> plain(kind, c);
+    plain.forward();
+    plain.backward_input();
+    plain.backward_weight();
+    plain.backward_weight_more();
+
+    Harness<T> other(kind, c);
+    other.backward_weight();
+    other.forward();
+    other.y_device.poison();
+    other.backward_weight_more();
+    other.backward_input();
+    other.forward();
+
+    EXPECT_TRUE(same_bits(other.y_device, plain.y_device));
+    EXPECT_TRUE(same_bits(other.dx_device, plain.dx_device));
+    EXPECT_TRUE(same_bits(other.dkernel_device, plain.dkernel_device));
+    EXPECT_TRUE(same_bits(other.dbias_device, plain.dbias_device));
+  });
+}
+
+TEST_P(Weighted, OtherPassesLeaveWeightGradientsAlone) {
+  run([]<class T>(BackendKind kind, const WeightedCase& c) {
+    Harness<T> h(kind, c);
+    h.forward();
+    h.backward_input();
+    EXPECT_TRUE(same_bits(h.dkernel_device, DeviceValues<float>(h.shape.kernel_elements())));
+    EXPECT_TRUE(same_bits(h.dbias_device, DeviceValues<float>(h.shape.window.out.c)));
+  });
+}
+
+std::string name_of_param(const testing::TestParamInfo<Param>& info) {
+  const auto& [c, kind, type] = info.param;
+  return c.name + (kind == BackendKind::OneDnn ? "Onednn" : "Kokkos") +
+         (type == DType::F32 ? "Float32" : "Bfloat16");
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Weighted,
+                         testing::Combine(testing::ValuesIn(weighted_cases()),
+                                          testing::Values(BackendKind::OneDnn, BackendKind::Kokkos),
+                                          testing::Values(DType::F32, DType::BF16)),
+                         name_of_param);
+
+TEST(Backend, UnusedPassesCostNoMemory) {
+  const WeightedCase c = {"", conv_cases().back().shape(), std::nullopt};
+  const WeightedBytes forward =
+      prepare(BackendKind::OneDnn, c, DType::F32, {false, false})->bytes();
+  const WeightedBytes all = prepare(BackendKind::OneDnn, c, DType::F32, {})->bytes();
+  EXPECT_EQ(forward.packed_backward, 0);
+  EXPECT_GT(all.packed_backward, 0);
+  EXPECT_LT(forward.scratch, all.scratch);
+}
+
+TEST(Backend, ImpossibleShapeIsOneClearError) {
+  ConvShape shape = conv_cases().front().shape();
+  shape.window.out = {5, 5, 1};  // of a 1x1 image
+  try {
+    (void)make_onednn_backend()->convolution(shape, DType::F32, {});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Internal);
+    EXPECT_NE(std::string(error.what()).find("1x1x1"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Backend, NamesItself) {
+  EXPECT_STREQ(make_onednn_backend()->name(), "onednn");
+  EXPECT_STREQ(make_kokkos_backend()->name(), "kokkos");
+}
+
+}  // namespace
+}  // namespace millrace::ops

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every op computes, in double and as plainly as can be: loops over indices, no rounding, no
+// blocking, no tricks. The kernels are compared with these; finite differences (grad_check.hpp) and
+// the operator tests of ONNX prove these. Shapes and layouts are those of src/ops: NHWC, kernels
+// OHWI.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "ops/activation_function.hpp"
+#include "ops/norm.hpp"
+#include "ops/softmax_loss.hpp"
+#include "ops/weighted.hpp"
+
+namespace millrace::reference {
+
+using Values = std::vector<double>;
+
+[[nodiscard]] inline std::size_t to_size(std::int64_t elements) {
+  return static_cast<std::size_t>(elements);
+}
+
+/// |x| of every element. A sum of products computed from magnitudes bounds the rounding error of
+/// the same sum in floating point.
+[[nodiscard]] inline Values magnitudes(Values x) {
+  for (double& value : x) value = std::abs(value);
+  return x;
+}
+
+[[nodiscard]] inline std::size_t image_index(const Shape& s, std::int64_t n, std::int64_t h,
+                                             std::int64_t w, std::int64_t c) {
+  return static_cast<std::size_t>(((n * s.h + h) * s.w + w) * s.c + c);
+}
+
+// ---- convolution and dense ----------------------------------------------------------------------
+
+/// Calls f(y index, x index, kernel index) for every product of a convolution. It is linear in x
+/// and in the kernel, so all three passes are sums over these triples.
+template <class F>
+void for_each_product(const ops::ConvShape& s, F&& f) {
+  const ops::WindowShape& w = s.window;
+  const std::int64_t ins = w.in.c / s.groups;
+  const std::int64_t outs = w.out.c / s.groups;
+  for (std::int64_t n = 0; n < w.batch; ++n) {
+    for (std::int64_t oh = 0; oh < w.out.h; ++oh) {
+      for (std::int64_t ow = 0; ow < w.out.w; ++ow) {
+        for (std::int64_t r = 0; r < w.kernel_h; ++r) {
+          for (std::int64_t q = 0; q < w.kernel_w; ++q) {
+            const std::int64_t h = oh * w.stride_h + r * s.dilation_h - w.pad_top;
+            const std::int64_t v = ow * w.stride_w + q * s.dilation_w - w.pad_left;
+            if (h < 0 || h >= w.in.h || v < 0 || v >= w.in.w) continue;
+            for (std::int64_t o = 0; o < w.out.c; ++o) {
+              const std::int64_t first = o / outs * ins;
+              for (std::int64_t i = 0; i < ins; ++i) {
+                f(image_index(w.out, n, oh, ow, o), image_index(w.in, n, h, v, first + i),
+                  image_index({w.kernel_h, w.kernel_w, ins}, o, r, q, i));
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// y = x * kernel + bias; an empty bias is none.
+[[nodiscard]] inline Values conv_forward(const ops::ConvShape& s, const Values& x,
+                                         const Values& kernel, const Values& bias) {
+  Values y(to_size(s.window.out_elements()));
+  const auto channels = to_size(s.window.out.c);
+  for (std::size_t i = 0; i < y.size(); ++i) y[i] = bias.empty() ? 0.0 : bias[i % channels];
+  for_each_product(s,
+                   [&](std::size_t i, std::size_t j, std::size_t k) { y[i] += x[j] * kernel[k]; });
+  return y;
+}
+
+[[nodiscard]] inline Values conv_backward_input(const ops::ConvShape& s, const Values& dy,
+                                                const Values& kernel) {
+  Values dx(to_size(s.window.in_elements()));
+  for_each_product(
+      s, [&](std::size_t i, std::size_t j, std::size_t k) { dx[j] += dy[i] * kernel[k]; });
+  return dx;
+}
+
+[[nodiscard]] inline Values conv_backward_weight(const ops::ConvShape& s, const Values& dy,
+                                                 const Values& x) {
+  Values dkernel(to_size(s.kernel_elements()));
+  for_each_product(
+      s, [&](std::size_t i, std::size_t j, std::size_t k) { dkernel[k] += dy[i] * x[j]; });
+  return dkernel;
+}
+
+[[nodiscard]] inline Values bias_gradient(const Values& dy, std::int64_t channels) {
+  Values dbias(to_size(channels));
+  for (std::size_t i = 0; i < dy.size(); ++i) dbias[i % dbias.size()] += dy[i];
+  return dbias;
+}
+
+// ---- elementwise --------------------------------------------------------------------------------
+
+[[nodiscard]] inline double apply_fn(ops::Fn fn, double z) {
+  switch (fn) {
+    case ops::Fn::Relu:
+      return std::max(z, 0.0);
+    case ops::Fn::Swish:
+      return z / (1.0 + std::exp(-z));
+    case ops::Fn::Sigmoid:
+      return 1.0 / (1.0 + std::exp(-z));
+    case ops::Fn::None:
+      break;
+  }
+  return z;
+}
+
+[[nodiscard]] inline double fn_derivative(ops::Fn fn, double z) {
+  const double s = 1.0 / (1.0 + std::exp(-z));
+  switch (fn) {
+    case ops::Fn::Relu:
+      return z > 0.0 ? 1.0 : 0.0;
+    case ops::Fn::Swish:
+      return s + z * s * (1.0 - s);
+    case ops::Fn::Sigmoid:
+      return s * (1.0 - s);
+    case ops::Fn::None:
+      break;
+  }
+  return 1.0;
+}
+
+// ---- norms --------------------------------------------------------------------------------------
+
+/// Which set every element belongs to: the channel for batch norm, (sample, group) for group norm.
+class NormSets {
+ public:
+  explicit NormSets(const ops::NormShape& shape) : shape_(shape) {}
+  [[nodiscard]] std::size_t count() const { return to_size(shape_.instances() * shape_.groups); }
+  [[nodiscard]] std::size_t channel(std::size_t element) const {
+    return element % to_size(shape_.channels);
+  }
+  [[nodiscard]] std::size_t instance(std::size_t element) const {
+    return element / to_size(shape_.rows * shape_.channels);
+  }
+  [[nodiscard]] std::size_t set(std::size_t element) const {
+    const auto groups = to_size(shape_.groups);
+    const std::size_t members = to_size(shape_.channels) / groups;
+    const std::size_t c = channel(element);
+    const std::size_t group = shape_.strided_groups ? c % groups : c / members;
+    return instance(element) * groups + group;
+  }
+
+ private:
+  ops::NormShape shape_;
+};
+
+/// Mean over every set of a function of the element's index.
+template <class F>
+[[nodiscard]] Values set_means(const NormSets& sets, std::size_t elements, F&& f) {
+  Values sums(sets.count());
+  Values counts(sets.count());
+  for (std::size_t i = 0; i < elements; ++i) {
+    sums[sets.set(i)] += f(i);
+    counts[sets.set(i)] += 1.0;
+  }
+  for (std::size_t s = 0; s < sums.size(); ++s) sums[s] /= counts[s];
+  return sums;
+}
+
+/// Per set.
+struct Moments {
+  Values mean;
+  Values variance;  ///< biased
+};
+[[nodiscard]] inline Moments norm_moments(const ops::NormShape& shape, const Values& x) {
+  const NormSets sets(shape);
+  Moments m;
+  m.mean = set_means(sets, x.size(), [&](std::size_t i) { return x[i]; });
+  m.variance = set_means(sets, x.size(), [&](std::size_t i) {
+    return (x[i] - m.mean[sets.set(i)]) * (x[i] - m.mean[sets.set(i)]);
+  });
+  return m;
+}
+
+/// (x - mean) / sqrt(variance + epsilon), by the sets' own moments.
+[[nodiscard]] inline Values normalise(const ops::NormShape& shape, const Values& x,
+                                      double epsilon) {
+  const NormSets sets(shape);
+  const Moments m = norm_moments(shape, x);
+  Values xhat(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t s = sets.set(i);
+    xhat[i] = (x[i] - m.mean[s]) / std::sqrt(m.variance[s] + epsilon);
+  }
+  return xhat;
+}
+
+/// gamma xhat + beta.
+[[nodiscard]] inline Values norm_forward(const ops::NormShape& shape, const Values& x,
+                                         const Values& gamma, const Values& beta, double epsilon) {
+  const NormSets sets(shape);
+  Values z = normalise(shape, x, epsilon);
+  for (std::size_t i = 0; i < z.size(); ++i) {
+    z[i] = gamma[sets.channel(i)] * z[i] + beta[sets.channel(i)];
+  }
+  return z;
+}
+
+struct NormGradients {
+  Values dx, dgamma, dbeta;
+};
+[[nodiscard]] inline NormGradients norm_backward(const ops::NormShape& shape, const Values& dz,
+                                                 const Values& x, const Values& gamma,
+                                                 double epsilon) {
+  const NormSets sets(shape);
+  const Values xhat = normalise(shape, x, epsilon);
+  const Moments m = norm_moments(shape, x);
+  NormGradients g{Values(x.size()), Values(gamma.size()), Values(gamma.size())};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    g.dbeta[sets.channel(i)] += dz[i];
+    g.dgamma[sets.channel(i)] += dz[i] * xhat[i];
+  }
+  const auto dxhat = [&](std::size_t i) { return dz[i] * gamma[sets.channel(i)]; };
+  const Values mean = set_means(sets, x.size(), dxhat);
+  const Values slope = set_means(sets, x.size(), [&](std::size_t i) { return dxhat(i) * xhat[i]; });
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t s = sets.set(i);
+    g.dx[i] = (dxhat(i) - mean[s] - xhat[i] * slope[s]) / std::sqrt(m.variance[s] + epsilon);
+  }
+  return g;
+}
+
+// ---- pools --------------------------------------------------------------------------------------
+
+/// Calls f(y index, x index, place in the window) for every pixel that every window really covers.
+template <class F>
+void for_each_in_window(const ops::WindowShape& s, F&& f) {
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t oh = 0; oh < s.out.h; ++oh) {
+      for (std::int64_t ow = 0; ow < s.out.w; ++ow) {
+        for (std::int64_t r = 0; r < s.kernel_h; ++r) {
+          for (std::int64_t q = 0; q < s.kernel_w; ++q) {
+            const std::int64_t h = oh * s.stride_h + r - s.pad_top;
+            const std::int64_t w = ow * s.stride_w + q - s.pad_left;
+            if (h < 0 || h >= s.in.h || w < 0 || w >= s.in.w) continue;
+            for (std::int64_t c = 0; c < s.out.c; ++c) {
+              f(image_index(s.out, n, oh, ow, c), image_index(s.in, n, h, w, c),
+                r * s.kernel_w + q);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+struct MaxPool {
+  Values y;
+  std::vector<std::int64_t> winner;  ///< place in the window
+  std::vector<std::size_t> source;   ///< index into x
+};
+[[nodiscard]] inline MaxPool max_pool(const ops::WindowShape& s, const Values& x) {
+  const auto n = to_size(s.out_elements());
+  MaxPool p{Values(n, -std::numeric_limits<double>::infinity()), std::vector<std::int64_t>(n),
+            std::vector<std::size_t>(n)};
+  for_each_in_window(s, [&](std::size_t out, std::size_t in, std::int64_t place) {
+    if (!(x[in] > p.y[out])) return;
+    p.y[out] = x[in];
+    p.winner[out] = place;
+    p.source[out] = in;
+  });
+  return p;
+}
+[[nodiscard]] inline Values max_pool_backward(const ops::WindowShape& s, const MaxPool& p,
+                                              const Values& dy) {
+  Values dx(to_size(s.in_elements()));
+  for (std::size_t i = 0; i < dy.size(); ++i) dx[p.source[i]] += dy[i];
+  return dx;
+}
+
+/// What every average divides by.
+[[nodiscard]] inline Values window_sizes(const ops::WindowShape& s, bool count_padding) {
+  const auto n = to_size(s.out_elements());
+  if (count_padding) return Values(n, static_cast<double>(s.kernel_h * s.kernel_w));
+  Values sizes(n);
+  for_each_in_window(s, [&](std::size_t out, std::size_t, std::int64_t) { sizes[out] += 1.0; });
+  return sizes;
+}
+[[nodiscard]] inline Values average_pool(const ops::WindowShape& s, const Values& x,
+                                         bool count_padding) {
+  const Values sizes = window_sizes(s, count_padding);
+  Values y(sizes.size());
+  for_each_in_window(
+      s, [&](std::size_t out, std::size_t in, std::int64_t) { y[out] += x[in] / sizes[out]; });
+  return y;
+}
+[[nodiscard]] inline Values average_pool_backward(const ops::WindowShape& s, const Values& dy,
+                                                  bool count_padding) {
+  const Values sizes = window_sizes(s, count_padding);
+  Values dx(to_size(s.in_elements()));
+  for_each_in_window(
+      s, [&](std::size_t out, std::size_t in, std::int64_t) { dx[in] += dy[out] / sizes[out]; });
+  return dx;
+}
+
+/// Calls f(y index, x index) for every element that shortcut A copies.
+template <class F>
+void for_each_shortcut(const ops::WindowShape& s, std::int64_t before, F&& f) {
+  for (std::int64_t n = 0; n < s.batch; ++n) {
+    for (std::int64_t h = 0; h < s.out.h; ++h) {
+      for (std::int64_t w = 0; w < s.out.w; ++w) {
+        for (std::int64_t c = 0; c < s.in.c; ++c) {
+          f(image_index(s.out, n, h, w, before + c),
+            image_index(s.in, n, h * s.stride_h, w * s.stride_w, c));
+        }
+      }
+    }
+  }
+}
+
+// ---- loss and optimiser -------------------------------------------------------------------------
+
+[[nodiscard]] inline Values softmax(const Values& logits, std::size_t classes) {
+  Values p(logits.size());
+  for (std::size_t row = 0; row < logits.size(); row += classes) {
+    double top = logits[row];
+    for (std::size_t k = 0; k < classes; ++k) top = std::max(top, logits[row + k]);
+    double total = 0.0;
+    for (std::size_t k = 0; k < classes; ++k) total += std::exp(logits[row + k] - top);
+    for (std::size_t k = 0; k < classes; ++k) p[row + k] = std::exp(logits[row + k] - top) / total;
+  }
+  return p;
+}
+
+/// The smoothed target of class k for a sample of class `label`.
+[[nodiscard]] inline double target(const ops::SoftmaxLossShape& s, std::size_t k,
+                                   std::int64_t label) {
+  const auto smoothing = static_cast<double>(s.smoothing);
+  return static_cast<std::int64_t>(k) == label ? 1.0 - smoothing
+                                               : smoothing / static_cast<double>(s.classes - 1);
+}
+
+/// Loss of every sample; labels below 0 are padding.
+[[nodiscard]] inline Values softmax_loss(const ops::SoftmaxLossShape& s, const Values& logits,
+                                         const std::vector<std::int64_t>& labels) {
+  const auto classes = to_size(s.classes);
+  Values loss(labels.size());
+  for (std::size_t n = 0; n < labels.size(); ++n) {
+    if (labels[n] < 0) continue;
+    const double* row = logits.data() + n * classes;
+    double top = row[0];
+    for (std::size_t k = 0; k < classes; ++k) top = std::max(top, row[k]);
+    double total = 0.0;
+    for (std::size_t k = 0; k < classes; ++k) total += std::exp(row[k] - top);
+    for (std::size_t k = 0; k < classes; ++k) {
+      loss[n] -= target(s, k, labels[n]) * (row[k] - top - std::log(total));
+    }
+  }
+  return loss;
+}
+
+[[nodiscard]] inline Values softmax_loss_backward(const ops::SoftmaxLossShape& s,
+                                                  const Values& logits,
+                                                  const std::vector<std::int64_t>& labels,
+                                                  double scale) {
+  const auto classes = to_size(s.classes);
+  Values gradient = softmax(logits, classes);
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const std::int64_t label = labels[i / classes];
+    gradient[i] = label < 0 ? 0.0 : (gradient[i] - target(s, i % classes, label)) * scale;
+  }
+  return gradient;
+}
+
+}  // namespace millrace::reference
