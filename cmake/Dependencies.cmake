@@ -52,24 +52,37 @@ if(NOT TARGET hdf5::hdf5)
   message(FATAL_ERROR "FindHDF5 gave no target hdf5::hdf5")
 endif()
 
-# oneDNN 2.6 .. 3.x: its CMake package asks for OpenCL headers on Debian, which are not needed.
-find_path(ONEDNN_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
-find_library(ONEDNN_LIBRARY dnnl)
-if(NOT ONEDNN_INCLUDE_DIR OR NOT ONEDNN_LIBRARY)
-  message(FATAL_ERROR "oneDNN was not found: run scripts/setup, or set ONEDNN_INCLUDE_DIR and "
-    "ONEDNN_LIBRARY")
+# oneDNN computes in host memory: a Kokkos whose default memory is a GPU's leaves it out.
+set(millrace_on_cpu ON)
+if(Kokkos_DEVICES MATCHES "CUDA|HIP|SYCL|OPENMPTARGET|OPENACC")
+  set(millrace_on_cpu OFF)
 endif()
-file(STRINGS ${ONEDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h millrace_onednn_version
-  REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH)")
-string(REGEX REPLACE "[^0-9;]" "" ONEDNN_VERSION "${millrace_onednn_version}")
-list(JOIN ONEDNN_VERSION "." ONEDNN_VERSION)
-if(ONEDNN_VERSION VERSION_LESS 2.6)
-  message(FATAL_ERROR "oneDNN ${ONEDNN_VERSION} in ${ONEDNN_INCLUDE_DIR} is too old: 2.6 is the "
-    "oldest that works; set ONEDNN_INCLUDE_DIR and ONEDNN_LIBRARY to a newer one")
+option(MILLRACE_ONEDNN "Convolution and dense by oneDNN (CPU only)" ${millrace_on_cpu})
+if(MILLRACE_ONEDNN AND NOT millrace_on_cpu)
+  message(FATAL_ERROR "MILLRACE_ONEDNN is ON, but Kokkos in ${Kokkos_DIR} computes on "
+    "${Kokkos_DEVICES}: set MILLRACE_ONEDNN=OFF, or Kokkos_ROOT to a Kokkos for CPUs")
 endif()
+# 2.6 .. 3.x: its CMake package asks for OpenCL headers on Debian, which are not needed.
 add_library(onednn INTERFACE)
-target_include_directories(onednn SYSTEM INTERFACE ${ONEDNN_INCLUDE_DIR})
-target_link_libraries(onednn INTERFACE ${ONEDNN_LIBRARY})
+if(MILLRACE_ONEDNN)
+  find_path(ONEDNN_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
+  find_library(ONEDNN_LIBRARY dnnl)
+  if(NOT ONEDNN_INCLUDE_DIR OR NOT ONEDNN_LIBRARY)
+    message(FATAL_ERROR "oneDNN was not found: run scripts/setup, or set ONEDNN_INCLUDE_DIR and "
+      "ONEDNN_LIBRARY")
+  endif()
+  file(STRINGS ${ONEDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h millrace_onednn_version
+    REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH)")
+  string(REGEX REPLACE "[^0-9;]" "" ONEDNN_VERSION "${millrace_onednn_version}")
+  list(JOIN ONEDNN_VERSION "." ONEDNN_VERSION)
+  if(ONEDNN_VERSION VERSION_LESS 2.6)
+    message(FATAL_ERROR "oneDNN ${ONEDNN_VERSION} in ${ONEDNN_INCLUDE_DIR} is too old: 2.6 is the "
+      "oldest that works; set ONEDNN_INCLUDE_DIR and ONEDNN_LIBRARY to a newer one")
+  endif()
+  target_include_directories(onednn SYSTEM INTERFACE ${ONEDNN_INCLUDE_DIR})
+  target_link_libraries(onednn INTERFACE ${ONEDNN_LIBRARY})
+  target_compile_definitions(onednn INTERFACE MILLRACE_ONEDNN)
+endif()
 
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)

@@ -12,6 +12,10 @@ function(millrace_summary)
       string(APPEND tests ", Google Benchmark ${benchmark_VERSION}")
     endif()
   endif()
+  set(onednn "none: own kernels only")
+  if(MILLRACE_ONEDNN)
+    set(onednn "${ONEDNN_VERSION} in ${ONEDNN_LIBRARY}")
+  endif()
   string(REGEX MATCH "^[^,\n]+" mpi "${MPI_CXX_LIBRARY_VERSION_STRING}")
   string(REGEX REPLACE "[ \t]*Version:[ \t]*" " " mpi "${mpi}")  # as MPICH writes it
   list(JOIN Kokkos_DEVICES ", " devices)
@@ -20,7 +24,7 @@ function(millrace_summary)
      compiler    ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}, \
 native processor ${MILLRACE_NATIVE}, warnings as errors ${MILLRACE_WERROR}, sanitizers ${sanitizers}
      Kokkos      ${Kokkos_VERSION} (${devices}) in ${Kokkos_DIR}
-     oneDNN      ${ONEDNN_VERSION} in ${ONEDNN_LIBRARY}
+     oneDNN      ${onednn}
      MPI         ${mpi} (standard ${MPI_CXX_VERSION})
      HDF5        ${HDF5_VERSION}
      libraries   fmt ${fmt_VERSION}, CLI11 ${CLI11_VERSION}, toml11 ${toml11_VERSION}, \

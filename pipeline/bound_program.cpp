@@ -19,10 +19,14 @@ using models::ParameterRole;
 
 ops::Fn to_fn(FusedFn fn) {
   switch (fn) {
-    case FusedFn::None: return ops::Fn::None;
-    case FusedFn::Relu: return ops::Fn::Relu;
-    case FusedFn::Swish: return ops::Fn::Swish;
-    case FusedFn::Sigmoid: return ops::Fn::Sigmoid;
+    case FusedFn::None:
+      return ops::Fn::None;
+    case FusedFn::Relu:
+      return ops::Fn::Relu;
+    case FusedFn::Swish:
+      return ops::Fn::Swish;
+    case FusedFn::Sigmoid:
+      return ops::Fn::Sigmoid;
   }
   return ops::Fn::None;
 }
@@ -117,8 +121,10 @@ BoundProgram::Place BoundProgram::place(BufferId buffer) const {
       return {workspace_ + stash_offset_ + p.offset, plan_.stash_slot_bytes, 0};
     case Region::Weight:
       return {workspace_ + weight_offset_ + p.offset, 0, plan_.weight_slot_bytes};
-    case Region::Transient: return {workspace_ + transient_offset_ + p.offset, 0, 0};
-    case Region::Unused: break;
+    case Region::Transient:
+      return {workspace_ + transient_offset_ + p.offset, 0, 0};
+    case Region::Unused:
+      break;
   }
   return {};
 }
@@ -163,7 +169,8 @@ void BoundProgram::run(const ExecutionSpace& space, Phase phase, const RunContex
   device::fence(space);
 }
 
-// ---- kernels --------------------------------------------------------------------------------------
+// ---- kernels
+// --------------------------------------------------------------------------------------
 
 BoundProgram::Kernel BoundProgram::make_weighted(const Call& call) const {
   ops::WeightedOp* op = &weighted(call.op);
@@ -265,7 +272,8 @@ BoundProgram::Kernel BoundProgram::make_norm(const Call& call) const {
                                     as<float>(coefficients.at(c)), as<float>(statistics.at(c)),
                                     gamma, beta, fn);
       };
-    default: break;
+    default:
+      break;
   }
   float* dgamma = parameters_->gradient(parameter(ParameterRole::Gamma));
   float* dbeta = parameters_->gradient(parameter(ParameterRole::Beta));
@@ -315,7 +323,8 @@ BoundProgram::Kernel BoundProgram::make_pool(const Call& call) const {
       };
     case KernelKind::GlobalPoolForward:
       return [=](const ExecutionSpace& space, const RunContext& c) {
-        ops::global_average_forward<T>(space, shape.batch, shape.in, as<T>(y.at(c)), as<T>(x.at(c)));
+        ops::global_average_forward<T>(space, shape.batch, shape.in, as<T>(y.at(c)),
+                                       as<T>(x.at(c)));
       };
     case KernelKind::GlobalPoolBackward:
       return [=](const ExecutionSpace& space, const RunContext& c) {
@@ -387,7 +396,8 @@ BoundProgram::Kernel BoundProgram::make_kernel(const Call& call) const {
                                       *scaling / static_cast<float>(batch));
       };
     }
-    default: return make_pool<T>(call);
+    default:
+      return make_pool<T>(call);
   }
 }
 

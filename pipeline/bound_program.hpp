@@ -21,8 +21,8 @@ struct RunContext {
   bool first = true;  ///< first micro-batch of the step: gradients and running sums start over
 };
 
-/// A compiled program with its kernels prepared and its buffers placed: what is left to do in a step is
-/// to walk lists. Nothing of ours allocates in there.
+/// A compiled program with its kernels prepared and its buffers placed: what is left to do in a
+/// step is to walk lists. Nothing of ours allocates in there.
 class BoundProgram {
  public:
   /// Prepares the kernels of `program` on `backend`. The graph and the parameters must outlive it.
@@ -31,7 +31,8 @@ class BoundProgram {
   BoundProgram(const BoundProgram&) = delete;  // kernels hold addresses of its members
   BoundProgram& operator=(const BoundProgram&) = delete;
 
-  /// Exact bytes of workspace: packed kernels, slots, transient buffers, scratch of the vendor's library.
+  /// Exact bytes of workspace: packed kernels, slots, transient buffers, scratch of the vendor's
+  /// library.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
   void bind(std::byte* workspace);
 
@@ -60,7 +61,7 @@ class BoundProgram {
   struct Weighted {
     OpId op;
     std::unique_ptr<ops::WeightedOp> kernel;
-    std::int64_t packed_forward = 0;   ///< offsets in the workspace
+    std::int64_t packed_forward = 0;  ///< offsets in the workspace
     std::int64_t packed_backward = 0;
   };
 

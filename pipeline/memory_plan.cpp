@@ -52,8 +52,8 @@ std::vector<Uses> collect_uses(const StageProgram& program) {
       use.last = std::max<std::int64_t>(use.last, 0);
     }
   };
-  // What travels must stay put until it has left, and have a place before it arrives: it is held for as
-  // long as the micro-batch's slot is.
+  // What travels must stay put until it has left, and have a place before it arrives: it is held
+  // for as long as the micro-batch's slot is.
   const bool training = program.options.mode == Mode::Training;
   for (const Crossing& c : program.inputs) {
     touch(c.activation, Phase::Forward, false);
@@ -130,8 +130,7 @@ MemoryPlan plan_slots(const StageProgram& program, const std::vector<Uses>& uses
     const std::int64_t bytes = program.buffers[b].bytes;
     plan.placements[b].region = region;
     if (region == Region::Stash || region == Region::Weight) {
-      std::int64_t& end =
-          region == Region::Stash ? plan.stash_slot_bytes : plan.weight_slot_bytes;
+      std::int64_t& end = region == Region::Stash ? plan.stash_slot_bytes : plan.weight_slot_bytes;
       plan.placements[b].offset = end;
       end += round_up(bytes, alignment);
     }

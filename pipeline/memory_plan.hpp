@@ -16,8 +16,8 @@ struct Lifetime {
   std::int64_t last = 0;
 };
 
-/// Offsets (multiples of `alignment`) such that no two buffers alive together overlap: largest first,
-/// each at the lowest place that is free throughout its life.
+/// Offsets (multiples of `alignment`) such that no two buffers alive together overlap: largest
+/// first, each at the lowest place that is free throughout its life.
 struct Packing {
   std::vector<std::int64_t> offsets;
   std::int64_t bytes = 0;
@@ -44,7 +44,7 @@ struct Placement {
 /// Where every buffer of a program lives. Exact: the run half takes these bytes and no others.
 struct MemoryPlan {
   Slots slots;
-  std::vector<Placement> placements;     ///< by BufferId
+  std::vector<Placement> placements;  ///< by BufferId
   std::int64_t stash_slot_bytes = 0;
   std::int64_t weight_slot_bytes = 0;
   std::int64_t transient_bytes = 0;
@@ -53,8 +53,8 @@ struct MemoryPlan {
   }
 };
 
-/// With one slot a micro-batch is finished before the next begins, and all buffers share one packing
-/// over the whole time line; with more, each slot holds what must outlive a phase.
+/// With one slot a micro-batch is finished before the next begins, and all buffers share one
+/// packing over the whole time line; with more, each slot holds what must outlive a phase.
 [[nodiscard]] MemoryPlan plan_memory(const StageProgram& program, Slots slots,
                                      std::int64_t alignment = 64);
 

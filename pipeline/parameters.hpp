@@ -21,8 +21,8 @@ struct ParameterOptions {
 };
 
 /// Master parameters of a stage in device memory: weights, velocities and gradients as flat float32
-/// arrays of equal order, running statistics and their per-step sums as another pair. The update is one
-/// pass over the flat arrays whatever the number of tensors.
+/// arrays of equal order, running statistics and their per-step sums as another pair. The update is
+/// one pass over the flat arrays whatever the number of tensors.
 class Parameters {
  public:
   Parameters(const Graph& graph, OpRange range, const ParameterOptions& options);
@@ -54,11 +54,11 @@ class Parameters {
   const Graph* graph_;
   ParameterOptions options_;
   std::vector<models::ParameterId> ids_;
-  std::vector<std::int64_t> offsets_;         ///< by place in ids_, elements in the flat arrays
-  std::vector<std::size_t> place_;            ///< by ParameterId
+  std::vector<std::int64_t> offsets_;  ///< by place in ids_, elements in the flat arrays
+  std::vector<std::size_t> place_;     ///< by ParameterId
   std::vector<ops::ParameterSpan> spans_;
-  std::int64_t trainable_elements_ = 0;       ///< padded
-  std::int64_t state_elements_ = 0;           ///< padded
+  std::int64_t trainable_elements_ = 0;  ///< padded
+  std::int64_t state_elements_ = 0;      ///< padded
   std::int64_t bytes_ = 0;
   float* weights_ = nullptr;
   float* velocities_ = nullptr;

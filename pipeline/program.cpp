@@ -18,10 +18,10 @@ using models::Op;
 
 /// Ops that become one kernel: a leader and what fuses behind it.
 struct Node {
-  OpId leader;           ///< norm, convolution, pool, add, activation, loss ...
-  OpId last;             ///< last op of the group; nodes run in this order
+  OpId leader;  ///< norm, convolution, pool, add, activation, loss ...
+  OpId last;    ///< last op of the group; nodes run in this order
   ValueId input;
-  ValueId skip;          ///< other operand of an addition
+  ValueId skip;  ///< other operand of an addition
   ValueId output;
   FusedFn fn = FusedFn::None;
 };
@@ -35,9 +35,12 @@ bool is_weighted(const Op& op) { return is<models::Conv>(op) || is<models::Dense
 
 FusedFn fused(models::ActivationKind kind) {
   switch (kind) {
-    case models::ActivationKind::Relu: return FusedFn::Relu;
-    case models::ActivationKind::Swish: return FusedFn::Swish;
-    case models::ActivationKind::Sigmoid: return FusedFn::Sigmoid;
+    case models::ActivationKind::Relu:
+      return FusedFn::Relu;
+    case models::ActivationKind::Swish:
+      return FusedFn::Swish;
+    case models::ActivationKind::Sigmoid:
+      return FusedFn::Sigmoid;
   }
   return FusedFn::None;
 }
@@ -193,8 +196,8 @@ class Compiler {
   StageProgram program_;
   ForwardBuffers kept_;
   std::vector<std::vector<Contribution>> contributions_;  ///< by ValueId
-  std::vector<int> pending_;       ///< contributions that still hold a buffer, by BufferId
-  std::vector<bool> read_later_;   ///< by a later phase: must not be overwritten
+  std::vector<int> pending_;      ///< contributions that still hold a buffer, by BufferId
+  std::vector<bool> read_later_;  ///< by a later phase: must not be overwritten
 };
 
 BufferId Compiler::make_buffer(std::string name, std::int64_t bytes) {
@@ -232,10 +235,10 @@ void Compiler::make_crossings() {
     const OpId producer = graph_.value(v).producer;
     const bool made_before = !producer.valid() || producer.value < range.first;
     const std::vector<OpId>& readers = grouping_.readers(v);
-    const bool read_here = std::any_of(readers.begin(), readers.end(),
-                                       [&](OpId r) { return range.contains(r); });
-    const bool read_behind = std::any_of(readers.begin(), readers.end(),
-                                         [&](OpId r) { return r.value >= range.last; });
+    const bool read_here =
+        std::any_of(readers.begin(), readers.end(), [&](OpId r) { return range.contains(r); });
+    const bool read_behind =
+        std::any_of(readers.begin(), readers.end(), [&](OpId r) { return r.value >= range.last; });
     if (made_before && read_here) {
       const std::string name = producer.valid() ? op_name(producer) : "images";
       const BufferId buffer = make_buffer(name, activation_bytes(v));
@@ -253,7 +256,8 @@ void Compiler::make_crossings() {
   }
 }
 
-// ---- forward --------------------------------------------------------------------------------------
+// ---- forward
+// --------------------------------------------------------------------------------------
 
 void Compiler::forward(Phase phase, bool repeated, ForwardBuffers& kept) {
   for (const Node& node : nodes_) forward_node(node, phase, repeated, kept);
@@ -319,9 +323,8 @@ void Compiler::forward_node(const Node& node, Phase phase, bool repeated, Forwar
   } else if (is<models::Pool>(op)) {
     Call& pool = simple(KernelKind::PoolForward);
     if (training() && std::get<models::Pool>(op.kind).kind == models::PoolKind::Max) {
-      const BufferId winner =
-          make_buffer(op.name + " winner",
-                      program_.options.batch * graph_.value(node.output).shape.elements());
+      const BufferId winner = make_buffer(
+          op.name + " winner", program_.options.batch * graph_.value(node.output).shape.elements());
       kept.winner[node.leader.at()] = winner;
       pool.at(Role::Winner) = winner;
     }
@@ -348,7 +351,9 @@ void Compiler::remove_unread(std::size_t first_kept) {
   std::vector<bool> keep(list.size(), true);
   for (std::size_t i = list.size(); i-- > 0;) {
     const Call& call = list[i];
-    const auto result_is_read = [&](Role role) { return call.has(role) && read[call.at(role).at()]; };
+    const auto result_is_read = [&](Role role) {
+      return call.has(role) && read[call.at(role).at()];
+    };
     keep[i] = i >= first_kept || result_is_read(Role::Y) || result_is_read(Role::Winner) ||
               (call.kind == KernelKind::NormStatistics && result_is_read(Role::Statistics));
     if (keep[i]) mark(call);
@@ -357,7 +362,8 @@ void Compiler::remove_unread(std::size_t first_kept) {
   std::erase_if(list, [&](const Call&) { return !keep[i++]; });
 }
 
-// ---- backward -------------------------------------------------------------------------------------
+// ---- backward
+// -------------------------------------------------------------------------------------
 
 void Compiler::contribute(ValueId value, OpId reader, BufferId buffer) {
   if (!wants_gradient(value)) return;
@@ -365,14 +371,13 @@ void Compiler::contribute(ValueId value, OpId reader, BufferId buffer) {
   ++pending_[buffer.at()];
 }
 
-/// Gradient of `value` as at most `at_most` buffers whose rounded sum it is. The buffers are released:
-/// the caller reads them in the call that it emits next.
+/// Gradient of `value` as at most `at_most` buffers whose rounded sum it is. The buffers are
+/// released: the caller reads them in the call that it emits next.
 std::vector<BufferId> Compiler::take_gradients(ValueId value, std::size_t at_most) {
   std::vector<Contribution>& list = contributions_[value.at()];
   MILLRACE_ASSERT(!list.empty());
-  std::sort(list.begin(), list.end(), [](const Contribution& a, const Contribution& b) {
-    return a.reader > b.reader;
-  });
+  std::sort(list.begin(), list.end(),
+            [](const Contribution& a, const Contribution& b) { return a.reader > b.reader; });
   std::vector<BufferId> buffers;
   for (const Contribution& c : list) buffers.push_back(c.buffer);
   while (buffers.size() > at_most) {
@@ -493,8 +498,7 @@ void Compiler::backward_simple(const Node& node) {
     call.fn = fn;
     // Relu asks its output, which is stored for the next op anyway; the others ask their input.
     const bool by_output = fn == FusedFn::Relu;
-    call.at(by_output ? Role::Y : Role::X) =
-        by_output ? kept_.activation[node.output.at()] : x;
+    call.at(by_output ? Role::Y : Role::X) = by_output ? kept_.activation[node.output.at()] : x;
     contribute(node.input, node.leader, dx);
     return;
   }
@@ -571,7 +575,7 @@ std::string_view name_of(KernelKind kind) {
 
 std::string_view name_of(Role role) {
   constexpr std::array<std::string_view, kRoles> kNames = {
-      "x",  "skip",       "y",            "dy",   "dy2",    "dz",     "dx",
+      "x",          "skip",         "y",    "dy",     "dy2",    "dz",   "dx",
       "statistics", "coefficients", "sums", "winner", "labels", "loss", "rank"};
   return kNames.at(static_cast<std::size_t>(role));
 }

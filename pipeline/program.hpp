@@ -2,26 +2,27 @@
 //
 // pipeline: from a graph to something that runs.
 //
-// The pure half (this file, memory_plan) compiles a range of a graph into a StageProgram: fixed lists
-// of kernel calls over named buffers, a value that can be printed, compared and tested without a
-// device. The run half (bound_program, parameters, stage) gives every buffer an address in one arena
-// and walks the lists.
+// The pure half (this file, memory_plan) compiles a range of a graph into a StageProgram: fixed
+// lists of kernel calls over named buffers, a value that can be printed, compared and tested
+// without a device. The run half (bound_program, parameters, stage) gives every buffer an address
+// in one arena and walks the lists.
 //
 //   graph ops        conv1  norm1 relu1  conv2  norm2            add  relu
 //   forward calls    conv   stats apply  conv   stats            apply(+skip, relu)
 //   backward calls   ...    reduce apply dx dw  reduce apply ...  in reverse
 //
-// Ops fuse where data flow allows (norm + add + activation); what flows through a possible cut point is
-// rounded to the storage type even then, so that a program gives the same bits wherever the network is
-// cut. A value read by several ops gets several gradient contributions: they are summed pairwise in
-// reverse topological order of the readers, rounded after each addition.
+// Ops fuse where data flow allows (norm + add + activation); what flows through a possible cut
+// point is rounded to the storage type even then, so that a program gives the same bits wherever
+// the network is cut. A value read by several ops gets several gradient contributions: they are
+// summed pairwise in reverse topological order of the readers, rounded after each addition.
 //
-// A micro-batch goes through three phases. What one phase leaves for a later one is kept in *slots*:
+// A micro-batch goes through three phases. What one phase leaves for a later one is kept in
+// *slots*:
 //
 //   phase            leaves for later                        kept in
-//   Forward          activations, statistics, winners        stash slot  (Forward .. BackwardWeight)
-//   BackwardInput    gradients that weight gradients need    weight slot (BackwardInput .. BackwardWeight)
-//   BackwardWeight   nothing: it adds onto the gradients
+//   Forward          activations, statistics, winners        stash slot  (Forward ..
+//   BackwardWeight) BackwardInput    gradients that weight gradients need    weight slot
+//   (BackwardInput .. BackwardWeight) BackwardWeight   nothing: it adds onto the gradients
 //
 // Joined backward does both in one list and needs no weight slot. With recompute, only the stage's
 // inputs are stashed and BackwardInput begins by running the forward calls again.
@@ -89,14 +90,27 @@ enum class KernelKind {
   GlobalPoolBackward,
   ShortcutForward,
   ShortcutBackward,
-  LossForward,             ///< X, Labels -> Loss, Rank
-  LossBackward,            ///< X, Labels -> Dx
+  LossForward,   ///< X, Labels -> Loss, Rank
+  LossBackward,  ///< X, Labels -> Dx
 };
 [[nodiscard]] std::string_view name_of(KernelKind kind);
 
 /// What a buffer is to a call.
 enum class Role {
-  X, Skip, Y, Dy, Dy2, Dz, Dx, Statistics, Coefficients, Sums, Winner, Labels, Loss, Rank
+  X,
+  Skip,
+  Y,
+  Dy,
+  Dy2,
+  Dz,
+  Dx,
+  Statistics,
+  Coefficients,
+  Sums,
+  Winner,
+  Labels,
+  Loss,
+  Rank
 };
 inline constexpr std::size_t kRoles = 14;
 [[nodiscard]] std::string_view name_of(Role role);
@@ -108,8 +122,8 @@ struct Call {
   KernelKind kind = KernelKind::WeightedForward;
   OpId op;
   FusedFn fn = FusedFn::None;
-  bool repeated = false;  ///< part of a recomputation: must not touch running statistics
-  bool with_skip = false; ///< NormBackwardReduce: an addition was fused behind the norm
+  bool repeated = false;   ///< part of a recomputation: must not touch running statistics
+  bool with_skip = false;  ///< NormBackwardReduce: an addition was fused behind the norm
   std::array<BufferId, kRoles> buffers = {};
 
   [[nodiscard]] BufferId at(Role role) const { return buffers[static_cast<std::size_t>(role)]; }
@@ -149,7 +163,8 @@ struct StageProgram {
 };
 
 /// Compiles `range` of `graph`. Errors: Config, naming an op that has no kernels.
-[[nodiscard]] StageProgram compile(const Graph& graph, OpRange range, const ProgramOptions& options);
+[[nodiscard]] StageProgram compile(const Graph& graph, OpRange range,
+                                   const ProgramOptions& options);
 
 /// One line a call: phase, kernel, op, buffers by role.
 [[nodiscard]] std::string to_string(const StageProgram& program, const Graph& graph);

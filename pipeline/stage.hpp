@@ -30,8 +30,8 @@ struct MicroBatchMetrics {
   MicroBatchMetrics& operator+=(const MicroBatchMetrics& other);
 };
 
-/// A stage on a device: its parameters, and the programs that train and evaluate it. The two programs
-/// take turns in one workspace. Memory is planned at construction and given by bind().
+/// A stage on a device: its parameters, and the programs that train and evaluate it. The two
+/// programs take turns in one workspace. Memory is planned at construction and given by bind().
 class Stage {
  public:
   Stage(const Graph& graph, OpRange range, const StageOptions& options, ops::Backend& backend);
@@ -47,7 +47,8 @@ class Stage {
   /// Copies one micro-batch's images and labels (host memory) to where the program reads them.
   static void load(BoundProgram& program, const RunContext& context,
                    std::span<const std::byte> images, std::span<const std::int32_t> labels);
-  /// Metrics of the micro-batch whose forward phase ran last in this slot. Needs the loss in the stage.
+  /// Metrics of the micro-batch whose forward phase ran last in this slot. Needs the loss in the
+  /// stage.
   [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program, const RunContext& context);
 
  private:

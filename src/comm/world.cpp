@@ -14,7 +14,8 @@ namespace {
 
 /// Open MPI, MPICH and its descendants, and PMIx under Slurm tell a process so.
 bool started_by_launcher() {
-  constexpr std::array kSigns = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS"};
+  constexpr std::array kSigns = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK",
+                                 "MPI_LOCALNRANKS"};
   return std::any_of(kSigns.begin(), kSigns.end(),
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }

@@ -4,14 +4,14 @@
 //
 // world   lifetime of MPI, and which of how many processes this is
 //
-// A process that no launcher started (mpirun, mpiexec, srun) is a world of its own and never touches
-// MPI: start-up stays fast, and a machine without a working MPI still trains on one device.
+// A process that no launcher started (mpirun, mpiexec, srun) is a world of its own and never
+// touches MPI: start-up stays fast, and a machine without a working MPI still trains on one device.
 #pragma once
 
 namespace millrace::comm {
 
-/// Lifetime of MPI (thread level FUNNELED), when a launcher started this process. MPI can be started
-/// once a process: so can a World.
+/// Lifetime of MPI (thread level FUNNELED), when a launcher started this process. MPI can be
+/// started once a process: so can a World.
 class World {
  public:
   World();

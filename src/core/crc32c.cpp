@@ -31,8 +31,8 @@ std::uint32_t crc_by_table(std::span<const std::byte> bytes, std::uint32_t crc) 
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t crc_by_instruction(
-    std::span<const std::byte> bytes, std::uint32_t crc) noexcept {
+__attribute__((target("sse4.2"))) std::uint32_t crc_by_instruction(std::span<const std::byte> bytes,
+                                                                   std::uint32_t crc) noexcept {
   std::uint64_t wide = crc;
   while (bytes.size() >= sizeof(std::uint64_t)) {
     std::uint64_t word;

@@ -60,9 +60,9 @@ template <class... Args>
 
 /// Stops on a broken invariant of ours (never on bad input); kept in every build type, so it must
 /// not stand in an inner loop.
-#define MILLRACE_ASSERT(condition)                                                         \
-  do {                                                                                     \
-    if (!(condition))                                                                      \
+#define MILLRACE_ASSERT(condition)                                                               \
+  do {                                                                                           \
+    if (!(condition))                                                                            \
       ::millrace::fail(::millrace::ErrorKind::Internal, "{}:{}: broken invariant: {}", __FILE__, \
-                       __LINE__, #condition);                                              \
+                       __LINE__, #condition);                                                    \
   } while (false)

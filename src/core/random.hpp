@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random numbers as a pure function of a key and a counter: no state, so the value that a sample, a
-// weight or a dropout mask gets does not depend on threads, layout or how often a run was restarted.
+// weight or a dropout mask gets does not depend on threads, layout or how often a run was
+// restarted.
 #pragma once
 
 #include <array>
@@ -67,9 +68,9 @@ MILLRACE_FUNCTION std::uint32_t uniform_below(std::uint32_t word, std::uint32_t 
   return static_cast<std::uint32_t>((static_cast<std::uint64_t>(word) * n) >> 32);
 }
 
-/// A keyed bijection of [0, size): a balanced Feistel network of 8 rounds, cycle-walked into the range
-/// (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Any element is found
-/// without the others, so every rank knows every sample's place.
+/// A keyed bijection of [0, size): a balanced Feistel network of 8 rounds, cycle-walked into the
+/// range (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Any element is
+/// found without the others, so every rank knows every sample's place.
 class Permutation {
  public:
   /// `size` must not be 0.

@@ -13,7 +13,8 @@ namespace millrace {
 class Sha256 {
  public:
   void update(std::span<const std::byte> bytes) noexcept;
-  /// Digest of everything fed so far as 64 lower-case hexadecimal digits; ends the use of the object.
+  /// Digest of everything fed so far as 64 lower-case hexadecimal digits; ends the use of the
+  /// object.
   [[nodiscard]] std::string hex_digest() noexcept;
 
  private:

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "core/portable.hpp"
+
 namespace millrace {
 
 /// Extent of one sample of an activation, stored as height x width x channels (NHWC without N).
@@ -12,8 +14,10 @@ struct Shape {
   std::int64_t h = 1;
   std::int64_t w = 1;
   std::int64_t c = 1;
-  [[nodiscard]] constexpr std::int64_t elements() const noexcept { return h * w * c; }
-  [[nodiscard]] constexpr std::int64_t pixels() const noexcept { return h * w; }
+  [[nodiscard]] MILLRACE_FUNCTION constexpr std::int64_t elements() const noexcept {
+    return h * w * c;
+  }
+  [[nodiscard]] MILLRACE_FUNCTION constexpr std::int64_t pixels() const noexcept { return h * w; }
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 

@@ -51,7 +51,8 @@ std::string human_bytes(std::int64_t bytes) {
     ++unit;
   }
   if (unit == 0) return fmt::format("{} B", bytes);
-  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : (value < 99.95 ? 1 : 0), kUnits[unit]);
+  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : (value < 99.95 ? 1 : 0),
+                     kUnits[unit]);
 }
 
 std::string human_seconds(double seconds) {

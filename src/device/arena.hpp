@@ -15,8 +15,8 @@ inline constexpr std::int64_t kAlignment = 64;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// The memory of one device: a single allocation whose size is known before it is made. Zeroed, which
-/// also places its pages. Errors: Config, with the size, when the device has not that much.
+/// The memory of one device: a single allocation whose size is known before it is made. Zeroed,
+/// which also places its pages. Errors: Config, with the size, when the device has not that much.
 class Arena {
  public:
   explicit Arena(std::int64_t bytes);

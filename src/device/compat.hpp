@@ -7,9 +7,9 @@
 // arena         the one allocation of a device, handed out as offsets that a plan has computed
 // vendor_scope  marks calls into libraries whose allocations are not ours
 //
-// Kernels take an execution-space instance and device views, never host pointers, and never loop over
-// device data on the host; the same source is compiled for CUDA by a Kokkos built for it. This file
-// holds what differs between Kokkos 3.4 and 5.x.
+// Kernels take an execution-space instance and device views, never host pointers, and never loop
+// over device data on the host; the same source is compiled for CUDA by a Kokkos built for it. This
+// file holds what differs between Kokkos 3.4 and 5.x.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -30,8 +30,8 @@ inline constexpr bool kHostAccessible =
 /// Waits for everything queued on `space`; labels of fences exist only in newer Kokkos.
 inline void fence(const ExecutionSpace& space) { space.fence(); }
 
-/// Runs functor(i) for i in [0, n), each once, in no order. The label is at most 15 characters, so that
-/// Kokkos' std::string holds it without allocating.
+/// Runs functor(i) for i in [0, n), each once, in no order. The label is at most 15 characters, so
+/// that Kokkos' std::string holds it without allocating.
 template <std::size_t kLabelSize, class Functor>
 void parallel(const char (&label)[kLabelSize], const ExecutionSpace& space, std::int64_t n,
               const Functor& functor) {

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#ifdef MILLRACE_ONEDNN
 #include <oneapi/dnnl/dnnl.hpp>
+#endif
 
 #include "device/compat.hpp"
 
@@ -24,18 +26,37 @@ void initialise_kokkos(int threads) {
 #endif
 }
 
-std::string_view instruction_set() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::sse41: return "sse41";
-    case dnnl::cpu_isa::avx: return "avx";
-    case dnnl::cpu_isa::avx2: return "avx2";
-    case dnnl::cpu_isa::avx512_core: return "avx512_core";
-    case dnnl::cpu_isa::avx512_core_vnni: return "avx512_core_vnni";
-    case dnnl::cpu_isa::avx512_core_bf16: return "avx512_core_bf16";
-    case dnnl::cpu_isa::avx512_core_amx: return "avx512_core_amx";
-    default: return "other";
+#ifdef MILLRACE_ONEDNN
+std::string instruction_set() {
+  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
+  switch (isa) {
+    case dnnl::cpu_isa::sse41:
+      return "sse41";
+    case dnnl::cpu_isa::avx:
+      return "avx";
+    case dnnl::cpu_isa::avx2:
+      return "avx2";
+    case dnnl::cpu_isa::avx512_core:
+      return "avx512_core";
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "avx512_core_vnni";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "avx512_core_bf16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "avx512_core_amx";
+    default:
+      return fmt::format("isa {:#x}", static_cast<unsigned>(isa));  // newer than 2.6
   }
 }
+
+std::string vendor_library() {
+  const dnnl_version_t& version = *dnnl::version();
+  return fmt::format("{}; oneDNN {}.{}.{}", instruction_set(), version.major, version.minor,
+                     version.patch);
+}
+#else
+std::string vendor_library() { return "own kernels only"; }
+#endif
 
 }  // namespace
 
@@ -50,10 +71,8 @@ int available_cores() {
 }
 
 std::string describe_environment() {
-  const dnnl_version_t& version = *dnnl::version();
-  return fmt::format("{}, {} threads; {}; oneDNN {}.{}.{}; Kokkos {}.{}.{}", ExecutionSpace::name(),
-                     ExecutionSpace().concurrency(), instruction_set(), version.major,
-                     version.minor, version.patch, KOKKOS_VERSION / 10000,
+  return fmt::format("{}, {} threads; {}; Kokkos {}.{}.{}", ExecutionSpace::name(),
+                     ExecutionSpace().concurrency(), vendor_library(), KOKKOS_VERSION / 10000,
                      KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100);
 }
 

@@ -5,7 +5,8 @@
 
 namespace millrace::device {
 
-/// Lifetime of Kokkos: created once, before anything that touches device memory, destroyed after it.
+/// Lifetime of Kokkos: created once, before anything that touches device memory, destroyed after
+/// it.
 class Environment {
  public:
   /// `threads` CPU threads for kernels and for the vendor's library alike (ignored on a GPU).

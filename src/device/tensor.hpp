@@ -9,16 +9,16 @@
 namespace millrace::device {
 
 template <class T>
-using Vector = Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace,
-                            Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+using Vector =
+    Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 /// [rows][channels]: an NHWC activation whose pixels need no names.
 template <class T>
-using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, MemorySpace,
-                            Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+using Matrix =
+    Kokkos::View<T**, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 /// [sample][height][width][channel].
 template <class T>
-using Images = Kokkos::View<T****, Kokkos::LayoutRight, MemorySpace,
-                            Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+using Images =
+    Kokkos::View<T****, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
 template <class T>
 [[nodiscard]] constexpr DType dtype_of();

@@ -3,8 +3,9 @@
 
 namespace millrace::device {
 
-/// While one exists, this thread is inside a library (oneDNN, MPI, OpenMP start-up) whose allocations
-/// are its own affair. The test that nothing of ours allocates within a step asks `inside()`.
+/// While one exists, this thread is inside a library (oneDNN, MPI, OpenMP start-up) whose
+/// allocations are its own affair. The test that nothing of ours allocates within a step asks
+/// `inside()`.
 class VendorScope {
  public:
   VendorScope() noexcept { ++depth(); }

@@ -88,8 +88,7 @@ void activation_backward(const ExecutionSpace& space, T* dx, const T* dy, const 
 
 template <class T>
 void add_forward(const ExecutionSpace& space, T* y, const T* a, const T* b, std::int64_t n, Fn fn) {
-  dispatch_fn(fn,
-              [&]<Fn kFn>() { for_elements("add", space, n, AddForward<T, kFn>{y, a, b}); });
+  dispatch_fn(fn, [&]<Fn kFn>() { for_elements("add", space, n, AddForward<T, kFn>{y, a, b}); });
 }
 
 template <class T>
@@ -111,12 +110,12 @@ void convert(const ExecutionSpace& space, T* y, const float* x, std::int64_t n) 
   for_elements("convert", space, n, Convert<T>{y, x});
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                                    \
-  template void activation_forward<T>(const ExecutionSpace&, T*, const T*, std::int64_t, Fn);     \
-  template void activation_backward<T>(const ExecutionSpace&, T*, const T*, const T*,             \
-                                       std::int64_t, Fn);                                         \
-  template void add_forward<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t, Fn);  \
-  template void add_gradients<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t);    \
+#define MILLRACE_INSTANTIATE(T)                                                                  \
+  template void activation_forward<T>(const ExecutionSpace&, T*, const T*, std::int64_t, Fn);    \
+  template void activation_backward<T>(const ExecutionSpace&, T*, const T*, const T*,            \
+                                       std::int64_t, Fn);                                        \
+  template void add_forward<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t, Fn); \
+  template void add_gradients<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t);   \
   template void convert<T>(const ExecutionSpace&, T*, const float*, std::int64_t);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)

@@ -13,7 +13,8 @@ template <class T>
 void activation_forward(const device::ExecutionSpace& space, T* y, const T* x, std::int64_t n,
                         Fn fn);
 
-/// dx = dy * fn'(x); dx may be dy. For Relu x may be the output y instead: both are positive together.
+/// dx = dy * fn'(x); dx may be dy. For Relu x may be the output y instead: both are positive
+/// together.
 template <class T>
 void activation_backward(const device::ExecutionSpace& space, T* dx, const T* dy, const T* x,
                          std::int64_t n, Fn fn);
@@ -29,8 +30,8 @@ void add_gradients(const device::ExecutionSpace& space, T* sum, const T* a, cons
                    std::int64_t n);
 
 /// total = part, or total + part: parameter gradients of small tensors over micro-batches.
-void accumulate(const device::ExecutionSpace& space, float* total, const float* part, std::int64_t n,
-                bool first);
+void accumulate(const device::ExecutionSpace& space, float* total, const float* part,
+                std::int64_t n, bool first);
 
 /// y = x converted to T, for inputs that arrive as float32.
 template <class T>

@@ -1,26 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch norm (Ioffe and Szegedy 2015) and group norm (Wu and He 2018) as one family. Both normalise by
-// mean and variance over a set of elements; they differ in the set. Here an activation is `instances`
-// blocks of `rows` x `channels`, and the channels of a block are joined into `groups` sets:
+// Batch norm (Ioffe and Szegedy 2015) and group norm (Wu and He 2018) as one family. Both normalise
+// by mean and variance over a set of elements; they differ in the set. Here an activation is
+// `instances` blocks of `rows` x `channels`, and the channels of a block are joined into `groups`
+// sets:
 //
 //   batch norm   1 instance of N*H*W rows, every channel its own group
 //   group norm   N instances of H*W rows, `groups` groups of channels
 //
-// Forward, z = a x + b with a = gamma * inv_std and b = beta - mean * a, y = f(z + skip): one pass for
-// the statistics, one to apply them. Backward, with dz the gradient of z and xhat = (x - mean) inv_std:
+// Forward, z = a x + b with a = gamma * inv_std and b = beta - mean * a, y = f(z + skip): one pass
+// for the statistics, one to apply them. Backward, with dz the gradient of z and xhat = (x - mean)
+// inv_std:
 //
 //   dbeta = sum dz,  dgamma = sum dz xhat
 //   dx = inv_std (gamma dz - mean(gamma dz) - xhat mean(gamma dz xhat))
 //
 // again one pass for the sums and one to apply them. Everything between two possible cut points is
-// rounded to the storage type on the way, in registers, so that fused and separate kernels agree bit
-// for bit. Statistics are float32 from shifted sums over cache-sized chunks, combined in double by
-// Chan's formula: as stable as two passes over memory at the price of one.
+// rounded to the storage type on the way, in registers, so that fused and separate kernels agree
+// bit for bit. Statistics are float32 from shifted sums over cache-sized chunks, combined in double
+// by Chan's formula: as stable as two passes over memory at the price of one.
 #pragma once
 
 #include <cstdint>
 
+#include "core/portable.hpp"
 #include "ops/activation_function.hpp"
 #include "ops/tiling.hpp"
 
@@ -28,12 +31,12 @@ namespace millrace::ops {
 
 struct NormShape {
   Tiling tiling;
-  std::int64_t rows = 0;        ///< per instance
+  std::int64_t rows = 0;  ///< per instance
   std::int64_t channels = 0;
   std::int64_t groups = 0;      ///< per instance
   bool strided_groups = false;  ///< group = channel mod groups instead of neighbours
 
-  [[nodiscard]] std::int64_t instances() const { return tiling.instances; }
+  [[nodiscard]] MILLRACE_FUNCTION std::int64_t instances() const { return tiling.instances; }
   [[nodiscard]] std::int64_t elements() const { return instances() * rows * channels; }
   /// Floats in `statistics`: mean and inverse deviation of every (instance, channel).
   [[nodiscard]] std::int64_t statistics_floats() const { return 2 * instances() * channels; }
@@ -50,8 +53,8 @@ struct NormShape {
                                          std::int64_t channels, std::int64_t groups,
                                          bool strided_groups);
 
-/// Per-step sums of the micro-batches' mean and unbiased variance (channels floats each), from which the
-/// running statistics move; null for group norm and for recomputation.
+/// Per-step sums of the micro-batches' mean and unbiased variance (channels floats each), from
+/// which the running statistics move; null for group norm and for recomputation.
 struct RunningSums {
   float* mean = nullptr;
   float* variance = nullptr;
@@ -71,20 +74,22 @@ void norm_statistics_from_running(const device::ExecutionSpace& space, std::int6
 /// y = fn(norm(x) + skip); skip may be null.
 template <class T>
 void norm_apply(const device::ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
-                const T* skip, const float* statistics, const float* gamma, const float* beta, Fn fn);
+                const T* skip, const float* statistics, const float* gamma, const float* beta,
+                Fn fn);
 
-/// What the first backward pass reads and writes. `dz` is given if and only if `skip_used` or `dy2`.
+/// What the first backward pass reads and writes. `dz` is given if and only if `skip_used` or
+/// `dy2`.
 template <class T>
 struct NormBackwardReduce {
   const T* dy = nullptr;
-  const T* dy2 = nullptr;       ///< a second contribution to the same gradient, added and rounded
-  const T* y = nullptr;         ///< output after fn, read when a skip was added before Relu
+  const T* dy2 = nullptr;  ///< a second contribution to the same gradient, added and rounded
+  const T* y = nullptr;    ///< output after fn, read when a skip was added before Relu
   const T* x = nullptr;
   const float* statistics = nullptr;
   const float* gamma = nullptr;
   const float* beta = nullptr;
-  T* dz = nullptr;              ///< gradient of norm(x) + skip; may be dy or dy2
-  float* dgamma = nullptr;      ///< of this micro-batch, channels floats
+  T* dz = nullptr;          ///< gradient of norm(x) + skip; may be dy or dy2
+  float* dgamma = nullptr;  ///< of this micro-batch, channels floats
   float* dbeta = nullptr;
   float* coefficients = nullptr;
   float* scratch = nullptr;

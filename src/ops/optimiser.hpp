@@ -7,9 +7,9 @@
 
 namespace millrace::ops {
 
-/// One weight update of plain SGD or of momentum as TensorFlow 1 writes it (Sutskever et al. 2013 in the
-/// form with the rate outside): g = gradient * gradient_scale + decay * w; v = momentum * v + g;
-/// w -= rate * v.
+/// One weight update of plain SGD or of momentum as TensorFlow 1 writes it (Sutskever et al. 2013
+/// in the form with the rate outside): g = gradient * gradient_scale + decay * w; v = momentum * v
+/// + g; w -= rate * v.
 struct SgdUpdate {
   float rate = 0.0f;
   float momentum = 0.0f;
@@ -19,13 +19,14 @@ struct SgdUpdate {
 
 /// A stretch of the flat parameter array that is treated alike.
 struct ParameterSpan {
-  std::int64_t offset = 0;   ///< elements
+  std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
   bool decays = false;
 };
 
-/// Updates all parameters in one launch: weights, gradients and velocity (null for plain SGD) are flat
-/// float32 arrays; `spans` is a device array of `num_spans` pieces, each at most kSpanElements long.
+/// Updates all parameters in one launch: weights, gradients and velocity (null for plain SGD) are
+/// flat float32 arrays; `spans` is a device array of `num_spans` pieces, each at most kSpanElements
+/// long.
 inline constexpr std::int64_t kSpanElements = 4096;
 void sgd_update(const device::ExecutionSpace& space, const SgdUpdate& update, float* weights,
                 float* velocity, const float* gradients, const ParameterSpan* spans,

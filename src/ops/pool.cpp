@@ -11,35 +11,57 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-// A work item is one pixel (all channels) on CPUs, one element on GPUs.
-constexpr bool kPixels = device::kHostAccessible;
+// A work item is one row of pixels (all channels) on CPUs, one element on GPUs.
+constexpr bool kRows = device::kHostAccessible;
+// Neighbouring channels that are computed together, in registers.
+constexpr std::int64_t kStrip = kRows ? 64 : 1;
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
+/// A pixel of a batch of images, and the channels [first, first + lanes) of it.
 struct Place {
   std::int64_t n;
   std::int64_t h;
   std::int64_t w;
-  std::int64_t first;  ///< channels [first, last)
-  std::int64_t last;
+  std::int64_t first;
+  std::int64_t lanes;
 };
 
-KOKKOS_INLINE_FUNCTION Place place_of(const Shape& shape, std::int64_t i) {
-  Place p;
-  if constexpr (kPixels) {
-    p.first = 0;
-    p.last = shape.c;
-  } else {
-    p.first = i % shape.c;
-    p.last = p.first + 1;
-    i /= shape.c;
-  }
-  p.w = i % shape.w;
-  p.h = i / shape.w % shape.h;
-  p.n = i / shape.w / shape.h;
-  return p;
+std::int64_t work_items(std::int64_t batch, const Shape& shape) {
+  return batch * (kRows ? shape.h : shape.elements());
 }
 
-std::int64_t work_items(std::int64_t batch, const Shape& shape) {
-  return batch * (kPixels ? shape.pixels() : shape.elements());
+/// Calls f(place) for every pixel of work item i with all of its channels (CPUs) or its one (GPUs).
+template <class F>
+KOKKOS_INLINE_FUNCTION void for_pixels(const Shape& shape, std::int64_t i, const F& f) {
+  Place p;
+  if constexpr (kRows) {
+    p.first = 0;
+    p.lanes = shape.c;
+    p.h = i % shape.h;
+    p.n = i / shape.h;
+    for (p.w = 0; p.w < shape.w; ++p.w) f(p);
+  } else {
+    p.first = i % shape.c;
+    p.lanes = 1;
+    const std::int64_t pixel = i / shape.c;
+    p.w = pixel % shape.w;
+    p.h = pixel / shape.w % shape.h;
+    p.n = pixel / shape.w / shape.h;
+    f(p);
+  }
+}
+
+/// The same in strips of at most kStrip channels.
+template <class F>
+KOKKOS_INLINE_FUNCTION void for_strips(const Shape& shape, std::int64_t i, const F& f) {
+  for_pixels(shape, i, [&](const Place& pixel) {
+    Place p = pixel;
+    const std::int64_t last = pixel.first + pixel.lanes;
+    for (; p.first < last; p.first += kStrip) {
+      p.lanes = last - p.first < kStrip ? last - p.first : kStrip;
+      f(p);
+    }
+  });
 }
 
 KOKKOS_INLINE_FUNCTION std::int64_t offset(const Shape& s, std::int64_t n, std::int64_t h,
@@ -47,11 +69,12 @@ KOKKOS_INLINE_FUNCTION std::int64_t offset(const Shape& s, std::int64_t n, std::
   return ((n * s.h + h) * s.w + w) * s.c;
 }
 
-/// Windows of input pixel `at` along one axis: outputs [first, last).
 struct Range {
   std::int64_t first;
   std::int64_t last;
 };
+
+/// Windows that input pixel `at` is in along one axis: outputs [first, last).
 KOKKOS_INLINE_FUNCTION Range windows_of(std::int64_t at, std::int64_t kernel, std::int64_t stride,
                                         std::int64_t pad, std::int64_t outputs) {
   const std::int64_t reach = at + pad - kernel + 1;
@@ -62,6 +85,51 @@ KOKKOS_INLINE_FUNCTION Range windows_of(std::int64_t at, std::int64_t kernel, st
   return r;
 }
 
+/// Places [first, last) of the window of output `at` along one axis that are on the image.
+KOKKOS_INLINE_FUNCTION Range window_places(std::int64_t at, std::int64_t kernel,
+                                           std::int64_t stride, std::int64_t pad,
+                                           std::int64_t inputs) {
+  const std::int64_t start = at * stride - pad;
+  Range r;
+  r.first = start < 0 ? -start : 0;
+  r.last = inputs - start < kernel ? inputs - start : kernel;
+  return r;
+}
+
+KOKKOS_INLINE_FUNCTION Range window_rows(const WindowShape& s, std::int64_t out_h) {
+  return window_places(out_h, s.kernel_h, s.stride_h, s.pad_top, s.in.h);
+}
+KOKKOS_INLINE_FUNCTION Range window_columns(const WindowShape& s, std::int64_t out_w) {
+  return window_places(out_w, s.kernel_w, s.stride_w, s.pad_left, s.in.w);
+}
+
+/// Calls f(code, offset) for every real pixel in the window of output pixel p: its place in the
+/// window (row-major), and where its first channel of the strip is in the input.
+template <class F>
+KOKKOS_INLINE_FUNCTION void for_window(const WindowShape& s, const Place& p, const F& f) {
+  const Range rows = window_rows(s, p.h);
+  const Range columns = window_columns(s, p.w);
+  const std::int64_t top = p.h * s.stride_h - s.pad_top;
+  const std::int64_t left = p.w * s.stride_w - s.pad_left;
+  for (std::int64_t r = rows.first; r < rows.last; ++r) {
+    for (std::int64_t q = columns.first; q < columns.last; ++q) {
+      f(r * s.kernel_w + q, offset(s.in, p.n, top + r, left + q) + p.first);
+    }
+  }
+}
+
+/// Calls f(h, w, offset) for every output pixel whose window input pixel p is in, ascending.
+template <class F>
+KOKKOS_INLINE_FUNCTION void for_windows_of(const WindowShape& s, const Place& p, const F& f) {
+  const Range rows = windows_of(p.h, s.kernel_h, s.stride_h, s.pad_top, s.out.h);
+  const Range columns = windows_of(p.w, s.kernel_w, s.stride_w, s.pad_left, s.out.w);
+  for (std::int64_t h = rows.first; h < rows.last; ++h) {
+    for (std::int64_t w = columns.first; w < columns.last; ++w) {
+      f(h, w, offset(s.out, p.n, h, w) + p.first);
+    }
+  }
+}
+
 template <class T>
 struct MaxForward {
   WindowShape s;
@@ -70,26 +138,36 @@ struct MaxForward {
   const T* x;
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Place p = place_of(s.out, i);
-    const std::int64_t out = offset(s.out, p.n, p.h, p.w);
-    bool seen = false;
-    for (std::int64_t r = 0; r < s.kernel_h; ++r) {
-      for (std::int64_t q = 0; q < s.kernel_w; ++q) {
-        const std::int64_t h = p.h * s.stride_h - s.pad_top + r;
-        const std::int64_t w = p.w * s.stride_w - s.pad_left + q;
-        if (h < 0 || h >= s.in.h || w < 0 || w >= s.in.w) continue;
-        const auto code = static_cast<std::uint8_t>(r * s.kernel_w + q);
-        const T* source = x + offset(s.in, p.n, h, w);
-        for (std::int64_t c = p.first; c < p.last; ++c) {
-          // A NaN that came first is kept, so that divergence is not hidden.
-          const bool better = !seen || to_float(source[c]) > to_float(y[out + c]) ||
-                              to_float(source[c]) != to_float(source[c]);
-          if (better) y[out + c] = source[c];
-          if (better && winner != nullptr) winner[out + c] = code;
-        }
-        seen = true;
+    for_strips(s.out, i, [&](const Place& p) {
+      float best[kStrip];
+      std::int32_t code[kStrip];
+      const std::int64_t first =
+          window_rows(s, p.h).first * s.kernel_w + window_columns(s, p.w).first;
+      for (std::int64_t j = 0; j < kStrip; ++j) {
+        best[j] = kLowest;
+        code[j] = static_cast<std::int32_t>(first);
       }
-    }
+      for_window(s, p, [&](std::int64_t place, std::int64_t in) {
+        const auto here = static_cast<std::int32_t>(place);
+        const T* source = x + in;
+        MILLRACE_SIMD
+        for (std::int64_t j = 0; j < p.lanes; ++j) {
+          const float value = to_float(source[j]);
+          // A NaN is kept wherever it stands, so that divergence is not hidden. `|` for vectors.
+          const bool better = (value > best[j]) | (value != value);
+          best[j] = better ? value : best[j];
+          code[j] = better ? here : code[j];
+        }
+      });
+      const std::int64_t out = offset(s.out, p.n, p.h, p.w) + p.first;
+      MILLRACE_SIMD
+      for (std::int64_t j = 0; j < p.lanes; ++j) y[out + j] = store_exact<T>(best[j]);
+      if (winner == nullptr) return;
+      MILLRACE_SIMD
+      for (std::int64_t j = 0; j < p.lanes; ++j) {
+        winner[out + j] = static_cast<std::uint8_t>(code[j]);
+      }
+    });
   }
 };
 
@@ -101,27 +179,24 @@ struct MaxBackward {
   const std::uint8_t* winner;
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Place p = place_of(s.in, i);
-    const std::int64_t in = offset(s.in, p.n, p.h, p.w);
-    const Range rows = windows_of(p.h, s.kernel_h, s.stride_h, s.pad_top, s.out.h);
-    const Range columns = windows_of(p.w, s.kernel_w, s.stride_w, s.pad_left, s.out.w);
-    constexpr std::int64_t kStrip = 64;
-    for (std::int64_t c0 = p.first; c0 < p.last; c0 += kStrip) {
-      const std::int64_t lanes = p.last - c0 < kStrip ? p.last - c0 : kStrip;
+    for_strips(s.in, i, [&](const Place& p) {
       float sum[kStrip] = {};
-      for (std::int64_t oh = rows.first; oh < rows.last; ++oh) {
-        for (std::int64_t ow = columns.first; ow < columns.last; ++ow) {
-          const std::int64_t place = (p.h + s.pad_top - oh * s.stride_h) * s.kernel_w +
-                                     (p.w + s.pad_left - ow * s.stride_w);
-          const auto code = static_cast<std::uint8_t>(place);
-          const std::int64_t out = offset(s.out, p.n, oh, ow) + c0;
-          for (std::int64_t j = 0; j < lanes; ++j) {
-            sum[j] += winner[out + j] == code ? to_float(dy[out + j]) : 0.0f;
-          }
+      for_windows_of(s, p, [&](std::int64_t oh, std::int64_t ow, std::int64_t out) {
+        const std::int64_t place =
+            (p.h + s.pad_top - oh * s.stride_h) * s.kernel_w + (p.w + s.pad_left - ow * s.stride_w);
+        const auto code = static_cast<std::int32_t>(place);
+        const T* source = dy + out;
+        const std::uint8_t* won = winner + out;
+        MILLRACE_SIMD
+        for (std::int64_t j = 0; j < p.lanes; ++j) {
+          const std::int32_t won_by = won[j];
+          sum[j] += won_by == code ? to_float(source[j]) : 0.0f;
         }
-      }
-      for (std::int64_t j = 0; j < lanes; ++j) dx[in + c0 + j] = store_as<T>(sum[j]);
-    }
+      });
+      T* target = dx + offset(s.in, p.n, p.h, p.w) + p.first;
+      MILLRACE_SIMD
+      for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(sum[j]);
+    });
   }
 };
 
@@ -129,11 +204,9 @@ struct MaxBackward {
 KOKKOS_INLINE_FUNCTION float divisor(const WindowShape& s, std::int64_t oh, std::int64_t ow,
                                      bool count_padding) {
   if (count_padding) return static_cast<float>(s.kernel_h * s.kernel_w);
-  const std::int64_t top = oh * s.stride_h - s.pad_top;
-  const std::int64_t left = ow * s.stride_w - s.pad_left;
-  const std::int64_t bottom = top + s.kernel_h < s.in.h ? top + s.kernel_h : s.in.h;
-  const std::int64_t right = left + s.kernel_w < s.in.w ? left + s.kernel_w : s.in.w;
-  return static_cast<float>((bottom - (top > 0 ? top : 0)) * (right - (left > 0 ? left : 0)));
+  const Range rows = window_rows(s, oh);
+  const Range columns = window_columns(s, ow);
+  return static_cast<float>((rows.last - rows.first) * (columns.last - columns.first));
 }
 
 template <class T>
@@ -143,21 +216,18 @@ struct AverageForward {
   const T* x;
   bool count_padding;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Place p = place_of(s.out, i);
-    const std::int64_t out = offset(s.out, p.n, p.h, p.w);
-    const float inverse = 1.0f / divisor(s, p.h, p.w, count_padding);
-    for (std::int64_t c = p.first; c < p.last; ++c) {
-      float sum = 0.0f;
-      for (std::int64_t r = 0; r < s.kernel_h; ++r) {
-        for (std::int64_t q = 0; q < s.kernel_w; ++q) {
-          const std::int64_t h = p.h * s.stride_h - s.pad_top + r;
-          const std::int64_t w = p.w * s.stride_w - s.pad_left + q;
-          if (h < 0 || h >= s.in.h || w < 0 || w >= s.in.w) continue;
-          sum += to_float(x[offset(s.in, p.n, h, w) + c]);
-        }
-      }
-      y[out + c] = store_as<T>(sum * inverse);
-    }
+    for_strips(s.out, i, [&](const Place& p) {
+      float sum[kStrip] = {};
+      for_window(s, p, [&](std::int64_t, std::int64_t in) {
+        const T* source = x + in;
+        MILLRACE_SIMD
+        for (std::int64_t j = 0; j < p.lanes; ++j) sum[j] += to_float(source[j]);
+      });
+      const float inverse = 1.0f / divisor(s, p.h, p.w, count_padding);
+      T* target = y + offset(s.out, p.n, p.h, p.w) + p.first;
+      MILLRACE_SIMD
+      for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(sum[j] * inverse);
+    });
   }
 };
 
@@ -168,19 +238,18 @@ struct AverageBackward {
   const T* dy;
   bool count_padding;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Place p = place_of(s.in, i);
-    const std::int64_t in = offset(s.in, p.n, p.h, p.w);
-    const Range rows = windows_of(p.h, s.kernel_h, s.stride_h, s.pad_top, s.out.h);
-    const Range columns = windows_of(p.w, s.kernel_w, s.stride_w, s.pad_left, s.out.w);
-    for (std::int64_t c = p.first; c < p.last; ++c) {
-      float sum = 0.0f;
-      for (std::int64_t oh = rows.first; oh < rows.last; ++oh) {
-        for (std::int64_t ow = columns.first; ow < columns.last; ++ow) {
-          sum += to_float(dy[offset(s.out, p.n, oh, ow) + c]) / divisor(s, oh, ow, count_padding);
-        }
-      }
-      dx[in + c] = store_as<T>(sum);
-    }
+    for_strips(s.in, i, [&](const Place& p) {
+      float sum[kStrip] = {};
+      for_windows_of(s, p, [&](std::int64_t oh, std::int64_t ow, std::int64_t out) {
+        const float pixels = divisor(s, oh, ow, count_padding);
+        const T* source = dy + out;
+        MILLRACE_SIMD
+        for (std::int64_t j = 0; j < p.lanes; ++j) sum[j] += to_float(source[j]) / pixels;
+      });
+      T* target = dx + offset(s.in, p.n, p.h, p.w) + p.first;
+      MILLRACE_SIMD
+      for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(sum[j]);
+    });
   }
 };
 
@@ -190,19 +259,18 @@ struct GlobalForward {
   T* y;
   const T* x;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Place p = place_of(Shape{1, 1, in.c}, i);
     const float inverse = 1.0f / static_cast<float>(in.pixels());
-    constexpr std::int64_t kStrip = 64;
-    for (std::int64_t c0 = p.first; c0 < p.last; c0 += kStrip) {
-      const std::int64_t lanes = p.last - c0 < kStrip ? p.last - c0 : kStrip;
+    for_strips(Shape{1, 1, in.c}, i, [&](const Place& p) {
       float sum[kStrip] = {};
-      const T* source = x + p.n * in.elements() + c0;
-      for (std::int64_t k = 0; k < in.pixels(); ++k) {
-        for (std::int64_t j = 0; j < lanes; ++j) sum[j] += to_float(source[k * in.c + j]);
+      const T* source = x + p.n * in.elements() + p.first;
+      for (std::int64_t k = 0; k < in.pixels(); ++k, source += in.c) {
+        MILLRACE_SIMD
+        for (std::int64_t j = 0; j < p.lanes; ++j) sum[j] += to_float(source[j]);
       }
-      T* target = y + p.n * in.c + c0;
-      for (std::int64_t j = 0; j < lanes; ++j) target[j] = store_as<T>(sum[j] * inverse);
-    }
+      T* target = y + p.n * in.c + p.first;
+      MILLRACE_SIMD
+      for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(sum[j] * inverse);
+    });
   }
 };
 
@@ -212,13 +280,15 @@ struct GlobalBackward {
   T* dx;
   const T* dy;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Place p = place_of(in, i);
     const float inverse = 1.0f / static_cast<float>(in.pixels());
-    T* target = dx + offset(in, p.n, p.h, p.w);
-    const T* source = dy + p.n * in.c;
-    for (std::int64_t c = p.first; c < p.last; ++c) {
-      target[c] = store_as<T>(to_float(source[c]) * inverse);
-    }
+    for_pixels(in, i, [&](const Place& p) {
+      T* target = dx + offset(in, p.n, p.h, p.w) + p.first;
+      const T* source = dy + p.n * in.c + p.first;
+      MILLRACE_SIMD
+      for (std::int64_t j = 0; j < p.lanes; ++j) {
+        target[j] = store_as<T>(to_float(source[j]) * inverse);
+      }
+    });
   }
 };
 
@@ -229,13 +299,21 @@ struct ShortcutForward {
   T* y;
   const T* x;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Place p = place_of(s.out, i);
-    const T* source = x + offset(s.in, p.n, p.h * s.stride_h, p.w * s.stride_w);
-    T* target = y + offset(s.out, p.n, p.h, p.w);
-    for (std::int64_t c = p.first; c < p.last; ++c) {
-      const std::int64_t k = c - before;
-      target[c] = k >= 0 && k < s.in.c ? source[k] : store_as<T>(0.0f);
-    }
+    for_pixels(s.out, i, [&](const Place& p) {
+      const T* source = x + offset(s.in, p.n, p.h * s.stride_h, p.w * s.stride_w);
+      T* target = y + offset(s.out, p.n, p.h, p.w);
+      // Channels [first, kept) and [padded, last) of the place are zeros.
+      const std::int64_t last = p.first + p.lanes;
+      const std::int64_t kept = clamped(before, p.first, last);
+      const std::int64_t padded = clamped(before + s.in.c, p.first, last);
+      for (std::int64_t c = p.first; c < kept; ++c) target[c] = store_as<T>(0.0f);
+      for (std::int64_t c = kept; c < padded; ++c) target[c] = source[c - before];
+      for (std::int64_t c = padded; c < last; ++c) target[c] = store_as<T>(0.0f);
+    });
+  }
+  KOKKOS_INLINE_FUNCTION static std::int64_t clamped(std::int64_t c, std::int64_t low,
+                                                     std::int64_t high) {
+    return c < low ? low : c > high ? high : c;
   }
 };
 
@@ -246,13 +324,17 @@ struct ShortcutBackward {
   T* dx;
   const T* dy;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Place p = place_of(s.in, i);
-    T* target = dx + offset(s.in, p.n, p.h, p.w);
-    const bool kept = p.h % s.stride_h == 0 && p.w % s.stride_w == 0;
-    const T* source = dy + offset(s.out, p.n, p.h / s.stride_h, p.w / s.stride_w) + before;
-    for (std::int64_t c = p.first; c < p.last; ++c) {
-      target[c] = kept ? source[c] : store_as<T>(0.0f);
-    }
+    for_pixels(s.in, i, [&](const Place& p) {
+      T* target = dx + offset(s.in, p.n, p.h, p.w) + p.first;
+      if (p.h % s.stride_h != 0 || p.w % s.stride_w != 0) {
+        for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(0.0f);
+        return;
+      }
+      const T* source =
+          dy + offset(s.out, p.n, p.h / s.stride_h, p.w / s.stride_w) + before + p.first;
+      MILLRACE_SIMD
+      for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = source[j];
+    });
   }
 };
 
@@ -312,7 +394,7 @@ void shortcut_pad_backward(const ExecutionSpace& space, const WindowShape& shape
            ShortcutBackward<T>{shape, channels_before, dx, dy});
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                                    \
+#define MILLRACE_INSTANTIATE(T)                                                                   \
   template void max_pool_forward<T>(const ExecutionSpace&, const WindowShape&, T*, std::uint8_t*, \
                                     const T*);                                                    \
   template void max_pool_backward<T>(const ExecutionSpace&, const WindowShape&, T*, const T*,     \

@@ -24,8 +24,8 @@ struct WindowShape {
   [[nodiscard]] std::int64_t out_elements() const { return batch * out.elements(); }
 };
 
-/// y = maximum over the window; `winner` keeps the place in the window (row-major) that backward needs,
-/// and may be null. Ties go to the first place; padding never wins.
+/// y = maximum over the window; `winner` keeps the place in the window (row-major) that backward
+/// needs, and may be null. Ties go to the first place; padding never wins.
 template <class T>
 void max_pool_forward(const device::ExecutionSpace& space, const WindowShape& shape, T* y,
                       std::uint8_t* winner, const T* x);

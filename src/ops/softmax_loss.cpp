@@ -97,10 +97,10 @@ void softmax_loss_backward(const ExecutionSpace& space, const SoftmaxLossShape& 
   parallel("softmax dx", space, shape.batch, Backward<T>{shape, dlogits, logits, labels, scale});
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                                   \
-  template void softmax_loss_forward<T>(const ExecutionSpace&, const SoftmaxLossShape&, float*,  \
-                                        std::int32_t*, const T*, const std::int32_t*);           \
-  template void softmax_loss_backward<T>(const ExecutionSpace&, const SoftmaxLossShape&, T*,     \
+#define MILLRACE_INSTANTIATE(T)                                                                 \
+  template void softmax_loss_forward<T>(const ExecutionSpace&, const SoftmaxLossShape&, float*, \
+                                        std::int32_t*, const T*, const std::int32_t*);          \
+  template void softmax_loss_backward<T>(const ExecutionSpace&, const SoftmaxLossShape&, T*,    \
                                          const T*, const std::int32_t*, float);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)

@@ -2,20 +2,21 @@
 //
 // How the streaming kernels (norms, activations, sums) walk over an activation.
 //
-// An activation is `instances` blocks of `rows` rows of `channels` elements: one block for batch norm,
-// one a sample for group norm. Per-channel coefficients repeat with the channels, so a few rows laid
-// end to end (a *tile row* of `width` elements) share one register-resident set of them even when
-// there are only 16 channels. Work is cut into *chunks* of consecutive tile rows small enough for the
-// cache and *strips* of kLanes neighbouring elements: one work item is (instance, chunk, strip).
+// An activation is `instances` blocks of `rows` rows of `channels` elements: one block for batch
+// norm, one a sample for group norm. Per-channel coefficients repeat with the channels, so a few
+// rows laid end to end (a *tile row* of `width` elements) share one register-resident set of them
+// even when there are only 16 channels. Work is cut into *chunks* of consecutive tile rows small
+// enough for the cache and *strips* of kLanes neighbouring elements: one work item is (instance,
+// chunk, strip).
 //
 //              strip 0    strip 1   ...            width = tile * channels
 //   tile row 0 [ lanes ][ lanes ]
 //   tile row 1 [       ][       ]   } a chunk
 //   ...
 //
-// On CPUs a strip is several vector registers wide; on GPUs it is one element, so neighbouring threads
-// touch neighbouring addresses. The cut depends on the shape alone, never on the number of threads:
-// sums over chunks come out the same for any.
+// On CPUs a strip is several vector registers wide; on GPUs it is one element, so neighbouring
+// threads touch neighbouring addresses. The cut depends on the shape alone, never on the number of
+// threads: sums over chunks come out the same for any.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +24,8 @@
 
 #include "device/tensor.hpp"
 
-// Lanes of a strip are independent of each other even where output and input are the same buffer, which
-// compilers cannot see.
+// Lanes of a strip are independent of each other even where output and input are the same buffer,
+// which compilers cannot see.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define MILLRACE_SIMD
 #else
@@ -38,11 +39,11 @@ inline constexpr int kLanes = device::kHostAccessible ? 128 : 1;
 struct Tiling {
   std::int64_t instances = 1;
   std::int64_t channels = 1;
-  std::int64_t tile = 1;            ///< rows in a tile row
-  std::int64_t tile_rows = 1;       ///< tile rows in an instance
-  std::int64_t width = 1;           ///< elements in a tile row
+  std::int64_t tile = 1;       ///< rows in a tile row
+  std::int64_t tile_rows = 1;  ///< tile rows in an instance
+  std::int64_t width = 1;      ///< elements in a tile row
   std::int64_t strips = 1;
-  std::int64_t chunks = 1;          ///< in an instance
+  std::int64_t chunks = 1;  ///< in an instance
   std::int64_t chunk_tile_rows = 1;
 
   [[nodiscard]] std::int64_t work_items() const { return instances * chunks * strips; }
@@ -71,10 +72,10 @@ struct Tiling {
 struct Strip {
   std::int64_t instance;
   std::int64_t chunk;
-  std::int64_t first_lane;   ///< within the tile row
-  std::int64_t lanes;        ///< kLanes, or less in the last strip
-  std::int64_t offset;       ///< of its first element in the activation
-  std::int64_t rows;         ///< tile rows in the chunk
+  std::int64_t first_lane;  ///< within the tile row
+  std::int64_t lanes;       ///< kLanes, or less in the last strip
+  std::int64_t offset;      ///< of its first element in the activation
+  std::int64_t rows;        ///< tile rows in the chunk
 };
 
 KOKKOS_INLINE_FUNCTION Strip strip_at(const Tiling& t, std::int64_t item) {
@@ -85,13 +86,14 @@ KOKKOS_INLINE_FUNCTION Strip strip_at(const Tiling& t, std::int64_t item) {
   s.first_lane = strip * kLanes;
   s.lanes = t.width - s.first_lane < kLanes ? t.width - s.first_lane : kLanes;
   const std::int64_t first_row = s.chunk * t.chunk_tile_rows;
-  s.rows = t.tile_rows - first_row < t.chunk_tile_rows ? t.tile_rows - first_row : t.chunk_tile_rows;
+  s.rows =
+      t.tile_rows - first_row < t.chunk_tile_rows ? t.tile_rows - first_row : t.chunk_tile_rows;
   s.offset = (s.instance * t.tile_rows + first_row) * t.width + s.first_lane;
   return s;
 }
 
-/// Calls body.template run<W>(strip, lane): once with W = kLanes for a full strip, else once for each
-/// lane with W = 1. Per-lane arithmetic must not depend on W.
+/// Calls body.template run<W>(strip, lane): once with W = kLanes for a full strip, else once for
+/// each lane with W = 1. Per-lane arithmetic must not depend on W.
 template <class Body>
 KOKKOS_INLINE_FUNCTION void for_lanes(const Body& body, const Strip& strip) {
   if (strip.lanes == kLanes) {

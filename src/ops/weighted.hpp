@@ -4,16 +4,17 @@
 //
 // Streaming kernels (norm, elementwise, pool, softmax_loss, optimiser) are own Kokkos code: free
 // functions that take an execution-space instance, outputs, inputs and a shape struct. Ops with a
-// kernel tensor (convolution, dense) are where the arithmetic is; a *backend* prepares one object an
-// op, bound once to its memory, with the three passes of training apart:
+// kernel tensor (convolution, dense) are where the arithmetic is; a *backend* prepares one object
+// an op, bound once to its memory, with the three passes of training apart:
 //
 //   forward           y  = x * w            F of a schedule
 //   backward_input    dx = dy * w^T         I
 //   backward_weight   dw += x^T * dy        W
 //
-// Activations are NHWC in the storage type; master kernels are float32 in canonical order ([out][h][w]
-// [in/groups], dense [units][in]) and are packed once a step into whatever the backend likes. Products
-// accumulate in float32. Weight gradients add up in float32 in the order of the calls.
+// Activations are NHWC in the storage type; master kernels are float32 in canonical order
+// ([out][h][w] [in/groups], dense [units][in]) and are packed once a step into whatever the backend
+// likes. Products accumulate in float32. Weight gradients add up in float32 in the order of the
+// calls.
 //
 // Backends: onednn (CPU), kokkos (plain loops: every Kokkos backend, and the reference in tests).
 #pragma once
@@ -102,7 +103,10 @@ class Backend {
                                                           Passes passes) = 0;
 };
 
+/// Only in builds with oneDNN (MILLRACE_ONEDNN), which are those for CPUs.
 [[nodiscard]] std::unique_ptr<Backend> make_onednn_backend();
 [[nodiscard]] std::unique_ptr<Backend> make_kokkos_backend();
+/// The fastest that this build has: oneDNN, or else the plain loops.
+[[nodiscard]] std::unique_ptr<Backend> make_default_backend();
 
 }  // namespace millrace::ops

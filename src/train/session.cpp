@@ -22,8 +22,8 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use
   options.recompute = config.recompute == RecomputePolicy::Stage ? pipeline::Recompute::Stage
                                                                  : pipeline::Recompute::None;
   options.label_smoothing = static_cast<float>(config.label_smoothing);
-  options.parameters.momentum = use == Session::Use::Training &&
-                                config.optimiser.kind == OptimiserKind::Momentum;
+  options.parameters.momentum =
+      use == Session::Use::Training && config.optimiser.kind == OptimiserKind::Momentum;
   options.parameters.decay_excludes = config.optimiser.decay_excludes;
   return options;
 }
@@ -43,7 +43,7 @@ void Snapshot::add(io::TensorInfo info, const std::byte* device) {
 Session::Session(const TrainConfig& config, Use use)
     : config_(config),
       graph_(models::build_model(config.model)),
-      backend_(ops::make_onednn_backend()),
+      backend_(ops::make_default_backend()),
       stage_(std::make_unique<pipeline::Stage>(graph_, pipeline::whole(graph_),
                                                stage_options(config, use), *backend_)) {}
 
@@ -72,7 +72,8 @@ std::int64_t Session::checkpoint_bytes() const {
     all += copies * bytes;
     tensors += copies;
   }
-  // A tensor is read back next to what HDF5 holds of it; devices that the host cannot read are copied.
+  // A tensor is read back next to what HDF5 holds of it; devices that the host cannot read are
+  // copied.
   return kHdf5 + tensors * kHdf5PerTensor + 2 * largest + (device::kHostAccessible ? 0 : all);
 }
 
@@ -120,7 +121,8 @@ void Session::load(const io::CheckpointReader& checkpoint) {
   for (const io::TensorInfo& tensor : checkpoint.tensors()) {
     const bool needed = tensor.role != io::TensorRole::Slot;
     if (needed && !known.contains(tensor.name)) {
-      fail(ErrorKind::Checkpoint, "{}: tensor {} belongs to no parameter of {}; it was written for {}",
+      fail(ErrorKind::Checkpoint,
+           "{}: tensor {} belongs to no parameter of {}; it was written for {}",
            checkpoint.path().string(), tensor.name, graph_.name, checkpoint.header().model);
     }
   }

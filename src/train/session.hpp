@@ -32,8 +32,8 @@ struct StepResult {
   double loader_seconds = 0.0;  ///< spent waiting for images
 };
 
-/// Every tensor of a session, ready to be written: host copies, or the device's own memory where the host
-/// can read it. Valid until the next step.
+/// Every tensor of a session, ready to be written: host copies, or the device's own memory where
+/// the host can read it. Valid until the next step.
 class Snapshot {
  public:
   void add(io::TensorInfo info, const std::byte* device);
@@ -61,8 +61,8 @@ class Session {
   void allocate();
 
   void initialise(std::uint64_t seed) { stage_->parameters().initialise(seed); }
-  /// Loads parameters, running statistics and, for training, slots. Errors: Checkpoint, naming a tensor
-  /// that is missing, has another shape, or belongs to no parameter of this network.
+  /// Loads parameters, running statistics and, for training, slots. Errors: Checkpoint, naming a
+  /// tensor that is missing, has another shape, or belongs to no parameter of this network.
   void load(const io::CheckpointReader& checkpoint);
   [[nodiscard]] Snapshot snapshot();
 

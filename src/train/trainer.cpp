@@ -144,7 +144,8 @@ void Run::require_same_data(const io::CheckpointHeader& header,
                             const std::filesystem::path& path) const {
   if (header.epoch == config_.epoch_after(header.iteration)) return;
   fail(ErrorKind::Data,
-       "{}: was written at epoch {:.6g} of its data set, but with the {} training images found now it would "
+       "{}: was written at epoch {:.6g} of its data set, but with the {} training images found now "
+       "it would "
        "be epoch {:.6g}: give the data set of the run with --data-dir",
        path.string(), header.epoch, config_.data.train_size, config_.epoch_after(header.iteration));
 }
@@ -154,13 +155,14 @@ Outcome Run::restored() {
   const io::CheckpointReader checkpoint = io::open_newest(config_.run_directory, complaints);
   prepare();
   for (const std::string& complaint : complaints) console_.line(complaint);
-  console_.line(fmt::format("Restoring training from latest checkpoint: {}",
-                            checkpoint.path().string()));
+  console_.line(
+      fmt::format("Restoring training from latest checkpoint: {}", checkpoint.path().string()));
   const io::CheckpointHeader& header = checkpoint.header();
   if (const std::string here = device::describe_environment(); header.environment != here) {
-    console_.line(fmt::format("The checkpoint was written with {}; here it is {}: the continuation agrees to "
-                              "rounding, not bit for bit.",
-                              header.environment, here));
+    console_.line(
+        fmt::format("The checkpoint was written with {}; here it is {}: the continuation agrees to "
+                    "rounding, not bit for bit.",
+                    header.environment, here));
   }
   require_same_data(header, checkpoint.path());
   session_->load(checkpoint);
@@ -170,8 +172,8 @@ Outcome Run::restored() {
 
 /// The most memory this process will have: what it has now, and everything that is still to come.
 std::int64_t Run::predicted_peak() const {
-  const std::int64_t image = inputs_.train->image_shape().elements() *
-                             size_of(config_.precision.activations);
+  const std::int64_t image =
+      inputs_.train->image_shape().elements() * size_of(config_.precision.activations);
   std::int64_t images = (io::LoaderOptions{}.batches_ahead + 1) * config_.batch_size;
   if (config_.validation != ValidationMode::None) {
     images += (io::LoaderOptions{}.batches_ahead + 1) * config_.validation_batch_size;
@@ -183,8 +185,8 @@ std::int64_t Run::predicted_peak() const {
 Outcome Run::loop(std::int64_t first) {
   first_iteration_ = first;
   if (first >= config_.iterations) {
-    console_.line(fmt::format("Nothing to do: the run has all of its {} iterations.",
-                              config_.iterations));
+    console_.line(
+        fmt::format("Nothing to do: the run has all of its {} iterations.", config_.iterations));
     return Outcome::Finished;
   }
   const StopSignals signals;
@@ -334,8 +336,7 @@ BenchResult bench(const TrainConfig& config, std::shared_ptr<const io::Dataset> 
   result.macs_per_image = session.graph().forward_macs();
   for (std::int64_t i = 0; i < warmup + steps; ++i) {
     const Clock::time_point start = Clock::now();
-    const StepResult step =
-        session.step(loader, learning_rate(config.schedule, i, warmup + steps));
+    const StepResult step = session.step(loader, learning_rate(config.schedule, i, warmup + steps));
     if (i < warmup) continue;
     result.step_seconds.push_back(seconds_since(start));
     waits.push_back(step.loader_seconds);

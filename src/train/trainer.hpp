@@ -49,7 +49,7 @@ struct BenchResult {
   double loader_seconds = 0.0;       ///< median wait for data in a step
   std::int64_t images_per_step = 0;
   std::int64_t arena_bytes = 0;
-  std::int64_t macs_per_image = 0;   ///< forward
+  std::int64_t macs_per_image = 0;  ///< forward
   [[nodiscard]] double median_seconds() const;
   [[nodiscard]] double percentile_seconds(double fraction) const;
 };

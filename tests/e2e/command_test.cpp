@@ -17,7 +17,8 @@ namespace {
 
 const std::vector<std::string> kShort = {"--iterations", "4", "--no-validation"};
 
-std::vector<std::string> with(std::vector<std::string> words, const std::vector<std::string>& more) {
+std::vector<std::string> with(std::vector<std::string> words,
+                              const std::vector<std::string>& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
@@ -43,9 +44,9 @@ TEST(TrainTest, LeavesTheFilesOfARun) {
   EXPECT_NE(result.output.find("Total Parameters: 75290"), std::string::npos) << result.output;
   EXPECT_NE(result.output.find("\n Batch Size: 64"), std::string::npos) << result.output;
   EXPECT_NE(result.output.find(" Saving to " + run.string()), std::string::npos) << result.output;
-  for (const char* name : {"config.toml", "log.txt", "training.csv", "validation.csv",
-                           "metrics.jsonl", "checkpoints/ckpt-0", "checkpoints/ckpt-10",
-                           "checkpoints/ckpt-20"}) {
+  for (const char* name :
+       {"config.toml", "log.txt", "training.csv", "validation.csv", "metrics.jsonl",
+        "checkpoints/ckpt-0", "checkpoints/ckpt-10", "checkpoints/ckpt-20"}) {
     EXPECT_TRUE(std::filesystem::exists(run / name)) << name;
   }
   const std::string training = read_text(run / "training.csv");
@@ -71,8 +72,7 @@ TEST(TrainTest, EveryParameterMovesFromItsStart) {
   const auto after = tensors("ckpt-4");
   ASSERT_GT(before.at("tensors").size(), 50u);
   const auto manifest = [&](const char* name) {
-    return nlohmann::json::parse(
-        read_text(directory / "run/checkpoints" / name / "manifest.json"));
+    return nlohmann::json::parse(read_text(directory / "run/checkpoints" / name / "manifest.json"));
   };
   const auto a = manifest("ckpt-0").at("parts").at(0).at("tensors");
   const auto b = manifest("ckpt-4").at("parts").at(0).at("tensors");
@@ -105,9 +105,9 @@ TEST(TrainTest, PredictsThePeakOfTheProcess) {
 TEST(TrainTest, MemoryStaysFlatOverAThousandSteps) {
   const TemporaryDirectory directory;
   const auto peak = [&](const char* iterations) {
-    const ProcessResult result =
-        train(directory / iterations, {"--iterations", iterations, "--batch-size", "1",
-                                       "--no-validation", "--log-freq", "100"});
+    const ProcessResult result = train(
+        directory / iterations,
+        {"--iterations", iterations, "--batch-size", "1", "--no-validation", "--log-freq", "100"});
     EXPECT_EQ(result.code, 0) << result.output;
     std::smatch match;
     EXPECT_TRUE(std::regex_search(result.output, match, std::regex("Process peak: ([0-9.]+) MB")));
@@ -138,7 +138,8 @@ TEST(ValidateTest, SeesEveryImageOnce) {
   const std::string one = (run / "checkpoints/ckpt-4").string();
   const auto result = [&](const char* batch) {
     return nlohmann::json::parse(
-        millrace({"validate", "--restore-path", one, "--json", "--valid-batch-size", batch}).output);
+        millrace({"validate", "--restore-path", one, "--json", "--valid-batch-size", batch})
+            .output);
   };
   EXPECT_EQ(result("64").at("top1"), result("200").at("top1"));
   EXPECT_NEAR(result("64").at("loss").get<double>(), result("200").at("loss").get<double>(), 1e-3);
@@ -153,8 +154,8 @@ TEST(ValidateTest, ModesDecideWhatIsValidatedAndKept) {
   ASSERT_EQ(train(directory / "end", {"--epochs", "3", "--validation-mode", "end"}).code, 0);
   EXPECT_EQ(rows("end"), 3);
   EXPECT_TRUE(std::filesystem::exists(directory / "end/checkpoints/ckpt-10"));
-  ASSERT_EQ(train(directory / "two", {"--epochs", "4", "--epochs-between-evals", "2",
-                                      "--disable-checkpoints"})
+  ASSERT_EQ(train(directory / "two",
+                  {"--epochs", "4", "--epochs-between-evals", "2", "--disable-checkpoints"})
                 .code,
             0);
   EXPECT_EQ(rows("two"), 2);
@@ -166,12 +167,11 @@ TEST(SignalTest, TerminationSavesAndEndsWith75) {
   const TemporaryDirectory directory;
   const std::filesystem::path run = directory / "run";
   ProcessResult result;
-  std::thread trainer(
-      [&] { result = train(run, {"--iterations", "100000", "--no-validation"}); });
+  std::thread trainer([&] { result = train(run, {"--iterations", "100000", "--no-validation"}); });
   // Its own lock file names the process once it trains.
   std::string holder;
-  for (int i = 0; i < 600 && (holder.empty() || !std::filesystem::exists(run / "checkpoints/ckpt-0"));
-       ++i) {
+  for (int i = 0;
+       i < 600 && (holder.empty() || !std::filesystem::exists(run / "checkpoints/ckpt-0")); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     holder = read_text(run / ".lock");
   }
@@ -183,7 +183,8 @@ TEST(SignalTest, TerminationSavesAndEndsWith75) {
   EXPECT_EQ(millrace({"inspect", run.string(), "--verify"}).code, 0);
 }
 
-// ---- mistakes -------------------------------------------------------------------------------------
+// ---- mistakes
+// -------------------------------------------------------------------------------------
 
 TEST(MistakeTest, TruncatedDataNamesFileAndSizes) {
   const TemporaryDirectory directory;
@@ -212,8 +213,8 @@ TEST(MistakeTest, LabelOutOfRangeNamesRecordAndValue) {
 
 TEST(MistakeTest, DivergenceEndsWith4) {
   const TemporaryDirectory directory;
-  expect_error(train(directory / "run", {"--iterations", "200", "--no-validation",
-                                         "--base-learning-rate", "20"}),
+  expect_error(train(directory / "run",
+                     {"--iterations", "200", "--no-validation", "--base-learning-rate", "20"}),
                4, {"loss became", "iteration", "--base-learning-rate", "checkpoints"});
   EXPECT_TRUE(std::filesystem::exists(directory / "run/checkpoints/ckpt-0"));
 }
@@ -279,20 +280,21 @@ TEST(MistakeTest, FullDiskEndsWith5AndKeepsWhatWasSaved) {
 TEST(MistakeTest, RestoreRefusesOtherMathematicsByName) {
   const TemporaryDirectory directory;
   ASSERT_EQ(train(directory / "run", kShort).code, 0);
-  expect_error(millrace({"restore", "--restore-path", (directory / "run").string(), "--batch-size",
-                         "16"}),
-               2, {"batch-size", "16", "32"});
+  expect_error(
+      millrace({"restore", "--restore-path", (directory / "run").string(), "--batch-size", "16"}),
+      2, {"batch-size", "16", "32"});
 }
 
 TEST(MistakeTest, RestoreRefusesAnotherNumberOfImages) {
   const TemporaryDirectory directory;
   ASSERT_EQ(train(directory / "run", {"--epochs", "1", "--stop-after", "3"}).code, 75);
   const std::string other = (directory / "other").string();
-  ASSERT_EQ(millrace({"data", "generate", other, "--train-images", "704", "--test-images", "200"}).code,
-            0);
-  expect_error(millrace({"restore", "--restore-path", (directory / "run").string(), "--data-dir",
-                         other}),
-               3, {"704", "--data-dir"});
+  ASSERT_EQ(
+      millrace({"data", "generate", other, "--train-images", "704", "--test-images", "200"}).code,
+      0);
+  expect_error(
+      millrace({"restore", "--restore-path", (directory / "run").string(), "--data-dir", other}), 3,
+      {"704", "--data-dir"});
 }
 
 TEST(MistakeTest, UnknownKeyOfAFileNamesFileAndLine) {
@@ -306,9 +308,10 @@ TEST(MistakeTest, SeveralProcessesAreRefused) {
   const TemporaryDirectory directory;
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-  const ProcessResult result = run_process(
-      "/usr/bin/env", {"mpirun", "-n", "2", "--oversubscribe", MILLRACE_BINARY, "train", "--dataset",
-                       "cifar-10", "--synthetic-data", "--run-dir", (directory / "run").string()});
+  const ProcessResult result =
+      run_process("/usr/bin/env",
+                  {"mpirun", "-n", "2", "--oversubscribe", MILLRACE_BINARY, "train", "--dataset",
+                   "cifar-10", "--synthetic-data", "--run-dir", (directory / "run").string()});
   if (result.code == 127) GTEST_SKIP() << "mpirun was not found";
   EXPECT_EQ(result.code, 2) << result.output;
   EXPECT_NE(result.output.find("2 processes were started"), std::string::npos) << result.output;

@@ -11,8 +11,8 @@
 #include "io/prefetch.hpp"
 #include "io/safetensors.hpp"
 #include "io/torch_names.hpp"
-#include "models/registry.hpp"
 #include "millrace.hpp"
+#include "models/registry.hpp"
 #include "pipeline/stage.hpp"
 
 namespace millrace::test {
@@ -71,12 +71,11 @@ std::vector<float> ImportTest::logits(std::int64_t count) {
       std::copy(imported.values.begin(), imported.values.end(), stage.parameters().value(id));
     }
   }
-  std::shared_ptr<const io::Dataset> images =
-      io::open_cifar(shared_data() / "cifar-10-batches-bin",
-                     {.kind = io::CifarKind::Cifar10,
-                      .split = io::CifarSplit::Test,
-                      .normalisation = io::CifarNormalisation::Dataset,
-                      .statistics = io::kImageNetStatistics});
+  std::shared_ptr<const io::Dataset> images = io::open_cifar(
+      shared_data() / "cifar-10-batches-bin", {.kind = io::CifarKind::Cifar10,
+                                               .split = io::CifarSplit::Test,
+                                               .normalisation = io::CifarNormalisation::Dataset,
+                                               .statistics = io::kImageNetStatistics});
   io::LoaderOptions loader_options;
   loader_options.batch_size = 128;
   loader_options.end_position = count;
@@ -122,10 +121,10 @@ TEST_P(ImportTest, LogitsAgreeWithPyTorch) {
 TEST_P(ImportTest, ValidateCountsTheSameImages) {
   const TemporaryDirectory directory;
   const std::string run = (directory / "run").string();
-  const ProcessResult imported = millrace(
-      {"import", (shared_data() / "models/resnet_cifar10" / GetParam().file).string(), run,
-       "--dataset", "cifar-10", "--model-size", GetParam().size, "--block", "basic",
-       "--shortcut-pad", "both", "--normalise", "imagenet", "--precision", "32.32"});
+  const ProcessResult imported =
+      millrace({"import", (shared_data() / "models/resnet_cifar10" / GetParam().file).string(), run,
+                "--dataset", "cifar-10", "--model-size", GetParam().size, "--block", "basic",
+                "--shortcut-pad", "both", "--normalise", "imagenet", "--precision", "32.32"});
   ASSERT_EQ(imported.code, 0) << imported.output;
   const ProcessResult result = millrace({"validate", "--restore-path", run, "--json", "--data-dir",
                                          (shared_data() / "cifar-10-batches-bin").string()});
@@ -139,13 +138,12 @@ TEST_P(ImportTest, ValidateCountsTheSameImages) {
   EXPECT_NEAR(field("loss"), GetParam().cross_entropy, 2e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Cifar10, ImportTest,
-    testing::Values(Net{"20", "resnet20-12fca82f.safetensors", "resnet20_reference.safetensors",
-                        9173, 0.373269},
-                    Net{"56", "resnet56-4bfd9763.safetensors", "resnet56_reference.safetensors",
-                        9339, 0.345804}),
-    [](const auto& test) { return "ResNet" + std::string(test.param.size); });
+INSTANTIATE_TEST_SUITE_P(Cifar10, ImportTest,
+                         testing::Values(Net{"20", "resnet20-12fca82f.safetensors",
+                                             "resnet20_reference.safetensors", 9173, 0.373269},
+                                         Net{"56", "resnet56-4bfd9763.safetensors",
+                                             "resnet56_reference.safetensors", 9339, 0.345804}),
+                         [](const auto& test) { return "ResNet" + std::string(test.param.size); });
 
 }  // namespace
 }  // namespace millrace::test

@@ -19,8 +19,8 @@ inline const std::filesystem::path& small_data() {
   static const TemporaryDirectory directory;
   static const std::filesystem::path data = [] {
     const std::filesystem::path made = directory / "cifar-10-batches-bin";
-    const ProcessResult result = millrace({"data", "generate", made.string(), "--train-images", "640",
-                                           "--test-images", "200"});
+    const ProcessResult result = millrace(
+        {"data", "generate", made.string(), "--train-images", "640", "--test-images", "200"});
     EXPECT_EQ(result.code, 0) << result.output;
     return made;
   }();
@@ -29,15 +29,29 @@ inline const std::filesystem::path& small_data() {
 
 /// `train` of a ResNet-8 on it, 10 iterations an epoch, with more words behind.
 inline ProcessResult train(const std::filesystem::path& run, const std::vector<std::string>& more) {
-  std::vector<std::string> words = {"train",        "--dataset",    "cifar-10",
-                                    "--data-dir",   small_data().string(),
-                                    "--model-size", "8",            "--batch-size",
-                                    "32",           "--gradients-to-accumulate",
-                                    "2",            "--warmup-epochs",
-                                    "0",            "--optimiser",  "momentum",
-                                    "--base-learning-rate",         "-11",
-                                    "--seed",       "5",            "--threads-per-device",
-                                    "2",            "--run-dir",    run.string()};
+  std::vector<std::string> words = {"train",
+                                    "--dataset",
+                                    "cifar-10",
+                                    "--data-dir",
+                                    small_data().string(),
+                                    "--model-size",
+                                    "8",
+                                    "--batch-size",
+                                    "32",
+                                    "--gradients-to-accumulate",
+                                    "2",
+                                    "--warmup-epochs",
+                                    "0",
+                                    "--optimiser",
+                                    "momentum",
+                                    "--base-learning-rate",
+                                    "-11",
+                                    "--seed",
+                                    "5",
+                                    "--threads-per-device",
+                                    "2",
+                                    "--run-dir",
+                                    run.string()};
   words.insert(words.end(), more.begin(), more.end());
   return millrace(words);
 }

@@ -28,9 +28,8 @@ TEST_P(RestoreTest, StoppedAndRestoredEqualsUninterrupted) {
   stopped.insert(stopped.end(), {"--stop-after", "7"});
   const ProcessResult first = train(parts, stopped);
   ASSERT_EQ(first.code, 75) << first.output;
-  const ProcessResult second =
-      millrace({"restore", "--restore-path", parts.string(), "--stop-after", "6",
-                "--pipeline-num-parallel", "3"});
+  const ProcessResult second = millrace({"restore", "--restore-path", parts.string(),
+                                         "--stop-after", "6", "--pipeline-num-parallel", "3"});
   ASSERT_EQ(second.code, 75) << second.output;
   EXPECT_NE(second.output.find("Restoring training from latest checkpoint: "), std::string::npos);
   EXPECT_NE(second.output.find("ckpt-7"), std::string::npos) << second.output;
@@ -43,14 +42,13 @@ TEST_P(RestoreTest, StoppedAndRestoredEqualsUninterrupted) {
   EXPECT_NE(read_text(whole / "training.csv").find("\n"), std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Precisions, RestoreTest,
-    testing::Values(Case{"Float32", {"--precision", "32.32"}},
-                    Case{"Bfloat16", {"--precision", "16.32"}},
-                    Case{"GroupNormRecomputed",
-                         {"--precision", "16.32", "--group-norm", "--groups", "8",
-                          "--xla-recompute"}}),
-    [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Precisions, RestoreTest,
+                         testing::Values(Case{"Float32", {"--precision", "32.32"}},
+                                         Case{"Bfloat16", {"--precision", "16.32"}},
+                                         Case{"GroupNormRecomputed",
+                                              {"--precision", "16.32", "--group-norm", "--groups",
+                                               "8", "--xla-recompute"}}),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 TEST(LawTest, LoaderThreadsAndRecomputationLeaveTheDigestAlone) {
   const TemporaryDirectory directory;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nothing of ours allocates within a step. Every malloc of this program is counted while a flag is up,
-// except those made inside a vendor's library (device::VendorScope).
+// Nothing of ours allocates within a step. Every malloc of this program is counted while a flag is
+// up, except those made inside a vendor's library (device::VendorScope).
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -58,7 +58,8 @@ models::Graph resnet(const char* size, models::Task task) {
 
 // The plan of a real network stays near the bound that no plan can go below.
 TEST(MemoryPlanTest, NearTheBoundForRealNetworks) {
-  for (const auto& graph : {resnet("20", models::Task::Cifar), resnet("50", models::Task::ImageNet)}) {
+  for (const auto& graph :
+       {resnet("20", models::Task::Cifar), resnet("50", models::Task::ImageNet)}) {
     ProgramOptions options;
     options.batch = 16;
     options.type = DType::BF16;

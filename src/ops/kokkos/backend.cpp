@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution and dense as plain loops: one work item an output element, sums in ascending order. Slow
-// and obvious, it runs on every Kokkos backend and is what the fast kernels are checked against.
+// Convolution and dense as plain loops: one work item an output element, sums in ascending order.
+// Slow and obvious, it runs on every Kokkos backend and is what the fast kernels are checked
+// against.
 #include "ops/elementwise.hpp"
 #include "ops/weighted.hpp"
 
@@ -74,7 +75,8 @@ struct ConvBackwardInput {
         const std::int64_t out = at(w.out, p.n, h / w.stride_h, v / w.stride_w, group * outs);
         for (std::int64_t o = 0; o < outs; ++o) {
           const std::int64_t k =
-              (((group * outs + o) * w.kernel_h + r) * w.kernel_w + q) * per_group + p.c % per_group;
+              (((group * outs + o) * w.kernel_h + r) * w.kernel_w + q) * per_group +
+              p.c % per_group;
           sum += to_float(dy[out + o]) * to_float(kernel[k]);
         }
       }
@@ -155,9 +157,9 @@ class KokkosConvolution final : public WeightedOp {
              ConvBackwardWeight<T>{shape_, memory_.dkernel, as(dy), as(x), first});
     if (shape_.bias) {
       const Shape& out = shape_.window.out;
-      parallel("conv dbias", space, out.c,
-               BiasGradient<T>{shape_.window.batch * out.pixels(), out.c, memory_.dbias, as(dy),
-                               first});
+      parallel(
+          "conv dbias", space, out.c,
+          BiasGradient<T>{shape_.window.batch * out.pixels(), out.c, memory_.dbias, as(dy), first});
     }
   }
 

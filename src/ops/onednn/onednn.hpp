@@ -33,8 +33,8 @@ auto forward_descriptor(const dnnl::engine& engine, const Args&... args) {
 #if DNNL_VERSION_MAJOR >= 3
   return typename Primitive::primitive_desc(engine, args..., user_scratch());
 #else
-  return typename Primitive::primitive_desc(typename Primitive::desc(args...), user_scratch(),
-                                            engine);
+  return
+      typename Primitive::primitive_desc(typename Primitive::desc(args...), user_scratch(), engine);
 #endif
 }
 
