@@ -29,6 +29,11 @@ foreach(folder IN LISTS millrace_kokkos_includes)
     break()
   endif()
 endforeach()
+if(Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
+  # What -ffp-contract=off is on the host; and a kernel that calls a host function, of which nvcc would
+  # only warn, fails when it runs.
+  target_compile_options(Kokkos::kokkos INTERFACE -fmad=false --Werror=cross-execution-space-call)
+endif()
 if(Kokkos_DEVICES STREQUAL "SERIAL" AND NOT MILLRACE_SANITIZE STREQUAL "thread")
   message(WARNING "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} runs own kernels on one core only; "
     "scripts/setup builds one with OpenMP")

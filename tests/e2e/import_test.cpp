@@ -58,7 +58,7 @@ models::Graph graph_of(const char* size) {
 
 std::vector<float> ImportTest::logits(std::int64_t count) {
   const models::Graph graph = graph_of(GetParam().size);
-  const auto backend = ops::make_onednn_backend();
+  const auto backend = ops::make_default_backend();
   pipeline::StageOptions options;
   options.batch = 0;
   options.evaluation_batch = 128;

@@ -10,6 +10,7 @@
 #include <ostream>
 #include <set>
 
+#include "tests/ops/backends.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/onnx_case.hpp"
 
@@ -39,7 +40,8 @@ TEST_P(Onnx, AgreesOrDoesNotApply) {
     GTEST_SKIP() << reason->second;
   }
   const OnnxTensors expected = read_tensors(test, OnnxSide::Outputs);
-  for (const auto& backend : {make_onednn_backend(), make_kokkos_backend()}) {
+  for (const BackendKind kind : backend_kinds()) {
+    const std::unique_ptr<Backend> backend = make_backend(kind);
     OnnxTensors tensors = read_tensors(test, OnnxSide::Inputs);
     evaluate(test, *backend, tensors);
     for (const std::string& output : test.outputs) {

@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "tests/ops/backends.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/shapes.hpp"
 #include "tests/support/reference_ops.hpp"
@@ -35,15 +36,6 @@ std::vector<WeightedCase> weighted_cases() {
   for (const ConvCase& c : conv_cases()) cases.push_back({c.name, c.shape(), std::nullopt});
   for (const DenseCase& d : dense_cases()) cases.push_back({d.name, d.as_convolution(), d.shape});
   return cases;
-}
-
-enum class BackendKind { OneDnn, Kokkos };
-void PrintTo(BackendKind kind, std::ostream* out) {
-  *out << (kind == BackendKind::OneDnn ? "oneDNN" : "Kokkos");
-}
-
-std::unique_ptr<Backend> make_backend(BackendKind kind) {
-  return kind == BackendKind::OneDnn ? make_onednn_backend() : make_kokkos_backend();
 }
 
 std::unique_ptr<WeightedOp> prepare(BackendKind kind, const WeightedCase& c, DType type,
@@ -247,10 +239,11 @@ std::string name_of_param(const testing::TestParamInfo<Param>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Table, Weighted,
                          testing::Combine(testing::ValuesIn(weighted_cases()),
-                                          testing::Values(BackendKind::OneDnn, BackendKind::Kokkos),
+                                          testing::ValuesIn(backend_kinds()),
                                           testing::Values(DType::F32, DType::BF16)),
                          name_of_param);
 
+#ifdef MILLRACE_ONEDNN
 TEST(Backend, UnusedPassesCostNoMemory) {
   const WeightedCase c = {"", conv_cases().back().shape(), std::nullopt};
   const WeightedBytes forward =
@@ -273,9 +266,17 @@ TEST(Backend, ImpossibleShapeIsOneClearError) {
   }
 }
 
+TEST(Backend, DefaultIsTheFastest) { EXPECT_STREQ(make_default_backend()->name(), "onednn"); }
+#else
+TEST(Backend, DefaultIsTheOneThatIsAlwaysThere) {
+  EXPECT_STREQ(make_default_backend()->name(), "kokkos");
+}
+#endif
+
 TEST(Backend, NamesItself) {
-  EXPECT_STREQ(make_onednn_backend()->name(), "onednn");
-  EXPECT_STREQ(make_kokkos_backend()->name(), "kokkos");
+  for (const BackendKind kind : backend_kinds()) {
+    EXPECT_STREQ(make_backend(kind)->name(), kind == BackendKind::OneDnn ? "onednn" : "kokkos");
+  }
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ TEST(AllocationTest, NoneWithinAStep) {
   models::ModelOptions model;
   model.size = "8";
   const models::Graph graph = models::build_model(model);
-  const auto backend = ops::make_onednn_backend();
+  const auto backend = ops::make_default_backend();
   StageOptions options;
   options.batch = 4;
   options.type = DType::BF16;

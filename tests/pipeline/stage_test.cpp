@@ -57,7 +57,7 @@ class StageTest : public testing::TestWithParam<Case> {
 
   Graph graph_;
   StageOptions options_;
-  std::unique_ptr<ops::Backend> backend_ = ops::make_onednn_backend();
+  std::unique_ptr<ops::Backend> backend_ = ops::make_default_backend();
 };
 
 // Which of the maps differ, so that a failure names the tensors and not a page of floats.
@@ -162,7 +162,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(StageImageNetTest, EveryThirdCutGivesTheSameBits) {
   const Graph graph = resnet10();
-  const auto backend = ops::make_onednn_backend();
+  const auto backend = ops::make_default_backend();
   StageOptions options;
   options.batch = 2;
   options.type = DType::BF16;
@@ -178,7 +178,7 @@ TEST(StageImageNetTest, EveryThirdCutGivesTheSameBits) {
 TEST(StageGradientTest, SlopeOfTheLossIsTheGradient) {
   for (const models::NormKind norm : {models::NormKind::Batch, models::NormKind::Group}) {
     const Graph graph = resnet8(norm);
-    const auto backend = ops::make_onednn_backend();
+    const auto backend = ops::make_default_backend();
     StageOptions options;
     options.batch = 4;
     StageChain chain(graph, {}, options, *backend);
