@@ -28,7 +28,7 @@ TEST(Environment, CountsCores) { EXPECT_GE(available_cores(), 1); }
 
 struct Touch {
   int* counts;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { Kokkos::atomic_increment(&counts[i]); }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { Kokkos::atomic_add(&counts[i], 1); }
 };
 
 TEST(Parallel, RunsEveryItemOnce) {

@@ -9,6 +9,7 @@
 #include "core/error.hpp"
 #include "ops/elementwise.hpp"
 #include "ops/onednn/onednn.hpp"
+#include "ops/strided_pointwise.hpp"
 #include "ops/weighted.hpp"
 
 namespace millrace::ops {
@@ -257,6 +258,9 @@ std::unique_ptr<WeightedOp> OneDnnBackend::dense(const DenseShape& s, DType type
 }
 
 std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType type, Passes passes) {
+  if (is_strided_pointwise(s)) {
+    return make_strided_pointwise(s, type, convolution(gathered_shape(s), type, passes));
+  }
   const WindowShape& w = s.window;
   const auto t = onednn::data_type(type);
   const auto f32 = memory::data_type::f32;
