@@ -10,10 +10,10 @@
 #include <exception>
 #include <vector>
 
-#include "cli/version.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "millrace_version.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -156,7 +156,7 @@ int dispatch(std::span<const std::string> words, const Environment& environment)
     return 0;
   }
   if (words[0] == "--version") {
-    fmt::print("millrace {}\n", kVersion);
+    fmt::print("millrace {} ({})\n", kVersion, kCommit);
     return 0;
   }
   // For the maintainers of configs/README.md, which a test compares with the table.

@@ -7,10 +7,10 @@
 
 #include "cli/resolve.hpp"
 #include "cli/run_name.hpp"
-#include "cli/version.hpp"
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "millrace_version.hpp"
 #include "models/registry.hpp"
 
 namespace millrace::cli {

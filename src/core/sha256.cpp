@@ -71,7 +71,7 @@ void Sha256::update(std::span<const std::byte> bytes) noexcept {
   }
 }
 
-std::string Sha256::hex_digest() noexcept {
+std::string Sha256::hex_digest() {
   const std::uint64_t bits = total_bytes_ * 8;
   const std::byte end{0x80};
   const std::byte zero{0};

@@ -15,7 +15,7 @@ class Sha256 {
   void update(std::span<const std::byte> bytes) noexcept;
   /// Digest of everything fed so far as 64 lower-case hexadecimal digits; ends the use of the
   /// object.
-  [[nodiscard]] std::string hex_digest() noexcept;
+  [[nodiscard]] std::string hex_digest();
 
  private:
   void compress(const std::byte* block) noexcept;

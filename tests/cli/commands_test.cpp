@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace_version.hpp"
 #include "support.hpp"
 
 namespace millrace::cli {
@@ -40,7 +42,7 @@ fs::path test_data() {
 }
 
 TEST(CommandsTest, VersionAndHelp) {
-  EXPECT_EQ(run_words({"--version"}).out, "millrace " MILLRACE_VERSION "\n");
+  EXPECT_EQ(run_words({"--version"}).out, fmt::format("millrace {} ({})\n", kVersion, kCommit));
   const Outcome help = run_words({"--help"});
   EXPECT_EQ(help.code, 0);
   EXPECT_TRUE(help.out.starts_with("usage: millrace <command> [options]\n"));

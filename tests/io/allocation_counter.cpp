@@ -36,6 +36,11 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   const std::size_t rounded = std::max(align, (bytes + align - 1) / align * align);
   return counted(std::aligned_alloc(align, rounded));
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  return std::malloc(std::max<std::size_t>(1, bytes));
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
