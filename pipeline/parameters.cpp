@@ -97,7 +97,12 @@ void Parameters::initialise(std::uint64_t seed) {
   std::vector<float> values;
   for (const ParameterId id : ids_) {
     const Parameter& parameter = graph_->parameter(id);
-    values.resize(static_cast<std::size_t>(parameter.elements()));
+    const auto elements = static_cast<std::size_t>(parameter.elements());
+    if constexpr (device::kHostAccessible) {
+      models::initialise(parameter, seed, {value(id), elements});
+      continue;
+    }
+    values.resize(elements);
     models::initialise(parameter, seed, values);
     device::copy_to_device(reinterpret_cast<std::byte*>(value(id)),
                            reinterpret_cast<const std::byte*>(values.data()),

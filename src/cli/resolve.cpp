@@ -232,9 +232,8 @@ void resolve_length(Reader& read, const Recipe& recipe, TrainConfig& config,
     config.schedule.warmup_iterations = static_cast<std::int64_t>(
         std::floor(static_cast<double>(config.iterations) * warmup / epochs));
     if (config.schedule.warmup_iterations >= config.iterations)
-      notices.push_back(fmt::format(
-          "the warm-up of {} epochs is as long as the run of {}: the learning rate only rises",
-          warmup, epochs));
+      notices.push_back(
+          fmt::format("the warm-up of {} epochs is as long as the run of {}", warmup, epochs));
   }
   (void)multiply(config.iterations, config.total_batch(), "iterations x total batch");
 }

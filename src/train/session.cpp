@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -38,6 +39,16 @@ void Snapshot::add(io::TensorInfo info, const std::byte* device) {
     device = data_.back().data();
   }
   tensors_.push_back({std::move(info), {device, bytes}});
+}
+
+std::string first_not_finite(const Snapshot& snapshot) {
+  for (const io::NamedTensor& tensor : snapshot.tensors()) {
+    const auto* values = reinterpret_cast<const float*>(tensor.data.data());
+    const bool finite = std::all_of(values, values + tensor.info.elements(),
+                                    [](float x) { return std::isfinite(x); });
+    if (!finite) return tensor.info.name;
+  }
+  return {};
 }
 
 Session::Session(const TrainConfig& config, Use use)

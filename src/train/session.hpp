@@ -44,6 +44,9 @@ class Snapshot {
   std::vector<io::NamedTensor> tensors_;
 };
 
+/// Name of a tensor that holds a NaN or an infinity, or "".
+[[nodiscard]] std::string first_not_finite(const Snapshot& snapshot);
+
 /// A network with its memory on one device. Needs a device::Environment.
 class Session {
  public:

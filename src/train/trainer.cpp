@@ -7,6 +7,10 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "core/error.hpp"
@@ -71,6 +75,16 @@ ValidationResult evaluate(Session& session, const TrainConfig& config,
   return result;
 }
 
+/// Iterations that have a row in validation.csv.
+std::set<std::int64_t> validated_iterations(const std::filesystem::path& run_directory) {
+  std::ifstream file(run_directory / "validation.csv");
+  std::set<std::int64_t> iterations;
+  std::string line;
+  std::getline(file, line);  // header
+  while (std::getline(file, line)) iterations.insert(std::strtoll(line.c_str(), nullptr, 10));
+  return iterations;
+}
+
 /// One process' part of a run, from its first iteration to its last.
 class Run {
  public:
@@ -97,11 +111,13 @@ class Run {
   [[nodiscard]] Outcome loop(std::int64_t first);
   void one_iteration(io::Loader& loader, std::int64_t iteration);
   void after_iteration(std::int64_t done, bool stopping);
+  [[noreturn]] void diverged(const std::string& what, std::int64_t done) const;
   void show_standing(std::int64_t done, double loss, double top1);
   [[nodiscard]] Outcome stop_reason(int signal) const;
   void save(std::int64_t done);
   void validate_now(std::int64_t done);
-  void validate_saved();
+  [[nodiscard]] Outcome finish(const StopSignals& signals);
+  [[nodiscard]] bool validate_saved(const StopSignals& signals);
 
   const TrainConfig& config_;
   const TrainInputs& inputs_;
@@ -143,11 +159,11 @@ Outcome Run::fresh() {
 void Run::require_same_data(const io::CheckpointHeader& header,
                             const std::filesystem::path& path) const {
   if (header.epoch == config_.epoch_after(header.iteration)) return;
-  fail(ErrorKind::Data,
-       "{}: was written at epoch {:.6g} of its data set, but with the {} training images found now "
-       "it would "
-       "be epoch {:.6g}: give the data set of the run with --data-dir",
-       path.string(), header.epoch, config_.data.train_size, config_.epoch_after(header.iteration));
+  fail(
+      ErrorKind::Data,
+      "{}: was written at epoch {:.6g} of its data set, but the {} training images found now would "
+      "make it epoch {:.6g}: give the data set of the run with --data-dir",
+      path.string(), header.epoch, config_.data.train_size, config_.epoch_after(header.iteration));
 }
 
 Outcome Run::restored() {
@@ -176,7 +192,8 @@ std::int64_t Run::predicted_peak() const {
       inputs_.train->image_shape().elements() * size_of(config_.precision.activations);
   std::int64_t images = (io::LoaderOptions{}.batches_ahead + 1) * config_.batch_size;
   if (config_.validation != ValidationMode::None) {
-    images += (io::LoaderOptions{}.batches_ahead + 1) * config_.validation_batch_size;
+    images += std::min((io::LoaderOptions{}.batches_ahead + 1) * config_.validation_batch_size,
+                       inputs_.validation->size());
   }
   return resident_bytes() + session_->arena_bytes() + images * image + session_->library_bytes() +
          (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
@@ -184,12 +201,11 @@ std::int64_t Run::predicted_peak() const {
 
 Outcome Run::loop(std::int64_t first) {
   first_iteration_ = first;
-  if (first >= config_.iterations) {
-    console_.line(
-        fmt::format("Nothing to do: the run has all of its {} iterations.", config_.iterations));
-    return Outcome::Finished;
-  }
   const StopSignals signals;
+  if (first >= config_.iterations) {
+    console_.line(fmt::format("The run has all of its {} iterations.", config_.iterations));
+    return finish(signals);
+  }
   start_ = Clock::now();
   {
     io::Loader loader = training_loader(config_, inputs_.train, first * config_.total_batch());
@@ -203,7 +219,13 @@ Outcome Run::loop(std::int64_t first) {
       if (stopping) return stop_reason(signal);
     }
   }
-  if (config_.validation == ValidationMode::End) validate_saved();
+  return finish(signals);
+}
+
+Outcome Run::finish(const StopSignals& signals) {
+  if (config_.validation == ValidationMode::End && !validate_saved(signals)) {
+    return stop_reason(signals.received());
+  }
   console_.line(fmt::format("Process peak: {} ({} predicted)", human_bytes(peak_resident_bytes()),
                             human_bytes(predicted_peak_)));
   return Outcome::Finished;
@@ -223,16 +245,20 @@ void Run::one_iteration(io::Loader& loader, std::int64_t iteration) {
   result.correct = step.metrics.top1;
   result.seconds = seconds_since(start);
   if (!std::isfinite(result.loss)) {
-    fail(ErrorKind::Numeric,
-         "the loss became {} at iteration {} (learning rate {:.4g}): lower --base-learning-rate or "
-         "lengthen --warmup-epochs; {}",
-         result.loss, iteration + 1, result.learning_rate,
-         config_.run_directory.empty()
-             ? std::string("nothing was saved")
-             : fmt::format("checkpoints up to there are in {}", checkpoints().string()));
+    diverged(fmt::format("the loss became {}", result.loss), iteration + 1);
   }
   log_->add(result);
   show_standing(iteration + 1, result.loss, static_cast<double>(result.correct) / samples);
+}
+
+void Run::diverged(const std::string& what, std::int64_t done) const {
+  fail(ErrorKind::Numeric,
+       "{} at iteration {} (learning rate {:.4g}): lower --base-learning-rate or lengthen "
+       "--warmup-epochs; {}",
+       what, done, learning_rate(config_.schedule, done - 1, config_.iterations),
+       config_.run_directory.empty()
+           ? std::string("nothing was saved")
+           : fmt::format("checkpoints up to there are in {}", checkpoints().string()));
 }
 
 void Run::show_standing(std::int64_t done, double loss, double top1) {
@@ -257,6 +283,10 @@ void Run::after_iteration(std::int64_t done, bool stopping) {
 
 void Run::save(std::int64_t done) {
   if (config_.run_directory.empty()) return;
+  const Snapshot snapshot = session_->snapshot();
+  if (const std::string name = first_not_finite(snapshot); !name.empty()) {
+    diverged(fmt::format("{} is no longer finite", name), done);
+  }
   log_->sync();
   io::CheckpointHeader header;
   header.iteration = done;
@@ -266,7 +296,6 @@ void Run::save(std::int64_t done) {
   header.config_toml = config_.resolved_toml;
   header.environment = device::describe_environment();
   header.log_state = to_json(log_->partial());
-  const Snapshot snapshot = session_->snapshot();
   const std::filesystem::path path =
       io::write_checkpoint(checkpoints(), header, snapshot.tensors());
   console_.line(fmt::format("Saved checkpoint to {}", path.string()));
@@ -275,19 +304,27 @@ void Run::save(std::int64_t done) {
 
 void Run::validate_now(std::int64_t done) {
   const ValidationResult result = evaluate(*session_, config_, inputs_.validation, done);
+  if (!std::isfinite(result.loss)) {
+    diverged(fmt::format("the loss of validation became {}", result.loss), done);
+  }
   log_->report(result);
   console_.line(format_line(result, config_.epoch_after(done)));
 }
 
-/// Mode End: the points that were saved on the way, each from its checkpoint.
-void Run::validate_saved() {
+/// Mode End: the points that were saved on the way, each from its checkpoint, but for those that an
+/// interrupted process has validated already. False when a signal ended it early.
+bool Run::validate_saved(const StopSignals& signals) {
+  if (config_.run_directory.empty()) return true;
+  const std::set<std::int64_t> done_already = validated_iterations(config_.run_directory);
   for (const std::filesystem::path& path : io::list_checkpoints(checkpoints())) {
+    if (signals.received() != 0) return false;
     const io::CheckpointReader checkpoint(path);
     const std::int64_t done = checkpoint.header().iteration;
-    if (!is_validation_point(config_, done)) continue;
+    if (!is_validation_point(config_, done) || done_already.contains(done)) continue;
     session_->load(checkpoint);
     validate_now(done);
   }
+  return true;
 }
 
 }  // namespace
@@ -310,8 +347,13 @@ void validate(const TrainConfig& config, std::shared_ptr<const io::Dataset> vali
   for (const std::filesystem::path& path : paths) {
     const io::CheckpointReader checkpoint(path);
     session.load(checkpoint);
-    report(checkpoint.header(), path,
-           evaluate(session, config, validation, checkpoint.header().iteration));
+    const ValidationResult result =
+        evaluate(session, config, validation, checkpoint.header().iteration);
+    if (!std::isfinite(result.loss)) {
+      fail(ErrorKind::Numeric, "{}: the loss of validation is {}: the training had diverged",
+           path.string(), result.loss);
+    }
+    report(checkpoint.header(), path, result);
   }
 }
 

@@ -225,8 +225,9 @@ def millrace_rate(binary: Path, case: Case, threads: int) -> float:
 
 # ---- which kernels of oneDNN ran ------------------------------------------------------------------
 
-EXECUTED = re.compile(r"_verbose,(?:v\d,)?(?:primitive,)?exec,cpu,convolution,(?P<kernel>[^,]+),(?P<pass>\w+),"
-                      r"src_(?P<type>\w+?):\w*:blocked:(?P<layout>\w+):")
+EXECUTED = re.compile(
+    r"_verbose,(?:v\d,)?(?:primitive,)?exec,cpu,convolution,(?P<kernel>[^,]+),(?P<pass>\w+),"
+    r"src_(?P<type>\w+?):\w*:blocked:(?P<layout>\w+):")
 PASSES = {"forward_training": "forward", "backward_data": "backward input",
           "backward_weights": "backward weight"}
 LAYOUTS = {"acdb": "nhwc", "abcd": "nchw"}

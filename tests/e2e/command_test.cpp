@@ -219,6 +219,17 @@ TEST(MistakeTest, DivergenceEndsWith4) {
   EXPECT_TRUE(std::filesystem::exists(directory / "run/checkpoints/ckpt-0"));
 }
 
+TEST(MistakeTest, WeightsThatAreNoNumbersAreNeverSaved) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  // The loss before an update is still a number when what the update makes of the weights is not.
+  expect_error(train(run, {"--iterations", "3", "--base-learning-rate", "20", "--precision",
+                           "32.32", "--no-validation", "--optimiser", "momentum"}),
+               4, {"iteration", "--base-learning-rate"});
+  EXPECT_EQ(millrace({"inspect", run.string(), "--verify"}).code, 0);
+  EXPECT_FALSE(std::filesystem::exists(run / "checkpoints/ckpt-3"));
+}
+
 TEST(MistakeTest, DamagedCheckpointEndsWith6) {
   const TemporaryDirectory directory;
   const std::filesystem::path run = directory / "run";

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Speed of single kernels on the shapes of ResNet-20 (CIFAR-10, batch 128) and ResNet-50 (ImageNet,
+// batch 16), in both storage types, and of reading CIFAR images.
+//
+//   ops_bench [--benchmark_filter=REGEX ..] [THREADS]         (default 1 thread)
+//
+// Benchmarks are named network/storage/kernel/op. Ops of one shape are measured once, under the
+// name of the first; the counter `ops` says how many there are, so time x ops is their share of a
+// step. Bytes are those of activations and parameters read or written once; scratch is not counted.
+// With one thread rates are by CPU time, which other processes disturb least, with more by wall
+// time.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/random.hpp"
+#include "device/arena.hpp"
+#include "device/environment.hpp"
+#include "io/cifar.hpp"
+#include "io/generate.hpp"
+#include "io/prefetch.hpp"
+#include "models/registry.hpp"
+#include "ops/norm.hpp"
+#include "ops/optimiser.hpp"
+#include "ops/pool.hpp"
+#include "ops/weighted.hpp"
+#include "pipeline/op_shapes.hpp"
+
+namespace millrace {
+namespace {
+
+using benchmark::Counter;
+using benchmark::State;
+using device::ExecutionSpace;
+using models::OpId;
+
+// ---- measuring ----------------------------------------------------------------------------------
+
+/// Device memory with values between -1 and 1.
+template <class T>
+class Values {
+ public:
+  explicit Values(std::int64_t elements)
+      : arena_(std::max<std::int64_t>(elements, 1) * static_cast<std::int64_t>(sizeof(T))) {
+    const RandomStream stream(0, RandomPurpose::SyntheticData);
+    std::vector<T> host(static_cast<std::size_t>(elements));
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      const RandomBlock words = stream.block(0, i / 4);
+      host[i] = store_as<T>(2.0f * uniform01(words[i % 4]) - 1.0f);
+    }
+    device::copy_to_device(arena_.at(0), reinterpret_cast<const std::byte*>(host.data()),
+                           elements * static_cast<std::int64_t>(sizeof(T)));
+  }
+  [[nodiscard]] T* data() { return reinterpret_cast<T*>(arena_.at(0)); }
+  [[nodiscard]] std::byte* raw() { return arena_.at(0); }
+
+ private:
+  device::Arena arena_;
+};
+
+/// What a kernel does in one run, and how many ops of the network run it on this shape.
+struct Work {
+  const char* unit;
+  double amount;
+  std::int64_t ops;
+};
+
+template <class T>
+Work traffic(std::int64_t elements, std::int64_t ops) {
+  return {"bytes/s", static_cast<double>(elements) * static_cast<double>(sizeof(T)), ops};
+}
+
+template <class Kernel>
+void measure(State& state, const Work& work, const Kernel& kernel) {
+  const ExecutionSpace space;
+  for (auto _ : state) {
+    kernel(space);
+    device::fence(space);
+  }
+  state.counters[work.unit] = Counter(work.amount, Counter::kIsIterationInvariantRate);
+  state.counters["ops"] = static_cast<double>(work.ops);
+}
+
+class Suite {
+ public:
+  explicit Suite(int threads) : threads_(threads) {}
+
+  template <class Function, class... Arguments>
+  void add(const std::string& name, Function function, Arguments... arguments) const {
+    auto* registered = benchmark::RegisterBenchmark(name.c_str(), function, arguments...);
+    registered->Unit(benchmark::kMicrosecond);
+    if (threads_ > 1) registered->UseRealTime();
+  }
+
+ private:
+  int threads_;
+};
+
+// ---- norms --------------------------------------------------------------------------------------
+
+template <class T>
+struct NormData {
+  explicit NormData(const ops::NormShape& s)
+      : x(s.elements()),
+        skip(s.elements()),
+        y(s.elements()),
+        dy(s.elements()),
+        statistics(s.statistics_floats()),
+        coefficients(s.coefficient_floats()),
+        scratch(s.scratch_floats()),
+        gamma(s.channels),
+        beta(s.channels),
+        gradients(2 * s.channels) {
+    ops::norm_statistics<T>({}, s, statistics.data(), {}, scratch.data(), x.data(), 1e-5f);
+  }
+  Values<T> x, skip, y, dy;
+  Values<float> statistics, coefficients, scratch, gamma, beta, gradients;
+};
+
+enum class Skip { No, Yes };
+
+template <class T>
+void norm_statistics(State& state, const ops::NormShape& s, std::int64_t count) {
+  NormData<T> d(s);
+  measure(state, traffic<T>(s.elements(), count), [&](const ExecutionSpace& space) {
+    ops::norm_statistics<T>(space, s, d.statistics.data(), {}, d.scratch.data(), d.x.data(), 1e-5f);
+  });
+}
+
+template <class T>
+void norm_apply(State& state, const ops::NormShape& s, std::int64_t count, Skip skip) {
+  NormData<T> d(s);
+  const bool two = skip == Skip::Yes;
+  measure(state, traffic<T>((two ? 3 : 2) * s.elements(), count), [&](const ExecutionSpace& space) {
+    ops::norm_apply<T>(space, s, d.y.data(), d.x.data(), two ? d.skip.data() : nullptr,
+                       d.statistics.data(), d.gamma.data(), d.beta.data(), ops::Fn::Relu);
+  });
+}
+
+/// With a skip, y is read and dz written besides.
+template <class T>
+void norm_backward_reduce(State& state, const ops::NormShape& s, std::int64_t count, Skip skip) {
+  NormData<T> d(s);
+  ops::NormBackwardReduce<T> args;
+  args.dy = d.dy.data();
+  args.x = d.x.data();
+  args.statistics = d.statistics.data();
+  args.gamma = d.gamma.data();
+  args.beta = d.beta.data();
+  args.dgamma = d.gradients.data();
+  args.dbeta = d.gradients.data() + s.channels;
+  args.coefficients = d.coefficients.data();
+  args.scratch = d.scratch.data();
+  args.fn = ops::Fn::Relu;
+  args.skip_used = skip == Skip::Yes;
+  args.y = args.skip_used ? d.y.data() : nullptr;
+  args.dz = args.skip_used ? d.skip.data() : nullptr;
+  measure(state, traffic<T>((args.skip_used ? 4 : 2) * s.elements(), count),
+          [&](const ExecutionSpace& space) { ops::norm_backward_reduce<T>(space, s, args); });
+}
+
+template <class T>
+void norm_backward_apply(State& state, const ops::NormShape& s, std::int64_t count) {
+  NormData<T> d(s);
+  measure(state, traffic<T>(3 * s.elements(), count), [&](const ExecutionSpace& space) {
+    ops::norm_backward_apply<T>(space, s, d.y.data(), d.dy.data(), d.x.data(),
+                                d.coefficients.data(), d.statistics.data(), d.gamma.data(),
+                                d.beta.data(), ops::Fn::Relu);
+  });
+}
+
+// ---- pools --------------------------------------------------------------------------------------
+
+template <class T>
+void max_pool_forward(State& state, const ops::WindowShape& s, std::int64_t count) {
+  Values<T> x(s.in_elements()), y(s.out_elements());
+  Values<float> winner(s.out_elements() / 4 + 1);
+  measure(state, traffic<T>(s.in_elements() + s.out_elements(), count),
+          [&](const ExecutionSpace& space) {
+            ops::max_pool_forward<T>(space, s, y.data(),
+                                     reinterpret_cast<std::uint8_t*>(winner.raw()), x.data());
+          });
+}
+
+template <class T>
+void max_pool_backward(State& state, const ops::WindowShape& s, std::int64_t count) {
+  Values<T> x(s.in_elements()), y(s.out_elements());
+  Values<float> winner(s.out_elements() / 4 + 1);
+  auto* won = reinterpret_cast<std::uint8_t*>(winner.raw());
+  ops::max_pool_forward<T>({}, s, y.data(), won, x.data());
+  measure(state, traffic<T>(s.in_elements() + s.out_elements(), count),
+          [&](const ExecutionSpace& space) {
+            ops::max_pool_backward<T>(space, s, x.data(), y.data(), won);
+          });
+}
+
+// ---- convolutions -------------------------------------------------------------------------------
+
+enum class Pass { Forward, BackwardInput, BackwardWeight };
+
+/// A convolution bound to memory of its own.
+template <class T>
+class BoundConvolution {
+ public:
+  BoundConvolution(const ops::ConvShape& s, ops::Passes passes)
+      : backend_(ops::make_default_backend()),
+        op_(backend_->convolution(s, device::dtype_of<T>(), passes)),
+        x_(s.window.in_elements()),
+        y_(s.window.out_elements()),
+        kernel_(s.kernel_elements()),
+        gradient_(s.kernel_elements()),
+        packed_forward_(floats(op_->bytes().packed_forward)),
+        packed_backward_(floats(op_->bytes().packed_backward)),
+        scratch_(floats(op_->bytes().scratch)) {
+    ops::WeightedMemory memory;
+    memory.kernel = kernel_.data();
+    memory.dkernel = gradient_.data();
+    memory.packed_forward = packed_forward_.raw();
+    memory.packed_backward = packed_backward_.raw();
+    memory.scratch = scratch_.raw();
+    op_->bind(memory);
+    op_->pack({}, passes.backward_input);
+  }
+
+  void run(const ExecutionSpace& space, Pass pass) {
+    if (pass == Pass::Forward) op_->forward(space, y_.raw(), x_.raw());
+    if (pass == Pass::BackwardInput) op_->backward_input(space, x_.raw(), y_.raw());
+    if (pass == Pass::BackwardWeight) op_->backward_weight(space, y_.raw(), x_.raw(), true);
+  }
+
+ private:
+  static std::int64_t floats(std::int64_t bytes) { return (bytes + 3) / 4; }
+
+  std::unique_ptr<ops::Backend> backend_;
+  std::unique_ptr<ops::WeightedOp> op_;
+  Values<T> x_, y_;
+  Values<float> kernel_, gradient_, packed_forward_, packed_backward_, scratch_;
+};
+
+template <class T>
+void convolution(State& state, const ops::ConvShape& s, std::int64_t count, Pass pass) {
+  BoundConvolution<T> bound(s, {pass == Pass::BackwardInput, pass == Pass::BackwardWeight});
+  const std::int64_t macs = s.window.batch * s.window.out.pixels() * s.kernel_elements();
+  measure(state, {"FLOP/s", 2.0 * static_cast<double>(macs), count},
+          [&](const ExecutionSpace& space) { bound.run(space, pass); });
+}
+
+// ---- update -------------------------------------------------------------------------------------
+
+void sgd_update(State& state, std::int64_t parameters) {
+  std::vector<ops::ParameterSpan> host;
+  for (std::int64_t at = 0; at < parameters; at += ops::kSpanElements) {
+    host.push_back({at, std::min(ops::kSpanElements, parameters - at), true});
+  }
+  const auto bytes = static_cast<std::int64_t>(host.size() * sizeof(ops::ParameterSpan));
+  device::Arena spans(bytes);
+  device::copy_to_device(spans.at(0), reinterpret_cast<const std::byte*>(host.data()), bytes);
+  Values<float> weights(parameters), velocity(parameters), gradients(parameters);
+  const ops::SgdUpdate update{
+      .rate = 1e-3f, .momentum = 0.9f, .weight_decay = 1e-4f, .gradient_scale = 0.5f};
+  measure(state, traffic<float>(5 * parameters, 1), [&](const ExecutionSpace& space) {
+    ops::sgd_update(space, update, weights.data(), velocity.data(), gradients.data(),
+                    reinterpret_cast<const ops::ParameterSpan*>(spans.at(0)),
+                    static_cast<std::int64_t>(host.size()));
+  });
+}
+
+// ---- the two networks ---------------------------------------------------------------------------
+
+struct Network {
+  std::string name;
+  models::Graph graph;
+  std::int64_t batch;
+};
+
+Network resnet20() { return {"ResNet-20", models::build_model({}), 128}; }
+
+Network resnet50() {
+  models::ModelOptions options;
+  options.size = "50";
+  options.task = models::Task::ImageNet;
+  options.classes = 1000;
+  options.image = {224, 224, 3};
+  options.shortcut = 'B';
+  return {"ResNet-50", models::build_model(options), 16};
+}
+
+/// The first op of every shape among those that `select` picks, and how many share it.
+struct Distinct {
+  OpId op;
+  std::int64_t count;
+};
+template <class Select, class KeyOf>
+std::vector<Distinct> distinct_ops(const Network& network, Select&& select, KeyOf&& key_of) {
+  std::map<std::string, Distinct> seen;
+  std::vector<std::string> order;
+  for (std::int32_t i = 0; i < static_cast<std::int32_t>(network.graph.ops.size()); ++i) {
+    const OpId op{i};
+    if (!select(network.graph.op(op))) continue;
+    const std::string key = key_of(op);
+    if (!seen.contains(key)) order.push_back(key);
+    ++seen.try_emplace(key, Distinct{op, 0}).first->second.count;
+  }
+  std::vector<Distinct> result;
+  for (const std::string& key : order) result.push_back(seen.at(key));
+  return result;
+}
+
+std::string window_key(const ops::WindowShape& w) {
+  return fmt::format("{} {} {} {} {}", w.in, w.out, w.kernel_h, w.kernel_w, w.stride_h);
+}
+
+template <class T>
+void add_norms(const Suite& suite, const Network& n, const std::string& prefix) {
+  const auto shape_of = [&](OpId op) { return pipeline::norm_shape(n.graph, op, n.batch); };
+  const auto norms = distinct_ops(
+      n, [](const models::Op& op) { return std::holds_alternative<models::BatchNorm>(op.kind); },
+      [&](OpId op) { return fmt::format("{} {}", shape_of(op).rows, shape_of(op).channels); });
+  for (const auto& [op, count] : norms) {
+    const ops::NormShape s = shape_of(op);
+    const std::string name = n.graph.op(op).name;
+    suite.add(prefix + "norm statistics/" + name, norm_statistics<T>, s, count);
+    suite.add(prefix + "norm apply/" + name, norm_apply<T>, s, count, Skip::No);
+    suite.add(prefix + "norm add apply/" + name, norm_apply<T>, s, count, Skip::Yes);
+    suite.add(prefix + "norm reduce/" + name, norm_backward_reduce<T>, s, count, Skip::No);
+    suite.add(prefix + "norm add reduce/" + name, norm_backward_reduce<T>, s, count, Skip::Yes);
+    suite.add(prefix + "norm dx/" + name, norm_backward_apply<T>, s, count);
+  }
+}
+
+template <class T>
+void add_pools(const Suite& suite, const Network& n, const std::string& prefix) {
+  const auto shape_of = [&](OpId op) { return pipeline::window_shape(n.graph, op, n.batch); };
+  const auto pools = distinct_ops(
+      n, [](const models::Op& op) { return std::holds_alternative<models::Pool>(op.kind); },
+      [&](OpId op) { return window_key(shape_of(op)); });
+  for (const auto& [op, count] : pools) {
+    const std::string name = n.graph.op(op).name;
+    suite.add(prefix + "max pool/" + name, max_pool_forward<T>, shape_of(op), count);
+    suite.add(prefix + "max pool dx/" + name, max_pool_backward<T>, shape_of(op), count);
+  }
+}
+
+template <class T>
+void add_convolutions(const Suite& suite, const Network& n, const std::string& prefix) {
+  const auto shape_of = [&](OpId op) { return pipeline::conv_shape(n.graph, op, n.batch); };
+  const auto convolutions = distinct_ops(
+      n, [](const models::Op& op) { return std::holds_alternative<models::Conv>(op.kind); },
+      [&](OpId op) { return window_key(shape_of(op).window); });
+  for (const auto& [op, count] : convolutions) {
+    const ops::ConvShape s = shape_of(op);
+    const std::string name = n.graph.op(op).name;
+    suite.add(prefix + "conv y/" + name, convolution<T>, s, count, Pass::Forward);
+    if (n.graph.op(op).inputs.front() != models::Graph::input()) {
+      suite.add(prefix + "conv dx/" + name, convolution<T>, s, count, Pass::BackwardInput);
+    }
+    suite.add(prefix + "conv dw/" + name, convolution<T>, s, count, Pass::BackwardWeight);
+  }
+}
+
+void add_network(const Suite& suite, const Network& n) {
+  for (const DType type : {DType::F32, DType::BF16}) {
+    const std::string prefix = fmt::format("{}/{}/", n.name, name_of(type));
+    device::dispatch(type, [&]<class T>() {
+      add_convolutions<T>(suite, n, prefix);
+      add_norms<T>(suite, n, prefix);
+      add_pools<T>(suite, n, prefix);
+    });
+  }
+  std::int64_t parameters = 0;
+  for (const models::Parameter& p : n.graph.parameters) {
+    if (p.trainable()) parameters += p.elements();
+  }
+  suite.add(n.name + "/float32/sgd update/all parameters", sgd_update, parameters);
+}
+
+// ---- loader -------------------------------------------------------------------------------------
+
+/// A generated data set in CIFAR-10's layout; the files are gone once it is in memory.
+std::shared_ptr<const io::Dataset> cifar_images() {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / fmt::format("ops_bench-{}", ::getpid());
+  io::generate_cifar10_like(folder, {.train_records = 2'000, .test_records = 10});
+  std::shared_ptr<const io::Dataset> dataset = io::open_cifar(folder, {});
+  fs::remove_all(folder);
+  return dataset;
+}
+
+/// Read, augment, normalise and convert in the calling thread.
+void loader(State& state, DType type) {
+  constexpr std::int64_t kBatch = 128;
+  const std::shared_ptr<const io::Dataset> dataset = cifar_images();
+  io::LoaderOptions options;
+  options.batch_size = kBatch;
+  options.type = type;
+  options.threads = 0;
+  options.augment = true;
+  io::Loader loader(dataset, io::SampleOrder::shuffled(0, dataset->size()), options);
+  measure(state, {"images/s", static_cast<double>(kBatch), 1},
+          [&](const ExecutionSpace&) { benchmark::DoNotOptimize(loader.next()); });
+}
+
+void add_loaders(const Suite& suite) {
+  for (const DType type : {DType::F32, DType::BF16}) {
+    suite.add(fmt::format("CIFAR-10/{}/loader/batch of 128", name_of(type)), loader, type);
+  }
+}
+
+/// The one argument that Google Benchmark left; 0 when it is no number of threads.
+int threads_of(int argc, char** argv) {
+  if (argc == 1) return 1;
+  const std::string_view text = argv[1];
+  int threads = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return argc == 2 && whole && threads > 0 ? threads : 0;
+}
+
+int run(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  const int threads = threads_of(argc, argv);
+  if (threads == 0) {
+    fmt::print(stderr, "usage: ops_bench [--benchmark_filter=REGEX ..] [THREADS]\n");
+    return 2;
+  }
+  const device::Environment environment(threads);
+  benchmark::AddCustomContext("environment", device::describe_environment());
+  const Suite suite(threads);
+  add_network(suite, resnet20());
+  add_network(suite, resnet50());
+  add_loaders(suite);
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  try {
+    return millrace::run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+}
