@@ -60,8 +60,8 @@ Session::Session(const TrainConfig& config, Use use)
 
 std::int64_t Session::library_bytes() const {
   // Measured, as no library tells.
-  constexpr std::int64_t kFirstUse = 2'000'000;
-  constexpr std::int64_t kPerKernel = 100'000;
+  constexpr std::int64_t kFirstUse = 1'500'000;
+  constexpr std::int64_t kPerKernel = 60'000;
   const auto kernels = std::count_if(
       graph_.parameters.begin(), graph_.parameters.end(),
       [](const models::Parameter& p) { return p.role == models::ParameterRole::Kernel; });
@@ -70,7 +70,7 @@ std::int64_t Session::library_bytes() const {
 
 std::int64_t Session::checkpoint_bytes() const {
   // What HDF5 takes for itself and for each data set of an open file; measured.
-  constexpr std::int64_t kHdf5 = 3'000'000;
+  constexpr std::int64_t kHdf5 = 4'000'000;
   constexpr std::int64_t kHdf5PerTensor = 32'000;
   const bool momentum = stage_->parameters().has_velocity();
   std::int64_t largest = 0;
