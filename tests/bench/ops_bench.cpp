@@ -16,9 +16,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
+#include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -331,12 +333,12 @@ void add_norms(const Suite& suite, const Network& n, const std::string& prefix) 
   for (const auto& [op, count] : norms) {
     const ops::NormShape s = shape_of(op);
     const std::string name = n.graph.op(op).name;
-    suite.add(prefix + "norm statistics/" + name, norm_statistics<T>, s, count);
-    suite.add(prefix + "norm apply/" + name, norm_apply<T>, s, count, Skip::No);
-    suite.add(prefix + "norm add apply/" + name, norm_apply<T>, s, count, Skip::Yes);
-    suite.add(prefix + "norm reduce/" + name, norm_backward_reduce<T>, s, count, Skip::No);
-    suite.add(prefix + "norm add reduce/" + name, norm_backward_reduce<T>, s, count, Skip::Yes);
-    suite.add(prefix + "norm dx/" + name, norm_backward_apply<T>, s, count);
+    suite.add(prefix + "norm_statistics/" + name, norm_statistics<T>, s, count);
+    suite.add(prefix + "norm_apply/" + name, norm_apply<T>, s, count, Skip::No);
+    suite.add(prefix + "norm_add_apply/" + name, norm_apply<T>, s, count, Skip::Yes);
+    suite.add(prefix + "norm_reduce/" + name, norm_backward_reduce<T>, s, count, Skip::No);
+    suite.add(prefix + "norm_add_reduce/" + name, norm_backward_reduce<T>, s, count, Skip::Yes);
+    suite.add(prefix + "norm_dx/" + name, norm_backward_apply<T>, s, count);
   }
 }
 
@@ -348,8 +350,8 @@ void add_pools(const Suite& suite, const Network& n, const std::string& prefix) 
       [&](OpId op) { return window_key(shape_of(op)); });
   for (const auto& [op, count] : pools) {
     const std::string name = n.graph.op(op).name;
-    suite.add(prefix + "max pool/" + name, max_pool_forward<T>, shape_of(op), count);
-    suite.add(prefix + "max pool dx/" + name, max_pool_backward<T>, shape_of(op), count);
+    suite.add(prefix + "max_pool/" + name, max_pool_forward<T>, shape_of(op), count);
+    suite.add(prefix + "max_pool_dx/" + name, max_pool_backward<T>, shape_of(op), count);
   }
 }
 
@@ -362,11 +364,11 @@ void add_convolutions(const Suite& suite, const Network& n, const std::string& p
   for (const auto& [op, count] : convolutions) {
     const ops::ConvShape s = shape_of(op);
     const std::string name = n.graph.op(op).name;
-    suite.add(prefix + "conv y/" + name, convolution<T>, s, count, Pass::Forward);
+    suite.add(prefix + "conv_y/" + name, convolution<T>, s, count, Pass::Forward);
     if (n.graph.op(op).inputs.front() != models::Graph::input()) {
-      suite.add(prefix + "conv dx/" + name, convolution<T>, s, count, Pass::BackwardInput);
+      suite.add(prefix + "conv_dx/" + name, convolution<T>, s, count, Pass::BackwardInput);
     }
-    suite.add(prefix + "conv dw/" + name, convolution<T>, s, count, Pass::BackwardWeight);
+    suite.add(prefix + "conv_dw/" + name, convolution<T>, s, count, Pass::BackwardWeight);
   }
 }
 
@@ -383,7 +385,7 @@ void add_network(const Suite& suite, const Network& n) {
   for (const models::Parameter& p : n.graph.parameters) {
     if (p.trainable()) parameters += p.elements();
   }
-  suite.add(n.name + "/float32/sgd update/all parameters", sgd_update, parameters);
+  suite.add(n.name + "/float32/sgd_update/all", sgd_update, parameters);
 }
 
 // ---- loader -------------------------------------------------------------------------------------
@@ -414,7 +416,7 @@ void loader(State& state, DType type) {
 
 void add_loaders(const Suite& suite) {
   for (const DType type : {DType::F32, DType::BF16}) {
-    suite.add(fmt::format("CIFAR-10/{}/loader/batch of 128", name_of(type)), loader, type);
+    suite.add(fmt::format("CIFAR-10/{}/loader/batch128", name_of(type)), loader, type);
   }
 }
 
