@@ -69,6 +69,7 @@ void clear(std::byte* device, std::int64_t bytes) {
 }
 
 void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes) {
+  if (bytes == 0) return;  // an empty range may have no address
   const auto n = static_cast<std::size_t>(bytes);
   if constexpr (kHostAccessible) {
     std::memcpy(device, host, n);
@@ -78,6 +79,7 @@ void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes
 }
 
 void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
+  if (bytes == 0) return;  // an empty range may have no address
   const auto n = static_cast<std::size_t>(bytes);
   if constexpr (kHostAccessible) {
     std::memcpy(host, device, n);
