@@ -1,25 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
 #include "ops/weighted.hpp"
+#include "pipeline/kernels.hpp"
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/parameters.hpp"
 #include "pipeline/program.hpp"
 
 namespace millrace::pipeline {
-
-/// Which memory a phase works in, and what it may overwrite.
-struct RunContext {
-  int stash_slot = 0;
-  int weight_slot = 0;
-  bool first = true;  ///< first micro-batch of the step: gradients and running sums start over
-};
 
 /// A compiled program with its kernels prepared and its buffers placed: what is left to do in a
 /// step is to walk lists. Nothing of ours allocates in there.
@@ -46,18 +40,6 @@ class BoundProgram {
   [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
 
  private:
-  using Kernel = std::function<void(const device::ExecutionSpace&, const RunContext&)>;
-
-  /// A buffer's address as a function of the slot.
-  struct Place {
-    std::byte* base = nullptr;
-    std::int64_t stash_stride = 0;
-    std::int64_t weight_stride = 0;
-    [[nodiscard]] std::byte* at(const RunContext& c) const {
-      return base + c.stash_slot * stash_stride + c.weight_slot * weight_stride;
-    }
-  };
-
   struct Weighted {
     OpId op;
     std::unique_ptr<ops::WeightedOp> kernel;
@@ -71,13 +53,8 @@ class BoundProgram {
   [[nodiscard]] ops::WeightedOp& weighted(OpId op) const;
   [[nodiscard]] Place place(BufferId buffer) const;
 
-  template <class T>
-  [[nodiscard]] Kernel make_kernel(const Call& call) const;
-  template <class T>
-  [[nodiscard]] Kernel make_norm(const Call& call) const;
-  template <class T>
-  [[nodiscard]] Kernel make_pool(const Call& call) const;
   [[nodiscard]] Kernel make_weighted(const Call& call) const;
+  [[nodiscard]] Kernel make_unweighted(const Call& call) const;
 
   const Graph* graph_;
   StageProgram program_;

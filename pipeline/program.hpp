@@ -19,10 +19,10 @@
 // A micro-batch goes through three phases. What one phase leaves for a later one is kept in
 // *slots*:
 //
-//   phase            leaves for later                        kept in
-//   Forward          activations, statistics, winners        stash slot  (Forward ..
-//   BackwardWeight) BackwardInput    gradients that weight gradients need    weight slot
-//   (BackwardInput .. BackwardWeight) BackwardWeight   nothing: it adds onto the gradients
+//   phase           leaves for later                      kept in
+//   Forward         activations, statistics, winners      stash slot, until BackwardWeight
+//   BackwardInput   what the weight gradients still need  weight slot, until BackwardWeight
+//   BackwardWeight  nothing: it adds onto the gradients
 //
 // Joined backward does both in one list and needs no weight slot. With recompute, only the stage's
 // inputs are stashed and BackwardInput begins by running the forward calls again.
@@ -94,6 +94,12 @@ enum class KernelKind {
   LossBackward,  ///< X, Labels -> Dx
 };
 [[nodiscard]] std::string_view name_of(KernelKind kind);
+[[nodiscard]] constexpr bool is_weighted(KernelKind kind) {
+  return kind <= KernelKind::WeightedBackwardWeight;
+}
+[[nodiscard]] constexpr bool is_norm(KernelKind kind) {
+  return kind >= KernelKind::NormStatistics && kind <= KernelKind::NormBackwardWeight;
+}
 
 /// What a buffer is to a call.
 enum class Role {

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "device/tensor.hpp"
+#include "ops/activation_function.hpp"
+#include "pipeline/parameters.hpp"
+#include "pipeline/program.hpp"
+
+namespace millrace::pipeline {
+
+/// Which memory a phase works in, and what it may overwrite.
+struct RunContext {
+  int stash_slot = 0;
+  int weight_slot = 0;
+  bool first = true;  ///< first micro-batch of the step: gradients and running sums start over
+};
+
+/// A call with everything but its slot decided.
+using Kernel = std::function<void(const device::ExecutionSpace&, const RunContext&)>;
+
+/// A buffer's address as a function of the slot; nullptr for a buffer that a call does without.
+struct Place {
+  std::byte* base = nullptr;
+  std::int64_t stash_stride = 0;
+  std::int64_t weight_stride = 0;
+  [[nodiscard]] std::byte* at(const RunContext& c) const {
+    return base + c.stash_slot * stash_stride + c.weight_slot * weight_stride;
+  }
+};
+
+/// The same with the type of its elements.
+template <class T>
+struct Operand {
+  Place place;
+  [[nodiscard]] T* operator()(const RunContext& c) const {
+    return reinterpret_cast<T*>(place.at(c));
+  }
+};
+
+/// What a kernel is made from: the call, and where everything lies that it names. Only `parameters`
+/// and `loss_scaling` must outlive the kernel.
+struct Binding {
+  const Graph& graph;
+  const Call& call;
+  std::int64_t batch;
+  const Parameters& parameters;
+  float* scratch;
+  float label_smoothing;
+  const float* loss_scaling;
+  const std::function<Place(BufferId)>& place;
+
+  template <class T>
+  [[nodiscard]] Operand<T> operand(Role role) const {
+    return {place(call.at(role))};
+  }
+  [[nodiscard]] ops::Fn fn() const;
+};
+
+/// The kernel of any call but those that a Backend makes (Weighted...), for activations of `type`.
+[[nodiscard]] Kernel make_kernel(const Binding& binding, DType type);
+
+/// Its parts, by kind of call; T is float or bfloat16.
+template <class T>
+[[nodiscard]] Kernel make_norm_kernel(const Binding& binding);
+template <class T>
+[[nodiscard]] Kernel make_pool_kernel(const Binding& binding);
+
+}  // namespace millrace::pipeline
