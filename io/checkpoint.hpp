@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -102,9 +103,16 @@ class CheckpointReader {
     const std::filesystem::path& directory);
 
 /// Opens the newest checkpoint that verifies. Damaged ones are passed over, each with one line in
-/// `complaints`; none left ends with Error(Checkpoint).
+/// `complaints`; none left ends with Error(Checkpoint). The run may be in training: when a
+/// checkpoint is retired under the reader's eyes, the directory is listed again.
 [[nodiscard]] CheckpointReader open_newest(const std::filesystem::path& directory,
                                            std::vector<std::string>& complaints);
+
+/// Opens every checkpoint below `directory` in order of iteration and shows it to `visit`. One that
+/// its training retires meanwhile is passed over. Errors: Checkpoint when one is damaged or none is
+/// there.
+void visit_checkpoints(const std::filesystem::path& directory,
+                       const std::function<void(const CheckpointReader&)>& visit);
 
 /// Removes the oldest checkpoints until `keep` are left (0: all stay), and what killed writers
 /// left. The newest that verifies is never removed, and damaged ones after it do not count. Errors:

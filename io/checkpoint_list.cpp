@@ -73,6 +73,41 @@ Attempt try_open(const fs::path& path) {
   }
 }
 
+// How often a directory is listed in which a training replaces the checkpoints that are being read.
+constexpr int kListings = 10;
+
+struct NewestAttempt {
+  std::optional<CheckpointReader> reader;
+  std::vector<std::string> complaints;  ///< of damaged ones that are newer
+  bool retired = false;                 ///< one was gone before it could be read
+};
+
+NewestAttempt try_newest(const std::vector<fs::path>& ascending) {
+  NewestAttempt newest;
+  for (auto path = ascending.rbegin(); path != ascending.rend(); ++path) {
+    Attempt attempt = try_open(*path);
+    newest.reader = std::move(attempt.reader);
+    if (newest.reader) return newest;
+    if (!has_manifest(*path)) {
+      newest.retired = true;
+      return newest;
+    }
+    newest.complaints.push_back(std::move(attempt.complaint));
+  }
+  return newest;
+}
+
+[[noreturn]] void fail_without_checkpoint(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) {
+    fail(ErrorKind::Checkpoint,
+         "{}: no such directory: give the directory of a run, or a checkpoint", directory.string());
+  }
+  fail(ErrorKind::Checkpoint,
+       "{}: there is no checkpoint in it: give the directory of a run, or a checkpoint",
+       directory.string());
+}
+
 }  // namespace
 
 std::vector<fs::path> list_checkpoints(const fs::path& directory) {
@@ -90,23 +125,39 @@ std::vector<fs::path> list_checkpoints(const fs::path& directory) {
 }
 
 CheckpointReader open_newest(const fs::path& directory, std::vector<std::string>& complaints) {
-  std::vector<fs::path> candidates = list_checkpoints(directory);
-  std::reverse(candidates.begin(), candidates.end());
-  const std::size_t earlier = complaints.size();
-  for (const fs::path& path : candidates) {
-    Attempt attempt = try_open(path);
-    if (attempt.reader) return std::move(*attempt.reader);
-    complaints.push_back(std::move(attempt.complaint));
+  NewestAttempt newest;
+  for (int listing = 0; listing < kListings; ++listing) {
+    newest = try_newest(list_checkpoints(directory));
+    if (newest.reader || !newest.retired) break;
   }
-  std::error_code ignored;
-  if (!fs::is_directory(directory, ignored)) {
-    fail(ErrorKind::Checkpoint, "{}: no such directory", directory.string());
+  complaints.insert(complaints.end(), newest.complaints.begin(), newest.complaints.end());
+  if (newest.reader) return std::move(*newest.reader);
+  if (newest.complaints.empty()) fail_without_checkpoint(directory);
+  fail(
+      ErrorKind::Checkpoint,
+      "{}: nothing can be restored, as each of its checkpoints ({}) is damaged: bring back a copy, "
+      "or begin a new run. The newest: {}",
+      directory.string(), newest.complaints.size(), newest.complaints.front());
+}
+
+void visit_checkpoints(const fs::path& directory,
+                       const std::function<void(const CheckpointReader&)>& visit) {
+  for (int attempt = 0; attempt < kListings; ++attempt) {
+    const std::vector<fs::path> found = list_checkpoints(directory);
+    if (found.empty()) break;
+    bool any = false;
+    for (const fs::path& path : found) {
+      const Attempt opened = try_open(path);
+      if (opened.reader) {
+        visit(*opened.reader);
+        any = true;
+      } else if (has_manifest(path)) {
+        throw Error(ErrorKind::Checkpoint, opened.complaint);
+      }
+    }
+    if (any) return;
   }
-  if (candidates.empty()) {
-    fail(ErrorKind::Checkpoint, "{}: there is no checkpoint in it", directory.string());
-  }
-  fail(ErrorKind::Checkpoint, "{}: none of {} checkpoints can be used; the newest: {}",
-       directory.string(), candidates.size(), complaints[earlier]);
+  fail_without_checkpoint(directory);
 }
 
 void retire_checkpoints(const fs::path& checkpoints_directory, int keep) {

@@ -18,7 +18,10 @@ namespace {
 /// Checks every checkpoint below `path` and names all that is wrong before it fails.
 void verify_all(const std::filesystem::path& path) {
   const std::vector<std::filesystem::path> checkpoints = io::list_checkpoints(path);
-  if (checkpoints.empty()) fail(ErrorKind::Checkpoint, "{}: holds no checkpoint", path.string());
+  if (checkpoints.empty())
+    fail(ErrorKind::Checkpoint,
+         "{}: there is no checkpoint in it: give the directory of a run, or a checkpoint",
+         path.string());
   std::size_t damaged = 0;
   for (const std::filesystem::path& checkpoint : checkpoints) {
     const std::vector<std::string> complaints = io::verify(checkpoint);

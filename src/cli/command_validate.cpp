@@ -32,11 +32,8 @@ int command_validate(const Invocation& invocation) {
   const bool json = invocation.options.flag("json");
   for (const std::string& notice : run.notices) fmt::print(stderr, "{}\n", notice);
   const std::filesystem::path path = *invocation.options.text("restore-path");
-  const std::vector<std::filesystem::path> checkpoints = io::list_checkpoints(path);
-  if (checkpoints.empty()) fail(ErrorKind::Checkpoint, "{}: holds no checkpoint", path.string());
-  train::validate(run.config, run.data.validation, checkpoints,
-                  [&](const io::CheckpointHeader& header, const std::filesystem::path&,
-                      const train::ValidationResult& result) {
+  train::validate(run.config, run.data.validation, path,
+                  [&](const io::CheckpointHeader& header, const train::ValidationResult& result) {
                     if (json) {
                       print_json(result);
                     } else {

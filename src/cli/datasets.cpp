@@ -38,17 +38,38 @@ Datasets cifar_datasets(const DataRequest& request) {
       io::find_cifar(std::filesystem::absolute(request.directory), options.kind);
   options.split = io::CifarSplit::Train;
   sets.train = io::open_cifar(directory, options);
-  options.split = io::CifarSplit::Test;
-  sets.validation = io::open_cifar(directory, options);
+  if (request.validation) {
+    options.split = io::CifarSplit::Test;
+    sets.validation = io::open_cifar(directory, options);
+  }
   sets.facts = {.train_size = sets.train->size(),
-                .validation_size = sets.validation->size(),
+                .validation_size = sets.validation ? sets.validation->size() : 0,
                 .classes = sets.train->classes(),
                 .image = sets.train->image_shape(),
                 .directory = directory.lexically_normal()};
   return sets;
 }
 
+bool holds_cifar(const std::filesystem::path& directory, io::CifarKind kind) {
+  try {
+    (void)io::find_cifar(directory, kind);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 }  // namespace
+
+std::string find_dataset(const std::filesystem::path& directory) {
+  const bool ten = holds_cifar(directory, io::CifarKind::Cifar10);
+  const bool hundred = holds_cifar(directory, io::CifarKind::Cifar100);
+  if (ten && hundred)
+    fail(ErrorKind::Usage,
+         "{}: holds CIFAR-10 and CIFAR-100: say which with --dataset cifar-10 or cifar-100",
+         directory.string());
+  return ten ? "cifar-10" : hundred ? "cifar-100" : "";
+}
 
 Datasets open_datasets(const DataRequest& request) {
   if (request.synthetic) return synthetic_datasets(request);

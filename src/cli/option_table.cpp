@@ -383,12 +383,14 @@ constexpr std::array kTable = std::to_array<OptionSpec>({
      .unit = "checkpoints",
      .range = at_least(0),
      .help = "checkpoints in an epoch; 0 leaves the final one",
+     .needs = "a run directory (no --no-logs)",
      .commands = kTrainings},
     {.name = "disable-checkpoints",
      .section = Section::Checkpoint,
      .type = Flag,
      .default_text = "off",
      .help = "write no checkpoint but the final one",
+     .needs = "a run directory (no --no-logs)",
      .commands = kTrainings},
     {.name = "max-ckpts-to-keep",
      .section = Section::Checkpoint,
@@ -398,6 +400,7 @@ constexpr std::array kTable = std::to_array<OptionSpec>({
      .unit = "checkpoints",
      .range = at_least(0),
      .help = "older checkpoints are removed; 0 keeps all",
+     .needs = "a run directory (no --no-logs)",
      .commands = kTrainings},
 
     // Log

@@ -21,8 +21,19 @@ struct Opened {
   RunPlace place;
 };
 
-Opened open_and_resolve(const Options& options) {
+/// Sets an option as the command itself demands it.
+void impose(Options& options, std::string_view name, Value value) {
+  options.set(
+      *find_option(name),
+      {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
+}
+
+Opened open_and_resolve(Options options) {
   Opened opened;
+  if (!dataset_is_told(options) && !options.flag("synthetic-data")) {
+    const std::string found = find_dataset(*options.text("data-dir"));
+    if (!found.empty()) impose(options, "dataset", found);
+  }
   opened.run.data = open_datasets(data_request(options));
   Resolution resolution = resolve(options, opened.run.data.facts, this_machine());
   // A network that cannot be built is refused before anything is written.
@@ -40,11 +51,10 @@ std::filesystem::path restore_path(const Options& options) {
   return *path;
 }
 
-/// Sets an option as the command itself demands it.
-void impose(Options& options, std::string_view name, Value value) {
-  options.set(
-      *find_option(name),
-      {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
+/// The configuration that a checkpoint was written under.
+Options recorded_in(const io::CheckpointReader& checkpoint) {
+  return parse_config(checkpoint.header().config_toml,
+                      (checkpoint.path() / "manifest.json").string());
 }
 
 }  // namespace
@@ -65,8 +75,18 @@ PreparedRun prepare_training(const Invocation& invocation) {
 
 PreparedRun prepare_restoring(const Invocation& invocation) {
   const std::filesystem::path directory = restore_path(invocation.options);
-  const Options recorded = read_config_file(directory / "config.toml");
+  const std::filesystem::path file = directory / "config.toml";
+  if (!std::filesystem::exists(file))
+    fail(ErrorKind::Io,
+         "{}: is missing: --restore-path takes the directory of a run, in which config.toml and "
+         "checkpoints lie",
+         file.string());
+  const Options written = read_config_file(file);
   io::RunLock lock(directory);
+  // The checkpoint knows what it was trained with; the file may have been edited since.
+  std::vector<std::string> complaints;  // the trainer repeats them
+  const Options recorded =
+      continued_options(written, recorded_in(io::open_newest(directory, complaints)));
   PreparedRun run = open_and_resolve(continued_options(invocation.options, recorded)).run;
   run.config.run_directory = directory;
   run.lock = std::move(lock);
@@ -76,9 +96,7 @@ PreparedRun prepare_restoring(const Invocation& invocation) {
 PreparedRun prepare_validation(const Invocation& invocation) {
   const std::filesystem::path path = restore_path(invocation.options);
   std::vector<std::string> complaints;
-  const io::CheckpointReader newest = io::open_newest(path, complaints);
-  const Options recorded =
-      parse_config(newest.header().config_toml, (newest.path() / "manifest.json").string());
+  const Options recorded = recorded_in(io::open_newest(path, complaints));
   // Looking at weights in another precision changes no training.
   Options given = invocation.options;
   Options options;
@@ -102,6 +120,8 @@ PreparedBench prepare_bench(const Invocation& invocation) {
   options.erase("epochs");  // of a configuration file made for training
   if (!options.text("data-dir")) impose(options, "synthetic-data", true);
   impose(options, "iterations", bench.steps + bench.warmup_steps);
+  options.erase("no-validation");
+  impose(options, "validation-mode", std::string("none"));
   bench.run = open_and_resolve(options).run;
   return bench;
 }

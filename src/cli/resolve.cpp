@@ -78,6 +78,11 @@ class Reader {
   std::int64_t integer(std::string_view name, std::int64_t otherwise) {
     return note(name, options_.integer(name).value_or(otherwise));
   }
+  /// An option whose default follows another option, and shall follow it still when that one
+  /// changes: recorded only when given.
+  std::int64_t follower(std::string_view name, std::int64_t otherwise) {
+    return given(name) ? integer(name, otherwise) : otherwise;
+  }
   double real(std::string_view name, double otherwise) {
     return note(name, options_.real(name).value_or(otherwise));
   }
@@ -130,6 +135,11 @@ std::string dataset_of(const Options& options) {
          "imagenet",
          options.find("data-dir")->where, *directory);
   return name;
+}
+
+bool wants_validation(const Options& options) {
+  if (const auto mode = options.text("validation-mode")) return *mode != "none";
+  return !options.flag("no-validation");
 }
 
 train::Normalisation normalisation_of(Reader& read, std::string_view dataset) {
@@ -274,21 +284,35 @@ void resolve_training(Reader& read, const MachineFacts& machine, TrainConfig& co
 
 void resolve_validation(Reader& read, TrainConfig& config) {
   // --no-validation true or false is the other spelling of a mode.
-  const std::string_view otherwise = read.options().flag("no-validation") ? "none" : "all";
+  const std::string_view otherwise = wants_validation(read.options()) ? "all" : "none";
   const std::string mode = read.text("validation-mode", otherwise);
   config.validation = mode == "all"   ? train::ValidationMode::All
                       : mode == "end" ? train::ValidationMode::End
                                       : train::ValidationMode::None;
   config.validation_batch_size = config.batch_size;
   if (config.validation == train::ValidationMode::None) return;
-  config.validation_batch_size = read.integer("valid-batch-size", config.batch_size);
+  config.validation_batch_size = read.follower("valid-batch-size", config.batch_size);
   config.validate_every = multiply(read.integer("epochs-between-evals", 1),
                                    config.iterations_per_epoch, "epochs between validations");
 }
 
+/// A run without a directory saves nothing: what asks for a checkpoint contradicts it.
+void check_nothing_saved(const Reader& read, const TrainConfig& config) {
+  const Setting* stop = read.options().find("stop-after");
+  if (stop != nullptr)
+    fail(ErrorKind::Usage,
+         "{} saves a checkpoint, but --no-logs saves nothing: leave one of them out", stop->where);
+  if (config.validation == train::ValidationMode::End)
+    fail(ErrorKind::Usage,
+         "--validation-mode end validates saved checkpoints, but --no-logs saves nothing: validate "
+         "with mode all, or leave --no-logs out");
+}
+
 void resolve_checkpoints(Reader& read, TrainConfig& config, std::vector<std::string>& notices) {
+  if (read.options().flag("no-logs")) return check_nothing_saved(read, config);
   const bool all = config.validation == train::ValidationMode::End;
-  config.max_checkpoints_to_keep = static_cast<int>(read.integer("max-ckpts-to-keep", all ? 0 : 1));
+  config.max_checkpoints_to_keep =
+      static_cast<int>(read.follower("max-ckpts-to-keep", all ? 0 : 1));
   const bool disabled = read.flag("disable-checkpoints");
   const std::int64_t per_epoch = disabled ? 0 : read.integer("ckpts-per-epoch", 1);
   if (per_epoch > 0)
@@ -317,6 +341,12 @@ RunPlace resolve_place(Reader& read) {
   // Recorded only when given: a run that is continued has its place already.
   place.log_directory = read.given("log-dir") ? read.text("log-dir", "") : "logs";
   if (read.given("name-suffix")) place.suffix = read.text("name-suffix", "");
+  if (place.suffix.find('/') != std::string::npos)
+    fail(ErrorKind::Usage,
+         "{} '{}' must not hold a '/': it is part of one directory's name; --log-dir says where "
+         "that "
+         "lies",
+         options.find("name-suffix")->where, place.suffix);
   return place;
 }
 
@@ -340,11 +370,17 @@ void check_all_used(const Reader& read, std::vector<std::string>& notices) {
 
 }  // namespace
 
+bool dataset_is_told(const Options& options) {
+  const std::optional<std::string> directory = options.text("data-dir");
+  return options.text("dataset") || !directory || !dataset_in(*directory).empty();
+}
+
 DataRequest data_request(const Options& options, DataNeed need) {
   Reader read(options);
   DataRequest request;
   request.dataset = dataset_of(options);
   request.synthetic = options.flag("synthetic-data");
+  request.validation = wants_validation(options);
   request.normalisation = normalisation_of(read, request.dataset);
   const std::int64_t size = image_size_of(read, request.dataset);
   request.image = {.h = size, .w = size, .c = 3};
@@ -411,10 +447,10 @@ Options continued_options(const Options& given, const Options& recorded) {
     const Setting* before = recorded.find(name);
     if (before != nullptr && before->value == setting.value) continue;
     fail(ErrorKind::Usage,
-         "{} {} would change the mathematics of the run, which began with {}: leave it out, or "
+         "{} {} would change the mathematics of the run, which began with{}: leave it out, or "
          "start a new run",
          setting.where, to_string(setting.value),
-         before != nullptr ? to_string(before->value) : "no such option");
+         before != nullptr ? " " + to_string(before->value) : "out it");
   }
   return merge(merge(std::move(command_line), recorded), environment);
 }

@@ -18,6 +18,7 @@ struct DataRequest {
   std::filesystem::path directory;  ///< empty with synthetic data
   bool synthetic = false;
   train::Normalisation normalisation = train::Normalisation::Standardise;
+  bool validation = true;  ///< whether the images of validation are needed
   Shape image;
   std::uint64_t seed = 0;
   friend bool operator==(const DataRequest&, const DataRequest&) = default;
@@ -37,6 +38,10 @@ struct MachineFacts {
 
 /// Whether the images themselves are needed, or only what the set is called.
 enum class DataNeed { Images, Name };
+
+/// Whether the options say themselves which data set is meant, in --dataset or by the words of
+/// --data-dir; without a directory there is nothing else to ask.
+[[nodiscard]] bool dataset_is_told(const Options& options);
 
 /// Errors: Usage and Config when the set is not named, has no place, or is none that can be read.
 [[nodiscard]] DataRequest data_request(const Options& options, DataNeed need = DataNeed::Images);

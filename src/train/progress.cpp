@@ -2,6 +2,7 @@
 #include "train/progress.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -49,7 +50,7 @@ std::string format_line(const ValidationResult& result, double epoch) {
 }
 
 std::string format_start(const TrainConfig& config, std::string_view command_line,
-                         std::int64_t parameters) {
+                         const models::Graph& graph) {
   const models::ModelOptions& model = config.model;
   std::string text = fmt::format("Command line: {}\n", command_line);
   const auto add = [&text]<class... Args>(fmt::format_string<Args...> format, Args&&... args) {
@@ -70,7 +71,10 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
       config.epoch_after(config.iterations), config.iterations_per_epoch);
   add(" Seed: {}, threads: {}", config.seed, config.threads);
   if (!config.run_directory.empty()) add(" Saving to {}", config.run_directory.string());
-  text += fmt::format("Total Parameters: {}", parameters);
+  text += "Trainable Variables:\n";
+  for (const models::Parameter& parameter : graph.parameters)
+    if (parameter.trainable()) add("  {} ({})", parameter.name, fmt::join(parameter.shape, "x"));
+  text += fmt::format("Total Parameters: {}", graph.trainable_elements());
   return text;
 }
 

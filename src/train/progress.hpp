@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "models/graph.hpp"
 #include "train/config.hpp"
 #include "train/line_file.hpp"
 #include "train/metrics_log.hpp"
@@ -20,10 +21,10 @@ namespace millrace::train {
 [[nodiscard]] std::string format_line(const ValidationResult& result, double epoch);
 
 /// What a training announces before it starts: the command line, what is trained on what, with
-/// which total batch, and where the results go. One string of several lines, without the last line
-/// end.
+/// which total batch, where the results go, and what is learned. One string of several lines,
+/// without the last line end.
 [[nodiscard]] std::string format_start(const TrainConfig& config, std::string_view command_line,
-                                       std::int64_t parameters);
+                                       const models::Graph& graph);
 
 /// Where a training stands, for the line that is rewritten in place.
 struct Standing {

@@ -174,12 +174,15 @@ StepResult Session::step(io::Loader& loader, double learning_rate) {
   return result;
 }
 
-pipeline::MicroBatchMetrics Session::evaluate(io::Loader& loader) {
+pipeline::MicroBatchMetrics Session::evaluate(io::Loader& loader,
+                                              const std::function<bool()>& cancelled) {
   pipeline::BoundProgram& program = stage_->evaluation();
   program.begin_step(space_, 1.0f);
   pipeline::MicroBatchMetrics total;
   const pipeline::RunContext context;
-  while (const io::Batch* batch = loader.next()) {
+  while (!cancelled()) {
+    const io::Batch* batch = loader.next();
+    if (batch == nullptr) break;
     pipeline::Stage::load(program, context, batch->images, batch->labels);
     program.run(space_, pipeline::Phase::Forward, context);
     total += stage_->metrics(program, context);

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -71,8 +72,8 @@ class Session {
 
   /// One weight update on the loader's next micro-batches.
   StepResult step(io::Loader& loader, double learning_rate);
-  /// Sums over everything the loader has left.
-  pipeline::MicroBatchMetrics evaluate(io::Loader& loader);
+  /// Sums over everything the loader has left, or up to where `cancelled` says stop.
+  pipeline::MicroBatchMetrics evaluate(io::Loader& loader, const std::function<bool()>& cancelled);
 
  private:
   /// Calls f(info, device pointer) for every tensor a checkpoint holds.

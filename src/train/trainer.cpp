@@ -9,6 +9,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
+#include "io/atomic_file.hpp"
 #include "io/prefetch.hpp"
 #include "train/cadence.hpp"
 #include "train/lr_schedule.hpp"
@@ -58,12 +61,15 @@ io::Loader validation_loader(const TrainConfig& config,
   return io::Loader(std::move(dataset), order, options);
 }
 
-ValidationResult evaluate(Session& session, const TrainConfig& config,
-                          const std::shared_ptr<const io::Dataset>& dataset,
-                          std::int64_t iteration) {
+/// Nothing when `cancelled` said so before all images were seen.
+std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& config,
+                                         const std::shared_ptr<const io::Dataset>& dataset,
+                                         std::int64_t iteration,
+                                         const std::function<bool()>& cancelled) {
   const Clock::time_point start = Clock::now();
   io::Loader loader = validation_loader(config, dataset);
-  const pipeline::MicroBatchMetrics m = session.evaluate(loader);
+  const pipeline::MicroBatchMetrics m = session.evaluate(loader, cancelled);
+  if (m.samples < dataset->size()) return std::nullopt;
   ValidationResult result;
   result.iteration = iteration;
   result.images = m.samples;
@@ -110,14 +116,16 @@ class Run {
   [[nodiscard]] std::int64_t predicted_peak() const;
   [[nodiscard]] Outcome loop(std::int64_t first);
   void one_iteration(io::Loader& loader, std::int64_t iteration);
-  void after_iteration(std::int64_t done, bool stopping);
+  /// False when a signal ended the validation that was due.
+  [[nodiscard]] bool after_iteration(std::int64_t done, bool stopping);
   [[noreturn]] void diverged(const std::string& what, std::int64_t done) const;
   void show_standing(std::int64_t done, double loss, double top1);
-  [[nodiscard]] Outcome stop_reason(int signal) const;
+  [[nodiscard]] Outcome stop_reason() const;
   void save(std::int64_t done);
-  void validate_now(std::int64_t done);
-  [[nodiscard]] Outcome finish(const StopSignals& signals);
-  [[nodiscard]] bool validate_saved(const StopSignals& signals);
+  [[nodiscard]] bool make_up_for_validation(std::int64_t done);
+  [[nodiscard]] bool validate_now(std::int64_t done);
+  [[nodiscard]] Outcome finish();
+  [[nodiscard]] bool validate_saved();
 
   const TrainConfig& config_;
   const TrainInputs& inputs_;
@@ -125,6 +133,7 @@ class Run {
   std::optional<device::Environment> environment_;
   std::optional<Session> session_;
   std::optional<MetricsLog> log_;
+  std::optional<StopSignals> signals_;
   std::int64_t first_iteration_ = 0;
   std::int64_t predicted_peak_ = 0;
   Clock::time_point start_ = Clock::now();
@@ -132,7 +141,7 @@ class Run {
 
 void Run::announce() {
   const models::Graph& graph = session_->graph();
-  console_.line(format_start(config_, inputs_.command_line, graph.trainable_elements()));
+  console_.line(format_start(config_, inputs_.command_line, graph));
   for (const std::string& notice : inputs_.notices) console_.line(notice);
   console_.line(fmt::format("Device: {}", device::describe_environment()));
   predicted_peak_ = predicted_peak();
@@ -183,6 +192,8 @@ Outcome Run::restored() {
   require_same_data(header, checkpoint.path());
   session_->load(checkpoint);
   log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
+  // What was changed for this process holds for those that come after it.
+  io::write_file_atomically(config_.run_directory / "config.toml", config_.resolved_toml);
   return loop(header.iteration);
 }
 
@@ -201,10 +212,11 @@ std::int64_t Run::predicted_peak() const {
 
 Outcome Run::loop(std::int64_t first) {
   first_iteration_ = first;
-  const StopSignals signals;
+  signals_.emplace();
+  if (!make_up_for_validation(first)) return stop_reason();
   if (first >= config_.iterations) {
     console_.line(fmt::format("The run has all of its {} iterations.", config_.iterations));
-    return finish(signals);
+    return finish();
   }
   start_ = Clock::now();
   {
@@ -213,26 +225,23 @@ Outcome Run::loop(std::int64_t first) {
     for (std::int64_t i = first; i < config_.iterations; ++i) {
       one_iteration(loader, i);
       const std::int64_t done = i + 1;
-      const int signal = signals.received();
-      const bool stopping = done < config_.iterations && (done >= stop || signal != 0);
-      after_iteration(done, stopping);
-      if (stopping) return stop_reason(signal);
+      const bool asked = done >= stop || signals_->received() != 0;
+      const bool stopping = done < config_.iterations && asked;
+      if (!after_iteration(done, stopping) || stopping) return stop_reason();
     }
   }
-  return finish(signals);
+  return finish();
 }
 
-Outcome Run::finish(const StopSignals& signals) {
-  if (config_.validation == ValidationMode::End && !validate_saved(signals)) {
-    return stop_reason(signals.received());
-  }
+Outcome Run::finish() {
+  if (config_.validation == ValidationMode::End && !validate_saved()) return stop_reason();
   console_.line(fmt::format("Process peak: {} ({} predicted)", human_bytes(peak_resident_bytes()),
                             human_bytes(predicted_peak_)));
   return Outcome::Finished;
 }
 
-Outcome Run::stop_reason(int signal) const {
-  return signal == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
+Outcome Run::stop_reason() const {
+  return signals_->received() == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
 }
 
 void Run::one_iteration(io::Loader& loader, std::int64_t iteration) {
@@ -273,12 +282,20 @@ void Run::show_standing(std::int64_t done, double loss, double top1) {
   console_.status(config_, standing, elapsed);
 }
 
-void Run::after_iteration(std::int64_t done, bool stopping) {
+bool Run::after_iteration(std::int64_t done, bool stopping) {
   const Due due = due_after(config_, done);
   if (due.log) console_.line(format_line(log_->report(done)));
-  // Validated first: a checkpoint promises that the rows up to it are there.
-  if (due.validate) validate_now(done);
-  if (due.checkpoint || stopping) save(done);
+  // Validated first, so that the rows up to a checkpoint are there before it; but a process that is
+  // told to stop saves, and whoever restores makes up for the validation.
+  const bool validated = !due.validate || validate_now(done);
+  if (due.checkpoint || stopping || !validated) save(done);
+  return validated;
+}
+
+/// Validates the point that a restored run begins at, if the process before was stopped in it.
+bool Run::make_up_for_validation(std::int64_t done) {
+  if (done == 0 || !due_after(config_, done).validate || config_.run_directory.empty()) return true;
+  return validated_iterations(config_.run_directory).contains(done) || validate_now(done);
 }
 
 void Run::save(std::int64_t done) {
@@ -302,27 +319,30 @@ void Run::save(std::int64_t done) {
   io::retire_checkpoints(checkpoints(), config_.max_checkpoints_to_keep);
 }
 
-void Run::validate_now(std::int64_t done) {
-  const ValidationResult result = evaluate(*session_, config_, inputs_.validation, done);
-  if (!std::isfinite(result.loss)) {
-    diverged(fmt::format("the loss of validation became {}", result.loss), done);
+/// False when a signal ended it early.
+bool Run::validate_now(std::int64_t done) {
+  const std::optional<ValidationResult> result = evaluate(
+      *session_, config_, inputs_.validation, done, [this] { return signals_->received() != 0; });
+  if (!result) return false;
+  if (!std::isfinite(result->loss)) {
+    diverged(fmt::format("the loss of validation became {}", result->loss), done);
   }
-  log_->report(result);
-  console_.line(format_line(result, config_.epoch_after(done)));
+  log_->report(*result);
+  console_.line(format_line(*result, config_.epoch_after(done)));
+  return true;
 }
 
 /// Mode End: the points that were saved on the way, each from its checkpoint, but for those that an
 /// interrupted process has validated already. False when a signal ended it early.
-bool Run::validate_saved(const StopSignals& signals) {
+bool Run::validate_saved() {
   if (config_.run_directory.empty()) return true;
   const std::set<std::int64_t> done_already = validated_iterations(config_.run_directory);
   for (const std::filesystem::path& path : io::list_checkpoints(checkpoints())) {
-    if (signals.received() != 0) return false;
     const io::CheckpointReader checkpoint(path);
     const std::int64_t done = checkpoint.header().iteration;
     if (!is_validation_point(config_, done) || done_already.contains(done)) continue;
     session_->load(checkpoint);
-    validate_now(done);
+    if (!validate_now(done)) return false;
   }
   return true;
 }
@@ -337,24 +357,25 @@ Outcome restore(const TrainConfig& config, const TrainInputs& inputs) {
   return Run(config, inputs).restored();
 }
 
-void validate(const TrainConfig& config, std::shared_ptr<const io::Dataset> validation,
-              const std::vector<std::filesystem::path>& paths,
-              const std::function<void(const io::CheckpointHeader&, const std::filesystem::path&,
-                                       const ValidationResult&)>& report) {
+void validate(
+    const TrainConfig& config, std::shared_ptr<const io::Dataset> validation,
+    const std::filesystem::path& directory,
+    const std::function<void(const io::CheckpointHeader&, const ValidationResult&)>& report) {
   const device::Environment environment(config.threads);
   Session session(config, Session::Use::Evaluation);
   session.allocate();
-  for (const std::filesystem::path& path : paths) {
-    const io::CheckpointReader checkpoint(path);
+  io::visit_checkpoints(directory, [&](const io::CheckpointReader& checkpoint) {
     session.load(checkpoint);
     const ValidationResult result =
-        evaluate(session, config, validation, checkpoint.header().iteration);
+        evaluate(session, config, validation, checkpoint.header().iteration, [] {
+          return false;
+        }).value();
     if (!std::isfinite(result.loss)) {
       fail(ErrorKind::Numeric, "{}: the loss of validation is {}: the training had diverged",
-           path.string(), result.loss);
+           checkpoint.path().string(), result.loss);
     }
-    report(checkpoint.header(), path, result);
-  }
+    report(checkpoint.header(), result);
+  });
 }
 
 double BenchResult::percentile_seconds(double fraction) const {

@@ -37,11 +37,11 @@ enum class Outcome {
 /// Continues the run in config.run_directory from its newest valid checkpoint, bit for bit.
 [[nodiscard]] Outcome restore(const TrainConfig& config, const TrainInputs& inputs);
 
-/// Validates every checkpoint of `paths` in order, calling `report` after each.
-void validate(const TrainConfig& config, std::shared_ptr<const io::Dataset> validation,
-              const std::vector<std::filesystem::path>& paths,
-              const std::function<void(const io::CheckpointHeader&, const std::filesystem::path&,
-                                       const ValidationResult&)>& report);
+/// Validates the checkpoint in `directory`, or every one of a run, calling `report` after each.
+void validate(
+    const TrainConfig& config, std::shared_ptr<const io::Dataset> validation,
+    const std::filesystem::path& directory,
+    const std::function<void(const io::CheckpointHeader&, const ValidationResult&)>& report);
 
 /// Steady-state speed of a training.
 struct BenchResult {

@@ -41,6 +41,34 @@ class PrepareTest : public ::testing::Test {
                             " --dataset cifar-10 --run-dir " + run_.string() + " " + rest));
   }
 
+  /// A checkpoint of the run as its training would leave it.
+  [[nodiscard]] fs::path save(const train::TrainConfig& config) const {
+    const std::vector<float> values = {1.0F};
+    io::NamedTensor tensor;
+    tensor.info.name = "fc1/bias";
+    tensor.info.shape = {1};
+    tensor.data = std::as_bytes(std::span(values));
+    io::CheckpointHeader header;
+    header.iteration = 3;
+    header.config_toml = config.resolved_toml;
+    return io::write_checkpoint(run_ / "checkpoints", header, {&tensor, 1});
+  }
+  [[nodiscard]] PreparedRun restore(const std::string& rest = "",
+                                    std::map<std::string, std::string> variables = {}) const {
+    return prepare_restoring(invocation(
+        Command::Restore, "--restore-path " + run_.string() + " " + rest, std::move(variables)));
+  }
+  /// Puts a line in place of another one in config.toml.
+  void edit(const std::string& before, const std::string& after) const {
+    const fs::path file = run_ / "config.toml";
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    std::string content = text.str();
+    const std::size_t at = content.find(before);
+    ASSERT_NE(at, std::string::npos) << content;
+    std::ofstream(file) << content.replace(at, before.size(), after);
+  }
+
   TemporaryDirectory root_;
   fs::path data_;
   fs::path run_;
@@ -71,14 +99,51 @@ TEST_F(PrepareTest, RestoringFindsTheSameConfiguration) {
   {
     const PreparedRun run = train("--batch-size 8 --epochs 2 --seed 5 --weight-decay 0");
     first = run.config;
-    const Failure busy = failure_of([&] {
-      (void)prepare_restoring(invocation(Command::Restore, "--restore-path " + run_.string()));
-    });
+    (void)save(run.config);
+    const Failure busy = failure_of([&] { (void)restore(); });
     EXPECT_EQ(busy.kind, ErrorKind::Usage) << busy.text;
   }
-  const PreparedRun restored = prepare_restoring(invocation(
-      Command::Restore, "--restore-path " + run_.string(), {{"DATA_DIR", "/nowhere/cifar"}}));
-  EXPECT_EQ(restored.config, first);
+  EXPECT_EQ(restore("", {{"DATA_DIR", "/nowhere/cifar"}}).config, first);
+}
+
+TEST_F(PrepareTest, RestoringTakesEditsOfTheFileButNotOfTheMathematics) {
+  (void)save(train("--batch-size 8 --epochs 2 --pipeline-num-parallel 1").config);
+  edit("pipeline-num-parallel = 1", "pipeline-num-parallel = 3");
+  EXPECT_EQ(restore().config.data.loader_threads, 3);
+  edit("batch-size = 8", "batch-size = 16");
+  const Failure failure = failure_of([&] { (void)restore(); });
+  EXPECT_EQ(failure.kind, ErrorKind::Usage);
+  EXPECT_TRUE(contains(failure.text, "config.toml:")) << failure.text;
+  EXPECT_TRUE(contains(failure.text,
+                       "batch-size 16 would change the mathematics of the run, which "
+                       "began with 8"))
+      << failure.text;
+}
+
+TEST_F(PrepareTest, DefaultsThatFollowAnotherOptionFollowItStillWhenRestored) {
+  (void)save(train("--batch-size 8 --epochs 2").config);
+  EXPECT_EQ(restore("--validation-mode all").config.max_checkpoints_to_keep, 1);
+  EXPECT_EQ(restore("--validation-mode end").config.max_checkpoints_to_keep, 0);
+}
+
+TEST_F(PrepareTest, TheFilesTellTheSetWhereTheirPlaceDoesNot) {
+  const std::string place = "--run-dir " + run_.string() + " --batch-size 8 --data-dir ";
+  const fs::path plain = root_.path() / "pictures";
+  fs::create_directories(plain);
+  const Failure failure = failure_of(
+      [&] { (void)prepare_training(invocation(Command::Train, place + plain.string())); });
+  EXPECT_TRUE(contains(failure.text, "does not tell which data set")) << failure.text;
+  io::generate_cifar10_like(plain / "some" / "cifar-10-batches-bin",
+                            {.train_records = 16, .test_records = 8});
+  EXPECT_EQ(
+      prepare_training(invocation(Command::Train, place + plain.string())).config.data.dataset,
+      "cifar-10");
+}
+
+TEST_F(PrepareTest, WithoutValidationItsImagesAreNotNeeded) {
+  fs::remove(data_ / "test_batch.bin");
+  EXPECT_EQ(failure_of([&] { (void)train("--batch-size 8"); }).kind, ErrorKind::Data);
+  EXPECT_EQ(train("--batch-size 8 --no-validation").data.validation, nullptr);
 }
 
 TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
@@ -92,16 +157,7 @@ TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
 }
 
 TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
-  const PreparedRun run = train("--batch-size 8 --no-validation --seed 5");
-  const std::vector<float> values = {1.0F};
-  io::NamedTensor tensor;
-  tensor.info.name = "fc1/bias";
-  tensor.info.shape = {1};
-  tensor.data = std::as_bytes(std::span(values));
-  io::CheckpointHeader header;
-  header.iteration = 3;
-  header.config_toml = run.config.resolved_toml;
-  const fs::path checkpoint = io::write_checkpoint(run_ / "checkpoints", header, {&tensor, 1});
+  const fs::path checkpoint = save(train("--batch-size 8 --no-validation --seed 5").config);
   for (const fs::path& path : {run_, checkpoint}) {
     const PreparedRun validation = prepare_validation(
         invocation(Command::Validate,

@@ -176,6 +176,23 @@ TEST(ResolveTest, OptionsWithoutEffectAreRefused) {
             "--normalise has no effect here: it needs a CIFAR data set");
 }
 
+TEST(ResolveTest, WithoutARunDirectoryNothingAsksForCheckpoints) {
+  for (const char* more : {"--stop-after 3", "--validation-mode end", "--max-ckpts-to-keep 2",
+                           "--ckpts-per-epoch 2", "--disable-checkpoints"}) {
+    const Failure failure =
+        failure_of([&] { (void)config_of(kCifar, "--no-logs " + std::string(more)); });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage) << more;
+    EXPECT_TRUE(contains(failure.text, "--no-logs")) << failure.text;
+  }
+  EXPECT_EQ(config_of(kCifar, "--no-logs").checkpoint_every, 0);
+}
+
+TEST(ResolveTest, SuffixOfTheNameIsNoPath) {
+  const Failure failure = failure_of([&] { (void)config_of(kCifar, "--name-suffix a/b"); });
+  EXPECT_EQ(failure.kind, ErrorKind::Usage);
+  EXPECT_TRUE(contains(failure.text, "'a/b'")) << failure.text;
+}
+
 TEST(ResolveTest, OptionsOfAFileWithoutEffectAreNoticed) {
   const Options options =
       merge(train_options(std::string(kCifar) + "--optimiser SGD"),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "millrace.hpp"
 
@@ -15,12 +16,15 @@ struct Case {
   std::vector<std::string> options;
 };
 
-class RestoreTest : public testing::TestWithParam<Case> {};
+/// The law holds at equal numbers of threads, whatever the number.
+class RestoreTest : public testing::TestWithParam<std::tuple<Case, const char*>> {};
 
 TEST_P(RestoreTest, StoppedAndRestoredEqualsUninterrupted) {
   const TemporaryDirectory directory;
-  std::vector<std::string> options = GetParam().options;
-  options.insert(options.end(), {"--epochs", "2", "--logs-per-epoch", "5"});
+  const auto& [variant, threads] = GetParam();
+  std::vector<std::string> options = variant.options;
+  options.insert(options.end(),
+                 {"--epochs", "2", "--logs-per-epoch", "5", "--threads-per-device", threads});
   const std::filesystem::path whole = directory / "whole";
   ASSERT_EQ(train(whole, options).code, 0);
 
@@ -45,13 +49,47 @@ TEST_P(RestoreTest, StoppedAndRestoredEqualsUninterrupted) {
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 11);  // header and five an epoch
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, RestoreTest,
-                         testing::Values(Case{"Float32", {"--precision", "32.32"}},
-                                         Case{"Bfloat16", {"--precision", "16.32"}},
-                                         Case{"GroupNormRecomputed",
-                                              {"--precision", "16.32", "--group-norm", "--groups",
-                                               "8", "--xla-recompute"}}),
-                         [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Precisions, RestoreTest,
+    testing::Combine(testing::Values(Case{"Float32", {"--precision", "32.32"}},
+                                     Case{"Bfloat16", {"--precision", "16.32"}},
+                                     Case{"GroupNormRecomputed",
+                                          {"--precision", "16.32", "--group-norm", "--groups", "8",
+                                           "--xla-recompute"}}),
+                     testing::Values("1", "2")),
+    [](const auto& test) {
+      return std::string(std::get<0>(test.param).name) + "Threads" + std::get<1>(test.param);
+    });
+
+TEST(LawTest, AValidationThatWasCutShortIsMadeUpFor) {
+  const TemporaryDirectory directory;
+  const std::vector<std::string> options = {"--epochs", "2"};
+  ASSERT_EQ(train(directory / "whole", options).code, 0);
+  // As a signal in the validation behind the first epoch leaves it: the checkpoint, not the row.
+  const std::filesystem::path cut = directory / "cut";
+  std::vector<std::string> stopped = options;
+  stopped.insert(stopped.end(), {"--stop-after", "10"});
+  ASSERT_EQ(train(cut, stopped).code, 75);
+  const std::string rows = read_text(cut / "validation.csv");
+  ASSERT_EQ(std::count(rows.begin(), rows.end(), '\n'), 2) << rows;
+  std::ofstream(cut / "validation.csv") << rows.substr(0, rows.find('\n') + 1);
+  ASSERT_EQ(millrace({"restore", "--restore-path", cut.string()}).code, 0);
+  EXPECT_EQ(timeless_columns(cut / "validation.csv"),
+            timeless_columns(directory / "whole" / "validation.csv"));
+  EXPECT_EQ(digest_of(cut), digest_of(directory / "whole"));
+}
+
+TEST(LawTest, WhatARestoreChangesHoldsForTheNextOne) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train(run, {"--iterations", "6", "--no-validation", "--stop-after", "2"}).code, 75);
+  ASSERT_EQ(millrace({"restore", "--restore-path", run.string(), "--stop-after", "2",
+                      "--pipeline-num-parallel", "3"})
+                .code,
+            75);
+  EXPECT_NE(read_text(run / "config.toml").find("pipeline-num-parallel = 3"), std::string::npos);
+  ASSERT_EQ(millrace({"restore", "--restore-path", run.string()}).code, 0);
+}
 
 TEST(LawTest, LoaderThreadsAndRecomputationLeaveTheDigestAlone) {
   const TemporaryDirectory directory;

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "io/checkpoint_layout.hpp"
 #include "io/checkpoint_text.hpp"
@@ -348,9 +350,50 @@ TEST_F(CheckpointTest, NewestDamagedOnesArePassedOver) {
   EXPECT_NE(complaints[1].find("ckpt-2"), std::string::npos) << complaints[1];
   fs::remove(folder_ / "ckpt-1" / "part-000.h5");
   complaints.clear();
-  expect_error(ErrorKind::Checkpoint, {"none of 3 checkpoints can be used", "ckpt-3"},
+  expect_error(ErrorKind::Checkpoint, {"each of its checkpoints (3) is damaged", "ckpt-3"},
                [&] { static_cast<void>(open_newest(directory_.path(), complaints)); });
   EXPECT_EQ(complaints.size(), 3u);
+}
+
+TEST_F(CheckpointTest, ReadersFollowARunThatKeepsOne) {
+  write(1, 1);
+  std::atomic<bool> done{false};
+  std::thread training([&] {
+    for (int iteration = 2; iteration <= 60; ++iteration) {
+      write(iteration, 1);
+      retire_checkpoints(folder_, 1);
+    }
+    done = true;
+  });
+  std::int64_t last = 0;
+  int visits = 0;
+  const SampleModel expected(1);
+  while (!done) {
+    std::vector<std::string> complaints;
+    const std::int64_t newest = open_newest(directory_.path(), complaints).header().iteration;
+    EXPECT_TRUE(complaints.empty()) << complaints.front();
+    EXPECT_GE(newest, last);
+    last = newest;
+    visit_checkpoints(directory_.path(), [&](const CheckpointReader& reader) {
+      expect_content(reader, expected);
+      ++visits;
+    });
+  }
+  training.join();
+  EXPECT_GT(visits, 0);
+}
+
+TEST_F(CheckpointTest, VisitingShowsAllInOrderAndStopsAtADamagedOne) {
+  for (const int iteration : {10, 2, 7}) write(iteration);
+  std::vector<std::int64_t> seen;
+  const auto note = [&](const CheckpointReader& reader) {
+    seen.push_back(reader.header().iteration);
+  };
+  visit_checkpoints(directory_.path(), note);
+  EXPECT_EQ(seen, (std::vector<std::int64_t>{2, 7, 10}));
+  flip_bit(folder_ / "ckpt-7" / "part-000.h5", 4000);
+  expect_error(ErrorKind::Checkpoint, {"ckpt-7"},
+               [&] { visit_checkpoints(directory_.path(), note); });
 }
 
 TEST_F(CheckpointTest, NoCheckpointAtAllIsSaidSo) {

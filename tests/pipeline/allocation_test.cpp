@@ -51,20 +51,36 @@ void* aligned_alloc(std::size_t alignment, std::size_t n) {
 namespace millrace::pipeline {
 namespace {
 
-TEST(AllocationTest, NoneWithinAStep) {
+struct Case {
+  const char* name;
+  DType type;
+  models::NormKind norm;
+  Recompute recompute;
+  char shortcut;
+};
+
+class AllocationTest : public testing::TestWithParam<Case> {};
+
+TEST_P(AllocationTest, NoneWithinAStep) {
+  const Case& variant = GetParam();
   models::ModelOptions model;
   model.size = "8";
+  model.norm = variant.norm;
+  model.groups = 8;
+  model.shortcut = variant.shortcut;
   const models::Graph graph = models::build_model(model);
   const auto backend = ops::make_default_backend();
   StageOptions options;
   options.batch = 4;
-  options.type = DType::BF16;
+  options.type = variant.type;
+  options.recompute = variant.recompute;
   options.parameters.momentum = true;
   Stage stage(graph, whole(graph), options, *backend);
   device::Arena arena(stage.bytes());
   stage.bind(arena.at(0));
   stage.parameters().initialise(3);
-  const std::vector<std::byte> images(4 * 32 * 32 * 3 * 2);
+  const std::int64_t image_bytes = Shape{32, 32, 3}.elements() * size_of(variant.type);
+  const std::vector<std::byte> images(static_cast<std::size_t>(4 * image_bytes));
   const std::vector<std::int32_t> labels = {1, 2, 3, 4};
   const device::ExecutionSpace space;
   const auto step = [&] {
@@ -92,6 +108,15 @@ TEST(AllocationTest, NoneWithinAStep) {
   std::free(block);
   EXPECT_EQ(g_allocations.load(), 1);
 }
+
+using models::NormKind;
+INSTANTIATE_TEST_SUITE_P(
+    Variants, AllocationTest,
+    testing::Values(Case{"Bfloat16", DType::BF16, NormKind::Batch, Recompute::None, 'A'},
+                    Case{"Float32Projecting", DType::F32, NormKind::Batch, Recompute::None, 'B'},
+                    Case{"GroupNorm", DType::BF16, NormKind::Group, Recompute::None, 'A'},
+                    Case{"Recomputing", DType::F32, NormKind::Group, Recompute::Stage, 'B'}),
+    [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace millrace::pipeline

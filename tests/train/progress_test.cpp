@@ -72,11 +72,15 @@ TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
   config.batch_size = 16;
   config.micro_batches = 2;
   config.run_directory = "logs/RN20_x";
-  const std::string text = format_start(config, "millrace train --epochs 10", 269'722);
+  const std::string text =
+      format_start(config, "millrace train --epochs 10", models::build_model(config.model));
   EXPECT_TRUE(text.starts_with("Command line: millrace train --epochs 10\n"));
   EXPECT_NE(text.find("\n Batch Size: 32\n"), std::string::npos) << text;
   EXPECT_NE(text.find("Image Size: 32x32\n"), std::string::npos) << text;
   EXPECT_NE(text.find("\n Saving to logs/RN20_x\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nTrainable Variables:\n  b0/conv/kernel (16x3x3x3)\n"), std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("moving_mean"), std::string::npos) << text;
   EXPECT_TRUE(text.ends_with("\nTotal Parameters: 269722")) << text;
 }
 
