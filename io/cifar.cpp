@@ -245,7 +245,11 @@ void check_cifar_records(std::span<const std::uint8_t> bytes, CifarKind kind,
                          std::string_view file) {
   const Layout& layout = layout_of(kind);
   const std::size_t record_bytes = layout.record_bytes();
-  if (bytes.empty() || bytes.size() % record_bytes != 0)
+  if (bytes.empty())
+    fail(ErrorKind::Data,
+         "{}: the file is empty, {} records of {} bytes are expected: fetch it again", file,
+         layout.name, record_bytes);
+  if (bytes.size() % record_bytes != 0)
     fail(ErrorKind::Data,
          "{}: {} bytes are not a whole number of {} records of {} bytes ({} and {} left over): the "
          "file is cut or of another format, fetch it again",

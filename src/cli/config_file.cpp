@@ -34,6 +34,8 @@ std::string one_line(const std::string& file, const std::string& message) {
   if (const std::size_t colon = what.rfind("toml::"); colon != std::string::npos)
     if (const std::size_t text = what.find(": ", colon); text != std::string::npos)
       what.erase(0, text + 2);
+  if (what.ends_with('.')) what.pop_back();
+  if (what.starts_with("[error] ")) what.erase(0, what.find(' ') + 1);
   for (std::string line; std::getline(lines, line);) {
     const std::size_t bar = line.find('|');
     if (bar == std::string::npos) continue;
@@ -207,7 +209,9 @@ Options parse_config(const std::string& text, const std::string& file_name) {
     std::istringstream stream(text);
     root = toml::parse(stream, file_name);
   } catch (const std::exception& error) {
-    fail(ErrorKind::Config, "{}", one_line(file_name, error.what()));
+    fail(ErrorKind::Config,
+         "{}; a configuration is TOML: headings like [train], and lines like batch-size = 32",
+         one_line(file_name, error.what()));
   }
   Options options;
   for (const Entry& entry : entries_of(file_name, root)) {

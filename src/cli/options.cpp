@@ -166,7 +166,7 @@ std::string describe_values(const OptionSpec& spec) {
     case ValueType::Choice:
       return fmt::format("one of {}", fmt::join(choices(spec), ", "));
     case ValueType::Text:
-      return "a text of at least one character";
+      return "some text";
     case ValueType::Path:
       return "a path";
   }

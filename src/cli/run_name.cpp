@@ -9,7 +9,6 @@
 #include <system_error>
 
 #include "core/error.hpp"
-#include "io/atomic_file.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -19,12 +18,20 @@ int make_directory(const std::filesystem::path& directory) {
   return ::mkdir(directory.c_str(), 0777) == 0 ? 0 : errno;
 }
 
+/// A directory for a run that cannot be made ends with the way out.
+[[noreturn]] void fail_to_create(const std::filesystem::path& directory, int error) {
+  fail(ErrorKind::Io,
+       "cannot create run directory {}: {}; choose another place with --run-dir or "
+       "--log-dir",
+       directory.string(), std::generic_category().message(error));
+}
+
 void make_parents(const std::filesystem::path& directory) {
   const std::filesystem::path parent = directory.parent_path();
   if (parent.empty()) return;
   std::error_code error;
   std::filesystem::create_directories(parent, error);
-  if (error) io::fail_io("create", parent, error.value());
+  if (error) fail_to_create(parent, error.value());
 }
 
 /// "a/b/" names the directory a/b.
@@ -71,7 +78,7 @@ void create_run_directory(const std::filesystem::path& directory) {
          "{}: the run directory exists already: continue that run with millrace restore "
          "--restore-path, or choose another",
          path.string());
-  if (error != 0) io::fail_io("create run directory", path, error);
+  if (error != 0) fail_to_create(path, error);
 }
 
 std::filesystem::path create_run_directory(const RunPlace& place, const train::TrainConfig& config,
@@ -88,7 +95,7 @@ std::filesystem::path create_run_directory(const RunPlace& place, const train::T
     make_parents(directory);
     const int error = make_directory(directory);
     if (error == 0) return directory;
-    if (error != EEXIST) io::fail_io("create run directory", directory, error);
+    if (error != EEXIST) fail_to_create(directory, error);
   }
   fail(ErrorKind::Io, "{}: {} attempts found no free name for the run: choose one with --run-dir",
        place.log_directory.string(), kAttempts);
