@@ -23,7 +23,11 @@ constexpr std::string_view kTrainingHeader =
 constexpr std::string_view kValidationHeader =
     "iteration,epoch,val_acc,val_time,img_per_sec,latency";
 
-enum TrainingColumn : std::size_t { kIteration = 1, kLoss = 4, kAccuracy = 6, kTotalTime = 10 };
+// Columns of training.csv.
+constexpr std::size_t kIteration = 1;
+constexpr std::size_t kLoss = 4;
+constexpr std::size_t kAccuracy = 6;
+constexpr std::size_t kTotalTime = 10;
 
 template <class T>
 std::optional<T> parse_number(std::string_view text) {
