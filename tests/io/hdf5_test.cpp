@@ -278,7 +278,8 @@ int write_with_limit(const fs::path& directory, rlim_t limit) {
 }
 
 TEST(Hdf5Test, FullDiskIsReportedAndTheLibraryStaysUsable) {
-  for (const rlim_t limit : {0, 1, 100, 1000, 2048, 5000, 400'000, 405'000, 800'000, 1'200'000}) {
+  for (const rlim_t limit : std::initializer_list<rlim_t>{0, 1, 100, 1000, 2048, 5000, 400'000,
+                                                          405'000, 800'000, 1'200'000}) {
     const TemporaryDirectory directory;
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
