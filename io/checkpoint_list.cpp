@@ -73,7 +73,8 @@ Attempt try_open(const fs::path& path) {
   }
 }
 
-// How often a directory is listed in which a training replaces the checkpoints that are being read.
+// How often a directory is listed in which a training replaces the checkpoints that are being read:
+// one may be gone before it is opened, and a listing may miss the old one and the new one.
 constexpr int kListings = 10;
 
 struct NewestAttempt {
@@ -128,7 +129,7 @@ CheckpointReader open_newest(const fs::path& directory, std::vector<std::string>
   NewestAttempt newest;
   for (int listing = 0; listing < kListings; ++listing) {
     newest = try_newest(list_checkpoints(directory));
-    if (newest.reader || !newest.retired) break;
+    if (newest.reader || (!newest.retired && !newest.complaints.empty())) break;
   }
   complaints.insert(complaints.end(), newest.complaints.begin(), newest.complaints.end());
   if (newest.reader) return std::move(*newest.reader);
@@ -144,7 +145,6 @@ void visit_checkpoints(const fs::path& directory,
                        const std::function<void(const CheckpointReader&)>& visit) {
   for (int attempt = 0; attempt < kListings; ++attempt) {
     const std::vector<fs::path> found = list_checkpoints(directory);
-    if (found.empty()) break;
     bool any = false;
     for (const fs::path& path : found) {
       const Attempt opened = try_open(path);

@@ -151,7 +151,7 @@ fs::path write_checkpoint(const fs::path& checkpoints_directory, const Checkpoin
   require_sound(tensors);
   make_directories(checkpoints_directory);
   const std::string name = checkpoint_name(header.iteration);
-  const fs::path final_path = checkpoints_directory / name;
+  fs::path final_path = checkpoints_directory / name;
   StagingDirectory temporary(checkpoints_directory / temporary_name(name, ::getpid()));
   write_into(temporary.path(), header, tensors);
   commit(temporary, final_path);

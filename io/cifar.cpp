@@ -138,6 +138,7 @@ void append_file(const fs::path& path, std::size_t size, std::vector<std::uint8_
 std::vector<std::uint8_t> read_records(const fs::path& folder, CifarKind kind, CifarSplit split) {
   const std::vector<fs::path> files = files_of(folder, kind, split);
   std::vector<std::size_t> sizes;
+  sizes.reserve(files.size());
   for (const fs::path& file : files) sizes.push_back(checked_size(file));
   std::vector<std::uint8_t> bytes;
   bytes.reserve(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
@@ -168,8 +169,8 @@ ChannelStatistics measure(std::span<const std::uint8_t> records, const Layout& l
       sum_of_squares[c] += plane_squares;
     }
   }
-  const double count = static_cast<double>(records.size() / layout.record_bytes()) *
-                       static_cast<double>(kSmallPlane);
+  const std::size_t images = records.size() / layout.record_bytes();
+  const auto count = static_cast<double>(images * kSmallPlane);
   ChannelStatistics statistics;
   for (std::size_t c = 0; c < 3; ++c) {
     const double mean = static_cast<double>(sum[c]) / count;

@@ -22,6 +22,13 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kSide = 32;
 constexpr std::size_t kPlane = kSide * kSide;
+
+/// Place of pixel i of a plane.
+float row_of(std::size_t i) {
+  const std::size_t row = i / kSide;
+  return static_cast<float>(row);
+}
+float column_of(std::size_t i) { return static_cast<float>(i % kSide); }
 constexpr std::size_t kChannels = 3;
 constexpr std::size_t kRecordBytes = 1 + kChannels * kPlane;
 constexpr std::int64_t kRecordsPerFile = 10'000;
@@ -147,8 +154,8 @@ std::array<float, kPlane> draw_coverage(Figure figure, const Pose& pose) {
     float covered = 0.0f;
     for (const float y_offset : {0.25f, 0.75f}) {
       for (const float x_offset : {0.25f, 0.75f}) {
-        const float dx = static_cast<float>(i % kSide) + x_offset - pose.x;
-        const float dy = static_cast<float>(i / kSide) + y_offset - pose.y;
+        const float dx = column_of(i) + x_offset - pose.x;
+        const float dy = row_of(i) + y_offset - pose.y;
         const float u = pose.cosine * dx + pose.sine * dy;
         const float v = pose.cosine * dy - pose.sine * dx;
         covered += covers(figure, u, v) ? 0.25f : 0.0f;
@@ -160,7 +167,7 @@ std::array<float, kPlane> draw_coverage(Figure figure, const Pose& pose) {
 }
 
 std::byte to_byte(float value) {
-  return static_cast<std::byte>(static_cast<int>(std::clamp(value, 0.0f, 255.0f) + 0.5f));
+  return static_cast<std::byte>(std::lround(std::clamp(value, 0.0f, 255.0f)));
 }
 
 void draw_record(std::uint8_t label, Dice& dice, std::span<std::byte, kRecordBytes> record) {
@@ -174,8 +181,7 @@ void draw_record(std::uint8_t label, Dice& dice, std::span<std::byte, kRecordByt
   for (std::size_t c = 0; c < kChannels; ++c) {
     const float difference = ink[c] - ground[c];
     for (std::size_t i = 0; i < kPlane; ++i) {
-      const float light = slope_x * (static_cast<float>(i % kSide) - 15.5f) +
-                          slope_y * (static_cast<float>(i / kSide) - 15.5f);
+      const float light = slope_x * (column_of(i) - 15.5f) + slope_y * (row_of(i) - 15.5f);
       const float value = ground[c] + light + coverage[i] * difference + deviation * dice.noise();
       record[1 + c * kPlane + i] = to_byte(value);
     }

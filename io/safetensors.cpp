@@ -201,6 +201,7 @@ void require_cover(const std::map<std::string, SafeTensor>& tensors,
     const std::string* name;
   };
   std::vector<Range> ranges;
+  ranges.reserve(tensors.size());
   for (const auto& [name, tensor] : tensors) {
     ranges.push_back({tensor.data.data(), tensor.data.data() + tensor.data.size(), &name});
   }

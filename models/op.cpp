@@ -120,7 +120,7 @@ class ShapeRules {
   }
 
   Inference operator()(const Pool& pool) const {
-    const Inference result = slide(x_, pool.kernel, pool.stride, pool.pad, {1, 1}, x_.c);
+    Inference result = slide(x_, pool.kernel, pool.stride, pool.pad, {1, 1}, x_.c);
     if (!result.misfit.empty()) return result;
     const Padding& pad = pool.pad;
     if (std::max(pad.top, pad.bottom) >= pool.kernel.h ||

@@ -379,6 +379,7 @@ std::vector<BufferId> Compiler::take_gradients(ValueId value, std::size_t at_mos
   std::sort(list.begin(), list.end(),
             [](const Contribution& a, const Contribution& b) { return a.reader > b.reader; });
   std::vector<BufferId> buffers;
+  buffers.reserve(list.size());
   for (const Contribution& c : list) buffers.push_back(c.buffer);
   while (buffers.size() > at_most) {
     const BufferId a = buffers[0];

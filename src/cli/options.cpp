@@ -101,14 +101,14 @@ using Names = std::vector<std::string_view>;
 
 /// Options of which only one can be meant.
 const std::vector<Names>& rivals() {
-  static const std::vector<Names> kRivals = {
+  static const std::vector<Names> all = {
       {"epochs", "iterations"},       {"batch-norm", "group-norm"},
       {"logs-per-epoch", "log-freq"}, {"validation-mode", "no-validation"},
       {"run-dir", "log-dir"},         {"run-dir", "name-suffix"},
       {"no-logs", "run-dir"},         {"no-logs", "log-dir"},
       {"no-logs", "name-suffix"},     {"ckpts-per-epoch", "disable-checkpoints"},
   };
-  return kRivals;
+  return all;
 }
 
 /// The setting, unless it is a flag that is switched off.

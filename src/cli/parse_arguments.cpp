@@ -42,6 +42,7 @@ const OptionSpec& complete(Command command, std::string_view name) {
           matches, [&](const OptionSpec* spec) { return spec->name.starts_with(shortest.name); }))
     return shortest;
   std::vector<std::string> names;
+  names.reserve(matches.size());
   for (const OptionSpec* spec : matches) names.push_back(fmt::format("--{}", spec->name));
   fail(ErrorKind::Usage, "--{} could be any of {}: write more of it", name, fmt::join(names, ", "));
 }

@@ -128,7 +128,7 @@ std::string dataset_of(const Options& options) {
     fail(ErrorKind::Usage,
          "no data set: give --data-dir DIR or set DATA_DIR, or use --dataset with "
          "--synthetic-data");
-  const std::string name = dataset_in(*directory);
+  std::string name = dataset_in(*directory);
   if (name.empty())
     fail(ErrorKind::Usage,
          "{} '{}' does not tell which data set it holds: give --dataset cifar-10, cifar-100 or "

@@ -90,7 +90,7 @@ std::filesystem::path create_run_directory(const RunPlace& place, const train::T
   }
   constexpr int kAttempts = 100;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const std::filesystem::path directory =
+    std::filesystem::path directory =
         place.log_directory / run_name(config, place.suffix, version, random_tag());
     make_parents(directory);
     const int error = make_directory(directory);

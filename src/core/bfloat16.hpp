@@ -9,7 +9,7 @@
 namespace millrace {
 
 /// bfloat16: the upper half of an IEEE binary32. Storage only; arithmetic is done in float.
-struct bfloat16 {
+struct bfloat16 {  // NOLINT(readability-identifier-naming): spelled like the types it stands with
   std::uint16_t bits = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 namespace millrace {
@@ -56,7 +57,7 @@ std::string human_bytes(std::int64_t bytes) {
 }
 
 std::string human_seconds(double seconds) {
-  const auto total = static_cast<std::int64_t>(seconds + 0.5);
+  const auto total = std::int64_t{std::llround(seconds)};
   const std::int64_t h = total / 3600;
   const std::int64_t m = total / 60 % 60;
   const std::int64_t s = total % 60;

@@ -77,7 +77,7 @@ struct PartialRow {
 };
 [[nodiscard]] std::string to_json(const PartialRow& partial);
 /// The inverse; an empty text is an empty row. Error(Checkpoint) for anything else.
-[[nodiscard]] PartialRow parse_partial_row(std::string_view json);
+[[nodiscard]] PartialRow parse_partial_row(std::string_view text);
 
 /// Averages what the iterations of a run give and writes the three files. With an empty
 /// config.run_directory it only averages. Errors: Io, naming the file.

@@ -358,7 +358,7 @@ TEST_F(CheckpointTest, NewestDamagedOnesArePassedOver) {
 TEST_F(CheckpointTest, ReadersFollowARunThatKeepsOne) {
   write(1, 1);
   std::atomic<bool> done{false};
-  std::thread training([&] {
+  std::jthread training([&] {
     for (int iteration = 2; iteration <= 60; ++iteration) {
       write(iteration, 1);
       retire_checkpoints(folder_, 1);
@@ -379,7 +379,6 @@ TEST_F(CheckpointTest, ReadersFollowARunThatKeepsOne) {
       ++visits;
     });
   }
-  training.join();
   EXPECT_GT(visits, 0);
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Nothing of ours allocates within a step. Every malloc of this program is counted while a flag is
-// up, except those made inside a vendor's library (device::VendorScope).
+// up, except those made inside a vendor's library (device::VendorScope) and those that an OpenMP
+// library makes to start its threads.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <string_view>
 
 #include "device/vendor_scope.hpp"
 #include "models/registry.hpp"
@@ -16,10 +19,17 @@ namespace {
 std::atomic<bool> g_counting{false};
 std::atomic<int> g_allocations{0};
 
-void note_allocation() {
-  if (g_counting.load(std::memory_order_relaxed) && !millrace::device::VendorScope::inside()) {
-    g_allocations.fetch_add(1);
-  }
+bool in_openmp(const void* caller) {
+  Dl_info library{};
+  if (dladdr(caller, &library) == 0 || library.dli_fname == nullptr) return false;
+  const std::string_view name(library.dli_fname);
+  return name.find("libomp") != name.npos || name.find("libgomp") != name.npos;
+}
+
+void note_allocation(const void* caller) {
+  if (!g_counting.load(std::memory_order_relaxed) || millrace::device::VendorScope::inside())
+    return;
+  if (!in_openmp(caller)) g_allocations.fetch_add(1);
 }
 
 }  // namespace
@@ -31,19 +41,19 @@ void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 
 void* malloc(std::size_t n) {
-  note_allocation();
+  note_allocation(__builtin_return_address(0));
   return __libc_malloc(n);
 }
 void* calloc(std::size_t n, std::size_t size) {
-  note_allocation();
+  note_allocation(__builtin_return_address(0));
   return __libc_calloc(n, size);
 }
 void* realloc(void* p, std::size_t n) {
-  note_allocation();
+  note_allocation(__builtin_return_address(0));
   return __libc_realloc(p, n);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t n) {
-  note_allocation();
+  note_allocation(__builtin_return_address(0));
   return __libc_memalign(alignment, n);
 }
 }

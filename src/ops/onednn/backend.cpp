@@ -39,7 +39,7 @@ struct Layouts {
 
 class OneDnnOp final : public WeightedOp {
  public:
-  OneDnnOp(std::shared_ptr<Context> context, Layouts layouts, dnnl::primitive forward,
+  OneDnnOp(std::shared_ptr<Context> context, const Layouts& layouts, dnnl::primitive forward,
            std::optional<dnnl::primitive> backward_input,
            std::optional<dnnl::primitive> backward_weight, bool bias);
 
@@ -69,10 +69,10 @@ class OneDnnOp final : public WeightedOp {
   const float* dbias_part_ = nullptr;
 };
 
-OneDnnOp::OneDnnOp(std::shared_ptr<Context> context, Layouts layouts, dnnl::primitive forward,
-                   std::optional<dnnl::primitive> backward_input,
+OneDnnOp::OneDnnOp(std::shared_ptr<Context> context, const Layouts& layouts,
+                   dnnl::primitive forward, std::optional<dnnl::primitive> backward_input,
                    std::optional<dnnl::primitive> backward_weight, bool bias)
-    : context_(std::move(context)), layouts_(std::move(layouts)), bias_(bias) {
+    : context_(std::move(context)), layouts_(layouts), bias_(bias) {
   const dnnl::engine& e = context_->engine;
   forward_ = {std::move(forward),
               {{DNNL_ARG_SRC, unbound(layouts_.src, e)},
@@ -313,7 +313,7 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType typ
     l.scratch_weight = d.scratchpad_desc();
     weight = Weights(d);
   }
-  return std::make_unique<OneDnnOp>(context_, std::move(l), Forward(forward), std::move(input),
+  return std::make_unique<OneDnnOp>(context_, l, Forward(forward), std::move(input),
                                     std::move(weight), s.bias);
 }
 
@@ -358,7 +358,7 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const DenseShape& s, DType ty
     l.scratch_weight = d.scratchpad_desc();
     weight = Weights(d);
   }
-  return std::make_unique<OneDnnOp>(context_, std::move(l), Forward(forward), std::move(input),
+  return std::make_unique<OneDnnOp>(context_, l, Forward(forward), std::move(input),
                                     std::move(weight), s.bias);
 }
 

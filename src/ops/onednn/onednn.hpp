@@ -56,7 +56,7 @@ struct Call {
   void set(int argument, const void* data) {
     arguments.at(argument).set_data_handle(const_cast<void*>(data));
   }
-  void run(dnnl::stream& stream) {
+  void run(dnnl::stream& stream) const {
     const device::VendorScope vendor;
     primitive.execute(stream, arguments);
   }
