@@ -46,7 +46,7 @@ struct Index {
   [[nodiscard]] constexpr std::size_t at() const noexcept {
     return static_cast<std::size_t>(value);
   }
-  friend auto operator<=>(const Index&, const Index&) = default;
+  friend auto operator<=>(const Index&, const Index&) = default;  // NOLINT(modernize-use-nullptr)
 };
 using OpId = Index<struct OpTag>;
 using ValueId = Index<struct ValueTag>;

@@ -10,8 +10,8 @@ namespace {
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 
 // A handler can reach nothing but a static object.
-volatile std::sig_atomic_t g_received =
-    0;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+volatile std::sig_atomic_t g_received = 0;
 
 extern "C" void millrace_note_signal(int signal) {
   if (signal == SIGINT && g_received == SIGINT) std::signal(SIGINT, SIG_DFL);
