@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The schedule half of pipeline: who does what in which order, as plain data.
+//
+// A Schedule holds one list of actions a device. Generators write only what is computed; a pass
+// adds the messages, the reduction of gradients and the update; a validator proves that the lists
+// finish; a simulator replays them with real costs. Three stages, four micro-batches, 1F1B:
+//
+//   device 0  F0 F1 F2             B0    F3    B1       B2    B3
+//   device 1     F0 F1       B0    F2    B1    F3    B2    B3
+//   device 2        F0 B0 F1 B1 F2 B2 F3 B3
+//
+// What every schedule here keeps to:
+// - per stage, forwards, input gradients and weight gradients each run in ascending micro-batch
+//   order, so that gradients add up in one order whatever the schedule (law 1);
+// - a device's list is a subsequence of one order of all events in which a message's two ends stand
+//   side by side, so that the lists finish even when every send waits for its receive.
+//
+// Sources: GPipe (arXiv 1811.06965); 1F1B and looped 1F1B (2104.04473); ZB-H1 and ZB-V
+// (2401.10241). Grouped and Interleaved are the IPU's pipeline schedules, run asynchronously here:
+// Grouped is 1F1B with a warm-up twice as deep, Interleaved is 1F1B.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pipeline/action.hpp"
+
+namespace millrace::pipeline {
+
+enum class ScheduleKind {
+  Sequential,
+  Grouped,
+  Interleaved,
+  GPipe,
+  OneFOneB,
+  Looped,  ///< 1F1B over several chunks a device
+  ZbH1,
+  ZbV,
+};
+[[nodiscard]] std::string_view name_of(ScheduleKind kind);
+[[nodiscard]] std::span<const ScheduleKind> schedule_kinds();
+/// By name, upper or lower case. Errors: Config, with all names.
+[[nodiscard]] ScheduleKind parse_schedule_kind(std::string_view name);
+
+/// Whether the backward pass runs as two actions, input gradients first.
+[[nodiscard]] constexpr bool splits_backward(ScheduleKind kind) {
+  return kind == ScheduleKind::ZbH1 || kind == ScheduleKind::ZbV;
+}
+
+struct Schedule {
+  std::string name;
+  std::int32_t stages = 0;
+  std::int32_t micro_batches = 0;
+  std::vector<std::int32_t> device_of;     ///< by stage
+  std::vector<std::vector<Action>> lists;  ///< by device
+
+  [[nodiscard]] std::int32_t devices() const { return static_cast<std::int32_t>(lists.size()); }
+  [[nodiscard]] std::int32_t device(std::int32_t stage) const {
+    return device_of.at(static_cast<std::size_t>(stage));
+  }
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+};
+
+struct ScheduleRequest {
+  ScheduleKind kind = ScheduleKind::OneFOneB;
+  std::int32_t devices = 1;
+  std::int32_t chunks = 1;  ///< stages a device; Looped takes any number, ZbV two
+  std::int32_t micro_batches = 1;
+  /// 1F1B: micro-batches that a stage takes in beyond those that keep the pipeline full, at most as
+  /// many again (which is Grouped): memory against the latency of links.
+  std::int32_t extra_warmup = 0;
+  /// Device of each stage, for schedules that leave it open; empty: stage s on device s.
+  std::vector<std::int32_t> device_of;
+};
+
+/// What is computed, in order. Errors: Config, with the nearest values that are possible.
+[[nodiscard]] Schedule generate(const ScheduleRequest& request);
+/// Forward passes only, as for validation: micro-batches flow through ascending stages.
+[[nodiscard]] Schedule generate_forward(std::span<const std::int32_t> device_of,
+                                        std::int32_t micro_batches);
+
+/// A pair of stages, from < to, between which activations flow forward and gradients back. A value
+/// goes from its producer straight to each stage that reads it; its gradient comes back from reader
+/// to reader and adds up on the way, the last one first, so that some links have one direction
+/// only.
+struct Link {
+  std::int32_t from = 0;
+  std::int32_t to = 0;
+  bool activations = true;
+  bool gradients = true;
+  friend auto operator<=>(const Link&, const Link&) = default;
+};
+/// Each stage feeds the next.
+[[nodiscard]] std::vector<Link> chain(std::int32_t stages);
+
+/// Adds messages between stages on different devices, then a reduction after the last weight
+/// gradient of each stage and the updates at the end. A receive stands where its device is when the
+/// other one sends: early, so that it can be posted ahead. Links skip stages where values do.
+[[nodiscard]] Schedule with_communication(const Schedule& compute, std::span<const Link> links);
+
+/// Proves that a schedule is complete and ordered, that messages match, and that it finishes with
+/// sends that wait for their receives. Errors: Config, naming device, entry and action. Takes
+/// schedules with or without communication.
+void validate(const Schedule& schedule, std::span<const Link> links);
+
+/// Most micro-batches that a stage holds between their forward and the end of their backward, by
+/// stage.
+[[nodiscard]] std::vector<std::int32_t> stash_peaks(const Schedule& schedule);
+/// The same counted from the receive of the stage's inputs: slots that the executor needs.
+[[nodiscard]] std::vector<std::int32_t> slot_peaks(const Schedule& schedule);
+/// Most micro-batches between BackwardInput and BackwardWeight, by stage; 0 where backward is one.
+[[nodiscard]] std::vector<std::int32_t> weight_slot_peaks(const Schedule& schedule);
+
+/// A row a device: comma-separated actions. `parse_schedule` takes compute actions alone, too.
+[[nodiscard]] std::string to_csv(const Schedule& schedule);
+/// Errors: Config, with `where`, row and column.
+[[nodiscard]] Schedule parse_schedule(std::string_view csv, std::string_view where);
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.hpp"
+#include "pipeline/replay.hpp"
+#include "pipeline/schedule.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+/// Where an action stands, for messages that start counting at 1.
+struct Spot {
+  std::size_t device;
+  std::size_t entry;
+};
+
+template <class... Args>
+[[noreturn]] void reject(const Spot& spot, const Action& action, fmt::format_string<Args...> why,
+                         Args&&... args) {
+  fail(ErrorKind::Config, "schedule: device {}, entry {}, {}: {}", spot.device, spot.entry + 1,
+       to_string(action), fmt::format(why, std::forward<Args>(args)...));
+}
+
+template <class Visit>
+void for_each_entry(const Schedule& schedule, Visit&& visit) {
+  for (std::size_t d = 0; d < schedule.lists.size(); ++d)
+    for (std::size_t i = 0; i < schedule.lists[d].size(); ++i)
+      visit(Spot{d, i}, schedule.lists[d][i]);
+}
+
+void check_frame(const Schedule& s) {
+  if (s.stages < 1 || s.micro_batches < 1 || std::ssize(s.device_of) != s.stages)
+    fail(ErrorKind::Config, "schedule: {} stages, {} micro-batches and places for {} stages",
+         s.stages, s.micro_batches, s.device_of.size());
+  for (const std::int32_t device : s.device_of)
+    if (device < 0 || device >= s.devices())
+      fail(ErrorKind::Config, "schedule: a stage is on device {}, of {}", device, s.devices());
+}
+
+void check_entry(const Schedule& s, const Spot& spot, const Action& a) {
+  if (a.stage < 0 || a.stage >= s.stages) reject(spot, a, "there are stages 0 to {}", s.stages - 1);
+  if (s.device(a.stage) != static_cast<std::int32_t>(spot.device))
+    reject(spot, a, "stage {} is on device {}", a.stage, s.device(a.stage));
+  const bool of_step = a.kind == ActionKind::Reduce || a.kind == ActionKind::Update;
+  if (!of_step && (a.micro_batch < 0 || a.micro_batch >= s.micro_batches))
+    reject(spot, a, "there are micro-batches 0 to {}", s.micro_batches - 1);
+}
+
+/// What a complete schedule of this kind consists of.
+class Contents {
+ public:
+  Contents(const Schedule& schedule, std::span<const Link> links) {
+    bool backward = false;
+    bool split = false;
+    bool communication = false;
+    for_each_entry(schedule, [&](const Spot&, const Action& a) {
+      backward |= makes_input_gradient(a.kind);
+      split |= a.kind == ActionKind::BackwardInput;
+      communication |= !is_compute(a.kind);
+    });
+    for (std::int32_t s = 0; s < schedule.stages; ++s) {
+      for (std::int32_t m = 0; m < schedule.micro_batches; ++m) {
+        expect({ActionKind::Forward, s, m});
+        if (split) expect({ActionKind::BackwardInput, s, m});
+        if (split) expect({ActionKind::BackwardWeight, s, m});
+        if (backward && !split) expect({ActionKind::Backward, s, m});
+      }
+      if (communication && backward) expect({ActionKind::Reduce, s});
+      if (communication && backward) expect({ActionKind::Update, s});
+    }
+    for (const Link& link : links) {
+      if (!communication || schedule.device(link.from) == schedule.device(link.to)) continue;
+      for (std::int32_t m = 0; m < schedule.micro_batches; ++m) {
+        if (link.activations) expect_message({ActionKind::SendActivation, link.from, m, link.to});
+        if (link.gradients && backward)
+          expect_message({ActionKind::SendGradient, link.to, m, link.from});
+      }
+    }
+  }
+
+  void take(const Spot& spot, const Action& action) {
+    const auto found = missing_.find(action);
+    if (found != missing_.end()) {
+      missing_.erase(found);
+      seen_.insert(action);
+      return;
+    }
+    reject(spot, action, "{}",
+           seen_.contains(action) ? "stands there twice" : "does not belong there");
+  }
+
+  void require_all() const {
+    if (missing_.empty()) return;
+    fail(ErrorKind::Config, "schedule: {} is missing{}", to_string(*missing_.begin()),
+         missing_.size() > 1 ? fmt::format(", and {} more", missing_.size() - 1) : "");
+  }
+
+ private:
+  void expect(const Action& action) { missing_.insert(action); }
+  void expect_message(const Action& send) {
+    expect(send);
+    expect(counterpart(send));
+  }
+  std::set<Action> missing_;
+  std::set<Action> seen_;
+};
+
+/// Per stage, each kind in ascending micro-batch order, and the step's end behind everything.
+class Order {
+ public:
+  void take(const Spot& spot, const Action& a) {
+    if (ended_.contains(a.stage) && a.kind != ActionKind::Update && !is_send(a.kind))
+      reject(spot, a, "comes after the stage's gradients were reduced");
+    if (a.kind == ActionKind::Reduce) ended_.insert(a.stage);
+    if (a.kind == ActionKind::Update && !ended_.contains(a.stage))
+      reject(spot, a, "comes before the stage's gradients are reduced");
+    if (!is_compute(a.kind)) return;
+    const auto [last, first_of_kind] = last_.try_emplace({a.stage, a.kind}, a.micro_batch);
+    if (!first_of_kind && a.micro_batch < last->second)
+      reject(spot, a, "comes after micro-batch {}: each kind must run in ascending order",
+             last->second);
+    last->second = a.micro_batch;
+  }
+
+ private:
+  std::map<std::pair<std::int32_t, ActionKind>, std::int32_t> last_;
+  std::set<std::int32_t> ended_;
+};
+
+/// Runs the lists with sends that wait until their receive is at the head of its list.
+class Rendezvous {
+ public:
+  Rendezvous(const Schedule& schedule, std::span<const Link> links)
+      : schedule_(schedule),
+        progress_(schedule.stages, schedule.micro_batches, links),
+        head_(schedule.lists.size()) {
+    for_each_entry(schedule, [&](const Spot&, const Action& a) { messages_ |= is_send(a.kind); });
+  }
+
+  void run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::size_t d = 0; d < head_.size(); ++d) {
+        while (step(d)) moved = true;
+      }
+    }
+    for (std::size_t d = 0; d < head_.size(); ++d)
+      if (head_[d] < schedule_.lists[d].size())
+        reject({d, head_[d]}, schedule_.lists[d][head_[d]], "never gets its turn: {}", heads());
+  }
+
+ private:
+  [[nodiscard]] const Action* at_head(std::size_t device) const {
+    const std::vector<Action>& list = schedule_.lists[device];
+    return head_[device] < list.size() ? &list[head_[device]] : nullptr;
+  }
+
+  bool step(std::size_t device) {
+    const Action* action = at_head(device);
+    if (action == nullptr || is_receive(action->kind)) return false;  // a send moves both
+    if (is_send(action->kind)) return deliver(device, *action);
+    if (is_compute(action->kind)) {
+      if (!progress_.is_ready(*action) || !has_received(*action)) return false;
+      progress_.finish(*action);
+    }
+    ++head_[device];
+    return true;
+  }
+
+  bool deliver(std::size_t device, const Action& send) {
+    const bool activation = send.kind == ActionKind::SendActivation;
+    const ActionKind made = activation ? ActionKind::Forward : ActionKind::BackwardInput;
+    if (!progress_.is_done(made, send.stage, send.micro_batch)) return false;
+    const auto other = static_cast<std::size_t>(schedule_.device(send.peer));
+    const Action* receive = at_head(other);
+    if (receive == nullptr || *receive != counterpart(send)) return false;
+    received_.insert(*receive);
+    ++head_[device];
+    ++head_[other];
+    return true;
+  }
+
+  /// Whether all messages that a compute action reads have come.
+  [[nodiscard]] bool has_received(const Action& a) const {
+    if (!messages_ || a.kind == ActionKind::BackwardWeight) return true;
+    const bool forward = a.kind == ActionKind::Forward;
+    const auto peers = forward ? progress_.before(a.stage) : progress_.after(a.stage);
+    const ActionKind kind = forward ? ActionKind::ReceiveActivation : ActionKind::ReceiveGradient;
+    return std::all_of(peers.begin(), peers.end(), [&](std::int32_t peer) {
+      return schedule_.device(peer) == schedule_.device(a.stage) ||
+             received_.contains({kind, a.stage, a.micro_batch, peer});
+    });
+  }
+
+  [[nodiscard]] std::string heads() const {
+    std::string text = "the devices stand at";
+    for (std::size_t d = 0; d < head_.size(); ++d) {
+      const Action* action = at_head(d);
+      text += fmt::format(" {}", action != nullptr ? to_string(*action) : "the end");
+    }
+    return text;
+  }
+
+  const Schedule& schedule_;
+  Progress progress_;
+  std::vector<std::size_t> head_;
+  std::set<Action> received_;
+  bool messages_ = false;
+};
+
+/// Most entries between `begins` and `ends` of the same stage, by stage.
+template <class Begins, class Ends>
+std::vector<std::int32_t> peaks(const Schedule& schedule, Begins&& begins, Ends&& ends) {
+  std::vector<std::int32_t> held(static_cast<std::size_t>(schedule.stages));
+  std::vector<std::int32_t> most = held;
+  for_each_entry(schedule, [&](const Spot&, const Action& a) {
+    const auto stage = static_cast<std::size_t>(a.stage);
+    if (begins(a)) most[stage] = std::max(most[stage], ++held[stage]);
+    if (ends(a)) --held[stage];
+  });
+  return most;
+}
+
+}  // namespace
+
+void validate(const Schedule& schedule, std::span<const Link> links) {
+  check_frame(schedule);
+  Contents contents(schedule, links);
+  Order order;
+  for_each_entry(schedule, [&](const Spot& spot, const Action& action) {
+    check_entry(schedule, spot, action);
+    contents.take(spot, action);
+    order.take(spot, action);
+  });
+  contents.require_all();
+  Rendezvous(schedule, links).run();
+}
+
+std::vector<std::int32_t> stash_peaks(const Schedule& schedule) {
+  return peaks(
+      schedule, [](const Action& a) { return a.kind == ActionKind::Forward; },
+      [](const Action& a) { return ends_micro_batch(a.kind); });
+}
+
+std::vector<std::int32_t> weight_slot_peaks(const Schedule& schedule) {
+  return peaks(
+      schedule, [](const Action& a) { return a.kind == ActionKind::BackwardInput; },
+      [](const Action& a) { return a.kind == ActionKind::BackwardWeight; });
+}
+
+std::vector<std::int32_t> slot_peaks(const Schedule& schedule) {
+  std::set<std::pair<std::int32_t, std::int32_t>> taken;  // stage, micro-batch
+  return peaks(
+      schedule,
+      [&](const Action& a) {
+        const bool enters =
+            a.kind == ActionKind::Forward || a.kind == ActionKind::ReceiveActivation;
+        return enters && taken.insert({a.stage, a.micro_batch}).second;
+      },
+      [](const Action& a) { return ends_micro_batch(a.kind); });
+}
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/schedule.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "core/error.hpp"
+#include "pipeline/simulate.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+Costs equal_costs(std::int32_t stages, double forward, double input, double weight) {
+  Costs costs;
+  costs.stages.assign(
+      static_cast<std::size_t>(stages),
+      {.forward = forward, .backward_input = input, .backward_weight = weight, .stash_bytes = 1.0});
+  return costs;
+}
+
+Schedule complete(const ScheduleRequest& request) {
+  const Schedule schedule = generate(request);
+  return with_communication(schedule, chain(schedule.stages));
+}
+
+TimeLine replay(const Schedule& schedule, const Costs& costs) {
+  return simulate(schedule, chain(schedule.stages), costs);
+}
+
+ScheduleRequest request(ScheduleKind kind, std::int32_t devices, std::int32_t micro_batches,
+                        std::int32_t chunks = 1) {
+  ScheduleRequest r;
+  r.kind = kind;
+  r.devices = devices;
+  r.chunks = chunks;
+  r.micro_batches = micro_batches;
+  return r;
+}
+
+// ---- published numbers: forward, input gradient and weight gradient of a device's whole share
+// last
+// ---- one each
+
+struct Golden {
+  ScheduleKind kind;
+  std::int32_t chunks;
+  std::int32_t devices;
+  std::int32_t micro_batches;
+  double makespan;
+  double idle;                ///< of the device that idles most
+  std::vector<double> peaks;  ///< chunks held, by device; empty: not recorded
+};
+
+std::vector<Golden> golden() {
+  using enum ScheduleKind;
+  return {
+      {GPipe, 1, 2, 4, 15, 3, {4, 4}},
+      {OneFOneB, 1, 2, 4, 15, 3, {2, 1}},
+      {Interleaved, 1, 2, 4, 15, 3, {2, 1}},
+      {Grouped, 1, 2, 4, 15, 3, {4, 2}},
+      {Looped, 2, 2, 4, 13.5, 1.5, {5, 3}},
+      {Looped, 4, 2, 4, 12.75, 0.75, {9, 7}},
+      {ZbH1, 1, 2, 4, 13, 1, {2, 2}},
+      {ZbV, 2, 2, 4, 12.5, 0, {4, 4}},
+      {OneFOneB, 1, 4, 8, 33, 9, {4, 3, 2, 1}},
+      {Grouped, 1, 4, 8, 33, 9, {8, 6, 4, 2}},
+      {GPipe, 1, 4, 8, 33, 9, {8, 8, 8, 8}},
+      {Looped, 2, 4, 8, 28.5, 4.5, {11, 9, 7, 5}},
+      {Looped, 4, 4, 8, 26.25, 2.25, {19, 17, 15, 13}},
+      {ZbH1, 1, 4, 8, 27, 3, {4, 4, 4, 4}},
+      {ZbV, 2, 4, 8, 25.5, 0, {8, 8, 8, 8}},
+      {OneFOneB, 1, 4, 16, 57, 9, {}},
+      {Looped, 2, 4, 16, 52.5, 4.5, {}},
+      {Looped, 4, 4, 16, 50.25, 2.25, {}},
+      {ZbH1, 1, 4, 16, 51, 3, {}},
+      {ZbV, 2, 4, 16, 49.5, 0, {}},
+      {OneFOneB, 1, 8, 16, 69, 21, {8, 7, 6, 5, 4, 3, 2, 1}},
+      {Grouped, 1, 8, 16, 69, 21, {16, 14, 12, 10, 8, 6, 4, 2}},
+      {Looped, 2, 8, 16, 58.5, 10.5, {23, 21, 19, 17, 15, 13, 11, 9}},
+      {Looped, 4, 8, 16, 53.25, 5.25, {39, 37, 35, 33, 31, 29, 27, 25}},
+      {ZbH1, 1, 8, 16, 55, 7, std::vector<double>(8, 8)},
+      {ZbV, 2, 8, 16, 51.5, 0, std::vector<double>(8, 16)},
+      {OneFOneB, 1, 8, 32, 117, 21, {}},
+      {Looped, 2, 8, 32, 106.5, 10.5, {}},
+      {Looped, 4, 8, 32, 101.25, 5.25, {}},
+      {ZbH1, 1, 8, 32, 103, 7, {}},
+      {ZbV, 2, 8, 32, 99.5, 0, {}},
+  };
+}
+
+TEST(ScheduleTest, GoldenNumbers) {
+  for (const Golden& g : golden()) {
+    const Schedule schedule = complete(request(g.kind, g.devices, g.micro_batches, g.chunks));
+    const double share = 1.0 / g.chunks;
+    const TimeLine line = replay(schedule, equal_costs(schedule.stages, share, share, share));
+    const std::string what = schedule.name + " of " + std::to_string(g.devices) + ", " +
+                             std::to_string(g.micro_batches) + ", " + std::to_string(g.chunks);
+    EXPECT_DOUBLE_EQ(line.makespan, g.makespan) << what;
+    EXPECT_DOUBLE_EQ(*std::max_element(line.idle.begin(), line.idle.end()), g.idle) << what;
+    if (!g.peaks.empty()) {
+      EXPECT_EQ(line.stash_bytes, g.peaks) << what;
+    }
+  }
+}
+
+TEST(ScheduleTest, GoldenNumbersInLockStep) {
+  using enum ScheduleKind;
+  const auto time = [](ScheduleKind kind, std::int32_t stages, std::int32_t micro_batches) {
+    return lock_step_seconds(kind, stages, micro_batches, 1.0, 2.0);
+  };
+  EXPECT_EQ(time(Grouped, 2, 4), 15);
+  EXPECT_EQ(time(Interleaved, 2, 4), 18);
+  EXPECT_EQ(time(Sequential, 2, 4), 24);
+  EXPECT_EQ(time(Grouped, 4, 8), 33);
+  EXPECT_EQ(time(Interleaved, 4, 8), 40);
+  EXPECT_EQ(time(Sequential, 4, 8), 96);
+  EXPECT_EQ(time(Grouped, 4, 16), 57);
+  EXPECT_EQ(time(Interleaved, 4, 16), 72);
+  EXPECT_EQ(time(Sequential, 4, 16), 192);
+}
+
+TEST(ScheduleTest, GoldenNumbersOfLatency) {
+  const auto time = [](ScheduleKind kind, std::int32_t devices, double latency) {
+    const Schedule schedule = complete(request(kind, devices, 32));
+    Costs costs = equal_costs(devices, 1.0, 1.0, 1.0);
+    costs.link.latency = latency;
+    return replay(schedule, costs).makespan;
+  };
+  EXPECT_DOUBLE_EQ(time(ScheduleKind::OneFOneB, 4, 0.5), 131);
+  EXPECT_DOUBLE_EQ(time(ScheduleKind::Grouped, 4, 0.5), 108);
+  EXPECT_DOUBLE_EQ(time(ScheduleKind::GPipe, 4, 0.5), 108);
+  EXPECT_DOUBLE_EQ(time(ScheduleKind::OneFOneB, 4, 0.25), 118);
+  EXPECT_DOUBLE_EQ(time(ScheduleKind::Grouped, 4, 0.25), 106.5);
+  EXPECT_DOUBLE_EQ(time(ScheduleKind::OneFOneB, 8, 0.5), 151);
+  EXPECT_DOUBLE_EQ(time(ScheduleKind::Grouped, 8, 0.5), 124);
+}
+
+// ---- every schedule of every size
+
+std::vector<ScheduleRequest> all_requests() {
+  std::vector<ScheduleRequest> all;
+  for (std::int32_t devices = 1; devices <= 16; ++devices) {
+    for (std::int32_t depth = 1; depth <= 64; ++depth) {
+      for (const ScheduleKind kind : schedule_kinds()) {
+        if (kind == ScheduleKind::Looped) {
+          // Long ones at a few depths: the rest says nothing new.
+          for (std::int32_t chunks = 2; chunks <= 4; ++chunks)
+            if (depth <= 8 || depth % 8 < 2) all.push_back(request(kind, devices, depth, chunks));
+        } else {
+          all.push_back(request(kind, devices, depth, kind == ScheduleKind::ZbV ? 2 : 1));
+        }
+      }
+    }
+  }
+  return all;
+}
+
+/// Idle time of a device in closed form; equal stages, no links.
+double idle_of(const ScheduleRequest& r) {
+  const double p = r.devices - 1;
+  switch (r.kind) {
+    case ScheduleKind::Sequential:
+      return 3.0 * p * r.micro_batches;
+    case ScheduleKind::ZbH1:
+      return p;  // (p-1) (F + I - W)
+    case ScheduleKind::ZbV:
+      return 0.0;
+    default:
+      return 3.0 * p / r.chunks;
+  }
+}
+
+TEST(ScheduleTest, AllSizesAreSoundAndIdleAsLongAsTheFormulaeSay) {
+  std::size_t cases = 0;
+  for (const ScheduleRequest& r : all_requests()) {
+    const Schedule schedule = complete(r);
+    ASSERT_NO_THROW(validate(schedule, chain(schedule.stages))) << to_csv(schedule);
+    ++cases;
+    // The formulae hold once the pipeline fills.
+    const bool full = r.micro_batches >= 2 * r.devices && r.micro_batches % r.devices == 0;
+    if (!full) continue;
+    const double share = 1.0 / r.chunks;
+    const TimeLine line = replay(schedule, equal_costs(schedule.stages, share, share, share));
+    ASSERT_NEAR(*std::max_element(line.idle.begin(), line.idle.end()), idle_of(r), 1e-9)
+        << schedule.name << " " << r.devices << " " << r.micro_batches << " " << r.chunks;
+  }
+  EXPECT_GT(cases, 7000u);
+  std::printf("%zu schedules\n", cases);
+}
+
+TEST(ScheduleTest, StagesMayShareDevices) {
+  std::mt19937 random(1);
+  for (int trial = 0; trial < 200; ++trial) {
+    ScheduleRequest r;
+    constexpr std::array kKinds = {ScheduleKind::Sequential, ScheduleKind::Grouped,
+                                   ScheduleKind::GPipe, ScheduleKind::OneFOneB, ScheduleKind::ZbH1};
+    r.kind = kKinds[random() % kKinds.size()];
+    r.devices = static_cast<std::int32_t>(1 + random() % 4);
+    r.micro_batches = static_cast<std::int32_t>(1 + random() % 9);
+    const std::size_t stages = 1 + random() % 8;
+    for (std::size_t s = 0; s < stages; ++s)
+      r.device_of.push_back(static_cast<std::int32_t>(random() % static_cast<unsigned>(r.devices)));
+    const Schedule schedule = complete(r);
+    ASSERT_NO_THROW(validate(schedule, chain(schedule.stages))) << to_csv(schedule);
+  }
+}
+
+TEST(ScheduleTest, LinksMaySkipStages) {
+  // Stage 0 makes values for 1 and 2, and one for 1 and 3 whose gradient comes back through 1.
+  const std::vector<Link> links = {{0, 1}, {0, 2, true, false}, {1, 2},
+                                   {2, 3}, {0, 3, true, false}, {1, 3, false, true}};
+  for (const ScheduleKind kind : {ScheduleKind::Sequential, ScheduleKind::Grouped,
+                                  ScheduleKind::OneFOneB, ScheduleKind::ZbH1}) {
+    const Schedule schedule = with_communication(generate(request(kind, 4, 8)), links);
+    EXPECT_NO_THROW(validate(schedule, links));
+    EXPECT_THROW(validate(schedule, chain(4)), Error) << "messages that nobody asked for";
+  }
+}
+
+TEST(ScheduleTest, WarmUpTradesMemoryForLatency) {
+  for (std::int32_t extra = 0; extra <= 5; ++extra) {
+    ScheduleRequest r = request(ScheduleKind::OneFOneB, 4, 16);
+    r.extra_warmup = extra;
+    const Schedule schedule = complete(r);
+    EXPECT_NO_THROW(validate(schedule, chain(4)));
+    const std::vector<std::int32_t> expected = {4 + std::min(extra, 4), 3 + std::min(extra, 3),
+                                                2 + std::min(extra, 2), 1 + std::min(extra, 1)};
+    EXPECT_EQ(stash_peaks(schedule), expected);
+  }
+}
+
+// ---- unequal stages
+
+TEST(ScheduleTest, UnequalStagesKeepToTheirBounds) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> seconds(0.5, 1.5);
+  double above_1f1b = 0.0;
+  double above_grouped = 0.0;
+  constexpr int kTrials = 200;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const auto p = static_cast<std::int32_t>(2 + random() % 7);
+    const auto m = p + static_cast<std::int32_t>(random() % 25);
+    Costs costs;
+    double sum = 0.0;
+    double longest_forward = 0.0;
+    double longest_backward = 0.0;
+    for (std::int32_t s = 0; s < p; ++s) {
+      StageCost cost;
+      cost.forward = seconds(random);
+      cost.backward_input = cost.forward * (0.8 + 0.4 * seconds(random) - 0.2);
+      cost.backward_weight = cost.backward_input;
+      const double backward = cost.backward_input + cost.backward_weight;
+      sum += cost.forward + backward;
+      longest_forward = std::max(longest_forward, cost.forward);
+      longest_backward = std::max(longest_backward, backward);
+      costs.stages.push_back(cost);
+    }
+    const double bound = lower_bound_seconds(costs.stages, m);
+    const auto time = [&](ScheduleKind kind) {
+      return replay(complete(request(kind, p, m)), costs).makespan;
+    };
+    EXPECT_NEAR(time(ScheduleKind::GPipe), sum + (m - 1) * (longest_forward + longest_backward),
+                1e-9);
+    for (const ScheduleKind kind : {ScheduleKind::OneFOneB, ScheduleKind::Grouped})
+      EXPECT_GE(time(kind), bound - 1e-9);
+    above_1f1b += time(ScheduleKind::OneFOneB) / bound - 1.0;
+    above_grouped += time(ScheduleKind::Grouped) / bound - 1.0;
+  }
+  // A deeper warm-up takes up some of what unequal stages lose.
+  EXPECT_LE(above_grouped, above_1f1b);
+  EXPECT_LE(above_1f1b / kTrials, 0.08);
+}
+
+// ---- what is not sound is refused
+
+template <class Mutate>
+void expect_rejected(Mutate&& mutate, const std::string& part) {
+  Schedule schedule = complete(request(ScheduleKind::OneFOneB, 3, 5));
+  ASSERT_NO_THROW(validate(schedule, chain(3)));
+  mutate(schedule);
+  try {
+    validate(schedule, chain(3));
+    FAIL() << "not rejected: " << part;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Config);
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+std::size_t index_of(const Schedule& schedule, std::size_t device, const std::string& action) {
+  const std::vector<Action>& list = schedule.lists[device];
+  const auto found = std::find(list.begin(), list.end(), parse_action(action, "test"));
+  EXPECT_NE(found, list.end()) << action;
+  return static_cast<std::size_t>(found - list.begin());
+}
+
+void swap_actions(Schedule& schedule, std::size_t device, const std::string& a,
+                  const std::string& b) {
+  std::swap(schedule.lists[device][index_of(schedule, device, a)],
+            schedule.lists[device][index_of(schedule, device, b)]);
+}
+
+void remove_action(Schedule& schedule, std::size_t device, const std::string& action) {
+  std::vector<Action>& list = schedule.lists[device];
+  list.erase(list.begin() + static_cast<std::ptrdiff_t>(index_of(schedule, device, action)));
+}
+
+TEST(ScheduleValidateTest, RejectsWhatIsNotSound) {
+  expect_rejected([](Schedule& s) { swap_actions(s, 1, "1F0", "1F1"); }, "1F0");
+  expect_rejected([](Schedule& s) { swap_actions(s, 2, "2F0", "2B0"); }, "never gets its turn");
+  expect_rejected([](Schedule& s) { swap_actions(s, 0, "0F0", "0SEND_F0>1"); },
+                  "never gets its turn");
+  expect_rejected([](Schedule& s) { swap_actions(s, 1, "1RECV_B0<2", "1B0"); },
+                  "never gets its turn");
+  expect_rejected([](Schedule& s) { remove_action(s, 1, "1RECV_F3<0"); }, "1RECV_F3<0 is missing");
+  expect_rejected([](Schedule& s) { remove_action(s, 2, "2F4"); }, "2F4 is missing");
+  expect_rejected([](Schedule& s) { remove_action(s, 0, "0REDUCE"); }, "0UPDATE");
+  expect_rejected([](Schedule& s) { s.lists[1].push_back(parse_action("1F1", "")); }, "twice");
+  expect_rejected([](Schedule& s) { s.lists[1].push_back(parse_action("0F1", "")); },
+                  "stage 0 is on device 0");
+  expect_rejected([](Schedule& s) { s.lists[1].push_back(parse_action("7F1", "")); },
+                  "there are stages 0 to 2");
+  expect_rejected([](Schedule& s) { swap_actions(s, 0, "0REDUCE", "0B4"); }, "reduced");
+}
+
+TEST(ScheduleValidateTest, RejectsSendsThatWaitForEachOther) {
+  // Buffered sends would get over this: each device sends before it receives.
+  const Schedule crossed = parse_schedule(
+      "0F0,0SEND_F0>1,0F1,0SEND_F1>1,0RECV_B0<1,0B0,0RECV_B1<1,0B1,0REDUCE,0UPDATE\n"
+      "1RECV_F0<0,1F0,1B0,1SEND_B0>0,1RECV_F1<0,1F1,1B1,1SEND_B1>0,1REDUCE,1UPDATE\n",
+      "crossed");
+  try {
+    validate(crossed, chain(2));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("stand at 0SEND_F1>1 1SEND_B0>0"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(ScheduleTextTest, FilesComeBackAsTheyWere) {
+  for (const ScheduleKind kind : schedule_kinds()) {
+    const std::int32_t chunks = kind == ScheduleKind::ZbV ? 2 : 1;
+    const Schedule compute = generate(request(kind, 3, 4, chunks));
+    for (Schedule schedule : {compute, with_communication(compute, chain(compute.stages))}) {
+      Schedule read = parse_schedule(to_csv(schedule), "file");
+      read.name = schedule.name;
+      EXPECT_EQ(read, schedule);
+    }
+    EXPECT_EQ(parse_schedule_kind(name_of(kind)), kind);
+  }
+}
+
+TEST(ScheduleTextTest, MistakesNameTheirPlace) {
+  const auto message = [](const std::string& csv) {
+    try {
+      (void)parse_schedule(csv, "a.csv");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_NE(message("0F0,0X1\n").find("a.csv: row 1, column 2: '0X1'"), std::string::npos);
+  EXPECT_NE(message("0F0\n0F1\n").find("a.csv: row 2, column 1"), std::string::npos);
+  EXPECT_NE(message("1F0\n").find("nothing is done on stage 0"), std::string::npos);
+  EXPECT_NE(message("").find("holds no action"), std::string::npos);
+  EXPECT_THROW((void)parse_schedule_kind("2F2B"), Error);
+}
+
+TEST(ScheduleRequestTest, ImpossibleOnesAreRefused) {
+  const auto refused = [](ScheduleRequest r) {
+    try {
+      (void)generate(r);
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::Config;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused(request(ScheduleKind::OneFOneB, 0, 4)));
+  EXPECT_TRUE(refused(request(ScheduleKind::OneFOneB, 2, 0)));
+  EXPECT_TRUE(refused(request(ScheduleKind::OneFOneB, 2, 4, 2)));
+  EXPECT_TRUE(refused(request(ScheduleKind::ZbV, 2, 4, 3)));
+  ScheduleRequest mapped = request(ScheduleKind::Looped, 2, 4, 2);
+  mapped.device_of = {0, 1, 0, 1};
+  EXPECT_TRUE(refused(mapped));
+  ScheduleRequest far = request(ScheduleKind::GPipe, 2, 4);
+  far.device_of = {0, 2};
+  EXPECT_TRUE(refused(far));
+}
+
+}  // namespace
+}  // namespace millrace::pipeline
