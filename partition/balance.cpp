@@ -91,7 +91,7 @@ struct Way {
   double unevenness = 0.0;  ///< sum of squares
   std::size_t from = 0;
   std::size_t rank = 0;
-  friend auto operator<=>(const Way&, const Way&) = default;
+  friend auto operator<=>(const Way&, const Way&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 class Balancer {
@@ -289,6 +289,7 @@ std::vector<OpRange> shard_by_memory(const Graph& graph, std::int32_t shards,
   const std::vector<OpId> cuts = filtered_cuts(graph, filter);
   if (shards - 1 > std::ssize(cuts)) {
     std::vector<std::string> names;
+    names.reserve(cuts.size());
     for (const OpId cut : cuts) names.push_back(cut_name(graph, cut));
     fail(ErrorKind::Config,
          "--shards {} needs {} cuts, and --sharding-include-filter and --sharding-exclude-filter "

@@ -67,6 +67,7 @@ void check_order(const Graph& graph, const std::vector<Cut>& cuts) {
   std::vector<Cut> sorted = cuts;
   std::sort(sorted.begin(), sorted.end(), later);
   std::vector<std::string> names;
+  names.reserve(sorted.size());
   for (const Cut& cut : sorted) names.push_back(*cut.name);
   fail(ErrorKind::Config, "--pipeline-splits: {} comes before {} in {}; the order is {}",
        *end->name, *std::prev(end)->name, graph.name, fmt::join(names, " "));
@@ -180,6 +181,7 @@ std::vector<Link> links_of(const Graph& graph, std::span<const OpRange> stages) 
     });
   }
   std::vector<Link> sorted;
+  sorted.reserve(links.size());
   for (const auto& [ends, link] : links) sorted.push_back(link);
   return sorted;
 }

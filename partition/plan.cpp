@@ -111,6 +111,21 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   return plan;
 }
 
+/// The best balances by their bounds, then the evenest ones: as the filling of the pipeline takes
+/// no part in a very long step, its bound asks for stages of equal cost. Schedules that keep few
+/// micro-batches in flight come closer to the bounds of those.
+std::vector<Balance> choices(const BalanceRequest& request) {
+  std::vector<Balance> all = balance(request);
+  BalanceRequest endless = request;
+  endless.micro_batches = 1'000'000;
+  for (Balance& even : balance(endless)) {
+    const bool known = std::any_of(
+        all.begin(), all.end(), [&](const Balance& other) { return other.stages == even.stages; });
+    if (!known) all.push_back(std::move(even));
+  }
+  return all;
+}
+
 }  // namespace
 
 Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
@@ -136,7 +151,7 @@ std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
     balances.memory_limit = search.memory_limit;
   }
   std::vector<Plan> plans;
-  for (const Balance& choice : balance(balances))
+  for (const Balance& choice : choices(balances))
     plans.push_back(plan_with(graph, costs, choice.stages, request, compute));
   if (search.memory_limit > 0) remove_too_large(plans, search.memory_limit);
   std::stable_sort(plans.begin(), plans.end(),

@@ -53,12 +53,12 @@ struct PlanRequest {
 
 struct Search {
   std::vector<models::OpId> cuts;  ///< where stages may begin; empty: between all layers
-  std::size_t candidates = 32;     ///< balances that are simulated
+  std::size_t candidates = 32;     ///< balances of either kind that are simulated
   std::int64_t memory_limit = 0;   ///< bytes of a device; 0: none
 };
 
-/// The balances with the smallest bounds, as plans, the fastest first. Errors: Config, when no plan
-/// fits into memory, with the least limit under which one would.
+/// The balances with the smallest bounds and the evenest ones, as plans, the fastest first. Errors:
+/// Config, when no plan fits into memory, with the least limit under which one would.
 [[nodiscard]] std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
                                            const PlanRequest& request, const Search& search);
 

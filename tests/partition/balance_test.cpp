@@ -62,6 +62,7 @@ void for_each_choice(const std::vector<OpId>& cuts, std::size_t ops, std::size_t
 
 double bound_of(const BalanceRequest& request, const std::vector<OpRange>& ranges) {
   std::vector<pipeline::StageCost> stages;
+  stages.reserve(ranges.size());
   for (const OpRange range : ranges)
     stages.push_back(stage_cost(request.costs, range, request.recompute));
   return bound_seconds(stages, request.micro_batches, request.backward);

@@ -92,7 +92,7 @@ TEST(PlanTest, PlansComeTheFastestFirstAndKeepToTheirBounds) {
   for (const auto kind : {pipeline::ScheduleKind::OneFOneB, pipeline::ScheduleKind::GPipe,
                           pipeline::ScheduleKind::ZbH1}) {
     const std::vector<Plan> plans = best_plans(graph, costs, request(kind, 4, 12), {});
-    ASSERT_EQ(plans.size(), 32u);
+    ASSERT_GE(plans.size(), 32u);
     for (std::size_t k = 0; k < plans.size(); ++k) {
       EXPECT_GE(plans[k].seconds, plans[k].bound * (1 - 1e-12));
     }
@@ -117,6 +117,25 @@ TEST(PlanTest, TheBestOfAllPlansIsAmongThoseTried) {
   EXPECT_EQ(every.size(), 1330u) << "3 of 21 boundaries";
   const std::vector<Plan> tried = best_plans(graph, costs, r, {});
   EXPECT_LE(tried.front().seconds, 1.01 * every.front().seconds);
+}
+
+// Between the ops of a deep net, the 32 best bounds belong to plans that hardly differ, and that
+// 1F1B runs some way above their bounds.
+TEST(PlanTest, EvenStagesAreTriedAsWell) {
+  const Graph graph = imagenet_resnet("50");
+  const std::vector<OpCost> costs = costs_of(graph);
+  const PlanRequest r = request(pipeline::ScheduleKind::OneFOneB, 4, 16);
+  BalanceRequest by_bound;
+  by_bound.costs = costs;
+  by_bound.cuts = op_cuts(graph);
+  by_bound.stages = 4;
+  by_bound.micro_batches = 16;
+  Search fine;
+  fine.cuts = by_bound.cuts;
+  const Plan best = best_plans(graph, costs, r, fine).front();
+  for (const Balance& choice : balance(by_bound))
+    EXPECT_LT(best.seconds, 0.99 * make_plan(graph, costs, choice.stages, r).seconds);
+  EXPECT_LE(best.seconds, best_plans(graph, costs, r, {}).front().seconds);
 }
 
 TEST(PlanTest, APlanSaysWhatItsStagesTakeAndNeed) {
