@@ -6,6 +6,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/prepare.hpp"
+#include "comm/world.hpp"
 #include "core/text.hpp"
 #include "train/trainer.hpp"
 
@@ -16,7 +17,7 @@ int command_bench(const Invocation& invocation) {
   for (const std::string& notice : prepared.run.notices) fmt::print(stderr, "{}\n", notice);
   const train::TrainConfig& config = prepared.run.config;
   const train::BenchResult result =
-      train::bench(config, prepared.run.data.train, prepared.warmup_steps, prepared.steps);
+      train::bench(config, world, prepared.run.data.train, prepared.warmup_steps, prepared.steps);
   const double median = result.median_seconds();
   const double rate = static_cast<double>(result.images_per_step) / median;
   // A training step multiplies three times as often as a forward pass.
