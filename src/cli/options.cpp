@@ -89,6 +89,8 @@ std::optional<Value> parse_type(ValueType type, std::string_view text) {
       return std::nullopt;
     case ValueType::RealList:
       return parse_list(text);
+    case ValueType::NameList:
+      return Value(normal_list(text));
     case ValueType::Choice:
     case ValueType::Text:
     case ValueType::Path:
@@ -107,6 +109,9 @@ const std::vector<Names>& rivals() {
       {"run-dir", "log-dir"},         {"run-dir", "name-suffix"},
       {"no-logs", "run-dir"},         {"no-logs", "log-dir"},
       {"no-logs", "name-suffix"},     {"ckpts-per-epoch", "disable-checkpoints"},
+      {"pipeline-depth", "gradients-to-accumulate"},
+      {"pipeline-schedule", "pipeline-schedule-file"},
+      {"plan", "pipeline-splits"},    {"plan", "device-mapping"},
   };
   return all;
 }
@@ -167,6 +172,8 @@ std::string describe_values(const OptionSpec& spec) {
       return fmt::format("one of {}", fmt::join(choices(spec), ", "));
     case ValueType::Text:
       return "some text";
+    case ValueType::NameList:
+      return "names with blanks or commas between them";
     case ValueType::Path:
       return "a path";
   }

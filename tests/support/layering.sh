@@ -14,8 +14,9 @@ declare -A may_include=(
   [src/ops]="core device ops"
   [io]="core device models io"
   [pipeline]="core device comm ops models io pipeline"
-  [src/train]="core device comm ops models io pipeline train"
-  [src/cli]="core device comm ops models io pipeline train cli"
+  [partition]="core models pipeline partition"
+  [src/train]="core device comm ops models io pipeline partition train"
+  [src/cli]="core device comm ops models io pipeline partition train cli"
 )
 
 violations=0

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "partition/balance.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "partition/cuts.hpp"
+
+namespace millrace::partition {
+namespace {
+
+/// Where stages may begin and end: op 0, the cuts, and the end of the network. Below, boundaries
+/// are counted from 0 and stage (i, j) lies between boundaries i and j.
+class Boundaries {
+ public:
+  Boundaries(const std::vector<OpId>& cuts, std::size_t ops) {
+    at_.push_back(0);
+    for (const OpId cut : cuts) {
+      MILLRACE_ASSERT(cut.value > at_.back() && cut.at() < ops);
+      at_.push_back(cut.value);
+    }
+    at_.push_back(static_cast<std::int32_t>(ops));
+  }
+  [[nodiscard]] std::size_t last() const { return at_.size() - 1; }
+  [[nodiscard]] std::size_t op(std::size_t i) const { return static_cast<std::size_t>(at_[i]); }
+  [[nodiscard]] OpRange range(std::size_t i, std::size_t j) const { return {at_[i], at_[j]}; }
+
+ private:
+  std::vector<std::int32_t> at_;
+};
+
+/// What `memory` says of every stage, asked once.
+class KnownMemory {
+ public:
+  KnownMemory(const Boundaries& boundaries, const StageMemory& memory)
+      : boundaries_(boundaries), memory_(memory) {}
+  [[nodiscard]] std::int64_t bytes(std::size_t i, std::size_t j, std::size_t stage) {
+    const auto [entry, is_new] = known_.try_emplace({i, j, stage}, 0);
+    if (is_new) entry->second = memory_(boundaries_.range(i, j), static_cast<std::int32_t>(stage));
+    return entry->second;
+  }
+
+ private:
+  const Boundaries& boundaries_;
+  const StageMemory& memory_;
+  std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::int64_t> known_;
+};
+
+/// Calls `visit(stage, i, j)` for every stage that can be part of a plan, ends ascending; a plan's
+/// stages come in their order.
+template <class Visit>
+void for_each_stage(std::size_t stages, std::size_t last, Visit&& visit) {
+  for (std::size_t s = 0; s < stages; ++s) {
+    const std::size_t behind = stages - 1 - s;
+    const std::size_t begin = behind == 0 ? last : s + 1;
+    for (std::size_t j = begin; j + behind <= last; ++j)
+      for (std::size_t i = s; i < j; ++i)
+        if (s > 0 || i == 0) visit(s, i, j);
+  }
+}
+
+/// The least that the largest stage can need.
+std::int64_t least_memory(const Boundaries& boundaries, std::size_t stages, KnownMemory& known) {
+  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  const std::size_t last = boundaries.last();
+  std::vector<std::vector<std::int64_t>> least(stages + 1,
+                                               std::vector<std::int64_t>(last + 1, kNever));
+  least[0][0] = 0;
+  for_each_stage(stages, last, [&](std::size_t s, std::size_t i, std::size_t j) {
+    if (least[s][i] >= least[s + 1][j]) return;
+    const std::int64_t most = std::max(least[s][i], known.bytes(i, j, s));
+    least[s + 1][j] = std::min(least[s + 1][j], most);
+  });
+  return least[stages][last];
+}
+
+// ---- the K best by time
+
+/// One way to cover the ops up to some boundary; the one before it is `rank` of boundary `from`.
+struct Way {
+  double bound = 0.0;
+  double unevenness = 0.0;  ///< sum of squares
+  std::size_t from = 0;
+  std::size_t rank = 0;
+  friend auto operator<=>(const Way&, const Way&) = default;
+};
+
+class Balancer {
+ public:
+  Balancer(const BalanceRequest& request, const Boundaries& boundaries, KnownMemory& known)
+      : request_(request),
+        boundaries_(boundaries),
+        known_(known),
+        stages_(static_cast<std::size_t>(request.stages)),
+        ways_(stages_ + 1, std::vector<std::vector<Way>>(boundaries_.last() + 1)) {
+    seconds_before_.push_back(0.0);
+    for (const OpCost& cost : request.costs) {
+      const double again = request.recompute == Recompute::Stage ? cost.forward : 0.0;
+      seconds_before_.push_back(seconds_before_.back() + cost.seconds() + again);
+    }
+    ways_[0][0].push_back({});
+  }
+
+  std::vector<Balance> run() {
+    for_each_stage(stages_, boundaries_.last(),
+                   [&](std::size_t s, std::size_t i, std::size_t j) { extend(s, i, j); });
+    std::vector<Balance> plans;
+    const std::vector<Way>& complete = ways_[stages_][boundaries_.last()];
+    for (std::size_t rank = 0; rank < complete.size(); ++rank) plans.push_back(trace(rank));
+    return plans;
+  }
+
+ private:
+  [[nodiscard]] bool fits(std::size_t s, std::size_t i, std::size_t j) {
+    return !request_.memory || known_.bytes(i, j, s) <= request_.memory_limit;
+  }
+
+  /// Puts stage s behind every way to its beginning.
+  void extend(std::size_t s, std::size_t i, std::size_t j) {
+    const double before = seconds_before_[boundaries_.op(i)];
+    const double work = seconds_before_[boundaries_.op(j)] - before;
+    const double bound = before + request_.micro_batches * work;
+    std::vector<Way>& best = ways_[s + 1][j];
+    bool fitting = false;
+    for (std::size_t rank = 0; rank < ways_[s][i].size(); ++rank) {
+      const Way& old = ways_[s][i][rank];
+      const Way way{std::max(old.bound, bound), old.unevenness + work * work, i, rank};
+      const bool full = best.size() == request_.plans;
+      if (full && way.bound > best.back().bound) return;  // and so are those behind it
+      if (full && !(way < best.back())) continue;
+      if (!fitting && !fits(s, i, j)) return;
+      fitting = true;
+      best.insert(std::upper_bound(best.begin(), best.end(), way), way);
+      if (best.size() > request_.plans) best.pop_back();
+    }
+  }
+
+  [[nodiscard]] Balance trace(std::size_t rank) const {
+    Balance plan;
+    plan.bound = ways_[stages_][boundaries_.last()][rank].bound;
+    plan.stages.resize(stages_);
+    std::size_t end = boundaries_.last();
+    for (std::size_t s = stages_; s-- > 0;) {
+      const Way& way = ways_[s + 1][end][rank];
+      plan.stages[s] = boundaries_.range(way.from, end);
+      end = way.from;
+      rank = way.rank;
+    }
+    return plan;
+  }
+
+  const BalanceRequest& request_;
+  const Boundaries& boundaries_;
+  KnownMemory& known_;
+  std::size_t stages_;
+  std::vector<double> seconds_before_;               ///< by op
+  std::vector<std::vector<std::vector<Way>>> ways_;  ///< by stages, then boundary; sorted
+};
+
+// ---- shards
+
+bool has_any(const std::string& name, const std::vector<std::string>& parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const std::string& part) { return name.find(part) != std::string::npos; });
+}
+
+/// The evenest way to cut with no stage above `limit`; sums of squares are exact under addition.
+std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards, KnownMemory& known,
+                             std::int64_t limit) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  struct Cheapest {
+    double squares = kNever;
+    std::size_t from = 0;
+  };
+  std::vector<std::vector<Cheapest>> best(shards + 1, std::vector<Cheapest>(boundaries.last() + 1));
+  best[0][0].squares = 0.0;
+  for_each_stage(shards, boundaries.last(), [&](std::size_t s, std::size_t i, std::size_t j) {
+    const auto bytes = static_cast<double>(known.bytes(i, j, s));
+    if (bytes > static_cast<double>(limit)) return;
+    const double squares = best[s][i].squares + bytes * bytes;
+    if (squares < best[s + 1][j].squares) best[s + 1][j] = {squares, i};
+  });
+  std::vector<OpRange> stages(shards);
+  std::size_t end = boundaries.last();
+  for (std::size_t s = shards; s-- > 0;) {
+    const std::size_t from = best[s + 1][end].from;
+    stages[s] = boundaries.range(from, end);
+    end = from;
+  }
+  return stages;
+}
+
+[[noreturn]] void fail_memory(const BalanceRequest& request, std::int64_t least) {
+  fail(ErrorKind::Config,
+       "no choice of cuts fits {} stages into {} ({} bytes) each; the least that would do is {} "
+       "({} bytes)",
+       request.stages, human_bytes(request.memory_limit), request.memory_limit, human_bytes(least),
+       least);
+}
+
+}  // namespace
+
+StageMemory additive_memory(std::span<const OpCost> costs, std::vector<std::int32_t> slots,
+                            Recompute recompute, Velocity velocity) {
+  const std::int64_t copies = velocity == Velocity::Momentum ? 3 : 2;
+  std::vector<std::int64_t> parameters = {0};
+  std::vector<std::int64_t> stash = {0};
+  for (const OpCost& cost : costs) {
+    parameters.push_back(parameters.back() + cost.parameter_bytes);
+    stash.push_back(stash.back() + cost.stash_bytes);
+  }
+  return [=, slots = std::move(slots)](OpRange range, std::int32_t stage) {
+    const auto first = static_cast<std::size_t>(range.first);
+    const auto last = static_cast<std::size_t>(range.last);
+    const std::int64_t ops = recompute == Recompute::None ? stash[last] - stash[first] : 0;
+    const std::int64_t slot = ops + border_bytes(costs, range, recompute);
+    return copies * (parameters[last] - parameters[first]) +
+           slots.at(static_cast<std::size_t>(stage)) * slot;
+  };
+}
+
+StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
+                         std::vector<pipeline::Slots> slots, Velocity velocity) {
+  using Key = std::tuple<std::int32_t, std::int32_t, int, int>;
+  const auto known = std::make_shared<std::map<Key, std::int64_t>>();
+  return [=, &graph, slots = std::move(slots)](OpRange range, std::int32_t stage) {
+    const pipeline::Slots held = slots.at(static_cast<std::size_t>(stage));
+    const auto [entry, is_new] =
+        known->try_emplace({range.first, range.last, held.stash, held.weight}, 0);
+    if (is_new) entry->second = stage_bytes(graph, range, options, held, velocity);
+    return entry->second;
+  };
+}
+
+std::vector<Balance> balance(const BalanceRequest& request) {
+  MILLRACE_ASSERT(request.stages >= 1 && request.plans >= 1);
+  if (request.stages - 1 > std::ssize(request.cuts))
+    fail(ErrorKind::Config, "{} stages need {} cuts, and the network has {} places for one",
+         request.stages, request.stages - 1, request.cuts.size());
+  const Boundaries boundaries(request.cuts, request.costs.size());
+  KnownMemory known(boundaries, request.memory);
+  std::vector<Balance> plans = Balancer(request, boundaries, known).run();
+  if (plans.empty())
+    fail_memory(request, least_memory(boundaries, static_cast<std::size_t>(request.stages), known));
+  return plans;
+}
+
+std::vector<OpId> filtered_cuts(const Graph& graph, const LayerFilter& filter) {
+  std::vector<OpId> cuts;
+  for (std::size_t i = 1; i < graph.layers.size(); ++i) {
+    const std::string& before = graph.layers[i - 1].name;
+    const std::string& behind = graph.layers[i].name;
+    const bool included = filter.include.empty() || has_any(before, filter.include) ||
+                          has_any(behind, filter.include);
+    const bool excluded = has_any(before, filter.exclude) || has_any(behind, filter.exclude);
+    if (included && !excluded) cuts.push_back(graph.layers[i].first_op);
+  }
+  return cuts;
+}
+
+std::vector<OpRange> shard_by_memory(const Graph& graph, std::int32_t shards,
+                                     const LayerFilter& filter, const StageMemory& memory) {
+  MILLRACE_ASSERT(shards >= 1);
+  const std::vector<OpId> cuts = filtered_cuts(graph, filter);
+  if (shards - 1 > std::ssize(cuts)) {
+    std::vector<std::string> names;
+    for (const OpId cut : cuts) names.push_back(cut_name(graph, cut));
+    fail(ErrorKind::Config,
+         "--shards {} needs {} cuts, and --sharding-include-filter and --sharding-exclude-filter "
+         "leave {} of {}{}{}",
+         shards, shards - 1, cuts.size(), graph.name, names.empty() ? "" : ": ",
+         fmt::join(names, ", "));
+  }
+  const Boundaries boundaries(cuts, graph.ops.size());
+  KnownMemory known(boundaries, memory);
+  const auto stages = static_cast<std::size_t>(shards);
+  return evenest(boundaries, stages, known, least_memory(boundaries, stages, known));
+}
+
+}  // namespace millrace::partition

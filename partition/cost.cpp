@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "partition/cost.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.hpp"
+
+namespace millrace::partition {
+namespace {
+
+using models::OpId;
+using models::ValueId;
+using pipeline::BufferId;
+using pipeline::Call;
+using pipeline::Phase;
+using pipeline::Role;
+using pipeline::StageProgram;
+
+constexpr std::int64_t kFloat = sizeof(float);
+constexpr std::int64_t kAlignment = 64;  ///< of a tensor in the flat arrays of parameters
+
+std::int64_t aligned(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::int64_t last_reader(const Graph& graph, ValueId value) {
+  std::int64_t last = -1;
+  for (const OpId reader : graph.consumers(value))
+    last = std::max<std::int64_t>(last, reader.value);
+  return last;
+}
+
+/// Gradients may be written in place of one that is read.
+bool is_result(Role role) { return role == Role::Dx || role == Role::Dz; }
+
+class Estimate {
+ public:
+  Estimate(const Graph& graph, std::int64_t batch, DType type, const DeviceModel& device)
+      : graph_(graph),
+        batch_(batch),
+        type_(type),
+        device_(device),
+        program_(pipeline::compile(graph, pipeline::whole(graph),
+                                   {.batch = batch,
+                                    .type = type,
+                                    .mode = pipeline::Mode::Training,
+                                    .recompute = Recompute::None,
+                                    .backward = pipeline::Backward::Split})),
+        costs_(graph.ops.size()) {}
+
+  std::vector<OpCost> run() && {
+    for (const Call& call : program_.phase(Phase::Forward)) of(call).forward += seconds(call);
+    for (const Call& call : program_.phase(Phase::BackwardInput))
+      of(call).backward_input += seconds(call);
+    for (const Call& call : program_.phase(Phase::BackwardWeight))
+      of(call).backward_weight += seconds(call);
+    add_stash();
+    add_parameters();
+    add_boundaries();
+    return std::move(costs_);
+  }
+
+ private:
+  [[nodiscard]] OpCost& of(const Call& call) { return costs_.at(call.op.at()); }
+
+  [[nodiscard]] double flops(const Call& call) const {
+    if (!pipeline::is_weighted(call.kind)) return 0.0;
+    const models::Op& op = graph_.op(call.op);
+    const std::int64_t macs = models::forward_macs(op.kind, graph_.value(op.inputs.front()).shape,
+                                                   graph_.value(op.output).shape);
+    return 2.0 * static_cast<double>(batch_ * macs);
+  }
+
+  /// What is read, each buffer once, what is written, and the kernel as it is stored for computing.
+  [[nodiscard]] std::int64_t bytes(const Call& call) const {
+    std::int64_t sum = 0;
+    for (std::size_t role = 0; role < call.buffers.size(); ++role) {
+      const BufferId buffer = call.buffers[role];
+      if (!buffer.valid()) continue;
+      const auto here = call.buffers.begin() + static_cast<std::ptrdiff_t>(role);
+      const bool again = std::find(call.buffers.begin(), here, buffer) != here;
+      if (!again || is_result(static_cast<Role>(role))) sum += program_.buffer(buffer).bytes;
+    }
+    if (!pipeline::is_weighted(call.kind)) return sum;
+    for (const models::ParameterId p : graph_.op(call.op).parameters)
+      sum += graph_.parameter(p).elements() * size_of(type_);
+    return sum;
+  }
+
+  [[nodiscard]] double seconds(const Call& call) const {
+    return std::max(flops(call) / device_.flops_per_second,
+                    static_cast<double>(bytes(call)) / device_.bytes_per_second) +
+           device_.seconds_per_kernel;
+  }
+
+  /// What a forward call names first and a later phase names again is left there by that call.
+  void add_stash() {
+    std::vector<bool> later(program_.buffers.size(), false);
+    for (const Phase phase : {Phase::BackwardInput, Phase::BackwardWeight})
+      for (const Call& call : program_.phase(phase))
+        for (const BufferId b : call.buffers)
+          if (b.valid()) later[b.at()] = true;
+    for (const Call& call : program_.phase(Phase::Forward)) {
+      for (const BufferId b : call.buffers) {
+        if (!b.valid() || !later[b.at()]) continue;
+        of(call).stash_bytes += aligned(program_.buffer(b).bytes);
+        later[b.at()] = false;
+      }
+    }
+  }
+
+  void add_parameters() {
+    for (const models::Parameter& p : graph_.parameters)
+      costs_.at(p.op.at()).parameter_bytes += p.elements() * kFloat;
+  }
+
+  void add_boundaries() {
+    for (std::size_t i = 0; i < graph_.values.size(); ++i) {
+      const ValueId value{static_cast<std::int32_t>(i)};
+      const std::int64_t maker = graph_.value(value).producer.value;  // -1: the images
+      const std::int64_t last = last_reader(graph_, value);
+      // Images are read where they are needed and never sent.
+      const std::int64_t end = maker < 0 ? 0 : last;
+      for (std::int64_t op = maker + 1; op <= end; ++op)
+        costs_.at(static_cast<std::size_t>(op)).boundary_bytes +=
+            batch_ * graph_.value(value).shape.elements() * size_of(type_);
+    }
+  }
+
+  const Graph& graph_;
+  std::int64_t batch_;
+  DType type_;
+  const DeviceModel& device_;
+  StageProgram program_;
+  std::vector<OpCost> costs_;
+};
+
+}  // namespace
+
+DeviceModel cpu_model(DType type) {
+  constexpr double kMemory = 15e9;
+  constexpr double kCall = 5e-6;
+  if (type == DType::F32) return {"CPU core, float32", 130e9, kMemory, kCall};
+  return {"CPU core, 16 bits", 450e9, kMemory, kCall};
+}
+
+std::vector<OpCost> analytic_costs(const Graph& graph, std::int64_t batch, DType type,
+                                   const DeviceModel& device) {
+  return Estimate(graph, batch, type, device).run();
+}
+
+std::int64_t border_bytes(std::span<const OpCost> costs, OpRange range, Recompute recompute) {
+  const auto last = static_cast<std::size_t>(range.last);
+  const std::int64_t in = costs[static_cast<std::size_t>(range.first)].boundary_bytes;
+  const std::int64_t out = last < costs.size() ? costs[last].boundary_bytes : 0;
+  // Values that go out are in the stash of the ops that make them, as the images are of those that
+  // read them, unless nothing else is kept.
+  if (recompute == Recompute::Stage) return in + 2 * out;
+  return (range.first > 0 ? in : 0) + out;
+}
+
+pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range, Recompute recompute) {
+  const auto first = static_cast<std::size_t>(range.first);
+  const auto last = static_cast<std::size_t>(range.last);
+  MILLRACE_ASSERT(first < last && last <= costs.size());
+  pipeline::StageCost sum;
+  for (const OpCost& cost : costs.subspan(first, last - first)) {
+    sum.forward += cost.forward;
+    sum.backward_input += cost.backward_input;
+    sum.backward_weight += cost.backward_weight;
+    sum.stash_bytes += static_cast<double>(cost.stash_bytes);
+  }
+  if (recompute == Recompute::Stage) {
+    sum.backward_input += sum.forward;
+    sum.stash_bytes = 0.0;
+  }
+  sum.stash_bytes += static_cast<double>(border_bytes(costs, range, recompute));
+  return sum;
+}
+
+std::int64_t parameter_state_bytes(const Graph& graph, OpRange range, Velocity velocity) {
+  const std::int64_t copies = velocity == Velocity::Momentum ? 3 : 2;
+  std::int64_t bytes = 0;
+  for (const models::Parameter& p : graph.parameters) {
+    if (!range.contains(p.op)) continue;
+    bytes += (p.trainable() ? copies : 2) * aligned(p.elements() * kFloat);
+  }
+  return bytes;
+}
+
+std::int64_t stage_bytes(const Graph& graph, OpRange range, const pipeline::ProgramOptions& options,
+                         pipeline::Slots slots, Velocity velocity) {
+  const StageProgram program = pipeline::compile(graph, range, options);
+  return parameter_state_bytes(graph, range, velocity) +
+         pipeline::plan_memory(program, slots).bytes();
+}
+
+}  // namespace millrace::partition

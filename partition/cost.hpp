@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/dtype.hpp"
+#include "models/graph.hpp"
+#include "pipeline/memory_plan.hpp"
+#include "pipeline/program.hpp"
+#include "pipeline/simulate.hpp"
+
+namespace millrace::partition {
+
+using models::Graph;
+using pipeline::OpRange;
+using pipeline::Recompute;
+
+/// What an op costs for one micro-batch. Where ops run as one kernel, all of it is the first one's.
+struct OpCost {
+  double forward = 0.0;  ///< seconds
+  double backward_input = 0.0;
+  double backward_weight = 0.0;
+  std::int64_t stash_bytes = 0;      ///< what its forward leaves for the backward
+  std::int64_t parameter_bytes = 0;  ///< master weights and running statistics
+  /// Values made before the op and read by it or behind it: what crosses a cut here. Of the first
+  /// op, the images.
+  std::int64_t boundary_bytes = 0;
+  [[nodiscard]] double seconds() const { return forward + backward_input + backward_weight; }
+  friend bool operator==(const OpCost&, const OpCost&) = default;
+};
+
+/// A device as two rates: a kernel takes as long as its products or its bytes take, whichever is
+/// longer, and a little for being started.
+struct DeviceModel {
+  std::string name;
+  double flops_per_second = 1.0;
+  double bytes_per_second = 1.0;
+  double seconds_per_kernel = 0.0;
+};
+
+/// One core of a Xeon with AVX-512 and bf16 tiles: what its convolutions reach on average, not its
+/// peak. Cuts depend on the ratio of the rates only, which more cores leave about as it is.
+[[nodiscard]] DeviceModel cpu_model(DType type);
+
+/// By op, from the kernel calls that the whole network compiles to. Of the images no gradient is
+/// computed, so the first convolution has no `backward_input`. A cut that parts ops of one kernel
+/// costs one more pass over a value, which is not counted. Errors: Config, naming an op that has no
+/// kernels.
+[[nodiscard]] std::vector<OpCost> analytic_costs(const Graph& graph, std::int64_t batch, DType type,
+                                                 const DeviceModel& device);
+
+/// What a stage keeps of each micro-batch beside the stash of its ops: what came in, and room for
+/// the gradients that will come back; when it recomputes, what went out, too.
+[[nodiscard]] std::int64_t border_bytes(std::span<const OpCost> costs, OpRange range,
+                                        Recompute recompute);
+
+/// A stage's share of the costs: sums, and with recomputation a second forward instead of the stash
+/// of its ops. Updates are left out: they take no part in the pipeline.
+[[nodiscard]] pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range,
+                                             Recompute recompute);
+
+enum class Velocity { None, Momentum };
+
+/// Bytes of weights, gradients, running statistics with their sums, and velocities, all float32 and
+/// each tensor aligned as the run half does it.
+[[nodiscard]] std::int64_t parameter_state_bytes(const Graph& graph, OpRange range,
+                                                 Velocity velocity);
+
+/// Bytes that the device of a stage needs: the above, and the memory plan of the stage's program.
+/// Exact but for what only kernels know: packed weights, their scratch, tables of the update.
+[[nodiscard]] std::int64_t stage_bytes(const Graph& graph, OpRange range,
+                                       const pipeline::ProgramOptions& options,
+                                       pipeline::Slots slots, Velocity velocity);
+
+}  // namespace millrace::partition
