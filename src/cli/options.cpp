@@ -65,6 +65,18 @@ std::optional<T> parse_number(std::string_view text) {
   return value;
 }
 
+/// The names of a list with one blank between them.
+std::string normal_list(std::string_view text) {
+  std::string normal;
+  for (const char c : text) {
+    const bool separates = c == ' ' || c == ',' || c == '\t';
+    if (separates && (normal.empty() || normal.back() == ' ')) continue;
+    normal += separates ? ' ' : c;
+  }
+  if (!normal.empty() && normal.back() == ' ') normal.pop_back();
+  return normal;
+}
+
 std::optional<Value> parse_list(std::string_view text) {
   std::vector<double> values;
   for (const std::string& piece : split_list(text)) {
@@ -150,6 +162,8 @@ std::string_view section_key(Section section) {
       return "checkpoint";
     case Section::Log:
       return "log";
+    case Section::Pipeline:
+      return "pipeline";
     case Section::Device:
       return "device";
     case Section::Command:

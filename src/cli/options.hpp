@@ -41,6 +41,7 @@ enum class Section {
   Validation,
   Checkpoint,
   Log,
+  Pipeline,
   Device,
   Command
 };
