@@ -102,10 +102,13 @@ class Balancer {
         known_(known),
         stages_(static_cast<std::size_t>(request.stages)),
         ways_(stages_ + 1, std::vector<std::vector<Way>>(boundaries_.last() + 1)) {
-    seconds_before_.push_back(0.0);
+    seconds_.push_back(0.0);
+    lead_.push_back(0.0);
     for (const OpCost& cost : request.costs) {
       const double again = request.recompute == Recompute::Stage ? cost.forward : 0.0;
-      seconds_before_.push_back(seconds_before_.back() + cost.seconds() + again);
+      const double work = cost.seconds() + again;
+      seconds_.push_back(seconds_.back() + work);
+      lead_.push_back(lead_.back() + (request.backward == Backward::Split ? cost.forward : work));
     }
     ways_[0][0].push_back({});
   }
@@ -126,9 +129,8 @@ class Balancer {
 
   /// Puts stage s behind every way to its beginning.
   void extend(std::size_t s, std::size_t i, std::size_t j) {
-    const double before = seconds_before_[boundaries_.op(i)];
-    const double work = seconds_before_[boundaries_.op(j)] - before;
-    const double bound = before + request_.micro_batches * work;
+    const double work = seconds_[boundaries_.op(j)] - seconds_[boundaries_.op(i)];
+    const double bound = lead_[boundaries_.op(i)] + request_.micro_batches * work;
     std::vector<Way>& best = ways_[s + 1][j];
     bool fitting = false;
     for (std::size_t rank = 0; rank < ways_[s][i].size(); ++rank) {
@@ -162,7 +164,8 @@ class Balancer {
   const Boundaries& boundaries_;
   KnownMemory& known_;
   std::size_t stages_;
-  std::vector<double> seconds_before_;               ///< by op
+  std::vector<double> seconds_;  ///< of all before an op
+  std::vector<double> lead_;     ///< of that, what a stage that begins there waits for in a step
   std::vector<std::vector<std::vector<Way>>> ways_;  ///< by stages, then boundary; sorted
 };
 
@@ -230,15 +233,28 @@ StageMemory additive_memory(std::span<const OpCost> costs, std::vector<std::int3
 
 StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
                          std::vector<pipeline::Slots> slots, Velocity velocity) {
-  using Key = std::tuple<std::int32_t, std::int32_t, int, int>;
-  const auto known = std::make_shared<std::map<Key, std::int64_t>>();
+  using Known = std::vector<std::pair<pipeline::Slots, std::int64_t>>;  // of one range
+  const auto ranges = std::make_shared<std::map<std::pair<std::int32_t, std::int32_t>, Known>>();
   return [=, &graph, slots = std::move(slots)](OpRange range, std::int32_t stage) {
     const pipeline::Slots held = slots.at(static_cast<std::size_t>(stage));
-    const auto [entry, is_new] =
-        known->try_emplace({range.first, range.last, held.stash, held.weight}, 0);
-    if (is_new) entry->second = stage_bytes(graph, range, options, held, velocity);
-    return entry->second;
+    Known& known = (*ranges)[{range.first, range.last}];
+    for (const auto& [of, bytes] : known)
+      if (of == held) return bytes;
+    return known.emplace_back(held, stage_bytes(graph, range, options, held, velocity)).second;
   };
+}
+
+double bound_seconds(std::span<const pipeline::StageCost> stages, std::int32_t micro_batches,
+                     Backward backward) {
+  if (backward == Backward::Joined) return pipeline::lower_bound_seconds(stages, micro_batches);
+  double bound = 0.0;
+  double before = 0.0;
+  for (const pipeline::StageCost& stage : stages) {
+    const double work = stage.forward + stage.backward_input + stage.backward_weight;
+    bound = std::max(bound, before + micro_batches * work);
+    before += stage.forward;
+  }
+  return bound;
 }
 
 std::vector<Balance> balance(const BalanceRequest& request) {

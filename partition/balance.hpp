@@ -15,6 +15,7 @@
 namespace millrace::partition {
 
 using models::OpId;
+using pipeline::Backward;
 
 /// Bytes that the device of stage number `stage` needs when the stage holds `range`.
 using StageMemory = std::function<std::int64_t(OpRange range, std::int32_t stage)>;
@@ -35,21 +36,28 @@ struct BalanceRequest {
   std::int32_t stages = 1;
   std::int32_t micro_batches = 1;
   Recompute recompute = Recompute::None;
+  Backward backward = Backward::Joined;
   std::size_t plans = 32;         ///< how many to return at most
   StageMemory memory;             ///< empty: no limit
   std::int64_t memory_limit = 0;  ///< bytes of every stage's device
 };
 
+/// Seconds of a step that no schedule can beat: max_s [ sum_{k<s} (f_k + b_k) + m (f_s + b_s) ]. A
+/// split backward lets the stages before s catch up on weight gradients while s has its last
+/// micro-batch, so that they count with f_k alone.
+[[nodiscard]] double bound_seconds(std::span<const pipeline::StageCost> stages,
+                                   std::int32_t micro_batches, Backward backward);
+
 struct Balance {
   std::vector<OpRange> stages;
-  double bound = 0.0;  ///< seconds of a step that no schedule can beat
+  double bound = 0.0;  ///< see bound_seconds
   friend bool operator==(const Balance&, const Balance&) = default;
 };
 
-/// The choices of cuts with the smallest bounds max_s [ sum_{k<s} w_k + m w_s ], in order of it; w
-/// is a stage's forward and backward. Exact: what comes before a stage costs the same however it is
-/// cut, so the bound of a stage follows from its two ends, and the best K ways to reach each end
-/// hold the best K of all. Of equal bounds the evener stages come first, among those that are kept.
+/// The choices of cuts with the smallest bounds, in order of them. Exact: what comes before a stage
+/// costs the same however it is cut, so the term of a stage follows from its two ends, and the best
+/// K ways to reach each end hold the best K of all. Of equal bounds the evener stages come first,
+/// among those that are kept.
 ///
 ///   time   K C^2 S for C cuts and S stages; `memory` is asked only for stages that would be kept
 ///

@@ -64,7 +64,7 @@ double bound_of(const BalanceRequest& request, const std::vector<OpRange>& range
   std::vector<pipeline::StageCost> stages;
   for (const OpRange range : ranges)
     stages.push_back(stage_cost(request.costs, range, request.recompute));
-  return pipeline::lower_bound_seconds(stages, request.micro_batches);
+  return bound_seconds(stages, request.micro_batches, request.backward);
 }
 
 std::int64_t largest(const StageMemory& memory, const std::vector<OpRange>& ranges) {
@@ -118,6 +118,7 @@ TEST(BalanceTest, EqualsBruteForce) {
     request.stages = static_cast<std::int32_t>(1 + random() % 4);
     request.micro_batches = static_cast<std::int32_t>(1 + random() % 16);
     request.recompute = random() % 2 == 0 ? Recompute::None : Recompute::Stage;
+    request.backward = random() % 2 == 0 ? Backward::Joined : Backward::Split;
     expect_best(request, try_all(request).bounds);
   }
 }
@@ -157,6 +158,13 @@ TEST(BalanceTest, EqualsBruteForceUnderALimitOfMemory) {
   }
   EXPECT_GT(limited, 10) << "the limit must matter";
   EXPECT_GT(refused, 10);
+}
+
+TEST(BalanceTest, BoundsOfEqualStagesAreThePublishedTimes) {
+  const std::vector<pipeline::StageCost> stages(
+      4, {.forward = 1.0, .backward_input = 1.0, .backward_weight = 1.0});
+  EXPECT_EQ(bound_seconds(stages, 8, Backward::Joined), 33.0) << "1F1B";
+  EXPECT_EQ(bound_seconds(stages, 8, Backward::Split), 27.0) << "ZB-H1";
 }
 
 TEST(BalanceTest, CutsWhereItMayAlone) {

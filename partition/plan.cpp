@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "partition/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "partition/balance.hpp"
+#include "partition/cuts.hpp"
+
+namespace millrace::partition {
+namespace {
+
+using pipeline::Schedule;
+
+Backward backward_of(const PlanRequest& request) {
+  const bool split = pipeline::splits_backward(request.schedule.kind);
+  return split ? Backward::Split : Backward::Joined;
+}
+
+pipeline::ProgramOptions program_options(const PlanRequest& request) {
+  return {.batch = request.batch,
+          .type = request.type,
+          .mode = pipeline::Mode::Training,
+          .recompute = request.recompute,
+          .backward = backward_of(request)};
+}
+
+/// Micro-batches that each stage holds under a schedule with its messages.
+std::vector<pipeline::Slots> slots_of(const Schedule& schedule) {
+  const std::vector<std::int32_t> stash = pipeline::slot_peaks(schedule);
+  const std::vector<std::int32_t> weight = pipeline::weight_slot_peaks(schedule);
+  std::vector<pipeline::Slots> slots(stash.size());
+  for (std::size_t s = 0; s < slots.size(); ++s) {
+    slots[s].stash = std::max(stash[s], 1);
+    slots[s].weight = weight[s];
+  }
+  return slots;
+}
+
+/// Of both directions the larger one, by link.
+std::vector<double> bytes_of_links(const Graph& graph, std::span<const OpRange> stages,
+                                   const std::vector<Link>& links, const PlanRequest& request) {
+  std::vector<double> bytes;
+  for (const Link& link : links) {
+    const auto of = [&](Direction direction) {
+      return message_bytes(graph, stages, link, request.batch, request.type, direction);
+    };
+    bytes.push_back(
+        static_cast<double>(std::max(of(Direction::Activations), of(Direction::Gradients))));
+  }
+  return bytes;
+}
+
+/// The most that a device needs for all of its stages.
+std::int64_t largest_device(const Plan& plan) {
+  std::vector<std::int64_t> bytes;
+  for (std::size_t s = 0; s < plan.stages(); ++s) {
+    const auto device = static_cast<std::size_t>(plan.device_of[s]);
+    bytes.resize(std::max(bytes.size(), device + 1), 0);
+    bytes[device] += plan.memory[s];
+  }
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+/// Stages that share a device fit one by one before they fit together.
+void remove_too_large(std::vector<Plan>& plans, std::int64_t limit) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const Plan& plan : plans) least = std::min(least, largest_device(plan));
+  std::erase_if(plans, [&](const Plan& plan) { return largest_device(plan) > limit; });
+  if (!plans.empty()) return;
+  fail(ErrorKind::Config,
+       "no plan that was tried fits its stages into devices of {} ({} bytes); the least that would "
+       "do is {} ({} bytes)",
+       human_bytes(limit), limit, human_bytes(least), least);
+}
+
+Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
+               const PlanRequest& request, const Schedule& compute) {
+  MILLRACE_ASSERT(std::ssize(stages) == compute.stages);
+  const std::vector<Link> links = links_of(graph, stages);
+  const Schedule schedule = pipeline::with_communication(compute, links);
+  pipeline::Costs simulated;
+  for (const OpRange range : stages)
+    simulated.stages.push_back(stage_cost(costs, range, request.recompute));
+  simulated.message_bytes = bytes_of_links(graph, stages, links, request);
+  simulated.link = request.link;
+  const pipeline::TimeLine line = pipeline::simulate(schedule, links, simulated);
+
+  Plan plan;
+  plan.model = graph.name;
+  plan.batch = request.batch;
+  plan.type = request.type;
+  plan.micro_batches = schedule.micro_batches;
+  plan.schedule = schedule.name;
+  plan.splits = splits_of(graph, stages);
+  plan.device_of = schedule.device_of;
+  plan.seconds = line.makespan;
+  plan.bound = bound_seconds(simulated.stages, schedule.micro_batches, backward_of(request));
+  plan.bubble = std::max(line.bubble(), 0.0);  // but for rounding
+  plan.costs = std::move(simulated.stages);
+  plan.cost_model = request.cost_model;
+  const std::vector<pipeline::Slots> slots = slots_of(schedule);
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    plan.memory.push_back(
+        stage_bytes(graph, stages[s], program_options(request), slots[s], request.velocity));
+  return plan;
+}
+
+}  // namespace
+
+Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
+               const PlanRequest& request) {
+  return plan_with(graph, costs, stages, request, pipeline::generate(request.schedule));
+}
+
+std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
+                             const PlanRequest& request, const Search& search) {
+  const Schedule compute = pipeline::generate(request.schedule);
+  BalanceRequest balances;
+  balances.costs = costs;
+  balances.cuts = search.cuts.empty() ? layer_cuts(graph) : search.cuts;
+  balances.stages = compute.stages;
+  balances.micro_batches = compute.micro_batches;
+  balances.recompute = request.recompute;
+  balances.backward = backward_of(request);
+  balances.plans = search.candidates;
+  if (search.memory_limit > 0) {
+    const Schedule chained = pipeline::with_communication(compute, pipeline::chain(compute.stages));
+    balances.memory =
+        exact_memory(graph, program_options(request), slots_of(chained), request.velocity);
+    balances.memory_limit = search.memory_limit;
+  }
+  std::vector<Plan> plans;
+  for (const Balance& choice : balance(balances))
+    plans.push_back(plan_with(graph, costs, choice.stages, request, compute));
+  if (search.memory_limit > 0) remove_too_large(plans, search.memory_limit);
+  std::stable_sort(plans.begin(), plans.end(),
+                   [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
+  return plans;
+}
+
+}  // namespace millrace::partition

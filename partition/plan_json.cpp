@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "partition/plan.hpp"
+
+namespace millrace::partition {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kFormat = "millrace plan";
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+constexpr std::array kTypes = {DType::F32, DType::BF16, DType::F16};
+
+/// Members of one JSON object; errors name the file, where in it, and the key. Keys that nobody has
+/// asked for are mistakes, too.
+class Fields {
+ public:
+  Fields(const Json& object, std::string_view label, std::string where)
+      : object_(object), label_(label), where_(std::move(where)) {
+    if (!object.is_object()) fail(ErrorKind::Config, "{}: {}is not an object", label_, where_);
+  }
+
+  [[noreturn]] void bad(std::string_view key, std::string_view what) const {
+    fail(ErrorKind::Config, "{}: {}{} {}", label_, where_, key, what);
+  }
+  const Json& member(const char* key) {
+    asked_.emplace_back(key);
+    const auto found = object_.find(key);
+    if (found == object_.end()) bad(key, "is missing");
+    return *found;
+  }
+  std::string text(const char* key) {
+    const Json& value = member(key);
+    if (!value.is_string()) bad(key, "is not a text");
+    return value.get<std::string>();
+  }
+  std::int64_t count(const char* key, std::int64_t least, std::int64_t most = kMost) {
+    const Json& value = member(key);
+    const bool whole = value.is_number_unsigned() &&
+                       value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
+    if (!whole || value.get<std::int64_t>() < least)
+      bad(key, fmt::format("is {}, not a whole number from {}{}", value.dump(), least,
+                           most == kMost ? "" : fmt::format(" to {}", most)));
+    return value.get<std::int64_t>();
+  }
+  std::int32_t small_count(const char* key, std::int64_t least) {
+    return static_cast<std::int32_t>(count(key, least, std::numeric_limits<std::int32_t>::max()));
+  }
+  double number(const char* key) {
+    const Json& value = member(key);
+    if (!value.is_number() || value.get<double>() < 0.0)
+      bad(key, fmt::format("is {}, not a number from 0", value.dump()));
+    return value.get<double>();
+  }
+  const Json& list(const char* key) {
+    const Json& value = member(key);
+    if (!value.is_array()) bad(key, "is not a list");
+    return value;
+  }
+  void expect_no_others() const {
+    for (const auto& [key, value] : object_.items()) {
+      if (std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
+      const std::string nearest = nearest_match(key, asked_);
+      bad(key, nearest.empty() ? "is no key of a plan"
+                               : fmt::format("is no key of a plan; did you mean {}?", nearest));
+    }
+  }
+
+ private:
+  const Json& object_;
+  std::string_view label_;
+  std::string where_;
+  std::vector<std::string> asked_;
+};
+
+Json stage_to_json(const Plan& plan, std::size_t s) {
+  const pipeline::StageCost& cost = plan.costs.at(s);
+  return {{"device", plan.device_of[s]},
+          {"forward", cost.forward},
+          {"backward_input", cost.backward_input},
+          {"backward_weight", cost.backward_weight},
+          {"update", cost.update},
+          {"stash_bytes", cost.stash_bytes},
+          {"memory_bytes", plan.memory.at(s)}};
+}
+
+void read_stage(Plan& plan, const Json& object, std::string_view label, std::size_t s) {
+  Fields fields(object, label, fmt::format("stages[{}]: ", s));
+  plan.device_of.push_back(fields.small_count("device", 0));
+  pipeline::StageCost cost;
+  cost.forward = fields.number("forward");
+  cost.backward_input = fields.number("backward_input");
+  cost.backward_weight = fields.number("backward_weight");
+  cost.update = fields.number("update");
+  cost.stash_bytes = fields.number("stash_bytes");
+  plan.costs.push_back(cost);
+  plan.memory.push_back(fields.count("memory_bytes", 0));
+  fields.expect_no_others();
+}
+
+DType read_type(Fields& fields) {
+  const std::string name = fields.text("type");
+  for (const DType type : kTypes)
+    if (name_of(type) == name) return type;
+  fields.bad("type", fmt::format("is {}, not float32, bfloat16 or float16", name));
+}
+
+std::vector<std::string> read_splits(Fields& fields) {
+  std::vector<std::string> splits;
+  for (const Json& split : fields.list("splits")) {
+    if (!split.is_string()) fields.bad("splits", "holds something that is not a text");
+    splits.push_back(split.get<std::string>());
+  }
+  return splits;
+}
+
+Json parse(std::string_view text, std::string_view label) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    fail(ErrorKind::Config, "{}: is not JSON: it breaks off or goes wrong at byte {}", label,
+         error.byte);
+  }
+}
+
+}  // namespace
+
+std::string to_json(const Plan& plan) {
+  Json stages = Json::array();
+  for (std::size_t s = 0; s < plan.stages(); ++s) stages.push_back(stage_to_json(plan, s));
+  const Json json = {{"format", kFormat},          {"version", 1},
+                     {"model", plan.model},        {"batch_size", plan.batch},
+                     {"type", name_of(plan.type)}, {"micro_batches", plan.micro_batches},
+                     {"schedule", plan.schedule},  {"splits", plan.splits},
+                     {"seconds", plan.seconds},    {"bound", plan.bound},
+                     {"bubble", plan.bubble},      {"cost_model", plan.cost_model},
+                     {"stages", std::move(stages)}};
+  return json.dump(2) + "\n";
+}
+
+Plan parse_plan(std::string_view text, std::string_view label) {
+  const Json json = parse(text, label);
+  Fields fields(json, label, "");
+  if (const std::string format = fields.text("format"); format != kFormat)
+    fields.bad("format", fmt::format("is {}, not {}", format, kFormat));
+  (void)fields.count("version", 1, 1);
+  Plan plan;
+  plan.model = fields.text("model");
+  plan.batch = fields.count("batch_size", 1);
+  plan.type = read_type(fields);
+  plan.micro_batches = fields.small_count("micro_batches", 1);
+  plan.schedule = fields.text("schedule");
+  plan.splits = read_splits(fields);
+  plan.seconds = fields.number("seconds");
+  plan.bound = fields.number("bound");
+  plan.bubble = fields.number("bubble");
+  plan.cost_model = fields.text("cost_model");
+  const Json& stages = fields.list("stages");
+  if (stages.size() != plan.splits.size() + 1)
+    fields.bad("stages", fmt::format("has {} entries, which does not go with {} splits",
+                                     stages.size(), plan.splits.size()));
+  for (std::size_t s = 0; s < stages.size(); ++s) read_stage(plan, stages[s], label, s);
+  fields.expect_no_others();
+  return plan;
+}
+
+}  // namespace millrace::partition

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "partition/plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "partition/balance.hpp"
+#include "partition/cuts.hpp"
+#include "partition/text_table.hpp"
+#include "tests/models/expect_error.hpp"
+#include "tests/partition/nets.hpp"
+
+namespace millrace::partition {
+namespace {
+
+using models::expect_error;
+using Names = std::vector<std::string>;
+
+PlanRequest request(pipeline::ScheduleKind kind, std::int32_t devices, std::int32_t micro_batches) {
+  PlanRequest r;
+  r.batch = 4;
+  r.type = DType::BF16;
+  r.schedule.kind = kind;
+  r.schedule.devices = devices;
+  r.schedule.micro_batches = micro_batches;
+  r.cost_model = "test";
+  return r;
+}
+
+std::vector<OpCost> costs_of(const Graph& graph) {
+  return analytic_costs(graph, 4, DType::BF16, cpu_model(DType::BF16));
+}
+
+/// A plan of two stages with numbers that are easy to read.
+Plan small_plan() {
+  Plan plan;
+  plan.model = "resnet-8";
+  plan.batch = 2;
+  plan.type = DType::F32;
+  plan.micro_batches = 4;
+  plan.schedule = "1F1B";
+  plan.splits = {"b2/0/relu"};
+  plan.device_of = {0, 1};
+  plan.costs = {
+      {.forward = 0.001, .backward_input = 0.0015, .backward_weight = 0.0005, .stash_bytes = 1000},
+      {.forward = 0.0005, .backward_input = 0.0003, .backward_weight = 0.0002, .stash_bytes = 500}};
+  plan.memory = {2'500'000, 900'000};
+  plan.seconds = 0.0145;
+  plan.bound = 0.012;
+  plan.bubble = 1.0 / 3.0;
+  plan.cost_model = "by hand";
+  return plan;
+}
+
+void expect_equal(const Plan& a, const Plan& b) {
+  EXPECT_EQ(a.model, b.model);
+  EXPECT_EQ(a.batch, b.batch);
+  EXPECT_EQ(a.type, b.type);
+  EXPECT_EQ(a.micro_batches, b.micro_batches);
+  EXPECT_EQ(a.schedule, b.schedule);
+  EXPECT_EQ(a.splits, b.splits);
+  EXPECT_EQ(a.device_of, b.device_of);
+  EXPECT_EQ(a.memory, b.memory);
+  EXPECT_EQ(a.seconds, b.seconds);
+  EXPECT_EQ(a.bound, b.bound);
+  EXPECT_EQ(a.bubble, b.bubble);
+  EXPECT_EQ(a.cost_model, b.cost_model);
+  ASSERT_EQ(a.costs.size(), b.costs.size());
+  for (std::size_t s = 0; s < a.costs.size(); ++s) {
+    EXPECT_EQ(a.costs[s].forward, b.costs[s].forward);
+    EXPECT_EQ(a.costs[s].backward_input, b.costs[s].backward_input);
+    EXPECT_EQ(a.costs[s].backward_weight, b.costs[s].backward_weight);
+    EXPECT_EQ(a.costs[s].update, b.costs[s].update);
+    EXPECT_EQ(a.costs[s].stash_bytes, b.costs[s].stash_bytes);
+  }
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  const std::size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return at == std::string::npos ? text : text.replace(at, what.size(), by);
+}
+
+// ---- search
+
+TEST(PlanTest, PlansComeTheFastestFirstAndKeepToTheirBounds) {
+  const Graph graph = imagenet_resnet("50");
+  const std::vector<OpCost> costs = costs_of(graph);
+  for (const auto kind : {pipeline::ScheduleKind::OneFOneB, pipeline::ScheduleKind::GPipe,
+                          pipeline::ScheduleKind::ZbH1}) {
+    const std::vector<Plan> plans = best_plans(graph, costs, request(kind, 4, 12), {});
+    ASSERT_EQ(plans.size(), 32u);
+    for (std::size_t k = 0; k < plans.size(); ++k) {
+      EXPECT_GE(plans[k].seconds, plans[k].bound * (1 - 1e-12));
+    }
+    EXPECT_TRUE(std::is_sorted(plans.begin(), plans.end(),
+                               [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; }));
+    EXPECT_LT(plans.front().seconds, 1.25 * plans.front().bound);
+    EXPECT_EQ(plans.front().schedule, pipeline::name_of(kind));
+    EXPECT_EQ(plans.front().splits.size(), 3u);
+    EXPECT_NO_THROW((void)stages_of(graph, plans.front().splits));
+  }
+}
+
+// Four stages at the boundaries between layers, all of them simulated: none is faster than 1 %
+// less.
+TEST(PlanTest, TheBestOfAllPlansIsAmongThoseTried) {
+  const Graph graph = cifar_resnet("20");
+  const std::vector<OpCost> costs = costs_of(graph);
+  const PlanRequest r = request(pipeline::ScheduleKind::OneFOneB, 4, 8);
+  Search all;
+  all.candidates = 5000;
+  const std::vector<Plan> every = best_plans(graph, costs, r, all);
+  EXPECT_EQ(every.size(), 1330u) << "3 of 21 boundaries";
+  const std::vector<Plan> tried = best_plans(graph, costs, r, {});
+  EXPECT_LE(tried.front().seconds, 1.01 * every.front().seconds);
+}
+
+TEST(PlanTest, APlanSaysWhatItsStagesTakeAndNeed) {
+  const Graph graph = cifar_resnet("20");
+  const std::vector<OpCost> costs = costs_of(graph);
+  PlanRequest r = request(pipeline::ScheduleKind::OneFOneB, 2, 4);
+  r.velocity = Velocity::Momentum;
+  const std::vector<OpRange> stages = stages_of(graph, Names{"b2/0/relu"});
+  const Plan plan = make_plan(graph, costs, stages, r);
+  EXPECT_EQ(plan.splits, Names{"b2/0/relu"});
+  EXPECT_EQ(plan.device_of, (std::vector<std::int32_t>{0, 1}));
+  EXPECT_EQ(plan.costs[1].forward, stage_cost(costs, stages[1], Recompute::None).forward);
+  pipeline::ProgramOptions options;
+  options.batch = 4;
+  options.type = DType::BF16;
+  pipeline::Slots slots;
+  slots.weight = 0;
+  slots.stash = 2;  // of 1F1B on the first of two stages
+  EXPECT_EQ(plan.memory[0], stage_bytes(graph, stages[0], options, slots, Velocity::Momentum));
+  // Messages cost time.
+  r.link = {.latency = 0.01, .bytes_per_second = 1e9};
+  EXPECT_GT(make_plan(graph, costs, stages, r).seconds, plan.seconds + 0.02);
+}
+
+TEST(PlanTest, MemoryLimitsThePlans) {
+  const Graph graph = cifar_resnet("20");
+  const std::vector<OpCost> costs = costs_of(graph);
+  const PlanRequest r = request(pipeline::ScheduleKind::OneFOneB, 4, 8);
+  const auto most = [](const Plan& plan) {
+    return *std::max_element(plan.memory.begin(), plan.memory.end());
+  };
+  const Plan free = best_plans(graph, costs, r, {}).front();
+  Search search;
+  search.memory_limit = most(free) - 1;
+  const Plan limited = best_plans(graph, costs, r, search).front();
+  EXPECT_LE(most(limited), search.memory_limit);
+  EXPECT_GE(limited.seconds, free.seconds);
+
+  // The message names what would do, and it does.
+  search.memory_limit = 1000;
+  std::int64_t least = 0;
+  try {
+    (void)best_plans(graph, costs, r, search);
+    ADD_FAILURE() << "fits into 1000 bytes";
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(error.kind(), ErrorKind::Config);
+    EXPECT_EQ(message.rfind("no choice of cuts fits 4 stages into 1.00 kB (1000 bytes) each", 0),
+              0u)
+        << message;
+    least = std::stoll(message.substr(message.rfind('(') + 1));
+  }
+  search.memory_limit = least;
+  EXPECT_EQ(most(best_plans(graph, costs, r, search).front()), least);
+  --search.memory_limit;
+  EXPECT_THROW((void)best_plans(graph, costs, r, search), Error);
+}
+
+TEST(PlanTest, StagesThatShareADeviceFitTogether) {
+  const Graph graph = cifar_resnet("20");
+  const std::vector<OpCost> costs = costs_of(graph);
+  PlanRequest r = request(pipeline::ScheduleKind::Looped, 2, 4);
+  r.schedule.chunks = 2;
+  const Plan plan = best_plans(graph, costs, r, {}).front();
+  EXPECT_EQ(plan.device_of, (std::vector<std::int32_t>{0, 1, 0, 1}));
+  const std::int64_t device =
+      std::max(plan.memory[0] + plan.memory[2], plan.memory[1] + plan.memory[3]);
+  Search search;
+  search.memory_limit = device;
+  const std::vector<Plan> within = best_plans(graph, costs, r, search);
+  EXPECT_EQ(within.front().splits, plan.splits);
+  for (const Plan& p : within) {
+    EXPECT_LE(p.memory[0] + p.memory[2], device);
+    EXPECT_LE(p.memory[1] + p.memory[3], device);
+  }
+  // Every stage alone fits, no two do.
+  search.memory_limit = *std::max_element(plan.memory.begin(), plan.memory.end());
+  try {
+    (void)best_plans(graph, costs, r, search);
+    ADD_FAILURE() << "two stages fit where one does";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).rfind("no plan that was tried fits its stages into", 0), 0u)
+        << error.what();
+  }
+}
+
+// ---- text
+
+TEST(PlanTest, PrintsALineAStage) {
+  const std::string expected =
+      "resnet-8: 2 stages on 2 devices, schedule 1F1B, 4 micro-batches of 2 in float32\n"
+      "stage  device  layers             forward ms  backward ms    time  parameters  bytes out"
+      "   memory\n"
+      "0      0       b0 .. b2/0               1.00         2.00  75.0 %      19,088    65.5 kB"
+      "  2.50 MB\n"
+      "1      1       b2/0/relu .. loss        0.50         0.50  25.0 %      56,202"
+      "              900 kB\n"
+      "step 14.50 ms, at least 12.00 ms; the devices wait 33.3 % of the time; costs: by hand\n";
+  EXPECT_EQ(to_text(small_plan(), cifar_resnet("8")), expected);
+}
+
+TEST(PlanTest, TextTableAlignsItsColumns) {
+  EXPECT_EQ(text_table({{"a", "number"}, {"long name", "7"}}, 1),
+            "a          number\n"
+            "long name       7\n");
+}
+
+TEST(PlanTest, TheTableOfCutsHasALineASplit) {
+  const Graph graph = cifar_resnet("8");
+  std::vector<OpCost> costs = analytic_costs(graph, 2, DType::F32, {"calls", 1e300, 1e300, 1.0});
+  for (OpCost& cost : costs) cost.stash_bytes = 1000;
+  const std::string expected =
+      "For a micro-batch of 2 in float32:\n"
+      "split      bytes crossing  time before  parameters before  stash before\n"
+      "b1/0/relu          131 kB       34.8 %              5,136       9.00 kB\n";
+  const std::string text = cut_table(graph, costs, 2, DType::F32);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);
+  EXPECT_EQ(text.substr(0, expected.size()), expected);
+}
+
+// ---- JSON
+
+TEST(PlanTest, JsonComesBackAsItWas) {
+  const Graph graph = imagenet_resnet("50");
+  const std::vector<OpCost> costs = costs_of(graph);
+  const PlanRequest r = request(pipeline::ScheduleKind::OneFOneB, 4, 12);
+  for (const Plan& plan : best_plans(graph, costs, r, {}))
+    expect_equal(parse_plan(to_json(plan), "plan.json"), plan);
+  expect_equal(parse_plan(to_json(small_plan()), "plan.json"), small_plan());
+}
+
+TEST(PlanTest, RefusesJsonThatIsNoPlan) {
+  const std::string good = to_json(small_plan());
+  const auto refuses = [&](const std::string& what, const std::string& by,
+                           const std::string& message) {
+    expect_error(ErrorKind::Config, "plan.json: " + message,
+                 [&] { (void)parse_plan(replaced(good, what, by), "plan.json"); });
+  };
+  refuses("\"model\": \"resnet-8\",", "", "model is missing");
+  refuses("\"resnet-8\"", "8", "model is not a text");
+  refuses("\"batch_size\": 2", "\"batch_size\": 0", "batch_size is 0, not a whole number from 1");
+  refuses("\"batch_size\": 2", "\"batch_size\": 2.5",
+          "batch_size is 2.5, not a whole number from 1");
+  refuses("\"micro_batches\": 4", "\"micro_batches\": 4000000000",
+          "micro_batches is 4000000000, not a whole number from 1 to 2147483647");
+  refuses("\"float32\"", "\"uint8\"", "type is uint8, not float32, bfloat16 or float16");
+  refuses("\"b2/0/relu\"", "7", "splits holds something that is not a text");
+  refuses("\"b2/0/relu\"", "", "stages has 2 entries, which does not go with 0 splits");
+  refuses("\"seconds\": 0.0145", "\"seconds\": \"soon\"",
+          "seconds is \"soon\", not a number from 0");
+  refuses("\"device\": 1", "\"device\": -1",
+          "stages[1]: device is -1, not a whole number from 0 to 2147483647");
+  refuses("\"forward\": 0.001", "\"forwards\": 0.001", "stages[0]: forward is missing");
+  refuses("\"schedule\"", "\"pipelines\": 2, \"schedule\"", "pipelines is no key of a plan");
+  refuses("\"schedule\"", "\"split\": 2, \"schedule\"",
+          "split is no key of a plan; did you mean splits?");
+  refuses("millrace plan", "other plan", "format is other plan, not millrace plan");
+  refuses("\"version\": 1", "\"version\": 2", "version is 2, not a whole number from 1 to 1");
+  expect_error(ErrorKind::Config, "plan.json: is not JSON: it breaks off or goes wrong at byte 11",
+               [] { (void)parse_plan("{\"model\": ", "plan.json"); });
+  expect_error(ErrorKind::Config, "plan.json: is not an object",
+               [] { (void)parse_plan("[]", "plan.json"); });
+}
+
+// ---- picture
+
+/// Names of elements that are open at the end, or what is wrong.
+std::string unbalanced(const std::string& xml) {
+  std::vector<std::string> open;
+  for (std::size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
+    const std::size_t end = xml.find('>', at);
+    if (end == std::string::npos) return "a tag without an end";
+    const std::string tag = xml.substr(at + 1, end - at - 1);
+    if (tag.find('<') != std::string::npos) return "a tag in a tag: " + tag;
+    if (std::count(tag.begin(), tag.end(), '"') % 2 != 0) return "odd quotes: " + tag;
+    if (tag.back() == '/') continue;
+    if (tag.front() != '/') {
+      open.push_back(tag.substr(0, tag.find(' ')));
+    } else if (open.empty() || open.back() != tag.substr(1)) {
+      return "closes what is not open: " + tag;
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty() ? "" : open.back();
+}
+
+TEST(PlanTest, DrawsABarAStage) {
+  Plan plan = small_plan();
+  plan.model = "a<b> & \"c\"";
+  const std::string svg = to_svg(plan);
+  EXPECT_EQ(unbalanced(svg), "");
+  EXPECT_NE(svg.find("a&lt;b&gt; &amp; &quot;c&quot;, 1F1B: step 14.50 ms"), std::string::npos);
+  EXPECT_NE(svg.find(">0 from images<"), std::string::npos);
+  EXPECT_NE(svg.find(">1 from b2/0/relu<"), std::string::npos);
+  EXPECT_NE(svg.find(">3.00 ms<"), std::string::npos);
+  EXPECT_NE(svg.find("prefers-color-scheme:dark"), std::string::npos);
+  // The longest stage fills the width: a third of it forward, half of it input gradients.
+  EXPECT_NE(svg.find("width=\"160.0\" height=\"20.0\""), std::string::npos);
+  EXPECT_NE(svg.find("width=\"240.0\" height=\"20.0\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace::partition
