@@ -29,6 +29,9 @@ void print_json(const train::ValidationResult& result) {
 }  // namespace
 
 int command_validate(const Invocation& invocation) {
+  const comm::World world;
+  if (world.size() > 1)
+    fail(ErrorKind::Usage, "millrace validate is one process, {} were started", world.size());
   const PreparedRun run = prepare_validation(invocation);
   const bool json = invocation.options.flag("json");
   for (const std::string& notice : run.notices) fmt::print(stderr, "{}\n", notice);

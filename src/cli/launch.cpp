@@ -15,7 +15,6 @@
 #include <system_error>
 
 #include "core/error.hpp"
-#include "millrace_version.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -66,7 +65,8 @@ void allow_root() {
 int wait_for(pid_t child) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) fail(ErrorKind::Io, "waiting for the ranks: {}", std::generic_category().message(errno));
+    if (errno != EINTR)
+      fail(ErrorKind::Io, "waiting for the ranks: {}", std::generic_category().message(errno));
   if (WIFEXITED(status)) return WEXITSTATUS(status);
   return 128 + WTERMSIG(status);
 }
@@ -74,9 +74,8 @@ int wait_for(pid_t child) {
 }  // namespace
 
 std::vector<std::string> launch_command(int ranks, std::span<const std::string> words) {
-  const bool open_mpi = std::string_view(kMpiVersion).find("Open MPI") != std::string_view::npos;
-  std::vector<std::string> command = {std::string(kMpiLauncher), "-n", std::to_string(ranks)};
-  if (open_mpi) {
+  std::vector<std::string> command = {MILLRACE_MPIEXEC, "-n", std::to_string(ranks)};
+  if (comm::is_open_mpi()) {
     // Ranks pin themselves; and what a rank has to say it says itself.
     for (const char* word : {"--oversubscribe", "--bind-to", "none", "--quiet"})
       command.emplace_back(word);
@@ -94,7 +93,8 @@ int launch(int ranks, std::span<const std::string> words) {
   allow_root();
   const pid_t child = fork();
   if (child < 0)
-    fail(ErrorKind::Io, "cannot start {}: {}", command.front(), std::generic_category().message(errno));
+    fail(ErrorKind::Io, "cannot start {}: {}", command.front(),
+         std::generic_category().message(errno));
   if (child == 0) become(command);
   g_launcher = child;
   forward_signals();
@@ -106,9 +106,21 @@ int launch(int ranks, std::span<const std::string> words) {
   if (code == exit_code(ErrorKind::Preempted) && g_interrupted != 0)
     return exit_code(ErrorKind::Interrupted);
   if (code > 128)
-    fail(ErrorKind::Peer, "a rank was ended by signal {}: the run can be restored from its last "
-                          "checkpoint", code - 128);
+    fail(ErrorKind::Peer,
+         "a rank was ended by signal {}: the run can be restored from its last "
+         "checkpoint",
+         code - 128);
   return code;
+}
+
+int launch_ranks(const train::TrainConfig& config, const Invocation& invocation) {
+  const pipeline::RankMap& map = config.pipeline.ranks;
+  if (invocation.options.flag("no-launch"))
+    fail(ErrorKind::Usage,
+         "{} shards x {} replicas need {} processes, and --no-launch starts none: start them with "
+         "mpirun or srun, or use --ranks 1",
+         map.devices, map.replicas, map.ranks);
+  return launch(map.ranks, invocation.words);
 }
 
 int run_on_all_ranks(const comm::World& world, const std::function<int()>& body) {

@@ -20,6 +20,10 @@ namespace millrace::cli {
 /// are passed on as a request to save and stop. Errors: Io when there is no launcher.
 [[nodiscard]] int launch(int ranks, std::span<const std::string> words);
 
+/// The same for a command line, unless it says --no-launch. Errors: Usage then, with the number of
+/// processes that are missing.
+[[nodiscard]] int launch_ranks(const train::TrainConfig& config, const Invocation& invocation);
+
 /// Runs `body` on every rank of a world: an error that all share is reported once, by rank 0; one
 /// that a single rank has ends all of them, naming the rank.
 [[nodiscard]] int run_on_all_ranks(const comm::World& world, const std::function<int()>& body);

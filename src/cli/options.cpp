@@ -116,14 +116,20 @@ using Names = std::vector<std::string_view>;
 /// Options of which only one can be meant.
 const std::vector<Names>& rivals() {
   static const std::vector<Names> all = {
-      {"epochs", "iterations"},       {"batch-norm", "group-norm"},
-      {"logs-per-epoch", "log-freq"}, {"validation-mode", "no-validation"},
-      {"run-dir", "log-dir"},         {"run-dir", "name-suffix"},
-      {"no-logs", "run-dir"},         {"no-logs", "log-dir"},
-      {"no-logs", "name-suffix"},     {"ckpts-per-epoch", "disable-checkpoints"},
+      {"epochs", "iterations"},
+      {"batch-norm", "group-norm"},
+      {"logs-per-epoch", "log-freq"},
+      {"validation-mode", "no-validation"},
+      {"run-dir", "log-dir"},
+      {"run-dir", "name-suffix"},
+      {"no-logs", "run-dir"},
+      {"no-logs", "log-dir"},
+      {"no-logs", "name-suffix"},
+      {"ckpts-per-epoch", "disable-checkpoints"},
       {"pipeline-depth", "gradients-to-accumulate"},
       {"pipeline-schedule", "pipeline-schedule-file"},
-      {"plan", "pipeline-splits"},    {"plan", "device-mapping"},
+      {"plan", "pipeline-splits"},
+      {"plan", "device-mapping"},
   };
   return all;
 }

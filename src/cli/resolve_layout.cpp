@@ -2,9 +2,11 @@
 #include "cli/resolve_layout.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -23,6 +25,12 @@ namespace {
 using models::Graph;
 using pipeline::ScheduleKind;
 using train::TrainConfig;
+
+std::string read_text(const std::string& file) {
+  constexpr std::uint64_t kMaxText = 1 << 28;
+  const std::vector<std::byte> bytes = io::read_file(file, kMaxText);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 std::vector<std::int32_t> device_mapping(Reader& read) {
   std::vector<std::int32_t> devices;
@@ -74,9 +82,8 @@ partition::PlanRequest plan_request(const TrainConfig& config,
   partition::PlanRequest request;
   request.batch = config.batch_size;
   request.type = config.precision.activations;
-  request.recompute = config.recompute == train::RecomputePolicy::Stage
-                          ? pipeline::Recompute::Stage
-                          : pipeline::Recompute::None;
+  request.recompute = config.recompute == train::RecomputePolicy::Stage ? pipeline::Recompute::Stage
+                                                                        : pipeline::Recompute::None;
   request.velocity = config.optimiser.kind == train::OptimiserKind::Momentum
                          ? partition::Velocity::Momentum
                          : partition::Velocity::None;
@@ -88,8 +95,8 @@ partition::PlanRequest plan_request(const TrainConfig& config,
 std::vector<std::string> automatic_splits(const Graph& graph, const TrainConfig& config,
                                           const pipeline::ScheduleRequest& schedule) {
   const DType type = config.precision.activations;
-  const auto costs = partition::analytic_costs(graph, config.batch_size, type,
-                                               partition::cpu_model(type));
+  const auto costs =
+      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
   return partition::best_plans(graph, costs, plan_request(config, schedule), {}).front().splits;
 }
 
@@ -97,9 +104,8 @@ std::vector<std::string> automatic_splits(const Graph& graph, const TrainConfig&
 std::vector<std::string> shard_splits(const Graph& graph, const TrainConfig& config,
                                       const pipeline::ScheduleRequest& schedule) {
   const partition::PlanRequest request = plan_request(config, schedule);
-  const pipeline::ProgramOptions options{.batch = request.batch,
-                                         .type = request.type,
-                                         .recompute = request.recompute};
+  const pipeline::ProgramOptions options{
+      .batch = request.batch, .type = request.type, .recompute = request.recompute};
   const std::vector<pipeline::Slots> slots(static_cast<std::size_t>(schedule.devices));
   const auto memory = partition::exact_memory(graph, options, slots, request.velocity);
   return partition::splits_of(graph,
@@ -110,8 +116,8 @@ std::vector<std::string> shard_splits(const Graph& graph, const TrainConfig& con
                                         const pipeline::ScheduleRequest& schedule,
                                         std::span<const std::string> given) {
   const DType type = config.precision.activations;
-  const auto costs = partition::analytic_costs(graph, config.batch_size, type,
-                                               partition::cpu_model(type));
+  const auto costs =
+      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
   std::string message;
   try {
     partition::check_count(graph, given, stages_in(schedule));
@@ -123,8 +129,7 @@ std::vector<std::string> shard_splits(const Graph& graph, const TrainConfig& con
        fmt::join(automatic_splits(graph, config, schedule), " "));
 }
 
-std::vector<std::string> resolve_splits(Reader& read, const Graph& graph,
-                                        const TrainConfig& config,
+std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
                                         const pipeline::ScheduleRequest& schedule,
                                         std::vector<std::string>& notices) {
   const std::int32_t stages = stages_in(schedule);
@@ -135,10 +140,10 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph,
   const bool automatic = splits == std::vector<std::string>{"auto"};
   const bool sharded = !given && config.micro_batches == 1 && schedule.chunks == 1;
   if (automatic || sharded) {
-    splits = sharded ? shard_splits(graph, config, schedule)
-                     : automatic_splits(graph, config, schedule);
-    notices.push_back(fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits",
-                                  fmt::join(splits, " ")));
+    splits =
+        sharded ? shard_splits(graph, config, schedule) : automatic_splits(graph, config, schedule);
+    notices.push_back(
+        fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", fmt::join(splits, " ")));
   }
   if (std::ssize(splits) != stages - 1) refuse_missing_splits(graph, config, schedule, splits);
   read.note("pipeline-splits", fmt::format("{}", fmt::join(splits, " ")));
@@ -148,7 +153,7 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph,
 pipeline::Schedule schedule_of(Reader& read, const pipeline::ScheduleRequest& request) {
   if (!read.given("pipeline-schedule-file")) return pipeline::generate(request);
   const std::string file = read.text("pipeline-schedule-file", "");
-  pipeline::Schedule schedule = pipeline::parse_schedule(io::read_file(file), file);
+  pipeline::Schedule schedule = pipeline::parse_schedule(read_text(file), file);
   if (schedule.stages != stages_in(request) || schedule.micro_batches != request.micro_batches ||
       schedule.devices() != request.devices)
     fail(ErrorKind::Config,
@@ -172,9 +177,9 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
   pipeline::RankMap& map = config.pipeline.ranks;
   const std::int32_t devices = map.devices * map.replicas;
   // Given only: another start of the same run may have other processes.
-  const std::int64_t wanted =
-      read.given("ranks") ? read.integer("ranks", devices) : machine.ranks > 0 ? machine.ranks
-                                                                               : devices;
+  const std::int64_t wanted = read.given("ranks") ? read.integer("ranks", devices)
+                              : machine.ranks > 0 ? machine.ranks
+                                                  : devices;
   if (machine.ranks > 0 && wanted != machine.ranks)
     fail(ErrorKind::Config,
          "{} processes were started, but --ranks says {}: start as many as it says, or leave it "
@@ -186,8 +191,8 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
          wanted, devices, map.devices, map.replicas, fmt::join(divisors(devices), ", "));
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = std::max(1, machine.ranks > 0 ? machine.local_ranks : map.ranks);
-  config.threads = static_cast<int>(
-      read.integer("threads-per-device", std::max(1, machine.cores / local)));
+  config.threads =
+      static_cast<int>(read.integer("threads-per-device", std::max(1, machine.cores / local)));
   if (local > machine.cores)
     notices.push_back(fmt::format("{} ranks share the {} cores of this machine: they take turns",
                                   local, machine.cores));
@@ -200,13 +205,12 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   const Graph graph = models::build_model(config.model);
   std::optional<partition::Plan> plan;
   if (const auto file = read.options().text("plan")) {
-    plan = partition::parse_plan(io::read_file(*file), *file);
+    plan = partition::parse_plan(read_text(*file), *file);
     if (plan->model != graph.name)
       fail(ErrorKind::Config, "{}: is a plan for {}, this run trains {}", *file, plan->model,
            graph.name);
   }
-  const pipeline::ScheduleRequest request =
-      schedule_request(read, config, plan ? &*plan : nullptr);
+  const pipeline::ScheduleRequest request = schedule_request(read, config, plan ? &*plan : nullptr);
   pipeline::PipelinePlan& pipeline = config.pipeline;
   if (plan) {
     config.splits = plan->splits;
@@ -233,14 +237,13 @@ Options relaid(const Options& given, const Options& recorded, Options merged) {
   };
   const auto replicas_of = [](const Options& o) { return o.integer("replicas").value_or(1); };
   const std::int64_t before = depth_of(recorded) * replicas_of(recorded);
-  const bool depth_given = given.find("pipeline-depth") != nullptr ||
-                           given.find("gradients-to-accumulate") != nullptr;
+  const bool depth_given =
+      given.find("pipeline-depth") != nullptr || given.find("gradients-to-accumulate") != nullptr;
   if (!depth_given && before % replicas_of(merged) == 0) {
     merged.erase("pipeline-depth");
-    merged.set(*find_option("gradients-to-accumulate"),
-               {.value = before / replicas_of(merged),
-                .origin = Origin::File,
-                .where = "--gradients-to-accumulate"});
+    merged.set(*find_option("gradients-to-accumulate"), {.value = before / replicas_of(merged),
+                                                         .origin = Origin::File,
+                                                         .where = "--gradients-to-accumulate"});
   }
   const std::int64_t now = depth_of(merged) * replicas_of(merged);
   if (now != before)
@@ -260,9 +263,9 @@ Options relaid(const Options& given, const Options& recorded, Options merged) {
   if (!relays("pipeline-splits")) {
     merged.erase("pipeline-splits");
     if (merged.integer("shards").value_or(1) > 1 || relays("device-mapping") || relays("chunks"))
-      merged.set(*find_option("pipeline-splits"), {.value = std::string("auto"),
-                                                   .origin = Origin::File,
-                                                   .where = "--pipeline-splits"});
+      merged.set(
+          *find_option("pipeline-splits"),
+          {.value = std::string("auto"), .origin = Origin::File, .where = "--pipeline-splits"});
   }
   return merged;
 }

@@ -18,8 +18,8 @@ void resolve_layout(Reader& read, const MachineFacts& machine, train::TrainConfi
                     std::vector<std::string>& notices);
 
 /// A run that continues may be spread differently, as long as the total batch stays the same: the
-/// number of micro-batches follows the number of replicas. `given` is what was asked for now. Errors:
-/// Usage, naming both batches.
+/// number of micro-batches follows the number of replicas. `given` is what was asked for now.
+/// Errors: Usage, naming both batches.
 [[nodiscard]] Options relaid(const Options& given, const Options& recorded, Options merged);
 
 }  // namespace millrace::cli

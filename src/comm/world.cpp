@@ -28,6 +28,14 @@ bool started_by_launcher() {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
+bool is_open_mpi() noexcept {
+#ifdef OPEN_MPI
+  return true;
+#else
+  return false;
+#endif
+}
+
 World::World() {
   if (!started_by_launcher()) return;
   int provided = 0;

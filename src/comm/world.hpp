@@ -20,6 +20,9 @@ namespace millrace::comm {
 /// Whether mpirun, mpiexec or srun started this process.
 [[nodiscard]] bool started_by_launcher();
 
+/// Whether this build is for Open MPI, whose launcher knows other options than MPICH's.
+[[nodiscard]] bool is_open_mpi() noexcept;
+
 /// Lifetime of MPI (thread level FUNNELED), when a launcher started this process. MPI can be
 /// started once a process: so can a World. The functions below are collective: all ranks call them
 /// in the same order. Errors of MPI are fatal, as no process can go on without its peers.
