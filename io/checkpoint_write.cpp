@@ -158,6 +158,7 @@ std::string write_checkpoint_part(const fs::path& staging, int number,
 
 fs::path write_checkpoint(const fs::path& checkpoints_directory, const CheckpointHeader& header,
                           std::span<const NamedTensor> tensors) {
+  require_sound(tensors);
   CheckpointStaging staging(checkpoints_directory, header);
   const std::string part = write_checkpoint_part(staging.path(), 0, tensors);
   return staging.commit({&part, 1});
