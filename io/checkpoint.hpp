@@ -70,6 +70,32 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_
                                        const CheckpointHeader& header,
                                        std::span<const NamedTensor> tensors);
 
+/// The same by several processes: one stages, each writes its part, one commits what the others
+/// tell it of their parts. A staging that is never committed is removed with the object.
+class CheckpointStaging {
+ public:
+  /// Makes the temporary directory. Errors: Io.
+  CheckpointStaging(std::filesystem::path checkpoints_directory, CheckpointHeader header);
+  ~CheckpointStaging();
+  CheckpointStaging(const CheckpointStaging&) = delete;
+  CheckpointStaging& operator=(const CheckpointStaging&) = delete;
+
+  /// Where the parts go.
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return temporary_; }
+  /// Writes the manifest over `parts`, reads everything back, and gives the checkpoint its name;
+  /// returns its path. Errors: Io.
+  std::filesystem::path commit(std::span<const std::string> parts);
+
+ private:
+  std::filesystem::path directory_;
+  CheckpointHeader header_;
+  std::filesystem::path temporary_;
+};
+/// Writes part `number` into a staging's directory; returns what commit() needs to know of it.
+/// Without tensors there is no file and nothing to know. Errors: Io.
+[[nodiscard]] std::string write_checkpoint_part(const std::filesystem::path& staging, int number,
+                                                std::span<const NamedTensor> tensors);
+
 /// A verified checkpoint. Errors of open and read: Checkpoint, naming file, tensor and what
 /// differs. Parts stay open, so the object reads on when the checkpoint is retired meanwhile.
 class CheckpointReader {

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <system_error>
 
@@ -34,30 +33,6 @@ void make_directories(const fs::path& directory) {
   if (made) sync_directory(fs::absolute(directory).parent_path());
 }
 
-// An empty directory that is removed again unless it was released.
-class StagingDirectory {
- public:
-  explicit StagingDirectory(fs::path path) : path_(std::move(path)) {
-    std::error_code error;
-    fs::remove_all(path_, error);  // left by an earlier process of this number
-    if (error) fail_io("remove", path_, error.value());
-    fs::create_directory(path_, error);
-    if (error) fail_io("create", path_, error.value());
-  }
-  ~StagingDirectory() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  StagingDirectory(const StagingDirectory&) = delete;
-  StagingDirectory& operator=(const StagingDirectory&) = delete;
-
-  [[nodiscard]] const fs::path& path() const noexcept { return path_; }
-  void release() noexcept { path_.clear(); }
-
- private:
-  fs::path path_;
-};
-
 // Mistakes of the caller, found before anything is written.
 void require_sound(std::span<const NamedTensor> tensors) {
   std::set<std::string> names;
@@ -78,9 +53,9 @@ void require_sound(std::span<const NamedTensor> tensors) {
   }
 }
 
-PartEntry write_part(const fs::path& directory, std::span<const NamedTensor> tensors) {
+PartEntry write_part(const fs::path& directory, int number, std::span<const NamedTensor> tensors) {
   PartEntry part;
-  part.file = part_name(0);
+  part.file = part_name(number);
   const fs::path path = directory / part.file;
   Hdf5Writer file(path);
   for (const NamedTensor& tensor : tensors) {
@@ -92,40 +67,29 @@ PartEntry write_part(const fs::path& directory, std::span<const NamedTensor> ten
   return part;
 }
 
-// Reads everything back as any reader would; the tensors must be those the caller still holds.
-void verify_written(const fs::path& directory, const CheckpointHeader& header,
-                    std::span<const NamedTensor> tensors) {
+// Reads everything back as any reader would. The checksums of the tensors come from the memory of
+// those who wrote them, and reading compares with them.
+void verify_written(const fs::path& directory, const Manifest& written) {
   const CheckpointReader reader(directory);
-  const bool complete = reader.header() == header && reader.tensors().size() == tensors.size();
-  if (!complete) fail(ErrorKind::Io, "{}: does not read back as written", directory.string());
+  std::size_t tensors = 0;
   std::vector<std::byte> data;
-  for (const NamedTensor& tensor : tensors) {
-    data.resize(tensor.data.size());
-    reader.read(tensor.info.name, data);
-    if (std::memcmp(data.data(), tensor.data.data(), data.size()) != 0) {
-      fail(ErrorKind::Io, "{}: {} does not read back as written", directory.string(),
-           tensor.info.name);
+  for (const PartEntry& part : written.parts) {
+    tensors += part.tensors.size();
+    for (const TensorEntry& entry : part.tensors) {
+      data.resize(static_cast<std::size_t>(entry.info.bytes()));
+      reader.read(entry.info.name, data);
+      if (crc32c(data) != entry.crc32c)
+        fail(ErrorKind::Io, "{}: {} does not read back as written", directory.string(),
+             entry.info.name);
     }
   }
-}
-
-void write_into(const fs::path& directory, const CheckpointHeader& header,
-                std::span<const NamedTensor> tensors) {
-  Manifest manifest;
-  manifest.header = header;
-  manifest.parts.push_back(write_part(directory, tensors));
-  write_file_atomically(directory / kManifestName, to_text(manifest));
-  try {
-    verify_written(directory, header, tensors);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Checkpoint) throw;
-    fail(ErrorKind::Io, "verification after writing: {}", error.what());
-  }
+  if (reader.header() != written.header || reader.tensors().size() != tensors)
+    fail(ErrorKind::Io, "{}: does not read back as written", directory.string());
 }
 
 // Gives the finished directory its name. Whenever the process is killed, `final_path` or, while
 // that is missing, its `.replaced` is a whole checkpoint.
-void commit(StagingDirectory& temporary, const fs::path& final_path) {
+void give_name(const fs::path& temporary, const fs::path& final_path) {
   const fs::path replaced = fs::path(final_path) += std::string(kReplacedSuffix);
   std::error_code ignored;
   const bool replaces = fs::exists(fs::symlink_status(final_path, ignored));
@@ -134,28 +98,70 @@ void commit(StagingDirectory& temporary, const fs::path& final_path) {
     rename_directory(final_path, replaced);
   }
   try {
-    rename_directory(temporary.path(), final_path);
+    rename_directory(temporary, final_path);
   } catch (const Error&) {
     if (replaces) fs::rename(replaced, final_path, ignored);
     throw;
   }
-  temporary.release();
   sync_directory(final_path.parent_path());
   remove_checkpoint(replaced);
 }
 
 }  // namespace
 
+CheckpointStaging::CheckpointStaging(fs::path checkpoints_directory, CheckpointHeader header)
+    : directory_(std::move(checkpoints_directory)), header_(std::move(header)) {
+  make_directories(directory_);
+  const fs::path path = directory_ / temporary_name(checkpoint_name(header_.iteration), ::getpid());
+  std::error_code error;
+  fs::remove_all(path, error);  // left by an earlier process of this number
+  if (error) fail_io("remove", path, error.value());
+  fs::create_directory(path, error);
+  if (error) fail_io("create", path, error.value());
+  temporary_ = path;
+}
+
+CheckpointStaging::~CheckpointStaging() {
+  std::error_code ignored;
+  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+fs::path CheckpointStaging::commit(std::span<const std::string> parts) {
+  Manifest manifest;
+  manifest.header = header_;
+  for (const std::string& text : parts) {
+    if (text.empty()) continue;
+    for (PartEntry& part : parse_manifest(text, "what a process told of its part").parts)
+      manifest.parts.push_back(std::move(part));
+  }
+  write_file_atomically(temporary_ / kManifestName, to_text(manifest));
+  try {
+    verify_written(temporary_, manifest);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Checkpoint) throw;
+    fail(ErrorKind::Io, "verification after writing: {}", error.what());
+  }
+  fs::path final_path = directory_ / checkpoint_name(header_.iteration);
+  give_name(temporary_, final_path);
+  temporary_.clear();
+  return final_path;
+}
+
+std::string write_checkpoint_part(const fs::path& staging, int number,
+                                  std::span<const NamedTensor> tensors) {
+  if (tensors.empty()) return {};
+  require_sound(tensors);
+  Manifest manifest;
+  manifest.parts.push_back(write_part(staging, number, tensors));
+  return to_text(manifest);
+}
+
 fs::path write_checkpoint(const fs::path& checkpoints_directory, const CheckpointHeader& header,
                           std::span<const NamedTensor> tensors) {
   require_sound(tensors);
-  make_directories(checkpoints_directory);
-  const std::string name = checkpoint_name(header.iteration);
-  fs::path final_path = checkpoints_directory / name;
-  StagingDirectory temporary(checkpoints_directory / temporary_name(name, ::getpid()));
-  write_into(temporary.path(), header, tensors);
-  commit(temporary, final_path);
-  return final_path;
+  CheckpointStaging staging(checkpoints_directory, header);
+  const std::string part = write_checkpoint_part(staging.path(), 0, tensors);
+  return staging.commit({&part, 1});
 }
 
 }  // namespace millrace::io

@@ -73,6 +73,7 @@ LoaderOptions checked(const LoaderOptions& options, const Dataset& dataset,
   MILLRACE_ASSERT(order.size() == dataset.size());
   MILLRACE_ASSERT(options.type == DType::F32 || options.type == DType::BF16);
   MILLRACE_ASSERT(options.first_position >= 0);
+  MILLRACE_ASSERT(options.replica >= 0 && options.replica < options.replicas);
   MILLRACE_ASSERT(options.end_position == -1 || options.end_position >= options.first_position);
   if (options.batch_size < 1 || options.batch_size > kMaxBatchBytes / image_bytes)
     fail(ErrorKind::Config,
@@ -136,7 +137,7 @@ class Loader::State {
   const Batch* next() {
     std::unique_lock lock(mutex_);
     free_current(lock);
-    if (samples_in(current_) == 0) return nullptr;
+    if (!exists(current_)) return nullptr;
     Slot& slot = slot_of(current_);
     if (options_.threads == 0) read_now(lock);
     slot_filled_.wait(lock,
@@ -150,10 +151,12 @@ class Loader::State {
   [[nodiscard]] Slot make_slot() const {
     Slot slot;
     const auto samples = static_cast<std::size_t>(options_.batch_size);
-    slot.images = allocate_aligned(samples * image_bytes_);
+    if (options_.content != Content::Labels) {
+      slot.images = allocate_aligned(samples * image_bytes_);
+      slot.batch.images = {slot.images.get(), samples * image_bytes_};
+    }
     slot.labels.resize(samples);
-    slot.batch.images = {slot.images.get(), samples * image_bytes_};
-    slot.batch.labels = slot.labels;
+    if (options_.content != Content::Images) slot.batch.labels = slot.labels;
     return slot;
   }
 
@@ -162,7 +165,8 @@ class Loader::State {
   }
 
   [[nodiscard]] std::int64_t first_position_of(std::int64_t batch) const {
-    return options_.first_position + batch * options_.batch_size;
+    return options_.first_position +
+           (batch * options_.replicas + options_.replica) * options_.batch_size;
   }
 
   /// Samples that batch number `batch` really has; 0 behind the end.
@@ -170,6 +174,11 @@ class Loader::State {
     if (options_.end_position < 0) return options_.batch_size;
     return std::clamp<std::int64_t>(options_.end_position - first_position_of(batch), 0,
                                     options_.batch_size);
+  }
+
+  /// Whether there is such a batch at all.
+  [[nodiscard]] bool exists(std::int64_t batch) const {
+    return options_.batches < 0 ? samples_in(batch) > 0 : batch < options_.batches;
   }
 
   void free_current(const std::unique_lock<std::mutex>&) {
@@ -182,7 +191,7 @@ class Loader::State {
   /// True when the slot of the next claim belongs to nobody else.
   [[nodiscard]] bool can_claim() const {
     return next_claim_.batch < current_ + static_cast<std::int64_t>(slots_.size()) &&
-           samples_in(next_claim_.batch) > 0;
+           exists(next_claim_.batch);
   }
 
   /// Takes the next samples in order of position. The first claim of a batch opens its slot.
@@ -253,6 +262,8 @@ class Loader::State {
   void read_sample(std::int64_t position, std::int64_t sample, Slot& slot,
                    std::vector<float>& scratch) const {
     const SampleOrder::Place place = order_.at(position);
+    slot.labels[static_cast<std::size_t>(sample)] = dataset_->label(place.index);
+    if (options_.content == Content::Labels) return;
     const ReadKey key{.seed = options_.seed, .epoch = place.epoch, .augment = options_.augment};
     std::byte* const out = slot.images.get() + static_cast<std::size_t>(sample) * image_bytes_;
     // The memory came from operator new, so objects of either type may live in it.
@@ -262,13 +273,13 @@ class Loader::State {
       dataset_->read(place.index, key, scratch);
       convert(scratch, reinterpret_cast<bfloat16*>(out));
     }
-    slot.labels[static_cast<std::size_t>(sample)] = dataset_->label(place.index);
   }
 
   void clear_sample(std::int64_t sample, Slot& slot) const {
+    slot.labels[static_cast<std::size_t>(sample)] = -1;
+    if (options_.content == Content::Labels) return;
     std::fill_n(slot.images.get() + static_cast<std::size_t>(sample) * image_bytes_, image_bytes_,
                 std::byte{0});
-    slot.labels[static_cast<std::size_t>(sample)] = -1;
   }
 
   const std::shared_ptr<const Dataset> dataset_;

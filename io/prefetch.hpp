@@ -21,6 +21,10 @@ struct Batch {
   std::span<const std::int32_t> labels;
 };
 
+/// What of the samples is wanted: a stage that computes the loss needs no pixels, one that reads
+/// the images no labels.
+enum class Content { Both, Images, Labels };
+
 struct LoaderOptions {
   std::int64_t batch_size = 1;
   DType type = DType::F32;  ///< F32 or BF16
@@ -30,6 +34,12 @@ struct LoaderOptions {
   bool augment = false;
   std::int64_t first_position = 0;
   std::int64_t end_position = -1;  ///< one past the last sample; -1: endless
+  /// Of every `replicas` batches this loader takes number `replica`.
+  std::int32_t replicas = 1;
+  std::int32_t replica = 0;
+  /// So many batches are handed out even if those at the end have no samples; -1: as many as have.
+  std::int64_t batches = -1;
+  Content content = Content::Both;  ///< what is left out is an empty span
 };
 
 /// Reads batches ahead of their use. Batches come in order of position whatever the number of

@@ -72,6 +72,8 @@ void BoundProgram::place_workspace() {
   end += plan_.slots.stash * plan_.stash_slot_bytes;
   weight_offset_ = end;
   end += plan_.slots.weight * plan_.weight_slot_bytes;
+  outbox_offset_ = end;
+  end += plan_.slots.outbox * plan_.outbox_slot_bytes;
   transient_offset_ = end;
   end += aligned(plan_.transient_bytes);
   scratch_offset_ = end;
@@ -90,11 +92,16 @@ Place BoundProgram::place(BufferId buffer) const {
   const Placement& p = plan_.placements.at(buffer.at());
   switch (p.region) {
     case Region::Stash:
-      return {workspace_ + stash_offset_ + p.offset, plan_.stash_slot_bytes, 0};
+      return {.base = workspace_ + stash_offset_ + p.offset,
+              .stash_stride = plan_.stash_slot_bytes};
     case Region::Weight:
-      return {workspace_ + weight_offset_ + p.offset, 0, plan_.weight_slot_bytes};
+      return {.base = workspace_ + weight_offset_ + p.offset,
+              .weight_stride = plan_.weight_slot_bytes};
+    case Region::Outbox:
+      return {.base = workspace_ + outbox_offset_ + p.offset,
+              .outbox_stride = plan_.outbox_slot_bytes};
     case Region::Transient:
-      return {workspace_ + transient_offset_ + p.offset, 0, 0};
+      return {.base = workspace_ + transient_offset_ + p.offset};
     case Region::Unused:
       break;
   }

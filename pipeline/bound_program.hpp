@@ -36,6 +36,9 @@ class BoundProgram {
 
   /// Address of a buffer in a slot.
   [[nodiscard]] std::byte* address(BufferId buffer, const RunContext& context) const;
+  [[nodiscard]] Region region(BufferId buffer) const {
+    return plan_.placements[buffer.at()].region;
+  }
   [[nodiscard]] const StageProgram& program() const { return program_; }
   [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
 
@@ -64,6 +67,7 @@ class BoundProgram {
   std::vector<Weighted> weighted_;
   std::int64_t stash_offset_ = 0;
   std::int64_t weight_offset_ = 0;
+  std::int64_t outbox_offset_ = 0;
   std::int64_t transient_offset_ = 0;
   std::int64_t scratch_offset_ = 0;
   std::int64_t bytes_ = 0;

@@ -26,11 +26,25 @@ void append_messages(Schedule& schedule, std::span<const Link> links, const Acti
   }
 }
 
+bool contains(const Schedule& schedule, ActionKind kind) {
+  return std::any_of(schedule.lists.begin(), schedule.lists.end(), [&](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [&](const Action& a) { return a.kind == kind; });
+  });
+}
+
 bool is_last_of_stage(const Schedule& schedule, const Action& action) {
   return ends_micro_batch(action.kind) && action.micro_batch == schedule.micro_batches - 1;
 }
 
 }  // namespace
+
+bool has_backward(const Schedule& schedule) {
+  return contains(schedule, ActionKind::Backward) || splits_backward(schedule);
+}
+
+bool splits_backward(const Schedule& schedule) {
+  return contains(schedule, ActionKind::BackwardInput);
+}
 
 Schedule with_communication(const Schedule& compute, std::span<const Link> links) {
   Schedule result = compute;

@@ -16,6 +16,7 @@ namespace millrace::pipeline {
 struct RunContext {
   int stash_slot = 0;
   int weight_slot = 0;
+  int outbox_slot = 0;
   bool first = true;  ///< first micro-batch of the step: gradients and running sums start over
 };
 
@@ -27,8 +28,10 @@ struct Place {
   std::byte* base = nullptr;
   std::int64_t stash_stride = 0;
   std::int64_t weight_stride = 0;
+  std::int64_t outbox_stride = 0;
   [[nodiscard]] std::byte* at(const RunContext& c) const {
-    return base + c.stash_slot * stash_stride + c.weight_slot * weight_stride;
+    return base + c.stash_slot * stash_stride + c.weight_slot * weight_stride +
+           c.outbox_slot * outbox_stride;
   }
 };
 

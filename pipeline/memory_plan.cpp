@@ -91,7 +91,7 @@ std::optional<Lifetime> over_all_phases(const StageProgram& program, const Uses&
 MemoryPlan plan_single(const StageProgram& program, const std::vector<Uses>& uses,
                        std::int64_t alignment) {
   MemoryPlan plan;
-  plan.slots = {0, 0};
+  plan.slots = {0, 0, 0};
   plan.placements.resize(program.buffers.size());
   std::vector<Lifetime> lives;
   std::vector<std::size_t> owners;
@@ -118,19 +118,40 @@ Region region_of(const Uses& uses) {
   return f || i || w ? Region::Transient : Region::Unused;
 }
 
+/// Regions of all buffers of a program whose micro-batches overlap.
+std::vector<Region> regions_of(const StageProgram& program, const std::vector<Uses>& uses,
+                               Slots slots) {
+  std::vector<Region> regions;
+  for (const Uses& use : uses) regions.push_back(region_of(use));
+  const auto move = [&](BufferId buffer, Region to) {
+    if (buffer.valid() && regions[buffer.at()] != Region::Stash) regions[buffer.at()] = to;
+  };
+  for (const Crossing& c : program.inputs) move(c.activation, Region::Stash);
+  for (const Crossing& c : program.outputs) {
+    move(c.activation, Region::Stash);
+    move(c.gradient, Region::Stash);
+  }
+  if (slots.outbox == 0) return regions;
+  for (const Crossing& c : program.inputs) move(c.gradient, Region::Outbox);
+  return regions;
+}
+
 MemoryPlan plan_slots(const StageProgram& program, const std::vector<Uses>& uses, Slots slots,
                       std::int64_t alignment) {
+  const std::vector<Region> regions = regions_of(program, uses, slots);
   MemoryPlan plan;
   plan.slots = slots;
   plan.placements.resize(program.buffers.size());
   std::array<std::vector<Lifetime>, kPhases> lives;
   std::array<std::vector<std::size_t>, kPhases> owners;
   for (std::size_t b = 0; b < uses.size(); ++b) {
-    const Region region = region_of(uses[b]);
+    const Region region = regions[b];
     const std::int64_t bytes = program.buffers[b].bytes;
     plan.placements[b].region = region;
-    if (region == Region::Stash || region == Region::Weight) {
-      std::int64_t& end = region == Region::Stash ? plan.stash_slot_bytes : plan.weight_slot_bytes;
+    if (region != Region::Transient && region != Region::Unused) {
+      std::int64_t& end = region == Region::Stash    ? plan.stash_slot_bytes
+                          : region == Region::Weight ? plan.weight_slot_bytes
+                                                     : plan.outbox_slot_bytes;
       plan.placements[b].offset = end;
       end += round_up(bytes, alignment);
     }
@@ -197,9 +218,10 @@ std::int64_t peak_bytes(std::span<const Lifetime> lifetimes, std::int64_t alignm
 }
 
 MemoryPlan plan_memory(const StageProgram& program, Slots slots, std::int64_t alignment) {
-  MILLRACE_ASSERT(slots.stash >= 1 && slots.weight >= 0);
+  MILLRACE_ASSERT(slots.stash >= 1 && slots.weight >= 0 && slots.outbox >= 0);
   const std::vector<Uses> uses = collect_uses(program);
-  if (slots.stash == 1 && slots.weight <= 1) return plan_single(program, uses, alignment);
+  const bool alone = slots.stash == 1 && slots.weight <= 1 && slots.outbox == 0;
+  if (alone) return plan_single(program, uses, alignment);
   return plan_slots(program, uses, slots, alignment);
 }
 

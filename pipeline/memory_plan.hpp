@@ -31,10 +31,11 @@ struct Packing {
 struct Slots {
   int stash = 1;   ///< between Forward and the end of the backward phases
   int weight = 1;  ///< between BackwardInput and BackwardWeight, for split backward
+  int outbox = 0;  ///< whose gradients of inputs are still being sent; 0: none are
   friend bool operator==(const Slots&, const Slots&) = default;
 };
 
-enum class Region { Stash, Weight, Transient, Unused };
+enum class Region { Stash, Weight, Outbox, Transient, Unused };
 
 struct Placement {
   Region region = Region::Unused;
@@ -47,14 +48,17 @@ struct MemoryPlan {
   std::vector<Placement> placements;  ///< by BufferId
   std::int64_t stash_slot_bytes = 0;
   std::int64_t weight_slot_bytes = 0;
+  std::int64_t outbox_slot_bytes = 0;
   std::int64_t transient_bytes = 0;
   [[nodiscard]] std::int64_t bytes() const {
-    return slots.stash * stash_slot_bytes + slots.weight * weight_slot_bytes + transient_bytes;
+    return slots.stash * stash_slot_bytes + slots.weight * weight_slot_bytes +
+           slots.outbox * outbox_slot_bytes + transient_bytes;
   }
 };
 
-/// With one slot a micro-batch is finished before the next begins, and all buffers share one
-/// packing over the whole time line; with more, each slot holds what must outlive a phase.
+/// With one slot and no outbox a micro-batch is finished before the next begins, and all buffers
+/// share one packing over the whole time line; with more, each slot holds what must outlive a phase
+/// and what crosses the stage's border, which may arrive early and leave late.
 [[nodiscard]] MemoryPlan plan_memory(const StageProgram& program, Slots slots,
                                      std::int64_t alignment = 64);
 

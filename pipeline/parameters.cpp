@@ -57,9 +57,9 @@ void Parameters::bind(std::byte* memory) {
     return here;
   };
   weights_ = take(trainable_elements_);
-  gradients_ = take(trainable_elements_);
   if (options_.momentum) velocities_ = take(trainable_elements_);
   state_ = take(state_elements_);
+  gradients_ = take(trainable_elements_);
   sums_ = take(state_elements_);
   device_spans_ = reinterpret_cast<ops::ParameterSpan*>(next);
   device::copy_to_device(reinterpret_cast<std::byte*>(next),

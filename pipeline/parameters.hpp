@@ -22,7 +22,8 @@ struct ParameterOptions {
 
 /// Master parameters of a stage in device memory: weights, velocities and gradients as flat float32
 /// arrays of equal order, running statistics and their per-step sums as another pair. The update is
-/// one pass over the flat arrays whatever the number of tensors.
+/// one pass over the flat arrays whatever the number of tensors; what replicas add up (gradients
+/// and running sums) is one array, too.
 class Parameters {
  public:
   Parameters(const Graph& graph, OpRange range, const ParameterOptions& options);
@@ -41,6 +42,18 @@ class Parameters {
   [[nodiscard]] float* velocity(models::ParameterId id) const;
   /// Sum over the step's micro-batches from which a running statistic moves.
   [[nodiscard]] float* running_sum(models::ParameterId id) const;
+
+  /// Everything that a step adds up: gradients, then running sums. A multiple of 64 bytes.
+  [[nodiscard]] std::span<float> accumulated() const {
+    return {gradients_, static_cast<std::size_t>(accumulated_elements())};
+  }
+  [[nodiscard]] std::int64_t accumulated_elements() const {
+    return trainable_elements_ + state_elements_;
+  }
+  /// All that training changes, for comparing replicas.
+  [[nodiscard]] std::span<const float> trained() const {
+    return {weights_, static_cast<std::size_t>(gradients_ - weights_)};
+  }
 
   /// Initial values from (seed, name), velocities zero.
   void initialise(std::uint64_t seed);

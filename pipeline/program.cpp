@@ -245,7 +245,8 @@ void Compiler::make_crossings() {
       kept_.activation[i] = buffer;
       program_.inputs.push_back({v, buffer, BufferId{}});
     }
-    if (range.contains(producer) && read_behind) {
+    const bool passes_gradient = made_before && read_here && training() && wants_gradient(v);
+    if (read_behind && (range.contains(producer) || passes_gradient)) {
       Crossing out{v, BufferId{}, BufferId{}};
       if (training()) {
         out.gradient = make_gradient(v);
@@ -531,7 +532,9 @@ StageProgram Compiler::run() && {
   make_crossings();
   forward(Phase::Forward, false, kept_);
   for (Crossing& output : program_.outputs) {
-    output.activation = kept_.activation[output.value.at()];
+    if (program_.range.contains(graph_.value(output.value).producer)) {
+      output.activation = kept_.activation[output.value.at()];
+    }
   }
   if (!training()) return std::move(program_);
   std::size_t repeated_calls = 0;

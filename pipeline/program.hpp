@@ -144,7 +144,9 @@ struct Buffer {
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
-/// A value that crosses the stage's border, with its gradient (invalid where none flows).
+/// A value that crosses the stage's border, with its gradient (invalid where none flows). Values go
+/// from their maker straight to every stage that reads them; gradients come back from reader to
+/// reader, the last one first, so that they add up in one order wherever the cuts are.
 struct Crossing {
   ValueId value;
   BufferId activation;
@@ -157,9 +159,11 @@ struct StageProgram {
   ProgramOptions options;
   std::vector<Buffer> buffers;
   std::array<std::vector<Call>, kPhases> calls;
-  std::vector<Crossing> inputs;   ///< values made before the range (or the images) and read in it
-  std::vector<Crossing> outputs;  ///< values made in the range and read behind it
-  BufferId labels, loss, rank;    ///< of the stage that ends with the loss
+  std::vector<Crossing> inputs;  ///< values made before the range (or the images) and read in it
+  /// Values made in the range and read behind it; and values read both in and behind it, of which
+  /// only the gradient passes (their `activation` is invalid).
+  std::vector<Crossing> outputs;
+  BufferId labels, loss, rank;  ///< of the stage that ends with the loss
 
   [[nodiscard]] const std::vector<Call>& phase(Phase p) const {
     return calls[static_cast<std::size_t>(p)];

@@ -65,6 +65,11 @@ struct Schedule {
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
+/// Whether a schedule trains, and does not only evaluate.
+[[nodiscard]] bool has_backward(const Schedule& schedule);
+/// Whether its backward passes run as two actions.
+[[nodiscard]] bool splits_backward(const Schedule& schedule);
+
 struct ScheduleRequest {
   ScheduleKind kind = ScheduleKind::OneFOneB;
   std::int32_t devices = 1;
@@ -107,11 +112,26 @@ struct Link {
 /// schedules with or without communication.
 void validate(const Schedule& schedule, std::span<const Link> links);
 
+/// One entry of a device's list.
+struct Entry {
+  std::int32_t device = 0;
+  std::int32_t index = 0;
+  friend auto operator<=>(const Entry&, const Entry&) = default;
+};
+/// All entries in one order that can be carried out by a single process, the two ends of a message
+/// side by side; by time, when a forward and the halves of a backward take equally long. Errors: as
+/// validate.
+[[nodiscard]] std::vector<Entry> event_order(const Schedule& schedule, std::span<const Link> links);
+
 /// Most micro-batches that a stage holds between their forward and the end of their backward, by
 /// stage.
 [[nodiscard]] std::vector<std::int32_t> stash_peaks(const Schedule& schedule);
 /// The same counted from the receive of the stage's inputs: slots that the executor needs.
 [[nodiscard]] std::vector<std::int32_t> slot_peaks(const Schedule& schedule);
+/// The same for schedules of forwards alone, where a micro-batch is held until those stages of the
+/// same device that read from it have run.
+[[nodiscard]] std::vector<std::int32_t> forward_slot_peaks(const Schedule& schedule,
+                                                           std::span<const Link> links);
 /// Most micro-batches between BackwardInput and BackwardWeight, by stage; 0 where backward is one.
 [[nodiscard]] std::vector<std::int32_t> weight_slot_peaks(const Schedule& schedule);
 

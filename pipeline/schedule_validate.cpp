@@ -137,27 +137,42 @@ class Rendezvous {
   Rendezvous(const Schedule& schedule, std::span<const Link> links)
       : schedule_(schedule),
         progress_(schedule.stages, schedule.micro_batches, links),
-        head_(schedule.lists.size()) {
+        head_(schedule.lists.size()),
+        now_(schedule.lists.size()) {
     for_each_entry(schedule, [&](const Spot&, const Action& a) { messages_ |= is_send(a.kind); });
   }
 
-  void run() {
-    bool moved = true;
-    while (moved) {
-      moved = false;
-      for (std::size_t d = 0; d < head_.size(); ++d) {
-        while (step(d)) moved = true;
-      }
+  std::vector<Entry> run() {
+    while (step_earliest()) {
     }
     for (std::size_t d = 0; d < head_.size(); ++d)
       if (head_[d] < schedule_.lists[d].size())
         reject({d, head_[d]}, schedule_.lists[d][head_[d]], "never gets its turn: {}", heads());
+    return std::move(order_);
   }
 
  private:
   [[nodiscard]] const Action* at_head(std::size_t device) const {
     const std::vector<Action>& list = schedule_.lists[device];
     return head_[device] < list.size() ? &list[head_[device]] : nullptr;
+  }
+
+  /// Lets the device that has come least far make a step, or else the next one.
+  bool step_earliest() {
+    tried_.assign(head_.size(), false);
+    for (std::size_t n = 0; n < head_.size(); ++n) {
+      std::size_t earliest = head_.size();
+      for (std::size_t d = 0; d < head_.size(); ++d)
+        if (!tried_[d] && (earliest == head_.size() || now_[d] < now_[earliest])) earliest = d;
+      if (step(earliest)) return true;
+      tried_[earliest] = true;
+    }
+    return false;
+  }
+
+  void advance(std::size_t device) {
+    order_.push_back({static_cast<std::int32_t>(device), static_cast<std::int32_t>(head_[device])});
+    ++head_[device];
   }
 
   bool step(std::size_t device) {
@@ -167,8 +182,10 @@ class Rendezvous {
     if (is_compute(action->kind)) {
       if (!progress_.is_ready(*action) || !has_received(*action)) return false;
       progress_.finish(*action);
+      now_[device] = std::max(now_[device], last_arrival(*action)) +
+                     (action->kind == ActionKind::Backward ? 2 : 1);
     }
-    ++head_[device];
+    advance(device);
     return true;
   }
 
@@ -179,22 +196,35 @@ class Rendezvous {
     const auto other = static_cast<std::size_t>(schedule_.device(send.peer));
     const Action* receive = at_head(other);
     if (receive == nullptr || *receive != counterpart(send)) return false;
-    received_.insert(*receive);
-    ++head_[device];
-    ++head_[other];
+    received_.emplace(*receive, now_[device]);
+    advance(device);
+    advance(other);
     return true;
   }
 
   /// Whether all messages that a compute action reads have come.
   [[nodiscard]] bool has_received(const Action& a) const {
-    if (!messages_ || a.kind == ActionKind::BackwardWeight) return true;
+    bool all = true;
+    for_messages_to(a, [&](const Action& receive) { all = all && received_.contains(receive); });
+    return all;
+  }
+
+  /// When the last of them came.
+  [[nodiscard]] std::int32_t last_arrival(const Action& a) const {
+    std::int32_t time = 0;
+    for_messages_to(a,
+                    [&](const Action& receive) { time = std::max(time, received_.at(receive)); });
+    return time;
+  }
+
+  template <class F>
+  void for_messages_to(const Action& a, F&& f) const {
+    if (!messages_ || a.kind == ActionKind::BackwardWeight) return;
     const bool forward = a.kind == ActionKind::Forward;
-    const auto peers = forward ? progress_.before(a.stage) : progress_.after(a.stage);
     const ActionKind kind = forward ? ActionKind::ReceiveActivation : ActionKind::ReceiveGradient;
-    return std::all_of(peers.begin(), peers.end(), [&](std::int32_t peer) {
-      return schedule_.device(peer) == schedule_.device(a.stage) ||
-             received_.contains({kind, a.stage, a.micro_batch, peer});
-    });
+    for (const std::int32_t peer : forward ? progress_.before(a.stage) : progress_.after(a.stage))
+      if (schedule_.device(peer) != schedule_.device(a.stage))
+        f(Action{kind, a.stage, a.micro_batch, peer});
   }
 
   [[nodiscard]] std::string heads() const {
@@ -209,7 +239,10 @@ class Rendezvous {
   const Schedule& schedule_;
   Progress progress_;
   std::vector<std::size_t> head_;
-  std::set<Action> received_;
+  std::vector<std::int32_t> now_;  ///< by device, in thirds of a stage's work on a micro-batch
+  std::vector<bool> tried_;
+  std::map<Action, std::int32_t> received_;  ///< and when
+  std::vector<Entry> order_;
   bool messages_ = false;
 };
 
@@ -238,7 +271,11 @@ void validate(const Schedule& schedule, std::span<const Link> links) {
     order.take(spot, action);
   });
   contents.require_all();
-  Rendezvous(schedule, links).run();
+  (void)Rendezvous(schedule, links).run();
+}
+
+std::vector<Entry> event_order(const Schedule& schedule, std::span<const Link> links) {
+  return Rendezvous(schedule, links).run();
 }
 
 std::vector<std::int32_t> stash_peaks(const Schedule& schedule) {
@@ -251,6 +288,37 @@ std::vector<std::int32_t> weight_slot_peaks(const Schedule& schedule) {
   return peaks(
       schedule, [](const Action& a) { return a.kind == ActionKind::BackwardInput; },
       [](const Action& a) { return a.kind == ActionKind::BackwardWeight; });
+}
+
+std::vector<std::int32_t> forward_slot_peaks(const Schedule& schedule,
+                                             std::span<const Link> links) {
+  const auto stages = static_cast<std::size_t>(schedule.stages);
+  std::vector<std::int32_t> readers(stages, 1);  // itself
+  std::vector<std::vector<std::size_t>> makers(stages);
+  for (const Link& link : links) {
+    if (!link.activations || schedule.device(link.from) != schedule.device(link.to)) continue;
+    ++readers[static_cast<std::size_t>(link.from)];
+    makers[static_cast<std::size_t>(link.to)].push_back(static_cast<std::size_t>(link.from));
+  }
+  std::map<std::pair<std::size_t, std::int32_t>, std::int32_t> missing;  // stage, micro-batch
+  std::vector<std::int32_t> held(stages);
+  std::vector<std::int32_t> most(stages);
+  const auto enter = [&](std::size_t stage, std::int32_t m) {
+    if (missing.try_emplace({stage, m}, readers[stage]).second)
+      most[stage] = std::max(most[stage], ++held[stage]);
+  };
+  const auto read = [&](std::size_t stage, std::int32_t m) {
+    if (--missing.at({stage, m}) == 0) --held[stage];
+  };
+  for_each_entry(schedule, [&](const Spot&, const Action& a) {
+    const auto stage = static_cast<std::size_t>(a.stage);
+    if (a.kind == ActionKind::ReceiveActivation) enter(stage, a.micro_batch);
+    if (a.kind != ActionKind::Forward) return;
+    enter(stage, a.micro_batch);
+    read(stage, a.micro_batch);
+    for (const std::size_t maker : makers[stage]) read(maker, a.micro_batch);
+  });
+  return most;
 }
 
 std::vector<std::int32_t> slot_peaks(const Schedule& schedule) {

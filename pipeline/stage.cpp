@@ -28,8 +28,8 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
     const ProgramOptions evaluation{options.evaluation_batch, options.type, Mode::Evaluation,
                                     Recompute::None, Backward::Joined};
     // Validation reports the plain cross-entropy, whatever smoothing the training uses.
-    evaluation_.emplace(graph, compile(graph, range, evaluation), Slots{1, 0}, backend, parameters_,
-                        0.0f);
+    evaluation_.emplace(graph, compile(graph, range, evaluation), options.evaluation_slots, backend,
+                        parameters_, 0.0f);
   }
 }
 

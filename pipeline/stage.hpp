@@ -17,6 +17,7 @@ struct StageOptions {
   Recompute recompute = Recompute::None;
   Backward backward = Backward::Joined;
   Slots slots;
+  Slots evaluation_slots = {1, 0, 0};
   float label_smoothing = 0.0f;
   ParameterOptions parameters;
 };

@@ -5,18 +5,25 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
+#include "cli/launch.hpp"
 #include "cli/prepare.hpp"
+#include "comm/world.hpp"
 #include "core/text.hpp"
 #include "train/trainer.hpp"
 
 namespace millrace::cli {
 
-int command_bench(const Invocation& invocation) {
-  const PreparedBench prepared = prepare_bench(invocation);
+namespace {
+
+int bench(const Invocation& invocation, const comm::World& world) {
+  const PreparedBench prepared = prepare_bench(invocation, world);
+  if (must_launch(prepared.run.config, world)) return launch_ranks(prepared.run.config, invocation);
+  pin_rank(world, prepared.run.config.threads);
   for (const std::string& notice : prepared.run.notices) fmt::print(stderr, "{}\n", notice);
   const train::TrainConfig& config = prepared.run.config;
   const train::BenchResult result =
-      train::bench(config, prepared.run.data.train, prepared.warmup_steps, prepared.steps);
+      train::bench(config, world, prepared.run.data.train, prepared.warmup_steps, prepared.steps);
+  if (world.rank() != 0) return 0;
   const double median = result.median_seconds();
   const double rate = static_cast<double>(result.images_per_step) / median;
   // A training step multiplies three times as often as a forward pass.
@@ -44,6 +51,13 @@ int command_bench(const Invocation& invocation) {
              100.0 * result.loader_seconds / median);
   fmt::print("device memory {}\n", human_bytes(result.arena_bytes));
   return 0;
+}
+
+}  // namespace
+
+int command_bench(const Invocation& invocation) {
+  const comm::World world;
+  return run_on_all_ranks(world, [&] { return bench(invocation, world); });
 }
 
 }  // namespace millrace::cli

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands.hpp"
+#include "cli/launch.hpp"
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
@@ -15,15 +16,6 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
           .notices = run.notices};
 }
 
-/// A training is one process so far; several would each train the same network.
-void refuse_several(const comm::World& world) {
-  if (world.size() == 1) return;
-  fail(ErrorKind::Usage,
-       "{} processes were started, but a training runs on one device: start millrace without a "
-       "launcher, or with one process; --threads-per-device gives it more cores",
-       world.size());
-}
-
 int code_of(train::Outcome outcome) {
   switch (outcome) {
     case train::Outcome::Finished:
@@ -36,20 +28,31 @@ int code_of(train::Outcome outcome) {
   return exit_code(ErrorKind::Internal);
 }
 
+using Prepare = PreparedRun (*)(const Invocation&, const comm::World&);
+using Train = train::Outcome (*)(const train::TrainConfig&, const train::TrainInputs&,
+                                 const comm::World&);
+
+int run_training(const Invocation& invocation, Prepare prepare, Train train) {
+  const comm::World world;
+  return run_on_all_ranks(world, [&] {
+    PreparedRun run = prepare(invocation, world);
+    if (must_launch(run.config, world)) {
+      run.lock.reset();
+      return launch_ranks(run.config, invocation);
+    }
+    pin_rank(world, run.config.threads);
+    return code_of(train(run.config, inputs_of(run, invocation), world));
+  });
+}
+
 }  // namespace
 
 int command_train(const Invocation& invocation) {
-  const comm::World world;
-  refuse_several(world);
-  const PreparedRun run = prepare_training(invocation);
-  return code_of(train::train(run.config, inputs_of(run, invocation)));
+  return run_training(invocation, prepare_training, train::train);
 }
 
 int command_restore(const Invocation& invocation) {
-  const comm::World world;
-  refuse_several(world);
-  const PreparedRun run = prepare_restoring(invocation);
-  return code_of(train::restore(run.config, inputs_of(run, invocation)));
+  return run_training(invocation, prepare_restoring, train::restore);
 }
 
 }  // namespace millrace::cli

@@ -8,6 +8,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/prepare.hpp"
+#include "comm/world.hpp"
 #include "core/error.hpp"
 #include "io/checkpoint.hpp"
 #include "train/progress.hpp"
@@ -28,11 +29,14 @@ void print_json(const train::ValidationResult& result) {
 }  // namespace
 
 int command_validate(const Invocation& invocation) {
+  const comm::World world;
+  if (world.size() > 1)
+    fail(ErrorKind::Usage, "millrace validate is one process, {} were started", world.size());
   const PreparedRun run = prepare_validation(invocation);
   const bool json = invocation.options.flag("json");
   for (const std::string& notice : run.notices) fmt::print(stderr, "{}\n", notice);
   const std::filesystem::path path = *invocation.options.text("restore-path");
-  train::validate(run.config, run.data.validation, path,
+  train::validate(run.config, world, run.data.validation, path,
                   [&](const io::CheckpointHeader& header, const train::ValidationResult& result) {
                     if (json) {
                       print_json(result);

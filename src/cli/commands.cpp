@@ -135,7 +135,8 @@ int run_command(std::span<const std::string> words, const Environment& environme
   Invocation invocation{
       .options = load_options(command->id, rest, command->max_arguments, environment),
       .environment = environment,
-      .command_line = typed_line(words)};
+      .command_line = typed_line(words),
+      .words = {words.begin(), words.end()}};
   if (invocation.options.arguments.size() < command->min_arguments)
     fail(ErrorKind::Usage, "millrace {} needs {}; millrace {} --help shows how", command->name,
          command->arguments, command->name);

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/options.hpp"
 
@@ -13,7 +14,8 @@ namespace millrace::cli {
 struct Invocation {
   Options options;
   Environment environment;
-  std::string command_line;  ///< as typed, for logs
+  std::string command_line;        ///< as typed, for logs
+  std::vector<std::string> words;  ///< the same, word by word
 };
 
 /// One row of the table of commands.

@@ -146,6 +146,7 @@ std::optional<Value> convert(const OptionSpec& spec, const toml::value& value) {
       if (value.is_integer()) return Value(std::to_string(value.as_integer()));
       [[fallthrough]];
     case ValueType::Choice:
+    case ValueType::NameList:
     case ValueType::Path:
       if (value.is_string()) return Value(toml::get<std::string>(value));
       break;
@@ -165,6 +166,7 @@ std::string_view toml_type(const OptionSpec& spec) {
       return "a list of numbers in brackets";
     case ValueType::Choice:
     case ValueType::Text:
+    case ValueType::NameList:
     case ValueType::Path:
       return "a text in quotes";
   }

@@ -30,6 +30,8 @@ std::string_view heading(Section section) {
       return "Checkpoints";
     case Section::Log:
       return "Logs";
+    case Section::Pipeline:
+      return "Pipeline and replicas";
     case Section::Device:
       return "Device";
     case Section::Command:

@@ -65,6 +65,18 @@ std::optional<T> parse_number(std::string_view text) {
   return value;
 }
 
+/// The names of a list with one blank between them.
+std::string normal_list(std::string_view text) {
+  std::string normal;
+  for (const char c : text) {
+    const bool separates = c == ' ' || c == ',' || c == '\t';
+    if (separates && (normal.empty() || normal.back() == ' ')) continue;
+    normal += separates ? ' ' : c;
+  }
+  if (!normal.empty() && normal.back() == ' ') normal.pop_back();
+  return normal;
+}
+
 std::optional<Value> parse_list(std::string_view text) {
   std::vector<double> values;
   for (const std::string& piece : split_list(text)) {
@@ -89,6 +101,8 @@ std::optional<Value> parse_type(ValueType type, std::string_view text) {
       return std::nullopt;
     case ValueType::RealList:
       return parse_list(text);
+    case ValueType::NameList:
+      return Value(normal_list(text));
     case ValueType::Choice:
     case ValueType::Text:
     case ValueType::Path:
@@ -102,11 +116,20 @@ using Names = std::vector<std::string_view>;
 /// Options of which only one can be meant.
 const std::vector<Names>& rivals() {
   static const std::vector<Names> all = {
-      {"epochs", "iterations"},       {"batch-norm", "group-norm"},
-      {"logs-per-epoch", "log-freq"}, {"validation-mode", "no-validation"},
-      {"run-dir", "log-dir"},         {"run-dir", "name-suffix"},
-      {"no-logs", "run-dir"},         {"no-logs", "log-dir"},
-      {"no-logs", "name-suffix"},     {"ckpts-per-epoch", "disable-checkpoints"},
+      {"epochs", "iterations"},
+      {"batch-norm", "group-norm"},
+      {"logs-per-epoch", "log-freq"},
+      {"validation-mode", "no-validation"},
+      {"run-dir", "log-dir"},
+      {"run-dir", "name-suffix"},
+      {"no-logs", "run-dir"},
+      {"no-logs", "log-dir"},
+      {"no-logs", "name-suffix"},
+      {"ckpts-per-epoch", "disable-checkpoints"},
+      {"pipeline-depth", "gradients-to-accumulate"},
+      {"pipeline-schedule", "pipeline-schedule-file"},
+      {"plan", "pipeline-splits"},
+      {"plan", "device-mapping"},
   };
   return all;
 }
@@ -145,6 +168,8 @@ std::string_view section_key(Section section) {
       return "checkpoint";
     case Section::Log:
       return "log";
+    case Section::Pipeline:
+      return "pipeline";
     case Section::Device:
       return "device";
     case Section::Command:
@@ -167,6 +192,8 @@ std::string describe_values(const OptionSpec& spec) {
       return fmt::format("one of {}", fmt::join(choices(spec), ", "));
     case ValueType::Text:
       return "some text";
+    case ValueType::NameList:
+      return "names with blanks or commas between them";
     case ValueType::Path:
       return "a path";
   }

@@ -28,7 +28,8 @@
 
 namespace millrace::cli {
 
-enum class ValueType { Flag, Integer, Real, RealList, Choice, Text, Path };
+/// A list of names is kept as one text, with blanks between them.
+enum class ValueType { Flag, Integer, Real, RealList, Choice, Text, NameList, Path };
 
 /// Group of an option: heading of the help and section of files. Options of Command have no key.
 enum class Section {
@@ -40,6 +41,7 @@ enum class Section {
   Validation,
   Checkpoint,
   Log,
+  Pipeline,
   Device,
   Command
 };

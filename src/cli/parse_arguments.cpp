@@ -47,11 +47,23 @@ const OptionSpec& complete(Command command, std::string_view name) {
   fail(ErrorKind::Usage, "--{} could be any of {}: write more of it", name, fmt::join(names, ", "));
 }
 
+/// Takes the words behind a list's option that are no options into its value: people write lists
+/// with blanks between the names.
+std::size_t append_list(std::span<const std::string> words, std::size_t next, std::string& option) {
+  const char* separator = option.find('=') == std::string::npos ? "=" : " ";
+  for (; next < words.size() && !words[next].starts_with("--"); ++next) {
+    option += separator + words[next];
+    separator = " ";
+  }
+  return next;
+}
+
 /// Spells out options as CLI11 knows them. Words that begin with two dashes are always options: no
 /// value of ours begins so.
 std::vector<std::string> spell_out(Command command, std::span<const std::string> words) {
   std::vector<std::string> spelled;
-  for (const std::string& word : words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
     if (!word.starts_with("--") || word.size() == 2) {
       spelled.push_back(word);
       continue;
@@ -64,6 +76,7 @@ std::vector<std::string> spell_out(Command command, std::span<const std::string>
            describe_values(spec));
     spelled.push_back(
         fmt::format("--{}{}", spec.name, equals == std::string::npos ? "" : word.substr(equals)));
+    if (spec.type == ValueType::NameList) i = append_list(words, i + 1, spelled.back()) - 1;
   }
   return spelled;
 }

@@ -3,15 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "cli/resolve.hpp"
 #include "cli/run_name.hpp"
 #include "core/error.hpp"
+#include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
 #include "models/registry.hpp"
+#include "train/together.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -28,14 +31,14 @@ void impose(Options& options, std::string_view name, Value value) {
       {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
 }
 
-Opened open_and_resolve(Options options) {
+Opened open_and_resolve(Options options, const MachineFacts& machine) {
   Opened opened;
   if (!dataset_is_told(options) && !options.flag("synthetic-data")) {
     const std::string found = find_dataset(*options.text("data-dir"));
     if (!found.empty()) impose(options, "dataset", found);
   }
   opened.run.data = open_datasets(data_request(options));
-  Resolution resolution = resolve(options, opened.run.data.facts, this_machine());
+  Resolution resolution = resolve(options, opened.run.data.facts, machine);
   // A network that cannot be built is refused before anything is written.
   (void)models::build_model(resolution.config.model);
   opened.run.config = std::move(resolution.config);
@@ -64,16 +67,44 @@ MachineFacts this_machine() {
   return {.cores = cores == 0 ? 1 : static_cast<int>(cores)};
 }
 
-PreparedRun prepare_training(const Invocation& invocation) {
-  auto [run, place] = open_and_resolve(invocation.options);
-  run.config.run_directory = create_run_directory(place, run.config, kVersion);
-  if (run.config.run_directory.empty()) return std::move(run);
-  run.lock.emplace(run.config.run_directory);
-  io::write_file_atomically(run.config.run_directory / "config.toml", run.config.resolved_toml);
-  return std::move(run);
+MachineFacts this_machine(const comm::World& world) {
+  MachineFacts facts = this_machine();
+  if (!comm::started_by_launcher()) return facts;
+  // A launcher that binds its ranks has given each of them cores of its own.
+  facts.cores = std::min(facts.cores, device::available_cores() * world.local_size());
+  facts.ranks = world.size();
+  facts.local_ranks = world.local_size();
+  return facts;
 }
 
-PreparedRun prepare_restoring(const Invocation& invocation) {
+PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {
+  const train::Together together(world);
+  PreparedRun run;
+  RunPlace place;
+  together.run([&] {
+    Opened opened = open_and_resolve(invocation.options, this_machine(world));
+    run = std::move(opened.run);
+    place = opened.place;
+  });
+  if (must_launch(run.config, world)) return run;
+  together.lead([&] {
+    const std::filesystem::path directory = create_run_directory(place, run.config, kVersion);
+    run.config.run_directory = directory;
+    if (directory.empty()) return;
+    run.lock.emplace(directory);
+    io::write_file_atomically(directory / "config.toml", run.config.resolved_toml);
+  });
+  run.config.run_directory = world.broadcast(run.config.run_directory.string());
+  return run;
+}
+
+bool must_launch(const train::TrainConfig& config, const comm::World& world) {
+  return config.pipeline.ranks.ranks != world.size();
+}
+
+namespace {
+
+PreparedRun reopen(const Invocation& invocation, const comm::World& world) {
   const std::filesystem::path directory = restore_path(invocation.options);
   const std::filesystem::path file = directory / "config.toml";
   if (!std::filesystem::exists(file))
@@ -82,14 +113,24 @@ PreparedRun prepare_restoring(const Invocation& invocation) {
          "checkpoints lie",
          file.string());
   const Options written = read_config_file(file);
-  io::RunLock lock(directory);
+  std::optional<io::RunLock> lock;
+  if (world.rank() == 0) lock.emplace(directory);
   // The checkpoint knows what it was trained with; the file may have been edited since.
   std::vector<std::string> complaints;  // the trainer repeats them
   const Options recorded =
       continued_options(written, recorded_in(io::open_newest(directory, complaints)));
-  PreparedRun run = open_and_resolve(continued_options(invocation.options, recorded)).run;
+  PreparedRun run =
+      open_and_resolve(continued_options(invocation.options, recorded), this_machine(world)).run;
   run.config.run_directory = directory;
   run.lock = std::move(lock);
+  return run;
+}
+
+}  // namespace
+
+PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
+  PreparedRun run;
+  train::Together(world).run([&] { run = reopen(invocation, world); });
   return run;
 }
 
@@ -107,12 +148,14 @@ PreparedRun prepare_validation(const Invocation& invocation) {
   options = merge(std::move(options), continued_options(given, recorded));
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("all"));
-  PreparedRun run = open_and_resolve(options).run;
+  for (const OptionSpec& spec : option_table())  // one process sees the whole network
+    if (spec.section == Section::Pipeline) options.erase(spec.name);
+  PreparedRun run = open_and_resolve(options, this_machine()).run;
   run.notices.insert(run.notices.begin(), complaints.begin(), complaints.end());
   return run;
 }
 
-PreparedBench prepare_bench(const Invocation& invocation) {
+PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {
   PreparedBench bench;
   bench.steps = invocation.options.integer("steps").value_or(50);
   bench.warmup_steps = invocation.options.integer("warmup-steps").value_or(10);
@@ -122,7 +165,8 @@ PreparedBench prepare_bench(const Invocation& invocation) {
   impose(options, "iterations", bench.steps + bench.warmup_steps);
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("none"));
-  bench.run = open_and_resolve(options).run;
+  train::Together(world).run(
+      [&] { bench.run = open_and_resolve(options, this_machine(world)).run; });
   return bench;
 }
 

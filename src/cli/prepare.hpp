@@ -9,6 +9,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
+#include "comm/world.hpp"
 #include "io/run_lock.hpp"
 #include "train/config.hpp"
 
@@ -24,14 +25,19 @@ struct PreparedRun {
 
 /// This machine as far as defaults depend on it.
 [[nodiscard]] MachineFacts this_machine();
+[[nodiscard]] MachineFacts this_machine(const comm::World& world);
+
+/// Whether the run wants more ranks than there are, so that a launcher must start them.
+[[nodiscard]] bool must_launch(const train::TrainConfig& config, const comm::World& world);
 
 /// Opens the data and resolves the options; makes the run directory with config.toml in it as the
-/// very last thing, so that a mistake leaves no directory behind.
-[[nodiscard]] PreparedRun prepare_training(const Invocation& invocation);
+/// very last thing, so that a mistake leaves no directory behind; and not at all when a launcher
+/// must start the ranks first. Collective, as the next two are.
+[[nodiscard]] PreparedRun prepare_training(const Invocation& invocation, const comm::World& world);
 
 /// The run at --restore-path with what the command line may change. Errors also: Usage without a
 /// path, Io when there is no config.toml.
-[[nodiscard]] PreparedRun prepare_restoring(const Invocation& invocation);
+[[nodiscard]] PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world);
 
 /// The run or the single checkpoint at --restore-path, to be validated: the configuration comes
 /// from the newest checkpoint found there.
@@ -44,6 +50,6 @@ struct PreparedBench {
   std::int64_t steps = 0;
   std::int64_t warmup_steps = 0;
 };
-[[nodiscard]] PreparedBench prepare_bench(const Invocation& invocation);
+[[nodiscard]] PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world);
 
 }  // namespace millrace::cli

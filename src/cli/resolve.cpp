@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "cli/option_reader.hpp"
+#include "cli/resolve_layout.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 
@@ -67,48 +69,6 @@ Recipe recipe_of(std::string_view dataset) {
           .decay_excludes = {},
           .boundaries = {0.5, 0.75}};
 }
-
-/// Reads options and notes which were asked for: those are the resolved configuration, and what was
-/// given but never asked for has no effect.
-class Reader {
- public:
-  explicit Reader(const Options& options) : options_(options) {}
-
-  bool flag(std::string_view name) { return note(name, options_.flag(name)); }
-  std::int64_t integer(std::string_view name, std::int64_t otherwise) {
-    return note(name, options_.integer(name).value_or(otherwise));
-  }
-  /// An option whose default follows another option, and shall follow it still when that one
-  /// changes: recorded only when given.
-  std::int64_t follower(std::string_view name, std::int64_t otherwise) {
-    return given(name) ? integer(name, otherwise) : otherwise;
-  }
-  double real(std::string_view name, double otherwise) {
-    return note(name, options_.real(name).value_or(otherwise));
-  }
-  std::vector<double> reals(std::string_view name, std::vector<double> otherwise) {
-    return note(name, options_.reals(name).value_or(std::move(otherwise)));
-  }
-  std::string text(std::string_view name, std::string_view otherwise) {
-    return note(name, options_.text(name).value_or(std::string(otherwise)));
-  }
-  /// Replaces what is recorded for an option, or records it in the first place.
-  template <class T>
-  T note(std::string_view name, T value) {
-    effective_.insert_or_assign(std::string(name), Value(value));
-    return value;
-  }
-
-  [[nodiscard]] const Options& options() const { return options_; }
-  [[nodiscard]] bool given(std::string_view name) const { return options_.find(name) != nullptr; }
-  [[nodiscard]] const std::map<std::string, Value, std::less<>>& effective() const {
-    return effective_;
-  }
-
- private:
-  const Options& options_;
-  std::map<std::string, Value, std::less<>> effective_;
-};
 
 std::string dataset_in(std::string_view directory) {
   const std::string text = to_lower(directory);
@@ -209,15 +169,19 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
 
 void resolve_batch(Reader& read, const Recipe& recipe, TrainConfig& config) {
   config.batch_size = read.integer("batch-size", recipe.batch_size);
-  config.micro_batches = read.integer("gradients-to-accumulate", 1);
+  config.micro_batches = read.given("pipeline-depth") ? read.integer("pipeline-depth", 1)
+                                                      : read.integer("gradients-to-accumulate", 1);
+  const std::int64_t replicas = read.integer("replicas", 1);
+  config.pipeline.ranks.replicas = static_cast<std::int32_t>(replicas);
   const std::int64_t total =
-      multiply(config.batch_size, config.micro_batches, "batch size x gradients to accumulate");
+      multiply(multiply(config.batch_size, config.micro_batches, "batch size x micro-batches"),
+               replicas, "batch size x micro-batches x replicas");
   config.iterations_per_epoch = config.data.train_size / total;
   if (config.iterations_per_epoch == 0)
     fail(ErrorKind::Config,
-         "a total batch of {} ({} x {}) is more than the {} training images: lower --batch-size or "
-         "--gradients-to-accumulate",
-         total, config.batch_size, config.micro_batches, config.data.train_size);
+         "a total batch of {} ({} images x {} micro-batches x {} replicas) is more than the {} "
+         "training images: lower --batch-size or --gradients-to-accumulate",
+         total, config.batch_size, config.micro_batches, replicas, config.data.train_size);
 }
 
 void resolve_length(Reader& read, const Recipe& recipe, TrainConfig& config,
@@ -270,7 +234,7 @@ void resolve_rate(Reader& read, const Recipe& recipe, TrainConfig& config) {
   schedule.boundaries = read.reals("learning-rate-schedule", recipe.boundaries);
 }
 
-void resolve_training(Reader& read, const MachineFacts& machine, TrainConfig& config) {
+void resolve_training(Reader& read, TrainConfig& config) {
   config.label_smoothing = read.real("label-smoothing", 0.0);
   config.loss_scaling = read.real("loss-scaling", 128.0);
   const bool wide = read.text("precision", "16.32") == "32.32";
@@ -278,7 +242,6 @@ void resolve_training(Reader& read, const MachineFacts& machine, TrainConfig& co
   config.recompute =
       read.flag("xla-recompute") ? train::RecomputePolicy::Stage : train::RecomputePolicy::None;
   config.seed = static_cast<std::uint64_t>(read.integer("seed", 0));
-  config.threads = static_cast<int>(read.integer("threads-per-device", machine.cores));
   config.stop_after = read.options().integer("stop-after");
 }
 
@@ -423,7 +386,8 @@ Resolution resolve(const Options& options, const DatasetFacts& data, const Machi
   resolve_batch(read, recipe, config);
   resolve_length(read, recipe, config, result.notices);
   resolve_rate(read, recipe, config);
-  resolve_training(read, machine, config);
+  resolve_training(read, config);
+  resolve_layout(read, machine, config, result.notices);
   resolve_validation(read, config);
   resolve_checkpoints(read, config, result.notices);
   resolve_logs(read, config);
@@ -452,7 +416,8 @@ Options continued_options(const Options& given, const Options& recorded) {
          setting.where, to_string(setting.value),
          before != nullptr ? " " + to_string(before->value) : "out it");
   }
-  return merge(merge(std::move(command_line), recorded), environment);
+  Options merged = merge(merge(command_line, recorded), environment);
+  return relaid(command_line, recorded, std::move(merged));
 }
 
 }  // namespace millrace::cli

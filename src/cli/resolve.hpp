@@ -34,6 +34,8 @@ struct DatasetFacts {
 
 struct MachineFacts {
   int cores = 1;
+  int ranks = 0;        ///< that a launcher started; 0: none did
+  int local_ranks = 0;  ///< of them, those on this machine
 };
 
 /// Whether the images themselves are needed, or only what the set is called.

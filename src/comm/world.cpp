@@ -12,6 +12,14 @@
 namespace millrace::comm {
 namespace {
 
+void check(int code, const char* call) {
+  if (code != MPI_SUCCESS) fail(ErrorKind::Peer, "{} failed with code {}", call, code);
+}
+
+int count(std::size_t elements) { return static_cast<int>(elements); }
+
+}  // namespace
+
 /// Open MPI, MPICH and its descendants, and PMIx under Slurm tell a process so.
 bool started_by_launcher() {
   constexpr std::array kSigns = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK",
@@ -20,11 +28,13 @@ bool started_by_launcher() {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
-void check(int code, const char* call) {
-  if (code != MPI_SUCCESS) fail(ErrorKind::Peer, "{} failed with code {}", call, code);
+bool is_open_mpi() noexcept {
+#ifdef OPEN_MPI
+  return true;
+#else
+  return false;
+#endif
 }
-
-}  // namespace
 
 World::World() {
   if (!started_by_launcher()) return;
@@ -33,10 +43,76 @@ World::World() {
   initialised_ = true;
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  MPI_Comm node = MPI_COMM_NULL;
+  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+        "MPI_Comm_split_type");
+  check(MPI_Comm_rank(node, &local_rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(node, &local_size_), "MPI_Comm_size");
+  check(MPI_Comm_free(&node), "MPI_Comm_free");
+  int* tag = nullptr;
+  int found = 0;
+  check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&tag), &found),
+        "MPI_Comm_get_attr");
+  if (found != 0) highest_tag_ = *tag;
 }
 
 World::~World() {
   if (initialised_) MPI_Finalize();
+}
+
+std::string World::broadcast(std::string text) const {
+  if (size_ == 1) return text;
+  auto length = static_cast<std::uint64_t>(text.size());
+  check(MPI_Bcast(&length, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  text.resize(length);
+  check(MPI_Bcast(text.data(), count(text.size()), MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  return text;
+}
+
+void World::add(std::span<double> values) const {
+  if (size_ == 1) return;
+  check(MPI_Allreduce(MPI_IN_PLACE, values.data(), count(values.size()), MPI_DOUBLE, MPI_SUM,
+                      MPI_COMM_WORLD),
+        "MPI_Allreduce");
+}
+
+std::int64_t World::maximum(std::int64_t value) const {
+  if (size_ == 1) return value;
+  check(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD),
+        "MPI_Allreduce");
+  return value;
+}
+
+std::vector<std::string> World::gather(const std::string& text) const {
+  if (size_ == 1) return {text};
+  std::vector<int> lengths(rank_ == 0 ? static_cast<std::size_t>(size_) : 0);
+  const int length = count(text.size());
+  check(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD),
+        "MPI_Gather");
+  std::vector<int> offsets;
+  int total = 0;
+  for (const int l : lengths) {
+    offsets.push_back(total);
+    total += l;
+  }
+  std::string all(static_cast<std::size_t>(total), '\0');
+  check(MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(),
+                    MPI_CHAR, 0, MPI_COMM_WORLD),
+        "MPI_Gatherv");
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < lengths.size(); ++r)
+    texts.push_back(
+        all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r])));
+  return texts;
+}
+
+void World::barrier() const {
+  if (size_ > 1) check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+}
+
+void World::abort(int code) const {
+  if (initialised_) MPI_Abort(MPI_COMM_WORLD, code);
+  std::_Exit(code);
 }
 
 }  // namespace millrace::comm

@@ -2,16 +2,30 @@
 //
 // src/comm: what passes between processes. MPI's names appear in this folder only.
 //
-// world   lifetime of MPI, and which of how many processes this is
+// world      lifetime of MPI, which of how many processes this is, and what all do together
+// transport  messages between two ranks whose partners and buffers are fixed beforehand
 //
 // A process that no launcher started (mpirun, mpiexec, srun) is a world of its own and never
-// touches MPI: start-up stays fast, and a machine without a working MPI still trains on one device.
+// touches MPI: start-up stays fast, and a machine without a working MPI still trains in one
+// process. Everything here works alike in such a world.
 #pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace millrace::comm {
 
+/// Whether mpirun, mpiexec or srun started this process.
+[[nodiscard]] bool started_by_launcher();
+
+/// Whether this build is for Open MPI, whose launcher knows other options than MPICH's.
+[[nodiscard]] bool is_open_mpi() noexcept;
+
 /// Lifetime of MPI (thread level FUNNELED), when a launcher started this process. MPI can be
-/// started once a process: so can a World.
+/// started once a process: so can a World. The functions below are collective: all ranks call them
+/// in the same order. Errors of MPI are fatal, as no process can go on without its peers.
 class World {
  public:
   World();
@@ -21,11 +35,36 @@ class World {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
+  /// Ranks of this machine, and which of them this is.
+  [[nodiscard]] int local_rank() const noexcept { return local_rank_; }
+  [[nodiscard]] int local_size() const noexcept { return local_size_; }
+  /// Highest tag that a message may have.
+  [[nodiscard]] int highest_tag() const noexcept { return highest_tag_; }
+
+  /// `text` of rank 0, everywhere.
+  [[nodiscard]] std::string broadcast(std::string text) const;
+  /// Sums over the ranks, element by element, everywhere. Exact, whatever the order, when of each
+  /// element only one rank's is not zero.
+  void add(std::span<double> values) const;
+  [[nodiscard]] std::int64_t maximum(std::int64_t value) const;
+  /// The texts of all ranks on rank 0, by rank; nothing elsewhere.
+  [[nodiscard]] std::vector<std::string> gather(const std::string& text) const;
+  void barrier() const;
+
+  /// Notes that all ranks are about to fail with the same error, so that nobody needs to be ended.
+  void fail_together() const noexcept { failing_together_ = true; }
+  [[nodiscard]] bool failing_together() const noexcept { return failing_together_; }
+  /// Ends the processes of all ranks at once with `code`.
+  [[noreturn]] void abort(int code) const;
 
  private:
   bool initialised_ = false;
+  mutable bool failing_together_ = false;
   int rank_ = 0;
   int size_ = 1;
+  int local_rank_ = 0;
+  int local_size_ = 1;
+  int highest_tag_ = 0x7fffffff;
 };
 
 }  // namespace millrace::comm

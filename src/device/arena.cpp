@@ -78,6 +78,15 @@ void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes
   }
 }
 
+void copy_within(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  const auto n = static_cast<std::size_t>(bytes);
+  if constexpr (kHostAccessible) {
+    std::memcpy(to, from, n);
+  } else {
+    Kokkos::deep_copy(Bytes(to, n), ConstBytes(from, n));
+  }
+}
+
 void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes) {
   if (bytes == 0) return;  // an empty range may have no address
   const auto n = static_cast<std::size_t>(bytes);

@@ -38,6 +38,8 @@ void clear(std::byte* device, std::int64_t bytes);
 
 /// Copies between host and device memory and waits.
 void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes);
+/// Copies from one place of the device to another, which do not overlap, and waits.
+void copy_within(std::byte* to, const std::byte* from, std::int64_t bytes);
 void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes);
 
 }  // namespace millrace::device

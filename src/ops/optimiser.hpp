@@ -32,4 +32,9 @@ void sgd_update(const device::ExecutionSpace& space, const SgdUpdate& update, fl
                 float* velocity, const float* gradients, const ParameterSpan* spans,
                 std::int64_t num_spans);
 
+/// out[i] = ((part 0 + part 1) + part 2) + ... over `parts` arrays of n floats: part `own` is `out`
+/// itself, the others lie in `others` one behind the other, in their order, `stride` floats apart.
+void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
+               std::int64_t stride, int own, int parts);
+
 }  // namespace millrace::ops

@@ -9,6 +9,7 @@
 
 #include "core/dtype.hpp"
 #include "models/registry.hpp"
+#include "pipeline/pipeline_plan.hpp"
 
 namespace millrace::train {
 
@@ -60,7 +61,7 @@ struct TrainConfig {
   ScheduleConfig schedule;
 
   std::int64_t batch_size = 32;    ///< micro-batch
-  std::int64_t micro_batches = 1;  ///< gradients accumulated per iteration
+  std::int64_t micro_batches = 1;  ///< gradients accumulated per iteration and replica
   std::int64_t iterations = 0;     ///< weight updates of the whole run, exact
   std::int64_t iterations_per_epoch = 0;
   double label_smoothing = 0.0;
@@ -68,7 +69,11 @@ struct TrainConfig {
   Precision precision;
   RecomputePolicy recompute = RecomputePolicy::None;
   std::uint64_t seed = 0;
-  int threads = 1;  ///< threads per device
+  int threads = 1;                      ///< threads per device
+  pipeline::PipelinePlan pipeline;      ///< stages, schedule, replicas, ranks
+  std::vector<std::string> splits;      ///< names behind the stages' borders
+  std::int64_t weight_check_every = 0;  ///< iterations between comparisons of replicas
+  int hang_timeout = 0;                 ///< seconds without an action that end the run; 0: none
 
   std::int64_t log_every = 0;         ///< iterations between log lines
   std::int64_t checkpoint_every = 0;  ///< iterations between checkpoints; 0: only the final one
@@ -82,7 +87,9 @@ struct TrainConfig {
   std::filesystem::path run_directory;  ///< empty with --no-logs
   std::string resolved_toml;            ///< this configuration as a file that reproduces it
 
-  [[nodiscard]] std::int64_t total_batch() const { return batch_size * micro_batches; }
+  [[nodiscard]] std::int64_t total_batch() const {
+    return batch_size * micro_batches * pipeline.ranks.replicas;
+  }
   /// Epochs behind a run that has done `updates` weight updates.
   [[nodiscard]] double epoch_after(std::int64_t updates) const {
     return static_cast<double>(total_batch() * updates) / static_cast<double>(data.train_size);

@@ -49,6 +49,22 @@ std::string format_line(const ValidationResult& result, double epoch) {
       result.seconds, 100.0 * result.top1(), 100.0 * result.top5(), result.loss);
 }
 
+namespace {
+
+/// How the network is spread, where it is spread at all.
+void add_layout(std::string& text, const TrainConfig& config) {
+  const pipeline::PipelinePlan& plan = config.pipeline;
+  if (plan.schedule.stages > 1)
+    text += fmt::format(
+        " Pipeline: {} stages on {} devices, {} micro-batches, schedule {}, cut at {}\n",
+        plan.schedule.stages, plan.ranks.devices, plan.schedule.micro_batches, plan.schedule.name,
+        fmt::join(config.splits, " "));
+  if (plan.ranks.replicas > 1) text += fmt::format(" Replicas: {}\n", plan.ranks.replicas);
+  if (plan.ranks.ranks > 1) text += fmt::format(" Ranks: {}\n", plan.ranks.ranks);
+}
+
+}  // namespace
+
 std::string format_start(const TrainConfig& config, std::string_view command_line,
                          const models::Graph& graph) {
   const models::ModelOptions& model = config.model;
@@ -63,6 +79,7 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
   add(" Batch Size: {}", config.total_batch());
   if (config.micro_batches > 1)
     add(" {} gradients of {} images accumulated", config.micro_batches, config.batch_size);
+  add_layout(text, config);
   add(" Image Size: {}x{}", model.image.h, model.image.w);
   add(" Precision: {}", precision_name(config.precision));
   add(" Optimiser: {}, learning rate {:g} ({}), weight decay {:g}", name_of(config.optimiser.kind),
@@ -123,6 +140,7 @@ void Console::clear_status() {
 }
 
 void Console::line(std::string_view text) {
+  if (out_ == nullptr) return;
   clear_status();
   const bool printed = std::fwrite(text.data(), 1, text.size(), out_) == text.size() &&
                        std::fputc('\n', out_) != EOF && std::fflush(out_) == 0;

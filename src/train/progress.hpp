@@ -54,6 +54,8 @@ class Console {
  public:
   /// Without a path there is no log.txt.
   explicit Console(const std::filesystem::path& log_file = {});
+  /// One that prints nothing, for ranks that another one speaks for.
+  static Console silent() { return Console(nullptr, nullptr, {}, {}); }
   Console(std::FILE* out, std::FILE* status, Terminal terminal,
           const std::filesystem::path& log_file);
   ~Console();

@@ -5,20 +5,31 @@
 #include <chrono>
 #include <cmath>
 #include <set>
+#include <string_view>
 #include <utility>
+
+#include "core/crc32c.hpp"
 
 namespace millrace::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Micro-batches of validation between two looks at the signals.
+constexpr std::int64_t kGroup = 32;
+/// Numbers that a micro-batch's metrics are.
+constexpr std::size_t kSums = 4;
+
+bool evaluates(const TrainConfig& config, Session::Use use) {
+  return use == Session::Use::Evaluation || config.validation != ValidationMode::None;
+}
+
 pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use) {
   pipeline::StageOptions options;
   options.batch = use == Session::Use::Training ? config.batch_size : 0;
-  options.evaluation_batch =
-      use == Session::Use::Evaluation || config.validation != ValidationMode::None
-          ? config.validation_batch_size
-          : 0;
+  options.evaluation_batch = evaluates(config, use) ? config.validation_batch_size : 0;
+  options.backward = splits_backward(config.pipeline.schedule) ? pipeline::Backward::Split
+                                                               : pipeline::Backward::Joined;
   options.type = config.precision.activations;
   options.recompute = config.recompute == RecomputePolicy::Stage ? pipeline::Recompute::Stage
                                                                  : pipeline::Recompute::None;
@@ -27,6 +38,12 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use
       use == Session::Use::Training && config.optimiser.kind == OptimiserKind::Momentum;
   options.parameters.decay_excludes = config.optimiser.decay_excludes;
   return options;
+}
+
+/// Micro-batches of a replica in a validation of `images`.
+std::int64_t validation_batches(const TrainConfig& config, std::int64_t images) {
+  const std::int64_t together = config.validation_batch_size * config.pipeline.ranks.replicas;
+  return (images + together - 1) / together;
 }
 
 }  // namespace
@@ -51,37 +68,118 @@ std::string first_not_finite(const Snapshot& snapshot) {
   return {};
 }
 
-Session::Session(const TrainConfig& config, Use use)
+Session::Session(const TrainConfig& config, Use use, const comm::World& world)
     : config_(config),
+      world_(&world),
       graph_(models::build_model(config.model)),
       backend_(ops::make_default_backend()),
-      stage_(std::make_unique<pipeline::Stage>(graph_, pipeline::whole(graph_),
-                                               stage_options(config, use), *backend_)) {}
+      transport_(comm::make_transport(world, device::copy_within)) {
+  if (config_.pipeline.ranges.empty())
+    config_.pipeline =
+        pipeline::plan_of_one_stage(graph_, static_cast<std::int32_t>(config.micro_batches));
+  MILLRACE_ASSERT(config_.pipeline.ranks.ranks == world.size());
+  if (evaluates(config_, use)) {
+    const auto add = [&](std::int64_t batches) {
+      if (batches > 0)
+        groups_.push_back(
+            {pipeline::forward_plan(graph_, config_.pipeline, static_cast<std::int32_t>(batches)),
+             nullptr});
+    };
+    const std::int64_t batches = validation_batches(config_, config_.data.validation_size);
+    const std::int64_t whole = std::min(kGroup, batches);
+    add(whole);
+    if (whole > 0 && batches % whole != 0) add(batches % whole);
+  }
+  make_stages(use);
+  make_executors(use);
+}
+
+void Session::make_stages(Use use) {
+  const pipeline::PipelinePlan& plan = config_.pipeline;
+  const std::vector<pipeline::Slots> slots = slots_of(graph_, plan);
+  std::vector<pipeline::Slots> evaluation_slots(slots.size());
+  for (const Group& group : groups_) {
+    const std::vector<pipeline::Slots> needed = slots_of(graph_, group.plan);
+    for (std::size_t s = 0; s < slots.size(); ++s)
+      evaluation_slots[s].stash = std::max(evaluation_slots[s].stash, needed[s].stash);
+  }
+  pipeline::StageOptions options = stage_options(config_, use);
+  for (std::int32_t r = 0; r < plan.ranks.replicas; ++r) {
+    for (std::int32_t s = 0; s < plan.schedule.stages; ++s) {
+      if (plan.ranks.rank_of(r, plan.schedule.device(s)) != world_->rank()) continue;
+      const auto at = static_cast<std::size_t>(s);
+      options.slots = slots[at];
+      options.evaluation_slots = evaluation_slots[at];
+      stages_.push_back(
+          {r, s, std::make_unique<pipeline::Stage>(graph_, plan.ranges[at], options, *backend_)});
+    }
+  }
+}
+
+std::vector<pipeline::Unit> Session::units() const {
+  std::vector<pipeline::Unit> units;
+  for (const HeldStage& held : stages_) units.push_back({held.replica, held.stage, held.run.get()});
+  return units;
+}
+
+void Session::make_executors(Use use) {
+  const int rank = world_->rank();
+  if (use == Use::Training)
+    training_ = std::make_unique<pipeline::Executor>(graph_, config_.pipeline, units(), rank);
+  for (Group& group : groups_)
+    group.executor = std::make_unique<pipeline::Executor>(graph_, group.plan, units(), rank);
+  const auto replicas = static_cast<std::size_t>(config_.pipeline.ranks.replicas);
+  const auto most = std::max<std::int64_t>(config_.micro_batches, kGroup);
+  sums_.resize(replicas * static_cast<std::size_t>(most) * kSums);
+}
+
+std::int64_t Session::arena_bytes() const {
+  std::int64_t bytes = training_ ? training_->bytes() : 0;
+  for (const HeldStage& held : stages_) bytes += device::aligned(held.run->bytes());
+  return bytes;
+}
 
 std::int64_t Session::library_bytes() const {
   // Measured, as no library tells.
   constexpr std::int64_t kFirstUse = 1'500'000;
   constexpr std::int64_t kPerKernel = 60'000;
-  const auto kernels = std::count_if(
-      graph_.parameters.begin(), graph_.parameters.end(),
-      [](const models::Parameter& p) { return p.role == models::ParameterRole::Kernel; });
+  std::int64_t kernels = 0;
+  for (const HeldStage& held : stages_)
+    for (const models::ParameterId id : held.run->parameters().ids())
+      kernels += graph_.parameter(id).role == models::ParameterRole::Kernel ? 1 : 0;
   return kFirstUse + kernels * kPerKernel;
+}
+
+std::int64_t Session::loader_bytes(std::int64_t validation_images) const {
+  const std::int64_t image = graph_.input_shape.elements() * size_of(config_.precision.activations);
+  const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
+  std::int64_t images = 0;
+  for (std::size_t u = 0; u < stages_.size(); ++u) {
+    if (training_ && training_->reads_images(u)) images += batches * config_.batch_size;
+    if (!groups_.empty() && groups_[0].executor->reads_images(u))
+      images += std::min(batches * config_.validation_batch_size, validation_images);
+  }
+  return images * image;
 }
 
 std::int64_t Session::checkpoint_bytes() const {
   // What HDF5 takes for itself and for each data set of an open file; measured.
   constexpr std::int64_t kHdf5 = 4'000'000;
   constexpr std::int64_t kHdf5PerTensor = 32'000;
-  const bool momentum = stage_->parameters().has_velocity();
   std::int64_t largest = 0;
   std::int64_t all = 0;
   std::int64_t tensors = 0;
-  for (const models::Parameter& parameter : graph_.parameters) {
-    const std::int64_t copies = parameter.trainable() && momentum ? 2 : 1;
-    const auto bytes = parameter.elements() * static_cast<std::int64_t>(sizeof(float));
-    largest = std::max(largest, bytes);
-    all += copies * bytes;
-    tensors += copies;
+  for (const HeldStage& held : stages_) {
+    if (held.replica != 0) continue;
+    const bool momentum = held.run->parameters().has_velocity();
+    for (const models::ParameterId id : held.run->parameters().ids()) {
+      const models::Parameter& parameter = graph_.parameter(id);
+      const std::int64_t copies = parameter.trainable() && momentum ? 2 : 1;
+      const auto bytes = parameter.elements() * static_cast<std::int64_t>(sizeof(float));
+      largest = std::max(largest, bytes);
+      all += copies * bytes;
+      tensors += copies;
+    }
   }
   // A tensor is read back next to what HDF5 holds of it; devices that the host cannot read are
   // copied.
@@ -89,30 +187,43 @@ std::int64_t Session::checkpoint_bytes() const {
 }
 
 void Session::allocate() {
-  arena_ = std::make_unique<device::Arena>(stage_->bytes());
-  stage_->bind(arena_->at(0));
+  arena_ = std::make_unique<device::Arena>(arena_bytes());
+  std::int64_t offset = 0;
+  for (const HeldStage& held : stages_) {
+    held.run->bind(arena_->at(offset));
+    offset += device::aligned(held.run->bytes());
+  }
+  if (training_) training_->bind(arena_->at(offset), *transport_);
+  for (const Group& group : groups_) group.executor->bind(nullptr, *transport_);
+}
+
+void Session::initialise(std::uint64_t seed) {
+  for (const HeldStage& held : stages_) held.run->parameters().initialise(seed);
 }
 
 template <class F>
-void Session::for_tensors(F&& f) {
-  pipeline::Parameters& parameters = stage_->parameters();
-  for (const models::ParameterId id : parameters.ids()) {
-    const models::Parameter& parameter = graph_.parameter(id);
-    const bool trainable = parameter.trainable();
-    f(io::TensorInfo{parameter.name, trainable ? io::TensorRole::Parameter : io::TensorRole::State,
-                     DType::F32, parameter.shape},
-      parameters.value(id));
-    if (!trainable || !parameters.has_velocity()) continue;
-    f(io::TensorInfo{parameter.name + "/momentum", io::TensorRole::Slot, DType::F32,
-                     parameter.shape},
-      parameters.velocity(id));
+void Session::for_tensors(Replicas replicas, F&& f) {
+  for (const HeldStage& held : stages_) {
+    if (replicas == Replicas::First && held.replica != 0) continue;
+    pipeline::Parameters& parameters = held.run->parameters();
+    for (const models::ParameterId id : parameters.ids()) {
+      const models::Parameter& parameter = graph_.parameter(id);
+      const bool trainable = parameter.trainable();
+      f(io::TensorInfo{parameter.name,
+                       trainable ? io::TensorRole::Parameter : io::TensorRole::State, DType::F32,
+                       parameter.shape},
+        parameters.value(id));
+      if (!trainable || !parameters.has_velocity()) continue;
+      f(io::TensorInfo{parameter.name + "/momentum", io::TensorRole::Slot, DType::F32,
+                       parameter.shape},
+        parameters.velocity(id));
+    }
   }
 }
 
 void Session::load(const io::CheckpointReader& checkpoint) {
-  std::set<std::string> known;
   std::vector<std::byte> host;
-  for_tensors([&](const io::TensorInfo& wanted, float* device) {
+  for_tensors(Replicas::All, [&](const io::TensorInfo& wanted, float* device) {
     const io::TensorInfo* found = checkpoint.find(wanted.name);
     if (found == nullptr) {
       fail(ErrorKind::Checkpoint, "{}: has no tensor {}, which {} needs; it was written for {}",
@@ -127,65 +238,147 @@ void Session::load(const io::CheckpointReader& checkpoint) {
     host.resize(static_cast<std::size_t>(wanted.bytes()));
     checkpoint.read(wanted.name, host);
     device::copy_to_device(reinterpret_cast<std::byte*>(device), host.data(), wanted.bytes());
-    known.insert(wanted.name);
   });
+  std::set<std::string_view> known;
+  for (const models::Parameter& parameter : graph_.parameters) known.insert(parameter.name);
   for (const io::TensorInfo& tensor : checkpoint.tensors()) {
-    const bool needed = tensor.role != io::TensorRole::Slot;
-    if (needed && !known.contains(tensor.name)) {
-      fail(ErrorKind::Checkpoint,
-           "{}: tensor {} belongs to no parameter of {}; it was written for {}",
-           checkpoint.path().string(), tensor.name, graph_.name, checkpoint.header().model);
-    }
+    if (tensor.role == io::TensorRole::Slot || known.contains(tensor.name)) continue;
+    fail(ErrorKind::Checkpoint,
+         "{}: tensor {} belongs to no parameter of {}; it was written for {}",
+         checkpoint.path().string(), tensor.name, graph_.name, checkpoint.header().model);
   }
 }
 
 Snapshot Session::snapshot() {
   Snapshot result;
-  for_tensors([&](const io::TensorInfo& info, const float* device) {
+  for_tensors(Replicas::First, [&](const io::TensorInfo& info, const float* device) {
     result.add(info, reinterpret_cast<const std::byte*>(device));
   });
   return result;
 }
 
-StepResult Session::step(io::Loader& loader, double learning_rate) {
-  pipeline::BoundProgram& program = stage_->training();
-  const auto scaling = static_cast<float>(config_.loss_scaling);
-  program.begin_step(space_, scaling);
-  StepResult result;
-  pipeline::RunContext context;
-  for (std::int64_t m = 0; m < config_.micro_batches; ++m) {
-    const Clock::time_point start = Clock::now();
-    const io::Batch* batch = loader.next();
-    result.loader_seconds += std::chrono::duration<double>(Clock::now() - start).count();
-    MILLRACE_ASSERT(batch != nullptr && batch->count == config_.batch_size);
-    context.first = m == 0;
-    pipeline::Stage::load(program, context, batch->images, batch->labels);
-    program.run(space_, pipeline::Phase::Forward, context);
-    result.metrics += stage_->metrics(program, context);
-    program.run(space_, pipeline::Phase::BackwardInput, context);
+void Session::check_replicas() {
+  const pipeline::PipelinePlan& plan = config_.pipeline;
+  const auto stages = static_cast<std::size_t>(plan.schedule.stages);
+  const auto replicas = static_cast<std::size_t>(plan.ranks.replicas);
+  std::vector<double> sums(stages * replicas);
+  std::vector<std::byte> host;
+  for (const HeldStage& held : stages_) {
+    const std::span<const float> trained = held.run->parameters().trained();
+    host.resize(trained.size_bytes());
+    device::copy_to_host(host.data(), reinterpret_cast<const std::byte*>(trained.data()),
+                         static_cast<std::int64_t>(trained.size_bytes()));
+    sums[static_cast<std::size_t>(held.stage) * replicas + static_cast<std::size_t>(held.replica)] =
+        static_cast<double>(crc32c(host));
   }
-  ops::SgdUpdate update;
-  update.rate = static_cast<float>(learning_rate);
-  update.momentum = static_cast<float>(config_.optimiser.momentum);
-  update.weight_decay = static_cast<float>(config_.optimiser.weight_decay);
-  update.gradient_scale = 1.0f / (scaling * static_cast<float>(config_.micro_batches));
-  stage_->parameters().update(space_, update, config_.micro_batches);
-  device::fence(space_);
+  world_->add(sums);
+  for (std::size_t s = 0; s < stages; ++s)
+    for (std::size_t r = 1; r < replicas; ++r)
+      if (sums[s * replicas + r] != sums[s * replicas])
+        fail(ErrorKind::Internal,
+             "stage {}: replica {} holds other weights than replica 0: a device or a link between "
+             "them computes or carries wrong bits; restore from the last checkpoint elsewhere",
+             s, r);
+}
+
+Feeds Session::feeds(const pipeline::Executor& executor,
+                     const std::shared_ptr<const io::Dataset>& dataset,
+                     const io::SampleOrder& order, const io::LoaderOptions& options) const {
+  Feeds result;
+  for (std::size_t u = 0; u < stages_.size(); ++u) {
+    const bool images = executor.reads_images(u);
+    const bool labels = executor.reads_labels(u);
+    result.loaders.emplace_back();
+    result.pointers.push_back(nullptr);
+    if (!images && !labels) continue;
+    io::LoaderOptions own = options;
+    own.replicas = config_.pipeline.ranks.replicas;
+    own.replica = stages_[u].replica;
+    own.content = images && labels ? io::Content::Both
+                  : images         ? io::Content::Images
+                                   : io::Content::Labels;
+    result.loaders.back() = std::make_unique<io::Loader>(dataset, order, own);
+    result.pointers.back() = result.loaders.back().get();
+  }
   return result;
 }
 
-pipeline::MicroBatchMetrics Session::evaluate(io::Loader& loader,
-                                              const std::function<bool()>& cancelled) {
-  pipeline::BoundProgram& program = stage_->evaluation();
-  program.begin_step(space_, 1.0f);
+Feeds Session::training_feeds(const std::shared_ptr<const io::Dataset>& dataset,
+                              std::int64_t first_position) const {
+  io::LoaderOptions options;
+  options.batch_size = config_.batch_size;
+  options.type = config_.precision.activations;
+  options.threads = config_.data.loader_threads;
+  options.seed = config_.seed;
+  options.augment = config_.data.augment;
+  options.first_position = first_position;
+  return feeds(*training_, dataset, io::SampleOrder::shuffled(config_.seed, dataset->size()),
+               options);
+}
+
+Feeds Session::validation_feeds(const std::shared_ptr<const io::Dataset>& dataset) const {
+  io::LoaderOptions options;
+  options.batch_size = config_.validation_batch_size;
+  options.type = config_.precision.activations;
+  options.threads = config_.data.loader_threads;
+  options.seed = config_.seed;
+  options.end_position = dataset->size();
+  options.batches = validation_batches(config_, dataset->size());
+  return feeds(*groups_.front().executor, dataset, io::SampleOrder::sequential(dataset->size()),
+               options);
+}
+
+pipeline::Executor& Session::run(pipeline::Executor& executor,
+                                 const pipeline::StepSettings& settings, const Feeds& feeds) {
+  active_ = &executor;
+  executor.run(space_, settings, feeds.pointers);
+  return executor;
+}
+
+pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor) {
+  const std::span<const pipeline::MicroBatchMetrics> own = executor.metrics();
+  const std::span<double> sums(sums_.data(), own.size() * kSums);
+  for (std::size_t m = 0; m < own.size(); ++m) {
+    double* to = &sums[m * kSums];
+    to[0] = own[m].loss;
+    to[1] = static_cast<double>(own[m].top1);
+    to[2] = static_cast<double>(own[m].top5);
+    to[3] = static_cast<double>(own[m].samples);
+  }
+  world_->add(sums);
   pipeline::MicroBatchMetrics total;
-  const pipeline::RunContext context;
-  while (!cancelled()) {
-    const io::Batch* batch = loader.next();
-    if (batch == nullptr) break;
-    pipeline::Stage::load(program, context, batch->images, batch->labels);
-    program.run(space_, pipeline::Phase::Forward, context);
-    total += stage_->metrics(program, context);
+  for (std::size_t m = 0; m < own.size(); ++m) {
+    const double* from = &sums[m * kSums];
+    total += {from[0], static_cast<std::int64_t>(from[1]), static_cast<std::int64_t>(from[2]),
+              static_cast<std::int64_t>(from[3])};
+  }
+  return total;
+}
+
+StepResult Session::step(const Feeds& feeds, double learning_rate) {
+  pipeline::StepSettings settings;
+  settings.loss_scaling = static_cast<float>(config_.loss_scaling);
+  settings.update.rate = static_cast<float>(learning_rate);
+  settings.update.momentum = static_cast<float>(config_.optimiser.momentum);
+  settings.update.weight_decay = static_cast<float>(config_.optimiser.weight_decay);
+  StepResult result;
+  result.metrics = collect(run(*training_, settings, feeds));
+  for (const pipeline::ActionRecord& record : training_->records())
+    result.loader_seconds += 1e-9 * static_cast<double>(record.load_wait);
+  return result;
+}
+
+pipeline::MicroBatchMetrics Session::evaluate(const Feeds& feeds, std::int64_t images,
+                                              const std::function<bool()>& cancelled) {
+  pipeline::MicroBatchMetrics total;
+  std::int64_t left = validation_batches(config_, images);
+  while (left > 0) {
+    if (world_->maximum(cancelled() ? 1 : 0) != 0) break;
+    const std::int64_t whole = groups_.front().plan.schedule.micro_batches;
+    pipeline::Executor& executor =
+        left >= whole ? *groups_.front().executor : *groups_.back().executor;
+    total += collect(run(executor, {}, feeds));
+    left -= executor.plan().schedule.micro_batches;
   }
   return total;
 }

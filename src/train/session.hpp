@@ -4,13 +4,14 @@
 //
 // config       a fully resolved training as plain data
 // lr_schedule, cadence   pure functions of the iteration: rate, and what is due when
-// session      one network on one device: steps, evaluation, loading and saving of its tensors
+// session      this process' part of a network: steps, evaluation, loading and saving
 // trainer      the loop around it: data, logs, checkpoints, validation, signals
 // metrics_log, progress  the files and lines in which a run tells about itself
 //
 // config .. progress are pure and tested without a device; session and trainer are the run half.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,19 +19,21 @@
 #include <string>
 #include <vector>
 
+#include "comm/transport.hpp"
+#include "comm/world.hpp"
 #include "device/arena.hpp"
 #include "io/checkpoint.hpp"
 #include "io/prefetch.hpp"
 #include "models/graph.hpp"
-#include "pipeline/stage.hpp"
+#include "pipeline/executor.hpp"
 #include "train/config.hpp"
 
 namespace millrace::train {
 
-/// What one weight update gave, before the update.
+/// What one weight update gave, before the update, over all replicas.
 struct StepResult {
   pipeline::MicroBatchMetrics metrics;
-  double loader_seconds = 0.0;  ///< spent waiting for images
+  double loader_seconds = 0.0;  ///< that this process spent waiting for images
 };
 
 /// Every tensor of a session, ready to be written: host copies, or the device's own memory where
@@ -48,43 +51,95 @@ class Snapshot {
 /// Name of a tensor that holds a NaN or an infinity, or "".
 [[nodiscard]] std::string first_not_finite(const Snapshot& snapshot);
 
-/// A network with its memory on one device. Needs a device::Environment.
+/// The loaders of a process, one for each of its stages that reads images or labels.
+struct Feeds {
+  std::vector<std::unique_ptr<io::Loader>> loaders;  ///< by unit; null where none is needed
+  std::vector<io::Loader*> pointers;
+};
+
+/// This process' stages of a network, with their memory. Needs a device::Environment. Several ranks
+/// make their sessions, and call what is said to be collective, at the same time.
 class Session {
  public:
   enum class Use { Training, Evaluation };
-  Session(const TrainConfig& config, Use use);
+  Session(const TrainConfig& config, Use use, const comm::World& world);
 
   [[nodiscard]] const models::Graph& graph() const { return graph_; }
-  /// Device memory in bytes, exact.
-  [[nodiscard]] std::int64_t arena_bytes() const { return stage_->bytes(); }
+  /// Device memory of this process in bytes, exact.
+  [[nodiscard]] std::int64_t arena_bytes() const;
   /// Host memory that writing a checkpoint takes for a while.
   [[nodiscard]] std::int64_t checkpoint_bytes() const;
   /// Code and tables of the vendor's library that are only touched once its kernels run.
   [[nodiscard]] std::int64_t library_bytes() const;
+  /// Host memory of the loaders' images.
+  [[nodiscard]] std::int64_t loader_bytes(std::int64_t validation_images) const;
   /// Takes that memory. Nothing below may be called before.
   void allocate();
 
-  void initialise(std::uint64_t seed) { stage_->parameters().initialise(seed); }
+  void initialise(std::uint64_t seed);
   /// Loads parameters, running statistics and, for training, slots. Errors: Checkpoint, naming a
   /// tensor that is missing, has another shape, or belongs to no parameter of this network.
   void load(const io::CheckpointReader& checkpoint);
+  /// The tensors that this process answers for: those of its stages of the first replica.
   [[nodiscard]] Snapshot snapshot();
+  /// Collective. Errors: Internal, naming stage and replica, when replicas hold different weights.
+  void check_replicas();
 
-  /// One weight update on the loader's next micro-batches.
-  StepResult step(io::Loader& loader, double learning_rate);
-  /// Sums over everything the loader has left, or up to where `cancelled` says stop.
-  pipeline::MicroBatchMetrics evaluate(io::Loader& loader, const std::function<bool()>& cancelled);
+  /// Loaders of training from a position in the run, and of validation.
+  [[nodiscard]] Feeds training_feeds(const std::shared_ptr<const io::Dataset>& dataset,
+                                     std::int64_t first_position) const;
+  [[nodiscard]] Feeds validation_feeds(const std::shared_ptr<const io::Dataset>& dataset) const;
+
+  /// One weight update on the next micro-batches. Collective.
+  StepResult step(const Feeds& feeds, double learning_rate);
+  /// Sums over the `images` of a validation set, or up to where `cancelled` says stop (on one rank
+  /// is enough). Collective.
+  pipeline::MicroBatchMetrics evaluate(const Feeds& feeds, std::int64_t images,
+                                       const std::function<bool()>& cancelled);
+
+  /// Of training; for traces, statistics and the watchdog.
+  [[nodiscard]] const pipeline::Executor& executor() const { return *training_; }
+  /// The executor at work now, or the one that was last.
+  [[nodiscard]] const pipeline::Executor* active() const { return active_.load(); }
 
  private:
-  /// Calls f(info, device pointer) for every tensor a checkpoint holds.
+  /// Calls f(info, device pointer) for every tensor of these stages that a checkpoint holds.
+  enum class Replicas { First, All };
   template <class F>
-  void for_tensors(F&& f);
+  void for_tensors(Replicas replicas, F&& f);
+  [[nodiscard]] std::vector<pipeline::Unit> units() const;
+  void make_stages(Use use);
+  void make_executors(Use use);
+  [[nodiscard]] Feeds feeds(const pipeline::Executor& executor,
+                            const std::shared_ptr<const io::Dataset>& dataset,
+                            const io::SampleOrder& order, const io::LoaderOptions& options) const;
+  /// Sums of an executor's metrics over all ranks, in order of the micro-batches.
+  pipeline::MicroBatchMetrics collect(const pipeline::Executor& executor);
+  pipeline::Executor& run(pipeline::Executor& executor, const pipeline::StepSettings& settings,
+                          const Feeds& feeds);
+
+  struct HeldStage {
+    std::int32_t replica;
+    std::int32_t stage;
+    std::unique_ptr<pipeline::Stage> run;
+  };
+  /// Validation runs in groups of micro-batches, the last of which may be smaller.
+  struct Group {
+    pipeline::PipelinePlan plan;
+    std::unique_ptr<pipeline::Executor> executor;
+  };
 
   TrainConfig config_;
+  const comm::World* world_;
   models::Graph graph_;
   std::unique_ptr<ops::Backend> backend_;
-  std::unique_ptr<pipeline::Stage> stage_;
+  std::unique_ptr<comm::Transport> transport_;
+  std::vector<HeldStage> stages_;
+  std::unique_ptr<pipeline::Executor> training_;
+  std::vector<Group> groups_;  ///< whole ones, then the rest where there is one
   std::unique_ptr<device::Arena> arena_;
+  std::vector<double> sums_;  ///< of metrics, on their way between ranks
+  std::atomic<const pipeline::Executor*> active_{nullptr};
   device::ExecutionSpace space_;
 };
 

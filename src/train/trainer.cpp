@@ -26,6 +26,7 @@
 #include "train/progress.hpp"
 #include "train/session.hpp"
 #include "train/signals.hpp"
+#include "train/together.hpp"
 
 namespace millrace::train {
 namespace {
@@ -36,39 +37,14 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-io::Loader training_loader(const TrainConfig& config, std::shared_ptr<const io::Dataset> dataset,
-                           std::int64_t first_position) {
-  io::LoaderOptions options;
-  options.batch_size = config.batch_size;
-  options.type = config.precision.activations;
-  options.threads = config.data.loader_threads;
-  options.seed = config.seed;
-  options.augment = config.data.augment;
-  options.first_position = first_position;
-  const auto order = io::SampleOrder::shuffled(config.seed, dataset->size());
-  return io::Loader(std::move(dataset), order, options);
-}
-
-io::Loader validation_loader(const TrainConfig& config,
-                             std::shared_ptr<const io::Dataset> dataset) {
-  io::LoaderOptions options;
-  options.batch_size = config.validation_batch_size;
-  options.type = config.precision.activations;
-  options.threads = config.data.loader_threads;
-  options.seed = config.seed;
-  options.end_position = dataset->size();
-  const auto order = io::SampleOrder::sequential(dataset->size());
-  return io::Loader(std::move(dataset), order, options);
-}
-
 /// Nothing when `cancelled` said so before all images were seen.
 std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& config,
                                          const std::shared_ptr<const io::Dataset>& dataset,
                                          std::int64_t iteration,
                                          const std::function<bool()>& cancelled) {
   const Clock::time_point start = Clock::now();
-  io::Loader loader = validation_loader(config, dataset);
-  const pipeline::MicroBatchMetrics m = session.evaluate(loader, cancelled);
+  const Feeds feeds = session.validation_feeds(dataset);
+  const pipeline::MicroBatchMetrics m = session.evaluate(feeds, dataset->size(), cancelled);
   if (m.samples < dataset->size()) return std::nullopt;
   ValidationResult result;
   result.iteration = iteration;
@@ -91,11 +67,15 @@ std::set<std::int64_t> validated_iterations(const std::filesystem::path& run_dir
   return iterations;
 }
 
-/// One process' part of a run, from its first iteration to its last.
+/// One process' part of a run, from its first iteration to its last. Rank 0 leads: it alone prints,
+/// logs and finishes checkpoints.
 class Run {
  public:
-  Run(const TrainConfig& config, const TrainInputs& inputs)
-      : config_(config), inputs_(inputs), console_(log_path(config)) {}
+  Run(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world)
+      : config_(config),
+        inputs_(inputs),
+        world_(world),
+        console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()) {}
 
   [[nodiscard]] Outcome fresh();
   [[nodiscard]] Outcome restored();
@@ -115,13 +95,17 @@ class Run {
                          const std::filesystem::path& path) const;
   [[nodiscard]] std::int64_t predicted_peak() const;
   [[nodiscard]] Outcome loop(std::int64_t first);
-  void one_iteration(io::Loader& loader, std::int64_t iteration);
+  void one_iteration(const Feeds& feeds, std::int64_t iteration);
   /// False when a signal ended the validation that was due.
   [[nodiscard]] bool after_iteration(std::int64_t done, bool stopping);
   [[noreturn]] void diverged(const std::string& what, std::int64_t done) const;
   void show_standing(std::int64_t done, double loss, double top1);
   [[nodiscard]] Outcome stop_reason() const;
   void save(std::int64_t done);
+  [[nodiscard]] io::CheckpointHeader header_of(std::int64_t done) const;
+  [[nodiscard]] bool leads() const { return world_.rank() == 0; }
+  [[nodiscard]] bool logs() const { return leads() && log_.has_value(); }
+  [[nodiscard]] bool told_to_stop();
   [[nodiscard]] bool make_up_for_validation(std::int64_t done);
   [[nodiscard]] bool validate_now(std::int64_t done);
   [[nodiscard]] Outcome finish();
@@ -129,6 +113,7 @@ class Run {
 
   const TrainConfig& config_;
   const TrainInputs& inputs_;
+  const comm::World& world_;
   Console console_;
   std::optional<device::Environment> environment_;
   std::optional<Session> session_;
@@ -136,6 +121,7 @@ class Run {
   std::optional<StopSignals> signals_;
   std::int64_t first_iteration_ = 0;
   std::int64_t predicted_peak_ = 0;
+  int received_ = 0;  ///< a signal that some rank was sent
   Clock::time_point start_ = Clock::now();
 };
 
@@ -145,13 +131,16 @@ void Run::announce() {
   for (const std::string& notice : inputs_.notices) console_.line(notice);
   console_.line(fmt::format("Device: {}", device::describe_environment()));
   predicted_peak_ = predicted_peak();
-  console_.line(fmt::format("Memory: {} on the device, process peak {}",
-                            human_bytes(session_->arena_bytes()), human_bytes(predicted_peak_)));
+  const std::vector<std::string> memory = world_.gather(
+      fmt::format("Memory: {} on the device, process peak {}", human_bytes(session_->arena_bytes()),
+                  human_bytes(predicted_peak_)));
+  for (std::size_t r = 0; r < memory.size(); ++r)
+    console_.line(memory.size() == 1 ? memory[r] : fmt::format("Rank {}: {}", r, memory[r]));
 }
 
 void Run::prepare() {
   environment_.emplace(config_.threads);
-  session_.emplace(config_, Session::Use::Training);
+  session_.emplace(config_, Session::Use::Training, world_);
   announce();
   session_->allocate();
 }
@@ -159,7 +148,7 @@ void Run::prepare() {
 Outcome Run::fresh() {
   prepare();
   session_->initialise(config_.seed);
-  log_.emplace(config_);
+  if (leads()) log_.emplace(config_);
   if (due_after(config_, 0).checkpoint) save(0);
   return loop(0);
 }
@@ -191,22 +180,18 @@ Outcome Run::restored() {
   }
   require_same_data(header, checkpoint.path());
   session_->load(checkpoint);
-  log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
-  // What was changed for this process holds for those that come after it.
-  io::write_file_atomically(config_.run_directory / "config.toml", config_.resolved_toml);
+  if (leads()) {
+    log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
+    // What was changed for this process holds for those that come after it.
+    io::write_file_atomically(config_.run_directory / "config.toml", config_.resolved_toml);
+  }
   return loop(header.iteration);
 }
 
 /// The most memory this process will have: what it has now, and everything that is still to come.
 std::int64_t Run::predicted_peak() const {
-  const std::int64_t image =
-      inputs_.train->image_shape().elements() * size_of(config_.precision.activations);
-  std::int64_t images = (io::LoaderOptions{}.batches_ahead + 1) * config_.batch_size;
-  if (config_.validation != ValidationMode::None) {
-    images += std::min((io::LoaderOptions{}.batches_ahead + 1) * config_.validation_batch_size,
-                       inputs_.validation->size());
-  }
-  return resident_bytes() + session_->arena_bytes() + images * image + session_->library_bytes() +
+  return resident_bytes() + session_->arena_bytes() +
+         session_->loader_bytes(config_.data.validation_size) + session_->library_bytes() +
          (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
 }
 
@@ -220,12 +205,12 @@ Outcome Run::loop(std::int64_t first) {
   }
   start_ = Clock::now();
   {
-    io::Loader loader = training_loader(config_, inputs_.train, first * config_.total_batch());
+    const Feeds feeds = session_->training_feeds(inputs_.train, first * config_.total_batch());
     const std::int64_t stop = config_.stop_after ? first + *config_.stop_after : config_.iterations;
     for (std::int64_t i = first; i < config_.iterations; ++i) {
-      one_iteration(loader, i);
+      one_iteration(feeds, i);
       const std::int64_t done = i + 1;
-      const bool asked = done >= stop || signals_->received() != 0;
+      const bool asked = told_to_stop() || done >= stop;
       const bool stopping = done < config_.iterations && asked;
       if (!after_iteration(done, stopping) || stopping) return stop_reason();
     }
@@ -240,15 +225,21 @@ Outcome Run::finish() {
   return Outcome::Finished;
 }
 
-Outcome Run::stop_reason() const {
-  return signals_->received() == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
+/// The ranks agree on it, so that all save the same step.
+bool Run::told_to_stop() {
+  if (received_ == 0) received_ = static_cast<int>(world_.maximum(signals_->received()));
+  return received_ != 0;
 }
 
-void Run::one_iteration(io::Loader& loader, std::int64_t iteration) {
+Outcome Run::stop_reason() const {
+  return received_ == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
+}
+
+void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   const Clock::time_point start = Clock::now();
   IterationResult result;
   result.learning_rate = learning_rate(config_.schedule, iteration, config_.iterations);
-  const StepResult step = session_->step(loader, result.learning_rate);
+  const StepResult step = session_->step(feeds, result.learning_rate);
   const auto samples = static_cast<double>(step.metrics.samples);
   result.loss = step.metrics.loss / samples;
   result.correct = step.metrics.top1;
@@ -256,7 +247,7 @@ void Run::one_iteration(io::Loader& loader, std::int64_t iteration) {
   if (!std::isfinite(result.loss)) {
     diverged(fmt::format("the loss became {}", result.loss), iteration + 1);
   }
-  log_->add(result);
+  if (logs()) log_->add(result);
   show_standing(iteration + 1, result.loss, static_cast<double>(result.correct) / samples);
 }
 
@@ -284,7 +275,7 @@ void Run::show_standing(std::int64_t done, double loss, double top1) {
 
 bool Run::after_iteration(std::int64_t done, bool stopping) {
   const Due due = due_after(config_, done);
-  if (due.log) console_.line(format_line(log_->report(done)));
+  if (due.log && logs()) console_.line(format_line(log_->report(done)));
   // Validated first, so that the rows up to a checkpoint are there before it; but a process that is
   // told to stop saves, and whoever restores makes up for the validation.
   const bool validated = !due.validate || validate_now(done);
@@ -298,13 +289,7 @@ bool Run::make_up_for_validation(std::int64_t done) {
   return validated_iterations(config_.run_directory).contains(done) || validate_now(done);
 }
 
-void Run::save(std::int64_t done) {
-  if (config_.run_directory.empty()) return;
-  const Snapshot snapshot = session_->snapshot();
-  if (const std::string name = first_not_finite(snapshot); !name.empty()) {
-    diverged(fmt::format("{} is no longer finite", name), done);
-  }
-  log_->sync();
+io::CheckpointHeader Run::header_of(std::int64_t done) const {
   io::CheckpointHeader header;
   header.iteration = done;
   header.epoch = config_.epoch_after(done);
@@ -313,21 +298,46 @@ void Run::save(std::int64_t done) {
   header.config_toml = config_.resolved_toml;
   header.environment = device::describe_environment();
   header.log_state = to_json(log_->partial());
-  const std::filesystem::path path =
-      io::write_checkpoint(checkpoints(), header, snapshot.tensors());
-  console_.line(fmt::format("Saved checkpoint to {}", path.string()));
-  io::retire_checkpoints(checkpoints(), config_.max_checkpoints_to_keep);
+  return header;
+}
+
+/// Every rank writes the stages that it answers for; the leader makes a checkpoint of it.
+void Run::save(std::int64_t done) {
+  if (config_.run_directory.empty()) return;
+  const Snapshot snapshot = session_->snapshot();
+  Together together(world_);
+  together.run([&] {
+    if (const std::string name = first_not_finite(snapshot); !name.empty())
+      diverged(fmt::format("{} is no longer finite", name), done);
+  });
+  std::optional<io::CheckpointStaging> staging;
+  together.lead([&] {
+    log_->sync();
+    staging.emplace(checkpoints(), header_of(done));
+  });
+  const std::string place = world_.broadcast(staging ? staging->path().string() : "");
+  std::string part;
+  together.run([&] { part = io::write_checkpoint_part(place, world_.rank(), snapshot.tensors()); });
+  const std::vector<std::string> parts = world_.gather(part);
+  together.lead([&] {
+    const std::filesystem::path path = staging->commit(parts);
+    console_.line(fmt::format("Saved checkpoint to {}", path.string()));
+    io::retire_checkpoints(checkpoints(), config_.max_checkpoints_to_keep);
+  });
 }
 
 /// False when a signal ended it early.
 bool Run::validate_now(std::int64_t done) {
   const std::optional<ValidationResult> result = evaluate(
       *session_, config_, inputs_.validation, done, [this] { return signals_->received() != 0; });
-  if (!result) return false;
+  if (!result) {
+    (void)told_to_stop();
+    return false;
+  }
   if (!std::isfinite(result->loss)) {
     diverged(fmt::format("the loss of validation became {}", result->loss), done);
   }
-  log_->report(*result);
+  if (logs()) log_->report(*result);
   console_.line(format_line(*result, config_.epoch_after(done)));
   return true;
 }
@@ -349,20 +359,20 @@ bool Run::validate_saved() {
 
 }  // namespace
 
-Outcome train(const TrainConfig& config, const TrainInputs& inputs) {
-  return Run(config, inputs).fresh();
+Outcome train(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world) {
+  return Run(config, inputs, world).fresh();
 }
 
-Outcome restore(const TrainConfig& config, const TrainInputs& inputs) {
-  return Run(config, inputs).restored();
+Outcome restore(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world) {
+  return Run(config, inputs, world).restored();
 }
 
 void validate(
-    const TrainConfig& config, std::shared_ptr<const io::Dataset> validation,
-    const std::filesystem::path& directory,
+    const TrainConfig& config, const comm::World& world,
+    std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
     const std::function<void(const io::CheckpointHeader&, const ValidationResult&)>& report) {
   const device::Environment environment(config.threads);
-  Session session(config, Session::Use::Evaluation);
+  Session session(config, Session::Use::Evaluation, world);
   session.allocate();
   io::visit_checkpoints(directory, [&](const io::CheckpointReader& checkpoint) {
     session.load(checkpoint);
@@ -385,13 +395,14 @@ double BenchResult::percentile_seconds(double fraction) const {
 
 double BenchResult::median_seconds() const { return percentile_seconds(0.5); }
 
-BenchResult bench(const TrainConfig& config, std::shared_ptr<const io::Dataset> dataset,
-                  std::int64_t warmup, std::int64_t steps) {
+BenchResult bench(const TrainConfig& config, const comm::World& world,
+                  std::shared_ptr<const io::Dataset> dataset, std::int64_t warmup,
+                  std::int64_t steps) {
   const device::Environment environment(config.threads);
-  Session session(config, Session::Use::Training);
+  Session session(config, Session::Use::Training, world);
   session.allocate();
   session.initialise(config.seed);
-  io::Loader loader = training_loader(config, std::move(dataset), 0);
+  const Feeds feeds = session.training_feeds(dataset, 0);
   BenchResult result;
   std::vector<double> waits;
   result.images_per_step = config.total_batch();
@@ -399,7 +410,7 @@ BenchResult bench(const TrainConfig& config, std::shared_ptr<const io::Dataset> 
   result.macs_per_image = session.graph().forward_macs();
   for (std::int64_t i = 0; i < warmup + steps; ++i) {
     const Clock::time_point start = Clock::now();
-    const StepResult step = session.step(loader, learning_rate(config.schedule, i, warmup + steps));
+    const StepResult step = session.step(feeds, learning_rate(config.schedule, i, warmup + steps));
     if (i < warmup) continue;
     result.step_seconds.push_back(seconds_since(start));
     waits.push_back(step.loader_seconds);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/world.hpp"
 #include "io/checkpoint.hpp"
 #include "io/dataset.hpp"
 #include "train/config.hpp"
@@ -30,17 +31,22 @@ enum class Outcome {
   Interrupted,  ///< SIGINT: saved too
 };
 
+/// All of these are collective: every rank of `world` calls them with the same configuration. Rank
+/// 0 speaks and writes for all.
+
 /// Trains from the initial weights. Errors: Numeric when the loss is no longer a number, with the
 /// iteration and where the last checkpoint is; Io when the run directory cannot be written.
-[[nodiscard]] Outcome train(const TrainConfig& config, const TrainInputs& inputs);
+[[nodiscard]] Outcome train(const TrainConfig& config, const TrainInputs& inputs,
+                            const comm::World& world);
 
 /// Continues the run in config.run_directory from its newest valid checkpoint, bit for bit.
-[[nodiscard]] Outcome restore(const TrainConfig& config, const TrainInputs& inputs);
+[[nodiscard]] Outcome restore(const TrainConfig& config, const TrainInputs& inputs,
+                              const comm::World& world);
 
 /// Validates the checkpoint in `directory`, or every one of a run, calling `report` after each.
 void validate(
-    const TrainConfig& config, std::shared_ptr<const io::Dataset> validation,
-    const std::filesystem::path& directory,
+    const TrainConfig& config, const comm::World& world,
+    std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
     const std::function<void(const io::CheckpointHeader&, const ValidationResult&)>& report);
 
 /// Steady-state speed of a training.
@@ -53,7 +59,7 @@ struct BenchResult {
   [[nodiscard]] double median_seconds() const;
   [[nodiscard]] double percentile_seconds(double fraction) const;
 };
-[[nodiscard]] BenchResult bench(const TrainConfig& config,
+[[nodiscard]] BenchResult bench(const TrainConfig& config, const comm::World& world,
                                 std::shared_ptr<const io::Dataset> dataset, std::int64_t warmup,
                                 std::int64_t steps);
 

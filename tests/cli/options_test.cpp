@@ -32,6 +32,7 @@ std::vector<std::string> bad_texts(const OptionSpec& spec) {
     case ValueType::Choice:
       return {"nonsense", spec.value_name == "A|B" ? "AB" : "x"};
     case ValueType::Text:
+    case ValueType::NameList:
     case ValueType::Path:
       return {};
     case ValueType::Integer:

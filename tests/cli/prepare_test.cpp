@@ -20,6 +20,12 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 namespace fs = std::filesystem;
 
+/// This process alone.
+const comm::World& world() {
+  static const comm::World alone;
+  return alone;
+}
+
 class PrepareTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -33,12 +39,15 @@ class PrepareTest : public ::testing::Test {
     const Environment environment = environment_of(std::move(variables));
     return {.options = load_options(command, words(line), 0, environment),
             .environment = environment,
-            .command_line = "millrace"};
+            .command_line = "millrace",
+            .words = {}};
   }
   [[nodiscard]] PreparedRun train(const std::string& rest) const {
-    return prepare_training(invocation(
-        Command::Train, "--data-dir " + (root_.path() / "data").string() +
-                            " --dataset cifar-10 --run-dir " + run_.string() + " " + rest));
+    return prepare_training(
+        invocation(Command::Train, "--data-dir " + (root_.path() / "data").string() +
+                                       " --dataset cifar-10 --run-dir " + run_.string() + " " +
+                                       rest),
+        world());
   }
 
   /// A checkpoint of the run as its training would leave it.
@@ -55,8 +64,10 @@ class PrepareTest : public ::testing::Test {
   }
   [[nodiscard]] PreparedRun restore(const std::string& rest = "",
                                     std::map<std::string, std::string> variables = {}) const {
-    return prepare_restoring(invocation(
-        Command::Restore, "--restore-path " + run_.string() + " " + rest, std::move(variables)));
+    return prepare_restoring(
+        invocation(Command::Restore, "--restore-path " + run_.string() + " " + rest,
+                   std::move(variables)),
+        world());
   }
   /// Puts a line in place of another one in config.toml.
   void edit(const std::string& before, const std::string& after) const {
@@ -131,13 +142,13 @@ TEST_F(PrepareTest, TheFilesTellTheSetWhereTheirPlaceDoesNot) {
   const fs::path plain = root_.path() / "pictures";
   fs::create_directories(plain);
   const Failure failure = failure_of(
-      [&] { (void)prepare_training(invocation(Command::Train, place + plain.string())); });
+      [&] { (void)prepare_training(invocation(Command::Train, place + plain.string()), world()); });
   EXPECT_TRUE(contains(failure.text, "does not tell which data set")) << failure.text;
   io::generate_cifar10_like(plain / "some" / "cifar-10-batches-bin",
                             {.train_records = 16, .test_records = 8});
-  EXPECT_EQ(
-      prepare_training(invocation(Command::Train, place + plain.string())).config.data.dataset,
-      "cifar-10");
+  EXPECT_EQ(prepare_training(invocation(Command::Train, place + plain.string()), world())
+                .config.data.dataset,
+            "cifar-10");
 }
 
 TEST_F(PrepareTest, WithoutValidationItsImagesAreNotNeeded) {
@@ -148,12 +159,14 @@ TEST_F(PrepareTest, WithoutValidationItsImagesAreNotNeeded) {
 
 TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
   const Failure failure = failure_of([&] {
-    (void)prepare_restoring(invocation(Command::Restore, "--restore-path " + run_.string()));
+    (void)prepare_restoring(invocation(Command::Restore, "--restore-path " + run_.string()),
+                            world());
   });
   EXPECT_EQ(failure.kind, ErrorKind::Io);
   EXPECT_TRUE(contains(failure.text, (run_ / "config.toml").string())) << failure.text;
-  EXPECT_EQ(failure_of([&] { (void)prepare_restoring(invocation(Command::Restore, "")); }).text,
-            "--restore-path is missing: which run directory should be used?");
+  EXPECT_EQ(
+      failure_of([&] { (void)prepare_restoring(invocation(Command::Restore, ""), world()); }).text,
+      "--restore-path is missing: which run directory should be used?");
 }
 
 TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
@@ -173,7 +186,8 @@ TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
 
 TEST_F(PrepareTest, BenchmarkNeedsNoDataAndLeavesNothing) {
   const PreparedBench bench = prepare_bench(
-      invocation(Command::Bench, "--dataset cifar-10 --steps 7 --warmup-steps 2 --batch-size 8"));
+      invocation(Command::Bench, "--dataset cifar-10 --steps 7 --warmup-steps 2 --batch-size 8"),
+      world());
   EXPECT_EQ(bench.steps, 7);
   EXPECT_EQ(bench.warmup_steps, 2);
   EXPECT_EQ(bench.run.config.iterations, 9);

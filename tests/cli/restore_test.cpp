@@ -41,6 +41,8 @@ std::string unusual_value(const OptionSpec& spec) {
     }
     case ValueType::Text:
       return "other";
+    case ValueType::NameList:
+      return "b1/0/relu b2/0/relu";
     case ValueType::Flag:
       return recorded().flag(spec.name) ? "false" : "true";
     case ValueType::Path:
@@ -75,14 +77,53 @@ TEST(RestoreTest, TheSameValueIsNoChange) {
   EXPECT_EQ(continued("--batch-size 32 --epochs 3").integer("batch-size"), 32);
 }
 
+/// Those whose product must stay.
+bool makes_total_batch(std::string_view name) {
+  return name == "replicas" || name == "pipeline-depth" || name == "gradients-to-accumulate";
+}
+
 TEST(RestoreTest, EverythingElseMayChange) {
   for (const OptionSpec& spec : option_table()) {
+    if (makes_total_batch(spec.name)) continue;
     if (spec.mathematics == Mathematics::Changes || !spec.taken_by(Command::Restore)) continue;
     const std::string line = fmt::format("--{}={}", spec.name, unusual_value(spec));
     const Options options = continued(line);
     ASSERT_NE(options.find(spec.name), nullptr) << line;
     EXPECT_EQ(to_string(options.find(spec.name)->value), unusual_value(spec)) << line;
   }
+}
+
+TEST(RestoreTest, ReplicasShareTheMicroBatchesOfTheRun) {
+  Options run = recorded();
+  run.set(*find_option("gradients-to-accumulate"),
+          {.value = std::int64_t{12}, .origin = Origin::File, .where = "config.toml"});
+  const auto relaid = [&](std::string_view line) {
+    return continued_options(load_options(Command::Restore, words(line), 0, environment_of({})),
+                             run);
+  };
+  EXPECT_EQ(relaid("--replicas 4").integer("gradients-to-accumulate"), 3);
+  EXPECT_EQ(relaid("--replicas 2 --pipeline-depth 6").integer("pipeline-depth"), 6);
+  EXPECT_EQ(failure_of([&] { (void)relaid("--replicas 5"); }).text,
+            "12 micro-batches x 5 replicas would change the total batch of the run, which began "
+            "with 12 x 1: keep the product at 12");
+  EXPECT_EQ(failure_of([&] { (void)relaid("--pipeline-depth 6"); }).kind, ErrorKind::Usage);
+}
+
+TEST(RestoreTest, OtherStagesDropTheCutsOfTheRun) {
+  Options run = recorded();
+  const auto record = [&](const char* name, Value value) {
+    run.set(*find_option(name), {.value = std::move(value), .origin = Origin::File, .where = name});
+  };
+  record("shards", std::int64_t{2});
+  record("pipeline-splits", std::string("b2/0/relu"));
+  const auto relaid = [&](std::string_view line) {
+    return continued_options(load_options(Command::Restore, words(line), 0, environment_of({})),
+                             run);
+  };
+  EXPECT_EQ(relaid("").text("pipeline-splits"), "b2/0/relu");
+  EXPECT_EQ(relaid("--shards 4").text("pipeline-splits"), "auto");
+  EXPECT_EQ(relaid("--shards 1").text("pipeline-splits"), std::nullopt);
+  EXPECT_EQ(relaid("--shards 2 --pipeline-splits b1/0/relu").text("pipeline-splits"), "b1/0/relu");
 }
 
 TEST(RestoreTest, RecordOfTheRunComesBeforeTheEnvironment) {

@@ -152,6 +152,7 @@ class StageChain {
   }
 
   void send_activation(std::size_t from, const Crossing& out, const RunContext& context) {
+    if (!out.activation.valid()) return;
     for (std::size_t s = from + 1; s < stages_.size(); ++s) {
       for (const Crossing& in : program(s).inputs) {
         if (in.value != out.value) continue;
@@ -162,25 +163,15 @@ class StageChain {
     }
   }
 
-  /// Sums what the later stages say of a value, the last reader first.
+  /// The gradient of a value comes from the next stage that reads it, which has added those behind.
   void gather_gradient(std::size_t to, const Crossing& out, const RunContext& context) {
-    std::byte* target = stages_[to]->training().address(out.gradient, context);
-    bool first = true;
-    for (std::size_t s = stages_.size(); s-- > to + 1;) {
+    for (std::size_t s = to + 1; s < stages_.size(); ++s) {
       for (const Crossing& in : program(s).inputs) {
         if (in.value != out.value) continue;
-        const std::byte* source = stages_[s]->training().address(in.gradient, context);
-        const std::int64_t bytes = program(s).buffer(in.gradient).bytes;
-        if (first) {
-          std::memcpy(target, source, static_cast<std::size_t>(bytes));
-        } else {
-          device::dispatch(options_.type, [&]<class T>() {
-            auto* sum = reinterpret_cast<T*>(target);
-            ops::add_gradients<T>(space_, sum, sum, reinterpret_cast<const T*>(source),
-                                  bytes / static_cast<std::int64_t>(sizeof(T)));
-          });
-        }
-        first = false;
+        std::memcpy(stages_[to]->training().address(out.gradient, context),
+                    stages_[s]->training().address(in.gradient, context),
+                    static_cast<std::size_t>(program(s).buffer(in.gradient).bytes));
+        return;
       }
     }
   }

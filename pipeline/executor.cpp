@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/executor.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/error.hpp"
+#include "device/arena.hpp"
+#include "device/vendor_scope.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+std::int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+BufferId crossing(std::span<const Crossing> crossings, ValueId value, bool gradient) {
+  const auto found = std::find_if(crossings.begin(), crossings.end(),
+                                  [&](const Crossing& c) { return c.value == value; });
+  MILLRACE_ASSERT(found != crossings.end());
+  return gradient ? found->gradient : found->activation;
+}
+
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+}  // namespace
+
+Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::vector<Unit> units, int rank)
+    : plan_(&plan),
+      training_(has_backward(plan.schedule)),
+      micro_batches_(plan.schedule.micro_batches),
+      channels_(channels(graph, plan.ranges)) {
+  const std::vector<Slots> slots = slots_of(graph, plan);
+  for (const Unit& unit : units) {
+    BoundProgram& program = training_ ? unit.run->training() : unit.run->evaluation();
+    const std::int64_t elements =
+        training_ ? unit.run->parameters().accumulated_elements() : std::int64_t{0};
+    units_.push_back({.unit = unit,
+                      .program = &program,
+                      .slots = slots[at(unit.stage)],
+                      .reduction = Reduction(elements, plan.ranks.replicas, unit.replica)});
+  }
+  collect_entries(rank);
+  for (const EntryOf& e : entries_) {
+    const Action& action = plan.schedule.lists[at(e.entry.device)][at(e.entry.index)];
+    instructions_.push_back({action, unit_of(e.replica, action.stage)});
+  }
+  records_.resize(entries_.size());
+  measured_stash_.resize(units_.size());
+  metrics_.resize(at(plan.ranks.replicas) * at(micro_batches_));
+  make_ports();
+}
+
+void Executor::collect_entries(int rank) {
+  // Replicas take turns entry by entry: what they do together then never waits within a process.
+  for (const Entry& entry : event_order(plan_->schedule, links(channels_)))
+    for (std::int32_t r = 0; r < plan_->ranks.replicas; ++r)
+      if (plan_->ranks.rank_of(r, entry.device) == rank) entries_.push_back({r, entry});
+}
+
+int Executor::unit_of(std::int32_t replica, std::int32_t stage) const {
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    if (units_[u].unit.replica == replica && units_[u].unit.stage == stage)
+      return static_cast<int>(u);
+  return -1;
+}
+
+void Executor::make_ports() {
+  for (UnitState& state : units_) {
+    const StageProgram& program = state.program->program();
+    for (const Channel& c : channels_) {
+      if (c.gradient && !training_) continue;
+      const bool sends = c.from == state.unit.stage;
+      if (!sends && c.to != state.unit.stage) continue;
+      // Inputs of a stage receive activations and send gradients, outputs the other way round.
+      const bool input = sends == c.gradient;
+      Port port;
+      port.here = crossing(input ? program.inputs : program.outputs, c.value, c.gradient);
+      port.in_slot = state.program->region(port.here) != Region::Outbox;
+      port.peer = sends ? c.to : c.from;
+      if (plan_->schedule.device(c.from) == plan_->schedule.device(c.to)) {
+        port.other = unit_of(state.unit.replica, port.peer);
+        const StageProgram& other = units_[at(port.other)].program->program();
+        port.there = crossing(input ? other.outputs : other.inputs, c.value, c.gradient);
+      }
+      auto& ports = c.gradient ? (sends ? state.gradients_out : state.gradients_in)
+                               : (sends ? state.activations_out : state.activations_in);
+      ports.push_back(std::move(port));
+    }
+  }
+}
+
+std::int64_t Executor::bytes() const {
+  std::int64_t bytes = 0;
+  for (const UnitState& state : units_) bytes += training_ ? state.reduction.bytes() : 0;
+  return bytes;
+}
+
+void Executor::bind(std::byte* memory, comm::Transport& transport) {
+  transport_ = &transport;
+  const RankMap& ranks = plan_->ranks;
+  const auto tags_of_replica = static_cast<int>(channels_.size());
+  prepare_messages(transport, tags_of_replica);
+  if (!training_) return;
+  for (UnitState& state : units_) {
+    std::vector<int> rank_of;
+    for (std::int32_t r = 0; r < ranks.replicas; ++r)
+      rank_of.push_back(ranks.rank_of(r, plan_->schedule.device(state.unit.stage)));
+    const int first_tag =
+        ranks.replicas * tags_of_replica + state.unit.stage * Reduction::tags(ranks.replicas);
+    state.reduction.bind(state.unit.run->parameters().accumulated(), memory, transport, rank_of,
+                         first_tag);
+    memory += state.reduction.bytes();
+  }
+}
+
+void Executor::prepare_messages(comm::Transport& transport, int tags_of_replica) {
+  for (UnitState& state : units_) {
+    const auto prepare = [&](std::vector<Port>& ports, bool sends, bool gradient) {
+      std::size_t i = 0;
+      for (std::size_t c = 0; c < channels_.size(); ++c) {
+        const Channel& channel = channels_[c];
+        const bool mine = (sends ? channel.from : channel.to) == state.unit.stage;
+        if (!mine || channel.gradient != gradient) continue;
+        Port& port = ports[i++];
+        if (port.other >= 0) continue;
+        const int rank =
+            plan_->ranks.rank_of(state.unit.replica, plan_->schedule.device(port.peer));
+        const int tag = state.unit.replica * tags_of_replica + static_cast<int>(c);
+        const std::int64_t bytes = state.program->program().buffer(port.here).bytes;
+        const int slots = port.in_slot ? state.slots.stash : state.slots.outbox;
+        for (int slot = 0; slot < slots; ++slot) {
+          const RunContext where{.stash_slot = slot, .outbox_slot = slot};
+          std::byte* place = state.program->address(port.here, where);
+          port.message.push_back(sends ? transport.prepare_send(place, bytes, rank, tag)
+                                       : transport.prepare_receive(place, bytes, rank, tag));
+        }
+      }
+    };
+    prepare(state.activations_in, false, false);
+    prepare(state.activations_out, true, false);
+    if (!training_) continue;
+    prepare(state.gradients_in, false, true);
+    prepare(state.gradients_out, true, true);
+  }
+}
+
+bool Executor::reads_images(std::size_t unit) const {
+  const std::vector<Crossing>& inputs = units_[unit].program->program().inputs;
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [](const Crossing& c) { return c.value == Graph::input(); });
+}
+
+bool Executor::reads_labels(std::size_t unit) const {
+  return units_[unit].program->program().labels.valid();
+}
+
+RunContext Executor::context(const UnitState& state, std::int32_t m) const {
+  return {.stash_slot = m % state.slots.stash,
+          .weight_slot = m % state.slots.weight,
+          .outbox_slot = state.slots.outbox > 0 ? m % state.slots.outbox : 0,
+          .first = m == 0};
+}
+
+Standing Executor::standing() const {
+  const std::int64_t entry = current_.load();
+  if (entry < 0) return {};
+  const auto i = static_cast<std::size_t>(entry);
+  return {entries_[i].replica, instructions_[i].action, awaited_.load()};
+}
+
+void Executor::run(const device::ExecutionSpace& space, const StepSettings& settings,
+                   std::span<io::Loader* const> feeds) {
+  space_ = &space;
+  std::fill(metrics_.begin(), metrics_.end(), MicroBatchMetrics{});
+  std::fill(measured_stash_.begin(), measured_stash_.end(), 0);
+  for (UnitState& state : units_) {
+    state.held = 0;
+    state.program->begin_step(space, settings.loss_scaling);
+    for (std::int32_t m = 0; m < std::min(state.slots.stash, micro_batches_); ++m)
+      post_activations(state, m);
+  }
+  for (std::size_t i = 0; i < instructions_.size(); ++i) execute(i, settings, feeds);
+  ActionRecord leftover;
+  for (const UnitState& state : units_) {
+    const int most = std::max(state.slots.stash, state.slots.outbox);
+    for (int m = 0; m < most; ++m) {
+      await_sent(state.activations_out, m, Memory::Any, leftover);
+      await_sent(state.gradients_out, m, Memory::Any, leftover);
+    }
+  }
+  current_ = -1;
+}
+
+void Executor::execute(std::size_t entry, const StepSettings& settings,
+                       std::span<io::Loader* const> feeds) {
+  const auto& [action, unit] = instructions_[entry];
+  UnitState& state = units_[at(unit)];
+  ActionRecord& record = records_[entry];
+  record = {.begin = now()};
+  current_.store(static_cast<std::int64_t>(entry), std::memory_order_relaxed);
+  progress_.fetch_add(1, std::memory_order_relaxed);
+  switch (action.kind) {
+    case ActionKind::Forward:
+      forward(state, action.micro_batch, feeds[at(unit)], record);
+      break;
+    case ActionKind::Backward:
+    case ActionKind::BackwardInput:
+    case ActionKind::BackwardWeight:
+      backward(state, action, record);
+      break;
+    case ActionKind::SendActivation:
+    case ActionKind::SendGradient:
+      send(state, action);
+      break;
+    case ActionKind::ReceiveActivation:
+    case ActionKind::ReceiveGradient:
+      break;  // posted long ago
+    case ActionKind::Reduce:
+      state.reduction.start();
+      ++reducing_;
+      break;
+    case ActionKind::Update:
+      update(state, settings, record);
+      break;
+  }
+  if (reducing_ > 0) advance_reductions();
+  record.end = now();
+}
+
+void Executor::forward(UnitState& state, std::int32_t m, io::Loader* feed, ActionRecord& record) {
+  const RunContext where = context(state, m);
+  await_sent(state.activations_out, m, Memory::Slot, record);
+  await_sent(state.gradients_out, m, Memory::Slot, record);
+  receive(state.activations_in, m, record);
+  copy_in(state.activations_in, state, m);
+  if (feed != nullptr) load(state, where, *feed, record);
+  state.program->run(*space_, Phase::Forward, where);
+  const StageProgram& program = state.program->program();
+  if (program.loss.valid()) {
+    const std::size_t number = at(state.unit.replica + plan_->ranks.replicas * m);
+    metrics_[number] = state.unit.run->metrics(*state.program, where);
+  }
+  const auto unit = static_cast<std::size_t>(&state - units_.data());
+  measured_stash_[unit] = std::max(measured_stash_[unit], ++state.held);
+  if (training_) {
+    for (const Port& port : state.gradients_in)
+      if (!port.message.empty()) transport_->start(port.message_of(m));
+  } else {
+    leave_slot(state, m);
+  }
+}
+
+void Executor::load(UnitState& state, const RunContext& where, io::Loader& feed,
+                    ActionRecord& record) {
+  const std::int64_t begin = now();
+  const io::Batch* batch = feed.next();
+  record.load_wait += now() - begin;
+  MILLRACE_ASSERT(batch != nullptr);
+  Stage::load(*state.program, where, batch->images, batch->labels);
+}
+
+void Executor::backward(UnitState& state, const Action& action, ActionRecord& record) {
+  const std::int32_t m = action.micro_batch;
+  const RunContext where = context(state, m);
+  if (makes_input_gradient(action.kind)) {
+    await_sent(state.activations_out, m, Memory::Any, record);
+    await_sent(state.gradients_out, m, Memory::Any, record);
+    receive(state.gradients_in, m, record);
+    state.program->run(*space_, Phase::BackwardInput, where);
+    copy_out(state.gradients_out, state, m);
+  }
+  if (!ends_micro_batch(action.kind)) return;
+  // Joined programs have an empty list of weight gradients.
+  state.program->run(*space_, Phase::BackwardWeight, where);
+  leave_slot(state, m);
+}
+
+void Executor::leave_slot(UnitState& state, std::int32_t m) {
+  --state.held;
+  const std::int32_t next = m + state.slots.stash;
+  if (next < micro_batches_) post_activations(state, next);
+}
+
+void Executor::post_activations(const UnitState& state, std::int32_t m) {
+  for (const Port& port : state.activations_in)
+    if (!port.message.empty()) transport_->start(port.message_of(m));
+}
+
+void Executor::send(const UnitState& state, const Action& action) {
+  const bool gradient = action.kind == ActionKind::SendGradient;
+  for (const Port& port : gradient ? state.gradients_out : state.activations_out)
+    if (port.peer == action.peer) transport_->start(port.message_of(action.micro_batch));
+}
+
+void Executor::receive(std::span<const Port> ports, std::int32_t m, ActionRecord& record) {
+  const std::int64_t begin = now();
+  for (const Port& port : ports) {
+    if (port.message.empty()) continue;
+    awaited_.store(port.peer, std::memory_order_relaxed);
+    const int message = port.message_of(m);
+    while (reducing_ > 0 && !transport_->done(message)) advance_reductions();
+    transport_->wait(message);
+    awaited_.store(-1, std::memory_order_relaxed);
+  }
+  record.receive_wait += now() - begin;
+}
+
+void Executor::await_sent(std::span<const Port> ports, std::int32_t m, Memory memory,
+                          ActionRecord& record) {
+  const std::int64_t begin = now();
+  for (const Port& port : ports) {
+    if (port.message.empty() || (memory == Memory::Slot && !port.in_slot)) continue;
+    awaited_.store(port.peer, std::memory_order_relaxed);
+    transport_->wait(port.message_of(m));
+    awaited_.store(-1, std::memory_order_relaxed);
+  }
+  record.send_wait += now() - begin;
+}
+
+void Executor::copy_in(std::span<const Port> ports, const UnitState& state, std::int32_t m) {
+  for (const Port& port : ports) {
+    if (port.other < 0) continue;
+    const UnitState& maker = units_[at(port.other)];
+    device::copy_within(state.program->address(port.here, context(state, m)),
+                        maker.program->address(port.there, context(maker, m)),
+                        state.program->program().buffer(port.here).bytes);
+  }
+}
+
+void Executor::copy_out(std::span<const Port> ports, const UnitState& state, std::int32_t m) {
+  for (const Port& port : ports) {
+    if (port.other < 0) continue;
+    const UnitState& reader = units_[at(port.other)];
+    device::copy_within(reader.program->address(port.there, context(reader, m)),
+                        state.program->address(port.here, context(state, m)),
+                        state.program->program().buffer(port.here).bytes);
+  }
+}
+
+void Executor::advance_reductions() {
+  reducing_ = 0;
+  for (UnitState& state : units_)
+    if (!state.reduction.advance(*space_)) ++reducing_;
+}
+
+void Executor::update(UnitState& state, const StepSettings& settings, ActionRecord& record) {
+  const std::int64_t begin = now();
+  while (!state.reduction.advance(*space_)) {
+    awaited_.store(state.reduction.awaited(), std::memory_order_relaxed);
+    advance_reductions();
+  }
+  awaited_.store(-1, std::memory_order_relaxed);
+  record.receive_wait += now() - begin;
+  const std::int32_t total = micro_batches_ * plan_->ranks.replicas;
+  ops::SgdUpdate update = settings.update;
+  update.gradient_scale = 1.0f / (settings.loss_scaling * static_cast<float>(total));
+  state.unit.run->parameters().update(*space_, update, total);
+  device::fence(*space_);
+}
+
+}  // namespace millrace::pipeline

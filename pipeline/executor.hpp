@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The run half of pipeline carries a schedule out. One Executor is one process' part: the stages of
+// all devices that the process holds, and of all replicas that those belong to. It walks one list,
+// in which the lists of its devices are merged in an order that can always be finished, and knows
+// four rules about memory besides:
+//
+// - micro-batch m of a stage works in slot m % slots; the receives of its inputs are posted as soon
+//   as micro-batch m - slots has left the slot, long before they are needed;
+// - the receives of its outputs' gradients are posted behind its forward;
+// - what it sends lies still until it has left: activations in the slot, gradients in the outbox;
+// - between stages of one device values are copied, between devices they are messages, also when
+//   one process holds both.
+//
+// Nothing here allocates, looks up a name or logs while a step runs.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/transport.hpp"
+#include "io/prefetch.hpp"
+#include "pipeline/channels.hpp"
+#include "pipeline/pipeline_plan.hpp"
+#include "pipeline/reduction.hpp"
+#include "pipeline/schedule.hpp"
+#include "pipeline/stage.hpp"
+
+namespace millrace::pipeline {
+
+/// One stage of one replica, on this process.
+struct Unit {
+  std::int32_t replica = 0;
+  std::int32_t stage = 0;
+  Stage* run = nullptr;
+};
+
+/// What happened at one entry of a schedule, in nanoseconds of the steady clock: waiting lies at
+/// the beginning.
+struct ActionRecord {
+  std::int64_t begin = 0;
+  std::int64_t receive_wait = 0;
+  std::int64_t send_wait = 0;
+  std::int64_t load_wait = 0;  ///< for images
+  std::int64_t end = 0;
+};
+
+/// What a process is at, readable from another thread at any time.
+struct Standing {
+  std::int32_t replica = -1;  ///< -1: at no action
+  Action action;
+  std::int32_t awaited = -1;  ///< stage (of a reduction: replica) whose message is missing, or -1
+};
+
+/// What a step of training is done with.
+struct StepSettings {
+  float loss_scaling = 1.0f;
+  ops::SgdUpdate update;  ///< rate, momentum and decay; the executor knows the scale of gradients
+};
+
+class Executor {
+ public:
+  /// `units` are those of this rank, by replica and stage; they must outlive the executor, as must
+  /// `plan`. A plan of forwards alone runs the stages' programs of evaluation.
+  Executor(const Graph& graph, const PipelinePlan& plan, std::vector<Unit> units, int rank);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// Scratch memory of the reductions, and where it is. The stages must be bound before.
+  [[nodiscard]] std::int64_t bytes() const;
+  void bind(std::byte* memory, comm::Transport& transport);
+
+  /// Whether unit `u` reads images, labels or both: it then needs a feed.
+  [[nodiscard]] bool reads_images(std::size_t unit) const;
+  [[nodiscard]] bool reads_labels(std::size_t unit) const;
+
+  /// Runs the whole schedule once. `feeds` by unit, null where none is needed. Training ends with
+  /// the update of the weights.
+  void run(const device::ExecutionSpace& space, const StepSettings& settings,
+           std::span<io::Loader* const> feeds);
+
+  /// Metrics of the last run by replica and micro-batch: number replica + replicas x micro-batch.
+  /// Zero for those that other ranks computed.
+  [[nodiscard]] std::span<const MicroBatchMetrics> metrics() const { return metrics_; }
+  /// What happened last, in the order of `entries`.
+  [[nodiscard]] std::span<const ActionRecord> records() const { return records_; }
+  struct EntryOf {
+    std::int32_t replica = 0;
+    Entry entry;
+    friend bool operator==(const EntryOf&, const EntryOf&) = default;
+  };
+  [[nodiscard]] std::span<const EntryOf> entries() const { return entries_; }
+  [[nodiscard]] const PipelinePlan& plan() const { return *plan_; }
+  /// Highest number of micro-batches that each unit held at once in the last run.
+  [[nodiscard]] std::span<const std::int32_t> measured_stash() const { return measured_stash_; }
+
+  [[nodiscard]] Standing standing() const;
+  /// Grows with every action.
+  [[nodiscard]] std::uint64_t progress() const { return progress_.load(); }
+
+ private:
+  /// A value or gradient that crosses this unit's border, to or from another unit.
+  struct Port {
+    BufferId here;
+    BufferId there;            ///< in the other unit's program, where it is on the same device
+    int other = -1;            ///< that unit
+    std::int32_t peer = 0;     ///< stage at the other end
+    bool in_slot = true;       ///< lies in the micro-batch's slot, not in the outbox
+    std::vector<int> message;  ///< by slot; empty on the same device
+    [[nodiscard]] int message_of(std::int32_t micro_batch) const {
+      return message[static_cast<std::size_t>(micro_batch) % message.size()];
+    }
+  };
+  struct UnitState {
+    Unit unit;
+    BoundProgram* program = nullptr;
+    Slots slots;
+    Reduction reduction;
+    std::int32_t held = 0;
+    std::vector<Port> activations_in = {};
+    std::vector<Port> activations_out = {};
+    std::vector<Port> gradients_in = {};
+    std::vector<Port> gradients_out = {};
+  };
+  struct Instruction {
+    Action action;
+    int unit = -1;
+  };
+
+  [[nodiscard]] bool training() const { return training_; }
+  void collect_entries(int rank);
+  void make_ports();
+  void prepare_messages(comm::Transport& transport, int tags_of_replica);
+  [[nodiscard]] int unit_of(std::int32_t replica, std::int32_t stage) const;
+  [[nodiscard]] RunContext context(const UnitState& state, std::int32_t micro_batch) const;
+
+  void execute(std::size_t entry, const StepSettings& settings, std::span<io::Loader* const> feeds);
+  void forward(UnitState& state, std::int32_t m, io::Loader* feed, ActionRecord& record);
+  void backward(UnitState& state, const Action& action, ActionRecord& record);
+  void leave_slot(UnitState& state, std::int32_t m);
+  void send(const UnitState& state, const Action& action);
+  void update(UnitState& state, const StepSettings& settings, ActionRecord& record);
+  void post_activations(const UnitState& state, std::int32_t m);
+  void load(UnitState& state, const RunContext& context, io::Loader& feed, ActionRecord& record);
+  void receive(std::span<const Port> ports, std::int32_t m, ActionRecord& record);
+  enum class Memory { Slot, Any };
+  void await_sent(std::span<const Port> ports, std::int32_t m, Memory memory, ActionRecord& record);
+  void copy_in(std::span<const Port> ports, const UnitState& state, std::int32_t m);
+  void copy_out(std::span<const Port> ports, const UnitState& state, std::int32_t m);
+  void advance_reductions();
+
+  const PipelinePlan* plan_;
+  bool training_;
+  std::int32_t micro_batches_;
+  std::vector<Channel> channels_;
+  std::vector<UnitState> units_;
+  std::vector<EntryOf> entries_;
+  std::vector<Instruction> instructions_;  ///< by entry
+  std::vector<ActionRecord> records_;
+  std::vector<MicroBatchMetrics> metrics_;
+  std::vector<std::int32_t> measured_stash_;
+  comm::Transport* transport_ = nullptr;
+  const device::ExecutionSpace* space_ = nullptr;
+  int reducing_ = 0;  ///< reductions on their way
+  std::atomic<std::uint64_t> progress_{0};
+  std::atomic<std::int64_t> current_{-1};  ///< entry
+  std::atomic<std::int32_t> awaited_{-1};
+};
+
+}  // namespace millrace::pipeline

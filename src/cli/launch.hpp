@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "comm/world.hpp"
+#include "train/config.hpp"
+
+namespace millrace::cli {
+
+/// The command that starts `ranks` processes of this program with `words` on this machine.
+[[nodiscard]] std::vector<std::string> launch_command(int ranks,
+                                                      std::span<const std::string> words);
+
+/// Starts the ranks of a run on this machine and waits for them; returns their exit code. Signals
+/// are passed on as a request to save and stop. Errors: Io when there is no launcher.
+[[nodiscard]] int launch(int ranks, std::span<const std::string> words);
+
+/// The same for a command line, unless it says --no-launch. Errors: Usage then, with the number of
+/// processes that are missing.
+[[nodiscard]] int launch_ranks(const train::TrainConfig& config, const Invocation& invocation);
+
+/// Runs `body` on every rank of a world: an error that all share is reported once, by rank 0; one
+/// that a single rank has ends all of them, naming the rank.
+[[nodiscard]] int run_on_all_ranks(const comm::World& world, const std::function<int()>& body);
+
+/// Gives each rank of this machine cores of its own, as many as it has threads, where there are
+/// enough of them and the launcher has not done so. Call before any thread is started.
+void pin_rank(const comm::World& world, int threads);
+
+}  // namespace millrace::cli

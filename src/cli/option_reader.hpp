@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/options.hpp"
+
+namespace millrace::cli {
+
+/// Reads options and notes which were asked for: those are the resolved configuration, and what was
+/// given but never asked for has no effect.
+class Reader {
+ public:
+  explicit Reader(const Options& options) : options_(options) {}
+
+  bool flag(std::string_view name) { return note(name, options_.flag(name)); }
+  std::int64_t integer(std::string_view name, std::int64_t otherwise) {
+    return note(name, options_.integer(name).value_or(otherwise));
+  }
+  /// An option whose default follows another option, and shall follow it still when that one
+  /// changes: recorded only when given.
+  std::int64_t follower(std::string_view name, std::int64_t otherwise) {
+    return given(name) ? integer(name, otherwise) : otherwise;
+  }
+  double real(std::string_view name, double otherwise) {
+    return note(name, options_.real(name).value_or(otherwise));
+  }
+  std::vector<double> reals(std::string_view name, std::vector<double> otherwise) {
+    return note(name, options_.reals(name).value_or(std::move(otherwise)));
+  }
+  std::string text(std::string_view name, std::string_view otherwise) {
+    return note(name, options_.text(name).value_or(std::string(otherwise)));
+  }
+  /// Replaces what is recorded for an option, or records it in the first place.
+  template <class T>
+  T note(std::string_view name, T value) {
+    effective_.insert_or_assign(std::string(name), Value(value));
+    return value;
+  }
+
+  [[nodiscard]] const Options& options() const { return options_; }
+  [[nodiscard]] bool given(std::string_view name) const { return options_.find(name) != nullptr; }
+  [[nodiscard]] const std::map<std::string, Value, std::less<>>& effective() const {
+    return effective_;
+  }
+
+ private:
+  const Options& options_;
+  std::map<std::string, Value, std::less<>> effective_;
+};
+
+}  // namespace millrace::cli

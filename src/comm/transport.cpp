@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/transport.hpp"
+
+#include <mpi.h>
+
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace millrace::comm {
+namespace {
+
+void check(int code, const char* call) {
+  if (code != MPI_SUCCESS) fail(ErrorKind::Peer, "{} failed with code {}", call, code);
+}
+
+/// Messages of a rank to itself: the ends of a tag that were started wait for each other in two
+/// rings, one of which is empty.
+class LocalMessages {
+ public:
+  explicit LocalMessages(CopyBytes copy) : copy_(copy) {}
+
+  int add(std::byte* to, const std::byte* from, std::int64_t bytes, int tag) {
+    Line& line = lines_.try_emplace(tag).first->second;
+    const int number = static_cast<int>(ends_.size());
+    ends_.push_back({&line, to, from, bytes, true});
+    // So many can wait at most, each at one place: nothing grows while messages pass.
+    (to != nullptr ? line.receives : line.sends).add_place();
+    return number;
+  }
+
+  void start(int number) {
+    End& end = ends_[static_cast<std::size_t>(number)];
+    MILLRACE_ASSERT(end.done);
+    end.done = false;
+    const bool receives = end.to != nullptr;
+    (receives ? end.line->receives : end.line->sends).push(number);
+    deliver(*end.line);
+  }
+
+  [[nodiscard]] bool done(int number) const { return ends_[static_cast<std::size_t>(number)].done; }
+
+ private:
+  class Ring {
+   public:
+    void add_place() { places_.push_back(0); }
+    [[nodiscard]] bool empty() const { return size_ == 0; }
+    void push(int number) {
+      MILLRACE_ASSERT(size_ < places_.size());
+      places_[(first_ + size_++) % places_.size()] = number;
+    }
+    int pop() {
+      const int number = places_[first_];
+      first_ = (first_ + 1) % places_.size();
+      --size_;
+      return number;
+    }
+
+   private:
+    std::vector<int> places_;
+    std::size_t first_ = 0;
+    std::size_t size_ = 0;
+  };
+  struct Line {
+    Ring sends;
+    Ring receives;
+  };
+  struct End {
+    Line* line;
+    std::byte* to;
+    const std::byte* from;
+    std::int64_t bytes;
+    bool done;
+  };
+
+  void deliver(Line& line) {
+    if (line.sends.empty() || line.receives.empty()) return;
+    End& send = ends_[static_cast<std::size_t>(line.sends.pop())];
+    End& receive = ends_[static_cast<std::size_t>(line.receives.pop())];
+    MILLRACE_ASSERT(send.bytes == receive.bytes);
+    copy_(receive.to, send.from, send.bytes);
+    send.done = true;
+    receive.done = true;
+  }
+
+  CopyBytes copy_;
+  std::map<int, Line> lines_;  ///< by tag
+  std::deque<End> ends_;
+};
+
+/// Persistent requests on a communicator of their own.
+class MpiMessages {
+ public:
+  MpiMessages() { check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup"); }
+  ~MpiMessages() {
+    for (MPI_Request& request : requests_) MPI_Request_free(&request);
+    MPI_Comm_free(&communicator_);
+  }
+  MpiMessages(const MpiMessages&) = delete;
+  MpiMessages& operator=(const MpiMessages&) = delete;
+
+  int add_send(const std::byte* data, std::int64_t bytes, int rank, int tag) {
+    check(MPI_Send_init(data, size(bytes), MPI_BYTE, rank, tag, communicator_, &add()),
+          "MPI_Send_init");
+    return last();
+  }
+  int add_receive(std::byte* data, std::int64_t bytes, int rank, int tag) {
+    check(MPI_Recv_init(data, size(bytes), MPI_BYTE, rank, tag, communicator_, &add()),
+          "MPI_Recv_init");
+    return last();
+  }
+  void start(int number) { check(MPI_Start(&at(number)), "MPI_Start"); }
+  bool done(int number) {
+    int flag = 0;
+    check(MPI_Test(&at(number), &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    return flag != 0;
+  }
+  void wait(int number) { check(MPI_Wait(&at(number), MPI_STATUS_IGNORE), "MPI_Wait"); }
+
+ private:
+  static int size(std::int64_t bytes) {
+    if (bytes > 0x7fffffff)
+      fail(ErrorKind::Config,
+           "a message of {} bytes is beyond MPI's limit of 2 GiB: lower "
+           "--batch-size",
+           bytes);
+    return static_cast<int>(bytes);
+  }
+  MPI_Request& add() { return requests_.emplace_back(MPI_REQUEST_NULL); }
+  [[nodiscard]] int last() const { return static_cast<int>(requests_.size()) - 1; }
+  MPI_Request& at(int number) { return requests_[static_cast<std::size_t>(number)]; }
+
+  MPI_Comm communicator_ = MPI_COMM_NULL;
+  std::deque<MPI_Request> requests_;
+};
+
+/// Numbers of local messages are negative: -1, -2, ...
+class RoutingTransport final : public Transport {
+ public:
+  RoutingTransport(const World& world, CopyBytes copy) : world_(&world), local_(copy) {
+    if (world.size() > 1) remote_ = std::make_unique<MpiMessages>();
+  }
+
+  int prepare_send(const std::byte* data, std::int64_t bytes, int rank, int tag) override {
+    if (rank == world_->rank()) return local_number(local_.add(nullptr, data, bytes, tag));
+    require_tag(tag);
+    return remote_->add_send(data, bytes, rank, tag);
+  }
+  int prepare_receive(std::byte* data, std::int64_t bytes, int rank, int tag) override {
+    if (rank == world_->rank()) return local_number(local_.add(data, nullptr, bytes, tag));
+    require_tag(tag);
+    return remote_->add_receive(data, bytes, rank, tag);
+  }
+  void start(int message) override {
+    if (message < 0) return local_.start(local_number(message));
+    remote_->start(message);
+  }
+  bool done(int message) override {
+    return message < 0 ? local_.done(local_number(message)) : remote_->done(message);
+  }
+  void wait(int message) override {
+    if (message >= 0) return remote_->wait(message);
+    MILLRACE_ASSERT(local_.done(local_number(message)));
+  }
+
+ private:
+  static int local_number(int number) { return -1 - number; }
+  void require_tag(int tag) const {
+    if (tag <= world_->highest_tag()) return;
+    fail(ErrorKind::Config,
+         "this layout needs {} kinds of messages, MPI here tells {} apart: use fewer stages or "
+         "replicas",
+         tag, world_->highest_tag());
+  }
+
+  const World* world_;
+  LocalMessages local_;
+  std::unique_ptr<MpiMessages> remote_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_transport(const World& world, CopyBytes copy) {
+  return std::make_unique<RoutingTransport>(world, copy);
+}
+
+}  // namespace millrace::comm

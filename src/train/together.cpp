@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/together.hpp"
+
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "core/error.hpp"
+
+namespace millrace::train {
+namespace {
+
+/// An error as a text that can be sent: its kind, a blank, the message. Empty: none.
+std::string text_of(const std::function<void()>& f) {
+  try {
+    f();
+    return {};
+  } catch (const Error& error) {
+    return std::to_string(static_cast<int>(error.kind())) + " " + error.what();
+  } catch (const std::exception& error) {
+    return std::to_string(static_cast<int>(ErrorKind::Internal)) + " " + error.what();
+  }
+}
+
+[[noreturn]] void throw_text(const std::string& text) {
+  std::size_t digits = 0;
+  const auto kind = static_cast<ErrorKind>(std::stoi(text, &digits));
+  throw Error(kind, text.substr(digits + 1));
+}
+
+}  // namespace
+
+void Together::run(const std::function<void()>& f) const {
+  if (world_->size() == 1) return f();
+  std::string first;
+  for (const std::string& text : world_->gather(text_of(f)))
+    if (first.empty()) first = text;
+  first = world_->broadcast(first);
+  if (first.empty()) return;
+  world_->fail_together();
+  throw_text(first);
+}
+
+void Together::lead(const std::function<void()>& f) const {
+  run([&] {
+    if (world_->rank() == 0) f();
+  });
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The layout never changes the result. Every case trains the same network on the same images for
+// five steps, in some layout within this process, and must end with the bits of the layout that has
+// one stage: losses, weights, running statistics, velocities.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "core/random.hpp"
+#include "io/checkpoint.hpp"
+#include "pipeline/channels.hpp"
+#include "train/session.hpp"
+
+namespace millrace::train {
+namespace {
+
+using pipeline::OpRange;
+using pipeline::ScheduleKind;
+
+/// Random pixels and labels, both functions of the index.
+class NoiseDataset final : public io::Dataset {
+ public:
+  explicit NoiseDataset(Shape shape) : shape_(shape) {}
+  [[nodiscard]] std::string name() const override { return "noise"; }
+  [[nodiscard]] std::int64_t size() const override { return 500; }
+  [[nodiscard]] Shape image_shape() const override { return shape_; }
+  [[nodiscard]] std::int64_t classes() const override { return 10; }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
+    return static_cast<std::int32_t>((index * 7) % 10);
+  }
+  void read(std::int64_t index, const io::ReadKey&, std::span<float> image) const override {
+    const RandomStream stream(5, RandomPurpose::SyntheticData, static_cast<std::uint64_t>(index));
+    for (std::size_t i = 0; i < image.size(); ++i)
+      image[i] = 2.0f * uniform01(stream.block(0, i)[0]) - 1.0f;
+  }
+
+ private:
+  Shape shape_;
+};
+
+constexpr std::int64_t kSteps = 5;
+constexpr std::int32_t kMicroBatches = 8;
+
+struct Layout {
+  std::int32_t stages = 1;
+  ScheduleKind kind = ScheduleKind::Sequential;
+  std::int32_t chunks = 1;
+  bool recompute = false;
+  DType type = DType::F32;
+  models::NormKind norm = models::NormKind::Batch;
+  std::int32_t replicas = 1;
+};
+
+std::string name_of(const Layout& layout) {
+  return fmt::format("{} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas",
+                     layout.stages, pipeline::name_of(layout.kind), layout.chunks, layout.recompute,
+                     millrace::name_of(layout.type),
+                     layout.norm == models::NormKind::Batch ? "batch" : "group", layout.replicas);
+}
+
+TrainConfig config_of(const Layout& layout) {
+  TrainConfig config;
+  config.model.size = "20";
+  config.model.norm = layout.norm;
+  config.model.groups = 4;
+  config.model.image = {16, 16, 3};
+  config.batch_size = 2;
+  config.micro_batches = kMicroBatches / layout.replicas;
+  config.iterations = kSteps;
+  config.optimiser.kind = OptimiserKind::Momentum;
+  config.optimiser.weight_decay = 1e-4;
+  config.precision = {.activations = layout.type, .master = DType::F32};
+  config.recompute = layout.recompute ? RecomputePolicy::Stage : RecomputePolicy::None;
+  config.validation_batch_size = 3;
+  config.data.train_size = 500;
+  config.data.validation_size = 500;
+  return config;
+}
+
+/// Cuts spread over all ops, so that most lie inside residual blocks.
+std::vector<OpRange> spread_cuts(const models::Graph& graph, std::int32_t stages) {
+  std::vector<OpRange> ranges;
+  const auto ops = static_cast<std::int32_t>(graph.ops.size());
+  for (std::int32_t s = 0; s < stages; ++s)
+    ranges.push_back({ops * s / stages, ops * (s + 1) / stages});
+  return ranges;
+}
+
+pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& config) {
+  const models::Graph graph = models::build_model(config.model);
+  pipeline::PipelinePlan plan;
+  plan.ranges = spread_cuts(graph, layout.stages);
+  pipeline::ScheduleRequest request;
+  request.kind = layout.kind;
+  request.devices = layout.stages / layout.chunks;
+  request.chunks = layout.chunks;
+  request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
+  const auto links = pipeline::links(pipeline::channels(graph, plan.ranges));
+  plan.schedule = with_communication(generate(request), links);
+  validate(plan.schedule, links);
+  plan.ranks = {.devices = request.devices, .replicas = layout.replicas, .ranks = 1};
+  return plan;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::string digest;
+  pipeline::MicroBatchMetrics validation;
+  std::vector<float> weights;
+  std::int64_t arena_bytes = 0;
+};
+
+/// Every entry of every device's list was carried out, in the list's order, and no stage held more
+/// micro-batches than the schedule says.
+void expect_schedule_was_kept(const pipeline::Executor& executor, const std::string& name) {
+  const pipeline::PipelinePlan& plan = executor.plan();
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> next;
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < executor.entries().size(); ++i) {
+    const auto& [replica, entry] = executor.entries()[i];
+    EXPECT_EQ(entry.index, (next[{replica, entry.device}]++)) << name;
+    const pipeline::ActionRecord& record = executor.records()[i];
+    EXPECT_LE(last, record.begin) << name;
+    EXPECT_LE(record.begin, record.end) << name;
+    last = record.end;
+  }
+  for (const auto& [device, count] : next)
+    EXPECT_EQ(count, std::ssize(plan.schedule.lists[static_cast<std::size_t>(device.second)]))
+        << name;
+  const std::vector<std::int32_t> peaks = stash_peaks(plan.schedule);
+  std::size_t unit = 0;
+  for (std::int32_t r = 0; r < plan.ranks.replicas; ++r)
+    for (const std::int32_t peak : peaks)
+      EXPECT_EQ(executor.measured_stash()[unit++], peak) << name;
+}
+
+Outcome train(const Layout& layout, std::int64_t steps = kSteps) {
+  TrainConfig config = config_of(layout);
+  config.pipeline = plan_of(layout, config);
+  const comm::World world;
+  Session session(config, Session::Use::Training, world);
+  session.allocate();
+  session.initialise(1);
+  const auto data = std::make_shared<NoiseDataset>(config.model.image);
+  Outcome outcome;
+  outcome.arena_bytes = session.arena_bytes();
+  {
+    const Feeds feeds = session.training_feeds(data, 0);
+    for (std::int64_t i = 0; i < steps; ++i)
+      outcome.losses.push_back(session.step(feeds, 0.05).metrics.loss);
+  }
+  expect_schedule_was_kept(session.executor(), name_of(layout));
+  session.check_replicas();
+  outcome.validation =
+      session.evaluate(session.validation_feeds(data), data->size(), [] { return false; });
+  const Snapshot snapshot = session.snapshot();
+  outcome.digest = io::digest(snapshot.tensors());
+  for (const io::NamedTensor& tensor : snapshot.tensors()) {
+    const auto* values = reinterpret_cast<const float*>(tensor.data.data());
+    outcome.weights.insert(outcome.weights.end(), values, values + tensor.info.elements());
+  }
+  return outcome;
+}
+
+const Outcome& reference(const Layout& like) {
+  static std::map<std::tuple<DType, models::NormKind>, Outcome> known;
+  const auto found = known.find({like.type, like.norm});
+  if (found != known.end()) return found->second;
+  return known
+      .emplace(std::tuple{like.type, like.norm}, train({.type = like.type, .norm = like.norm}))
+      .first->second;
+}
+
+void expect_same(const Layout& layout) {
+  const std::string name = name_of(layout);
+  const Outcome& expected = reference(layout);
+  const Outcome actual = train(layout);
+  EXPECT_EQ(actual.losses, expected.losses) << name;
+  EXPECT_EQ(actual.digest, expected.digest) << name;
+  EXPECT_EQ(actual.validation.loss, expected.validation.loss) << name;
+  EXPECT_EQ(actual.validation.top1, expected.validation.top1) << name;
+  EXPECT_EQ(actual.validation.samples, 500) << name;
+}
+
+bool possible(const Layout& layout) {
+  if (layout.kind == ScheduleKind::ZbV && layout.chunks != 2) return false;
+  if (layout.chunks == 2 && layout.kind != ScheduleKind::Looped && layout.kind != ScheduleKind::ZbV)
+    return false;
+  return layout.stages % layout.chunks == 0;
+}
+
+std::vector<Layout> all_layouts() {
+  std::vector<Layout> layouts;
+  for (const std::int32_t stages : {1, 2, 3, 4, 8})
+    for (const ScheduleKind kind : pipeline::schedule_kinds())
+      for (const std::int32_t chunks : {1, 2})
+        for (const bool recompute : {false, true})
+          for (const DType type : {DType::F32, DType::BF16})
+            for (const auto norm : {models::NormKind::Batch, models::NormKind::Group}) {
+              const Layout layout{stages, kind, chunks, recompute, type, norm, 1};
+              if (possible(layout)) layouts.push_back(layout);
+            }
+  return layouts;
+}
+
+using Choice = std::pair<std::size_t, int>;  ///< factor, value
+
+std::array<Choice, 6> choices(const Layout& l) {
+  return {Choice{0, l.stages},
+          Choice{1, static_cast<int>(l.kind)},
+          Choice{2, l.chunks},
+          Choice{3, l.recompute ? 1 : 0},
+          Choice{4, static_cast<int>(l.type)},
+          Choice{5, static_cast<int>(l.norm)}};
+}
+
+std::set<std::pair<Choice, Choice>> pairs_of(const Layout& layout) {
+  std::set<std::pair<Choice, Choice>> pairs;
+  const auto all = choices(layout);
+  for (std::size_t a = 0; a < all.size(); ++a)
+    for (std::size_t b = a + 1; b < all.size(); ++b) pairs.insert({all[a], all[b]});
+  return pairs;
+}
+
+/// Layouts in which every possible pair of choices occurs: greedily the one with most new pairs.
+std::vector<Layout> covering_array(const std::vector<Layout>& all) {
+  std::set<std::pair<Choice, Choice>> missing;
+  for (const Layout& layout : all) missing.merge(pairs_of(layout));
+  std::vector<Layout> chosen;
+  while (!missing.empty()) {
+    const auto news = [&](const Layout& layout) {
+      const auto pairs = pairs_of(layout);
+      return std::count_if(pairs.begin(), pairs.end(),
+                           [&](const auto& pair) { return missing.contains(pair); });
+    };
+    chosen.push_back(
+        *std::max_element(all.begin(), all.end(),
+                          [&](const Layout& a, const Layout& b) { return news(a) < news(b); }));
+    for (const auto& pair : pairs_of(chosen.back())) missing.erase(pair);
+  }
+  return chosen;
+}
+
+TEST(LawTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
+  const std::vector<Layout> layouts = covering_array(all_layouts());
+  fmt::print("{} of {} layouts\n", layouts.size(), all_layouts().size());
+  EXPECT_LE(layouts.size(), 60u);
+  for (const Layout& layout : layouts) expect_same(layout);
+}
+
+TEST(LawTest, FullProduct) {
+  if (std::getenv("MILLRACE_LONG_TESTS") == nullptr) GTEST_SKIP() << "a long test";
+  for (const Layout& layout : all_layouts()) expect_same(layout);
+}
+
+TEST(LawTest, RecomputationSavesMemory) {
+  const Layout keeps{.stages = 4, .kind = ScheduleKind::Grouped};
+  Layout recomputes = keeps;
+  recomputes.recompute = true;
+  EXPECT_LT(train(recomputes).arena_bytes, train(keeps).arena_bytes * 2 / 3);
+}
+
+// Summing over replicas first rounds differently, and only that.
+TEST(LawTest, ReplicasAgreeToRoundingAndWithThemselves) {
+  const Outcome one = train({}, 1);
+  for (const std::int32_t replicas : {2, 4}) {
+    const Layout layout{.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = replicas};
+    const Layout other{.stages = 4, .kind = ScheduleKind::ZbH1, .replicas = replicas};
+    const std::string digest = train(layout).digest;
+    EXPECT_EQ(digest, train(layout).digest) << replicas;
+    EXPECT_EQ(digest, train(other).digest) << replicas;
+    const Outcome first = train(layout, 1);
+    ASSERT_EQ(first.weights.size(), one.weights.size());
+    double difference = 0.0;
+    double size = 0.0;
+    for (std::size_t i = 0; i < one.weights.size(); ++i) {
+      difference += std::pow(static_cast<double>(first.weights[i] - one.weights[i]), 2);
+      size += std::pow(static_cast<double>(one.weights[i]), 2);
+    }
+    EXPECT_LT(std::sqrt(difference / size), 1e-6) << replicas;
+    EXPECT_EQ(first.losses, one.losses) << "the first loss is of the same weights";
+  }
+}
+
+// The digest is alive: a step more, or other images, give another one.
+TEST(LawTest, DigestTellsTrainingsApart) {
+  std::set<std::string> digests;
+  for (const auto norm : {models::NormKind::Batch, models::NormKind::Group})
+    for (const DType type : {DType::F32, DType::BF16})
+      digests.insert(reference({.type = type, .norm = norm}).digest);
+  EXPECT_EQ(digests.size(), 4u);
+}
+
+}  // namespace
+}  // namespace millrace::train
