@@ -198,6 +198,33 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
                                   local, machine.cores));
 }
 
+void resolve_trace(const Options& options, TrainConfig& config) {
+  const std::optional<std::string> file = options.text("trace");
+  const std::optional<std::string> steps = options.text("profile-steps");
+  if (!file) {
+    if (steps) fail(ErrorKind::Usage, "--profile-steps has no effect here: it needs --trace FILE");
+    return;
+  }
+  config.trace = *file;
+  config.trace_first = 1;
+  config.trace_last = 10;
+  if (!steps) return;
+  const std::vector<std::string> pieces = split_list(*steps);
+  const auto number = [&](const std::string& text) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc{} && end == text.data() + text.size();
+    return whole ? value : 0;
+  };
+  const bool two = pieces.size() == 2;
+  config.trace_first = two ? number(pieces[0]) : 0;
+  config.trace_last = two ? number(pieces[1]) : 0;
+  if (config.trace_first < 1 || config.trace_last < config.trace_first)
+    fail(ErrorKind::Usage,
+         "--profile-steps: '{}' is not the first and the last weight update of a trace, as in 5,8",
+         *steps);
+}
+
 }  // namespace
 
 void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
@@ -228,6 +255,7 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   resolve_ranks(read, machine, config, notices);
   if (pipeline.ranks.replicas > 1)
     config.weight_check_every = read.integer("weight-check-every", 100);
+  resolve_trace(read.options(), config);
   config.hang_timeout = static_cast<int>(read.follower("hang-timeout", 600));
 }
 

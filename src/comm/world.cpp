@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
+#include <limits>
 
 #include "core/error.hpp"
 
@@ -14,6 +16,12 @@ namespace {
 
 void check(int code, const char* call) {
   if (code != MPI_SUCCESS) fail(ErrorKind::Peer, "{} failed with code {}", call, code);
+}
+
+std::int64_t steady_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 int count(std::size_t elements) { return static_cast<int>(elements); }
@@ -108,6 +116,36 @@ std::vector<std::string> World::gather(const std::string& text) const {
 
 void World::barrier() const {
   if (size_ > 1) check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
+}
+
+std::int64_t World::clock_offset() const {
+  constexpr int kRounds = 20;
+  constexpr int kTag = 1;
+  std::int64_t offset = 0;
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
+  for (int other = 1; other < size_; ++other) {
+    for (int round = 0; round < kRounds; ++round) {
+      if (rank_ == 0) {
+        std::int64_t time = 0;
+        check(MPI_Recv(&time, 1, MPI_INT64_T, other, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+              "MPI_Recv");
+        time = steady_nanoseconds();
+        check(MPI_Send(&time, 1, MPI_INT64_T, other, kTag, MPI_COMM_WORLD), "MPI_Send");
+      }
+      if (rank_ != other) continue;
+      // The answer is taken to be made half-way; the quickest round is the truest.
+      std::int64_t theirs = steady_nanoseconds();
+      const std::int64_t begin = theirs;
+      check(MPI_Send(&theirs, 1, MPI_INT64_T, 0, kTag, MPI_COMM_WORLD), "MPI_Send");
+      check(MPI_Recv(&theirs, 1, MPI_INT64_T, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+            "MPI_Recv");
+      const std::int64_t end = steady_nanoseconds();
+      if (end - begin >= shortest) continue;
+      shortest = end - begin;
+      offset = theirs - (begin + end) / 2;
+    }
+  }
+  return offset;
 }
 
 void World::abort(int code) const {

@@ -50,6 +50,8 @@ class World {
   /// The texts of all ranks on rank 0, by rank; nothing elsewhere.
   [[nodiscard]] std::vector<std::string> gather(const std::string& text) const;
   void barrier() const;
+  /// Nanoseconds to add to this process' steady clock so that it agrees with rank 0's. Collective.
+  [[nodiscard]] std::int64_t clock_offset() const;
 
   /// Notes that all ranks are about to fail with the same error, so that nobody needs to be ended.
   void fail_together() const noexcept { failing_together_ = true; }

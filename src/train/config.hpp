@@ -73,7 +73,10 @@ struct TrainConfig {
   pipeline::PipelinePlan pipeline;      ///< stages, schedule, replicas, ranks
   std::vector<std::string> splits;      ///< names behind the stages' borders
   std::int64_t weight_check_every = 0;  ///< iterations between comparisons of replicas
-  int hang_timeout = 0;                 ///< seconds without an action that end the run; 0: none
+  std::filesystem::path trace;          ///< file of the trace; empty: none
+  std::int64_t trace_first = 0;         ///< weight updates of the trace, from 1, both included
+  std::int64_t trace_last = 0;
+  int hang_timeout = 0;  ///< seconds without an action that end the run; 0: none
 
   std::int64_t log_every = 0;         ///< iterations between log lines
   std::int64_t checkpoint_every = 0;  ///< iterations between checkpoints; 0: only the final one

@@ -19,14 +19,17 @@
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
-#include "io/prefetch.hpp"
+#include "pipeline/channels.hpp"
 #include "train/cadence.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/memory.hpp"
 #include "train/progress.hpp"
 #include "train/session.hpp"
 #include "train/signals.hpp"
+#include "train/statistics.hpp"
 #include "train/together.hpp"
+#include "train/trace.hpp"
+#include "train/watchdog.hpp"
 
 namespace millrace::train {
 namespace {
@@ -109,6 +112,7 @@ class Run {
   [[nodiscard]] bool make_up_for_validation(std::int64_t done);
   [[nodiscard]] bool validate_now(std::int64_t done);
   [[nodiscard]] Outcome finish();
+  void report_pipeline();
   [[nodiscard]] bool validate_saved();
 
   const TrainConfig& config_;
@@ -119,6 +123,9 @@ class Run {
   std::optional<Session> session_;
   std::optional<MetricsLog> log_;
   std::optional<StopSignals> signals_;
+  std::optional<PipelineStatistics> statistics_;
+  std::optional<Trace> trace_;
+  std::optional<Watchdog> watchdog_;
   std::int64_t first_iteration_ = 0;
   std::int64_t predicted_peak_ = 0;
   int received_ = 0;  ///< a signal that some rank was sent
@@ -143,6 +150,11 @@ void Run::prepare() {
   session_.emplace(config_, Session::Use::Training, world_);
   announce();
   session_->allocate();
+  statistics_.emplace(session_->executor());
+  if (!config_.trace.empty())
+    trace_.emplace(session_->executor(), config_.trace_first,
+                   std::min(config_.trace_last, config_.iterations));
+  watchdog_.emplace(*session_, world_.rank(), config_.hang_timeout);
 }
 
 Outcome Run::fresh() {
@@ -212,10 +224,26 @@ Outcome Run::loop(std::int64_t first) {
       const std::int64_t done = i + 1;
       const bool asked = told_to_stop() || done >= stop;
       const bool stopping = done < config_.iterations && asked;
-      if (!after_iteration(done, stopping) || stopping) return stop_reason();
+      if (after_iteration(done, stopping) && !stopping) continue;
+      report_pipeline();
+      return stop_reason();
     }
   }
+  report_pipeline();
   return finish();
+}
+
+/// What the devices did, where there are several.
+void Run::report_pipeline() {
+  if (trace_) {
+    Together(world_).run([&] { trace_->write(world_, config_.trace); });
+    console_.line(fmt::format("Trace in {}", config_.trace.string()));
+  }
+  const pipeline::PipelinePlan& plan = session_->executor().plan();
+  if (plan.ranks.devices * plan.ranks.replicas == 1) return;
+  const auto links = pipeline::links(pipeline::channels(session_->graph(), plan.ranges));
+  const PipelineReport report = statistics_->report(world_, links);
+  if (report.steps > 0) console_.line(to_text(report, plan));
 }
 
 Outcome Run::finish() {
@@ -240,6 +268,11 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   IterationResult result;
   result.learning_rate = learning_rate(config_.schedule, iteration, config_.iterations);
   const StepResult step = session_->step(feeds, result.learning_rate);
+  // The first step pages memory in and is not like the others.
+  if (iteration > first_iteration_) statistics_->add(session_->executor(), seconds_since(start));
+  if (trace_) trace_->add(session_->executor(), iteration + 1);
+  if (config_.weight_check_every > 0 && (iteration + 1) % config_.weight_check_every == 0)
+    session_->check_replicas();
   const auto samples = static_cast<double>(step.metrics.samples);
   result.loss = step.metrics.loss / samples;
   result.correct = step.metrics.top1;
@@ -319,6 +352,7 @@ void Run::save(std::int64_t done) {
   std::string part;
   together.run([&] { part = io::write_checkpoint_part(place, world_.rank(), snapshot.tensors()); });
   const std::vector<std::string> parts = world_.gather(part);
+  if (watchdog_) watchdog_->touch();
   together.lead([&] {
     const std::filesystem::path path = staging->commit(parts);
     console_.line(fmt::format("Saved checkpoint to {}", path.string()));

@@ -207,7 +207,8 @@ TEST(ResolveTest, OptionsOfAFileWithoutEffectAreNoticed) {
 TEST(ResolveTest, ImpossibleNumbersAreRefused) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"--batch-size 60000",
-       "a total batch of 60000 (60000 x 1) is more than the 50000 training images: lower "
+       "a total batch of 60000 (60000 images x 1 micro-batches x 1 replicas) is more than the "
+       "50000 training images: lower "
        "--batch-size or --gradients-to-accumulate"},
       {"--epochs 0.0001",
        "0.0001 epochs of 1562 iterations are 0.156 iterations, allowed are 1 to 1e+15: change "

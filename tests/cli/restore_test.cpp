@@ -30,7 +30,7 @@ Options continued(std::string_view line, std::map<std::string, std::string> vari
 std::string unusual_value(const OptionSpec& spec) {
   switch (spec.type) {
     case ValueType::Integer:
-      return spec.name == "image-size" ? "33" : "77";
+      return spec.name == "image-size" ? "33" : "47";
     case ValueType::RealList:
       return "0.123,0.456";
     case ValueType::Real:

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/statistics.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace millrace::train {
+namespace {
+
+using pipeline::ActionKind;
+using pipeline::ActionRecord;
+using pipeline::StageCost;
+
+double seconds(std::int64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseconds); }
+
+double work_of(const ActionRecord& r) {
+  return seconds(r.end - r.begin - r.receive_wait - r.send_wait - r.load_wait);
+}
+
+void add_to_device(DeviceTimes& times, ActionKind kind, const ActionRecord& record) {
+  times.receive_wait += seconds(record.receive_wait);
+  times.send_wait += seconds(record.send_wait);
+  times.load_wait += seconds(record.load_wait);
+  const double work = work_of(record);
+  if (kind == ActionKind::Forward)
+    times.forward += work;
+  else if (pipeline::is_compute(kind))
+    times.backward += work;
+  else if (kind == ActionKind::Update || kind == ActionKind::Reduce)
+    times.update += work;
+}
+
+void add_to_stage(StageCost& cost, ActionKind kind, double work) {
+  if (kind == ActionKind::Forward) cost.forward += work;
+  if (kind == ActionKind::Backward || kind == ActionKind::BackwardInput)
+    cost.backward_input += work;
+  if (kind == ActionKind::BackwardWeight) cost.backward_weight += work;
+  if (kind == ActionKind::Update) cost.update += work;
+}
+
+/// The numbers of a structure of doubles, to be sent.
+template <class T>
+std::span<double> numbers(std::vector<T>& values) {
+  static_assert(sizeof(T) % sizeof(double) == 0);
+  return {reinterpret_cast<double*>(values.data()), values.size() * sizeof(T) / sizeof(double)};
+}
+
+}  // namespace
+
+PipelineStatistics::PipelineStatistics(const pipeline::Executor& executor)
+    : plan_(&executor.plan()) {
+  const auto devices = static_cast<std::size_t>(plan_->ranks.devices * plan_->ranks.replicas);
+  devices_.resize(devices);
+  held_.resize(devices);
+  sum_.resize(static_cast<std::size_t>(plan_->schedule.stages));
+  count_.resize(sum_.size());
+  for (const auto& [replica, entry] : executor.entries())
+    held_[static_cast<std::size_t>(replica * plan_->ranks.devices + entry.device)] = true;
+}
+
+void PipelineStatistics::add(const pipeline::Executor& executor, double step_seconds) {
+  ++steps_;
+  for (std::size_t i = 0; i < executor.entries().size(); ++i) {
+    const auto& [replica, entry] = executor.entries()[i];
+    const pipeline::Action& action =
+        plan_->schedule
+            .lists[static_cast<std::size_t>(entry.device)][static_cast<std::size_t>(entry.index)];
+    const ActionRecord& record = executor.records()[i];
+    const auto device = static_cast<std::size_t>(replica * plan_->ranks.devices + entry.device);
+    add_to_device(devices_[device], action.kind, record);
+    const auto stage = static_cast<std::size_t>(action.stage);
+    add_to_stage(sum_[stage], action.kind, work_of(record));
+    if (action.kind == ActionKind::Forward) count_[stage] += 1.0;
+  }
+  for (std::size_t d = 0; d < devices_.size(); ++d)
+    if (held_[d]) devices_[d].total += step_seconds;
+}
+
+PipelineReport PipelineStatistics::report(const comm::World& world,
+                                          std::span<const pipeline::Link> links) const {
+  PipelineReport report;
+  report.steps = steps_;
+  report.devices = devices_;
+  world.add(numbers(report.devices));
+  std::vector<StageCost> sums = sum_;
+  std::vector<double> counts = count_;
+  world.add(numbers(sums));
+  world.add(counts);
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    const double n = std::max(1.0, counts[s]);
+    const double updates = n / plan_->schedule.micro_batches;
+    report.costs.stages.push_back({.forward = sums[s].forward / n,
+                                   .backward_input = sums[s].backward_input / n,
+                                   .backward_weight = sums[s].backward_weight / n,
+                                   .update = sums[s].update / updates});
+  }
+  double busy = 0.0;
+  double total = 0.0;
+  for (const DeviceTimes& device : report.devices) {
+    busy += device.busy();
+    total += device.total;
+  }
+  report.measured_bubble = total > 0.0 ? 1.0 - busy / total : 0.0;
+  const pipeline::TimeLine line = simulate(plan_->schedule, links, report.costs);
+  report.simulated_bubble = line.bubble();
+  report.simulated_seconds = line.makespan;
+  report.bound_seconds =
+      pipeline::lower_bound_seconds(report.costs.stages, plan_->schedule.micro_batches);
+  const auto devices = static_cast<double>(report.devices.size());
+  report.step_seconds = total / devices / static_cast<double>(std::max<std::int64_t>(1, steps_));
+  return report;
+}
+
+std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& plan) {
+  std::string text = fmt::format(
+      "Where the time of {} steps went, in percent of {:.2f} ms a step\n"
+      "{:>7} {:>6} {:>8} {:>8} {:>9} {:>8} {:>8} {:>9} {:>7} {:>6}  {}\n",
+      report.steps, 1e3 * report.step_seconds, "replica", "device", "rank", "forward", "backward",
+      "update", "receive", "send", "images", "idle", "stages");
+  for (std::size_t i = 0; i < report.devices.size(); ++i) {
+    const DeviceTimes& d = report.devices[i];
+    const auto replica = static_cast<std::int32_t>(i) / plan.ranks.devices;
+    const auto device = static_cast<std::int32_t>(i) % plan.ranks.devices;
+    const auto share = [&](double part) { return d.total > 0.0 ? 100.0 * part / d.total : 0.0; };
+    std::vector<std::int32_t> stages;
+    for (std::int32_t s = 0; s < plan.schedule.stages; ++s)
+      if (plan.schedule.device(s) == device) stages.push_back(s);
+    text += fmt::format(
+        "{:>7} {:>6} {:>8} {:>8.1f} {:>9.1f} {:>8.1f} {:>8.1f} {:>9.1f} {:>7.1f} {:>6.1f}  {}\n",
+        replica, device, plan.ranks.rank_of(replica, device), share(d.forward), share(d.backward),
+        share(d.update), share(d.receive_wait), share(d.send_wait), share(d.load_wait),
+        share(d.idle()), fmt::join(stages, " "));
+  }
+  text += fmt::format(
+      "Bubble: {:.1f} % measured, {:.1f} % simulated with the measured costs "
+      "(step {:.2f} ms, simulated {:.2f} ms, no schedule below {:.2f} ms)",
+      100.0 * report.measured_bubble, 100.0 * report.simulated_bubble, 1e3 * report.step_seconds,
+      1e3 * report.simulated_seconds, 1e3 * report.bound_seconds);
+  return text;
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/trace.hpp"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <map>
+#include <set>
+
+#include "io/atomic_file.hpp"
+
+namespace millrace::train {
+namespace {
+
+using pipeline::Action;
+using pipeline::ActionKind;
+
+double microseconds(std::int64_t nanoseconds) { return 1e-3 * static_cast<double>(nanoseconds); }
+
+std::string_view category(ActionKind kind) {
+  if (kind == ActionKind::Forward) return "forward";
+  if (pipeline::is_compute(kind)) return "backward";
+  if (pipeline::is_send(kind)) return "send";
+  return kind == ActionKind::Update || kind == ActionKind::Reduce ? "update" : "receive";
+}
+
+/// The same on both ends of a message.
+std::string flow_id(std::int64_t step, std::int32_t replica, const Action& send) {
+  return fmt::format("{}.{}.{}", step, replica, to_string(send));
+}
+
+/// Appends the events of one device's entry.
+class Writer {
+ public:
+  explicit Writer(std::int64_t clock_offset) : offset_(clock_offset) {}
+
+  void name_device(std::int32_t pid, std::int32_t replica, std::int32_t device, std::int32_t rank) {
+    if (!named_.insert(pid).second) return;
+    const std::string name = fmt::format("replica {} device {} (rank {})", replica, device, rank);
+    add(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"{}"}}}})", pid, name);
+  }
+
+  void slice(std::int32_t pid, std::int64_t step, const Action& action,
+             const pipeline::ActionRecord& r) {
+    add(R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":0,"ts":{:.3f},"dur":{:.3f},"args":)"
+        R"({{"step":{},"receive_wait_us":{:.3f},"send_wait_us":{:.3f},"load_wait_us":{:.3f}}}}})",
+        to_string(action), category(action.kind), pid, microseconds(r.begin + offset_),
+        microseconds(r.end - r.begin), step, microseconds(r.receive_wait),
+        microseconds(r.send_wait), microseconds(r.load_wait));
+  }
+
+  void flow(char phase, std::int32_t pid, const std::string& id, std::int64_t when) {
+    add(R"({{"ph":"{}","bp":"e","name":"message","cat":"message","id":"{}","pid":{},"tid":0,)"
+        R"("ts":{:.3f}}})",
+        phase, id, pid, microseconds(when + offset_));
+  }
+
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    if (!text_.empty()) text_ += ",\n";
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+
+  std::int64_t offset_;
+  std::set<std::int32_t> named_;
+  std::string text_;
+};
+
+}  // namespace
+
+Trace::Trace(const pipeline::Executor& executor, std::int64_t first, std::int64_t last)
+    : executor_(&executor), first_(first), last_(last) {
+  const auto steps = static_cast<std::size_t>(last - first + 1);
+  records_.reserve(steps * executor.records().size());
+  steps_.reserve(steps);
+}
+
+void Trace::add(const pipeline::Executor& executor, std::int64_t step) {
+  if (step < first_ || step > last_) return;
+  records_.insert(records_.end(), executor.records().begin(), executor.records().end());
+  steps_.push_back(step);
+}
+
+std::string Trace::events(std::int64_t clock_offset) const {
+  Writer writer(clock_offset);
+  const pipeline::PipelinePlan& plan = executor_->plan();
+  const std::size_t entries = executor_->entries().size();
+  for (std::size_t k = 0; k < steps_.size(); ++k) {
+    // Receives that were posted, until what reads them begins.
+    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, bool>, std::vector<Action>>
+        posted;
+    for (std::size_t i = 0; i < entries; ++i) {
+      const auto& [replica, entry] = executor_->entries()[i];
+      const Action& action =
+          plan.schedule
+              .lists[static_cast<std::size_t>(entry.device)][static_cast<std::size_t>(entry.index)];
+      const pipeline::ActionRecord& record = records_[k * entries + i];
+      const std::int32_t pid = replica * plan.ranks.devices + entry.device;
+      writer.name_device(pid, replica, entry.device, plan.ranks.rank_of(replica, entry.device));
+      writer.slice(pid, steps_[k], action, record);
+      const auto key = [&](bool gradient) {
+        return std::tuple{replica, action.stage, action.micro_batch, gradient};
+      };
+      if (is_send(action.kind))
+        writer.flow('s', pid, flow_id(steps_[k], replica, action), record.begin);
+      if (is_receive(action.kind))
+        posted[key(action.kind == ActionKind::ReceiveGradient)].push_back(counterpart(action));
+      if (!is_compute(action.kind) || action.kind == ActionKind::BackwardWeight) continue;
+      for (const Action& send : posted[key(action.kind != ActionKind::Forward)])
+        writer.flow('f', pid, flow_id(steps_[k], replica, send),
+                    record.begin + record.receive_wait);
+    }
+  }
+  return writer.take();
+}
+
+void Trace::write(const comm::World& world, const std::filesystem::path& file) const {
+  const std::vector<std::string> all = world.gather(events(world.clock_offset()));
+  if (world.rank() != 0) return;
+  std::string text = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
+  bool any = false;
+  for (const std::string& events : all) {
+    if (events.empty()) continue;
+    if (any) text += ",\n";
+    text += events;
+    any = true;
+  }
+  io::write_file_atomically(file, text + "\n]}\n");
+}
+
+}  // namespace millrace::train

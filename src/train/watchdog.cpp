@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/watchdog.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/error.hpp"
+
+namespace millrace::train {
+namespace {
+
+/// From the first rank that gives up to the end of all, so that each is heard.
+constexpr std::chrono::seconds kGrace{2};
+
+}  // namespace
+
+std::string describe_standing(const pipeline::Executor* executor, int rank) {
+  const pipeline::Standing standing =
+      executor != nullptr ? executor->standing() : pipeline::Standing{};
+  if (standing.replica < 0)
+    return fmt::format("rank {}: is between two steps and waits for the other ranks", rank);
+  const pipeline::Action& action = standing.action;
+  std::string text = fmt::format("rank {}: replica {}, stage {} is at {}", rank, standing.replica,
+                                 action.stage, to_string(action));
+  const pipeline::PipelinePlan& plan = executor->plan();
+  if (standing.awaited < 0) return text;
+  if (action.kind == pipeline::ActionKind::Update)
+    return text +
+           fmt::format(" and waits for the gradients of replica {} (rank {})", standing.awaited,
+                       plan.ranks.rank_of(standing.awaited, plan.schedule.device(action.stage)));
+  return text +
+         fmt::format(" and waits for stage {} (rank {})", standing.awaited,
+                     plan.ranks.rank_of(standing.replica, plan.schedule.device(standing.awaited)));
+}
+
+Watchdog::Watchdog(const Session& session, int rank, int seconds) : session_(session), rank_(rank) {
+  if (seconds > 0) thread_ = std::thread([this, seconds] { watch(std::chrono::seconds(seconds)); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  end_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watchdog::watch(std::chrono::seconds limit) {
+  using Clock = std::chrono::steady_clock;
+  std::uint64_t seen = 0;
+  Clock::time_point since = Clock::now();
+  std::unique_lock lock(mutex_);
+  while (!end_.wait_for(lock, std::chrono::milliseconds(200), [this] { return ending_; })) {
+    const pipeline::Executor* executor = session_.active();
+    const std::uint64_t now = touched_ + (executor != nullptr ? executor->progress() : 0);
+    if (now != seen) {
+      seen = now;
+      since = Clock::now();
+    }
+    if (Clock::now() - since < limit) continue;
+    fmt::print(stderr,
+               "millrace: error: no progress for {} s: {}; raise --hang-timeout if it is "
+               "only slow\n",
+               limit.count(), describe_standing(executor, rank_));
+    std::fflush(stderr);
+    std::this_thread::sleep_for(kGrace);
+    std::_Exit(exit_code(ErrorKind::Watchdog));
+  }
+}
+
+}  // namespace millrace::train

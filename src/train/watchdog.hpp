@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "train/session.hpp"
+
+namespace millrace::train {
+
+/// What a process says of itself when nothing moves: "rank 1: replica 0, stage 1 is at 1F3 and
+/// waits for stage 0 (rank 0)".
+[[nodiscard]] std::string describe_standing(const pipeline::Executor* executor, int rank);
+
+/// Ends the process with code 124 when no action has begun or ended for `seconds`, after it has
+/// said on standard error where it stands. Every rank has one, and they wait a little for each
+/// other, so that all are heard. It calls nothing of MPI. 0 seconds: it never does.
+class Watchdog {
+ public:
+  Watchdog(const Session& session, int rank, int seconds);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  /// Something else than an action has been done.
+  void touch() { ++touched_; }
+
+ private:
+  void watch(std::chrono::seconds limit);
+
+  const Session& session_;
+  int rank_;
+  std::atomic<std::uint64_t> touched_{0};
+  std::mutex mutex_;
+  std::condition_variable end_;
+  bool ending_ = false;
+  std::thread thread_;  ///< last: it uses all the others
+};
+
+}  // namespace millrace::train
