@@ -57,7 +57,8 @@ struct CheckpointHeader {
   std::int64_t next_position = 0;  ///< first sample of the run that has not been trained on
   std::string model;               ///< name of the graph, e.g. "resnet-20-cifar"
   std::string config_toml;         ///< resolved configuration of the run
-  std::string environment;     ///< threads, instruction set, library versions: what equal bits need
+  std::string environment;  ///< threads, instruction set, library versions: what equal bits need
+  std::string data = {};  ///< what was trained on, to be told from other images; "" if nothing was
   std::string log_state = {};  ///< what the run's log has gathered since its last row (JSON), or ""
   friend bool operator==(const CheckpointHeader&, const CheckpointHeader&) = default;
 };
@@ -135,8 +136,8 @@ class CheckpointReader {
                                            std::vector<std::string>& complaints);
 
 /// Opens every checkpoint below `directory` in order of iteration and shows it to `visit`. One that
-/// its training retires meanwhile is passed over. Errors: Checkpoint when one is damaged or none is
-/// there.
+/// its training retires meanwhile is passed over. Errors: Checkpoint when none is there, and behind
+/// the sound ones when some are damaged.
 void visit_checkpoints(const std::filesystem::path& directory,
                        const std::function<void(const CheckpointReader&)>& visit);
 

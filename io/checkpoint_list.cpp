@@ -105,7 +105,8 @@ NewestAttempt try_newest(const std::vector<fs::path>& ascending) {
          "{}: no such directory: give the directory of a run, or a checkpoint", directory.string());
   }
   fail(ErrorKind::Checkpoint,
-       "{}: there is no checkpoint in it: give the directory of a run, or a checkpoint",
+       "{}: there is no checkpoint in it: give the directory of a run that has saved one, or a "
+       "checkpoint",
        directory.string());
 }
 
@@ -146,15 +147,17 @@ void visit_checkpoints(const fs::path& directory,
   for (int attempt = 0; attempt < kListings; ++attempt) {
     const std::vector<fs::path> found = list_checkpoints(directory);
     bool any = false;
+    std::string complaint;  // the sound ones are shown first
     for (const fs::path& path : found) {
       const Attempt opened = try_open(path);
       if (opened.reader) {
         visit(*opened.reader);
         any = true;
       } else if (has_manifest(path)) {
-        throw Error(ErrorKind::Checkpoint, opened.complaint);
+        complaint += (complaint.empty() ? "" : "; ") + opened.complaint;
       }
     }
+    if (!complaint.empty()) throw Error(ErrorKind::Checkpoint, complaint);
     if (any) return;
   }
   fail_without_checkpoint(directory);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "io/augment.hpp"
 
@@ -220,6 +221,10 @@ class CifarDataset final : public Dataset {
     return record(index)[layout_.label_limits.size() - 1];
   }
 
+  [[nodiscard]] std::uint32_t fingerprint() const override {
+    return crc32c(std::as_bytes(std::span(records_)));
+  }
+
   void read(std::int64_t index, const ReadKey& key, std::span<float> image) const override {
     MILLRACE_ASSERT(image.size() == kPixels);
     const std::span<const std::uint8_t, kPixels> planes(record(index) + layout_.label_limits.size(),
@@ -279,7 +284,8 @@ fs::path find_cifar(const fs::path& directory, CifarKind kind) {
   std::error_code ignored;
   fail(ErrorKind::Data,
        "no {} data in '{}'{} nor in a folder {} below it: expected {}; point --data-dir at the "
-       "binary version of the set, or draw one with `millrace data generate`",
+       "binary version of the set (a run that continues looks where it began, not in DATA_DIR), or "
+       "draw one with `millrace data generate`",
        layout.name, directory.string(),
        fs::exists(directory, ignored) ? "" : " (which does not exist)", layout.folder,
        layout.expected);

@@ -1,9 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/dataset.hpp"
 
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "core/crc32c.hpp"
+
 #include "core/error.hpp"
 
 namespace millrace::io {
+
+std::uint32_t Dataset::fingerprint() const {
+  std::vector<std::int32_t> labels;
+  for (std::int64_t i = 0; i < size(); ++i) labels.push_back(label(i));
+  return crc32c(std::as_bytes(std::span(labels)));
+}
+
+std::string describe(const Dataset& dataset) {
+  return fmt::format("{}, {} images, crc32c {:08x}", dataset.name(), dataset.size(),
+                     dataset.fingerprint());
+}
 
 SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t size, Order order)
     : seed_(seed), size_(size), order_(order) {

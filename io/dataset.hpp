@@ -40,10 +40,15 @@ class Dataset {
   [[nodiscard]] virtual std::int64_t classes() const = 0;
   /// Class of sample `index`, 0 .. classes-1.
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
+  /// A checksum by which sets of the same name and size are told apart; here over the labels.
+  [[nodiscard]] virtual std::uint32_t fingerprint() const;
   /// Writes sample `index`, normalised, as height x width x channels floats
   /// (image_shape().elements()).
   virtual void read(std::int64_t index, const ReadKey& key, std::span<float> image) const = 0;
 };
+
+/// "cifar-10, 50000 images, crc32c 1a2b3c4d"
+[[nodiscard]] std::string describe(const Dataset& dataset);
 
 /// Sample at every position of a run; see the top of this file. An empty data set has no order:
 /// Error(Data).

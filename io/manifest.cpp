@@ -220,6 +220,7 @@ CheckpointHeader read_header(const Fields& fields) {
           .model = fields.text("model"),
           .config_toml = fields.text("config_toml"),
           .environment = fields.text("environment"),
+          .data = fields.text("data"),
           .log_state = fields.text("log_state")};
 }
 
@@ -286,6 +287,7 @@ std::string to_text(const Manifest& manifest) {
                     {"model", header.model},
                     {"config_toml", header.config_toml},
                     {"environment", header.environment},
+                    {"data", header.data},
                     {"log_state", header.log_state},
                     {"parts", std::move(parts)}};
   try {

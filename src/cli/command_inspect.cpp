@@ -20,7 +20,8 @@ void verify_all(const std::filesystem::path& path) {
   const std::vector<std::filesystem::path> checkpoints = io::list_checkpoints(path);
   if (checkpoints.empty())
     fail(ErrorKind::Checkpoint,
-         "{}: there is no checkpoint in it: give the directory of a run, or a checkpoint",
+         "{}: there is no checkpoint in it: give the directory of a run that has saved one, or a "
+         "checkpoint",
          path.string());
   std::size_t damaged = 0;
   for (const std::filesystem::path& checkpoint : checkpoints) {

@@ -43,7 +43,8 @@ int command_validate(const Invocation& invocation) {
                     } else {
                       fmt::print("{}\n", train::format_line(result, header.epoch));
                     }
-                    std::fflush(stdout);
+                    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+                      fail(ErrorKind::Io, "standard output cannot be written");
                   });
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 #include <vector>
 
 #include "core/error.hpp"
@@ -175,11 +176,16 @@ std::span<const CommandSpec> command_table() { return kCommands; }
 int run(std::span<const std::string> words, const Environment& environment) {
   try {
     const int code = dispatch(words, environment);
-    if (std::fflush(stdout) != 0) fail(ErrorKind::Io, "standard output cannot be written");
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      fail(ErrorKind::Io, "standard output cannot be written");
     return code;
   } catch (const Error& error) {
     fmt::print(stderr, "millrace: error: {}\n", error.what());
     return exit_code(error.kind());
+  } catch (const std::system_error& error) {  // of a print; files have messages of their own
+    fmt::print(stderr, "millrace: error: standard output cannot be written: {}\n",
+               error.code().message());
+    return exit_code(ErrorKind::Io);
   } catch (const std::exception& error) {
     fmt::print(stderr, "millrace: error: {}\n", error.what());
     return exit_code(ErrorKind::Internal);

@@ -73,11 +73,15 @@ void create_run_directory(const std::filesystem::path& directory) {
   const std::filesystem::path path = without_end(directory);
   make_parents(path);
   const int error = make_directory(path);
-  if (error == EEXIST)
-    fail(ErrorKind::Io,
-         "{}: the run directory exists already: continue that run with millrace restore "
-         "--restore-path, or choose another",
-         path.string());
+  if (error == EEXIST) {
+    std::error_code ignored;
+    const bool directory_there = std::filesystem::is_directory(path, ignored);
+    if (directory_there && std::filesystem::is_empty(path, ignored)) return;
+    const bool run = std::filesystem::exists(path / "checkpoints", ignored);
+    fail(ErrorKind::Io, "{}: exists already: {}", path.string(),
+         run ? "continue that run with millrace restore --restore-path, or choose another --run-dir"
+             : "choose another --run-dir, or remove it first");
+  }
   if (error != 0) fail_to_create(path, error);
 }
 

@@ -168,6 +168,12 @@ Outcome Run::fresh() {
 /// Another number of images would move every sample of the rest of the run.
 void Run::require_same_data(const io::CheckpointHeader& header,
                             const std::filesystem::path& path) const {
+  const std::string here = io::describe(*inputs_.train);
+  if (!header.data.empty() && header.data != here)
+    fail(ErrorKind::Data,
+         "{}: was trained on {}, but what was found now is {}: give the data set of the run with "
+         "--data-dir",
+         path.string(), header.data, here);
   if (header.epoch == config_.epoch_after(header.iteration)) return;
   fail(
       ErrorKind::Data,
@@ -285,13 +291,14 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
 }
 
 void Run::diverged(const std::string& what, std::int64_t done) const {
+  const bool saved =
+      !config_.run_directory.empty() && !io::list_checkpoints(config_.run_directory).empty();
   fail(ErrorKind::Numeric,
-       "{} at iteration {} (learning rate {:.4g}): lower --base-learning-rate or lengthen "
-       "--warmup-epochs; {}",
-       what, done, learning_rate(config_.schedule, done - 1, config_.iterations),
-       config_.run_directory.empty()
-           ? std::string("nothing was saved")
-           : fmt::format("checkpoints up to there are in {}", checkpoints().string()));
+       "{} at iteration {} (learning rate {:.4g}): lower --base-learning-rate{}; {}", what, done,
+       learning_rate(config_.schedule, done - 1, config_.iterations),
+       config_.schedule.warmup_iterations > 0 ? " or lengthen --warmup-epochs" : "",
+       saved ? fmt::format("checkpoints up to there are in {}", checkpoints().string())
+             : std::string("nothing was saved"));
 }
 
 void Run::show_standing(std::int64_t done, double loss, double top1) {
@@ -330,6 +337,7 @@ io::CheckpointHeader Run::header_of(std::int64_t done) const {
   header.model = session_->graph().name;
   header.config_toml = config_.resolved_toml;
   header.environment = device::describe_environment();
+  header.data = io::describe(*inputs_.train);
   header.log_state = to_json(log_->partial());
   return header;
 }
