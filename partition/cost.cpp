@@ -47,7 +47,8 @@ class Estimate {
                                     .mode = pipeline::Mode::Training,
                                     .recompute = Recompute::None,
                                     .backward = pipeline::Backward::Split})),
-        costs_(graph.ops.size()) {}
+        costs_(graph.ops.size()),
+        stored_(graph.values.size(), false) {}
 
   std::vector<OpCost> run() && {
     for (const Call& call : program_.phase(Phase::Forward)) of(call).forward += seconds(call);
@@ -94,7 +95,8 @@ class Estimate {
            device_.seconds_per_kernel;
   }
 
-  /// What a forward call names first and a later phase names again is left there by that call.
+  /// What a forward call names first and a later phase names again is left there by that call: a
+  /// value by the op that makes it, even where an earlier one's kernel does.
   void add_stash() {
     std::vector<bool> later(program_.buffers.size(), false);
     for (const Phase phase : {Phase::BackwardInput, Phase::BackwardWeight})
@@ -104,7 +106,10 @@ class Estimate {
     for (const Call& call : program_.phase(Phase::Forward)) {
       for (const BufferId b : call.buffers) {
         if (!b.valid() || !later[b.at()]) continue;
-        of(call).stash_bytes += aligned(program_.buffer(b).bytes);
+        const bool is_value = b == call.at(Role::Y);
+        const OpId maker = is_value ? graph_.find(program_.buffer(b).name) : call.op;
+        costs_.at(maker.at()).stash_bytes += aligned(program_.buffer(b).bytes);
+        if (is_value) stored_.at(graph_.op(maker).output.at()) = true;
         later[b.at()] = false;
       }
     }
@@ -122,9 +127,12 @@ class Estimate {
       const std::int64_t last = last_reader(graph_, value);
       // Images are read where they are needed and never sent.
       const std::int64_t end = maker < 0 ? 0 : last;
-      for (std::int64_t op = maker + 1; op <= end; ++op)
-        costs_.at(static_cast<std::size_t>(op)).boundary_bytes +=
-            batch_ * graph_.value(value).shape.elements() * size_of(type_);
+      const std::int64_t bytes = batch_ * graph_.value(value).shape.elements() * size_of(type_);
+      for (std::int64_t op = maker + 1; op <= end; ++op) {
+        OpCost& cost = costs_.at(static_cast<std::size_t>(op));
+        cost.boundary_bytes += bytes;
+        if (!stored_[i]) cost.unstored_bytes += bytes;
+      }
     }
   }
 
@@ -134,6 +142,7 @@ class Estimate {
   const DeviceModel& device_;
   StageProgram program_;
   std::vector<OpCost> costs_;
+  std::vector<bool> stored_;  ///< by value: among the stash of the op that makes it
 };
 
 }  // namespace
@@ -153,11 +162,10 @@ std::vector<OpCost> analytic_costs(const Graph& graph, std::int64_t batch, DType
 std::int64_t border_bytes(std::span<const OpCost> costs, OpRange range, Recompute recompute) {
   const auto last = static_cast<std::size_t>(range.last);
   const std::int64_t in = costs[static_cast<std::size_t>(range.first)].boundary_bytes;
-  const std::int64_t out = last < costs.size() ? costs[last].boundary_bytes : 0;
-  // Values that go out are in the stash of the ops that make them, as the images are of those that
-  // read them, unless nothing else is kept.
-  if (recompute == Recompute::Stage) return in + 2 * out;
-  return (range.first > 0 ? in : 0) + out;
+  const OpCost out = last < costs.size() ? costs[last] : OpCost{};
+  if (recompute == Recompute::Stage) return in + 2 * out.boundary_bytes;
+  // The images are in the stash of the op that reads them.
+  return (range.first > 0 ? in : 0) + out.unstored_bytes + out.boundary_bytes;
 }
 
 pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range, Recompute recompute) {

@@ -18,7 +18,8 @@ using models::Graph;
 using pipeline::OpRange;
 using pipeline::Recompute;
 
-/// What an op costs for one micro-batch. Where ops run as one kernel, all of it is the first one's.
+/// What an op costs for one micro-batch. Where ops run as one kernel, its seconds are the first
+/// one's.
 struct OpCost {
   double forward = 0.0;  ///< seconds
   double backward_input = 0.0;
@@ -28,6 +29,7 @@ struct OpCost {
   /// Values made before the op and read by it or behind it: what crosses a cut here. Of the first
   /// op, the images.
   std::int64_t boundary_bytes = 0;
+  std::int64_t unstored_bytes = 0;  ///< of those, what no op stashes unless there is a cut
   [[nodiscard]] double seconds() const { return forward + backward_input + backward_weight; }
   friend bool operator==(const OpCost&, const OpCost&) = default;
 };
@@ -52,8 +54,8 @@ struct DeviceModel {
 [[nodiscard]] std::vector<OpCost> analytic_costs(const Graph& graph, std::int64_t batch, DType type,
                                                  const DeviceModel& device);
 
-/// What a stage keeps of each micro-batch beside the stash of its ops: what came in, and room for
-/// the gradients that will come back; when it recomputes, what went out, too.
+/// What a stage keeps of each micro-batch beside the stash of its ops: what came in, what went out,
+/// and room for the gradients that will come back.
 [[nodiscard]] std::int64_t border_bytes(std::span<const OpCost> costs, OpRange range,
                                         Recompute recompute);
 

@@ -5,12 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <string_view>
-#include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "pipeline/channels.hpp"
 
 namespace millrace::partition {
 namespace {
@@ -73,49 +72,6 @@ void check_order(const Graph& graph, const std::vector<Cut>& cuts) {
        *end->name, *std::prev(end)->name, graph.name, fmt::join(names, " "));
 }
 
-std::size_t stage_with(std::span<const OpRange> stages, OpId op) {
-  const auto found =
-      std::find_if(stages.begin(), stages.end(), [&](OpRange r) { return r.contains(op); });
-  MILLRACE_ASSERT(found != stages.end());
-  return static_cast<std::size_t>(found - stages.begin());
-}
-
-/// Where a value is needed: on the stage that makes it and the later ones that read it, ascending.
-struct Route {
-  ValueId value;
-  std::vector<std::int32_t> stops;
-};
-
-/// Routes of all values that leave their stage.
-std::vector<Route> routes(const Graph& graph, std::span<const OpRange> stages) {
-  std::vector<std::vector<std::int32_t>> stops(graph.values.size());
-  const auto stop = [&](ValueId value, std::int32_t op) {
-    std::vector<std::int32_t>& list = stops[value.at()];
-    const auto stage = static_cast<std::int32_t>(stage_with(stages, OpId{op}));
-    if (list.empty() || list.back() != stage) list.push_back(stage);
-  };
-  for (std::int32_t i = 0; i < op_count(graph); ++i) {
-    const models::Op& op = graph.op(OpId{i});
-    for (const ValueId v : op.inputs)
-      if (v != Graph::input()) stop(v, i);
-    if (op.output.valid()) stop(op.output, i);
-  }
-  std::vector<Route> result;
-  for (std::size_t v = 0; v < stops.size(); ++v)
-    if (stops[v].size() > 1)
-      result.push_back({ValueId{static_cast<std::int32_t>(v)}, std::move(stops[v])});
-  return result;
-}
-
-/// Calls `visit(from, to, direction)` for every message of a value.
-template <class Visit>
-void for_each_message(const Route& route, Visit&& visit) {
-  for (std::size_t i = 1; i < route.stops.size(); ++i) {
-    visit(route.stops.front(), route.stops[i], Direction::Activations);
-    visit(route.stops[i - 1], route.stops[i], Direction::Gradients);
-  }
-}
-
 }  // namespace
 
 std::vector<std::string> possible_splits(const Graph& graph) {
@@ -173,26 +129,18 @@ void check_count(const Graph& graph, std::span<const std::string> splits, std::i
 }
 
 std::vector<Link> links_of(const Graph& graph, std::span<const OpRange> stages) {
-  std::map<std::pair<std::int32_t, std::int32_t>, Link> links;
-  for (const Route& route : routes(graph, stages)) {
-    for_each_message(route, [&](std::int32_t from, std::int32_t to, Direction direction) {
-      Link& link = links.try_emplace({from, to}, Link{from, to, false, false}).first->second;
-      (direction == Direction::Activations ? link.activations : link.gradients) = true;
-    });
-  }
-  std::vector<Link> sorted;
-  sorted.reserve(links.size());
-  for (const auto& [ends, link] : links) sorted.push_back(link);
-  return sorted;
+  return pipeline::links(pipeline::channels(graph, stages));
 }
 
 std::vector<ValueId> values_on(const Graph& graph, std::span<const OpRange> stages, Link link,
                                Direction direction) {
   std::vector<ValueId> values;
-  for (const Route& route : routes(graph, stages)) {
-    for_each_message(route, [&](std::int32_t from, std::int32_t to, Direction d) {
-      if (from == link.from && to == link.to && d == direction) values.push_back(route.value);
-    });
+  for (const pipeline::Channel& channel : pipeline::channels(graph, stages)) {
+    // A gradient's channel leads from the later stage to the earlier one.
+    const auto [first, last] = std::minmax(channel.from, channel.to);
+    const bool here = first == link.from && last == link.to;
+    if (here && channel.gradient == (direction == Direction::Gradients))
+      values.push_back(channel.value);
   }
   return values;
 }

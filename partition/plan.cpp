@@ -11,6 +11,7 @@
 #include "core/text.hpp"
 #include "partition/balance.hpp"
 #include "partition/cuts.hpp"
+#include "pipeline/pipeline_plan.hpp"
 
 namespace millrace::partition {
 namespace {
@@ -30,18 +31,6 @@ pipeline::ProgramOptions program_options(const PlanRequest& request) {
           .backward = backward_of(request)};
 }
 
-/// Micro-batches that each stage holds under a schedule with its messages.
-std::vector<pipeline::Slots> slots_of(const Schedule& schedule) {
-  const std::vector<std::int32_t> stash = pipeline::slot_peaks(schedule);
-  const std::vector<std::int32_t> weight = pipeline::weight_slot_peaks(schedule);
-  std::vector<pipeline::Slots> slots(stash.size());
-  for (std::size_t s = 0; s < slots.size(); ++s) {
-    slots[s].stash = std::max(stash[s], 1);
-    slots[s].weight = weight[s];
-  }
-  return slots;
-}
-
 /// Of both directions the larger one, by link.
 std::vector<double> bytes_of_links(const Graph& graph, std::span<const OpRange> stages,
                                    const std::vector<Link>& links, const PlanRequest& request) {
@@ -54,6 +43,14 @@ std::vector<double> bytes_of_links(const Graph& graph, std::span<const OpRange> 
         static_cast<double>(std::max(of(Direction::Activations), of(Direction::Gradients))));
   }
   return bytes;
+}
+
+std::vector<pipeline::Slots> slots_of(const Graph& graph, std::span<const OpRange> stages,
+                                      const Schedule& schedule) {
+  pipeline::PipelinePlan plan;
+  plan.ranges.assign(stages.begin(), stages.end());
+  plan.schedule = schedule;
+  return pipeline::slots_of(graph, plan);
 }
 
 /// The most that a device needs for all of its stages.
@@ -104,7 +101,7 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   plan.bubble = std::max(line.bubble(), 0.0);  // but for rounding
   plan.costs = std::move(simulated.stages);
   plan.cost_model = request.cost_model;
-  const std::vector<pipeline::Slots> slots = slots_of(schedule);
+  const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
   for (std::size_t s = 0; s < stages.size(); ++s)
     plan.memory.push_back(
         stage_bytes(graph, stages[s], program_options(request), slots[s], request.velocity));
@@ -145,9 +142,11 @@ std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
   balances.backward = backward_of(request);
   balances.plans = search.candidates;
   if (search.memory_limit > 0) {
-    const Schedule chained = pipeline::with_communication(compute, pipeline::chain(compute.stages));
-    balances.memory =
-        exact_memory(graph, program_options(request), slots_of(chained), request.velocity);
+    // Slots depend on the schedule and hardly on the cuts, so that any choice tells them.
+    const std::vector<OpRange> any = balance(balances).front().stages;
+    const Schedule schedule = pipeline::with_communication(compute, links_of(graph, any));
+    balances.memory = exact_memory(graph, program_options(request), slots_of(graph, any, schedule),
+                                   request.velocity);
     balances.memory_limit = search.memory_limit;
   }
   std::vector<Plan> plans;
