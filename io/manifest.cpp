@@ -66,6 +66,10 @@ class Fields {
     if (found == object_.end()) bad(key, "is missing");
     return *found;
   }
+  /// A member that early writers did not know.
+  [[nodiscard]] std::string text_or_nothing(const char* key) const {
+    return object_.contains(key) ? text(key) : std::string();
+  }
   [[nodiscard]] std::string text(const char* key) const {
     const Json& value = member(key);
     if (!value.is_string()) bad(key, "is not a text");
@@ -220,7 +224,7 @@ CheckpointHeader read_header(const Fields& fields) {
           .model = fields.text("model"),
           .config_toml = fields.text("config_toml"),
           .environment = fields.text("environment"),
-          .data = fields.text("data"),
+          .data = fields.text_or_nothing("data"),
           .log_state = fields.text("log_state")};
 }
 

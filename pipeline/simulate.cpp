@@ -216,4 +216,19 @@ double lower_bound_seconds(std::span<const StageCost> stages, std::int32_t micro
   return bound;
 }
 
+double lower_bound_seconds(const Schedule& schedule, std::span<const StageCost> stages) {
+  const double m = schedule.micro_batches;
+  std::vector<double> device(schedule.lists.size());
+  double bound = 0.0;
+  double before = 0.0;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const double backward = stages[s].backward_input + stages[s].backward_weight;
+    const double work = stages[s].forward + backward;
+    bound = std::max(bound, before + m * work);
+    before += stages[s].forward + (splits_backward(schedule) ? 0.0 : backward);
+    device[static_cast<std::size_t>(schedule.device_of[s])] += m * work;
+  }
+  return std::max(bound, *std::max_element(device.begin(), device.end()));
+}
+
 }  // namespace millrace::pipeline

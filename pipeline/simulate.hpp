@@ -60,8 +60,13 @@ struct TimeLine {
                                        std::int32_t micro_batches, double forward, double backward);
 
 /// What no schedule with one queue a device can beat:
-/// max_s [ sum_{k<s} (f_k + b_k) + m (f_s + b_s) ], with s and k counting through devices' stages.
+/// max_s [ sum_{k<s} (f_k + b_k) + m (f_s + b_s) ], with s and k counting through
+/// stages whose backward is one action.
 [[nodiscard]] double lower_bound_seconds(std::span<const StageCost> stages,
                                          std::int32_t micro_batches);
+/// The same for a schedule: no device can do its own work faster, either; and where backward is
+/// split, what comes before a stage is its forwards alone.
+[[nodiscard]] double lower_bound_seconds(const Schedule& schedule,
+                                         std::span<const StageCost> stages);
 
 }  // namespace millrace::pipeline

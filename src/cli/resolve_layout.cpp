@@ -187,7 +187,7 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
          machine.ranks, wanted);
   if (wanted > devices || devices % wanted != 0)
     fail(ErrorKind::Config,
-         "{} ranks cannot share {} devices ({} shards x {} replicas) evenly: possible are {}",
+         "{} ranks cannot share {} device(s) ({} shards x {} replicas) evenly: possible are {}",
          wanted, devices, map.devices, map.replicas, fmt::join(divisors(devices), ", "));
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = std::max(1, machine.ranks > 0 ? machine.local_ranks : map.ranks);
@@ -283,6 +283,7 @@ Options relaid(const Options& given, const Options& recorded, Options merged) {
   const auto relays = [&](std::string_view name) { return given.find(name) != nullptr; };
   const bool other_stages = relays("shards") || relays("chunks") || relays("device-mapping") ||
                             relays("pipeline-schedule") || relays("plan");
+  if (!relays("ranks") && (other_stages || relays("replicas"))) merged.erase("ranks");
   if (!other_stages) return merged;
   if (!relays("device-mapping")) merged.erase("device-mapping");
   if (!relays("chunks")) merged.erase("chunks");

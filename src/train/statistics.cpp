@@ -107,8 +107,7 @@ PipelineReport PipelineStatistics::report(const comm::World& world,
   const pipeline::TimeLine line = simulate(plan_->schedule, links, report.costs);
   report.simulated_bubble = line.bubble();
   report.simulated_seconds = line.makespan;
-  report.bound_seconds =
-      pipeline::lower_bound_seconds(report.costs.stages, plan_->schedule.micro_batches);
+  report.bound_seconds = pipeline::lower_bound_seconds(plan_->schedule, report.costs.stages);
   const auto devices = static_cast<double>(report.devices.size());
   report.step_seconds = total / devices / static_cast<double>(std::max<std::int64_t>(1, steps_));
   return report;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <regex>
 #include <string>
 
@@ -52,11 +53,21 @@ TEST(RunDirectoryTest, NoLogsMakeNone) {
 
 TEST(RunDirectoryTest, ExistingOneIsRefusedWithARemedy) {
   const TemporaryDirectory root;
-  const Failure failure = failure_of([&] { create_run_directory(root.path()); });
-  EXPECT_EQ(failure.kind, ErrorKind::Io);
-  EXPECT_EQ(failure.text, root.path().string() +
-                              ": the run directory exists already: continue that run with millrace "
-                              "restore --restore-path, or choose another");
+  const auto refusal = [&] { return failure_of([&] { create_run_directory(root.path()); }); };
+  std::ofstream(root.path() / "notes.txt") << "mine";
+  EXPECT_EQ(refusal().kind, ErrorKind::Io);
+  EXPECT_EQ(refusal().text, root.path().string() +
+                                ": exists already: choose another --run-dir, or remove it first");
+  std::filesystem::create_directory(root.path() / "checkpoints");
+  EXPECT_EQ(refusal().text,
+            root.path().string() +
+                ": exists already: continue that run with millrace restore --restore-path, or "
+                "choose another --run-dir");
+}
+
+TEST(RunDirectoryTest, EmptyOneIsTaken) {
+  const TemporaryDirectory root;
+  EXPECT_NO_THROW(create_run_directory(root.path()));
 }
 
 TEST(RunDirectoryTest, PlaceThatIsNoDirectoryIsNamed) {

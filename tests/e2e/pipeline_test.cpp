@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pipelines and replicas over real processes: the same bits as one process, restored in other
+// layouts, under delayed and unbuffered messages, with ranks that die or hang.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "millrace.hpp"
+
+namespace millrace::test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// Six iterations of eight micro-batches, with validation.
+const Words kRun = {"--batch-size", "8", "--gradients-to-accumulate", "8", "--iterations", "6",
+                    "--log-freq",   "2", "--threads-per-device",      "1"};
+
+/// A variable of the environment for as long as this lives.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    setenv(name, value.c_str(), 1);
+  }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+struct Case {
+  const char* name;
+  Words layout;
+};
+
+class RanksTest : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() {
+    directory_ = std::make_unique<TemporaryDirectory>();
+    ASSERT_EQ(train(*directory_ / "one", kRun).code, 0);
+  }
+  static void TearDownTestSuite() { directory_.reset(); }
+  static inline std::unique_ptr<TemporaryDirectory> directory_;
+};
+
+TEST_P(RanksTest, GivesTheBitsOfOneDevice) {
+  const std::filesystem::path run = *directory_ / GetParam().name;
+  const ProcessResult result = train(run, kRun + GetParam().layout);
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_EQ(digest_of(run), digest_of(*directory_ / "one"));
+  EXPECT_EQ(timeless_columns(run / "training.csv"),
+            timeless_columns(*directory_ / "one" / "training.csv"));
+  EXPECT_EQ(timeless_columns(run / "validation.csv"),
+            timeless_columns(*directory_ / "one" / "validation.csv"));
+  EXPECT_NE(result.output.find("Bubble: "), std::string::npos) << result.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, RanksTest,
+    testing::Values(
+        Case{"TwoRanks", {"--shards", "2", "--pipeline-splits", "b2/0/relu"}},
+        Case{"GroupedInsideABlock",
+             {"--shards", "2", "--pipeline-splits", "b2/0/conv2", "--pipeline-schedule", "Grouped",
+              "--xla-recompute"}},
+        Case{"FourStagesOnTwoRanks",
+             {"--shards", "4", "--ranks", "2", "--pipeline-splits", "b1/0/relu", "b2/0/relu",
+              "b3/0/relu"}},
+        Case{"FourRanksZeroBubble",
+             {"--shards", "4", "--pipeline-schedule", "ZB-H1", "--pipeline-splits", "auto"}},
+        Case{"ZeroBubbleV",
+             {"--shards", "2", "--pipeline-schedule", "ZB-V", "--pipeline-splits", "auto"}},
+        Case{"Looped",
+             {"--shards", "2", "--pipeline-schedule", "Looped", "--pipeline-splits", "auto"}},
+        Case{"MappedByHand",
+             {"--shards", "2", "--device-mapping", "0", "1", "0", "--pipeline-splits", "b1/0/relu",
+              "b3/0/relu"}},
+        Case{"OneProcess",
+             {"--shards", "3", "--ranks", "1", "--pipeline-splits", "b1/0/relu", "b3/0/relu"}}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(ReplicasTest, AreReproducibleOverAnyNumberOfRanks) {
+  const TemporaryDirectory directory;
+  const Words layout = {"--replicas",
+                        "2",
+                        "--shards",
+                        "2",
+                        "--pipeline-splits",
+                        "b2/0/relu",
+                        "--gradients-to-accumulate",
+                        "4",
+                        "--weight-check-every",
+                        "2"};
+  ASSERT_EQ(train(directory / "a", kRun + layout).code, 0);
+  for (const char* ranks : {"1", "2"}) {
+    ASSERT_EQ(train(directory / ranks, kRun + layout + Words{"--ranks", ranks}).code, 0);
+    EXPECT_EQ(digest_of(directory / ranks), digest_of(directory / "a")) << ranks;
+    EXPECT_EQ(timeless_columns(directory / ranks / "training.csv"),
+              timeless_columns(directory / "a" / "training.csv"));
+  }
+}
+
+TEST(RelayTest, ARunContinuesInOtherLayouts) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(train(directory / "whole", kRun).code, 0);
+  const std::filesystem::path run = directory / "run";
+  const std::string path = run.string();
+  ASSERT_EQ(train(run, kRun + Words{"--shards", "2", "--pipeline-splits", "b2/0/relu",
+                                    "--stop-after", "2"})
+                .code,
+            75);
+  const ProcessResult four =
+      millrace({"restore", "--restore-path", path, "--shards", "4", "--pipeline-schedule", "GPipe",
+                "--ranks", "2", "--stop-after", "2"});
+  ASSERT_EQ(four.code, 75) << four.output;
+  const ProcessResult one = millrace({"restore", "--restore-path", path, "--shards", "1"});
+  ASSERT_EQ(one.code, 0) << one.output;
+  EXPECT_EQ(digest_of(run), digest_of(directory / "whole"));
+  EXPECT_EQ(timeless_columns(run / "training.csv"),
+            timeless_columns(directory / "whole" / "training.csv"));
+}
+
+TEST(TransportTest, DelaysAndUnbufferedSendsChangeNothing) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(train(directory / "one", kRun + Words{"--no-validation"}).code, 0);
+  const std::string expected = digest_of(directory / "one");
+  const int runs = std::getenv("MILLRACE_LONG_TESTS") != nullptr ? 200 : 20;
+  const Variable shim("LD_PRELOAD", MILLRACE_MPI_SHIM);
+  for (int i = 0; i < runs; ++i) {
+    const Variable seed("MILLRACE_SHIM_SEED", std::to_string(i));
+    const char* schedules[] = {"1F1B", "Grouped", "GPipe", "ZB-H1", "Sequential"};
+    const std::filesystem::path run = directory / std::to_string(i);
+    const ProcessResult result =
+        train(run, kRun + Words{"--no-validation", "--iterations", "6", "--shards",
+                                i % 2 == 0 ? "2" : "3", "--pipeline-splits", "auto",
+                                "--pipeline-schedule", schedules[i % 5]});
+    ASSERT_EQ(result.code, 0) << result.output;
+    EXPECT_EQ(digest_of(run), expected) << i;
+  }
+}
+
+/// Runs a long training in the background and gives its ranks.
+class Background {
+ public:
+  Background(const std::filesystem::path& run, const Words& more)
+      : thread_([this, run, more] {
+          result_ = train(run, Words{"--batch-size", "8", "--gradients-to-accumulate", "8",
+                                     "--iterations", "100000", "--threads-per-device", "1",
+                                     "--no-validation", "--disable-checkpoints", "--shards", "2",
+                                     "--pipeline-splits", "b2/0/relu"} +
+                                   more);
+        }) {}
+  /// Process of a rank of the run in `run`, once it trains; -1 if it never does.
+  static pid_t rank_of(const std::filesystem::path& run, int rank) {
+    for (int attempt = 0; attempt < 300; ++attempt) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      if (!std::filesystem::exists(run / "log.txt")) continue;
+      for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        const std::string words = read_text(entry.path() / "cmdline");
+        const std::string variables = read_text(entry.path() / "environ");
+        const bool mine =
+            words.find(run.string()) != std::string::npos &&
+            variables.find("OMPI_COMM_WORLD_RANK=" + std::to_string(rank)) != std::string::npos;
+        if (mine && read_text(run / "log.txt").find("Memory: ") != std::string::npos)
+          return std::stoi(entry.path().filename().string());
+      }
+    }
+    return -1;
+  }
+  const ProcessResult& join() {
+    thread_.join();
+    return result_;
+  }
+
+ private:
+  ProcessResult result_;
+  std::thread thread_;
+};
+
+TEST(FailureTest, ADeadRankEndsTheJob) {
+  const TemporaryDirectory directory;
+  Background job(directory / "run", {});
+  const pid_t rank = Background::rank_of(directory / "run", 1);
+  ASSERT_GT(rank, 0) << job.join().output;
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const auto begin = std::chrono::steady_clock::now();
+  kill(rank, SIGKILL);
+  const ProcessResult& result = job.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(result.code, 7) << result.output;
+  EXPECT_NE(result.output.find("a rank was ended by signal 9"), std::string::npos) << result.output;
+}
+
+TEST(FailureTest, AHangNamesWhoWaitsForWhom) {
+  const TemporaryDirectory directory;
+  Background job(directory / "run", {"--hang-timeout", "2"});
+  const pid_t rank = Background::rank_of(directory / "run", 1);
+  ASSERT_GT(rank, 0) << job.join().output;
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  kill(rank, SIGSTOP);
+  const ProcessResult& result = job.join();
+  kill(rank, SIGKILL);
+  EXPECT_EQ(result.code, 124) << result.output;
+  EXPECT_NE(result.output.find("no progress for 2 s: rank 0: "), std::string::npos)
+      << result.output;
+}
+
+TEST(FailureTest, APreemptedJobSavesOneStepOnAllRanks) {
+  const TemporaryDirectory directory;
+  Background job(directory / "run", {});
+  const pid_t rank = Background::rank_of(directory / "run", 1);
+  ASSERT_GT(rank, 0) << job.join().output;
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  kill(rank, SIGUSR1);
+  const ProcessResult& result = job.join();
+  EXPECT_EQ(result.code, 75) << result.output;
+  const ProcessResult verified = millrace({"inspect", (directory / "run").string(), "--verify"});
+  EXPECT_EQ(verified.code, 0) << verified.output;
+}
+
+TEST(LayoutMistakesTest, AreRefusedBeforeAnythingIsTrained) {
+  const TemporaryDirectory directory;
+  const auto refused = [&](const Words& layout, const std::string& text) {
+    const ProcessResult result = train(directory / "run", kRun + layout);
+    EXPECT_EQ(result.code, 2) << result.output;
+    EXPECT_NE(result.output.find(text), std::string::npos) << result.output;
+    EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+  };
+  refused({"--shards", "2"},
+          "--pipeline-splits not specified or wrong number of splits. Need 1 of [");
+  refused({"--shards", "2", "--pipeline-splits", "b9/9/relu"}, "b9/9/relu");
+  refused({"--shards", "3", "--pipeline-splits", "b3/0/relu", "b2/0/relu"}, "order");
+  refused({"--shards", "2", "--pipeline-splits", "b2/0/relu", "--ranks", "3"},
+          "3 ranks cannot share 2 device(s)");
+  refused({"--shards", "2", "--pipeline-splits", "b2/0/relu", "--no-launch"}, "--no-launch");
+  refused({"--shards", "2", "--pipeline-splits", "auto", "--chunks", "2"}, "Looped");
+}
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stands between the program and MPI (through LD_PRELOAD) and makes messages as slow and as
+// unbuffered as the standard allows: every persistent send is a synchronous one, and before a
+// message is started, and before one is asked for, the rank sleeps now and then. What depends on
+// timing or on buffers then shows.
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+namespace {
+
+/// Seeded by MILLRACE_SHIM_SEED and the rank, so that each run of a test delays other messages.
+std::minstd_rand& generator() {
+  static std::minstd_rand random([] {
+    const char* seed = std::getenv("MILLRACE_SHIM_SEED");
+    int rank = 0;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return static_cast<unsigned>((seed != nullptr ? std::atoi(seed) : 0) * 1000 + rank + 1);
+  }());
+  return random;
+}
+
+void sometimes_sleep() {
+  const unsigned draw = static_cast<unsigned>(generator()());
+  if (draw % 4 != 0) return;
+  std::this_thread::sleep_for(std::chrono::microseconds(draw / 4 % 1500));
+}
+
+}  // namespace
+
+extern "C" {
+
+int MPI_Send_init(const void* data, int count, MPI_Datatype type, int rank, int tag, MPI_Comm comm,
+                  MPI_Request* request) {
+  return PMPI_Ssend_init(data, count, type, rank, tag, comm, request);
+}
+
+int MPI_Start(MPI_Request* request) {
+  sometimes_sleep();
+  return PMPI_Start(request);
+}
+
+int MPI_Wait(MPI_Request* request, MPI_Status* status) {
+  sometimes_sleep();
+  return PMPI_Wait(request, status);
+}
+}
