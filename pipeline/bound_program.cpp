@@ -2,6 +2,7 @@
 #include "pipeline/bound_program.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "device/arena.hpp"
@@ -145,6 +146,19 @@ void BoundProgram::begin_step(const ExecutionSpace& space, float loss_scaling) {
 void BoundProgram::run(const ExecutionSpace& space, Phase phase, const RunContext& context) {
   for (const Kernel& kernel : kernels_[static_cast<std::size_t>(phase)]) kernel(space, context);
   device::fence(space);
+}
+
+void BoundProgram::profile(const ExecutionSpace& space, Phase phase, const RunContext& context,
+                           std::span<double> seconds_by_op) {
+  using Clock = std::chrono::steady_clock;
+  const auto p = static_cast<std::size_t>(phase);
+  for (std::size_t i = 0; i < kernels_[p].size(); ++i) {
+    const Clock::time_point begin = Clock::now();
+    kernels_[p][i](space, context);
+    device::fence(space);
+    seconds_by_op[program_.calls[p][i].op.at()] +=
+        std::chrono::duration<double>(Clock::now() - begin).count();
+  }
 }
 
 Kernel BoundProgram::make_unweighted(const Call& call) const {

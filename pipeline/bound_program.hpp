@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ops/weighted.hpp"
@@ -33,6 +34,10 @@ class BoundProgram {
   /// Packs the kernels; call after every change of the weights.
   void begin_step(const device::ExecutionSpace& space, float loss_scaling);
   void run(const device::ExecutionSpace& space, Phase phase, const RunContext& context);
+
+  /// The same, adding the seconds that every call takes to those of its op.
+  void profile(const device::ExecutionSpace& space, Phase phase, const RunContext& context,
+               std::span<double> seconds_by_op);
 
   /// Address of a buffer in a slot.
   [[nodiscard]] std::byte* address(BufferId buffer, const RunContext& context) const;

@@ -54,6 +54,7 @@ enum class Command : unsigned {
   Inspect = 16,
   Import = 32,
   Generate = 64,
+  Plan = 128,
 };
 using CommandSet = unsigned;
 

@@ -46,73 +46,38 @@ std::vector<std::int32_t> device_mapping(Reader& read) {
   return devices;
 }
 
-/// What the options say of stages and schedule, with the defaults filled in.
-pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& config,
-                                           const partition::Plan* plan) {
-  pipeline::ScheduleRequest request;
-  request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
-  request.devices = static_cast<std::int32_t>(read.integer("shards", 1));
-  request.device_of = plan != nullptr ? plan->device_of : device_mapping(read);
-  if (!request.device_of.empty() && !read.given("shards"))
-    request.devices = 1 + *std::max_element(request.device_of.begin(), request.device_of.end());
-  const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
-  // Without a pipeline, shards run one after the other.
-  const bool sharded = request.devices > 1 && config.micro_batches == 1;
-  std::string_view kind = sharded ? "Sequential" : "Interleaved";
-  if (plan != nullptr) kind = plan->schedule;
-  if (pipelined || read.given("pipeline-schedule"))
-    request.kind = pipeline::parse_schedule_kind(read.text("pipeline-schedule", kind));
-  else
-    request.kind = ScheduleKind::Sequential;
-  const bool chunked = request.kind == ScheduleKind::Looped || request.kind == ScheduleKind::ZbV;
-  if (chunked || read.given("chunks"))
-    request.chunks = static_cast<std::int32_t>(read.integer("chunks", chunked ? 2 : 1));
-  if (read.given("pipeline-warmup"))
-    request.extra_warmup = static_cast<std::int32_t>(read.integer("pipeline-warmup", 0));
-  return request;
-}
-
 std::int32_t stages_in(const pipeline::ScheduleRequest& request) {
   if (!request.device_of.empty()) return static_cast<std::int32_t>(request.device_of.size());
   return request.devices * request.chunks;
 }
 
-partition::PlanRequest plan_request(const TrainConfig& config,
-                                    const pipeline::ScheduleRequest& schedule) {
-  partition::PlanRequest request;
-  request.batch = config.batch_size;
-  request.type = config.precision.activations;
-  request.recompute = config.recompute == train::RecomputePolicy::Stage ? pipeline::Recompute::Stage
-                                                                        : pipeline::Recompute::None;
-  request.velocity = config.optimiser.kind == train::OptimiserKind::Momentum
-                         ? partition::Velocity::Momentum
-                         : partition::Velocity::None;
-  request.schedule = schedule;
-  request.cost_model = "analytic";
-  return request;
-}
-
-std::vector<std::string> automatic_splits(const Graph& graph, const TrainConfig& config,
+std::vector<std::string> automatic_splits(Reader& read, const Graph& graph,
+                                          const TrainConfig& config,
                                           const pipeline::ScheduleRequest& schedule) {
   const DType type = config.precision.activations;
   const auto costs =
       partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
-  return partition::best_plans(graph, costs, plan_request(config, schedule), {}).front().splits;
+  return automatic_plan(graph, costs, plan_request(config, schedule), device_memory(read)).splits;
 }
 
 /// Shards of a run with one micro-batch share memory, not time.
-std::vector<std::string> shard_splits(const Graph& graph, const TrainConfig& config,
+std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const TrainConfig& config,
                                       const pipeline::ScheduleRequest& schedule) {
   const partition::PlanRequest request = plan_request(config, schedule);
   const pipeline::ProgramOptions options{
       .batch = request.batch, .type = request.type, .recompute = request.recompute};
   const std::vector<pipeline::Slots> slots(static_cast<std::size_t>(schedule.devices));
+  partition::LayerFilter filter;
+  if (read.given("sharding-include-filter"))
+    filter.include = split_list(read.text("sharding-include-filter", ""), ' ');
+  if (read.given("sharding-exclude-filter"))
+    filter.exclude = split_list(read.text("sharding-exclude-filter", ""), ' ');
   const auto memory = partition::exact_memory(graph, options, slots, request.velocity);
   return partition::splits_of(graph,
-                              partition::shard_by_memory(graph, schedule.devices, {}, memory));
+                              partition::shard_by_memory(graph, schedule.devices, filter, memory));
 }
 
-[[noreturn]] void refuse_missing_splits(const Graph& graph, const TrainConfig& config,
+[[noreturn]] void refuse_missing_splits(Reader& read, const Graph& graph, const TrainConfig& config,
                                         const pipeline::ScheduleRequest& schedule,
                                         std::span<const std::string> given) {
   const DType type = config.precision.activations;
@@ -126,7 +91,7 @@ std::vector<std::string> shard_splits(const Graph& graph, const TrainConfig& con
   }
   fail(ErrorKind::Usage, "{}\n{}\n--pipeline-splits auto would take: {}", message,
        partition::cut_table(graph, costs, config.batch_size, type),
-       fmt::join(automatic_splits(graph, config, schedule), " "));
+       fmt::join(automatic_splits(read, graph, config, schedule), " "));
 }
 
 std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
@@ -140,12 +105,13 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const 
   const bool automatic = splits == std::vector<std::string>{"auto"};
   const bool sharded = !given && config.micro_batches == 1 && schedule.chunks == 1;
   if (automatic || sharded) {
-    splits =
-        sharded ? shard_splits(graph, config, schedule) : automatic_splits(graph, config, schedule);
+    splits = sharded ? shard_splits(read, graph, config, schedule)
+                     : automatic_splits(read, graph, config, schedule);
     notices.push_back(
         fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", fmt::join(splits, " ")));
   }
-  if (std::ssize(splits) != stages - 1) refuse_missing_splits(graph, config, schedule, splits);
+  if (std::ssize(splits) != stages - 1)
+    refuse_missing_splits(read, graph, config, schedule, splits);
   read.note("pipeline-splits", fmt::format("{}", fmt::join(splits, " ")));
   return splits;
 }
@@ -226,6 +192,83 @@ void resolve_trace(const Options& options, TrainConfig& config) {
 }
 
 }  // namespace
+
+/// What the options say of stages and schedule, with the defaults filled in.
+pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& config,
+                                           const partition::Plan* plan) {
+  pipeline::ScheduleRequest request;
+  request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
+  request.devices = static_cast<std::int32_t>(read.integer("shards", 1));
+  request.device_of = plan != nullptr ? plan->device_of : device_mapping(read);
+  if (!request.device_of.empty() && !read.given("shards"))
+    request.devices = 1 + *std::max_element(request.device_of.begin(), request.device_of.end());
+  const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
+  // Without a pipeline, shards run one after the other.
+  const bool sharded = request.devices > 1 && config.micro_batches == 1;
+  std::string_view kind = sharded ? "Sequential" : "Interleaved";
+  if (plan != nullptr) kind = plan->schedule;
+  if (pipelined || read.given("pipeline-schedule"))
+    request.kind = pipeline::parse_schedule_kind(read.text("pipeline-schedule", kind));
+  else
+    request.kind = ScheduleKind::Sequential;
+  const bool chunked = request.kind == ScheduleKind::Looped || request.kind == ScheduleKind::ZbV;
+  if (chunked || read.given("chunks"))
+    request.chunks = static_cast<std::int32_t>(read.integer("chunks", chunked ? 2 : 1));
+  if (read.given("pipeline-warmup"))
+    request.extra_warmup = static_cast<std::int32_t>(read.integer("pipeline-warmup", 0));
+  return request;
+}
+
+partition::PlanRequest plan_request(const TrainConfig& config,
+                                    const pipeline::ScheduleRequest& schedule) {
+  partition::PlanRequest request;
+  request.batch = config.batch_size;
+  request.type = config.precision.activations;
+  request.recompute = config.recompute == train::RecomputePolicy::Stage ? pipeline::Recompute::Stage
+                                                                        : pipeline::Recompute::None;
+  request.velocity = config.optimiser.kind == train::OptimiserKind::Momentum
+                         ? partition::Velocity::Momentum
+                         : partition::Velocity::None;
+  request.schedule = schedule;
+  request.cost_model = "analytic";
+  return request;
+}
+
+partition::Plan automatic_plan(const models::Graph& graph, std::span<const partition::OpCost> costs,
+                               const partition::PlanRequest& request, std::int64_t memory_limit) {
+  // Cuts inside blocks cost an extra pass over a value and send more: they must be worth it. In
+  // very deep networks there is always a boundary between layers near enough.
+  constexpr std::size_t kDeep = 400;
+  constexpr double kWorth = 0.97;
+  partition::Search search;
+  search.memory_limit = memory_limit;
+  partition::Plan plan = partition::best_plans(graph, costs, request, search).front();
+  if (graph.ops.size() > kDeep) return plan;
+  search.cuts = partition::op_cuts(graph);
+  partition::Plan finer = partition::best_plans(graph, costs, request, search).front();
+  return finer.seconds < kWorth * plan.seconds ? finer : plan;
+}
+
+std::int64_t device_memory(Reader& read) {
+  if (!read.given("device-memory")) return 0;
+  const std::string text = read.text("device-memory", "");
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string unit = to_lower(std::string_view(end, text.data() + text.size()));
+  constexpr double kKibi = 1024.0;
+  const double factor = unit.empty() || unit == "b" ? 1.0
+                        : unit == "kb"              ? 1e3
+                        : unit == "mb"              ? 1e6
+                        : unit == "gb"              ? 1e9
+                        : unit == "kib"             ? kKibi
+                        : unit == "mib"             ? kKibi * kKibi
+                        : unit == "gib"             ? kKibi * kKibi * kKibi
+                                                    : 0.0;
+  if (error != std::errc{} || factor == 0.0 || !(value > 0.0) || value * factor > 9e18)
+    fail(ErrorKind::Usage, "{}: '{}' is no size, as 512MiB or 8GB are",
+         read.options().find("device-memory")->where, text);
+  return static_cast<std::int64_t>(value * factor);
+}
 
 void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
                     std::vector<std::string>& notices) {

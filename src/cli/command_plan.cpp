@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <optional>
+
+#include "cli/commands.hpp"
+#include "cli/prepare.hpp"
+#include "cli/resolve_layout.hpp"
+#include "device/environment.hpp"
+#include "models/registry.hpp"
+#include "partition/cost.hpp"
+#include "partition/plan.hpp"
+#include "pipeline/channels.hpp"
+#include "train/profile.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// What was asked for, but with splits where there are none yet, and no more ranks than one.
+Options planned(const Invocation& invocation) {
+  Options options = invocation.options;
+  const auto impose = [&](std::string_view name, Value value) {
+    options.set(
+        *find_option(name),
+        {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
+  };
+  for (const char* name : {"epochs", "data-dir", "no-validation"}) options.erase(name);
+  impose("iterations", std::int64_t{1});
+  impose("validation-mode", std::string("none"));
+  if (!options.flag("synthetic-data")) impose("synthetic-data", true);
+  if (!options.text("pipeline-splits") && !options.text("plan"))
+    impose("pipeline-splits", std::string("auto"));
+  const bool one_stage = options.integer("shards").value_or(1) == 1 &&
+                         !options.text("device-mapping") && !options.text("plan") &&
+                         !options.integer("chunks");
+  if (one_stage) options.erase("pipeline-splits");
+  return options;
+}
+
+std::vector<partition::OpCost> costs_of(const train::TrainConfig& config, bool profile) {
+  if (profile) {
+    const device::Environment environment(config.threads);
+    return train::profiled_costs(config);
+  }
+  const DType type = config.precision.activations;
+  return partition::analytic_costs(models::build_model(config.model), config.batch_size, type,
+                                   partition::cpu_model(type));
+}
+
+}  // namespace
+
+int command_plan(const Invocation& invocation) {
+  const Options options = planned(invocation);
+  const DatasetFacts facts = published_facts(data_request(options, DataNeed::Name));
+  train::TrainConfig config = resolve(options, facts, this_machine()).config;
+  const models::Graph graph = models::build_model(config.model);
+  const bool profile = options.text("cost-model") == "profile";
+  const std::vector<partition::OpCost> costs = costs_of(config, profile);
+
+  Reader read(options);
+  partition::PlanRequest request = plan_request(config, schedule_request(read, config, nullptr));
+  request.cost_model = profile ? "profile" : "analytic";
+  request.schedule.device_of = config.pipeline.schedule.device_of;
+  const bool automatic = options.text("pipeline-splits") == "auto";
+  const partition::Plan plan =
+      automatic ? automatic_plan(graph, costs, request, device_memory(read))
+                : partition::make_plan(graph, costs, config.pipeline.ranges, request);
+
+  const std::string format = options.text("format").value_or("text");
+  if (format == "json") {
+    fmt::print("{}", to_json(plan));
+  } else if (format == "svg") {
+    fmt::print("{}", to_svg(plan));
+  } else if (format == "csv") {
+    fmt::print("{}", to_csv(config.pipeline.schedule));
+  } else {
+    fmt::print("{}\n{}", to_text(plan, graph),
+               partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
+  }
+  return 0;
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/profile.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "device/arena.hpp"
+#include "pipeline/stage.hpp"
+
+namespace millrace::train {
+namespace {
+
+using pipeline::Phase;
+
+constexpr std::size_t kPasses = 9;
+constexpr std::size_t kWarmUp = 2;
+
+/// Seconds of one phase by pass and op.
+using Samples = std::array<std::vector<double>, kPasses>;
+
+std::vector<double> medians(const Samples& samples) {
+  std::vector<double> result(samples[0].size());
+  for (std::size_t op = 0; op < result.size(); ++op) {
+    std::array<double, kPasses - kWarmUp> values = {};
+    for (std::size_t k = 0; k < values.size(); ++k) values[k] = samples[k + kWarmUp][op];
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    result[op] = values[values.size() / 2];
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<partition::OpCost> profiled_costs(const TrainConfig& config) {
+  const models::Graph graph = models::build_model(config.model);
+  const DType type = config.precision.activations;
+  const auto backend = ops::make_default_backend();
+  pipeline::StageOptions options;
+  options.batch = config.batch_size;
+  options.type = type;
+  options.backward = pipeline::Backward::Split;
+  pipeline::Stage stage(graph, pipeline::whole(graph), options, *backend);
+  const device::Arena arena(stage.bytes());
+  stage.bind(arena.at(0));
+  stage.parameters().initialise(0);
+  const device::ExecutionSpace space;
+  stage.training().begin_step(space, 1.0f);
+  constexpr std::array kPhases = {Phase::Forward, Phase::BackwardInput, Phase::BackwardWeight};
+  std::array<Samples, 3> samples;
+  for (std::size_t pass = 0; pass < kPasses; ++pass) {
+    for (std::size_t p = 0; p < kPhases.size(); ++p) {
+      samples[p][pass].resize(graph.ops.size());
+      stage.training().profile(space, kPhases[p], {}, samples[p][pass]);
+    }
+  }
+  std::vector<partition::OpCost> costs =
+      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
+  const std::vector<double> forward = medians(samples[0]);
+  const std::vector<double> input = medians(samples[1]);
+  const std::vector<double> weight = medians(samples[2]);
+  for (std::size_t op = 0; op < costs.size(); ++op) {
+    costs[op].forward = forward[op];
+    costs[op].backward_input = input[op];
+    costs[op].backward_weight = weight[op];
+  }
+  return costs;
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "partition/cost.hpp"
+#include "train/config.hpp"
+
+namespace millrace::train {
+
+/// The costs of a network's ops for a micro-batch, with seconds measured on this device: medians of
+/// several passes over the whole network with backward split into its halves. Needs a
+/// device::Environment.
+[[nodiscard]] std::vector<partition::OpCost> profiled_costs(const TrainConfig& config);
+
+}  // namespace millrace::train
