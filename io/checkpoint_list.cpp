@@ -135,6 +135,9 @@ CheckpointReader open_newest(const fs::path& directory, std::vector<std::string>
   complaints.insert(complaints.end(), newest.complaints.begin(), newest.complaints.end());
   if (newest.reader) return std::move(*newest.reader);
   if (newest.complaints.empty()) fail_without_checkpoint(directory);
+  if (has_manifest(directory))
+    fail(ErrorKind::Checkpoint, "{}; take another checkpoint of its run, or the run directory",
+         newest.complaints.front());
   fail(
       ErrorKind::Checkpoint,
       "{}: nothing can be restored, as each of its checkpoints ({}) is damaged: bring back a copy, "

@@ -104,8 +104,9 @@ class HeaderParser {
       });
       if (!header.is_object()) fail(ErrorKind::Data, "{}: the header is no JSON object", label_);
       return header;
-    } catch (const Json::exception& error) {
-      fail(ErrorKind::Data, "{}: the header is no JSON: {}", label_, error.what());
+    } catch (const Json::exception&) {
+      fail(ErrorKind::Data, "{}: the header is no JSON: is it a safetensors file, and whole?",
+           label_);
     }
   }
 
@@ -169,8 +170,10 @@ SafeTensor read_tensor(const Json& object, std::span<const std::byte> data, std:
   const auto offsets = read_counts(object, "data_offsets", label, name);
   const auto size = static_cast<std::int64_t>(data.size());
   if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size) {
-    fail(ErrorKind::Data, "{}: {}: data_offsets {} do not lie within the {} bytes of data", label,
-         name, shape_text(offsets), size);
+    fail(ErrorKind::Data,
+         "{}: {}: data_offsets {} do not lie within the {} bytes of data: the file is cut short, "
+         "fetch it again",
+         label, name, shape_text(offsets), size);
   }
   const std::int64_t bytes = offsets[1] - offsets[0];
   const auto elements = checked_elements(tensor.shape, *width);
@@ -223,7 +226,8 @@ void require_cover(const std::map<std::string, SafeTensor>& tensors,
 
 std::string_view header_text(std::span<const std::byte> bytes, std::string_view label) {
   if (bytes.size() < kLengthBytes) {
-    fail(ErrorKind::Data, "{}: {} bytes are too few for a safetensors file", label, bytes.size());
+    fail(ErrorKind::Data, "{}: {} bytes are too few for a safetensors file: fetch it again", label,
+         bytes.size());
   }
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);

@@ -73,21 +73,41 @@ int wait_for(pid_t child) {
 
 }  // namespace
 
-std::vector<std::string> launch_command(int ranks, std::span<const std::string> words) {
+std::vector<std::string> launch_command(int ranks, std::span<const std::string> words,
+                                        const std::optional<Cluster>& cluster) {
   std::vector<std::string> command = {MILLRACE_MPIEXEC, "-n", std::to_string(ranks)};
-  if (comm::is_open_mpi()) {
-    // Ranks pin themselves; and what a rank has to say it says itself.
-    for (const char* word : {"--oversubscribe", "--bind-to", "none", "--quiet"})
-      command.emplace_back(word);
+  const auto add = [&](std::initializer_list<std::string> more) {
+    command.insert(command.end(), more);
+  };
+  // Ranks pin themselves; and what a rank has to say it says itself.
+  if (comm::is_open_mpi()) add({"--oversubscribe", "--bind-to", "none", "--quiet"});
+  if (cluster) {
+    std::vector<std::string> hosts;
+    const auto each =
+        (static_cast<std::size_t>(ranks) + cluster->hosts.size() - 1) / cluster->hosts.size();
+    for (const std::string& host : cluster->hosts)
+      hosts.push_back(host.find(':') == std::string::npos ? fmt::format("{}:{}", host, each)
+                                                          : host);
+    add({comm::is_open_mpi() ? "-H" : "-hosts", fmt::format("{}", fmt::join(hosts, ","))});
+    // Other machines know nothing of this one's environment.
+    for (const char* name : {"TF_CONFIG", "DATA_DIR", "OMP_WAIT_POLICY", "PATH", "LD_LIBRARY_PATH"})
+      if (comm::is_open_mpi() && std::getenv(name) != nullptr) add({"-x", name});
+    const std::string& interface = cluster->interface;
+    if (!interface.empty() && comm::is_open_mpi())
+      add({"--mca", "btl_tcp_if_include", interface, "--mca", "oob_tcp_if_include", interface});
+    if (!interface.empty() && !comm::is_open_mpi()) add({"-iface", interface});
+    if (cluster->ssh_port > 0 && comm::is_open_mpi())
+      add({"--mca", "plm_rsh_args", fmt::format("-p {}", cluster->ssh_port)});
   }
   command.push_back(std::filesystem::read_symlink("/proc/self/exe").string());
   command.insert(command.end(), words.begin(), words.end());
   return command;
 }
 
-int launch(int ranks, std::span<const std::string> words) {
-  const std::vector<std::string> command = launch_command(ranks, words);
-  fmt::print("Starting {} ranks on this machine: {} -n {} .. (--no-launch refuses)\n", ranks,
+int launch(int ranks, std::span<const std::string> words, const std::optional<Cluster>& cluster) {
+  const std::vector<std::string> command = launch_command(ranks, words, cluster);
+  fmt::print("Starting {} ranks on {}: {} -n {} .. (--no-launch refuses)\n", ranks,
+             cluster ? fmt::format("{}", fmt::join(cluster->hosts, " ")) : "this machine",
              command.front(), ranks);
   std::fflush(stdout);
   allow_root();
@@ -120,7 +140,13 @@ int launch_ranks(const train::TrainConfig& config, const Invocation& invocation)
          "{} shards x {} replicas need {} processes, and --no-launch starts none: start them with "
          "mpirun or srun, or use --ranks 1",
          map.devices, map.replicas, map.ranks);
-  return launch(map.ranks, invocation.words);
+  const std::optional<Cluster> cluster = cluster_of(invocation.options, invocation.environment);
+  if (cluster && cluster->task != 0) {
+    fmt::print("Task {} has nothing to do: task 0 on {} starts all {} ranks.\n", cluster->task,
+               cluster->hosts.front(), map.ranks);
+    return 0;
+  }
+  return launch(map.ranks, invocation.words, cluster);
 }
 
 int run_on_all_ranks(const comm::World& world, const std::function<int()>& body) {

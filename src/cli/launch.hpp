@@ -2,26 +2,31 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "cli/cluster.hpp"
 #include "cli/commands.hpp"
 #include "comm/world.hpp"
 #include "train/config.hpp"
 
 namespace millrace::cli {
 
-/// The command that starts `ranks` processes of this program with `words` on this machine.
-[[nodiscard]] std::vector<std::string> launch_command(int ranks,
-                                                      std::span<const std::string> words);
+/// The command that starts `ranks` processes of this program with `words`, on this machine or on
+/// those of `cluster`.
+[[nodiscard]] std::vector<std::string> launch_command(int ranks, std::span<const std::string> words,
+                                                      const std::optional<Cluster>& cluster);
 
-/// Starts the ranks of a run on this machine and waits for them; returns their exit code. Signals
+/// Starts the ranks of a run and waits for them; returns their exit code. Signals
 /// are passed on as a request to save and stop. Errors: Io when there is no launcher.
-[[nodiscard]] int launch(int ranks, std::span<const std::string> words);
+[[nodiscard]] int launch(int ranks, std::span<const std::string> words,
+                         const std::optional<Cluster>& cluster);
 
-/// The same for a command line, unless it says --no-launch. Errors: Usage then, with the number of
-/// processes that are missing.
+/// The same for a command line, unless it says --no-launch. Only task 0 of a cluster starts ranks;
+/// the others say so and are done. Errors: Usage with --no-launch, with the number of processes
+/// that are missing.
 [[nodiscard]] int launch_ranks(const train::TrainConfig& config, const Invocation& invocation);
 
 /// Runs `body` on every rank of a world: an error that all share is reported once, by rank 0; one

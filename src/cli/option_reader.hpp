@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,6 +38,11 @@ class Reader {
   std::string text(std::string_view name, std::string_view otherwise) {
     return note(name, options_.text(name).value_or(std::string(otherwise)));
   }
+  /// Marks an option as one that has an effect, without recording it.
+  void use(std::string_view name) { used_.insert(std::string(name)); }
+  [[nodiscard]] bool used(std::string_view name) const {
+    return used_.contains(name) || effective_.contains(name);
+  }
   /// Replaces what is recorded for an option, or records it in the first place.
   template <class T>
   T note(std::string_view name, T value) {
@@ -51,6 +58,7 @@ class Reader {
 
  private:
   const Options& options_;
+  std::set<std::string, std::less<>> used_;
   std::map<std::string, Value, std::less<>> effective_;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/prepare.hpp"
 
+#include "cli/cluster.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -82,7 +84,9 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   PreparedRun run;
   RunPlace place;
   together.run([&] {
-    Opened opened = open_and_resolve(invocation.options, this_machine(world));
+    const Options options =
+        for_all_workers(invocation.options, cluster_of(invocation.options, invocation.environment));
+    Opened opened = open_and_resolve(options, this_machine(world));
     run = std::move(opened.run);
     place = opened.place;
   });
@@ -107,6 +111,9 @@ namespace {
 PreparedRun reopen(const Invocation& invocation, const comm::World& world) {
   const std::filesystem::path directory = restore_path(invocation.options);
   const std::filesystem::path file = directory / "config.toml";
+  if (!std::filesystem::exists(directory))
+    fail(ErrorKind::Checkpoint,
+         "{}: no such directory: --restore-path takes the directory of a run", directory.string());
   if (!std::filesystem::exists(file))
     fail(ErrorKind::Io,
          "{}: is missing: --restore-path takes the directory of a run, in which config.toml and "

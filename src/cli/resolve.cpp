@@ -162,7 +162,10 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
   data.augment = !read.flag("train-with-valid-preprocessing");
   data.loader_threads = static_cast<int>(read.integer("pipeline-num-parallel", 1));
   (void)image_size_of(read, request.dataset);
-  if (data.synthetic) return;
+  if (data.synthetic) {
+    read.use("data-dir");  // recipes name it all the same, and its words may tell the data set
+    return;
+  }
   data.directory = facts.directory.empty() ? request.directory : facts.directory;
   if (!data.directory.empty()) read.note("data-dir", data.directory.string());
 }
@@ -320,7 +323,7 @@ void check_all_used(const Reader& read, std::vector<std::string>& notices) {
     const OptionSpec& spec = *find_option(name);
     const bool off = spec.type == ValueType::Flag && !std::get<bool>(setting.value);
     if (spec.section == Section::Command || off || setting.origin == Origin::Environment ||
-        read.effective().contains(name) || name == "no-validation")
+        read.used(name) || name == "no-validation")
       continue;
     if (name == "warmup-epochs" && read.given("iterations")) continue;  // has its own notice
     const std::string message =

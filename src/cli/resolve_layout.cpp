@@ -164,6 +164,25 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
                                   local, machine.cores));
 }
 
+/// Options that recipes carry along and that nothing here depends on: said once, never refused.
+void note_without_effect(Reader& read, std::vector<std::string>& notices) {
+  for (const char* name :
+       {"available-memory-proportion", "batches-per-step", "no-stochastic-rounding"}) {
+    if (!read.given(name)) continue;
+    const OptionSpec& spec = *find_option(name);
+    const std::string help(spec.help);
+    notices.push_back(fmt::format("{} {}", read.options().find(name)->where,
+                                  help.substr(help.find("has no effect"))));
+    read.note(name, read.options().find(name)->value);
+  }
+}
+
+/// How ranks get started has no part in the run itself.
+void note_launching(Reader& read) {
+  for (const char* name : {"hosts", "ssh-port", "interface", "distributed"})
+    if (read.given(name)) read.use(name);
+}
+
 void resolve_trace(const Options& options, TrainConfig& config) {
   const std::optional<std::string> file = options.text("trace");
   const std::optional<std::string> steps = options.text("profile-steps");
@@ -299,6 +318,8 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   if (pipeline.ranks.replicas > 1)
     config.weight_check_every = read.integer("weight-check-every", 100);
   resolve_trace(read.options(), config);
+  note_without_effect(read, notices);
+  note_launching(read);
   config.hang_timeout = static_cast<int>(read.follower("hang-timeout", 600));
 }
 

@@ -8,10 +8,9 @@
 namespace millrace::train {
 namespace {
 
-/// A line "<key>:  <n> kB" of /proc/self/status.
-std::int64_t status_bytes(const char* key) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen("/proc/self/status", "r"),
-                                                             &std::fclose);
+/// A line "<key>:  <n> kB" of a file in /proc.
+std::int64_t bytes_in(const char* path, const char* key) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "r"), &std::fclose);
   if (!file) return 0;
   char line[256];
   const std::size_t length = std::strlen(key);
@@ -27,7 +26,9 @@ std::int64_t status_bytes(const char* key) {
 
 }  // namespace
 
-std::int64_t resident_bytes() { return status_bytes("VmRSS"); }
-std::int64_t peak_resident_bytes() { return status_bytes("VmHWM"); }
+std::int64_t resident_bytes() { return bytes_in("/proc/self/status", "VmRSS"); }
+std::int64_t peak_resident_bytes() { return bytes_in("/proc/self/status", "VmHWM"); }
+
+std::int64_t available_bytes() { return bytes_in("/proc/meminfo", "MemAvailable"); }
 
 }  // namespace millrace::train

@@ -9,5 +9,7 @@ namespace millrace::train {
 /// not tell).
 [[nodiscard]] std::int64_t resident_bytes();
 [[nodiscard]] std::int64_t peak_resident_bytes();
+/// Memory of the machine that programs may still take; 0 where that is unknown.
+[[nodiscard]] std::int64_t available_bytes();
 
 }  // namespace millrace::train

@@ -94,6 +94,8 @@ class Run {
 
   void announce();
   void prepare();
+  void prepare_fresh();
+  void require_memory() const;
   void require_same_data(const io::CheckpointHeader& header,
                          const std::filesystem::path& path) const;
   [[nodiscard]] std::int64_t predicted_peak() const;
@@ -145,10 +147,31 @@ void Run::announce() {
     console_.line(memory.size() == 1 ? memory[r] : fmt::format("Rank {}: {}", r, memory[r]));
 }
 
+/// Refuses what the machine has no memory for, with a batch that it has: the memory of a batch
+/// grows with it.
+void Run::require_memory() const {
+  const double available =
+      static_cast<double>(available_bytes()) / std::max(1, world_.local_size());
+  const auto needed = static_cast<double>(predicted_peak_ - resident_bytes());
+  const bool fits = !device::kHostAccessible || available <= 0.0 || needed <= available;
+  if (world_.maximum(fits ? 0 : 1) == 0) return;
+  world_.fail_together();
+  // Weights and library do not grow with the batch: a little less than in proportion.
+  const auto batch =
+      static_cast<std::int64_t>(0.9 * available / needed * static_cast<double>(config_.batch_size));
+  fail(ErrorKind::Config,
+       "the training needs {} of memory and {} are free: {}--xla-recompute, more --shards or "
+       "--precision 16.32 need less",
+       human_bytes(static_cast<std::int64_t>(needed)),
+       human_bytes(static_cast<std::int64_t>(available)),
+       batch > 0 && batch < config_.batch_size ? fmt::format("--batch-size {} fits; ", batch) : "");
+}
+
 void Run::prepare() {
   environment_.emplace(config_.threads);
   session_.emplace(config_, Session::Use::Training, world_);
   announce();
+  require_memory();
   session_->allocate();
   statistics_.emplace(session_->executor());
   if (!config_.trace.empty())
@@ -157,8 +180,20 @@ void Run::prepare() {
   watchdog_.emplace(*session_, world_.rank(), config_.hang_timeout);
 }
 
+/// A network that does not fit leaves no run behind.
+void Run::prepare_fresh() {
+  try {
+    prepare();
+  } catch (const Error& error) {
+    std::error_code ignored;
+    if (error.kind() == ErrorKind::Config && leads() && !config_.run_directory.empty())
+      std::filesystem::remove_all(config_.run_directory, ignored);
+    throw;
+  }
+}
+
 Outcome Run::fresh() {
-  prepare();
+  prepare_fresh();
   session_->initialise(config_.seed);
   if (leads()) log_.emplace(config_);
   if (due_after(config_, 0).checkpoint) save(0);
@@ -208,9 +243,14 @@ Outcome Run::restored() {
 
 /// The most memory this process will have: what it has now, and everything that is still to come.
 std::int64_t Run::predicted_peak() const {
-  return resident_bytes() + session_->arena_bytes() +
-         session_->loader_bytes(config_.data.validation_size) + session_->library_bytes() +
-         (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
+  // What MPI takes for its queues and shared segments once messages pass; measured.
+  constexpr std::int64_t kMessages = 4'500'000;
+  const std::int64_t sum =
+      resident_bytes() + session_->arena_bytes() + (world_.size() > 1 ? kMessages : 0) +
+      session_->loader_bytes(config_.data.validation_size) + session_->library_bytes() +
+      (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
+  // Never under: allocators round up in ways of their own.
+  return sum + sum / 64;
 }
 
 Outcome Run::loop(std::int64_t first) {

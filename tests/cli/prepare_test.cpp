@@ -162,8 +162,8 @@ TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
     (void)prepare_restoring(invocation(Command::Restore, "--restore-path " + run_.string()),
                             world());
   });
-  EXPECT_EQ(failure.kind, ErrorKind::Io);
-  EXPECT_TRUE(contains(failure.text, (run_ / "config.toml").string())) << failure.text;
+  EXPECT_EQ(failure.kind, ErrorKind::Checkpoint);
+  EXPECT_TRUE(contains(failure.text, run_.string())) << failure.text;
   EXPECT_EQ(
       failure_of([&] { (void)prepare_restoring(invocation(Command::Restore, ""), world()); }).text,
       "--restore-path is missing: which run directory should be used?");

@@ -161,7 +161,6 @@ TEST(ResolveTest, OptionsWithoutEffectAreRefused) {
       {"--lr-schedule cosine --learning-rate-schedule 0.5",
        "--learning-rate-schedule has no effect here: it needs --lr-schedule stepped"},
       {"--normalise-input", "--normalise-input has no effect here: it needs --dataset imagenet"},
-      {"--data-dir x", "--data-dir has no effect here: it needs real data (no --synthetic-data)"},
       {"--no-validation --valid-batch-size 8",
        "--valid-batch-size has no effect here: it needs validation"},
       {"--no-validation --epochs-between-evals 8",
