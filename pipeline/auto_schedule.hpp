@@ -28,8 +28,8 @@ struct AutoRequest {
 /// `generate`, named "Auto". Tries the generators that suit one stage a device as well as those
 /// that its own list scheduler makes under a few rules of precedence, so that it is no worse than
 /// Sequential, GPipe, Grouped or 1F1B of any warm-up (and ZB-H1, when it splits) within the same
-/// limits. Of equally short ones it takes what holds less. The same request gives the same schedule
-/// everywhere.
+/// limits. Of equally short ones it takes what holds less. No chance is involved: the same program
+/// answers the same request with the same schedule.
 ///
 ///   time   some 100 simulations, and as many walks through the schedule
 ///
