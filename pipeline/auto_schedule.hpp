@@ -31,7 +31,8 @@ struct AutoRequest {
 /// limits. Of equally short ones it takes what holds less. No chance is involved: the same program
 /// answers the same request with the same schedule.
 ///
-///   time   some 100 simulations, and as many walks through the schedule
+///   time   some 100 simulations, and as many walks through the schedule: 0.1 s for 8 stages and
+///          32 micro-batches, 4 s for 16 and 256
 ///
 /// Errors: Config, when no schedule keeps to the limits (with the least that does), or when numbers
 /// of the request contradict each other.

@@ -14,7 +14,8 @@ namespace {
 
 // ---- the request, checked and with nothing left out
 
-void check_numbers(const AutoRequest& r, std::size_t stages, std::size_t devices) {
+void check_numbers(const AutoRequest& r) {
+  const std::size_t stages = r.costs.stages.size();
   const auto sized = [](std::size_t size, std::size_t wanted, std::string_view what) {
     if (size != 0 && size != wanted)
       fail(ErrorKind::Config, "schedule Auto: {} {}, expected {}", size, what, wanted);
@@ -25,7 +26,6 @@ void check_numbers(const AutoRequest& r, std::size_t stages, std::size_t devices
          r.micro_batches);
   sized(r.device_of.size(), stages, "devices of stages");
   sized(r.stash_limit.size(), stages, "limits of micro-batches");
-  sized(r.byte_limit.size(), devices, "limits of bytes");
   sized(r.costs.message_bytes.size(), r.links.empty() ? stages - 1 : r.links.size(),
         "sizes of messages");
   for (const std::int32_t device : r.device_of)
@@ -37,6 +37,9 @@ void check_numbers(const AutoRequest& r, std::size_t stages, std::size_t devices
 }
 
 void check_limits(const ScheduleProblem& p) {
+  if (!p.byte_limit.empty() && std::ssize(p.byte_limit) != p.devices())
+    fail(ErrorKind::Config, "schedule Auto: {} limits of bytes, expected {}", p.byte_limit.size(),
+         p.devices());
   for (std::int32_t s = 0; s < p.stages; ++s)
     if (p.caps[static_cast<std::size_t>(s)] < 1)
       fail(ErrorKind::Config, "schedule Auto: stage {} may hold {} micro-batches, it needs 1", s,
@@ -348,14 +351,13 @@ ScheduleProblem::ScheduleProblem(const AutoRequest& r)
       message_bytes(r.costs.message_bytes),
       caps(r.stash_limit),
       byte_limit(r.byte_limit) {
+  check_numbers(r);
   if (device_of.empty()) {
     device_of.resize(costs.size());
     std::iota(device_of.begin(), device_of.end(), 0);
   }
-  const std::int32_t last =
-      device_of.empty() ? -1 : *std::max_element(device_of.begin(), device_of.end());
-  stages_on.resize(static_cast<std::size_t>(std::max(last, -1) + 1));
-  check_numbers(r, costs.size(), stages_on.size());
+  const std::int32_t last = *std::max_element(device_of.begin(), device_of.end());
+  stages_on.resize(static_cast<std::size_t>(last) + 1);
   for (std::int32_t s = 0; s < stages; ++s)
     stages_on[static_cast<std::size_t>(device(s))].push_back(s);
   message_bytes.resize(links.size());

@@ -42,9 +42,9 @@ struct SvgPanel {
 };
 
 /// A row a device with a box for each forward and backward, and for reductions and updates that
-/// take time; gaps are waits. Boxes say what they are where they are wide enough, and always in
-/// their tooltip. Has a legend and an axis in seconds, and no background: its colours are legible
-/// on a dark page and on a light one.
+/// take time; gaps are waits. Boxes say what they are, or their micro-batch alone, where they are
+/// wide enough, and always in their tooltip. Has a legend and an axis in seconds, and no
+/// background: its colours are legible on a dark page and on a light one.
 [[nodiscard]] std::string to_svg(const TimeLine& line, const SvgOptions& options = {});
 /// Time lines one above the other on one axis, such as a measured and a simulated one.
 [[nodiscard]] std::string to_svg(std::span<const SvgPanel> panels, const SvgOptions& options = {});

@@ -194,9 +194,15 @@ class Svg {
         "<title>{}: {:.6g} s, from {:.6g} s to {:.6g} s</title></rect>\n",
         letter_of(i.action.kind), left, y_ + 3.0, width, kBox, colour_of(i.action.kind), kGrey,
         to_string(i.action), i.end - i.begin, i.begin, i.end);
-    if (width < kLetter * static_cast<double>(label.size()) + 2.0) return;
+    const auto fits = [&](const std::string& text) {
+      return width >= kLetter * static_cast<double>(text.size()) + 2.0;
+    };
+    // The colour tells the kind where there is room for a number alone.
+    const std::string number =
+        i.action.micro_batch >= 0 ? fmt::format("{}", i.action.micro_batch) : label;
+    if (!fits(label) && !fits(number)) return;
     add("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"middle\" fill=\"#000000\">{}</text>\n",
-        left + width / 2.0, y_ + 17.0, label);
+        left + width / 2.0, y_ + 17.0, fits(label) ? label : number);
   }
 
   /// Where the boxes of forwards and input gradients are.

@@ -257,6 +257,7 @@ TEST(AutoScheduleTest, ImpossibleRequestsSayWhatIsWrong) {
   expect([](AutoRequest& r) { r.device_of = {0, -1, 1}; }, "device -1");
   expect([](AutoRequest& r) { r.stash_limit = {2, 0, 2}; }, "stage 1 may hold 0 micro-batches");
   expect([](AutoRequest& r) { r.byte_limit = {1.0, 0.5, 1.0}; }, "device 1 may hold");
+  expect([](AutoRequest& r) { r.byte_limit = {9.0}; }, "1 limits of bytes, expected 3");
   expect([](AutoRequest& r) { r.links = {{1, 0}}; }, "from stage 1 to 0");
   expect([](AutoRequest& r) { r.costs.message_bytes = {1.0}; }, "sizes of messages, expected 2");
 }

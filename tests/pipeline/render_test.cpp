@@ -174,6 +174,9 @@ TEST(SvgTest, NumbersStandWhereTheyFit) {
   const TimeLine line = full_line(make(ScheduleKind::OneFOneB, 3, 5));
   EXPECT_EQ(count(to_svg(line, {.width = 1200.0}), ">F4</text>"), 3u);
   EXPECT_EQ(count(to_svg(line, {.width = 300.0}), ">F4</text>"), 0u);
+  EXPECT_EQ(count(to_svg(line, {.width = 330.0}), ">4</text>"), 3u) << "without the letter";
+  const TimeLine many = full_line(make(ScheduleKind::OneFOneB, 3, 100));
+  EXPECT_EQ(count(to_svg(many, {.width = 300.0}), ">4</text>"), 0u);
   EXPECT_THROW((void)to_svg(line, {.width = 20.0}), Error);
 }
 
