@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/render.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+Schedule make(ScheduleKind kind, std::int32_t devices, std::int32_t micro_batches,
+              std::int32_t chunks = 1) {
+  ScheduleRequest r;
+  r.kind = kind;
+  r.devices = devices;
+  r.chunks = chunks;
+  r.micro_batches = micro_batches;
+  return generate(r);
+}
+
+/// With messages and updates, on links that take time.
+TimeLine full_line(const Schedule& compute) {
+  const std::vector<Link> links = chain(compute.stages);
+  Costs costs;
+  costs.stages.assign(
+      static_cast<std::size_t>(compute.stages),
+      {.forward = 0.001, .backward_input = 0.0012, .backward_weight = 0.0008, .update = 0.0005});
+  costs.link.latency = 0.0002;
+  return simulate(with_communication(compute, links), links, costs);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines(1);
+  for (const char c : text) {
+    if (c == '\n')
+      lines.emplace_back();
+    else
+      lines.back() += c;
+  }
+  lines.pop_back();  // what is behind the last line's end
+  return lines;
+}
+
+std::size_t count(std::string_view text, std::string_view part) {
+  std::size_t n = 0;
+  for (std::size_t at = text.find(part); at != std::string_view::npos;
+       at = text.find(part, at + part.size()))
+    ++n;
+  return n;
+}
+
+// ---- text
+
+TEST(StaircaseTest, OneFOneB) {
+  EXPECT_EQ(staircase(make(ScheduleKind::OneFOneB, 3, 4)),
+            "device 0  F0 F1 F2             B0--- F3 B1---    B2---    B3---\n"
+            "device 1     F0 F1       B0--- F2 B1--- F3 B2---    B3---\n"
+            "device 2        F0 B0--- F1 B1--- F2 B2--- F3 B3---\n");
+}
+
+TEST(StaircaseTest, BackwardInHalves) {
+  EXPECT_EQ(staircase(make(ScheduleKind::ZbH1, 2, 3)),
+            "device 0  F0 F1    I0 W0 F2 I1 W1 I2 W2\n"
+            "device 1     F0 I0 F1 I1 W0 F2 I2 W1 W2\n");
+}
+
+TEST(StaircaseTest, SeveralStagesADeviceAreTold) {
+  const std::string chart = staircase(make(ScheduleKind::Looped, 2, 2, 2));
+  EXPECT_NE(chart.find("2F0"), std::string::npos) << chart;
+  EXPECT_NE(chart.find("3B1"), std::string::npos) << chart;
+}
+
+TEST(StaircaseTest, StaysWithinItsColumns) {
+  for (const std::int32_t devices : {1, 4, 8, 12}) {
+    for (const std::int32_t depth : {1, 8, 16, 64}) {
+      for (const ScheduleKind kind : {ScheduleKind::OneFOneB, ScheduleKind::ZbH1}) {
+        const Schedule schedule = make(kind, devices, depth);
+        const TimeLine line = full_line(schedule);
+        for (const std::string& chart :
+             {staircase(schedule), staircase(line, 100), staircase(line, 40)}) {
+          const std::vector<std::string> rows = lines_of(chart);
+          ASSERT_EQ(rows.size(), static_cast<std::size_t>(devices));
+          for (const std::string& row : rows) {
+            EXPECT_LE(row.size(), 100u) << chart;
+            EXPECT_NE(row.back(), ' ');
+          }
+        }
+        for (const std::string& row : lines_of(staircase(line, 40))) EXPECT_LE(row.size(), 40u);
+      }
+    }
+  }
+}
+
+TEST(StaircaseTest, QuantaShowWhatTakesUpMostOfThem) {
+  TimeLine line;
+  line.devices = {{{{ActionKind::Forward, 0, 0}, 0.0, 0.6},
+                   {{ActionKind::Forward, 0, 1}, 0.6, 2.0},
+                   {{ActionKind::ReceiveGradient, 0, 0, 1}, 2.0, 4.0},
+                   {{ActionKind::Backward, 0, 0}, 4.0, 9.0},
+                   {{ActionKind::Update, 0}, 9.0, 10.0}}};
+  EXPECT_EQ(staircase(line, 20), "device 0  FF  B0-- U\n");
+  EXPECT_EQ(staircase(line, 30), "device 0  FF1     B0------- U\n");
+  EXPECT_EQ(staircase(TimeLine{}, 30), "");
+  EXPECT_THROW((void)staircase(line, 10), Error);
+}
+
+// ---- SVG
+
+/// Whether tags close in the order in which they open, attributes are quoted, and ampersands begin
+/// an entity: what a parser of XML insists on, as far as it concerns what is written here.
+bool is_well_formed(std::string_view xml) {
+  std::vector<std::string_view> open;
+  std::size_t at = 0;
+  bool any = false;
+  while (at < xml.size()) {
+    if (xml[at] == '&' && xml.substr(at, 5) != "&amp;" && xml.substr(at, 4) != "&lt;" &&
+        xml.substr(at, 4) != "&gt;")
+      return false;
+    if (xml[at] == '>') return false;
+    if (xml[at] != '<') {
+      ++at;
+      continue;
+    }
+    const std::size_t end = xml.find('>', at);
+    if (end == std::string_view::npos) return false;
+    const std::string_view tag = xml.substr(at + 1, end - at - 1);
+    at = end + 1;
+    if (tag.find('<') != std::string_view::npos || count(tag, "\"") % 2 != 0) return false;
+    if (tag.front() == '/') {
+      if (open.empty() || open.back() != tag.substr(1)) return false;
+      open.pop_back();
+    } else if (tag.back() != '/') {
+      if (any && open.empty()) return false;  // a second root
+      open.push_back(tag.substr(0, tag.find(' ')));
+      any = true;
+    }
+  }
+  return any && open.empty();
+}
+
+std::size_t boxes(std::string_view svg, std::string_view kind) {
+  return count(svg, "<rect class=\"" + std::string(kind) + "\"");
+}
+
+TEST(SvgTest, HasABoxForEveryActionAndARowForEveryDevice) {
+  for (const ScheduleKind kind : {ScheduleKind::OneFOneB, ScheduleKind::ZbH1}) {
+    const std::string svg = to_svg(full_line(make(kind, 3, 5)));
+    EXPECT_TRUE(is_well_formed(svg)) << svg;
+    const bool split = splits_backward(kind);
+    EXPECT_EQ(count(svg, "<g class=\"device\">"), 3u);
+    EXPECT_EQ(boxes(svg, "F"), 15u);
+    EXPECT_EQ(boxes(svg, "B"), split ? 0u : 15u);
+    EXPECT_EQ(boxes(svg, "I"), split ? 15u : 0u);
+    EXPECT_EQ(boxes(svg, "W"), split ? 15u : 0u);
+    EXPECT_EQ(boxes(svg, "U"), 3u);
+    EXPECT_EQ(count(svg, "<rect class="), split ? 48u : 33u) << "nothing else is drawn";
+    EXPECT_EQ(count(svg, "class=\"arrows\""), 0u);
+    EXPECT_NE(svg.find(">seconds</text>"), std::string::npos);
+  }
+}
+
+TEST(SvgTest, ArrowsFollowMessages) {
+  const std::string svg = to_svg(full_line(make(ScheduleKind::OneFOneB, 3, 5)), {.arrows = true});
+  EXPECT_TRUE(is_well_formed(svg));
+  EXPECT_EQ(count(svg, "url(#millrace-arrow)"), 2u * 2u * 5u);
+}
+
+TEST(SvgTest, NumbersStandWhereTheyFit) {
+  const TimeLine line = full_line(make(ScheduleKind::OneFOneB, 3, 5));
+  EXPECT_EQ(count(to_svg(line, {.width = 1200.0}), ">F4</text>"), 3u);
+  EXPECT_EQ(count(to_svg(line, {.width = 300.0}), ">F4</text>"), 0u);
+  EXPECT_EQ(count(to_svg(line, {.width = 330.0}), ">4</text>"), 3u) << "without the letter";
+  const TimeLine many = full_line(make(ScheduleKind::OneFOneB, 3, 100));
+  EXPECT_EQ(count(to_svg(many, {.width = 300.0}), ">4</text>"), 0u);
+  EXPECT_THROW((void)to_svg(line, {.width = 20.0}), Error);
+}
+
+TEST(SvgTest, TwoTimeLinesShareOneAxis) {
+  const TimeLine slow = full_line(make(ScheduleKind::Sequential, 3, 4));
+  const TimeLine fast = full_line(make(ScheduleKind::OneFOneB, 3, 4));
+  const std::array panels = {SvgPanel{"measured, <b> & co.", &slow}, SvgPanel{"simulated", &fast}};
+  const std::string svg = to_svg(panels);
+  EXPECT_TRUE(is_well_formed(svg));
+  EXPECT_EQ(count(svg, "<g class=\"panel\">"), 2u);
+  EXPECT_EQ(count(svg, "<g class=\"device\">"), 6u);
+  EXPECT_EQ(count(svg, "<g class=\"axis\""), 1u);
+  EXPECT_EQ(boxes(svg, "F"), 24u);
+  EXPECT_NE(svg.find(">measured, &lt;b&gt; &amp; co.</text>"), std::string::npos);
+  EXPECT_LT(svg.find("measured"), svg.find(">simulated</text>"));
+  // The first forward takes as many pixels in both.
+  const auto first_box = [](std::string_view text) {
+    const std::size_t at = text.find("width=", text.find("<rect class=\"F\""));
+    return text.substr(at, text.find(' ', at) - at);
+  };
+  const std::string_view second = std::string_view(svg).substr(svg.rfind("class=\"panel\""));
+  EXPECT_EQ(first_box(svg), first_box(second));
+}
+
+TEST(SvgTest, EmptyTimeLinesAreDrawn) {
+  EXPECT_TRUE(is_well_formed(to_svg(TimeLine{})));
+  EXPECT_TRUE(is_well_formed(to_svg(std::span<const SvgPanel>{})));
+}
+
+}  // namespace
+}  // namespace millrace::pipeline
