@@ -16,6 +16,7 @@
 #include "partition/cost.hpp"
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
+#include "pipeline/auto_schedule.hpp"
 #include "pipeline/channels.hpp"
 #include "pipeline/schedule.hpp"
 
@@ -23,6 +24,7 @@ namespace millrace::cli {
 namespace {
 
 using models::Graph;
+using pipeline::OpRange;
 using pipeline::ScheduleKind;
 using train::TrainConfig;
 
@@ -116,7 +118,31 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const 
   return splits;
 }
 
-pipeline::Schedule schedule_of(Reader& read, const pipeline::ScheduleRequest& request) {
+/// The schedule that the costs of these very stages ask for.
+pipeline::Schedule automatic_schedule(const Graph& graph, const TrainConfig& config,
+                                      const pipeline::ScheduleRequest& request,
+                                      std::span<const OpRange> ranges) {
+  const DType type = config.precision.activations;
+  const auto costs =
+      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
+  const partition::PlanRequest plan = plan_request(config, request);
+  pipeline::AutoRequest automatic;
+  for (const OpRange& range : ranges)
+    automatic.costs.stages.push_back(partition::stage_cost(costs, range, plan.recompute));
+  automatic.micro_batches = request.micro_batches;
+  automatic.device_of = request.device_of;
+  automatic.links = pipeline::links(pipeline::channels(graph, ranges));
+  // As much memory as Grouped takes.
+  const auto stages = static_cast<std::int32_t>(ranges.size());
+  for (std::int32_t s = 0; s < stages; ++s) automatic.stash_limit.push_back(2 * (stages - s));
+  return pipeline::generate_auto(automatic);
+}
+
+pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConfig& config,
+                               const pipeline::ScheduleRequest& request,
+                               std::span<const OpRange> ranges) {
+  if (read.options().text("pipeline-schedule") == "auto" && stages_in(request) > 1)
+    return automatic_schedule(graph, config, request, ranges);
   if (!read.given("pipeline-schedule-file")) return pipeline::generate(request);
   const std::string file = read.text("pipeline-schedule-file", "");
   pipeline::Schedule schedule = pipeline::parse_schedule(read_text(file), file);
@@ -226,9 +252,12 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
   const bool sharded = request.devices > 1 && config.micro_batches == 1;
   std::string_view kind = sharded ? "Sequential" : "Interleaved";
   if (plan != nullptr) kind = plan->schedule;
-  if (pipelined || read.given("pipeline-schedule"))
-    request.kind = pipeline::parse_schedule_kind(read.text("pipeline-schedule", kind));
-  else
+  if (pipelined || read.given("pipeline-schedule")) {
+    const std::string name = read.text("pipeline-schedule", kind);
+    // Cuts are searched for as if it were 1F1B; the list is made for those that are found.
+    request.kind = name == "auto" || name == "Auto" ? ScheduleKind::OneFOneB
+                                                    : pipeline::parse_schedule_kind(name);
+  } else
     request.kind = ScheduleKind::Sequential;
   const bool chunked = request.kind == ScheduleKind::Looped || request.kind == ScheduleKind::ZbV;
   if (chunked || read.given("chunks"))
@@ -312,7 +341,8 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   pipeline.ranks.devices = request.devices;
   const std::vector<pipeline::Link> links =
       pipeline::links(pipeline::channels(graph, pipeline.ranges));
-  pipeline.schedule = with_communication(schedule_of(read, request), links);
+  pipeline.schedule =
+      with_communication(schedule_of(read, graph, config, request, pipeline.ranges), links);
   pipeline::validate(pipeline.schedule, links);
   resolve_ranks(read, machine, config, notices);
   if (pipeline.ranks.replicas > 1)

@@ -3,11 +3,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <set>
+#include <sstream>
+#include <tuple>
 
 #include "io/atomic_file.hpp"
+#include "pipeline/render.hpp"
 
 namespace millrace::train {
 namespace {
@@ -115,6 +121,65 @@ std::string Trace::events(std::int64_t clock_offset) const {
     }
   }
   return writer.take();
+}
+
+/// What the devices of replica 0 computed in the last recorded step, in seconds from its begin.
+pipeline::TimeLine Trace::last_step(const comm::World& world) const {
+  const pipeline::PipelinePlan& plan = executor_->plan();
+  const std::size_t entries = executor_->entries().size();
+  const std::int64_t offset = world.clock_offset();
+  std::string own;
+  for (std::size_t i = 0; i < entries && !steps_.empty(); ++i) {
+    const auto& [replica, entry] = executor_->entries()[i];
+    const pipeline::ActionRecord& r = records_[(steps_.size() - 1) * entries + i];
+    const std::int64_t begin = r.begin + r.receive_wait + r.send_wait + r.load_wait;
+    if (replica == 0)
+      own +=
+          fmt::format("{} {} {} {}\n", entry.device, entry.index, begin + offset, r.end + offset);
+  }
+  std::string all;
+  for (const std::string& text : world.gather(own)) all += text;
+  pipeline::TimeLine line;
+  line.devices.resize(plan.schedule.lists.size());
+  line.busy.resize(line.devices.size());
+  std::istringstream words(all);
+  std::size_t device = 0;
+  std::size_t index = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t first = std::numeric_limits<std::int64_t>::max();
+  std::vector<std::tuple<std::size_t, std::size_t, std::int64_t, std::int64_t>> spans;
+  while (words >> device >> index >> begin >> end) {
+    spans.emplace_back(device, index, begin, end);
+    first = std::min(first, begin);
+  }
+  for (const auto& [d, i, b, e] : spans) {
+    const pipeline::Action& action = plan.schedule.lists[d][i];
+    const bool works = is_compute(action.kind) || action.kind == ActionKind::Update;
+    const pipeline::Interval interval{action, 1e-9 * static_cast<double>(b - first),
+                                      1e-9 * static_cast<double>(e - first)};
+    if (!works) continue;
+    line.devices[d].push_back(interval);
+    line.busy[d] += interval.end - interval.begin;
+    line.makespan = std::max(line.makespan, interval.end);
+  }
+  return line;
+}
+
+void Trace::draw(const comm::World& world, const PipelineReport& report,
+                 std::span<const pipeline::Link> links, const std::filesystem::path& file) const {
+  const pipeline::TimeLine measured = last_step(world);
+  if (world.rank() != 0) return;
+  const pipeline::TimeLine simulated = simulate(executor_->plan().schedule, links, report.costs);
+  const std::array<pipeline::SvgPanel, 2> panels = {
+      pipeline::SvgPanel{fmt::format("measured: {:.2f} ms, bubble {:.1f} %",
+                                     1e3 * measured.makespan, 100.0 * measured.bubble()),
+                         &measured},
+      pipeline::SvgPanel{fmt::format("simulated with the mean costs of the run: {:.2f} ms, bubble "
+                                     "{:.1f} %",
+                                     1e3 * simulated.makespan, 100.0 * simulated.bubble()),
+                         &simulated}};
+  io::write_file_atomically(file, pipeline::to_svg(panels));
 }
 
 void Trace::write(const comm::World& world, const std::filesystem::path& file) const {

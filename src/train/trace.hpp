@@ -8,6 +8,8 @@
 
 #include "comm/world.hpp"
 #include "pipeline/executor.hpp"
+#include "pipeline/simulate.hpp"
+#include "train/statistics.hpp"
 
 namespace millrace::train {
 
@@ -20,8 +22,13 @@ class Trace {
   void add(const pipeline::Executor& executor, std::int64_t step);
   /// Rank 0 writes the file. Collective. Errors: Io.
   void write(const comm::World& world, const std::filesystem::path& file) const;
+  /// The last step as a picture, above what the same schedule would be with the costs in `report`.
+  /// Collective; rank 0 writes the file.
+  void draw(const comm::World& world, const PipelineReport& report,
+            std::span<const pipeline::Link> links, const std::filesystem::path& file) const;
 
  private:
+  [[nodiscard]] pipeline::TimeLine last_step(const comm::World& world) const;
   [[nodiscard]] std::string events(std::int64_t clock_offset) const;
 
   const pipeline::Executor* executor_;

@@ -281,14 +281,17 @@ Outcome Run::loop(std::int64_t first) {
 
 /// What the devices did, where there are several.
 void Run::report_pipeline() {
-  if (trace_) {
-    Together(world_).run([&] { trace_->write(world_, config_.trace); });
-    console_.line(fmt::format("Trace in {}", config_.trace.string()));
-  }
   const pipeline::PipelinePlan& plan = session_->executor().plan();
-  if (plan.ranks.devices * plan.ranks.replicas == 1) return;
   const auto links = pipeline::links(pipeline::channels(session_->graph(), plan.ranges));
   const PipelineReport report = statistics_->report(world_, links);
+  if (trace_) {
+    if (config_.trace.extension() == ".svg")
+      trace_->draw(world_, report, links, config_.trace);
+    else
+      trace_->write(world_, config_.trace);
+    console_.line(fmt::format("Trace in {}", config_.trace.string()));
+  }
+  if (plan.ranks.devices * plan.ranks.replicas == 1) return;
   if (report.steps > 0) console_.line(to_text(report, plan));
 }
 

@@ -327,7 +327,8 @@ TEST(MistakeTest, SeveralProcessesAreRefused) {
                    "cifar-10", "--synthetic-data", "--run-dir", (directory / "run").string()});
   if (result.code == 127) GTEST_SKIP() << "mpirun was not found";
   EXPECT_EQ(result.code, 2) << result.output;
-  EXPECT_NE(result.output.find("2 ranks cannot share 1 device(s)"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("2 ranks cannot share 1 device(s)"), std::string::npos)
+      << result.output;
   EXPECT_FALSE(std::filesystem::exists(directory / "run"));
 }
 
