@@ -55,7 +55,7 @@ only_in() {
   report "only allowed in $1" < <(search "$2" "${folders[@]}" | grep -vE "^($1)" || true)
 }
 
-only_in 'src/comm/|src/device/' '<mpi\.h>|\bMPI_[A-Z]'
+only_in 'src/comm/|src/device/' '<mpi\.h>|\bMPI_([A-Z][a-z]|COMM|REQUEST|SUCCESS|BYTE|INT|SUM|MAX)'
 only_in 'io/hdf5\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
 only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
 only_in 'src/ops/cudnn/|src/device/' '<cu(da|dnn|blas)|\bcu(da|dnn|blas)[A-Z]|\bCU(DNN|BLAS)_'
