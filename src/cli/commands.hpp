@@ -37,6 +37,7 @@ int command_restore(const Invocation& invocation);
 int command_validate(const Invocation& invocation);
 int command_bench(const Invocation& invocation);
 int command_plan(const Invocation& invocation);
+int command_doctor(const Invocation& invocation);
 int command_inspect(const Invocation& invocation);
 int command_import(const Invocation& invocation);
 int command_data_generate(const Invocation& invocation);

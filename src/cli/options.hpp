@@ -55,6 +55,7 @@ enum class Command : unsigned {
   Import = 32,
   Generate = 64,
   Plan = 128,
+  Doctor = 256,
 };
 using CommandSet = unsigned;
 

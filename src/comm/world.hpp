@@ -23,6 +23,10 @@ namespace millrace::comm {
 /// Whether this build is for Open MPI, whose launcher knows other options than MPICH's.
 [[nodiscard]] bool is_open_mpi() noexcept;
 
+/// First line of what the MPI library says of itself.
+[[nodiscard]] std::string library_version();
+[[nodiscard]] std::string host_name();
+
 /// Lifetime of MPI (thread level FUNNELED), when a launcher started this process. MPI can be
 /// started once a process: so can a World. The functions below are collective: all ranks call them
 /// in the same order. Errors of MPI are fatal, as no process can go on without its peers.

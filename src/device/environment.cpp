@@ -70,6 +70,15 @@ int available_cores() {
   return CPU_COUNT(&mask);
 }
 
+std::vector<int> core_numbers() {
+  std::vector<int> numbers;
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return numbers;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mask)) numbers.push_back(cpu);
+  return numbers;
+}
+
 std::string describe_environment() {
   return fmt::format("{}, {} threads; {}; Kokkos {}.{}.{}", ExecutionSpace::name(),
                      ExecutionSpace().concurrency(), vendor_library(), KOKKOS_VERSION / 10000,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace millrace::device {
 
@@ -18,6 +19,9 @@ class Environment {
 
 /// Cores that this process may use: its affinity mask, not the machine's.
 [[nodiscard]] int available_cores();
+
+/// Their numbers.
+[[nodiscard]] std::vector<int> core_numbers();
 
 /// What equal bits need to be equal on: "OpenMP, 2 threads; avx512_core_amx; oneDNN 2.6.3; Kokkos
 /// 3.4.1". Recorded in checkpoints.

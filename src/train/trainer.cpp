@@ -100,6 +100,7 @@ class Run {
                          const std::filesystem::path& path) const;
   [[nodiscard]] std::int64_t predicted_peak() const;
   [[nodiscard]] Outcome loop(std::int64_t first);
+  StepResult step(const Feeds& feeds, double rate);
   void one_iteration(const Feeds& feeds, std::int64_t iteration);
   /// False when a signal ended the validation that was due.
   [[nodiscard]] bool after_iteration(std::int64_t done, bool stopping);
@@ -312,21 +313,35 @@ Outcome Run::stop_reason() const {
   return received_ == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
 }
 
+/// A failure of one rank alone says where it happened.
+StepResult Run::step(const Feeds& feeds, double rate) {
+  try {
+    return session_->step(feeds, rate);
+  } catch (const Error& error) {
+    if (world_.size() == 1) throw;
+    const pipeline::Standing standing = session_->executor().standing();
+    if (standing.replica < 0) throw;
+    throw Error(error.kind(), fmt::format("replica {}, stage {}: {}", standing.replica,
+                                          standing.action.stage, error.what()));
+  }
+}
+
 void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   const Clock::time_point start = Clock::now();
   IterationResult result;
   result.learning_rate = learning_rate(config_.schedule, iteration, config_.iterations);
-  const StepResult step = session_->step(feeds, result.learning_rate);
+  const pipeline::MicroBatchMetrics metrics = step(feeds, result.learning_rate).metrics;
   // The first step pages memory in and is not like the others.
   if (iteration > first_iteration_) statistics_->add(session_->executor(), seconds_since(start));
   if (trace_) trace_->add(session_->executor(), iteration + 1);
   if (config_.weight_check_every > 0 && (iteration + 1) % config_.weight_check_every == 0)
     session_->check_replicas();
-  const auto samples = static_cast<double>(step.metrics.samples);
-  result.loss = step.metrics.loss / samples;
-  result.correct = step.metrics.top1;
+  const auto samples = static_cast<double>(metrics.samples);
+  result.loss = metrics.loss / samples;
+  result.correct = metrics.top1;
   result.seconds = seconds_since(start);
   if (!std::isfinite(result.loss)) {
+    world_.fail_together();  // all ranks know the loss
     diverged(fmt::format("the loss became {}", result.loss), iteration + 1);
   }
   if (logs()) log_->add(result);
@@ -420,6 +435,7 @@ bool Run::validate_now(std::int64_t done) {
     return false;
   }
   if (!std::isfinite(result->loss)) {
+    world_.fail_together();
     diverged(fmt::format("the loss of validation became {}", result->loss), done);
   }
   if (logs()) log_->report(*result);

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "cli/commands.hpp"
+#include "cli/launch.hpp"
+#include "cli/prepare.hpp"
+#include "comm/world.hpp"
+#include "core/text.hpp"
+#include "device/environment.hpp"
+#include "millrace_version.hpp"
+#include "train/memory.hpp"
+
+namespace millrace::cli {
+namespace {
+
+int doctor(const Invocation& invocation, const comm::World& world) {
+  const MachineFacts machine = this_machine(world);
+  const int threads =
+      static_cast<int>(invocation.options.integer("threads-per-device")
+                           .value_or(std::max(1, machine.cores / std::max(1, world.local_size()))));
+  pin_rank(world, threads);
+  const device::Environment environment(threads);
+  const std::vector<std::string> map = world.gather(fmt::format(
+      "{}, {} of {} there, {} threads on cores {}", comm::host_name(), world.local_rank(),
+      world.local_size(), threads, fmt::join(device::core_numbers(), " ")));
+  if (world.rank() != 0) return 0;
+  fmt::print("millrace   {} ({})\n", kVersion, kCommit);
+  fmt::print("device     {}\n", device::describe_environment());
+  fmt::print("MPI        {}\n", comm::library_version());
+  fmt::print("launcher   {}\n", launch_command(1, {}, {}).front());
+  fmt::print("cores      {}\n", machine.cores);
+  fmt::print("memory     {} free\n", human_bytes(train::available_bytes()));
+  for (std::size_t r = 0; r < map.size(); ++r) fmt::print("rank {:<5} {}\n", r, map[r]);
+  return 0;
+}
+
+}  // namespace
+
+int command_doctor(const Invocation& invocation) {
+  const comm::World world;
+  return run_on_all_ranks(world, [&] { return doctor(invocation, world); });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# tidy.sh CLANG_TIDY BUILD ROOT: clang-tidy over the sources that the last commit, or the work tree,
+# changed. Uses the commands of BUILD, without the flags that only GCC knows. Exits with 77 (skipped)
+# where there is no history to tell what changed.
+set -euo pipefail
+tidy=$1
+build=$2
+cd "$3"
+git rev-parse --verify --quiet HEAD~1 >/dev/null || exit 77
+commands=$(mktemp -d)
+trap 'rm -rf "$commands"' EXIT
+sed -E 's/ -(fno-tree-slp-vectorize|mmove-max=[0-9]+|mstore-max=[0-9]+|Wduplicated-cond|Wlogical-op|Wno-restrict|mprefer-vector-width=[0-9]+)//g' \
+  "$build/compile_commands.json" >"$commands/compile_commands.json"
+git diff --name-only --diff-filter=d HEAD~1 -- '*.cpp' | while IFS= read -r file; do
+  grep -q "/$file\"" "$commands/compile_commands.json" && printf '%s\n' "$file"
+done | xargs --no-run-if-empty -P "$(nproc)" -n 1 "$tidy" -p "$commands" --quiet --warnings-as-errors='*'
