@@ -6,12 +6,15 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <string_view>
 
 #include "device/vendor_scope.hpp"
 #include "models/registry.hpp"
+#include "pipeline/executor.hpp"
 #include "support/stage_chain.hpp"
 
 namespace {
@@ -117,6 +120,83 @@ TEST_P(AllocationTest, NoneWithinAStep) {
   g_counting = false;
   std::free(block);
   EXPECT_EQ(g_allocations.load(), 1);
+}
+
+/// Images of zeros.
+class Zeros final : public io::Dataset {
+ public:
+  [[nodiscard]] std::string name() const override { return "zeros"; }
+  [[nodiscard]] std::int64_t size() const override { return 64; }
+  [[nodiscard]] Shape image_shape() const override { return {32, 32, 3}; }
+  [[nodiscard]] std::int64_t classes() const override { return 10; }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
+    return static_cast<std::int32_t>(index % 10);
+  }
+  void read(std::int64_t, const io::ReadKey&, std::span<float> image) const override {
+    std::fill(image.begin(), image.end(), 0.0f);
+  }
+};
+
+// Two replicas of a pipeline of three stages, all in this process: executor, messages, reductions.
+TEST(PipelineAllocationTest, NoneWithinAStep) {
+  models::ModelOptions model;
+  model.size = "8";
+  const models::Graph graph = models::build_model(model);
+  const auto backend = ops::make_default_backend();
+  PipelinePlan plan;
+  const auto ops_count = static_cast<std::int32_t>(graph.ops.size());
+  plan.ranges = {{0, ops_count / 3}, {ops_count / 3, ops_count / 2}, {ops_count / 2, ops_count}};
+  ScheduleRequest request;
+  request.devices = 3;
+  request.micro_batches = 4;
+  plan.schedule = with_communication(generate(request), links(channels(graph, plan.ranges)));
+  plan.ranks = {.devices = 3, .replicas = 2, .ranks = 1};
+  const std::vector<Slots> slots = slots_of(graph, plan);
+  std::vector<std::unique_ptr<Stage>> stages;
+  std::vector<Unit> units;
+  std::vector<std::unique_ptr<io::Loader>> loaders;
+  std::vector<io::Loader*> feeds;
+  std::int64_t bytes = 0;
+  const auto data = std::make_shared<Zeros>();
+  for (std::int32_t r = 0; r < 2; ++r) {
+    for (std::int32_t s = 0; s < 3; ++s) {
+      StageOptions options;
+      options.batch = 2;
+      options.slots = slots[static_cast<std::size_t>(s)];
+      options.parameters.momentum = true;
+      const OpRange range = plan.ranges[static_cast<std::size_t>(s)];
+      stages.push_back(std::make_unique<Stage>(graph, range, options, *backend));
+      units.push_back({r, s, stages.back().get()});
+      bytes += device::aligned(stages.back()->bytes());
+      io::LoaderOptions loading;
+      loading.batch_size = 2;
+      loading.threads = 0;
+      loading.replicas = 2;
+      loading.replica = r;
+      loaders.push_back(s == 1 ? nullptr
+                               : std::make_unique<io::Loader>(
+                                     data, io::SampleOrder::shuffled(1, data->size()), loading));
+      feeds.push_back(loaders.back().get());
+    }
+  }
+  Executor executor(graph, plan, units, 0);
+  const device::Arena arena(bytes + executor.bytes());
+  std::int64_t offset = 0;
+  for (const auto& stage : stages) {
+    stage->bind(arena.at(offset));
+    stage->parameters().initialise(1);
+    offset += device::aligned(stage->bytes());
+  }
+  const comm::World world;
+  const auto transport = comm::make_transport(world, device::copy_within);
+  executor.bind(arena.at(offset), *transport);
+  const device::ExecutionSpace space;
+  for (int i = 0; i < 2; ++i) executor.run(space, {}, feeds);
+  g_allocations = 0;
+  g_counting = true;
+  for (int i = 0; i < 3; ++i) executor.run(space, {}, feeds);
+  g_counting = false;
+  EXPECT_EQ(g_allocations.load(), 0);
 }
 
 using models::NormKind;
