@@ -50,6 +50,7 @@ int bench(const Invocation& invocation, const comm::World& world) {
   fmt::print("loader wait   {:.3f} ms a step ({:.2f} %)\n", result.loader_seconds * 1e3,
              100.0 * result.loader_seconds / median);
   fmt::print("device memory {}\n", human_bytes(result.arena_bytes));
+  if (invocation.options.flag("pipeline")) fmt::print("{}\n", result.pipeline);
   return 0;
 }
 

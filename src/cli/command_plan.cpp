@@ -10,8 +10,11 @@
 #include "device/environment.hpp"
 #include "models/registry.hpp"
 #include "partition/cost.hpp"
+#include "partition/cuts.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/channels.hpp"
+#include "pipeline/render.hpp"
+#include "pipeline/simulate.hpp"
 #include "train/profile.hpp"
 
 namespace millrace::cli {
@@ -48,6 +51,19 @@ std::vector<partition::OpCost> costs_of(const train::TrainConfig& config, bool p
                                    partition::cpu_model(type));
 }
 
+/// The simulated step as a chart, where it has so few micro-batches that one can be read.
+std::string timeline_text(const train::TrainConfig& config, const partition::Plan& plan) {
+  constexpr std::int32_t kReadable = 16;
+  constexpr std::int32_t kColumns = 100;
+  if (plan.stages() < 2 || plan.micro_batches > kReadable) return {};
+  const models::Graph graph = models::build_model(config.model);
+  const auto ranges = partition::stages_of(graph, plan.splits);
+  const auto links = pipeline::links(pipeline::channels(graph, ranges));
+  pipeline::Costs costs;
+  costs.stages = plan.costs;
+  return staircase(simulate(config.pipeline.schedule, links, costs), kColumns);
+}
+
 }  // namespace
 
 int command_plan(const Invocation& invocation) {
@@ -75,7 +91,7 @@ int command_plan(const Invocation& invocation) {
   } else if (format == "csv") {
     fmt::print("{}", to_csv(config.pipeline.schedule));
   } else {
-    fmt::print("{}\n{}", to_text(plan, graph),
+    fmt::print("{}\n{}\n{}", to_text(plan, graph), timeline_text(config, plan),
                partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
   }
   return 0;

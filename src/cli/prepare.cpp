@@ -64,6 +64,9 @@ Options recorded_in(const io::CheckpointReader& checkpoint) {
 
 }  // namespace
 
+/// A trace without a path of its own (--gc-profile) lies in the run directory.
+void place_trace(const Options& options, train::TrainConfig& config);
+
 MachineFacts this_machine() {
   const unsigned cores = std::thread::hardware_concurrency();
   return {.cores = cores == 0 ? 1 : static_cast<int>(cores)};
@@ -99,7 +102,13 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
     io::write_file_atomically(directory / "config.toml", run.config.resolved_toml);
   });
   run.config.run_directory = world.broadcast(run.config.run_directory.string());
+  place_trace(invocation.options, run.config);
   return run;
+}
+
+void place_trace(const Options& options, train::TrainConfig& config) {
+  if (options.text("trace") || config.trace.empty() || config.run_directory.empty()) return;
+  config.trace = config.run_directory / config.trace;
 }
 
 bool must_launch(const train::TrainConfig& config, const comm::World& world) {
@@ -129,6 +138,7 @@ PreparedRun reopen(const Invocation& invocation, const comm::World& world) {
   PreparedRun run =
       open_and_resolve(continued_options(invocation.options, recorded), this_machine(world)).run;
   run.config.run_directory = directory;
+  place_trace(invocation.options, run.config);
   run.lock = std::move(lock);
   return run;
 }

@@ -209,11 +209,17 @@ void note_launching(Reader& read) {
     if (read.given(name)) read.use(name);
 }
 
+constexpr std::string_view kTraceInRun = "trace.json";
+
 void resolve_trace(const Options& options, TrainConfig& config) {
-  const std::optional<std::string> file = options.text("trace");
+  std::optional<std::string> file = options.text("trace");
+  // A name alone lies in the run directory, which nobody knows yet.
+  if (!file && options.text("gc-profile")) file = std::string(kTraceInRun);
   const std::optional<std::string> steps = options.text("profile-steps");
   if (!file) {
-    if (steps) fail(ErrorKind::Usage, "--profile-steps has no effect here: it needs --trace FILE");
+    if (steps)
+      fail(ErrorKind::Usage,
+           "--profile-steps has no effect here: it needs --trace FILE or --gc-profile");
     return;
   }
   config.trace = *file;

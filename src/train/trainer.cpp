@@ -509,13 +509,18 @@ BenchResult bench(const TrainConfig& config, const comm::World& world,
   result.images_per_step = config.total_batch();
   result.arena_bytes = session.arena_bytes();
   result.macs_per_image = session.graph().forward_macs();
+  PipelineStatistics statistics(session.executor());
   for (std::int64_t i = 0; i < warmup + steps; ++i) {
     const Clock::time_point start = Clock::now();
     const StepResult step = session.step(feeds, learning_rate(config.schedule, i, warmup + steps));
     if (i < warmup) continue;
+    statistics.add(session.executor(), seconds_since(start));
     result.step_seconds.push_back(seconds_since(start));
     waits.push_back(step.loader_seconds);
   }
+  const pipeline::PipelinePlan& plan = session.executor().plan();
+  const auto links = pipeline::links(pipeline::channels(session.graph(), plan.ranges));
+  result.pipeline = to_text(statistics.report(world, links), plan);
   std::sort(waits.begin(), waits.end());
   result.loader_seconds = waits.at(waits.size() / 2);
   std::sort(result.step_seconds.begin(), result.step_seconds.end());

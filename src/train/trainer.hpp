@@ -56,6 +56,7 @@ struct BenchResult {
   std::int64_t images_per_step = 0;
   std::int64_t arena_bytes = 0;
   std::int64_t macs_per_image = 0;  ///< forward
+  std::string pipeline;             ///< where the time of each device went, as text
   [[nodiscard]] double median_seconds() const;
   [[nodiscard]] double percentile_seconds(double fraction) const;
 };

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
@@ -88,6 +89,75 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"OneProcess",
              {"--shards", "3", "--ranks", "1", "--pipeline-splits", "b1/0/relu", "b3/0/relu"}}),
     [](const auto& test) { return std::string(test.param.name); });
+
+TEST(ThreadsTest, TwoThreadsADeviceGiveTheBitsOfTwoThreads) {
+  const TemporaryDirectory directory;
+  const Words two = {"--threads-per-device", "2", "--no-validation"};
+  ASSERT_EQ(train(directory / "one", kRun + two).code, 0);
+  const ProcessResult result = train(
+      directory / "two", kRun + two + Words{"--shards", "2", "--pipeline-splits", "b2/0/conv2"});
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_EQ(digest_of(directory / "two"), digest_of(directory / "one"));
+}
+
+/// The lines of the IPU trainer's guide, as they stand; on small images and, but for the long form
+/// of this test, with fewer micro-batches.
+TEST(SeedTest, CommandLinesOfTheGuideRun) {
+  const TemporaryDirectory directory;
+  const std::vector<Words> lines = {
+      {"--batch-size", "2", "--xla-recompute", "--no-validation", "--shards", "2",
+       "--pipeline-depth", "256", "--pipeline-splits", "b3/1/relu", "--available-memory-proportion",
+       "0.1"},
+      {"--batch-size", "1", "--available-memory-proportion", "0.1", "--no-validation"},
+      {"--batch-size", "2", "--shards", "2", "--pipeline-depth", "128", "--pipeline-splits",
+       "b3/0/relu", "--pipeline-schedule", "Grouped", "--available-memory-proportion", "0.4",
+       "--xla-recompute", "--replicas", "4", "--no-validation"},
+      {"--batch-size",
+       "4",
+       "--batches-per-step",
+       "1",
+       "--shards",
+       "4",
+       "--pipeline-depth",
+       "64",
+       "--pipeline-splits",
+       "b1/2/relu",
+       "b2/3/relu",
+       "b3/5/relu",
+       "--xla-recompute",
+       "--replicas",
+       "4",
+       "--distributed",
+       "--no-stochastic-rounding",
+       "--base-learning-rate",
+       "-11",
+       "--no-validation"}};
+  const bool whole = std::getenv("MILLRACE_LONG_TESTS") != nullptr;
+  int number = 0;
+  for (const Words& line : lines) {
+    const std::string run = (directory / std::to_string(number++)).string();
+    const bool deep = std::find(line.begin(), line.end(), "--pipeline-depth") != line.end();
+    const Words less = whole || !deep ? Words{} : Words{"--pipeline-depth", "4"};
+    const ProcessResult result =
+        millrace(Words{"train", "--dataset", "imagenet", "--data-dir", ".../imagenet-data",
+                       "--model-size", "50"} +
+                 line + less +
+                 Words{"--precision", "16.32", "--synthetic-data", "--iterations", "1",
+                       "--image-size", "32", "--run-dir", run});
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_NE(result.output.find("ckpt-1"), std::string::npos) << result.output;
+  }
+}
+
+TEST(ReplicasTest, ARunContinuesWithOthers) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train(run, kRun + Words{"--no-validation", "--stop-after", "2"}).code, 75);
+  const ProcessResult result =
+      millrace({"restore", "--restore-path", run.string(), "--replicas", "4", "--ranks", "2"});
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_EQ(millrace({"restore", "--restore-path", run.string(), "--replicas", "3"}).code, 2);
+}
 
 TEST(ReplicasTest, AreReproducibleOverAnyNumberOfRanks) {
   const TemporaryDirectory directory;
