@@ -28,7 +28,7 @@ struct Action {
   std::int32_t stage = 0;
   std::int32_t micro_batch = -1;  ///< -1: of the whole step (Reduce, Update)
   std::int32_t peer = -1;         ///< messages: the stage at the other end
-  friend auto operator<=>(const Action&, const Action&) = default;
+  friend auto operator<=>(const Action&, const Action&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 [[nodiscard]] constexpr bool is_compute(ActionKind kind) {

@@ -48,6 +48,7 @@ std::vector<Link> links(std::span<const Channel> channels) {
     (channel.gradient ? link.gradients : link.activations) = true;
   }
   std::vector<Link> result;
+  result.reserve(by_ends.size());
   for (const auto& entry : by_ends) result.push_back(entry.second);
   return result;
 }

@@ -16,7 +16,8 @@ struct Channel {
   std::int32_t from = 0;  ///< stages
   std::int32_t to = 0;
   bool gradient = false;
-  friend auto operator<=>(const Channel&, const Channel&) = default;
+  friend auto operator<=>(const Channel&,
+                          const Channel&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// All channels of a network cut into `ranges` (which cover it, in order): a value goes from the

@@ -164,6 +164,7 @@ class Compiler {
 
   void make_crossings();
   void forward(Phase phase, bool repeated, ForwardBuffers& kept);
+  [[nodiscard]] bool is_recomputed(const Node& node) const;
   void forward_node(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept);
   void forward_norm(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept);
   void forward_loss(const Node& node, Phase phase, const ForwardBuffers& kept);
@@ -262,6 +263,19 @@ void Compiler::make_crossings() {
 
 void Compiler::forward(Phase phase, bool repeated, ForwardBuffers& kept) {
   for (const Node& node : nodes_) forward_node(node, phase, repeated, kept);
+}
+
+bool Compiler::is_recomputed(const Node& node) const {
+  if (program_.options.recompute != Recompute::Layers) return true;
+  const auto named = [&](OpId op) {
+    const std::string& layer = graph_.layers[graph_.op(op).layer.at()].name;
+    const std::vector<std::string>& names = program_.options.recompute_layers;
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return layer == name || layer.starts_with(name + "/");
+    });
+  };
+  // What is fused is one kernel: all of it, or nothing.
+  return named(node.leader) && named(node.last);
 }
 
 void Compiler::forward_norm(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept) {
@@ -538,15 +552,11 @@ StageProgram Compiler::run() && {
   }
   if (!training()) return std::move(program_);
   std::size_t repeated_calls = 0;
-  if (program_.options.recompute == Recompute::Stage) {
-    ForwardBuffers again;
-    again.activation.resize(graph_.values.size());
-    again.statistics.resize(graph_.ops.size());
-    again.winner.resize(graph_.ops.size());
-    for (const Crossing& input : program_.inputs) {
-      again.activation[input.value.at()] = input.activation;
+  if (program_.options.recompute != Recompute::None) {
+    ForwardBuffers again = kept_;
+    for (const Node& node : nodes_) {
+      if (is_recomputed(node)) forward_node(node, Phase::BackwardInput, true, again);
     }
-    forward(Phase::BackwardInput, true, again);
     repeated_calls = program_.phase(Phase::BackwardInput).size();
     kept_ = std::move(again);
   }

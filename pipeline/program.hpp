@@ -24,8 +24,9 @@
 //   BackwardInput   what the weight gradients still need  weight slot, until BackwardWeight
 //   BackwardWeight  nothing: it adds onto the gradients
 //
-// Joined backward does both in one list and needs no weight slot. With recompute, only the stage's
-// inputs are stashed and BackwardInput begins by running the forward calls again.
+// Joined backward does both in one list and needs no weight slot. With recompute of the
+// stage, only its inputs are stashed and BackwardInput begins by running the forward calls again;
+// with recompute of layers, theirs alone.
 #pragma once
 
 #include <array>
@@ -55,7 +56,9 @@ struct OpRange {
 [[nodiscard]] OpRange whole(const Graph& graph);
 
 enum class Mode { Training, Evaluation };
-enum class Recompute { None, Stage };
+/// Which activations are computed again in the backward pass instead of being kept: none, all of
+/// the stage, or those of some layers.
+enum class Recompute { None, Stage, Layers };
 enum class Backward { Joined, Split };
 
 struct ProgramOptions {
@@ -64,6 +67,8 @@ struct ProgramOptions {
   Mode mode = Mode::Training;
   Recompute recompute = Recompute::None;
   Backward backward = Backward::Joined;
+  /// With Recompute::Layers: the layers of these names, and those below them (`b2` means `b2/0`).
+  std::vector<std::string> recompute_layers = {};
   friend bool operator==(const ProgramOptions&, const ProgramOptions&) = default;
 };
 

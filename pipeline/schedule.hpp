@@ -97,7 +97,7 @@ struct Link {
   std::int32_t to = 0;
   bool activations = true;
   bool gradients = true;
-  friend auto operator<=>(const Link&, const Link&) = default;
+  friend auto operator<=>(const Link&, const Link&) = default;  // NOLINT(modernize-use-nullptr)
 };
 /// Each stage feeds the next.
 [[nodiscard]] std::vector<Link> chain(std::int32_t stages);
@@ -116,7 +116,7 @@ void validate(const Schedule& schedule, std::span<const Link> links);
 struct Entry {
   std::int32_t device = 0;
   std::int32_t index = 0;
-  friend auto operator<=>(const Entry&, const Entry&) = default;
+  friend auto operator<=>(const Entry&, const Entry&) = default;  // NOLINT(modernize-use-nullptr)
 };
 /// All entries in one order that can be carried out by a single process, the two ends of a message
 /// side by side; by time, when a forward and the halves of a backward take equally long. Errors: as

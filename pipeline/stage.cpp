@@ -19,14 +19,18 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
   host_loss_.resize(largest);
   host_rank_.resize(largest);
   if (options.batch > 0) {
-    const ProgramOptions training{options.batch, options.type, Mode::Training, options.recompute,
-                                  options.backward};
+    const ProgramOptions training{.batch = options.batch,
+                                  .type = options.type,
+                                  .mode = Mode::Training,
+                                  .recompute = options.recompute,
+                                  .backward = options.backward,
+                                  .recompute_layers = options.recompute_layers};
     training_.emplace(graph, compile(graph, range, training), options.slots, backend, parameters_,
                       options.label_smoothing);
   }
   if (options.evaluation_batch > 0) {
-    const ProgramOptions evaluation{options.evaluation_batch, options.type, Mode::Evaluation,
-                                    Recompute::None, Backward::Joined};
+    const ProgramOptions evaluation{
+        .batch = options.evaluation_batch, .type = options.type, .mode = Mode::Evaluation};
     // Validation reports the plain cross-entropy, whatever smoothing the training uses.
     evaluation_.emplace(graph, compile(graph, range, evaluation), options.evaluation_slots, backend,
                         parameters_, 0.0f);

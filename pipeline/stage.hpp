@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "pipeline/bound_program.hpp"
 
@@ -16,6 +18,7 @@ struct StageOptions {
   DType type = DType::F32;
   Recompute recompute = Recompute::None;
   Backward backward = Backward::Joined;
+  std::vector<std::string> recompute_layers = {};
   Slots slots;
   Slots evaluation_slots = {1, 0, 0};
   float label_smoothing = 0.0f;

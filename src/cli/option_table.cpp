@@ -633,6 +633,12 @@ constexpr std::array kTable = std::to_array<OptionSpec>({
      .default_text = "off",
      .help = "compute activations again in the backward pass instead of keeping them",
      .commands = kRuns},
+    {.name = "recompute-layers",
+     .section = Section::Device,
+     .type = NameList,
+     .value_name = "NAME ..",
+     .help = "do so for these layers only; b2 means all of b2/0, b2/1, ..",
+     .commands = kRuns},
 
     // This invocation only: no keys of files
     {.name = "config",

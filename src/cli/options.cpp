@@ -127,6 +127,7 @@ const std::vector<Names>& rivals() {
       {"no-logs", "name-suffix"},
       {"ckpts-per-epoch", "disable-checkpoints"},
       {"pipeline-depth", "gradients-to-accumulate"},
+      {"xla-recompute", "recompute-layers"},
       {"pipeline-schedule", "pipeline-schedule-file"},
       {"plan", "pipeline-splits"},
       {"plan", "device-mapping"},

@@ -244,6 +244,10 @@ void resolve_training(Reader& read, TrainConfig& config) {
   config.precision = {.activations = wide ? DType::F32 : DType::BF16, .master = DType::F32};
   config.recompute =
       read.flag("xla-recompute") ? train::RecomputePolicy::Stage : train::RecomputePolicy::None;
+  if (read.given("recompute-layers")) {
+    config.recompute = train::RecomputePolicy::Layers;
+    config.recompute_layers = split_list(read.text("recompute-layers", ""), ' ');
+  }
   config.seed = static_cast<std::uint64_t>(read.integer("seed", 0));
   config.stop_after = read.options().integer("stop-after");
 }

@@ -327,6 +327,16 @@ std::int64_t device_memory(Reader& read) {
 void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
                     std::vector<std::string>& notices) {
   const Graph graph = models::build_model(config.model);
+  for (const std::string& name : config.recompute_layers) {
+    const bool known =
+        std::any_of(graph.layers.begin(), graph.layers.end(), [&](const models::Layer& layer) {
+          return layer.name == name || layer.name.starts_with(name + "/");
+        });
+    if (!known)
+      fail(ErrorKind::Config,
+           "--recompute-layers: {} has no layer {}; layers are named as splits are", graph.name,
+           name);
+  }
   std::optional<partition::Plan> plan;
   if (const auto file = read.options().text("plan")) {
     plan = partition::parse_plan(read_text(*file), *file);

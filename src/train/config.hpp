@@ -15,7 +15,7 @@ namespace millrace::train {
 
 enum class OptimiserKind { Sgd, Momentum };
 enum class ScheduleKind { Stepped, Cosine };
-enum class RecomputePolicy { None, Stage };
+enum class RecomputePolicy { None, Stage, Layers };
 /// How pixels become floats. CIFAR: each image by its own mean and deviation (the recipe), every
 /// image by the data set's, or by ImageNet's. ImageNet: minus its mean, or by its mean and
 /// deviation.
@@ -68,6 +68,7 @@ struct TrainConfig {
   double loss_scaling = 128.0;
   Precision precision;
   RecomputePolicy recompute = RecomputePolicy::None;
+  std::vector<std::string> recompute_layers;
   std::uint64_t seed = 0;
   int threads = 1;                      ///< threads per device
   pipeline::PipelinePlan pipeline;      ///< stages, schedule, replicas, ranks

@@ -24,6 +24,18 @@ bool evaluates(const TrainConfig& config, Session::Use use) {
   return use == Session::Use::Evaluation || config.validation != ValidationMode::None;
 }
 
+pipeline::Recompute recompute_of(RecomputePolicy policy) {
+  switch (policy) {
+    case RecomputePolicy::None:
+      return pipeline::Recompute::None;
+    case RecomputePolicy::Stage:
+      return pipeline::Recompute::Stage;
+    case RecomputePolicy::Layers:
+      return pipeline::Recompute::Layers;
+  }
+  return pipeline::Recompute::None;
+}
+
 pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use) {
   pipeline::StageOptions options;
   options.batch = use == Session::Use::Training ? config.batch_size : 0;
@@ -31,8 +43,8 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use
   options.backward = splits_backward(config.pipeline.schedule) ? pipeline::Backward::Split
                                                                : pipeline::Backward::Joined;
   options.type = config.precision.activations;
-  options.recompute = config.recompute == RecomputePolicy::Stage ? pipeline::Recompute::Stage
-                                                                 : pipeline::Recompute::None;
+  options.recompute = recompute_of(config.recompute);
+  options.recompute_layers = config.recompute_layers;
   options.label_smoothing = static_cast<float>(config.label_smoothing);
   options.parameters.momentum =
       use == Session::Use::Training && config.optimiser.kind == OptimiserKind::Momentum;

@@ -135,6 +135,22 @@ TEST_P(StageTest, RecomputationGivesTheSameBitsInLessMemory) {
   EXPECT_GT(convolutions, 5);
 }
 
+TEST_P(StageTest, RecomputationOfLayersIsInBetween) {
+  const StepState expected = plain(3);
+  const std::int64_t all_kept = [&] {
+    options_.slots = {3, 1};
+    return StageChain(graph_, {}, options_, *backend_).bytes();
+  }();
+  options_.recompute = Recompute::Layers;
+  options_.recompute_layers = {"b1", "b2/0"};
+  StageChain some(graph_, {}, options_, *backend_);
+  const std::int64_t some_kept = some.bytes();
+  EXPECT_LT(some_kept, all_kept);
+  expect_equal(some.plain_step(3), expected, "recomputing layers");
+  options_.recompute = Recompute::Stage;
+  EXPECT_LT(StageChain(graph_, {}, options_, *backend_).bytes(), some_kept);
+}
+
 TEST_P(StageTest, TwoRunsGiveTheSameBits) { expect_equal(plain(2), plain(2), "twice"); }
 
 TEST_P(StageTest, EveryParameterMoves) {

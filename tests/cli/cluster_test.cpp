@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/cluster.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cli/launch.hpp"
+#include "comm/world.hpp"
+#include "support.hpp"
+
+namespace millrace::cli {
+namespace {
+
+constexpr const char* kTwoWorkers =
+    R"({"cluster":{"worker":["worker0:3636","worker1:3636"]},"task":{"type":"worker","index":1}})";
+
+TEST(ClusterTest, TfConfigNamesWorkersAndTask) {
+  const Cluster cluster = parse_tf_config(kTwoWorkers);
+  EXPECT_EQ(cluster.hosts, (std::vector<std::string>{"worker0", "worker1"}));
+  EXPECT_EQ(cluster.task, 1);
+}
+
+TEST(ClusterTest, MistakesInTfConfigAreNamed) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"worker0", "is not a JSON object"},
+      {R"({"task":{"index":0}})", "cluster.worker is missing"},
+      {R"({"cluster":{"worker":["a:1"]}})", "task.index is missing"},
+      {R"({"cluster":{"worker":["a:1"]},"task":{"index":3}})", "task 3 is not among the 1 workers"},
+      {R"({"cluster":{"worker":[7]},"task":{"index":0}})", "a text in cluster.worker"}};
+  for (const auto& [text, expected] : table) {
+    const Failure failure = failure_of([&text = text] { (void)parse_tf_config(text); });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage) << text;
+    EXPECT_TRUE(contains(failure.text, expected)) << failure.text;
+  }
+}
+
+Options train_line(std::string_view line) {
+  return load_options(Command::Train, words(line), 0, environment_of({}));
+}
+
+TEST(ClusterTest, EveryWorkerHasTheReplicasOfTheLine) {
+  const auto environment = environment_of({{"TF_CONFIG", kTwoWorkers}});
+  const Options options = train_line("--replicas 4 --distributed");
+  const std::optional<Cluster> cluster = cluster_of(options, environment);
+  ASSERT_TRUE(cluster);
+  EXPECT_EQ(for_all_workers(options, cluster).integer("replicas"), 8);
+  const Options here = train_line("--replicas 4");
+  EXPECT_FALSE(cluster_of(here, environment));
+  EXPECT_EQ(for_all_workers(here, std::nullopt).integer("replicas"), 4);
+}
+
+TEST(LaunchTest, CommandNamesHostsPortAndInterface) {
+  const Options options = train_line("--hosts a:8,b --ssh-port 3022 --interface eth1");
+  const std::optional<Cluster> cluster = cluster_of(options, environment_of({}));
+  ASSERT_TRUE(cluster);
+  const std::vector<std::string> line = {"train", "--shards", "2"};
+  const std::vector<std::string> command = launch_command(12, line, cluster);
+  const auto follows = [&](const std::string& first, const std::string& second) {
+    const auto found = std::adjacent_find(
+        command.begin(), command.end(),
+        [&](const std::string& a, const std::string& b) { return a == first && b == second; });
+    return found != command.end();
+  };
+  EXPECT_TRUE(follows("-n", "12"));
+  EXPECT_TRUE(follows("train", "--shards"));
+  if (!comm::is_open_mpi()) {
+    EXPECT_TRUE(follows("-hosts", "a:8,b:6"));
+    return;
+  }
+  EXPECT_TRUE(follows("-H", "a:8,b:6"));
+  EXPECT_TRUE(follows("plm_rsh_args", "-p 3022"));
+  EXPECT_TRUE(follows("btl_tcp_if_include", "eth1"));
+}
+
+}  // namespace
+}  // namespace millrace::cli
