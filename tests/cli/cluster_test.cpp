@@ -12,6 +12,8 @@
 namespace millrace::cli {
 namespace {
 
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+
 constexpr const char* kTwoWorkers =
     R"({"cluster":{"worker":["worker0:3636","worker1:3636"]},"task":{"type":"worker","index":1}})";
 
