@@ -29,12 +29,14 @@ std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 }  // namespace
 
-Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::vector<Unit> units, int rank)
+Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const Unit> units,
+                   int rank)
     : plan_(&plan),
       training_(has_backward(plan.schedule)),
       micro_batches_(plan.schedule.micro_batches),
       channels_(channels(graph, plan.ranges)) {
   const std::vector<Slots> slots = slots_of(graph, plan);
+  units_.reserve(units.size());
   for (const Unit& unit : units) {
     BoundProgram& program = training_ ? unit.run->training() : unit.run->evaluation();
     const std::int64_t elements =
@@ -108,6 +110,7 @@ void Executor::bind(std::byte* memory, comm::Transport& transport) {
   if (!training_) return;
   for (UnitState& state : units_) {
     std::vector<int> rank_of;
+    rank_of.reserve(static_cast<std::size_t>(ranks.replicas));
     for (std::int32_t r = 0; r < ranks.replicas; ++r)
       rank_of.push_back(ranks.rank_of(r, plan_->schedule.device(state.unit.stage)));
     const int first_tag =

@@ -67,7 +67,7 @@ class Executor {
  public:
   /// `units` are those of this rank, by replica and stage; they must outlive the executor, as must
   /// `plan`. A plan of forwards alone runs the stages' programs of evaluation.
-  Executor(const Graph& graph, const PipelinePlan& plan, std::vector<Unit> units, int rank);
+  Executor(const Graph& graph, const PipelinePlan& plan, std::span<const Unit> units, int rank);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -146,7 +146,7 @@ class Executor {
   void send(const UnitState& state, const Action& action);
   void update(UnitState& state, const StepSettings& settings, ActionRecord& record);
   void post_activations(const UnitState& state, std::int32_t m);
-  void load(UnitState& state, const RunContext& context, io::Loader& feed, ActionRecord& record);
+  void load(UnitState& state, const RunContext& where, io::Loader& feed, ActionRecord& record);
   void receive(std::span<const Port> ports, std::int32_t m, ActionRecord& record);
   enum class Memory { Slot, Any };
   void await_sent(std::span<const Port> ports, std::int32_t m, Memory memory, ActionRecord& record);

@@ -256,6 +256,7 @@ Schedule generate(const ScheduleRequest& r) {
     return schedule;
   }
   std::vector<Sequence> by_stage;
+  by_stage.reserve(static_cast<std::size_t>(stages));
   for (std::int32_t s = 0; s < stages; ++s) by_stage.push_back(stage_order(r, s, stages));
   merge(schedule, by_stage);
   return schedule;

@@ -122,6 +122,7 @@ Region region_of(const Uses& uses) {
 std::vector<Region> regions_of(const StageProgram& program, const std::vector<Uses>& uses,
                                Slots slots) {
   std::vector<Region> regions;
+  regions.reserve(uses.size());
   for (const Uses& use : uses) regions.push_back(region_of(use));
   const auto move = [&](BufferId buffer, Region to) {
     if (buffer.valid() && regions[buffer.at()] != Region::Stash) regions[buffer.at()] = to;

@@ -56,6 +56,7 @@ std::string to_csv(const Schedule& schedule) {
   std::string csv;
   for (const std::vector<Action>& list : schedule.lists) {
     std::vector<std::string> cells;
+    cells.reserve(list.size());
     for (const Action& action : list) cells.push_back(to_string(action));
     csv += fmt::format("{}\n", fmt::join(cells, ","));
   }
