@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,6 +56,7 @@ void allow_root() {
 
 [[noreturn]] void become(const std::vector<std::string>& command) {
   setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // whoever kills this program means its ranks as well
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
