@@ -81,8 +81,10 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
   const auto add = [&](std::initializer_list<std::string> more) {
     command.insert(command.end(), more);
   };
-  // Ranks pin themselves; and what a rank has to say it says itself.
-  if (comm::is_open_mpi()) add({"--oversubscribe", "--bind-to", "none", "--quiet"});
+  // Ranks pin themselves; what a rank has to say it says itself; and one that waits for a message
+  // lets the threads run that read its images.
+  if (comm::is_open_mpi())
+    add({"--oversubscribe", "--bind-to", "none", "--quiet", "--mca", "mpi_yield_when_idle", "1"});
   if (cluster) {
     std::vector<std::string> hosts;
     const auto each =

@@ -309,6 +309,7 @@ Feeds Session::feeds(const pipeline::Executor& executor,
     own.content = images && labels ? io::Content::Both
                   : images         ? io::Content::Images
                                    : io::Content::Labels;
+    if (!images) own.threads = 0;  // labels are there at once
     result.loaders.back() = std::make_unique<io::Loader>(dataset, order, own);
     result.pointers.back() = result.loaders.back().get();
   }
