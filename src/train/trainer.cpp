@@ -245,7 +245,7 @@ Outcome Run::restored() {
 /// The most memory this process will have: what it has now, and everything that is still to come.
 std::int64_t Run::predicted_peak() const {
   // What MPI takes for its queues and shared segments once messages pass; measured.
-  constexpr std::int64_t kMessages = 4'500'000;
+  constexpr std::int64_t kMessages = 2'500'000;
   const std::int64_t sum =
       resident_bytes() + session_->arena_bytes() + (world_.size() > 1 ? kMessages : 0) +
       session_->loader_bytes(config_.data.validation_size) + session_->library_bytes() +
