@@ -155,6 +155,13 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_
   return bytes;
 }
 
+std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const std::vector<std::byte> bytes = read_file(path, max_bytes);
+  std::string text(bytes.size(), '\0');
+  std::ranges::transform(bytes, text.begin(), [](std::byte b) { return static_cast<char>(b); });
+  return text;
+}
+
 FileChecksum checksum_file(const std::filesystem::path& path) {
   const UniqueFd file = open_file(path, O_RDONLY);
   std::vector<std::byte> buffer(kReadPiece);

@@ -58,6 +58,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 /// The whole file. Errors: Io, also when it is larger than `max_bytes`.
 [[nodiscard]] std::vector<std::byte> read_file(const std::filesystem::path& path,
                                                std::uint64_t max_bytes);
+[[nodiscard]] std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);
 
 struct FileChecksum {
   std::uint64_t bytes = 0;

@@ -6,7 +6,9 @@
 
 #include "cli/commands.hpp"
 #include "cli/prepare.hpp"
-#include "cli/resolve_layout.hpp"
+#include "cli/schedule_options.hpp"
+#include "cli/split_options.hpp"
+#include "core/text.hpp"
 #include "device/environment.hpp"
 #include "models/registry.hpp"
 #include "partition/cost.hpp"
@@ -64,6 +66,22 @@ std::string timeline_text(const train::TrainConfig& config, const partition::Pla
   return staircase(simulate(config.pipeline.schedule, links, costs), kColumns);
 }
 
+/// What the list of actions made for a plan's own costs would take.
+void measure_automatic_schedule(const models::Graph& graph, partition::Plan& plan) {
+  const auto ranges = partition::stages_of(graph, plan.splits);
+  const auto links = pipeline::links(pipeline::channels(graph, ranges));
+  const pipeline::ScheduleRequest request{.micro_batches = plan.micro_batches,
+                                          .device_of = plan.device_of};
+  pipeline::Costs costs;
+  costs.stages = plan.costs;
+  const pipeline::TimeLine line =
+      simulate(with_communication(automatic_schedule(graph, ranges, plan.costs, request), links),
+               links, costs);
+  plan.schedule = "auto";
+  plan.seconds = line.makespan;
+  plan.bubble = line.bubble();
+}
+
 }  // namespace
 
 int command_plan(const Invocation& invocation) {
@@ -77,11 +95,16 @@ int command_plan(const Invocation& invocation) {
   Reader read(options);
   partition::PlanRequest request = plan_request(config, schedule_request(read, config, nullptr));
   request.cost_model = profile ? "profile" : "analytic";
-  request.schedule.device_of = config.pipeline.schedule.device_of;
+  const bool placed = request.schedule.kind == pipeline::ScheduleKind::Looped ||
+                      request.schedule.kind == pipeline::ScheduleKind::ZbV;
+  if (!placed) request.schedule.device_of = config.pipeline.schedule.device_of;
   const bool automatic = options.text("pipeline-splits") == "auto";
-  const partition::Plan plan =
-      automatic ? automatic_plan(graph, costs, request, device_memory(read))
-                : partition::make_plan(graph, costs, config.pipeline.ranges, request);
+  partition::Plan plan = automatic
+                             ? automatic_plan(graph, costs, request, device_memory(read))
+                             : partition::make_plan(graph, costs, config.pipeline.ranges, request);
+
+  if (to_lower(options.text("pipeline-schedule").value_or("")) == "auto" && plan.stages() > 1)
+    measure_automatic_schedule(graph, plan);
 
   const std::string format = options.text("format").value_or("text");
   if (format == "json") {

@@ -4,6 +4,7 @@
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
+#include "train/signals.hpp"
 #include "train/trainer.hpp"
 
 namespace millrace::cli {
@@ -33,12 +34,13 @@ using Train = train::Outcome (*)(const train::TrainConfig&, const train::TrainIn
                                  const comm::World&);
 
 int run_training(const Invocation& invocation, Prepare prepare, Train train) {
+  const train::StopSignals signals;  // listens before a launcher could pass one on
   const comm::World world;
   return run_on_all_ranks(world, [&] {
     PreparedRun run = prepare(invocation, world);
     if (must_launch(run.config, world)) {
       run.lock.reset();
-      return launch_ranks(run.config, invocation);
+      return launch_ranks(run.config, invocation, signals.received());
     }
     pin_rank(world, run.config.threads);
     return code_of(train(run.config, inputs_of(run, invocation), world));

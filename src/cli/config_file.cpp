@@ -231,10 +231,7 @@ Options parse_config(const std::string& text, const std::string& file_name) {
 
 Options read_config_file(const std::filesystem::path& path) {
   constexpr std::uint64_t kMaxBytes = 1 << 20;
-  const std::vector<std::byte> bytes = io::read_file(path, kMaxBytes);
-  std::string text(bytes.size(), '\0');
-  std::ranges::transform(bytes, text.begin(), [](std::byte b) { return static_cast<char>(b); });
-  return parse_config(text, path.string());
+  return parse_config(io::read_text(path, kMaxBytes), path.string());
 }
 
 std::string to_toml(const std::map<std::string, Value, std::less<>>& values) {

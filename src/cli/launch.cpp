@@ -4,47 +4,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <system_error>
 
+#include "cli/launcher_process.hpp"
 #include "core/error.hpp"
 
 namespace millrace::cli {
 namespace {
-
-constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
-
-// A handler can reach nothing but static objects.
-// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
-volatile std::sig_atomic_t g_launcher = 0;
-volatile std::sig_atomic_t g_interrupted = 0;
-// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
-
-/// Launchers kill their ranks soon after SIGTERM or SIGINT, but pass SIGUSR1 on, which asks to save
-/// and stop.
-extern "C" void millrace_forward_signal(int signal) {
-  if (signal == SIGINT && g_interrupted != 0) {
-    kill(g_launcher, SIGINT);
-    return;
-  }
-  if (signal == SIGINT) g_interrupted = 1;
-  kill(g_launcher, SIGUSR1);
-}
-
-void forward_signals() {
-  struct sigaction action = {};
-  action.sa_handler = millrace_forward_signal;
-  action.sa_flags = SA_RESTART;
-  for (const int signal : kForwarded) sigaction(signal, &action, nullptr);
-}
 
 /// Open MPI refuses to run as root unless told twice; whoever started this program as root has
 /// decided that.
@@ -54,23 +26,46 @@ void allow_root() {
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
 }
 
-[[noreturn]] void become(const std::vector<std::string>& command) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // whoever kills this program means its ranks as well
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  execvp(words[0], words.data());
-  _exit(127);
+/// Of which replica and stages a rank is, in words.
+std::string standing_of(int rank, const pipeline::PipelinePlan& plan) {
+  const pipeline::RankMap& map = plan.ranks;
+  std::vector<std::string> parts;
+  const int first = rank * map.devices_per_rank();
+  for (int d = first; d < first + map.devices_per_rank(); ++d) {
+    std::vector<int> stages;
+    for (std::size_t s = 0; s < plan.schedule.device_of.size(); ++s)
+      if (plan.schedule.device_of[s] == d % map.devices) stages.push_back(static_cast<int>(s));
+    parts.push_back(fmt::format("replica {}, stage {}", d / map.devices, fmt::join(stages, " ")));
+  }
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-int wait_for(pid_t child) {
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR)
-      fail(ErrorKind::Io, "waiting for the ranks: {}", std::generic_category().message(errno));
-  if (WIFEXITED(status)) return WEXITSTATUS(status);
-  return 128 + WTERMSIG(status);
+/// The launcher's exit code as one of ours.
+int meaning_of(const LauncherEnd& end, const std::string& launcher,
+               const pipeline::PipelinePlan& plan) {
+  const int code = end.code;
+  const std::optional<EndedRank>& ended = end.ended_rank;
+  constexpr int kNotFound = 127;
+  constexpr int kMostSignals = 64;
+  const int interrupted = exit_code(ErrorKind::Interrupted);
+  if (code == kNotFound)
+    fail(ErrorKind::Io,
+         "cannot run {}: install an MPI, start millrace by your own launcher, or use --ranks 1",
+         launcher);
+  if (code != 0 && end.interrupted) return interrupted;
+  if (code == interrupted) return code;
+  // Asked to stop before the ranks could listen.
+  if (code == kSignalled + SIGUSR1) return exit_code(ErrorKind::Preempted);
+  if (code > kSignalled + kMostSignals)
+    fail(ErrorKind::Io, "{} could not start the ranks: its own message is above", launcher);
+  if (ended && code > kSignalled)
+    fail(ErrorKind::Peer,
+         "rank {} ({}) was ended by signal {} ({}): what was saved can be restored", ended->rank,
+         standing_of(ended->rank, plan), ended->signal, strsignal(ended->signal));
+  if (code > kSignalled)
+    fail(ErrorKind::Peer, "a rank was ended by signal {}: what was saved can be restored",
+         code - kSignalled);
+  return code;
 }
 
 }  // namespace
@@ -84,7 +79,7 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
   // Ranks pin themselves; what a rank has to say it says itself; and one that waits for a message
   // lets the threads run that read its images.
   if (comm::is_open_mpi())
-    add({"--oversubscribe", "--bind-to", "none", "--quiet", "--mca", "mpi_yield_when_idle", "1"});
+    add({"--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"});
   if (cluster) {
     std::vector<std::string> hosts;
     const auto each =
@@ -108,36 +103,19 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
   return command;
 }
 
-int launch(int ranks, std::span<const std::string> words, const std::optional<Cluster>& cluster) {
+int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> words,
+           const std::optional<Cluster>& cluster, int received) {
+  const int ranks = plan.ranks.ranks;
   const std::vector<std::string> command = launch_command(ranks, words, cluster);
   fmt::print("Starting {} ranks on {}: {} -n {} .. (--no-launch refuses)\n", ranks,
              cluster ? fmt::format("{}", fmt::join(cluster->hosts, " ")) : "this machine",
              command.front(), ranks);
   std::fflush(stdout);
   allow_root();
-  const pid_t child = fork();
-  if (child < 0)
-    fail(ErrorKind::Io, "cannot start {}: {}", command.front(),
-         std::generic_category().message(errno));
-  if (child == 0) become(command);
-  g_launcher = child;
-  forward_signals();
-  const int code = wait_for(child);
-  if (code == 127)
-    fail(ErrorKind::Io,
-         "cannot run {}: install an MPI, start millrace by your own launcher, or use --ranks 1",
-         command.front());
-  if (code == exit_code(ErrorKind::Preempted) && g_interrupted != 0)
-    return exit_code(ErrorKind::Interrupted);
-  if (code > 128)
-    fail(ErrorKind::Peer,
-         "a rank was ended by signal {}: the run can be restored from its last "
-         "checkpoint",
-         code - 128);
-  return code;
+  return meaning_of(run_launcher(command, received), command.front(), plan);
 }
 
-int launch_ranks(const train::TrainConfig& config, const Invocation& invocation) {
+int launch_ranks(const train::TrainConfig& config, const Invocation& invocation, int received) {
   const pipeline::RankMap& map = config.pipeline.ranks;
   if (invocation.options.flag("no-launch"))
     fail(ErrorKind::Usage,
@@ -150,7 +128,7 @@ int launch_ranks(const train::TrainConfig& config, const Invocation& invocation)
                cluster->hosts.front(), map.ranks);
     return 0;
   }
-  return launch(map.ranks, invocation.words, cluster);
+  return launch(config.pipeline, invocation.words, cluster, received);
 }
 
 int run_on_all_ranks(const comm::World& world, const std::function<int()>& body) {

@@ -19,15 +19,17 @@ namespace millrace::cli {
 [[nodiscard]] std::vector<std::string> launch_command(int ranks, std::span<const std::string> words,
                                                       const std::optional<Cluster>& cluster);
 
-/// Starts the ranks of a run and waits for them; returns their exit code. Signals
-/// are passed on as a request to save and stop. Errors: Io when there is no launcher.
-[[nodiscard]] int launch(int ranks, std::span<const std::string> words,
-                         const std::optional<Cluster>& cluster);
+/// Starts the ranks of a run and waits for them; returns their exit code. Signals are passed on as
+/// a request to save and stop, and so is `received`, one that came before (0: none did).
+/// Errors: Io when there is no launcher; Peer, naming the rank that a signal ended.
+[[nodiscard]] int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> words,
+                         const std::optional<Cluster>& cluster, int received = 0);
 
 /// The same for a command line, unless it says --no-launch. Only task 0 of a cluster starts ranks;
 /// the others say so and are done. Errors: Usage with --no-launch, with the number of processes
 /// that are missing.
-[[nodiscard]] int launch_ranks(const train::TrainConfig& config, const Invocation& invocation);
+[[nodiscard]] int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
+                               int received = 0);
 
 /// Runs `body` on every rank of a world: an error that all share is reported once, by rank 0; one
 /// that a single rank has ends all of them, naming the rank.

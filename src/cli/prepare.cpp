@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/prepare.hpp"
 
-#include "cli/cluster.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
+#include <string>
 #include <thread>
 
+#include "cli/cluster.hpp"
 #include "cli/resolve.hpp"
 #include "cli/run_name.hpp"
 #include "core/error.hpp"
@@ -62,6 +63,22 @@ Options recorded_in(const io::CheckpointReader& checkpoint) {
                       (checkpoint.path() / "manifest.json").string());
 }
 
+/// All ranks must have been told the same, but for what follows from the machine they are on.
+void check_alike(const std::string& own, const std::string& leading) {
+  std::istringstream here(own);
+  std::istringstream there(leading);
+  std::string mine;
+  std::string first;
+  for (;;) {
+    const bool more = static_cast<bool>(std::getline(here, mine));
+    if (static_cast<bool>(std::getline(there, first)) != more) break;
+    if (!more) return;
+    if (mine != first && !mine.starts_with("threads-per-device")) break;
+  }
+  fail(ErrorKind::Usage, "was started with {}, rank 0 with {}: start all ranks alike",
+       mine.empty() ? "fewer options" : mine, first.empty() ? "fewer options" : first);
+}
+
 }  // namespace
 
 /// A trace without a path of its own (--gc-profile) lies in the run directory.
@@ -94,6 +111,8 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
     place = opened.place;
   });
   if (must_launch(run.config, world)) return run;
+  const std::string leading = world.broadcast(run.config.resolved_toml);
+  together.run([&] { check_alike(run.config.resolved_toml, leading); });
   together.lead([&] {
     const std::filesystem::path directory = create_run_directory(place, run.config, kVersion);
     run.config.run_directory = directory;

@@ -5,18 +5,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
+#include <cstdlib>
 #include <optional>
 
+#include "cli/schedule_options.hpp"
+#include "cli/split_options.hpp"
+#include "cli/trace_options.hpp"
 #include "core/error.hpp"
-#include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "models/registry.hpp"
-#include "partition/balance.hpp"
-#include "partition/cost.hpp"
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
-#include "pipeline/auto_schedule.hpp"
 #include "pipeline/channels.hpp"
 #include "pipeline/schedule.hpp"
 
@@ -24,137 +23,7 @@ namespace millrace::cli {
 namespace {
 
 using models::Graph;
-using pipeline::OpRange;
-using pipeline::ScheduleKind;
 using train::TrainConfig;
-
-std::string read_text(const std::string& file) {
-  constexpr std::uint64_t kMaxText = 1 << 28;
-  const std::vector<std::byte> bytes = io::read_file(file, kMaxText);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::vector<std::int32_t> device_mapping(Reader& read) {
-  std::vector<std::int32_t> devices;
-  if (!read.given("device-mapping")) return devices;
-  for (const std::string& word : split_list(read.text("device-mapping", ""), ' ')) {
-    std::int32_t device = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), device);
-    if (error != std::errc{} || end != word.data() + word.size() || device < 0)
-      fail(ErrorKind::Usage, "{}: '{}' is no device: devices are numbers from 0",
-           read.options().find("device-mapping")->where, word);
-    devices.push_back(device);
-  }
-  return devices;
-}
-
-std::int32_t stages_in(const pipeline::ScheduleRequest& request) {
-  if (!request.device_of.empty()) return static_cast<std::int32_t>(request.device_of.size());
-  return request.devices * request.chunks;
-}
-
-std::vector<std::string> automatic_splits(Reader& read, const Graph& graph,
-                                          const TrainConfig& config,
-                                          const pipeline::ScheduleRequest& schedule) {
-  const DType type = config.precision.activations;
-  const auto costs =
-      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
-  return automatic_plan(graph, costs, plan_request(config, schedule), device_memory(read)).splits;
-}
-
-/// Shards of a run with one micro-batch share memory, not time.
-std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const TrainConfig& config,
-                                      const pipeline::ScheduleRequest& schedule) {
-  const partition::PlanRequest request = plan_request(config, schedule);
-  const pipeline::ProgramOptions options{
-      .batch = request.batch, .type = request.type, .recompute = request.recompute};
-  const std::vector<pipeline::Slots> slots(static_cast<std::size_t>(schedule.devices));
-  partition::LayerFilter filter;
-  if (read.given("sharding-include-filter"))
-    filter.include = split_list(read.text("sharding-include-filter", ""), ' ');
-  if (read.given("sharding-exclude-filter"))
-    filter.exclude = split_list(read.text("sharding-exclude-filter", ""), ' ');
-  const auto memory = partition::exact_memory(graph, options, slots, request.velocity);
-  return partition::splits_of(graph,
-                              partition::shard_by_memory(graph, schedule.devices, filter, memory));
-}
-
-[[noreturn]] void refuse_missing_splits(Reader& read, const Graph& graph, const TrainConfig& config,
-                                        const pipeline::ScheduleRequest& schedule,
-                                        std::span<const std::string> given) {
-  const DType type = config.precision.activations;
-  const auto costs =
-      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
-  std::string message;
-  try {
-    partition::check_count(graph, given, stages_in(schedule));
-  } catch (const Error& error) {
-    message = error.what();
-  }
-  fail(ErrorKind::Usage, "{}\n{}\n--pipeline-splits auto would take: {}", message,
-       partition::cut_table(graph, costs, config.batch_size, type),
-       fmt::join(automatic_splits(read, graph, config, schedule), " "));
-}
-
-std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
-                                        const pipeline::ScheduleRequest& schedule,
-                                        std::vector<std::string>& notices) {
-  const std::int32_t stages = stages_in(schedule);
-  std::vector<std::string> splits;
-  if (stages == 1 && !read.given("pipeline-splits")) return splits;
-  const bool given = read.given("pipeline-splits");
-  splits = given ? split_list(read.text("pipeline-splits", ""), ' ') : splits;
-  const bool automatic = splits == std::vector<std::string>{"auto"};
-  const bool sharded = !given && config.micro_batches == 1 && schedule.chunks == 1;
-  if (automatic || sharded) {
-    splits = sharded ? shard_splits(read, graph, config, schedule)
-                     : automatic_splits(read, graph, config, schedule);
-    notices.push_back(
-        fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", fmt::join(splits, " ")));
-  }
-  if (std::ssize(splits) != stages - 1)
-    refuse_missing_splits(read, graph, config, schedule, splits);
-  read.note("pipeline-splits", fmt::format("{}", fmt::join(splits, " ")));
-  return splits;
-}
-
-/// The schedule that the costs of these very stages ask for.
-pipeline::Schedule automatic_schedule(const Graph& graph, const TrainConfig& config,
-                                      const pipeline::ScheduleRequest& request,
-                                      std::span<const OpRange> ranges) {
-  const DType type = config.precision.activations;
-  const auto costs =
-      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
-  const partition::PlanRequest plan = plan_request(config, request);
-  pipeline::AutoRequest automatic;
-  for (const OpRange& range : ranges)
-    automatic.costs.stages.push_back(partition::stage_cost(costs, range, plan.recompute));
-  automatic.micro_batches = request.micro_batches;
-  automatic.device_of = request.device_of;
-  automatic.links = pipeline::links(pipeline::channels(graph, ranges));
-  // As much memory as Grouped takes.
-  const auto stages = static_cast<std::int32_t>(ranges.size());
-  for (std::int32_t s = 0; s < stages; ++s) automatic.stash_limit.push_back(2 * (stages - s));
-  return pipeline::generate_auto(automatic);
-}
-
-pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConfig& config,
-                               const pipeline::ScheduleRequest& request,
-                               std::span<const OpRange> ranges) {
-  if (read.options().text("pipeline-schedule") == "auto" && stages_in(request) > 1)
-    return automatic_schedule(graph, config, request, ranges);
-  if (!read.given("pipeline-schedule-file")) return pipeline::generate(request);
-  const std::string file = read.text("pipeline-schedule-file", "");
-  pipeline::Schedule schedule = pipeline::parse_schedule(read_text(file), file);
-  if (schedule.stages != stages_in(request) || schedule.micro_batches != request.micro_batches ||
-      schedule.devices() != request.devices)
-    fail(ErrorKind::Config,
-         "{}: is for {} devices, {} stages and {} micro-batches, this run has {}, {} and {}: "
-         "change --shards, --device-mapping or --pipeline-depth",
-         file, schedule.devices(), schedule.stages, schedule.micro_batches, request.devices,
-         stages_in(request), request.micro_batches);
-  return schedule;
-}
 
 /// The numbers of ranks that `devices` can be dealt out to evenly.
 std::vector<std::int32_t> divisors(std::int32_t devices) {
@@ -209,120 +78,7 @@ void note_launching(Reader& read) {
     if (read.given(name)) read.use(name);
 }
 
-constexpr std::string_view kTraceInRun = "trace.json";
-
-void resolve_trace(const Options& options, TrainConfig& config) {
-  std::optional<std::string> file = options.text("trace");
-  // A name alone lies in the run directory, which nobody knows yet.
-  if (!file && options.text("gc-profile")) file = std::string(kTraceInRun);
-  const std::optional<std::string> steps = options.text("profile-steps");
-  if (!file) {
-    if (steps)
-      fail(ErrorKind::Usage,
-           "--profile-steps has no effect here: it needs --trace FILE or --gc-profile");
-    return;
-  }
-  config.trace = *file;
-  config.trace_first = 1;
-  config.trace_last = 10;
-  if (!steps) return;
-  const std::vector<std::string> pieces = split_list(*steps);
-  const auto number = [&](const std::string& text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool whole = error == std::errc{} && end == text.data() + text.size();
-    return whole ? value : 0;
-  };
-  const bool two = pieces.size() == 2;
-  config.trace_first = two ? number(pieces[0]) : 0;
-  config.trace_last = two ? number(pieces[1]) : 0;
-  if (config.trace_first < 1 || config.trace_last < config.trace_first)
-    fail(ErrorKind::Usage,
-         "--profile-steps: '{}' is not the first and the last weight update of a trace, as in 5,8",
-         *steps);
-}
-
 }  // namespace
-
-/// What the options say of stages and schedule, with the defaults filled in.
-pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& config,
-                                           const partition::Plan* plan) {
-  pipeline::ScheduleRequest request;
-  request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
-  request.devices = static_cast<std::int32_t>(read.integer("shards", 1));
-  request.device_of = plan != nullptr ? plan->device_of : device_mapping(read);
-  if (!request.device_of.empty() && !read.given("shards"))
-    request.devices = 1 + *std::max_element(request.device_of.begin(), request.device_of.end());
-  const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
-  // Without a pipeline, shards run one after the other.
-  const bool sharded = request.devices > 1 && config.micro_batches == 1;
-  std::string_view kind = sharded ? "Sequential" : "Interleaved";
-  if (plan != nullptr) kind = plan->schedule;
-  if (pipelined || read.given("pipeline-schedule")) {
-    const std::string name = read.text("pipeline-schedule", kind);
-    // Cuts are searched for as if it were 1F1B; the list is made for those that are found.
-    request.kind = name == "auto" || name == "Auto" ? ScheduleKind::OneFOneB
-                                                    : pipeline::parse_schedule_kind(name);
-  } else
-    request.kind = ScheduleKind::Sequential;
-  const bool chunked = request.kind == ScheduleKind::Looped || request.kind == ScheduleKind::ZbV;
-  if (chunked || read.given("chunks"))
-    request.chunks = static_cast<std::int32_t>(read.integer("chunks", chunked ? 2 : 1));
-  if (read.given("pipeline-warmup"))
-    request.extra_warmup = static_cast<std::int32_t>(read.integer("pipeline-warmup", 0));
-  return request;
-}
-
-partition::PlanRequest plan_request(const TrainConfig& config,
-                                    const pipeline::ScheduleRequest& schedule) {
-  partition::PlanRequest request;
-  request.batch = config.batch_size;
-  request.type = config.precision.activations;
-  request.recompute = config.recompute == train::RecomputePolicy::Stage ? pipeline::Recompute::Stage
-                                                                        : pipeline::Recompute::None;
-  request.velocity = config.optimiser.kind == train::OptimiserKind::Momentum
-                         ? partition::Velocity::Momentum
-                         : partition::Velocity::None;
-  request.schedule = schedule;
-  request.cost_model = "analytic";
-  return request;
-}
-
-partition::Plan automatic_plan(const models::Graph& graph, std::span<const partition::OpCost> costs,
-                               const partition::PlanRequest& request, std::int64_t memory_limit) {
-  // Cuts inside blocks cost an extra pass over a value and send more: they must be worth it. In
-  // very deep networks there is always a boundary between layers near enough.
-  constexpr std::size_t kDeep = 400;
-  constexpr double kWorth = 0.97;
-  partition::Search search;
-  search.memory_limit = memory_limit;
-  partition::Plan plan = partition::best_plans(graph, costs, request, search).front();
-  if (graph.ops.size() > kDeep) return plan;
-  search.cuts = partition::op_cuts(graph);
-  partition::Plan finer = partition::best_plans(graph, costs, request, search).front();
-  return finer.seconds < kWorth * plan.seconds ? finer : plan;
-}
-
-std::int64_t device_memory(Reader& read) {
-  if (!read.given("device-memory")) return 0;
-  const std::string text = read.text("device-memory", "");
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string unit = to_lower(std::string_view(end, text.data() + text.size()));
-  constexpr double kKibi = 1024.0;
-  const double factor = unit.empty() || unit == "b" ? 1.0
-                        : unit == "kb"              ? 1e3
-                        : unit == "mb"              ? 1e6
-                        : unit == "gb"              ? 1e9
-                        : unit == "kib"             ? kKibi
-                        : unit == "mib"             ? kKibi * kKibi
-                        : unit == "gib"             ? kKibi * kKibi * kKibi
-                                                    : 0.0;
-  if (error != std::errc{} || factor == 0.0 || !(value > 0.0) || value * factor > 9e18)
-    fail(ErrorKind::Usage, "{}: '{}' is no size, as 512MiB or 8GB are",
-         read.options().find("device-memory")->where, text);
-  return static_cast<std::int64_t>(value * factor);
-}
 
 void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
                     std::vector<std::string>& notices) {
@@ -338,8 +94,9 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
            name);
   }
   std::optional<partition::Plan> plan;
+  constexpr std::uint64_t kMostBytes = 1 << 28;
   if (const auto file = read.options().text("plan")) {
-    plan = partition::parse_plan(read_text(*file), *file);
+    plan = partition::parse_plan(io::read_text(*file, kMostBytes), *file);
     if (plan->model != graph.name)
       fail(ErrorKind::Config, "{}: is a plan for {}, this run trains {}", *file, plan->model,
            graph.name);
@@ -357,8 +114,8 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   pipeline.ranks.devices = request.devices;
   const std::vector<pipeline::Link> links =
       pipeline::links(pipeline::channels(graph, pipeline.ranges));
-  pipeline.schedule =
-      with_communication(schedule_of(read, graph, config, request, pipeline.ranges), links);
+  pipeline.schedule = with_communication(
+      schedule_of(read, graph, config, request, pipeline.ranges, plan ? &*plan : nullptr), links);
   pipeline::validate(pipeline.schedule, links);
   resolve_ranks(read, machine, config, notices);
   if (pipeline.ranks.replicas > 1)
@@ -366,6 +123,9 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   resolve_trace(read.options(), config);
   note_without_effect(read, notices);
   note_launching(read);
+  if (read.options().flag("distributed") && machine.ranks == 0 &&
+      std::getenv("TF_CONFIG") == nullptr)
+    notices.emplace_back("--distributed without TF_CONFIG: all ranks are on this machine");
   config.hang_timeout = static_cast<int>(read.follower("hang-timeout", 600));
 }
 

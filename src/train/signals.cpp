@@ -28,7 +28,6 @@ void handle(int signal, void (*handler)(int)) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  g_received = 0;
   for (const int signal : kSignals) handle(signal, millrace_note_signal);
   handle(SIGPIPE, SIG_IGN);
 }
@@ -36,6 +35,7 @@ StopSignals::StopSignals() {
 StopSignals::~StopSignals() {
   for (const int signal : kSignals) handle(signal, SIG_DFL);
   handle(SIGPIPE, SIG_DFL);
+  g_received = 0;
 }
 
 int StopSignals::received() const { return g_received; }

@@ -4,6 +4,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/error.hpp"
 
@@ -33,8 +34,13 @@ std::string text_of(const std::function<void()>& f) {
 void Together::run(const std::function<void()>& f) const {
   if (world_->size() == 1) return f();
   std::string first;
-  for (const std::string& text : world_->gather(text_of(f)))
-    if (first.empty()) first = text;
+  const std::vector<std::string> texts = world_->gather(text_of(f));
+  for (std::size_t r = 0; r < texts.size() && first.empty(); ++r) {
+    first = texts[r];
+    if (first.empty() || r == 0) continue;
+    const std::size_t message = first.find(' ') + 1;  // others are well: this one is named
+    first = first.substr(0, message) + "rank " + std::to_string(r) + ": " + first.substr(message);
+  }
   first = world_->broadcast(first);
   if (first.empty()) return;
   world_->fail_together();

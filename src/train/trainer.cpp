@@ -93,12 +93,14 @@ class Run {
   }
 
   void announce();
-  void prepare();
+  void prepare(std::int64_t first);
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> trace_window(std::int64_t first) const;
   void prepare_fresh();
   void require_memory() const;
   void require_same_data(const io::CheckpointHeader& header,
                          const std::filesystem::path& path) const;
   [[nodiscard]] std::int64_t predicted_peak() const;
+  [[nodiscard]] std::int64_t trace_bytes() const;
   [[nodiscard]] Outcome loop(std::int64_t first);
   StepResult step(const Feeds& feeds, double rate);
   void one_iteration(const Feeds& feeds, std::int64_t iteration);
@@ -168,23 +170,33 @@ void Run::require_memory() const {
        batch > 0 && batch < config_.batch_size ? fmt::format("--batch-size {} fits; ", batch) : "");
 }
 
-void Run::prepare() {
+/// First and last weight update of the trace: as asked for, or the first ten of this process.
+std::pair<std::int64_t, std::int64_t> Run::trace_window(std::int64_t first) const {
+  const bool asked = config_.trace_first > 0;
+  const std::int64_t begin = asked ? config_.trace_first : first + 1;
+  const std::int64_t end = asked ? config_.trace_last : first + config_.trace_last;
+  return {begin, std::max(begin, std::min(end, config_.iterations))};
+}
+
+void Run::prepare(std::int64_t first) {
   environment_.emplace(config_.threads);
   session_.emplace(config_, Session::Use::Training, world_);
   announce();
   require_memory();
   session_->allocate();
   statistics_.emplace(session_->executor());
-  if (!config_.trace.empty())
-    trace_.emplace(session_->executor(), config_.trace_first,
-                   std::min(config_.trace_last, config_.iterations));
+  if (!config_.trace.empty()) {
+    Together(world_).lead([&] { io::write_file_atomically(config_.trace, ""); });  // can be written
+    const auto [begin, end] = trace_window(first);
+    trace_.emplace(session_->executor(), begin, end);
+  }
   watchdog_.emplace(*session_, world_.rank(), config_.hang_timeout);
 }
 
 /// A network that does not fit leaves no run behind.
 void Run::prepare_fresh() {
   try {
-    prepare();
+    prepare(0);
   } catch (const Error& error) {
     std::error_code ignored;
     if (error.kind() == ErrorKind::Config && leads() && !config_.run_directory.empty())
@@ -221,7 +233,7 @@ void Run::require_same_data(const io::CheckpointHeader& header,
 Outcome Run::restored() {
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = io::open_newest(config_.run_directory, complaints);
-  prepare();
+  prepare(checkpoint.header().iteration);
   for (const std::string& complaint : complaints) console_.line(complaint);
   console_.line(
       fmt::format("Restoring training from latest checkpoint: {}", checkpoint.path().string()));
@@ -242,21 +254,32 @@ Outcome Run::restored() {
   return loop(header.iteration);
 }
 
+/// What the records of a trace will take.
+std::int64_t Run::trace_bytes() const {
+  if (config_.trace.empty()) return 0;
+  const auto [begin, end] = trace_window(0);
+  const auto record = static_cast<std::int64_t>(sizeof(pipeline::ActionRecord));
+  // In memory, and once more as text when it is written.
+  constexpr std::int64_t kText = 400;
+  return (end - begin + 1) * std::ssize(session_->executor().records()) * (record + kText);
+}
+
 /// The most memory this process will have: what it has now, and everything that is still to come.
 std::int64_t Run::predicted_peak() const {
   // What MPI takes for its queues and shared segments once messages pass; measured.
   constexpr std::int64_t kMessages = 2'500'000;
-  const std::int64_t sum =
-      resident_bytes() + session_->arena_bytes() + (world_.size() > 1 ? kMessages : 0) +
-      session_->loader_bytes(config_.data.validation_size) + session_->library_bytes() +
-      (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
+  const std::int64_t sum = resident_bytes() + session_->arena_bytes() +
+                           (world_.size() > 1 ? kMessages : 0) + trace_bytes() +
+                           session_->loader_bytes(config_.data.validation_size) +
+                           session_->library_bytes() +
+                           (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
   // Never under: allocators round up in ways of their own.
   return sum + sum / 64;
 }
 
 Outcome Run::loop(std::int64_t first) {
   first_iteration_ = first;
-  signals_.emplace();
+  if (!signals_) signals_.emplace();
   if (!make_up_for_validation(first)) return stop_reason();
   if (first >= config_.iterations) {
     console_.line(fmt::format("The run has all of its {} iterations.", config_.iterations));
@@ -497,7 +520,7 @@ double BenchResult::percentile_seconds(double fraction) const {
 double BenchResult::median_seconds() const { return percentile_seconds(0.5); }
 
 BenchResult bench(const TrainConfig& config, const comm::World& world,
-                  std::shared_ptr<const io::Dataset> dataset, std::int64_t warmup,
+                  const std::shared_ptr<const io::Dataset>& dataset, std::int64_t warmup,
                   std::int64_t steps) {
   const device::Environment environment(config.threads);
   Session session(config, Session::Use::Training, world);

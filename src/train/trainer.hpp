@@ -61,7 +61,7 @@ struct BenchResult {
   [[nodiscard]] double percentile_seconds(double fraction) const;
 };
 [[nodiscard]] BenchResult bench(const TrainConfig& config, const comm::World& world,
-                                std::shared_ptr<const io::Dataset> dataset, std::int64_t warmup,
-                                std::int64_t steps);
+                                const std::shared_ptr<const io::Dataset>& dataset,
+                                std::int64_t warmup, std::int64_t steps);
 
 }  // namespace millrace::train

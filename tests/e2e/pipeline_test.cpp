@@ -200,6 +200,42 @@ TEST(RelayTest, ARunContinuesInOtherLayouts) {
             timeless_columns(directory / "whole" / "training.csv"));
 }
 
+TEST(RelayTest, PlansMappingsAndScheduleFilesAreTaken) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(train(directory / "one", kRun).code, 0);
+  const std::string expected = digest_of(directory / "one");
+  const auto same = [&](const std::string& name, const Words& layout) {
+    const ProcessResult result = train(directory / name, kRun + layout);
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_EQ(digest_of(directory / name), expected) << name;
+  };
+  const auto printed = [&](const std::string& file, const Words& words) {
+    const ProcessResult result =
+        millrace(Words{"plan", "--dataset", "cifar-10", "--model-size", "8", "--batch-size", "8",
+                       "--gradients-to-accumulate", "8"} +
+                 words);
+    EXPECT_EQ(result.code, 0) << result.output;
+    std::ofstream(directory / file) << result.output;
+    return (directory / file).string();
+  };
+  same("zbv", {"--plan", printed("zbv.json", {"--shards", "2", "--pipeline-schedule", "ZB-V",
+                                              "--format", "json"})});
+  same("auto", {"--plan", printed("auto.json", {"--shards", "3", "--pipeline-schedule", "auto",
+                                                "--format", "json"})});
+  const Words two = {"--shards", "2", "--pipeline-splits", "b2/0/relu"};
+  const std::string list =
+      printed("list.csv", two + Words{"--pipeline-schedule", "ZB-H1", "--format", "csv"});
+  same("list", two + Words{"--pipeline-schedule-file", list});
+  const Words there_and_back = {
+      "--pipeline-splits", "b1/0/relu", "b3/0/relu", "--device-mapping", "0", "1", "0"};
+  same("mapped", there_and_back);
+  const std::filesystem::path run = directory / "stopped";
+  ASSERT_EQ(train(run, kRun + there_and_back + Words{"--stop-after", "3"}).code, 75);
+  const ProcessResult rest = millrace({"restore", "--restore-path", run.string()});
+  EXPECT_EQ(rest.code, 0) << rest.output;
+  EXPECT_EQ(digest_of(run), expected);
+}
+
 TEST(TransportTest, DelaysAndUnbufferedSendsChangeNothing) {
   const TemporaryDirectory directory;
   ASSERT_EQ(train(directory / "one", kRun + Words{"--no-validation"}).code, 0);
@@ -268,7 +304,44 @@ TEST(FailureTest, ADeadRankEndsTheJob) {
   const ProcessResult& result = job.join();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
   EXPECT_EQ(result.code, 7) << result.output;
-  EXPECT_NE(result.output.find("a rank was ended by signal 9"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("rank 1 (replica 0, stage 1) was ended by signal 9"),
+            std::string::npos)
+      << result.output;
+}
+
+/// Whether the ranks have started yet or not.
+TEST(SignalTest, AnEarlyOneStopsTheJobAsWell) {
+  const TemporaryDirectory directory;
+  const std::string data = small_data().string();
+  for (const char* seconds : {"0.02", "0.05", "0.1", "0.2", "0.4"}) {
+    const ProcessResult result =
+        run_process("/usr/bin/timeout", Words{"--preserve-status",
+                                              "--signal=TERM",
+                                              seconds,
+                                              MILLRACE_BINARY,
+                                              "train",
+                                              "--dataset",
+                                              "cifar-10",
+                                              "--data-dir",
+                                              data,
+                                              "--model-size",
+                                              "8",
+                                              "--batch-size",
+                                              "8",
+                                              "--iterations",
+                                              "100000",
+                                              "--shards",
+                                              "2",
+                                              "--pipeline-splits",
+                                              "b2/0/relu",
+                                              "--threads-per-device",
+                                              "1",
+                                              "--run-dir",
+                                              (directory / seconds).string()});
+    EXPECT_TRUE(result.code == 75 || result.code == 128 + SIGTERM)
+        << seconds << " s: " << result.code << "\n"
+        << result.output;
+  }
 }
 
 TEST(FailureTest, AHangNamesWhoWaitsForWhom) {
@@ -314,6 +387,40 @@ TEST(LayoutMistakesTest, AreRefusedBeforeAnythingIsTrained) {
           "3 ranks cannot share 2 device(s)");
   refused({"--shards", "2", "--pipeline-splits", "b2/0/relu", "--no-launch"}, "--no-launch");
   refused({"--shards", "2", "--pipeline-splits", "auto", "--chunks", "2"}, "Looped");
+  refused({"--pipeline-splits", "b2/0/relu", "--device-mapping", "0", "2"}, "device 1 of 3");
+}
+
+TEST(LayoutMistakesTest, RanksThatWereToldDifferentThingsSaySo) {
+  const TemporaryDirectory directory;
+  const Variable root("OMPI_ALLOW_RUN_AS_ROOT", "1");
+  const Variable confirmed("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+  const std::string run = (directory / "run").string();
+  Words one = {"-n",
+               "1",
+               MILLRACE_BINARY,
+               "train",
+               "--dataset",
+               "cifar-10",
+               "--data-dir",
+               small_data().string(),
+               "--model-size",
+               "8",
+               "--batch-size",
+               "8",
+               "--iterations",
+               "2",
+               "--shards",
+               "2",
+               "--pipeline-splits",
+               "b2/0/relu",
+               "--threads-per-device",
+               "1",
+               "--run-dir",
+               run};
+  const ProcessResult result =
+      run_process(MILLRACE_MPIEXEC, one + Words{":"} + one + Words{"--seed", "7"});
+  EXPECT_EQ(result.code, 2) << result.output;
+  EXPECT_NE(result.output.find("seed"), std::string::npos) << result.output;
 }
 
 }  // namespace

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launcher_output.hpp"
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+namespace millrace::cli {
+namespace {
+
+bool is_edge(std::string_view line) {
+  constexpr std::size_t kShortest = 60;
+  return line.size() > kShortest && line.find_first_not_of("-\n") == std::string_view::npos;
+}
+
+/// The number that follows `words` in `text`.
+std::optional<int> number_after(std::string_view text, std::string_view words) {
+  const std::size_t found = text.find(words);
+  if (found == std::string_view::npos) return std::nullopt;
+  text.remove_prefix(found + words.size());
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end == text.data()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::string LauncherOutput::close_box() {
+  constexpr std::array<std::string_view, 4> kTellTheEnd = {
+      "process returned\na non-zero exit code", "processes returned\na non-zero exit code",
+      "exited with non-zero status", "MPI_ABORT was invoked on rank"};
+  std::string box = std::exchange(box_, {});
+  const std::optional<int> rank = number_after(box, "noticed that process rank ");
+  const std::optional<int> signal = number_after(box, " exited on signal ");
+  if (rank && signal) {
+    if (!ended_) ended_ = EndedRank{*rank, *signal};
+    return {};
+  }
+  for (const std::string_view text : kTellTheEnd)
+    if (box.find(text) != std::string::npos) return {};
+  return box;
+}
+
+std::string LauncherOutput::take_line(std::string line) {
+  const bool edge = is_edge(line);
+  if (box_.empty() && !edge) return line;
+  const bool closes = edge && !box_.empty();
+  box_ += line;
+  return closes ? close_box() : std::string{};
+}
+
+std::string LauncherOutput::take(std::string_view piece) {
+  std::string shown;
+  while (!piece.empty()) {
+    const std::size_t end = piece.find('\n');
+    const bool whole = end != std::string_view::npos;
+    line_ += piece.substr(0, whole ? end + 1 : end);
+    piece.remove_prefix(whole ? end + 1 : piece.size());
+    if (whole) shown += take_line(std::exchange(line_, {}));
+  }
+  return shown;
+}
+
+std::string LauncherOutput::finish() {
+  std::string shown = line_.empty() ? std::string{} : take_line(std::exchange(line_, {}));
+  return shown + close_box();
+}
+
+}  // namespace millrace::cli

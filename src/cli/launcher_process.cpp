@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launcher_process.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <system_error>
+#include <thread>
+
+#include "core/error.hpp"
+#include "io/atomic_file.hpp"
+
+namespace millrace::cli {
+namespace {
+
+constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+
+// A handler can reach nothing but static objects.
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
+volatile std::sig_atomic_t g_launcher = 0;
+volatile std::sig_atomic_t g_interrupted = 0;
+volatile std::sig_atomic_t g_asked = 0;
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
+
+/// Launchers kill their ranks soon after SIGTERM or SIGINT, but pass SIGUSR1 on, which asks to save
+/// and stop.
+extern "C" void millrace_forward_signal(int signal) {
+  if (signal == SIGINT && g_interrupted != 0 && g_launcher > 0) {
+    kill(g_launcher, SIGINT);
+    return;
+  }
+  if (signal == SIGINT) g_interrupted = 1;
+  g_asked = 1;
+  if (g_launcher > 0) kill(g_launcher, SIGUSR1);
+}
+
+void forward_signals() {
+  struct sigaction action = {};
+  action.sa_handler = millrace_forward_signal;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : kForwarded) sigaction(signal, &action, nullptr);
+}
+
+[[noreturn]] void become(const std::vector<std::string>& command, int messages) {
+  dup2(messages, STDERR_FILENO);
+  for (const int signal : kForwarded) std::signal(signal, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // whoever kills this program means its ranks as well
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  execvp(words[0], words.data());
+  _exit(127);
+}
+
+/// Starts the command; a signal meanwhile waits until the handler knows whom to pass it to.
+pid_t start(const std::vector<std::string>& command, int messages) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  const pid_t child = fork();
+  if (child == 0) become(command, messages);
+  g_launcher = child;
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (child < 0)
+    fail(ErrorKind::Io, "cannot start {}: {}", command.front(),
+         std::generic_category().message(errno));
+  return child;
+}
+
+/// A pipe's reading end, which never blocks, and its writing end.
+struct Pipe {
+  io::UniqueFd read;
+  io::UniqueFd write;
+};
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0)
+    fail(ErrorKind::Io, "cannot make a pipe: {}", std::generic_category().message(errno));
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return {.read = io::UniqueFd(ends[0]), .write = io::UniqueFd(ends[1])};
+}
+
+/// Shows what has come, waiting for it for as long as `wait`.
+void show(const io::UniqueFd& from, LauncherOutput& output, std::chrono::milliseconds wait) {
+  pollfd ready{.fd = from.get(), .events = POLLIN, .revents = 0};
+  if (poll(&ready, 1, static_cast<int>(wait.count())) <= 0) return;
+  std::array<char, 4096> buffer{};
+  for (;;) {
+    const ssize_t n = read(from.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) std::this_thread::sleep_for(wait);  // the ranks have closed it
+    if (n <= 0) return;
+    const std::string text = output.take({buffer.data(), static_cast<std::size_t>(n)});
+    std::fwrite(text.data(), 1, text.size(), stderr);
+  }
+}
+
+/// Waits for the launcher; gives its status. One that is still starting its ranks has nobody to
+/// pass a signal on to: it is told again.
+int wait_for(pid_t child, const io::UniqueFd& messages, LauncherOutput& output) {
+  using std::chrono::milliseconds;
+  using Clock = std::chrono::steady_clock;
+  constexpr milliseconds kPause{10};
+  constexpr milliseconds kAgain{500};
+  int reminders = 6;
+  int status = 0;
+  Clock::time_point told = Clock::now();
+  for (;;) {
+    const pid_t ended = waitpid(child, &status, WNOHANG);
+    if (ended < 0 && errno != EINTR)
+      fail(ErrorKind::Io, "waiting for the ranks: {}", std::generic_category().message(errno));
+    show(messages, output, ended == child ? milliseconds{0} : kPause);
+    if (ended == child) break;
+    if (g_asked == 0 || reminders == 0 || Clock::now() - told < kAgain) continue;
+    told = Clock::now();
+    --reminders;
+    kill(child, SIGUSR1);
+  }
+  const std::string rest = output.finish();
+  std::fwrite(rest.data(), 1, rest.size(), stderr);
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  return kSignalled + WTERMSIG(status);
+}
+
+}  // namespace
+
+LauncherEnd run_launcher(const std::vector<std::string>& command, int received) {
+  forward_signals();
+  if (received != 0) millrace_forward_signal(received);  // before this function was there to listen
+  Pipe messages = make_pipe();
+  const pid_t child = start(command, messages.write.get());
+  messages.write = io::UniqueFd();
+  if (g_asked != 0) kill(child, SIGUSR1);
+  LauncherOutput output;
+  const int code = wait_for(child, messages.read, output);
+  return {.code = code, .interrupted = g_interrupted != 0, .ended_rank = output.ended_rank()};
+}
+
+}  // namespace millrace::cli

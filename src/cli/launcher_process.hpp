@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/launcher_output.hpp"
+
+namespace millrace::cli {
+
+/// How a launcher ended.
+struct LauncherEnd {
+  int code = 0;              ///< its exit code, or kSignalled and the signal that ended it
+  bool interrupted = false;  ///< by SIGINT on its way
+  std::optional<EndedRank> ended_rank;
+};
+
+inline constexpr int kSignalled = 128;
+
+/// Runs a launcher in a process group of its own and waits for it. Signals that ask this process to
+/// stop reach the ranks as SIGUSR1, which asks them to save first; so does `received`, one that
+/// came before (0: none did). A second SIGINT ends the ranks at once. What comes on standard error
+/// is shown as LauncherOutput says. Errors: Io.
+[[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command, int received);
+
+}  // namespace millrace::cli

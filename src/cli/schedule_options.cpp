@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/schedule_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "cli/split_options.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+#include "partition/cost.hpp"
+#include "pipeline/auto_schedule.hpp"
+#include "pipeline/channels.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using models::Graph;
+using pipeline::OpRange;
+using pipeline::ScheduleKind;
+using train::TrainConfig;
+
+std::vector<std::int32_t> device_mapping(Reader& read) {
+  std::vector<std::int32_t> devices;
+  if (!read.given("device-mapping")) return devices;
+  for (const std::string& word : split_list(read.text("device-mapping", ""), ' ')) {
+    std::int32_t device = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), device);
+    if (error != std::errc{} || end != word.data() + word.size() || device < 0)
+      fail(ErrorKind::Usage, "{}: '{}' is no device: devices are numbers from 0",
+           read.options().find("device-mapping")->where, word);
+    devices.push_back(device);
+  }
+  return devices;
+}
+
+std::vector<pipeline::StageCost> analytic_costs(const Graph& graph, const TrainConfig& config,
+                                                std::span<const OpRange> ranges) {
+  const DType type = config.precision.activations;
+  const auto ops =
+      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
+  const pipeline::Recompute recompute = plan_request(config, {}).recompute;
+  std::vector<pipeline::StageCost> costs;
+  for (const OpRange& range : ranges) costs.push_back(stage_cost(ops, range, recompute));
+  return costs;
+}
+
+/// A mapping by hand or from a plan; every device up to the highest must have a stage.
+void check_mapping(const pipeline::ScheduleRequest& request) {
+  constexpr std::int32_t kMostDevices = 4096;
+  std::set<std::int32_t> used(request.device_of.begin(), request.device_of.end());
+  if (!used.empty() && *used.rbegin() >= kMostDevices)
+    fail(ErrorKind::Usage, "--device-mapping: device {} is beyond {}", *used.rbegin(),
+         kMostDevices - 1);
+  for (std::int32_t d = 0; d < request.devices && !used.empty(); ++d)
+    if (!used.contains(d))
+      fail(ErrorKind::Usage,
+           "--device-mapping: device {} of {} has no stage: number the devices without gaps, or "
+           "lower --shards",
+           d, request.devices);
+}
+
+}  // namespace
+
+pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& config,
+                                           const partition::Plan* plan) {
+  pipeline::ScheduleRequest request;
+  request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
+  request.devices = static_cast<std::int32_t>(read.integer("shards", 1));
+  request.device_of = plan != nullptr ? plan->device_of : device_mapping(read);
+  if (!request.device_of.empty() && !read.given("shards")) {
+    request.devices = 1 + *std::max_element(request.device_of.begin(), request.device_of.end());
+    read.note("shards", std::int64_t{request.devices});
+  }
+  check_mapping(request);
+  const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
+  // Without a pipeline, shards run one after the other.
+  const bool sharded = request.devices > 1 && config.micro_batches == 1;
+  const std::string otherwise = plan != nullptr ? plan->schedule
+                                : sharded       ? "Sequential"
+                                                : "Interleaved";
+  std::string name = "Sequential";
+  if (pipelined || read.given("pipeline-schedule"))
+    name = read.text("pipeline-schedule", otherwise);
+  const bool automatic = to_lower(name) == "auto";
+  // Cuts are searched for as if it were 1F1B; the list is made for those that are found.
+  request.kind = automatic ? ScheduleKind::OneFOneB : pipeline::parse_schedule_kind(name);
+  const bool chunked = request.kind == ScheduleKind::Looped || request.kind == ScheduleKind::ZbV;
+  if (chunked || read.given("chunks"))
+    request.chunks = static_cast<std::int32_t>(read.integer("chunks", chunked ? 2 : 1));
+  if (chunked && plan != nullptr) {  // such schedules place their stages themselves
+    request.chunks = static_cast<std::int32_t>(plan->device_of.size()) / request.devices;
+    request.device_of.clear();
+  }
+  if (automatic && request.chunks > 1 && request.device_of.empty()) {
+    for (std::int32_t s = 0; s < request.devices * request.chunks; ++s)
+      request.device_of.push_back(s % request.devices);
+    request.chunks = 1;
+  }
+  if (read.given("pipeline-warmup")) {
+    if (automatic || read.given("pipeline-schedule-file"))
+      fail(ErrorKind::Usage,
+           "{} has no effect here: it needs --pipeline-schedule 1F1B or Interleaved",
+           read.options().find("pipeline-warmup")->where);
+    request.extra_warmup = static_cast<std::int32_t>(read.integer("pipeline-warmup", 0));
+  }
+  return request;
+}
+
+pipeline::Schedule automatic_schedule(const Graph& graph, std::span<const OpRange> ranges,
+                                      std::vector<pipeline::StageCost> costs,
+                                      const pipeline::ScheduleRequest& request) {
+  pipeline::AutoRequest automatic;
+  automatic.costs.stages = std::move(costs);
+  automatic.micro_batches = request.micro_batches;
+  automatic.device_of = request.device_of;
+  automatic.links = pipeline::links(pipeline::channels(graph, ranges));
+  // As much memory as Grouped takes.
+  const auto stages = static_cast<std::int32_t>(ranges.size());
+  for (std::int32_t s = 0; s < stages; ++s) automatic.stash_limit.push_back(2 * (stages - s));
+  return pipeline::generate_auto(automatic);
+}
+
+std::int32_t stages_in(const pipeline::ScheduleRequest& request) {
+  if (!request.device_of.empty()) return static_cast<std::int32_t>(request.device_of.size());
+  return request.devices * request.chunks;
+}
+
+pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConfig& config,
+                               const pipeline::ScheduleRequest& request,
+                               std::span<const OpRange> ranges, const partition::Plan* plan) {
+  const auto name = read.effective().find("pipeline-schedule");
+  const bool automatic =
+      name != read.effective().end() && to_lower(std::get<std::string>(name->second)) == "auto";
+  if (automatic && !read.given("pipeline-schedule-file") && stages_in(request) > 1)
+    return automatic_schedule(graph, ranges,
+                              plan != nullptr ? plan->costs : analytic_costs(graph, config, ranges),
+                              request);
+  if (!read.given("pipeline-schedule-file")) return pipeline::generate(request);
+  constexpr std::uint64_t kMostBytes = 1 << 28;
+  const std::string file = read.text("pipeline-schedule-file", "");
+  pipeline::Schedule schedule = pipeline::parse_schedule(io::read_text(file, kMostBytes), file);
+  if (schedule.stages != stages_in(request) || schedule.micro_batches != request.micro_batches ||
+      schedule.devices() != request.devices)
+    fail(ErrorKind::Config,
+         "{}: is for {} devices, {} stages and {} micro-batches, this run has {}, {} and {}: "
+         "change --shards, --device-mapping or --pipeline-depth",
+         file, schedule.devices(), schedule.stages, schedule.micro_batches, request.devices,
+         stages_in(request), request.micro_batches);
+  // What is not computed follows from what is, for the stages of this very run.
+  for (std::vector<pipeline::Action>& list : schedule.lists)
+    std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
+  return schedule;
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cli/option_reader.hpp"
+#include "models/graph.hpp"
+#include "partition/plan.hpp"
+#include "pipeline/schedule.hpp"
+#include "train/config.hpp"
+
+namespace millrace::cli {
+
+/// The schedule that options ask for, on the devices of `plan` where there is one.
+/// Errors: Usage, when the options contradict each other or leave a device without a stage.
+[[nodiscard]] pipeline::ScheduleRequest schedule_request(Reader& read,
+                                                         const train::TrainConfig& config,
+                                                         const partition::Plan* plan);
+
+/// Stages of such a schedule, on all its devices together.
+[[nodiscard]] std::int32_t stages_in(const pipeline::ScheduleRequest& request);
+
+/// The list of actions made for the costs of these very stages.
+[[nodiscard]] pipeline::Schedule automatic_schedule(const models::Graph& graph,
+                                                    std::span<const pipeline::OpRange> ranges,
+                                                    std::vector<pipeline::StageCost> costs,
+                                                    const pipeline::ScheduleRequest& request);
+
+/// The actions that compute, generated or from the file that the options name.
+/// Errors: Config, when the file is for another run, and as pipeline::parse_schedule.
+[[nodiscard]] pipeline::Schedule schedule_of(Reader& read, const models::Graph& graph,
+                                             const train::TrainConfig& config,
+                                             const pipeline::ScheduleRequest& request,
+                                             std::span<const pipeline::OpRange> ranges,
+                                             const partition::Plan* plan);
+
+}  // namespace millrace::cli

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/split_options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <charconv>
+
+#include "cli/schedule_options.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "partition/balance.hpp"
+#include "partition/cost.hpp"
+#include "partition/cuts.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using models::Graph;
+using train::TrainConfig;
+
+std::vector<std::string> automatic_splits(Reader& read, const Graph& graph,
+                                          const TrainConfig& config,
+                                          const pipeline::ScheduleRequest& schedule) {
+  const DType type = config.precision.activations;
+  const auto costs =
+      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
+  return automatic_plan(graph, costs, plan_request(config, schedule), device_memory(read)).splits;
+}
+
+/// Shards of a run with one micro-batch share memory, not time.
+std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const TrainConfig& config,
+                                      const pipeline::ScheduleRequest& schedule) {
+  const partition::PlanRequest request = plan_request(config, schedule);
+  const pipeline::ProgramOptions options{
+      .batch = request.batch, .type = request.type, .recompute = request.recompute};
+  const std::vector<pipeline::Slots> slots(static_cast<std::size_t>(schedule.devices));
+  partition::LayerFilter filter;
+  if (read.given("sharding-include-filter"))
+    filter.include = split_list(read.text("sharding-include-filter", ""), ' ');
+  if (read.given("sharding-exclude-filter"))
+    filter.exclude = split_list(read.text("sharding-exclude-filter", ""), ' ');
+  const auto memory = partition::exact_memory(graph, options, slots, request.velocity);
+  return partition::splits_of(graph,
+                              partition::shard_by_memory(graph, schedule.devices, filter, memory));
+}
+
+[[noreturn]] void refuse_missing_splits(Reader& read, const Graph& graph, const TrainConfig& config,
+                                        const pipeline::ScheduleRequest& schedule,
+                                        std::span<const std::string> given) {
+  const DType type = config.precision.activations;
+  const auto costs =
+      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
+  std::string message;
+  try {
+    partition::check_count(graph, given, stages_in(schedule));
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  fail(ErrorKind::Usage, "{}\n{}\n--pipeline-splits auto would take: {}", message,
+       partition::cut_table(graph, costs, config.batch_size, type),
+       fmt::join(automatic_splits(read, graph, config, schedule), " "));
+}
+
+}  // namespace
+
+partition::PlanRequest plan_request(const TrainConfig& config,
+                                    const pipeline::ScheduleRequest& schedule) {
+  partition::PlanRequest request;
+  request.batch = config.batch_size;
+  request.type = config.precision.activations;
+  request.recompute = config.recompute == train::RecomputePolicy::Stage ? pipeline::Recompute::Stage
+                                                                        : pipeline::Recompute::None;
+  request.velocity = config.optimiser.kind == train::OptimiserKind::Momentum
+                         ? partition::Velocity::Momentum
+                         : partition::Velocity::None;
+  request.schedule = schedule;
+  request.cost_model = "analytic";
+  return request;
+}
+
+partition::Plan automatic_plan(const models::Graph& graph, std::span<const partition::OpCost> costs,
+                               const partition::PlanRequest& request, std::int64_t memory_limit) {
+  // Cuts inside blocks cost an extra pass over a value and send more: they must be worth it. In
+  // very deep networks there is always a boundary between layers near enough.
+  constexpr std::size_t kDeep = 400;
+  constexpr double kWorth = 0.97;
+  partition::Search search;
+  search.memory_limit = memory_limit;
+  partition::Plan plan = partition::best_plans(graph, costs, request, search).front();
+  if (graph.ops.size() > kDeep) return plan;
+  search.cuts = partition::op_cuts(graph);
+  partition::Plan finer = partition::best_plans(graph, costs, request, search).front();
+  return finer.seconds < kWorth * plan.seconds ? finer : plan;
+}
+
+std::int64_t device_memory(Reader& read) {
+  if (!read.given("device-memory")) return 0;
+  const std::string text = read.text("device-memory", "");
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string unit = to_lower(std::string_view(end, text.data() + text.size()));
+  constexpr double kKibi = 1024.0;
+  const double factor = unit.empty() || unit == "b" ? 1.0
+                        : unit == "kb"              ? 1e3
+                        : unit == "mb"              ? 1e6
+                        : unit == "gb"              ? 1e9
+                        : unit == "kib"             ? kKibi
+                        : unit == "mib"             ? kKibi * kKibi
+                        : unit == "gib"             ? kKibi * kKibi * kKibi
+                                                    : 0.0;
+  if (error != std::errc{} || factor == 0.0 || !(value > 0.0) || value * factor > 9e18)
+    fail(ErrorKind::Usage, "{}: '{}' is no size, as 512MiB or 8GB are",
+         read.options().find("device-memory")->where, text);
+  return static_cast<std::int64_t>(value * factor);
+}
+
+std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
+                                        const pipeline::ScheduleRequest& schedule,
+                                        std::vector<std::string>& notices) {
+  const std::int32_t stages = stages_in(schedule);
+  std::vector<std::string> splits;
+  if (stages == 1 && !read.given("pipeline-splits")) return splits;
+  const bool given = read.given("pipeline-splits");
+  splits = given ? split_list(read.text("pipeline-splits", ""), ' ') : splits;
+  const bool automatic = splits == std::vector<std::string>{"auto"};
+  const bool sharded = !given && config.micro_batches == 1 && schedule.chunks == 1;
+  if (automatic || sharded) {
+    splits = sharded ? shard_splits(read, graph, config, schedule)
+                     : automatic_splits(read, graph, config, schedule);
+    notices.push_back(
+        fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", fmt::join(splits, " ")));
+  }
+  if (std::ssize(splits) != stages - 1)
+    refuse_missing_splits(read, graph, config, schedule, splits);
+  read.note("pipeline-splits", fmt::format("{}", fmt::join(splits, " ")));
+  return splits;
+}
+
+}  // namespace millrace::cli

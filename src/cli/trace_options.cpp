@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/trace_options.hpp"
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::cli {
+namespace {
+
+constexpr std::string_view kTraceInRun = "trace.json";
+
+}  // namespace
+
+void resolve_trace(const Options& options, train::TrainConfig& config) {
+  std::optional<std::string> file = options.text("trace");
+  // A name alone lies in the run directory, which nobody knows yet.
+  if (!file && options.text("gc-profile")) file = std::string(kTraceInRun);
+  const std::optional<std::string> steps = options.text("profile-steps");
+  if (!file) {
+    if (steps)
+      fail(ErrorKind::Usage,
+           "--profile-steps has no effect here: it needs --trace FILE or --gc-profile");
+    return;
+  }
+  config.trace = *file;
+  // The first ten of this process, which may continue a run.
+  config.trace_first = 0;
+  config.trace_last = 10;
+  if (!steps) return;
+  const std::vector<std::string> pieces = split_list(*steps);
+  const auto number = [&](const std::string& text) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = error == std::errc{} && end == text.data() + text.size();
+    return whole ? value : 0;
+  };
+  const bool two = pieces.size() == 2;
+  config.trace_first = two ? number(pieces[0]) : 0;
+  config.trace_last = two ? number(pieces[1]) : 0;
+  if (config.trace_first > config.iterations)
+    fail(ErrorKind::Usage,
+         "--profile-steps: the run has {} weight updates, the trace would begin at {}",
+         config.iterations, config.trace_first);
+  if (config.trace_first < 1 || config.trace_last < config.trace_first)
+    fail(ErrorKind::Usage,
+         "--profile-steps: '{}' is not the first and the last weight update of a trace, as in 5,8",
+         *steps);
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cli/options.hpp"
+#include "train/config.hpp"
+
+namespace millrace::cli {
+
+/// Which weight updates are recorded, and where. Errors: Usage.
+void resolve_trace(const Options& options, train::TrainConfig& config);
+
+}  // namespace millrace::cli

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/launcher_output.hpp"
+
+#include <gtest/gtest.h>
+
+namespace millrace::cli {
+namespace {
+
+const std::string kEdge = std::string(74, '-') + "\n";
+const std::string kReturned =
+    kEdge +
+    "Primary job  terminated normally, but 1 process returned\n"
+    "a non-zero exit code. Per user-direction, the job has been aborted.\n" +
+    kEdge;
+const std::string kKilled =
+    kEdge +
+    "mpirun noticed that process rank 11 with PID 0 on node a exited on signal 9 (Killed).\n" +
+    kEdge;
+const std::string kUnknown = kEdge + "There are not enough slots available\n" + kEdge;
+
+TEST(LauncherOutputTest, LinesOfRanksPassAndBoxesOfTheEndDoNot) {
+  LauncherOutput output;
+  const std::string text = "from a rank\n" + kReturned + "from another\n" + kKilled + "the last";
+  std::string shown = output.take(text);
+  shown += output.finish();
+  EXPECT_EQ(shown, "from a rank\nfrom another\nthe last");
+  EXPECT_EQ(output.ended_rank(), (EndedRank{.rank = 11, .signal = 9}));
+}
+
+TEST(LauncherOutputTest, OtherBoxesPassWhole) {
+  LauncherOutput output;
+  EXPECT_EQ(output.take(kUnknown), kUnknown);
+  EXPECT_EQ(output.finish(), "");
+  EXPECT_EQ(output.ended_rank(), std::nullopt);
+}
+
+TEST(LauncherOutputTest, AnyPiecesGiveTheSame) {
+  const std::string text = "a\n" + kUnknown + kReturned + "b\n" + kKilled + kEdge + "cut off";
+  for (std::size_t size = 1; size < text.size(); ++size) {
+    LauncherOutput output;
+    std::string shown;
+    for (std::size_t i = 0; i < text.size(); i += size) shown += output.take(text.substr(i, size));
+    shown += output.finish();
+    EXPECT_EQ(shown, "a\n" + kUnknown + "b\n" + kEdge + "cut off") << size;
+    EXPECT_TRUE(output.ended_rank()) << size;
+  }
+}
+
+TEST(LauncherOutputTest, TheFirstRankThatEndedCounts) {
+  LauncherOutput output;
+  std::string later = kKilled;
+  later.replace(later.find("11"), 2, "12");
+  (void)output.take(kKilled + later);
+  EXPECT_EQ(output.ended_rank()->rank, 11);
+}
+
+}  // namespace
+}  // namespace millrace::cli
