@@ -107,10 +107,10 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
            const std::optional<Cluster>& cluster, int received) {
   const int ranks = plan.ranks.ranks;
   const std::vector<std::string> command = launch_command(ranks, words, cluster);
-  fmt::print("Starting {} ranks on {}: {} -n {} .. (--no-launch refuses)\n", ranks,
+  // Standard output is the ranks' own, which may be asked for JSON.
+  fmt::print(stderr, "Starting {} ranks on {}: {} -n {} .. (--no-launch refuses)\n", ranks,
              cluster ? fmt::format("{}", fmt::join(cluster->hosts, " ")) : "this machine",
              command.front(), ranks);
-  std::fflush(stdout);
   allow_root();
   return meaning_of(run_launcher(command, received), command.front(), plan);
 }

@@ -1,0 +1,319 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Trains on two ranks with PyTorch and with millrace, in turns, and prints how they compare.
+
+Usage: compare_pytorch_pipeline.py [--cases NAME,..] [--rounds N] [--millrace FILE] [--markdown]
+
+The networks, and how both sides train them, are those of compare_pytorch.py, in bfloat16. Each way of training
+takes the same images for a weight update:
+
+one       one process on one core, gradients of all micro-batches accumulated
+pipeline  two processes with a core each, 1F1B; PyTorch sends and receives over gloo, asynchronously and with the
+          receives posted early, and is cut at the boundary between blocks that was fastest in a short trial;
+          millrace cuts where its profile says
+replicas  two processes with a core each; PyTorch's DistributedDataParallel over gloo, which reduces in the last
+          backward pass only; millrace's --replicas 2
+
+Exit code: 0 measured, 2 something could not run. Needs PyTorch and two idle cores.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compare_pytorch import (NETWORKS, ROOT, WEIGHT_DECAY, describe_machine, describe_torch, positive, run,
+                             stop)
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+WAYS = ("one", "pipeline", "replicas")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network, its micro-batches in a weight update, and the cuts (index of a layer) worth a trial."""
+
+    network: str
+    batch: int
+    micro_batches: int
+    cuts: tuple[int, ...]
+    warmup: int
+    steps: int
+
+    @property
+    def name(self) -> str:
+        return f"resnet{self.network}"
+
+
+CASES = (Case("20", batch=32, micro_batches=16, cuts=(5, 6, 7), warmup=2, steps=8),
+         Case("50", batch=4, micro_batches=16, cuts=(11, 12, 13), warmup=1, steps=2))
+
+
+# ---- PyTorch, in processes of its own -------------------------------------------------------------
+
+
+class Data:
+    """The same random micro-batch over and over."""
+
+    def __init__(self, case: Case) -> None:
+        _, size, classes, _ = NETWORKS[case.network]
+        torch.manual_seed(1)
+        shape = (case.batch, 3, size, size)
+        self.images = torch.randn(shape).contiguous(memory_format=torch.channels_last)
+        self.labels = torch.randint(classes, (case.batch,))
+
+
+def network_of(case: Case) -> nn.Sequential:
+    torch.manual_seed(0)
+    return NETWORKS[case.network][0]().to(memory_format=torch.channels_last).train()
+
+
+def optimiser_of(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=WEIGHT_DECAY)
+
+
+def forward(model: nn.Module, x: Tensor) -> Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return model(x)
+
+
+def loss_of(logits: Tensor, labels: Tensor, micro_batches: int) -> Tensor:
+    return F.cross_entropy(logits.float(), labels) / micro_batches
+
+
+class Accumulating:
+    """A whole network in this process; the step of `one` and, when wrapped, of `replicas`."""
+
+    def __init__(self, case: Case, replicas: int) -> None:
+        model = network_of(case)
+        self.data = Data(case)
+        self.count = case.micro_batches // replicas
+        self.model = nn.parallel.DistributedDataParallel(model) if replicas > 1 else model
+        self.optimiser = optimiser_of(model)
+
+    def step(self) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        for i in range(self.count):
+            last = i + 1 == self.count
+            wait = isinstance(self.model, nn.parallel.DistributedDataParallel) and not last
+            with self.model.no_sync() if wait else contextlib.nullcontext():
+                logits = forward(self.model, self.data.images)
+                loss_of(logits, self.data.labels, self.count).backward()
+        self.optimiser.step()
+
+
+def as_bytes(x: Tensor) -> Tensor:
+    """The memory of a channels-last tensor; gloo knows no bfloat16."""
+    return x.detach().permute(0, 2, 3, 1).contiguous().view(torch.uint8)
+
+
+class Pipelined:
+    """A stage of two, in 1F1B order."""
+
+    def __init__(self, case: Case, rank: int, cut: int) -> None:
+        whole = network_of(case)
+        self.data = Data(case)
+        self.rank, self.count = rank, case.micro_batches
+        self.model = whole[:cut] if rank == 0 else whole[cut:]
+        self.optimiser = optimiser_of(self.model)
+        with torch.no_grad():
+            value = forward(whole[:cut], self.data.images)
+        self.shape, self.dtype = value.permute(0, 2, 3, 1).shape, value.dtype
+        self.buffers = [torch.empty(self.shape, dtype=self.dtype) for _ in range(2)]
+        self.kept: list[tuple[Any, Tensor]] = []
+
+    def receive(self, i: int) -> Any:
+        return dist.irecv(self.buffers[i % 2].view(torch.uint8), 1 - self.rank)
+
+    def send(self, x: Tensor) -> None:
+        message = as_bytes(x)
+        self.kept = self.kept[-2:] + [(dist.isend(message, 1 - self.rank), message)]
+
+    def received(self, request: Any, i: int) -> Tensor:
+        request.wait()
+        return self.buffers[i % 2].permute(0, 3, 1, 2)
+
+    def first_stage(self) -> None:
+        outputs: list[Tensor] = []
+        gradient = self.receive(0)
+
+        def ahead() -> None:
+            outputs.append(forward(self.model, self.data.images))
+            self.send(outputs[-1])
+
+        ahead()
+        for i in range(self.count):
+            if i + 1 < self.count:
+                ahead()
+            value = self.received(gradient, i)
+            if i + 1 < self.count:
+                gradient = self.receive(i + 1)
+            outputs.pop(0).backward(value)
+
+    def last_stage(self) -> None:
+        activation = self.receive(0)
+        for i in range(self.count):
+            x = self.received(activation, i).detach().requires_grad_()
+            if i + 1 < self.count:
+                activation = self.receive(i + 1)
+            loss_of(forward(self.model, x), self.data.labels, self.count).backward()
+            self.send(x.grad)
+
+    def step(self) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        if self.rank == 0:
+            self.first_stage()
+        else:
+            self.last_stage()
+        for request, _ in self.kept:
+            request.wait()
+        self.kept.clear()
+        self.optimiser.step()
+
+
+def work(case: Case, way: str, cut: int, warmup: int, steps: int) -> dict[str, Any]:
+    """What a process of the PyTorch side does; gives seconds of its steps."""
+    rank = int(os.environ.get("RANK", "0"))
+    os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[rank]])
+    torch.set_num_threads(1)
+    if way != "one":
+        dist.init_process_group("gloo")
+    training = Pipelined(case, rank, cut) if way == "pipeline" else Accumulating(case, 1 if way == "one" else 2)
+    seconds = []
+    for _ in range(warmup + steps):
+        if way != "one":
+            dist.barrier()
+        start = time.perf_counter()
+        training.step()
+        seconds.append(time.perf_counter() - start)
+    return {"step_seconds": seconds[warmup:]}
+
+
+# ---- both sides as commands -----------------------------------------------------------------------
+
+
+def torch_seconds(case: Case, way: str, cut: int, warmup: int, steps: int) -> float:
+    words = [sys.executable, __file__, "--worker", case.name, way, str(cut), str(warmup), str(steps)]
+    ranks = 1 if way == "one" else 2
+    with tempfile.TemporaryDirectory() as directory:
+        processes = []
+        for rank in range(ranks):
+            variables = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1",
+                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29517", "TMPDIR": directory}
+            processes.append(subprocess.Popen(words, env=variables, stdout=subprocess.PIPE, text=True))
+        outputs = [process.communicate()[0] for process in processes]
+    if any(process.returncode != 0 for process in processes):
+        stop(f"exit code {[process.returncode for process in processes]} from: {' '.join(words)}")
+    # A step is over when the slower rank has done it.
+    steps_of = [json.loads(output)["step_seconds"] for output in outputs]
+    return statistics.median(max(times) for times in zip(*steps_of))
+
+
+def layout_of(binary: Path, case: Case, way: str, directory: Path) -> list[str]:
+    if way == "replicas":
+        return ["--replicas", "2", "--gradients-to-accumulate", str(case.micro_batches // 2)]
+    depth = ["--gradients-to-accumulate", str(case.micro_batches)]
+    if way == "one":
+        return depth
+    plan = directory / f"{case.name}.json"
+    if not plan.exists():
+        plan.write_text(run([str(binary), "plan", *network_words(case), *depth, "--shards", "2", "--cost-model",
+                             "profile", "--threads-per-device", "1", "--format", "json"], 1))
+    return [*depth, "--plan", str(plan)]
+
+
+def network_words(case: Case) -> list[str]:
+    dataset = "cifar-10" if case.network == "20" else "imagenet"
+    return ["--dataset", dataset, "--synthetic-data", "--model-size", case.network, "--batch-norm", "--batch-size",
+            str(case.batch), "--precision", "16.32", "--optimiser", "momentum", "--weight-decay",
+            str(WEIGHT_DECAY)]
+
+
+def millrace_seconds(binary: Path, case: Case, way: str, directory: Path) -> float:
+    command = [str(binary), "bench", *network_words(case), *layout_of(binary, case, way, directory),
+               "--threads-per-device", "1", "--warmup-steps", str(case.warmup), "--steps", str(case.steps),
+               "--json"]
+    output = run(command, 1, OMP_WAIT_POLICY="passive")
+    return float(json.loads(output)["median_ms"]) / 1e3
+
+
+# ---- the comparison -------------------------------------------------------------------------------
+
+
+def compare(case: Case, binary: Path, rounds: int, directory: Path) -> dict[str, tuple[float, float]]:
+    trials = {cut: torch_seconds(case, "pipeline", cut, 1, case.steps) for cut in case.cuts}
+    cut = min(trials, key=lambda c: trials[c])
+    print(f"{case.name}: PyTorch's cut is before layer {cut} of "
+          f"{', '.join(f'{c}: {1e3 * s:.0f} ms' for c, s in trials.items())}", flush=True)
+    measured: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+    for _ in range(rounds):
+        for way in WAYS:
+            theirs = torch_seconds(case, way, cut, case.warmup, case.steps)
+            ours = millrace_seconds(binary, case, way, directory)
+            measured[way].append((theirs, ours))
+            print(f"  {way:9} PyTorch {1e3 * theirs:7.0f} ms, millrace {1e3 * ours:7.0f} ms, "
+                  f"ratio {theirs / ours:.2f}", flush=True)
+    return {way: (statistics.median(t for t, _ in pairs), statistics.median(m for _, m in pairs))
+            for way, pairs in measured.items()}
+
+
+def table(results: dict[str, dict[str, tuple[float, float]]], markdown: bool) -> str:
+    heads = ("network", "two ranks as", "PyTorch", "x one", "millrace", "x one", "ratio")
+    rows = []
+    for name, ways in results.items():
+        torch_one, millrace_one = ways["one"]
+        for way, (theirs, ours) in ways.items():
+            rows.append((name, "(one rank)" if way == "one" else way, f"{1e3 * theirs:.0f} ms",
+                         f"{torch_one / theirs:.2f}", f"{1e3 * ours:.0f} ms", f"{millrace_one / ours:.2f}",
+                         f"{theirs / ours:.2f}"))
+    if markdown:
+        return "\n".join("| " + " | ".join(row) + " |" for row in (heads, ("---",) * len(heads), *rows))
+    return "\n".join("  ".join(f"{cell:>12}" for cell in row) for row in (heads, *rows))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    names = [case.name for case in CASES]
+    parser.add_argument("--cases", default=",".join(names), metavar="NAME,..", help=f"of {', '.join(names)}")
+    parser.add_argument("--rounds", type=positive, default=3, help="of each side, in turns (default 3)")
+    parser.add_argument("--millrace", type=Path, default=ROOT / "build/default/millrace", metavar="FILE",
+                        help="the program (default build/default/millrace)")
+    parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
+    parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    by_name = {case.name: case for case in CASES}
+    if options.worker is not None:
+        name, way, *numbers = options.worker
+        print(json.dumps(work(by_name[name], way, *map(int, numbers))))
+        return 0
+    unknown = [name for name in options.cases.split(",") if name not in by_name]
+    if unknown:
+        stop(f"no case {unknown[0]!r}; cases: {', '.join(names)}")
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        stop("two cores are needed")
+    if not options.millrace.is_file():
+        stop(f"{options.millrace} does not exist; build it or say where it is with --millrace")
+    print(f"{describe_machine(cores[:2])}\n{describe_torch()}")
+    with tempfile.TemporaryDirectory() as directory:
+        results = {name: compare(by_name[name], options.millrace, options.rounds, Path(directory))
+                   for name in options.cases.split(",")}
+    print("\n" + table(results, options.markdown))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
