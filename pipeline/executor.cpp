@@ -271,7 +271,8 @@ void Executor::backward(UnitState& state, const Action& action, ActionRecord& re
   const std::int32_t m = action.micro_batch;
   const RunContext where = context(state, m);
   if (makes_input_gradient(action.kind)) {
-    // The gradient is the answer to what was sent: it comes last, and then nothing is left to await.
+    // The gradient is the answer to what was sent: it comes last, and then nothing is left to
+    // await.
     receive(state.gradients_in, m, record);
     await_sent(state.activations_out, m, Memory::Any, record);
     await_sent(state.gradients_out, m, Memory::Any, record);

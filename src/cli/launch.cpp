@@ -56,6 +56,8 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   if (code == interrupted) return code;
   // Asked to stop before the ranks could listen.
   if (code == kSignalled + SIGUSR1) return exit_code(ErrorKind::Preempted);
+  if (end.lost_machine && code > kSignalled)
+    fail(ErrorKind::Peer, "another machine is out of reach: what was saved can be restored");
   if (code > kSignalled + kMostSignals)
     fail(ErrorKind::Io, "{} could not start the ranks: its own message is above", launcher);
   if (ended && code > kSignalled)

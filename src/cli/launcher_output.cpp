@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/launcher_output.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <utility>
@@ -31,15 +32,25 @@ std::string LauncherOutput::close_box() {
       "process returned\na non-zero exit code", "processes returned\na non-zero exit code",
       "exited with non-zero status", "MPI_ABORT was invoked on rank"};
   std::string box = std::exchange(box_, {});
+  if (!abort_code_ && box.find("MPI_ABORT was invoked") != std::string::npos)
+    abort_code_ = number_after(box, "with errorcode ");
   const std::optional<int> rank = number_after(box, "noticed that process rank ");
   const std::optional<int> signal = number_after(box, " exited on signal ");
   if (rank && signal) {
     if (!ended_) ended_ = EndedRank{*rank, *signal};
+    ending_ = true;
     return {};
   }
-  for (const std::string_view text : kTellTheEnd)
-    if (box.find(text) != std::string::npos) return {};
-  return box;
+  if (box.find("lost communication with a remote daemon") != std::string::npos) {
+    lost_machine_ = ending_ = true;
+    return {};
+  }
+  const bool end = std::any_of(kTellTheEnd.begin(), kTellTheEnd.end(), [&](std::string_view text) {
+    return box.find(text) != std::string::npos;
+  });
+  if (!end) return box;
+  ending_ = true;
+  return {};
 }
 
 std::string LauncherOutput::take_line(std::string line) {

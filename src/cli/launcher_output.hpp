@@ -25,6 +25,12 @@ class LauncherOutput {
   [[nodiscard]] std::string finish();
   /// Known once the launcher has told it.
   [[nodiscard]] std::optional<EndedRank> ended_rank() const { return ended_; }
+  /// Whether the launcher has told that a rank failed, after which it ends the others.
+  [[nodiscard]] bool ending() const { return ending_; }
+  /// Whether another machine is out of reach.
+  [[nodiscard]] bool lost_machine() const { return lost_machine_; }
+  /// The exit code with which a rank ended all others, where it is told.
+  [[nodiscard]] std::optional<int> abort_code() const { return abort_code_; }
 
  private:
   [[nodiscard]] std::string take_line(std::string line);
@@ -33,6 +39,9 @@ class LauncherOutput {
   std::string line_;  ///< begun, not ended
   std::string box_;   ///< from its upper edge on; empty: outside
   std::optional<EndedRank> ended_;
+  std::optional<int> abort_code_;
+  bool ending_ = false;
+  bool lost_machine_ = false;
 };
 
 }  // namespace millrace::cli

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -109,31 +110,64 @@ void show(const io::UniqueFd& from, LauncherOutput& output, std::chrono::millise
   }
 }
 
-/// Waits for the launcher; gives its status. One that is still starting its ranks has nobody to
-/// pass a signal on to: it is told again.
+using Clock = std::chrono::steady_clock;
+
+/// Tells a launcher again to pass the signal on: one that is still starting its ranks has nobody to
+/// pass it to.
+class Reminder {
+ public:
+  void remind(pid_t child) {
+    constexpr std::chrono::milliseconds kAgain{500};
+    if (g_asked == 0 || left_ == 0 || Clock::now() - told_ < kAgain) return;
+    told_ = Clock::now();
+    --left_;
+    kill(child, SIGUSR1);
+  }
+
+ private:
+  int left_ = 6;
+  Clock::time_point told_ = Clock::now();
+};
+
+/// Ends a launcher that cannot reach its other machines, some time after the ranks have ended.
+class Deadline {
+ public:
+  void check(pid_t child, const LauncherOutput& output) {
+    constexpr std::chrono::seconds kGrace{5};
+    if (!output.ending()) return;
+    if (!begun_) begun_ = Clock::now();
+    if (Clock::now() - *begun_ > kGrace) kill(-child, SIGKILL);
+  }
+
+ private:
+  std::optional<Clock::time_point> begun_;
+};
+
+int exit_code_of(int status, const LauncherOutput& output) {
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  // Killed while it waited for machines that it did not reach: a rank has said why.
+  if (output.ending()) return output.abort_code().value_or(exit_code(ErrorKind::Peer));
+  return kSignalled + WTERMSIG(status);
+}
+
+/// Waits for the launcher and shows what it prints; gives its exit code.
 int wait_for(pid_t child, const io::UniqueFd& messages, LauncherOutput& output) {
-  using std::chrono::milliseconds;
-  using Clock = std::chrono::steady_clock;
-  constexpr milliseconds kPause{10};
-  constexpr milliseconds kAgain{500};
-  int reminders = 6;
+  constexpr std::chrono::milliseconds kPause{10};
   int status = 0;
-  Clock::time_point told = Clock::now();
+  Reminder reminder;
+  Deadline deadline;
   for (;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0 && errno != EINTR)
       fail(ErrorKind::Io, "waiting for the ranks: {}", std::generic_category().message(errno));
-    show(messages, output, ended == child ? milliseconds{0} : kPause);
+    show(messages, output, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
-    if (g_asked == 0 || reminders == 0 || Clock::now() - told < kAgain) continue;
-    told = Clock::now();
-    --reminders;
-    kill(child, SIGUSR1);
+    reminder.remind(child);
+    deadline.check(child, output);
   }
   const std::string rest = output.finish();
   std::fwrite(rest.data(), 1, rest.size(), stderr);
-  if (WIFEXITED(status)) return WEXITSTATUS(status);
-  return kSignalled + WTERMSIG(status);
+  return exit_code_of(status, output);
 }
 
 }  // namespace
@@ -147,7 +181,10 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, int received) 
   if (g_asked != 0) kill(child, SIGUSR1);
   LauncherOutput output;
   const int code = wait_for(child, messages.read, output);
-  return {.code = code, .interrupted = g_interrupted != 0, .ended_rank = output.ended_rank()};
+  return {.code = code,
+          .interrupted = g_interrupted != 0,
+          .lost_machine = output.lost_machine(),
+          .ended_rank = output.ended_rank()};
 }
 
 }  // namespace millrace::cli

@@ -11,8 +11,9 @@ namespace millrace::cli {
 
 /// How a launcher ended.
 struct LauncherEnd {
-  int code = 0;              ///< its exit code, or kSignalled and the signal that ended it
-  bool interrupted = false;  ///< by SIGINT on its way
+  int code = 0;               ///< its exit code, or kSignalled and the signal that ended it
+  bool interrupted = false;   ///< by SIGINT on its way
+  bool lost_machine = false;  ///< another one is out of reach
   std::optional<EndedRank> ended_rank;
 };
 

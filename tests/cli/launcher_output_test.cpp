@@ -27,9 +27,25 @@ TEST(LauncherOutputTest, LinesOfRanksPassAndBoxesOfTheEndDoNot) {
   EXPECT_EQ(output.ended_rank(), (EndedRank{.rank = 11, .signal = 9}));
 }
 
+TEST(LauncherOutputTest, TheCodeOfAnAbortIsRead) {
+  LauncherOutput output;
+  EXPECT_EQ(output.take(kEdge + "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n" +
+                        "with errorcode 124.\n" + kEdge),
+            "");
+  EXPECT_EQ(output.abort_code(), 124);
+  EXPECT_TRUE(output.ending());
+}
+
+TEST(LauncherOutputTest, AMachineOutOfReachIsRead) {
+  LauncherOutput output;
+  EXPECT_EQ(output.take(kEdge + "ORTE has lost communication with a remote daemon.\n" + kEdge), "");
+  EXPECT_TRUE(output.lost_machine());
+}
+
 TEST(LauncherOutputTest, OtherBoxesPassWhole) {
   LauncherOutput output;
   EXPECT_EQ(output.take(kUnknown), kUnknown);
+  EXPECT_FALSE(output.ending());
   EXPECT_EQ(output.finish(), "");
   EXPECT_EQ(output.ended_rank(), std::nullopt);
 }
