@@ -159,6 +159,16 @@ std::vector<OpCost> analytic_costs(const Graph& graph, std::int64_t batch, DType
   return Estimate(graph, batch, type, device).run();
 }
 
+std::vector<OpCost> recomputing(const Graph& graph, std::vector<OpCost> costs,
+                                std::span<const std::string> layers) {
+  for (std::size_t op = 0; op < costs.size(); ++op) {
+    if (!pipeline::names_layer(layers, graph.layers[graph.ops[op].layer.at()].name)) continue;
+    costs[op].backward_input += costs[op].forward;
+    costs[op].stash_bytes = 0;
+  }
+  return costs;
+}
+
 std::int64_t border_bytes(std::span<const OpCost> costs, OpRange range, Recompute recompute) {
   const auto last = static_cast<std::size_t>(range.last);
   const std::int64_t in = costs[static_cast<std::size_t>(range.first)].boundary_bytes;

@@ -54,6 +54,11 @@ struct DeviceModel {
 [[nodiscard]] std::vector<OpCost> analytic_costs(const Graph& graph, std::int64_t batch, DType type,
                                                  const DeviceModel& device);
 
+/// The same when the layers of these names, and those below them, are computed again: a second
+/// forward pass instead of the stash.
+[[nodiscard]] std::vector<OpCost> recomputing(const Graph& graph, std::vector<OpCost> costs,
+                                              std::span<const std::string> layers);
+
 /// What a stage keeps of each micro-batch beside the stash of its ops: what came in, what went out,
 /// and room for the gradients that will come back.
 [[nodiscard]] std::int64_t border_bytes(std::span<const OpCost> costs, OpRange range,

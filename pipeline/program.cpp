@@ -258,8 +258,7 @@ void Compiler::make_crossings() {
   }
 }
 
-// ---- forward
-// --------------------------------------------------------------------------------------
+// ---- forward ------------------------------------------------------------------------------------
 
 void Compiler::forward(Phase phase, bool repeated, ForwardBuffers& kept) {
   for (const Node& node : nodes_) forward_node(node, phase, repeated, kept);
@@ -268,11 +267,8 @@ void Compiler::forward(Phase phase, bool repeated, ForwardBuffers& kept) {
 bool Compiler::is_recomputed(const Node& node) const {
   if (program_.options.recompute != Recompute::Layers) return true;
   const auto named = [&](OpId op) {
-    const std::string& layer = graph_.layers[graph_.op(op).layer.at()].name;
-    const std::vector<std::string>& names = program_.options.recompute_layers;
-    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return layer == name || layer.starts_with(name + "/");
-    });
+    return names_layer(program_.options.recompute_layers,
+                       graph_.layers[graph_.op(op).layer.at()].name);
   };
   // What is fused is one kernel: all of it, or nothing.
   return named(node.leader) && named(node.last);
@@ -377,8 +373,7 @@ void Compiler::remove_unread(std::size_t first_kept) {
   std::erase_if(list, [&](const Call&) { return !keep[i++]; });
 }
 
-// ---- backward
-// -------------------------------------------------------------------------------------
+// ---- backward -----------------------------------------------------------------------------------
 
 void Compiler::contribute(ValueId value, OpId reader, BufferId buffer) {
   if (!wants_gradient(value)) return;
@@ -568,6 +563,12 @@ StageProgram Compiler::run() && {
 }  // namespace
 
 OpRange whole(const Graph& graph) { return {0, static_cast<std::int32_t>(graph.ops.size())}; }
+
+bool names_layer(std::span<const std::string> names, std::string_view layer) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return layer == name || (layer.starts_with(name) && layer.substr(name.size()).starts_with('/'));
+  });
+}
 
 StageProgram compile(const Graph& graph, OpRange range, const ProgramOptions& options) {
   MILLRACE_ASSERT(range.first >= 0 && range.first < range.last &&

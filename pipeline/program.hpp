@@ -31,6 +31,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +72,8 @@ struct ProgramOptions {
   std::vector<std::string> recompute_layers = {};
   friend bool operator==(const ProgramOptions&, const ProgramOptions&) = default;
 };
+/// Whether `names` hold this layer or one above it.
+[[nodiscard]] bool names_layer(std::span<const std::string> names, std::string_view layer);
 
 enum class Phase { Forward, BackwardInput, BackwardWeight };
 inline constexpr std::size_t kPhases = 3;

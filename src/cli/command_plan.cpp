@@ -43,16 +43,12 @@ Options planned(const Invocation& invocation) {
   return options;
 }
 
-std::vector<partition::OpCost> costs_of(const train::TrainConfig& config, bool profile) {
-  if (profile) {
-    const device::Environment environment(config.threads);
-    return train::profiled_costs(config);
-  }
-  const DType type = config.precision.activations;
-  return partition::analytic_costs(models::build_model(config.model), config.batch_size, type,
-                                   partition::cpu_model(type));
+std::vector<partition::OpCost> costs_of(const models::Graph& graph,
+                                        const train::TrainConfig& config, bool profile) {
+  if (!profile) return estimated_costs(graph, config);
+  const device::Environment environment(config.threads);
+  return recomputing(graph, train::profiled_costs(config), config.recompute_layers);
 }
-
 /// The simulated step as a chart, where it has so few micro-batches that one can be read.
 std::string timeline_text(const train::TrainConfig& config, const partition::Plan& plan) {
   constexpr std::int32_t kReadable = 16;
@@ -90,7 +86,7 @@ int command_plan(const Invocation& invocation) {
   train::TrainConfig config = resolve(options, facts, this_machine()).config;
   const models::Graph graph = models::build_model(config.model);
   const bool profile = options.text("cost-model") == "profile";
-  const std::vector<partition::OpCost> costs = costs_of(config, profile);
+  const std::vector<partition::OpCost> costs = costs_of(graph, config, profile);
 
   Reader read(options);
   partition::PlanRequest request = plan_request(config, schedule_request(read, config, nullptr));

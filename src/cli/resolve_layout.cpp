@@ -86,7 +86,7 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   for (const std::string& name : config.recompute_layers) {
     const bool known =
         std::any_of(graph.layers.begin(), graph.layers.end(), [&](const models::Layer& layer) {
-          return layer.name == name || layer.name.starts_with(name + "/");
+          return pipeline::names_layer({&name, 1}, layer.name);
         });
     if (!known)
       fail(ErrorKind::Config,

@@ -39,9 +39,7 @@ std::vector<std::int32_t> device_mapping(Reader& read) {
 
 std::vector<pipeline::StageCost> analytic_costs(const Graph& graph, const TrainConfig& config,
                                                 std::span<const OpRange> ranges) {
-  const DType type = config.precision.activations;
-  const auto ops =
-      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
+  const std::vector<partition::OpCost> ops = estimated_costs(graph, config);
   const pipeline::Recompute recompute = plan_request(config, {}).recompute;
   std::vector<pipeline::StageCost> costs;
   for (const OpRange& range : ranges) costs.push_back(stage_cost(ops, range, recompute));

@@ -22,10 +22,9 @@ using train::TrainConfig;
 std::vector<std::string> automatic_splits(Reader& read, const Graph& graph,
                                           const TrainConfig& config,
                                           const pipeline::ScheduleRequest& schedule) {
-  const DType type = config.precision.activations;
-  const auto costs =
-      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
-  return automatic_plan(graph, costs, plan_request(config, schedule), device_memory(read)).splits;
+  return automatic_plan(graph, estimated_costs(graph, config), plan_request(config, schedule),
+                        device_memory(read))
+      .splits;
 }
 
 /// Shards of a run with one micro-batch share memory, not time.
@@ -49,8 +48,7 @@ std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const Tr
                                         const pipeline::ScheduleRequest& schedule,
                                         std::span<const std::string> given) {
   const DType type = config.precision.activations;
-  const auto costs =
-      partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type));
+  const std::vector<partition::OpCost> costs = estimated_costs(graph, config);
   std::string message;
   try {
     partition::check_count(graph, given, stages_in(schedule));
@@ -77,6 +75,13 @@ partition::PlanRequest plan_request(const TrainConfig& config,
   request.schedule = schedule;
   request.cost_model = "analytic";
   return request;
+}
+
+std::vector<partition::OpCost> estimated_costs(const Graph& graph, const TrainConfig& config) {
+  const DType type = config.precision.activations;
+  return recomputing(
+      graph, partition::analytic_costs(graph, config.batch_size, type, partition::cpu_model(type)),
+      config.recompute_layers);
 }
 
 partition::Plan automatic_plan(const models::Graph& graph, std::span<const partition::OpCost> costs,
@@ -131,6 +136,7 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const 
     notices.push_back(
         fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", fmt::join(splits, " ")));
   }
+  (void)partition::stages_of(graph, splits);  // a wrong name says more than a wrong number
   if (std::ssize(splits) != stages - 1)
     refuse_missing_splits(read, graph, config, schedule, splits);
   read.note("pipeline-splits", fmt::format("{}", fmt::join(splits, " ")));

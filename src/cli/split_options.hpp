@@ -17,6 +17,10 @@ namespace millrace::cli {
 [[nodiscard]] partition::PlanRequest plan_request(const train::TrainConfig& config,
                                                   const pipeline::ScheduleRequest& schedule);
 
+/// What the ops of a run cost by arithmetic alone.
+[[nodiscard]] std::vector<partition::OpCost> estimated_costs(const models::Graph& graph,
+                                                             const train::TrainConfig& config);
+
 /// The best plan between layers, or one that cuts inside blocks where that is clearly faster.
 /// Errors: as partition::best_plans.
 [[nodiscard]] partition::Plan automatic_plan(const models::Graph& graph,

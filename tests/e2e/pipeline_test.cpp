@@ -383,6 +383,7 @@ TEST(LayoutMistakesTest, AreRefusedBeforeAnythingIsTrained) {
           "--pipeline-splits not specified or wrong number of splits. Need 1 of [");
   refused({"--shards", "2", "--pipeline-splits", "b9/9/relu"}, "b9/9/relu");
   refused({"--shards", "3", "--pipeline-splits", "b3/0/relu", "b2/0/relu"}, "order");
+  refused({"--shards", "2", "--pipeline-splits", "b2/0/relu", "b2/0/relu"}, "given twice");
   refused({"--shards", "2", "--pipeline-splits", "b2/0/relu", "--ranks", "3"},
           "3 ranks cannot share 2 device(s)");
   refused({"--shards", "2", "--pipeline-splits", "b2/0/relu", "--no-launch"}, "--no-launch");

@@ -113,6 +113,21 @@ TEST(CostTest, RecomputingRunsTheForwardAgainAndKeepsTheInputs) {
             8 * 32 * 32 * 3 * 2);
 }
 
+TEST(CostTest, LayersThatAreComputedAgainRunTheirForwardTwice) {
+  const Costs costs(imagenet_resnet("50"), 3, DType::F32, kProducts);
+  const std::vector<std::string> layers = {"b1", "b2/0"};
+  const std::vector<OpCost> again = recomputing(costs.graph, costs.all, layers);
+  for (std::size_t op = 0; op < again.size(); ++op) {
+    const std::string& layer = costs.graph.layers[costs.graph.ops[op].layer.at()].name;
+    const bool twice = (layer + "/").starts_with("b1/") || (layer + "/").starts_with("b2/0/");
+    const OpCost& once = costs.all[op];
+    EXPECT_EQ(again[op].backward_input, once.backward_input + (twice ? once.forward : 0.0))
+        << layer;
+    EXPECT_EQ(again[op].stash_bytes, twice ? 0 : once.stash_bytes) << layer;
+    EXPECT_EQ(again[op].boundary_bytes, once.boundary_bytes) << layer;
+  }
+}
+
 TEST(CostTest, BytesAtABoundary) {
   const Costs costs(cifar_resnet("8"), 2, DType::F32, kBytes);
   const std::int64_t value = 2 * 32 * 32 * 16 * 4;
