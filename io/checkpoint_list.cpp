@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <optional>
+#include <string>
 #include <system_error>
 
 #include "core/error.hpp"
@@ -46,8 +48,14 @@ bool is_listed(const fs::path& path) {
   return !is_replaced(path) || !has_manifest(successor_of(path));
 }
 
+// Nor is a process that ended and that nobody has asked about.
 bool is_alive(std::int64_t process) {
-  return ::kill(static_cast<pid_t>(process), 0) == 0 || errno != ESRCH;
+  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return false;
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string status;
+  std::getline(file, status);
+  const std::size_t name_end = status.rfind(')');
+  return name_end == std::string::npos || !status.substr(name_end).starts_with(") Z");
 }
 
 // Temporary directories of this process or of dead ones, and checkpoints whose successor is in

@@ -291,11 +291,12 @@ std::vector<OpRange> shard_by_memory(const Graph& graph, std::int32_t shards,
     std::vector<std::string> names;
     names.reserve(cuts.size());
     for (const OpId cut : cuts) names.push_back(cut_name(graph, cut));
-    fail(ErrorKind::Config,
-         "--shards {} needs {} cuts, and --sharding-include-filter and --sharding-exclude-filter "
-         "leave {} of {}{}{}",
-         shards, shards - 1, cuts.size(), graph.name, names.empty() ? "" : ": ",
-         fmt::join(names, ", "));
+    const bool filtered = !filter.include.empty() || !filter.exclude.empty();
+    fail(ErrorKind::Config, "--shards {} needs {} cuts between layers, and {} {} of {}{}{}", shards,
+         shards - 1,
+         filtered ? "--sharding-include-filter and --sharding-exclude-filter leave"
+                  : "there are only",
+         cuts.size(), graph.name, names.empty() ? "" : ": ", fmt::join(names, ", "));
   }
   const Boundaries boundaries(cuts, graph.ops.size());
   KnownMemory known(boundaries, memory);

@@ -204,7 +204,8 @@ void Executor::execute(std::size_t entry, const StepSettings& settings,
   const auto& [action, unit] = instructions_[entry];
   UnitState& state = units_[at(unit)];
   ActionRecord& record = records_[entry];
-  record = {.begin = now()};
+  record = {};
+  record.begin = now();
   current_.store(static_cast<std::int64_t>(entry), std::memory_order_relaxed);
   progress_.fetch_add(1, std::memory_order_relaxed);
   switch (action.kind) {
@@ -218,14 +219,16 @@ void Executor::execute(std::size_t entry, const StepSettings& settings,
       break;
     case ActionKind::SendActivation:
     case ActionKind::SendGradient:
-      send(state, action);
+      send(state, action, record);
       break;
     case ActionKind::ReceiveActivation:
     case ActionKind::ReceiveGradient:
-      break;  // posted long ago
+      record.done = action;  // posted long ago
+      break;
     case ActionKind::Reduce:
       state.reduction.start();
       ++reducing_;
+      record.done = {.kind = ActionKind::Reduce, .stage = state.unit.stage};
       break;
     case ActionKind::Update:
       update(state, settings, record);
@@ -243,6 +246,7 @@ void Executor::forward(UnitState& state, std::int32_t m, io::Loader* feed, Actio
   copy_in(state.activations_in, state, m);
   if (feed != nullptr) load(state, where, *feed, record);
   state.program->run(*space_, Phase::Forward, where);
+  record.done = {.kind = ActionKind::Forward, .stage = state.unit.stage, .micro_batch = m};
   const StageProgram& program = state.program->program();
   if (program.loss.valid()) {
     const std::size_t number = at(state.unit.replica + plan_->ranks.replicas * m);
@@ -278,10 +282,15 @@ void Executor::backward(UnitState& state, const Action& action, ActionRecord& re
     await_sent(state.gradients_out, m, Memory::Any, record);
     state.program->run(*space_, Phase::BackwardInput, where);
     copy_out(state.gradients_out, state, m);
+    record.done = {.kind = ActionKind::BackwardInput, .stage = state.unit.stage, .micro_batch = m};
   }
   if (!ends_micro_batch(action.kind)) return;
   // Joined programs have an empty list of weight gradients.
   state.program->run(*space_, Phase::BackwardWeight, where);
+  const bool both = record.done.kind == ActionKind::BackwardInput;
+  record.done = {.kind = both ? ActionKind::Backward : ActionKind::BackwardWeight,
+                 .stage = state.unit.stage,
+                 .micro_batch = m};
   leave_slot(state, m);
 }
 
@@ -296,10 +305,16 @@ void Executor::post_activations(const UnitState& state, std::int32_t m) {
     if (!port.message.empty()) transport_->start(port.message_of(m));
 }
 
-void Executor::send(const UnitState& state, const Action& action) {
+void Executor::send(const UnitState& state, const Action& action, ActionRecord& record) {
   const bool gradient = action.kind == ActionKind::SendGradient;
   for (const Port& port : gradient ? state.gradients_out : state.activations_out)
-    if (port.peer == action.peer) transport_->start(port.message_of(action.micro_batch));
+    if (port.peer == action.peer) {
+      transport_->start(port.message_of(action.micro_batch));
+      record.done = {.kind = action.kind,
+                     .stage = state.unit.stage,
+                     .micro_batch = action.micro_batch,
+                     .peer = port.peer};
+    }
 }
 
 void Executor::receive(std::span<const Port> ports, std::int32_t m, ActionRecord& record) {
@@ -365,6 +380,7 @@ void Executor::update(UnitState& state, const StepSettings& settings, ActionReco
   ops::SgdUpdate update = settings.update;
   update.gradient_scale = 1.0f / (settings.loss_scaling * static_cast<float>(total));
   state.unit.run->parameters().update(*space_, update, total);
+  record.done = {.kind = ActionKind::Update, .stage = state.unit.stage};
   device::fence(*space_);
 }
 

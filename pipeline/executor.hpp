@@ -48,6 +48,7 @@ struct ActionRecord {
   std::int64_t send_wait = 0;
   std::int64_t load_wait = 0;  ///< for images
   std::int64_t end = 0;
+  Action done;  ///< noted by the code that did it, to be held against the schedule
 };
 
 /// What a process is at, readable from another thread at any time.
@@ -143,7 +144,7 @@ class Executor {
   void forward(UnitState& state, std::int32_t m, io::Loader* feed, ActionRecord& record);
   void backward(UnitState& state, const Action& action, ActionRecord& record);
   void leave_slot(UnitState& state, std::int32_t m);
-  void send(const UnitState& state, const Action& action);
+  void send(const UnitState& state, const Action& action, ActionRecord& record);
   void update(UnitState& state, const StepSettings& settings, ActionRecord& record);
   void post_activations(const UnitState& state, std::int32_t m);
   void load(UnitState& state, const RunContext& where, io::Loader& feed, ActionRecord& record);

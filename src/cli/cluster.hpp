@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,9 @@ struct Cluster {
 /// stays on this one. Errors: Usage.
 [[nodiscard]] std::optional<Cluster> cluster_of(const Options& options,
                                                 const Environment& environment);
+
+/// Errors: Usage, when hosts that all say how many ranks they take have no room for so many.
+void check_room(const Cluster& cluster, std::int64_t ranks);
 
 /// --replicas of a distributed run are those of each worker.
 [[nodiscard]] Options for_all_workers(Options options, const std::optional<Cluster>& cluster);

@@ -15,8 +15,9 @@ namespace millrace::cli {
 
 namespace {
 
-int bench(const Invocation& invocation, const comm::World& world) {
+int bench(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
   const PreparedBench prepared = prepare_bench(invocation, world);
+  watch.end();
   if (must_launch(prepared.run.config, world)) return launch_ranks(prepared.run.config, invocation);
   pin_rank(world, prepared.run.config.threads);
   for (const std::string& notice : prepared.run.notices) fmt::print(stderr, "{}\n", notice);
@@ -57,8 +58,9 @@ int bench(const Invocation& invocation, const comm::World& world) {
 }  // namespace
 
 int command_bench(const Invocation& invocation) {
+  StartupWatch watch(invocation.options);
   const comm::World world;
-  return run_on_all_ranks(world, [&] { return bench(invocation, world); });
+  return run_on_all_ranks(world, [&] { return bench(invocation, world, watch); });
 }
 
 }  // namespace millrace::cli

@@ -89,7 +89,9 @@ int command_plan(const Invocation& invocation) {
   const std::vector<partition::OpCost> costs = costs_of(graph, config, profile);
 
   Reader read(options);
-  partition::PlanRequest request = plan_request(config, schedule_request(read, config, nullptr));
+  const std::optional<partition::Plan> given = plan_given(options, graph);
+  partition::PlanRequest request =
+      plan_request(config, schedule_request(read, config, given ? &*given : nullptr));
   request.cost_model = profile ? "profile" : "analytic";
   const bool placed = request.schedule.kind == pipeline::ScheduleKind::Looped ||
                       request.schedule.kind == pipeline::ScheduleKind::ZbV;
@@ -99,8 +101,9 @@ int command_plan(const Invocation& invocation) {
                              ? automatic_plan(graph, costs, request, device_memory(read))
                              : partition::make_plan(graph, costs, config.pipeline.ranges, request);
 
-  if (to_lower(options.text("pipeline-schedule").value_or("")) == "auto" && plan.stages() > 1)
-    measure_automatic_schedule(graph, plan);
+  const std::string schedule =
+      options.text("pipeline-schedule").value_or(given ? given->schedule : std::string());
+  if (to_lower(schedule) == "auto" && plan.stages() > 1) measure_automatic_schedule(graph, plan);
 
   const std::string format = options.text("format").value_or("text");
   if (format == "json") {

@@ -35,9 +35,11 @@ using Train = train::Outcome (*)(const train::TrainConfig&, const train::TrainIn
 
 int run_training(const Invocation& invocation, Prepare prepare, Train train) {
   const train::StopSignals signals;  // listens before a launcher could pass one on
+  StartupWatch watch(invocation.options);
   const comm::World world;
   return run_on_all_ranks(world, [&] {
     PreparedRun run = prepare(invocation, world);
+    watch.end();  // the training has one of its own
     if (must_launch(run.config, world)) {
       run.lock.reset();
       return launch_ranks(run.config, invocation, signals.received());

@@ -198,6 +198,9 @@ int run(std::span<const std::string> words, const Environment& environment) {
   } catch (const Error& error) {
     fmt::print(stderr, "millrace: error: {}\n", error.what());
     return exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "millrace: error: {}\n", kOutOfMemory);
+    return exit_code(ErrorKind::Config);
   } catch (const std::system_error& error) {  // of a print; files have messages of their own
     fmt::print(stderr, "millrace: error: standard output cannot be written: {}\n",
                error.code().message());

@@ -10,6 +10,10 @@
 
 namespace millrace::cli {
 
+/// What is said when the system refuses memory.
+inline constexpr std::string_view kOutOfMemory =
+    "the system refused memory: a smaller --batch-size, --xla-recompute or more --shards need less";
+
 /// What a command gets to work with.
 struct Invocation {
   Options options;

@@ -67,6 +67,8 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   if (code > kSignalled)
     fail(ErrorKind::Peer, "a rank was ended by signal {}: what was saved can be restored",
          code - kSignalled);
+  if (end.complained && code == exit_code(ErrorKind::Internal))
+    fail(ErrorKind::Io, "{} failed: its own message is above", launcher);
   return code;
 }
 
@@ -130,7 +132,15 @@ int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
                cluster->hosts.front(), map.ranks);
     return 0;
   }
+  if (cluster) check_room(*cluster, map.ranks);
   return launch(config.pipeline, invocation.words, cluster, received);
+}
+
+StartupWatch::StartupWatch(const Options& options) {
+  constexpr std::int64_t kSeconds = 600;
+  if (comm::started_by_launcher())
+    watchdog_.emplace(comm::launched_rank(),
+                      static_cast<int>(options.integer("hang-timeout").value_or(kSeconds)));
 }
 
 int run_on_all_ranks(const comm::World& world, const std::function<int()>& body) {
@@ -144,6 +154,9 @@ int run_on_all_ranks(const comm::World& world, const std::function<int()>& body)
     }
     if (world.rank() == 0) fmt::print(stderr, "millrace: error: {}\n", error.what());
     return exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "millrace: error: rank {}: {}\n", world.rank(), kOutOfMemory);
+    world.abort(exit_code(ErrorKind::Config));
   } catch (const std::exception& error) {
     fmt::print(stderr, "millrace: error: rank {}: {}\n", world.rank(), error.what());
     world.abort(exit_code(ErrorKind::Internal));

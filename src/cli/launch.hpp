@@ -11,6 +11,7 @@
 #include "cli/commands.hpp"
 #include "comm/world.hpp"
 #include "train/config.hpp"
+#include "train/watchdog.hpp"
 
 namespace millrace::cli {
 
@@ -30,6 +31,18 @@ namespace millrace::cli {
 /// that are missing.
 [[nodiscard]] int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
                                int received = 0);
+
+/// The watchdog of a rank from its very begin until it knows its whole configuration, so that a
+/// rank which hangs before the training does not hang the others for ever. Nothing in a process
+/// that no launcher started.
+class StartupWatch {
+ public:
+  explicit StartupWatch(const Options& options);
+  void end() { watchdog_.reset(); }
+
+ private:
+  std::optional<train::Watchdog> watchdog_;
+};
 
 /// Runs `body` on every rank of a world: an error that all share is reported once, by rank 0; one
 /// that a single rank has ends all of them, naming the rank.

@@ -48,7 +48,10 @@ std::string LauncherOutput::close_box() {
   const bool end = std::any_of(kTellTheEnd.begin(), kTellTheEnd.end(), [&](std::string_view text) {
     return box.find(text) != std::string::npos;
   });
-  if (!end) return box;
+  if (!end) {
+    complained_ = complained_ || !box.empty();
+    return box;
+  }
   ending_ = true;
   return {};
 }

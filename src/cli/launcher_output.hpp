@@ -27,6 +27,8 @@ class LauncherOutput {
   [[nodiscard]] std::optional<EndedRank> ended_rank() const { return ended_; }
   /// Whether the launcher has told that a rank failed, after which it ends the others.
   [[nodiscard]] bool ending() const { return ending_; }
+  /// Whether a box passed: the launcher has something to say itself.
+  [[nodiscard]] bool complained() const { return complained_; }
   /// Whether another machine is out of reach.
   [[nodiscard]] bool lost_machine() const { return lost_machine_; }
   /// The exit code with which a rank ended all others, where it is told.
@@ -41,6 +43,7 @@ class LauncherOutput {
   std::optional<EndedRank> ended_;
   std::optional<int> abort_code_;
   bool ending_ = false;
+  bool complained_ = false;
   bool lost_machine_ = false;
 };
 

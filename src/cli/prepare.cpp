@@ -63,6 +63,15 @@ Options recorded_in(const io::CheckpointReader& checkpoint) {
                       (checkpoint.path() / "manifest.json").string());
 }
 
+/// A trace without a path lies in the run directory.
+void place_trace(const Options& options, train::TrainConfig& config) {
+  if (options.text("trace") || config.trace.empty()) return;
+  if (config.run_directory.empty())
+    fail(ErrorKind::Usage,
+         "--gc-profile writes into the run directory, and --no-logs makes none: give --trace FILE");
+  config.trace = config.run_directory / config.trace;
+}
+
 /// All ranks must have been told the same, but for what follows from the machine they are on.
 void check_alike(const std::string& own, const std::string& leading) {
   std::istringstream here(own);
@@ -80,9 +89,6 @@ void check_alike(const std::string& own, const std::string& leading) {
 }
 
 }  // namespace
-
-/// A trace without a path of its own (--gc-profile) lies in the run directory.
-void place_trace(const Options& options, train::TrainConfig& config);
 
 MachineFacts this_machine() {
   const unsigned cores = std::thread::hardware_concurrency();
@@ -109,11 +115,15 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
     Opened opened = open_and_resolve(options, this_machine(world));
     run = std::move(opened.run);
     place = opened.place;
+    if (options.flag("distributed") && !invocation.environment("TF_CONFIG"))
+      run.notices.emplace_back("--distributed without TF_CONFIG: all ranks are on this machine");
   });
   if (must_launch(run.config, world)) return run;
   const std::string leading = world.broadcast(run.config.resolved_toml);
   together.run([&] { check_alike(run.config.resolved_toml, leading); });
   together.lead([&] {
+    // What cannot be written is found before a directory is made.
+    if (invocation.options.text("trace")) io::write_file_atomically(run.config.trace, "");
     const std::filesystem::path directory = create_run_directory(place, run.config, kVersion);
     run.config.run_directory = directory;
     if (directory.empty()) return;
@@ -121,13 +131,8 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
     io::write_file_atomically(directory / "config.toml", run.config.resolved_toml);
   });
   run.config.run_directory = world.broadcast(run.config.run_directory.string());
-  place_trace(invocation.options, run.config);
+  together.run([&] { place_trace(invocation.options, run.config); });
   return run;
-}
-
-void place_trace(const Options& options, train::TrainConfig& config) {
-  if (options.text("trace") || config.trace.empty() || config.run_directory.empty()) return;
-  config.trace = config.run_directory / config.trace;
 }
 
 bool must_launch(const train::TrainConfig& config, const comm::World& world) {

@@ -5,14 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 
 #include "cli/schedule_options.hpp"
 #include "cli/split_options.hpp"
 #include "cli/trace_options.hpp"
 #include "core/error.hpp"
-#include "io/atomic_file.hpp"
 #include "models/registry.hpp"
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
@@ -93,14 +91,7 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
            "--recompute-layers: {} has no layer {}; layers are named as splits are", graph.name,
            name);
   }
-  std::optional<partition::Plan> plan;
-  constexpr std::uint64_t kMostBytes = 1 << 28;
-  if (const auto file = read.options().text("plan")) {
-    plan = partition::parse_plan(io::read_text(*file, kMostBytes), *file);
-    if (plan->model != graph.name)
-      fail(ErrorKind::Config, "{}: is a plan for {}, this run trains {}", *file, plan->model,
-           graph.name);
-  }
+  const std::optional<partition::Plan> plan = plan_given(read.options(), graph);
   const pipeline::ScheduleRequest request = schedule_request(read, config, plan ? &*plan : nullptr);
   pipeline::PipelinePlan& pipeline = config.pipeline;
   if (plan) {
@@ -123,9 +114,6 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   resolve_trace(read.options(), config);
   note_without_effect(read, notices);
   note_launching(read);
-  if (read.options().flag("distributed") && machine.ranks == 0 &&
-      std::getenv("TF_CONFIG") == nullptr)
-    notices.emplace_back("--distributed without TF_CONFIG: all ranks are on this machine");
   config.hang_timeout = static_cast<int>(read.follower("hang-timeout", 600));
 }
 
@@ -157,6 +145,7 @@ Options relaid(const Options& given, const Options& recorded, Options merged) {
   if (!other_stages) return merged;
   if (!relays("device-mapping")) merged.erase("device-mapping");
   if (!relays("chunks")) merged.erase("chunks");
+  if (!relays("shards") && (relays("device-mapping") || relays("plan"))) merged.erase("shards");
   if (!relays("pipeline-warmup")) merged.erase("pipeline-warmup");
   if (!relays("pipeline-schedule")) merged.erase("pipeline-schedule");
   if (!relays("pipeline-splits")) {

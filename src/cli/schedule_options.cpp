@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <set>
+#include <string_view>
 
 #include "cli/split_options.hpp"
 #include "core/error.hpp"
@@ -47,18 +48,20 @@ std::vector<pipeline::StageCost> analytic_costs(const Graph& graph, const TrainC
 }
 
 /// A mapping by hand or from a plan; every device up to the highest must have a stage.
-void check_mapping(const pipeline::ScheduleRequest& request) {
+void check_mapping(const pipeline::ScheduleRequest& request, std::string_view origin) {
   constexpr std::int32_t kMostDevices = 4096;
   std::set<std::int32_t> used(request.device_of.begin(), request.device_of.end());
   if (!used.empty() && *used.rbegin() >= kMostDevices)
-    fail(ErrorKind::Usage, "--device-mapping: device {} is beyond {}", *used.rbegin(),
-         kMostDevices - 1);
+    fail(ErrorKind::Usage, "{}: device {} is beyond {}", origin, *used.rbegin(), kMostDevices - 1);
+  if (!used.empty() && *used.rbegin() >= request.devices)
+    fail(ErrorKind::Usage,
+         "{} needs {} devices, but --shards says {}: give the same number, or none", origin,
+         1 + *used.rbegin(), request.devices);
   for (std::int32_t d = 0; d < request.devices && !used.empty(); ++d)
     if (!used.contains(d))
       fail(ErrorKind::Usage,
-           "--device-mapping: device {} of {} has no stage: number the devices without gaps, or "
-           "lower --shards",
-           d, request.devices);
+           "{}: device {} of {} has no stage: number the devices without gaps, or lower --shards",
+           origin, d, request.devices);
 }
 
 }  // namespace
@@ -73,7 +76,10 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
     request.devices = 1 + *std::max_element(request.device_of.begin(), request.device_of.end());
     read.note("shards", std::int64_t{request.devices});
   }
-  check_mapping(request);
+  check_mapping(request, plan != nullptr ? "--plan" : "--device-mapping");
+  if (plan != nullptr && read.given("chunks"))
+    fail(ErrorKind::Usage, "{} has no effect here: the plan says how many stages a device has",
+         read.options().find("chunks")->where);
   const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
   // Without a pipeline, shards run one after the other.
   const bool sharded = request.devices > 1 && config.micro_batches == 1;

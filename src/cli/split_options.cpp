@@ -9,6 +9,7 @@
 #include "cli/schedule_options.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
 #include "partition/balance.hpp"
 #include "partition/cost.hpp"
 #include "partition/cuts.hpp"
@@ -92,11 +93,28 @@ partition::Plan automatic_plan(const models::Graph& graph, std::span<const parti
   constexpr double kWorth = 0.97;
   partition::Search search;
   search.memory_limit = memory_limit;
+  const bool layers_suffice =
+      stages_in(request.schedule) <= std::ssize(partition::layer_cuts(graph)) + 1;
+  if (!layers_suffice) {
+    search.cuts = partition::op_cuts(graph);
+    return partition::best_plans(graph, costs, request, search).front();
+  }
   partition::Plan plan = partition::best_plans(graph, costs, request, search).front();
   if (graph.ops.size() > kDeep) return plan;
   search.cuts = partition::op_cuts(graph);
   partition::Plan finer = partition::best_plans(graph, costs, request, search).front();
   return finer.seconds < kWorth * plan.seconds ? finer : plan;
+}
+
+std::optional<partition::Plan> plan_given(const Options& options, const Graph& graph) {
+  constexpr std::uint64_t kMostBytes = 1 << 28;
+  const std::optional<std::string> file = options.text("plan");
+  if (!file) return std::nullopt;
+  partition::Plan plan = partition::parse_plan(io::read_text(*file, kMostBytes), *file);
+  if (plan.model != graph.name)
+    fail(ErrorKind::Config, "{}: is a plan for {}, this run trains {}", *file, plan.model,
+         graph.name);
+  return plan;
 }
 
 std::int64_t device_memory(Reader& read) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,10 @@ namespace millrace::cli {
                                              std::span<const partition::OpCost> costs,
                                              const partition::PlanRequest& request,
                                              std::int64_t memory_limit);
+
+/// The plan in the file that the options name. Errors: Io, Config, when it is for another network.
+[[nodiscard]] std::optional<partition::Plan> plan_given(const Options& options,
+                                                        const models::Graph& graph);
 
 /// "512MiB", "8GiB", "1e9" as bytes; 0 when the option is not given. Errors: Usage.
 [[nodiscard]] std::int64_t device_memory(Reader& read);

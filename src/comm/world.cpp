@@ -37,6 +37,13 @@ bool started_by_launcher() {
                      [](const char* name) { return std::getenv(name) != nullptr; });
 }
 
+int launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"})
+    if (const char* text = std::getenv(name))
+      return static_cast<int>(std::strtol(text, nullptr, 10));
+  return 0;
+}
+
 bool is_open_mpi() noexcept {
 #ifdef OPEN_MPI
   return true;

@@ -20,6 +20,9 @@ namespace millrace::comm {
 /// Whether mpirun, mpiexec or srun started this process.
 [[nodiscard]] bool started_by_launcher();
 
+/// The rank that a launcher has given this process; 0 where it says none. Known before MPI starts.
+[[nodiscard]] int launched_rank();
+
 /// Whether this build is for Open MPI, whose launcher knows other options than MPICH's.
 [[nodiscard]] bool is_open_mpi() noexcept;
 

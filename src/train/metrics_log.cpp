@@ -246,7 +246,7 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
 void MetricsLog::report(const ValidationResult& result) {
   if (!files_) return;
   const double epoch = images(result.iteration) / static_cast<double>(train_size_);
-  files_->validation.write(fmt::format("{},{},{},{:.6g},{:.6g},{:.6g}", result.iteration, epoch,
+  files_->validation.write(fmt::format("{},{},{:.8g},{:.6g},{:.6g},{:.6g}", result.iteration, epoch,
                                        100.0 * result.top1(), result.seconds,
                                        result.images_per_second(), result.latency_ms()));
   const Json json = {{"iteration", result.iteration}, {"epoch", epoch},

@@ -97,6 +97,8 @@ class Session {
   pipeline::MicroBatchMetrics evaluate(const Feeds& feeds, std::int64_t images,
                                        const std::function<bool()>& cancelled);
 
+  /// What this process holds, by replica and stage.
+  [[nodiscard]] std::vector<pipeline::Unit> units() const;
   /// Of training; for traces, statistics and the watchdog.
   [[nodiscard]] const pipeline::Executor& executor() const { return *training_; }
   /// The executor at work now, or the one that was last.
@@ -107,7 +109,6 @@ class Session {
   enum class Replicas { First, All };
   template <class F>
   void for_tensors(Replicas replicas, F&& f);
-  [[nodiscard]] std::vector<pipeline::Unit> units() const;
   void make_stages(Use use);
   void make_executors(Use use);
   [[nodiscard]] Feeds feeds(const pipeline::Executor& executor,

@@ -21,6 +21,12 @@ double work_of(const ActionRecord& r) {
 }
 
 void add_to_device(DeviceTimes& times, ActionKind kind, const ActionRecord& record) {
+  if (kind == ActionKind::Reduce || kind == ActionKind::Update) {
+    const double wait = seconds(record.receive_wait + record.send_wait);
+    times.reduce += wait + (kind == ActionKind::Reduce ? work_of(record) : 0.0);
+    times.update += kind == ActionKind::Update ? work_of(record) : 0.0;
+    return;
+  }
   times.receive_wait += seconds(record.receive_wait);
   times.send_wait += seconds(record.send_wait);
   times.load_wait += seconds(record.load_wait);
@@ -29,8 +35,6 @@ void add_to_device(DeviceTimes& times, ActionKind kind, const ActionRecord& reco
     times.forward += work;
   else if (pipeline::is_compute(kind))
     times.backward += work;
-  else if (kind == ActionKind::Update || kind == ActionKind::Reduce)
-    times.update += work;
 }
 
 void add_to_stage(StageCost& cost, ActionKind kind, double work) {
@@ -115,10 +119,11 @@ PipelineReport PipelineStatistics::report(const comm::World& world,
 
 std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& plan) {
   std::string text = fmt::format(
-      "Where the time of {} steps went, in percent of {:.2f} ms a step\n"
-      "{:>7} {:>6} {:>8} {:>8} {:>9} {:>8} {:>8} {:>9} {:>7} {:>6}  {}\n",
-      report.steps, 1e3 * report.step_seconds, "replica", "device", "rank", "forward", "backward",
-      "update", "receive", "send", "images", "idle", "stages");
+      "Where the time of {} step{} went, in percent of {:.2f} ms a step\n"
+      "{:>7} {:>6} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>9} {:>7} {:>6}  {}\n",
+      report.steps, report.steps == 1 ? "" : "s", 1e3 * report.step_seconds, "replica", "device",
+      "rank", "forward", "backward", "update", "reduce", "receive", "send", "images", "idle",
+      "stages");
   for (std::size_t i = 0; i < report.devices.size(); ++i) {
     const DeviceTimes& d = report.devices[i];
     const auto replica = static_cast<std::int32_t>(i) / plan.ranks.devices;
@@ -128,10 +133,12 @@ std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& 
     for (std::int32_t s = 0; s < plan.schedule.stages; ++s)
       if (plan.schedule.device(s) == device) stages.push_back(s);
     text += fmt::format(
-        "{:>7} {:>6} {:>8} {:>8.1f} {:>9.1f} {:>8.1f} {:>8.1f} {:>9.1f} {:>7.1f} {:>6.1f}  {}\n",
+        "{:>7} {:>6} {:>8} {:>8.1f} {:>9.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>9.1f} {:>7.1f} {:>6.1f} "
+        " "
+        "{}\n",
         replica, device, plan.ranks.rank_of(replica, device), share(d.forward), share(d.backward),
-        share(d.update), share(d.receive_wait), share(d.send_wait), share(d.load_wait),
-        share(d.idle()), fmt::join(stages, " "));
+        share(d.update), share(d.reduce), share(d.receive_wait), share(d.send_wait),
+        share(d.load_wait), share(d.idle()), fmt::join(stages, " "));
   }
   text += fmt::format(
       "Bubble: {:.1f} % measured, {:.1f} % simulated with the measured costs "

@@ -16,13 +16,14 @@ struct DeviceTimes {
   double forward = 0.0;
   double backward = 0.0;
   double update = 0.0;
+  double reduce = 0.0;  ///< sums over the replicas, and waiting for them
   double receive_wait = 0.0;
   double send_wait = 0.0;
   double load_wait = 0.0;
   double total = 0.0;
   [[nodiscard]] double busy() const { return forward + backward + update; }
   [[nodiscard]] double idle() const {
-    return total - busy() - receive_wait - send_wait - load_wait;
+    return total - busy() - reduce - receive_wait - send_wait - load_wait;
   }
 };
 

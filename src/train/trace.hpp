@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ class Trace {
  public:
   Trace(const pipeline::Executor& executor, std::int64_t first, std::int64_t last);
   void add(const pipeline::Executor& executor, std::int64_t step);
+  [[nodiscard]] std::int64_t steps() const { return std::ssize(steps_); }
   /// Rank 0 writes the file. Collective. Errors: Io.
   void write(const comm::World& world, const std::filesystem::path& file) const;
   /// The last step as a picture, above what the same schedule would be with the costs in `report`.

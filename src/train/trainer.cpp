@@ -78,7 +78,8 @@ class Run {
       : config_(config),
         inputs_(inputs),
         world_(world),
-        console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()) {}
+        console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()),
+        watchdog_(world.rank(), config.hang_timeout) {}
 
   [[nodiscard]] Outcome fresh();
   [[nodiscard]] Outcome restored();
@@ -130,7 +131,7 @@ class Run {
   std::optional<StopSignals> signals_;
   std::optional<PipelineStatistics> statistics_;
   std::optional<Trace> trace_;
-  std::optional<Watchdog> watchdog_;
+  Watchdog watchdog_;
   std::int64_t first_iteration_ = 0;
   std::int64_t predicted_peak_ = 0;
   int received_ = 0;  ///< a signal that some rank was sent
@@ -190,7 +191,7 @@ void Run::prepare(std::int64_t first) {
     const auto [begin, end] = trace_window(first);
     trace_.emplace(session_->executor(), begin, end);
   }
-  watchdog_.emplace(*session_, world_.rank(), config_.hang_timeout);
+  watchdog_.follow(*session_);
 }
 
 /// A network that does not fit leaves no run behind.
@@ -313,7 +314,10 @@ void Run::report_pipeline() {
       trace_->draw(world_, report, links, config_.trace);
     else
       trace_->write(world_, config_.trace);
-    console_.line(fmt::format("Trace in {}", config_.trace.string()));
+    console_.line(trace_->steps() > 0
+                      ? fmt::format("Trace in {}", config_.trace.string())
+                      : fmt::format("{} is empty: no weight update fell into the trace's window",
+                                    config_.trace.string()));
   }
   if (plan.ranks.devices * plan.ranks.replicas == 1) return;
   if (report.steps > 0) console_.line(to_text(report, plan));
@@ -354,8 +358,9 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   IterationResult result;
   result.learning_rate = learning_rate(config_.schedule, iteration, config_.iterations);
   const pipeline::MicroBatchMetrics metrics = step(feeds, result.learning_rate).metrics;
-  // The first step pages memory in and is not like the others.
-  if (iteration > first_iteration_) statistics_->add(session_->executor(), seconds_since(start));
+  // The first step pages memory in and is not like the others; better it than none.
+  const bool counts = iteration > first_iteration_ || iteration + 1 == config_.iterations;
+  if (counts) statistics_->add(session_->executor(), seconds_since(start));
   if (trace_) trace_->add(session_->executor(), iteration + 1);
   if (config_.weight_check_every > 0 && (iteration + 1) % config_.weight_check_every == 0)
     session_->check_replicas();
@@ -441,7 +446,7 @@ void Run::save(std::int64_t done) {
   std::string part;
   together.run([&] { part = io::write_checkpoint_part(place, world_.rank(), snapshot.tensors()); });
   const std::vector<std::string> parts = world_.gather(part);
-  if (watchdog_) watchdog_->touch();
+  watchdog_.touch();
   together.lead([&] {
     const std::filesystem::path path = staging->commit(parts);
     console_.line(fmt::format("Saved checkpoint to {}", path.string()));
@@ -524,6 +529,8 @@ BenchResult bench(const TrainConfig& config, const comm::World& world,
                   std::int64_t steps) {
   const device::Environment environment(config.threads);
   Session session(config, Session::Use::Training, world);
+  Watchdog watchdog(world.rank(), config.hang_timeout);
+  watchdog.follow(session);
   session.allocate();
   session.initialise(config.seed);
   const Feeds feeds = session.training_feeds(dataset, 0);

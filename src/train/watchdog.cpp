@@ -35,7 +35,7 @@ std::string describe_standing(const pipeline::Executor* executor, int rank) {
                      plan.ranks.rank_of(standing.replica, plan.schedule.device(standing.awaited)));
 }
 
-Watchdog::Watchdog(const Session& session, int rank, int seconds) : session_(session), rank_(rank) {
+Watchdog::Watchdog(int rank, int seconds) : rank_(rank) {
   if (seconds > 0) thread_ = std::thread([this, seconds] { watch(std::chrono::seconds(seconds)); });
 }
 
@@ -54,7 +54,8 @@ void Watchdog::watch(std::chrono::seconds limit) {
   Clock::time_point since = Clock::now();
   std::unique_lock lock(mutex_);
   while (!end_.wait_for(lock, std::chrono::milliseconds(200), [this] { return ending_; })) {
-    const pipeline::Executor* executor = session_.active();
+    const Session* session = session_;
+    const pipeline::Executor* executor = session != nullptr ? session->active() : nullptr;
     const std::uint64_t now = touched_ + (executor != nullptr ? executor->progress() : 0);
     if (now != seen) {
       seen = now;
@@ -64,7 +65,10 @@ void Watchdog::watch(std::chrono::seconds limit) {
     fmt::print(stderr,
                "millrace: error: no progress for {} s: {}; raise --hang-timeout if it is "
                "only slow\n",
-               limit.count(), describe_standing(executor, rank_));
+               limit.count(),
+               session != nullptr
+                   ? describe_standing(executor, rank_)
+                   : fmt::format("rank {}: is starting and waits for the other ranks", rank_));
     std::fflush(stderr);
     std::this_thread::sleep_for(kGrace);
     std::_Exit(exit_code(ErrorKind::Watchdog));

@@ -17,23 +17,26 @@ namespace millrace::train {
 /// waits for stage 0 (rank 0)".
 [[nodiscard]] std::string describe_standing(const pipeline::Executor* executor, int rank);
 
-/// Ends the process with code 124 when no action has begun or ended for `seconds`, after it has
-/// said on standard error where it stands. Every rank has one, and they wait a little for each
-/// other, so that all are heard. It calls nothing of MPI. 0 seconds: it never does.
+/// Ends the process with code 124 when nothing has gone on for `seconds`, after it has said on
+/// standard error where it stands. Every rank has one, and they wait a little for each other, so
+/// that all are heard. It calls nothing of MPI, so it may be there before MPI is. 0 seconds: it
+/// never does.
 class Watchdog {
  public:
-  Watchdog(const Session& session, int rank, int seconds);
+  Watchdog(int rank, int seconds);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  /// From now on the actions of this session count as progress. It must outlive this.
+  void follow(const Session& session) { session_ = &session; }
   /// Something else than an action has been done.
   void touch() { ++touched_; }
 
  private:
   void watch(std::chrono::seconds limit);
 
-  const Session& session_;
+  std::atomic<const Session*> session_{nullptr};
   int rank_;
   std::atomic<std::uint64_t> touched_{0};
   std::mutex mutex_;

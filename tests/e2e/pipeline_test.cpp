@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <thread>
 
 #include "millrace.hpp"
+#include "support/covering.hpp"
 
 namespace millrace::test {
 namespace {
@@ -89,6 +91,92 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"OneProcess",
              {"--shards", "3", "--ranks", "1", "--pipeline-splits", "b1/0/relu", "b3/0/relu"}}),
     [](const auto& test) { return std::string(test.param.name); });
+
+/// A layout over processes, by the values of its factors.
+struct Ranks {
+  int ranks;
+  int stages;
+  const char* schedule;
+  int chunks;
+  int recompute;  ///< 0 none, 1 the stage, 2 some layers
+  const char* precision;
+  const char* norm;
+  int threads;
+};
+
+std::vector<Ranks> layouts_over_ranks() {
+  std::vector<Ranks> all;
+  for (const int ranks : {1, 2, 4})
+    for (const int stages : {2, 4, 8})
+      for (const char* schedule :
+           {"Sequential", "Grouped", "GPipe", "1F1B", "ZB-H1", "auto", "Looped", "ZB-V"})
+        for (const int recompute : {0, 1, 2})
+          for (const char* precision : {"16.32", "32.32"})
+            for (const char* norm : {"--batch-norm", "--group-norm"})
+              for (const int threads : {1, 2}) {
+                const bool chunked = schedule == std::string("Looped") || schedule[3] == 'V';
+                const int chunks = chunked ? 2 : 1;
+                const int devices = stages / chunks;
+                if (devices % ranks == 0 && !(chunked && devices < 2))
+                  all.push_back(
+                      {ranks, stages, schedule, chunks, recompute, precision, norm, threads});
+              }
+  return all;
+}
+
+test::Choices choices(const Ranks& l) {
+  const auto letters = [](const char* text) { return text[2] + 256 * text[3]; };
+  return {l.ranks,         l.stages, letters(l.schedule), l.recompute, l.precision[0],
+          letters(l.norm), l.threads};
+}
+
+Words mathematics_of(const Ranks& l) {
+  Words words = {"--precision", l.precision, l.norm, "--threads-per-device",
+                 std::to_string(l.threads)};
+  if (l.norm == std::string("--group-norm")) words = words + Words{"--groups", "4"};
+  return words;
+}
+
+Words layout_of(const Ranks& l) {
+  Words words = {"--shards",
+                 std::to_string(l.stages / l.chunks),
+                 "--ranks",
+                 std::to_string(l.ranks),
+                 "--pipeline-splits",
+                 "auto",
+                 "--pipeline-schedule",
+                 l.schedule};
+  if (l.chunks > 1) words = words + Words{"--chunks", std::to_string(l.chunks)};
+  if (l.recompute == 1) words.emplace_back("--xla-recompute");
+  if (l.recompute == 2) words = words + Words{"--recompute-layers", "b1", "b3/0"};
+  return words;
+}
+
+TEST(LawOverRanksTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
+  const TemporaryDirectory directory;
+  const std::vector<Ranks> all = layouts_over_ranks();
+  std::vector<test::Choices> factors;
+  for (const Ranks& layout : all) factors.push_back(choices(layout));
+  const std::vector<std::size_t> chosen = test::covering_array(factors);
+  std::printf("%zu of %zu layouts\n", chosen.size(), all.size());
+  EXPECT_LE(chosen.size(), 60u);
+  std::map<Words, std::filesystem::path> references;
+  int number = 0;
+  for (const std::size_t i : chosen) {
+    const Words mathematics = mathematics_of(all[i]);
+    auto& reference = references[mathematics];
+    if (reference.empty()) {
+      reference = directory / ("reference" + std::to_string(references.size()));
+      ASSERT_EQ(train(reference, kRun + mathematics).code, 0);
+    }
+    const std::filesystem::path run = directory / std::to_string(number++);
+    const ProcessResult result = train(run, kRun + mathematics + layout_of(all[i]));
+    ASSERT_EQ(result.code, 0) << result.output;
+    EXPECT_EQ(digest_of(run), digest_of(reference)) << result.output;
+    for (const char* csv : {"training.csv", "validation.csv"})
+      EXPECT_EQ(timeless_columns(run / csv), timeless_columns(reference / csv)) << result.output;
+  }
+}
 
 TEST(ThreadsTest, TwoThreadsADeviceGiveTheBitsOfTwoThreads) {
   const TemporaryDirectory directory;
@@ -236,6 +324,22 @@ TEST(RelayTest, PlansMappingsAndScheduleFilesAreTaken) {
   EXPECT_EQ(digest_of(run), expected);
 }
 
+TEST(TransportTest, DelaysDoNotReorderSumsOverReplicas) {
+  const TemporaryDirectory directory;
+  const Words layout = {
+      "--no-validation",   "--replicas", "2", "--gradients-to-accumulate", "4", "--shards", "2",
+      "--pipeline-splits", "b2/0/relu"};
+  ASSERT_EQ(train(directory / "free", kRun + layout).code, 0);
+  const Variable shim("LD_PRELOAD", MILLRACE_MPI_SHIM);
+  for (int i = 0; i < 3; ++i) {
+    const Variable seed("MILLRACE_SHIM_SEED", std::to_string(i));
+    const std::filesystem::path run = directory / std::to_string(i);
+    const ProcessResult result = train(run, kRun + layout);
+    ASSERT_EQ(result.code, 0) << result.output;
+    EXPECT_EQ(digest_of(run), digest_of(directory / "free")) << i;
+  }
+}
+
 TEST(TransportTest, DelaysAndUnbufferedSendsChangeNothing) {
   const TemporaryDirectory directory;
   ASSERT_EQ(train(directory / "one", kRun + Words{"--no-validation"}).code, 0);
@@ -244,12 +348,12 @@ TEST(TransportTest, DelaysAndUnbufferedSendsChangeNothing) {
   const Variable shim("LD_PRELOAD", MILLRACE_MPI_SHIM);
   for (int i = 0; i < runs; ++i) {
     const Variable seed("MILLRACE_SHIM_SEED", std::to_string(i));
-    const char* schedules[] = {"1F1B", "Grouped", "GPipe", "ZB-H1", "Sequential"};
+    const char* schedules[] = {"1F1B", "Grouped", "GPipe", "ZB-H1", "Sequential", "ZB-V", "auto"};
     const std::filesystem::path run = directory / std::to_string(i);
     const ProcessResult result =
         train(run, kRun + Words{"--no-validation", "--iterations", "6", "--shards",
                                 i % 2 == 0 ? "2" : "3", "--pipeline-splits", "auto",
-                                "--pipeline-schedule", schedules[i % 5]});
+                                "--pipeline-schedule", schedules[i % 7]});
     ASSERT_EQ(result.code, 0) << result.output;
     EXPECT_EQ(digest_of(run), expected) << i;
   }
@@ -271,15 +375,20 @@ class Background {
     for (int attempt = 0; attempt < 300; ++attempt) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       if (!std::filesystem::exists(run / "log.txt")) continue;
-      for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-        const std::string words = read_text(entry.path() / "cmdline");
-        const std::string variables = read_text(entry.path() / "environ");
-        const bool mine =
-            words.find(run.string()) != std::string::npos &&
-            variables.find("OMPI_COMM_WORLD_RANK=" + std::to_string(rank)) != std::string::npos;
-        if (mine && read_text(run / "log.txt").find("Memory: ") != std::string::npos)
-          return std::stoi(entry.path().filename().string());
-      }
+      if (read_text(run / "log.txt").find("Memory: ") != std::string::npos)
+        return process_of(run, rank);
+    }
+    return -1;
+  }
+  /// Process of a rank, in whatever state; -1 if there is none.
+  static pid_t process_of(const std::filesystem::path& run, int rank) {
+    const std::string variable = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const std::string number = entry.path().filename().string();
+      if (number.find_first_not_of("0123456789") != std::string::npos) continue;
+      if (read_text(entry.path() / "cmdline").find(run.string()) == std::string::npos) continue;
+      if (read_text(entry.path() / "environ").find(variable) != std::string::npos)
+        return std::stoi(number);
     }
     return -1;
   }
@@ -358,6 +467,22 @@ TEST(FailureTest, AHangNamesWhoWaitsForWhom) {
       << result.output;
 }
 
+/// A rank that never gets to the training hangs nobody for ever.
+TEST(FailureTest, AHangBeforeTheTrainingEndsTheJobAsWell) {
+  const TemporaryDirectory directory;
+  Background job(directory / "run", {"--hang-timeout", "2"});
+  pid_t rank = -1;
+  for (int attempt = 0; rank < 0 && attempt < 20000; ++attempt)
+    rank = Background::process_of(directory / "run", 1);
+  ASSERT_GT(rank, 0);
+  kill(rank, SIGSTOP);
+  const ProcessResult& result = job.join();
+  kill(rank, SIGKILL);
+  EXPECT_EQ(result.code, 124) << result.output;
+  EXPECT_NE(result.output.find("no progress for 2 s: rank 0: "), std::string::npos)
+      << result.output;
+}
+
 TEST(FailureTest, APreemptedJobSavesOneStepOnAllRanks) {
   const TemporaryDirectory directory;
   Background job(directory / "run", {});
@@ -389,6 +514,12 @@ TEST(LayoutMistakesTest, AreRefusedBeforeAnythingIsTrained) {
   refused({"--shards", "2", "--pipeline-splits", "b2/0/relu", "--no-launch"}, "--no-launch");
   refused({"--shards", "2", "--pipeline-splits", "auto", "--chunks", "2"}, "Looped");
   refused({"--pipeline-splits", "b2/0/relu", "--device-mapping", "0", "2"}, "device 1 of 3");
+  refused({"--shards", "2", "--pipeline-splits", "b1/0", "b2/0", "--device-mapping", "0", "1", "2",
+           "--pipeline-schedule", "auto"},
+          "needs 3 devices, but --shards says 2");
+  refused({"--replicas", "2", "--hosts", "a:1"}, "room for 1 ranks");
+  refused({"--replicas", "2", "--hosts", "a:x"}, "'a:x'");
+  refused({"--replicas", "2", "--ssh-port", "99"}, "--ssh-port has no effect");
 }
 
 TEST(LayoutMistakesTest, RanksThatWereToldDifferentThingsSaySo) {

@@ -13,5 +13,5 @@ trap 'rm -rf "$commands"' EXIT
 sed -E 's/ -(fno-tree-slp-vectorize|mmove-max=[0-9]+|mstore-max=[0-9]+|Wduplicated-cond|Wlogical-op|Wno-restrict|mprefer-vector-width=[0-9]+)//g' \
   "$build/compile_commands.json" >"$commands/compile_commands.json"
 git diff --name-only --diff-filter=d HEAD~1 -- '*.cpp' | while IFS= read -r file; do
-  grep -q "/$file\"" "$commands/compile_commands.json" && printf '%s\n' "$file"
+  if grep -q "/$file\"" "$commands/compile_commands.json"; then printf '%s\n' "$file"; fi
 done | xargs --no-run-if-empty -P "$(nproc)" -n 1 "$tidy" -p "$commands" --quiet --warnings-as-errors='*'

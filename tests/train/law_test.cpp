@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <tuple>
@@ -15,6 +17,7 @@
 #include "core/random.hpp"
 #include "io/checkpoint.hpp"
 #include "pipeline/channels.hpp"
+#include "tests/support/covering.hpp"
 #include "train/session.hpp"
 
 namespace millrace::train {
@@ -126,6 +129,9 @@ void expect_schedule_was_kept(const pipeline::Executor& executor, const std::str
     const auto& [replica, entry] = executor.entries()[i];
     EXPECT_EQ(entry.index, (next[{replica, entry.device}]++)) << name;
     const pipeline::ActionRecord& record = executor.records()[i];
+    EXPECT_EQ(record.done, plan.schedule.lists[static_cast<std::size_t>(entry.device)]
+                                              [static_cast<std::size_t>(entry.index)])
+        << name;
     EXPECT_LE(last, record.begin) << name;
     EXPECT_LE(record.begin, record.end) << name;
     last = record.end;
@@ -209,49 +215,23 @@ std::vector<Layout> all_layouts() {
   return layouts;
 }
 
-using Choice = std::pair<std::size_t, int>;  ///< factor, value
-
-std::array<Choice, 6> choices(const Layout& l) {
-  return {Choice{0, l.stages},
-          Choice{1, static_cast<int>(l.kind)},
-          Choice{2, l.chunks},
-          Choice{3, l.recompute ? 1 : 0},
-          Choice{4, static_cast<int>(l.type)},
-          Choice{5, static_cast<int>(l.norm)}};
-}
-
-std::set<std::pair<Choice, Choice>> pairs_of(const Layout& layout) {
-  std::set<std::pair<Choice, Choice>> pairs;
-  const auto all = choices(layout);
-  for (std::size_t a = 0; a < all.size(); ++a)
-    for (std::size_t b = a + 1; b < all.size(); ++b) pairs.insert({all[a], all[b]});
-  return pairs;
-}
-
-/// Layouts in which every possible pair of choices occurs: greedily the one with most new pairs.
-std::vector<Layout> covering_array(const std::vector<Layout>& all) {
-  std::set<std::pair<Choice, Choice>> missing;
-  for (const Layout& layout : all) missing.merge(pairs_of(layout));
-  std::vector<Layout> chosen;
-  while (!missing.empty()) {
-    const auto news = [&](const Layout& layout) {
-      const auto pairs = pairs_of(layout);
-      return std::count_if(pairs.begin(), pairs.end(),
-                           [&](const auto& pair) { return missing.contains(pair); });
-    };
-    chosen.push_back(
-        *std::max_element(all.begin(), all.end(),
-                          [&](const Layout& a, const Layout& b) { return news(a) < news(b); }));
-    for (const auto& pair : pairs_of(chosen.back())) missing.erase(pair);
-  }
-  return chosen;
+test::Choices choices(const Layout& l) {
+  return {l.stages,
+          static_cast<int>(l.kind),
+          l.chunks,
+          l.recompute ? 1 : 0,
+          static_cast<int>(l.type),
+          static_cast<int>(l.norm)};
 }
 
 TEST(LawTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
-  const std::vector<Layout> layouts = covering_array(all_layouts());
-  fmt::print("{} of {} layouts\n", layouts.size(), all_layouts().size());
-  EXPECT_LE(layouts.size(), 60u);
-  for (const Layout& layout : layouts) expect_same(layout);
+  const std::vector<Layout> all = all_layouts();
+  std::vector<test::Choices> factors;
+  for (const Layout& layout : all) factors.push_back(choices(layout));
+  const std::vector<std::size_t> chosen = test::covering_array(factors);
+  fmt::print("{} of {} layouts\n", chosen.size(), all.size());
+  EXPECT_LE(chosen.size(), 60u);
+  for (const std::size_t i : chosen) expect_same(all[i]);
 }
 
 TEST(LawTest, FullProduct) {
@@ -285,6 +265,31 @@ TEST(LawTest, ReplicasAgreeToRoundingAndWithThemselves) {
     }
     EXPECT_LT(std::sqrt(difference / size), 1e-6) << replicas;
     EXPECT_EQ(first.losses, one.losses) << "the first loss is of the same weights";
+  }
+}
+
+TEST(LawTest, AReplicaWithOtherWeightsIsFound) {
+  TrainConfig config = config_of({});
+  const Layout layout{.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 2};
+  config.pipeline = plan_of(layout, config_of(layout));
+  config.micro_batches = config.pipeline.schedule.micro_batches;
+  const comm::World world;
+  Session session(config, Session::Use::Training, world);
+  session.allocate();
+  session.initialise(1);
+  EXPECT_NO_THROW(session.check_replicas());
+  for (const pipeline::Unit& unit : session.units()) {
+    if (unit.replica != 1 || unit.stage != 1) continue;
+    const std::span<const float> weights = unit.run->parameters().trained();
+    auto* last = reinterpret_cast<std::uint32_t*>(const_cast<float*>(&weights.back()));
+    *last ^= 1u;
+  }
+  try {
+    session.check_replicas();
+    ADD_FAILURE() << "a flipped bit was not found";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("stage 1: replica 1"), std::string::npos)
+        << error.what();
   }
 }
 
