@@ -34,12 +34,12 @@ volatile std::sig_atomic_t g_asked = 0;
 /// Launchers kill their ranks soon after SIGTERM or SIGINT, but pass SIGUSR1 on, which asks to save
 /// and stop.
 extern "C" void millrace_forward_signal(int signal) {
-  if (signal == SIGINT && g_interrupted != 0 && g_launcher > 0) {
-    kill(g_launcher, SIGINT);
+  if (signal != SIGUSR1 && signal != SIGUSR2 && g_asked == signal && g_launcher > 0) {
+    kill(g_launcher, signal);  // asked twice: at once
     return;
   }
   if (signal == SIGINT) g_interrupted = 1;
-  g_asked = 1;
+  g_asked = signal;
   if (g_launcher > 0) kill(g_launcher, SIGUSR1);
 }
 
@@ -59,6 +59,7 @@ void forward_signals() {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);  // whoever kills this program means its ranks as well
   std::vector<char*> words;
+  words.reserve(command.size() + 1);
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   execvp(words[0], words.data());

@@ -52,17 +52,24 @@ std::span<double> numbers(std::vector<T>& values) {
   return {reinterpret_cast<double*>(values.data()), values.size() * sizeof(T) / sizeof(double)};
 }
 
+/// Devices are counted through the first replica, then through the next one.
+std::size_t number_of(const pipeline::PipelinePlan& plan, std::int32_t replica,
+                      std::int32_t device) {
+  const auto devices = static_cast<std::size_t>(plan.ranks.devices);
+  return static_cast<std::size_t>(replica) * devices + static_cast<std::size_t>(device);
+}
+
 }  // namespace
 
 PipelineStatistics::PipelineStatistics(const pipeline::Executor& executor)
     : plan_(&executor.plan()) {
-  const auto devices = static_cast<std::size_t>(plan_->ranks.devices * plan_->ranks.replicas);
+  const std::size_t devices = number_of(*plan_, plan_->ranks.replicas, 0);
   devices_.resize(devices);
   held_.resize(devices);
   sum_.resize(static_cast<std::size_t>(plan_->schedule.stages));
   count_.resize(sum_.size());
   for (const auto& [replica, entry] : executor.entries())
-    held_[static_cast<std::size_t>(replica * plan_->ranks.devices + entry.device)] = true;
+    held_[number_of(*plan_, replica, entry.device)] = true;
 }
 
 void PipelineStatistics::add(const pipeline::Executor& executor, double step_seconds) {
@@ -73,7 +80,7 @@ void PipelineStatistics::add(const pipeline::Executor& executor, double step_sec
         plan_->schedule
             .lists[static_cast<std::size_t>(entry.device)][static_cast<std::size_t>(entry.index)];
     const ActionRecord& record = executor.records()[i];
-    const auto device = static_cast<std::size_t>(replica * plan_->ranks.devices + entry.device);
+    const std::size_t device = number_of(*plan_, replica, entry.device);
     add_to_device(devices_[device], action.kind, record);
     const auto stage = static_cast<std::size_t>(action.stage);
     add_to_stage(sum_[stage], action.kind, work_of(record));

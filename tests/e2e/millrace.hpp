@@ -18,7 +18,7 @@ inline ProcessResult millrace(const std::vector<std::string>& words) {
 inline const std::filesystem::path& small_data() {
   static const TemporaryDirectory directory;
   static const std::filesystem::path data = [] {
-    const std::filesystem::path made = directory / "cifar-10-batches-bin";
+    std::filesystem::path made = directory / "cifar-10-batches-bin";
     const ProcessResult result = millrace(
         {"data", "generate", made.string(), "--train-images", "640", "--test-images", "200"});
     EXPECT_EQ(result.code, 0) << result.output;

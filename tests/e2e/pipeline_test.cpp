@@ -49,23 +49,22 @@ struct Case {
 
 class RanksTest : public testing::TestWithParam<Case> {
  protected:
-  static void SetUpTestSuite() {
-    directory_ = std::make_unique<TemporaryDirectory>();
-    ASSERT_EQ(train(*directory_ / "one", kRun).code, 0);
+  static void SetUpTestSuite() { ASSERT_EQ(train(directory() / "one", kRun).code, 0); }
+  static const TemporaryDirectory& directory() {
+    static const TemporaryDirectory shared;
+    return shared;
   }
-  static void TearDownTestSuite() { directory_.reset(); }
-  static inline std::unique_ptr<TemporaryDirectory> directory_;
 };
 
 TEST_P(RanksTest, GivesTheBitsOfOneDevice) {
-  const std::filesystem::path run = *directory_ / GetParam().name;
+  const std::filesystem::path run = directory() / GetParam().name;
   const ProcessResult result = train(run, kRun + GetParam().layout);
   ASSERT_EQ(result.code, 0) << result.output;
-  EXPECT_EQ(digest_of(run), digest_of(*directory_ / "one"));
+  EXPECT_EQ(digest_of(run), digest_of(directory() / "one"));
   EXPECT_EQ(timeless_columns(run / "training.csv"),
-            timeless_columns(*directory_ / "one" / "training.csv"));
+            timeless_columns(directory() / "one" / "training.csv"));
   EXPECT_EQ(timeless_columns(run / "validation.csv"),
-            timeless_columns(*directory_ / "one" / "validation.csv"));
+            timeless_columns(directory() / "one" / "validation.csv"));
   EXPECT_NE(result.output.find("Bubble: "), std::string::npos) << result.output;
 }
 
@@ -156,6 +155,7 @@ TEST(LawOverRanksTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
   const TemporaryDirectory directory;
   const std::vector<Ranks> all = layouts_over_ranks();
   std::vector<test::Choices> factors;
+  factors.reserve(all.size());
   for (const Ranks& layout : all) factors.push_back(choices(layout));
   const std::vector<std::size_t> chosen = test::covering_array(factors);
   std::printf("%zu of %zu layouts\n", chosen.size(), all.size());

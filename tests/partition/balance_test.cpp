@@ -288,11 +288,15 @@ TEST(ShardTest, FiltersBoundariesByTheNamesOnEitherSide) {
 TEST(ShardTest, RefusesAFilterThatLeavesTooFewCuts) {
   const Graph graph = cifar_resnet("8");
   expect_error(ErrorKind::Config,
-               "--shards 4 needs 3 cuts, and --sharding-include-filter and "
+               "--shards 4 needs 3 cuts between layers, and --sharding-include-filter and "
                "--sharding-exclude-filter leave 2 of resnet-8: fc1, loss",
                [&] {
                  (void)shard_by_memory(graph, 4, {{"fc"}, {}}, sequential_memory(graph));
                });
+  expect_error(ErrorKind::Config,
+               "--shards 40 needs 39 cuts between layers, and there are only 9 of resnet-8: b1/0, "
+               "b1/0/relu, b2/0, b2/0/relu, b3/0, b3/0/relu, reduce_mean, fc1, loss",
+               [&] { (void)shard_by_memory(graph, 40, {}, sequential_memory(graph)); });
 }
 
 }  // namespace

@@ -89,6 +89,7 @@ TrainConfig config_of(const Layout& layout) {
 /// Cuts spread over all ops, so that most lie inside residual blocks.
 std::vector<OpRange> spread_cuts(const models::Graph& graph, std::int32_t stages) {
   std::vector<OpRange> ranges;
+  ranges.reserve(static_cast<std::size_t>(stages));
   const auto ops = static_cast<std::int32_t>(graph.ops.size());
   for (std::int32_t s = 0; s < stages; ++s)
     ranges.push_back({ops * s / stages, ops * (s + 1) / stages});
@@ -227,6 +228,7 @@ test::Choices choices(const Layout& l) {
 TEST(LawTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
   const std::vector<Layout> all = all_layouts();
   std::vector<test::Choices> factors;
+  factors.reserve(all.size());
   for (const Layout& layout : all) factors.push_back(choices(layout));
   const std::vector<std::size_t> chosen = test::covering_array(factors);
   fmt::print("{} of {} layouts\n", chosen.size(), all.size());
