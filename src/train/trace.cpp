@@ -107,8 +107,8 @@ std::string Trace::events(std::int64_t clock_offset) const {
       const std::int32_t pid = replica * plan.ranks.devices + entry.device;
       writer.name_device(pid, replica, entry.device, plan.ranks.rank_of(replica, entry.device));
       writer.slice(pid, steps_[k], action, record);
-      const auto key = [&](bool gradient) {
-        return std::tuple{replica, action.stage, action.micro_batch, gradient};
+      const auto key = [&action, owner = replica](bool gradient) {
+        return std::tuple{owner, action.stage, action.micro_batch, gradient};
       };
       if (is_send(action.kind))
         writer.flow('s', pid, flow_id(steps_[k], replica, action), record.begin);
