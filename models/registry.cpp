@@ -4,34 +4,73 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "models/efficientnet.hpp"
 #include "models/resnet.hpp"
+#include "models/resnext.hpp"
+#include "models/squeezenet.hpp"
 
 namespace millrace::models {
 namespace {
 
+/// What a family starts from on one data set.
+struct Defaults {
+  std::string_view size;
+  NormKind norm = NormKind::Group;
+  std::int64_t groups = 32;
+  std::int64_t image = 224;
+};
+
 struct Family {
   std::string_view name;
   Graph (*build)(const ModelOptions&);
+  Defaults imagenet;
+  Defaults cifar;
 };
 
-constexpr std::array<Family, 1> kFamilies = {{{"resnet", build_resnet}}};
+constexpr std::array<Family, 4> kFamilies = {
+    {{"resnet", build_resnet, {"18"}, {"20", NormKind::Batch, 16, 32}},
+     {"resnext", build_resnext, {"14"}, {"11", NormKind::Batch, 16, 32}},
+     {"squeezenet", build_squeezenet, {"1.0"}, {"1.0", NormKind::Group, 32, 32}},
+     {"efficientnet",
+      build_efficientnet,
+      {"B0", NormKind::Group, 4},
+      {"cifar", NormKind::Group, 4, 32}}}};
+
+const Family& find_family(std::string_view model) {
+  std::vector<std::string> names;
+  for (const Family& family : kFamilies) {
+    if (family.name == model) return family;
+    names.emplace_back(family.name);
+  }
+  const std::string nearest = nearest_match(model, names);
+  fail(ErrorKind::Config, "there is no model {}{}; models: {}", model,
+       nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest), fmt::join(names, ", "));
+}
 
 }  // namespace
 
-Graph build_model(const ModelOptions& options) {
-  std::vector<std::string> names;
-  for (const Family& family : kFamilies) {
-    if (family.name == options.model) return family.build(options);
-    names.emplace_back(family.name);
-  }
-  const std::string nearest = nearest_match(options.model, names);
-  fail(ErrorKind::Config, "there is no model {}{}; models: {}", options.model,
-       nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest), fmt::join(names, ", "));
+ModelOptions default_options(std::string_view model, Task task) {
+  const Family& family = find_family(model);
+  const bool cifar = task == Task::Cifar;
+  const Defaults& defaults = cifar ? family.cifar : family.imagenet;
+  ModelOptions options;
+  options.model = model;
+  options.size = defaults.size;
+  options.task = task;
+  options.classes = cifar ? 10 : 1000;
+  options.image = {defaults.image, defaults.image, 3};
+  options.norm = defaults.norm;
+  options.groups = defaults.groups;
+  options.shortcut = cifar ? 'A' : 'B';
+  return options;
 }
+
+Graph build_model(const ModelOptions& options) { return find_family(options.model).build(options); }
 
 }  // namespace millrace::models

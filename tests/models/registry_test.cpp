@@ -14,10 +14,13 @@ TEST(Registry, BuildsByName) { EXPECT_EQ(build_model({}), build_resnet({})); }
 TEST(Registry, ListsTheModelsThereAre) {
   ModelOptions options;
   options.model = "resent";
-  expect_error(ErrorKind::Config, "there is no model resent, did you mean resnet?; models: resnet",
+  expect_error(ErrorKind::Config,
+               "there is no model resent, did you mean resnet?; models: resnet, resnext, "
+               "squeezenet, efficientnet",
                [&] { static_cast<void>(build_model(options)); });
   options.model = "vgg";
-  expect_error(ErrorKind::Config, "there is no model vgg; models: resnet",
+  expect_error(ErrorKind::Config,
+               "there is no model vgg; models: resnet, resnext, squeezenet, efficientnet",
                [&] { static_cast<void>(build_model(options)); });
 }
 

@@ -369,11 +369,11 @@ TEST(ResNet, UnknownSizesListThoseThereAre) {
           "model resnet has no size 29 with basic blocks for CIFAR; sizes: 8, 14, 20, 32, 44, 56, "
           "110");
   refuses(imagenet("20"),
-          "model resnet has no size 20 for ImageNet; sizes: 10, 14, 18, 26, 34, 50, 101, 152");
+          "model resnet has no size 20 for ImageNet; sizes: 10, 14, 18, 26, 34, 50, 101, 152, 200");
   refuses(
       with_block(imagenet("18"), BlockKind::Bottleneck),
       "model resnet has no size 18 with bottleneck blocks for ImageNet; sizes: 14, 26, 50, 101, "
-      "152");
+      "152, 200");
   ModelOptions options = cifar("20");
   options.shortcut = 'C';
   refuses(options, "model resnet has no shortcut type C; types: A, B");

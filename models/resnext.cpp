@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/resnext.hpp"
+
+#include <array>
+#include <span>
+
+#include "core/error.hpp"
+#include "models/residual.hpp"
+
+namespace millrace::models {
+namespace {
+
+constexpr std::array<ResidualTable, 5> kImageNet = {
+    {{"14", BlockKind::Bottleneck, {1, 1, 1, 1}},
+     {"26", BlockKind::Bottleneck, {2, 2, 2, 2}},
+     {"50", BlockKind::Bottleneck, {3, 4, 6, 3}},
+     {"101", BlockKind::Bottleneck, {3, 4, 23, 3}},
+     {"152", BlockKind::Bottleneck, {3, 8, 36, 3}}}};
+
+/// 9n+2 layers.
+constexpr std::array<ResidualTable, 6> kCifar = {{{"11", BlockKind::Bottleneck, {1, 1, 1}},
+                                                  {"29", BlockKind::Bottleneck, {3, 3, 3}},
+                                                  {"38", BlockKind::Bottleneck, {4, 4, 4}},
+                                                  {"47", BlockKind::Bottleneck, {5, 5, 5}},
+                                                  {"56", BlockKind::Bottleneck, {6, 6, 6}},
+                                                  {"65", BlockKind::Bottleneck, {7, 7, 7}}}};
+
+/// NVIDIA's SE-ResNeXt: one channel for sixteen.
+constexpr std::int64_t kSqueezeRatio = 16;
+
+void check(const ModelOptions& options) {
+  const ResNeXtOptions& resnext = options.resnext;
+  if (options.block == BlockKind::Basic) {
+    fail(ErrorKind::Config, "model resnext has no basic blocks; blocks: bottleneck");
+  }
+  if (options.residual.version != ResNetVersion::V15) {
+    fail(ErrorKind::Config, "model resnext has no version 2; versions: 1.5");
+  }
+  if (resnext.groups < 1 || resnext.group_dim < 1) {
+    fail(ErrorKind::Config, "model resnext: {} groups of {} channels asked for, at least 1 of each",
+         resnext.groups, resnext.group_dim);
+  }
+  if (resnext.widening == Widening::Widenet && options.task != Task::Cifar) {
+    fail(ErrorKind::Config, "model resnext has no wide nets for ImageNet; widenet is for CIFAR");
+  }
+}
+
+}  // namespace
+
+Graph build_resnext(const ModelOptions& options) {
+  check(options);
+  const ResNeXtOptions& resnext = options.resnext;
+  const bool cifar = options.task == Task::Cifar;
+  const bool wide = resnext.widening == Widening::Widenet;
+  const std::span<const ResidualTable> tables =
+      cifar ? std::span<const ResidualTable>(kCifar) : std::span<const ResidualTable>(kImageNet);
+  const bool squeeze = resnext.squeeze_excitation == SqueezeExcitation::On;
+  return build_residual(options, {.name = "resnext-" + options.size,
+                                  .table = find_table(tables, options, ""),
+                                  .widths = {.stem = cifar && !wide ? 16 : 64,
+                                             .middle = resnext.groups * resnext.group_dim},
+                                  .groups = resnext.groups,
+                                  .squeeze_ratio = squeeze ? kSqueezeRatio : 0});
+}
+
+}  // namespace millrace::models

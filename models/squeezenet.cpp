@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/squeezenet.hpp"
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace millrace::models {
+namespace {
+
+/// A row of the table: squeeze to `squeeze` channels, expand to twice `expand`. `bypass` marks the
+/// modules whose input has the shape of their output.
+struct Fire {
+  std::string_view name;
+  std::int64_t squeeze = 0;
+  std::int64_t expand = 0;
+  Bypass bypass = Bypass::None;
+  std::string_view pool_after;  ///< name of the layer, or none
+};
+
+constexpr std::array<Fire, 8> kFires = {{{"fire2", 16, 64, Bypass::None, ""},
+                                         {"fire3", 16, 64, Bypass::Simple, ""},
+                                         {"fire4", 32, 128, Bypass::None, "pool4"},
+                                         {"fire5", 32, 128, Bypass::Simple, ""},
+                                         {"fire6", 48, 192, Bypass::None, ""},
+                                         {"fire7", 48, 192, Bypass::Simple, ""},
+                                         {"fire8", 64, 256, Bypass::None, "pool8"},
+                                         {"fire9", 64, 256, Bypass::Simple, ""}}};
+
+constexpr double kDropoutRate = 0.5;
+constexpr Initialiser kGlorot = {.kind = Initialiser::Kind::GlorotUniform};
+constexpr Initialiser kNarrow = {.kind = Initialiser::Kind::TruncatedNormal, .scale = 0.01};
+
+/// Units of the last layer, which the labels index.
+std::int64_t logits_of(const ModelOptions& options) {
+  return options.task == Task::Cifar ? 2 * options.classes : options.classes;
+}
+
+class SqueezeNet {
+ public:
+  explicit SqueezeNet(const ModelOptions& options)
+      : options_(options), builder_("squeezenet", options.image, logits_of(options)) {}
+
+  Graph build() && {
+    builder_.begin_layer("conv1");
+    ValueId x =
+        conv_relu("conv", "relu", builder_.input(),
+                  {.out_channels = 96, .kernel = {7, 7}, .stride = {2, 2}, .init = kGlorot});
+    x = pool("pool1", x);
+    for (const Fire& module : kFires) {
+      x = fire(x, module);
+      if (!module.pool_after.empty()) x = pool(module.pool_after, x);
+    }
+    head(x);
+    return std::move(builder_).build();
+  }
+
+ private:
+  ValueId fire(ValueId x, const Fire& module) {
+    builder_.begin_layer(std::string(module.name));
+    const ValueId squeezed = conv_relu("squeeze1x1", "relu_squeeze1x1", x,
+                                       {.out_channels = module.squeeze, .init = kGlorot});
+    const ValueId one = conv_relu("expand1x1", "relu_expand1x1", squeezed,
+                                  {.out_channels = module.expand, .init = kGlorot});
+    const ValueId three =
+        conv_relu("expand3x3", "relu_expand3x3", squeezed,
+                  {.out_channels = module.expand, .kernel = {3, 3}, .init = kGlorot});
+    const ValueId y = builder_.concat("concat", {one, three});
+    const bool adds =
+        options_.squeezenet.bypass == Bypass::Simple && module.bypass == Bypass::Simple;
+    return adds ? builder_.add("add", y, x) : y;
+  }
+
+  void head(ValueId x) {
+    builder_.begin_layer("drop9");
+    x = builder_.dropout("", x, {.rate = kDropoutRate});
+    x = options_.task == Task::Cifar ? dense_head(x) : conv_head(x);
+    builder_.begin_layer("loss");
+    builder_.softmax_loss("", x);
+  }
+
+  ValueId conv_head(ValueId x) {
+    builder_.begin_layer("conv10");
+    x = conv_relu("conv", "relu", x, {.out_channels = options_.classes, .init = kNarrow});
+    builder_.begin_layer("pool10");
+    return builder_.global_average_pool("", x);  // the table's 13x13 window at 224 pixels
+  }
+
+  ValueId dense_head(ValueId x) {
+    builder_.begin_layer("fc10");
+    x = builder_.dense("dense", x, {.units = logits_of(options_)});
+    return builder_.activation("relu", x, {ActivationKind::Relu});
+  }
+
+  ValueId pool(std::string_view layer, ValueId x) {
+    builder_.begin_layer(std::string(layer));
+    return builder_.pool("", x, {.kind = PoolKind::Max, .kernel = {3, 3}, .stride = {2, 2}});
+  }
+
+  ValueId conv_relu(std::string_view name, std::string_view relu_name, ValueId x, Conv conv) {
+    conv.pad = padding_same(builder_.shape(x), conv.kernel, conv.stride);
+    return builder_.activation(relu_name, builder_.conv(name, x, conv), {ActivationKind::Relu});
+  }
+
+  const ModelOptions& options_;
+  GraphBuilder builder_;
+};
+
+}  // namespace
+
+Graph build_squeezenet(const ModelOptions& options) {
+  if (options.size != "1.0") {
+    fail(ErrorKind::Config, "model squeezenet has no size {}; sizes: 1.0", options.size);
+  }
+  return SqueezeNet(options).build();
+}
+
+}  // namespace millrace::models
