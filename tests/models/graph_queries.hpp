@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What tests of the families ask of a graph.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "models/graph.hpp"
+
+namespace millrace::models {
+
+inline std::vector<std::string> layer_names(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Layer& layer : graph.layers) names.push_back(layer.name);
+  return names;
+}
+
+inline std::vector<std::string> op_names(const Graph& graph, std::string_view layer) {
+  std::vector<std::string> names;
+  for (const Op& op : graph.ops) {
+    if (graph.layers[op.layer.at()].name == layer) names.push_back(op.name);
+  }
+  return names;
+}
+
+template <class Kind>
+const Kind& kind_of(const Graph& graph, std::string_view op) {
+  return std::get<Kind>(graph.op(graph.find(op)).kind);
+}
+
+template <class Kind>
+int count_of(const Graph& graph) {
+  int count = 0;
+  for (const Op& op : graph.ops) count += std::holds_alternative<Kind>(op.kind) ? 1 : 0;
+  return count;
+}
+
+inline Shape output_of(const Graph& graph, std::string_view op) {
+  return graph.value(graph.op(graph.find(op)).output).shape;
+}
+
+/// Name of the op that makes the op's input number `i`.
+inline std::string reads(const Graph& graph, std::string_view op, std::size_t i = 0) {
+  return graph.op(graph.value(graph.op(graph.find(op)).inputs.at(i)).producer).name;
+}
+
+inline const Initialiser& start_of(const Graph& graph, std::string_view parameter) {
+  for (const Parameter& p : graph.parameters) {
+    if (p.name == parameter) return p.init;
+  }
+  ADD_FAILURE() << "no parameter " << parameter;
+  static const Initialiser kNone;
+  return kNone;
+}
+
+}  // namespace millrace::models

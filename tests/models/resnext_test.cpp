@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/resnext.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "models/resnet.hpp"
+#include "tests/models/expect_error.hpp"
+#include "tests/models/graph_queries.hpp"
+
+namespace millrace::models {
+namespace {
+
+ModelOptions imagenet(std::string size, std::int64_t classes = 1000) {
+  ModelOptions options = default_options("resnext", Task::ImageNet);
+  options.size = std::move(size);
+  options.classes = classes;
+  return options;
+}
+
+ModelOptions cifar(std::string size, std::int64_t classes = 10) {
+  ModelOptions options = default_options("resnext", Task::Cifar);
+  options.size = std::move(size);
+  options.classes = classes;
+  return options;
+}
+
+ModelOptions wide(ModelOptions options) {
+  options.resnext.widening = Widening::Widenet;
+  return options;
+}
+
+ModelOptions squeezed(ModelOptions options) {
+  options.resnext.squeeze_excitation = SqueezeExcitation::On;
+  return options;
+}
+
+struct Count {
+  std::string name;
+  ModelOptions options;
+  std::int64_t parameters;
+};
+
+class ResNeXtParameters : public testing::TestWithParam<Count> {};
+
+TEST_P(ResNeXtParameters, EqualThePublishedTable) {
+  EXPECT_EQ(build_resnext(GetParam().options).trainable_elements(), GetParam().parameters);
+}
+
+const Count kCounts[] = {
+    // row "Params (1000 cls)"
+    {"ImageNet14", imagenet("14"), 9'411'880},
+    {"ImageNet26", imagenet("26"), 15'389'480},
+    {"ImageNet50", imagenet("50"), 25'028'904},
+    {"ImageNet101", imagenet("101"), 44'177'704},
+    {"ImageNet152", imagenet("152"), 59'951'400},
+    // row "HX/NV 1001"
+    {"ImageNet101With1001Classes", imagenet("101", 1001), 44'179'753},
+    // row "CIFAR-10 32x4d"
+    {"Cifar11", cifar("11"), 403'162},
+    {"Cifar29", cifar("29"), 1'293'786},
+    {"Cifar38", cifar("38"), 1'739'098},
+    {"Cifar47", cifar("47"), 2'184'410},
+    {"Cifar56", cifar("56"), 2'629'722},
+    {"Cifar65", cifar("65"), 3'075'034},
+    {"WideCifar29", wide(cifar("29")), 4'775'754},
+    // CIFAR-100: 90 * (256 + 1) more, as for bottleneck ResNets
+    {"Cifar100Size29", cifar("29", 100), 1'293'786 + 23'130},
+    // the recipes give no count: SE-ResNeXt 32x4d as published with its weights
+    {"SqueezedImageNet50", squeezed(imagenet("50")), 27'559'896},
+    {"SqueezedImageNet101", squeezed(imagenet("101")), 48'955'416},
+};
+
+std::string count_name(const testing::TestParamInfo<Count>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Tables, ResNeXtParameters, testing::ValuesIn(kCounts), count_name);
+
+TEST(ResNeXt, ForwardMacsRoundToThePublishedFigures) {
+  const auto giga = [](const ModelOptions& options) {
+    return std::round(static_cast<double>(build_resnext(options).forward_macs()) / 1e7) / 100;
+  };
+  EXPECT_DOUBLE_EQ(giga(imagenet("50")), 4.23);
+  EXPECT_DOUBLE_EQ(giga(imagenet("101")), 7.97);
+  EXPECT_DOUBLE_EQ(giga(cifar("29")), 0.21);
+}
+
+TEST(ResNeXt, LayersAreThoseOfResNet) {
+  ModelOptions options = imagenet("50");
+  const std::vector<std::string> names = layer_names(build_resnext(options));
+  options.model = "resnet";
+  EXPECT_EQ(names, layer_names(build_resnet(options)));
+  EXPECT_EQ(names[2], "b1/0/relu");
+  EXPECT_TRUE(build_resnext(imagenet("101")).find("b3/3/relu").valid());
+}
+
+TEST(ResNeXt, MiddleIsGroupedAndTwiceAsWide) {
+  const Graph graph = build_resnext(imagenet("50"));
+  EXPECT_EQ(output_of(graph, "b1/0/conv1"), (Shape{56, 56, 128}));
+  EXPECT_EQ(output_of(graph, "b4/2/conv2"), (Shape{7, 7, 1024}));
+  EXPECT_EQ(output_of(graph, "b4/2/relu"), (Shape{7, 7, 2048}));
+  EXPECT_EQ(kind_of<Conv>(graph, "b4/2/conv2").groups, 32);
+  EXPECT_EQ(kind_of<Conv>(graph, "b4/2/conv1").groups, 1);
+  EXPECT_EQ(kind_of<Conv>(graph, "b2/0/conv1").stride, (Extent{1, 1}));
+  EXPECT_EQ(kind_of<Conv>(graph, "b2/0/conv2").stride, (Extent{2, 2}));
+}
+
+TEST(ResNeXt, GroupsAndGroupDimSetTheMiddle) {
+  ModelOptions options = imagenet("50");
+  options.resnext.groups = 64;
+  options.resnext.group_dim = 2;
+  const Graph graph = build_resnext(options);
+  EXPECT_EQ(kind_of<Conv>(graph, "b1/0/conv2").groups, 64);
+  EXPECT_EQ(output_of(graph, "b1/0/conv2"), (Shape{56, 56, 128}));
+  options.resnext.group_dim = 8;
+  EXPECT_EQ(output_of(build_resnext(options), "b2/0/conv2"), (Shape{28, 28, 1024}));
+}
+
+TEST(ResNeXt, OneGroupOfSixtyFourIsResNet) {
+  ModelOptions options = imagenet("50");
+  options.resnext.groups = 1;
+  options.resnext.group_dim = 64;
+  Graph graph = build_resnext(options);
+  graph.name = "resnet-50";
+  options.model = "resnet";
+  EXPECT_EQ(graph, build_resnet(options));
+}
+
+TEST(ResNeXt, WidenetWidensStemAndBlocks) {
+  const Graph narrow = build_resnext(cifar("29"));
+  const Graph broad = build_resnext(wide(cifar("29")));
+  EXPECT_EQ(output_of(narrow, "b0/relu"), (Shape{32, 32, 16}));
+  EXPECT_EQ(output_of(broad, "b0/relu"), (Shape{32, 32, 64}));
+  EXPECT_EQ(output_of(narrow, "b3/2/relu"), (Shape{8, 8, 256}));
+  EXPECT_EQ(output_of(broad, "b3/2/relu"), (Shape{8, 8, 1024}));
+  EXPECT_EQ(output_of(broad, "b3/2/conv2"), output_of(narrow, "b3/2/conv2"));
+}
+
+TEST(ResNeXt, SqueezeStandsBetweenTheLastNormAndTheSum) {
+  const Graph graph = build_resnext(squeezed(imagenet("50")));
+  EXPECT_EQ(reads(graph, "b2/1/SE"), "b2/1/norm3");
+  EXPECT_EQ(output_of(graph, "b2/1/SE/reduce"), (Shape{1, 1, 512 / 16}));
+  EXPECT_EQ(kind_of<Activation>(graph, "b2/1/SE/act").kind, ActivationKind::Relu);
+  EXPECT_EQ(reads(graph, "b2/1/add"), "b2/1/SE/scale");
+  EXPECT_EQ(layer_names(graph), layer_names(build_resnext(imagenet("50"))));
+  EXPECT_FALSE(build_resnext(imagenet("50")).find("b2/1/SE").valid());
+}
+
+TEST(ResNeXt, RefusesWhatItDoesNotHave) {
+  const auto refuses = [](const ModelOptions& options, const std::string& message) {
+    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_resnext(options)); });
+  };
+  refuses(imagenet("18"), "model resnext has no size 18 for ImageNet; sizes: 14, 26, 50, 101, 152");
+  refuses(cifar("20"), "model resnext has no size 20 for CIFAR; sizes: 11, 29, 38, 47, 56, 65");
+  refuses(wide(imagenet("50")),
+          "model resnext has no wide nets for ImageNet; widenet is for CIFAR");
+  ModelOptions options = imagenet("50");
+  options.block = BlockKind::Basic;
+  refuses(options, "model resnext has no basic blocks; blocks: bottleneck");
+  options = imagenet("50");
+  options.residual.version = ResNetVersion::V2;
+  refuses(options, "model resnext has no version 2; versions: 1.5");
+  options = imagenet("50");
+  options.resnext.groups = 0;
+  refuses(options, "model resnext: 0 groups of 4 channels asked for, at least 1 of each");
+}
+
+}  // namespace
+}  // namespace millrace::models

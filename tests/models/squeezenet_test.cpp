@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/squeezenet.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/models/expect_error.hpp"
+#include "tests/models/graph_queries.hpp"
+
+namespace millrace::models {
+namespace {
+
+ModelOptions imagenet(Bypass bypass = Bypass::None) {
+  ModelOptions options = default_options("squeezenet", Task::ImageNet);
+  options.squeezenet.bypass = bypass;
+  return options;
+}
+
+ModelOptions cifar(std::int64_t classes = 10) {
+  ModelOptions options = default_options("squeezenet", Task::Cifar);
+  options.classes = classes;
+  return options;
+}
+
+// row "Params 1,244,448 imagenet; 742,708 cifar-10; 835,048 cifar-100"
+TEST(SqueezeNet, ParametersEqualThePublishedCounts) {
+  EXPECT_EQ(build_squeezenet(imagenet()).trainable_elements(), 1'244'448);
+  EXPECT_EQ(build_squeezenet(imagenet(Bypass::Simple)).trainable_elements(), 1'244'448);
+  EXPECT_EQ(build_squeezenet(cifar()).trainable_elements(), 742'708);
+  EXPECT_EQ(build_squeezenet(cifar(100)).trainable_elements(), 835'048);
+}
+
+TEST(SqueezeNet, LayersAreNamedAsInThePublishedNet) {
+  const std::vector<std::string> body = {"conv1", "pool1", "fire2", "fire3", "fire4",
+                                         "pool4", "fire5", "fire6", "fire7", "fire8",
+                                         "pool8", "fire9", "drop9"};
+  std::vector<std::string> expected = body;
+  expected.insert(expected.end(), {"conv10", "pool10", "loss"});
+  EXPECT_EQ(layer_names(build_squeezenet(imagenet())), expected);
+  expected = body;
+  expected.insert(expected.end(), {"fc10", "loss"});
+  EXPECT_EQ(layer_names(build_squeezenet(cifar())), expected);
+}
+
+// row "13x13 VALID average pool (224->112->55->27->13)"
+TEST(SqueezeNet, ShapesOfTheTable) {
+  const Graph graph = build_squeezenet(imagenet());
+  EXPECT_EQ(output_of(graph, "conv1"), (Shape{112, 112, 96}));
+  EXPECT_EQ(output_of(graph, "pool1"), (Shape{55, 55, 96}));
+  EXPECT_EQ(output_of(graph, "fire2/concat"), (Shape{55, 55, 128}));
+  EXPECT_EQ(output_of(graph, "pool4"), (Shape{27, 27, 256}));
+  EXPECT_EQ(output_of(graph, "fire8/squeeze1x1"), (Shape{27, 27, 64}));
+  EXPECT_EQ(output_of(graph, "pool8"), (Shape{13, 13, 512}));
+  EXPECT_EQ(output_of(graph, "conv10/relu"), (Shape{13, 13, 1000}));
+  EXPECT_EQ(output_of(graph, "pool10"), (Shape{1, 1, 1000}));
+  EXPECT_EQ(output_of(build_squeezenet(cifar()), "fire9/concat"), (Shape{1, 1, 512}));
+}
+
+TEST(SqueezeNet, FireExpandsWhatItSqueezedTwice) {
+  const Graph graph = build_squeezenet(imagenet());
+  EXPECT_EQ(op_names(graph, "fire2"),
+            (std::vector<std::string>{"fire2/squeeze1x1", "fire2/relu_squeeze1x1",
+                                      "fire2/expand1x1", "fire2/relu_expand1x1", "fire2/expand3x3",
+                                      "fire2/relu_expand3x3", "fire2/concat"}));
+  EXPECT_EQ(reads(graph, "fire2/expand1x1"), "fire2/relu_squeeze1x1");
+  EXPECT_EQ(reads(graph, "fire2/expand3x3"), "fire2/relu_squeeze1x1");
+  EXPECT_EQ(reads(graph, "fire2/concat", 0), "fire2/relu_expand1x1");
+  EXPECT_EQ(reads(graph, "fire2/concat", 1), "fire2/relu_expand3x3");
+}
+
+TEST(SqueezeNet, PaddingIsSameInConvolutionsAndNoneInPools) {
+  const Graph graph = build_squeezenet(imagenet());
+  EXPECT_EQ(kind_of<Conv>(graph, "conv1").pad, (Padding{2, 3, 2, 3}));
+  EXPECT_EQ(kind_of<Conv>(graph, "fire2/expand3x3").pad, same(1));
+  EXPECT_EQ(kind_of<Pool>(graph, "pool1"),
+            (Pool{.kind = PoolKind::Max, .kernel = {3, 3}, .stride = {2, 2}}));
+}
+
+TEST(SqueezeNet, BypassAddsTheInputOfEverySecondModule) {
+  const Graph graph = build_squeezenet(imagenet(Bypass::Simple));
+  EXPECT_EQ(count_of<Add>(build_squeezenet(imagenet())), 0);
+  EXPECT_EQ(count_of<Add>(graph), 4);
+  EXPECT_EQ(reads(graph, "fire3/add", 0), "fire3/concat");
+  EXPECT_EQ(reads(graph, "fire3/add", 1), "fire2/concat");
+  EXPECT_EQ(reads(graph, "fire5/add", 1), "pool4");
+  EXPECT_EQ(reads(graph, "fire7/add", 1), "fire6/concat");
+  EXPECT_EQ(reads(graph, "fire9/add", 1), "pool8");
+  EXPECT_EQ(reads(graph, "fire4/squeeze1x1"), "fire3/add");
+}
+
+TEST(SqueezeNet, DropsHalfBeforeTheHead) {
+  const Graph graph = build_squeezenet(imagenet());
+  EXPECT_EQ(kind_of<Dropout>(graph, "drop9"), (Dropout{.rate = 0.5}));
+  EXPECT_EQ(reads(graph, "conv10"), "drop9");
+}
+
+// row "CIFAR head [!]: ... 2*classes units and ReLU used directly as logits"
+TEST(SqueezeNet, LogitsOfCifarAreTwiceTheClassesAndNotNegative) {
+  const Graph graph = build_squeezenet(cifar());
+  EXPECT_EQ(graph.classes, 20);
+  EXPECT_EQ(output_of(graph, "fc10"), (Shape{1, 1, 20}));
+  EXPECT_EQ(reads(graph, "loss"), "fc10/relu");
+}
+
+TEST(SqueezeNet, InitialisersOfTheRecipe) {
+  using Kind = Initialiser::Kind;
+  const Graph graph = build_squeezenet(imagenet());
+  for (const Parameter& p : graph.parameters) {
+    EXPECT_EQ(p.role, ParameterRole::Kernel) << p.name;  // no norms, no biases
+    const Initialiser narrow = {.kind = Kind::TruncatedNormal, .scale = 0.01};
+    const Initialiser glorot = {.kind = Kind::GlorotUniform};
+    EXPECT_EQ(p.init, p.name == "conv10/conv/kernel" ? narrow : glorot) << p.name;
+  }
+  EXPECT_EQ(start_of(build_squeezenet(cifar()), "fc10/dense/kernel").kind, Kind::GlorotUniform);
+}
+
+TEST(SqueezeNet, OtherImagesBuildDownToWhereAPoolNoLongerFits) {
+  ModelOptions options = imagenet();
+  options.image = {64, 64, 3};
+  EXPECT_EQ(build_squeezenet(options).trainable_elements(), 1'244'448);
+  options.image = {16, 16, 3};
+  expect_error(
+      ErrorKind::Config,
+      "squeezenet: pool8: a window of 3x3 pixels does not fit into input 1x1x512 padded to 1x1",
+      [&] { static_cast<void>(build_squeezenet(options)); });
+}
+
+TEST(SqueezeNet, HasOneSize) {
+  ModelOptions options = imagenet();
+  options.size = "1.1";
+  expect_error(ErrorKind::Config, "model squeezenet has no size 1.1; sizes: 1.0",
+               [&] { static_cast<void>(build_squeezenet(options)); });
+}
+
+}  // namespace
+}  // namespace millrace::models
