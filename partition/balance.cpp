@@ -213,8 +213,8 @@ std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards, K
 }  // namespace
 
 StageMemory additive_memory(std::span<const OpCost> costs, std::vector<std::int32_t> slots,
-                            Recompute recompute, Velocity velocity) {
-  const std::int64_t copies = velocity == Velocity::Momentum ? 3 : 2;
+                            Recompute recompute, UpdateRule rule) {
+  const std::int64_t copies = 2 + std::ssize(update_slots(rule));
   std::vector<std::int64_t> parameters = {0};
   std::vector<std::int64_t> stash = {0};
   for (const OpCost& cost : costs) {
@@ -232,7 +232,7 @@ StageMemory additive_memory(std::span<const OpCost> costs, std::vector<std::int3
 }
 
 StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
-                         std::vector<pipeline::Slots> slots, Velocity velocity) {
+                         std::vector<pipeline::Slots> slots, UpdateRule rule) {
   using Known = std::vector<std::pair<pipeline::Slots, std::int64_t>>;  // of one range
   const auto ranges = std::make_shared<std::map<std::pair<std::int32_t, std::int32_t>, Known>>();
   return [=, &graph, slots = std::move(slots)](OpRange range, std::int32_t stage) {
@@ -240,7 +240,7 @@ StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& opt
     Known& known = (*ranges)[{range.first, range.last}];
     for (const auto& [of, bytes] : known)
       if (of == held) return bytes;
-    return known.emplace_back(held, stage_bytes(graph, range, options, held, velocity)).second;
+    return known.emplace_back(held, stage_bytes(graph, range, options, held, rule)).second;
   };
 }
 

@@ -24,11 +24,11 @@ using StageMemory = std::function<std::int64_t(OpRange range, std::int32_t stage
 /// times the stash. Leaves out what lives within a phase. Holds `costs` by reference.
 [[nodiscard]] StageMemory additive_memory(std::span<const OpCost> costs,
                                           std::vector<std::int32_t> slots, Recompute recompute,
-                                          Velocity velocity);
+                                          UpdateRule rule);
 /// As stage_bytes, worked out once for equal ranges and slots; `slots` by stage. Holds `graph` by
 /// reference.
 [[nodiscard]] StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
-                                       std::vector<pipeline::Slots> slots, Velocity velocity);
+                                       std::vector<pipeline::Slots> slots, UpdateRule rule);
 
 struct BalanceRequest {
   std::span<const OpCost> costs;  ///< of all ops

@@ -197,8 +197,8 @@ pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range, Rec
   return sum;
 }
 
-std::int64_t parameter_state_bytes(const Graph& graph, OpRange range, Velocity velocity) {
-  const std::int64_t copies = velocity == Velocity::Momentum ? 3 : 2;
+std::int64_t parameter_state_bytes(const Graph& graph, OpRange range, UpdateRule rule) {
+  const std::int64_t copies = 2 + std::ssize(update_slots(rule));
   std::int64_t bytes = 0;
   for (const models::Parameter& p : graph.parameters) {
     if (!range.contains(p.op)) continue;
@@ -208,10 +208,9 @@ std::int64_t parameter_state_bytes(const Graph& graph, OpRange range, Velocity v
 }
 
 std::int64_t stage_bytes(const Graph& graph, OpRange range, const pipeline::ProgramOptions& options,
-                         pipeline::Slots slots, Velocity velocity) {
+                         pipeline::Slots slots, UpdateRule rule) {
   const StageProgram program = pipeline::compile(graph, range, options);
-  return parameter_state_bytes(graph, range, velocity) +
-         pipeline::plan_memory(program, slots).bytes();
+  return parameter_state_bytes(graph, range, rule) + pipeline::plan_memory(program, slots).bytes();
 }
 
 }  // namespace millrace::partition

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/dtype.hpp"
+#include "core/update_rule.hpp"
 #include "models/graph.hpp"
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/program.hpp"
@@ -69,17 +70,15 @@ struct DeviceModel {
 [[nodiscard]] pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range,
                                              Recompute recompute);
 
-enum class Velocity { None, Momentum };
-
-/// Bytes of weights, gradients, running statistics with their sums, and velocities, all float32 and
-/// each tensor aligned as the run half does it.
+/// Bytes of weights, gradients, running statistics with their sums, and slots of the update, all
+/// float32 and each tensor aligned as the run half does it.
 [[nodiscard]] std::int64_t parameter_state_bytes(const Graph& graph, OpRange range,
-                                                 Velocity velocity);
+                                                 UpdateRule rule);
 
 /// Bytes that the device of a stage needs: the above, and the memory plan of the stage's program.
 /// Exact but for what only kernels know: packed weights, their scratch, tables of the update.
 [[nodiscard]] std::int64_t stage_bytes(const Graph& graph, OpRange range,
                                        const pipeline::ProgramOptions& options,
-                                       pipeline::Slots slots, Velocity velocity);
+                                       pipeline::Slots slots, UpdateRule rule);
 
 }  // namespace millrace::partition

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/dtype.hpp"
+#include "core/update_rule.hpp"
 #include "models/graph.hpp"
 #include "partition/cost.hpp"
 #include "pipeline/schedule.hpp"
@@ -40,7 +41,7 @@ struct PlanRequest {
   std::int64_t batch = 1;
   DType type = DType::F32;
   Recompute recompute = Recompute::None;
-  Velocity velocity = Velocity::None;
+  UpdateRule update_rule = UpdateRule::Sgd;
   pipeline::ScheduleRequest schedule;  ///< says how many stages, devices and micro-batches
   pipeline::LinkModel link;
   std::string cost_model;

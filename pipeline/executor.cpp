@@ -377,7 +377,7 @@ void Executor::update(UnitState& state, const StepSettings& settings, ActionReco
   awaited_.store(-1, std::memory_order_relaxed);
   record.receive_wait += now() - begin;
   const std::int32_t total = micro_batches_ * plan_->ranks.replicas;
-  ops::SgdUpdate update = settings.update;
+  ops::Update update = settings.update;
   update.gradient_scale = 1.0f / (settings.loss_scaling * static_cast<float>(total));
   state.unit.run->parameters().update(*space_, update, total);
   record.done = {.kind = ActionKind::Update, .stage = state.unit.stage};

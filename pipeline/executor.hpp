@@ -61,7 +61,7 @@ struct Standing {
 /// What a step of training is done with.
 struct StepSettings {
   float loss_scaling = 1.0f;
-  ops::SgdUpdate update;  ///< rate, momentum and decay; the executor knows the scale of gradients
+  ops::Update update;  ///< all but the scale of gradients, which the executor knows
 };
 
 class Executor {

@@ -21,7 +21,8 @@
 namespace millrace::cli {
 namespace {
 
-/// Tensors of the checkpoint: parameters and running statistics from the file, momentum at rest.
+/// Tensors of the checkpoint: parameters and running statistics from the file, the
+/// update's slots at rest.
 class ImportedTensors {
  public:
   ImportedTensors(const models::Graph& graph, std::vector<io::ImportedParameter> imported,
@@ -32,10 +33,13 @@ class ImportedTensors {
       const bool trainable = parameter.trainable();
       add(parameter.name, trainable ? io::TensorRole::Parameter : io::TensorRole::State,
           parameter.shape);
-      if (!trainable || optimiser != train::OptimiserKind::Momentum) continue;
-      const std::string slot = parameter.name + "/momentum";
-      values_.emplace(slot, std::vector<float>(static_cast<std::size_t>(parameter.elements())));
-      add(slot, io::TensorRole::Slot, parameter.shape);
+      if (!trainable) continue;
+      const auto elements = static_cast<std::size_t>(parameter.elements());
+      for (const UpdateSlot& slot : update_slots(optimiser)) {
+        const std::string name = fmt::format("{}/{}", parameter.name, slot.name);
+        values_.emplace(name, std::vector<float>(elements, slot.initial));
+        add(name, io::TensorRole::Slot, parameter.shape);
+      }
     }
   }
   [[nodiscard]] const std::vector<io::NamedTensor>& tensors() const { return tensors_; }

@@ -40,7 +40,7 @@ std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const Tr
     filter.include = split_list(read.text("sharding-include-filter", ""), ' ');
   if (read.given("sharding-exclude-filter"))
     filter.exclude = split_list(read.text("sharding-exclude-filter", ""), ' ');
-  const auto memory = partition::exact_memory(graph, options, slots, request.velocity);
+  const auto memory = partition::exact_memory(graph, options, slots, request.update_rule);
   return partition::splits_of(graph,
                               partition::shard_by_memory(graph, schedule.devices, filter, memory));
 }
@@ -70,9 +70,7 @@ partition::PlanRequest plan_request(const TrainConfig& config,
   request.type = config.precision.activations;
   request.recompute = config.recompute == train::RecomputePolicy::Stage ? pipeline::Recompute::Stage
                                                                         : pipeline::Recompute::None;
-  request.velocity = config.optimiser.kind == train::OptimiserKind::Momentum
-                         ? partition::Velocity::Momentum
-                         : partition::Velocity::None;
+  request.update_rule = config.optimiser.kind;
   request.schedule = schedule;
   request.cost_model = "analytic";
   return request;

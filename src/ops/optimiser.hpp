@@ -3,18 +3,32 @@
 
 #include <cstdint>
 
+#include "core/update_rule.hpp"
 #include "device/tensor.hpp"
 
 namespace millrace::ops {
 
-/// One weight update of plain SGD or of momentum as TensorFlow 1 writes it (Sutskever et al. 2013
-/// in the form with the rate outside): g = gradient * gradient_scale + decay * w; v = momentum * v
-/// + g; w -= rate * v.
-struct SgdUpdate {
+/// The numbers of a weight update. With g = gradient * gradient_scale + weight_decay * w, where the
+/// decay is left out in spans that do not decay:
+///
+///   Sgd                 w -= rate * g
+///   Momentum            v = momentum * v + g;  w -= rate * v             as TensorFlow 1 writes it
+///   MomentumRateInside  v = momentum * v + rate * g;  w -= v             Keras, which stores -v
+///   Nesterov            v = momentum * v + g;  w -= rate * (g + momentum * v)
+///   RmsProp             s = mean_square_decay * s + (1 - mean_square_decay) * g^2
+///                       v = momentum * v + rate * g / sqrt(s + epsilon);  w -= v
+///   Lars                v = momentum * v + rate * ratio * g;  w -= v     You et al. 2017
+///
+/// LARS's ratio is that of a tensor, 1 where its spans do not adapt or a norm is zero:
+/// trust * |w| / (|gradient * gradient_scale| + weight_decay * |w| + epsilon).
+struct Update {
   float rate = 0.0f;
   float momentum = 0.0f;
   float weight_decay = 0.0f;
   float gradient_scale = 1.0f;  ///< 1 / (micro-batches * loss scaling)
+  float mean_square_decay = 0.9f;
+  float epsilon = 0.0f;
+  float trust = 0.001f;
 };
 
 /// A stretch of the flat parameter array that is treated alike.
@@ -22,15 +36,39 @@ struct ParameterSpan {
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
   bool decays = false;
+  bool adapts = false;      ///< LARS: takes its tensor's ratio
+  std::int32_t tensor = 0;  ///< LARS: index into the list of tensors
 };
 
-/// Updates all parameters in one launch: weights, gradients and velocity (null for plain SGD) are
-/// flat float32 arrays; `spans` is a device array of `num_spans` pieces, each at most kSpanElements
-/// long.
+/// The spans that a tensor consists of.
+struct TensorSpans {
+  std::int64_t first = 0;
+  std::int64_t spans = 0;
+};
+
 inline constexpr std::int64_t kSpanElements = 4096;
-void sgd_update(const device::ExecutionSpace& space, const SgdUpdate& update, float* weights,
-                float* velocity, const float* gradients, const ParameterSpan* spans,
-                std::int64_t num_spans);
+
+/// What an update reads and writes, on the device. Weights, gradients and the slots that the rule
+/// keeps are flat float32 arrays of equal order. Spans have at most kSpanElements elements each.
+struct UpdateArrays {
+  float* weights = nullptr;
+  float* velocity = nullptr;     ///< slot "momentum"
+  float* mean_square = nullptr;  ///< slot "mean_square"
+  const float* gradients = nullptr;
+  const ParameterSpan* spans = nullptr;
+  std::int64_t num_spans = 0;
+  // LARS alone needs the rest.
+  const TensorSpans* tensors = nullptr;
+  std::int64_t num_tensors = 0;
+  double* squares = nullptr;  ///< scratch: two a span
+  float* ratios = nullptr;    ///< scratch: one a tensor
+};
+
+/// Updates all parameters in one launch that passes over them once. LARS passes over weights and
+/// gradients once more for its norms, whose bits depend on a tensor's values and on how it was cut
+/// into spans alone.
+void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const Update& update,
+                    const UpdateArrays& arrays);
 
 /// out[i] = ((part 0 + part 1) + part 2) + ... over `parts` arrays of n floats: part `own` is `out`
 /// itself, the others lie in `others` one behind the other, in their order, `stride` floats apart.

@@ -8,13 +8,30 @@
 #include <vector>
 
 #include "core/dtype.hpp"
+#include "core/update_rule.hpp"
 #include "models/registry.hpp"
 #include "pipeline/pipeline_plan.hpp"
 
 namespace millrace::train {
 
-enum class OptimiserKind { Sgd, Momentum };
-enum class ScheduleKind { Stepped, Cosine };
+using OptimiserKind = UpdateRule;
+/// What weight decay adds to the loss, as the recipes word it: its gradient joins that of the data.
+enum class DecayForm {
+  HalfSquare,  ///< decay / 2 x |w|^2, or decay x w added to the gradient, which is the same
+  Square       ///< decay x |w|^2, Keras' regulariser: twice the gradient
+};
+enum class ScheduleKind {
+  Stepped,
+  Cosine,
+  Exponential,
+  Polynomial,
+  GradualWarmup,
+  LarsPolynomial,
+  Piecewise
+};
+/// Scaled: the schedule's own value times iteration / W. Linear: base_rate times that, after which
+/// the rate jumps to where the schedule has come to meanwhile.
+enum class WarmupForm { Scaled, Linear };
 enum class RecomputePolicy { None, Stage, Layers };
 /// How pixels become floats. CIFAR: each image by its own mean and deviation (the recipe), every
 /// image by the data set's, or by ImageNet's. ImageNet: minus its mean, or by its mean and
@@ -25,10 +42,18 @@ enum class ValidationMode { All, End, None };
 /// Learning rate as a function of the iteration; everything absolute (no exponent, no scale left).
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::Stepped;
-  double base_rate = 0.1;                        ///< 2^exponent x total batch
-  double decay = 0.1;                            ///< stepped: factor at each boundary
+  double base_rate = 0.1;                        ///< 2^exponent x total batch; the highest rate
+  double decay = 0.1;                            ///< stepped, exponential: factor of each drop
   std::vector<double> boundaries = {0.5, 0.75};  ///< stepped: fractions of the run
   std::int64_t warmup_iterations = 0;
+  WarmupForm warmup = WarmupForm::Scaled;
+  double initial_rate = 0.0;            ///< gradual warm-up: at iteration 0
+  double end_rate = 0.0;                ///< polynomials: behind the last iteration
+  double power = 1.0;                   ///< polynomials; LARS: 2
+  std::int64_t drops = 146;             ///< exponential: in the whole run
+  std::vector<std::int64_t> cuts = {};  ///< piecewise: last iterations of the pieces but the last
+  std::vector<double> factors = {};     ///< piecewise: of base_rate, one more than cuts
+  std::int64_t horizon = 0;  ///< iterations after which the rate falls no more; 0: the run
   friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
 };
 
@@ -36,7 +61,12 @@ struct OptimiserConfig {
   OptimiserKind kind = OptimiserKind::Sgd;
   double momentum = 0.9;
   double weight_decay = 0.0;
+  DecayForm decay_form = DecayForm::HalfSquare;
   std::vector<std::string> decay_excludes;  ///< substrings of parameter names that do not decay
+  double mean_square_decay = 0.9;           ///< RMSprop
+  double epsilon = 1e-3;                    ///< RMSprop: inside the root; LARS: below the line
+  double trust = 1e-3;                      ///< LARS: "eeta"
+  std::vector<std::string> lars_skips;      ///< LARS: of names that neither adapt nor decay
   friend bool operator==(const OptimiserConfig&, const OptimiserConfig&) = default;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/lr_schedule.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -26,14 +27,90 @@ double cosine(const ScheduleConfig& schedule, std::int64_t iteration, std::int64
   return schedule.base_rate * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
 }
 
+double exponential(const ScheduleConfig& schedule, std::int64_t iteration, std::int64_t total) {
+  // In whole numbers, so that a drop is never an iteration late.
+  const std::int64_t drops = schedule.drops * iteration / total;
+  return schedule.base_rate * std::pow(schedule.decay, static_cast<double>(drops));
+}
+
+/// From base_rate to end_rate, by what is left of the way.
+double falling(const ScheduleConfig& schedule, double left) {
+  const double share = std::pow(left, schedule.power);
+  return (schedule.base_rate - schedule.end_rate) * share + schedule.end_rate;
+}
+
+double share(std::int64_t part, std::int64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double gradual_warmup(const ScheduleConfig& schedule, std::int64_t iteration, std::int64_t total) {
+  const std::int64_t warmup = schedule.warmup_iterations;
+  if (iteration < warmup)
+    return schedule.initial_rate +
+           (schedule.base_rate - schedule.initial_rate) * share(iteration, warmup);
+  return schedule.base_rate * (1.0 - share(iteration - warmup, total - warmup));
+}
+
+double lars_polynomial(const ScheduleConfig& schedule, std::int64_t iteration, std::int64_t total) {
+  const std::int64_t warmup = schedule.warmup_iterations;
+  if (warmup > 0 && iteration <= warmup) return schedule.base_rate * share(iteration, warmup);
+  const std::int64_t past = std::max<std::int64_t>(iteration - warmup, 1);
+  return falling(schedule, 1.0 - share(past, total - warmup + 1));
+}
+
+double piecewise(const ScheduleConfig& schedule, std::int64_t iteration) {
+  MILLRACE_ASSERT(schedule.factors.size() == schedule.cuts.size() + 1);
+  const auto piece = std::lower_bound(schedule.cuts.begin(), schedule.cuts.end(), iteration);
+  return schedule.base_rate *
+         schedule.factors[static_cast<std::size_t>(piece - schedule.cuts.begin())];
+}
+
+/// The rate but for the warm-up that is applied from outside.
+double unwarmed(const ScheduleConfig& schedule, std::int64_t iteration, std::int64_t total) {
+  switch (schedule.kind) {
+    case ScheduleKind::Stepped:
+      return stepped(schedule, iteration, total);
+    case ScheduleKind::Cosine:
+      return cosine(schedule, iteration, total);
+    case ScheduleKind::Exponential:
+      return exponential(schedule, iteration, total);
+    case ScheduleKind::Polynomial:
+      return falling(schedule, 1.0 - share(iteration, total));
+    case ScheduleKind::GradualWarmup:
+      return gradual_warmup(schedule, iteration, total);
+    case ScheduleKind::LarsPolynomial:
+      return lars_polynomial(schedule, iteration, total);
+    case ScheduleKind::Piecewise:
+      return piecewise(schedule, iteration);
+  }
+  return 0.0;
+}
+
+bool warms_up_itself(ScheduleKind kind) {
+  return kind == ScheduleKind::GradualWarmup || kind == ScheduleKind::LarsPolynomial;
+}
+
 }  // namespace
 
 double learning_rate(const ScheduleConfig& schedule, std::int64_t iteration, std::int64_t total) {
   MILLRACE_ASSERT(iteration >= 0 && total > 0);
-  const double rate = schedule.kind == ScheduleKind::Stepped ? stepped(schedule, iteration, total)
-                                                             : cosine(schedule, iteration, total);
-  if (iteration >= schedule.warmup_iterations) return rate;
-  return rate * static_cast<double>(iteration) / static_cast<double>(schedule.warmup_iterations);
+  std::int64_t at = iteration;
+  if (schedule.horizon > 0) {
+    total = schedule.horizon;
+    at = std::min(at, total);
+  }
+  const double rate = unwarmed(schedule, at, total);
+  if (iteration >= schedule.warmup_iterations || warms_up_itself(schedule.kind)) return rate;
+  const double peak = schedule.warmup == WarmupForm::Scaled ? rate : schedule.base_rate;
+  return peak * static_cast<double>(iteration) / static_cast<double>(schedule.warmup_iterations);
+}
+
+std::vector<std::int64_t> cuts_at(std::span<const double> epochs,
+                                  std::int64_t iterations_per_epoch) {
+  std::vector<std::int64_t> cuts;
+  for (const double epoch : epochs)
+    cuts.push_back(static_cast<std::int64_t>(epoch * static_cast<double>(iterations_per_epoch)));
+  return cuts;
 }
 
 }  // namespace millrace::train

@@ -19,12 +19,24 @@ namespace {
 
 constexpr double kStatusInterval = 0.1;
 
-std::string_view name_of(OptimiserKind kind) {
-  return kind == OptimiserKind::Sgd ? "SGD" : "momentum";
-}
-
 std::string_view name_of(ScheduleKind kind) {
-  return kind == ScheduleKind::Stepped ? "stepped" : "cosine";
+  switch (kind) {
+    case ScheduleKind::Stepped:
+      return "stepped";
+    case ScheduleKind::Cosine:
+      return "cosine";
+    case ScheduleKind::Exponential:
+      return "exponential";
+    case ScheduleKind::Polynomial:
+      return "polynomial";
+    case ScheduleKind::GradualWarmup:
+      return "gradual warm-up, then linear";
+    case ScheduleKind::LarsPolynomial:
+      return "LARS polynomial";
+    case ScheduleKind::Piecewise:
+      return "piecewise";
+  }
+  return "";
 }
 
 std::string_view precision_name(const Precision& precision) {
@@ -82,8 +94,9 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
   add_layout(text, config);
   add(" Image Size: {}x{}", model.image.h, model.image.w);
   add(" Precision: {}", precision_name(config.precision));
-  add(" Optimiser: {}, learning rate {:g} ({}), weight decay {:g}", name_of(config.optimiser.kind),
-      config.schedule.base_rate, name_of(config.schedule.kind), config.optimiser.weight_decay);
+  add(" Optimiser: {}, learning rate {:g} ({}), weight decay {:g}",
+      millrace::name_of(config.optimiser.kind), config.schedule.base_rate,
+      name_of(config.schedule.kind), config.optimiser.weight_decay);
   add(" Iterations: {} ({:.2f} epochs of {})", config.iterations,
       config.epoch_after(config.iterations), config.iterations_per_epoch);
   add(" Seed: {}, threads: {}", config.seed, config.threads);

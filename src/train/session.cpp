@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/session.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -46,10 +48,22 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use
   options.recompute = recompute_of(config.recompute);
   options.recompute_layers = config.recompute_layers;
   options.label_smoothing = static_cast<float>(config.label_smoothing);
-  options.parameters.momentum =
-      use == Session::Use::Training && config.optimiser.kind == OptimiserKind::Momentum;
+  if (use == Session::Use::Training) options.parameters.rule = config.optimiser.kind;
   options.parameters.decay_excludes = config.optimiser.decay_excludes;
+  options.parameters.lars_skips = config.optimiser.lars_skips;
   return options;
+}
+
+ops::Update update_of(const OptimiserConfig& optimiser, double rate) {
+  const double square = optimiser.decay_form == DecayForm::Square ? 2.0 : 1.0;
+  ops::Update update;
+  update.rate = static_cast<float>(rate);
+  update.momentum = static_cast<float>(optimiser.momentum);
+  update.weight_decay = static_cast<float>(square * optimiser.weight_decay);
+  update.mean_square_decay = static_cast<float>(optimiser.mean_square_decay);
+  update.epsilon = static_cast<float>(optimiser.epsilon);
+  update.trust = static_cast<float>(optimiser.trust);
+  return update;
 }
 
 /// Micro-batches of a replica in a validation of `images`.
@@ -183,10 +197,10 @@ std::int64_t Session::checkpoint_bytes() const {
   std::int64_t tensors = 0;
   for (const HeldStage& held : stages_) {
     if (held.replica != 0) continue;
-    const bool momentum = held.run->parameters().has_velocity();
+    const std::int64_t slots = std::ssize(held.run->parameters().slots());
     for (const models::ParameterId id : held.run->parameters().ids()) {
       const models::Parameter& parameter = graph_.parameter(id);
-      const std::int64_t copies = parameter.trainable() && momentum ? 2 : 1;
+      const std::int64_t copies = parameter.trainable() ? 1 + slots : 1;
       const auto bytes = parameter.elements() * static_cast<std::int64_t>(sizeof(float));
       largest = std::max(largest, bytes);
       all += copies * bytes;
@@ -225,10 +239,11 @@ void Session::for_tensors(Replicas replicas, F&& f) {
                        trainable ? io::TensorRole::Parameter : io::TensorRole::State, DType::F32,
                        parameter.shape},
         parameters.value(id));
-      if (!trainable || !parameters.has_velocity()) continue;
-      f(io::TensorInfo{parameter.name + "/momentum", io::TensorRole::Slot, DType::F32,
-                       parameter.shape},
-        parameters.velocity(id));
+      if (!trainable) continue;
+      for (std::size_t i = 0; i < parameters.slots().size(); ++i)
+        f(io::TensorInfo{fmt::format("{}/{}", parameter.name, parameters.slots()[i].name),
+                         io::TensorRole::Slot, DType::F32, parameter.shape},
+          parameters.slot(i, id));
     }
   }
 }
@@ -371,9 +386,7 @@ pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor)
 StepResult Session::step(const Feeds& feeds, double learning_rate) {
   pipeline::StepSettings settings;
   settings.loss_scaling = static_cast<float>(config_.loss_scaling);
-  settings.update.rate = static_cast<float>(learning_rate);
-  settings.update.momentum = static_cast<float>(config_.optimiser.momentum);
-  settings.update.weight_decay = static_cast<float>(config_.optimiser.weight_decay);
+  settings.update = update_of(config_.optimiser, learning_rate);
   StepResult result;
   result.metrics = collect(run(*training_, settings, feeds));
   for (const pipeline::ActionRecord& record : training_->records())

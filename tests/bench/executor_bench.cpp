@@ -82,7 +82,7 @@ class Bench {
     pipeline::StageOptions options;
     options.batch = kBatch;
     options.type = DType::BF16;
-    options.parameters.momentum = true;
+    options.parameters.rule = UpdateRule::Momentum;
     return options;
   }
   std::span<const pipeline::Unit> units() {

@@ -270,12 +270,15 @@ void sgd_update(State& state, std::int64_t parameters) {
   device::Arena spans(bytes);
   device::copy_to_device(spans.at(0), reinterpret_cast<const std::byte*>(host.data()), bytes);
   Values<float> weights(parameters), velocity(parameters), gradients(parameters);
-  const ops::SgdUpdate update{
+  const ops::Update update{
       .rate = 1e-3f, .momentum = 0.9f, .weight_decay = 1e-4f, .gradient_scale = 0.5f};
   measure(state, traffic<float>(5 * parameters, 1), [&](const ExecutionSpace& space) {
-    ops::sgd_update(space, update, weights.data(), velocity.data(), gradients.data(),
-                    reinterpret_cast<const ops::ParameterSpan*>(spans.at(0)),
-                    static_cast<std::int64_t>(host.size()));
+    ops::update_weights(space, UpdateRule::Momentum, update,
+                        {.weights = weights.data(),
+                         .velocity = velocity.data(),
+                         .gradients = gradients.data(),
+                         .spans = reinterpret_cast<const ops::ParameterSpan*>(spans.at(0)),
+                         .num_spans = std::ssize(host)});
   });
 }
 

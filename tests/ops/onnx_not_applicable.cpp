@@ -39,7 +39,6 @@ const std::vector<Group>& groups() {
         "test_thresholdedrelu_default", "test_thresholdedrelu_example", "test_operator_clip",
         "test_operator_selu"}},
       {"kernels store float32 and bfloat16, not bytes", {"test_maxpool_2d_uint8"}},
-      {"our momentum is the plain form, not Nesterov's", {"test_nesterov_momentum"}},
       {"takes any scores for log-probabilities; our loss begins with the softmax",
        {"test_nllloss_NC", "test_nllloss_NCd1", "test_nllloss_NCd1_ii",
         "test_nllloss_NCd1_mean_weight_negative_ii", "test_nllloss_NCd1_weight",

@@ -468,15 +468,15 @@ void softmax_cross_entropy(Call& call) {
 
 // ---- optimiser ----------------------------------------------------------------------------------
 
-/// v' = alpha v + beta (g + decay x), x' = x - rate v'. With beta as the scale of the gradient and
-/// beta times the decay as ours it is our update; beta counts from the second step on.
+/// v' = alpha v + beta (g + decay x), x' = x - rate v'; Nesterov's x' = x - rate (g + decay x +
+/// alpha v'), which is ours where beta is 1. With beta as the scale of the gradient and beta times
+/// the decay as ours it is our update; beta counts from the second step on.
 void momentum(Call& call) {
-  if (call.node.attribute<std::string>("mode", "") != "standard") {
-    throw std::runtime_error("there is no Nesterov momentum");
-  }
+  const bool nesterov = call.node.attribute<std::string>("mode", "") == "nesterov";
+  const UpdateRule rule = nesterov ? UpdateRule::Nesterov : UpdateRule::Momentum;
   const bool begun = call.input(1).values[0] > 0.0;
   const float beta = begun ? call.node.attribute<float>("beta", 1.0f) : 1.0f;
-  SgdUpdate update;
+  Update update;
   update.rate = static_cast<float>(call.input(0).values[0]);
   update.momentum = call.node.attribute<float>("alpha", 0.0f);
   update.weight_decay = beta * call.node.attribute<float>("norm_coefficient", 0.0f);
@@ -491,8 +491,12 @@ void momentum(Call& call) {
     device::Arena spans(static_cast<std::int64_t>(sizeof span));
     device::copy_to_device(spans.at(0), reinterpret_cast<const std::byte*>(&span),
                            static_cast<std::int64_t>(sizeof span));
-    sgd_update(call.space, update, weights.data(), velocity.data(), gradients.data(),
-               reinterpret_cast<const ParameterSpan*>(spans.at(0)), 1);
+    update_weights(call.space, rule, update,
+                   {.weights = weights.data(),
+                    .velocity = velocity.data(),
+                    .gradients = gradients.data(),
+                    .spans = reinterpret_cast<const ParameterSpan*>(spans.at(0)),
+                    .num_spans = 1});
     device::fence(call.space);
     call.set_output(i, {x.dims, weights.values()});
     call.set_output(tensors + i, {x.dims, velocity.values()});

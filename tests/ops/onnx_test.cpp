@@ -100,7 +100,7 @@ TEST(OnnxCensus, EveryTestRunsOrHasAReason) {
       {"InstanceNormalization", 1},
       {"LogSoftmax", 7},
       {"MaxPool", 14},
-      {"Momentum", 2},
+      {"Momentum", 3},
       {"Relu", 1},
       {"Softmax", 7},
       {"SoftmaxCrossEntropyLoss", 18},

@@ -3,108 +3,335 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "tests/ops/device_values.hpp"
 
 namespace millrace::ops {
 namespace {
 
 using Spans = std::vector<ParameterSpan>;
+using Tensors = std::vector<TensorSpans>;
 
-class SpansOnDevice {
+template <class T>
+class OnDevice {
  public:
-  explicit SpansOnDevice(const Spans& spans)
-      : count_(static_cast<std::int64_t>(spans.size())),
-        arena_(count_ * static_cast<std::int64_t>(sizeof(ParameterSpan))) {
-    device::copy_to_device(arena_.at(0), reinterpret_cast<const std::byte*>(spans.data()),
-                           count_ * static_cast<std::int64_t>(sizeof(ParameterSpan)));
+  explicit OnDevice(const std::vector<T>& host)
+      : size_(std::ssize(host)), arena_(size_ * static_cast<std::int64_t>(sizeof(T))) {
+    device::copy_to_device(arena_.at(0), reinterpret_cast<const std::byte*>(host.data()),
+                           size_ * static_cast<std::int64_t>(sizeof(T)));
   }
-  [[nodiscard]] const ParameterSpan* data() const {
-    return reinterpret_cast<const ParameterSpan*>(arena_.at(0));
-  }
-  [[nodiscard]] std::int64_t count() const { return count_; }
+  [[nodiscard]] const T* data() const { return reinterpret_cast<const T*>(arena_.at(0)); }
+  [[nodiscard]] std::int64_t size() const { return size_; }
 
  private:
-  std::int64_t count_;
+  std::int64_t size_;
   device::Arena arena_;
 };
 
-/// The update in double; an empty velocity is plain SGD.
-void update_reference(const SgdUpdate& u, const Spans& spans, Values& weights, Values& velocity,
+/// What an update changes, on the host in double.
+struct State {
+  Values weights;
+  Values velocity;
+  Values mean_square;
+};
+
+/// Tensors in the order of their spans, each a run of spans with the same `tensor`.
+Tensors tensors_of(const Spans& spans) {
+  Tensors tensors;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    if (spans[i].tensor == std::ssize(tensors))
+      tensors.push_back({static_cast<std::int64_t>(i), 0});
+    ++tensors.back().spans;
+  }
+  return tensors;
+}
+
+/// The state on the device and its updates.
+class Updater {
+ public:
+  Updater(UpdateRule rule, const Update& update, const Spans& spans, const State& state)
+      : rule_(rule),
+        update_(update),
+        spans_(spans),
+        tensors_(tensors_of(spans)),
+        weights_(state.weights),
+        velocity_(state.velocity),
+        mean_square_(state.mean_square),
+        ratios_(tensors_.size()),
+        squares_(4 * spans_.size()) {}
+
+  void step(const Values& gradients) {
+    DeviceValues<float> on_device(gradients);
+    const bool lars = rule_ == UpdateRule::Lars;
+    const std::size_t slots = update_slots(rule_).size();
+    update_weights(space_, rule_, update_,
+                   {.weights = weights_.data(),
+                    .velocity = slots > 0 ? velocity_.data() : nullptr,
+                    .mean_square = slots > 1 ? mean_square_.data() : nullptr,
+                    .gradients = on_device.data(),
+                    .spans = spans_.data(),
+                    .num_spans = spans_.size(),
+                    .tensors = lars ? tensors_.data() : nullptr,
+                    .num_tensors = lars ? tensors_.size() : 0,
+                    .squares = lars ? reinterpret_cast<double*>(squares_.raw()) : nullptr,
+                    .ratios = lars ? ratios_.data() : nullptr});
+    device::fence(space_);
+  }
+  [[nodiscard]] State state() const {
+    return {weights_.values(), velocity_.values(), mean_square_.values()};
+  }
+  [[nodiscard]] std::vector<std::byte> bits() const { return weights_.bits(); }
+
+ private:
+  device::ExecutionSpace space_;
+  UpdateRule rule_;
+  Update update_;
+  OnDevice<ParameterSpan> spans_;
+  OnDevice<TensorSpans> tensors_;
+  DeviceValues<float> weights_, velocity_, mean_square_, ratios_, squares_;
+};
+
+double wide(float x) { return static_cast<double>(x); }
+
+double norm(const Spans& spans, std::int32_t tensor, const Values& x) {
+  double sum = 0.0;
+  for (const ParameterSpan& span : spans)
+    for (std::int64_t i = span.offset; span.tensor == tensor && i < span.offset + span.elements;
+         ++i)
+      sum += x[static_cast<std::size_t>(i)] * x[static_cast<std::size_t>(i)];
+  return std::sqrt(sum);
+}
+
+double ratio_reference(const Update& u, const Spans& spans, const ParameterSpan& span,
+                       const Values& weights, const Values& gradients) {
+  if (!span.adapts) return 1.0;
+  const double w = norm(spans, span.tensor, weights);
+  const double g = norm(spans, span.tensor, gradients) * wide(u.gradient_scale);
+  if (w == 0.0 || g == 0.0) return 1.0;
+  const double decay = span.decays ? wide(u.weight_decay) : 0.0;
+  return wide(u.trust) * w / (g + decay * w + wide(u.epsilon));
+}
+
+/// One element by the formulae of recipes.md C.2; v and s are its slots.
+double step_reference(UpdateRule rule, const Update& u, double g, double ratio, double& v,
+                      double& s) {
+  const double rate = wide(u.rate);
+  const double m = wide(u.momentum);
+  const double d = wide(u.mean_square_decay);
+  switch (rule) {
+    case UpdateRule::Sgd:
+      return rate * g;
+    case UpdateRule::Momentum:
+      v = m * v + g;
+      return rate * v;
+    case UpdateRule::MomentumRateInside:
+      return v = m * v + rate * g;
+    case UpdateRule::Nesterov:
+      v = m * v + g;
+      return rate * (g + m * v);
+    case UpdateRule::RmsProp:
+      s = d * s + (1.0 - d) * g * g;
+      return v = m * v + rate * g / std::sqrt(s + wide(u.epsilon));
+    case UpdateRule::Lars:
+      return v = m * v + rate * ratio * g;
+  }
+  return 0.0;
+}
+
+void update_reference(UpdateRule rule, const Update& u, const Spans& spans, State& state,
                       const Values& gradients) {
+  const Values before = state.weights;
   for (const ParameterSpan& span : spans) {
+    const double ratio =
+        rule == UpdateRule::Lars ? ratio_reference(u, spans, span, before, gradients) : 1.0;
+    const double decay = span.decays ? wide(u.weight_decay) : 0.0;
     for (std::int64_t i = span.offset; i < span.offset + span.elements; ++i) {
       const auto k = static_cast<std::size_t>(i);
-      const double decay = span.decays ? static_cast<double>(u.weight_decay) : 0.0;
-      double step = gradients[k] * static_cast<double>(u.gradient_scale) + decay * weights[k];
-      if (!velocity.empty()) {
-        step += static_cast<double>(u.momentum) * velocity[k];
-        velocity[k] = step;
-      }
-      weights[k] -= static_cast<double>(u.rate) * step;
+      const double g = gradients[k] * wide(u.gradient_scale) + decay * state.weights[k];
+      state.weights[k] -=
+          step_reference(rule, u, g, ratio, state.velocity[k], state.mean_square[k]);
     }
   }
 }
 
-// Full, small and odd spans, one that does not decay, and a gap of 100 that belongs to nobody.
-const Spans kSpans = {
-    {0, kSpanElements, true}, {kSpanElements, 17, false}, {4213, 1, true}, {4214, 786, false}};
-constexpr std::int64_t kElements = 5000;
-constexpr SgdUpdate kUpdate{0.1f, 0.9f, 0.01f, 0.25f};
+// Three tensors: one of full, full and odd spans; one element that does not decay; one that neither
+// decays nor adapts. Then a gap of 100 that belongs to nobody.
+const Spans kSpans = {{0, kSpanElements, true, true, 0},
+                      {kSpanElements, kSpanElements, true, true, 0},
+                      {2 * kSpanElements, 17, true, true, 0},
+                      {8209, 1, false, true, 1},
+                      {8210, 787, false, false, 2}};
+constexpr std::int64_t kElements = 9097;
+constexpr Update kUpdate{.rate = 0.1f,
+                         .momentum = 0.9f,
+                         .weight_decay = 0.01f,
+                         .gradient_scale = 0.25f,
+                         .mean_square_decay = 0.9f,
+                         .epsilon = 1e-3f,
+                         .trust = 0.02f};
 
-TEST(Sgd, PlainStepsAreTheReference) {
-  const device::ExecutionSpace space;
-  const SpansOnDevice spans(kSpans);
-  Values weights = random_as<float>(kElements, 1);
-  Values none;
-  DeviceValues<float> weights_device(weights);
-  for (std::uint64_t step = 0; step < 3; ++step) {
+State start() {
+  const Values zeros(static_cast<std::size_t>(kElements));
+  return {random_as<float>(kElements, 1), zeros,
+          Values(static_cast<std::size_t>(kElements), wide(kUpdateSlots[1].initial))};
+}
+
+class UpdateRuleTest : public testing::TestWithParam<UpdateRule> {};
+
+TEST_P(UpdateRuleTest, FiveStepsAreTheReference) {
+  State expected = start();
+  Updater updater(GetParam(), kUpdate, kSpans, expected);
+  for (std::uint64_t step = 0; step < 5; ++step) {
     const Values gradients = random_as<float>(kElements, 10 + step);
-    DeviceValues<float> gradients_device(gradients);
-    sgd_update(space, kUpdate, weights_device.data(), nullptr, gradients_device.data(),
-               spans.data(), spans.count());
-    update_reference(kUpdate, kSpans, weights, none, gradients);
+    updater.step(gradients);
+    update_reference(GetParam(), kUpdate, kSpans, expected, gradients);
   }
-  EXPECT_TRUE(close_to(weights_device.values(), weights, 8.0 * kFloatUnit));
+  const State actual = updater.state();
+  EXPECT_TRUE(close_to(actual.weights, expected.weights, 16.0 * kFloatUnit));
+  EXPECT_TRUE(close_to(actual.velocity, expected.velocity, 16.0 * kFloatUnit));
+  EXPECT_TRUE(close_to(actual.mean_square, expected.mean_square, 16.0 * kFloatUnit));
 }
 
-TEST(Sgd, MomentumIsTheReference) {
-  const device::ExecutionSpace space;
-  const SpansOnDevice spans(kSpans);
-  Values weights = random_as<float>(kElements, 1);
-  Values velocity(static_cast<std::size_t>(kElements));
-  DeviceValues<float> weights_device(weights), velocity_device(velocity);
-  for (std::uint64_t step = 0; step < 3; ++step) {
-    const Values gradients = random_as<float>(kElements, 10 + step);
-    DeviceValues<float> gradients_device(gradients);
-    sgd_update(space, kUpdate, weights_device.data(), velocity_device.data(),
-               gradients_device.data(), spans.data(), spans.count());
-    update_reference(kUpdate, kSpans, weights, velocity, gradients);
+TEST_P(UpdateRuleTest, WhatIsInNoSpanStays) {
+  const State before = start();
+  Updater updater(GetParam(), kUpdate, {{1, 2, true, true, 0}}, before);
+  updater.step(random_as<float>(kElements, 10));
+  const State after = updater.state();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(kElements); ++i) {
+    if (i == 1 || i == 2) {
+      EXPECT_NE(after.weights[i], before.weights[i]);
+      continue;
+    }
+    ASSERT_EQ(after.weights[i], before.weights[i]) << i;
+    ASSERT_EQ(after.velocity[i], before.velocity[i]) << i;
+    ASSERT_EQ(after.mean_square[i], before.mean_square[i]) << i;
   }
-  EXPECT_TRUE(close_to(weights_device.values(), weights, 8.0 * kFloatUnit));
-  EXPECT_TRUE(close_to(velocity_device.values(), velocity, 8.0 * kFloatUnit));
 }
 
-TEST(Sgd, DecayIsSwitchedBySpan) {
-  const device::ExecutionSpace space;
-  const SpansOnDevice spans({{0, 2, true}, {2, 2, false}});
-  DeviceValues<float> weights(Values(4, 1.0)), gradients(Values(4, 0.0));
-  SgdUpdate update;
-  update.rate = 0.5f;
-  update.weight_decay = 0.5f;
-  sgd_update(space, update, weights.data(), nullptr, gradients.data(), spans.data(), spans.count());
-  EXPECT_EQ(weights.values(), (Values{0.75, 0.75, 1.0, 1.0}));
+TEST_P(UpdateRuleTest, DecayIsSwitchedBySpan) {
+  const Spans spans = {{0, 3, true, false, 0}, {3, 3, false, false, 1}};
+  Updater updater(GetParam(), kUpdate, spans, {Values(6, 1.0), Values(6), Values(6, 1.0)});
+  updater.step(Values(6, 0.0));
+  const Values weights = updater.state().weights;
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_LT(weights[i], 1.0);
+  for (std::size_t i = 3; i < 6; ++i) EXPECT_EQ(weights[i], 1.0);
 }
 
-TEST(Sgd, LeavesWhatIsInNoSpanAlone) {
-  const device::ExecutionSpace space;
-  const SpansOnDevice spans({{1, 2, true}});
-  DeviceValues<float> weights(Values(4, 1.0)), gradients(Values(4, 1.0)), velocity(Values(4, 0.0));
-  SgdUpdate update;
-  update.rate = 0.5f;
-  sgd_update(space, update, weights.data(), velocity.data(), gradients.data(), spans.data(),
-             spans.count());
-  EXPECT_EQ(weights.values(), (Values{1.0, 0.5, 0.5, 1.0}));
-  EXPECT_EQ(velocity.values(), (Values{0.0, 1.0, 1.0, 0.0}));
+INSTANTIATE_TEST_SUITE_P(Optimiser, UpdateRuleTest,
+                         testing::Values(UpdateRule::Sgd, UpdateRule::Momentum,
+                                         UpdateRule::MomentumRateInside, UpdateRule::Nesterov,
+                                         UpdateRule::RmsProp, UpdateRule::Lars));
+
+// The operations of plain SGD and momentum, one by one in float: what runs were made with.
+TEST(Optimiser, MomentumHasTheBitsOfItsFormula) {
+  const State before = start();
+  const Values gradients = random_as<float>(kElements, 10);
+  for (const UpdateRule rule : {UpdateRule::Sgd, UpdateRule::Momentum}) {
+    Updater updater(rule, kUpdate, kSpans, before);
+    updater.step(gradients);
+    updater.step(gradients);
+    const State after = updater.state();
+    for (const ParameterSpan& span : kSpans) {
+      for (std::int64_t i = span.offset; i < span.offset + span.elements; ++i) {
+        const auto k = static_cast<std::size_t>(i);
+        auto w = static_cast<float>(before.weights[k]);
+        float v = 0.0f;
+        for (int step = 0; step < 2; ++step) {
+          float g = static_cast<float>(gradients[k]) * kUpdate.gradient_scale +
+                    (span.decays ? kUpdate.weight_decay : 0.0f) * w;
+          if (rule == UpdateRule::Momentum) g = v = kUpdate.momentum * v + g;
+          w -= kUpdate.rate * g;
+        }
+        ASSERT_EQ(after.weights[k], wide(w)) << k;
+        ASSERT_EQ(after.velocity[k], wide(v)) << k;
+      }
+    }
+  }
+}
+
+TEST(Optimiser, TheFormsOfMomentumDifferWhereTheRateChanges) {
+  const auto after = [](UpdateRule rule) {
+    Update update{.rate = 1.0f, .momentum = 0.5f};
+    const State state{Values(1, 0.0), Values(1), Values(1, 1.0)};
+    Updater first(rule, update, {{0, 1}}, state);
+    first.step(Values(1, 1.0));
+    update.rate = 0.5f;
+    Updater second(rule, update, {{0, 1}}, first.state());
+    second.step(Values(1, 1.0));
+    return second.state().weights[0];
+  };
+  // By hand, g = 1 twice. Outside: v = 1, w = -1; v = 1.5, w = -1.75. Inside: v = 1, w = -1;
+  // v = 1, w = -2. Nesterov: w = -1.5; v = 1.5, w = -1.5 - 0.5 x 1.75.
+  EXPECT_EQ(after(UpdateRule::Momentum), -1.75);
+  EXPECT_EQ(after(UpdateRule::MomentumRateInside), -2.0);
+  EXPECT_EQ(after(UpdateRule::Nesterov), -2.375);
+}
+
+TEST(Optimiser, RmsPropStartsAtAMeanSquareOfOneWithEpsilonInsideTheRoot) {
+  const Update update{.rate = 1.0f, .mean_square_decay = 0.75f, .epsilon = 1.25f};
+  Updater updater(UpdateRule::RmsProp, update, {{0, 1}},
+                  {Values(1, 3.0), Values(1), Values(1, 1.0)});
+  updater.step(Values(1, 3.0));
+  // 0.75 x 1 + 0.25 x 9 = 3, and the root of 3 + 1.25.
+  EXPECT_EQ(updater.state().mean_square[0], 3.0);
+  EXPECT_NEAR(updater.state().weights[0], 3.0 - 3.0 / std::sqrt(4.25), 1e-6);
+}
+
+// Weights 3 and 4, gradients 6 and 8, by hand.
+double lars_step(const Values& weights, const Values& gradients, const ParameterSpan& span,
+                 float weight_decay) {
+  const Update update{.rate = 1.0f, .weight_decay = weight_decay, .trust = 0.5f};
+  Updater updater(UpdateRule::Lars, update, {span}, {weights, Values(2), Values(2, 1.0)});
+  updater.step(gradients);
+  return weights[0] - updater.state().weights[0];
+}
+
+TEST(Optimiser, LarsScalesByTheRatioOfNorms) {
+  const Values weights = {3.0, 4.0};
+  const Values gradients = {6.0, 8.0};
+  const ParameterSpan adapts{0, 2, true, true, 0};
+  // 0.5 x 5 / 10 = 1/4 of 6; with decay 2: 0.5 x 5 / (10 + 10) = 1/8 of 6 + 2 x 3.
+  EXPECT_EQ(lars_step(weights, gradients, adapts, 0.0f), 1.5);
+  EXPECT_EQ(lars_step(weights, gradients, adapts, 2.0f), 1.5);
+  // Skipped: plain momentum without decay.
+  EXPECT_EQ(lars_step({1.0, 4.0}, gradients, {0, 2, false, false, 0}, 2.0f), 6.0);
+}
+
+TEST(Optimiser, LarsTakesARatioOfOneWhereANormIsZero) {
+  const ParameterSpan adapts{0, 2, true, true, 0};
+  EXPECT_EQ(lars_step({0.0, 0.0}, {6.0, 8.0}, adapts, 0.0f), 6.0);
+  EXPECT_EQ(lars_step({4.0, 2.0}, {0.0, 0.0}, adapts, 0.5f), 2.0);
+  EXPECT_EQ(lars_step({0.0, 0.0}, {0.0, 0.0}, adapts, 0.5f), 0.0);
+}
+
+// A tensor's ratio is its own affair: the same bits wherever it lies and whatever lies around it.
+TEST(Optimiser, LarsGivesATensorTheSameBitsInEveryLayout) {
+  const std::int64_t n = 2 * kSpanElements + 17;
+  const Values weights = random_as<float>(n, 1);
+  const Values gradients = random_as<float>(n, 2);
+  const auto updated = [&](std::int64_t before) {
+    Spans spans;
+    if (before > 0) spans.push_back({0, before, true, true, 0});
+    const std::int32_t tensor = before > 0 ? 1 : 0;
+    for (std::int64_t at = 0; at < n; at += kSpanElements)
+      spans.push_back({before + at, std::min(kSpanElements, n - at), true, true, tensor});
+    const auto placed = [&](const Values& values) {
+      Values all(static_cast<std::size_t>(before), 0.5);
+      all.insert(all.end(), values.begin(), values.end());
+      return all;
+    };
+    const Values zeros(static_cast<std::size_t>(before + n));
+    Updater updater(UpdateRule::Lars, kUpdate, spans, {placed(weights), zeros, zeros});
+    updater.step(placed(gradients));
+    std::vector<std::byte> bits = updater.bits();
+    bits.erase(bits.begin(), bits.begin() + before * static_cast<std::int64_t>(sizeof(float)));
+    return bits;
+  };
+  const std::vector<std::byte> alone = updated(0);
+  EXPECT_TRUE(updated(1) == alone);
+  EXPECT_TRUE(updated(1023) == alone);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 // with others.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/sha256.hpp"
 #include "ops/elementwise.hpp"
@@ -119,11 +121,53 @@ void add_kernels(Digest& digest) {
   add_elementwise<T>(digest);
 }
 
+/// LARS has everything that an update can have: norms of tensors, and the pass over all spans.
+void add_update(Digest& digest) {
+  const device::ExecutionSpace space;
+  std::vector<ParameterSpan> spans;
+  std::vector<TensorSpans> tensors;
+  std::int64_t elements = 0;
+  for (const std::int64_t n : {100'003, 7, 4096, 12'345}) {
+    const auto tensor = static_cast<std::int32_t>(tensors.size());
+    tensors.push_back({std::ssize(spans), (n + kSpanElements - 1) / kSpanElements});
+    for (std::int64_t at = 0; at < n; at += kSpanElements)
+      spans.push_back({elements + at, std::min(kSpanElements, n - at), true, true, tensor});
+    elements += n;
+  }
+  const auto on_device = [](const auto& host) {
+    const auto bytes = static_cast<std::int64_t>(host.size() * sizeof(host[0]));
+    auto arena = std::make_unique<device::Arena>(bytes);
+    device::copy_to_device(arena->at(0), reinterpret_cast<const std::byte*>(host.data()), bytes);
+    return arena;
+  };
+  const auto spans_device = on_device(spans);
+  const auto tensors_device = on_device(tensors);
+  DeviceValues<float> weights(random_as<float>(elements, 1)),
+      gradients(random_as<float>(elements, 2));
+  DeviceValues<float> velocity(Values(static_cast<std::size_t>(elements)));
+  DeviceValues<float> ratios(std::ssize(tensors)), squares(4 * std::ssize(spans));
+  update_weights(space, UpdateRule::Lars,
+                 {.rate = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .trust = 0.02f},
+                 {.weights = weights.data(),
+                  .velocity = velocity.data(),
+                  .gradients = gradients.data(),
+                  .spans = reinterpret_cast<const ParameterSpan*>(spans_device->at(0)),
+                  .num_spans = std::ssize(spans),
+                  .tensors = reinterpret_cast<const TensorSpans*>(tensors_device->at(0)),
+                  .num_tensors = std::ssize(tensors),
+                  .squares = reinterpret_cast<double*>(squares.raw()),
+                  .ratios = ratios.data()});
+  device::fence(space);
+  digest.add(ratios);
+  digest.add(weights);
+}
+
 /// "<threads> <digest of everything that the kernels computed>".
 std::string threads_and_digest() {
   Digest digest;
   add_kernels<float>(digest);
   add_kernels<bfloat16>(digest);
+  add_update(digest);
   return std::to_string(device::ExecutionSpace().concurrency()) + " " + digest.text();
 }
 

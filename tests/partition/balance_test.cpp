@@ -136,7 +136,7 @@ TEST(BalanceTest, EqualsBruteForceUnderALimitOfMemory) {
     request.cuts = every_cut(ops);
     request.stages = static_cast<std::int32_t>(2 + random() % 3);
     request.micro_batches = 8;
-    request.memory = additive_memory(costs, {4, 3, 2, 1}, request.recompute, Velocity::None);
+    request.memory = additive_memory(costs, {4, 3, 2, 1}, request.recompute, UpdateRule::Sgd);
     request.memory_limit = static_cast<std::int64_t>(400 + random() % 1200);
     const Tried tried = try_all(request);
     if (tried.bounds.empty()) {
@@ -224,14 +224,14 @@ TEST(BalanceTest, BalancesAResidualNetWithinMemory) {
   options.type = DType::BF16;
   std::vector<pipeline::Slots> slots(4);
   for (std::size_t s = 0; s < 4; ++s) slots[s].stash = static_cast<int>(4 - s);
-  request.memory = exact_memory(graph, options, slots, Velocity::Momentum);
+  request.memory = exact_memory(graph, options, slots, UpdateRule::Momentum);
   const std::int64_t needed = largest(request.memory, free.stages);
   request.memory_limit = needed - 1;
   request.cuts = layer_cuts(graph);
   const Balance limited = balance(request).front();
   EXPECT_LT(largest(request.memory, limited.stages), needed);
   EXPECT_EQ(request.memory(limited.stages[2], 2),
-            stage_bytes(graph, limited.stages[2], options, slots[2], Velocity::Momentum));
+            stage_bytes(graph, limited.stages[2], options, slots[2], UpdateRule::Momentum));
 }
 
 // ---- shards
@@ -239,7 +239,7 @@ TEST(BalanceTest, BalancesAResidualNetWithinMemory) {
 StageMemory sequential_memory(const Graph& graph) {
   pipeline::ProgramOptions options;
   options.batch = 4;
-  return exact_memory(graph, options, std::vector<pipeline::Slots>(8), Velocity::None);
+  return exact_memory(graph, options, std::vector<pipeline::Slots>(8), UpdateRule::Sgd);
 }
 
 TEST(ShardTest, NeedsTheLeastMemoryOfAllChoices) {

@@ -143,11 +143,11 @@ TEST(CostTest, ParametersAreCountedWithAllThatGoesWithThem) {
   EXPECT_EQ(costs["b0/norm"].parameter_bytes, 4 * 16 * 4);
   const OpRange head = stages_of(costs.graph, std::vector<std::string>{"fc1"})[1];
   // A kernel of 2560 bytes, a bias of 40 in a place of 64.
-  EXPECT_EQ(parameter_state_bytes(costs.graph, head, Velocity::None), 2 * (2560 + 64));
-  EXPECT_EQ(parameter_state_bytes(costs.graph, head, Velocity::Momentum), 3 * (2560 + 64));
+  EXPECT_EQ(parameter_state_bytes(costs.graph, head, UpdateRule::Sgd), 2 * (2560 + 64));
+  EXPECT_EQ(parameter_state_bytes(costs.graph, head, UpdateRule::Momentum), 3 * (2560 + 64));
   // Gamma and beta with gradients and velocities, two running statistics with their sums.
   const auto norm = costs.graph.find("b0/norm").value;
-  EXPECT_EQ(parameter_state_bytes(costs.graph, {norm, norm + 1}, Velocity::Momentum),
+  EXPECT_EQ(parameter_state_bytes(costs.graph, {norm, norm + 1}, UpdateRule::Momentum),
             3 * 2 * 64 + 2 * 2 * 64);
 }
 
@@ -159,8 +159,8 @@ TEST(CostTest, AStageNeedsItsParametersAndItsPlan) {
   pipeline::Slots slots;
   slots.stash = 3;
   const std::int64_t plan = plan_memory(compile(graph, range, options), slots).bytes();
-  EXPECT_EQ(stage_bytes(graph, range, options, slots, Velocity::None),
-            plan + parameter_state_bytes(graph, range, Velocity::None));
+  EXPECT_EQ(stage_bytes(graph, range, options, slots, UpdateRule::Sgd),
+            plan + parameter_state_bytes(graph, range, UpdateRule::Sgd));
   EXPECT_GT(plan, 0);
 }
 

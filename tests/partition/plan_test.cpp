@@ -142,7 +142,7 @@ TEST(PlanTest, APlanSaysWhatItsStagesTakeAndNeed) {
   const Graph graph = cifar_resnet("20");
   const std::vector<OpCost> costs = costs_of(graph);
   PlanRequest r = request(pipeline::ScheduleKind::OneFOneB, 2, 4);
-  r.velocity = Velocity::Momentum;
+  r.update_rule = UpdateRule::Momentum;
   const std::vector<OpRange> stages = stages_of(graph, Names{"b2/0/relu"});
   const Plan plan = make_plan(graph, costs, stages, r);
   EXPECT_EQ(plan.splits, Names{"b2/0/relu"});
@@ -154,7 +154,7 @@ TEST(PlanTest, APlanSaysWhatItsStagesTakeAndNeed) {
   pipeline::Slots slots;
   slots.weight = 0;
   slots.stash = 2;  // of 1F1B on the first of two stages
-  EXPECT_EQ(plan.memory[0], stage_bytes(graph, stages[0], options, slots, Velocity::Momentum));
+  EXPECT_EQ(plan.memory[0], stage_bytes(graph, stages[0], options, slots, UpdateRule::Momentum));
   // Messages cost time.
   r.link = {.latency = 0.01, .bytes_per_second = 1e9};
   EXPECT_GT(make_plan(graph, costs, stages, r).seconds, plan.seconds + 0.02);

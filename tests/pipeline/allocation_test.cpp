@@ -87,7 +87,7 @@ TEST_P(AllocationTest, NoneWithinAStep) {
   options.batch = 4;
   options.type = variant.type;
   options.recompute = variant.recompute;
-  options.parameters.momentum = true;
+  options.parameters.rule = UpdateRule::Momentum;
   Stage stage(graph, whole(graph), options, *backend);
   device::Arena arena(stage.bytes());
   stage.bind(arena.at(0));
@@ -163,7 +163,7 @@ TEST(PipelineAllocationTest, NoneWithinAStep) {
       StageOptions options;
       options.batch = 2;
       options.slots = slots[static_cast<std::size_t>(s)];
-      options.parameters.momentum = true;
+      options.parameters.rule = UpdateRule::Momentum;
       const OpRange range = plan.ranges[static_cast<std::size_t>(s)];
       stages.push_back(std::make_unique<Stage>(graph, range, options, *backend));
       units.push_back({r, s, stages.back().get()});

@@ -49,7 +49,7 @@ class StageTest : public testing::TestWithParam<Case> {
   StageTest() : graph_(resnet8(GetParam().norm, GetParam().block)) {
     options_.batch = 3;
     options_.type = GetParam().type;
-    options_.parameters.momentum = true;
+    options_.parameters.rule = UpdateRule::Momentum;
   }
   StepState plain(std::int64_t micro_batches) {
     return StageChain(graph_, {}, options_, *backend_).plain_step(micro_batches);

@@ -87,7 +87,7 @@ class StageChain {
   }
 
   void update(std::int64_t micro_batches) {
-    ops::SgdUpdate update;
+    ops::Update update;
     update.rate = 0.1f;
     update.momentum = 0.9f;
     update.weight_decay = 1e-4f;

@@ -58,13 +58,15 @@ struct Layout {
   DType type = DType::F32;
   models::NormKind norm = models::NormKind::Batch;
   std::int32_t replicas = 1;
+  UpdateRule rule = UpdateRule::Momentum;
 };
 
 std::string name_of(const Layout& layout) {
-  return fmt::format("{} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas",
+  return fmt::format("{} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas, {}",
                      layout.stages, pipeline::name_of(layout.kind), layout.chunks, layout.recompute,
                      millrace::name_of(layout.type),
-                     layout.norm == models::NormKind::Batch ? "batch" : "group", layout.replicas);
+                     layout.norm == models::NormKind::Batch ? "batch" : "group", layout.replicas,
+                     millrace::name_of(layout.rule));
 }
 
 TrainConfig config_of(const Layout& layout) {
@@ -76,7 +78,8 @@ TrainConfig config_of(const Layout& layout) {
   config.batch_size = 2;
   config.micro_batches = kMicroBatches / layout.replicas;
   config.iterations = kSteps;
-  config.optimiser.kind = OptimiserKind::Momentum;
+  config.optimiser.kind = layout.rule;
+  config.optimiser.lars_skips = {"gamma", "beta", "bias"};
   config.optimiser.weight_decay = 1e-4;
   config.precision = {.activations = layout.type, .master = DType::F32};
   config.recompute = layout.recompute ? RecomputePolicy::Stage : RecomputePolicy::None;
@@ -176,11 +179,12 @@ Outcome train(const Layout& layout, std::int64_t steps = kSteps) {
 }
 
 const Outcome& reference(const Layout& like) {
-  static std::map<std::tuple<DType, models::NormKind>, Outcome> known;
-  const auto found = known.find({like.type, like.norm});
+  static std::map<std::tuple<DType, models::NormKind, UpdateRule>, Outcome> known;
+  const auto found = known.find({like.type, like.norm, like.rule});
   if (found != known.end()) return found->second;
   return known
-      .emplace(std::tuple{like.type, like.norm}, train({.type = like.type, .norm = like.norm}))
+      .emplace(std::tuple{like.type, like.norm, like.rule},
+               train({.type = like.type, .norm = like.norm, .rule = like.rule}))
       .first->second;
 }
 
@@ -234,6 +238,33 @@ TEST(LawTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
   fmt::print("{} of {} layouts\n", chosen.size(), all.size());
   EXPECT_LE(chosen.size(), 60u);
   for (const std::size_t i : chosen) expect_same(all[i]);
+}
+
+TEST(LawTest, EveryUpdateRuleGivesTheBitsOfOneStage) {
+  for (const UpdateRule rule : {UpdateRule::Sgd, UpdateRule::MomentumRateInside,
+                                UpdateRule::Nesterov, UpdateRule::RmsProp, UpdateRule::Lars})
+    expect_same({.stages = 4, .kind = ScheduleKind::OneFOneB, .rule = rule});
+}
+
+TEST(LawTest, CheckpointsHoldTheSlotsOfTheRule) {
+  TrainConfig config = config_of({.rule = UpdateRule::RmsProp});
+  config.pipeline = plan_of({}, config);
+  const comm::World world;
+  Session session(config, Session::Use::Training, world);
+  session.allocate();
+  session.initialise(1);
+  const Snapshot snapshot = session.snapshot();
+  std::map<std::string, const io::NamedTensor*> tensors;
+  for (const io::NamedTensor& tensor : snapshot.tensors()) tensors[tensor.info.name] = &tensor;
+  for (const models::Parameter& parameter : session.graph().parameters) {
+    for (const UpdateSlot& slot : kUpdateSlots) {
+      const auto found = tensors.find(fmt::format("{}/{}", parameter.name, slot.name));
+      ASSERT_EQ(found != tensors.end(), parameter.trainable()) << parameter.name;
+      if (found == tensors.end()) continue;
+      EXPECT_EQ(found->second->info.role, io::TensorRole::Slot);
+      EXPECT_EQ(*reinterpret_cast<const float*>(found->second->data.data()), slot.initial);
+    }
+  }
 }
 
 TEST(LawTest, FullProduct) {
