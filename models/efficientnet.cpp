@@ -261,7 +261,8 @@ class EfficientNet {
           name, x, {.epsilon = net_.norm_epsilon, .decay = options_.batch_norm_decay});
     }
     const std::int64_t groups = std::min(builder_.shape(x).c, options_.groups);
-    return builder_.group_norm(name, x, {.groups = groups, .epsilon = net_.norm_epsilon});
+    return builder_.group_norm(
+        name, x, {.groups = groups, .epsilon = net_.norm_epsilon, .order = options_.group_order});
   }
 
   const ModelOptions& options_;

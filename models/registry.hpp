@@ -98,8 +98,11 @@ struct ModelOptions {
   Shape image = {32, 32, 3};
   NormKind norm = NormKind::Batch;
   std::int64_t groups = 32;  ///< of group norm
+  GroupOrder group_order = GroupOrder::Contiguous;
+  double group_norm_epsilon = 1.53e-5;
   double batch_norm_decay = 0.97;
-  double norm_epsilon = 1e-5;         ///< of batch norm; group norm uses 1.53e-5
+  double norm_epsilon = 1e-5;         ///< of batch norm
+  std::int64_t batch_norm_span = 1;   ///< replicas that share the statistics of a micro-batch
   BlockKind block = BlockKind::Auto;  ///< Auto: what the table of sizes says; 56 is bottleneck
   char shortcut = 'A';                ///< 'A' or 'B'; the caller resolves the task's default
   ShortcutPadSide shortcut_pad = ShortcutPadSide::End;

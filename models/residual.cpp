@@ -237,7 +237,11 @@ class Builder {
   ValueId norm(std::string_view name, ValueId x, Gamma gamma = Gamma::One) {
     const bool zero = gamma == Gamma::Zero;
     if (options_.norm == NormKind::Group) {
-      return builder_.group_norm(name, x, {.groups = options_.groups, .zero_gamma = zero});
+      return builder_.group_norm(name, x,
+                                 {.groups = options_.groups,
+                                  .epsilon = options_.group_norm_epsilon,
+                                  .order = options_.group_order,
+                                  .zero_gamma = zero});
     }
     return builder_.batch_norm(
         name, x,

@@ -239,7 +239,7 @@ void resolve_rate(Reader& read, const Recipe& recipe, TrainConfig& config) {
 
 void resolve_training(Reader& read, TrainConfig& config) {
   config.label_smoothing = read.real("label-smoothing", 0.0);
-  config.loss_scaling = read.real("loss-scaling", 128.0);
+  config.loss_scaling.initial = read.real("loss-scaling", 128.0);
   const bool wide = read.text("precision", "16.32") == "32.32";
   config.precision = {.activations = wide ? DType::F32 : DType::BF16, .master = DType::F32};
   config.recompute =

@@ -32,6 +32,16 @@ enum class ScheduleKind {
 /// Scaled: the schedule's own value times iteration / W. Linear: base_rate times that, after which
 /// the rate jumps to where the schedule has come to meanwhile.
 enum class WarmupForm { Scaled, Linear };
+/// Where a smoothed label's share goes: to the other classes, s / (K - 1) each (the IPU trainer),
+/// or to all, s / K each (NVIDIA, Habana). K counts the logits.
+enum class SmoothingForm { OtherClasses, AllClasses };
+/// Static: a constant. Dynamic: halved by a gradient that is not finite, doubled after
+/// `LossScaling::growth_interval` good updates in a row (TensorFlow's automatic mixed precision).
+enum class ScalingKind { Static, Dynamic };
+/// Which image of the micro-batch a mixed image is mixed with, and by what share. Reversed: image
+/// B-1-n, a share of its own for every image (NVIDIA). Rolled: image n-1 for mixup and n-2 for
+/// cutmix, never less than half of its own (the IPU trainer).
+enum class MixingForm { Reversed, Rolled };
 enum class RecomputePolicy { None, Stage, Layers };
 /// How pixels become floats. CIFAR: each image by its own mean and deviation (the recipe), every
 /// image by the data set's, or by ImageNet's. ImageNet: minus its mean, or by its mean and
@@ -67,7 +77,34 @@ struct OptimiserConfig {
   double epsilon = 1e-3;                    ///< RMSprop: inside the root; LARS: below the line
   double trust = 1e-3;                      ///< LARS: "eeta"
   std::vector<std::string> lars_skips;      ///< LARS: of names that neither adapt nor decay
+  /// Each replica keeps and updates whole tensors of its own instead of all.
+  bool sharded = false;
   friend bool operator==(const OptimiserConfig&, const OptimiserConfig&) = default;
+};
+
+/// What the loss is multiplied by while gradients are computed. A step whose gradients are not
+/// finite changes nothing, on any rank, and is counted.
+struct LossScaling {
+  ScalingKind kind = ScalingKind::Static;
+  double initial = 128.0;
+  std::int64_t growth_interval = 2000;  ///< dynamic
+  friend bool operator==(const LossScaling&, const LossScaling&) = default;
+};
+
+/// Mixing of training images and their labels.
+struct MixingConfig {
+  MixingForm form = MixingForm::Reversed;
+  double mixup_alpha = 0.0;    ///< shares are drawn from Beta(alpha, alpha); 0: no mixup
+  double cutmix_lambda = 1.0;  ///< share of the image that stays; 1: no cutmix
+  [[nodiscard]] bool on() const { return mixup_alpha > 0.0 || cutmix_lambda < 1.0; }
+  friend bool operator==(const MixingConfig&, const MixingConfig&) = default;
+};
+
+/// Means of checkpoints, made when the training has ended.
+struct AveragingConfig {
+  std::vector<std::int64_t> last_epochs;  ///< plain means over the last so many epochs
+  std::vector<double> decays;             ///< running means, old x decay + new x (1 - decay)
+  friend bool operator==(const AveragingConfig&, const AveragingConfig&) = default;
 };
 
 struct DataConfig {
@@ -79,6 +116,9 @@ struct DataConfig {
   Normalisation normalisation = Normalisation::Standardise;
   bool augment = true;
   int loader_threads = 1;
+  /// Images travel as bytes and become floats on the device; the tensors are the same.
+  bool device_normalisation = false;
+  MixingConfig mixing;
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 
@@ -95,10 +135,16 @@ struct TrainConfig {
   std::int64_t iterations = 0;     ///< weight updates of the whole run, exact
   std::int64_t iterations_per_epoch = 0;
   double label_smoothing = 0.0;
-  double loss_scaling = 128.0;
+  SmoothingForm smoothing = SmoothingForm::OtherClasses;
+  LossScaling loss_scaling;
   Precision precision;
+  bool stochastic_rounding = true;  ///< 16.16: of master weights and slots when they are stored
+  bool check_exceptions = false;    ///< name the first op that makes a number that is not finite
   RecomputePolicy recompute = RecomputePolicy::None;
   std::vector<std::string> recompute_layers;
+  std::filesystem::path init_path;           ///< checkpoint whose weights the run begins with
+  std::vector<std::string> trained_filters;  ///< only parameters whose names hold one; none: all
+  AveragingConfig averaging;
   std::uint64_t seed = 0;
   int threads = 1;                      ///< threads per device
   pipeline::PipelinePlan pipeline;      ///< stages, schedule, replicas, ranks

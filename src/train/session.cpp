@@ -385,7 +385,7 @@ pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor)
 
 StepResult Session::step(const Feeds& feeds, double learning_rate) {
   pipeline::StepSettings settings;
-  settings.loss_scaling = static_cast<float>(config_.loss_scaling);
+  settings.loss_scaling = static_cast<float>(config_.loss_scaling.initial);
   settings.update = update_of(config_.optimiser, learning_rate);
   StepResult result;
   result.metrics = collect(run(*training_, settings, feeds));

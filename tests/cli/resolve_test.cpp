@@ -42,7 +42,7 @@ TEST(ResolveTest, CifarRecipe) {
   EXPECT_EQ(config.checkpoint_every, 1562);
   EXPECT_EQ(config.validate_every, 1562);
   EXPECT_EQ(config.max_checkpoints_to_keep, 1);
-  EXPECT_EQ(config.loss_scaling, 128.0);
+  EXPECT_EQ(config.loss_scaling.initial, 128.0);
   EXPECT_EQ(config.precision, (Precision{DType::BF16, DType::F32}));
   EXPECT_EQ(config.threads, 2);
 }
@@ -120,7 +120,7 @@ TEST(ResolveTest, NamesOfChoicesReachTheConfiguration) {
   EXPECT_EQ(config.label_smoothing, 0.1);
   EXPECT_EQ(config.seed, 7u);
   EXPECT_EQ(config.threads, 3);
-  EXPECT_EQ(config.loss_scaling, 1.0);
+  EXPECT_EQ(config.loss_scaling.initial, 1.0);
   EXPECT_EQ(config.validation_batch_size, 100);
   EXPECT_EQ(config.validate_every, 2 * 1562);
 }
