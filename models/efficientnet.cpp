@@ -257,8 +257,10 @@ class EfficientNet {
 
   ValueId norm(std::string_view name, ValueId x) {
     if (options_.norm == NormKind::Batch) {
-      return builder_.batch_norm(
-          name, x, {.epsilon = net_.norm_epsilon, .decay = options_.batch_norm_decay});
+      return builder_.batch_norm(name, x,
+                                 {.epsilon = net_.norm_epsilon,
+                                  .decay = options_.batch_norm_decay,
+                                  .span = options_.batch_norm_span});
     }
     const std::int64_t groups = std::min(builder_.shape(x).c, options_.groups);
     return builder_.group_norm(

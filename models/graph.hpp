@@ -149,7 +149,7 @@ class GraphBuilder {
   ValueId shortcut_pad(std::string_view name, ValueId x, const ShortcutPad& pad);
   ValueId dropout(std::string_view name, ValueId x, const Dropout& dropout);
   ValueId drop_connect(std::string_view name, ValueId x, const DropConnect& drop);
-  void softmax_loss(std::string_view name, ValueId logits);
+  void softmax_loss(std::string_view name, ValueId logits, const SoftmaxLoss& loss = {});
 
   /// The finished graph, validated.
   [[nodiscard]] Graph build() &&;

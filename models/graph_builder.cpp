@@ -114,8 +114,8 @@ ValueId GraphBuilder::drop_connect(std::string_view name, ValueId x, const DropC
   return append(name, drop, {x});
 }
 
-void GraphBuilder::softmax_loss(std::string_view name, ValueId logits) {
-  append(name, SoftmaxLoss{}, {logits});
+void GraphBuilder::softmax_loss(std::string_view name, ValueId logits, const SoftmaxLoss& loss) {
+  append(name, loss, {logits});
 }
 
 Graph GraphBuilder::build() && {

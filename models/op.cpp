@@ -79,6 +79,7 @@ class ShapeRules {
     if (!(norm.decay >= 0 && norm.decay <= 1)) {
       return misfit("decay {} must lie between 0 and 1", norm.decay);
     }
+    if (norm.span < 1) return misfit("a span of {} replicas must be at least 1", norm.span);
     return fits(x_);
   }
 
@@ -157,9 +158,13 @@ class ShapeRules {
     return fits(x_);
   }
 
-  Inference operator()(const SoftmaxLoss&) const {
-    const Shape wanted = {1, 1, classes_};
-    if (x_ != wanted) return misfit("logits must be {}, one for each class, not {}", wanted, x_);
+  Inference operator()(const SoftmaxLoss& loss) const {
+    if (loss.logits != 0 && loss.logits < classes_) {
+      return misfit("{} logits cannot tell {} classes apart", loss.logits, classes_);
+    }
+    const Shape wanted = {1, 1, loss.logits == 0 ? classes_ : loss.logits};
+    const std::string_view why = loss.logits == 0 ? ", one for each class" : "";
+    if (x_ != wanted) return misfit("logits must be {}{}, not {}", wanted, why, x_);
     return fits({});
   }
 

@@ -94,6 +94,7 @@ struct BatchNorm {
   double epsilon = 1e-5;
   double decay = 0.97;
   bool zero_gamma = false;
+  std::int64_t span = 1;  ///< replicas that share the statistics of a micro-batch
   friend bool operator==(const BatchNorm&, const BatchNorm&) = default;
 };
 /// The same per sample and group of channels (Wu and He 2018).
@@ -152,10 +153,11 @@ struct DropConnect {
   double survival = 0.8;
   friend bool operator==(const DropConnect&, const DropConnect&) = default;
 };
-/// logits (1x1xclasses) -> softmax cross-entropy against the labels that travel beside the images.
-/// Has no output value. Label smoothing and loss scaling belong to the training, not to the
-/// network.
+/// logits (1x1xK) -> softmax cross-entropy against the labels that travel beside the images. There
+/// may be more logits than classes; the softmax, and smoothing, are over all of them. Has no output
+/// value. Label smoothing and loss scaling belong to the training, not to the network.
 struct SoftmaxLoss {
+  std::int64_t logits = 0;  ///< K; 0: one for each class
   friend bool operator==(const SoftmaxLoss&, const SoftmaxLoss&) = default;
 };
 
@@ -174,7 +176,7 @@ struct Inference {
   Shape output;
   std::string misfit;  ///< empty when the inputs fit
 };
-/// `classes` is what the logits of a SoftmaxLoss must have.
+/// `classes` is how many the labels tell apart: no SoftmaxLoss has fewer logits.
 [[nodiscard]] Inference infer(const OpKind& kind, std::span<const Shape> inputs,
                               std::int64_t classes);
 

@@ -243,9 +243,11 @@ class Builder {
                                   .order = options_.group_order,
                                   .zero_gamma = zero});
     }
-    return builder_.batch_norm(
-        name, x,
-        {.epsilon = options_.norm_epsilon, .decay = options_.batch_norm_decay, .zero_gamma = zero});
+    return builder_.batch_norm(name, x,
+                               {.epsilon = options_.norm_epsilon,
+                                .decay = options_.batch_norm_decay,
+                                .zero_gamma = zero,
+                                .span = options_.batch_norm_span});
   }
 
   ValueId relu(std::string_view name, ValueId x) {

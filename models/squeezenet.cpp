@@ -34,7 +34,7 @@ constexpr double kDropoutRate = 0.5;
 constexpr Initialiser kGlorot = {.kind = Initialiser::Kind::GlorotUniform};
 constexpr Initialiser kNarrow = {.kind = Initialiser::Kind::TruncatedNormal, .scale = 0.01};
 
-/// Units of the last layer, which the labels index.
+/// Units of the last layer. The CIFAR head has twice as many as there are classes.
 std::int64_t logits_of(const ModelOptions& options) {
   return options.task == Task::Cifar ? 2 * options.classes : options.classes;
 }
@@ -42,7 +42,7 @@ std::int64_t logits_of(const ModelOptions& options) {
 class SqueezeNet {
  public:
   explicit SqueezeNet(const ModelOptions& options)
-      : options_(options), builder_("squeezenet", options.image, logits_of(options)) {}
+      : options_(options), builder_("squeezenet", options.image, options.classes) {}
 
   Graph build() && {
     builder_.begin_layer("conv1");
@@ -79,7 +79,7 @@ class SqueezeNet {
     x = builder_.dropout("", x, {.rate = kDropoutRate});
     x = options_.task == Task::Cifar ? dense_head(x) : conv_head(x);
     builder_.begin_layer("loss");
-    builder_.softmax_loss("", x);
+    builder_.softmax_loss("", x, {.logits = logits_of(options_)});
   }
 
   ValueId conv_head(ValueId x) {

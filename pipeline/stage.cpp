@@ -14,7 +14,8 @@ MicroBatchMetrics& MicroBatchMetrics::operator+=(const MicroBatchMetrics& other)
 }
 
 Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops::Backend& backend)
-    : parameters_(graph, range, options.parameters), classes_(graph.classes) {
+    : parameters_(graph, range, options.parameters),
+      logits_(graph.value(graph.ops.back().inputs.front()).shape.c) {
   const auto largest = static_cast<std::size_t>(std::max(options.batch, options.evaluation_batch));
   host_loss_.resize(largest);
   host_rank_.resize(largest);
@@ -77,7 +78,7 @@ MicroBatchMetrics Stage::metrics(const BoundProgram& program, const RunContext& 
   MicroBatchMetrics m;
   for (std::int64_t n = 0; n < batch; ++n) {
     const std::int32_t rank = host_rank_[static_cast<std::size_t>(n)];
-    if (rank >= classes_) continue;  // padding
+    if (rank >= logits_) continue;  // padding
     m.loss += static_cast<double>(host_loss_[static_cast<std::size_t>(n)]);
     m.top1 += rank == 0 ? 1 : 0;
     m.top5 += rank < 5 ? 1 : 0;

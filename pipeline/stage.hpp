@@ -61,7 +61,7 @@ class Stage {
   std::optional<BoundProgram> evaluation_;
   std::vector<float> host_loss_;
   std::vector<std::int32_t> host_rank_;
-  std::int64_t classes_;
+  std::int64_t logits_;  ///< of a sample, which is the rank that padding gets
 };
 
 }  // namespace millrace::pipeline

@@ -204,6 +204,11 @@ TEST(Infer, SoftmaxLoss) {
             "logits must be 1x1x10, one for each class, not 1x1x12");
   EXPECT_EQ(misfit_of(SoftmaxLoss{}, {{2, 1, 10}}),
             "logits must be 1x1x10, one for each class, not 2x1x10");
+  EXPECT_EQ(infer_one(SoftmaxLoss{.logits = 20}, {1, 1, 20}).misfit, "");
+  EXPECT_EQ(misfit_of(SoftmaxLoss{.logits = 20}, {{1, 1, 10}}),
+            "logits must be 1x1x20, not 1x1x10");
+  EXPECT_EQ(misfit_of(SoftmaxLoss{.logits = 9}, {{1, 1, 9}}),
+            "9 logits cannot tell 10 classes apart");
 }
 
 TEST(Infer, CountsInputs) {

@@ -99,7 +99,7 @@ TEST(SqueezeNet, DropsHalfBeforeTheHead) {
 // row "CIFAR head [!]: ... 2*classes units and ReLU used directly as logits"
 TEST(SqueezeNet, LogitsOfCifarAreTwiceTheClassesAndNotNegative) {
   const Graph graph = build_squeezenet(cifar());
-  EXPECT_EQ(graph.classes, 20);
+  EXPECT_EQ(graph.classes, 10);
   EXPECT_EQ(output_of(graph, "fc10"), (Shape{1, 1, 20}));
   EXPECT_EQ(reads(graph, "loss"), "fc10/relu");
 }
