@@ -207,6 +207,32 @@ TEST_P(Statistics, AreStableWhereTheMeanIsLarge) {
   }));
 }
 
+TEST_P(Statistics, AreStableWhereTheSpreadIsAMillionthOfTheMean) {
+  const NormShape& s = GetParam().shape;
+  if (s.rows * (s.channels / s.groups) < 100) GTEST_SKIP() << "too few to have a spread";
+  const device::ExecutionSpace space;
+  // Mean 10,000 and deviation 0.01, of which x itself keeps a tenth. Sums of raw squares in float32
+  // would be off by thousands of times the variance. Means are rounded twice, by 0.0005 at most,
+  // for a chunk and for all of them: squared, that is 1 % of the variance.
+  const double half_width = 0.01 * std::sqrt(3.0);
+  const Values x = random_as<float>(s.elements(), 1, 1e4 - half_width, 1e4 + half_width);
+  constexpr float kNone = 1e-12f;
+  DeviceValues<float> x_device(x), statistics(s.statistics_floats()), scratch(s.scratch_floats());
+  norm_statistics<float>(space, s, statistics.data(), {}, scratch.data(), x_device.data(), kNone);
+  const reference::Moments m = reference::norm_moments(s, x);
+  const Values means = per_channel(s, [&](std::size_t set) { return m.mean[set]; });
+  const Values deviations =
+      per_channel(s, [&](std::size_t set) { return std::sqrt(m.variance[set]); });
+  const Values values = statistics.values();
+  Values mean, deviation;
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    mean.push_back(values[i]);
+    deviation.push_back(1.0 / values[means.size() + i]);
+  }
+  EXPECT_TRUE(close_to(mean, means, 0.001));
+  EXPECT_TRUE(close(deviation, deviations, [&](std::size_t i) { return 1e-2 * deviations[i]; }));
+}
+
 TEST_P(Statistics, OfAConstantAreThatConstant) {
   const NormShape& s = GetParam().shape;
   const device::ExecutionSpace space;

@@ -123,6 +123,20 @@ TEST(Reference, PoolGradients) {
   }
 }
 
+TEST(Reference, ScaleGradients) {
+  const ScaleShape s{3, 4, 5};
+  const Values x = random_values(s.elements(), 1);
+  const Values scale = random_values(s.samples * s.channels, 2);
+  const Values dy = random_values(s.elements(), 3);
+  const reference::ScaleGradients g = reference::scale_channels_backward(s, dy, x, scale);
+  EXPECT_TRUE(same_gradient(g.dx, numeric_gradient(x, [&](const Values& v) {
+                              return dot(dy, reference::scale_channels(s, v, scale));
+                            })));
+  EXPECT_TRUE(same_gradient(g.dscale, numeric_gradient(scale, [&](const Values& v) {
+                              return dot(dy, reference::scale_channels(s, x, v));
+                            })));
+}
+
 TEST(Reference, SoftmaxLossByHand) {
   const SoftmaxLossShape plain{1, 2, 0.0f};
   EXPECT_NEAR(reference::softmax_loss(plain, {0.0, 0.0}, {1})[0], std::log(2.0), 1e-15);

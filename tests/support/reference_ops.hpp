@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ops/activation_function.hpp"
+#include "ops/channels.hpp"
 #include "ops/norm.hpp"
 #include "ops/softmax_loss.hpp"
 #include "ops/weighted.hpp"
@@ -319,6 +320,33 @@ void for_each_shortcut(const ops::WindowShape& s, std::int64_t before, F&& f) {
       }
     }
   }
+}
+
+// ---- channels -----------------------------------------------------------------------------------
+
+/// Index into the scales of an element of x.
+[[nodiscard]] inline std::size_t scale_index(const ops::ScaleShape& s, std::size_t element) {
+  const std::size_t sample = element / to_size(s.pixels * s.channels);
+  return sample * to_size(s.channels) + element % to_size(s.channels);
+}
+[[nodiscard]] inline Values scale_channels(const ops::ScaleShape& s, const Values& x,
+                                           const Values& scale) {
+  Values y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] * scale[scale_index(s, i)];
+  return y;
+}
+struct ScaleGradients {
+  Values dx, dscale;
+};
+[[nodiscard]] inline ScaleGradients scale_channels_backward(const ops::ScaleShape& s,
+                                                            const Values& dy, const Values& x,
+                                                            const Values& scale) {
+  ScaleGradients g{Values(x.size()), Values(scale.size())};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    g.dx[i] = dy[i] * scale[scale_index(s, i)];
+    g.dscale[scale_index(s, i)] += dy[i] * x[i];
+  }
+  return g;
 }
 
 // ---- loss and optimiser -------------------------------------------------------------------------

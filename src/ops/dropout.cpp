@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/dropout.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using device::ExecutionSpace;
+using device::parallel;
+
+// Elements of one sample that a work item does; a multiple of a random block's four words.
+constexpr std::int64_t kRun = device::kHostAccessible ? 4096 : 4;
+
+std::int64_t runs_of(const SampleShape& shape) { return (shape.elements + kRun - 1) / kRun; }
+
+/// Elements [first, last) of sample `sample`.
+struct Run {
+  std::int64_t sample;
+  std::int64_t first;
+  std::int64_t last;
+  KOKKOS_INLINE_FUNCTION Run(const SampleShape& shape, std::int64_t runs, std::int64_t item)
+      : sample(item / runs), first(item % runs * kRun), last(first + kRun) {
+    if (last > shape.elements) last = shape.elements;
+  }
+};
+
+template <class T>
+struct DropElements {
+  SampleShape shape;
+  std::int64_t runs;
+  T* y;
+  const T* x;
+  float rate;
+  Draws draws;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t item) const {
+    const Run run(shape, runs, item);
+    const float kept = 1.0f - rate;
+    const std::int64_t base = run.sample * shape.elements;
+    const std::int64_t blocks = (shape.elements + 3) / 4;
+    const std::int64_t first_block = (draws.first_sample + run.sample) * blocks;
+    for (std::int64_t e = run.first; e < run.last; e += 4) {
+      // The words that dropout_keeps draws for four neighbours, drawn once.
+      const RandomBlock words = draws.stream.block(static_cast<std::uint64_t>(draws.step),
+                                                   static_cast<std::uint64_t>(first_block + e / 4));
+      const std::int64_t count = run.last - e < 4 ? run.last - e : 4;
+      for (std::int64_t j = 0; j < count; ++j) {
+        const bool keeps = uniform01(words[static_cast<std::size_t>(j)]) >= rate;
+        y[base + e + j] = store_as<T>(keeps ? to_float(x[base + e + j]) / kept : 0.0f);
+      }
+    }
+  }
+};
+
+template <class T, bool kSkip>
+struct DropSamples {
+  SampleShape shape;
+  std::int64_t runs;
+  T* y;
+  const T* x;
+  const T* skip;
+  float survival;
+  Draws draws;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t item) const {
+    const Run run(shape, runs, item);
+    const std::int64_t base = run.sample * shape.elements;
+    const bool keeps = drop_connect_keeps(draws, draws.first_sample + run.sample, survival);
+    MILLRACE_SIMD
+    for (std::int64_t i = base + run.first; i < base + run.last; ++i) {
+      const float z = keeps ? to_float(x[i]) / survival : 0.0f;
+      if constexpr (kSkip) y[i] = store_as<T>(rounded_as<T>(z) + to_float(skip[i]));
+      if constexpr (!kSkip) y[i] = store_as<T>(z);
+    }
+  }
+};
+
+}  // namespace
+
+template <class T>
+void dropout(const ExecutionSpace& space, const SampleShape& shape, T* y, const T* x, float rate,
+             const Draws& draws) {
+  const std::int64_t runs = runs_of(shape);
+  parallel("dropout", space, shape.samples * runs, DropElements<T>{shape, runs, y, x, rate, draws});
+}
+
+template <class T>
+void drop_connect(const ExecutionSpace& space, const SampleShape& shape, T* y, const T* x,
+                  const T* skip, float survival, const Draws& draws) {
+  const std::int64_t runs = runs_of(shape);
+  const std::int64_t items = shape.samples * runs;
+  if (skip == nullptr) {
+    parallel("drop connect", space, items,
+             DropSamples<T, false>{shape, runs, y, x, skip, survival, draws});
+  } else {
+    parallel("drop add", space, items,
+             DropSamples<T, true>{shape, runs, y, x, skip, survival, draws});
+  }
+}
+
+#define MILLRACE_INSTANTIATE(T)                                                                    \
+  template void dropout<T>(const ExecutionSpace&, const SampleShape&, T*, const T*, float,         \
+                           const Draws&);                                                          \
+  template void drop_connect<T>(const ExecutionSpace&, const SampleShape&, T*, const T*, const T*, \
+                                float, const Draws&);
+MILLRACE_INSTANTIATE(float)
+MILLRACE_INSTANTIATE(bfloat16)
+#undef MILLRACE_INSTANTIATE
+
+}  // namespace millrace::ops
