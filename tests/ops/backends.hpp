@@ -7,21 +7,47 @@
 #include <ostream>
 #include <vector>
 
+#include "ops/depthwise.hpp"
+#include "ops/merged_groups.hpp"
 #include "ops/weighted.hpp"
 
 namespace millrace::ops {
 
-enum class BackendKind { OneDnn, Kokkos };
+/// Own: the kernels that stand in for a vendor's on some shapes, on all shapes that they can do.
+enum class BackendKind { OneDnn, Kokkos, Own };
 
-inline void PrintTo(BackendKind kind, std::ostream* out) {
-  *out << (kind == BackendKind::OneDnn ? "oneDNN" : "Kokkos");
+[[nodiscard]] inline const char* name_of(BackendKind kind) {
+  return kind == BackendKind::OneDnn ? "oneDNN" : kind == BackendKind::Kokkos ? "Kokkos" : "Own";
 }
+inline void PrintTo(BackendKind kind, std::ostream* out) { *out << name_of(kind); }
+
+class OwnBackend final : public Backend {
+ public:
+  [[nodiscard]] const char* name() const override { return "own"; }
+  [[nodiscard]] std::unique_ptr<WeightedOp> convolution(const ConvShape& s, DType type,
+                                                        Passes passes) override {
+    if (is_depthwise(s)) return make_depthwise(s, type);
+    for (const std::int64_t merged : {4, 3, 2}) {
+      if (s.bias || s.groups % merged != 0) continue;
+      return make_merged_groups(s, merged,
+                                plain_->convolution(merged_shape(s, merged), type, passes));
+    }
+    return plain_->convolution(s, type, passes);
+  }
+  [[nodiscard]] std::unique_ptr<WeightedOp> dense(const DenseShape& s, DType type,
+                                                  Passes passes) override {
+    return plain_->dense(s, type, passes);
+  }
+
+ private:
+  std::unique_ptr<Backend> plain_ = make_kokkos_backend();
+};
 
 [[nodiscard]] inline std::vector<BackendKind> backend_kinds() {
 #ifdef MILLRACE_ONEDNN
-  return {BackendKind::OneDnn, BackendKind::Kokkos};
+  return {BackendKind::OneDnn, BackendKind::Kokkos, BackendKind::Own};
 #else
-  return {BackendKind::Kokkos};
+  return {BackendKind::Kokkos, BackendKind::Own};
 #endif
 }
 
@@ -29,7 +55,7 @@ inline void PrintTo(BackendKind kind, std::ostream* out) {
 #ifdef MILLRACE_ONEDNN
   if (kind == BackendKind::OneDnn) return make_onednn_backend();
 #endif
-  (void)kind;
+  if (kind == BackendKind::Own) return std::make_unique<OwnBackend>();
   return make_kokkos_backend();
 }
 

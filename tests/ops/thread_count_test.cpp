@@ -16,6 +16,9 @@
 #include <vector>
 
 #include "core/sha256.hpp"
+#include "ops/channels.hpp"
+#include "ops/depthwise.hpp"
+#include "ops/dropout.hpp"
 #include "ops/elementwise.hpp"
 #include "ops/optimiser.hpp"
 #include "ops/pool.hpp"
@@ -114,11 +117,58 @@ void add_elementwise(Digest& digest) {
 }
 
 template <class T>
+void add_channels(Digest& digest) {
+  const device::ExecutionSpace space;
+  const ScaleShape s{3, 100, 70};
+  DeviceValues<T> x(random_as<T>(s.elements(), 1)), dy(random_as<T>(s.elements(), 2));
+  DeviceValues<T> scale(random_as<T>(210, 3)), y(s.elements()), dscale(210);
+  scale_forward(space, s, y.data(), x.data(), scale.data(), dy.data(), Fn::Relu);
+  digest.add(y);
+  scale_backward(space, s, y.data(), dscale.data(), dy.data(), x.data(), scale.data());
+  digest.add(y);
+  digest.add(dscale);
+  const Draws draws{RandomStream(1, RandomPurpose::Dropout, 2), 3, 4};
+  dropout(space, {3, 7000}, y.data(), x.data(), 0.5f, draws);
+  digest.add(y);
+  drop_connect(space, {3, 7000}, y.data(), x.data(), dy.data(), 0.5f, draws);
+  digest.add(y);
+}
+
+template <class T>
+void add_depthwise(Digest& digest) {
+  const device::ExecutionSpace space;
+  ConvShape s;
+  s.window = {3, {13, 12, 44}, {7, 6, 44}, 5, 5, 2, 2, 2, 1};
+  s.pad_bottom = 2;
+  s.pad_right = 2;
+  s.groups = 44;
+  DeviceValues<T> x(random_as<T>(s.window.in_elements(), 1));
+  DeviceValues<T> dy(random_as<T>(s.window.out_elements(), 2)), y(s.window.out_elements());
+  DeviceValues<float> kernel(random_as<float>(s.kernel_elements(), 3));
+  DeviceValues<float> dkernel(s.kernel_elements());
+  const std::unique_ptr<WeightedOp> op = make_depthwise(s, device::dtype_of<T>());
+  DeviceValues<float> packed(op->bytes().packed_forward / 4), scratch(op->bytes().scratch / 4);
+  op->bind({.kernel = kernel.data(),
+            .dkernel = dkernel.data(),
+            .packed_forward = packed.raw(),
+            .scratch = scratch.raw()});
+  op->pack(space, true);
+  op->forward(space, y.raw(), x.raw());
+  op->backward_weight(space, dy.raw(), x.raw(), true);
+  op->backward_input(space, x.raw(), dy.raw());
+  digest.add(y);
+  digest.add(dkernel);
+  digest.add(x);
+}
+
+template <class T>
 void add_kernels(Digest& digest) {
   for (const NormCase& c : norm_cases()) add_norm<T>(digest, c.shape);
   add_pools<T>(digest);
   add_loss<T>(digest);
   add_elementwise<T>(digest);
+  add_channels<T>(digest);
+  add_depthwise<T>(digest);
 }
 
 /// LARS has everything that an update can have: norms of tensors, and the pass over all spans.

@@ -233,8 +233,7 @@ TEST_P(Weighted, OtherPassesLeaveWeightGradientsAlone) {
 
 std::string name_of_param(const testing::TestParamInfo<Param>& info) {
   const auto& [c, kind, type] = info.param;
-  return c.name + (kind == BackendKind::OneDnn ? "Onednn" : "Kokkos") +
-         (type == DType::F32 ? "Float32" : "Bfloat16");
+  return c.name + name_of(kind) + (type == DType::F32 ? "Float32" : "Bfloat16");
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Weighted,
@@ -275,7 +274,9 @@ TEST(Backend, DefaultIsTheOneThatIsAlwaysThere) {
 
 TEST(Backend, NamesItself) {
   for (const BackendKind kind : backend_kinds()) {
-    EXPECT_STREQ(make_backend(kind)->name(), kind == BackendKind::OneDnn ? "onednn" : "kokkos");
+    EXPECT_STREQ(make_backend(kind)->name(), kind == BackendKind::OneDnn   ? "onednn"
+                                             : kind == BackendKind::Kokkos ? "kokkos"
+                                                                           : "own");
   }
 }
 

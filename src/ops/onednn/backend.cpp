@@ -4,10 +4,13 @@
 // layout the primitive asks for, so each has three: canonical float32, packed for forward and
 // packed for backward input. Backward weight produces its own layout in scratch, which a reorder
 // then adds onto the canonical float32 gradient.
+#include <cstring>
 #include <optional>
 
 #include "core/error.hpp"
+#include "ops/depthwise.hpp"
 #include "ops/elementwise.hpp"
+#include "ops/merged_groups.hpp"
 #include "ops/onednn/onednn.hpp"
 #include "ops/strided_pointwise.hpp"
 #include "ops/weighted.hpp"
@@ -35,6 +38,7 @@ struct Layouts {
   memory::desc src, dst, bias;
   memory::desc packed_forward, packed_backward, gradient;
   memory::desc scratch_forward, scratch_input, scratch_weight;
+  bool blind_taps = false;  ///< some part of the kernel only ever sees padding
 };
 
 class OneDnnOp final : public WeightedOp {
@@ -65,6 +69,7 @@ class OneDnnOp final : public WeightedOp {
   WeightedBytes bytes_;
   Call forward_, backward_input_, backward_weight_;
   Call pack_forward_, pack_backward_, store_gradient_, add_gradient_;
+  void* gradient_ = nullptr;
   float* dbias_ = nullptr;
   const float* dbias_part_ = nullptr;
 };
@@ -158,6 +163,7 @@ void OneDnnOp::bind(const WeightedMemory& m) {
   }
   if (backward_weight_.primitive) {
     std::byte* gradient = m.scratch;
+    gradient_ = gradient;
     std::byte* rest = gradient + aligned(bytes_of(layouts_.gradient));
     if (bias_) {
       backward_weight_.set(DNNL_ARG_DIFF_BIAS, rest);
@@ -195,6 +201,8 @@ void OneDnnOp::backward_input(const ExecutionSpace& space, std::byte* dx, const 
 void OneDnnOp::backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                                bool first) {
   device::fence(space);
+  // oneDNN 2.6 leaves the gradient of taps that see nothing as it was (3x3 on images of one pixel).
+  if (layouts_.blind_taps) std::memset(gradient_, 0, layouts_.gradient.get_size());
   backward_weight_.set(DNNL_ARG_SRC, x);
   backward_weight_.set(DNNL_ARG_DIFF_DST, dy);
   backward_weight_.run(context_->stream);
@@ -202,6 +210,20 @@ void OneDnnOp::backward_weight(const ExecutionSpace& space, const std::byte* dy,
   if (bias_) {
     accumulate(space, dbias_, dbias_part_, layouts_.bias.get_size() / sizeof(float), first);
   }
+}
+
+/// Whether some tap of a kernel is off the image wherever the window stands, along one axis.
+bool has_blind_taps(std::int64_t kernel, std::int64_t dilation, std::int64_t stride,
+                    std::int64_t pad, std::int64_t in, std::int64_t out) {
+  for (std::int64_t tap = 0; tap < kernel; ++tap) {
+    bool sees = false;
+    for (std::int64_t o = 0; o < out && !sees; ++o) {
+      const std::int64_t at = o * stride - pad + tap * dilation;
+      sees = at >= 0 && at < in;
+    }
+    if (!sees) return true;
+  }
+  return false;
 }
 
 /// Kernels of convolutions as oneDNN's dimensions: [g][o][i][h][w] or [o][i][h][w].
@@ -218,6 +240,33 @@ KernelDims kernel_dims(const ConvShape& s) {
   }
   return {{s.groups, out.c / s.groups, in.c / s.groups, s.window.kernel_h, s.window.kernel_w},
           memory::format_tag::gohwi};
+}
+
+// ---- which kernel
+// ---------------------------------------------------------------------------------
+//
+// What oneDNN is slow at, by shape, precision and instruction set, and what runs instead.
+
+bool has_tiles() {
+  const auto tiles = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & tiles) == tiles;
+}
+
+/// A 1x1 convolution of images of one pixel: as a convolution it runs at a hundredth of the rate of
+/// the product of matrices that it is.
+bool is_product(const ConvShape& s) {
+  const WindowShape& w = s.window;
+  return s.groups == 1 && w.in.pixels() == 1 && w.kernel_h == 1 && w.kernel_w == 1 &&
+         w.out.pixels() == 1;
+}
+
+/// How many groups to join: bf16 tiles take 16 channels at a time, and groups of 4 or 8 miss them.
+std::int64_t groups_to_merge(const ConvShape& s, DType type) {
+  const std::int64_t width = s.window.in.c / s.groups;
+  const bool narrow = (width == 4 || width == 8) && s.window.out.c / s.groups == width;
+  const std::int64_t merged = narrow ? 16 / width : 1;
+  const bool wins = narrow && type == DType::BF16 && !s.bias && s.groups % merged == 0;
+  return wins && has_tiles() ? merged : 1;
 }
 
 class OneDnnBackend final : public Backend {
@@ -261,6 +310,13 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType typ
   if (is_strided_pointwise(s)) {
     return make_strided_pointwise(s, type, convolution(gathered_shape(s), type, passes));
   }
+  if (is_product(s)) {
+    return prepare(DenseShape{s.window.batch, s.window.in.c, s.window.out.c, s.bias}, type, passes);
+  }
+  if (is_depthwise(s)) return make_depthwise(s, type);
+  if (const std::int64_t merged = groups_to_merge(s, type); merged > 1) {
+    return make_merged_groups(s, merged, prepare(merged_shape(s, merged), type, passes));
+  }
   const WindowShape& w = s.window;
   const auto t = onednn::data_type(type);
   const auto f32 = memory::data_type::f32;
@@ -287,6 +343,8 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType typ
              : onednn::forward_descriptor<Forward>(e, training, direct, src, kernel, dst, strides,
                                                    dilates, before, after);
   Layouts l;
+  l.blind_taps = has_blind_taps(w.kernel_h, s.dilation_h, w.stride_h, w.pad_top, w.in.h, w.out.h) ||
+                 has_blind_taps(w.kernel_w, s.dilation_w, w.stride_w, w.pad_left, w.in.w, w.out.w);
   l.kernel = memory::desc(k.dims, f32, k.canonical);
   l.src = src;
   l.dst = dst;

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/merged_groups.hpp"
+
+#include <utility>
+
+#include "core/error.hpp"
+#include "device/arena.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using device::ExecutionSpace;
+using device::parallel;
+
+/// Where the elements of the narrow kernel [out][tap][in] lie in the wide one [out][tap][merged
+/// in].
+struct Diagonal {
+  std::int64_t taps;
+  std::int64_t in;      ///< channels of a narrow group
+  std::int64_t out;     ///< filters of a narrow group
+  std::int64_t merged;  ///< narrow groups in a wide one
+
+  /// First channel of the wide kernel that filter `filter` reads.
+  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t first(std::int64_t filter) const {
+    return filter / out % merged * in;
+  }
+};
+
+struct Widen {
+  Diagonal d;
+  float* wide;
+  const float* narrow;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t row = i / (d.in * d.merged);
+    const std::int64_t c = i % (d.in * d.merged) - d.first(row / d.taps);
+    wide[i] = c >= 0 && c < d.in ? narrow[row * d.in + c] : 0.0f;
+  }
+};
+
+struct AddDiagonal {
+  Diagonal d;
+  float* narrow;
+  const float* wide;
+  bool first;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t row = i / d.in;
+    const float g = wide[row * d.in * d.merged + d.first(row / d.taps) + i % d.in];
+    narrow[i] = first ? g : narrow[i] + g;
+  }
+};
+
+class MergedGroups final : public WeightedOp {
+ public:
+  MergedGroups(const ConvShape& shape, std::int64_t merged, std::unique_ptr<WeightedOp> wide)
+      : diagonal_{shape.window.kernel_h * shape.window.kernel_w, shape.window.in.c / shape.groups,
+                  shape.window.out.c / shape.groups, merged},
+        elements_(shape.kernel_elements()),
+        wide_(std::move(wide)) {}
+
+  [[nodiscard]] WeightedBytes bytes() const override {
+    WeightedBytes bytes = wide_->bytes();
+    bytes.scratch += kernel_bytes();
+    return bytes;
+  }
+  /// The wide kernel, or its gradient, is only needed while it is packed, or added up.
+  void bind(const WeightedMemory& memory) override {
+    memory_ = memory;
+    WeightedMemory rest = memory;
+    rest.kernel = wide_kernel();
+    rest.dkernel = wide_kernel();
+    rest.scratch += kernel_bytes();
+    wide_->bind(rest);
+  }
+  void pack(const ExecutionSpace& space, bool backward) override {
+    parallel("widen groups", space, elements_ * diagonal_.merged,
+             Widen{diagonal_, wide_kernel(), memory_.kernel});
+    wide_->pack(space, backward);
+  }
+  void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
+    wide_->forward(space, y, x);
+  }
+  void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
+    wide_->backward_input(space, dx, dy);
+  }
+  void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
+                       bool first) override {
+    wide_->backward_weight(space, dy, x, true);
+    parallel("narrow groups", space, elements_,
+             AddDiagonal{diagonal_, memory_.dkernel, wide_kernel(), first});
+  }
+
+ private:
+  [[nodiscard]] std::int64_t kernel_bytes() const {
+    return device::aligned(elements_ * diagonal_.merged * static_cast<std::int64_t>(sizeof(float)));
+  }
+  [[nodiscard]] float* wide_kernel() const { return reinterpret_cast<float*>(memory_.scratch); }
+
+  Diagonal diagonal_;
+  std::int64_t elements_;  ///< of the narrow kernel
+  std::unique_ptr<WeightedOp> wide_;
+  WeightedMemory memory_;
+};
+
+}  // namespace
+
+ConvShape merged_shape(const ConvShape& shape, std::int64_t merged) {
+  MILLRACE_ASSERT(merged > 0 && shape.groups % merged == 0);
+  ConvShape wide = shape;
+  wide.groups = shape.groups / merged;
+  return wide;
+}
+
+std::unique_ptr<WeightedOp> make_merged_groups(const ConvShape& shape, std::int64_t merged,
+                                               std::unique_ptr<WeightedOp> wide) {
+  MILLRACE_ASSERT(!shape.bias);  // its gradient would start over with every micro-batch
+  return std::make_unique<MergedGroups>(shape, merged, std::move(wide));
+}
+
+}  // namespace millrace::ops
