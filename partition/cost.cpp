@@ -18,6 +18,8 @@ using pipeline::Role;
 using pipeline::StageProgram;
 
 constexpr std::int64_t kFloat = sizeof(float);
+/// A random number takes as long as this many flops of a convolution.
+constexpr double kFlopsOfDraw = 200.0;
 constexpr std::int64_t kAlignment = 64;  ///< of a tensor in the flat arrays of parameters
 
 std::int64_t aligned(std::int64_t bytes) {
@@ -32,7 +34,9 @@ std::int64_t last_reader(const Graph& graph, ValueId value) {
 }
 
 /// Gradients may be written in place of one that is read.
-bool is_result(Role role) { return role == Role::Dx || role == Role::Dz; }
+bool is_result(Role role) {
+  return role == Role::Dx || role == Role::Dz || role == Role::Dscale || role == Role::Y;
+}
 
 class Estimate {
  public:
@@ -66,15 +70,30 @@ class Estimate {
   [[nodiscard]] OpCost& of(const Call& call) { return costs_.at(call.op.at()); }
 
   [[nodiscard]] double flops(const Call& call) const {
-    if (!pipeline::is_weighted(call.kind)) return 0.0;
+    using pipeline::KernelKind;
     const models::Op& op = graph_.op(call.op);
+    if (call.kind == KernelKind::DropoutForward || call.kind == KernelKind::DropoutBackward) {
+      return kFlopsOfDraw * static_cast<double>(batch_ * graph_.value(op.output).shape.elements());
+    }
+    if (!pipeline::is_weighted(call.kind)) return 0.0;
     const std::int64_t macs = models::forward_macs(op.kind, graph_.value(op.inputs.front()).shape,
                                                    graph_.value(op.output).shape);
     return 2.0 * static_cast<double>(batch_ * macs);
   }
 
+  /// Of a concatenation's kernel one operand, and as much of the whole as it is.
+  [[nodiscard]] std::int64_t concat_bytes(const Call& call) const {
+    const bool forward = call.kind == pipeline::KernelKind::ConcatForward;
+    const std::int64_t operand = program_.buffer(call.at(forward ? Role::X : Role::Dx)).bytes;
+    return (!forward && call.has(Role::Y) ? 3 : 2) * operand;
+  }
+
   /// What is read, each buffer once, what is written, and the kernel as it is stored for computing.
   [[nodiscard]] std::int64_t bytes(const Call& call) const {
+    using pipeline::KernelKind;
+    if (call.kind == KernelKind::ConcatForward || call.kind == KernelKind::ConcatBackward) {
+      return concat_bytes(call);
+    }
     std::int64_t sum = 0;
     for (std::size_t role = 0; role < call.buffers.size(); ++role) {
       const BufferId buffer = call.buffers[role];

@@ -50,8 +50,7 @@ struct DeviceModel {
 
 /// By op, from the kernel calls that the whole network compiles to. Of the images no gradient is
 /// computed, so the first convolution has no `backward_input`. A cut that parts ops of one kernel
-/// costs one more pass over a value, which is not counted. Errors: Config, naming an op that has no
-/// kernels.
+/// costs one more pass over a value, which is not counted.
 [[nodiscard]] std::vector<OpCost> analytic_costs(const Graph& graph, std::int64_t batch, DType type,
                                                  const DeviceModel& device);
 

@@ -166,7 +166,11 @@ RunContext Executor::context(const UnitState& state, std::int32_t m) const {
   return {.stash_slot = m % state.slots.stash,
           .weight_slot = m % state.slots.weight,
           .outbox_slot = state.slots.outbox > 0 ? m % state.slots.outbox : 0,
-          .first = m == 0};
+          .first = m == 0,
+          .seed = seed_,
+          .iteration = iteration_,
+          .first_sample = (state.unit.replica + std::int64_t{plan_->ranks.replicas} * m) *
+                          state.program->program().options.batch};
 }
 
 Standing Executor::standing() const {
@@ -179,6 +183,8 @@ Standing Executor::standing() const {
 void Executor::run(const device::ExecutionSpace& space, const StepSettings& settings,
                    std::span<io::Loader* const> feeds) {
   space_ = &space;
+  seed_ = settings.seed;
+  iteration_ = settings.iteration;
   std::fill(metrics_.begin(), metrics_.end(), MicroBatchMetrics{});
   std::fill(measured_stash_.begin(), measured_stash_.end(), 0);
   for (UnitState& state : units_) {

@@ -60,6 +60,8 @@ struct Standing {
 
 /// What a step of training is done with.
 struct StepSettings {
+  std::uint64_t seed = 0;      ///< of the run, and
+  std::int64_t iteration = 0;  ///< the number of the step: what random masks are drawn by
   float loss_scaling = 1.0f;
   ops::Update update;  ///< all but the scale of gradients, which the executor knows
 };
@@ -167,6 +169,8 @@ class Executor {
   std::vector<std::int32_t> measured_stash_;
   comm::Transport* transport_ = nullptr;
   const device::ExecutionSpace* space_ = nullptr;
+  std::uint64_t seed_ = 0;
+  std::int64_t iteration_ = 0;
   int reducing_ = 0;  ///< reductions on their way
   std::atomic<std::uint64_t> progress_{0};
   std::atomic<std::int64_t> current_{-1};  ///< entry

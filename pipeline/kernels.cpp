@@ -27,9 +27,15 @@ Kernel activation_backward(const Binding& b) {
   };
 }
 
+/// Over the logits, of which a network may have more than there are classes.
+ops::SoftmaxLossShape loss_shape(const Binding& b) {
+  const models::Op& op = b.graph.op(b.call.op);
+  return {b.batch, b.graph.value(op.inputs.front()).shape.c, b.label_smoothing};
+}
+
 template <class T>
 Kernel loss_forward(const Binding& b) {
-  const ops::SoftmaxLossShape shape{b.batch, b.graph.classes, b.label_smoothing};
+  const ops::SoftmaxLossShape shape = loss_shape(b);
   const auto loss = b.operand<float>(Role::Loss);
   const auto rank = b.operand<std::int32_t>(Role::Rank);
   const auto x = b.operand<T>(Role::X);
@@ -41,7 +47,7 @@ Kernel loss_forward(const Binding& b) {
 
 template <class T>
 Kernel loss_backward(const Binding& b) {
-  const ops::SoftmaxLossShape shape{b.batch, b.graph.classes, b.label_smoothing};
+  const ops::SoftmaxLossShape shape = loss_shape(b);
   const auto dx = b.operand<T>(Role::Dx);
   const auto x = b.operand<T>(Role::X);
   const auto labels = b.operand<std::int32_t>(Role::Labels);
@@ -77,6 +83,16 @@ Kernel make(const Binding& b) {
       return loss_forward<T>(b);
     case KernelKind::LossBackward:
       return loss_backward<T>(b);
+    case KernelKind::ConcatForward:
+    case KernelKind::ConcatBackward:
+    case KernelKind::ScaleForward:
+    case KernelKind::ScaleBackward:
+      return make_channel_kernel<T>(b);
+    case KernelKind::DropoutForward:
+    case KernelKind::DropoutBackward:
+    case KernelKind::DropConnectForward:
+    case KernelKind::DropConnectBackward:
+      return make_dropout_kernel<T>(b);
     default:
       break;
   }

@@ -12,12 +12,16 @@
 
 namespace millrace::pipeline {
 
-/// Which memory a phase works in, and what it may overwrite.
+/// Which memory a phase works in, what it may overwrite, and which samples it works on.
 struct RunContext {
   int stash_slot = 0;
   int weight_slot = 0;
   int outbox_slot = 0;
   bool first = true;  ///< first micro-batch of the step: gradients and running sums start over
+  // What random masks are keyed by, beside the op's name.
+  std::uint64_t seed = 0;
+  std::int64_t iteration = 0;
+  std::int64_t first_sample = 0;  ///< position of the micro-batch's first in the global batch
 };
 
 /// A call with everything but its slot decided.
@@ -71,5 +75,9 @@ template <class T>
 [[nodiscard]] Kernel make_norm_kernel(const Binding& binding);
 template <class T>
 [[nodiscard]] Kernel make_pool_kernel(const Binding& binding);
+template <class T>
+[[nodiscard]] Kernel make_channel_kernel(const Binding& binding);
+template <class T>
+[[nodiscard]] Kernel make_dropout_kernel(const Binding& binding);
 
 }  // namespace millrace::pipeline

@@ -63,6 +63,19 @@ ops::WindowShape window_shape(const Graph& graph, OpId op, std::int64_t batch) {
   return window(graph, op, batch, {1, 1}, {1, 1}, {});
 }
 
+ops::ChannelSlice concat_slice(const Graph& graph, OpId op, std::size_t part, std::int64_t batch) {
+  const models::Op& concat = graph.op(op);
+  const Shape& all = graph.value(concat.output).shape;
+  ops::ChannelSlice slice{batch * all.pixels(), all.c, 0, graph.value(concat.inputs[part]).shape.c};
+  for (std::size_t i = 0; i < part; ++i) slice.first += graph.value(concat.inputs[i]).shape.c;
+  return slice;
+}
+
+ops::ScaleShape scale_shape(const Graph& graph, OpId op, std::int64_t batch) {
+  const Shape& x = input_shape(graph, op);
+  return {batch, x.pixels(), x.c};
+}
+
 float norm_epsilon(const Graph& graph, OpId op) {
   const models::OpKind& kind = graph.op(op).kind;
   if (const auto* norm = std::get_if<models::GroupNorm>(&kind)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "ops/channels.hpp"
 #include "ops/norm.hpp"
 #include "ops/weighted.hpp"
 #include "pipeline/program.hpp"
@@ -13,6 +14,10 @@ namespace millrace::pipeline {
 [[nodiscard]] ops::NormShape norm_shape(const Graph& graph, OpId op, std::int64_t batch);
 /// Pools, global pools and shortcuts.
 [[nodiscard]] ops::WindowShape window_shape(const Graph& graph, OpId op, std::int64_t batch);
+/// Operand `part` of a concatenation.
+[[nodiscard]] ops::ChannelSlice concat_slice(const Graph& graph, OpId op, std::size_t part,
+                                             std::int64_t batch);
+[[nodiscard]] ops::ScaleShape scale_shape(const Graph& graph, OpId op, std::int64_t batch);
 /// Epsilon of a batch or group norm.
 [[nodiscard]] float norm_epsilon(const Graph& graph, OpId op);
 

@@ -16,14 +16,32 @@ namespace {
 
 using models::Op;
 
+void refuse_span(const Op& op) {
+  const auto* norm = std::get_if<models::BatchNorm>(&op.kind);
+  if (norm == nullptr || norm->span == 1) return;
+  fail(ErrorKind::Config,
+       "op {} shares its batch statistics between {} replicas, which no kernel exchanges: give "
+       "every "
+       "replica its own (a span of 1), or train with group norm",
+       op.name, norm->span);
+}
+
 /// Ops that become one kernel: a leader and what fuses behind it.
 struct Node {
+  /// Operand of a concatenation, with the activation that is applied on the way.
+  struct Part {
+    ValueId input;
+    OpId reader;  ///< the op that reads it: the activation, or the concatenation
+    FusedFn fn = FusedFn::None;
+  };
   OpId leader;  ///< norm, convolution, pool, add, activation, loss ...
   OpId last;    ///< last op of the group; nodes run in this order
   ValueId input;
   ValueId skip;  ///< other operand of an addition
   ValueId output;
   FusedFn fn = FusedFn::None;
+  OpId adder = {};               ///< the addition, which is what reads `skip`
+  std::vector<Part> parts = {};  ///< of a concatenation
 };
 
 template <class Kind>
@@ -32,6 +50,7 @@ bool is(const Op& op) {
 }
 bool is_norm(const Op& op) { return is<models::BatchNorm>(op) || is<models::GroupNorm>(op); }
 bool is_weighted(const Op& op) { return is<models::Conv>(op) || is<models::Dense>(op); }
+bool drops(const Op& op) { return is<models::Dropout>(op) || is<models::DropConnect>(op); }
 
 FusedFn fused(models::ActivationKind kind) {
   switch (kind) {
@@ -48,7 +67,8 @@ FusedFn fused(models::ActivationKind kind) {
 /// Finds the groups of a range.
 class Grouping {
  public:
-  Grouping(const Graph& graph, OpRange range) : graph_(graph), range_(range) {
+  Grouping(const Graph& graph, OpRange range, Mode mode)
+      : graph_(graph), range_(range), mode_(mode) {
     readers_.resize(graph.values.size());
     for (std::size_t i = 0; i < graph.ops.size(); ++i) {
       for (const ValueId v : graph.ops[i].inputs) {
@@ -59,23 +79,41 @@ class Grouping {
   [[nodiscard]] const std::vector<OpId>& readers(ValueId value) const {
     return readers_[value.at()];
   }
+  [[nodiscard]] bool read_behind(ValueId value) const {
+    const std::vector<OpId>& all = readers(value);
+    return std::any_of(all.begin(), all.end(), [&](OpId r) { return r.value >= range_.last; });
+  }
   [[nodiscard]] std::vector<Node> nodes() const;
+  /// The value that `value` is a copy of: in evaluation what goes into a dropout of the range.
+  [[nodiscard]] ValueId source(ValueId value) const {
+    while (is_identity(graph_.value(value).producer)) {
+      value = graph_.op(graph_.value(value).producer).inputs.front();
+    }
+    return value;
+  }
 
  private:
-  /// The only op that reads `value`, when it is in the range too.
+  [[nodiscard]] bool is_identity(OpId op) const {
+    return mode_ == Mode::Evaluation && op.valid() && range_.contains(op) && drops(graph_.op(op));
+  }
+  /// The only op that reads `value` or copies of it, when it is in the range too.
   [[nodiscard]] OpId sole_reader(ValueId value) const {
     const std::vector<OpId>& all = readers(value);
-    return all.size() == 1 && range_.contains(all.front()) ? all.front() : OpId{};
+    if (all.size() != 1 || !range_.contains(all.front())) return OpId{};
+    return is_identity(all.front()) ? sole_reader(graph_.op(all.front()).output) : all.front();
   }
-  void fuse_activation(Node& node, bool relu_only) const;
+  void fuse_activation(Node& node, bool relu_only, std::vector<bool>& taken) const;
+  void fuse_addition(Node& node, std::vector<bool>& taken) const;
+  void fuse_into_concat(std::vector<Node>& nodes) const;
   [[nodiscard]] Node group_from(OpId id, std::vector<bool>& taken) const;
 
   const Graph& graph_;
   OpRange range_;
+  Mode mode_;
   std::vector<std::vector<OpId>> readers_;
 };
 
-void Grouping::fuse_activation(Node& node, bool relu_only) const {
+void Grouping::fuse_activation(Node& node, bool relu_only, std::vector<bool>& taken) const {
   const OpId next = sole_reader(node.output);
   if (!next.valid() || !is<models::Activation>(graph_.op(next))) return;
   const FusedFn fn = fused(std::get<models::Activation>(graph_.op(next).kind).kind);
@@ -83,29 +121,65 @@ void Grouping::fuse_activation(Node& node, bool relu_only) const {
   node.fn = fn;
   node.last = next;
   node.output = graph_.op(next).output;
+  taken[next.at()] = true;
+}
+
+/// Of an addition's operands the one named first fuses; the other is stored.
+void Grouping::fuse_addition(Node& node, std::vector<bool>& taken) const {
+  const OpId next = sole_reader(node.output);
+  if (!next.valid() || !is<models::Add>(graph_.op(next)) || taken[next.at()]) return;
+  const Op& add = graph_.op(next);
+  const ValueId a = source(add.inputs[0]);
+  const ValueId b = source(add.inputs[1]);
+  if (a == b) return;
+  taken[next.at()] = true;
+  node.skip = a == node.output ? b : a;
+  node.output = add.output;
+  node.last = next;
+  node.adder = next;
 }
 
 Node Grouping::group_from(OpId id, std::vector<bool>& taken) const {
   const Op& op = graph_.op(id);
-  Node node{id, id, op.inputs.front(), ValueId{}, op.output, FusedFn::None};
+  Node node{id, id, source(op.inputs.front()), ValueId{}, op.output};
   if (is_norm(op)) {
-    const OpId next = sole_reader(node.output);
-    // Of an addition's operands the one named first fuses; the other is stored.
-    if (next.valid() && is<models::Add>(graph_.op(next)) && !taken[next.at()] &&
-        graph_.op(next).inputs[0] != graph_.op(next).inputs[1]) {
-      const Op& add = graph_.op(next);
-      taken[next.at()] = true;
-      node.skip = add.inputs[0] == node.output ? add.inputs[1] : add.inputs[0];
-      node.output = add.output;
-      node.last = next;
-    }
-    fuse_activation(node, node.skip.valid());
+    fuse_addition(node, taken);
+    fuse_activation(node, node.skip.valid(), taken);
   } else if (is<models::Add>(op)) {
-    node.skip = op.inputs[1];
-    fuse_activation(node, true);
+    node.skip = source(op.inputs[1]);
+    node.adder = id;
+    fuse_activation(node, true, taken);
+  } else if (is_weighted(op)) {
+    fuse_activation(node, true, taken);
+  } else if (is<models::ScaleChannels>(op)) {
+    fuse_addition(node, taken);
+    if (node.skip.valid()) fuse_activation(node, true, taken);
+  } else if (is<models::DropConnect>(op)) {
+    fuse_addition(node, taken);
+  } else if (is<models::Concat>(op)) {
+    for (const ValueId v : op.inputs) node.parts.push_back({source(v), id});
   }
-  if (node.last != id) taken[node.last.at()] = true;
   return node;
+}
+
+/// Relu of a convolution that only goes into a concatenation is applied on the way there.
+void Grouping::fuse_into_concat(std::vector<Node>& nodes) const {
+  const auto maker_of = [&](ValueId value) {
+    return std::find_if(nodes.begin(), nodes.end(),
+                        [&](const Node& n) { return n.output == value; });
+  };
+  for (Node& concat : nodes) {
+    for (Node::Part& part : concat.parts) {
+      const auto maker = maker_of(part.input);
+      if (maker == nodes.end() || sole_reader(part.input) != concat.leader) continue;
+      if (!is_weighted(graph_.op(maker->leader)) || maker->fn == FusedFn::None) continue;
+      const Op& relu = graph_.op(maker->last);
+      part = {source(relu.inputs.front()), maker->last, maker->fn};
+      maker->output = part.input;
+      maker->last = maker->leader;
+      maker->fn = FusedFn::None;
+    }
+  }
 }
 
 std::vector<Node> Grouping::nodes() const {
@@ -114,8 +188,16 @@ std::vector<Node> Grouping::nodes() const {
   for (std::int32_t i = range_.first; i < range_.last; ++i) {
     const OpId id{i};
     if (taken[id.at()]) continue;
+    if (is_identity(id)) {
+      // Left out, unless it passes on what came in: a buffer cannot wait for both.
+      const ValueId output = graph_.op(id).output;
+      const OpId maker = graph_.value(source(output)).producer;
+      const bool made_here = maker.valid() && range_.contains(maker);
+      if (made_here || !read_behind(output)) continue;
+    }
     result.push_back(group_from(id, taken));
   }
+  fuse_into_concat(result);
   std::stable_sort(result.begin(), result.end(),
                    [](const Node& a, const Node& b) { return a.last < b.last; });
   return result;
@@ -131,7 +213,7 @@ struct ForwardBuffers {
 class Compiler {
  public:
   Compiler(const Graph& graph, OpRange range, const ProgramOptions& options)
-      : graph_(graph), grouping_(graph, range), nodes_(grouping_.nodes()) {
+      : graph_(graph), grouping_(graph, range, options.mode), nodes_(grouping_.nodes()) {
     program_.range = range;
     program_.options = options;
   }
@@ -168,6 +250,12 @@ class Compiler {
   void forward_node(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept);
   void forward_norm(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept);
   void forward_loss(const Node& node, Phase phase, const ForwardBuffers& kept);
+  void forward_weighted(const Node& node, Phase phase, ForwardBuffers& kept);
+  void forward_concat(const Node& node, Phase phase, ForwardBuffers& kept);
+  void forward_scale(const Node& node, Phase phase, ForwardBuffers& kept);
+  void forward_drop(const Node& node, Phase phase, ForwardBuffers& kept);
+  void forward_pool(const Node& node, Phase phase, ForwardBuffers& kept);
+  BufferId make_output(const Node& node, ForwardBuffers& kept);
   void remove_unread(std::size_t first_kept);
 
   void backward();
@@ -176,6 +264,11 @@ class Compiler {
   void backward_weighted(const Node& node);
   void backward_simple(const Node& node);
   void backward_add(const Node& node);
+  void backward_activation(const Node& node);
+  void backward_concat(const Node& node);
+  void backward_scale(const Node& node);
+  void backward_drop(const Node& node);
+  BufferId undo_fused(const Node& node, BufferId dy);
 
   [[nodiscard]] bool wants_gradient(ValueId v) const { return v != Graph::input(); }
   void contribute(ValueId value, OpId reader, BufferId buffer);
@@ -238,8 +331,7 @@ void Compiler::make_crossings() {
     const std::vector<OpId>& readers = grouping_.readers(v);
     const bool read_here =
         std::any_of(readers.begin(), readers.end(), [&](OpId r) { return range.contains(r); });
-    const bool read_behind =
-        std::any_of(readers.begin(), readers.end(), [&](OpId r) { return r.value >= range.last; });
+    const bool read_behind = grouping_.read_behind(v);
     if (made_before && read_here) {
       const std::string name = producer.valid() ? op_name(producer) : "images";
       const BufferId buffer = make_buffer(name, activation_bytes(v));
@@ -274,6 +366,13 @@ bool Compiler::is_recomputed(const Node& node) const {
   return named(node.leader) && named(node.last);
 }
 
+/// The buffer of what the node makes.
+BufferId Compiler::make_output(const Node& node, ForwardBuffers& kept) {
+  const BufferId y = make_buffer(op_name(node.last), activation_bytes(node.output));
+  kept.activation[node.output.at()] = y;
+  return y;
+}
+
 void Compiler::forward_norm(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept) {
   const BufferId x = kept.activation[node.input.at()];
   const OpId norm = node.leader;
@@ -287,8 +386,7 @@ void Compiler::forward_norm(const Node& node, Phase phase, bool repeated, Forwar
     emit(phase, KernelKind::NormStatistics, norm, {{Role::X, x}, {Role::Statistics, statistics}})
         .repeated = repeated;
   }
-  const BufferId y = make_buffer(op_name(node.last), activation_bytes(node.output));
-  kept.activation[node.output.at()] = y;
+  const BufferId y = make_output(node, kept);
   Call& apply = emit(phase, KernelKind::NormApply, norm,
                      {{Role::X, x}, {Role::Statistics, statistics}, {Role::Y, y}});
   apply.fn = node.fn;
@@ -310,43 +408,84 @@ void Compiler::forward_loss(const Node& node, Phase phase, const ForwardBuffers&
         {Role::Rank, program_.rank}});
 }
 
+/// Relu works in place: its gradient asks the output, and nobody else reads what went in.
+void Compiler::forward_weighted(const Node& node, Phase phase, ForwardBuffers& kept) {
+  const BufferId x = kept.activation[node.input.at()];
+  const BufferId y = make_output(node, kept);
+  emit(phase, KernelKind::WeightedForward, node.leader, {{Role::X, x}, {Role::Y, y}});
+  if (node.fn == FusedFn::None) return;
+  emit(phase, KernelKind::ActivationForward, node.last, {{Role::X, y}, {Role::Y, y}}).fn = node.fn;
+}
+
+void Compiler::forward_concat(const Node& node, Phase phase, ForwardBuffers& kept) {
+  const BufferId y = make_output(node, kept);
+  for (std::size_t i = 0; i < node.parts.size(); ++i) {
+    const Node::Part& part = node.parts[i];
+    Call& call = emit(phase, KernelKind::ConcatForward, node.leader,
+                      {{Role::X, kept.activation[part.input.at()]}, {Role::Y, y}});
+    call.part = static_cast<std::int32_t>(i);
+    call.fn = part.fn;
+  }
+}
+
+void Compiler::forward_scale(const Node& node, Phase phase, ForwardBuffers& kept) {
+  const ValueId scale = grouping_.source(graph_.op(node.leader).inputs[1]);
+  const BufferId y = make_output(node, kept);
+  Call& call = emit(phase, KernelKind::ScaleForward, node.leader,
+                    {{Role::X, kept.activation[node.input.at()]},
+                     {Role::Scale, kept.activation[scale.at()]},
+                     {Role::Y, y}});
+  call.fn = node.fn;
+  if (node.skip.valid()) call.at(Role::Skip) = kept.activation[node.skip.at()];
+}
+
+void Compiler::forward_drop(const Node& node, Phase phase, ForwardBuffers& kept) {
+  const Op& op = graph_.op(node.leader);
+  const BufferId y = make_output(node, kept);
+  const KernelKind kind = !training()               ? KernelKind::ActivationForward  // a copy
+                          : is<models::Dropout>(op) ? KernelKind::DropoutForward
+                                                    : KernelKind::DropConnectForward;
+  Call& call =
+      emit(phase, kind, node.leader, {{Role::X, kept.activation[node.input.at()]}, {Role::Y, y}});
+  if (node.skip.valid()) call.at(Role::Skip) = kept.activation[node.skip.at()];
+}
+
+void Compiler::forward_pool(const Node& node, Phase phase, ForwardBuffers& kept) {
+  const Op& op = graph_.op(node.leader);
+  const BufferId y = make_output(node, kept);
+  Call& pool = emit(phase, KernelKind::PoolForward, node.leader,
+                    {{Role::X, kept.activation[node.input.at()]}, {Role::Y, y}});
+  if (!training() || std::get<models::Pool>(op.kind).kind != models::PoolKind::Max) return;
+  const BufferId winner = make_buffer(
+      op.name + " winner", program_.options.batch * graph_.value(node.output).shape.elements());
+  kept.winner[node.leader.at()] = winner;
+  pool.at(Role::Winner) = winner;
+}
+
 void Compiler::forward_node(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept) {
   const Op& op = graph_.op(node.leader);
   if (is_norm(op)) return forward_norm(node, phase, repeated, kept);
+  if (is_weighted(op)) return forward_weighted(node, phase, kept);
+  if (is<models::Concat>(op)) return forward_concat(node, phase, kept);
+  if (is<models::ScaleChannels>(op)) return forward_scale(node, phase, kept);
+  if (drops(op)) return forward_drop(node, phase, kept);
+  if (is<models::Pool>(op)) return forward_pool(node, phase, kept);
   if (is<models::SoftmaxLoss>(op)) {
     if (!repeated) forward_loss(node, phase, kept);
     return;
   }
+  const KernelKind kind = is<models::Activation>(op)          ? KernelKind::ActivationForward
+                          : is<models::Add>(op)               ? KernelKind::AddForward
+                          : is<models::GlobalAveragePool>(op) ? KernelKind::GlobalPoolForward
+                                                              : KernelKind::ShortcutForward;
   const BufferId x = kept.activation[node.input.at()];
-  const BufferId y = make_buffer(op_name(node.last), activation_bytes(node.output));
-  kept.activation[node.output.at()] = y;
-  const auto simple = [&](KernelKind kind) -> Call& {
-    return emit(phase, kind, node.leader, {{Role::X, x}, {Role::Y, y}});
-  };
-  if (is_weighted(op)) {
-    simple(KernelKind::WeightedForward);
-  } else if (is<models::Activation>(op)) {
-    simple(KernelKind::ActivationForward).fn = fused(std::get<models::Activation>(op.kind).kind);
-  } else if (is<models::Add>(op)) {
-    Call& add = emit(phase, KernelKind::AddForward, node.leader,
-                     {{Role::X, x}, {Role::Skip, kept.activation[node.skip.at()]}, {Role::Y, y}});
-    add.fn = node.fn;
-  } else if (is<models::Pool>(op)) {
-    Call& pool = simple(KernelKind::PoolForward);
-    if (training() && std::get<models::Pool>(op.kind).kind == models::PoolKind::Max) {
-      const BufferId winner = make_buffer(
-          op.name + " winner", program_.options.batch * graph_.value(node.output).shape.elements());
-      kept.winner[node.leader.at()] = winner;
-      pool.at(Role::Winner) = winner;
-    }
-  } else if (is<models::GlobalAveragePool>(op)) {
-    simple(KernelKind::GlobalPoolForward);
-  } else if (is<models::ShortcutPad>(op)) {
-    simple(KernelKind::ShortcutForward);
-  } else {
-    fail(ErrorKind::Config, "op {} ({}) has no kernels yet: no model of this version uses it",
-         op.name, models::kind_name(op.kind));
+  const BufferId y = make_output(node, kept);
+  Call& call = emit(phase, kind, node.leader, {{Role::X, x}, {Role::Y, y}});
+  call.fn = node.fn;
+  if (const auto* activation = std::get_if<models::Activation>(&op.kind)) {
+    call.fn = fused(activation->kind);
   }
+  if (node.skip.valid()) call.at(Role::Skip) = kept.activation[node.skip.at()];
 }
 
 /// Drops calls of the recomputation, [0, first_kept) of BackwardInput, whose results nobody reads.
@@ -446,7 +585,7 @@ void Compiler::backward_norm(const Node& node) {
     if (node.fn != FusedFn::None) {
       reduce.at(Role::Y) = kept_.activation[node.output.at()];
     }
-    contribute(node.skip, node.last, dz);
+    contribute(node.skip, node.adder, dz);
   }
   emit(weight_phase(), KernelKind::NormBackwardWeight, norm, {{Role::Sums, sums}});
 
@@ -462,8 +601,18 @@ void Compiler::backward_norm(const Node& node) {
   contribute(node.input, norm, dx);
 }
 
+/// The gradient before the activation that was fused at the node's end, which asks its output.
+BufferId Compiler::undo_fused(const Node& node, BufferId dy) {
+  if (node.fn == FusedFn::None) return dy;
+  const BufferId dz = output_gradient(node.output, dy);
+  emit(Phase::BackwardInput, KernelKind::ActivationBackward, node.last,
+       {{Role::Dy, dy}, {Role::Y, kept_.activation[node.output.at()]}, {Role::Dx, dz}})
+      .fn = node.fn;
+  return dz;
+}
+
 void Compiler::backward_weighted(const Node& node) {
-  const BufferId dy = take_gradient(node.output);
+  const BufferId dy = undo_fused(node, take_gradient(node.output));
   const BufferId x = kept_.activation[node.input.at()];
   emit(weight_phase(), KernelKind::WeightedBackwardWeight, node.leader,
        {{Role::Dy, dy}, {Role::X, x}});
@@ -476,43 +625,84 @@ void Compiler::backward_weighted(const Node& node) {
 }
 
 void Compiler::backward_add(const Node& node) {
-  BufferId dz = take_gradient(node.output);
-  if (node.fn != FusedFn::None) {
-    const BufferId dx = output_gradient(node.output, dz);
-    emit(Phase::BackwardInput, KernelKind::ActivationBackward, node.last,
-         {{Role::Dy, dz}, {Role::Y, kept_.activation[node.output.at()]}, {Role::Dx, dx}})
-        .fn = node.fn;
-    dz = dx;
-  }
+  const BufferId dz = undo_fused(node, take_gradient(node.output));
   contribute(node.input, node.leader, dz);
-  contribute(node.skip, node.leader, dz);
+  contribute(node.skip, node.adder, dz);
+}
+
+void Compiler::backward_activation(const Node& node) {
+  if (!wants_gradient(node.input)) return;
+  const Op& op = graph_.op(node.leader);
+  const FusedFn fn = fused(std::get<models::Activation>(op.kind).kind);
+  const BufferId dy = take_gradient(node.output);
+  const BufferId dx = output_gradient(node.input, dy);
+  Call& call = emit(Phase::BackwardInput, KernelKind::ActivationBackward, node.leader,
+                    {{Role::Dy, dy}, {Role::Dx, dx}});
+  call.fn = fn;
+  // Relu asks its output, which is stored for the next op anyway; the others ask their input.
+  const bool by_output = fn == FusedFn::Relu;
+  call.at(by_output ? Role::Y : Role::X) =
+      kept_.activation[by_output ? node.output.at() : node.input.at()];
+  contribute(node.input, node.leader, dx);
+}
+
+void Compiler::backward_concat(const Node& node) {
+  const BufferId dy = take_gradient(node.output);
+  for (std::size_t i = 0; i < node.parts.size(); ++i) {
+    const Node::Part& part = node.parts[i];
+    if (!wants_gradient(part.input)) continue;
+    const BufferId dx = make_gradient(part.input);
+    Call& call = emit(Phase::BackwardInput, KernelKind::ConcatBackward, node.leader,
+                      {{Role::Dy, dy}, {Role::Dx, dx}});
+    call.part = static_cast<std::int32_t>(i);
+    call.fn = part.fn;
+    if (part.fn != FusedFn::None) call.at(Role::Y) = kept_.activation[node.output.at()];
+    contribute(part.input, part.reader, dx);
+  }
+}
+
+void Compiler::backward_scale(const Node& node) {
+  const ValueId scale = graph_.op(node.leader).inputs[1];
+  const BufferId dz = undo_fused(node, take_gradient(node.output));
+  if (node.skip.valid()) contribute(node.skip, node.adder, dz);
+  const BufferId dx = output_gradient(node.input, dz);
+  const BufferId dscale = make_gradient(scale);
+  emit(Phase::BackwardInput, KernelKind::ScaleBackward, node.leader,
+       {{Role::Dy, dz},
+        {Role::X, kept_.activation[node.input.at()]},
+        {Role::Scale, kept_.activation[scale.at()]},
+        {Role::Dx, dx},
+        {Role::Dscale, dscale}});
+  contribute(node.input, node.leader, dx);
+  contribute(scale, node.leader, dscale);
+}
+
+void Compiler::backward_drop(const Node& node) {
+  const bool elements = is<models::Dropout>(graph_.op(node.leader));
+  const BufferId dy = take_gradient(node.output);
+  if (node.skip.valid()) contribute(node.skip, node.adder, dy);
+  if (!wants_gradient(node.input)) return;
+  const BufferId dx = output_gradient(node.input, dy);
+  emit(Phase::BackwardInput,
+       elements ? KernelKind::DropoutBackward : KernelKind::DropConnectBackward, node.leader,
+       {{Role::Dy, dy}, {Role::Dx, dx}});
+  contribute(node.input, node.leader, dx);
 }
 
 /// Ops with one input whose backward is one call.
 void Compiler::backward_simple(const Node& node) {
   const Op& op = graph_.op(node.leader);
-  const BufferId x = kept_.activation[node.input.at()];
   if (is<models::SoftmaxLoss>(op)) {
     const BufferId dx = make_gradient(node.input);
     emit(Phase::BackwardInput, KernelKind::LossBackward, node.leader,
-         {{Role::X, x}, {Role::Labels, program_.labels}, {Role::Dx, dx}});
+         {{Role::X, kept_.activation[node.input.at()]},
+          {Role::Labels, program_.labels},
+          {Role::Dx, dx}});
     contribute(node.input, node.leader, dx);
     return;
   }
   if (!wants_gradient(node.input)) return;
   const BufferId dy = take_gradient(node.output);
-  if (is<models::Activation>(op)) {
-    const FusedFn fn = fused(std::get<models::Activation>(op.kind).kind);
-    const BufferId dx = output_gradient(node.input, dy);
-    Call& call = emit(Phase::BackwardInput, KernelKind::ActivationBackward, node.leader,
-                      {{Role::Dy, dy}, {Role::Dx, dx}});
-    call.fn = fn;
-    // Relu asks its output, which is stored for the next op anyway; the others ask their input.
-    const bool by_output = fn == FusedFn::Relu;
-    call.at(by_output ? Role::Y : Role::X) = by_output ? kept_.activation[node.output.at()] : x;
-    contribute(node.input, node.leader, dx);
-    return;
-  }
   const KernelKind kind = is<models::Pool>(op)                ? KernelKind::PoolBackward
                           : is<models::GlobalAveragePool>(op) ? KernelKind::GlobalPoolBackward
                                                               : KernelKind::ShortcutBackward;
@@ -527,6 +717,10 @@ void Compiler::backward_node(const Node& node) {
   if (is_norm(op)) return backward_norm(node);
   if (is_weighted(op)) return backward_weighted(node);
   if (is<models::Add>(op)) return backward_add(node);
+  if (is<models::Activation>(op)) return backward_activation(node);
+  if (is<models::Concat>(op)) return backward_concat(node);
+  if (is<models::ScaleChannels>(op)) return backward_scale(node);
+  if (drops(op)) return backward_drop(node);
   backward_simple(node);
 }
 
@@ -542,7 +736,8 @@ StageProgram Compiler::run() && {
   forward(Phase::Forward, false, kept_);
   for (Crossing& output : program_.outputs) {
     if (program_.range.contains(graph_.value(output.value).producer)) {
-      output.activation = kept_.activation[output.value.at()];
+      const BufferId own = kept_.activation[output.value.at()];
+      output.activation = own.valid() ? own : kept_.activation[grouping_.source(output.value).at()];
     }
   }
   if (!training()) return std::move(program_);
@@ -573,25 +768,31 @@ bool names_layer(std::span<const std::string> names, std::string_view layer) {
 StageProgram compile(const Graph& graph, OpRange range, const ProgramOptions& options) {
   MILLRACE_ASSERT(range.first >= 0 && range.first < range.last &&
                   range.last <= static_cast<std::int32_t>(graph.ops.size()));
+  if (options.mode == Mode::Training) {
+    for (std::int32_t i = range.first; i < range.last; ++i) refuse_span(graph.op(OpId{i}));
+  }
   return Compiler(graph, range, options).run();
 }
 
 std::string_view name_of(KernelKind kind) {
-  constexpr std::array<std::string_view, 21> kNames = {
+  constexpr std::array<std::string_view, 29> kNames = {
       "WeightedForward",    "WeightedBackwardInput", "WeightedBackwardWeight",
       "NormStatistics",     "NormRunning",           "NormApply",
       "NormBackwardReduce", "NormBackwardApply",     "NormBackwardWeight",
       "ActivationForward",  "ActivationBackward",    "AddForward",
       "AddGradients",       "PoolForward",           "PoolBackward",
       "GlobalPoolForward",  "GlobalPoolBackward",    "ShortcutForward",
-      "ShortcutBackward",   "LossForward",           "LossBackward"};
+      "ShortcutBackward",   "LossForward",           "LossBackward",
+      "ConcatForward",      "ConcatBackward",        "ScaleForward",
+      "ScaleBackward",      "DropoutForward",        "DropoutBackward",
+      "DropConnectForward", "DropConnectBackward"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
 std::string_view name_of(Role role) {
   constexpr std::array<std::string_view, kRoles> kNames = {
-      "x",          "skip",         "y",    "dy",     "dy2",    "dz",   "dx",
-      "statistics", "coefficients", "sums", "winner", "labels", "loss", "rank"};
+      "x",    "skip",   "y",      "dy",   "dy2",  "dz",    "dx",    "statistics", "coefficients",
+      "sums", "winner", "labels", "loss", "rank", "scale", "dscale"};
   return kNames.at(static_cast<std::size_t>(role));
 }
 

@@ -11,10 +11,12 @@
 //   forward calls    conv   stats apply  conv   stats            apply(+skip, relu)
 //   backward calls   ...    reduce apply dx dw  reduce apply ...  in reverse
 //
-// Ops fuse where data flow allows (norm + add + activation); what flows through a possible cut
-// point is rounded to the storage type even then, so that a program gives the same bits wherever
-// the network is cut. A value read by several ops gets several gradient contributions: they are
-// summed pairwise in reverse topological order of the readers, rounded after each addition.
+// Ops fuse where data flow allows (norm + add + activation, relu + concatenation, drop-connect +
+// add, squeeze-and-excite product + add + relu); what flows through a possible cut point is rounded
+// to the storage type even then, so that a program gives the same bits wherever the network is cut.
+// In evaluation dropout and drop-connect are the identity: what reads them reads their input. A
+// value read by several ops gets several gradient contributions: they are summed pairwise in
+// reverse topological order of the readers, rounded after each addition.
 //
 // A micro-batch goes through three phases. What one phase leaves for a later one is kept in
 // *slots*:
@@ -98,8 +100,16 @@ enum class KernelKind {
   GlobalPoolBackward,
   ShortcutForward,
   ShortcutBackward,
-  LossForward,   ///< X, Labels -> Loss, Rank
-  LossBackward,  ///< X, Labels -> Dx
+  LossForward,          ///< X, Labels -> Loss, Rank
+  LossBackward,         ///< X, Labels -> Dx
+  ConcatForward,        ///< X -> channels of Y, for operand `part` of the concatenation
+  ConcatBackward,       ///< channels of Dy, [of Y] -> Dx
+  ScaleForward,         ///< X, Scale, [Skip] -> Y
+  ScaleBackward,        ///< Dy, X, Scale -> Dx, Dscale
+  DropoutForward,       ///< X -> Y
+  DropoutBackward,      ///< Dy -> Dx
+  DropConnectForward,   ///< X, [Skip] -> Y
+  DropConnectBackward,  ///< Dy -> Dx
 };
 [[nodiscard]] std::string_view name_of(KernelKind kind);
 [[nodiscard]] constexpr bool is_weighted(KernelKind kind) {
@@ -124,9 +134,11 @@ enum class Role {
   Winner,
   Labels,
   Loss,
-  Rank
+  Rank,
+  Scale,
+  Dscale
 };
-inline constexpr std::size_t kRoles = 14;
+inline constexpr std::size_t kRoles = 16;
 [[nodiscard]] std::string_view name_of(Role role);
 
 enum class FusedFn { None, Relu, Swish, Sigmoid };
@@ -138,6 +150,7 @@ struct Call {
   FusedFn fn = FusedFn::None;
   bool repeated = false;   ///< part of a recomputation: must not touch running statistics
   bool with_skip = false;  ///< NormBackwardReduce: an addition was fused behind the norm
+  std::int32_t part = 0;   ///< Concat...: which operand
   std::array<BufferId, kRoles> buffers = {};
 
   [[nodiscard]] BufferId at(Role role) const { return buffers[static_cast<std::size_t>(role)]; }
@@ -180,7 +193,8 @@ struct StageProgram {
   friend bool operator==(const StageProgram&, const StageProgram&) = default;
 };
 
-/// Compiles `range` of `graph`. Errors: Config, naming an op that has no kernels.
+/// Compiles `range` of `graph`. Errors: Config, naming a batch norm whose statistics span replicas:
+/// no kernel exchanges them.
 [[nodiscard]] StageProgram compile(const Graph& graph, OpRange range,
                                    const ProgramOptions& options);
 

@@ -383,8 +383,10 @@ pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor)
   return total;
 }
 
-StepResult Session::step(const Feeds& feeds, double learning_rate) {
+StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double learning_rate) {
   pipeline::StepSettings settings;
+  settings.seed = config_.seed;
+  settings.iteration = iteration;
   settings.loss_scaling = static_cast<float>(config_.loss_scaling.initial);
   settings.update = update_of(config_.optimiser, learning_rate);
   StepResult result;

@@ -90,8 +90,8 @@ class Session {
                                      std::int64_t first_position) const;
   [[nodiscard]] Feeds validation_feeds(const std::shared_ptr<const io::Dataset>& dataset) const;
 
-  /// One weight update on the next micro-batches. Collective.
-  StepResult step(const Feeds& feeds, double learning_rate);
+  /// Weight update number `iteration` of the run, on the next micro-batches. Collective.
+  StepResult step(const Feeds& feeds, std::int64_t iteration, double learning_rate);
   /// Sums over the `images` of a validation set, or up to where `cancelled` says stop (on one rank
   /// is enough). Collective.
   pipeline::MicroBatchMetrics evaluate(const Feeds& feeds, std::int64_t images,

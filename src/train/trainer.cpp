@@ -103,7 +103,7 @@ class Run {
   [[nodiscard]] std::int64_t predicted_peak() const;
   [[nodiscard]] std::int64_t trace_bytes() const;
   [[nodiscard]] Outcome loop(std::int64_t first);
-  StepResult step(const Feeds& feeds, double rate);
+  StepResult step(const Feeds& feeds, std::int64_t iteration, double rate);
   void one_iteration(const Feeds& feeds, std::int64_t iteration);
   /// False when a signal ended the validation that was due.
   [[nodiscard]] bool after_iteration(std::int64_t done, bool stopping);
@@ -341,9 +341,9 @@ Outcome Run::stop_reason() const {
 }
 
 /// A failure of one rank alone says where it happened.
-StepResult Run::step(const Feeds& feeds, double rate) {
+StepResult Run::step(const Feeds& feeds, std::int64_t iteration, double rate) {
   try {
-    return session_->step(feeds, rate);
+    return session_->step(feeds, iteration, rate);
   } catch (const Error& error) {
     if (world_.size() == 1) throw;
     const pipeline::Standing standing = session_->executor().standing();
@@ -357,7 +357,7 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   const Clock::time_point start = Clock::now();
   IterationResult result;
   result.learning_rate = learning_rate(config_.schedule, iteration, config_.iterations);
-  const pipeline::MicroBatchMetrics metrics = step(feeds, result.learning_rate).metrics;
+  const pipeline::MicroBatchMetrics metrics = step(feeds, iteration, result.learning_rate).metrics;
   // The first step pages memory in and is not like the others; better it than none.
   const bool counts = iteration > first_iteration_ || iteration + 1 == config_.iterations;
   if (counts) statistics_->add(session_->executor(), seconds_since(start));
@@ -542,7 +542,8 @@ BenchResult bench(const TrainConfig& config, const comm::World& world,
   PipelineStatistics statistics(session.executor());
   for (std::int64_t i = 0; i < warmup + steps; ++i) {
     const Clock::time_point start = Clock::now();
-    const StepResult step = session.step(feeds, learning_rate(config.schedule, i, warmup + steps));
+    const StepResult step =
+        session.step(feeds, i, learning_rate(config.schedule, i, warmup + steps));
     if (i < warmup) continue;
     statistics.add(session.executor(), seconds_since(start));
     result.step_seconds.push_back(seconds_since(start));

@@ -391,6 +391,61 @@ void add_network(const Suite& suite, const Network& n) {
   suite.add(n.name + "/float32/sgd_update/all", sgd_update, parameters);
 }
 
+// ---- grouped convolutions -----------------------------------------------------------------------
+
+struct GroupedCase {
+  const char* name;
+  std::int64_t size;
+  std::int64_t channels;
+  std::int64_t kernel;
+  std::int64_t groups;
+};
+
+/// SAME over square images, without a stride.
+ops::ConvShape grouped_shape(const GroupedCase& c) {
+  constexpr std::int64_t kBatch = 4;
+  ops::ConvShape s;
+  const Shape image = {c.size, c.size, c.channels};
+  const std::int64_t pad = c.kernel / 2;
+  s.window = {kBatch, image, image, c.kernel, c.kernel, 1, 1, pad, pad};
+  s.pad_bottom = pad;
+  s.pad_right = pad;
+  s.groups = c.groups;
+  return s;
+}
+
+/// Bytes of images a second, so that rates compare whatever the products are.
+template <class T>
+void image_traffic(State& state, const ops::ConvShape& s, Pass pass) {
+  BoundConvolution<T> bound(s, {pass == Pass::BackwardInput, pass == Pass::BackwardWeight});
+  measure(state, traffic<T>(s.window.in_elements() + s.window.out_elements(), 1),
+          [&](const ExecutionSpace& space) { bound.run(space, pass); });
+}
+
+/// Depthwise and grouped convolutions, each beside the dense 1x1 convolution of the same images.
+void add_grouped(const Suite& suite) {
+  for (const GroupedCase& c : {GroupedCase{"depthwise3 32@112", 112, 32, 3, 32},
+                               GroupedCase{"depthwise3 480@14", 14, 480, 3, 480},
+                               GroupedCase{"depthwise5 240@28", 28, 240, 5, 240},
+                               GroupedCase{"depthwise5 672@14", 14, 672, 5, 672},
+                               GroupedCase{"grouped3 32x4@56", 56, 128, 3, 32},
+                               GroupedCase{"grouped3 32x16@14", 14, 512, 3, 32}}) {
+    const ops::ConvShape own = grouped_shape(c);
+    const ops::ConvShape dense = grouped_shape({c.name, c.size, c.channels, 1, 1});
+    for (const DType type : {DType::F32, DType::BF16}) {
+      const std::string prefix = fmt::format("grouped/{}/{}/", name_of(type), c.name);
+      device::dispatch(type, [&]<class T>() {
+        suite.add(prefix + "y", image_traffic<T>, own, Pass::Forward);
+        suite.add(prefix + "y dense", image_traffic<T>, dense, Pass::Forward);
+        suite.add(prefix + "dx", image_traffic<T>, own, Pass::BackwardInput);
+        suite.add(prefix + "dx dense", image_traffic<T>, dense, Pass::BackwardInput);
+        suite.add(prefix + "dw", image_traffic<T>, own, Pass::BackwardWeight);
+        suite.add(prefix + "dw dense", image_traffic<T>, dense, Pass::BackwardWeight);
+      });
+    }
+  }
+}
+
 // ---- loader -------------------------------------------------------------------------------------
 
 /// A generated data set in CIFAR-10's layout; the files are gone once it is in memory.
@@ -445,6 +500,7 @@ int run(int argc, char** argv) {
   const Suite suite(threads);
   add_network(suite, resnet20());
   add_network(suite, resnet50());
+  add_grouped(suite);
   add_loaders(suite);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

@@ -42,6 +42,37 @@ TEST(CostTest, ConvolutionsAndProductsCostTheirProducts) {
   EXPECT_DOUBLE_EQ(costs["fc1"].forward, 2.0 * 3.0 * 2048 * 1000);
 }
 
+models::Graph family(const char* model, const char* size) {
+  models::ModelOptions options = models::default_options(model, models::Task::ImageNet);
+  options.size = size;
+  options.squeezenet.bypass = models::Bypass::Simple;
+  return models::build_model(options);
+}
+
+TEST(CostTest, EveryFamilyCostsItsProducts) {
+  for (const Graph& graph :
+       {family("resnext", "50"), family("squeezenet", "1.0"), family("efficientnet", "B0")}) {
+    const Costs costs(graph, 3, DType::BF16, kProducts);
+    double forward = 0.0;
+    for (std::size_t op = 0; op < graph.ops.size(); ++op)
+      if (!std::holds_alternative<models::Dropout>(graph.ops[op].kind))
+        forward += costs.all[op].forward;
+    EXPECT_NEAR(forward, 2.0 * 3.0 * static_cast<double>(graph.forward_macs()), 1e-9 * forward);
+  }
+}
+
+TEST(CostTest, ChannelsCostTheBytesTheyMove) {
+  const Costs squeezenet(family("squeezenet", "1.0"), 2, DType::F32, kBytes);
+  const double half = 2 * 55 * 55 * 64 * 4;  // one operand of the first concatenation
+  EXPECT_DOUBLE_EQ(squeezenet["fire2/concat"].forward, 2 * (2 * half)) << "read and written";
+  EXPECT_DOUBLE_EQ(squeezenet["fire2/concat"].backward_input, 2 * (3 * half)) << "and its sign";
+  const Costs efficientnet(family("efficientnet", "B0"), 2, DType::F32, kBytes);
+  const double x = 2 * 112 * 112 * 32 * 4;
+  const double s = 2 * 32 * 4;
+  EXPECT_DOUBLE_EQ(efficientnet["block1a/SE/scale"].forward, 2 * x + s);
+  EXPECT_DOUBLE_EQ(efficientnet["block1a/SE/scale"].backward_input, 3 * x + 2 * s);
+}
+
 TEST(CostTest, TheRestCostsTheBytesItMoves) {
   const Costs costs(cifar_resnet("8"), 2, DType::F32, kBytes);
   const double n = 2 * 32 * 32 * 16 * 4;  // one value

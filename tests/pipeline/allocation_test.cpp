@@ -66,6 +66,7 @@ namespace {
 
 struct Case {
   const char* name;
+  const char* model;
   DType type;
   models::NormKind norm;
   Recompute recompute;
@@ -76,10 +77,12 @@ class AllocationTest : public testing::TestWithParam<Case> {};
 
 TEST_P(AllocationTest, NoneWithinAStep) {
   const Case& variant = GetParam();
-  models::ModelOptions model;
-  model.size = "8";
+  models::ModelOptions model = models::default_options(variant.model, models::Task::Cifar);
+  if (model.model == "resnet") model.size = "8";
   model.norm = variant.norm;
-  model.groups = 8;
+  if (model.model == "resnet") model.groups = 8;
+  model.efficientnet.depth = 0.4;
+  model.efficientnet.dropout_rate = 0.3;
   model.shortcut = variant.shortcut;
   const models::Graph graph = models::build_model(model);
   const auto backend = ops::make_default_backend();
@@ -202,10 +205,13 @@ TEST(PipelineAllocationTest, NoneWithinAStep) {
 using models::NormKind;
 INSTANTIATE_TEST_SUITE_P(
     Variants, AllocationTest,
-    testing::Values(Case{"Bfloat16", DType::BF16, NormKind::Batch, Recompute::None, 'A'},
-                    Case{"Float32Projecting", DType::F32, NormKind::Batch, Recompute::None, 'B'},
-                    Case{"GroupNorm", DType::BF16, NormKind::Group, Recompute::None, 'A'},
-                    Case{"Recomputing", DType::F32, NormKind::Group, Recompute::Stage, 'B'}),
+    testing::Values(
+        Case{"Bfloat16", "resnet", DType::BF16, NormKind::Batch, Recompute::None, 'A'},
+        Case{"Float32Projecting", "resnet", DType::F32, NormKind::Batch, Recompute::None, 'B'},
+        Case{"GroupNorm", "resnet", DType::BF16, NormKind::Group, Recompute::None, 'A'},
+        Case{"Recomputing", "resnet", DType::F32, NormKind::Group, Recompute::Stage, 'B'},
+        Case{"EfficientNet", "efficientnet", DType::BF16, NormKind::Group, Recompute::Stage, 'A'},
+        Case{"SqueezeNet", "squeezenet", DType::F32, NormKind::Batch, Recompute::None, 'A'}),
     [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
+#include "core/error.hpp"
 #include "core/random.hpp"
 #include "models/registry.hpp"
 
@@ -56,10 +60,19 @@ models::Graph resnet(const char* size, models::Task task) {
   return models::build_model(options);
 }
 
+models::Graph family(const char* model, const char* size) {
+  models::ModelOptions options = models::default_options(model, models::Task::ImageNet);
+  options.size = size;
+  options.squeezenet.bypass = models::Bypass::Simple;
+  options.resnext.squeeze_excitation = models::SqueezeExcitation::On;
+  return models::build_model(options);
+}
+
 // The plan of a real network stays near the bound that no plan can go below.
 TEST(MemoryPlanTest, NearTheBoundForRealNetworks) {
   for (const auto& graph :
-       {resnet("20", models::Task::Cifar), resnet("50", models::Task::ImageNet)}) {
+       {resnet("20", models::Task::Cifar), resnet("50", models::Task::ImageNet),
+        family("resnext", "50"), family("squeezenet", "1.0"), family("efficientnet", "B0")}) {
     ProgramOptions options;
     options.batch = 16;
     options.type = DType::BF16;
@@ -103,6 +116,72 @@ TEST(ProgramTest, FusesNormAdditionAndActivation) {
   }
   EXPECT_EQ(with_skip, 3);
   EXPECT_TRUE(program.phase(Phase::BackwardWeight).empty());
+}
+
+int count(const StageProgram& program, Phase phase, KernelKind kind) {
+  const std::vector<Call>& calls = program.phase(phase);
+  return static_cast<int>(
+      std::count_if(calls.begin(), calls.end(), [&](const Call& c) { return c.kind == kind; }));
+}
+
+// Relu behind a convolution works in place or on the way into the concatenation; a bypass adds.
+TEST(ProgramTest, SqueezeNetRectifiesWhereItWritesAnyway) {
+  const models::Graph graph = family("squeezenet", "1.0");
+  const StageProgram program = compile(graph, whole(graph), {});
+  EXPECT_EQ(count(program, Phase::Forward, KernelKind::ConcatForward), 16);
+  EXPECT_EQ(count(program, Phase::BackwardInput, KernelKind::ConcatBackward), 16);
+  EXPECT_EQ(count(program, Phase::Forward, KernelKind::AddForward), 4);
+  // conv1, eight squeezes and conv10 in place; both expansions on the way.
+  EXPECT_EQ(count(program, Phase::Forward, KernelKind::ActivationForward), 10);
+  for (const Call& call : program.phase(Phase::Forward)) {
+    if (call.kind == KernelKind::ActivationForward) {
+      EXPECT_EQ(call.at(Role::X), call.at(Role::Y));
+    } else if (call.kind == KernelKind::ConcatForward) {
+      EXPECT_EQ(call.fn, FusedFn::Relu);
+    }
+  }
+}
+
+TEST(ProgramTest, EfficientNetDropsAndAddsInOnePass) {
+  const models::Graph graph = family("efficientnet", "B0");
+  ProgramOptions options;
+  const StageProgram training = compile(graph, whole(graph), options);
+  // Of 16 blocks 9 add their input; block 1a, which never drops, is none of them.
+  EXPECT_EQ(count(training, Phase::Forward, KernelKind::DropConnectForward), 9);
+  EXPECT_EQ(count(training, Phase::Forward, KernelKind::AddForward), 0);
+  EXPECT_EQ(count(training, Phase::Forward, KernelKind::DropoutForward), 1);
+  options.mode = Mode::Evaluation;
+  const StageProgram evaluation = compile(graph, whole(graph), options);
+  EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::DropConnectForward), 0);
+  EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::AddForward), 0) << "behind the norm";
+  EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::DropoutForward), 0);
+}
+
+TEST(ProgramTest, SqueezeAndExciteScalesAddsAndRectifiesInOnePass) {
+  const models::Graph graph = family("resnext", "50");
+  const StageProgram program = compile(graph, whole(graph), {});
+  EXPECT_EQ(count(program, Phase::Forward, KernelKind::ScaleForward), 16);
+  EXPECT_EQ(count(program, Phase::Forward, KernelKind::AddForward), 0);
+  for (const Call& call : program.phase(Phase::Forward)) {
+    if (call.kind != KernelKind::ScaleForward) continue;
+    EXPECT_TRUE(call.has(Role::Skip));
+    EXPECT_EQ(call.fn, FusedFn::Relu);
+  }
+}
+
+TEST(ProgramTest, RefusesStatisticsThatSpanReplicas) {
+  models::ModelOptions options;
+  options.batch_norm_span = 2;
+  const models::Graph graph = models::build_model(options);
+  try {
+    (void)compile(graph, whole(graph), {});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Config);
+    EXPECT_NE(std::string(error.what()).find("op b0/norm shares its batch statistics between 2"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 // Of the images no gradient is computed, and evaluation keeps nothing.

@@ -100,9 +100,9 @@ TEST_P(StageTest, ForwardsBeforeBackwardsAndWeightsApartGiveTheSameBits) {
     StageChain chain(graph_, cuts, options_, *backend_);
     StepState state;
     chain.begin_step();
-    for (int m = 0; m < 3; ++m) state.losses.push_back(chain.forward(m, {m, m, m == 0}));
-    for (int m = 0; m < 3; ++m) chain.backward_input({m, m, m == 0});
-    for (int m = 0; m < 3; ++m) chain.backward_weight({m, m, m == 0});
+    for (int m = 0; m < 3; ++m) state.losses.push_back(chain.forward(m, chain.context(m, m)));
+    for (int m = 0; m < 3; ++m) chain.backward_input(chain.context(m, m));
+    for (int m = 0; m < 3; ++m) chain.backward_weight(chain.context(m, m));
     expect_equal(chain.finish(std::move(state), 3), joined, "three forwards first");
   }
 }
@@ -111,8 +111,8 @@ TEST_P(StageTest, BackwardInputLeavesWeightGradientsAlone) {
   options_.backward = Backward::Split;
   StageChain chain(graph_, {}, options_, *backend_);
   chain.begin_step();
-  chain.forward(0, {0, 0, true});
-  chain.backward_input({0, 0, true});
+  chain.forward(0, chain.context(0));
+  chain.backward_input(chain.context(0));
   for (const auto& [name, values] : chain.gradients()) {
     EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float x) { return x == 0.0f; }))
         << name;
@@ -187,6 +187,220 @@ TEST(StageImageNetTest, EveryThirdCutGivesTheSameBits) {
     StageChain chain(graph, {cut}, options, *backend);
     expect_equal(chain.plain_step(2), expected,
                  "cut before " + graph.ops[static_cast<std::size_t>(cut)].name);
+  }
+}
+
+// ---- the other families -------------------------------------------------------------------------
+
+/// Squeeze-and-excite, and groups of four channels.
+Graph resnext() {
+  ModelOptions options = models::default_options("resnext", models::Task::Cifar);
+  options.size = "11";
+  options.image = {8, 8, 3};
+  options.resnext.groups = 8;
+  options.resnext.squeeze_excitation = models::SqueezeExcitation::On;
+  // With the last gamma of a block zero, nothing would reach the branch.
+  options.residual.initialisers = models::InitialiserSet::Nvidia;
+  return models::build_model(options);
+}
+
+/// Concatenations, additions without a norm, dropout of pixels, more logits than classes.
+Graph squeezenet() {
+  ModelOptions options = models::default_options("squeezenet", models::Task::Cifar);
+  options.squeezenet.bypass = models::Bypass::Simple;
+  return models::build_model(options);
+}
+
+/// Swish, group norm, depthwise 3x3 and 5x5, squeeze-and-excite, drop-connect, dropout, down to
+/// images of one pixel.
+Graph efficientnet() {
+  ModelOptions options = models::default_options("efficientnet", models::Task::Cifar);
+  options.size = "cifar";
+  options.image = {12, 12, 3};
+  options.group_order = models::GroupOrder::Strided;
+  options.efficientnet.depth = 0.4;
+  options.efficientnet.width = 0.3;
+  options.efficientnet.expand_ratio = 2;
+  options.efficientnet.top_width = 320;
+  options.efficientnet.dropout_rate = 0.3;
+  options.efficientnet.block_survival = 0.5;
+  return models::build_model(options);
+}
+
+struct FamilyCase {
+  const char* name;
+  Graph (*build)();
+  DType type;
+  std::int32_t every;  ///< which cuts are tried
+};
+void PrintTo(const FamilyCase& c, std::ostream* out) { *out << c.name; }
+
+class FamilyTest : public testing::TestWithParam<FamilyCase> {
+ protected:
+  FamilyTest() : graph_(GetParam().build()) {
+    options_.batch = 3;
+    options_.type = GetParam().type;
+    options_.parameters.rule = UpdateRule::Momentum;
+  }
+  StepState plain(const std::vector<std::int32_t>& cuts, std::int64_t micro_batches) {
+    return StageChain(graph_, cuts, options_, *backend_).plain_step(micro_batches);
+  }
+  [[nodiscard]] std::int32_t ops() const { return static_cast<std::int32_t>(graph_.ops.size()); }
+
+  Graph graph_;
+  StageOptions options_;
+  std::unique_ptr<ops::Backend> backend_ = ops::make_default_backend();
+};
+
+TEST_P(FamilyTest, CutsGiveTheSameBits) {
+  const StepState whole_net = plain({}, 2);
+  for (const double loss : whole_net.losses) EXPECT_TRUE(std::isfinite(loss));
+  for (std::int32_t cut = 1; cut < ops(); cut += GetParam().every)
+    expect_equal(plain({cut}, 2), whole_net,
+                 "cut before " + graph_.ops[static_cast<std::size_t>(cut)].name);
+  std::vector<std::int32_t> everywhere;
+  for (std::int32_t cut = 1; cut < ops(); ++cut) everywhere.push_back(cut);
+  expect_equal(plain(everywhere, 2), whole_net, "every op a stage");
+}
+
+TEST_P(FamilyTest, ForwardsFirstAndWeightsApartGiveTheSameBits) {
+  const StepState joined = plain({}, 3);
+  options_.backward = Backward::Split;
+  options_.slots = {3, 3};
+  for (const auto& cuts : {std::vector<std::int32_t>{}, {ops() / 3, 2 * ops() / 3}}) {
+    for (const Recompute recompute : {Recompute::None, Recompute::Stage}) {
+      options_.recompute = recompute;
+      StageChain chain(graph_, cuts, options_, *backend_);
+      StepState state;
+      chain.begin_step();
+      for (int m = 0; m < 3; ++m) state.losses.push_back(chain.forward(m, chain.context(m, m)));
+      for (int m = 0; m < 3; ++m) chain.backward_input(chain.context(m, m));
+      for (int m = 0; m < 3; ++m) chain.backward_weight(chain.context(m, m));
+      expect_equal(chain.finish(std::move(state), 3), joined, "three forwards first");
+    }
+  }
+}
+
+TEST_P(FamilyTest, RecomputationGivesTheSameBitsInLessMemory) {
+  options_.slots = {3, 1};
+  StageChain kept(graph_, {}, options_, *backend_);
+  const StepState expected = kept.plain_step(3);
+  options_.recompute = Recompute::Stage;
+  StageChain again(graph_, {}, options_, *backend_);
+  EXPECT_LT(again.bytes(), kept.bytes());
+  expect_equal(again.plain_step(3), expected, "recompute");
+  options_.recompute = Recompute::Layers;
+  for (std::size_t i = 0; i < graph_.layers.size(); i += 2)
+    options_.recompute_layers.push_back(graph_.layers[i].name);
+  expect_equal(plain({}, 3), expected, "every other layer recomputed");
+}
+
+TEST_P(FamilyTest, BackwardInputLeavesWeightGradientsAlone) {
+  options_.backward = Backward::Split;
+  StageChain chain(graph_, {}, options_, *backend_);
+  chain.begin_step();
+  chain.forward(0, chain.context(0));
+  chain.backward_input(chain.context(0));
+  for (const auto& [name, values] : chain.gradients()) {
+    EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float x) { return x == 0.0f; }))
+        << name;
+  }
+}
+
+// Along the gradient of any parameter the loss changes as the gradient says, masks being equal.
+TEST_P(FamilyTest, SlopeOfTheLossIsTheGradient) {
+  if (GetParam().type != DType::F32) GTEST_SKIP() << "finite differences need digits";
+  options_.batch = 4;
+  StageChain chain(graph_, {}, options_, *backend_);
+  chain.begin_step();
+  chain.forward(0, chain.context(0));
+  chain.backward_input(chain.context(0));
+  const auto gradients = chain.gradients();
+  Parameters& parameters = chain.stage(0).parameters();
+  int tried = 0;
+  for (const models::ParameterId id : parameters.ids()) {
+    const models::Parameter& parameter = graph_.parameter(id);
+    if (!parameter.trainable()) continue;
+    const std::vector<float>& g = gradients.at(parameter.name);
+    double squares = 0.0;
+    for (const float x : g) squares += static_cast<double>(x) * static_cast<double>(x);
+    const double length = std::sqrt(squares);
+    if (length < 1e-3) continue;  // too small to be measured in float32
+    float* w = parameters.value(id);
+    const std::vector<float> start(w, w + g.size());
+    const auto loss_at = [&](double t) {
+      for (std::size_t i = 0; i < g.size(); ++i)
+        w[i] = start[i] + static_cast<float>(t / length) * g[i];
+      chain.begin_step();
+      return chain.forward(0, chain.context(0)) / 4.0;
+    };
+    // Of a few steps one is small enough for the kinks of Relu and large enough for float32.
+    double error = 1e9;
+    for (const double step : {2e-2, 5e-3, 1e-3}) {
+      const double measured = (loss_at(step) - loss_at(-step)) / (2.0 * step);
+      error = std::min(error, std::abs(measured - length));
+    }
+    EXPECT_LT(error, 0.05 * length + 2e-4) << parameter.name;
+    std::copy(start.begin(), start.end(), w);
+    ++tried;
+  }
+  EXPECT_GT(tried, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Nets, FamilyTest,
+    testing::Values(FamilyCase{"ResNeXtFloat32", resnext, DType::F32, 5},
+                    FamilyCase{"ResNeXtBfloat16", resnext, DType::BF16, 7},
+                    FamilyCase{"SqueezeNetFloat32", squeezenet, DType::F32, 5},
+                    FamilyCase{"SqueezeNetBfloat16", squeezenet, DType::BF16, 7},
+                    FamilyCase{"EfficientNetFloat32", efficientnet, DType::F32, 11},
+                    FamilyCase{"EfficientNetBfloat16", efficientnet, DType::BF16, 13}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+/// Loss of the evaluation program on the images of micro-batch 0.
+double evaluate(const Graph& graph, const std::vector<std::int32_t>& cuts, ops::Backend& backend) {
+  StageOptions options;
+  options.batch = 3;
+  options.evaluation_batch = 3;
+  StageChain chain(graph, cuts, options, backend);
+  return chain.evaluate(0);
+}
+
+// Also where a dropout is a stage of its own, or the last op of one. A net of the same weights that
+// drops nothing says what must come out.
+TEST(EvaluationTest, DropsNothingWhereverTheCutsAre) {
+  const auto backend = ops::make_default_backend();
+  for (const Graph& graph : {squeezenet(), efficientnet()}) {
+    Graph without = graph;
+    std::vector<std::int32_t> drops;
+    for (std::size_t i = 0; i < without.ops.size(); ++i) {
+      auto* dropout = std::get_if<models::Dropout>(&without.ops[i].kind);
+      auto* drop = std::get_if<models::DropConnect>(&without.ops[i].kind);
+      if (dropout != nullptr) dropout->rate = 0.0;
+      if (drop != nullptr) drop->survival = 1.0;
+      if (dropout != nullptr || drop != nullptr) drops.push_back(static_cast<std::int32_t>(i));
+    }
+    StageOptions options;
+    options.batch = 3;
+    const double expected = StageChain(without, {}, options, *backend).plain_step(1).losses[0];
+    EXPECT_NE(StageChain(graph, {}, options, *backend).plain_step(1).losses[0], expected)
+        << "training drops";
+    EXPECT_EQ(evaluate(graph, {}, *backend), expected) << graph.name;
+    for (const std::int32_t op : drops)
+      for (const auto& cuts : {std::vector<std::int32_t>{op}, {op + 1}, {op, op + 1}})
+        EXPECT_EQ(evaluate(graph, cuts, *backend), expected) << graph.name << " " << op;
+  }
+}
+
+TEST(EvaluationTest, DropoutCostsNothing) {
+  for (const Graph& graph : {squeezenet(), efficientnet()}) {
+    ProgramOptions options;
+    options.mode = Mode::Evaluation;
+    const StageProgram program = compile(graph, whole(graph), options);
+    for (const Call& call : program.phase(Phase::Forward)) {
+      EXPECT_FALSE(std::holds_alternative<models::Dropout>(graph.op(call.op).kind));
+      EXPECT_FALSE(std::holds_alternative<models::DropConnect>(graph.op(call.op).kind));
+    }
   }
 }
 

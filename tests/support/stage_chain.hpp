@@ -60,17 +60,27 @@ class StageChain {
   }
   [[nodiscard]] Stage& stage(std::size_t s) { return *stages_[s]; }
 
+  /// Of a micro-batch in the step that the chain does: all of them draw their masks from here.
+  [[nodiscard]] RunContext context(std::int64_t micro_batch, int slot = 0) const {
+    return {.stash_slot = slot,
+            .weight_slot = slot,
+            .first = micro_batch == 0,
+            .seed = 11,
+            .iteration = 3,
+            .first_sample = micro_batch * options_.batch};
+  }
+
   void begin_step() {
     for (const auto& stage : stages_) stage->training().begin_step(space_, 1.0f);
   }
 
   double forward(std::int64_t micro_batch, const RunContext& context) {
-    load_images(micro_batch, context);
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-      stages_[s]->training().run(space_, Phase::Forward, context);
-      for (const Crossing& out : program(s).outputs) send_activation(s, out, context);
-    }
-    return stages_.back()->metrics(stages_.back()->training(), context).loss;
+    return forward(&Stage::training, micro_batch, context);
+  }
+  /// Loss of a micro-batch in evaluation; options.evaluation_batch must be options.batch.
+  double evaluate(std::int64_t micro_batch) {
+    for (const auto& stage : stages_) stage->evaluation().begin_step(space_, 1.0f);
+    return forward(&Stage::evaluation, micro_batch, {});
   }
 
   void backward_input(const RunContext& context) {
@@ -110,10 +120,9 @@ class StageChain {
     StepState state;
     begin_step();
     for (std::int64_t m = 0; m < micro_batches; ++m) {
-      const RunContext context{0, 0, m == 0};
-      state.losses.push_back(forward(m, context));
-      backward_input(context);
-      backward_weight(context);
+      state.losses.push_back(forward(m, context(m)));
+      backward_input(context(m));
+      backward_weight(context(m));
     }
     return finish(std::move(state), micro_batches);
   }
@@ -130,7 +139,20 @@ class StageChain {
   }
 
  private:
-  void load_images(std::int64_t micro_batch, const RunContext& context) {
+  using ProgramOf = pipeline::BoundProgram& (Stage::*)();
+
+  double forward(ProgramOf program_of, std::int64_t micro_batch, const RunContext& context) {
+    load_images(program_of, micro_batch, context);
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      pipeline::BoundProgram& program = (*stages_[s].*program_of)();
+      program.run(space_, Phase::Forward, context);
+      for (const Crossing& out : program.program().outputs)
+        send_activation(program_of, s, out, context);
+    }
+    return stages_.back()->metrics((*stages_.back().*program_of)(), context).loss;
+  }
+
+  void load_images(ProgramOf program_of, std::int64_t micro_batch, const RunContext& context) {
     const std::int64_t n = options_.batch * graph_.input_shape.elements();
     const RandomStream stream(1, RandomPurpose::SyntheticData,
                               static_cast<std::uint64_t>(micro_batch));
@@ -148,17 +170,19 @@ class StageChain {
     for (std::int64_t i = 0; i < options_.batch; ++i) {
       labels.push_back(static_cast<std::int32_t>((micro_batch + 3 * i) % graph_.classes));
     }
-    for (const auto& stage : stages_) Stage::load(stage->training(), context, images, labels);
+    for (const auto& stage : stages_) Stage::load((*stage.*program_of)(), context, images, labels);
   }
 
-  void send_activation(std::size_t from, const Crossing& out, const RunContext& context) {
+  void send_activation(ProgramOf program_of, std::size_t from, const Crossing& out,
+                       const RunContext& context) {
     if (!out.activation.valid()) return;
     for (std::size_t s = from + 1; s < stages_.size(); ++s) {
-      for (const Crossing& in : program(s).inputs) {
+      const pipeline::BoundProgram& to = (*stages_[s].*program_of)();
+      for (const Crossing& in : to.program().inputs) {
         if (in.value != out.value) continue;
-        std::memcpy(stages_[s]->training().address(in.activation, context),
-                    stages_[from]->training().address(out.activation, context),
-                    static_cast<std::size_t>(program(s).buffer(in.activation).bytes));
+        std::memcpy(to.address(in.activation, context),
+                    (*stages_[from].*program_of)().address(out.activation, context),
+                    static_cast<std::size_t>(to.program().buffer(in.activation).bytes));
       }
     }
   }

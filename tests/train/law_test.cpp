@@ -50,6 +50,14 @@ class NoiseDataset final : public io::Dataset {
 constexpr std::int64_t kSteps = 5;
 constexpr std::int32_t kMicroBatches = 8;
 
+enum class Family { ResNet, ResNeXt, SqueezeNet, EfficientNet };
+
+std::string_view name_of(Family family) {
+  constexpr std::array<std::string_view, 4> kNames = {"resnet", "resnext", "squeezenet",
+                                                      "efficientnet"};
+  return kNames.at(static_cast<std::size_t>(family));
+}
+
 struct Layout {
   std::int32_t stages = 1;
   ScheduleKind kind = ScheduleKind::Sequential;
@@ -59,22 +67,53 @@ struct Layout {
   models::NormKind norm = models::NormKind::Batch;
   std::int32_t replicas = 1;
   UpdateRule rule = UpdateRule::Momentum;
+  Family family = Family::ResNet;
 };
 
 std::string name_of(const Layout& layout) {
-  return fmt::format("{} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas, {}",
-                     layout.stages, pipeline::name_of(layout.kind), layout.chunks, layout.recompute,
-                     millrace::name_of(layout.type),
+  return fmt::format("{}: {} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas, {}",
+                     name_of(layout.family), layout.stages, pipeline::name_of(layout.kind),
+                     layout.chunks, layout.recompute, millrace::name_of(layout.type),
                      layout.norm == models::NormKind::Batch ? "batch" : "group", layout.replicas,
                      millrace::name_of(layout.rule));
 }
 
+/// One small network of each family, with everything that sets the family apart.
+models::ModelOptions model_of(const Layout& layout) {
+  models::ModelOptions model = models::default_options(name_of(layout.family), models::Task::Cifar);
+  switch (layout.family) {
+    case Family::ResNet:
+      model.size = "20";
+      model.norm = layout.norm;
+      model.groups = 4;
+      model.image = {16, 16, 3};
+      break;
+    case Family::ResNeXt:
+      model.size = "11";
+      model.resnext.groups = 8;
+      model.resnext.squeeze_excitation = models::SqueezeExcitation::On;
+      model.residual.initialisers = models::InitialiserSet::Nvidia;
+      break;
+    case Family::SqueezeNet:
+      model.squeezenet.bypass = models::Bypass::Simple;
+      break;
+    case Family::EfficientNet:
+      model.size = "cifar";
+      model.group_order = models::GroupOrder::Strided;
+      model.efficientnet.depth = 0.4;
+      model.efficientnet.width = 0.3;
+      model.efficientnet.expand_ratio = 2;
+      model.efficientnet.top_width = 320;
+      model.efficientnet.dropout_rate = 0.3;
+      model.efficientnet.block_survival = 0.5;
+      break;
+  }
+  return model;
+}
+
 TrainConfig config_of(const Layout& layout) {
   TrainConfig config;
-  config.model.size = "20";
-  config.model.norm = layout.norm;
-  config.model.groups = 4;
-  config.model.image = {16, 16, 3};
+  config.model = model_of(layout);
   config.batch_size = 2;
   config.micro_batches = kMicroBatches / layout.replicas;
   config.iterations = kSteps;
@@ -163,7 +202,7 @@ Outcome train(const Layout& layout, std::int64_t steps = kSteps) {
   {
     const Feeds feeds = session.training_feeds(data, 0);
     for (std::int64_t i = 0; i < steps; ++i)
-      outcome.losses.push_back(session.step(feeds, 0.05).metrics.loss);
+      outcome.losses.push_back(session.step(feeds, i, 0.05).metrics.loss);
   }
   expect_schedule_was_kept(session.executor(), name_of(layout));
   session.check_replicas();
@@ -179,13 +218,13 @@ Outcome train(const Layout& layout, std::int64_t steps = kSteps) {
 }
 
 const Outcome& reference(const Layout& like) {
-  static std::map<std::tuple<DType, models::NormKind, UpdateRule>, Outcome> known;
-  const auto found = known.find({like.type, like.norm, like.rule});
+  const Layout one = {
+      .type = like.type, .norm = like.norm, .rule = like.rule, .family = like.family};
+  static std::map<std::tuple<DType, models::NormKind, UpdateRule, Family>, Outcome> known;
+  const auto key = std::tuple{one.type, one.norm, one.rule, one.family};
+  const auto found = known.find(key);
   if (found != known.end()) return found->second;
-  return known
-      .emplace(std::tuple{like.type, like.norm, like.rule},
-               train({.type = like.type, .norm = like.norm, .rule = like.rule}))
-      .first->second;
+  return known.emplace(key, train(one)).first->second;
 }
 
 void expect_same(const Layout& layout) {
@@ -239,6 +278,46 @@ TEST(LawTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
   EXPECT_LE(chosen.size(), 60u);
   for (const std::size_t i : chosen) expect_same(all[i]);
 }
+
+class FamilyLawTest : public testing::TestWithParam<Family> {};
+
+// Grouped and depthwise convolutions, squeeze-and-excite, concatenations, dropout, drop-connect.
+TEST_P(FamilyLawTest, LayoutsGiveTheBitsOfOneStage) {
+  Layout layout;
+  layout.family = GetParam();
+  for (const DType type : {DType::F32, DType::BF16}) {
+    layout.type = type;
+    for (const auto& [stages, kind, chunks, recompute] :
+         {std::tuple{3, ScheduleKind::OneFOneB, 1, true},
+          std::tuple{8, ScheduleKind::Looped, 2, false}, std::tuple{4, ScheduleKind::ZbV, 2, true},
+          std::tuple{5, ScheduleKind::Grouped, 1, false}}) {
+      layout.stages = stages;
+      layout.kind = kind;
+      layout.chunks = chunks;
+      layout.recompute = recompute;
+      expect_same(layout);
+    }
+  }
+}
+
+// Masks belong to positions in the global batch: replicas draw what one pipeline draws, and so the
+// first loss, before weights differ by rounding, is the same.
+TEST_P(FamilyLawTest, ReplicasDrawTheSameMasks) {
+  const Layout one{.family = GetParam()};
+  const Layout layout{
+      .stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 2, .family = GetParam()};
+  const Layout other{.stages = 4,
+                     .kind = ScheduleKind::ZbH1,
+                     .recompute = true,
+                     .replicas = 2,
+                     .family = GetParam()};
+  EXPECT_EQ(train(layout).digest, train(other).digest);
+  EXPECT_EQ(train(layout, 1).losses, train(one, 1).losses);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyLawTest,
+                         testing::Values(Family::ResNeXt, Family::SqueezeNet, Family::EfficientNet),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
 
 TEST(LawTest, EveryUpdateRuleGivesTheBitsOfOneStage) {
   for (const UpdateRule rule : {UpdateRule::Sgd, UpdateRule::MomentumRateInside,
