@@ -9,6 +9,34 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
+/// The labels that make up a sample's target and what each of them weighs; the weights add up to 1.
+struct Sources {
+  static constexpr int kMost = 4;
+  int count = 1;
+  std::int32_t label[kMost];
+  float weight[kMost];
+};
+
+/// Sources of sample n; see ImageMixing.
+KOKKOS_INLINE_FUNCTION Sources sources_of(std::int64_t n, const std::int32_t* labels,
+                                          const ImageMixing* mixing) {
+  Sources s;
+  s.label[0] = labels[n];
+  s.weight[0] = 1.0f;
+  if (mixing == nullptr) return s;
+  const ImageMixing own = mixing[n];
+  const ImageMixing donor = mixing[own.donor];
+  s.count = Sources::kMost;
+  s.label[1] = labels[own.partner];
+  s.label[2] = labels[own.donor];
+  s.label[3] = labels[donor.partner];
+  s.weight[0] = (1.0f - own.area) * own.share;
+  s.weight[1] = (1.0f - own.area) * (1.0f - own.share);
+  s.weight[2] = own.area * donor.share;
+  s.weight[3] = own.area * (1.0f - donor.share);
+  return s;
+}
+
 template <class T>
 KOKKOS_INLINE_FUNCTION float largest(const T* row, std::int64_t classes) {
   float top = to_float(row[0]);
@@ -22,10 +50,12 @@ KOKKOS_INLINE_FUNCTION float largest(const T* row, std::int64_t classes) {
 template <class T>
 struct Forward {
   SoftmaxLossShape s;
+  float on, off;
   float* loss;
   std::int32_t* rank;
   const T* logits;
   const std::int32_t* labels;
+  const ImageMixing* mixing;
 
   KOKKOS_FUNCTION void operator()(std::int64_t n) const {
     const T* row = logits + n * s.classes;
@@ -47,10 +77,12 @@ struct Forward {
       ahead += z > own || (!(z < own) && k < label) ? 1 : 0;
     }
     const float log_total = std::log(total);
-    const float off = s.smoothing / static_cast<float>(s.classes - 1);
-    const float log_own = own - top - log_total;
+    const Sources sources = sources_of(n, labels, mixing);
+    float log_labels = 0.0f;  // weighted mean over the sources
+    for (int i = 0; i < sources.count; ++i)
+      log_labels += sources.weight[i] * (to_float(row[sources.label[i]]) - top - log_total);
     const float log_all = sum - static_cast<float>(s.classes) * log_total;
-    loss[n] = -((1.0f - s.smoothing) * log_own + off * (log_all - log_own));
+    loss[n] = -(on * log_labels + off * (log_all - log_labels));
     rank[n] = ahead;
   }
 };
@@ -58,26 +90,30 @@ struct Forward {
 template <class T>
 struct Backward {
   SoftmaxLossShape s;
+  float on, off;
   T* dlogits;
   const T* logits;
   const std::int32_t* labels;
   float scale;
+  const ImageMixing* mixing;
 
   KOKKOS_FUNCTION void operator()(std::int64_t n) const {
     const T* row = logits + n * s.classes;
     T* out = dlogits + n * s.classes;
-    const std::int32_t label = labels[n];
-    if (label < 0) {
+    if (labels[n] < 0) {
       for (std::int64_t k = 0; k < s.classes; ++k) out[k] = store_as<T>(0.0f);
       return;
     }
     const float top = largest(row, s.classes);
     float total = 0.0f;
     for (std::int64_t k = 0; k < s.classes; ++k) total += std::exp(to_float(row[k]) - top);
-    const float off = s.smoothing / static_cast<float>(s.classes - 1);
+    const Sources sources = sources_of(n, labels, mixing);
     for (std::int64_t k = 0; k < s.classes; ++k) {
       const float p = std::exp(to_float(row[k]) - top) / total;
-      const float target = k == label ? 1.0f - s.smoothing : off;
+      float share = 0.0f;  // of the labels that name this class
+      for (int i = 0; i < sources.count; ++i)
+        share += sources.label[i] == k ? sources.weight[i] : 0.0f;
+      const float target = share * on + (1.0f - share) * off;
       out[k] = store_as<T>((p - target) * scale);
     }
   }
@@ -85,23 +121,39 @@ struct Backward {
 
 }  // namespace
 
+float SoftmaxLossShape::off() const {
+  const auto k = static_cast<float>(classes);
+  if (form == SmoothingForm::AllClasses) return smoothing / k;
+  return classes > 1 ? smoothing / (k - 1.0f) : 0.0f;
+}
+
+float SoftmaxLossShape::on() const {
+  return form == SmoothingForm::AllClasses ? 1.0f - smoothing + off() : 1.0f - smoothing;
+}
+
 template <class T>
 void softmax_loss_forward(const ExecutionSpace& space, const SoftmaxLossShape& shape, float* loss,
-                          std::int32_t* rank, const T* logits, const std::int32_t* labels) {
-  parallel("softmax loss", space, shape.batch, Forward<T>{shape, loss, rank, logits, labels});
+                          std::int32_t* rank, const T* logits, const std::int32_t* labels,
+                          const ImageMixing* mixing) {
+  parallel("softmax loss", space, shape.batch,
+           Forward<T>{shape, shape.on(), shape.off(), loss, rank, logits, labels, mixing});
 }
 
 template <class T>
 void softmax_loss_backward(const ExecutionSpace& space, const SoftmaxLossShape& shape, T* dlogits,
-                           const T* logits, const std::int32_t* labels, float scale) {
-  parallel("softmax dx", space, shape.batch, Backward<T>{shape, dlogits, logits, labels, scale});
+                           const T* logits, const std::int32_t* labels, float scale,
+                           const ImageMixing* mixing) {
+  parallel("softmax dx", space, shape.batch,
+           Backward<T>{shape, shape.on(), shape.off(), dlogits, logits, labels, scale, mixing});
 }
 
 #define MILLRACE_INSTANTIATE(T)                                                                 \
   template void softmax_loss_forward<T>(const ExecutionSpace&, const SoftmaxLossShape&, float*, \
-                                        std::int32_t*, const T*, const std::int32_t*);          \
+                                        std::int32_t*, const T*, const std::int32_t*,           \
+                                        const ImageMixing*);                                    \
   template void softmax_loss_backward<T>(const ExecutionSpace&, const SoftmaxLossShape&, T*,    \
-                                         const T*, const std::int32_t*, float);
+                                         const T*, const std::int32_t*, float,                  \
+                                         const ImageMixing*);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)
 #undef MILLRACE_INSTANTIATE

@@ -39,6 +39,26 @@ template <class T>
   }
 }
 
+/// Records of fixed size on the device; of none the address is nullptr.
+template <class Record>
+class DeviceRecords {
+ public:
+  explicit DeviceRecords(const std::vector<Record>& records)
+      : empty_(records.empty()),
+        arena_(static_cast<std::int64_t>(records.size() * sizeof(Record)) + 64) {
+    if (empty_) return;
+    device::copy_to_device(arena_.at(0), reinterpret_cast<const std::byte*>(records.data()),
+                           static_cast<std::int64_t>(records.size() * sizeof(Record)));
+  }
+  [[nodiscard]] const Record* data() const {
+    return empty_ ? nullptr : reinterpret_cast<const Record*>(arena_.at(0));
+  }
+
+ private:
+  bool empty_;
+  device::Arena arena_;
+};
+
 /// An array of T on the device. What nobody has written is NaN, and the bytes behind the end are
 /// watched: reading the array back checks them.
 template <class T>

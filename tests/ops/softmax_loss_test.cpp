@@ -23,19 +23,44 @@ class SoftmaxLoss : public testing::Test {
     Values loss, rank, dlogits;
   };
   static Result run(const SoftmaxLossShape& s, const Values& logits, const Labels& labels,
-                    float scale) {
+                    float scale, const std::vector<ImageMixing>& mixing = {}) {
     const device::ExecutionSpace space;
     DeviceValues<T> logits_device(logits), dlogits(s.batch * s.classes);
     DeviceValues<std::int32_t> labels_device(as_values(labels)), rank(s.batch);
     DeviceValues<float> loss(s.batch);
+    const DeviceRecords<ImageMixing> mixing_device(mixing);
     softmax_loss_forward(space, s, loss.data(), rank.data(), logits_device.data(),
-                         labels_device.data());
+                         labels_device.data(), mixing_device.data());
     softmax_loss_backward(space, s, dlogits.data(), logits_device.data(), labels_device.data(),
-                          scale);
+                          scale, mixing_device.data());
     device::fence(space);
     return {loss.values(), rank.values(), dlogits.values()};
   }
 };
+/// Partners, donors, shares and areas of every kind, extremes among them.
+std::vector<ImageMixing> some_mixing(std::int64_t batch) {
+  const RandomStream stream(8, RandomPurpose::Mixing);
+  std::vector<ImageMixing> mixing;
+  for (std::int64_t n = 0; n < batch; ++n) {
+    const RandomBlock random = stream.block(0, static_cast<std::uint64_t>(n));
+    const auto index = [&](std::uint32_t word) {
+      return static_cast<std::int32_t>(uniform_below(word, static_cast<std::uint32_t>(batch)));
+    };
+    ImageMixing m{.share = uniform01(random[0]),
+                  .area = uniform01(random[1]),
+                  .partner = index(random[2]),
+                  .donor = index(random[3]),
+                  .box = {}};
+    if (n == 1) m.share = 0.0f;
+    if (n == 2) m.area = 1.0f;
+    if (n == 3) m = {.share = 1.0f, .area = 0.0f, .partner = 3, .donor = 3, .box = {}};
+    mixing.push_back(m);
+  }
+  return mixing;
+}
+
+constexpr SmoothingForm kForms[] = {SmoothingForm::OtherClasses, SmoothingForm::AllClasses};
+
 using StorageTypes = testing::Types<float, bfloat16>;
 TYPED_TEST_SUITE(SoftmaxLoss, StorageTypes);
 
@@ -43,8 +68,9 @@ TYPED_TEST(SoftmaxLoss, IsTheReference) {
   using T = TypeParam;
   constexpr float kScale = 0.125f;
   for (const std::int64_t classes : {2, 10, 1000}) {
-    for (const float smoothing : {0.0f, 0.1f}) {
-      const SoftmaxLossShape s{9, classes, smoothing};
+    for (const auto& [smoothing, form] :
+         {std::pair{0.0f, kForms[0]}, {0.1f, kForms[0]}, {0.1f, kForms[1]}, {0.0f, kForms[1]}}) {
+      const SoftmaxLossShape s{9, classes, smoothing, form};
       const Values logits = random_as<T>(s.batch * classes, 1, -5.0, 5.0);
       Labels labels;
       for (std::int64_t n = 0; n < s.batch; ++n) labels.push_back(n * 37 % classes);
@@ -60,6 +86,88 @@ TYPED_TEST(SoftmaxLoss, IsTheReference) {
       }));
     }
   }
+}
+
+TYPED_TEST(SoftmaxLoss, MixedLabelsAreTheReference) {
+  using T = TypeParam;
+  constexpr float kScale = 0.125f;
+  for (const std::int64_t classes : {2, 10, 1000}) {
+    for (const SmoothingForm form : kForms) {
+      const SoftmaxLossShape s{9, classes, 0.1f, form};
+      const Values logits = random_as<T>(s.batch * classes, 2, -5.0, 5.0);
+      Labels labels;
+      for (std::int64_t n = 0; n < s.batch; ++n) labels.push_back(n * 37 % classes);
+      const std::vector<ImageMixing> mixing = some_mixing(s.batch);
+      const auto result = this->run(s, logits, labels, kScale, mixing);
+      const double unit = 8.0 * kFloatUnit * static_cast<double>(classes);
+      EXPECT_TRUE(close_to(result.loss, reference::softmax_loss(s, logits, labels, mixing), unit));
+      const Values gradient =
+          reference::softmax_loss_backward(s, logits, labels, static_cast<double>(kScale), mixing);
+      EXPECT_TRUE(close(result.dlogits, gradient, [&](std::size_t i) {
+        return kUnit<T> * std::abs(gradient[i]) + unit * static_cast<double>(kScale);
+      }));
+      // Accuracy is that of the sample's own label.
+      EXPECT_EQ(result.rank, this->run(s, logits, labels, kScale).rank);
+    }
+  }
+}
+
+TYPED_TEST(SoftmaxLoss, AnImageMixedWithNothingHasThePlainLoss) {
+  using T = TypeParam;
+  for (const SmoothingForm form : kForms) {
+    const SoftmaxLossShape s{5, 11, 0.1f, form};
+    const Values logits = random_as<T>(s.batch * s.classes, 3, -3.0, 3.0);
+    const Labels labels = {1, 4, 10, 0, 7};
+    std::vector<ImageMixing> mixing;
+    for (std::int32_t n = 0; n < 5; ++n)
+      mixing.push_back({.partner = 4 - n, .donor = n, .box = {}});
+    const auto plain = this->run(s, logits, labels, 1.0f);
+    const auto mixed = this->run(s, logits, labels, 1.0f, mixing);
+    EXPECT_EQ(mixed.loss, plain.loss);
+    EXPECT_EQ(mixed.dlogits, plain.dlogits);
+  }
+}
+
+// The slope of the mean loss along every logit is the gradient.
+TEST(SoftmaxLossSlope, OfEveryLogitIsItsGradient) {
+  for (const SmoothingForm form : kForms) {
+    for (const bool mixed : {false, true}) {
+      const SoftmaxLossShape s{6, 5, 0.2f, form};
+      const Labels labels = {0, 4, 2, 2, 1, mixed ? 3 : -1};
+      const std::vector<ImageMixing> mixing =
+          mixed ? some_mixing(s.batch) : std::vector<ImageMixing>{};
+      const Values logits = random_as<float>(s.batch * s.classes, 5, -2.0, 2.0);
+      struct Fixture : SoftmaxLoss<float> {
+        using SoftmaxLoss<float>::run;
+        void TestBody() override {}
+      };
+      const auto loss_at = [&](const Values& at) {
+        double sum = 0.0;
+        for (const double x : Fixture::run(s, at, labels, 1.0f, mixing).loss) sum += x;
+        return sum;
+      };
+      const Values gradient = Fixture::run(s, logits, labels, 1.0f, mixing).dlogits;
+      for (std::size_t i = 0; i < logits.size(); ++i) {
+        constexpr double kStep = 1.0 / 64.0;
+        Values up = logits;
+        Values down = logits;
+        up[i] += kStep;
+        down[i] -= kStep;
+        EXPECT_NEAR((loss_at(up) - loss_at(down)) / (2.0 * kStep), gradient[i], 2e-4) << i;
+      }
+    }
+  }
+}
+
+TEST(SoftmaxLossShapeTest, TargetsAreThoseOfTheRecipes) {
+  const SoftmaxLossShape others{1, 5, 0.1f};
+  EXPECT_FLOAT_EQ(others.on(), 0.9f);
+  EXPECT_FLOAT_EQ(others.off(), 0.025f);
+  const SoftmaxLossShape all{1, 5, 0.1f, SmoothingForm::AllClasses};
+  EXPECT_FLOAT_EQ(all.on(), 0.92f);
+  EXPECT_FLOAT_EQ(all.off(), 0.02f);
+  // K counts the logits: twice the classes in SqueezeNet's CIFAR head.
+  EXPECT_FLOAT_EQ((SoftmaxLossShape{1, 20, 0.05f}.off()), 0.05f / 19.0f);
 }
 
 TYPED_TEST(SoftmaxLoss, RankCountsTheClassesAhead) {

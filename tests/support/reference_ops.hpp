@@ -367,14 +367,47 @@ struct ScaleGradients {
 [[nodiscard]] inline double target(const ops::SoftmaxLossShape& s, std::size_t k,
                                    std::int64_t label) {
   const auto smoothing = static_cast<double>(s.smoothing);
-  return static_cast<std::int64_t>(k) == label ? 1.0 - smoothing
-                                               : smoothing / static_cast<double>(s.classes - 1);
+  const auto classes = static_cast<double>(s.classes);
+  const bool own = static_cast<std::int64_t>(k) == label;
+  if (s.form == SmoothingForm::AllClasses)
+    return (own ? 1.0 - smoothing : 0.0) + smoothing / classes;
+  return own ? 1.0 - smoothing : smoothing / (classes - 1.0);
+}
+
+/// Targets of all samples, [sample][class]: smoothed, then mixed in the order in which images are.
+/// Empty `mixing`: not mixed. Padding has targets of 0.
+[[nodiscard]] inline Values targets(const ops::SoftmaxLossShape& s,
+                                    const std::vector<std::int64_t>& labels,
+                                    const std::vector<ImageMixing>& mixing = {}) {
+  const auto classes = to_size(s.classes);
+  Values plain(labels.size() * classes);
+  for (std::size_t i = 0; i < plain.size(); ++i)
+    if (labels[i / classes] >= 0) plain[i] = target(s, i % classes, labels[i / classes]);
+  if (mixing.empty()) return plain;
+  const auto mix = [&](const Values& from, auto&& other, auto&& own_share) {
+    Values to(from.size());
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      const std::size_t n = i / classes;
+      const double share = own_share(mixing[n]);
+      to[i] =
+          share * from[i] + (1.0 - share) * from[to_size(other(mixing[n])) * classes + i % classes];
+    }
+    return to;
+  };
+  const Values added = mix(
+      plain, [](const ImageMixing& m) { return m.partner; },
+      [](const ImageMixing& m) { return static_cast<double>(m.share); });
+  return mix(
+      added, [](const ImageMixing& m) { return m.donor; },
+      [](const ImageMixing& m) { return 1.0 - static_cast<double>(m.area); });
 }
 
 /// Loss of every sample; labels below 0 are padding.
 [[nodiscard]] inline Values softmax_loss(const ops::SoftmaxLossShape& s, const Values& logits,
-                                         const std::vector<std::int64_t>& labels) {
+                                         const std::vector<std::int64_t>& labels,
+                                         const std::vector<ImageMixing>& mixing = {}) {
   const auto classes = to_size(s.classes);
+  const Values wanted = targets(s, labels, mixing);
   Values loss(labels.size());
   for (std::size_t n = 0; n < labels.size(); ++n) {
     if (labels[n] < 0) continue;
@@ -384,7 +417,7 @@ struct ScaleGradients {
     double total = 0.0;
     for (std::size_t k = 0; k < classes; ++k) total += std::exp(row[k] - top);
     for (std::size_t k = 0; k < classes; ++k) {
-      loss[n] -= target(s, k, labels[n]) * (row[k] - top - std::log(total));
+      loss[n] -= wanted[n * classes + k] * (row[k] - top - std::log(total));
     }
   }
   return loss;
@@ -393,13 +426,13 @@ struct ScaleGradients {
 [[nodiscard]] inline Values softmax_loss_backward(const ops::SoftmaxLossShape& s,
                                                   const Values& logits,
                                                   const std::vector<std::int64_t>& labels,
-                                                  double scale) {
+                                                  double scale,
+                                                  const std::vector<ImageMixing>& mixing = {}) {
   const auto classes = to_size(s.classes);
+  const Values wanted = targets(s, labels, mixing);
   Values gradient = softmax(logits, classes);
-  for (std::size_t i = 0; i < gradient.size(); ++i) {
-    const std::int64_t label = labels[i / classes];
-    gradient[i] = label < 0 ? 0.0 : (gradient[i] - target(s, i % classes, label)) * scale;
-  }
+  for (std::size_t i = 0; i < gradient.size(); ++i)
+    gradient[i] = labels[i / classes] < 0 ? 0.0 : (gradient[i] - wanted[i]) * scale;
   return gradient;
 }
 

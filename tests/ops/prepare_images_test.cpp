@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/prepare_images.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/ops/device_values.hpp"
+
+namespace millrace::ops {
+namespace {
+
+constexpr Shape kImage{5, 7, 3};
+constexpr std::int64_t kBatch = 4;
+
+std::vector<ImageMixing> mixing_of_four() {
+  return {{.share = 0.75f, .area = 0.0f, .partner = 3, .donor = 0, .box = {}},
+          {.share = 0.3f,
+           .area = 6.0f / 35.0f,
+           .partner = 0,
+           .donor = 3,
+           .box = {.top = 1, .left = 2, .bottom = 3, .right = 5}},
+          {.share = 1.0f,
+           .area = 1.0f,
+           .partner = 2,
+           .donor = 0,
+           .box = {.top = 0, .left = 0, .bottom = 5, .right = 7}},
+          {.share = 0.0f,
+           .area = 7.0f / 35.0f,
+           .partner = 1,
+           .donor = 1,
+           .box = {.top = 4, .left = 0, .bottom = 5, .right = 7}}};
+}
+
+std::size_t index(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
+  return static_cast<std::size_t>(((n * kImage.h + y) * kImage.w + x) * kImage.c + c);
+}
+
+/// One step after the other, in double: add, then cut and paste.
+Values naive_mix(const Values& images, const std::vector<ImageMixing>& mixing) {
+  Values added(images.size());
+  Values result(images.size());
+  const auto each = [](auto&& f) {
+    for (std::int64_t n = 0; n < kBatch; ++n)
+      for (std::int64_t y = 0; y < kImage.h; ++y)
+        for (std::int64_t x = 0; x < kImage.w; ++x)
+          for (std::int64_t c = 0; c < kImage.c; ++c) f(n, y, x, c);
+  };
+  each([&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
+    const ImageMixing& m = mixing[static_cast<std::size_t>(n)];
+    const auto share = static_cast<double>(m.share);
+    added[index(n, y, x, c)] =
+        share * images[index(n, y, x, c)] + (1.0 - share) * images[index(m.partner, y, x, c)];
+  });
+  each([&](std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c) {
+    const ImageMixing& m = mixing[static_cast<std::size_t>(n)];
+    const bool cut = y >= m.box.top && y < m.box.bottom && x >= m.box.left && x < m.box.right;
+    result[index(n, y, x, c)] = added[index(cut ? m.donor : n, y, x, c)];
+  });
+  return result;
+}
+
+std::vector<PixelScaling> some_scaling() {
+  std::vector<PixelScaling> scaling(kBatch);
+  for (std::size_t n = 0; n < scaling.size(); ++n) {
+    for (std::size_t c = 0; c < 3; ++c) {
+      scaling[n].mean[c] = 100.3f + static_cast<float>(n) - 7.7f * static_cast<float>(c);
+      scaling[n].scale[c] = 0.0171f + 0.001f * static_cast<float>(n * 3 + c);
+    }
+    scaling[n].real = {.top = 0, .left = 0, .bottom = 5, .right = 7};
+  }
+  scaling[1].real = {.top = 2, .left = 0, .bottom = 5, .right = 4};
+  scaling[2].real = {};
+  return scaling;
+}
+
+template <class T>
+class PrepareImages : public testing::Test {
+ protected:
+  static constexpr PrepareImagesShape kShape{kBatch, kImage};
+  static Values mix(const Values& images, const std::vector<ImageMixing>& mixing) {
+    const device::ExecutionSpace space;
+    DeviceValues<T> x(images), y(kBatch * kImage.elements());
+    const DeviceRecords<ImageMixing> records(mixing);
+    mix_images(space, kShape, y.data(), x.data(), records.data());
+    device::fence(space);
+    return y.values();
+  }
+  static Values prepare(const Values& bytes, const std::vector<PixelScaling>& scaling,
+                        const std::vector<ImageMixing>& mixing) {
+    const device::ExecutionSpace space;
+    DeviceValues<std::uint8_t> x(bytes);
+    DeviceValues<T> y(kBatch * kImage.elements());
+    const DeviceRecords<ImageMixing> records(mixing);
+    const DeviceRecords<PixelScaling> scales(scaling);
+    prepare_bytes(space, kShape, y.data(), x.data(), scales.data(), records.data());
+    device::fence(space);
+    return y.values();
+  }
+};
+using StorageTypes = testing::Types<float, bfloat16>;
+TYPED_TEST_SUITE(PrepareImages, StorageTypes);
+
+Values some_bytes() {
+  const RandomStream stream(4, RandomPurpose::SyntheticData);
+  Values bytes(static_cast<std::size_t>(kBatch * kImage.elements()));
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<double>(stream.block(0, i)[0] & 255u);
+  return bytes;
+}
+
+TYPED_TEST(PrepareImages, MixingIsTheReference) {
+  using T = TypeParam;
+  const Values images = random_as<T>(kBatch * kImage.elements(), 1, -3.0, 3.0);
+  const Values expected = naive_mix(images, mixing_of_four());
+  const Values mixed = this->mix(images, mixing_of_four());
+  EXPECT_TRUE(close(mixed, expected, [&](std::size_t i) {
+    return kUnit<T> * std::abs(expected[i]) + 4.0 * kFloatUnit * 3.0;
+  }));
+  // What is copied whole keeps its bits: image 2 is a box of image 0's sum.
+  EXPECT_EQ(mixed[index(2, 3, 3, 1)], mixed[index(0, 3, 3, 1)]);
+}
+
+TYPED_TEST(PrepareImages, BytesAreNormalisedAsOnTheHost) {
+  using T = TypeParam;
+  const Values bytes = some_bytes();
+  const std::vector<PixelScaling> scaling = some_scaling();
+  const Values y = this->prepare(bytes, scaling, {});
+  int padded = 0;
+  for (std::int64_t n = 0; n < kBatch; ++n)
+    for (std::int64_t row = 0; row < kImage.h; ++row)
+      for (std::int64_t x = 0; x < kImage.w; ++x)
+        for (std::int64_t c = 0; c < kImage.c; ++c) {
+          const PixelScaling& s = scaling[static_cast<std::size_t>(n)];
+          const bool real =
+              row >= s.real.top && row < s.real.bottom && x >= s.real.left && x < s.real.right;
+          const auto byte = static_cast<float>(bytes[index(n, row, x, c)]);
+          const float expected = real ? (byte - s.mean[c]) * s.scale[c] : 0.0f;
+          ASSERT_EQ(y[index(n, row, x, c)], decode(store_as<T>(expected)));
+          padded += real ? 0 : 1;
+        }
+  EXPECT_GT(padded, 100);
+}
+
+// Images that arrive as bytes are mixed to the same bits as those that arrive normalised.
+TYPED_TEST(PrepareImages, MixedBytesAreMixedImages) {
+  const Values bytes = some_bytes();
+  const Values images = this->prepare(bytes, some_scaling(), {});
+  EXPECT_EQ(this->prepare(bytes, some_scaling(), mixing_of_four()),
+            this->mix(images, mixing_of_four()));
+}
+
+}  // namespace
+}  // namespace millrace::ops
