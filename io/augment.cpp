@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "core/random.hpp"
 
@@ -16,7 +17,7 @@ constexpr auto kChannels = static_cast<std::size_t>(kSmallChannels);
 constexpr auto kPadding = static_cast<std::size_t>(kCropPadding);
 constexpr auto kPlane = static_cast<std::size_t>(kSmallPlane);
 constexpr std::size_t kPaddedRow = kSide + 2 * kPadding;
-constexpr std::size_t kRowFloats = kSide * kChannels;
+constexpr std::size_t kRowElements = kSide * kChannels;
 
 /// One row of one channel between its padding. What the padding bytes hold does not matter:
 /// decode_row clears the floats that come from them.
@@ -44,8 +45,16 @@ void clear_padding(std::size_t left, float* out) {
   if (left < kPadding) std::fill_n(out, (kPadding - left) * kChannels, 0.0f);
   if (left > kPadding) {
     const std::size_t beyond = (left - kPadding) * kChannels;
-    std::fill_n(out + kRowFloats - beyond, beyond, 0.0f);
+    std::fill_n(out + kRowElements - beyond, beyond, 0.0f);
   }
+}
+
+/// Rows (or columns) of a window at `offset` that lie in the image, from the first to behind the
+/// last.
+std::pair<std::int32_t, std::int32_t> shown(std::int32_t offset) {
+  constexpr auto kExtent = static_cast<std::int32_t>(kSmallSide);
+  const std::int32_t begin = static_cast<std::int32_t>(kCropPadding) - offset;
+  return {std::max(begin, 0), std::min(begin + kExtent, +kExtent)};
 }
 
 }  // namespace
@@ -58,6 +67,12 @@ Crop draw_crop(const ReadKey& key, std::int64_t index) {
   return {.mirror = uniform_below(random[0], 2) == 1 ? Mirror::Yes : Mirror::No,
           .top = static_cast<std::int32_t>(uniform_below(random[1], kOffsets)),
           .left = static_cast<std::int32_t>(uniform_below(random[2], kOffsets))};
+}
+
+PixelBox real_window(const Crop& crop) {
+  const auto [top, bottom] = shown(crop.top);
+  const auto [left, right] = shown(crop.left);
+  return {.top = top, .left = left, .bottom = bottom, .right = right};
 }
 
 ChannelScaling standardisation_of(std::span<const std::uint8_t, kSmallPixels> planes) {
@@ -87,16 +102,35 @@ void decode_planes(std::span<const std::uint8_t, kSmallPixels> planes,
   const auto left = static_cast<std::size_t>(crop.left);
   std::uint8_t padded[kChannels][kPaddedRow] = {};
   for (std::size_t y = 0; y < kSide; ++y) {
-    float* const out = image.data() + y * kRowFloats;
+    float* const out = image.data() + y * kRowElements;
     const std::size_t padded_y = y + top;
     if (padded_y < kPadding || padded_y >= kPadding + kSide) {
-      std::fill_n(out, kRowFloats, 0.0f);
+      std::fill_n(out, kRowElements, 0.0f);
       continue;
     }
     const std::uint8_t* const row = planes.data() + (padded_y - kPadding) * kSide;
     for (std::size_t c = 0; c < kChannels; ++c) load_row(row + c * kPlane, crop.mirror, padded[c]);
     interleave_row(padded[0] + left, padded[1] + left, padded[2] + left, scaling, out);
     clear_padding(left, out);
+  }
+}
+
+void decode_bytes(std::span<const std::uint8_t, kSmallPixels> planes, const Crop& crop,
+                  std::span<std::uint8_t, kSmallPixels> image) {
+  const auto top = static_cast<std::size_t>(crop.top);
+  const auto left = static_cast<std::size_t>(crop.left);
+  std::uint8_t padded[kChannels][kPaddedRow] = {};
+  for (std::size_t y = 0; y < kSide; ++y) {
+    std::uint8_t* const out = image.data() + y * kRowElements;
+    const std::size_t padded_y = y + top;
+    if (padded_y < kPadding || padded_y >= kPadding + kSide) {
+      std::fill_n(out, kRowElements, std::uint8_t{0});
+      continue;
+    }
+    const std::uint8_t* const row = planes.data() + (padded_y - kPadding) * kSide;
+    for (std::size_t c = 0; c < kChannels; ++c) load_row(row + c * kPlane, crop.mirror, padded[c]);
+    for (std::size_t x = 0; x < kSide; ++x)
+      for (std::size_t c = 0; c < kChannels; ++c) out[kChannels * x + c] = padded[c][left + x];
   }
 }
 

@@ -40,6 +40,9 @@ struct ChannelScaling {
   std::array<float, kSmallChannels> scale{};
 };
 
+/// Where the window shows pixels of the image, not padding.
+[[nodiscard]] PixelBox real_window(const Crop& crop);
+
 /// Scaling of TensorFlow's per_image_standardization: (x - mean) / max(deviation, 1/sqrt(pixels))
 /// with mean and population deviation over all pixels of the image.
 [[nodiscard]] ChannelScaling standardisation_of(std::span<const std::uint8_t, kSmallPixels> planes);
@@ -48,5 +51,9 @@ struct ChannelScaling {
 void decode_planes(std::span<const std::uint8_t, kSmallPixels> planes,
                    const ChannelScaling& scaling, const Crop& crop,
                    std::span<float, kSmallPixels> image);
+
+/// The same window before it is normalised, as height x width x channels bytes; padding is 0.
+void decode_bytes(std::span<const std::uint8_t, kSmallPixels> planes, const Crop& crop,
+                  std::span<std::uint8_t, kSmallPixels> image);
 
 }  // namespace millrace::io

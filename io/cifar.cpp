@@ -227,13 +227,33 @@ class CifarDataset final : public Dataset {
 
   void read(std::int64_t index, const ReadKey& key, std::span<float> image) const override {
     MILLRACE_ASSERT(image.size() == kPixels);
-    const std::span<const std::uint8_t, kPixels> planes(record(index) + layout_.label_limits.size(),
-                                                        kPixels);
-    const ChannelScaling scaling = scaling_ ? *scaling_ : standardisation_of(planes);
-    decode_planes(planes, scaling, draw_crop(key, index), image.first<kPixels>());
+    const Planes planes = planes_of(index);
+    decode_planes(planes, scaling_of_image(planes), draw_crop(key, index), image.first<kPixels>());
+  }
+
+  PixelScaling read_bytes(std::int64_t index, const ReadKey& key,
+                          std::span<std::uint8_t> image) const override {
+    MILLRACE_ASSERT(image.size() == kPixels);
+    const Planes planes = planes_of(index);
+    const Crop crop = draw_crop(key, index);
+    decode_bytes(planes, crop, image.first<kPixels>());
+    const ChannelScaling channels = scaling_of_image(planes);
+    PixelScaling scaling;
+    std::copy(channels.mean.begin(), channels.mean.end(), scaling.mean);
+    std::copy(channels.scale.begin(), channels.scale.end(), scaling.scale);
+    scaling.real = real_window(crop);
+    return scaling;
   }
 
  private:
+  using Planes = std::span<const std::uint8_t, kPixels>;
+
+  [[nodiscard]] Planes planes_of(std::int64_t index) const {
+    return Planes(record(index) + layout_.label_limits.size(), kPixels);
+  }
+  [[nodiscard]] ChannelScaling scaling_of_image(Planes planes) const {
+    return scaling_ ? *scaling_ : standardisation_of(planes);
+  }
   [[nodiscard]] const std::uint8_t* record(std::int64_t index) const {
     MILLRACE_ASSERT(index >= 0 && index < size_);
     return records_.data() + static_cast<std::size_t>(index) * layout_.record_bytes();

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/crc32c.hpp"
-
 #include "core/error.hpp"
 
 namespace millrace::io {
@@ -15,6 +14,28 @@ std::uint32_t Dataset::fingerprint() const {
   std::vector<std::int32_t> labels;
   for (std::int64_t i = 0; i < size(); ++i) labels.push_back(label(i));
   return crc32c(std::as_bytes(std::span(labels)));
+}
+
+PixelScaling Dataset::read_bytes(std::int64_t, const ReadKey&, std::span<std::uint8_t>) const {
+  fail(ErrorKind::Config,
+       "{}: its pixels are not whole numbers of one byte, so they cannot be normalised on the "
+       "device: normalise on the host",
+       name());
+}
+
+void normalise_bytes(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
+                     const Shape& shape, std::span<float> image) {
+  MILLRACE_ASSERT(shape.c <= kMaxByteChannels && bytes.size() == image.size() &&
+                  std::ssize(bytes) == shape.elements());
+  std::size_t i = 0;
+  const PixelBox& real = scaling.real;
+  for (std::int64_t y = 0; y < shape.h; ++y)
+    for (std::int64_t x = 0; x < shape.w; ++x)
+      for (std::int64_t c = 0; c < shape.c; ++c, ++i) {
+        const bool inside = y >= real.top && y < real.bottom && x >= real.left && x < real.right;
+        image[i] =
+            inside ? (static_cast<float>(bytes[i]) - scaling.mean[c]) * scaling.scale[c] : 0.0f;
+      }
 }
 
 std::string describe(const Dataset& dataset) {

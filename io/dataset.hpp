@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 
+#include "core/image_records.hpp"
 #include "core/random.hpp"
 #include "core/shape.hpp"
 
@@ -45,7 +46,16 @@ class Dataset {
   /// Writes sample `index`, normalised, as height x width x channels floats
   /// (image_shape().elements()).
   virtual void read(std::int64_t index, const ReadKey& key, std::span<float> image) const = 0;
+  /// The same image before it is normalised: height x width x channels bytes, and the scaling that
+  /// makes of them what read() writes, to the last bit (normalise_bytes). Errors: Config for a set
+  /// whose pixels are no bytes.
+  virtual PixelScaling read_bytes(std::int64_t index, const ReadKey& key,
+                                  std::span<std::uint8_t> image) const;
 };
+
+/// image = bytes, normalised in float32: what a device does with them.
+void normalise_bytes(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
+                     const Shape& shape, std::span<float> image);
 
 /// "cifar-10, 50000 images, crc32c 1a2b3c4d"
 [[nodiscard]] std::string describe(const Dataset& dataset);

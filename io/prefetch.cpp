@@ -45,6 +45,8 @@ struct Slot {
   Batch batch;
   AlignedBytes images;
   std::vector<std::int32_t> labels;
+  std::vector<PixelScaling> scaling;
+  std::vector<ImageMixing> mixing;
   std::int64_t samples_missing = 0;
   std::exception_ptr error;
   std::int64_t error_sample = 0;  ///< of several errors the one of the first sample is kept
@@ -71,10 +73,18 @@ LoaderOptions checked(const LoaderOptions& options, const Dataset& dataset,
   constexpr std::int64_t kMaxBatchBytes = std::int64_t{1} << 40;
   const std::int64_t image_bytes = dataset.image_shape().elements() * size_of(options.type);
   MILLRACE_ASSERT(order.size() == dataset.size());
-  MILLRACE_ASSERT(options.type == DType::F32 || options.type == DType::BF16);
+  MILLRACE_ASSERT(options.type == DType::F32 || options.type == DType::BF16 ||
+                  options.type == DType::U8);
   MILLRACE_ASSERT(options.first_position >= 0);
   MILLRACE_ASSERT(options.replica >= 0 && options.replica < options.replicas);
   MILLRACE_ASSERT(options.end_position == -1 || options.end_position >= options.first_position);
+  MILLRACE_ASSERT(!options.mixing.on() || options.end_position == -1);
+  check_mixing(options.mixing, options.batch_size);
+  if (options.type == DType::U8 && dataset.image_shape().c > kMaxByteChannels)
+    fail(ErrorKind::Config,
+         "images of {} cannot be normalised on the device, which takes up to {} channels: "
+         "normalise on the host",
+         dataset.image_shape(), kMaxByteChannels);
   if (options.batch_size < 1 || options.batch_size > kMaxBatchBytes / image_bytes)
     fail(ErrorKind::Config,
          "batch size {} of {} images is outside 1 .. {}: choose a batch size in that range",
@@ -111,7 +121,7 @@ class Loader::State {
     const int slots = options.threads == 0 ? 1 : options.batches_ahead + 1;
     for (int s = 0; s < slots; ++s) slots_.push_back(make_slot());
     scratch_.resize(static_cast<std::size_t>(std::max(1, options.threads)));
-    if (options.type != DType::F32)
+    if (options.type == DType::BF16)
       for (std::vector<float>& image : scratch_) image.resize(image_elements_);
   }
 
@@ -154,7 +164,11 @@ class Loader::State {
     if (options_.content != Content::Labels) {
       slot.images = allocate_aligned(samples * image_bytes_);
       slot.batch.images = {slot.images.get(), samples * image_bytes_};
+      if (options_.type == DType::U8) slot.scaling.resize(samples);
+      slot.batch.scaling = slot.scaling;
     }
+    if (options_.mixing.on()) slot.mixing.resize(samples);
+    slot.batch.mixing = slot.mixing;
     slot.labels.resize(samples);
     if (options_.content != Content::Images) slot.batch.labels = slot.labels;
     return slot;
@@ -262,12 +276,19 @@ class Loader::State {
   void read_sample(std::int64_t position, std::int64_t sample, Slot& slot,
                    std::vector<float>& scratch) const {
     const SampleOrder::Place place = order_.at(position);
-    slot.labels[static_cast<std::size_t>(sample)] = dataset_->label(place.index);
+    const auto at = static_cast<std::size_t>(sample);
+    slot.labels[at] = dataset_->label(place.index);
+    if (options_.mixing.on())
+      slot.mixing[at] = draw_mixing(options_.mixing, options_.seed, position, sample,
+                                    options_.batch_size, dataset_->image_shape());
     if (options_.content == Content::Labels) return;
     const ReadKey key{.seed = options_.seed, .epoch = place.epoch, .augment = options_.augment};
-    std::byte* const out = slot.images.get() + static_cast<std::size_t>(sample) * image_bytes_;
-    // The memory came from operator new, so objects of either type may live in it.
-    if (options_.type == DType::F32) {
+    std::byte* const out = slot.images.get() + at * image_bytes_;
+    // The memory came from operator new, so objects of any of the types may live in it.
+    if (options_.type == DType::U8) {
+      slot.scaling[at] = dataset_->read_bytes(
+          place.index, key, {reinterpret_cast<std::uint8_t*>(out), image_elements_});
+    } else if (options_.type == DType::F32) {
       dataset_->read(place.index, key, {reinterpret_cast<float*>(out), image_elements_});
     } else {
       dataset_->read(place.index, key, scratch);
@@ -278,6 +299,7 @@ class Loader::State {
   void clear_sample(std::int64_t sample, Slot& slot) const {
     slot.labels[static_cast<std::size_t>(sample)] = -1;
     if (options_.content == Content::Labels) return;
+    if (options_.type == DType::U8) slot.scaling[static_cast<std::size_t>(sample)] = {};
     std::fill_n(slot.images.get() + static_cast<std::size_t>(sample) * image_bytes_, image_bytes_,
                 std::byte{0});
   }

@@ -9,16 +9,20 @@
 
 #include "core/dtype.hpp"
 #include "io/dataset.hpp"
+#include "io/mixing.hpp"
 
 namespace millrace::io {
 
-/// One micro-batch as the device wants it: images NHWC in `LoaderOptions::type`. When fewer than
-/// the batch size are left (validation) the images beyond `count` are zero and their labels -1.
+/// One micro-batch as the device wants it: images NHWC in `LoaderOptions::type`, not mixed yet.
+/// When fewer than the batch size are left (validation) the images beyond `count` are zero and
+/// their labels -1.
 struct Batch {
   std::int64_t first_position = 0;
   std::int64_t count = 0;
   std::span<const std::byte> images;
   std::span<const std::int32_t> labels;
+  std::span<const PixelScaling> scaling;  ///< what makes floats of images that are bytes
+  std::span<const ImageMixing> mixing;    ///< what images and labels are to be mixed from
 };
 
 /// What of the samples is wanted: a stage that computes the loss needs no pixels, one that reads
@@ -27,7 +31,7 @@ enum class Content { Both, Images, Labels };
 
 struct LoaderOptions {
   std::int64_t batch_size = 1;
-  DType type = DType::F32;  ///< F32 or BF16
+  DType type = DType::F32;  ///< F32, BF16, or U8: before they are normalised
   int threads = 1;          ///< 0: read in the caller, on demand
   int batches_ahead = 4;
   std::uint64_t seed = 0;
@@ -40,6 +44,7 @@ struct LoaderOptions {
   /// So many batches are handed out even if those at the end have no samples; -1: as many as have.
   std::int64_t batches = -1;
   Content content = Content::Both;  ///< what is left out is an empty span
+  MixingConfig mixing = {};         ///< of endless loaders only; both stages hear of it
 };
 
 /// Reads batches ahead of their use. Batches come in order of position whatever the number of

@@ -33,7 +33,7 @@ class SyntheticDataset final : public Dataset {
     const RandomStream pixels(options.seed, RandomPurpose::SyntheticData, kPixelStream);
     std::uint64_t element = 0;
     for (float& pixel : image_)
-      pixel = static_cast<float>(127.0 + 60.0 * truncated_normal(pixels, element++));
+      pixel = std::round(static_cast<float>(127.0 + 60.0 * truncated_normal(pixels, element++)));
     const RandomStream labels(options.seed, RandomPurpose::SyntheticData, kLabelStream);
     label_ = static_cast<std::int32_t>(
         uniform_below(labels.block(0, 0)[0], static_cast<std::uint32_t>(options.classes)));
@@ -47,6 +47,17 @@ class SyntheticDataset final : public Dataset {
   void read(std::int64_t, const ReadKey&, std::span<float> image) const override {
     MILLRACE_ASSERT(image.size() == image_.size());
     std::copy(image_.begin(), image_.end(), image.begin());
+  }
+  PixelScaling read_bytes(std::int64_t, const ReadKey&,
+                          std::span<std::uint8_t> image) const override {
+    MILLRACE_ASSERT(image.size() == image_.size());
+    std::transform(image_.begin(), image_.end(), image.begin(),
+                   [](float pixel) { return static_cast<std::uint8_t>(pixel); });
+    PixelScaling scaling;
+    std::fill(std::begin(scaling.scale), std::end(scaling.scale), 1.0f);
+    scaling.real.bottom = static_cast<std::int32_t>(options_.image_shape.h);
+    scaling.real.right = static_cast<std::int32_t>(options_.image_shape.w);
+    return scaling;
   }
 
  private:

@@ -17,7 +17,8 @@ struct SyntheticOptions {
 
 /// A data set that costs nothing to read, for measuring everything else: one image and one label,
 /// repeated. As in the IPU trainer the pixels are normal with mean 127 and deviation 60, cut at two
-/// deviations, and neither normalised nor augmented. Error(Config) for an extent below 1.
+/// deviations and rounded to whole numbers, and neither normalised nor augmented. Error(Config) for
+/// an extent below 1.
 [[nodiscard]] std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options);
 
 }  // namespace millrace::io

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "core/dtype.hpp"
+#include "core/label_smoothing.hpp"
 #include "core/update_rule.hpp"
+#include "io/mixing.hpp"
 #include "models/registry.hpp"
 #include "pipeline/pipeline_plan.hpp"
 
@@ -32,16 +34,12 @@ enum class ScheduleKind {
 /// Scaled: the schedule's own value times iteration / W. Linear: base_rate times that, after which
 /// the rate jumps to where the schedule has come to meanwhile.
 enum class WarmupForm { Scaled, Linear };
-/// Where a smoothed label's share goes: to the other classes, s / (K - 1) each (the IPU trainer),
-/// or to all, s / K each (NVIDIA, Habana). K counts the logits.
-enum class SmoothingForm { OtherClasses, AllClasses };
+using millrace::SmoothingForm;
 /// Static: a constant. Dynamic: halved by a gradient that is not finite, doubled after
 /// `LossScaling::growth_interval` good updates in a row (TensorFlow's automatic mixed precision).
 enum class ScalingKind { Static, Dynamic };
-/// Which image of the micro-batch a mixed image is mixed with, and by what share. Reversed: image
-/// B-1-n, a share of its own for every image (NVIDIA). Rolled: image n-1 for mixup and n-2 for
-/// cutmix, never less than half of its own (the IPU trainer).
-enum class MixingForm { Reversed, Rolled };
+using io::MixingConfig;
+using io::MixingForm;
 enum class RecomputePolicy { None, Stage, Layers };
 /// How pixels become floats. CIFAR: each image by its own mean and deviation (the recipe), every
 /// image by the data set's, or by ImageNet's. ImageNet: minus its mean, or by its mean and
@@ -89,15 +87,6 @@ struct LossScaling {
   double initial = 128.0;
   std::int64_t growth_interval = 2000;  ///< dynamic
   friend bool operator==(const LossScaling&, const LossScaling&) = default;
-};
-
-/// Mixing of training images and their labels.
-struct MixingConfig {
-  MixingForm form = MixingForm::Reversed;
-  double mixup_alpha = 0.0;    ///< shares are drawn from Beta(alpha, alpha); 0: no mixup
-  double cutmix_lambda = 1.0;  ///< share of the image that stays; 1: no cutmix
-  [[nodiscard]] bool on() const { return mixup_alpha > 0.0 || cutmix_lambda < 1.0; }
-  friend bool operator==(const MixingConfig&, const MixingConfig&) = default;
 };
 
 /// Means of checkpoints, made when the training has ended.

@@ -128,5 +128,13 @@ TEST(AugmentTest, FlatImagesDivideByTheFloorOfTheDeviation) {
   EXPECT_FLOAT_EQ(standardisation_of(nearly_flat).scale[1], std::sqrt(3072.0f));
 }
 
+TEST(AugmentTest, RealWindowIsWhereTheImageShows) {
+  EXPECT_EQ(real_window({}), (PixelBox{.top = 0, .left = 0, .bottom = 32, .right = 32}));
+  EXPECT_EQ(real_window({.top = 0, .left = 8}),
+            (PixelBox{.top = 4, .left = 0, .bottom = 32, .right = 28}));
+  EXPECT_EQ(real_window({.top = 7, .left = 1}),
+            (PixelBox{.top = 0, .left = 3, .bottom = 29, .right = 32}));
+}
+
 }  // namespace
 }  // namespace millrace::io

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,48 @@ TEST(CifarTest, StandardisesEveryImage) {
   for (std::size_t i = 0; i < 3072; ++i) {
     const double expected = (pixels[i % 3 * 1024 + i / 3] - mean) / std::sqrt(variance);
     ASSERT_NEAR(static_cast<double>(image[i]), expected, 2e-6) << i;
+  }
+}
+
+/// Every reading of a set, as floats and as bytes that are normalised afterwards: the same bits, in
+/// float32 and in bfloat16. Returns the number of pixels that were padding.
+std::int64_t expect_bytes_are_the_image(const Dataset& dataset, std::int64_t images) {
+  std::vector<std::uint8_t> bytes(3072);
+  std::vector<float> image(3072);
+  std::int64_t padded = 0;
+  for (std::int64_t i = 0; i < images; ++i) {
+    const ReadKey key{.seed = 5, .epoch = static_cast<std::uint64_t>(i % 3), .augment = i % 4 != 0};
+    const PixelScaling scaling = dataset.read_bytes(i, key, bytes);
+    normalise_bytes(bytes, scaling, dataset.image_shape(), image);
+    const std::vector<float> expected = image_of(dataset, i, key);
+    if (std::memcmp(image.data(), expected.data(), 3072 * sizeof(float)) != 0) {
+      ADD_FAILURE() << "image " << i;
+      break;
+    }
+    padded += 1024 - scaling.real.pixels();
+  }
+  return padded;
+}
+
+TEST(CifarTest, BytesAreTheSameImage) {
+  const TemporaryDirectory folder;
+  write_bytes(folder.path() / "data_batch_1.bin", records10(500, 0, 1));
+  for (const auto& [normalisation, statistics] :
+       {std::pair{CifarNormalisation::Standardise, std::optional<ChannelStatistics>{}},
+        {CifarNormalisation::Dataset, std::optional<ChannelStatistics>{}},
+        {CifarNormalisation::Dataset, std::optional{kImageNetStatistics}}}) {
+    const auto train =
+        open_cifar(folder.path(), {.normalisation = normalisation, .statistics = statistics});
+    EXPECT_GT(expect_bytes_are_the_image(*train, train->size()), 500 * 32);
+  }
+}
+
+TEST(CifarTest, BytesOfTheRealSetAreTheSameImages) {
+  const auto folder = real_data("cifar-10-batches-bin");
+  if (!folder) GTEST_SKIP() << "CIFAR-10 is not here";
+  for (const auto normalisation : {CifarNormalisation::Standardise, CifarNormalisation::Dataset}) {
+    const auto train = open_cifar(*folder, {.normalisation = normalisation});
+    expect_bytes_are_the_image(*train, train->size());
   }
 }
 

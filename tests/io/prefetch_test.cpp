@@ -16,6 +16,7 @@
 #include "core/bfloat16.hpp"
 #include "core/random.hpp"
 #include "io/cifar.hpp"
+#include "io/synthetic.hpp"
 #include "tests/io/allocation_counter.hpp"
 #include "tests/io/fixtures.hpp"
 
@@ -143,6 +144,80 @@ TEST(LoaderTest, SixteenBitImagesAreRoundedToNearest) {
   }
 }
 
+/// A generated set of 64 images as CIFAR-10.
+std::shared_ptr<const Dataset> noise_set(const TemporaryDirectory& folder) {
+  const RandomStream stream(6, RandomPurpose::GeneratedData);
+  std::vector<std::uint8_t> records(64 * 3073);
+  for (std::size_t i = 0; i < records.size(); ++i)
+    records[i] = static_cast<std::uint8_t>(i % 3073 == 0 ? i / 3073 % 10 : stream.block(0, i)[0]);
+  write_bytes(folder.path() / "data_batch_1.bin", records);
+  return open_cifar(folder.path(), {});
+}
+
+TEST(LoaderTest, BytesTakeAQuarterAndBecomeTheSameImages) {
+  const TemporaryDirectory folder;
+  const std::shared_ptr<const Dataset> dataset = noise_set(folder);
+  for (const int threads : {0, 3}) {
+    LoaderOptions options{.batch_size = 16, .threads = threads, .seed = 2, .augment = true};
+    Loader floats(dataset, SampleOrder::shuffled(1, 64), options);
+    options.type = DType::U8;
+    Loader bytes(dataset, SampleOrder::shuffled(1, 64), options);
+    for (int b = 0; b < 9; ++b) {
+      const Batch* const expected = floats.next();
+      const Batch* const batch = bytes.next();
+      ASSERT_EQ(batch->images.size() * 4, expected->images.size());
+      ASSERT_EQ(batch->scaling.size(), 16u);
+      EXPECT_TRUE(expected->scaling.empty());
+      EXPECT_TRUE(std::equal(batch->labels.begin(), batch->labels.end(), expected->labels.begin()));
+      std::vector<float> image(3072);
+      for (std::size_t n = 0; n < 16; ++n) {
+        const auto* pixels = reinterpret_cast<const std::uint8_t*>(batch->images.data());
+        normalise_bytes({pixels + n * 3072, 3072}, batch->scaling[n], {32, 32, 3}, image);
+        ASSERT_EQ(std::memcmp(image.data(), expected->images.data() + n * 3072 * 4, 3072 * 4), 0);
+      }
+    }
+  }
+}
+
+TEST(LoaderTest, PaddingOfBytesBecomesZeros) {
+  const TemporaryDirectory folder;
+  Loader loader(noise_set(folder), SampleOrder::sequential(64),
+                {.batch_size = 48, .type = DType::U8, .threads = 2, .end_position = 64});
+  (void)loader.next();
+  const Batch* const last = loader.next();
+  ASSERT_EQ(last->count, 16);
+  for (std::size_t n = 0; n < 48; ++n) {
+    EXPECT_EQ(last->scaling[n].real.pixels(), n < 16 ? 1024 : 0) << n;
+    EXPECT_EQ(last->labels[n] < 0, n >= 16);
+  }
+}
+
+TEST(LoaderTest, MixingIsThatOfThePositionsWhateverTheContent) {
+  const auto dataset = std::make_shared<FakeDataset>(50);
+  const MixingConfig mixing{.mixup_alpha = 0.4, .cutmix_lambda = 0.5};
+  for (const int threads : {0, 2}) {
+    for (const Content content : {Content::Both, Content::Images, Content::Labels}) {
+      Loader loader(dataset, SampleOrder::shuffled(3, 50),
+                    {.batch_size = 6,
+                     .threads = threads,
+                     .seed = 9,
+                     .first_position = 12,
+                     .replicas = 2,
+                     .replica = 1,
+                     .content = content,
+                     .mixing = mixing});
+      for (std::int64_t b = 0; b < 15; ++b) {
+        const Batch* const batch = loader.next();
+        ASSERT_EQ(batch->first_position, 12 + 6 * (2 * b + 1));
+        ASSERT_EQ(batch->mixing.size(), 6u);
+        for (std::int64_t n = 0; n < 6; ++n)
+          EXPECT_EQ(batch->mixing[static_cast<std::size_t>(n)],
+                    draw_mixing(mixing, 9, batch->first_position + n, n, 6, kShape));
+      }
+    }
+  }
+}
+
 TEST(LoaderTest, TheLastBatchIsFilledUpWithNothing) {
   const auto dataset = std::make_shared<FakeDataset>(10);
   for (const int threads : {0, 1, 3}) {
@@ -246,10 +321,14 @@ TEST(LoaderTest, NothingIsAllocatedInSteadyState) {
   std::vector<std::uint8_t> records(64 * 3073, 7);
   write_bytes(folder.path() / "data_batch_1.bin", records);
   const std::shared_ptr<const Dataset> dataset = open_cifar(folder.path(), {});
-  for (const DType type : {DType::F32, DType::BF16}) {
+  for (const DType type : {DType::F32, DType::BF16, DType::U8}) {
     for (const int threads : {0, 2}) {
       Loader loader(dataset, SampleOrder::shuffled(1, 64),
-                    {.batch_size = 16, .type = type, .threads = threads, .augment = true});
+                    {.batch_size = 16,
+                     .type = type,
+                     .threads = threads,
+                     .augment = true,
+                     .mixing = {.mixup_alpha = 0.2, .cutmix_lambda = 0.5}});
       for (int b = 0; b < 20; ++b) ASSERT_NE(loader.next(), nullptr);
       const std::int64_t before = allocation_count();
       for (int b = 0; b < 200; ++b)
@@ -269,7 +348,19 @@ TEST(LoaderTest, ImpossibleOptionsAreRefused) {
   expect_error(ErrorKind::Config, {"batch size"}, open({.batch_size = INT64_MAX / 2}));
   expect_error(ErrorKind::Config, {"-1 reading threads"}, open({.threads = -1}));
   expect_error(ErrorKind::Config, {"0 batches ahead"}, open({.batches_ahead = 0}));
-  expect_error(ErrorKind::Internal, {"type"}, open({.type = DType::U8}));
+  expect_error(ErrorKind::Internal, {"type"}, open({.type = DType::I32}));
+  expect_error(ErrorKind::Config, {"--batch-size is 1"}, open({.mixing = {.mixup_alpha = 0.2}}));
+  expect_error(ErrorKind::Internal, {"end_position"},
+               open({.batch_size = 2, .end_position = 8, .mixing = {.mixup_alpha = 0.2}}));
+  expect_error(ErrorKind::Config, {"fake", "on the host"}, [&] {
+    Loader loader(dataset, SampleOrder::sequential(10), {.type = DType::U8, .threads = 0});
+    (void)loader.next();
+  });
+  expect_error(ErrorKind::Config, {"4x4x5", "up to 4 channels", "on the host"}, [] {
+    const std::shared_ptr<const Dataset> wide =
+        make_synthetic({.image_shape = {4, 4, 5}, .classes = 2, .size = 3});
+    Loader(wide, SampleOrder::sequential(3), {.type = DType::U8});
+  });
   expect_error(ErrorKind::Internal, {"end_position"},
                open({.first_position = 5, .end_position = 4}));
   expect_error(ErrorKind::Internal, {"order.size()"},

@@ -48,6 +48,18 @@ TEST(SyntheticTest, PixelsAreATruncatedNormal) {
   EXPECT_NEAR(std::sqrt(variance), 60.0 * 0.8796, 0.5);
 }
 
+TEST(SyntheticTest, PixelsAreBytesToo) {
+  const auto dataset = make_synthetic({.image_shape = {9, 7, 3}, .classes = 10, .size = 2});
+  const Shape shape = dataset->image_shape();
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape.elements()));
+  const PixelScaling scaling = dataset->read_bytes(1, {}, bytes);
+  std::vector<float> image(bytes.size());
+  normalise_bytes(bytes, scaling, shape, image);
+  EXPECT_EQ(image, image_of(*dataset, 1));
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    ASSERT_EQ(image[i], static_cast<float>(bytes[i])) << "synthetic pixels are not normalised";
+}
+
 TEST(SyntheticTest, SeedsDifferAndLabelsStayInRange) {
   std::vector<int> seen(3, 0);
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
