@@ -30,7 +30,7 @@ float row_of(std::size_t i) {
 }
 float column_of(std::size_t i) { return static_cast<float>(i % kSide); }
 constexpr std::size_t kChannels = 3;
-constexpr std::size_t kRecordBytes = 1 + kChannels * kPlane;
+constexpr std::size_t kPixels = kChannels * kPlane;
 constexpr std::int64_t kRecordsPerFile = 10'000;
 constexpr std::int64_t kMaxTrainFiles = 5;
 
@@ -170,46 +170,101 @@ std::byte to_byte(float value) {
   return static_cast<std::byte>(std::lround(std::clamp(value, 0.0f, 255.0f)));
 }
 
-void draw_record(std::uint8_t label, Dice& dice, std::span<std::byte, kRecordBytes> record) {
-  const auto coverage = draw_coverage(static_cast<Figure>(label), draw_pose(dice));
+/// A figure's colours.
+struct Colours {
+  Colour ground, ink;
+};
+
+Colours draw_colours(Dice& dice) {
   const Colour ground = draw_colour(dice);
-  const Colour ink = draw_contrasting(dice, ground);
+  return {ground, draw_contrasting(dice, ground)};
+}
+
+/// Ink of one tint, in the order of kGeneratedTints, more or less.
+Colours draw_colours(Dice& dice, std::size_t tint) {
+  constexpr std::array<Colour, kGeneratedTints.size()> kTints = {{{220, 40, 40},
+                                                                  {40, 170, 60},
+                                                                  {50, 80, 220},
+                                                                  {225, 215, 50},
+                                                                  {210, 60, 200},
+                                                                  {60, 205, 215},
+                                                                  {230, 230, 230},
+                                                                  {25, 25, 25},
+                                                                  {235, 135, 30},
+                                                                  {120, 75, 40}}};
+  Colour ink = kTints[tint];
+  for (float& channel : ink) channel += dice.between(-18.0f, 18.0f);
+  return {draw_contrasting(dice, ink), ink};
+}
+
+void draw_pixels(Figure figure, const Pose& pose, const Colours& colours, Dice& dice,
+                 std::byte* pixels) {
+  const auto coverage = draw_coverage(figure, pose);
+  const auto& [ground, ink] = colours;
   const float deviation = dice.between(5.0f, 30.0f);
   const float slope_x = dice.between(-1.5f, 1.5f);  // uneven light, grey levels a pixel
   const float slope_y = dice.between(-1.5f, 1.5f);
-  record[0] = static_cast<std::byte>(label);
   for (std::size_t c = 0; c < kChannels; ++c) {
     const float difference = ink[c] - ground[c];
     for (std::size_t i = 0; i < kPlane; ++i) {
       const float light = slope_x * (column_of(i) - 15.5f) + slope_y * (row_of(i) - 15.5f);
       const float value = ground[c] + light + coverage[i] * difference + deviation * dice.noise();
-      record[1 + c * kPlane + i] = to_byte(value);
+      pixels[c * kPlane + i] = to_byte(value);
     }
   }
 }
+
+/// One record of class `label` at `record`.
+void draw_record10(std::uint64_t label, Dice& dice, std::byte* record) {
+  record[0] = static_cast<std::byte>(label);
+  const Pose pose = draw_pose(dice);
+  const Colours colours = draw_colours(dice);
+  draw_pixels(static_cast<Figure>(label), pose, colours, dice, record + 1);
+}
+
+void draw_record100(std::uint64_t label, Dice& dice, std::byte* record) {
+  constexpr std::uint64_t kFineInCoarse = 5;
+  record[0] = static_cast<std::byte>(label / kFineInCoarse);
+  record[1] = static_cast<std::byte>(label);
+  const std::uint64_t tints = kGeneratedTints.size();
+  const Pose pose = draw_pose(dice);
+  const Colours colours = draw_colours(dice, label % tints);
+  draw_pixels(static_cast<Figure>(label / tints), pose, colours, dice, record + 2);
+}
+
+/// What tells the two layouts apart.
+struct Kind {
+  std::size_t record_bytes;
+  std::uint64_t classes;
+  void (*draw)(std::uint64_t label, Dice& dice, std::byte* record);
+};
+constexpr Kind kTen{1 + kPixels, kGeneratedClasses.size(), draw_record10};
+constexpr Kind kHundred{2 + kPixels, kGeneratedClasses.size() * kGeneratedTints.size(),
+                        draw_record100};
 
 /// One split: records with balanced labels in random order.
 class Split {
  public:
   /// `number` tells the random numbers of the splits apart.
-  Split(std::uint64_t seed, std::uint64_t number, std::int64_t records)
-      : stream_(seed, RandomPurpose::GeneratedData, number),
+  Split(const Kind& kind, std::uint64_t seed, std::uint64_t number, std::int64_t records)
+      : kind_(kind),
+        stream_(seed, RandomPurpose::GeneratedData, number),
         order_(mix_bits(seed) + number, 0, static_cast<std::uint64_t>(records)) {}
 
   void write(const fs::path& path, std::int64_t begin, std::int64_t end) const {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(end - begin) * kRecordBytes);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(end - begin) * kind_.record_bytes);
     std::byte* at = bytes.data();
     for (auto record = static_cast<std::uint64_t>(begin); record < static_cast<std::uint64_t>(end);
-         ++record, at += kRecordBytes) {
+         ++record, at += kind_.record_bytes) {
       Dice dice(stream_, record);
-      draw_record(static_cast<std::uint8_t>(order_(record) % kGeneratedClasses.size()), dice,
-                  std::span<std::byte, kRecordBytes>(at, kRecordBytes));
+      kind_.draw(order_(record) % kind_.classes, dice, at);
     }
     const std::span<const std::byte> pieces[] = {bytes};
     write_file_atomically(path, pieces);
   }
 
  private:
+  Kind kind_;
   RandomStream stream_;
   Permutation order_;
 };
@@ -229,10 +284,8 @@ void check(const GenerateOptions& options) {
          options.test_records, kMaxTest);
 }
 
-/// Nothing is overwritten: it might be the real CIFAR-10.
-void refuse_existing_set(const fs::path& directory) {
-  std::vector<fs::path> files = {directory / "test_batch.bin", directory / "batches.meta.txt"};
-  for (std::int64_t n = 1; n <= kMaxTrainFiles; ++n) files.push_back(train_path(directory, n));
+/// Nothing is overwritten: it might be the real set.
+void refuse_existing_set(const std::vector<fs::path>& files) {
   for (const fs::path& file : files) {
     std::error_code error;
     if (fs::exists(fs::symlink_status(file, error)))
@@ -241,18 +294,26 @@ void refuse_existing_set(const fs::path& directory) {
   }
 }
 
-}  // namespace
-
-void generate_cifar10_like(const fs::path& directory, const GenerateOptions& options) {
-  check(options);
+void make_folder(const fs::path& directory) {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error)
     fail(ErrorKind::Io, "{}: cannot be created ({}): choose another directory", directory.string(),
          error.message());
-  refuse_existing_set(directory);
+}
 
-  const Split test(options.seed, 1, options.test_records);
+}  // namespace
+
+void generate_cifar10_like(const fs::path& directory, const GenerateOptions& options) {
+  check(options);
+  make_folder(directory);
+  std::vector<fs::path> files_of_set = {directory / "test_batch.bin",
+                                        directory / "batches.meta.txt"};
+  for (std::int64_t n = 1; n <= kMaxTrainFiles; ++n)
+    files_of_set.push_back(train_path(directory, n));
+  refuse_existing_set(files_of_set);
+
+  const Split test(kTen, options.seed, 1, options.test_records);
   test.write(directory / "test_batch.bin", 0, options.test_records);
 
   std::string names;
@@ -260,12 +321,28 @@ void generate_cifar10_like(const fs::path& directory, const GenerateOptions& opt
   write_file_atomically(directory / "batches.meta.txt", names);
 
   // The first file comes last: without it nobody takes the folder for a training set.
-  const Split train(options.seed, 0, options.train_records);
+  const Split train(kTen, options.seed, 0, options.train_records);
   const std::int64_t files = std::clamp<std::int64_t>(
       (options.train_records + kRecordsPerFile - 1) / kRecordsPerFile, 1, kMaxTrainFiles);
   for (std::int64_t n = files; n >= 1; --n)
     train.write(train_path(directory, n), options.train_records * (n - 1) / files,
                 options.train_records * n / files);
+}
+
+void generate_cifar100_like(const fs::path& directory, const GenerateOptions& options) {
+  check(options);
+  make_folder(directory);
+  const fs::path train = directory / "train.bin";
+  const fs::path test = directory / "test.bin";
+  const fs::path names = directory / "fine_label_names.txt";
+  refuse_existing_set({train, test, names});
+  std::string text;
+  for (const std::string_view figure : kGeneratedClasses)
+    for (const std::string_view tint : kGeneratedTints)
+      text += fmt::format("{} {}\n", tint, figure);
+  Split(kHundred, options.seed, 1, options.test_records).write(test, 0, options.test_records);
+  write_file_atomically(names, text);
+  Split(kHundred, options.seed, 0, options.train_records).write(train, 0, options.train_records);
 }
 
 }  // namespace millrace::io

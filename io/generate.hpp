@@ -12,6 +12,10 @@ namespace millrace::io {
 inline constexpr std::array<std::string_view, 10> kGeneratedClasses = {
     "disc", "ring", "square", "frame", "triangle", "cross", "plus", "rows", "columns", "checkers"};
 
+/// Colours of the figures of a set with a hundred classes: class 10 f + t is figure f in tint t.
+inline constexpr std::array<std::string_view, 10> kGeneratedTints = {
+    "red", "green", "blue", "yellow", "magenta", "cyan", "white", "black", "orange", "brown"};
+
 struct GenerateOptions {
   std::int64_t train_records = 10'000;  ///< 1 .. 500,000, in files of 10,000 where five suffice
   std::int64_t test_records = 2'000;    ///< 1 .. 100,000
@@ -28,5 +32,9 @@ struct GenerateOptions {
 /// and a set that is there already is refused. Errors: Config for counts out of range, Usage for an
 /// existing set, Io.
 void generate_cifar10_like(const std::filesystem::path& directory, const GenerateOptions& options);
+
+/// The same in the layout of CIFAR-100: train.bin and test.bin, and kGeneratedClasses by
+/// kGeneratedTints as fine classes, five of them in a coarse one. Here the colour tells too.
+void generate_cifar100_like(const std::filesystem::path& directory, const GenerateOptions& options);
 
 }  // namespace millrace::io

@@ -62,6 +62,53 @@ TEST(GenerateTest, LooksLikeCifar10OnDisk) {
   EXPECT_EQ(counts, (std::array<int, 10>{3, 3, 3, 3, 3, 3, 3, 3, 3, 3}));
 }
 
+TEST(GenerateTest, LooksLikeCifar100OnDisk) {
+  const TemporaryDirectory folder;
+  const fs::path set = folder.path() / "set";
+  generate_cifar100_like(set, {.train_records = 300, .test_records = 100, .seed = 7});
+  EXPECT_EQ(fs::file_size(set / "train.bin"), 300u * 3074u);
+  EXPECT_EQ(fs::file_size(set / "test.bin"), 100u * 3074u);
+  EXPECT_EQ(digest_of(set / "test.bin"),
+            "ff1ed1b4307498f42dce33fa64967276287d07fb43a03adee1632509ae97e897");
+  const std::vector<std::uint8_t> names = read_bytes(set / "fine_label_names.txt");
+  EXPECT_EQ(std::count(names.begin(), names.end(), '\n'), 100);
+  EXPECT_EQ(std::string(names.begin(), names.begin() + 20), "red disc\ngreen disc\n");
+  const std::vector<std::uint8_t> bytes = read_bytes(set / "train.bin");
+  const auto train = open_cifar(set, {.kind = CifarKind::Cifar100});
+  EXPECT_EQ(train->classes(), 100);
+  std::vector<int> counts(100, 0);
+  for (std::int64_t i = 0; i < train->size(); ++i) {
+    EXPECT_EQ(train->label(i), bytes[static_cast<std::size_t>(i) * 3074 + 1]);
+    EXPECT_EQ(bytes[static_cast<std::size_t>(i) * 3074], train->label(i) / 5);
+    ++counts[static_cast<std::size_t>(train->label(i))];
+  }
+  EXPECT_EQ(counts, std::vector<int>(100, 3));
+  EXPECT_EQ(open_cifar(set, {.kind = CifarKind::Cifar100, .split = CifarSplit::Test})->size(), 100);
+  expect_error(ErrorKind::Usage, {"exists already"}, [&] { generate_cifar100_like(set, {}); });
+}
+
+// The middle of a figure without a hole has the tint of its class.
+TEST(GenerateTest, FiguresHaveTheirTints) {
+  const TemporaryDirectory folder;
+  generate_cifar100_like(folder.path(), {.train_records = 100, .test_records = 1});
+  const std::vector<std::uint8_t> bytes = read_bytes(folder.path() / "train.bin");
+  int checked = 0;
+  for (std::size_t at = 0; at < bytes.size(); at += 3074) {
+    const int figure = bytes[at + 1] / 10;
+    const int tint = bytes[at + 1] % 10;
+    if (figure != 0 || (tint != 0 && tint != 2)) continue;  // discs, red and blue
+    const auto middle = [&](std::size_t channel) {
+      double sum = 0.0;
+      for (std::size_t y = 14; y < 18; ++y)
+        for (std::size_t x = 14; x < 18; ++x) sum += bytes[at + 2 + channel * 1024 + y * 32 + x];
+      return sum;
+    };
+    EXPECT_EQ(middle(0) > middle(2), tint == 0);
+    ++checked;
+  }
+  EXPECT_EQ(checked, 2);
+}
+
 using Mean = std::vector<double>;
 
 double squared_distance(const Mean& mean, const std::vector<float>& image) {
