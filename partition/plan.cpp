@@ -28,7 +28,9 @@ pipeline::ProgramOptions program_options(const PlanRequest& request) {
           .type = request.type,
           .mode = pipeline::Mode::Training,
           .recompute = request.recompute,
-          .backward = backward_of(request)};
+          .backward = backward_of(request),
+          .byte_images = request.byte_images,
+          .mixing = request.mixing};
 }
 
 /// Of both directions the larger one, by link.

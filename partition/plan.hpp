@@ -42,6 +42,8 @@ struct PlanRequest {
   DType type = DType::F32;
   Recompute recompute = Recompute::None;
   UpdateRule update_rule = UpdateRule::Sgd;
+  bool byte_images = false;  ///< as in pipeline::ProgramOptions
+  bool mixing = false;
   pipeline::ScheduleRequest schedule;  ///< says how many stages, devices and micro-batches
   pipeline::LinkModel link;
   std::string cost_model;

@@ -19,7 +19,7 @@ using models::ParameterRole;
 
 BoundProgram::BoundProgram(const Graph& graph, StageProgram program, Slots slots,
                            ops::Backend& backend, const Parameters& parameters,
-                           float label_smoothing)
+                           LabelSmoothing label_smoothing)
     : graph_(&graph),
       program_(std::move(program)),
       plan_(plan_memory(program_, slots, device::kAlignment)),

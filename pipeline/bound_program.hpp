@@ -22,7 +22,7 @@ class BoundProgram {
  public:
   /// Prepares the kernels of `program` on `backend`. The graph and the parameters must outlive it.
   BoundProgram(const Graph& graph, StageProgram program, Slots slots, ops::Backend& backend,
-               const Parameters& parameters, float label_smoothing);
+               const Parameters& parameters, LabelSmoothing label_smoothing);
   BoundProgram(const BoundProgram&) = delete;  // kernels hold addresses of its members
   BoundProgram& operator=(const BoundProgram&) = delete;
 
@@ -68,7 +68,7 @@ class BoundProgram {
   StageProgram program_;
   MemoryPlan plan_;
   const Parameters* parameters_;
-  float label_smoothing_;
+  LabelSmoothing label_smoothing_;
   std::vector<Weighted> weighted_;
   std::int64_t stash_offset_ = 0;
   std::int64_t weight_offset_ = 0;

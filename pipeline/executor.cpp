@@ -274,7 +274,7 @@ void Executor::load(UnitState& state, const RunContext& where, io::Loader& feed,
   const io::Batch* batch = feed.next();
   record.load_wait += now() - begin;
   MILLRACE_ASSERT(batch != nullptr);
-  Stage::load(*state.program, where, batch->images, batch->labels);
+  Stage::load(*state.program, where, *batch);
 }
 
 void Executor::backward(UnitState& state, const Action& action, ActionRecord& record) {

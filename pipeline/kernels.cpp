@@ -2,6 +2,7 @@
 #include "pipeline/kernels.hpp"
 
 #include "ops/elementwise.hpp"
+#include "ops/prepare_images.hpp"
 #include "ops/softmax_loss.hpp"
 
 namespace millrace::pipeline {
@@ -30,30 +31,49 @@ Kernel activation_backward(const Binding& b) {
 /// Over the logits, of which a network may have more than there are classes.
 ops::SoftmaxLossShape loss_shape(const Binding& b) {
   const models::Op& op = b.graph.op(b.call.op);
-  return {b.batch, b.graph.value(op.inputs.front()).shape.c, b.label_smoothing};
+  return {b.batch, b.graph.value(op.inputs.front()).shape.c, b.label_smoothing.share,
+          b.label_smoothing.form};
 }
 
 template <class T>
 Kernel loss_forward(const Binding& b) {
   const ops::SoftmaxLossShape shape = loss_shape(b);
+  const auto mixing = b.operand<const ImageMixing>(Role::Mixing);
   const auto loss = b.operand<float>(Role::Loss);
   const auto rank = b.operand<std::int32_t>(Role::Rank);
   const auto x = b.operand<T>(Role::X);
   const auto labels = b.operand<std::int32_t>(Role::Labels);
   return [=](const ExecutionSpace& space, const RunContext& c) {
-    ops::softmax_loss_forward<T>(space, shape, loss(c), rank(c), x(c), labels(c));
+    ops::softmax_loss_forward<T>(space, shape, loss(c), rank(c), x(c), labels(c), mixing(c));
   };
 }
 
 template <class T>
 Kernel loss_backward(const Binding& b) {
   const ops::SoftmaxLossShape shape = loss_shape(b);
+  const auto mixing = b.operand<const ImageMixing>(Role::Mixing);
   const auto dx = b.operand<T>(Role::Dx);
   const auto x = b.operand<T>(Role::X);
   const auto labels = b.operand<std::int32_t>(Role::Labels);
   return [=, scaling = b.loss_scaling](const ExecutionSpace& space, const RunContext& c) {
     const float scale = *scaling / static_cast<float>(shape.batch);
-    ops::softmax_loss_backward<T>(space, shape, dx(c), x(c), labels(c), scale);
+    ops::softmax_loss_backward<T>(space, shape, dx(c), x(c), labels(c), scale, mixing(c));
+  };
+}
+
+template <class T>
+Kernel prepare_images(const Binding& b) {
+  const ops::PrepareImagesShape shape{b.batch, b.graph.input_shape};
+  const auto y = b.operand<T>(Role::Y);
+  const auto mixing = b.operand<const ImageMixing>(Role::Mixing);
+  if (b.call.has(Role::Scaling))
+    return [=, bytes = b.operand<const std::uint8_t>(Role::X),
+            scaling = b.operand<const PixelScaling>(Role::Scaling)](const ExecutionSpace& space,
+                                                                    const RunContext& c) {
+      ops::prepare_bytes<T>(space, shape, y(c), bytes(c), scaling(c), mixing(c));
+    };
+  return [=, x = b.operand<const T>(Role::X)](const ExecutionSpace& space, const RunContext& c) {
+    ops::mix_images<T>(space, shape, y(c), x(c), mixing(c));
   };
 }
 
@@ -93,6 +113,8 @@ Kernel make(const Binding& b) {
     case KernelKind::DropConnectForward:
     case KernelKind::DropConnectBackward:
       return make_dropout_kernel<T>(b);
+    case KernelKind::PrepareImages:
+      return prepare_images<T>(b);
     default:
       break;
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "core/label_smoothing.hpp"
 #include "device/tensor.hpp"
 #include "ops/activation_function.hpp"
 #include "pipeline/parameters.hpp"
@@ -56,7 +57,7 @@ struct Binding {
   std::int64_t batch;
   const Parameters& parameters;
   float* scratch;
-  float label_smoothing;
+  LabelSmoothing label_smoothing;
   const float* loss_scaling;
   const std::function<Place(BufferId)>& place;
 

@@ -65,7 +65,8 @@ std::vector<Uses> collect_uses(const StageProgram& program) {
     touch(c.gradient, Phase::Forward, true);
     touch(c.gradient, Phase::BackwardInput, false);
   }
-  touch(program.labels, Phase::Forward, false);
+  for (const BufferId fed : {program.labels, program.scaling, program.mixing})
+    touch(fed, Phase::Forward, false);
   for (const BufferId metric : {program.loss, program.rank}) {
     touch(metric, Phase::Forward, true);
     if (training) touch(metric, Phase::BackwardInput, true);
@@ -127,7 +128,10 @@ std::vector<Region> regions_of(const StageProgram& program, const std::vector<Us
   const auto move = [&](BufferId buffer, Region to) {
     if (buffer.valid() && regions[buffer.at()] != Region::Stash) regions[buffer.at()] = to;
   };
-  for (const Crossing& c : program.inputs) move(c.activation, Region::Stash);
+  // Images never arrive before their forward phase; what they are made from may go with it.
+  const bool prepared = program.options.byte_images || program.options.mixing;
+  for (const Crossing& c : program.inputs)
+    if (!prepared || c.value != Graph::input()) move(c.activation, Region::Stash);
   for (const Crossing& c : program.outputs) {
     move(c.activation, Region::Stash);
     move(c.gradient, Region::Stash);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/image_records.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -245,6 +246,13 @@ class Compiler {
              std::initializer_list<std::pair<Role, BufferId>> buffers);
 
   void make_crossings();
+  [[nodiscard]] bool prepares_images() const {
+    return program_.options.byte_images || program_.options.mixing;
+  }
+  BufferId make_arrival();
+  BufferId mixing_buffer();
+  void prepare_images(Phase phase, ForwardBuffers& kept);
+  [[nodiscard]] bool recomputes_images() const;
   void forward(Phase phase, bool repeated, ForwardBuffers& kept);
   [[nodiscard]] bool is_recomputed(const Node& node) const;
   void forward_node(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept);
@@ -289,6 +297,7 @@ class Compiler {
   std::vector<Node> nodes_;
   StageProgram program_;
   ForwardBuffers kept_;
+  BufferId arrival_;                                      ///< of images that are prepared here
   std::vector<std::vector<Contribution>> contributions_;  ///< by ValueId
   std::vector<int> pending_;      ///< contributions that still hold a buffer, by BufferId
   std::vector<bool> read_later_;  ///< by a later phase: must not be overwritten
@@ -333,8 +342,9 @@ void Compiler::make_crossings() {
         std::any_of(readers.begin(), readers.end(), [&](OpId r) { return range.contains(r); });
     const bool read_behind = grouping_.read_behind(v);
     if (made_before && read_here) {
+      const bool prepared = !producer.valid() && prepares_images();
       const std::string name = producer.valid() ? op_name(producer) : "images";
-      const BufferId buffer = make_buffer(name, activation_bytes(v));
+      const BufferId buffer = prepared ? make_arrival() : make_buffer(name, activation_bytes(v));
       kept_.activation[i] = buffer;
       program_.inputs.push_back({v, buffer, BufferId{}});
     }
@@ -351,6 +361,47 @@ void Compiler::make_crossings() {
 }
 
 // ---- forward ------------------------------------------------------------------------------------
+
+/// Where images arrive that are not yet what the network reads.
+BufferId Compiler::make_arrival() {
+  const std::int64_t batch = program_.options.batch;
+  const std::int64_t stored = activation_bytes(Graph::input());
+  if (program_.options.byte_images) {
+    program_.scaling =
+        make_buffer("scaling", batch * static_cast<std::int64_t>(sizeof(PixelScaling)));
+    arrival_ = make_buffer("bytes", stored / size_of(program_.options.type));
+  } else {
+    arrival_ = make_buffer("unmixed images", stored);
+  }
+  return arrival_;
+}
+
+/// One for the images and the labels, where both are in this stage.
+BufferId Compiler::mixing_buffer() {
+  if (program_.options.mixing && !program_.mixing.valid())
+    program_.mixing = make_buffer(
+        "mixing", program_.options.batch * static_cast<std::int64_t>(sizeof(ImageMixing)));
+  return program_.mixing;
+}
+
+void Compiler::prepare_images(Phase phase, ForwardBuffers& kept) {
+  if (!arrival_.valid()) return;
+  const BufferId images = make_buffer("images", activation_bytes(Graph::input()));
+  kept.activation[Graph::input().at()] = images;
+  emit(phase, KernelKind::PrepareImages, grouping_.readers(Graph::input()).front(),
+       {{Role::X, arrival_},
+        {Role::Scaling, program_.scaling},
+        {Role::Mixing, mixing_buffer()},
+        {Role::Y, images}});
+}
+
+/// With recompute of layers: together with the layer that reads them.
+bool Compiler::recomputes_images() const {
+  if (program_.options.recompute != Recompute::Layers) return true;
+  const OpId reader = grouping_.readers(Graph::input()).front();
+  return names_layer(program_.options.recompute_layers,
+                     graph_.layers[graph_.op(reader).layer.at()].name);
+}
 
 void Compiler::forward(Phase phase, bool repeated, ForwardBuffers& kept) {
   for (const Node& node : nodes_) forward_node(node, phase, repeated, kept);
@@ -405,7 +456,8 @@ void Compiler::forward_loss(const Node& node, Phase phase, const ForwardBuffers&
        {{Role::X, kept.activation[node.input.at()]},
         {Role::Labels, program_.labels},
         {Role::Loss, program_.loss},
-        {Role::Rank, program_.rank}});
+        {Role::Rank, program_.rank},
+        {Role::Mixing, mixing_buffer()}});
 }
 
 /// Relu works in place: its gradient asks the output, and nobody else reads what went in.
@@ -697,6 +749,7 @@ void Compiler::backward_simple(const Node& node) {
     emit(Phase::BackwardInput, KernelKind::LossBackward, node.leader,
          {{Role::X, kept_.activation[node.input.at()]},
           {Role::Labels, program_.labels},
+          {Role::Mixing, mixing_buffer()},
           {Role::Dx, dx}});
     contribute(node.input, node.leader, dx);
     return;
@@ -733,6 +786,7 @@ void Compiler::backward() {
 
 StageProgram Compiler::run() && {
   make_crossings();
+  prepare_images(Phase::Forward, kept_);
   forward(Phase::Forward, false, kept_);
   for (Crossing& output : program_.outputs) {
     if (program_.range.contains(graph_.value(output.value).producer)) {
@@ -744,6 +798,7 @@ StageProgram Compiler::run() && {
   std::size_t repeated_calls = 0;
   if (program_.options.recompute != Recompute::None) {
     ForwardBuffers again = kept_;
+    if (recomputes_images()) prepare_images(Phase::BackwardInput, again);
     for (const Node& node : nodes_) {
       if (is_recomputed(node)) forward_node(node, Phase::BackwardInput, true, again);
     }
@@ -766,6 +821,7 @@ bool names_layer(std::span<const std::string> names, std::string_view layer) {
 }
 
 StageProgram compile(const Graph& graph, OpRange range, const ProgramOptions& options) {
+  MILLRACE_ASSERT(!options.mixing || options.mode == Mode::Training);
   MILLRACE_ASSERT(range.first >= 0 && range.first < range.last &&
                   range.last <= static_cast<std::int32_t>(graph.ops.size()));
   if (options.mode == Mode::Training) {
@@ -775,7 +831,7 @@ StageProgram compile(const Graph& graph, OpRange range, const ProgramOptions& op
 }
 
 std::string_view name_of(KernelKind kind) {
-  constexpr std::array<std::string_view, 29> kNames = {
+  constexpr std::array<std::string_view, 30> kNames = {
       "WeightedForward",    "WeightedBackwardInput", "WeightedBackwardWeight",
       "NormStatistics",     "NormRunning",           "NormApply",
       "NormBackwardReduce", "NormBackwardApply",     "NormBackwardWeight",
@@ -785,14 +841,14 @@ std::string_view name_of(KernelKind kind) {
       "ShortcutBackward",   "LossForward",           "LossBackward",
       "ConcatForward",      "ConcatBackward",        "ScaleForward",
       "ScaleBackward",      "DropoutForward",        "DropoutBackward",
-      "DropConnectForward", "DropConnectBackward"};
+      "DropConnectForward", "DropConnectBackward",   "PrepareImages"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
 std::string_view name_of(Role role) {
   constexpr std::array<std::string_view, kRoles> kNames = {
-      "x",    "skip",   "y",      "dy",   "dy2",  "dz",    "dx",    "statistics", "coefficients",
-      "sums", "winner", "labels", "loss", "rank", "scale", "dscale"};
+      "x",    "skip",   "y",      "dy",   "dy2",  "dz",    "dx",     "statistics", "coefficients",
+      "sums", "winner", "labels", "loss", "rank", "scale", "dscale", "scaling",    "mixing"};
   return kNames.at(static_cast<std::size_t>(role));
 }
 

@@ -29,6 +29,11 @@
 // Joined backward does both in one list and needs no weight slot. With recompute of the
 // stage, only its inputs are stashed and BackwardInput begins by running the forward calls again;
 // with recompute of layers, theirs alone.
+//
+// Images may arrive otherwise than the network reads them: as bytes, or to be mixed. The stage that
+// reads them then begins with PrepareImages. What arrived is gone after the forward phase, unless
+// the layer that reads the images is recomputed: then it is what arrived that is stashed, a byte a
+// pixel, and the images are prepared again.
 #pragma once
 
 #include <array>
@@ -72,6 +77,8 @@ struct ProgramOptions {
   Backward backward = Backward::Joined;
   /// With Recompute::Layers: the layers of these names, and those below them (`b2` means `b2/0`).
   std::vector<std::string> recompute_layers = {};
+  bool byte_images = false;  ///< images arrive as bytes and become floats here
+  bool mixing = false;       ///< images and labels are mixed; training only
   friend bool operator==(const ProgramOptions&, const ProgramOptions&) = default;
 };
 /// Whether `names` hold this layer or one above it.
@@ -100,8 +107,8 @@ enum class KernelKind {
   GlobalPoolBackward,
   ShortcutForward,
   ShortcutBackward,
-  LossForward,          ///< X, Labels -> Loss, Rank
-  LossBackward,         ///< X, Labels -> Dx
+  LossForward,          ///< X, Labels, [Mixing] -> Loss, Rank
+  LossBackward,         ///< X, Labels, [Mixing] -> Dx
   ConcatForward,        ///< X -> channels of Y, for operand `part` of the concatenation
   ConcatBackward,       ///< channels of Dy, [of Y] -> Dx
   ScaleForward,         ///< X, Scale, [Skip] -> Y
@@ -110,6 +117,7 @@ enum class KernelKind {
   DropoutBackward,      ///< Dy -> Dx
   DropConnectForward,   ///< X, [Skip] -> Y
   DropConnectBackward,  ///< Dy -> Dx
+  PrepareImages,        ///< X (what arrived), [Scaling], [Mixing] -> Y
 };
 [[nodiscard]] std::string_view name_of(KernelKind kind);
 [[nodiscard]] constexpr bool is_weighted(KernelKind kind) {
@@ -136,9 +144,11 @@ enum class Role {
   Loss,
   Rank,
   Scale,
-  Dscale
+  Dscale,
+  Scaling,
+  Mixing
 };
-inline constexpr std::size_t kRoles = 16;
+inline constexpr std::size_t kRoles = 18;
 [[nodiscard]] std::string_view name_of(Role role);
 
 enum class FusedFn { None, Relu, Swish, Sigmoid };
@@ -165,9 +175,10 @@ struct Buffer {
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
-/// A value that crosses the stage's border, with its gradient (invalid where none flows). Values go
-/// from their maker straight to every stage that reads them; gradients come back from reader to
-/// reader, the last one first, so that they add up in one order wherever the cuts are.
+/// A value that crosses the stage's border (for the images: where they arrive), with its gradient
+/// (invalid where none flows). Values go from their maker straight to every stage that reads them;
+/// gradients come back from reader to reader, the last one first, so that they add up in one order
+/// wherever the cuts are.
 struct Crossing {
   ValueId value;
   BufferId activation;
@@ -185,6 +196,8 @@ struct StageProgram {
   /// only the gradient passes (their `activation` is invalid).
   std::vector<Crossing> outputs;
   BufferId labels, loss, rank;  ///< of the stage that ends with the loss
+  BufferId scaling;             ///< of images that arrive as bytes, one PixelScaling each
+  BufferId mixing;              ///< one ImageMixing a sample, where images or labels are mixed
 
   [[nodiscard]] const std::vector<Call>& phase(Phase p) const {
     return calls[static_cast<std::size_t>(p)];

@@ -4,6 +4,16 @@
 #include <algorithm>
 
 namespace millrace::pipeline {
+namespace {
+
+void copy_to(const BoundProgram& program, BufferId buffer, const RunContext& context,
+             std::span<const std::byte> host) {
+  if (!buffer.valid()) return;
+  MILLRACE_ASSERT(std::ssize(host) == program.program().buffer(buffer).bytes);
+  device::copy_to_device(program.address(buffer, context), host.data(), std::ssize(host));
+}
+
+}  // namespace
 
 MicroBatchMetrics& MicroBatchMetrics::operator+=(const MicroBatchMetrics& other) {
   loss += other.loss;
@@ -25,16 +35,20 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
                                   .mode = Mode::Training,
                                   .recompute = options.recompute,
                                   .backward = options.backward,
-                                  .recompute_layers = options.recompute_layers};
+                                  .recompute_layers = options.recompute_layers,
+                                  .byte_images = options.byte_images,
+                                  .mixing = options.mixing};
     training_.emplace(graph, compile(graph, range, training), options.slots, backend, parameters_,
                       options.label_smoothing);
   }
   if (options.evaluation_batch > 0) {
-    const ProgramOptions evaluation{
-        .batch = options.evaluation_batch, .type = options.type, .mode = Mode::Evaluation};
+    const ProgramOptions evaluation{.batch = options.evaluation_batch,
+                                    .type = options.type,
+                                    .mode = Mode::Evaluation,
+                                    .byte_images = options.byte_images};
     // Validation reports the plain cross-entropy, whatever smoothing the training uses.
     evaluation_.emplace(graph, compile(graph, range, evaluation), options.evaluation_slots, backend,
-                        parameters_, 0.0f);
+                        parameters_, LabelSmoothing{});
   }
 }
 
@@ -51,20 +65,13 @@ void Stage::bind(std::byte* memory) {
   if (evaluation_) evaluation_->bind(workspace);
 }
 
-void Stage::load(BoundProgram& program, const RunContext& context,
-                 std::span<const std::byte> images, std::span<const std::int32_t> labels) {
+void Stage::load(BoundProgram& program, const RunContext& context, const io::Batch& batch) {
   const StageProgram& p = program.program();
-  for (const Crossing& input : p.inputs) {
-    if (input.value != Graph::input()) continue;
-    MILLRACE_ASSERT(static_cast<std::int64_t>(images.size()) == p.buffer(input.activation).bytes);
-    device::copy_to_device(program.address(input.activation, context), images.data(),
-                           static_cast<std::int64_t>(images.size()));
-  }
-  if (p.labels.valid()) {
-    device::copy_to_device(program.address(p.labels, context),
-                           reinterpret_cast<const std::byte*>(labels.data()),
-                           static_cast<std::int64_t>(labels.size_bytes()));
-  }
+  for (const Crossing& input : p.inputs)
+    if (input.value == Graph::input()) copy_to(program, input.activation, context, batch.images);
+  copy_to(program, p.scaling, context, std::as_bytes(batch.scaling));
+  copy_to(program, p.mixing, context, std::as_bytes(batch.mixing));
+  copy_to(program, p.labels, context, std::as_bytes(batch.labels));
 }
 
 MicroBatchMetrics Stage::metrics(const BoundProgram& program, const RunContext& context) {

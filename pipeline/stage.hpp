@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "io/prefetch.hpp"
 #include "pipeline/bound_program.hpp"
 
 namespace millrace::pipeline {
@@ -21,7 +22,9 @@ struct StageOptions {
   std::vector<std::string> recompute_layers = {};
   Slots slots;
   Slots evaluation_slots = {1, 0, 0};
-  float label_smoothing = 0.0f;
+  LabelSmoothing label_smoothing = {};
+  bool byte_images = false;  ///< images arrive as bytes
+  bool mixing = false;       ///< training mixes images and labels
   ParameterOptions parameters;
 };
 
@@ -48,9 +51,16 @@ class Stage {
   [[nodiscard]] BoundProgram& training() { return *training_; }
   [[nodiscard]] BoundProgram& evaluation() { return *evaluation_; }
 
-  /// Copies one micro-batch's images and labels (host memory) to where the program reads them.
+  /// Copies what the program reads of a micro-batch (host memory) to where it reads it.
+  static void load(BoundProgram& program, const RunContext& context, const io::Batch& batch);
+  /// The same for images that are neither bytes nor mixed.
   static void load(BoundProgram& program, const RunContext& context,
-                   std::span<const std::byte> images, std::span<const std::int32_t> labels);
+                   std::span<const std::byte> images, std::span<const std::int32_t> labels) {
+    io::Batch batch;
+    batch.images = images;
+    batch.labels = labels;
+    load(program, context, batch);
+  }
   /// Metrics of the micro-batch whose forward phase ran last in this slot. Needs the loss in the
   /// stage.
   [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program, const RunContext& context);

@@ -13,9 +13,15 @@ struct StoredImages {
   const T* pixels;
   Shape image;
 
-  KOKKOS_FUNCTION float at(std::int64_t n, std::int64_t row, std::int64_t column,
-                           std::int64_t channel) const {
-    return to_float(pixels[((n * image.h + row) * image.w + column) * image.c + channel]);
+  struct Row {
+    const T* values;
+    std::int64_t channels;
+    KOKKOS_FUNCTION float at(std::int64_t column, std::int64_t channel) const {
+      return to_float(values[column * channels + channel]);
+    }
+  };
+  KOKKOS_FUNCTION Row row(std::int64_t n, std::int64_t y) const {
+    return {pixels + (n * image.h + y) * image.w * image.c, image.c};
   }
 };
 
@@ -26,19 +32,26 @@ struct ByteImages {
   const PixelScaling* scaling;
   Shape image;
 
-  KOKKOS_FUNCTION float at(std::int64_t n, std::int64_t row, std::int64_t column,
-                           std::int64_t channel) const {
-    const PixelScaling& s = scaling[n];
-    const bool real =
-        row >= s.real.top && row < s.real.bottom && column >= s.real.left && column < s.real.right;
-    if (!real) return 0.0f;
-    const auto byte =
-        static_cast<float>(pixels[((n * image.h + row) * image.w + column) * image.c + channel]);
-    return to_float(store_as<T>((byte - s.mean[channel]) * s.scale[channel]));
+  struct Row {
+    const std::uint8_t* bytes;
+    const PixelScaling* scaling;
+    std::int64_t left, right;  ///< where pixels are real
+    std::int64_t channels;
+    KOKKOS_FUNCTION float at(std::int64_t column, std::int64_t channel) const {
+      const auto byte = static_cast<float>(bytes[column * channels + channel]);
+      const float x = (byte - scaling->mean[channel]) * scaling->scale[channel];
+      return column >= left && column < right ? to_float(store_as<T>(x)) : 0.0f;
+    }
+  };
+  KOKKOS_FUNCTION Row row(std::int64_t n, std::int64_t y) const {
+    const PixelScaling* const s = scaling + n;
+    const bool real = y >= s->real.top && y < s->real.bottom;
+    return {pixels + (n * image.h + y) * image.w * image.c, s, real ? s->real.left : 0,
+            real ? s->real.right : 0, image.c};
   }
 };
 
-/// One row of one image a time: enough of them for any device, and long enough for a core.
+/// One row of one image at a time: enough of them for any device, and long enough for a core.
 template <class T, class Source>
 struct Prepare {
   Source source;
@@ -50,12 +63,12 @@ struct Prepare {
   KOKKOS_FUNCTION void add(T* out, std::int64_t n, std::int64_t row, std::int64_t begin,
                            std::int64_t end) const {
     const float share = mixing[n].share;
-    const float other = 1.0f - share;
-    const std::int64_t partner = mixing[n].partner;
+    const float rest = 1.0f - share;
+    const auto own = source.row(n, row);
+    const auto other = source.row(mixing[n].partner, row);
     for (std::int64_t x = begin; x < end; ++x)
       for (std::int64_t c = 0; c < image.c; ++c)
-        out[x * image.c + c] =
-            store_as<T>(share * source.at(n, row, x, c) + other * source.at(partner, row, x, c));
+        out[x * image.c + c] = store_as<T>(share * own.at(x, c) + rest * other.at(x, c));
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
@@ -63,9 +76,10 @@ struct Prepare {
     const std::int64_t row = i % image.h;
     T* const out = y + i * image.w * image.c;
     if (mixing == nullptr) {
+      const auto own = source.row(n, row);
       for (std::int64_t x = 0; x < image.w; ++x)
         for (std::int64_t c = 0; c < image.c; ++c)
-          out[x * image.c + c] = store_exact<T>(source.at(n, row, x, c));
+          out[x * image.c + c] = store_exact<T>(own.at(x, c));
       return;
     }
     const ImageMixing& m = mixing[n];

@@ -47,7 +47,9 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use
   options.type = config.precision.activations;
   options.recompute = recompute_of(config.recompute);
   options.recompute_layers = config.recompute_layers;
-  options.label_smoothing = static_cast<float>(config.label_smoothing);
+  options.label_smoothing = {static_cast<float>(config.label_smoothing), config.smoothing};
+  options.byte_images = config.data.device_normalisation;
+  options.mixing = config.data.mixing.on();
   if (use == Session::Use::Training) options.parameters.rule = config.optimiser.kind;
   options.parameters.decay_excludes = config.optimiser.decay_excludes;
   options.parameters.lars_skips = config.optimiser.lars_skips;
@@ -64,6 +66,11 @@ ops::Update update_of(const OptimiserConfig& optimiser, double rate) {
   update.epsilon = static_cast<float>(optimiser.epsilon);
   update.trust = static_cast<float>(optimiser.trust);
   return update;
+}
+
+/// As what images travel to the device.
+DType image_type(const TrainConfig& config) {
+  return config.data.device_normalisation ? DType::U8 : config.precision.activations;
 }
 
 /// Micro-batches of a replica in a validation of `images`.
@@ -177,7 +184,9 @@ std::int64_t Session::library_bytes() const {
 }
 
 std::int64_t Session::loader_bytes(std::int64_t validation_images) const {
-  const std::int64_t image = graph_.input_shape.elements() * size_of(config_.precision.activations);
+  std::int64_t image = graph_.input_shape.elements() * size_of(image_type(config_));
+  if (config_.data.device_normalisation) image += static_cast<std::int64_t>(sizeof(PixelScaling));
+  if (config_.data.mixing.on()) image += static_cast<std::int64_t>(sizeof(ImageMixing));
   const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
   std::int64_t images = 0;
   for (std::size_t u = 0; u < stages_.size(); ++u) {
@@ -335,10 +344,11 @@ Feeds Session::training_feeds(const std::shared_ptr<const io::Dataset>& dataset,
                               std::int64_t first_position) const {
   io::LoaderOptions options;
   options.batch_size = config_.batch_size;
-  options.type = config_.precision.activations;
+  options.type = image_type(config_);
   options.threads = config_.data.loader_threads;
   options.seed = config_.seed;
   options.augment = config_.data.augment;
+  options.mixing = config_.data.mixing;
   options.first_position = first_position;
   return feeds(*training_, dataset, io::SampleOrder::shuffled(config_.seed, dataset->size()),
                options);
@@ -347,7 +357,7 @@ Feeds Session::training_feeds(const std::shared_ptr<const io::Dataset>& dataset,
 Feeds Session::validation_feeds(const std::shared_ptr<const io::Dataset>& dataset) const {
   io::LoaderOptions options;
   options.batch_size = config_.validation_batch_size;
-  options.type = config_.precision.activations;
+  options.type = image_type(config_);
   options.threads = config_.data.loader_threads;
   options.seed = config_.seed;
   options.end_position = dataset->size();

@@ -3,8 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
+#include <memory>
 #include <vector>
 
+#include "io/cifar.hpp"
+#include "io/generate.hpp"
+#include "io/prefetch.hpp"
+#include "io/synthetic.hpp"
+#include "tests/io/fixtures.hpp"
 #include "tests/ops/device_values.hpp"
 
 namespace millrace::ops {
@@ -140,6 +148,73 @@ TYPED_TEST(PrepareImages, BytesAreNormalisedAsOnTheHost) {
           padded += real ? 0 : 1;
         }
   EXPECT_GT(padded, 100);
+}
+
+/// Walks through `dataset` twice, as bytes that the kernel normalises and as images that the host
+/// has: the tensors must have the same bits.
+template <class T>
+void expect_tensors_of_the_host(const std::shared_ptr<const io::Dataset>& dataset) {
+  constexpr std::int64_t kImages = 50;
+  const Shape image = dataset->image_shape();
+  io::LoaderOptions options{.batch_size = kImages,
+                            .type = device::dtype_of<T>(),
+                            .threads = 1,
+                            .seed = 3,
+                            .augment = true,
+                            .end_position = dataset->size()};
+  const io::SampleOrder order = io::SampleOrder::shuffled(3, dataset->size());
+  io::Loader host(dataset, order, options);
+  options.type = DType::U8;
+  io::Loader bytes(dataset, order, options);
+  const device::ExecutionSpace space;
+  DeviceRecords<std::uint8_t> pixels(
+      std::vector<std::uint8_t>(static_cast<std::size_t>(kImages * image.elements())));
+  DeviceValues<T> y(kImages * image.elements());
+  std::vector<std::byte> made(static_cast<std::size_t>(y.bytes()));
+  std::int64_t images = 0;
+  while (const io::Batch* const expected = host.next()) {
+    const io::Batch* const batch = bytes.next();
+    ASSERT_NE(batch, nullptr);
+    device::copy_to_device(
+        const_cast<std::byte*>(reinterpret_cast<const std::byte*>(pixels.data())),
+        batch->images.data(), std::ssize(batch->images));
+    const DeviceRecords<PixelScaling> scaling({batch->scaling.begin(), batch->scaling.end()});
+    prepare_bytes<T>(space, {kImages, image}, y.data(), pixels.data(), scaling.data(), nullptr);
+    device::fence(space);
+    device::copy_to_host(made.data(), y.raw(), y.bytes());
+    ASSERT_EQ(expected->images.size(), made.size());
+    ASSERT_EQ(std::memcmp(made.data(), expected->images.data(), made.size()), 0)
+        << dataset->name() << ", batch at " << batch->first_position;
+    images += batch->count;
+  }
+  EXPECT_EQ(images, dataset->size());
+}
+
+TYPED_TEST(PrepareImages, TensorsAreThoseOfTheHost) {
+  using T = TypeParam;
+  const io::TemporaryDirectory folder;
+  io::generate_cifar10_like(folder.path() / "10", {.train_records = 1020, .test_records = 1});
+  io::generate_cifar100_like(folder.path() / "100", {.train_records = 530, .test_records = 1});
+  for (const auto normalisation :
+       {io::CifarNormalisation::Standardise, io::CifarNormalisation::Dataset}) {
+    io::CifarOptions options{.normalisation = normalisation};
+    expect_tensors_of_the_host<T>(io::open_cifar(folder.path() / "10", options));
+    options.kind = io::CifarKind::Cifar100;
+    expect_tensors_of_the_host<T>(io::open_cifar(folder.path() / "100", options));
+  }
+  expect_tensors_of_the_host<T>(io::open_cifar(
+      folder.path() / "10",
+      {.normalisation = io::CifarNormalisation::Dataset, .statistics = io::kImageNetStatistics}));
+  expect_tensors_of_the_host<T>(
+      io::make_synthetic({.image_shape = {33, 20, 3}, .classes = 10, .size = 70}));
+}
+
+TYPED_TEST(PrepareImages, TensorsOfTheRealSetAreThoseOfTheHost) {
+  const auto folder = io::real_data("cifar-10-batches-bin");
+  if (!folder) GTEST_SKIP() << "CIFAR-10 is not here";
+  expect_tensors_of_the_host<TypeParam>(io::open_cifar(*folder, {}));
+  expect_tensors_of_the_host<TypeParam>(io::open_cifar(
+      *folder, {.split = io::CifarSplit::Test, .normalisation = io::CifarNormalisation::Dataset}));
 }
 
 // Images that arrive as bytes are mixed to the same bits as those that arrive normalised.

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The law for everything that happens to images and labels on their way into the loss: with mixup,
+// cutmix, both label smoothings and normalisation on the device, losses, accuracies, weights and
+// running statistics have the same bits whatever the stages, schedules, recomputation, loaders and
+// restarts, and whether pixels travel as bytes or as floats.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "core/random.hpp"
+#include "io/checkpoint.hpp"
+#include "io/cifar.hpp"
+#include "io/synthetic.hpp"
+#include "pipeline/channels.hpp"
+#include "train/session.hpp"
+
+namespace millrace::train {
+namespace {
+
+using pipeline::OpRange;
+using pipeline::ScheduleKind;
+
+constexpr std::int64_t kSteps = 4;
+constexpr std::int32_t kMicroBatches = 4;
+constexpr std::int64_t kTrainImages = 48;  // an epoch ends within a micro-batch of the third step
+constexpr std::int64_t kTestImages = 23;
+
+/// What changes the result.
+struct Recipe {
+  MixingConfig mixing;
+  double smoothing = 0.1;
+  SmoothingForm form = SmoothingForm::OtherClasses;
+  DType type = DType::F32;
+  bool augment = true;
+  std::int64_t batch = 5;
+};
+
+/// What must not.
+struct Layout {
+  std::int32_t stages = 1;
+  ScheduleKind kind = ScheduleKind::Sequential;
+  std::int32_t chunks = 1;
+  RecomputePolicy recompute = RecomputePolicy::None;
+  bool device_normalisation = false;
+  int threads = 1;
+  std::int32_t replicas = 1;
+};
+
+std::string name_of(const Layout& l) {
+  return fmt::format(
+      "{} stages, {}, {} chunks, recompute {}, {} normalisation, {} loaders, {} replicas", l.stages,
+      pipeline::name_of(l.kind), l.chunks, static_cast<int>(l.recompute),
+      l.device_normalisation ? "device" : "host", l.threads, l.replicas);
+}
+
+/// Small sets of noise in the layout of CIFAR-100: fine labels 0 .. 99.
+class NoiseSets {
+ public:
+  NoiseSets() {
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "millrace-mixing-XXXXXX").string();
+    path_ = mkdtemp(pattern.data());
+    write("train.bin", kTrainImages, 1);
+    write("test.bin", kTestImages, 2);
+    io::CifarOptions options{.kind = io::CifarKind::Cifar100};
+    train = io::open_cifar(path_, options);
+    options.split = io::CifarSplit::Test;
+    test = io::open_cifar(path_, options);
+  }
+  ~NoiseSets() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  NoiseSets(const NoiseSets&) = delete;
+  NoiseSets& operator=(const NoiseSets&) = delete;
+
+  std::shared_ptr<const io::Dataset> train;
+  std::shared_ptr<const io::Dataset> test;
+
+ private:
+  void write(const char* name, std::int64_t images, std::uint64_t seed) const {
+    constexpr std::size_t kRecord = 3074;
+    const RandomStream stream(seed, RandomPurpose::GeneratedData);
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(images) * kRecord);
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::uint8_t>(stream.block(0, i)[0]);
+    for (std::size_t record = 0; record * kRecord < bytes.size(); ++record) {
+      bytes[record * kRecord + 1] = static_cast<std::uint8_t>(record * 37 % 100);
+      bytes[record * kRecord] = static_cast<std::uint8_t>(bytes[record * kRecord + 1] / 5);
+    }
+    std::FILE* const file = std::fopen((path_ / name).c_str(), "wb");
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(std::fwrite(bytes.data(), 1, bytes.size(), file), bytes.size());
+    std::fclose(file);
+  }
+
+  std::filesystem::path path_;
+};
+
+const NoiseSets& sets() {
+  static const NoiseSets known;
+  return known;
+}
+
+pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& config) {
+  const models::Graph graph = models::build_model(config.model);
+  const auto ops = static_cast<std::int32_t>(graph.ops.size());
+  pipeline::PipelinePlan plan;
+  for (std::int32_t s = 0; s < layout.stages; ++s)
+    plan.ranges.push_back({ops * s / layout.stages, ops * (s + 1) / layout.stages});
+  pipeline::ScheduleRequest request;
+  request.kind = layout.kind;
+  request.devices = layout.stages / layout.chunks;
+  request.chunks = layout.chunks;
+  request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
+  const auto links = pipeline::links(pipeline::channels(graph, plan.ranges));
+  plan.schedule = with_communication(generate(request), links);
+  plan.ranks = {.devices = request.devices, .replicas = layout.replicas, .ranks = 1};
+  return plan;
+}
+
+TrainConfig config_of(const Recipe& recipe, const Layout& layout) {
+  TrainConfig config;
+  config.model.size = "8";
+  config.model.classes = 100;
+  config.batch_size = recipe.batch;
+  config.micro_batches = kMicroBatches / layout.replicas;
+  config.iterations = kSteps;
+  config.optimiser.kind = UpdateRule::Momentum;
+  config.label_smoothing = recipe.smoothing;
+  config.smoothing = recipe.form;
+  config.precision = {.activations = recipe.type, .master = DType::F32};
+  config.recompute = layout.recompute;
+  if (layout.recompute == RecomputePolicy::Layers) config.recompute_layers = {"b0", "b2"};
+  config.validation_batch_size = 4;
+  config.seed = 17;
+  config.data.train_size = kTrainImages;
+  config.data.validation_size = kTestImages;
+  config.data.augment = recipe.augment;
+  config.data.mixing = recipe.mixing;
+  config.data.loader_threads = layout.threads;
+  config.data.device_normalisation = layout.device_normalisation;
+  config.pipeline = plan_of(layout, config);
+  return config;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  std::vector<std::int64_t> top1, top5;
+  double validation_loss = 0.0;
+  std::int64_t validated = 0;
+  std::string digest;
+  std::vector<float> weights;
+  friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+Outcome train(const Recipe& recipe, const Layout& layout, std::int64_t steps = kSteps,
+              bool restart_each_step = false) {
+  const TrainConfig config = config_of(recipe, layout);
+  const comm::World world;
+  Session session(config, Session::Use::Training, world);
+  session.allocate();
+  session.initialise(1);
+  Outcome outcome;
+  Feeds feeds = session.training_feeds(sets().train, 0);
+  for (std::int64_t i = 0; i < steps; ++i) {
+    // A restored run has the weights of its checkpoint and feeds that begin anywhere.
+    if (restart_each_step && i > 0)
+      feeds = session.training_feeds(sets().train, i * config.total_batch());
+    const pipeline::MicroBatchMetrics metrics = session.step(feeds, 0.05).metrics;
+    EXPECT_EQ(metrics.samples, config.total_batch());
+    outcome.losses.push_back(metrics.loss);
+    outcome.top1.push_back(metrics.top1);
+    outcome.top5.push_back(metrics.top5);
+  }
+  const pipeline::MicroBatchMetrics validation =
+      session.evaluate(session.validation_feeds(sets().test), kTestImages, [] { return false; });
+  outcome.validation_loss = validation.loss;
+  outcome.validated = validation.samples;
+  const Snapshot snapshot = session.snapshot();
+  outcome.digest = io::digest(snapshot.tensors());
+  for (const io::NamedTensor& tensor : snapshot.tensors()) {
+    const auto* values = reinterpret_cast<const float*>(tensor.data.data());
+    outcome.weights.insert(outcome.weights.end(), values, values + tensor.info.elements());
+  }
+  return outcome;
+}
+
+void expect_same(const Outcome& actual, const Outcome& expected, const std::string& name) {
+  EXPECT_EQ(actual.losses, expected.losses) << name;
+  EXPECT_EQ(actual.top1, expected.top1) << name;
+  EXPECT_EQ(actual.top5, expected.top5) << name;
+  EXPECT_EQ(actual.validation_loss, expected.validation_loss) << name;
+  EXPECT_EQ(actual.validated, kTestImages) << name;
+  EXPECT_EQ(actual.digest, expected.digest) << name;
+}
+
+constexpr MixingConfig kMixup{.form = MixingForm::Reversed, .mixup_alpha = 0.2};
+constexpr MixingConfig kCutmix{.form = MixingForm::Rolled, .cutmix_lambda = 0.6};
+constexpr MixingConfig kBoth{.form = MixingForm::Rolled, .mixup_alpha = 1.0, .cutmix_lambda = 0.5};
+
+std::vector<Recipe> recipes() {
+  return {{.mixing = kMixup, .form = SmoothingForm::AllClasses},
+          {.mixing = kBoth},
+          {.mixing = kCutmix, .smoothing = 0.0, .type = DType::BF16},
+          {.mixing = kBoth, .form = SmoothingForm::AllClasses, .type = DType::BF16, .batch = 2},
+          {.mixing = {}, .type = DType::BF16}};
+}
+
+std::vector<Layout> layouts() {
+  using enum RecomputePolicy;
+  return {
+      {.device_normalisation = true},
+      {.recompute = Stage, .threads = 3},
+      {.recompute = Stage, .device_normalisation = true, .threads = 2},
+      {.stages = 2, .kind = ScheduleKind::OneFOneB, .device_normalisation = true, .threads = 0},
+      {.stages = 4, .kind = ScheduleKind::GPipe, .recompute = Layers, .threads = 4},
+      {.stages = 4,
+       .kind = ScheduleKind::Grouped,
+       .recompute = Layers,
+       .device_normalisation = true},
+      {.stages = 4,
+       .kind = ScheduleKind::ZbV,
+       .chunks = 2,
+       .recompute = Stage,
+       .device_normalisation = true,
+       .threads = 2},
+      {.stages = 3, .kind = ScheduleKind::ZbH1, .threads = 2},
+  };
+}
+
+TEST(MixingLawTest, LayoutsGiveTheBitsOfOneStage) {
+  for (const Recipe& recipe : recipes()) {
+    const Outcome expected = train(recipe, {});
+    for (const Layout& layout : layouts())
+      expect_same(train(recipe, layout), expected, name_of(layout));
+  }
+}
+
+TEST(MixingLawTest, RestartsWithinAnEpochChangeNothing) {
+  for (const bool device : {false, true}) {
+    const Recipe recipe{.mixing = kBoth};
+    const Layout layout{
+        .stages = 2, .kind = ScheduleKind::OneFOneB, .device_normalisation = device};
+    expect_same(train(recipe, layout, kSteps, true), train(recipe, layout), "restarted");
+  }
+}
+
+// The same global batch: its sums are added up in another order, and nothing else differs.
+TEST(MixingLawTest, ReplicasMixTheSameSamples) {
+  for (const Recipe& recipe : {Recipe{.mixing = kMixup}, Recipe{.mixing = kBoth}}) {
+    const Outcome one = train(recipe, {}, 1);
+    const Layout two{.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 2};
+    Layout four{.replicas = 4};
+    for (const Layout& layout : {two, four}) {
+      const Outcome cut = train(recipe, layout, 1);
+      EXPECT_EQ(cut.losses, one.losses) << "the first loss is of the same weights";
+      EXPECT_EQ(cut.top5, one.top5);
+      double difference = 0.0;
+      double size = 0.0;
+      for (std::size_t i = 0; i < one.weights.size(); ++i) {
+        difference += std::pow(static_cast<double>(cut.weights[i] - one.weights[i]), 2);
+        size += std::pow(static_cast<double>(one.weights[i]), 2);
+      }
+      EXPECT_LT(std::sqrt(difference / size), 1e-6) << name_of(layout);
+    }
+    Layout bytes = two;
+    bytes.device_normalisation = true;
+    bytes.stages = 3;
+    expect_same(train(recipe, bytes), train(recipe, two), name_of(bytes));
+  }
+}
+
+// Each option has an effect, on training alone.
+TEST(MixingLawTest, EveryOptionChangesTheTraining) {
+  std::set<std::string> digests;
+  std::vector<Recipe> all = {{.mixing = {}},
+                             {.mixing = {}, .smoothing = 0.0},
+                             {.mixing = {}, .form = SmoothingForm::AllClasses},
+                             {.mixing = {}, .augment = false},
+                             {.mixing = kMixup},
+                             {.mixing = {.form = MixingForm::Rolled, .mixup_alpha = 0.2}},
+                             {.mixing = {.mixup_alpha = 0.3}},
+                             {.mixing = kCutmix},
+                             {.mixing = {.cutmix_lambda = 0.7}},
+                             {.mixing = kBoth}};
+  for (const Recipe& recipe : all) digests.insert(train(recipe, {}, 2).digest);
+  EXPECT_EQ(digests.size(), all.size());
+  // Without a step all of them validate alike: plain labels, images unmixed.
+  std::set<double> losses;
+  for (const Recipe& recipe : all) losses.insert(train(recipe, {}, 0).validation_loss);
+  EXPECT_EQ(losses.size(), 1u);
+}
+
+TEST(MixingLawTest, SyntheticImagesTravelAsBytesToo) {
+  const auto data = std::shared_ptr<const io::Dataset>(
+      io::make_synthetic({.image_shape = {32, 32, 3}, .classes = 100, .size = kTrainImages}));
+  std::set<double> losses;
+  for (const bool device : {false, true}) {
+    const TrainConfig config = config_of({.mixing = kBoth}, {.device_normalisation = device});
+    const comm::World world;
+    Session session(config, Session::Use::Training, world);
+    session.allocate();
+    session.initialise(1);
+    const Feeds feeds = session.training_feeds(data, 0);
+    (void)session.step(feeds, 1e-6);
+    losses.insert(session.step(feeds, 1e-6).metrics.loss);
+  }
+  EXPECT_EQ(losses.size(), 1u);
+}
+
+TEST(MixingLawTest, BytesTakeLessOfTheLoaderAndOfTheStash) {
+  const auto bytes_of = [](bool device, RecomputePolicy recompute) {
+    const Layout layout{.stages = 4,
+                        .kind = ScheduleKind::GPipe,
+                        .recompute = recompute,
+                        .device_normalisation = device};
+    const comm::World world;
+    const Session session(config_of({.mixing = {}, .batch = 32}, layout), Session::Use::Training,
+                          world);
+    return std::pair{session.loader_bytes(kTestImages), session.arena_bytes()};
+  };
+  const auto floats = bytes_of(false, RecomputePolicy::Stage);
+  const auto bytes = bytes_of(true, RecomputePolicy::Stage);
+  EXPECT_LT(bytes.first, floats.first * 27 / 100);
+  EXPECT_LT(bytes.second, floats.second);
+}
+
+}  // namespace
+}  // namespace millrace::train
