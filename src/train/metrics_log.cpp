@@ -97,7 +97,8 @@ double ValidationResult::latency_ms() const {
 std::string to_json(const PartialRow& partial) {
   const Json json = {{"iterations", partial.iterations},
                      {"loss_sum", partial.loss_sum},
-                     {"correct", partial.correct}};
+                     {"correct", partial.correct},
+                     {"correct_top5", partial.correct_top5}};
   return json.dump();
 }
 
@@ -107,7 +108,8 @@ PartialRow parse_partial_row(std::string_view text) {
     const Json json = Json::parse(text);
     return {.iterations = json.at("iterations").get<std::int64_t>(),
             .loss_sum = json.at("loss_sum").get<double>(),
-            .correct = json.at("correct").get<std::int64_t>()};
+            .correct = json.at("correct").get<std::int64_t>(),
+            .correct_top5 = json.value("correct_top5", std::int64_t{0})};
   } catch (const Json::exception&) {
     fail(ErrorKind::Checkpoint,
          "the state of the log in the checkpoint is '{}', expected an object with iterations, "
@@ -171,6 +173,7 @@ void MetricsLog::add(const IterationResult& result) noexcept {
   ++partial_.iterations;
   partial_.loss_sum += result.loss;
   partial_.correct += result.correct;
+  partial_.correct_top5 += result.correct_top5;
   learning_rate_ = result.learning_rate;
   total_seconds_ += result.seconds;
   if (first_iteration_) {
@@ -215,6 +218,7 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
   row.learning_rate = learning_rate_;
   row.loss = partial_.loss_sum / static_cast<double>(partial_.iterations);
   row.accuracy = 100.0 * static_cast<double>(partial_.correct) / images(partial_.iterations);
+  row.top5 = 100.0 * static_cast<double>(partial_.correct_top5) / images(partial_.iterations);
   average(row);
   row.seconds_per_iteration = timed_iterations_ > 0
                                   ? timed_seconds_ / static_cast<double>(timed_iterations_)
@@ -231,6 +235,7 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
                        {"epoch", row.epoch},
                        {"train/loss", row.loss},
                        {"train/top1", row.accuracy / 100.0},
+                       {"train/top5", row.top5 / 100.0},
                        {"lr", row.learning_rate},
                        {"images_per_s", row.images_per_second},
                        {"step_ms", 1000.0 * row.seconds_per_iteration}};

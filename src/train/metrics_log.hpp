@@ -28,8 +28,9 @@ namespace millrace::train {
 
 /// What one weight update gave, before the update.
 struct IterationResult {
-  double loss = 0.0;         ///< mean over the samples, unscaled
-  std::int64_t correct = 0;  ///< samples whose first guess was right
+  double loss = 0.0;              ///< mean over the samples, unscaled
+  std::int64_t correct = 0;       ///< samples whose first guess was right
+  std::int64_t correct_top5 = 0;  ///< one of the first five
   double learning_rate = 0.0;
   double seconds = 0.0;  ///< wall time of the iteration
 };
@@ -43,6 +44,7 @@ struct TrainRow {
   double loss_average = 0.0;
   double accuracy = 0.0;  ///< per cent
   double accuracy_average = 0.0;
+  double top5 = 0.0;  ///< per cent; of up to five classes everything is among the first five
   double seconds_per_iteration = 0.0;
   double images_per_second = 0.0;
   double total_seconds = 0.0;  ///< of training, restarts included
@@ -73,6 +75,7 @@ struct PartialRow {
   std::int64_t iterations = 0;
   double loss_sum = 0.0;
   std::int64_t correct = 0;
+  std::int64_t correct_top5 = 0;
   friend bool operator==(const PartialRow&, const PartialRow&) = default;
 };
 [[nodiscard]] std::string to_json(const PartialRow& partial);

@@ -48,9 +48,10 @@ std::string_view precision_name(const Precision& precision) {
 std::string format_line(const TrainRow& row) {
   return fmt::format(
       "step: {:6d}, iteration: {:6d}, epoch: {:6.2f}, lr: {:6.4g}, loss: {:6.3f}, "
-      "top-1 accuracy: {:6.3f}%, img/sec: {:6.2f}, time: {:8.6f}, total_time: {:8.1f}",
+      "top-1 accuracy: {:6.3f}%, img/sec: {:6.2f}, time: {:8.6f}, total_time: {:8.1f}, "
+      "top-5 accuracy of the row: {:6.3f}%",
       row.step, row.iteration, row.epoch, row.learning_rate, row.loss_average, row.accuracy_average,
-      row.images_per_second, row.seconds_per_iteration, row.total_seconds);
+      row.images_per_second, row.seconds_per_iteration, row.total_seconds, row.top5);
 }
 
 std::string format_line(const ValidationResult& result, double epoch) {

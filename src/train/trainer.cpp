@@ -367,6 +367,7 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   const auto samples = static_cast<double>(metrics.samples);
   result.loss = metrics.loss / samples;
   result.correct = metrics.top1;
+  result.correct_top5 = metrics.top5;
   result.seconds = seconds_since(start);
   if (!std::isfinite(result.loss)) {
     world_.fail_together();  // all ranks know the loss

@@ -48,6 +48,7 @@ class MetricsLogTest : public testing::Test {
   static IterationResult result_of(std::int64_t iteration) {
     return {.loss = 1.0 / (1.0 + static_cast<double>(iteration)),
             .correct = iteration % 9,
+            .correct_top5 = iteration % 9 + 4,
             .learning_rate = 0.1,
             .seconds = 0.5};
   }
@@ -199,6 +200,8 @@ TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
   EXPECT_EQ(objects[1].at("iteration"), 3);
   EXPECT_EQ(objects[1].at("lr"), 0.1);
   EXPECT_TRUE(objects[1].contains("train/loss"));
+  EXPECT_EQ(objects[1].at("train/top1"), 6.0 / (3.0 * 8.0));
+  EXPECT_EQ(objects[1].at("train/top5"), 18.0 / (3.0 * 8.0));
   EXPECT_EQ(objects[2].at("val/top1"), 0.25);
   EXPECT_EQ(objects[2].at("val/top5"), 0.75);
   EXPECT_EQ(objects[2].at("val/loss"), 1.5);
@@ -280,7 +283,8 @@ TEST_F(MetricsLogTest, DamagedRowsAreRefused) {
 TEST(PartialRowTest, SurvivesJsonToTheBit) {
   const PartialRow partial{.iterations = 7,
                            .loss_sum = 1.0 + std::numeric_limits<double>::epsilon(),
-                           .correct = 1'000'000'007};
+                           .correct = 1'000'000'007,
+                           .correct_top5 = 2'000'000'011};
   EXPECT_EQ(parse_partial_row(to_json(partial)), partial);
   EXPECT_EQ(parse_partial_row(""), PartialRow{});
 }

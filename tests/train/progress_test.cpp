@@ -45,12 +45,14 @@ TEST(ProgressTest, TrainLineIsTheRecipes) {
                      .loss_average = 1.8341,
                      .accuracy = 30.0,
                      .accuracy_average = 32.1,
+                     .top5 = 81.25,
                      .seconds_per_iteration = 0.05,
                      .images_per_second = 640.0,
                      .total_seconds = 58.2};
   EXPECT_EQ(format_line(row),
             "step:     12, iteration:   1164, epoch:   0.74, lr:    0.5, loss:  1.834, "
-            "top-1 accuracy: 32.100%, img/sec: 640.00, time: 0.050000, total_time:     58.2");
+            "top-1 accuracy: 32.100%, img/sec: 640.00, time: 0.050000, total_time:     58.2, "
+            "top-5 accuracy of the row: 81.250%");
 }
 
 TEST(ProgressTest, ValidationLineNamesTheCheckpoint) {
