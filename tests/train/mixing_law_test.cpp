@@ -218,6 +218,7 @@ std::vector<Layout> layouts() {
   return {
       {.device_normalisation = true},
       {.recompute = Stage, .threads = 3},
+      {.stages = 3, .device_normalisation = true},
       {.recompute = Stage, .device_normalisation = true, .threads = 2},
       {.stages = 2, .kind = ScheduleKind::OneFOneB, .device_normalisation = true, .threads = 0},
       {.stages = 4, .kind = ScheduleKind::GPipe, .recompute = Layers, .threads = 4},
