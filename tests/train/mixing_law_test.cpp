@@ -173,7 +173,7 @@ Outcome train(const Recipe& recipe, const Layout& layout, std::int64_t steps = k
     // A restored run has the weights of its checkpoint and feeds that begin anywhere.
     if (restart_each_step && i > 0)
       feeds = session.training_feeds(sets().train, i * config.total_batch());
-    const pipeline::MicroBatchMetrics metrics = session.step(feeds, 0.05).metrics;
+    const pipeline::MicroBatchMetrics metrics = session.step(feeds, i, 0.05).metrics;
     EXPECT_EQ(metrics.samples, config.total_batch());
     outcome.losses.push_back(metrics.loss);
     outcome.top1.push_back(metrics.top1);
@@ -310,8 +310,8 @@ TEST(MixingLawTest, SyntheticImagesTravelAsBytesToo) {
     session.allocate();
     session.initialise(1);
     const Feeds feeds = session.training_feeds(data, 0);
-    (void)session.step(feeds, 1e-6);
-    losses.insert(session.step(feeds, 1e-6).metrics.loss);
+    (void)session.step(feeds, 0, 1e-6);
+    losses.insert(session.step(feeds, 1, 1e-6).metrics.loss);
   }
   EXPECT_EQ(losses.size(), 1u);
 }
