@@ -69,7 +69,8 @@ class OneDnnOp final : public WeightedOp {
   WeightedBytes bytes_;
   Call forward_, backward_input_, backward_weight_;
   Call pack_forward_, pack_backward_, store_gradient_, add_gradient_;
-  void* gradient_ = nullptr;
+  std::byte* gradient_ = nullptr;
+  std::byte* weight_scratch_ = nullptr;
   float* dbias_ = nullptr;
   const float* dbias_part_ = nullptr;
 };
@@ -173,6 +174,7 @@ void OneDnnOp::bind(const WeightedMemory& m) {
     }
     backward_weight_.set(DNNL_ARG_DIFF_WEIGHTS, gradient);
     backward_weight_.set(DNNL_ARG_SCRATCHPAD, rest);
+    weight_scratch_ = rest;
     bind_reorder(store_gradient_, gradient, m.dkernel, rest);
     bind_reorder(add_gradient_, gradient, m.dkernel, rest);
   }
@@ -201,8 +203,12 @@ void OneDnnOp::backward_input(const ExecutionSpace& space, std::byte* dx, const 
 void OneDnnOp::backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                                bool first) {
   device::fence(space);
-  // oneDNN 2.6 leaves the gradient of taps that see nothing as it was (3x3 on images of one pixel).
-  if (layouts_.blind_taps) std::memset(gradient_, 0, layouts_.gradient.get_size());
+  // oneDNN 2.6 computes the gradient of taps that see nothing from scratch memory that it has not
+  // written (bf16, 3x3 with stride 2 on images of one pixel).
+  if (layouts_.blind_taps) {
+    std::memset(gradient_, 0, layouts_.gradient.get_size());
+    std::memset(weight_scratch_, 0, layouts_.scratch_weight.get_size());
+  }
   backward_weight_.set(DNNL_ARG_SRC, x);
   backward_weight_.set(DNNL_ARG_DIFF_DST, dy);
   backward_weight_.run(context_->stream);
