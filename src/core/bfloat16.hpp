@@ -35,6 +35,21 @@ MILLRACE_FUNCTION bfloat16 to_bfloat16(float x) {
   return bfloat16{static_cast<std::uint16_t>(is_nan ? quiet_nan : rounded)};
 }
 
+/// Rounds to one of the two neighbours, away from zero with a probability in proportion to the
+/// distance from the one below: with `noise` uniform over its 16 bits the mean is x. A value of
+/// bfloat16 stays what it is; infinities and NaNs as in to_bfloat16. A finite number stays finite:
+/// beyond the largest of bfloat16 it becomes that.
+MILLRACE_FUNCTION bfloat16 to_bfloat16_stochastic(float x, std::uint16_t noise) {
+  std::uint32_t wide;
+  std::memcpy(&wide, &x, sizeof wide);
+  const std::uint32_t magnitude = wide & 0x7fffffffu;
+  const std::uint32_t rounded = (magnitude + noise) >> 16;
+  const std::uint32_t finite = rounded < 0x7f7fu ? rounded : 0x7f7fu;
+  const std::uint32_t special = (magnitude >> 16) | (magnitude > 0x7f800000u ? 0x40u : 0u);
+  const std::uint32_t upper = magnitude < 0x7f800000u ? finite : special;
+  return bfloat16{static_cast<std::uint16_t>(upper | ((wide >> 16) & 0x8000u))};
+}
+
 /// Conversion from float to the storage type T, rounding to nearest even.
 template <class T>
 MILLRACE_FUNCTION T store_as(float x);

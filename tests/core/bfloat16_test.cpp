@@ -91,6 +91,58 @@ TEST(BFloat16, EveryStoredNumberSurvivesTheRoundTrip) {
   }
 }
 
+/// Sum of what a number is rounded to over all of its 2^16 draws, over 2^16.
+double mean_over_all_draws(float x) {
+  double sum = 0.0;
+  for (std::uint32_t noise = 0; noise <= 0xffffu; ++noise)
+    sum +=
+        static_cast<double>(to_float(to_bfloat16_stochastic(x, static_cast<std::uint16_t>(noise))));
+  return sum / 65536.0;
+}
+
+// Exactly: every draw is as likely, and the sums are exact in double.
+TEST(BFloat16, StochasticRoundingIsRightOnAverage) {
+  for (const float x : {1.0f, 0.1f, -0.1f, 3.14159265f, -1.00390625f, 1e30f, 1e-30f, 0x1.fffffep0f,
+                        from_bits(0x00000001u), from_bits(0x00008001u), from_bits(0x807fffffu)})
+    EXPECT_EQ(mean_over_all_draws(x), static_cast<double>(x)) << x;
+}
+
+TEST(BFloat16, StochasticRoundingLeavesWhatIsStoredAlone) {
+  for (std::uint32_t bits = 0; bits <= 0xffffu; ++bits) {
+    const float wide = to_float(bfloat16{static_cast<std::uint16_t>(bits)});
+    for (const std::uint16_t noise : std::array<std::uint16_t, 4>{0, 1, 0x8000, 0xffff}) {
+      const bfloat16 rounded = to_bfloat16_stochastic(wide, noise);
+      if (std::isnan(wide)) {
+        ASSERT_TRUE(std::isnan(to_float(rounded))) << bits;
+      } else {
+        ASSERT_EQ(rounded.bits, bits) << noise;
+      }
+    }
+  }
+  // NaNs whose lower half alone says so stay NaNs, too.
+  EXPECT_TRUE(std::isnan(to_float(to_bfloat16_stochastic(from_bits(0x7f800001u), 0))));
+  EXPECT_TRUE(std::isnan(to_float(to_bfloat16_stochastic(from_bits(0xffffffffu), 0xffff))));
+}
+
+TEST(BFloat16, StochasticRoundingMakesNoInfinityOfAFiniteNumber) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (const std::uint16_t noise : std::array<std::uint16_t, 3>{0, 0x7fff, 0xffff}) {
+    EXPECT_EQ(to_bfloat16_stochastic(kMost, noise).bits, 0x7f7fu);
+    EXPECT_EQ(to_bfloat16_stochastic(-kMost, noise).bits, 0xff7fu);
+  }
+  EXPECT_EQ(to_bfloat16_stochastic(std::numeric_limits<float>::infinity(), 0xffff).bits, 0x7f80u);
+  EXPECT_EQ(to_bfloat16_stochastic(-std::numeric_limits<float>::infinity(), 0).bits, 0xff80u);
+}
+
+TEST(BFloat16, StochasticRoundingTakesTheNeighbourAboveInProportion) {
+  // A quarter of the way from 1 to 1 + 2^-7: the highest quarter of the draws goes up.
+  const float x = 1.0f + 0x1p-9f;
+  EXPECT_EQ(to_bfloat16_stochastic(x, 0xbfff).bits, 0x3f80u);
+  EXPECT_EQ(to_bfloat16_stochastic(x, 0xc000).bits, 0x3f81u);
+  EXPECT_EQ(to_bfloat16_stochastic(-x, 0xbfff).bits, 0xbf80u);
+  EXPECT_EQ(to_bfloat16_stochastic(-x, 0xc000).bits, 0xbf81u);
+}
+
 TEST(BFloat16, RoundedAsIsTheIdentityInFloat) {
   EXPECT_EQ(rounded_as<float>(0.1f), 0.1f);
   EXPECT_EQ(store_exact<float>(0.1f), 0.1f);
