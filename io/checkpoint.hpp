@@ -60,6 +60,7 @@ struct CheckpointHeader {
   std::string environment;  ///< threads, instruction set, library versions: what equal bits need
   std::string data = {};  ///< what was trained on, to be told from other images; "" if nothing was
   std::string log_state = {};  ///< what the run's log has gathered since its last row (JSON), or ""
+  std::string scaling_state = {};  ///< how far the loss scaling has come (JSON), or ""
   friend bool operator==(const CheckpointHeader&, const CheckpointHeader&) = default;
 };
 

@@ -225,7 +225,8 @@ CheckpointHeader read_header(const Fields& fields) {
           .config_toml = fields.text("config_toml"),
           .environment = fields.text("environment"),
           .data = fields.text_or_nothing("data"),
-          .log_state = fields.text("log_state")};
+          .log_state = fields.text("log_state"),
+          .scaling_state = fields.text_or_nothing("scaling_state")};
 }
 
 void require_unique(const Manifest& manifest, const Fields& fields) {
@@ -293,6 +294,7 @@ std::string to_text(const Manifest& manifest) {
                     {"environment", header.environment},
                     {"data", header.data},
                     {"log_state", header.log_state},
+                    {"scaling_state", header.scaling_state},
                     {"parts", std::move(parts)}};
   try {
     return seal_manifest(all.dump(1) + "\n");

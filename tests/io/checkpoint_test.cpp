@@ -521,7 +521,9 @@ TEST_F(CheckpointTest, DescribesItselfForPrograms) {
 TEST(CheckpointFormatTest, VersionOneIsReadForEver) {
   const fs::path path = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/checkpoint-v1/ckpt-3";
   const CheckpointReader reader(path);
-  EXPECT_EQ(reader.header(), sample_header(3));
+  CheckpointHeader header = sample_header(3);
+  header.scaling_state.clear();  // came later
+  EXPECT_EQ(reader.header(), header);
   expect_content(reader, SampleModel(3));
   EXPECT_EQ(digest(reader), digest(SampleModel(3).tensors()));
   EXPECT_EQ(digest(reader), "b9208b7390c2fbddc556acd0f9ad98b16be0538a53d3dfc54bf2b3e1e44ff1ec");
