@@ -118,7 +118,7 @@ void BoundProgram::bind(std::byte* workspace) {
   for (const Weighted& w : weighted_) {
     ops::WeightedMemory memory;
     const auto kernel = parameter_of(*graph_, w.op, ParameterRole::Kernel);
-    memory.kernel = parameters_->value(kernel);
+    memory.kernel = parameters_->kernel(kernel);
     memory.dkernel = parameters_->gradient(kernel);
     if (const auto bias = parameter_of(*graph_, w.op, ParameterRole::Bias); bias.valid()) {
       memory.bias = parameters_->value(bias);
@@ -146,6 +146,16 @@ void BoundProgram::begin_step(const ExecutionSpace& space, float loss_scaling) {
 void BoundProgram::run(const ExecutionSpace& space, Phase phase, const RunContext& context) {
   for (const Kernel& kernel : kernels_[static_cast<std::size_t>(phase)]) kernel(space, context);
   device::fence(space);
+}
+
+void BoundProgram::run(const ExecutionSpace& space, Phase phase, const RunContext& context,
+                       const std::function<void(const Call&)>& after) {
+  const auto p = static_cast<std::size_t>(phase);
+  for (std::size_t i = 0; i < kernels_[p].size(); ++i) {
+    kernels_[p][i](space, context);
+    device::fence(space);
+    after(program_.calls[p][i]);
+  }
 }
 
 void BoundProgram::profile(const ExecutionSpace& space, Phase phase, const RunContext& context,

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,6 +36,10 @@ class BoundProgram {
   void begin_step(const device::ExecutionSpace& space, float loss_scaling);
   void run(const device::ExecutionSpace& space, Phase phase, const RunContext& context);
 
+  /// The same, calling `after` when a call is done.
+  void run(const device::ExecutionSpace& space, Phase phase, const RunContext& context,
+           const std::function<void(const Call&)>& after);
+
   /// The same, adding the seconds that every call takes to those of its op.
   void profile(const device::ExecutionSpace& space, Phase phase, const RunContext& context,
                std::span<double> seconds_by_op);
@@ -45,6 +50,8 @@ class BoundProgram {
     return plan_.placements[buffer.at()].region;
   }
   [[nodiscard]] const StageProgram& program() const { return program_; }
+  [[nodiscard]] const Graph& graph() const { return *graph_; }
+  [[nodiscard]] const Parameters& parameters() const { return *parameters_; }
   [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
 
  private:

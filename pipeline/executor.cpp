@@ -8,6 +8,7 @@
 #include "core/error.hpp"
 #include "device/arena.hpp"
 #include "device/vendor_scope.hpp"
+#include "pipeline/exceptions.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -27,6 +28,25 @@ BufferId crossing(std::span<const Crossing> crossings, ValueId value, bool gradi
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
+bool shared_out(const Parameters& parameters) { return parameters.share_borders().size() > 2; }
+
+/// Who adds up what: equal parts, or of gradients what each replica updates. Running sums, which
+/// all need, are then the last one's to add up.
+Reduction reduction_of(const Parameters& parameters, const Unit& unit, std::int32_t replicas) {
+  const std::int64_t elements = parameters.accumulated_elements();
+  if (!shared_out(parameters)) return {equal_parts(elements, replicas), 0, unit.replica};
+  const std::span<const std::int64_t> shares = parameters.share_borders();
+  Borders borders(shares.begin(), shares.end());
+  borders.back() = elements;
+  return {borders, parameters.trainable_elements(), unit.replica};
+}
+
+std::optional<Gather> gather_of(const Parameters& parameters, const Unit& unit) {
+  if (!shared_out(parameters)) return {};
+  const std::span<const std::int64_t> shares = parameters.share_borders();
+  return Gather(Borders(shares.begin(), shares.end()), 0, unit.replica);
+}
+
 }  // namespace
 
 Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const Unit> units,
@@ -39,12 +59,12 @@ Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const
   units_.reserve(units.size());
   for (const Unit& unit : units) {
     BoundProgram& program = training_ ? unit.run->training() : unit.run->evaluation();
-    const std::int64_t elements =
-        training_ ? unit.run->parameters().accumulated_elements() : std::int64_t{0};
+    const Parameters& parameters = unit.run->parameters();
     units_.push_back({.unit = unit,
                       .program = &program,
                       .slots = slots[at(unit.stage)],
-                      .reduction = Reduction(elements, plan.ranks.replicas, unit.replica)});
+                      .reduction = reduction_of(parameters, unit, plan.ranks.replicas),
+                      .weights = gather_of(parameters, unit)});
   }
   collect_entries(rank);
   for (const EntryOf& e : entries_) {
@@ -102,8 +122,9 @@ std::int64_t Executor::bytes() const {
   return bytes;
 }
 
-void Executor::bind(std::byte* memory, comm::Transport& transport) {
+void Executor::bind(std::byte* memory, comm::Transport& transport, const comm::World& world) {
   transport_ = &transport;
+  world_ = &world;
   const RankMap& ranks = plan_->ranks;
   const auto tags_of_replica = static_cast<int>(channels_.size());
   prepare_messages(transport, tags_of_replica);
@@ -113,11 +134,15 @@ void Executor::bind(std::byte* memory, comm::Transport& transport) {
     rank_of.reserve(static_cast<std::size_t>(ranks.replicas));
     for (std::int32_t r = 0; r < ranks.replicas; ++r)
       rank_of.push_back(ranks.rank_of(r, plan_->schedule.device(state.unit.stage)));
-    const int first_tag =
-        ranks.replicas * tags_of_replica + state.unit.stage * Reduction::tags(ranks.replicas);
-    state.reduction.bind(state.unit.run->parameters().accumulated(), memory, transport, rank_of,
-                         first_tag);
+    const int tags = Reduction::tags(ranks.replicas) + ranks.replicas * ranks.replicas;
+    Peers peers{&transport, rank_of, ranks.replicas * tags_of_replica + state.unit.stage * tags};
+    const Parameters& parameters = state.unit.run->parameters();
+    state.reduction.bind(parameters.accumulated(), memory, peers);
     memory += state.reduction.bytes();
+    if (!state.weights) continue;
+    peers.first_tag += Reduction::tags(ranks.replicas);
+    const StoredValues masters = parameters.masters();
+    state.weights->bind(masters.data, size_of(masters.type), peers);
   }
 }
 
@@ -187,6 +212,8 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   iteration_ = settings.iteration;
   std::fill(metrics_.begin(), metrics_.end(), MicroBatchMetrics{});
   std::fill(measured_stash_.begin(), measured_stash_.end(), 0);
+  finite_ = true;
+  skipped_ = false;
   for (UnitState& state : units_) {
     state.held = 0;
     state.program->begin_step(space, settings.loss_scaling);
@@ -194,6 +221,7 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
       post_activations(state, m);
   }
   for (std::size_t i = 0; i < instructions_.size(); ++i) execute(i, settings, feeds);
+  if (training_) update_together(settings);
   ActionRecord leftover;
   for (const UnitState& state : units_) {
     const int most = std::max(state.slots.stash, state.slots.outbox);
@@ -216,12 +244,12 @@ void Executor::execute(std::size_t entry, const StepSettings& settings,
   progress_.fetch_add(1, std::memory_order_relaxed);
   switch (action.kind) {
     case ActionKind::Forward:
-      forward(state, action.micro_batch, feeds[at(unit)], record);
+      forward(state, action.micro_batch, settings, feeds[at(unit)], record);
       break;
     case ActionKind::Backward:
     case ActionKind::BackwardInput:
     case ActionKind::BackwardWeight:
-      backward(state, action, record);
+      backward(state, action, settings, record);
       break;
     case ActionKind::SendActivation:
     case ActionKind::SendGradient:
@@ -237,21 +265,36 @@ void Executor::execute(std::size_t entry, const StepSettings& settings,
       record.done = {.kind = ActionKind::Reduce, .stage = state.unit.stage};
       break;
     case ActionKind::Update:
-      update(state, settings, record);
+      await_sums(state, record);
       break;
   }
   if (reducing_ > 0) advance_reductions();
   record.end = now();
 }
 
-void Executor::forward(UnitState& state, std::int32_t m, io::Loader* feed, ActionRecord& record) {
+void Executor::run_phase(UnitState& state, Phase phase, std::int32_t m,
+                         const StepSettings& settings) {
+  const RunContext where = context(state, m);
+  if (!settings.check_exceptions) return state.program->run(*space_, phase, where);
+  const std::optional<Finding> found = run_checked(*state.program, *space_, phase, where);
+  if (!found) return;
+  fail(
+      ErrorKind::Numeric,
+      "op {} made a number that is not finite: {} of kernel {}, in the {} of micro-batch {}, stage "
+      "{}, replica {}, iteration {}",
+      found->op, found->result, found->kernel, name_of(phase), m, state.unit.stage,
+      state.unit.replica, settings.iteration + 1);
+}
+
+void Executor::forward(UnitState& state, std::int32_t m, const StepSettings& settings,
+                       io::Loader* feed, ActionRecord& record) {
   const RunContext where = context(state, m);
   await_sent(state.activations_out, m, Memory::Slot, record);
   await_sent(state.gradients_out, m, Memory::Slot, record);
   receive(state.activations_in, m, record);
   copy_in(state.activations_in, state, m);
   if (feed != nullptr) load(state, where, *feed, record);
-  state.program->run(*space_, Phase::Forward, where);
+  run_phase(state, Phase::Forward, m, settings);
   record.done = {.kind = ActionKind::Forward, .stage = state.unit.stage, .micro_batch = m};
   const StageProgram& program = state.program->program();
   if (program.loss.valid()) {
@@ -277,22 +320,22 @@ void Executor::load(UnitState& state, const RunContext& where, io::Loader& feed,
   Stage::load(*state.program, where, *batch);
 }
 
-void Executor::backward(UnitState& state, const Action& action, ActionRecord& record) {
+void Executor::backward(UnitState& state, const Action& action, const StepSettings& settings,
+                        ActionRecord& record) {
   const std::int32_t m = action.micro_batch;
-  const RunContext where = context(state, m);
   if (makes_input_gradient(action.kind)) {
     // The gradient is the answer to what was sent: it comes last, and then nothing is left to
     // await.
     receive(state.gradients_in, m, record);
     await_sent(state.activations_out, m, Memory::Any, record);
     await_sent(state.gradients_out, m, Memory::Any, record);
-    state.program->run(*space_, Phase::BackwardInput, where);
+    run_phase(state, Phase::BackwardInput, m, settings);
     copy_out(state.gradients_out, state, m);
     record.done = {.kind = ActionKind::BackwardInput, .stage = state.unit.stage, .micro_batch = m};
   }
   if (!ends_micro_batch(action.kind)) return;
   // Joined programs have an empty list of weight gradients.
-  state.program->run(*space_, Phase::BackwardWeight, where);
+  run_phase(state, Phase::BackwardWeight, m, settings);
   const bool both = record.done.kind == ActionKind::BackwardInput;
   record.done = {.kind = both ? ActionKind::Backward : ActionKind::BackwardWeight,
                  .stage = state.unit.stage,
@@ -374,7 +417,9 @@ void Executor::advance_reductions() {
     if (!state.reduction.advance(*space_)) ++reducing_;
 }
 
-void Executor::update(UnitState& state, const StepSettings& settings, ActionRecord& record) {
+/// A stage has reached its update: its sums are complete, and this replica looks through its part
+/// of them. The weights move in update_together().
+void Executor::await_sums(UnitState& state, ActionRecord& record) {
   const std::int64_t begin = now();
   while (!state.reduction.advance(*space_)) {
     awaited_.store(state.reduction.awaited(), std::memory_order_relaxed);
@@ -382,11 +427,42 @@ void Executor::update(UnitState& state, const StepSettings& settings, ActionReco
   }
   awaited_.store(-1, std::memory_order_relaxed);
   record.receive_wait += now() - begin;
-  const std::int32_t total = micro_batches_ * plan_->ranks.replicas;
-  ops::Update update = settings.update;
-  update.gradient_scale = 1.0f / (settings.loss_scaling * static_cast<float>(total));
-  state.unit.run->parameters().update(*space_, update, total);
+  const Parameters& parameters = state.unit.run->parameters();
+  float* const sums = parameters.accumulated().data() + state.reduction.first();
+  finite_ &= parameters.finite(*space_, {reinterpret_cast<std::byte*>(sums), DType::F32},
+                               state.reduction.elements());
   record.done = {.kind = ActionKind::Update, .stage = state.unit.stage};
+}
+
+/// Behind all entries of this process, so that no other one waits for a message that is still to be
+/// sent while this one waits for it here. Its time is the last entry's.
+void Executor::update_together(const StepSettings& settings) {
+  skipped_ = world_->maximum(finite_ ? 0 : 1) != 0;
+  if (!skipped_) {
+    const std::int32_t total = micro_batches_ * plan_->ranks.replicas;
+    ops::Update update = settings.update;
+    update.step = static_cast<std::uint64_t>(settings.iteration);
+    // In double: the product may be beyond float.
+    update.gradient_scale = static_cast<float>(
+        1.0 / (static_cast<double>(settings.loss_scaling) * static_cast<double>(total)));
+    for (UnitState& state : units_) state.unit.run->parameters().update(*space_, update, total);
+    device::fence(*space_);
+    share_weights();
+  }
+  records_.back().end = now();
+}
+
+/// What each replica has updated goes to the others, where weights are shared out.
+void Executor::share_weights() {
+  for (UnitState& state : units_)
+    if (state.weights) state.weights->start();
+  for (UnitState& state : units_) {
+    if (!state.weights) continue;
+    while (!state.weights->done())
+      awaited_.store(state.weights->awaited(), std::memory_order_relaxed);
+    awaited_.store(-1, std::memory_order_relaxed);
+    state.unit.run->parameters().refresh_copies(*space_);
+  }
   device::fence(*space_);
 }
 

@@ -12,6 +12,10 @@
 // - between stages of one device values are copied, between devices they are messages, also when
 //   one process holds both.
 //
+// The weights move at the end of the step and everywhere together: once all stages of the process
+// have their sums, the processes agree whether all of them are finite, and either all update or
+// none does.
+//
 // Nothing here allocates, looks up a name or logs while a step runs.
 #pragma once
 
@@ -19,11 +23,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "comm/transport.hpp"
+#include "comm/world.hpp"
 #include "io/prefetch.hpp"
 #include "pipeline/channels.hpp"
 #include "pipeline/pipeline_plan.hpp"
@@ -63,7 +69,8 @@ struct StepSettings {
   std::uint64_t seed = 0;      ///< of the run, and
   std::int64_t iteration = 0;  ///< the number of the step: what random masks are drawn by
   float loss_scaling = 1.0f;
-  ops::Update update;  ///< all but the scale of gradients, which the executor knows
+  ops::Update update;             ///< all but the scale of gradients, which the executor knows
+  bool check_exceptions = false;  ///< look behind every kernel for numbers that are not finite
 };
 
 class Executor {
@@ -74,19 +81,24 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Scratch memory of the reductions, and where it is. The stages must be bound before.
+  /// Scratch memory of the reductions, and where it is. The stages must be bound before; the world
+  /// is what processes agree over.
   [[nodiscard]] std::int64_t bytes() const;
-  void bind(std::byte* memory, comm::Transport& transport);
+  void bind(std::byte* memory, comm::Transport& transport, const comm::World& world);
 
   /// Whether unit `u` reads images, labels or both: it then needs a feed.
   [[nodiscard]] bool reads_images(std::size_t unit) const;
   [[nodiscard]] bool reads_labels(std::size_t unit) const;
 
   /// Runs the whole schedule once. `feeds` by unit, null where none is needed. Training ends with
-  /// the update of the weights.
+  /// the update of the weights; it is skipped, and nothing that is trained changes, when a gradient
+  /// or a batch's statistic is not finite on any rank. Errors: Numeric, naming the first op whose
+  /// result is not finite, where settings ask for it.
   void run(const device::ExecutionSpace& space, const StepSettings& settings,
            std::span<io::Loader* const> feeds);
 
+  /// Whether the last run left out its update. The same on all ranks.
+  [[nodiscard]] bool skipped() const { return skipped_; }
   /// Metrics of the last run by replica and micro-batch: number replica + replicas x micro-batch.
   /// Zero for those that other ranks computed.
   [[nodiscard]] std::span<const MicroBatchMetrics> metrics() const { return metrics_; }
@@ -124,6 +136,7 @@ class Executor {
     BoundProgram* program = nullptr;
     Slots slots;
     Reduction reduction;
+    std::optional<Gather> weights = {};  ///< from the replicas that update them, where shared out
     std::int32_t held = 0;
     std::vector<Port> activations_in = {};
     std::vector<Port> activations_out = {};
@@ -143,11 +156,16 @@ class Executor {
   [[nodiscard]] RunContext context(const UnitState& state, std::int32_t micro_batch) const;
 
   void execute(std::size_t entry, const StepSettings& settings, std::span<io::Loader* const> feeds);
-  void forward(UnitState& state, std::int32_t m, io::Loader* feed, ActionRecord& record);
-  void backward(UnitState& state, const Action& action, ActionRecord& record);
+  void forward(UnitState& state, std::int32_t m, const StepSettings& settings, io::Loader* feed,
+               ActionRecord& record);
+  void backward(UnitState& state, const Action& action, const StepSettings& settings,
+                ActionRecord& record);
   void leave_slot(UnitState& state, std::int32_t m);
   void send(const UnitState& state, const Action& action, ActionRecord& record);
-  void update(UnitState& state, const StepSettings& settings, ActionRecord& record);
+  void run_phase(UnitState& state, Phase phase, std::int32_t m, const StepSettings& settings);
+  void await_sums(UnitState& state, ActionRecord& record);
+  void update_together(const StepSettings& settings);
+  void share_weights();
   void post_activations(const UnitState& state, std::int32_t m);
   void load(UnitState& state, const RunContext& where, io::Loader& feed, ActionRecord& record);
   void receive(std::span<const Port> ports, std::int32_t m, ActionRecord& record);
@@ -168,10 +186,13 @@ class Executor {
   std::vector<MicroBatchMetrics> metrics_;
   std::vector<std::int32_t> measured_stash_;
   comm::Transport* transport_ = nullptr;
+  const comm::World* world_ = nullptr;
   const device::ExecutionSpace* space_ = nullptr;
   std::uint64_t seed_ = 0;
   std::int64_t iteration_ = 0;
-  int reducing_ = 0;  ///< reductions on their way
+  int reducing_ = 0;    ///< reductions on their way
+  bool finite_ = true;  ///< the sums of this process so far
+  bool skipped_ = false;
   std::atomic<std::uint64_t> progress_{0};
   std::atomic<std::int64_t> current_{-1};  ///< entry
   std::atomic<std::int32_t> awaited_{-1};

@@ -2,7 +2,9 @@
 #include "pipeline/parameters.hpp"
 
 #include <algorithm>
+#include <numeric>
 
+#include "core/random.hpp"
 #include "models/initialise.hpp"
 #include "ops/norm.hpp"
 
@@ -15,113 +17,184 @@ using models::ParameterId;
 
 constexpr std::int64_t kFloat = sizeof(float);
 
-/// Elements that a tensor takes in a flat array, so that the next one starts aligned.
-std::int64_t padded(std::int64_t elements) { return aligned(elements * kFloat) / kFloat; }
-
 bool names_any(const std::vector<std::string>& parts, const Parameter& parameter) {
   return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
     return parameter.name.find(part) != std::string::npos;
   });
 }
 
-template <class T>
-std::int64_t bytes_of(std::int64_t elements) {
-  return aligned(elements * static_cast<std::int64_t>(sizeof(T)));
-}
-
-void fill(float* to, std::int64_t elements, float value) {
-  if (value == 0.0f) {
-    device::clear(reinterpret_cast<std::byte*>(to), elements * kFloat);
-    return;
-  }
-  constexpr std::int64_t kChunk = 65536;
-  const std::vector<float> chunk(static_cast<std::size_t>(std::min(elements, kChunk)), value);
-  for (std::int64_t at = 0; at < elements; at += kChunk)
-    device::copy_to_device(reinterpret_cast<std::byte*>(to + at),
-                           reinterpret_cast<const std::byte*>(chunk.data()),
-                           std::min(elements - at, kChunk) * kFloat);
-}
-
-/// Hands out stretches of the memory, each aligned.
+/// Hands out stretches of the memory, each aligned; without memory it only counts.
 class Taker {
  public:
-  explicit Taker(std::byte* memory) : next_(memory) {}
+  explicit Taker(std::byte* memory) : memory_(memory) {}
+  std::byte* take_bytes(std::int64_t bytes) {
+    const std::int64_t here = end_;
+    end_ += aligned(bytes);
+    return memory_ == nullptr ? nullptr : memory_ + here;
+  }
   template <class T>
   T* take(std::int64_t elements) {
-    auto* here = reinterpret_cast<T*>(next_);
-    next_ += bytes_of<T>(elements);
-    return here;
+    return reinterpret_cast<T*>(take_bytes(elements * static_cast<std::int64_t>(sizeof(T))));
   }
   template <class T>
   const T* copy(const std::vector<T>& host) {
     T* here = take<T>(std::ssize(host));
-    device::copy_to_device(reinterpret_cast<std::byte*>(here),
-                           reinterpret_cast<const std::byte*>(host.data()),
-                           static_cast<std::int64_t>(host.size() * sizeof(T)));
+    if (here != nullptr)
+      device::copy_to_device(reinterpret_cast<std::byte*>(here),
+                             reinterpret_cast<const std::byte*>(host.data()),
+                             static_cast<std::int64_t>(host.size() * sizeof(T)));
     return here;
   }
+  [[nodiscard]] std::int64_t bytes() const { return end_; }
 
  private:
-  std::byte* next_;
+  std::byte* memory_;
+  std::int64_t end_ = 0;
 };
+
+StoredValues behind(const StoredValues& values, std::int64_t elements) {
+  if (values.data == nullptr) return values;  // not bound yet
+  return {values.data + elements * size_of(values.type), values.type};
+}
+
+void fill(const StoredValues& to, std::int64_t elements, float value) {
+  constexpr std::int64_t kChunk = 65536;
+  const std::vector<float> chunk(static_cast<std::size_t>(std::min(elements, kChunk)), value);
+  for (std::int64_t at = 0; at < elements; at += kChunk)
+    write_values(behind(to, at),
+                 std::span(chunk).first(static_cast<std::size_t>(std::min(elements - at, kChunk))));
+}
 
 }  // namespace
 
+void write_values(const StoredValues& to, std::span<const float> from) {
+  if (to.type == DType::F32)
+    return device::copy_to_device(to.data, reinterpret_cast<const std::byte*>(from.data()),
+                                  static_cast<std::int64_t>(from.size_bytes()));
+  std::vector<bfloat16> narrow(from.size());
+  std::transform(from.begin(), from.end(), narrow.begin(), to_bfloat16);
+  device::copy_to_device(to.data, reinterpret_cast<const std::byte*>(narrow.data()),
+                         static_cast<std::int64_t>(narrow.size() * sizeof(bfloat16)));
+}
+
+void read_values(const StoredValues& from, std::span<float> to) {
+  if (from.type == DType::F32)
+    return device::copy_to_host(reinterpret_cast<std::byte*>(to.data()), from.data,
+                                static_cast<std::int64_t>(to.size_bytes()));
+  std::vector<bfloat16> narrow(to.size());
+  device::copy_to_host(reinterpret_cast<std::byte*>(narrow.data()), from.data,
+                       static_cast<std::int64_t>(narrow.size() * sizeof(bfloat16)));
+  std::transform(narrow.begin(), narrow.end(), to.begin(), [](bfloat16 x) { return to_float(x); });
+}
+
 Parameters::Parameters(const Graph& graph, OpRange range, const ParameterOptions& options)
     : graph_(&graph), options_(options), place_(graph.parameters.size(), graph.parameters.size()) {
+  MILLRACE_ASSERT(!narrow() || options_.precision.activations == DType::BF16);
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Parameter& parameter = graph.parameters[i];
     if (!range.contains(parameter.op)) continue;
     place_[i] = ids_.size();
     ids_.push_back(ParameterId{static_cast<std::int32_t>(i)});
-    std::int64_t& end = parameter.trainable() ? trainable_elements_ : state_elements_;
-    offsets_.push_back(end);
-    if (parameter.trainable()) add_spans(parameter, end);
-    end += padded(parameter.elements());
   }
-  const std::int64_t copies = 2 + std::ssize(slots());
-  bytes_ = (copies * trainable_elements_ + 2 * state_elements_) * kFloat +
-           bytes_of<ops::ParameterSpan>(std::ssize(spans_));
-  if (options_.rule != UpdateRule::Lars) return;
-  bytes_ += bytes_of<ops::TensorSpans>(std::ssize(tensors_)) +
-            bytes_of<double>(2 * std::ssize(spans_)) + bytes_of<float>(std::ssize(tensors_));
+  offsets_.resize(ids_.size());
+  vectors_at_.resize(ids_.size(), -1);
+  const std::vector<std::int32_t> owner = owners();
+  for (std::int32_t share = 0; share < options_.shares; ++share) {
+    const bool own = share == options_.share;
+    if (own) first_own_span_ = std::ssize(spans_);
+    for (std::size_t at = 0; at < ids_.size(); ++at)
+      if (owner[at] == share) add_parameter(at, own);
+    if (own) own_spans_ = std::ssize(spans_) - first_own_span_;
+    borders_.push_back(trainable_elements_);
+  }
+  bytes_ = lay_out(nullptr);
 }
 
-void Parameters::add_spans(const Parameter& parameter, std::int64_t offset) {
+/// The share of each parameter: the largest tensor first, each to the share that has least. State
+/// belongs to all and is listed with the first.
+std::vector<std::int32_t> Parameters::owners() const {
+  std::vector<std::int32_t> owner(ids_.size(), 0);
+  std::vector<std::size_t> order;
+  for (std::size_t at = 0; at < ids_.size(); ++at)
+    if (graph_->parameter(ids_[at]).trainable()) order.push_back(at);
+  const auto elements = [&](std::size_t at) { return graph_->parameter(ids_[at]).elements(); };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return elements(a) > elements(b); });
+  std::vector<std::int64_t> load(static_cast<std::size_t>(options_.shares));
+  for (const std::size_t at : order) {
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += elements(at);
+    owner[at] = static_cast<std::int32_t>(least - load.begin());
+  }
+  return owner;
+}
+
+void Parameters::add_parameter(std::size_t at, bool own) {
+  const Parameter& parameter = graph_->parameter(ids_[at]);
+  std::int64_t& end = parameter.trainable() ? trainable_elements_ : state_elements_;
+  offsets_[at] = end;
+  end += padded(parameter.elements());
+  if (!parameter.trainable()) return;
+  if (narrow() && parameter.role != models::ParameterRole::Kernel) {
+    vectors_at_[at] = vector_elements_;
+    vector_elements_ += padded(parameter.elements());
+  }
+  const std::int64_t first = std::ssize(spans_);
+  add_spans(parameter, offsets_[at], own);
+  for (std::int64_t s = first; vectors_at_[at] >= 0 && s < std::ssize(spans_); ++s) {
+    ops::ParameterSpan& span = spans_[static_cast<std::size_t>(s)];
+    span.vector = vectors_at_[at] + span.first;
+  }
+}
+
+void Parameters::add_spans(const Parameter& parameter, std::int64_t offset, bool own) {
   const bool lars = options_.rule == UpdateRule::Lars;
   const bool skipped = lars && names_any(options_.lars_skips, parameter);
   const bool decays = !skipped && !names_any(options_.decay_excludes, parameter);
-  const auto tensor = static_cast<std::int32_t>(tensors_.size());
+  const RandomStream stream(options_.seed, RandomPurpose::Rounding, hash_name(parameter.name));
   const std::int64_t first = std::ssize(spans_);
   for (std::int64_t at = 0; at < parameter.elements(); at += ops::kSpanElements)
     spans_.push_back({.offset = offset + at,
                       .elements = std::min(ops::kSpanElements, parameter.elements() - at),
                       .decays = decays,
                       .adapts = lars && !skipped,
-                      .tensor = tensor});
-  tensors_.push_back({first, std::ssize(spans_) - first});
+                      .tensor = static_cast<std::int32_t>(tensors_.size()),
+                      .first = at,
+                      .rounding = stream});
+  if (own) tensors_.push_back({first - first_own_span_, std::ssize(spans_) - first});
 }
 
-void Parameters::bind(std::byte* memory) {
+/// Elements that a tensor takes in a flat array, so that the next one starts aligned in each.
+std::int64_t Parameters::padded(std::int64_t elements) const {
+  const std::int64_t smallest = size_of(options_.precision.activations);
+  return aligned(elements * smallest) / smallest;
+}
+
+std::int64_t Parameters::lay_out(std::byte* memory) {
   Taker taker(memory);
-  weights_ = taker.take<float>(trainable_elements_);
-  for (std::size_t i = 0; i < slots().size(); ++i)
-    slots_[i] = taker.take<float>(trainable_elements_);
+  const std::int64_t master = size_of(options_.precision.master);
+  const auto share = static_cast<std::size_t>(options_.share);
+  const std::int64_t own = borders_[share + 1] - borders_[share];
+  weights_ = taker.take_bytes(trainable_elements_ * master);
   state_ = taker.take<float>(state_elements_);
+  trained_bytes_ = taker.bytes();
+  for (std::size_t i = 0; i < slots().size(); ++i) slots_.at(i) = taker.take_bytes(own * master);
+  if (options_.shares == 1) trained_bytes_ = taker.bytes();
   gradients_ = taker.take<float>(trainable_elements_);
   sums_ = taker.take<float>(state_elements_);
-  update_ = {.weights = weights_,
-             .velocity = slots_[0],
-             .mean_square = slots_[1],
-             .gradients = gradients_,
-             .spans = taker.copy(spans_),
-             .num_spans = std::ssize(spans_)};
-  if (options_.rule != UpdateRule::Lars) return;
-  update_.tensors = taker.copy(tensors_);
-  update_.num_tensors = std::ssize(tensors_);
-  update_.squares = taker.take<double>(2 * update_.num_spans);
-  update_.ratios = taker.take<float>(update_.num_tensors);
+  if (copies()) copy_ = taker.take<bfloat16>(trainable_elements_);
+  if (narrow()) vectors_ = taker.take<float>(vector_elements_);
+  flag_ = taker.take<std::uint32_t>(2);
+  device_spans_ = taker.copy(spans_);
+  if (options_.rule == UpdateRule::Lars) {
+    device_tensors_ = taker.copy(tensors_);
+    squares_ = taker.take<double>(2 * own_spans_);
+    ratios_ = taker.take<float>(std::ssize(tensors_));
+  }
+  return taker.bytes();
 }
+
+void Parameters::bind(std::byte* memory) { lay_out(memory); }
 
 std::size_t Parameters::place(ParameterId id) const {
   const std::size_t at = place_.at(id.at());
@@ -129,19 +202,44 @@ std::size_t Parameters::place(ParameterId id) const {
   return at;
 }
 
+bool Parameters::owns(ParameterId id) const {
+  MILLRACE_ASSERT(graph_->parameter(id).trainable());
+  const std::int64_t offset = offsets_[place(id)];
+  const auto share = static_cast<std::size_t>(options_.share);
+  return offset >= borders_[share] && offset < borders_[share + 1];
+}
+
+StoredValues Parameters::stored(ParameterId id) const {
+  const std::int64_t offset = offsets_[place(id)];
+  if (!graph_->parameter(id).trainable())
+    return behind({reinterpret_cast<std::byte*>(state_), DType::F32}, offset);
+  return behind(masters(), offset);
+}
+
+StoredValues Parameters::stored_slot(std::size_t index, ParameterId id) const {
+  MILLRACE_ASSERT(index < slots().size() && owns(id));
+  const auto share = static_cast<std::size_t>(options_.share);
+  return behind({slots_.at(index), options_.precision.master},
+                offsets_[place(id)] - borders_[share]);
+}
+
 float* Parameters::value(ParameterId id) const {
-  float* base = graph_->parameter(id).trainable() ? weights_ : state_;
-  return base + offsets_[place(id)];
+  const std::int64_t vector = vectors_at_[place(id)];
+  if (vector >= 0) return vectors_ + vector;
+  const StoredValues values = stored(id);
+  MILLRACE_ASSERT(values.type == DType::F32);
+  return reinterpret_cast<float*>(values.data);
+}
+
+const std::byte* Parameters::kernel(ParameterId id) const {
+  MILLRACE_ASSERT(graph_->parameter(id).role == models::ParameterRole::Kernel);
+  if (copies()) return reinterpret_cast<const std::byte*>(copy_ + offsets_[place(id)]);
+  return stored(id).data;
 }
 
 float* Parameters::gradient(ParameterId id) const {
   MILLRACE_ASSERT(graph_->parameter(id).trainable());
   return gradients_ + offsets_[place(id)];
-}
-
-float* Parameters::slot(std::size_t index, ParameterId id) const {
-  MILLRACE_ASSERT(index < slots().size() && graph_->parameter(id).trainable());
-  return slots_.at(index) + offsets_[place(id)];
 }
 
 float* Parameters::running_sum(ParameterId id) const {
@@ -153,24 +251,62 @@ void Parameters::initialise(std::uint64_t seed) {
   std::vector<float> values;
   for (const ParameterId id : ids_) {
     const Parameter& parameter = graph_->parameter(id);
-    const auto elements = static_cast<std::size_t>(parameter.elements());
-    if constexpr (device::kHostAccessible) {
-      models::initialise(parameter, seed, {value(id), elements});
-      continue;
-    }
-    values.resize(elements);
+    values.resize(static_cast<std::size_t>(parameter.elements()));
     models::initialise(parameter, seed, values);
-    device::copy_to_device(reinterpret_cast<std::byte*>(value(id)),
-                           reinterpret_cast<const std::byte*>(values.data()),
-                           parameter.elements() * kFloat);
+    write_values(stored(id), values);
   }
+  const auto share = static_cast<std::size_t>(options_.share);
   for (std::size_t i = 0; i < slots().size(); ++i)
-    fill(slots_[i], trainable_elements_, slots()[i].initial);
+    fill({slots_.at(i), options_.precision.master}, borders_[share + 1] - borders_[share],
+         slots()[i].initial);
+  const device::ExecutionSpace space;
+  refresh_copies(space);
+  device::fence(space);
+}
+
+template <class M>
+ops::UpdateArrays<M> Parameters::arrays(Which which) const {
+  const bool own = which == Which::Own;
+  return {.weights = reinterpret_cast<M*>(weights_),
+          .velocity = reinterpret_cast<M*>(slots_[0]),
+          .mean_square = reinterpret_cast<M*>(slots_[1]),
+          .first_slot = borders_[static_cast<std::size_t>(options_.share)],
+          .gradients = gradients_,
+          .copy = copy_,
+          .vectors = vectors_,
+          .stochastic = options_.stochastic_rounding,
+          .spans = device_spans_ + (own ? first_own_span_ : 0),
+          .num_spans = own ? own_spans_ : std::ssize(spans_),
+          .tensors = device_tensors_,
+          .num_tensors = std::ssize(tensors_),
+          .squares = squares_,
+          .ratios = ratios_};
+}
+
+void Parameters::refresh_copies(const device::ExecutionSpace& space) const {
+  device::dispatch(options_.precision.master,
+                   [&]<class M>() { ops::refresh_copies(space, arrays<M>(Which::All)); });
+}
+
+bool Parameters::finite(const device::ExecutionSpace& space, const StoredValues& values,
+                        std::int64_t elements) const {
+  constexpr std::int64_t kFlagBytes = 2 * sizeof(std::uint32_t);
+  auto* flag = reinterpret_cast<std::byte*>(flag_);
+  device::clear(flag, kFlagBytes);
+  device::dispatch(values.type, [&]<class T>() {
+    ops::flag_non_finite(space, elements, reinterpret_cast<const T*>(values.data), flag_);
+  });
+  device::fence(space);
+  std::array<std::uint32_t, 2> host = {};
+  device::copy_to_host(reinterpret_cast<std::byte*>(host.data()), flag, kFlagBytes);
+  return host[0] == 0;
 }
 
 void Parameters::update(const device::ExecutionSpace& space, const ops::Update& update,
                         std::int64_t micro_batches) {
-  ops::update_weights(space, options_.rule, update, update_);
+  device::dispatch(options_.precision.master, [&]<class M>() {
+    ops::update_weights(space, options_.rule, update, arrays<M>(Which::Own));
+  });
   for (const ParameterId id : ids_) {
     const Parameter& parameter = graph_->parameter(id);
     if (parameter.trainable()) continue;

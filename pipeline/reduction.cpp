@@ -2,6 +2,7 @@
 #include "pipeline/reduction.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "device/arena.hpp"
 #include "ops/optimiser.hpp"
@@ -12,88 +13,126 @@ namespace {
 constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kAlignedFloats = device::kAlignment / kFloat;
 
+std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+std::int32_t replicas_of(const Borders& borders) {
+  return static_cast<std::int32_t>(borders.size()) - 1;
+}
+
+/// Of a message between two replicas.
+int tag(const Peers& peers, std::int32_t replicas, std::int32_t from, std::int32_t to) {
+  return peers.first_tag + from * replicas + to;
+}
+
 }  // namespace
 
-Reduction::Reduction(std::int64_t elements, std::int32_t replicas, std::int32_t own)
-    : elements_(elements), replicas_(replicas), own_(own) {}
-
-Reduction::Part Reduction::part(std::int32_t replica) const {
-  const std::int64_t blocks = (elements_ + kAlignedFloats - 1) / kAlignedFloats;
-  const auto border = [&](std::int64_t r) {
-    return std::min(elements_, blocks * r / replicas_ * kAlignedFloats);
-  };
-  return {border(replica), border(replica + 1) - border(replica)};
+Borders equal_parts(std::int64_t elements, std::int32_t replicas) {
+  const std::int64_t blocks = (elements + kAlignedFloats - 1) / kAlignedFloats;
+  Borders borders;
+  for (std::int64_t r = 0; r <= replicas; ++r)
+    borders.push_back(std::min(elements, blocks * r / replicas * kAlignedFloats));
+  return borders;
 }
+
+Gather::Gather(Borders borders, std::int64_t begin, std::int32_t own)
+    : borders_(std::move(borders)), begin_(begin), own_(own) {}
+
+std::int64_t Gather::part_begin(std::int32_t replica) const {
+  return std::clamp(begin_, borders_[at(replica)], borders_[at(replica) + 1]);
+}
+
+std::int64_t Gather::part_end(std::int32_t replica) const { return borders_[at(replica) + 1]; }
+
+void Gather::bind(std::byte* array, std::int64_t element_bytes, const Peers& peers) {
+  transport_ = peers.transport;
+  const std::int32_t replicas = replicas_of(borders_);
+  const auto place = [&](std::int32_t r) { return array + part_begin(r) * element_bytes; };
+  const auto bytes = [&](std::int32_t r) { return (part_end(r) - part_begin(r)) * element_bytes; };
+  for (std::int32_t r = 0; r < replicas; ++r)
+    if (r != own_ && bytes(r) > 0)
+      messages_.push_back({r, transport_->prepare_receive(place(r), bytes(r), peers.rank_of[at(r)],
+                                                          tag(peers, replicas, r, own_))});
+  for (std::int32_t r = 0; r < replicas; ++r)
+    if (r != own_ && bytes(own_) > 0)
+      messages_.push_back(
+          {r, transport_->prepare_send(place(own_), bytes(own_), peers.rank_of[at(r)],
+                                       tag(peers, replicas, own_, r))});
+}
+
+void Gather::start() {
+  for (const Message& message : messages_) transport_->start(message.number);
+}
+
+bool Gather::done() const {
+  return std::all_of(messages_.begin(), messages_.end(),
+                     [&](const Message& message) { return transport_->done(message.number); });
+}
+
+std::int32_t Gather::awaited() const {
+  for (const Message& message : messages_)
+    if (!transport_->done(message.number)) return message.replica;
+  return -1;
+}
+
+Reduction::Reduction(const Borders& borders, std::int64_t gathered_from, std::int32_t own)
+    : borders_(borders),
+      replicas_(replicas_of(borders)),
+      own_(own),
+      gather_(borders, gathered_from, own) {}
 
 std::int64_t Reduction::bytes() const {
-  return (replicas_ - 1) * device::aligned(part(own_).elements * kFloat);
+  return (replicas_ - 1) * device::aligned(elements() * kFloat);
 }
 
-void Reduction::bind(std::span<float> array, std::byte* scratch, comm::Transport& transport,
-                     std::span<const int> rank_of, int first_tag) {
+void Reduction::bind(std::span<float> array, std::byte* scratch, const Peers& peers) {
   array_ = array;
   scratch_ = reinterpret_cast<float*>(scratch);
-  transport_ = &transport;
-  const auto bytes = [](const Part& p) { return p.elements * kFloat; };
-  const auto at = [&](const Part& p) { return reinterpret_cast<std::byte*>(&array_[0] + p.first); };
-  // Tags of a message from a to b: a R + b for the parts, as many again for the sums.
-  const auto tag = [&](std::int32_t from, std::int32_t to, std::int32_t phase) {
-    return first_tag + (phase * replicas_ + from) * replicas_ + to;
-  };
-  const Part mine = part(own_);
-  std::vector<int> scatter_sends;
-  std::vector<int> gather_sends;
-  std::byte* place = scratch;
+  transport_ = peers.transport;
+  const std::int64_t own_bytes = elements() * kFloat;
   for (std::int32_t r = 0; r < replicas_; ++r) {
     if (r == own_) continue;
-    const int rank = rank_of[static_cast<std::size_t>(r)];
-    const Part other = part(r);
-    scatter_.push_back(transport.prepare_receive(place, bytes(mine), rank, tag(r, own_, 0)));
-    place += device::aligned(bytes(mine));
-    scatter_sends.push_back(transport.prepare_send(at(other), bytes(other), rank, tag(own_, r, 0)));
-    gather_.push_back(transport.prepare_receive(at(other), bytes(other), rank, tag(r, own_, 1)));
-    gather_sends.push_back(transport.prepare_send(at(mine), bytes(mine), rank, tag(own_, r, 1)));
+    const int rank = peers.rank_of[at(r)];
+    const std::int64_t first = borders_[at(r)];
+    receives_.push_back(
+        transport_->prepare_receive(scratch, own_bytes, rank, tag(peers, replicas_, r, own_)));
+    scratch += device::aligned(own_bytes);
+    sends_.push_back(transport_->prepare_send(
+        reinterpret_cast<const std::byte*>(array.data() + first),
+        (borders_[at(r) + 1] - first) * kFloat, rank, tag(peers, replicas_, own_, r)));
   }
-  scatter_.insert(scatter_.end(), scatter_sends.begin(), scatter_sends.end());
-  gather_.insert(gather_.end(), gather_sends.begin(), gather_sends.end());
-}
-
-void Reduction::start_all(std::span<const int> messages) const {
-  for (const int message : messages) transport_->start(message);
-}
-
-bool Reduction::all_done(std::span<const int> messages) const {
-  return std::all_of(messages.begin(), messages.end(),
-                     [&](int message) { return transport_->done(message); });
+  Peers behind = peers;
+  behind.first_tag += replicas_ * replicas_;
+  gather_.bind(reinterpret_cast<std::byte*>(array.data()), kFloat, behind);
 }
 
 void Reduction::start() {
   if (replicas_ == 1) return;
   MILLRACE_ASSERT(state_ == State::Idle);
   state_ = State::Scattering;
-  start_all(scatter_);
+  for (const int message : receives_) transport_->start(message);
+  for (const int message : sends_) transport_->start(message);
 }
 
 bool Reduction::advance(const device::ExecutionSpace& space) {
-  if (state_ == State::Scattering && all_done(scatter_)) {
-    const Part mine = part(own_);
-    ops::add_parts(space, mine.elements, array_.data() + mine.first, scratch_,
-                   device::aligned(mine.elements * kFloat) / kFloat, own_, replicas_);
+  const auto done = [&](int message) { return transport_->done(message); };
+  if (state_ == State::Scattering && std::all_of(receives_.begin(), receives_.end(), done) &&
+      std::all_of(sends_.begin(), sends_.end(), done)) {
+    ops::add_parts(space, elements(), array_.data() + first(), scratch_,
+                   device::aligned(elements() * kFloat) / kFloat, own_, replicas_);
     device::fence(space);
     state_ = State::Gathering;
-    start_all(gather_);
+    gather_.start();
   }
-  if (state_ == State::Gathering && all_done(gather_)) state_ = State::Idle;
+  if (state_ == State::Gathering && gather_.done()) state_ = State::Idle;
   return state_ == State::Idle;
 }
 
 std::int32_t Reduction::awaited() const {
   if (state_ == State::Idle) return -1;
-  const std::vector<int>& messages = state_ == State::Scattering ? scatter_ : gather_;
+  if (state_ == State::Gathering) return gather_.awaited();
   for (std::int32_t r = 0, i = 0; r < replicas_; ++r) {
     if (r == own_) continue;
-    const bool received = transport_->done(messages[static_cast<std::size_t>(i++)]);
-    if (!received) return r;
+    if (!transport_->done(receives_[at(i++)])) return r;
   }
   return own_ == 0 ? 1 : 0;
 }

@@ -23,8 +23,18 @@ MicroBatchMetrics& MicroBatchMetrics::operator+=(const MicroBatchMetrics& other)
   return *this;
 }
 
+namespace {
+
+ParameterOptions parameter_options(const StageOptions& options) {
+  ParameterOptions parameters = options.parameters;
+  parameters.precision.activations = options.type;
+  return parameters;
+}
+
+}  // namespace
+
 Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops::Backend& backend)
-    : parameters_(graph, range, options.parameters),
+    : parameters_(graph, range, parameter_options(options)),
       logits_(graph.value(graph.ops.back().inputs.front()).shape.c) {
   const auto largest = static_cast<std::size_t>(std::max(options.batch, options.evaluation_batch));
   host_loss_.resize(largest);

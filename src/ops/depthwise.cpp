@@ -205,9 +205,9 @@ struct PackWeights {
   std::int64_t taps;
   std::int64_t channels;
   float* packed;
-  const float* kernel;
+  const T* kernel;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    packed[i] = rounded_as<T>(kernel[i % channels * taps + i / channels]);
+    packed[i] = to_float(kernel[i % channels * taps + i / channels]);
   }
 };
 
@@ -227,7 +227,7 @@ class DepthwiseOp final : public WeightedOp {
   void bind(const WeightedMemory& memory) override { memory_ = memory; }
   void pack(const ExecutionSpace& space, bool) override {
     parallel("depthwise pack", space, s_.taps() * s_.channels(),
-             PackWeights<T>{s_.taps(), s_.channels(), packed(), memory_.kernel});
+             PackWeights<T>{s_.taps(), s_.channels(), packed(), as(memory_.kernel)});
   }
   void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
     parallel("depthwise", space, s_.rows(), Forward<T, K>{s_, as(y), as(x), packed()});

@@ -26,14 +26,15 @@ struct Diagonal {
   }
 };
 
+template <class T>
 struct Widen {
   Diagonal d;
-  float* wide;
-  const float* narrow;
+  T* wide;
+  const T* narrow;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const std::int64_t row = i / (d.in * d.merged);
     const std::int64_t c = i % (d.in * d.merged) - d.first(row / d.taps);
-    wide[i] = c >= 0 && c < d.in ? narrow[row * d.in + c] : 0.0f;
+    wide[i] = c >= 0 && c < d.in ? narrow[row * d.in + c] : T{};
   }
 };
 
@@ -49,6 +50,7 @@ struct AddDiagonal {
   }
 };
 
+template <class T>
 class MergedGroups final : public WeightedOp {
  public:
   MergedGroups(const ConvShape& shape, std::int64_t merged, std::unique_ptr<WeightedOp> wide)
@@ -66,14 +68,15 @@ class MergedGroups final : public WeightedOp {
   void bind(const WeightedMemory& memory) override {
     memory_ = memory;
     WeightedMemory rest = memory;
-    rest.kernel = wide_kernel();
-    rest.dkernel = wide_kernel();
+    rest.kernel = memory.scratch;
+    rest.dkernel = wide_gradient();
     rest.scratch += kernel_bytes();
     wide_->bind(rest);
   }
   void pack(const ExecutionSpace& space, bool backward) override {
     parallel("widen groups", space, elements_ * diagonal_.merged,
-             Widen{diagonal_, wide_kernel(), memory_.kernel});
+             Widen<T>{diagonal_, reinterpret_cast<T*>(memory_.scratch),
+                      reinterpret_cast<const T*>(memory_.kernel)});
     wide_->pack(space, backward);
   }
   void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
@@ -86,14 +89,14 @@ class MergedGroups final : public WeightedOp {
                        bool first) override {
     wide_->backward_weight(space, dy, x, true);
     parallel("narrow groups", space, elements_,
-             AddDiagonal{diagonal_, memory_.dkernel, wide_kernel(), first});
+             AddDiagonal{diagonal_, memory_.dkernel, wide_gradient(), first});
   }
 
  private:
   [[nodiscard]] std::int64_t kernel_bytes() const {
     return device::aligned(elements_ * diagonal_.merged * static_cast<std::int64_t>(sizeof(float)));
   }
-  [[nodiscard]] float* wide_kernel() const { return reinterpret_cast<float*>(memory_.scratch); }
+  [[nodiscard]] float* wide_gradient() const { return reinterpret_cast<float*>(memory_.scratch); }
 
   Diagonal diagonal_;
   std::int64_t elements_;  ///< of the narrow kernel
@@ -111,9 +114,11 @@ ConvShape merged_shape(const ConvShape& shape, std::int64_t merged) {
 }
 
 std::unique_ptr<WeightedOp> make_merged_groups(const ConvShape& shape, std::int64_t merged,
-                                               std::unique_ptr<WeightedOp> wide) {
+                                               DType type, std::unique_ptr<WeightedOp> wide) {
   MILLRACE_ASSERT(!shape.bias);  // its gradient would start over with every micro-batch
-  return std::make_unique<MergedGroups>(shape, merged, std::move(wide));
+  return device::dispatch(type, [&]<class T>() -> std::unique_ptr<WeightedOp> {
+    return std::make_unique<MergedGroups<T>>(shape, merged, std::move(wide));
+  });
 }
 
 }  // namespace millrace::ops

@@ -17,7 +17,7 @@ namespace millrace::ops {
 /// but one product in `merged`, and is faster all the same where the vendor's matrix units take 16
 /// channels at a time and fewer fall back to something slow.
 [[nodiscard]] std::unique_ptr<WeightedOp> make_merged_groups(const ConvShape& shape,
-                                                             std::int64_t merged,
+                                                             std::int64_t merged, DType type,
                                                              std::unique_ptr<WeightedOp> wide);
 
 }  // namespace millrace::ops

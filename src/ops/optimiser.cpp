@@ -2,104 +2,227 @@
 #include "ops/optimiser.hpp"
 
 #include <cmath>
+#include <cstring>
+#include <type_traits>
 
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
 namespace {
 
-/// An update of one span. What differs between rules is `step`: it moves the slots of element k and
-/// returns what its weight loses.
-template <class Rule>
-struct UpdateSpan {
-  Update update;
-  UpdateArrays arrays;
+// What differs between rules is `step`: it moves the slots of an element and returns what its
+// weight loses. What differs between precisions is the storage: how values are read, and how what
+// was computed in float32 is stored.
 
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Update u = update;  // which stores to the arrays cannot change
-    const UpdateArrays a = arrays;
-    const ParameterSpan span = a.spans[i];
-    const float decay = span.decays ? u.weight_decay : 0.0f;
-    const float ratio = Rule::kAdapts && span.adapts ? a.ratios[span.tensor] : 1.0f;
-    MILLRACE_SIMD
-    for (std::int64_t k = span.offset; k < span.offset + span.elements; ++k) {
-      const float g = a.gradients[k] * u.gradient_scale + decay * a.weights[k];
-      a.weights[k] -= Rule::step(u, a, k, g, ratio);
-    }
-  }
+/// What a rule keeps of one element.
+struct SlotValues {
+  float velocity = 0.0f;
+  float mean_square = 0.0f;
 };
 
 struct Sgd {
+  static constexpr int kSlots = 0;
   static constexpr bool kAdapts = false;
-  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, const UpdateArrays&, std::int64_t,
-                                                float g, float) {
+  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues&, float g, float) {
     return u.rate * g;
   }
 };
 
 struct Momentum {
+  static constexpr int kSlots = 1;
   static constexpr bool kAdapts = false;
-  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, const UpdateArrays& a,
-                                                std::int64_t k, float g, float) {
-    const float v = u.momentum * a.velocity[k] + g;
-    a.velocity[k] = v;
-    return u.rate * v;
+  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues& s, float g, float) {
+    s.velocity = u.momentum * s.velocity + g;
+    return u.rate * s.velocity;
   }
 };
 
 /// With the rate inside the velocity: Keras' momentum and, where tensors adapt, LARS.
 template <bool kWithRatio>
 struct RateInside {
+  static constexpr int kSlots = 1;
   static constexpr bool kAdapts = kWithRatio;
-  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, const UpdateArrays& a,
-                                                std::int64_t k, float g, float ratio) {
-    const float v = u.momentum * a.velocity[k] + u.rate * ratio * g;
-    a.velocity[k] = v;
-    return v;
+  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues& s, float g,
+                                                float ratio) {
+    s.velocity = u.momentum * s.velocity + u.rate * ratio * g;
+    return s.velocity;
   }
 };
 
 struct Nesterov {
+  static constexpr int kSlots = 1;
   static constexpr bool kAdapts = false;
-  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, const UpdateArrays& a,
-                                                std::int64_t k, float g, float) {
-    const float v = u.momentum * a.velocity[k] + g;
-    a.velocity[k] = v;
-    return u.rate * (g + u.momentum * v);
+  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues& s, float g, float) {
+    s.velocity = u.momentum * s.velocity + g;
+    return u.rate * (g + u.momentum * s.velocity);
   }
 };
 
 struct RmsProp {
+  static constexpr int kSlots = 2;
   static constexpr bool kAdapts = false;
-  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, const UpdateArrays& a,
-                                                std::int64_t k, float g, float) {
-    const float s = u.mean_square_decay * a.mean_square[k] + (1.0f - u.mean_square_decay) * (g * g);
-    const float v = u.momentum * a.velocity[k] + u.rate * g / sqrtf(s + u.epsilon);
-    a.mean_square[k] = s;
-    a.velocity[k] = v;
-    return v;
+  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues& s, float g, float) {
+    s.mean_square = u.mean_square_decay * s.mean_square + (1.0f - u.mean_square_decay) * (g * g);
+    s.velocity = u.momentum * s.velocity + u.rate * g / sqrtf(s.mean_square + u.epsilon);
+    return s.velocity;
+  }
+};
+
+/// The values of an element that are stored, as numbers of their draws.
+enum Stored : int { kWeight = 0, kVelocity = 1, kMeanSquare = 2, kStoredValues = 3 };
+
+/// Draws for a stretch of kElements elements of a tensor, that begins at a multiple of them. Block
+/// b of the stretch's kBlocks serves elements b, b + kBlocks, b + 2 kBlocks, ... with its 16-bit
+/// halves in order, so that loops over blocks store next to each other.
+struct Draws {
+  static constexpr std::int64_t kBlocks = 64;
+  static constexpr std::int64_t kElements = 8 * kBlocks;
+  std::uint16_t noise[kStoredValues][kElements];
+
+  KOKKOS_FORCEINLINE_FUNCTION void fill(int stored, const ParameterSpan& span, std::int64_t begin,
+                                        std::int64_t elements, std::uint64_t step) {
+    const std::int64_t blocks = elements < kBlocks ? elements : kBlocks;
+    const std::uint64_t first = static_cast<std::uint64_t>((span.first + begin) / kElements) *
+                                static_cast<std::uint64_t>(kBlocks);
+    const RandomStream stream = span.rounding;
+    std::uint16_t* const to = noise[stored];
+    MILLRACE_SIMD
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const std::uint64_t counter =
+          (first + static_cast<std::uint64_t>(b)) * 4 + static_cast<std::uint64_t>(stored);
+      const RandomBlock x = stream.block(step, counter);
+      to[b] = static_cast<std::uint16_t>(x[0]);
+      to[b + kBlocks] = static_cast<std::uint16_t>(x[0] >> 16);
+      to[b + 2 * kBlocks] = static_cast<std::uint16_t>(x[1]);
+      to[b + 3 * kBlocks] = static_cast<std::uint16_t>(x[1] >> 16);
+      to[b + 4 * kBlocks] = static_cast<std::uint16_t>(x[2]);
+      to[b + 5 * kBlocks] = static_cast<std::uint16_t>(x[2] >> 16);
+      to[b + 6 * kBlocks] = static_cast<std::uint16_t>(x[3]);
+      to[b + 7 * kBlocks] = static_cast<std::uint16_t>(x[3] >> 16);
+    }
+  }
+};
+static_assert(kSpanElements % Draws::kElements == 0);
+
+/// Stores what is stored by rounding to nearest even; float32 as it is.
+template <class M>
+struct Nearest {
+  using Master = M;
+  static constexpr std::int64_t kStretch = kSpanElements;
+  KOKKOS_FORCEINLINE_FUNCTION void fill(int, const ParameterSpan&, std::int64_t, std::int64_t,
+                                        std::uint64_t) {}
+  KOKKOS_FORCEINLINE_FUNCTION M store(int, std::int64_t, float x) const { return store_as<M>(x); }
+};
+
+struct Stochastic {
+  using Master = bfloat16;
+  static constexpr std::int64_t kStretch = Draws::kElements;
+  Draws draws;
+  KOKKOS_FORCEINLINE_FUNCTION void fill(int stored, const ParameterSpan& span, std::int64_t begin,
+                                        std::int64_t elements, std::uint64_t step) {
+    draws.fill(stored, span, begin, elements, step);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION bfloat16 store(int stored, std::int64_t k, float x) const {
+    return to_bfloat16_stochastic(x, draws.noise[stored][k]);
+  }
+};
+
+/// Values of bfloat16 weights that kernels read as float32.
+KOKKOS_FORCEINLINE_FUNCTION void widen_vector(const UpdateArrays<bfloat16>& a,
+                                              const ParameterSpan& span) {
+  if (span.vector < 0) return;
+  const bfloat16* from = a.weights + span.offset;
+  float* to = a.vectors + span.vector;
+  MILLRACE_SIMD
+  for (std::int64_t k = 0; k < span.elements; ++k) to[k] = to_float(from[k]);
+}
+KOKKOS_FORCEINLINE_FUNCTION void widen_vector(const UpdateArrays<float>&, const ParameterSpan&) {}
+
+/// An update of one span.
+template <class Rule, class Storage, bool kCopies = false>
+struct UpdateSpan {
+  using M = typename Storage::Master;
+  Update update;
+  UpdateArrays<M> arrays;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const ParameterSpan span = arrays.spans[i];
+    const float ratio = Rule::kAdapts && span.adapts ? arrays.ratios[span.tensor] : 1.0f;
+    for (std::int64_t begin = 0; begin < span.elements; begin += Storage::kStretch) {
+      const std::int64_t left = span.elements - begin;
+      stretch(span, begin, left < Storage::kStretch ? left : Storage::kStretch, ratio);
+    }
+    widen_vector(arrays, span);
+  }
+
+  KOKKOS_FORCEINLINE_FUNCTION void stretch(const ParameterSpan& span, std::int64_t begin,
+                                           std::int64_t elements, float ratio) const {
+    const Update u = update;  // which stores to the arrays cannot change
+    const float decay = span.decays ? u.weight_decay : 0.0f;
+    const std::int64_t first = span.offset + begin;
+    M* const weights = arrays.weights + first;
+    M* const velocity = Rule::kSlots > 0 ? arrays.velocity + (first - arrays.first_slot) : nullptr;
+    M* const mean_square =
+        Rule::kSlots > 1 ? arrays.mean_square + (first - arrays.first_slot) : nullptr;
+    const float* const gradients = arrays.gradients + first;
+    bfloat16* const copy = kCopies ? arrays.copy + first : nullptr;
+    Storage storage;
+    for (int stored = 0; stored <= Rule::kSlots; ++stored)
+      storage.fill(stored, span, begin, elements, u.step);
+    MILLRACE_SIMD
+    for (std::int64_t k = 0; k < elements; ++k) {
+      const float w = to_float(weights[k]);
+      const float g = rounded_as<M>(gradients[k] * u.gradient_scale) + decay * w;
+      SlotValues slots;
+      if constexpr (Rule::kSlots > 0) slots.velocity = to_float(velocity[k]);
+      if constexpr (Rule::kSlots > 1) slots.mean_square = to_float(mean_square[k]);
+      const float updated = w - Rule::step(u, slots, g, ratio);
+      weights[k] = storage.store(kWeight, k, updated);
+      if constexpr (Rule::kSlots > 0) velocity[k] = storage.store(kVelocity, k, slots.velocity);
+      if constexpr (Rule::kSlots > 1)
+        mean_square[k] = storage.store(kMeanSquare, k, slots.mean_square);
+      if constexpr (kCopies) copy[k] = to_bfloat16(updated);
+    }
+  }
+};
+
+/// Copies of a span's weights.
+template <class M>
+struct RefreshSpan {
+  UpdateArrays<M> a;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const ParameterSpan span = a.spans[i];
+    widen_vector(a, span);
+    if (a.copy == nullptr) return;
+    const M* from = a.weights + span.offset;
+    bfloat16* to = a.copy + span.offset;
+    MILLRACE_SIMD
+    for (std::int64_t k = 0; k < span.elements; ++k) to[k] = to_bfloat16(to_float(from[k]));
   }
 };
 
 /// Sums of squares of a span's weights and gradients. Element k of a span goes to lane k %
 /// kSumLanes and the lanes are added as a tree, so that the order is the span's own.
+template <class M>
 struct SquaresOfSpan {
   static constexpr int kSumLanes = 16;
   float scale;
-  UpdateArrays a;
+  UpdateArrays<M> a;
 
-  KOKKOS_FUNCTION static double sum_of_squares(const float* x, std::int64_t n, float scale) {
+  template <class Value>
+  KOKKOS_FUNCTION static double sum_of_squares(std::int64_t n, const Value& x) {
     double lanes[kSumLanes] = {};
     const std::int64_t whole = n / kSumLanes * kSumLanes;
     for (std::int64_t k = 0; k < whole; k += kSumLanes) {
       MILLRACE_SIMD
       for (int lane = 0; lane < kSumLanes; ++lane) {
-        const double value = static_cast<double>(x[k + lane] * scale);
+        const auto value = static_cast<double>(x(k + lane));
         lanes[lane] += value * value;
       }
     }
     for (std::int64_t k = whole; k < n; ++k) {
-      const double value = static_cast<double>(x[k] * scale);
+      const auto value = static_cast<double>(x(k));
       lanes[k - whole] += value * value;
     }
     for (int half = kSumLanes / 2; half > 0; half /= 2)
@@ -110,15 +233,21 @@ struct SquaresOfSpan {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const ParameterSpan span = a.spans[i];
     if (!span.adapts) return;
-    a.squares[2 * i] = sum_of_squares(a.weights + span.offset, span.elements, 1.0f);
-    a.squares[2 * i + 1] = sum_of_squares(a.gradients + span.offset, span.elements, scale);
+    const M* weights = a.weights + span.offset;
+    const float* gradients = a.gradients + span.offset;
+    const float by = scale;
+    a.squares[2 * i] =
+        sum_of_squares(span.elements, [=](std::int64_t k) { return to_float(weights[k]); });
+    a.squares[2 * i + 1] = sum_of_squares(
+        span.elements, [=](std::int64_t k) { return rounded_as<M>(gradients[k] * by); });
   }
 };
 
 /// A tensor's ratio from the sums of its spans, which are added in place as a tree.
+template <class M>
 struct LarsRatio {
   Update u;
-  UpdateArrays a;
+  UpdateArrays<M> a;
 
   KOKKOS_FUNCTION void operator()(std::int64_t t) const {
     const TensorSpans tensor = a.tensors[t];
@@ -172,28 +301,96 @@ struct AddParts {
   }
 };
 
-}  // namespace
+/// The bits of a value, and where its exponent and sign lie.
+KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float x) {
+  std::uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(bfloat16 x) {
+  return static_cast<std::uint32_t>(x.bits) << 16;
+}
 
-void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const Update& u,
-                    const UpdateArrays& a) {
-  switch (rule) {
-    case UpdateRule::Sgd:
-      return device::parallel("sgd", space, a.num_spans, UpdateSpan<Sgd>{u, a});
-    case UpdateRule::Momentum:
-      return device::parallel("momentum", space, a.num_spans, UpdateSpan<Momentum>{u, a});
-    case UpdateRule::MomentumRateInside:
-      return device::parallel("rate_inside", space, a.num_spans,
-                              UpdateSpan<RateInside<false>>{u, a});
-    case UpdateRule::Nesterov:
-      return device::parallel("nesterov", space, a.num_spans, UpdateSpan<Nesterov>{u, a});
-    case UpdateRule::RmsProp:
-      return device::parallel("rmsprop", space, a.num_spans, UpdateSpan<RmsProp>{u, a});
-    case UpdateRule::Lars:
-      device::parallel("lars_squares", space, a.num_spans, SquaresOfSpan{u.gradient_scale, a});
-      device::parallel("lars_ratio", space, a.num_tensors, LarsRatio{u, a});
-      return device::parallel("lars", space, a.num_spans, UpdateSpan<RateInside<true>>{u, a});
+/// A block of values, looked through for what is not finite. Adding one to the exponent carries
+/// into the sign's place where the exponent is the highest.
+template <class T>
+struct FlagBlock {
+  static constexpr std::int64_t kBlock = 16384;
+  std::int64_t n;
+  const T* x;
+  std::uint32_t* flag;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t block) const {
+    const std::int64_t begin = block * kBlock;
+    const std::int64_t length = n - begin < kBlock ? n - begin : kBlock;
+    const T* from = x + begin;
+    std::uint32_t carries = 0;
+    for (std::int64_t i = 0; i < length; ++i)
+      carries |= (bits_of(from[i]) & 0x7fffffffu) + 0x00800000u;
+    if ((carries & 0x80000000u) != 0) (void)Kokkos::atomic_fetch_or(flag, 1u);
+  }
+};
+
+template <class Rule, std::size_t kLabelSize, class M>
+void launch(const char (&label)[kLabelSize], const device::ExecutionSpace& space, const Update& u,
+            const UpdateArrays<M>& a) {
+  if constexpr (std::is_same_v<M, float>) {
+    if (a.copy != nullptr)
+      return device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Nearest<M>, true>{u, a});
+    device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Nearest<M>>{u, a});
+  } else {
+    if (a.stochastic)
+      return device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Stochastic>{u, a});
+    device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Nearest<M>>{u, a});
   }
 }
+
+}  // namespace
+
+template <class M>
+void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const Update& u,
+                    const UpdateArrays<M>& a) {
+  switch (rule) {
+    case UpdateRule::Sgd:
+      return launch<Sgd>("sgd", space, u, a);
+    case UpdateRule::Momentum:
+      return launch<Momentum>("momentum", space, u, a);
+    case UpdateRule::MomentumRateInside:
+      return launch<RateInside<false>>("rate_inside", space, u, a);
+    case UpdateRule::Nesterov:
+      return launch<Nesterov>("nesterov", space, u, a);
+    case UpdateRule::RmsProp:
+      return launch<RmsProp>("rmsprop", space, u, a);
+    case UpdateRule::Lars:
+      device::parallel("lars_squares", space, a.num_spans, SquaresOfSpan<M>{u.gradient_scale, a});
+      device::parallel("lars_ratio", space, a.num_tensors, LarsRatio<M>{u, a});
+      return launch<RateInside<true>>("lars", space, u, a);
+  }
+}
+
+template <class M>
+void refresh_copies(const device::ExecutionSpace& space, const UpdateArrays<M>& a) {
+  if (a.copy == nullptr && a.vectors == nullptr) return;
+  device::parallel("refresh_copies", space, a.num_spans, RefreshSpan<M>{a});
+}
+
+template void update_weights(const device::ExecutionSpace&, UpdateRule, const Update&,
+                             const UpdateArrays<float>&);
+template void update_weights(const device::ExecutionSpace&, UpdateRule, const Update&,
+                             const UpdateArrays<bfloat16>&);
+template void refresh_copies(const device::ExecutionSpace&, const UpdateArrays<float>&);
+template void refresh_copies(const device::ExecutionSpace&, const UpdateArrays<bfloat16>&);
+
+template <class T>
+void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const T* x,
+                     std::uint32_t* flag) {
+  constexpr std::int64_t kBlock = FlagBlock<T>::kBlock;
+  device::parallel("flag_non_finite", space, (n + kBlock - 1) / kBlock, FlagBlock<T>{n, x, flag});
+}
+template void flag_non_finite(const device::ExecutionSpace&, std::int64_t, const float*,
+                              std::uint32_t*);
+template void flag_non_finite(const device::ExecutionSpace&, std::int64_t, const bfloat16*,
+                              std::uint32_t*);
 
 void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
                std::int64_t stride, int own, int parts) {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/bfloat16.hpp"
+#include "core/random.hpp"
 #include "core/update_rule.hpp"
 #include "device/tensor.hpp"
 
@@ -29,6 +31,7 @@ struct Update {
   float mean_square_decay = 0.9f;
   float epsilon = 0.0f;
   float trust = 0.001f;
+  std::uint64_t step = 0;  ///< number of the update: which draws stochastic rounding takes
 };
 
 /// A stretch of the flat parameter array that is treated alike.
@@ -36,8 +39,11 @@ struct ParameterSpan {
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
   bool decays = false;
-  bool adapts = false;      ///< LARS: takes its tensor's ratio
-  std::int32_t tensor = 0;  ///< LARS: index into the list of tensors
+  bool adapts = false;       ///< LARS: takes its tensor's ratio
+  std::int32_t tensor = 0;   ///< LARS: index into the list of tensors
+  std::int64_t first = 0;    ///< of its elements, counted from the tensor's own first
+  std::int64_t vector = -1;  ///< bfloat16: where its float32 values go among the vectors, or -1
+  RandomStream rounding{0, RandomPurpose::Rounding};  ///< of the tensor, for stochastic rounding
 };
 
 /// The spans that a tensor consists of.
@@ -49,12 +55,18 @@ struct TensorSpans {
 inline constexpr std::int64_t kSpanElements = 4096;
 
 /// What an update reads and writes, on the device. Weights, gradients and the slots that the rule
-/// keeps are flat float32 arrays of equal order. Spans have at most kSpanElements elements each.
+/// keeps are flat arrays of equal order: gradients float32, the others M, float or bfloat16. Spans
+/// have at most kSpanElements elements each.
+template <class M>
 struct UpdateArrays {
-  float* weights = nullptr;
-  float* velocity = nullptr;     ///< slot "momentum"
-  float* mean_square = nullptr;  ///< slot "mean_square"
+  M* weights = nullptr;
+  M* velocity = nullptr;        ///< slot "momentum"
+  M* mean_square = nullptr;     ///< slot "mean_square"
+  std::int64_t first_slot = 0;  ///< element of the flat order that the slots begin with
   const float* gradients = nullptr;
+  bfloat16* copy = nullptr;  ///< of float32 weights, for 16-bit kernels; null: none is kept
+  float* vectors = nullptr;  ///< of bfloat16 weights: the values of spans that kernels read so
+  bool stochastic = false;   ///< bfloat16: how to round what is stored; else to nearest even
   const ParameterSpan* spans = nullptr;
   std::int64_t num_spans = 0;
   // LARS alone needs the rest.
@@ -64,11 +76,26 @@ struct UpdateArrays {
   float* ratios = nullptr;    ///< scratch: one a tensor
 };
 
-/// Updates all parameters in one launch that passes over them once. LARS passes over weights and
-/// gradients once more for its norms, whose bits depend on a tensor's values and on how it was cut
-/// into spans alone.
+/// Updates all parameters in one launch that passes over them once, and stores their copies on the
+/// way. LARS passes over weights and gradients once more for its norms, whose bits depend on a
+/// tensor's values and on how it was cut into spans alone.
+///
+/// With M = bfloat16 the gradient (scaled, without decay) is rounded to nearest first; arithmetic
+/// is in float32 up to the stores. Stochastic rounding draws from the key of the tensor, the step,
+/// the element's place in the tensor and which of the three values is stored: a pure function that
+/// layouts, shares and restarts leave alone.
+template <class M>
 void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const Update& update,
-                    const UpdateArrays& arrays);
+                    const UpdateArrays<M>& arrays);
+
+/// Brings `copy` or `vectors` up to date with weights that something else has changed.
+template <class M>
+void refresh_copies(const device::ExecutionSpace& space, const UpdateArrays<M>& arrays);
+
+/// Sets *flag to 1 when one of the n values is infinite or no number, and else leaves it alone.
+template <class T>
+void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const T* x,
+                     std::uint32_t* flag);
 
 /// out[i] = ((part 0 + part 1) + part 2) + ... over `parts` arrays of n floats: part `own` is `out`
 /// itself, the others lie in `others` one behind the other, in their order, `stride` floats apart.

@@ -11,10 +11,11 @@
 //   backward_input    dx = dy * w^T         I
 //   backward_weight   dw += x^T * dy        W
 //
-// Activations are NHWC in the storage type; master kernels are float32 in canonical order
-// ([out][h][w] [in/groups], dense [units][in]) and are packed once a step into whatever the backend
-// likes. Products accumulate in float32. Weight gradients add up in float32 in the order of the
-// calls.
+// Activations are NHWC in the storage type. Kernels come in the storage type, too, in canonical
+// order
+// ([out][h][w] [in/groups], dense [units][in]), as the update of the weights has stored them, and
+// are packed once a step into whatever the backend likes. Products accumulate in float32. Weight
+// gradients add up in float32 in the order of the calls.
 //
 // Backends: onednn (CPU), kokkos (plain loops: every Kokkos backend, and the reference in tests).
 #pragma once
@@ -66,7 +67,7 @@ struct WeightedBytes {
 
 /// Where that memory is, and the op's parameters; fixed for the life of the op.
 struct WeightedMemory {
-  const float* kernel = nullptr;
+  const std::byte* kernel = nullptr;  ///< canonical, in the storage type
   const float* bias = nullptr;
   float* dkernel = nullptr;
   float* dbias = nullptr;
@@ -82,7 +83,7 @@ class WeightedOp {
   [[nodiscard]] virtual WeightedBytes bytes() const = 0;
   virtual void bind(const WeightedMemory& memory) = 0;
 
-  /// Brings the packed copies up to date with the master kernel. `backward` false: forward's only.
+  /// Brings the packed copies up to date with the kernel. `backward` false: forward's only.
   virtual void pack(const device::ExecutionSpace& space, bool backward) = 0;
   virtual void forward(const device::ExecutionSpace& space, std::byte* y, const std::byte* x) = 0;
   virtual void backward_input(const device::ExecutionSpace& space, std::byte* dx,

@@ -175,6 +175,8 @@ void MetricsLog::add(const IterationResult& result) noexcept {
   partial_.correct += result.correct;
   partial_.correct_top5 += result.correct_top5;
   learning_rate_ = result.learning_rate;
+  loss_scale_ = result.loss_scale;
+  skipped_ = result.skipped;
   total_seconds_ += result.seconds;
   if (first_iteration_) {
     first_seconds_ = result.seconds;
@@ -226,6 +228,8 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
   if (row.seconds_per_iteration > 0.0)
     row.images_per_second = images(1) / row.seconds_per_iteration;
   row.total_seconds = total_seconds_;
+  row.loss_scale = loss_scale_;
+  row.skipped = skipped_;
   if (files_) {
     files_->training.write(fmt::format(
         "{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6f}", row.step, row.iteration, row.epoch,
@@ -238,7 +242,9 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
                        {"train/top5", row.top5 / 100.0},
                        {"lr", row.learning_rate},
                        {"images_per_s", row.images_per_second},
-                       {"step_ms", 1000.0 * row.seconds_per_iteration}};
+                       {"step_ms", 1000.0 * row.seconds_per_iteration},
+                       {"loss_scale", row.loss_scale},
+                       {"skipped_updates", row.skipped}};
     files_->json.write(json.dump());
   }
   partial_ = {};

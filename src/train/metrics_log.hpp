@@ -33,6 +33,8 @@ struct IterationResult {
   std::int64_t correct_top5 = 0;  ///< one of the first five
   double learning_rate = 0.0;
   double seconds = 0.0;  ///< wall time of the iteration
+  double loss_scale = 1.0;
+  std::int64_t skipped = 0;  ///< updates of the run so far that were left out
 };
 
 struct TrainRow {
@@ -48,6 +50,8 @@ struct TrainRow {
   double seconds_per_iteration = 0.0;
   double images_per_second = 0.0;
   double total_seconds = 0.0;  ///< of training, restarts included
+  double loss_scale = 1.0;     ///< of the last update covered
+  std::int64_t skipped = 0;    ///< updates of the run so far that were left out
 };
 
 /// One pass over the whole validation set.
@@ -128,6 +132,8 @@ class MetricsLog {
   std::int64_t rows_ = 0;
   std::int64_t last_reported_ = 0;
   double learning_rate_ = 0.0;
+  double loss_scale_ = 1.0;
+  std::int64_t skipped_ = 0;
   double total_seconds_ = 0.0;
   /// Timing since the last row, without the first iteration of the process, which pays for
   /// start-up.

@@ -40,18 +40,23 @@ std::string_view name_of(ScheduleKind kind) {
 }
 
 std::string_view precision_name(const Precision& precision) {
-  return precision.activations == DType::F32 ? "32.32" : "16.32";
+  if (precision.activations == DType::F32) return "32.32";
+  return precision.master == DType::F32 ? "16.32" : "16.16";
 }
 
 }  // namespace
 
 std::string format_line(const TrainRow& row) {
+  const std::string skipped =
+      row.skipped == 0
+          ? ""
+          : fmt::format(", skipped updates: {}, loss scale: {:g}", row.skipped, row.loss_scale);
   return fmt::format(
       "step: {:6d}, iteration: {:6d}, epoch: {:6.2f}, lr: {:6.4g}, loss: {:6.3f}, "
       "top-1 accuracy: {:6.3f}%, img/sec: {:6.2f}, time: {:8.6f}, total_time: {:8.1f}, "
-      "top-5 accuracy of the row: {:6.3f}%",
+      "top-5 accuracy of the row: {:6.3f}%{}",
       row.step, row.iteration, row.epoch, row.learning_rate, row.loss_average, row.accuracy_average,
-      row.images_per_second, row.seconds_per_iteration, row.total_seconds, row.top5);
+      row.images_per_second, row.seconds_per_iteration, row.total_seconds, row.top5, skipped);
 }
 
 std::string format_line(const ValidationResult& result, double epoch) {
@@ -94,7 +99,10 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
     add(" {} gradients of {} images accumulated", config.micro_batches, config.batch_size);
   add_layout(text, config);
   add(" Image Size: {}x{}", model.image.h, model.image.w);
-  add(" Precision: {}", precision_name(config.precision));
+  add(" Precision: {}{}", precision_name(config.precision),
+      config.precision.master == DType::F32 ? ""
+      : config.stochastic_rounding          ? ", stochastic rounding"
+                                            : ", rounding to nearest");
   add(" Optimiser: {}, learning rate {:g} ({}), weight decay {:g}",
       millrace::name_of(config.optimiser.kind), config.schedule.base_rate,
       name_of(config.schedule.kind), config.optimiser.weight_decay);

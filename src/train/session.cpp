@@ -2,6 +2,7 @@
 #include "train/session.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -53,6 +54,9 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use
   if (use == Session::Use::Training) options.parameters.rule = config.optimiser.kind;
   options.parameters.decay_excludes = config.optimiser.decay_excludes;
   options.parameters.lars_skips = config.optimiser.lars_skips;
+  options.parameters.precision = config.precision;
+  options.parameters.stochastic_rounding = config.stochastic_rounding;
+  options.parameters.seed = config.seed;
   return options;
 }
 
@@ -81,14 +85,14 @@ std::int64_t validation_batches(const TrainConfig& config, std::int64_t images) 
 
 }  // namespace
 
-void Snapshot::add(io::TensorInfo info, const std::byte* device) {
-  const auto bytes = static_cast<std::size_t>(info.bytes());
-  if constexpr (!device::kHostAccessible) {
-    data_.emplace_back(bytes);
-    device::copy_to_host(data_.back().data(), device, info.bytes());
-    device = data_.back().data();
+void Snapshot::add(io::TensorInfo info, const pipeline::StoredValues& values) {
+  const std::byte* data = values.data;
+  if (!device::kHostAccessible || values.type != DType::F32) {
+    pipeline::read_values(values, data_.emplace_back(static_cast<std::size_t>(info.elements())));
+    data = reinterpret_cast<const std::byte*>(data_.back().data());
   }
-  tensors_.push_back({std::move(info), {device, bytes}});
+  const auto bytes = static_cast<std::size_t>(info.bytes());
+  tensors_.push_back({std::move(info), {data, bytes}});
 }
 
 std::string first_not_finite(const Snapshot& snapshot) {
@@ -106,7 +110,8 @@ Session::Session(const TrainConfig& config, Use use, const comm::World& world)
       world_(&world),
       graph_(models::build_model(config.model)),
       backend_(ops::make_default_backend()),
-      transport_(comm::make_transport(world, device::copy_within)) {
+      transport_(comm::make_transport(world, device::copy_within)),
+      scaling_(first_scaling(config.loss_scaling)) {
   if (config_.pipeline.ranges.empty())
     config_.pipeline =
         pipeline::plan_of_one_stage(graph_, static_cast<std::int32_t>(config.micro_batches));
@@ -143,6 +148,10 @@ void Session::make_stages(Use use) {
       const auto at = static_cast<std::size_t>(s);
       options.slots = slots[at];
       options.evaluation_slots = evaluation_slots[at];
+      if (config_.optimiser.sharded && use == Use::Training) {
+        options.parameters.shares = plan.ranks.replicas;
+        options.parameters.share = r;
+      }
       stages_.push_back(
           {r, s, std::make_unique<pipeline::Stage>(graph_, plan.ranges[at], options, *backend_)});
     }
@@ -202,23 +211,16 @@ std::int64_t Session::checkpoint_bytes() const {
   constexpr std::int64_t kHdf5 = 4'000'000;
   constexpr std::int64_t kHdf5PerTensor = 32'000;
   std::int64_t largest = 0;
-  std::int64_t all = 0;
+  std::int64_t copied = 0;
   std::int64_t tensors = 0;
-  for (const HeldStage& held : stages_) {
-    if (held.replica != 0) continue;
-    const std::int64_t slots = std::ssize(held.run->parameters().slots());
-    for (const models::ParameterId id : held.run->parameters().ids()) {
-      const models::Parameter& parameter = graph_.parameter(id);
-      const std::int64_t copies = parameter.trainable() ? 1 + slots : 1;
-      const auto bytes = parameter.elements() * static_cast<std::int64_t>(sizeof(float));
-      largest = std::max(largest, bytes);
-      all += copies * bytes;
-      tensors += copies;
-    }
-  }
-  // A tensor is read back next to what HDF5 holds of it; devices that the host cannot read are
-  // copied.
-  return kHdf5 + tensors * kHdf5PerTensor + 2 * largest + (device::kHostAccessible ? 0 : all);
+  for_tensors(Replicas::First,
+              [&](const io::TensorInfo& info, const pipeline::StoredValues& values) {
+                largest = std::max(largest, info.bytes());
+                ++tensors;
+                if (!device::kHostAccessible || values.type != DType::F32) copied += info.bytes();
+              });
+  // A tensor is read back next to what HDF5 holds of it.
+  return kHdf5 + tensors * kHdf5PerTensor + 2 * largest + copied;
 }
 
 void Session::allocate() {
@@ -228,8 +230,8 @@ void Session::allocate() {
     held.run->bind(arena_->at(offset));
     offset += device::aligned(held.run->bytes());
   }
-  if (training_) training_->bind(arena_->at(offset), *transport_);
-  for (const Group& group : groups_) group.executor->bind(nullptr, *transport_);
+  if (training_) training_->bind(arena_->at(offset), *transport_, *world_);
+  for (const Group& group : groups_) group.executor->bind(nullptr, *transport_, *world_);
 }
 
 void Session::initialise(std::uint64_t seed) {
@@ -237,48 +239,103 @@ void Session::initialise(std::uint64_t seed) {
 }
 
 template <class F>
-void Session::for_tensors(Replicas replicas, F&& f) {
+void Session::for_slots(const HeldStage& held, models::ParameterId id, F&& f) const {
+  const pipeline::Parameters& parameters = held.run->parameters();
+  if (!parameters.owns(id)) return;
+  const models::Parameter& parameter = graph_.parameter(id);
+  for (std::size_t i = 0; i < parameters.slots().size(); ++i)
+    f(io::TensorInfo{fmt::format("{}/{}", parameter.name, parameters.slots()[i].name),
+                     io::TensorRole::Slot, DType::F32, parameter.shape},
+      parameters.stored_slot(i, id));
+}
+
+template <class F>
+void Session::for_tensors(Replicas replicas, F&& f) const {
   for (const HeldStage& held : stages_) {
-    if (replicas == Replicas::First && held.replica != 0) continue;
-    pipeline::Parameters& parameters = held.run->parameters();
+    const bool answers = replicas == Replicas::All || held.replica == 0;
+    const pipeline::Parameters& parameters = held.run->parameters();
+    // Replicas hold the same but for slots that are shared out.
+    if (!answers && parameters.share_borders().size() == 2) continue;
     for (const models::ParameterId id : parameters.ids()) {
       const models::Parameter& parameter = graph_.parameter(id);
       const bool trainable = parameter.trainable();
-      f(io::TensorInfo{parameter.name,
-                       trainable ? io::TensorRole::Parameter : io::TensorRole::State, DType::F32,
-                       parameter.shape},
-        parameters.value(id));
-      if (!trainable) continue;
-      for (std::size_t i = 0; i < parameters.slots().size(); ++i)
-        f(io::TensorInfo{fmt::format("{}/{}", parameter.name, parameters.slots()[i].name),
-                         io::TensorRole::Slot, DType::F32, parameter.shape},
-          parameters.slot(i, id));
+      if (answers)
+        f(io::TensorInfo{parameter.name,
+                         trainable ? io::TensorRole::Parameter : io::TensorRole::State, DType::F32,
+                         parameter.shape},
+          parameters.stored(id));
+      if (trainable) for_slots(held, id, f);
     }
   }
 }
 
+namespace {
+
+std::string_view slot_name(const io::TensorInfo& slot) {
+  return std::string_view(slot.name).substr(slot.name.rfind('/') + 1);
+}
+
+/// Names of the slots that a checkpoint holds.
+std::string describe_slots(const io::CheckpointReader& checkpoint) {
+  std::set<std::string_view> names;
+  for (const io::TensorInfo& tensor : checkpoint.tensors())
+    if (tensor.role == io::TensorRole::Slot) names.insert(slot_name(tensor));
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+void require_slot_of_rule(const io::CheckpointReader& checkpoint, const io::TensorInfo& slot,
+                          UpdateRule rule) {
+  for (const UpdateSlot& kept : update_slots(rule))
+    if (kept.name == slot_name(slot)) return;
+  fail(ErrorKind::Checkpoint,
+       "{}: holds the slot {}, which {} does not keep; the slots in it: {}. Continue with the "
+       "--optimiser that wrote it",
+       checkpoint.path().string(), slot.name, millrace::name_of(rule), describe_slots(checkpoint));
+}
+
+}  // namespace
+
+void Session::load_tensor(const io::CheckpointReader& checkpoint, const io::TensorInfo& wanted,
+                          const pipeline::StoredValues& values) const {
+  const io::TensorInfo* found = checkpoint.find(wanted.name);
+  if (found == nullptr && wanted.role == io::TensorRole::Slot) {
+    fail(ErrorKind::Checkpoint,
+         "{}: has no slot {}, which {} needs; the slots in it: {}. Continue with the --optimiser "
+         "that wrote it",
+         checkpoint.path().string(), wanted.name, millrace::name_of(config_.optimiser.kind),
+         describe_slots(checkpoint));
+  }
+  if (found == nullptr) {
+    fail(ErrorKind::Checkpoint, "{}: has no tensor {}, which {} needs; it was written for {}",
+         checkpoint.path().string(), wanted.name, graph_.name, checkpoint.header().model);
+  }
+  if (found->shape != wanted.shape || found->type != wanted.type) {
+    fail(ErrorKind::Checkpoint,
+         "{}: tensor {} has {} elements of {}, but {} needs {} of {}; it was written for {}",
+         checkpoint.path().string(), wanted.name, found->elements(), name_of(found->type),
+         graph_.name, wanted.elements(), name_of(wanted.type), checkpoint.header().model);
+  }
+  std::vector<float> host(static_cast<std::size_t>(wanted.elements()));
+  checkpoint.read(wanted.name, std::as_writable_bytes(std::span(host)));
+  pipeline::write_values(values, host);
+}
+
 void Session::load(const io::CheckpointReader& checkpoint) {
-  std::vector<std::byte> host;
-  for_tensors(Replicas::All, [&](const io::TensorInfo& wanted, float* device) {
-    const io::TensorInfo* found = checkpoint.find(wanted.name);
-    if (found == nullptr) {
-      fail(ErrorKind::Checkpoint, "{}: has no tensor {}, which {} needs; it was written for {}",
-           checkpoint.path().string(), wanted.name, graph_.name, checkpoint.header().model);
-    }
-    if (found->shape != wanted.shape || found->type != wanted.type) {
-      fail(ErrorKind::Checkpoint,
-           "{}: tensor {} has {} elements of {}, but {} needs {} of {}; it was written for {}",
-           checkpoint.path().string(), wanted.name, found->elements(), name_of(found->type),
-           graph_.name, wanted.elements(), name_of(wanted.type), checkpoint.header().model);
-    }
-    host.resize(static_cast<std::size_t>(wanted.bytes()));
-    checkpoint.read(wanted.name, host);
-    device::copy_to_device(reinterpret_cast<std::byte*>(device), host.data(), wanted.bytes());
-  });
+  for_tensors(Replicas::All,
+              [&](const io::TensorInfo& wanted, const pipeline::StoredValues& values) {
+                load_tensor(checkpoint, wanted, values);
+              });
+  for (const HeldStage& held : stages_) held.run->parameters().refresh_copies(space_);
+  device::fence(space_);
+  if (training_) scaling_ = parse_scaling(checkpoint.header().scaling_state, config_.loss_scaling);
   std::set<std::string_view> known;
   for (const models::Parameter& parameter : graph_.parameters) known.insert(parameter.name);
   for (const io::TensorInfo& tensor : checkpoint.tensors()) {
-    if (tensor.role == io::TensorRole::Slot || known.contains(tensor.name)) continue;
+    if (tensor.role == io::TensorRole::Slot) {
+      if (training_) require_slot_of_rule(checkpoint, tensor, config_.optimiser.kind);
+      continue;
+    }
+    if (known.contains(tensor.name)) continue;
     fail(ErrorKind::Checkpoint,
          "{}: tensor {} belongs to no parameter of {}; it was written for {}",
          checkpoint.path().string(), tensor.name, graph_.name, checkpoint.header().model);
@@ -287,9 +344,10 @@ void Session::load(const io::CheckpointReader& checkpoint) {
 
 Snapshot Session::snapshot() {
   Snapshot result;
-  for_tensors(Replicas::First, [&](const io::TensorInfo& info, const float* device) {
-    result.add(info, reinterpret_cast<const std::byte*>(device));
-  });
+  for_tensors(Replicas::First,
+              [&](const io::TensorInfo& info, const pipeline::StoredValues& values) {
+                result.add(info, values);
+              });
   return result;
 }
 
@@ -300,9 +358,9 @@ void Session::check_replicas() {
   std::vector<double> sums(stages * replicas);
   std::vector<std::byte> host;
   for (const HeldStage& held : stages_) {
-    const std::span<const float> trained = held.run->parameters().trained();
+    const std::span<const std::byte> trained = held.run->parameters().trained();
     host.resize(trained.size_bytes());
-    device::copy_to_host(host.data(), reinterpret_cast<const std::byte*>(trained.data()),
+    device::copy_to_host(host.data(), trained.data(),
                          static_cast<std::int64_t>(trained.size_bytes()));
     sums[static_cast<std::size_t>(held.stage) * replicas + static_cast<std::size_t>(held.replica)] =
         static_cast<double>(crc32c(host));
@@ -397,10 +455,13 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
   pipeline::StepSettings settings;
   settings.seed = config_.seed;
   settings.iteration = iteration;
-  settings.loss_scaling = static_cast<float>(config_.loss_scaling.initial);
+  settings.loss_scaling = static_cast<float>(scaling_.scale);
   settings.update = update_of(config_.optimiser, learning_rate);
+  settings.check_exceptions = config_.check_exceptions;
   StepResult result;
   result.metrics = collect(run(*training_, settings, feeds));
+  result.skipped = training_->skipped();
+  scaling_ = after_step(config_.loss_scaling, scaling_, result.skipped);
   for (const pipeline::ActionRecord& record : training_->records())
     result.loader_seconds += 1e-9 * static_cast<double>(record.load_wait);
   return result;

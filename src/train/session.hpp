@@ -3,6 +3,7 @@
 // src/train: what a training is.
 //
 // config       a fully resolved training as plain data
+// loss_scaler  how the scale of the loss moves with what the steps find
 // lr_schedule, cadence   pure functions of the iteration: rate, and what is due when
 // session      this process' part of a network: steps, evaluation, loading and saving
 // trainer      the loop around it: data, logs, checkpoints, validation, signals
@@ -27,24 +28,26 @@
 #include "models/graph.hpp"
 #include "pipeline/executor.hpp"
 #include "train/config.hpp"
+#include "train/loss_scaler.hpp"
 
 namespace millrace::train {
 
 /// What one weight update gave, before the update, over all replicas.
 struct StepResult {
   pipeline::MicroBatchMetrics metrics;
+  bool skipped = false;         ///< a gradient was not finite somewhere: nothing was updated
   double loader_seconds = 0.0;  ///< that this process spent waiting for images
 };
 
-/// Every tensor of a session, ready to be written: host copies, or the device's own memory where
-/// the host can read it. Valid until the next step.
+/// Every tensor of a session as float32, ready to be written: host copies, or the device's own
+/// memory where the host can read it and it holds float32. Valid until the next step.
 class Snapshot {
  public:
-  void add(io::TensorInfo info, const std::byte* device);
+  void add(io::TensorInfo info, const pipeline::StoredValues& values);
   [[nodiscard]] const std::vector<io::NamedTensor>& tensors() const { return tensors_; }
 
  private:
-  std::vector<std::vector<std::byte>> data_;
+  std::vector<std::vector<float>> data_;
   std::vector<io::NamedTensor> tensors_;
 };
 
@@ -77,10 +80,13 @@ class Session {
   void allocate();
 
   void initialise(std::uint64_t seed);
-  /// Loads parameters, running statistics and, for training, slots. Errors: Checkpoint, naming a
-  /// tensor that is missing, has another shape, or belongs to no parameter of this network.
+  /// Loads parameters, running statistics and, for training, slots and the state of the loss
+  /// scaling; where masters have 16 bits, values are rounded to nearest. Errors: Checkpoint, naming
+  /// a tensor that is missing, has another shape, or belongs to no parameter of this network, and
+  /// the rule that wrote slots of another one.
   void load(const io::CheckpointReader& checkpoint);
-  /// The tensors that this process answers for: those of its stages of the first replica.
+  /// The tensors that this process answers for: those of its stages of the first replica, and slots
+  /// that other replicas keep.
   [[nodiscard]] Snapshot snapshot();
   /// Collective. Errors: Internal, naming stage and replica, when replicas hold different weights.
   void check_replicas();
@@ -92,6 +98,8 @@ class Session {
 
   /// Weight update number `iteration` of the run, on the next micro-batches. Collective.
   StepResult step(const Feeds& feeds, std::int64_t iteration, double learning_rate);
+  /// The scaling of the next step's loss.
+  [[nodiscard]] const ScalingState& scaling() const { return scaling_; }
   /// Sums over the `images` of a validation set, or up to where `cancelled` says stop (on one rank
   /// is enough). Collective.
   pipeline::MicroBatchMetrics evaluate(const Feeds& feeds, std::int64_t images,
@@ -105,10 +113,20 @@ class Session {
   [[nodiscard]] const pipeline::Executor* active() const { return active_.load(); }
 
  private:
-  /// Calls f(info, device pointer) for every tensor of these stages that a checkpoint holds.
+  struct HeldStage {
+    std::int32_t replica;
+    std::int32_t stage;
+    std::unique_ptr<pipeline::Stage> run;
+  };
+
+  /// Calls f(info, stored values) for every tensor of these stages that a checkpoint holds.
   enum class Replicas { First, All };
   template <class F>
-  void for_tensors(Replicas replicas, F&& f);
+  void for_tensors(Replicas replicas, F&& f) const;
+  template <class F>
+  void for_slots(const HeldStage& held, models::ParameterId id, F&& f) const;
+  void load_tensor(const io::CheckpointReader& checkpoint, const io::TensorInfo& wanted,
+                   const pipeline::StoredValues& values) const;
   void make_stages(Use use);
   void make_executors(Use use);
   [[nodiscard]] Feeds feeds(const pipeline::Executor& executor,
@@ -119,11 +137,6 @@ class Session {
   pipeline::Executor& run(pipeline::Executor& executor, const pipeline::StepSettings& settings,
                           const Feeds& feeds);
 
-  struct HeldStage {
-    std::int32_t replica;
-    std::int32_t stage;
-    std::unique_ptr<pipeline::Stage> run;
-  };
   /// Validation runs in groups of micro-batches, the last of which may be smaller.
   struct Group {
     pipeline::PipelinePlan plan;
@@ -139,6 +152,7 @@ class Session {
   std::unique_ptr<pipeline::Executor> training_;
   std::vector<Group> groups_;  ///< whole ones, then the rest where there is one
   std::unique_ptr<device::Arena> arena_;
+  ScalingState scaling_;
   std::vector<double> sums_;  ///< of metrics, on their way between ranks
   std::atomic<const pipeline::Executor*> active_{nullptr};
   device::ExecutionSpace space_;

@@ -107,6 +107,7 @@ class Run {
   void one_iteration(const Feeds& feeds, std::int64_t iteration);
   /// False when a signal ended the validation that was due.
   [[nodiscard]] bool after_iteration(std::int64_t done, bool stopping);
+  void require_updates(std::int64_t done) const;
   [[noreturn]] void diverged(const std::string& what, std::int64_t done) const;
   void show_standing(std::int64_t done, double loss, double top1);
   [[nodiscard]] Outcome stop_reason() const;
@@ -119,6 +120,7 @@ class Run {
   [[nodiscard]] bool validate_now(std::int64_t done);
   [[nodiscard]] Outcome finish();
   void report_pipeline();
+  void report_scaling();
   [[nodiscard]] bool validate_saved();
 
   const TrainConfig& config_;
@@ -304,6 +306,16 @@ Outcome Run::loop(std::int64_t first) {
   return finish();
 }
 
+/// Steps without an update, and where a dynamic scale has come to.
+void Run::report_scaling() {
+  const ScalingState& scaling = session_->scaling();
+  const bool dynamic = config_.loss_scaling.kind == ScalingKind::Dynamic;
+  if (scaling.skipped == 0 && !dynamic) return;
+  console_.line(
+      fmt::format("Skipped updates: {} of {} (gradients not finite), loss scale {:g} at the end",
+                  scaling.skipped, config_.iterations, scaling.scale));
+}
+
 /// What the devices did, where there are several.
 void Run::report_pipeline() {
   const pipeline::PipelinePlan& plan = session_->executor().plan();
@@ -325,6 +337,7 @@ void Run::report_pipeline() {
 
 Outcome Run::finish() {
   if (config_.validation == ValidationMode::End && !validate_saved()) return stop_reason();
+  report_scaling();
   console_.line(fmt::format("Process peak: {} ({} predicted)", human_bytes(peak_resident_bytes()),
                             human_bytes(predicted_peak_)));
   return Outcome::Finished;
@@ -347,7 +360,8 @@ StepResult Run::step(const Feeds& feeds, std::int64_t iteration, double rate) {
   } catch (const Error& error) {
     if (world_.size() == 1) throw;
     const pipeline::Standing standing = session_->executor().standing();
-    if (standing.replica < 0) throw;
+    // What a check of numbers found names its place itself.
+    if (standing.replica < 0 || error.kind() == ErrorKind::Numeric) throw;
     throw Error(error.kind(), fmt::format("replica {}, stage {}: {}", standing.replica,
                                           standing.action.stage, error.what()));
   }
@@ -357,7 +371,9 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   const Clock::time_point start = Clock::now();
   IterationResult result;
   result.learning_rate = learning_rate(config_.schedule, iteration, config_.iterations);
+  result.loss_scale = session_->scaling().scale;
   const pipeline::MicroBatchMetrics metrics = step(feeds, iteration, result.learning_rate).metrics;
+  result.skipped = session_->scaling().skipped;
   // The first step pages memory in and is not like the others; better it than none.
   const bool counts = iteration > first_iteration_ || iteration + 1 == config_.iterations;
   if (counts) statistics_->add(session_->executor(), seconds_since(start));
@@ -373,8 +389,19 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
     world_.fail_together();  // all ranks know the loss
     diverged(fmt::format("the loss became {}", result.loss), iteration + 1);
   }
+  require_updates(iteration + 1);
   if (logs()) log_->add(result);
   show_standing(iteration + 1, result.loss, static_cast<double>(result.correct) / samples);
+}
+
+/// A scale that never fits, or weights that give no finite gradients any more.
+void Run::require_updates(std::int64_t done) const {
+  const ScalingState& scaling = session_->scaling();
+  if (scaling.skipped_in_row < kMaxSkippedInRow) return;
+  world_.fail_together();  // all ranks count alike
+  diverged(fmt::format("the gradients were not finite for {} iterations in a row (loss scale {:g})",
+                       scaling.skipped_in_row, scaling.scale),
+           done);
 }
 
 void Run::diverged(const std::string& what, std::int64_t done) const {
@@ -426,6 +453,7 @@ io::CheckpointHeader Run::header_of(std::int64_t done) const {
   header.environment = device::describe_environment();
   header.data = io::describe(*inputs_.train);
   header.log_state = to_json(log_->partial());
+  header.scaling_state = to_json(session_->scaling());
   return header;
 }
 

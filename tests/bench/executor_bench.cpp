@@ -43,7 +43,7 @@ class Bench {
         transport_(comm::make_transport(world_, device::copy_within)) {
     stage_.bind(arena_.at(0));
     stage_.parameters().initialise(1);
-    executor_.bind(arena_.at(stage_.bytes()), *transport_);
+    executor_.bind(arena_.at(stage_.bytes()), *transport_, world_);
     io::LoaderOptions loading;
     loading.batch_size = kBatch;
     loading.type = DType::BF16;

@@ -227,7 +227,7 @@ class BoundConvolution {
         packed_backward_(floats(op_->bytes().packed_backward)),
         scratch_(floats(op_->bytes().scratch)) {
     ops::WeightedMemory memory;
-    memory.kernel = kernel_.data();
+    memory.kernel = kernel_.raw();
     memory.dkernel = gradient_.data();
     memory.packed_forward = packed_forward_.raw();
     memory.packed_backward = packed_backward_.raw();
@@ -247,8 +247,8 @@ class BoundConvolution {
 
   std::unique_ptr<ops::Backend> backend_;
   std::unique_ptr<ops::WeightedOp> op_;
-  Values<T> x_, y_;
-  Values<float> kernel_, gradient_, packed_forward_, packed_backward_, scratch_;
+  Values<T> x_, y_, kernel_;
+  Values<float> gradient_, packed_forward_, packed_backward_, scratch_;
 };
 
 template <class T>
@@ -273,12 +273,12 @@ void sgd_update(State& state, std::int64_t parameters) {
   const ops::Update update{
       .rate = 1e-3f, .momentum = 0.9f, .weight_decay = 1e-4f, .gradient_scale = 0.5f};
   measure(state, traffic<float>(5 * parameters, 1), [&](const ExecutionSpace& space) {
-    ops::update_weights(space, UpdateRule::Momentum, update,
-                        {.weights = weights.data(),
-                         .velocity = velocity.data(),
-                         .gradients = gradients.data(),
-                         .spans = reinterpret_cast<const ops::ParameterSpan*>(spans.at(0)),
-                         .num_spans = std::ssize(host)});
+    ops::update_weights<float>(space, UpdateRule::Momentum, update,
+                               {.weights = weights.data(),
+                                .velocity = velocity.data(),
+                                .gradients = gradients.data(),
+                                .spans = reinterpret_cast<const ops::ParameterSpan*>(spans.at(0)),
+                                .num_spans = std::ssize(host)});
   });
 }
 

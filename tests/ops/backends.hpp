@@ -29,7 +29,7 @@ class OwnBackend final : public Backend {
     if (is_depthwise(s)) return make_depthwise(s, type);
     for (const std::int64_t merged : {4, 3, 2}) {
       if (s.bias || s.groups % merged != 0) continue;
-      return make_merged_groups(s, merged,
+      return make_merged_groups(s, merged, type,
                                 plain_->convolution(merged_shape(s, merged), type, passes));
     }
     return plain_->convolution(s, type, passes);

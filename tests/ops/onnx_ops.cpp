@@ -136,7 +136,7 @@ Values run_weighted(Call& call, WeightedOp& op, const Values& x, const Values& k
   DeviceValues<float> bias_device(bias.empty() ? Values(1) : bias);
   const WeightedBytes bytes = op.bytes();
   DeviceValues<std::uint8_t> packed(bytes.packed_forward), scratch(bytes.scratch);
-  op.bind({kernel_device.data(), bias_device.data(), nullptr, nullptr, packed.raw(), nullptr,
+  op.bind({kernel_device.raw(), bias_device.data(), nullptr, nullptr, packed.raw(), nullptr,
            scratch.raw()});
   op.pack(call.space, false);
   op.forward(call.space, y.raw(), x_device.raw());
@@ -491,12 +491,12 @@ void momentum(Call& call) {
     device::Arena spans(static_cast<std::int64_t>(sizeof span));
     device::copy_to_device(spans.at(0), reinterpret_cast<const std::byte*>(&span),
                            static_cast<std::int64_t>(sizeof span));
-    update_weights(call.space, rule, update,
-                   {.weights = weights.data(),
-                    .velocity = velocity.data(),
-                    .gradients = gradients.data(),
-                    .spans = reinterpret_cast<const ParameterSpan*>(spans.at(0)),
-                    .num_spans = 1});
+    update_weights<float>(call.space, rule, update,
+                          {.weights = weights.data(),
+                           .velocity = velocity.data(),
+                           .gradients = gradients.data(),
+                           .spans = reinterpret_cast<const ParameterSpan*>(spans.at(0)),
+                           .num_spans = 1});
     device::fence(call.space);
     call.set_output(i, {x.dims, weights.values()});
     call.set_output(tensors + i, {x.dims, velocity.values()});

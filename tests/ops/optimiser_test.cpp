@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tests/ops/device_values.hpp"
 
@@ -60,29 +61,32 @@ class Updater {
         velocity_(state.velocity),
         mean_square_(state.mean_square),
         ratios_(tensors_.size()),
-        squares_(4 * spans_.size()) {}
+        squares_(4 * spans_.size()),
+        copy_(std::ssize(state.weights)) {}
 
   void step(const Values& gradients) {
     DeviceValues<float> on_device(gradients);
     const bool lars = rule_ == UpdateRule::Lars;
     const std::size_t slots = update_slots(rule_).size();
-    update_weights(space_, rule_, update_,
-                   {.weights = weights_.data(),
-                    .velocity = slots > 0 ? velocity_.data() : nullptr,
-                    .mean_square = slots > 1 ? mean_square_.data() : nullptr,
-                    .gradients = on_device.data(),
-                    .spans = spans_.data(),
-                    .num_spans = spans_.size(),
-                    .tensors = lars ? tensors_.data() : nullptr,
-                    .num_tensors = lars ? tensors_.size() : 0,
-                    .squares = lars ? reinterpret_cast<double*>(squares_.raw()) : nullptr,
-                    .ratios = lars ? ratios_.data() : nullptr});
+    update_weights<float>(space_, rule_, update_,
+                          {.weights = weights_.data(),
+                           .velocity = slots > 0 ? velocity_.data() : nullptr,
+                           .mean_square = slots > 1 ? mean_square_.data() : nullptr,
+                           .gradients = on_device.data(),
+                           .copy = copy_.data(),
+                           .spans = spans_.data(),
+                           .num_spans = spans_.size(),
+                           .tensors = lars ? tensors_.data() : nullptr,
+                           .num_tensors = lars ? tensors_.size() : 0,
+                           .squares = lars ? reinterpret_cast<double*>(squares_.raw()) : nullptr,
+                           .ratios = lars ? ratios_.data() : nullptr});
     device::fence(space_);
   }
   [[nodiscard]] State state() const {
     return {weights_.values(), velocity_.values(), mean_square_.values()};
   }
   [[nodiscard]] std::vector<std::byte> bits() const { return weights_.bits(); }
+  [[nodiscard]] Values copies() const { return copy_.values(); }
 
  private:
   device::ExecutionSpace space_;
@@ -91,6 +95,7 @@ class Updater {
   OnDevice<ParameterSpan> spans_;
   OnDevice<TensorSpans> tensors_;
   DeviceValues<float> weights_, velocity_, mean_square_, ratios_, squares_;
+  DeviceValues<bfloat16> copy_;
 };
 
 double wide(float x) { return static_cast<double>(x); }
@@ -332,6 +337,226 @@ TEST(Optimiser, LarsGivesATensorTheSameBitsInEveryLayout) {
   const std::vector<std::byte> alone = updated(0);
   EXPECT_TRUE(updated(1) == alone);
   EXPECT_TRUE(updated(1023) == alone);
+}
+
+// ---- 16 bits ------------------------------------------------------------------------------------
+
+/// Weights and slots in bfloat16.
+struct Narrow {
+  Narrow(const Spans& list, const State& state)
+      : spans(list),
+        tensors(tensors_of(list)),
+        weights(state.weights),
+        velocity(state.velocity),
+        mean_square(state.mean_square),
+        vectors(Values(state.weights.size())),
+        ratios(tensors_of(list).size()),
+        squares(4 * list.size()) {}
+
+  void step(UpdateRule rule, const Update& update, const Values& gradients, bool stochastic) {
+    DeviceValues<float> on_device(gradients);
+    update_weights<bfloat16>(space, rule, update,
+                             {.weights = weights.data(),
+                              .velocity = velocity.data(),
+                              .mean_square = mean_square.data(),
+                              .gradients = on_device.data(),
+                              .vectors = vectors.data(),
+                              .stochastic = stochastic,
+                              .spans = spans.data(),
+                              .num_spans = spans.size(),
+                              .tensors = tensors.data(),
+                              .num_tensors = tensors.size(),
+                              .squares = reinterpret_cast<double*>(squares.raw()),
+                              .ratios = ratios.data()});
+    device::fence(space);
+  }
+
+  device::ExecutionSpace space;
+  OnDevice<ParameterSpan> spans;
+  OnDevice<TensorSpans> tensors;
+  DeviceValues<bfloat16> weights, velocity, mean_square;
+  DeviceValues<float> vectors, ratios, squares;
+};
+
+RandomStream stream_of(const char* name) { return {7, RandomPurpose::Rounding, hash_name(name)}; }
+
+TEST(NarrowOptimiser, MomentumByHand) {
+  const Update update{
+      .rate = 0.5f, .momentum = 0.5f, .weight_decay = 0.25f, .gradient_scale = 0.5f};
+  Narrow narrow({{.offset = 0, .elements = 1, .decays = true}},
+                {Values(1, 1.0), Values(1, 0.5078125), Values(1)});
+  narrow.step(UpdateRule::Momentum, update, Values(1, 2.0), false);
+  // g = 1 + 0.25; v = 0.25390625 + 1.25 = 1.50390625, half-way between 1.5 and 1.5078125: it is
+  // stored as the even one, but w = 1 - v / 2 = 0.248046875 (exact) is made of v before that.
+  EXPECT_EQ(narrow.velocity.values()[0], 1.5);
+  EXPECT_EQ(narrow.weights.values()[0], 0.248046875);
+}
+
+TEST(NarrowOptimiser, RoundsTheGradientOnce) {
+  Narrow narrow({{.offset = 0, .elements = 2}}, {Values(2, 0.0), Values(2), Values(2)});
+  // 1 + 2^-8 is half-way and goes to 1; a little more goes up.
+  narrow.step(UpdateRule::Sgd, {.rate = 1.0f}, {1.00390625, 1.00390637}, false);
+  EXPECT_EQ(narrow.weights.values(), (Values{-1.0, -1.0078125}));
+}
+
+// Against float32 arithmetic on the stored values, rounded to nearest by hand.
+TEST_P(UpdateRuleTest, NarrowStoresTheRoundedReference) {
+  State state = start();
+  for (double& w : state.weights) w = wide(rounded_as<bfloat16>(static_cast<float>(w)));
+  Narrow narrow(kSpans, state);
+  Values gradients = random_as<bfloat16>(kElements, 10);
+  narrow.step(GetParam(), kUpdate, gradients, false);
+  update_reference(GetParam(), kUpdate, kSpans, state, gradients);
+  // 2^-9 of the value for the store; what float32 arithmetic adds is small beside it.
+  EXPECT_TRUE(close_to(narrow.weights.values(), state.weights, 0x1.01p-8));
+  if (update_slots(GetParam()).empty()) return;
+  EXPECT_TRUE(close_to(narrow.velocity.values(), state.velocity, 0x1.01p-8));
+}
+
+// Steps of an eighth of the gap between neighbours: to nearest nothing ever moves; stochastically
+// an eighth of the elements does, within five standard deviations, and the mean follows the sum.
+TEST(NarrowOptimiser, SmallStepsCountOnAverage) {
+  constexpr std::int64_t kMany = 16 * kSpanElements;
+  constexpr int kSteps = 8;
+  Spans spans;
+  for (std::int64_t at = 0; at < kMany; at += kSpanElements)
+    spans.push_back(
+        {.offset = at, .elements = kSpanElements, .first = at, .rounding = stream_of("many")});
+  const State state{Values(static_cast<std::size_t>(kMany), 1.5),
+                    Values(static_cast<std::size_t>(kMany)),
+                    Values(static_cast<std::size_t>(kMany))};
+  const Values gradients(static_cast<std::size_t>(kMany), 1.0);
+  Update update{.rate = 0x1p-10f};
+  Narrow nearest(spans, state);
+  Narrow stochastic(spans, state);
+  for (int step = 0; step < kSteps; ++step) {
+    update.step = static_cast<std::uint64_t>(step);
+    nearest.step(UpdateRule::Sgd, update, gradients, false);
+    stochastic.step(UpdateRule::Sgd, update, gradients, true);
+  }
+  EXPECT_EQ(nearest.weights.values(), state.weights);
+  double mean = 0.0;
+  for (const double w : stochastic.weights.values()) mean += w / static_cast<double>(kMany);
+  // Each step of each element moves by 2^-7 with probability 1/8.
+  const double deviation = 0x1p-7 * std::sqrt(kSteps * 0.125 * 0.875 / static_cast<double>(kMany));
+  EXPECT_NEAR(mean, 1.5 - kSteps * 0x1p-10, 5.0 * deviation);
+}
+
+// Draws are by tensor, step, element and what is stored: no two of them move together.
+TEST(NarrowOptimiser, DrawsDifferByTensorStepAndElement) {
+  const auto moved = [](const char* name, std::uint64_t step) {
+    Narrow narrow({{.offset = 0, .elements = 1024, .rounding = stream_of(name)}},
+                  {Values(1024, 1.5), Values(1024), Values(1024)});
+    narrow.step(UpdateRule::Sgd, {.rate = 0x1p-8f, .step = step}, Values(1024, 1.0), true);
+    return narrow.weights.values();
+  };
+  const Values first = moved("a", 1);
+  EXPECT_EQ(first, moved("a", 1));
+  for (const Values& other : {moved("b", 1), moved("a", 2)}) {
+    std::int64_t equal = 0;
+    for (std::size_t i = 0; i < first.size(); ++i) equal += first[i] == other[i] ? 1 : 0;
+    EXPECT_NEAR(static_cast<double>(equal), 512.0, 5.0 * 16.0);
+  }
+  for (std::size_t period : {1u, 64u, 512u}) {
+    std::int64_t equal = 0;
+    for (std::size_t i = 0; i + period < 1024; ++i) equal += first[i] == first[i + period] ? 1 : 0;
+    EXPECT_NEAR(static_cast<double>(equal), static_cast<double>(1024 - period) / 2.0, 5.0 * 16.0);
+  }
+}
+
+// A tensor's bits are its own affair, wherever it lies and whatever lies around it.
+TEST_P(UpdateRuleTest, NarrowGivesATensorTheSameBitsInEveryLayout) {
+  const std::int64_t n = kSpanElements + 700;
+  const Values weights = random_as<bfloat16>(n, 1);
+  const Values gradients = random_as<float>(n, 2);
+  const auto updated = [&](std::int64_t before) {
+    Spans spans;
+    if (before > 0) spans.push_back({.offset = 0, .elements = before, .adapts = true});
+    for (std::int64_t at = 0; at < n; at += kSpanElements)
+      spans.push_back({.offset = before + at,
+                       .elements = std::min(kSpanElements, n - at),
+                       .decays = true,
+                       .adapts = true,
+                       .tensor = before > 0 ? 1 : 0,
+                       .first = at,
+                       .rounding = stream_of("tensor")});
+    const auto placed = [&](const Values& values) {
+      Values all(static_cast<std::size_t>(before), 0.5);
+      all.insert(all.end(), values.begin(), values.end());
+      return all;
+    };
+    const Values ones(static_cast<std::size_t>(before + n), 1.0);
+    Narrow narrow(spans, {placed(weights), ones, ones});
+    Update update = kUpdate;
+    for (update.step = 5; update.step < 7; ++update.step)
+      narrow.step(GetParam(), update, placed(gradients), true);
+    std::vector<std::byte> bits;
+    for (const DeviceValues<bfloat16>* values :
+         {&narrow.weights, &narrow.velocity, &narrow.mean_square}) {
+      const std::vector<std::byte> all = values->bits();
+      bits.insert(bits.end(), all.begin() + before * 2, all.end());
+    }
+    return bits;
+  };
+  const std::vector<std::byte> alone = updated(0);
+  EXPECT_TRUE(updated(1) == alone);
+  EXPECT_TRUE(updated(1023) == alone);
+}
+
+TEST(NarrowOptimiser, WritesTheVectorsThatKernelsReadAsFloats) {
+  const Spans spans = {{.offset = 0, .elements = 8},
+                       {.offset = 8, .elements = 5, .vector = 3, .rounding = stream_of("v")}};
+  Narrow narrow(spans, {random_as<bfloat16>(13, 1), Values(13), Values(13)});
+  narrow.step(UpdateRule::Sgd, {.rate = 0.1f}, random_as<float>(13, 2), true);
+  const Values weights = narrow.weights.values();
+  const Values vectors = narrow.vectors.values();
+  for (std::size_t i = 0; i < 13; ++i)
+    EXPECT_EQ(vectors[i], i >= 3 && i < 8 ? weights[i + 5] : 0.0) << i;
+}
+
+TEST_P(UpdateRuleTest, StoresTheCopyAsItGoes) {
+  Updater updater(GetParam(), kUpdate, kSpans, start());
+  updater.step(random_as<float>(kElements, 10));
+  const Values weights = updater.state().weights;
+  const Values copies = updater.copies();
+  for (const ParameterSpan& span : kSpans)
+    for (std::int64_t i = span.offset; i < span.offset + span.elements; ++i) {
+      const auto k = static_cast<std::size_t>(i);
+      ASSERT_EQ(copies[k], wide(rounded_as<bfloat16>(static_cast<float>(weights[k])))) << k;
+    }
+}
+
+// ---- the look for what is not finite ------------------------------------------------------------
+
+template <class T>
+bool flagged(Values values) {
+  values.push_back(std::numeric_limits<double>::infinity());  // behind the end
+  DeviceValues<T> device(values);
+  DeviceValues<float> flag(Values(1, 0.0));
+  const device::ExecutionSpace space;
+  auto* word = reinterpret_cast<std::uint32_t*>(flag.raw());
+  flag_non_finite(space, std::ssize(values) - 1, device.data(), word);
+  device::fence(space);
+  return *word != 0;
+}
+
+TEST(FlagNonFinite, FindsOneAnywhere) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr std::size_t kSize = 40'000;
+  Values values(kSize, 1.0);
+  values[1] = wide(std::numeric_limits<float>::denorm_min());
+  values[2] = -3.0e38;
+  EXPECT_FALSE(flagged<float>(values));
+  EXPECT_FALSE(flagged<bfloat16>(values));
+  EXPECT_FALSE(flagged<float>({}));
+  for (const double bad : {kInfinity, -kInfinity, std::nan("")}) {
+    for (const std::size_t place : {std::size_t{0}, std::size_t{16383}, kSize - 1}) {
+      Values broken = values;
+      broken[place] = bad;
+      EXPECT_TRUE(flagged<float>(broken)) << bad << " at " << place;
+      EXPECT_TRUE(flagged<bfloat16>(broken)) << bad << " at " << place;
+    }
+  }
 }
 
 }  // namespace

@@ -196,17 +196,17 @@ void add_update(Digest& digest) {
       gradients(random_as<float>(elements, 2));
   DeviceValues<float> velocity(Values(static_cast<std::size_t>(elements)));
   DeviceValues<float> ratios(std::ssize(tensors)), squares(4 * std::ssize(spans));
-  update_weights(space, UpdateRule::Lars,
-                 {.rate = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .trust = 0.02f},
-                 {.weights = weights.data(),
-                  .velocity = velocity.data(),
-                  .gradients = gradients.data(),
-                  .spans = reinterpret_cast<const ParameterSpan*>(spans_device->at(0)),
-                  .num_spans = std::ssize(spans),
-                  .tensors = reinterpret_cast<const TensorSpans*>(tensors_device->at(0)),
-                  .num_tensors = std::ssize(tensors),
-                  .squares = reinterpret_cast<double*>(squares.raw()),
-                  .ratios = ratios.data()});
+  update_weights<float>(space, UpdateRule::Lars,
+                        {.rate = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .trust = 0.02f},
+                        {.weights = weights.data(),
+                         .velocity = velocity.data(),
+                         .gradients = gradients.data(),
+                         .spans = reinterpret_cast<const ParameterSpan*>(spans_device->at(0)),
+                         .num_spans = std::ssize(spans),
+                         .tensors = reinterpret_cast<const TensorSpans*>(tensors_device->at(0)),
+                         .num_tensors = std::ssize(tensors),
+                         .squares = reinterpret_cast<double*>(squares.raw()),
+                         .ratios = ratios.data()});
   device::fence(space);
   digest.add(ratios);
   digest.add(weights);

@@ -69,7 +69,7 @@ class Harness {
         packed_forward_(op_->bytes().packed_forward),
         packed_backward_(op_->bytes().packed_backward),
         scratch_(op_->bytes().scratch) {
-    op_->bind({kernel_device_.data(), bias_device_.data(), dkernel_device.data(),
+    op_->bind({kernel_device_.raw(), bias_device_.data(), dkernel_device.data(),
                dbias_device.data(), packed_forward_.raw(), packed_backward_.raw(), scratch_.raw()});
     op_->pack(space, passes.backward_input);
   }
@@ -114,8 +114,8 @@ class Harness {
   }
 
   std::unique_ptr<WeightedOp> op_;
-  DeviceValues<T> x_device_, dy_device_, dy2_device_;
-  DeviceValues<float> kernel_device_, bias_device_;
+  DeviceValues<T> x_device_, dy_device_, dy2_device_, kernel_device_;
+  DeviceValues<float> bias_device_;
   DeviceValues<std::uint8_t> packed_forward_, packed_backward_, scratch_;
 };
 

@@ -192,7 +192,7 @@ TEST(PipelineAllocationTest, NoneWithinAStep) {
   }
   const comm::World world;
   const auto transport = comm::make_transport(world, device::copy_within);
-  executor.bind(arena.at(offset), *transport);
+  executor.bind(arena.at(offset), *transport, world);
   const device::ExecutionSpace space;
   for (int i = 0; i < 2; ++i) executor.run(space, {}, feeds);
   g_allocations = 0;

@@ -51,7 +51,8 @@ TEST(Parameters, SlotsBeginAsTheirTableSays) {
       const models::Parameter& parameter = graph.parameter(id);
       if (!parameter.trainable()) continue;
       for (std::size_t i = 0; i < slots.size(); ++i) {
-        const std::vector<float> values = read(held.parameters.slot(i, id), parameter.elements());
+        std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
+        read_values(held.parameters.stored_slot(i, id), values);
         const float initial = slots[i].name == "mean_square" ? 1.0f : 0.0f;
         EXPECT_EQ(std::count(values.begin(), values.end(), initial), std::ssize(values))
             << name_of(rule) << ": " << parameter.name << "/" << slots[i].name;
@@ -103,6 +104,142 @@ TEST(Parameters, LarsNeitherDecaysNorAdaptsWhatIsSkipped) {
     if (!parameter.trainable()) continue;
     const bool stays = read(parameters.value(id), parameter.elements()) == before[i];
     EXPECT_EQ(stays, is_skipped(parameter.name)) << parameter.name;
+  }
+}
+
+constexpr Precision k1632 = {DType::BF16, DType::F32};
+constexpr Precision k1616 = {DType::BF16, DType::BF16};
+
+/// Elements of all tensors that `counts`, each padded to whole blocks of `block`.
+template <class F>
+std::int64_t padded_elements(const Graph& graph, std::int64_t block, F&& counts) {
+  std::int64_t sum = 0;
+  for (const models::Parameter& parameter : graph.parameters)
+    if (counts(parameter)) sum += (parameter.elements() + block - 1) / block * block;
+  return sum;
+}
+
+std::int64_t bytes_of(const Graph& graph, UpdateRule rule, Precision precision) {
+  const OpRange all{0, static_cast<std::int32_t>(graph.ops.size())};
+  return Parameters(graph, all, {.rule = rule, .precision = precision}).bytes();
+}
+
+TEST(Parameters, SixteenBitsTakeExactlyTheirBytes) {
+  const Graph graph = resnet8();
+  const auto trainable = [](const models::Parameter& p) { return p.trainable(); };
+  // 64 bytes are 32 elements of bfloat16: so much a tensor is padded to, in all arrays alike.
+  const std::int64_t wide = padded_elements(graph, 32, trainable);
+  const std::int64_t vectors = padded_elements(graph, 32, [](const models::Parameter& p) {
+    return p.trainable() && p.role != models::ParameterRole::Kernel;
+  });
+  const std::int64_t state =
+      padded_elements(graph, 32, [](const models::Parameter& p) { return !p.trainable(); });
+  std::int64_t spans = 0;
+  for (const models::Parameter& p : graph.parameters)
+    if (p.trainable()) spans += (p.elements() + ops::kSpanElements - 1) / ops::kSpanElements;
+  const std::int64_t tables =
+      device::aligned(spans * static_cast<std::int64_t>(sizeof(ops::ParameterSpan))) + 64;
+  for (const std::int64_t slots : {0, 1, 2}) {
+    const UpdateRule rule = slots == 0   ? UpdateRule::Sgd
+                            : slots == 1 ? UpdateRule::Momentum
+                                         : UpdateRule::RmsProp;
+    // Masters, slots, float32 gradients, a 16-bit copy of all; state with its sums.
+    EXPECT_EQ(bytes_of(graph, rule, k1632), (4 + 4 * slots + 4 + 2) * wide + 8 * state + tables);
+    // Masters and slots are halved; gradients and statistics stay; small vectors are mirrored.
+    EXPECT_EQ(bytes_of(graph, rule, k1616),
+              (2 + 2 * slots + 4) * wide + 4 * vectors + 8 * state + tables);
+  }
+}
+
+/// Every value of the parameters as a checkpoint would hold it.
+std::vector<float> all_values(const Graph& graph, const Parameters& parameters) {
+  std::vector<float> all;
+  for (const ParameterId id : parameters.ids()) {
+    std::vector<float> values(static_cast<std::size_t>(graph.parameter(id).elements()));
+    read_values(parameters.stored(id), values);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+// What kernels read are the masters in the type of kernels, at the beginning, when written, and
+// after an update.
+TEST(Parameters, KernelsReadWhatTheMastersHold) {
+  const Graph graph = resnet8();
+  const device::ExecutionSpace space;
+  for (const Precision precision : {k1632, k1616}) {
+    Held held(graph, {.rule = UpdateRule::Momentum, .precision = precision});
+    Parameters& p = held.parameters;
+    const auto expect_current = [&](const char* when) {
+      for (const ParameterId id : p.ids()) {
+        const models::Parameter& parameter = graph.parameter(id);
+        if (!parameter.trainable()) continue;
+        const auto n = static_cast<std::size_t>(parameter.elements());
+        std::vector<float> masters(n);
+        std::vector<float> read(n);
+        read_values(p.stored(id), masters);
+        const bool kernel = parameter.role == models::ParameterRole::Kernel;
+        if (kernel) {
+          read_values({const_cast<std::byte*>(p.kernel(id)), DType::BF16}, read);
+          for (float& master : masters) master = rounded_as<bfloat16>(master);
+        } else {
+          read_values({reinterpret_cast<std::byte*>(p.value(id)), DType::F32}, read);
+        }
+        EXPECT_TRUE(read == masters) << when << ": " << parameter.name;
+      }
+    };
+    expect_current("initialised");
+    for (const ParameterId id : p.ids()) {
+      std::vector<float> values(static_cast<std::size_t>(graph.parameter(id).elements()), 0.3f);
+      write_values(p.stored(id), values);
+    }
+    p.refresh_copies(space);
+    device::fence(space);
+    expect_current("written");
+    const std::span<float> sums = p.accumulated();
+    const std::vector<float> ones(sums.size(), 1.0f);
+    write_values({reinterpret_cast<std::byte*>(sums.data()), DType::F32}, ones);
+    const std::vector<float> before = all_values(graph, p);
+    p.update(space, {.rate = 0.1f, .momentum = 0.9f}, 1);
+    device::fence(space);
+    EXPECT_FALSE(all_values(graph, p) == before);
+    expect_current("updated");
+  }
+}
+
+TEST(Parameters, SharesAreWholeTensorsOfEqualWeight) {
+  const Graph graph = resnet8();
+  const OpRange all{0, static_cast<std::int32_t>(graph.ops.size())};
+  for (const std::int32_t shares : {2, 3, 4}) {
+    std::int64_t owned = 0;
+    std::int64_t most = 0;
+    std::int64_t largest = 0;
+    std::vector<int> owners(graph.parameters.size(), 0);
+    for (std::int32_t share = 0; share < shares; ++share) {
+      const ParameterOptions options{.rule = UpdateRule::RmsProp, .shares = shares, .share = share};
+      const Parameters parameters(graph, all, options);
+      std::int64_t own = 0;
+      for (const ParameterId id : parameters.ids()) {
+        const models::Parameter& parameter = graph.parameter(id);
+        if (!parameter.trainable() || !parameters.owns(id)) continue;
+        own += parameter.elements();
+        largest = std::max(largest, parameter.elements());
+        ++owners[id.at()];
+      }
+      owned += own;
+      most = std::max(most, own);
+      const auto borders = parameters.share_borders();
+      const auto at = static_cast<std::size_t>(share);
+      const std::int64_t rest =
+          borders[static_cast<std::size_t>(shares)] - borders[at + 1] + borders[at];
+      // Two slots of float32 less for what others own.
+      EXPECT_EQ(Parameters(graph, all, {.rule = UpdateRule::RmsProp}).bytes() - parameters.bytes(),
+                2 * 4 * rest);
+    }
+    EXPECT_EQ(owned, graph.trainable_elements());
+    EXPECT_LE(most, owned / shares + largest);
+    for (std::size_t i = 0; i < owners.size(); ++i)
+      EXPECT_EQ(owners[i], graph.parameters[i].trainable() ? 1 : 0) << graph.parameters[i].name;
   }
 }
 

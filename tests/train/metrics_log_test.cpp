@@ -50,7 +50,9 @@ class MetricsLogTest : public testing::Test {
             .correct = iteration % 9,
             .correct_top5 = iteration % 9 + 4,
             .learning_rate = 0.1,
-            .seconds = 0.5};
+            .seconds = 0.5,
+            .loss_scale = 64.0,
+            .skipped = iteration / 2};
   }
 
   /// Iterations first .. last (from 1); a row after every third and after `last_row`.
@@ -202,6 +204,8 @@ TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
   EXPECT_TRUE(objects[1].contains("train/loss"));
   EXPECT_EQ(objects[1].at("train/top1"), 6.0 / (3.0 * 8.0));
   EXPECT_EQ(objects[1].at("train/top5"), 18.0 / (3.0 * 8.0));
+  EXPECT_EQ(objects[1].at("loss_scale"), 64.0);
+  EXPECT_EQ(objects[1].at("skipped_updates"), 1);
   EXPECT_EQ(objects[2].at("val/top1"), 0.25);
   EXPECT_EQ(objects[2].at("val/top5"), 0.75);
   EXPECT_EQ(objects[2].at("val/loss"), 1.5);

@@ -53,6 +53,10 @@ TEST(ProgressTest, TrainLineIsTheRecipes) {
             "step:     12, iteration:   1164, epoch:   0.74, lr:    0.5, loss:  1.834, "
             "top-1 accuracy: 32.100%, img/sec: 640.00, time: 0.050000, total_time:     58.2, "
             "top-5 accuracy of the row: 81.250%");
+  TrainRow with_skips = row;
+  with_skips.skipped = 3;
+  with_skips.loss_scale = 4096.0;
+  EXPECT_EQ(format_line(with_skips), format_line(row) + ", skipped updates: 3, loss scale: 4096");
 }
 
 TEST(ProgressTest, ValidationLineNamesTheCheckpoint) {

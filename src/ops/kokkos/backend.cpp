@@ -3,7 +3,6 @@
 // Convolution and dense as plain loops: one work item an output element, sums in ascending order.
 // Slow and obvious, it runs on every Kokkos backend and is what the fast kernels are checked
 // against.
-#include "ops/elementwise.hpp"
 #include "ops/weighted.hpp"
 
 namespace millrace::ops {
@@ -130,26 +129,22 @@ struct BiasGradient {
   }
 };
 
-/// Packed kernels are the canonical ones rounded to the storage type.
+/// Reads kernels as they come: nothing is packed.
 template <class T>
 class KokkosConvolution final : public WeightedOp {
  public:
   KokkosConvolution(const ConvShape& shape, Passes) : shape_(shape) {}
 
-  [[nodiscard]] WeightedBytes bytes() const override {
-    return {shape_.kernel_elements() * static_cast<std::int64_t>(sizeof(T)), 0, 0};
-  }
+  [[nodiscard]] WeightedBytes bytes() const override { return {}; }
   void bind(const WeightedMemory& memory) override { memory_ = memory; }
-  void pack(const ExecutionSpace& space, bool) override {
-    convert<T>(space, packed(), memory_.kernel, shape_.kernel_elements());
-  }
+  void pack(const ExecutionSpace&, bool) override {}
   void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
     parallel("conv", space, shape_.window.out_elements(),
-             ConvForward<T>{shape_, as(y), as(x), packed(), shape_.bias ? memory_.bias : nullptr});
+             ConvForward<T>{shape_, as(y), as(x), kernel(), shape_.bias ? memory_.bias : nullptr});
   }
   void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
     parallel("conv dx", space, shape_.window.in_elements(),
-             ConvBackwardInput<T>{shape_, as(dx), as(dy), packed()});
+             ConvBackwardInput<T>{shape_, as(dx), as(dy), kernel()});
   }
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
@@ -166,7 +161,7 @@ class KokkosConvolution final : public WeightedOp {
  private:
   static T* as(std::byte* p) { return reinterpret_cast<T*>(p); }
   static const T* as(const std::byte* p) { return reinterpret_cast<const T*>(p); }
-  [[nodiscard]] T* packed() const { return as(memory_.packed_forward); }
+  [[nodiscard]] const T* kernel() const { return as(memory_.kernel); }
 
   ConvShape shape_;
   WeightedMemory memory_;

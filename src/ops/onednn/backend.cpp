@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Convolution and dense on oneDNN. Activations keep the plain NHWC layout; kernels take whatever
-// layout the primitive asks for, so each has three: canonical float32, packed for forward and
-// packed for backward input. Backward weight produces its own layout in scratch, which a reorder
+// layout the primitive asks for, so each has three: canonical, packed for forward and packed for
+// backward input. Backward weight produces its own layout in scratch, which a reorder
 // then adds onto the canonical float32 gradient.
 #include <cstring>
 #include <optional>
@@ -34,7 +34,8 @@ struct Context {
 
 /// The descriptors that a family of primitives settled on; what is not needed is empty.
 struct Layouts {
-  memory::desc kernel;  ///< canonical, float32
+  memory::desc kernel;     ///< canonical, in the storage type
+  memory::desc canonical;  ///< canonical gradient, float32
   memory::desc src, dst, bias;
   memory::desc packed_forward, packed_backward, gradient;
   memory::desc scratch_forward, scratch_input, scratch_weight;
@@ -114,11 +115,11 @@ OneDnnOp::OneDnnOp(std::shared_ptr<Context> context, const Layouts& layouts,
         aligned(bytes_of(layouts_.gradient)) + (bias_ ? aligned(bytes_of(layouts_.bias)) : 0);
     const std::int64_t used =
         std::max({bytes_of(layouts_.scratch_weight),
-                  bytes_of(reorder_scratch(layouts_.gradient, layouts_.kernel, false)),
-                  bytes_of(reorder_scratch(layouts_.gradient, layouts_.kernel, true))});
+                  bytes_of(reorder_scratch(layouts_.gradient, layouts_.canonical, false)),
+                  bytes_of(reorder_scratch(layouts_.gradient, layouts_.canonical, true))});
     bytes_.scratch = std::max(bytes_.scratch, held + used);
-    store_gradient_ = reorder(layouts_.gradient, layouts_.kernel, false);
-    add_gradient_ = reorder(layouts_.gradient, layouts_.kernel, true);
+    store_gradient_ = reorder(layouts_.gradient, layouts_.canonical, false);
+    add_gradient_ = reorder(layouts_.gradient, layouts_.canonical, true);
   }
 }
 
@@ -321,7 +322,7 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType typ
   }
   if (is_depthwise(s)) return make_depthwise(s, type);
   if (const std::int64_t merged = groups_to_merge(s, type); merged > 1) {
-    return make_merged_groups(s, merged, prepare(merged_shape(s, merged), type, passes));
+    return make_merged_groups(s, merged, type, prepare(merged_shape(s, merged), type, passes));
   }
   const WindowShape& w = s.window;
   const auto t = onednn::data_type(type);
@@ -351,7 +352,8 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType typ
   Layouts l;
   l.blind_taps = has_blind_taps(w.kernel_h, s.dilation_h, w.stride_h, w.pad_top, w.in.h, w.out.h) ||
                  has_blind_taps(w.kernel_w, s.dilation_w, w.stride_w, w.pad_left, w.in.w, w.out.w);
-  l.kernel = memory::desc(k.dims, f32, k.canonical);
+  l.kernel = memory::desc(k.dims, t, k.canonical);
+  l.canonical = memory::desc(k.dims, f32, k.canonical);
   l.src = src;
   l.dst = dst;
   l.bias = bias;
@@ -398,7 +400,8 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const DenseShape& s, DType ty
       s.bias ? onednn::forward_descriptor<Forward>(e, training, src, kernel, bias, dst)
              : onednn::forward_descriptor<Forward>(e, training, src, kernel, dst);
   Layouts l;
-  l.kernel = memory::desc(dims, f32, memory::format_tag::oi);
+  l.kernel = memory::desc(dims, t, memory::format_tag::oi);
+  l.canonical = memory::desc(dims, f32, memory::format_tag::oi);
   l.src = src;
   l.dst = dst;
   l.bias = bias;

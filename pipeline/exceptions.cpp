@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/exceptions.hpp"
+
+#include <array>
+#include <cstdint>
+
+#include "device/arena.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+/// What calls write; where a call only reads one, the call before has been looked through.
+constexpr std::array kActivations = {Role::Y, Role::Dz, Role::Dx, Role::Dscale};
+constexpr std::array kFloats = {Role::Statistics, Role::Coefficients, Role::Sums, Role::Loss};
+
+bool makes_gradients(KernelKind kind) {
+  return kind == KernelKind::WeightedBackwardWeight || kind == KernelKind::NormBackwardWeight;
+}
+
+class Search {
+ public:
+  Search(const BoundProgram& program, const device::ExecutionSpace& space,
+         const RunContext& context)
+      : program_(program), space_(space), context_(context) {}
+
+  /// The first result of `call` that is not finite.
+  [[nodiscard]] std::optional<Finding> look(const Call& call) const {
+    if (half_written(call)) return {};
+    for (const Role role : kActivations)
+      if (call.has(role) && !finite(call.at(role), program_.program().options.type))
+        return finding(call, std::string(name_of(role)));
+    for (const Role role : kFloats)
+      if (call.has(role) && !finite(call.at(role), DType::F32))
+        return finding(call, std::string(name_of(role)));
+    if (makes_gradients(call.kind)) return look_at_gradients(call);
+    return {};
+  }
+
+ private:
+  /// A concatenation's output before its last operand: the rest holds what lay there.
+  [[nodiscard]] bool half_written(const Call& call) const {
+    const auto parts = static_cast<std::int32_t>(program_.graph().op(call.op).inputs.size());
+    return call.kind == KernelKind::ConcatForward && call.part + 1 < parts;
+  }
+  [[nodiscard]] bool finite(BufferId buffer, DType type) const {
+    const std::int64_t elements = program_.program().buffer(buffer).bytes / size_of(type);
+    return program_.parameters().finite(space_, {program_.address(buffer, context_), type},
+                                        elements);
+  }
+  [[nodiscard]] std::optional<Finding> look_at_gradients(const Call& call) const {
+    const Parameters& parameters = program_.parameters();
+    for (const models::ParameterId id : parameters.ids()) {
+      const models::Parameter& parameter = program_.graph().parameter(id);
+      if (parameter.op != call.op || !parameter.trainable()) continue;
+      auto* gradient = reinterpret_cast<std::byte*>(parameters.gradient(id));
+      if (!parameters.finite(space_, {gradient, DType::F32}, parameter.elements()))
+        return finding(call, "the gradient of " + parameter.name);
+    }
+    return {};
+  }
+  [[nodiscard]] Finding finding(const Call& call, std::string result) const {
+    return {program_.graph().op(call.op).name, std::string(name_of(call.kind)), std::move(result)};
+  }
+
+  const BoundProgram& program_;
+  const device::ExecutionSpace& space_;
+  const RunContext& context_;
+};
+
+}  // namespace
+
+std::string_view name_of(Phase phase) {
+  constexpr std::array<std::string_view, kPhases> kNames = {"forward", "backward input",
+                                                            "backward weight"};
+  return kNames.at(static_cast<std::size_t>(phase));
+}
+
+std::optional<Finding> run_checked(BoundProgram& program, const device::ExecutionSpace& space,
+                                   Phase phase, const RunContext& context) {
+  const Search search(program, space, context);
+  std::optional<Finding> first;
+  program.run(space, phase, context, [&](const Call& call) {
+    if (!first) first = search.look(call);
+  });
+  return first;
+}
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Looks for the kernel that first makes a number that is not finite. Only what a call wrote is
+// looked at, and only elements that belong to a tensor: scratch, packed kernels and gaps between
+// tensors hold what they may.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "pipeline/bound_program.hpp"
+
+namespace millrace::pipeline {
+
+/// The first result of a phase that holds an infinity or a NaN.
+struct Finding {
+  std::string op;
+  std::string kernel;
+  std::string result;  ///< a role of the call's buffers, or a parameter whose gradient it is
+};
+
+/// "forward", "backward input" or "backward weight".
+[[nodiscard]] std::string_view name_of(Phase phase);
+
+/// Runs a phase as BoundProgram::run does, looking through the results behind every call, and ends
+/// with the first that is not finite.
+[[nodiscard]] std::optional<Finding> run_checked(BoundProgram& program,
+                                                 const device::ExecutionSpace& space, Phase phase,
+                                                 const RunContext& context);
+
+}  // namespace millrace::pipeline

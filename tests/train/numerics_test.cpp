@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What precision and the update do to a training as a whole: steps that are skipped everywhere or
+// nowhere, scales that find their level, the first op that is not finite, checkpoints that fit any
+// precision and any share, decay as the recipes word it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "tests/train/small_run.hpp"
+#include "train/session.hpp"
+
+namespace millrace::train {
+namespace {
+
+using namespace small;
+using pipeline::ScheduleKind;
+
+constexpr double kRate = 0.05;
+
+TrainConfig planned(const Layout& layout) {
+  TrainConfig config = config_of(layout);
+  config.pipeline = plan_of(layout, config);
+  config.validation = ValidationMode::None;
+  return config;
+}
+
+/// A training in one process (or one rank's part of it), step by step.
+class Training {
+ public:
+  Training(const TrainConfig& config, const comm::World& world, std::int64_t broken = -1,
+           std::int64_t first = 0)
+      : config_(config),
+        data_(std::make_shared<NoiseDataset>(config.model.image, broken)),
+        session_(config, Session::Use::Training, world),
+        next_(first) {
+    session_.allocate();
+    session_.initialise(1);
+    feeds_ = session_.training_feeds(data_, first * config.total_batch());
+  }
+
+  StepResult step() { return session_.step(feeds_, next_++, kRate); }
+  void steps(int n) {
+    for (int i = 0; i < n; ++i) (void)step();
+  }
+  std::string digest() { return io::digest(session_.snapshot().tensors()); }
+  Session& session() { return session_; }
+
+  std::filesystem::path save(const std::filesystem::path& directory) {
+    io::CheckpointHeader header;
+    header.iteration = next_;
+    header.model = session_.graph().name;
+    header.scaling_state = to_json(session_.scaling());
+    const Snapshot snapshot = session_.snapshot();
+    return io::write_checkpoint(directory, header, snapshot.tensors());
+  }
+
+  /// Values by name, of everything that a checkpoint would hold.
+  std::map<std::string, std::vector<float>> values() {
+    std::map<std::string, std::vector<float>> result;
+    const Snapshot snapshot = session_.snapshot();
+    for (const io::NamedTensor& tensor : snapshot.tensors()) {
+      const auto* from = reinterpret_cast<const float*>(tensor.data.data());
+      result[tensor.info.name].assign(from, from + tensor.info.elements());
+    }
+    return result;
+  }
+
+ private:
+  TrainConfig config_;
+  std::shared_ptr<NoiseDataset> data_;
+  Session session_;
+  Feeds feeds_;
+  std::int64_t next_;
+};
+
+class Folder {
+ public:
+  Folder()
+      : path_(std::filesystem::temp_directory_path() /
+              fmt::format("millrace-numerics-{}-{}", ::getpid(),
+                          testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    std::filesystem::remove_all(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// The image that the run's sample number `position` is.
+std::int64_t image_at(const TrainConfig& config, std::int64_t position) {
+  return io::SampleOrder::shuffled(config.seed, NoiseDataset(config.model.image).size())
+      .at(position)
+      .index;
+}
+
+template <class F>
+std::string message_of(ErrorKind kind, F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+void expect_in(const std::string& text, const std::string& whole) {
+  EXPECT_NE(whole.find(text), std::string::npos) << text << " in: " << whole;
+}
+
+// ---- steps that are skipped ---------------------------------------------------------------------
+
+// The infinite pixel is replica 1's: replica 0 must not move either, nor statistics or slots.
+TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
+  for (const bool sharded : {false, true}) {
+    for (const bool narrow : {false, true}) {
+      const Layout layout{.stages = 3,
+                          .kind = ScheduleKind::OneFOneB,
+                          .type = narrow ? DType::BF16 : DType::F32,
+                          .replicas = 2,
+                          .narrow = narrow,
+                          .sharded = sharded};
+      const TrainConfig config = planned(layout);
+      const comm::World world;
+      // Micro-batch 17 of the run: the first of replica 1 in the third step.
+      Training training(config, world, image_at(config, 17 * config.batch_size));
+      training.steps(2);
+      const std::string before = training.digest();
+      EXPECT_EQ(training.session().scaling().skipped, 0);
+      EXPECT_TRUE(training.step().skipped) << name_of(layout);
+      EXPECT_EQ(training.digest(), before) << name_of(layout);
+      training.session().check_replicas();
+      EXPECT_FALSE(training.step().skipped);
+      EXPECT_NE(training.digest(), before);
+      EXPECT_EQ(training.session().scaling(), (ScalingState{.scale = 128.0, .skipped = 1}));
+      training.session().check_replicas();
+    }
+  }
+}
+
+/// The largest gradient of each unit.
+std::vector<double> largest_gradients(Session& session) {
+  std::vector<double> result;
+  for (const pipeline::Unit& unit : session.units()) {
+    const pipeline::Parameters& parameters = unit.run->parameters();
+    const auto n = static_cast<std::size_t>(parameters.trainable_elements());
+    double largest = 0.0;
+    for (const float g : parameters.accumulated().first(n))
+      largest = std::isfinite(g) ? std::max(largest, std::abs(static_cast<double>(g)))
+                                 : std::numeric_limits<double>::infinity();
+    result.push_back(largest);
+  }
+  return result;
+}
+
+// A scale at which the gradients of one stage overflow and those of the others do not.
+TEST(SkippedSteps, AnInfinityOfOneStageStopsAll) {
+  TrainConfig config = planned({.stages = 4, .kind = ScheduleKind::GPipe});
+  const comm::World world;
+  config.loss_scaling.initial = 1.0;
+  Training unscaled(config, world);
+  (void)unscaled.step();
+  const std::vector<double> sizes = largest_gradients(unscaled.session());
+  const double largest = *std::max_element(sizes.begin(), sizes.end());
+  constexpr double kMost = static_cast<double>(std::numeric_limits<float>::max());
+  config.loss_scaling.initial = std::exp2(std::ceil(std::log2(kMost / largest)));
+  Training scaled(config, world);
+  const std::string before = scaled.digest();
+  EXPECT_TRUE(scaled.step().skipped);
+  EXPECT_EQ(scaled.digest(), before);
+  const std::vector<double> overflown = largest_gradients(scaled.session());
+  EXPECT_EQ(
+      std::count_if(overflown.begin(), overflown.end(), [](double x) { return std::isinf(x); }), 1)
+      << fmt::format("{}", fmt::join(sizes, " "));
+}
+
+// ---- dynamic scaling ----------------------------------------------------------------------------
+
+TEST(DynamicScaling, FindsItsLevelFromFarAbove) {
+  for (const bool narrow : {false, true}) {
+    TrainConfig config = planned({.stages = 2,
+                                  .kind = ScheduleKind::ZbH1,
+                                  .type = narrow ? DType::BF16 : DType::F32,
+                                  .narrow = narrow});
+    config.loss_scaling = {
+        .kind = ScalingKind::Dynamic, .initial = 0x1p127, .growth_interval = 2000};
+    const comm::World world;
+    Training training(config, world);
+    int skipped = 0;
+    while (training.step().skipped) ASSERT_LT(++skipped, kMaxSkippedInRow);
+    EXPECT_GT(skipped, 0);
+    const ScalingState found = training.session().scaling();
+    EXPECT_EQ(found, (ScalingState{
+                         .scale = std::exp2(127 - skipped), .good_steps = 1, .skipped = skipped}));
+    training.steps(2);
+    // As if the run had begun at that level, behind the steps that were skipped.
+    config.loss_scaling = {.initial = found.scale};
+    Training steady(config, world, -1, skipped);
+    steady.steps(3);
+    EXPECT_EQ(training.digest(), steady.digest());
+  }
+}
+
+TEST(DynamicScaling, ContinuesFromACheckpointBitForBit) {
+  TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB});
+  config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = 0x1p120, .growth_interval = 2};
+  const comm::World world;
+  const Folder folder;
+  Training whole(config, world);
+  whole.steps(3);
+  const io::CheckpointReader checkpoint(whole.save(folder.path()));
+  Training restored(config, world, -1, 3);
+  restored.session().load(checkpoint);
+  EXPECT_EQ(restored.session().scaling(), whole.session().scaling());
+  whole.steps(6);
+  restored.steps(6);
+  EXPECT_EQ(restored.session().scaling(), whole.session().scaling());
+  EXPECT_EQ(restored.digest(), whole.digest());
+}
+
+// ---- the first op -------------------------------------------------------------------------------
+
+/// NaNs wherever a program's buffers will be.
+void poison(Session& session) {
+  for (const pipeline::Unit& unit : session.units()) {
+    pipeline::BoundProgram& program = unit.run->training();
+    for (std::size_t b = 0; b < program.program().buffers.size(); ++b) {
+      const pipeline::BufferId id{static_cast<std::int32_t>(b)};
+      if (program.region(id) == pipeline::Region::Unused) continue;
+      std::memset(program.address(id, {}), 0xff,
+                  static_cast<std::size_t>(program.program().buffer(id).bytes));
+    }
+  }
+}
+
+TEST(Exceptions, FindNothingInASoundTraining) {
+  for (const bool narrow : {false, true}) {
+    for (const auto norm : {models::NormKind::Batch, models::NormKind::Group}) {
+      TrainConfig config = planned({.stages = 2,
+                                    .kind = ScheduleKind::ZbH1,
+                                    .recompute = narrow,
+                                    .type = narrow ? DType::BF16 : DType::F32,
+                                    .norm = norm,
+                                    .narrow = narrow});
+      const comm::World world;
+      Training plain(config, world);
+      plain.steps(2);
+      config.check_exceptions = true;
+      Training checked(config, world);
+      poison(checked.session());
+      checked.steps(2);
+      EXPECT_EQ(checked.digest(), plain.digest());
+    }
+  }
+}
+
+TEST(Exceptions, NameTheFirstOp) {
+  TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 2});
+  config.check_exceptions = true;
+  const comm::World world;
+  // Micro-batch 3 of the run: number 1 of replica 1.
+  Training training(config, world, image_at(config, 3 * config.batch_size));
+  const std::string text = message_of(ErrorKind::Numeric, [&] { (void)training.step(); });
+  const models::Graph& graph = training.session().graph();
+  expect_in(fmt::format("op {} made a number", graph.ops.front().name), text);
+  expect_in("of kernel WeightedForward", text);
+  expect_in("in the forward of micro-batch 1, stage 0, replica 1, iteration 1", text);
+}
+
+TEST(Exceptions, NameTheOpOfAGradient) {
+  TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB});
+  config.check_exceptions = true;
+  config.loss_scaling.initial = 0x1p127;
+  const comm::World world;
+  Training training(config, world);
+  const std::string text = message_of(ErrorKind::Numeric, [&] { (void)training.step(); });
+  expect_in(
+      "op fc1 made a number that is not finite: the gradient of fc1/kernel of kernel "
+      "WeightedBackwardWeight, in the backward input of micro-batch 1, stage 1",
+      text);
+}
+
+// ---- checkpoints --------------------------------------------------------------------------------
+
+TEST(NarrowMasters, RestoreBitForBit) {
+  const TrainConfig config =
+      planned({.stages = 2, .kind = ScheduleKind::OneFOneB, .type = DType::BF16, .narrow = true});
+  const comm::World world;
+  const Folder folder;
+  Training whole(config, world);
+  whole.steps(2);
+  const io::CheckpointReader checkpoint(whole.save(folder.path()));
+  Training restored(config, world, -1, 2);
+  restored.session().load(checkpoint);
+  EXPECT_EQ(restored.digest(), whole.digest());
+  whole.steps(2);
+  restored.steps(2);
+  EXPECT_EQ(restored.digest(), whole.digest());
+}
+
+TEST(NarrowMasters, CheckpointsFitEveryPrecision) {
+  const Layout narrow{.type = DType::BF16, .narrow = true};
+  const comm::World world;
+  const Folder folder;
+  Training sixteen(planned(narrow), world);
+  sixteen.steps(2);
+  const io::CheckpointReader from_sixteen(sixteen.save(folder.path() / "16"));
+  for (const DType type : {DType::F32, DType::BF16}) {
+    Training wide(planned({.type = type}), world);
+    wide.session().load(from_sixteen);
+    EXPECT_EQ(wide.digest(), sixteen.digest());
+  }
+  Training wide(planned({.type = DType::BF16}), world);
+  wide.steps(2);
+  const io::CheckpointReader from_wide(wide.save(folder.path() / "32"));
+  sixteen.session().load(from_wide);
+  const auto rounded = sixteen.values();
+  for (const auto& [name, values] : wide.values()) {
+    const bool state = name.find("moving_") != std::string::npos;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(rounded.at(name)[i], state ? values[i] : rounded_as<bfloat16>(values[i])) << name;
+  }
+}
+
+TEST(NarrowMasters, StochasticRoundingIsOfTheSeedAndCanBeLeftOut) {
+  const Layout layout{.type = DType::BF16, .narrow = true};
+  const auto trained = [&](bool stochastic, std::uint64_t seed) {
+    TrainConfig config = planned(layout);
+    config.stochastic_rounding = stochastic;
+    config.seed = seed;
+    config.data.augment = false;
+    const comm::World world;
+    Session session(config, Session::Use::Training, world);
+    session.allocate();
+    session.initialise(1);
+    // The same images for every seed.
+    config.seed = 0;
+    Session order(config, Session::Use::Training, world);
+    const auto data = std::make_shared<NoiseDataset>(config.model.image);
+    const Feeds feeds = order.training_feeds(data, 0);
+    (void)session.step(feeds, 0, kRate);
+    return io::digest(session.snapshot().tensors());
+  };
+  EXPECT_EQ(trained(true, 1), trained(true, 1));
+  EXPECT_NE(trained(true, 1), trained(true, 2));
+  EXPECT_EQ(trained(false, 1), trained(false, 2));
+  EXPECT_NE(trained(false, 1), trained(true, 1));
+}
+
+TEST(SharedUpdate, CheckpointsKnowNothingOfTheShares) {
+  const comm::World world;
+  const Folder folder;
+  Layout layout{.stages = 2,
+                .kind = ScheduleKind::OneFOneB,
+                .type = DType::BF16,
+                .replicas = 2,
+                .rule = UpdateRule::RmsProp,
+                .narrow = true,
+                .sharded = true};
+  Training shared(planned(layout), world);
+  shared.steps(2);
+  const std::string saved = shared.digest();
+  const io::CheckpointReader checkpoint(shared.save(folder.path()));
+  shared.steps(2);
+  for (const bool sharded : {true, false}) {
+    layout.sharded = sharded;
+    Training restored(planned(layout), world, -1, 2);
+    restored.session().load(checkpoint);
+    EXPECT_EQ(restored.digest(), saved);
+    restored.steps(2);
+    EXPECT_EQ(restored.digest(), shared.digest());
+    restored.session().check_replicas();
+  }
+  for (const std::int32_t replicas : {1, 4}) {
+    layout.replicas = replicas;
+    layout.sharded = replicas > 1;
+    Training restored(planned(layout), world);
+    restored.session().load(checkpoint);
+    EXPECT_EQ(restored.digest(), saved);
+  }
+}
+
+TEST(Slots, OfAnotherRuleAreRefused) {
+  const comm::World world;
+  const Folder folder;
+  std::map<UpdateRule, std::filesystem::path> saved;
+  for (const UpdateRule rule : {UpdateRule::Sgd, UpdateRule::Momentum, UpdateRule::RmsProp}) {
+    Training training(planned({.rule = rule}), world);
+    saved[rule] = training.save(folder.path() / millrace::name_of(rule));
+  }
+  const auto load = [&](UpdateRule from, UpdateRule into) {
+    const io::CheckpointReader checkpoint(saved[from]);
+    Training training(planned({.rule = into}), world);
+    training.session().load(checkpoint);
+  };
+  const auto refused = [&](UpdateRule from, UpdateRule into) {
+    return message_of(ErrorKind::Checkpoint, [&] { load(from, into); });
+  };
+  const std::string missing = refused(UpdateRule::Sgd, UpdateRule::Momentum);
+  expect_in("/momentum, which momentum needs; the slots in it: none", missing);
+  const std::string square = refused(UpdateRule::Momentum, UpdateRule::RmsProp);
+  expect_in("/mean_square, which RMSprop needs; the slots in it: momentum.", square);
+  const std::string more = refused(UpdateRule::RmsProp, UpdateRule::Momentum);
+  expect_in("/mean_square, which momentum does not keep; the slots in it: mean_square, momentum",
+            more);
+  EXPECT_NO_THROW(load(UpdateRule::Momentum, UpdateRule::Lars));
+  // Evaluation needs none and takes any.
+  const io::CheckpointReader checkpoint(saved[UpdateRule::RmsProp]);
+  TrainConfig config = planned({});
+  Session evaluation(config, Session::Use::Evaluation, world);
+  evaluation.allocate();
+  EXPECT_NO_THROW(evaluation.load(checkpoint));
+}
+
+// ---- decay --------------------------------------------------------------------------------------
+
+// Of two steps of SGD that differ in the decay alone, one has taken rate x decay x w more.
+TEST(Decay, FormsAndExclusionsReachTheWeights) {
+  const comm::World world;
+  const auto values_after = [&](double decay, DecayForm form, int steps) {
+    TrainConfig config = planned({.rule = UpdateRule::Sgd});
+    config.optimiser.weight_decay = decay;
+    config.optimiser.decay_form = form;
+    config.optimiser.decay_excludes = {"beta", "gamma", "fc"};
+    Training training(config, world);
+    training.steps(steps);
+    return training.values();
+  };
+  const auto before = values_after(0.0, DecayForm::HalfSquare, 0);
+  const auto plain = values_after(0.0, DecayForm::HalfSquare, 1);
+  std::size_t excluded = 0;
+  for (const auto& [form, factor] :
+       {std::pair{DecayForm::HalfSquare, 0.25}, std::pair{DecayForm::Square, 0.5}}) {
+    const auto decayed = values_after(0.25, form, 1);
+    for (const auto& [name, values] : before) {
+      const bool kernel = name.find("/kernel") != std::string::npos && name.rfind("fc", 0) != 0;
+      excluded += kernel ? 0 : 1;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const double taken = static_cast<double>(plain.at(name)[i] - decayed.at(name)[i]);
+        const double expected = kernel ? kRate * factor * static_cast<double>(values[i]) : 0.0;
+        ASSERT_NEAR(taken, expected, 1e-6) << name;
+      }
+    }
+  }
+  EXPECT_GT(excluded, 0u);
+}
+
+TEST(Decay, LarsTakesItsEpsilonFromTheConfiguration) {
+  const comm::World world;
+  const auto digest = [&](double epsilon) {
+    TrainConfig config = planned({.rule = UpdateRule::Lars});
+    config.optimiser.epsilon = epsilon;
+    Training training(config, world);
+    training.steps(1);
+    return training.digest();
+  };
+  EXPECT_EQ(digest(0.0), digest(0.0));
+  EXPECT_NE(digest(0.0), digest(1.0));
+}
+
+// ---- two processes ------------------------------------------------------------------------------
+
+// Run by mpirun. Rank 1's images alone hold the infinity; the ranks agree, and weights that are
+// shared out over them end as those that are not.
+TEST(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
+  if (std::getenv("MILLRACE_TEST_RANKS") == nullptr) GTEST_SKIP() << "needs mpirun";
+  const comm::World world;
+  ASSERT_EQ(world.size(), 2);
+  std::map<std::string, std::vector<std::vector<float>>> ends;
+  for (const bool over_stages : {false, true}) {
+    for (const bool sharded : {false, true}) {
+      if (over_stages && sharded) continue;
+      TrainConfig config = planned({.stages = 2,
+                                    .kind = ScheduleKind::OneFOneB,
+                                    .type = DType::BF16,
+                                    .replicas = over_stages ? 1 : 2,
+                                    .narrow = true,
+                                    .sharded = sharded});
+      config.pipeline.ranks.ranks = 2;
+      const std::int64_t broken =
+          image_at(config, 17 * config.batch_size);  // third step, replica 1 of two
+      const bool mine = over_stages ? world.rank() == 0 : world.rank() == 1;
+      Training training(config, world, mine ? broken : -1);
+      training.steps(2);
+      const auto before = training.values();
+      EXPECT_TRUE(training.step().skipped) << "rank " << world.rank();
+      EXPECT_TRUE(training.values() == before) << "rank " << world.rank();
+      EXPECT_FALSE(training.step().skipped) << "rank " << world.rank();
+      training.session().check_replicas();
+      EXPECT_EQ(training.session().scaling().skipped, 1);
+      for (const auto& [name, values] : training.values())
+        if (!over_stages) ends[name].push_back(values);
+    }
+  }
+  // Unsharded, rank 0 answers for everything; sharded, for all weights and some slots.
+  for (const auto& [name, values] : ends) {
+    ASSERT_LE(values.size(), 2u) << name;
+    EXPECT_TRUE(values.back() == values.front()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace millrace::train

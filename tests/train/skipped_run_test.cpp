@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A whole run whose steps never update anything. The trainer brings its own device environment,
+// which a process has once: one test.
+#include <gtest/gtest.h>
+
+#include "tests/train/small_run.hpp"
+#include "train/trainer.hpp"
+
+namespace millrace::train {
+namespace {
+
+// At the highest scale the sum over 8 micro-batches always overflows somewhere, and weights that
+// never move change nothing about it.
+TEST(SkippedRun, FiftyInARowEndIt) {
+  TrainConfig config = small::config_of({});
+  config.pipeline = small::plan_of({}, config);
+  config.iterations = kMaxSkippedInRow + 10;
+  config.iterations_per_epoch = config.iterations;
+  config.log_every = 10;
+  config.validation = ValidationMode::None;
+  config.loss_scaling.initial = 3.4e38;
+  const auto data = std::make_shared<small::NoiseDataset>(config.model.image);
+  const comm::World world;
+  testing::internal::CaptureStdout();
+  try {
+    (void)train(config, {.train = data, .validation = data, .command_line = "", .notices = {}},
+                world);
+    ADD_FAILURE() << "the run went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(exit_code(error.kind()), 4);
+    const std::string text = error.what();
+    EXPECT_TRUE(
+        text.starts_with("the gradients were not finite for 50 iterations in a row (loss "
+                         "scale 3.4e+38) at iteration 50 "))
+        << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+  }
+  const std::string printed = testing::internal::GetCapturedStdout();
+  EXPECT_NE(printed.find(", skipped updates: 40, loss scale: 3.4e+38"), std::string::npos)
+      << printed;
+}
+
+}  // namespace
+}  // namespace millrace::train
