@@ -29,6 +29,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,11 +62,14 @@ struct Parameter {
   ParameterRole role = ParameterRole::Kernel;
   Initialiser init;
   OpId op;
+  bool frozen = false;  ///< kept as it is, by a filter: see train_only()
   [[nodiscard]] std::int64_t elements() const noexcept;
   /// False for running statistics: state that no gradient moves.
   [[nodiscard]] bool trainable() const noexcept {
     return role != ParameterRole::MovingMean && role != ParameterRole::MovingVariance;
   }
+  /// Whether a gradient moves it in training.
+  [[nodiscard]] bool learns() const noexcept { return trainable() && !frozen; }
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
 
@@ -118,6 +122,18 @@ struct Graph {
 
   friend bool operator==(const Graph&, const Graph&) = default;
 };
+
+/// Freezes every trainable parameter whose name contains none of the texts `filters`; without
+/// filters all learn. Running statistics are no parameters in this sense: they keep moving.
+/// Errors: Config, naming a filter that is in no name, with the nearest names.
+void train_only(Graph& graph, std::span<const std::string> filters);
+
+/// By ValueId: whether the gradient of the value is of use, because a parameter that learns belongs
+/// to the op that makes it or to one before. The backward pass ends where none is.
+[[nodiscard]] std::vector<bool> wanted_gradients(const Graph& graph);
+
+/// Whether a parameter of the op learns.
+[[nodiscard]] bool learns(const Graph& graph, OpId op);
 
 /// Throws Error(Internal) naming the op when an invariant of the essay does not hold.
 void validate(const Graph& graph);

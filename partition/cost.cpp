@@ -140,6 +140,7 @@ class Estimate {
   }
 
   void add_boundaries() {
+    const std::vector<bool> wanted = models::wanted_gradients(graph_);
     for (std::size_t i = 0; i < graph_.values.size(); ++i) {
       const ValueId value{static_cast<std::int32_t>(i)};
       const std::int64_t maker = graph_.value(value).producer.value;  // -1: the images
@@ -151,6 +152,7 @@ class Estimate {
         OpCost& cost = costs_.at(static_cast<std::size_t>(op));
         cost.boundary_bytes += bytes;
         if (!stored_[i]) cost.unstored_bytes += bytes;
+        if (wanted[i]) cost.gradient_bytes += bytes;
       }
     }
   }
@@ -192,9 +194,9 @@ std::int64_t border_bytes(std::span<const OpCost> costs, OpRange range, Recomput
   const auto last = static_cast<std::size_t>(range.last);
   const std::int64_t in = costs[static_cast<std::size_t>(range.first)].boundary_bytes;
   const OpCost out = last < costs.size() ? costs[last] : OpCost{};
-  if (recompute == Recompute::Stage) return in + 2 * out.boundary_bytes;
+  if (recompute == Recompute::Stage) return in + out.boundary_bytes + out.gradient_bytes;
   // The images are in the stash of the op that reads them.
-  return (range.first > 0 ? in : 0) + out.unstored_bytes + out.boundary_bytes;
+  return (range.first > 0 ? in : 0) + out.unstored_bytes + out.gradient_bytes;
 }
 
 pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range, Recompute recompute) {
@@ -221,7 +223,11 @@ std::int64_t parameter_state_bytes(const Graph& graph, OpRange range, UpdateRule
   std::int64_t bytes = 0;
   for (const models::Parameter& p : graph.parameters) {
     if (!range.contains(p.op)) continue;
-    bytes += (p.trainable() ? copies : 2) * aligned(p.elements() * kFloat);
+    // Of a frozen one its values, and a gradient that nobody reads where another parameter of the
+    // op learns.
+    const std::int64_t frozen = models::learns(graph, p.op) ? 2 : 1;
+    const std::int64_t held = p.learns() ? copies : p.frozen ? frozen : 2;
+    bytes += held * aligned(p.elements() * kFloat);
   }
   return bytes;
 }

@@ -31,6 +31,7 @@ struct OpCost {
   /// op, the images.
   std::int64_t boundary_bytes = 0;
   std::int64_t unstored_bytes = 0;  ///< of those, what no op stashes unless there is a cut
+  std::int64_t gradient_bytes = 0;  ///< of those, whose gradients come back
   [[nodiscard]] double seconds() const { return forward + backward_input + backward_weight; }
   friend bool operator==(const OpCost&, const OpCost&) = default;
 };
@@ -48,9 +49,10 @@ struct DeviceModel {
 /// peak. Cuts depend on the ratio of the rates only, which more cores leave about as it is.
 [[nodiscard]] DeviceModel cpu_model(DType type);
 
-/// By op, from the kernel calls that the whole network compiles to. Of the images no gradient is
-/// computed, so the first convolution has no `backward_input`. A cut that parts ops of one kernel
-/// costs one more pass over a value, which is not counted.
+/// By op, from the kernel calls that the whole network compiles to. Gradients that no parameter has
+/// a use for are not computed: the first convolution has no `backward_input`, and nothing before
+/// the first parameter that learns has a backward. A cut that parts ops of one kernel costs one
+/// more pass over a value, which is not counted.
 [[nodiscard]] std::vector<OpCost> analytic_costs(const Graph& graph, std::int64_t batch, DType type,
                                                  const DeviceModel& device);
 

@@ -29,14 +29,20 @@ BoundProgram::BoundProgram(const Graph& graph, StageProgram program, Slots slots
   place_workspace();
 }
 
+bool BoundProgram::calls(KernelKind kind, OpId op) const {
+  return std::any_of(program_.calls.begin(), program_.calls.end(), [&](const auto& phase) {
+    return std::any_of(phase.begin(), phase.end(),
+                       [&](const Call& call) { return call.kind == kind && call.op == op; });
+  });
+}
+
 void BoundProgram::prepare_weighted(ops::Backend& backend) {
   const std::int64_t batch = program_.options.batch;
   const DType type = program_.options.type;
   for (const Call& call : program_.phase(Phase::Forward)) {
     if (call.kind != KernelKind::WeightedForward) continue;
-    const bool training = program_.options.mode == Mode::Training;
-    const bool from_images = graph_->op(call.op).inputs.front() == Graph::input();
-    const ops::Passes passes{training && !from_images, training};
+    const ops::Passes passes{calls(KernelKind::WeightedBackwardInput, call.op),
+                             calls(KernelKind::WeightedBackwardWeight, call.op)};
     const bool conv = std::holds_alternative<models::Conv>(graph_->op(call.op).kind);
     weighted_.push_back(
         {call.op,

@@ -63,6 +63,8 @@ class BoundProgram {
   };
 
   void prepare_weighted(ops::Backend& backend);
+  /// Whether the program has such a call.
+  [[nodiscard]] bool calls(KernelKind kind, OpId op) const;
   void place_workspace();
   [[nodiscard]] std::int64_t scratch_floats_of_norms() const;
   [[nodiscard]] ops::WeightedOp& weighted(OpId op) const;

@@ -23,6 +23,7 @@ std::vector<Channel> channels(const Graph& graph, std::span<const OpRange> range
   std::vector<std::set<std::int32_t>> readers(graph.values.size());
   for (std::size_t op = 0; op < graph.ops.size(); ++op)
     for (const ValueId value : graph.ops[op].inputs) readers[value.at()].insert(stage_of[op]);
+  const std::vector<bool> wanted = models::wanted_gradients(graph);
   std::vector<Channel> result;
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const ValueId value{static_cast<std::int32_t>(v)};
@@ -32,7 +33,7 @@ std::vector<Channel> channels(const Graph& graph, std::span<const OpRange> range
     for (const std::int32_t reader : readers[v]) {
       if (reader == maker) continue;
       result.push_back({value, maker, reader, false});
-      result.push_back({value, reader, before, true});
+      if (wanted[v]) result.push_back({value, reader, before, true});
       before = reader;
     }
   }

@@ -22,7 +22,8 @@ struct Channel {
 
 /// All channels of a network cut into `ranges` (which cover it, in order): a value goes from the
 /// stage that makes it to every stage that reads it, its gradient from reader to reader, the last
-/// one first. Sorted, so that a channel's index may serve as the tag of its messages.
+/// one first, and only where it is wanted. Sorted, so that a channel's index may serve as the tag
+/// of its messages.
 [[nodiscard]] std::vector<Channel> channels(const Graph& graph, std::span<const OpRange> ranges);
 
 /// The same as links between stages, sorted.

@@ -51,7 +51,7 @@ class Search {
     const Parameters& parameters = program_.parameters();
     for (const models::ParameterId id : parameters.ids()) {
       const models::Parameter& parameter = program_.graph().parameter(id);
-      if (parameter.op != call.op || !parameter.trainable()) continue;
+      if (parameter.op != call.op || !parameter.learns()) continue;
       auto* gradient = reinterpret_cast<std::byte*>(parameters.gradient(id));
       if (!parameters.finite(space_, {gradient, DType::F32}, parameter.elements()))
         return finding(call, "the gradient of " + parameter.name);

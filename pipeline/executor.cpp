@@ -38,7 +38,7 @@ Reduction reduction_of(const Parameters& parameters, const Unit& unit, std::int3
   const std::span<const std::int64_t> shares = parameters.share_borders();
   Borders borders(shares.begin(), shares.end());
   borders.back() = elements;
-  return {borders, parameters.trainable_elements(), unit.replica};
+  return {borders, parameters.learning_elements(), unit.replica};
 }
 
 std::optional<Gather> gather_of(const Parameters& parameters, const Unit& unit) {

@@ -134,7 +134,7 @@ class Arrivals {
     for (std::int32_t m = 0; m < p.micro_batches; ++m) {
       for (const Link& l : p.links) {
         if (l.activations) ++missing_f_[at(l.to, m)];
-        if (l.gradients) ++missing_b_[at(l.from, m)];
+        ++missing_b_[at(l.from, m)];  // as Progress orders it
       }
     }
   }
@@ -160,8 +160,9 @@ class Arrivals {
         arrive(missing_f_, forward_, at(link.to, m), sent(l, link.from, link.to, end));
         reached(problem_.device(link.to));
       }
-      if (link.gradients && makes_input_gradient(a.kind) && link.to == a.stage) {
-        arrive(missing_b_, backward_, at(link.from, m), sent(l, link.to, link.from, end));
+      if (makes_input_gradient(a.kind) && link.to == a.stage) {
+        const double when = link.gradients ? sent(l, link.to, link.from, end) : end;
+        arrive(missing_b_, backward_, at(link.from, m), when);
         reached(problem_.device(link.from));
       }
     }

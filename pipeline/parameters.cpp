@@ -15,7 +15,8 @@ using device::aligned;
 using models::Parameter;
 using models::ParameterId;
 
-constexpr std::int64_t kFloat = sizeof(float);
+/// Share of parameters that nobody updates.
+constexpr std::int32_t kFrozen = -1;
 
 bool names_any(const std::vector<std::string>& parts, const Parameter& parameter) {
   return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
@@ -98,6 +99,7 @@ Parameters::Parameters(const Graph& graph, OpRange range, const ParameterOptions
   }
   offsets_.resize(ids_.size());
   vectors_at_.resize(ids_.size(), -1);
+  unread_.resize(ids_.size(), -1);
   const std::vector<std::int32_t> owner = owners();
   for (std::int32_t share = 0; share < options_.shares; ++share) {
     const bool own = share == options_.share;
@@ -107,16 +109,21 @@ Parameters::Parameters(const Graph& graph, OpRange range, const ParameterOptions
     if (own) own_spans_ = std::ssize(spans_) - first_own_span_;
     borders_.push_back(trainable_elements_);
   }
+  learning_elements_ = trainable_elements_;
+  for (std::size_t at = 0; at < ids_.size(); ++at)
+    if (owner[at] == kFrozen) add_frozen(at);
   bytes_ = lay_out(nullptr);
 }
 
 /// The share of each parameter: the largest tensor first, each to the share that has least. State
-/// belongs to all and is listed with the first.
+/// belongs to all and is listed with the first; what is frozen belongs to none.
 std::vector<std::int32_t> Parameters::owners() const {
   std::vector<std::int32_t> owner(ids_.size(), 0);
   std::vector<std::size_t> order;
-  for (std::size_t at = 0; at < ids_.size(); ++at)
-    if (graph_->parameter(ids_[at]).trainable()) order.push_back(at);
+  for (std::size_t at = 0; at < ids_.size(); ++at) {
+    if (graph_->parameter(ids_[at]).learns()) order.push_back(at);
+    if (graph_->parameter(ids_[at]).frozen) owner[at] = kFrozen;
+  }
   const auto elements = [&](std::size_t at) { return graph_->parameter(ids_[at]).elements(); };
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return elements(a) > elements(b); });
@@ -145,6 +152,14 @@ void Parameters::add_parameter(std::size_t at, bool own) {
     ops::ParameterSpan& span = spans_[static_cast<std::size_t>(s)];
     span.vector = vectors_at_[at] + span.first;
   }
+}
+
+void Parameters::add_frozen(std::size_t at) {
+  add_parameter(at, false);
+  const Parameter& parameter = graph_->parameter(ids_[at]);
+  if (!models::learns(*graph_, parameter.op)) return;
+  unread_[at] = unread_elements_;
+  unread_elements_ += padded(parameter.elements());
 }
 
 void Parameters::add_spans(const Parameter& parameter, std::int64_t offset, bool own) {
@@ -180,8 +195,9 @@ std::int64_t Parameters::lay_out(std::byte* memory) {
   trained_bytes_ = taker.bytes();
   for (std::size_t i = 0; i < slots().size(); ++i) slots_.at(i) = taker.take_bytes(own * master);
   if (options_.shares == 1) trained_bytes_ = taker.bytes();
-  gradients_ = taker.take<float>(trainable_elements_);
+  gradients_ = taker.take<float>(learning_elements_);
   sums_ = taker.take<float>(state_elements_);
+  unread_gradients_ = taker.take<float>(unread_elements_);
   if (copies()) copy_ = taker.take<bfloat16>(trainable_elements_);
   if (narrow()) vectors_ = taker.take<float>(vector_elements_);
   flag_ = taker.take<std::uint32_t>(2);
@@ -239,7 +255,9 @@ const std::byte* Parameters::kernel(ParameterId id) const {
 
 float* Parameters::gradient(ParameterId id) const {
   MILLRACE_ASSERT(graph_->parameter(id).trainable());
-  return gradients_ + offsets_[place(id)];
+  if (graph_->parameter(id).learns()) return gradients_ + offsets_[place(id)];
+  const std::int64_t unread = unread_[place(id)];
+  return unread >= 0 ? unread_gradients_ + unread : nullptr;
 }
 
 float* Parameters::running_sum(ParameterId id) const {

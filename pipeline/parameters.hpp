@@ -54,6 +54,7 @@ void read_values(const StoredValues& from, std::span<float> to);
 /// every precision: a statistic that moves by a hundredth a step would stand still in 16 bits.
 ///
 /// With several shares the flat order is that of the shares, each a stretch of whole tensors.
+/// Frozen parameters lie behind them and have values alone: no slots, no gradients.
 class Parameters {
  public:
   Parameters(const Graph& graph, OpRange range, const ParameterOptions& options);
@@ -65,7 +66,8 @@ class Parameters {
   /// Parameters of the range in graph order, state included.
   [[nodiscard]] const std::vector<models::ParameterId>& ids() const { return ids_; }
   [[nodiscard]] std::span<const UpdateSlot> slots() const { return update_slots(options_.rule); }
-  /// Whether this share updates a trainable parameter and keeps its slots.
+  /// Whether this share updates a trainable parameter and keeps its slots; nobody does of a frozen
+  /// one.
   [[nodiscard]] bool owns(models::ParameterId id) const;
 
   // Device pointers, valid after bind().
@@ -73,6 +75,8 @@ class Parameters {
   [[nodiscard]] float* value(models::ParameterId id) const;
   /// Of a convolution or dense op, in the compute precision.
   [[nodiscard]] const std::byte* kernel(models::ParameterId id) const;
+  /// Of a frozen parameter: nullptr, or, where another one of the same op learns and one kernel
+  /// makes the gradients of both, memory that nobody reads.
   [[nodiscard]] float* gradient(models::ParameterId id) const;
   /// Sum over the step's micro-batches from which a running statistic moves.
   [[nodiscard]] float* running_sum(models::ParameterId id) const;
@@ -86,9 +90,10 @@ class Parameters {
     return {gradients_, static_cast<std::size_t>(accumulated_elements())};
   }
   [[nodiscard]] std::int64_t accumulated_elements() const {
-    return trainable_elements_ + state_elements_;
+    return learning_elements_ + state_elements_;
   }
-  [[nodiscard]] std::int64_t trainable_elements() const { return trainable_elements_; }
+  /// Elements that gradients have.
+  [[nodiscard]] std::int64_t learning_elements() const { return learning_elements_; }
   /// Where the shares' stretches of the flat order begin, and the end of the last.
   [[nodiscard]] std::span<const std::int64_t> share_borders() const { return borders_; }
   /// The masters of all parameters, in the flat order.
@@ -117,6 +122,7 @@ class Parameters {
   [[nodiscard]] std::size_t place(models::ParameterId id) const;
   [[nodiscard]] std::vector<std::int32_t> owners() const;
   void add_parameter(std::size_t at, bool own);
+  void add_frozen(std::size_t at);
   void add_spans(const models::Parameter& parameter, std::int64_t offset, bool own);
   std::int64_t lay_out(std::byte* memory);
   [[nodiscard]] bool narrow() const { return options_.precision.master == DType::BF16; }
@@ -132,15 +138,19 @@ class Parameters {
   std::vector<models::ParameterId> ids_;
   std::vector<std::int64_t> offsets_;     ///< by place in ids_, elements in the flat arrays
   std::vector<std::int64_t> vectors_at_;  ///< by place in ids_, among the vectors; -1: is none
+  std::vector<std::int64_t> unread_;      ///< by place in ids_, of gradients nobody reads; or -1
   std::vector<std::size_t> place_;        ///< by ParameterId
   std::vector<std::int64_t> borders_ = {0};
   std::vector<ops::ParameterSpan> spans_;
   std::vector<ops::TensorSpans> tensors_;  ///< of what is owned, counted in spans from the first
   std::int64_t first_own_span_ = 0;
   std::int64_t own_spans_ = 0;
-  std::int64_t trainable_elements_ = 0;  ///< padded
-  std::int64_t vector_elements_ = 0;     ///< padded
-  std::int64_t state_elements_ = 0;      ///< padded
+  // Padded:
+  std::int64_t trainable_elements_ = 0;
+  std::int64_t learning_elements_ = 0;  ///< of them, those that are not frozen
+  std::int64_t vector_elements_ = 0;
+  std::int64_t state_elements_ = 0;
+  std::int64_t unread_elements_ = 0;
   std::int64_t bytes_ = 0;
   std::int64_t trained_bytes_ = 0;
   std::byte* weights_ = nullptr;
@@ -148,6 +158,7 @@ class Parameters {
   float* gradients_ = nullptr;
   float* state_ = nullptr;
   float* sums_ = nullptr;
+  float* unread_gradients_ = nullptr;
   bfloat16* copy_ = nullptr;
   float* vectors_ = nullptr;
   std::uint32_t* flag_ = nullptr;

@@ -214,7 +214,10 @@ struct ForwardBuffers {
 class Compiler {
  public:
   Compiler(const Graph& graph, OpRange range, const ProgramOptions& options)
-      : graph_(graph), grouping_(graph, range, options.mode), nodes_(grouping_.nodes()) {
+      : graph_(graph),
+        grouping_(graph, range, options.mode),
+        nodes_(grouping_.nodes()),
+        wanted_(models::wanted_gradients(graph)) {
     program_.range = range;
     program_.options = options;
   }
@@ -278,7 +281,7 @@ class Compiler {
   void backward_drop(const Node& node);
   BufferId undo_fused(const Node& node, BufferId dy);
 
-  [[nodiscard]] bool wants_gradient(ValueId v) const { return v != Graph::input(); }
+  [[nodiscard]] bool wants_gradient(ValueId v) const { return wanted_[v.at()]; }
   void contribute(ValueId value, OpId reader, BufferId buffer);
   std::vector<BufferId> take_gradients(ValueId value, std::size_t at_most);
   BufferId take_gradient(ValueId value) { return take_gradients(value, 1).front(); }
@@ -295,6 +298,7 @@ class Compiler {
   const Graph& graph_;
   Grouping grouping_;
   std::vector<Node> nodes_;
+  std::vector<bool> wanted_;  ///< gradients that reach a parameter that learns, by ValueId
   StageProgram program_;
   ForwardBuffers kept_;
   BufferId arrival_;                                      ///< of images that are prepared here
@@ -351,7 +355,7 @@ void Compiler::make_crossings() {
     const bool passes_gradient = made_before && read_here && training() && wants_gradient(v);
     if (read_behind && (range.contains(producer) || passes_gradient)) {
       Crossing out{v, BufferId{}, BufferId{}};
-      if (training()) {
+      if (training() && wants_gradient(v)) {
         out.gradient = make_gradient(v);
         contribute(v, OpId{std::numeric_limits<std::int32_t>::max()}, out.gradient);
       }
@@ -608,6 +612,12 @@ BufferId Compiler::output_gradient(ValueId value, BufferId in_place) {
 
 void Compiler::backward_norm(const Node& node) {
   const OpId norm = node.leader;
+  const bool learns = models::learns(graph_, norm);
+  if (!learns && !wants_gradient(node.input)) {
+    // Of a norm and an addition in one, the addition's other operand alone wants its gradient.
+    contribute(node.skip, node.adder, undo_fused(node, take_gradient(node.output)));
+    return;
+  }
   const std::vector<BufferId> dy = take_gradients(node.output, 2);
   const bool two = dy.size() == 2;
   const BufferId x = kept_.activation[node.input.at()];
@@ -639,7 +649,8 @@ void Compiler::backward_norm(const Node& node) {
     }
     contribute(node.skip, node.adder, dz);
   }
-  emit(weight_phase(), KernelKind::NormBackwardWeight, norm, {{Role::Sums, sums}});
+  if (learns) emit(weight_phase(), KernelKind::NormBackwardWeight, norm, {{Role::Sums, sums}});
+  if (!wants_gradient(node.input)) return;
 
   const BufferId source = dz.valid() ? dz : dy[0];
   const BufferId dx = output_gradient(node.input, source);
@@ -666,9 +677,11 @@ BufferId Compiler::undo_fused(const Node& node, BufferId dy) {
 void Compiler::backward_weighted(const Node& node) {
   const BufferId dy = undo_fused(node, take_gradient(node.output));
   const BufferId x = kept_.activation[node.input.at()];
-  emit(weight_phase(), KernelKind::WeightedBackwardWeight, node.leader,
-       {{Role::Dy, dy}, {Role::X, x}});
-  if (program_.options.backward == Backward::Split) read_later_[dy.at()] = true;
+  if (models::learns(graph_, node.leader)) {
+    emit(weight_phase(), KernelKind::WeightedBackwardWeight, node.leader,
+         {{Role::Dy, dy}, {Role::X, x}});
+    if (program_.options.backward == Backward::Split) read_later_[dy.at()] = true;
+  }
   if (!wants_gradient(node.input)) return;
   const BufferId dx = make_gradient(node.input);
   emit(Phase::BackwardInput, KernelKind::WeightedBackwardInput, node.leader,
@@ -717,6 +730,7 @@ void Compiler::backward_scale(const Node& node) {
   const ValueId scale = graph_.op(node.leader).inputs[1];
   const BufferId dz = undo_fused(node, take_gradient(node.output));
   if (node.skip.valid()) contribute(node.skip, node.adder, dz);
+  if (!wants_gradient(node.input) && !wants_gradient(scale)) return;
   const BufferId dx = output_gradient(node.input, dz);
   const BufferId dscale = make_gradient(scale);
   emit(Phase::BackwardInput, KernelKind::ScaleBackward, node.leader,
@@ -744,6 +758,7 @@ void Compiler::backward_drop(const Node& node) {
 /// Ops with one input whose backward is one call.
 void Compiler::backward_simple(const Node& node) {
   const Op& op = graph_.op(node.leader);
+  if (!wants_gradient(node.input)) return;
   if (is<models::SoftmaxLoss>(op)) {
     const BufferId dx = make_gradient(node.input);
     emit(Phase::BackwardInput, KernelKind::LossBackward, node.leader,
@@ -754,7 +769,6 @@ void Compiler::backward_simple(const Node& node) {
     contribute(node.input, node.leader, dx);
     return;
   }
-  if (!wants_gradient(node.input)) return;
   const BufferId dy = take_gradient(node.output);
   const KernelKind kind = is<models::Pool>(op)                ? KernelKind::PoolBackward
                           : is<models::GlobalAveragePool>(op) ? KernelKind::GlobalPoolBackward
@@ -767,6 +781,7 @@ void Compiler::backward_simple(const Node& node) {
 
 void Compiler::backward_node(const Node& node) {
   const Op& op = graph_.op(node.leader);
+  if (node.output.valid() && !wants_gradient(node.output)) return;
   if (is_norm(op)) return backward_norm(node);
   if (is_weighted(op)) return backward_weighted(node);
   if (is<models::Add>(op)) return backward_add(node);

@@ -32,10 +32,12 @@ Progress::Progress(std::int32_t stages, std::int32_t micro_batches, std::span<co
     : micro_batches_(micro_batches),
       before_(static_cast<std::size_t>(stages)),
       after_(static_cast<std::size_t>(stages)),
+      behind_(static_cast<std::size_t>(stages)),
       done_(static_cast<std::size_t>(stages) * static_cast<std::size_t>(micro_batches)) {
   for (const Link& link : links) {
     if (link.activations) before_[static_cast<std::size_t>(link.to)].push_back(link.from);
     if (link.gradients) after_[static_cast<std::size_t>(link.from)].push_back(link.to);
+    behind_[static_cast<std::size_t>(link.from)].push_back(link.to);
   }
 }
 
@@ -54,7 +56,7 @@ bool Progress::is_ready(const Action& action) const {
   if (action.kind == ActionKind::BackwardWeight)
     return is_done(ActionKind::BackwardInput, action.stage, action.micro_batch);
   return is_done(ActionKind::Forward, action.stage, action.micro_batch) &&
-         all(after(action.stage), ActionKind::BackwardInput);
+         all(behind(action.stage), ActionKind::BackwardInput);
 }
 
 void Progress::finish(const Action& action) {
@@ -81,7 +83,7 @@ class Clock {
     }
     if (a.kind == ActionKind::BackwardWeight) return input_[at(a.stage, a)];
     time = forward_[at(a.stage, a)];
-    for (const std::int32_t s : progress_.after(a.stage)) time = std::max(time, input_[at(s, a)]);
+    for (const std::int32_t s : progress_.behind(a.stage)) time = std::max(time, input_[at(s, a)]);
     return time;
   }
   void finish(const Action& a, std::int64_t end) {

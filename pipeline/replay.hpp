@@ -30,6 +30,12 @@ class Progress {
   [[nodiscard]] std::span<const std::int32_t> after(std::int32_t stage) const {
     return after_[static_cast<std::size_t>(stage)];
   }
+  /// Stages whose backward comes before that of `stage`: those that read its activations, too,
+  /// when no gradient comes back from them. What a stage made stays until they are done with it,
+  /// and a schedule is in the same order whatever is trained.
+  [[nodiscard]] std::span<const std::int32_t> behind(std::int32_t stage) const {
+    return behind_[static_cast<std::size_t>(stage)];
+  }
 
  private:
   [[nodiscard]] std::size_t at(std::int32_t stage, std::int32_t micro_batch) const {
@@ -40,6 +46,7 @@ class Progress {
   std::int32_t micro_batches_;
   std::vector<std::vector<std::int32_t>> before_;
   std::vector<std::vector<std::int32_t>> after_;
+  std::vector<std::vector<std::int32_t>> behind_;
   std::vector<std::uint8_t> done_;  ///< bits: forward, input gradient, weight gradient
 };
 

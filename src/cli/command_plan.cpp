@@ -10,13 +10,13 @@
 #include "cli/split_options.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
-#include "models/registry.hpp"
 #include "partition/cost.hpp"
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/channels.hpp"
 #include "pipeline/render.hpp"
 #include "pipeline/simulate.hpp"
+#include "train/network.hpp"
 #include "train/profile.hpp"
 
 namespace millrace::cli {
@@ -54,7 +54,7 @@ std::string timeline_text(const train::TrainConfig& config, const partition::Pla
   constexpr std::int32_t kReadable = 16;
   constexpr std::int32_t kColumns = 100;
   if (plan.stages() < 2 || plan.micro_batches > kReadable) return {};
-  const models::Graph graph = models::build_model(config.model);
+  const models::Graph graph = train::network_of(config);
   const auto ranges = partition::stages_of(graph, plan.splits);
   const auto links = pipeline::links(pipeline::channels(graph, ranges));
   pipeline::Costs costs;
@@ -84,7 +84,7 @@ int command_plan(const Invocation& invocation) {
   const Options options = planned(invocation);
   const DatasetFacts facts = published_facts(data_request(options, DataNeed::Name));
   train::TrainConfig config = resolve(options, facts, this_machine()).config;
-  const models::Graph graph = models::build_model(config.model);
+  const models::Graph graph = train::network_of(config);
   const bool profile = options.text("cost-model") == "profile";
   const std::vector<partition::OpCost> costs = costs_of(graph, config, profile);
 

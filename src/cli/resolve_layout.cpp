@@ -11,11 +11,11 @@
 #include "cli/split_options.hpp"
 #include "cli/trace_options.hpp"
 #include "core/error.hpp"
-#include "models/registry.hpp"
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/channels.hpp"
 #include "pipeline/schedule.hpp"
+#include "train/network.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -80,7 +80,7 @@ void note_launching(Reader& read) {
 
 void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
                     std::vector<std::string>& notices) {
-  const Graph graph = models::build_model(config.model);
+  const Graph graph = train::network_of(config);
   for (const std::string& name : config.recompute_layers) {
     const bool known =
         std::any_of(graph.layers.begin(), graph.layers.end(), [&](const models::Layer& layer) {

@@ -7,13 +7,15 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace millrace {
 namespace {
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
+/// Last row of the table of edit distances: from `a` to every prefix of `b`, where the way to an
+/// empty `a` costs what `row` says.
+std::vector<std::size_t> edit_distances(std::string_view a, std::string_view b,
+                                        std::vector<std::size_t> row) {
   for (std::size_t i = 1; i <= a.size(); ++i) {
     std::size_t diagonal = row[0];
     row[0] = i;
@@ -23,7 +25,20 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
       row[j] = std::min({row[j] + 1, row[j - 1] + 1, replaced});
     }
   }
-  return row.back();
+  return row;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  return edit_distances(a, b, std::move(row)).back();
+}
+
+/// From `a` to the part of `b` that is nearest: where the part begins and ends costs nothing.
+std::size_t edit_distance_to_part(std::string_view a, std::string_view b) {
+  const std::vector<std::size_t> row =
+      edit_distances(a, b, std::vector<std::size_t>(b.size() + 1, 0));
+  return *std::min_element(row.begin(), row.end());
 }
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -41,6 +56,21 @@ std::string nearest_match(std::string_view word, std::span<const std::string> ca
     }
   }
   return match;
+}
+
+std::vector<std::string> nearest_containing(std::string_view word,
+                                            std::span<const std::string> candidates,
+                                            std::size_t count) {
+  std::vector<std::pair<std::size_t, const std::string*>> ranked;
+  ranked.reserve(candidates.size());
+  for (const std::string& candidate : candidates)
+    ranked.emplace_back(edit_distance_to_part(word, candidate), &candidate);
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string> nearest;
+  for (std::size_t i = 0; i < std::min(count, ranked.size()); ++i)
+    nearest.push_back(*ranked[i].second);
+  return nearest;
 }
 
 std::string human_bytes(std::int64_t bytes) {

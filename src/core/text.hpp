@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,6 +14,12 @@ namespace millrace {
 /// the word: for "did you mean" in messages.
 [[nodiscard]] std::string nearest_match(std::string_view word,
                                         std::span<const std::string> candidates);
+
+/// Up to `count` candidates, those first of which some part is nearest to `word` by edit distance;
+/// of equals the one that comes first.
+[[nodiscard]] std::vector<std::string> nearest_containing(std::string_view word,
+                                                          std::span<const std::string> candidates,
+                                                          std::size_t count);
 
 /// "1.43 GB", "210 kB", "12 B" (powers of 1000).
 [[nodiscard]] std::string human_bytes(std::int64_t bytes);

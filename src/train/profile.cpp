@@ -6,6 +6,7 @@
 
 #include "device/arena.hpp"
 #include "pipeline/stage.hpp"
+#include "train/network.hpp"
 
 namespace millrace::train {
 namespace {
@@ -32,7 +33,7 @@ std::vector<double> medians(const Samples& samples) {
 }  // namespace
 
 std::vector<partition::OpCost> profiled_costs(const TrainConfig& config) {
-  const models::Graph graph = models::build_model(config.model);
+  const models::Graph graph = network_of(config);
   const DType type = config.precision.activations;
   const auto backend = ops::make_default_backend();
   pipeline::StageOptions options;

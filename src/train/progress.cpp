@@ -112,7 +112,9 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
   if (!config.run_directory.empty()) add(" Saving to {}", config.run_directory.string());
   text += "Trainable Variables:\n";
   for (const models::Parameter& parameter : graph.parameters)
-    if (parameter.trainable()) add("  {} ({})", parameter.name, fmt::join(parameter.shape, "x"));
+    if (parameter.trainable())
+      add("  {} ({}){}", parameter.name, fmt::join(parameter.shape, "x"),
+          parameter.frozen ? ", frozen" : "");
   text += fmt::format("Total Parameters: {}", graph.trainable_elements());
   return text;
 }

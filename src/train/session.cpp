@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/crc32c.hpp"
+#include "train/network.hpp"
 
 namespace millrace::train {
 namespace {
@@ -108,7 +109,7 @@ std::string first_not_finite(const Snapshot& snapshot) {
 Session::Session(const TrainConfig& config, Use use, const comm::World& world)
     : config_(config),
       world_(&world),
-      graph_(models::build_model(config.model)),
+      graph_(network_of(config)),
       backend_(ops::make_default_backend()),
       transport_(comm::make_transport(world, device::copy_within)),
       scaling_(first_scaling(config.loss_scaling)) {
@@ -264,7 +265,7 @@ void Session::for_tensors(Replicas replicas, F&& f) const {
                          trainable ? io::TensorRole::Parameter : io::TensorRole::State, DType::F32,
                          parameter.shape},
           parameters.stored(id));
-      if (trainable) for_slots(held, id, f);
+      if (parameter.learns()) for_slots(held, id, f);
     }
   }
 }

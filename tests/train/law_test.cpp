@@ -4,6 +4,7 @@
 // five steps, in some layout within this process, and must end with the bits of the layout that has
 // one stage: losses, weights, running statistics, velocities.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -93,9 +94,12 @@ const Outcome& reference(const Layout& like) {
                       .norm = like.norm,
                       .rule = like.rule,
                       .narrow = like.narrow,
-                      .family = like.family};
-  static std::map<std::tuple<DType, models::NormKind, UpdateRule, bool, Family>, Outcome> known;
-  const std::tuple key{one.type, one.norm, one.rule, one.narrow, one.family};
+                      .family = like.family,
+                      .trained = like.trained};
+  using Key =
+      std::tuple<DType, models::NormKind, UpdateRule, bool, Family, std::vector<std::string>>;
+  static std::map<Key, Outcome> known;
+  const Key key{one.type, one.norm, one.rule, one.narrow, one.family, one.trained};
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
   return known.emplace(key, train(one)).first->second;
@@ -233,6 +237,123 @@ TEST(LawTest, SharingOutTheUpdateChangesNoBit) {
       EXPECT_LT(shared.arena_bytes, whole.arena_bytes);
     }
   }
+}
+
+/// What is frozen, with the parts of the network that then have nothing to train: all but the last
+/// layer, both ends of a block's shortcut, only norms, half of an op's parameters, and the
+/// parameters of one stage of four.
+const std::vector<std::vector<std::string>>& filters() {
+  static const std::vector<std::vector<std::string>> kFilters = {
+      {"fc1"}, {"b0/", "b2/1/conv1"}, {"gamma"}, {"fc1/bias", "b3/0/norm2/beta"}, {"b2/0/conv2"}};
+  return kFilters;
+}
+
+TEST(LawTest, FrozenParametersGiveTheBitsOfOneStage) {
+  for (const std::vector<std::string>& trained : filters()) {
+    for (const ScheduleKind kind : {ScheduleKind::Sequential, ScheduleKind::Grouped,
+                                    ScheduleKind::GPipe, ScheduleKind::OneFOneB})
+      expect_same({.stages = 4, .kind = kind, .trained = trained});
+    expect_same({.stages = 3, .kind = ScheduleKind::ZbH1, .trained = trained});
+    expect_same({.stages = 8, .kind = ScheduleKind::Looped, .chunks = 2, .trained = trained});
+    expect_same({.stages = 8, .kind = ScheduleKind::ZbV, .chunks = 2, .trained = trained});
+    expect_same({.stages = 4,
+                 .kind = ScheduleKind::OneFOneB,
+                 .recompute = true,
+                 .type = DType::BF16,
+                 .norm = models::NormKind::Group,
+                 .trained = trained});
+  }
+  // One operand of a concatenation or of a product, or only what is behind it, learns.
+  expect_same({.stages = 4,
+               .kind = ScheduleKind::OneFOneB,
+               .family = Family::SqueezeNet,
+               .trained = {"fire4/expand3x3", "fc10"}});
+  for (const char* part : {"SE/reduce", "SE/expand", "c/norm"})
+    expect_same({.stages = 5,
+                 .kind = ScheduleKind::OneFOneB,
+                 .family = Family::EfficientNet,
+                 .trained = {part}});
+}
+
+std::map<std::string, std::vector<float>> tensors_of(Session& session) {
+  std::map<std::string, std::vector<float>> result;
+  const Snapshot snapshot = session.snapshot();
+  for (const io::NamedTensor& tensor : snapshot.tensors()) {
+    const auto* values = reinterpret_cast<const float*>(tensor.data.data());
+    result[tensor.info.name].assign(values, values + tensor.info.elements());
+  }
+  return result;
+}
+
+// The same gradients reach what learns as without a filter, what is frozen stays, and running
+// statistics move all the same.
+TEST(LawTest, OnlyWhatTheFilterNamesMoves) {
+  const auto data = std::make_shared<NoiseDataset>(Shape{16, 16, 3});
+  const auto after_a_step = [&](const std::vector<std::string>& trained, std::int64_t steps) {
+    TrainConfig config = config_of({.trained = trained});
+    config.optimiser.weight_decay = 0.1;
+    config.pipeline = plan_of({.stages = 2, .trained = trained}, config);
+    const comm::World world;
+    Session session(config, Session::Use::Training, world);
+    session.allocate();
+    session.initialise(1);
+    const Feeds feeds = session.training_feeds(data, 0);
+    for (std::int64_t i = 0; i < steps; ++i) (void)session.step(feeds, i, 0.05);
+    return tensors_of(session);
+  };
+  const auto before = after_a_step({}, 0);
+  const auto whole = after_a_step({}, 1);
+  for (const std::vector<std::string>& trained : filters()) {
+    const auto tensors = after_a_step(trained, 1);
+    const auto is_named = [&](const std::string& name) {
+      return std::any_of(trained.begin(), trained.end(), [&](const std::string& part) {
+        return name.find(part) != std::string::npos;
+      });
+    };
+    for (const auto& entry : before) {
+      const std::string& name = entry.first;
+      const bool state = name.find("moving_") != std::string::npos;
+      const bool moves = state || is_named(name);
+      if (name.ends_with("/momentum") && !moves) {
+        EXPECT_FALSE(tensors.contains(name)) << name;
+        continue;
+      }
+      ASSERT_TRUE(tensors.contains(name)) << name;
+      EXPECT_EQ(tensors.at(name), moves ? whole.at(name) : entry.second) << name;
+    }
+  }
+}
+
+std::size_t calls_of(const Session& session, pipeline::KernelKind kind) {
+  std::size_t sum = 0;
+  for (const pipeline::Unit& unit : session.units())
+    for (const auto& phase : unit.run->training().program().calls)
+      sum += static_cast<std::size_t>(
+          std::count_if(phase.begin(), phase.end(),
+                        [&](const pipeline::Call& call) { return call.kind == kind; }));
+  return sum;
+}
+
+// The backward pass ends where nothing is left to train, and no gradient travels further.
+TEST(LawTest, NothingIsComputedOrSentForFrozenStages) {
+  using pipeline::ActionKind;
+  using pipeline::KernelKind;
+  const Layout layout{.stages = 4, .kind = ScheduleKind::OneFOneB, .trained = {"fc1"}};
+  TrainConfig config = config_of(layout);
+  config.pipeline = plan_of(layout, config);
+  const comm::World world;
+  const Session session(config, Session::Use::Training, world);
+  EXPECT_EQ(calls_of(session, KernelKind::WeightedBackwardWeight), 1u);
+  EXPECT_EQ(calls_of(session, KernelKind::WeightedBackwardInput), 0u);
+  EXPECT_EQ(calls_of(session, KernelKind::NormBackwardReduce), 0u);
+  EXPECT_EQ(calls_of(session, KernelKind::GlobalPoolBackward), 0u);
+  for (const auto& list : config.pipeline.schedule.lists)
+    for (const pipeline::Action& action : list)
+      EXPECT_TRUE(action.kind != ActionKind::SendGradient &&
+                  action.kind != ActionKind::ReceiveGradient);
+  Layout whole = layout;
+  whole.trained = {};
+  EXPECT_LT(session.arena_bytes(), train(whole, 1).arena_bytes / 2);
 }
 
 TEST(LawTest, CheckpointsHoldTheSlotsOfTheRule) {

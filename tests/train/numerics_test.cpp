@@ -156,7 +156,7 @@ std::vector<double> largest_gradients(Session& session) {
   std::vector<double> result;
   for (const pipeline::Unit& unit : session.units()) {
     const pipeline::Parameters& parameters = unit.run->parameters();
-    const auto n = static_cast<std::size_t>(parameters.trainable_elements());
+    const auto n = static_cast<std::size_t>(parameters.learning_elements());
     double largest = 0.0;
     for (const float g : parameters.accumulated().first(n))
       largest = std::isfinite(g) ? std::max(largest, std::abs(static_cast<double>(g)))

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cstdint>
@@ -16,6 +17,7 @@
 
 #include "core/random.hpp"
 #include "pipeline/channels.hpp"
+#include "train/network.hpp"
 #include "train/session.hpp"
 
 namespace millrace::train::small {
@@ -70,15 +72,18 @@ struct Layout {
   bool narrow = false;   ///< 16-bit masters
   bool sharded = false;  ///< whole tensors are given to replicas
   Family family = Family::ResNet;
+  std::vector<std::string> trained = {};  ///< filters; none: everything
 };
 
 inline std::string name_of(const Layout& layout) {
-  return fmt::format("{}: {} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas, {}{}{}",
-                     name_of(layout.family), layout.stages, pipeline::name_of(layout.kind),
-                     layout.chunks, layout.recompute, millrace::name_of(layout.type),
-                     layout.norm == models::NormKind::Batch ? "batch" : "group", layout.replicas,
-                     millrace::name_of(layout.rule), layout.narrow ? ", 16-bit masters" : "",
-                     layout.sharded ? ", sharded" : "");
+  return fmt::format(
+      "{}: {} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas, {}{}{}{}{}",
+      name_of(layout.family), layout.stages, pipeline::name_of(layout.kind), layout.chunks,
+      layout.recompute, millrace::name_of(layout.type),
+      layout.norm == models::NormKind::Batch ? "batch" : "group", layout.replicas,
+      millrace::name_of(layout.rule), layout.narrow ? ", 16-bit masters" : "",
+      layout.sharded ? ", sharded" : "", layout.trained.empty() ? "" : ", only ",
+      fmt::join(layout.trained, " "));
 }
 
 /// One small network of each family, with everything that sets the family apart.
@@ -121,6 +126,7 @@ inline TrainConfig config_of(const Layout& layout) {
   config.micro_batches = kMicroBatches / layout.replicas;
   config.iterations = kSteps;
   config.optimiser.kind = layout.rule;
+  config.trained_filters = layout.trained;
   config.optimiser.lars_skips = {"gamma", "beta", "bias"};
   config.optimiser.weight_decay = 1e-4;
   config.precision = {.activations = layout.type,
@@ -144,7 +150,7 @@ inline std::vector<OpRange> spread_cuts(const models::Graph& graph, std::int32_t
 }
 
 inline pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& config) {
-  const models::Graph graph = models::build_model(config.model);
+  const models::Graph graph = network_of(config);
   pipeline::PipelinePlan plan;
   plan.ranges = spread_cuts(graph, layout.stages);
   pipeline::ScheduleRequest request;

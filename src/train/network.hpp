@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "models/graph.hpp"
+#include "train/config.hpp"
+
+namespace millrace::train {
+
+/// The network that a configuration trains, with the parameters frozen that its filters leave out.
+/// Errors: Config, as models::build_model and models::train_only.
+[[nodiscard]] models::Graph network_of(const TrainConfig& config);
+
+}  // namespace millrace::train
