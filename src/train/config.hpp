@@ -131,7 +131,8 @@ struct TrainConfig {
   bool check_exceptions = false;    ///< name the first op that makes a number that is not finite
   RecomputePolicy recompute = RecomputePolicy::None;
   std::vector<std::string> recompute_layers;
-  std::filesystem::path init_path;           ///< checkpoint whose weights the run begins with
+  std::filesystem::path init_path;      ///< checkpoint whose weights the run begins with
+  std::vector<std::string> init_fresh;  ///< with init_path: begin anew what holds one in its name
   std::vector<std::string> trained_filters;  ///< only parameters whose names hold one; none: all
   AveragingConfig averaging;
   std::uint64_t seed = 0;

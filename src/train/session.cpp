@@ -13,6 +13,7 @@
 
 #include "core/crc32c.hpp"
 #include "train/network.hpp"
+#include "train/warm_start.hpp"
 
 namespace millrace::train {
 namespace {
@@ -321,13 +322,29 @@ void Session::load_tensor(const io::CheckpointReader& checkpoint, const io::Tens
   pipeline::write_values(values, host);
 }
 
+/// Brings what kernels read up to date with masters that were loaded.
+void Session::refresh_copies() const {
+  for (const HeldStage& held : stages_) held.run->parameters().refresh_copies(space_);
+  device::fence(space_);
+}
+
+void Session::begin_with(const io::CheckpointReader& checkpoint,
+                         std::span<const std::string> fresh) {
+  const std::set<std::string> taken =
+      tensors_to_take(graph_, checkpoint.tensors(), fresh, checkpoint.path().string());
+  for_tensors(Replicas::All,
+              [&](const io::TensorInfo& wanted, const pipeline::StoredValues& values) {
+                if (taken.contains(wanted.name)) load_tensor(checkpoint, wanted, values);
+              });
+  refresh_copies();
+}
+
 void Session::load(const io::CheckpointReader& checkpoint) {
   for_tensors(Replicas::All,
               [&](const io::TensorInfo& wanted, const pipeline::StoredValues& values) {
                 load_tensor(checkpoint, wanted, values);
               });
-  for (const HeldStage& held : stages_) held.run->parameters().refresh_copies(space_);
-  device::fence(space_);
+  refresh_copies();
   if (training_) scaling_ = parse_scaling(checkpoint.header().scaling_state, config_.loss_scaling);
   std::set<std::string_view> known;
   for (const models::Parameter& parameter : graph_.parameters) known.insert(parameter.name);

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,9 @@ class Session {
   /// a tensor that is missing, has another shape, or belongs to no parameter of this network, and
   /// the rule that wrote slots of another one.
   void load(const io::CheckpointReader& checkpoint);
+  /// Takes parameters and running statistics from the checkpoint that a run begins with, but for
+  /// those of which a text of `fresh` is in the name. Errors: as tensors_to_take().
+  void begin_with(const io::CheckpointReader& checkpoint, std::span<const std::string> fresh);
   /// The tensors that this process answers for: those of its stages of the first replica, and slots
   /// that other replicas keep.
   [[nodiscard]] Snapshot snapshot();
@@ -127,6 +131,7 @@ class Session {
   void for_slots(const HeldStage& held, models::ParameterId id, F&& f) const;
   void load_tensor(const io::CheckpointReader& checkpoint, const io::TensorInfo& wanted,
                    const pipeline::StoredValues& values) const;
+  void refresh_copies() const;
   void make_stages(Use use);
   void make_executors(Use use);
   [[nodiscard]] Feeds feeds(const pipeline::Executor& executor,

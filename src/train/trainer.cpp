@@ -118,6 +118,7 @@ class Run {
   [[nodiscard]] bool told_to_stop();
   [[nodiscard]] bool make_up_for_validation(std::int64_t done);
   [[nodiscard]] bool validate_now(std::int64_t done);
+  void warm_start();
   [[nodiscard]] Outcome finish();
   void report_pipeline();
   void report_scaling();
@@ -196,21 +197,34 @@ void Run::prepare(std::int64_t first) {
   watchdog_.follow(*session_);
 }
 
-/// A network that does not fit leaves no run behind.
+/// A network that does not fit, into memory or to the weights it should begin with, leaves no run
+/// behind.
 void Run::prepare_fresh() {
   try {
     prepare(0);
+    session_->initialise(config_.seed);
+    if (!config_.init_path.empty()) Together(world_).run([&] { warm_start(); });
   } catch (const Error& error) {
     std::error_code ignored;
-    if (error.kind() == ErrorKind::Config && leads() && !config_.run_directory.empty())
+    const bool refused = error.kind() == ErrorKind::Config || error.kind() == ErrorKind::Checkpoint;
+    if (refused && leads() && !config_.run_directory.empty())
       std::filesystem::remove_all(config_.run_directory, ignored);
     throw;
   }
 }
 
+/// The weights of a checkpoint instead of initial ones. Only a new run begins like this: what is
+/// restored goes on from its own.
+void Run::warm_start() {
+  std::vector<std::string> complaints;
+  const io::CheckpointReader checkpoint = io::open_newest(config_.init_path, complaints);
+  session_->begin_with(checkpoint, config_.init_fresh);
+  for (const std::string& complaint : complaints) console_.line(complaint);
+  console_.line(fmt::format("Beginning with the weights of {}", checkpoint.path().string()));
+}
+
 Outcome Run::fresh() {
   prepare_fresh();
-  session_->initialise(config_.seed);
   if (leads()) log_.emplace(config_);
   if (due_after(config_, 0).checkpoint) save(0);
   return loop(0);

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/warm_start.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::train {
+namespace {
+
+bool contains_any(const std::string& name, std::span<const std::string> texts) {
+  return std::any_of(texts.begin(), texts.end(),
+                     [&](const std::string& text) { return name.find(text) != std::string::npos; });
+}
+
+void require_matches(const models::Graph& graph, std::span<const std::string> fresh) {
+  std::vector<std::string> names;
+  for (const models::Parameter& parameter : graph.parameters) names.push_back(parameter.name);
+  for (const std::string& text : fresh) {
+    const bool known = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return name.find(text) != std::string::npos;
+    });
+    if (known) continue;
+    constexpr std::size_t kShown = 5;
+    fail(ErrorKind::Config,
+         "--init-fresh: no parameter of {} has '{}' in its name; the nearest are {}", graph.name,
+         text, fmt::join(nearest_containing(text, names, kShown), ", "));
+  }
+}
+
+[[noreturn]] void refuse(const models::Graph& graph, const std::vector<std::string>& misfits,
+                         const std::string& path) {
+  constexpr std::size_t kShown = 8;
+  const std::span<const std::string> shown(misfits.data(), std::min(kShown, misfits.size()));
+  fail(ErrorKind::Checkpoint,
+       "--init-path {}: does not fit {}: {}{}; name what is to begin anew with --init-fresh", path,
+       graph.name, fmt::join(shown, ", "),
+       misfits.size() > kShown ? fmt::format(" and {} more", misfits.size() - kShown) : "");
+}
+
+}  // namespace
+
+std::set<std::string> tensors_to_take(const models::Graph& graph,
+                                      std::span<const io::TensorInfo> tensors,
+                                      std::span<const std::string> fresh, const std::string& path) {
+  require_matches(graph, fresh);
+  std::map<std::string, const io::TensorInfo*> left;
+  for (const io::TensorInfo& tensor : tensors)
+    if (tensor.role != io::TensorRole::Slot && !contains_any(tensor.name, fresh))
+      left.emplace(tensor.name, &tensor);
+  std::set<std::string> taken;
+  std::vector<std::string> misfits;
+  for (const models::Parameter& parameter : graph.parameters) {
+    if (contains_any(parameter.name, fresh)) continue;
+    const auto found = left.find(parameter.name);
+    if (found == left.end()) {
+      misfits.push_back(fmt::format("{} is missing there", parameter.name));
+      continue;
+    }
+    if (found->second->shape != parameter.shape)
+      misfits.push_back(fmt::format("{} is {} there and {} here", parameter.name,
+                                    fmt::join(found->second->shape, "x"),
+                                    fmt::join(parameter.shape, "x")));
+    taken.insert(parameter.name);
+    left.erase(found);
+  }
+  for (const auto& entry : left) misfits.push_back(fmt::format("{} is there alone", entry.first));
+  if (!misfits.empty()) refuse(graph, misfits, path);
+  return taken;
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/warm_start.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "models/registry.hpp"
+
+namespace millrace::train {
+namespace {
+
+models::Graph resnet8(std::int64_t classes) {
+  models::ModelOptions options;
+  options.size = "8";
+  options.image = {8, 8, 3};
+  options.classes = classes;
+  return models::build_model(options);
+}
+
+/// What a checkpoint of the network holds.
+std::vector<io::TensorInfo> tensors_of(const models::Graph& graph) {
+  std::vector<io::TensorInfo> tensors;
+  for (const models::Parameter& p : graph.parameters) {
+    const auto role = p.trainable() ? io::TensorRole::Parameter : io::TensorRole::State;
+    tensors.push_back({p.name, role, DType::F32, p.shape});
+    if (p.trainable())
+      tensors.push_back({p.name + "/momentum", io::TensorRole::Slot, DType::F32, p.shape});
+  }
+  return tensors;
+}
+
+std::string refusal(const models::Graph& graph, const std::vector<io::TensorInfo>& tensors,
+                    const std::vector<std::string>& fresh) {
+  try {
+    (void)tensors_to_take(graph, tensors, fresh, "RUN");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(WarmStart, TakesWeightsAndStatisticsButNoSlots) {
+  const models::Graph graph = resnet8(10);
+  const std::set<std::string> taken = tensors_to_take(graph, tensors_of(graph), {}, "RUN");
+  EXPECT_EQ(taken.size(), graph.parameters.size());
+  EXPECT_TRUE(taken.contains("b0/norm/moving_variance"));
+  EXPECT_FALSE(taken.contains("fc1/kernel/momentum"));
+}
+
+TEST(WarmStart, OtherClassesNeedAFreshLastLayer) {
+  const models::Graph graph = resnet8(100);
+  const std::vector<io::TensorInfo> tensors = tensors_of(resnet8(10));
+  EXPECT_EQ(refusal(graph, tensors, {}),
+            "--init-path RUN: does not fit resnet-8: fc1/kernel is 10x64 there and 100x64 "
+            "here, fc1/bias is 10 there and 100 here; name what is to begin anew with "
+            "--init-fresh");
+  const std::vector<std::string> fresh = {"fc1"};
+  const std::set<std::string> taken = tensors_to_take(graph, tensors, fresh, "RUN");
+  EXPECT_EQ(taken.size(), graph.parameters.size() - 2);
+  EXPECT_FALSE(taken.contains("fc1/kernel"));
+}
+
+TEST(WarmStart, WhatIsOnOneSideOnlyIsNamedToo) {
+  const models::Graph graph = resnet8(10);
+  std::vector<io::TensorInfo> tensors = tensors_of(graph);
+  tensors[0].name = "b9/conv/kernel";
+  EXPECT_EQ(refusal(graph, tensors, {}),
+            "--init-path RUN: does not fit resnet-8: b0/conv/kernel is missing there, "
+            "b9/conv/kernel is there alone; name what is to begin anew with --init-fresh");
+  EXPECT_EQ(refusal(graph, tensors, {"conv/kernel"}), "no error");
+}
+
+TEST(WarmStart, ATextMustBeInAName) {
+  const models::Graph graph = resnet8(10);
+  const std::string error = refusal(graph, tensors_of(graph), {"logits"});
+  EXPECT_NE(error.find("--init-fresh: no parameter of resnet-8 has 'logits' in its name"),
+            std::string::npos)
+      << error;
+}
+
+}  // namespace
+}  // namespace millrace::train
