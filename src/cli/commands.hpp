@@ -43,6 +43,7 @@ int command_bench(const Invocation& invocation);
 int command_plan(const Invocation& invocation);
 int command_doctor(const Invocation& invocation);
 int command_inspect(const Invocation& invocation);
+int command_average(const Invocation& invocation);
 int command_import(const Invocation& invocation);
 int command_data_generate(const Invocation& invocation);
 

@@ -56,6 +56,7 @@ enum class Command : unsigned {
   Generate = 64,
   Plan = 128,
   Doctor = 256,
+  Average = 512,
 };
 using CommandSet = unsigned;
 

@@ -89,7 +89,7 @@ struct LossScaling {
   friend bool operator==(const LossScaling&, const LossScaling&) = default;
 };
 
-/// Means of checkpoints, made when the training has ended.
+/// Means of checkpoints, made when the training has ended: see averaging.hpp.
 struct AveragingConfig {
   std::vector<std::int64_t> last_epochs;  ///< plain means over the last so many epochs
   std::vector<double> decays;             ///< running means, old x decay + new x (1 - decay)

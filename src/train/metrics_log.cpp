@@ -21,7 +21,7 @@ constexpr std::string_view kTrainingHeader =
     "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,img_per_sec,"
     "total_time";
 constexpr std::string_view kValidationHeader =
-    "iteration,epoch,val_acc,val_time,img_per_sec,latency";
+    "iteration,epoch,val_acc,val_time,img_per_sec,latency,name";
 
 // Columns of training.csv.
 constexpr std::size_t kIteration = 1;
@@ -257,12 +257,13 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
 void MetricsLog::report(const ValidationResult& result) {
   if (!files_) return;
   const double epoch = images(result.iteration) / static_cast<double>(train_size_);
-  files_->validation.write(fmt::format("{},{},{:.8g},{:.6g},{:.6g},{:.6g}", result.iteration, epoch,
-                                       100.0 * result.top1(), result.seconds,
-                                       result.images_per_second(), result.latency_ms()));
-  const Json json = {{"iteration", result.iteration}, {"epoch", epoch},
-                     {"val/loss", result.loss},       {"val/top1", result.top1()},
-                     {"val/top5", result.top5()},     {"images_per_s", result.images_per_second()}};
+  files_->validation.write(fmt::format(
+      "{},{},{:.8g},{:.6g},{:.6g},{:.6g},{}", result.iteration, epoch, 100.0 * result.top1(),
+      result.seconds, result.images_per_second(), result.latency_ms(), result.name));
+  Json json = {{"iteration", result.iteration}, {"epoch", epoch},
+               {"val/loss", result.loss},       {"val/top1", result.top1()},
+               {"val/top5", result.top5()},     {"images_per_s", result.images_per_second()}};
+  if (!result.name.empty()) json["name"] = result.name;
   files_->json.write(json.dump());
 }
 

@@ -3,7 +3,8 @@
 // What a run leaves behind about itself, besides checkpoints:
 //
 //   training.csv     one row a log point, the recipe's columns; accuracies in per cent
-//   validation.csv   one row a validation
+//   validation.csv   one row a validation; `name` is that of an average of checkpoints, empty for
+//                    the weights of the run itself
 //   metrics.jsonl    a header line, then one object a log point or validation; accuracies as
 //   fractions
 //
@@ -57,6 +58,7 @@ struct TrainRow {
 /// One pass over the whole validation set.
 struct ValidationResult {
   std::int64_t iteration = 0;  ///< of the weights validated
+  std::string name = {};       ///< of an average of checkpoints; "" for the run's own weights
   std::int64_t images = 0;
   std::int64_t batches = 0;
   std::int64_t correct_top1 = 0;

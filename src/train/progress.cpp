@@ -61,10 +61,11 @@ std::string format_line(const TrainRow& row) {
 
 std::string format_line(const ValidationResult& result, double epoch) {
   return fmt::format(
-      "Validation top-1 accuracy [ckpt-{}] (iteration: {:6d}, epoch: {:6.2f}, img/sec: {:6.2f}, "
+      "Validation top-1 accuracy [{}] (iteration: {:6d}, epoch: {:6.2f}, img/sec: {:6.2f}, "
       "latency (ms): {:8.4f}, time: {:8.6f}): {:6.3f}% (top-5: {:6.3f}%, loss: {:6.4f})",
-      result.iteration, result.iteration, epoch, result.images_per_second(), result.latency_ms(),
-      result.seconds, 100.0 * result.top1(), 100.0 * result.top5(), result.loss);
+      result.name.empty() ? fmt::format("ckpt-{}", result.iteration) : result.name,
+      result.iteration, epoch, result.images_per_second(), result.latency_ms(), result.seconds,
+      100.0 * result.top1(), 100.0 * result.top5(), result.loss);
 }
 
 namespace {

@@ -20,6 +20,7 @@
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "pipeline/channels.hpp"
+#include "train/averaging.hpp"
 #include "train/cadence.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/memory.hpp"
@@ -60,13 +61,19 @@ std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& co
   return result;
 }
 
-/// Iterations that have a row in validation.csv.
-std::set<std::int64_t> validated_iterations(const std::filesystem::path& run_directory) {
+/// Iterations that have a row in validation.csv, of the run's own weights or of an average.
+std::set<std::int64_t> validated_iterations(const std::filesystem::path& run_directory,
+                                            std::string_view name = "") {
   std::ifstream file(run_directory / "validation.csv");
   std::set<std::int64_t> iterations;
   std::string line;
   std::getline(file, line);  // header
-  while (std::getline(file, line)) iterations.insert(std::strtoll(line.c_str(), nullptr, 10));
+  constexpr std::int64_t kColumnsBeforeName = 6;
+  while (std::getline(file, line)) {
+    const bool named = std::count(line.begin(), line.end(), ',') == kColumnsBeforeName;
+    if (std::string_view(line).substr(named ? line.rfind(',') + 1 : line.size()) == name)
+      iterations.insert(std::strtoll(line.c_str(), nullptr, 10));
+  }
   return iterations;
 }
 
@@ -117,8 +124,9 @@ class Run {
   [[nodiscard]] bool logs() const { return leads() && log_.has_value(); }
   [[nodiscard]] bool told_to_stop();
   [[nodiscard]] bool make_up_for_validation(std::int64_t done);
-  [[nodiscard]] bool validate_now(std::int64_t done);
+  [[nodiscard]] bool validate_now(std::int64_t done, const std::string& name = "");
   void warm_start();
+  [[nodiscard]] bool make_averages();
   [[nodiscard]] Outcome finish();
   void report_pipeline();
   void report_scaling();
@@ -137,6 +145,7 @@ class Run {
   Watchdog watchdog_;
   std::int64_t first_iteration_ = 0;
   std::int64_t predicted_peak_ = 0;
+  std::vector<PlannedAverage> averages_;
   int received_ = 0;  ///< a signal that some rank was sent
   Clock::time_point start_ = Clock::now();
 };
@@ -183,6 +192,7 @@ std::pair<std::int64_t, std::int64_t> Run::trace_window(std::int64_t first) cons
 }
 
 void Run::prepare(std::int64_t first) {
+  averages_ = planned_averages(config_);
   environment_.emplace(config_.threads);
   session_.emplace(config_, Session::Use::Training, world_);
   announce();
@@ -285,11 +295,13 @@ std::int64_t Run::trace_bytes() const {
 std::int64_t Run::predicted_peak() const {
   // What MPI takes for its queues and shared segments once messages pass; measured.
   constexpr std::int64_t kMessages = 2'500'000;
-  const std::int64_t sum = resident_bytes() + session_->arena_bytes() +
-                           (world_.size() > 1 ? kMessages : 0) + trace_bytes() +
-                           session_->loader_bytes(config_.data.validation_size) +
-                           session_->library_bytes() +
-                           (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
+  const bool averages = leads() && !averages_.empty();
+  const std::int64_t sum =
+      resident_bytes() + session_->arena_bytes() +
+      (averages ? averaging_bytes(session_->graph(), config_.optimiser.kind) : std::int64_t{0}) +
+      (world_.size() > 1 ? kMessages : 0) + trace_bytes() +
+      session_->loader_bytes(config_.data.validation_size) + session_->library_bytes() +
+      (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
   // Never under: allocators round up in ways of their own.
   return sum + sum / 64;
 }
@@ -351,6 +363,7 @@ void Run::report_pipeline() {
 
 Outcome Run::finish() {
   if (config_.validation == ValidationMode::End && !validate_saved()) return stop_reason();
+  if (!make_averages()) return stop_reason();
   report_scaling();
   console_.line(fmt::format("Process peak: {} ({} predicted)", human_bytes(peak_resident_bytes()),
                             human_bytes(predicted_peak_)));
@@ -498,13 +511,14 @@ void Run::save(std::int64_t done) {
 }
 
 /// False when a signal ended it early.
-bool Run::validate_now(std::int64_t done) {
-  const std::optional<ValidationResult> result = evaluate(
-      *session_, config_, inputs_.validation, done, [this] { return signals_->received() != 0; });
+bool Run::validate_now(std::int64_t done, const std::string& name) {
+  std::optional<ValidationResult> result = evaluate(*session_, config_, inputs_.validation, done,
+                                                    [this] { return signals_->received() != 0; });
   if (!result) {
     (void)told_to_stop();
     return false;
   }
+  result->name = name;
   if (!std::isfinite(result->loss)) {
     world_.fail_together();
     diverged(fmt::format("the loss of validation became {}", result->loss), done);
@@ -525,6 +539,30 @@ bool Run::validate_saved() {
     if (!is_validation_point(config_, done) || done_already.contains(done)) continue;
     session_->load(checkpoint);
     if (!validate_now(done)) return false;
+  }
+  return true;
+}
+
+/// What the configuration asks to be averaged, once the last iteration is behind; validated like a
+/// checkpoint. False when a signal ended it early.
+bool Run::make_averages() {
+  const Together together(world_);
+  for (const PlannedAverage& average : averages_) {
+    std::string written;
+    together.lead([&] {
+      written = average_checkpoints(checkpoints_at(config_.run_directory, average.iterations),
+                                    average.rule, config_.run_directory)
+                    .string();
+      console_.line(fmt::format("Saved the average of {} checkpoints to {}",
+                                average.iterations.size(), written));
+    });
+    watchdog_.touch();
+    written = world_.broadcast(written);
+    const std::string& name = average.rule.name;
+    if (config_.validation == ValidationMode::None) continue;
+    if (validated_iterations(config_.run_directory, name).contains(config_.iterations)) continue;
+    together.run([&] { session_->load(io::CheckpointReader(written)); });
+    if (!validate_now(config_.iterations, name)) return false;
   }
   return true;
 }

@@ -94,7 +94,7 @@ TEST_F(MetricsLogTest, WritesTheHeadersOfTheRecipe) {
             "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,"
             "img_per_sec,total_time\n");
   EXPECT_EQ(text_of(config.run_directory / "validation.csv"),
-            "iteration,epoch,val_acc,val_time,img_per_sec,latency\n");
+            "iteration,epoch,val_acc,val_time,img_per_sec,latency,name\n");
 }
 
 TEST_F(MetricsLogTest, AveragesOverTheRowAndOverTheLastEpoch) {
@@ -210,7 +210,7 @@ TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
   EXPECT_EQ(objects[2].at("val/top5"), 0.75);
   EXPECT_EQ(objects[2].at("val/loss"), 1.5);
   EXPECT_EQ(text_of(config.run_directory / "validation.csv"),
-            "iteration,epoch,val_acc,val_time,img_per_sec,latency\n3,0.75,25,2,100,200\n");
+            "iteration,epoch,val_acc,val_time,img_per_sec,latency,name\n3,0.75,25,2,100,200,\n");
 }
 
 TEST_F(MetricsLogTest, RestoringCutsTheJsonLinesToo) {

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "core/error.hpp"
+#include "io/checkpoint.hpp"
+#include "train/averaging.hpp"
+
+namespace millrace::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The newest `count` checkpoints of a run (0: all) but for the last `discarded`, oldest first.
+std::vector<fs::path> chosen(const fs::path& run, std::int64_t count, std::int64_t discarded) {
+  std::error_code ignored;
+  if (!fs::is_directory(run / "checkpoints", ignored))
+    fail(ErrorKind::Checkpoint,
+         "{}: has no folder checkpoints: give the directory of a run that has saved some",
+         run.string());
+  std::vector<fs::path> paths = io::list_checkpoints(run);
+  const std::int64_t left = std::ssize(paths) - discarded;
+  if (left < 1 || count > left)
+    fail(ErrorKind::Usage,
+         "{}: has {} checkpoints: {} of them before the last {} cannot be averaged; give a smaller "
+         "--count or --discard-last",
+         run.string(), paths.size(), count > 0 ? count : 1, discarded);
+  paths.resize(static_cast<std::size_t>(left));
+  if (count > 0) paths.erase(paths.begin(), paths.end() - count);
+  return paths;
+}
+
+train::AverageRule rule_of(const Options& options, std::size_t count) {
+  train::AverageRule rule;
+  rule.decay = options.real("decay").value_or(0.99);
+  const bool exponential = options.text("mode") == "exponential";
+  if (exponential) rule.mode = train::AverageMode::Exponential;
+  rule.name = options.text("filename")
+                  .value_or(exponential ? fmt::format("exponential-{}", rule.decay)
+                                        : fmt::format("mean-of-{}", count));
+  // It is a name below the run's averages, nothing else.
+  if (rule.name.empty() || rule.name.starts_with('.') || rule.name.find('/') != std::string::npos)
+    fail(ErrorKind::Usage, "--filename '{}': give a name without / that does not begin with a dot",
+         rule.name);
+  return rule;
+}
+
+}  // namespace
+
+int command_average(const Invocation& invocation) {
+  const Options& options = invocation.options;
+  const fs::path run = options.arguments.at(0);
+  const std::vector<fs::path> checkpoints = chosen(run, options.integer("count").value_or(0),
+                                                   options.integer("discard-last").value_or(0));
+  const fs::path written =
+      train::average_checkpoints(checkpoints, rule_of(options, checkpoints.size()), run);
+  fmt::print("Saved the average of {} checkpoints to {}\n", checkpoints.size(), written.string());
+  return 0;
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/averaging.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "core/bfloat16.hpp"
+#include "core/error.hpp"
+#include "io/atomic_file.hpp"
+#include "io/checkpoint_layout.hpp"
+#include "io/run_lock.hpp"
+#include "train/cadence.hpp"
+
+namespace millrace::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Checkpoints from the cadence; a final one that is off it only when there is no other.
+std::vector<std::int64_t> regular_checkpoints(const TrainConfig& config, std::int64_t first) {
+  const std::int64_t every = config.checkpoint_every;
+  std::vector<std::int64_t> iterations;
+  for (std::int64_t i = (first + every - 1) / every * every; i <= config.iterations; i += every)
+    iterations.push_back(i);
+  if (iterations.empty()) iterations.push_back(config.iterations);
+  return iterations;
+}
+
+/// Of a run's end, how many checkpoints must be kept so that that of `first` is still there.
+std::int64_t saved_since(const TrainConfig& config, std::int64_t first) {
+  std::int64_t count = 0;
+  for (std::int64_t i = first; i <= config.iterations; ++i)
+    count += due_after(config, i).checkpoint ? 1 : 0;
+  return count;
+}
+
+void require_kept(const TrainConfig& config, const PlannedAverage& average) {
+  const std::int64_t needed = saved_since(config, average.iterations.front());
+  const int kept = config.max_checkpoints_to_keep;
+  if (kept == 0 || kept >= needed) return;
+  fail(ErrorKind::Config,
+       "the average {} needs the last {} checkpoints of the run, and --max-ckpts-to-keep {} leaves "
+       "{}: give --max-ckpts-to-keep 0, which keeps all",
+       average.rule.name, needed, kept, kept);
+}
+
+std::int64_t first_of_last_epochs(const TrainConfig& config, std::int64_t epochs) {
+  const std::int64_t updates = epochs * config.iterations_per_epoch;
+  if (epochs < 1 || updates > config.iterations)
+    fail(ErrorKind::Config,
+         "--weight-avg-N {}: the run has {:.4g} epochs: give from 1 to as many as it has", epochs,
+         static_cast<double>(config.iterations) / static_cast<double>(config.iterations_per_epoch));
+  return config.iterations - updates + 1;
+}
+
+fs::path place_of(const fs::path& run_directory, const AverageRule& rule) {
+  return run_directory / "averages" / rule.name;
+}
+
+/// What a checkpoint of the average says of itself: it stands where the last of its checkpoints
+/// does.
+io::CheckpointHeader header_of(const io::CheckpointReader& last, const AverageRule& rule,
+                               std::size_t count) {
+  io::CheckpointHeader header = last.header();
+  header.environment =
+      fmt::format("{} of {} checkpoints; the last: {}", rule.name, count, header.environment);
+  return header;
+}
+
+bool is_averaged(const io::TensorInfo& info) {
+  return info.type == DType::F32 || info.type == DType::BF16;
+}
+
+/// float32 values of a tensor as it is stored.
+std::span<const float> as_floats(const io::TensorInfo& info, std::vector<std::byte>& stored,
+                                 std::vector<float>& converted) {
+  const auto elements = static_cast<std::size_t>(info.elements());
+  if (info.type == DType::F32) return {reinterpret_cast<const float*>(stored.data()), elements};
+  const auto* values = reinterpret_cast<const bfloat16*>(stored.data());
+  converted.resize(elements);
+  std::transform(values, values + elements, converted.begin(),
+                 [](bfloat16 value) { return to_float(value); });
+  return converted;
+}
+
+}  // namespace
+
+std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
+  const AveragingConfig& asked = config.averaging;
+  if (asked.last_epochs.empty() && asked.decays.empty()) return {};
+  if (config.run_directory.empty())
+    fail(ErrorKind::Config,
+         "averages of checkpoints need a run directory to lie in: leave out --no-logs");
+  if (config.checkpoint_every <= 0)
+    fail(ErrorKind::Config,
+         "averages need checkpoints on the way: give --ckpts-per-epoch at least 1");
+  std::vector<PlannedAverage> averages;
+  const auto add = [&](const AverageRule& rule, std::int64_t first) {
+    averages.push_back({rule, regular_checkpoints(config, first)});
+  };
+  for (const std::int64_t epochs : asked.last_epochs) {
+    const std::int64_t first = first_of_last_epochs(config, epochs);
+    add({fmt::format("mean-{}-epochs", epochs), AverageMode::Mean, 0.0}, first);
+  }
+  for (const double decay : asked.decays) {
+    if (!(decay > 0.0 && decay < 1.0))
+      fail(ErrorKind::Config, "--weight-avg-exp {}: give a decay between 0 and 1", decay);
+    add({fmt::format("exponential-{}", decay), AverageMode::Exponential, decay}, 0);
+  }
+  for (const PlannedAverage& average : averages) require_kept(config, average);
+  return averages;
+}
+
+std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
+  // What HDF5 takes for itself and for each data set of an open file; measured.
+  constexpr std::int64_t kHdf5 = 4'000'000;
+  constexpr std::int64_t kHdf5PerTensor = 32'000;
+  const std::int64_t slots = std::ssize(update_slots(rule));
+  std::int64_t elements = 0;
+  std::int64_t largest = 0;
+  std::int64_t tensors = 0;
+  for (const models::Parameter& parameter : graph.parameters) {
+    const std::int64_t copies = parameter.learns() ? 1 + slots : 1;
+    elements += copies * parameter.elements();
+    largest = std::max(largest, parameter.elements());
+    tensors += copies;
+  }
+  // A tensor is read next to what HDF5 holds of it; two files are open while one is checked.
+  return elements * static_cast<std::int64_t>(sizeof(double)) +
+         3 * largest * static_cast<std::int64_t>(sizeof(float)) +
+         2 * (kHdf5 + tensors * kHdf5PerTensor);
+}
+
+void TensorMean::begin(const io::CheckpointReader& checkpoint) {
+  first_ = checkpoint.path();
+  infos_ = checkpoint.tensors();
+  sums_.reserve(infos_.size());
+  latest_.resize(infos_.size());
+  for (const io::TensorInfo& info : infos_)
+    sums_.emplace_back(is_averaged(info) ? static_cast<std::size_t>(info.elements()) : 0, 0.0);
+}
+
+void TensorMean::check(const io::CheckpointReader& checkpoint) const {
+  const std::vector<io::TensorInfo>& tensors = checkpoint.tensors();
+  for (std::size_t i = 0; i < std::max(tensors.size(), infos_.size()); ++i) {
+    const bool both = i < tensors.size() && i < infos_.size();
+    if (both && tensors[i] == infos_[i]) continue;
+    const std::string& name = i < tensors.size() ? tensors[i].name : infos_[i].name;
+    fail(
+        ErrorKind::Checkpoint,
+        "{}: cannot be averaged with {}, as tensor {} is not the same in both: average checkpoints "
+        "of one run",
+        checkpoint.path().string(), first_.string(), name);
+  }
+}
+
+void TensorMean::take(std::span<double> mean, std::span<const float> values) const {
+  const bool exponential = rule_.mode == AverageMode::Exponential && count_ > 0;
+  for (std::size_t k = 0; k < mean.size(); ++k) {
+    const auto value = static_cast<double>(values[k]);
+    mean[k] = exponential ? rule_.decay * mean[k] + (1.0 - rule_.decay) * value : mean[k] + value;
+  }
+}
+
+void TensorMean::add(const io::CheckpointReader& checkpoint) {
+  if (count_ == 0) begin(checkpoint);
+  check(checkpoint);
+  std::vector<float> converted;
+  for (std::size_t i = 0; i < infos_.size(); ++i) {
+    buffer_.resize(static_cast<std::size_t>(infos_[i].bytes()));
+    checkpoint.read(infos_[i].name, buffer_);
+    if (is_averaged(infos_[i])) {
+      take(sums_[i], as_floats(infos_[i], buffer_, converted));
+    } else {
+      latest_[i] = buffer_;
+    }
+  }
+  ++count_;
+}
+
+std::vector<io::NamedTensor> TensorMean::finish() {
+  MILLRACE_ASSERT(count_ > 0);
+  const double parts = rule_.mode == AverageMode::Mean ? static_cast<double>(count_) : 1.0;
+  std::vector<io::NamedTensor> tensors;
+  for (std::size_t i = 0; i < infos_.size(); ++i) {
+    if (!is_averaged(infos_[i])) {
+      tensors.push_back({infos_[i], latest_[i]});
+      continue;
+    }
+    infos_[i].type = DType::F32;
+    // A float takes half the place of the sum that it comes from: in ascending order none is
+    // overwritten before it is read.
+    auto* bytes = reinterpret_cast<std::byte*>(sums_[i].data());
+    for (std::size_t k = 0; k < sums_[i].size(); ++k) {
+      const auto value = static_cast<float>(sums_[i][k] / parts);
+      std::memcpy(bytes + k * sizeof(float), &value, sizeof(float));
+    }
+    tensors.push_back({infos_[i], {bytes, static_cast<std::size_t>(infos_[i].bytes())}});
+  }
+  return tensors;
+}
+
+fs::path average_checkpoints(std::span<const fs::path> checkpoints, const AverageRule& rule,
+                             const fs::path& run_directory) {
+  MILLRACE_ASSERT(!checkpoints.empty());
+  TensorMean mean(rule);
+  io::CheckpointHeader header;
+  for (const fs::path& path : checkpoints) {
+    const io::CheckpointReader checkpoint(path);
+    mean.add(checkpoint);
+    header = header_of(checkpoint, rule, checkpoints.size());
+  }
+  const fs::path place = place_of(run_directory, rule);
+  std::error_code error;
+  fs::create_directories(place, error);
+  if (error) io::fail_io("make", place, error.value());
+  const io::RunLock lock(place);
+  io::write_file_atomically(place / "config.toml", header.config_toml);
+  fs::path written = io::write_checkpoint(place / "checkpoints", header, mean.finish());
+  for (const fs::path& older : io::list_checkpoints(place))
+    if (older.filename() != written.filename()) io::remove_checkpoint(older);
+  return written;
+}
+
+std::vector<fs::path> checkpoints_at(const fs::path& run_directory,
+                                     std::span<const std::int64_t> iterations) {
+  std::map<std::int64_t, fs::path> there;
+  for (const fs::path& path : io::list_checkpoints(run_directory))
+    if (const auto iteration = io::iteration_in(path.filename().string()))
+      there.emplace(*iteration, path);
+  std::vector<fs::path> paths;
+  std::vector<std::string> missing;
+  for (const std::int64_t iteration : iterations) {
+    const auto found = there.find(iteration);
+    if (found == there.end()) {
+      missing.push_back(io::checkpoint_name(iteration));
+    } else {
+      paths.push_back(found->second);
+    }
+  }
+  if (missing.empty()) return paths;
+  fail(ErrorKind::Checkpoint,
+       "{}: cannot be averaged: {} of {} checkpoints are not there any more: {}; millrace average "
+       "takes those that are",
+       run_directory.string(), missing.size(), iterations.size(), fmt::join(missing, ", "));
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/averaging.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/bfloat16.hpp"
+#include "core/error.hpp"
+
+namespace millrace::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class AveragingTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    run_ =
+        fs::temp_directory_path() / ("millrace-average-" + std::to_string(::getpid()) + "-" +
+                                     testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(run_);
+    fs::create_directories(run_);
+  }
+  void TearDown() override { fs::remove_all(run_); }
+
+  /// A checkpoint with a kernel of two weights, its slot, a 16-bit statistic and a counter.
+  void save(std::int64_t iteration, std::vector<float> kernel, float slot, float mean,
+            std::int32_t counter = 0) const {
+    const bfloat16 narrow = to_bfloat16(mean);
+    const auto of = [](const auto& value) { return std::as_bytes(std::span(&value, 1)); };
+    const std::vector<io::NamedTensor> tensors = {
+        {{"fc1/kernel", io::TensorRole::Parameter, DType::F32, {1, std::ssize(kernel)}},
+         std::as_bytes(std::span(kernel))},
+        {{"fc1/kernel/momentum", io::TensorRole::Slot, DType::F32, {1}}, of(slot)},
+        {{"b0/norm/moving_mean", io::TensorRole::State, DType::BF16, {1}}, of(narrow)},
+        {{"counter", io::TensorRole::State, DType::I32, {}}, of(counter)}};
+    io::CheckpointHeader header;
+    header.iteration = iteration;
+    header.epoch = static_cast<double>(iteration) / 10.0;
+    header.model = "tiny";
+    header.config_toml = "seed = 3\n";
+    (void)io::write_checkpoint(run_ / "checkpoints", header, tensors);
+  }
+
+  [[nodiscard]] std::vector<fs::path> all() const { return io::list_checkpoints(run_); }
+
+  static std::vector<float> read(const io::CheckpointReader& checkpoint, const std::string& name) {
+    const io::TensorInfo* info = checkpoint.find(name);
+    EXPECT_EQ(info->type, DType::F32) << name;
+    std::vector<float> values(static_cast<std::size_t>(info->elements()));
+    checkpoint.read(name, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+
+  fs::path run_;
+};
+
+// (1 + 2 + 6) / 3 and (-4 + 0 + 1) / 3; the statistic (8 + 4 + 3) / 3.
+TEST_F(AveragingTest, AMeanIsTheSumOverTheCount) {
+  save(10, {1.0f, -4.0f}, 3.0f, 8.0f, 5);
+  save(20, {2.0f, 0.0f}, 3.0f, 4.0f, 6);
+  save(30, {6.0f, 1.0f}, 9.0f, 3.0f, 7);
+  const fs::path written =
+      average_checkpoints(all(), {"mean-3-epochs", AverageMode::Mean, 0.0}, run_);
+  EXPECT_EQ(written, run_ / "averages" / "mean-3-epochs" / "checkpoints" / "ckpt-30");
+  const io::CheckpointReader checkpoint(written);
+  EXPECT_EQ(read(checkpoint, "fc1/kernel"), (std::vector<float>{3.0f, -1.0f}));
+  EXPECT_EQ(read(checkpoint, "fc1/kernel/momentum"), std::vector<float>{5.0f});
+  EXPECT_EQ(read(checkpoint, "b0/norm/moving_mean"), std::vector<float>{5.0f});
+  std::int32_t counter = 0;
+  checkpoint.read("counter", std::as_writable_bytes(std::span(&counter, 1)));
+  EXPECT_EQ(counter, 7) << "what is not a fraction is that of the last checkpoint";
+  EXPECT_EQ(checkpoint.header().iteration, 30);
+  EXPECT_EQ(checkpoint.header().config_toml, "seed = 3\n");
+}
+
+// m = 8; 3/4 x 8 + 1/4 x 4 = 7; 3/4 x 7 + 1/4 x 1 = 5.5.
+TEST_F(AveragingTest, ARunningMeanBeginsWithTheFirst) {
+  save(0, {8.0f, 0.0f}, 0.0f, 0.0f);
+  save(10, {4.0f, 0.0f}, 0.0f, 0.0f);
+  save(20, {1.0f, 16.0f}, 0.0f, 0.0f);
+  const io::CheckpointReader checkpoint(
+      average_checkpoints(all(), {"exponential-0.75", AverageMode::Exponential, 0.75}, run_));
+  EXPECT_EQ(read(checkpoint, "fc1/kernel"), (std::vector<float>{5.5f, 4.0f}));
+}
+
+// In float32 the small part of the sum would be lost: 2^25 + 1 + 1 + 2 - 2^25.
+TEST_F(AveragingTest, SumsAreDouble) {
+  save(10, {33554432.0f}, 0.0f, 0.0f);
+  save(20, {1.0f}, 0.0f, 0.0f);
+  save(30, {1.0f}, 0.0f, 0.0f);
+  save(40, {2.0f - 33554432.0f}, 0.0f, 0.0f);
+  const io::CheckpointReader checkpoint(
+      average_checkpoints(all(), {"mean", AverageMode::Mean, 0.0}, run_));
+  EXPECT_EQ(read(checkpoint, "fc1/kernel"), std::vector<float>{1.0f});
+}
+
+// An average is a run directory below the run, whose own list stays what it was.
+TEST_F(AveragingTest, LiesBesideTheCheckpointsAndReplacesItsPredecessor) {
+  save(10, {1.0f}, 0.0f, 0.0f);
+  save(20, {3.0f}, 0.0f, 0.0f);
+  const std::vector<fs::path> before = all();
+  const AverageRule rule{"mean", AverageMode::Mean, 0.0};
+  const fs::path place = run_ / "averages" / "mean";
+  (void)average_checkpoints(before, rule, run_);
+  (void)average_checkpoints(std::span(before).first(1), rule, run_);
+  EXPECT_EQ(all(), before);
+  ASSERT_EQ(io::list_checkpoints(place).size(), 1u);
+  std::vector<std::string> complaints;
+  const io::CheckpointReader opened = io::open_newest(place, complaints);
+  EXPECT_EQ(opened.header().iteration, 10);
+  EXPECT_EQ(read(opened, "fc1/kernel"), std::vector<float>{1.0f});
+  std::ifstream file(place / "config.toml");
+  std::ostringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str(), "seed = 3\n");
+}
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(AveragingTest, RefusesCheckpointsOfAnotherNetwork) {
+  save(10, {1.0f}, 0.0f, 0.0f);
+  save(20, {1.0f, 2.0f}, 0.0f, 0.0f);
+  const std::string error = error_of([&] {
+    (void)average_checkpoints(all(), {"mean", AverageMode::Mean, 0.0}, run_);
+  });
+  EXPECT_NE(error.find("ckpt-20: cannot be averaged with"), std::string::npos) << error;
+  EXPECT_NE(error.find("tensor fc1/kernel is not the same in both"), std::string::npos) << error;
+  EXPECT_FALSE(fs::exists(run_ / "averages"));
+}
+
+TEST_F(AveragingTest, NamesCheckpointsThatAreGone) {
+  save(10, {1.0f}, 0.0f, 0.0f);
+  save(30, {1.0f}, 0.0f, 0.0f);
+  const std::vector<std::int64_t> wanted = {10, 20, 30};
+  EXPECT_EQ(checkpoints_at(run_, std::vector<std::int64_t>{10, 30}), all());
+  const std::string error = error_of([&] { (void)checkpoints_at(run_, wanted); });
+  EXPECT_NE(error.find("1 of 3 checkpoints are not there any more: ckpt-20"), std::string::npos)
+      << error;
+}
+
+/// Five epochs of 10 updates, two checkpoints an epoch.
+TrainConfig five_epochs(const fs::path& run) {
+  TrainConfig config;
+  config.run_directory = run;
+  config.iterations = 50;
+  config.iterations_per_epoch = 10;
+  config.checkpoint_every = 5;
+  config.max_checkpoints_to_keep = 0;
+  config.validation = ValidationMode::None;
+  return config;
+}
+
+TEST_F(AveragingTest, TakesWhatLiesInTheLastEpochs) {
+  TrainConfig config = five_epochs(run_);
+  config.averaging = {.last_epochs = {2, 1}, .decays = {0.9}};
+  const std::vector<PlannedAverage> planned = planned_averages(config);
+  ASSERT_EQ(planned.size(), 3u);
+  EXPECT_EQ(planned[0].rule.name, "mean-2-epochs");
+  EXPECT_EQ(planned[0].rule.mode, AverageMode::Mean);
+  EXPECT_EQ(planned[0].iterations, (std::vector<std::int64_t>{35, 40, 45, 50}));
+  EXPECT_EQ(planned[1].rule.name, "mean-1-epochs");
+  EXPECT_EQ(planned[1].iterations, (std::vector<std::int64_t>{45, 50}));
+  EXPECT_EQ(planned[2].rule.name, "exponential-0.9");
+  EXPECT_EQ(planned[2].rule.mode, AverageMode::Exponential);
+  EXPECT_EQ(planned[2].rule.decay, 0.9);
+  EXPECT_EQ(planned[2].iterations,
+            (std::vector<std::int64_t>{0, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50}));
+  EXPECT_TRUE(planned_averages(five_epochs(run_)).empty());
+}
+
+// 3 checkpoints an epoch of 10 are one every 3: the last regular one is 48, and 50 would count the
+// end twice.
+TEST_F(AveragingTest, LeavesOutAFinalCheckpointOffTheCadence) {
+  TrainConfig config = five_epochs(run_);
+  config.checkpoint_every = 3;
+  config.averaging = {.last_epochs = {1}, .decays = {}};
+  EXPECT_EQ(planned_averages(config).at(0).iterations, (std::vector<std::int64_t>{42, 45, 48}));
+  config.checkpoint_every = 40;
+  EXPECT_EQ(planned_averages(config).at(0).iterations, (std::vector<std::int64_t>{50}));
+}
+
+TEST_F(AveragingTest, RefusesWhatCannotBeHad) {
+  const auto refusal = [&](const auto& change) {
+    TrainConfig config = five_epochs(run_);
+    config.averaging = {.last_epochs = {2}, .decays = {}};
+    change(config);
+    return error_of([&] { (void)planned_averages(config); });
+  };
+  EXPECT_EQ(refusal([](TrainConfig&) {}), "no error");
+  EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 4; }), "no error");
+  EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 3; }),
+            "the average mean-2-epochs needs the last 4 checkpoints of the run, and "
+            "--max-ckpts-to-keep 3 leaves 3: give --max-ckpts-to-keep 0, which keeps all");
+  EXPECT_EQ(refusal([](TrainConfig& c) { c.averaging.last_epochs = {6}; }),
+            "--weight-avg-N 6: the run has 5 epochs: give from 1 to as many as it has");
+  EXPECT_EQ(refusal([](TrainConfig& c) { c.averaging.decays = {1.0}; }),
+            "--weight-avg-exp 1: give a decay between 0 and 1");
+  EXPECT_NE(refusal([](TrainConfig& c) { c.run_directory.clear(); }), "no error");
+  EXPECT_NE(refusal([](TrainConfig& c) { c.checkpoint_every = 0; }), "no error");
+}
+
+}  // namespace
+}  // namespace millrace::train
