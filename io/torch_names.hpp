@@ -15,8 +15,8 @@ struct ImportedParameter {
   std::vector<float> values;
 };
 
-/// torchvision's name of a parameter of a residual network: `b3/1/conv2/kernel` is
-/// `layer3.1.conv2.weight`, `b3/0/shortcut_norm/moving_mean` is
+/// torchvision's name of a parameter of a residual network (ResNet, ResNeXt): `b3/1/conv2/kernel`
+/// is `layer3.1.conv2.weight`, `b3/0/shortcut_norm/moving_mean` is
 /// `layer3.0.downsample.1.running_mean`. Errors: Config, when torchvision has no such layer.
 [[nodiscard]] std::string torch_name(const models::Graph& graph,
                                      const models::Parameter& parameter);

@@ -109,6 +109,25 @@ TEST(TorchNamesTest, EveryParameterHasANameOfItsOwn) {
   EXPECT_EQ(names.size(), 161u + 2u * 53u);
 }
 
+// resnext50_32x4d has as many tensors under the same names; its grouped kernels have the channels of
+// one group.
+TEST(TorchNamesTest, ResNeXtHasTheNamesOfResNet) {
+  ModelOptions options = models::default_options("resnext", models::Task::ImageNet);
+  options.size = "50";
+  options.norm = models::NormKind::Batch;
+  const Graph graph = build_model(options);
+  StateDictionary state;
+  state.add_all(graph);
+  const SafeTensorsFile file = state.file();
+  EXPECT_EQ(file.tensors().size(), 161u + 2u * 53u);
+  EXPECT_EQ(file.at("layer1.0.conv1.weight").shape, (std::vector<std::int64_t>{128, 64, 1, 1}));
+  EXPECT_EQ(file.at("layer1.0.conv2.weight").shape, (std::vector<std::int64_t>{128, 4, 3, 3}));
+  EXPECT_EQ(file.at("layer4.2.conv2.weight").shape, (std::vector<std::int64_t>{1024, 32, 3, 3}));
+  EXPECT_EQ(file.at("layer4.0.downsample.0.weight").shape,
+            (std::vector<std::int64_t>{2048, 1024, 1, 1}));
+  EXPECT_EQ(import_torch(file, graph).size(), graph.parameters.size());
+}
+
 TEST(TorchNamesTest, OtherNetworksHaveNone) {
   GraphBuilder builder("tiny", {4, 4, 3}, 2);
   builder.begin_layer("features");
