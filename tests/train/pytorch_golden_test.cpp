@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The networks against PyTorch: tests/golden/record_pytorch.py computed, in float64, what one
+// first step of each gives and where ten steps lead, from weights and images that are formulae of
+// names and indices. Errors are relative to the norm of the tensor that they are in.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/error.hpp"
+#include "device/arena.hpp"
+#include "models/registry.hpp"
+#include "pipeline/stage.hpp"
+
+namespace millrace {
+namespace {
+
+using models::Graph;
+using models::Parameter;
+using models::ParameterRole;
+using nlohmann::json;
+using pipeline::Phase;
+
+constexpr double kTolerance = 1e-4;
+/// Of a weight of one, stored in float32: what a change of it may be off beside.
+constexpr double kFloatStep = 1.2e-7;
+
+// ---- the numbers that both sides compute
+
+std::uint64_t key_of(const std::string& name) {  // FNV-1a
+  std::uint64_t key = 0xCBF29CE484222325u;
+  for (const char c : name) key = (key ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return key;
+}
+
+/// Multiples of 2^-23 in [-1, 1): SplitMix64 of the name's key and the index.
+class Uniform {
+ public:
+  explicit Uniform(const std::string& name) : key_(key_of(name)) {}
+  double operator()(std::size_t index) const {
+    std::uint64_t z = key_ + (index + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z = z ^ (z >> 31);
+    return static_cast<double>(z >> 40) / 8388608.0 - 1.0;
+  }
+
+ private:
+  std::uint64_t key_;
+};
+
+/// Small logits: the loss falls slowly then, and its gradient does not hang on their last digits.
+bool is_of_last_layer(const std::string& name) {
+  return name == "fc1/kernel" || name == "conv10/conv/kernel" || name == "Top/logits/kernel";
+}
+
+std::vector<float> initial(const Parameter& parameter, int salt) {
+  const Uniform u(fmt::format("{}@{}", parameter.name, salt));
+  const std::int64_t fan_in = parameter.elements() / parameter.shape.front();
+  const double scale =
+      std::sqrt((is_of_last_layer(parameter.name) ? 0.06 : 6.0) / static_cast<double>(fan_in));
+  std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    switch (parameter.role) {
+      case ParameterRole::Kernel:
+        values[i] = static_cast<float>(scale * u(i));
+        break;
+      case ParameterRole::Gamma:
+        values[i] = static_cast<float>(1.0 + 0.2 * u(i));
+        break;
+      case ParameterRole::Beta:
+      case ParameterRole::Bias:
+        values[i] = static_cast<float>(0.1 * u(i));
+        break;
+      case ParameterRole::MovingMean:
+        break;
+      case ParameterRole::MovingVariance:
+        values[i] = 1.0f;
+        break;
+    }
+  }
+  return values;
+}
+
+double norm_of(const std::vector<double>& values) {
+  double sum = 0.0;
+  for (const double v : values) sum += v * v;
+  return std::sqrt(sum);
+}
+
+/// Holds a tensor against its norm, its products with two vectors, and its first elements.
+void expect_alike(const std::vector<double>& actual, const std::vector<double>& expected,
+                  const std::string& name, double slack = 0.0) {
+  const double allowed = kTolerance * expected.at(0) + slack;
+  EXPECT_NEAR(norm_of(actual), expected.at(0), allowed) << name << ": norm";
+  for (std::size_t k = 0; k < 2; ++k) {
+    const Uniform u(fmt::format("{}#{}", name, k));
+    double product = 0.0;
+    for (std::size_t i = 0; i < actual.size(); ++i) product += actual[i] * u(i);
+    EXPECT_NEAR(product, expected.at(1 + k), allowed) << name << ": product " << k;
+  }
+  for (std::size_t i = 3; i < expected.size(); ++i)
+    EXPECT_NEAR(actual.at(i - 3), expected[i], allowed) << name << ": element " << i - 3;
+}
+
+// ---- the networks
+
+Graph build(const json& network) {
+  const std::string model = network.at("model");
+  models::ModelOptions options = models::default_options(model, models::Task::ImageNet);
+  options.size = network.at("size");
+  options.image = {64, 64, 3};
+  if (network.at("norm") == "batch") options.norm = models::NormKind::Batch;
+  if (network.at("norm") == "group") options.norm = models::NormKind::Group;
+  options.efficientnet.dropout_rate = 0.0;
+  options.efficientnet.block_survival = 1.0;
+  Graph graph = models::build_model(options);
+  for (models::Op& op : graph.ops)
+    if (auto* dropout = std::get_if<models::Dropout>(&op.kind)) dropout->rate = 0.0;
+  return graph;
+}
+
+/// A network in one stage, with what both sides begin with.
+class Net {
+ public:
+  Net(const json& golden, UpdateRule rule)
+      : batch_(golden.at("batch")),
+        graph_(build(golden.at("network"))),
+        backend_(ops::make_default_backend()),
+        stage_(graph_, pipeline::whole(graph_), options(rule), *backend_),
+        arena_(stage_.bytes()) {
+    stage_.bind(arena_.at(0));
+    stage_.parameters().initialise(0);  // slots
+    for (const models::ParameterId id : stage_.parameters().ids()) {
+      const std::vector<float> values = initial(graph_.parameter(id), golden.at("salt"));
+      device::copy_to_device(reinterpret_cast<std::byte*>(stage_.parameters().value(id)),
+                             reinterpret_cast<const std::byte*>(values.data()),
+                             std::ssize(values) * static_cast<std::int64_t>(sizeof(float)));
+    }
+    const Uniform u(fmt::format("images@{}", golden.at("salt").get<int>()));
+    images_.resize(static_cast<std::size_t>(batch_ * graph_.input_shape.elements()));
+    for (std::size_t i = 0; i < images_.size(); ++i) images_[i] = static_cast<float>(u(i));
+    for (std::int64_t n = 0; n < batch_; ++n)
+      labels_.push_back(static_cast<std::int32_t>((3 + 7 * n) % graph_.classes));
+  }
+
+  /// Mean loss of the images; their logits are there until the backward pass.
+  double forward() {
+    pipeline::Stage::load(stage_.training(), {}, std::as_bytes(std::span(images_)), labels_);
+    stage_.training().begin_step(space_, 1.0f);
+    stage_.training().run(space_, Phase::Forward, {});
+    return stage_.metrics(stage_.training(), {}).loss / static_cast<double>(batch_);
+  }
+  void backward() {
+    stage_.training().run(space_, Phase::BackwardInput, {});
+    stage_.training().run(space_, Phase::BackwardWeight, {});
+  }
+  void update(const ops::Update& update) {
+    stage_.parameters().update(space_, update, 1);
+    device::fence(space_);
+  }
+
+  [[nodiscard]] std::vector<double> logits() {
+    const pipeline::StageProgram& program = stage_.training().program();
+    for (const pipeline::Call& call : program.phase(Phase::Forward))
+      if (call.kind == pipeline::KernelKind::LossForward) {
+        const auto* at = reinterpret_cast<const float*>(
+            stage_.training().address(call.at(pipeline::Role::X), {}));
+        return read(at, batch_ * graph_.classes);
+      }
+    return {};
+  }
+  /// Tensors by name: gradients, or values.
+  enum class Kind { Gradient, Value };
+  [[nodiscard]] std::map<std::string, std::vector<double>> tensors(Kind kind) {
+    std::map<std::string, std::vector<double>> result;
+    pipeline::Parameters& parameters = stage_.parameters();
+    for (const models::ParameterId id : parameters.ids()) {
+      const Parameter& parameter = graph_.parameter(id);
+      if (kind == Kind::Gradient && !parameter.trainable()) continue;
+      const float* at = kind == Kind::Gradient ? parameters.gradient(id) : parameters.value(id);
+      result[parameter.name] = read(at, parameter.elements());
+    }
+    return result;
+  }
+  [[nodiscard]] const Graph& graph() const { return graph_; }
+
+ private:
+  [[nodiscard]] pipeline::StageOptions options(UpdateRule rule) const {
+    pipeline::StageOptions options;
+    options.batch = batch_;
+    options.parameters.rule = rule;
+    options.parameters.lars_skips = {"gamma", "beta", "bias"};
+    return options;
+  }
+  static std::vector<double> read(const float* device, std::int64_t elements) {
+    std::vector<float> host(static_cast<std::size_t>(elements));
+    device::copy_to_host(reinterpret_cast<std::byte*>(host.data()),
+                         reinterpret_cast<const std::byte*>(device),
+                         elements * static_cast<std::int64_t>(sizeof(float)));
+    return {host.begin(), host.end()};
+  }
+
+  std::int64_t batch_;
+  Graph graph_;
+  std::unique_ptr<ops::Backend> backend_;
+  pipeline::Stage stage_;
+  device::Arena arena_;
+  device::ExecutionSpace space_;
+  std::vector<float> images_;
+  std::vector<std::int32_t> labels_;
+};
+
+json load(const std::string& name) {
+  const std::string path =
+      fmt::format("{}/tests/golden/pytorch/{}.json", MILLRACE_SOURCE_DIR, name);
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  return json::parse(file);
+}
+
+// ---- what is compared
+
+ops::Update update_of(UpdateRule rule, double rate) {
+  ops::Update update;
+  update.rate = static_cast<float>(rule == UpdateRule::RmsProp ? 0.01
+                                   : rule == UpdateRule::Lars  ? 5.0
+                                                               : rate);
+  update.momentum = 0.9f;
+  update.weight_decay = 1e-4f;
+  update.mean_square_decay = 0.9f;
+  update.epsilon = rule == UpdateRule::Lars ? 1e-9f : 1e-3f;
+  update.trust = 1e-3f;
+  return update;
+}
+
+void first_step(const json& golden) {
+  Net net(golden, UpdateRule::Momentum);
+  const double loss = golden.at("loss");
+  EXPECT_NEAR(net.forward(), loss, kTolerance * loss);
+  const std::vector<double> expected = golden.at("logits");
+  const std::vector<double> logits = net.logits();
+  ASSERT_EQ(logits.size(), expected.size());
+  double error = 0.0;
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    error = std::max(error, std::abs(logits[i] - expected[i]));
+  const auto largest = std::max_element(expected.begin(), expected.end(), [](double a, double b) {
+    return std::abs(a) < std::abs(b);
+  });
+  EXPECT_LT(error, kTolerance * std::abs(*largest));
+  net.backward();
+  const auto gradients = net.tensors(Net::Kind::Gradient);
+  ASSERT_EQ(gradients.size(), golden.at("gradients").size());
+  for (const auto& gradient : gradients)
+    expect_alike(gradient.second, golden.at("gradients").at(gradient.first), gradient.first);
+  net.update(update_of(UpdateRule::Momentum, golden.at("rate")));
+  const auto values = net.tensors(Net::Kind::Value);
+  for (const auto& [name, state] : golden.at("state").items())
+    expect_alike(values.at(name), state, name);
+}
+
+void ten_steps(const json& golden) {
+  Net net(golden, UpdateRule::Momentum);
+  for (const double expected : golden.at("losses")) {
+    EXPECT_NEAR(net.forward(), expected, kTolerance * expected);
+    net.backward();
+    net.update(update_of(UpdateRule::Momentum, golden.at("rate")));
+  }
+}
+
+void two_updates(const json& golden, UpdateRule rule, const char* name) {
+  SCOPED_TRACE(name);
+  Net net(golden, rule);
+  auto before = net.tensors(Net::Kind::Value);
+  net.forward();
+  net.backward();
+  for (int i = 0; i < 2; ++i) net.update(update_of(rule, golden.at("rate")));
+  for (auto& [parameter, values] : net.tensors(Net::Kind::Value)) {
+    const auto expected = golden.at("changes").at(name).find(parameter);
+    if (expected == golden.at("changes").at(name).end()) continue;  // running statistics
+    std::vector<double> change = values;
+    for (std::size_t i = 0; i < change.size(); ++i) change[i] -= before.at(parameter)[i];
+    // What float32 weights cannot tell of a change has no part in it.
+    expect_alike(change, *expected, parameter, kFloatStep * norm_of(values));
+  }
+}
+
+bool has_kernels(const json& golden) {
+  const Graph graph = build(golden.at("network"));
+  try {
+    (void)compile(graph, pipeline::whole(graph), {});
+  } catch (const Error& error) {
+    if (std::string(error.what()).find("has no kernels yet") == std::string::npos) throw;
+    return false;
+  }
+  return true;
+}
+
+class PytorchTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(PytorchTest, StepsAreThoseOfPytorch) {
+  const json golden = load(GetParam());
+  if (!has_kernels(golden)) GTEST_SKIP() << "an op of this network has no kernels";
+  first_step(golden);
+  ten_steps(golden);
+  two_updates(golden, UpdateRule::Momentum, "momentum");
+  two_updates(golden, UpdateRule::RmsProp, "rmsprop");
+  two_updates(golden, UpdateRule::Lars, "lars");
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, PytorchTest,
+                         testing::Values("resnet-18-batch", "resnet-18-group", "resnext-50-group",
+                                         "squeezenet", "efficientnet-b0-group"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace millrace
