@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
+#include "models/registry.hpp"
 #include "train/signals.hpp"
 #include "train/trainer.hpp"
 
@@ -51,7 +54,26 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
 
 }  // namespace
 
+namespace {
+
+/// Says what would run.
+int check_training(const Invocation& invocation) {
+  const PreparedRun run = prepare_checking(invocation);
+  const models::Graph graph = models::build_model(run.config.model);
+  for (const std::string& notice : run.notices) fmt::print("{}\n", notice);
+  fmt::print("Total Parameters: {}\n Batch Size: {}\nImage Size: {}x{}\n",
+             graph.trainable_elements(), run.config.total_batch(), run.config.model.image.h,
+             run.config.model.image.w);
+  fmt::print("{} iterations of {} stage(s) x {} replica(s) on {} rank(s)\n", run.config.iterations,
+             run.config.pipeline.ranges.size(), run.config.pipeline.ranks.replicas,
+             run.config.pipeline.ranks.ranks);
+  return 0;
+}
+
+}  // namespace
+
 int command_train(const Invocation& invocation) {
+  if (invocation.options.flag("compile-only")) return check_training(invocation);
   return run_training(invocation, prepare_training, train::train);
 }
 

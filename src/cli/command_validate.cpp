@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/imported_tensors.hpp"
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "io/checkpoint.hpp"
+#include "models/initialise.hpp"
+#include "models/registry.hpp"
 #include "train/progress.hpp"
 #include "train/trainer.hpp"
 
@@ -26,6 +32,40 @@ void print_json(const train::ValidationResult& result) {
   fmt::print("{}\n", json.dump());
 }
 
+/// A checkpoint of initial weights in a directory that goes with the object.
+class InitialCheckpoint {
+ public:
+  explicit InitialCheckpoint(const train::TrainConfig& config)
+      : directory_(std::filesystem::temp_directory_path() /
+                   fmt::format("millrace-initial-{}", ::getpid())) {
+    std::filesystem::create_directory(directory_);
+    const models::Graph graph = models::build_model(config.model);
+    std::vector<io::ImportedParameter> values;
+    for (const models::Parameter& parameter : graph.parameters) {
+      std::vector<float> start(static_cast<std::size_t>(parameter.elements()));
+      models::initialise(parameter, config.seed, start);
+      values.push_back({.name = parameter.name, .values = std::move(start)});
+    }
+    const ImportedTensors tensors(graph, std::move(values), config.optimiser.kind);
+    io::CheckpointHeader header;
+    header.model = graph.name;
+    header.config_toml = config.resolved_toml;
+    header.environment = "initial weights";
+    path_ = io::write_checkpoint(directory_, header, tensors.tensors());
+  }
+  ~InitialCheckpoint() {
+    std::error_code ignored;
+    std::filesystem::remove_all(directory_, ignored);
+  }
+  InitialCheckpoint(const InitialCheckpoint&) = delete;
+  InitialCheckpoint& operator=(const InitialCheckpoint&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path directory_;
+  std::filesystem::path path_;
+};
+
 }  // namespace
 
 int command_validate(const Invocation& invocation) {
@@ -35,17 +75,23 @@ int command_validate(const Invocation& invocation) {
   const PreparedRun run = prepare_validation(invocation);
   const bool json = invocation.options.flag("json");
   for (const std::string& notice : run.notices) fmt::print(stderr, "{}\n", notice);
-  const std::filesystem::path path = *invocation.options.text("restore-path");
-  train::validate(run.config, world, run.data.validation, path,
-                  [&](const io::CheckpointHeader& header, const train::ValidationResult& result) {
-                    if (json) {
-                      print_json(result);
-                    } else {
-                      fmt::print("{}\n", train::format_line(result, header.epoch));
-                    }
-                    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-                      fail(ErrorKind::Io, "standard output cannot be written");
-                  });
+  std::optional<InitialCheckpoint> initial;
+  if (!invocation.options.text("restore-path")) initial.emplace(run.config);
+  const std::filesystem::path path =
+      initial ? initial->path() : std::filesystem::path(*invocation.options.text("restore-path"));
+  const auto report = [&](const io::CheckpointHeader& header,
+                          const train::ValidationResult& result) {
+    if (json) {
+      print_json(result);
+    } else {
+      fmt::print("{}\n", train::format_line(result, header.epoch));
+    }
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      fail(ErrorKind::Io, "standard output cannot be written");
+  };
+  const std::int64_t times = invocation.options.integer("repeat").value_or(1);
+  for (std::int64_t i = 0; i < times; ++i)
+    train::validate(run.config, world, run.data.validation, path, report);
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <vector>
 
+#include "cli/dialect.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
@@ -150,22 +151,39 @@ std::string typed_line(std::span<const std::string> words) {
   return line;
 }
 
+const CommandSpec& spec_of(Command id) {
+  const auto found = std::ranges::find(kCommands, id, &CommandSpec::id);
+  MILLRACE_ASSERT(found != kCommands.end());
+  return *found;
+}
+
+/// Training that is told where a run lies continues it.
+Command meant_by(const CommandSpec& command, std::span<const std::string> words) {
+  const bool continues = std::ranges::any_of(words, [](const std::string& word) {
+    return word == "--restore-path" || word.starts_with("--restore-path=");
+  });
+  return command.id == Command::Train && continues ? Command::Restore : command.id;
+}
+
 int run_command(std::span<const std::string> words, const Environment& environment) {
-  const auto [command, name_words] = match_command(words);
-  const std::span<const std::string> rest = words.subspan(name_words);
+  const Matched matched = match_command(words);
+  const std::span<const std::string> rest = words.subspan(matched.words);
   if (asks_for_help(rest)) {
-    fmt::print("{}", command_help(*command));
+    fmt::print("{}", command_help(*matched.command));
     return 0;
   }
-  Invocation invocation{
-      .options = load_options(command->id, rest, command->max_arguments, environment),
-      .environment = environment,
-      .command_line = typed_line(words),
-      .words = {words.begin(), words.end()}};
-  if (invocation.options.arguments.size() < command->min_arguments)
-    fail(ErrorKind::Usage, "millrace {} needs {}; millrace {} --help shows how", command->name,
-         command->arguments, command->name);
-  return command->run(invocation);
+  Translation translation = read_command_line(meant_by(*matched.command, rest), rest,
+                                              matched.command->max_arguments, environment);
+  const CommandSpec& command = spec_of(translation.command);
+  const Invocation invocation{.options = std::move(translation.options),
+                              .environment = environment,
+                              .command_line = typed_line(words),
+                              .words = {words.begin(), words.end()},
+                              .notices = std::move(translation.notices)};
+  if (invocation.options.arguments.size() < command.min_arguments)
+    fail(ErrorKind::Usage, "millrace {} needs {}; millrace {} --help shows how", command.name,
+         command.arguments, command.name);
+  return command.run(invocation);
 }
 
 int dispatch(std::span<const std::string> words, const Environment& environment) {

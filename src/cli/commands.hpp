@@ -18,8 +18,9 @@ inline constexpr std::string_view kOutOfMemory =
 struct Invocation {
   Options options;
   Environment environment;
-  std::string command_line;        ///< as typed, for logs
-  std::vector<std::string> words;  ///< the same, word by word
+  std::string command_line;               ///< as typed, for logs
+  std::vector<std::string> words;         ///< the same, word by word
+  std::vector<std::string> notices = {};  ///< of its dialect, to be printed
 };
 
 /// One row of the table of commands.

@@ -144,6 +144,7 @@ std::optional<Value> convert(const OptionSpec& spec, const toml::value& value) {
       break;
     case ValueType::Text:
       if (value.is_integer()) return Value(std::to_string(value.as_integer()));
+      if (value.is_floating()) return Value(fmt::format("{}", value.as_floating()));
       [[fallthrough]];
     case ValueType::Choice:
     case ValueType::NameList:
@@ -227,6 +228,18 @@ Options parse_config(const std::string& text, const std::string& file_name) {
                        .where = where});
   }
   return options;
+}
+
+std::filesystem::path find_config(const std::filesystem::path& given) {
+  namespace fs = std::filesystem;
+  if (fs::exists(given) || given.has_parent_path()) return given;
+  std::error_code unknown;
+  const fs::path program = fs::read_symlink("/proc/self/exe", unknown).parent_path();
+  const fs::path file = given.extension() == ".toml" ? given : fs::path(given.string() + ".toml");
+  for (const fs::path& folder : {fs::path("configs"), program / "../share/millrace/configs",
+                                 program / "../configs", program / "../../configs"})
+    if (fs::exists(folder / file)) return (folder / file).lexically_normal();
+  return given;
 }
 
 Options read_config_file(const std::filesystem::path& path) {

@@ -15,7 +15,15 @@ constexpr std::size_t kWidth = 100;
 std::string_view heading(Section section) {
   switch (section) {
     case Section::Model:
-      return "Model (ResNet)";
+      return "Model";
+    case Section::Residual:
+      return "ResNet and ResNeXt";
+    case Section::ResNeXt:
+      return "ResNeXt";
+    case Section::SqueezeNet:
+      return "SqueezeNet";
+    case Section::EfficientNet:
+      return "EfficientNet";
     case Section::Data:
       return "Data";
     case Section::Train:
@@ -40,7 +48,14 @@ std::string_view heading(Section section) {
   return "";
 }
 
-/// What stands in for a value, e.g. "32 for CIFAR; images; $DATA_DIR".
+/// What an option does, or why it does nothing here.
+std::string meaning(const OptionSpec& spec) {
+  if (!spec.idle.empty()) return fmt::format("{}; no effect here: {}", spec.help, spec.idle);
+  if (!spec.refused.empty()) return fmt::format("{}; refused: {}", spec.help, spec.refused);
+  return std::string(spec.help);
+}
+
+/// What stands in for a value and whose option it is, e.g. " (images; default 1; or $N) [IPU]".
 std::string remarks(const OptionSpec& spec) {
   std::vector<std::string> parts;
   if (!spec.unit.empty()) parts.emplace_back(spec.unit);
@@ -48,7 +63,7 @@ std::string remarks(const OptionSpec& spec) {
   if (!spec.environment.empty()) parts.push_back(fmt::format("or ${}", spec.environment));
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
-  return text.empty() ? "" : fmt::format(" ({})", text);
+  return fmt::format("{} [{}]", text.empty() ? "" : fmt::format(" ({})", text), spec.source);
 }
 
 /// Breaks `text` between words so that lines end before kWidth; later lines begin at kTextColumn.
@@ -70,14 +85,21 @@ std::string wrapped(std::string_view text) {
   return out;
 }
 
+/// Lists of choices that leave no room on their line stand behind the text instead.
 std::string option_help(const OptionSpec& spec) {
   std::string left = fmt::format("  --{}", spec.name);
   if (!spec.alias.empty()) left += fmt::format(", --{}", spec.alias);
-  if (spec.type != ValueType::Flag) left += fmt::format(" {}", spec.value_name);
+  std::string text = meaning(spec) + remarks(spec);
+  if (spec.type != ValueType::Flag && left.size() + 1 + spec.value_name.size() <= kWidth) {
+    left += fmt::format(" {}", spec.value_name);
+  } else if (spec.type != ValueType::Flag) {
+    left += " NAME";
+    text = fmt::format("{}: {}", describe_values(spec), text);
+  }
   const std::string gap = left.size() + 2 <= kTextColumn
                               ? std::string(kTextColumn - left.size(), ' ')
                               : "\n" + std::string(kTextColumn, ' ');
-  return left + gap + wrapped(fmt::format("{}{}", spec.help, remarks(spec))) + "\n";
+  return left + gap + wrapped(text) + "\n";
 }
 
 /// A cell of a Markdown table.
@@ -95,10 +117,10 @@ std::string reference_row(const OptionSpec& spec) {
       : spec.taken_by(Command::Restore) && spec.section != Section::Command ? "may change"
                                                                             : "-";
   return fmt::format(
-      "| `{}` | {} | {} | {} | {} | {} |\n", spec.name, cell(values), cell(spec.default_text),
-      cell(spec.unit), restore,
+      "| `{}` | {} | {} | {} | {} | {} | {} |\n", spec.name, cell(values), cell(spec.default_text),
+      cell(spec.unit), cell(spec.source), restore,
       cell(fmt::format(
-          "{}{}", spec.help,
+          "{}{}", meaning(spec),
           spec.environment.empty() ? "" : fmt::format(" (or `${}`)", spec.environment))));
 }
 
@@ -136,7 +158,10 @@ std::string command_help(const CommandSpec& command) {
   }
   if (previous != nullptr)
     text +=
-        "\nOptions may be shortened as long as they stay unique. A value on the command line comes "
+        "\nIn brackets stand the trainers whose option it is; IPU 2.0 is that of SDK 2.0. "
+        "--dialect "
+        "takes\nthe names of the others.\n"
+        "Options may be shortened as long as they stay unique. A value on the command line comes "
         "before one\nfrom the environment, that before one from a file, that before the default.\n";
   return text;
 }
@@ -149,8 +174,9 @@ std::string option_reference() {
       "option "
       "without\nits dashes, in the section of its group. The command line comes before the "
       "environment, that before\nthe file, that before the default. Unknown keys are errors. A run "
-      "keeps its resolved configuration in\n`config.toml`. The column *restore* says whether "
-      "`millrace restore` may change the option.\n";
+      "keeps its resolved configuration in\n`config.toml`. The column *from* names the trainers "
+      "whose "
+      "option it is, *restore* says\nwhether `millrace restore` may change it.\n";
   const OptionSpec* previous = nullptr;
   for (const OptionSpec& spec : option_table()) {
     if (previous == nullptr || previous->section != spec.section) {
@@ -158,7 +184,9 @@ std::string option_reference() {
           spec.section == Section::Command
               ? "\n## Only on the command line\n\n"
               : fmt::format("\n## [{}]: {}\n\n", section_key(spec.section), heading(spec.section));
-      text += "| key | values | default | unit | restore | meaning |\n|---|---|---|---|---|---|\n";
+      text +=
+          "| key | values | default | unit | from | restore | meaning "
+          "|\n|---|---|---|---|---|---|---|\n";
     }
     text += reference_row(spec);
     previous = &spec;

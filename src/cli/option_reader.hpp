@@ -29,6 +29,9 @@ class Reader {
   std::int64_t follower(std::string_view name, std::int64_t otherwise) {
     return given(name) ? integer(name, otherwise) : otherwise;
   }
+  double follower_real(std::string_view name, double otherwise) {
+    return given(name) ? real(name, otherwise) : otherwise;
+  }
   double real(std::string_view name, double otherwise) {
     return note(name, options_.real(name).value_or(otherwise));
   }

@@ -37,6 +37,13 @@ inline constexpr CommandSet kContinues = kTrain | set_of(Command::Restore);
 inline constexpr CommandSet kPlacesRun = kTrain;
 inline constexpr CommandSet kReads = set_of(Command::Restore) | set_of(Command::Validate);
 
+inline constexpr auto kResNet = static_cast<FamilySet>(Family::ResNet);
+inline constexpr auto kResNeXt = static_cast<FamilySet>(Family::ResNeXt);
+inline constexpr auto kSqueezeNet = static_cast<FamilySet>(Family::SqueezeNet);
+inline constexpr auto kEfficientNet = static_cast<FamilySet>(Family::EfficientNet);
+inline constexpr FamilySet kResidual = kResNet | kResNeXt;
+inline constexpr FamilySet kNormed = kResidual | kEfficientNet;
+
 inline constexpr Mathematics kChanges = Mathematics::Changes;
 inline constexpr double kMaxCount = 2147483647.0;
 inline constexpr double kMaxSeed = 9007199254740991.0;  // whole numbers that a double holds

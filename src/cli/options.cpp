@@ -131,6 +131,12 @@ const std::vector<Names>& rivals() {
       {"pipeline-schedule", "pipeline-schedule-file"},
       {"plan", "pipeline-splits"},
       {"plan", "device-mapping"},
+      {"hostside-norm", "no-hostside-norm"},
+      {"hostside-norm", "eight-bit-io"},
+      {"base-learning-rate", "abs-learning-rate"},
+      {"warmup-epochs", "warmup-iterations"},
+      {"lr-horizon-epochs", "lr-horizon"},
+      {"rmsprop-decay", "rmsprop-base-decay-exp"},
   };
   return all;
 }
@@ -154,6 +160,10 @@ const OptionSpec* find_option(std::string_view name) {
 std::string_view section_key(Section section) {
   switch (section) {
     case Section::Model:
+    case Section::Residual:
+    case Section::ResNeXt:
+    case Section::SqueezeNet:
+    case Section::EfficientNet:
       return "model";
     case Section::Data:
       return "data";
@@ -177,6 +187,17 @@ std::string_view section_key(Section section) {
       return "";
   }
   return "";
+}
+
+std::string describe_families(FamilySet families) {
+  std::vector<std::string_view> names;
+  for (const auto& [family, name] :
+       {std::pair{Family::ResNet, std::string_view("resnet")},
+        std::pair{Family::ResNeXt, std::string_view("resnext")},
+        std::pair{Family::SqueezeNet, std::string_view("squeezenet")},
+        std::pair{Family::EfficientNet, std::string_view("efficientnet")}})
+    if ((families & static_cast<FamilySet>(family)) != 0) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, " or "));
 }
 
 std::string describe_values(const OptionSpec& spec) {
@@ -290,6 +311,14 @@ void check_rivals(const Options& options) {
   }
 }
 
+void check_possible(const Options& options) {
+  for (const auto& [name, setting] : options.settings()) {
+    const OptionSpec& spec = *find_option(name);
+    if (!spec.refused.empty() && active(options, name) != nullptr)
+      fail(kind_of(setting.origin), "{} cannot be had: {}", setting.where, spec.refused);
+  }
+}
+
 Options merge(Options stronger, const Options& weaker) {
   for (const auto& [name, setting] : weaker.settings()) {
     const auto overruled = [&stronger, &name = name](const Names& names) {
@@ -331,12 +360,16 @@ Options load_options(Command command, std::span<const std::string> words, std::s
   check_rivals(options);
   options = merge(std::move(options), read_environment(command, environment));
   const OptionSpec& config = *find_option("config");
-  if (!config.taken_by(command)) return options;
+  if (!config.taken_by(command)) {
+    check_possible(options);
+    return options;
+  }
   if (const std::optional<std::string> path = options.text(config.name)) {
-    const Options file = read_config_file(*path);
+    const Options file = read_config_file(find_config(*path));
     check_rivals(file);
     options = merge(std::move(options), file);
   }
+  check_possible(options);
   return options;
 }
 

@@ -31,9 +31,14 @@ namespace millrace::cli {
 /// A list of names is kept as one text, with blanks between them.
 enum class ValueType { Flag, Integer, Real, RealList, Choice, Text, NameList, Path };
 
-/// Group of an option: heading of the help and section of files. Options of Command have no key.
+/// Group of an option: heading of the help and section of files. Options of one family of networks
+/// share the section [model]; options of Command have no key.
 enum class Section {
   Model,
+  Residual,
+  ResNeXt,
+  SqueezeNet,
+  EfficientNet,
   Data,
   Train,
   Optimiser,
@@ -60,6 +65,10 @@ enum class Command : unsigned {
 };
 using CommandSet = unsigned;
 
+/// Families of networks that have an option of their own.
+enum class Family : unsigned { ResNet = 1, ResNeXt = 2, SqueezeNet = 4, EfficientNet = 8 };
+using FamilySet = unsigned;
+
 /// Whether a restored run may change the option.
 enum class Mathematics { Keeps, Changes };
 
@@ -80,8 +89,13 @@ struct OptionSpec {
   std::string_view unit = {};
   Range range = {};
   std::string_view help;
+  std::string_view source = {};       ///< trainers whose option it is; "all", "millrace"
+  std::string_view bare = {};         ///< value of the option without one; empty: it needs one
   std::string_view environment = {};  ///< variable that stands in for the option, or empty
   std::string_view needs = {};        ///< without what it has no effect, for messages
+  std::string_view idle = {};         ///< why it never has an effect here; said once, not refused
+  std::string_view refused = {};      ///< why it cannot be had here
+  FamilySet families = 0;             ///< that have the option; 0: all
   Mathematics mathematics = Mathematics::Keeps;
   CommandSet commands = 0;
 
@@ -94,8 +108,10 @@ struct OptionSpec {
 [[nodiscard]] std::span<const OptionSpec> option_table();
 /// The option with this name or alias; nullptr when there is none.
 [[nodiscard]] const OptionSpec* find_option(std::string_view name);
-/// "train", "optimizer", "lr", ...; empty for Command.
+/// "model", "train", "optimizer", "lr", ...; empty for Command.
 [[nodiscard]] std::string_view section_key(Section section);
+/// The families as --model spells them: "resnet or resnext".
+[[nodiscard]] std::string describe_families(FamilySet families);
 /// "a whole number from 1 to 16", "one of SGD, momentum", ...
 [[nodiscard]] std::string describe_values(const OptionSpec& spec);
 
@@ -149,6 +165,9 @@ class Options {
 /// Errors: Usage when two options that exclude each other are given in the same place.
 void check_rivals(const Options& options);
 
+/// Errors: Usage or Config for an option that the table knows and that cannot be had.
+void check_possible(const Options& options);
+
 /// Options of a command line, without the command itself. Unique beginnings of names are
 /// understood, as are `--name=value` and `--flag=false`; of an option given twice the last counts.
 /// Errors: Usage.
@@ -160,6 +179,9 @@ using Environment = std::function<std::optional<std::string>(const std::string&)
 [[nodiscard]] Environment process_environment();
 [[nodiscard]] Options read_environment(Command command, const Environment& environment);
 
+/// The file that --config means: a path, or the name of a recipe in configs/ here or where the
+/// program is installed. A name that is nowhere comes back as it is.
+[[nodiscard]] std::filesystem::path find_config(const std::filesystem::path& given);
 /// Options of a TOML file, whatever the command. Errors: Io when it cannot be read, Config with
 /// `file:line:` for everything else.
 [[nodiscard]] Options read_config_file(const std::filesystem::path& path);

@@ -58,6 +58,23 @@ std::size_t append_list(std::span<const std::string> words, std::size_t next, st
   return next;
 }
 
+/// The same for lists of numbers, which people write with commas, blanks or both; other words
+/// behind them are no part of the list.
+std::size_t append_numbers(std::span<const std::string> words, std::size_t next,
+                           std::string& option) {
+  const bool number_first = option.find('=') != std::string::npos;
+  const char* separator = number_first ? "," : "=";
+  const auto is_number = [](const std::string& word) {
+    return !word.empty() && word.find_first_not_of("0123456789.,eE-") == std::string::npos &&
+           !word.starts_with("--");
+  };
+  for (; next < words.size() && is_number(words[next]); ++next) {
+    option += separator + words[next];
+    separator = ",";
+  }
+  return next;
+}
+
 /// Spells out options as CLI11 knows them. Words that begin with two dashes are always options: no
 /// value of ours begins so.
 std::vector<std::string> spell_out(Command command, std::span<const std::string> words) {
@@ -77,6 +94,10 @@ std::vector<std::string> spell_out(Command command, std::span<const std::string>
     spelled.push_back(
         fmt::format("--{}{}", spec.name, equals == std::string::npos ? "" : word.substr(equals)));
     if (spec.type == ValueType::NameList) i = append_list(words, i + 1, spelled.back()) - 1;
+    if (spec.type == ValueType::RealList) i = append_numbers(words, i + 1, spelled.back()) - 1;
+    const bool alone = i + 1 == words.size() || words[i + 1].starts_with("--");
+    if (!spec.bare.empty() && equals == std::string::npos && alone)
+      spelled.back() += fmt::format("={}", spec.bare);
   }
   return spelled;
 }

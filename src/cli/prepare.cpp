@@ -11,6 +11,7 @@
 #include "cli/cluster.hpp"
 #include "cli/resolve.hpp"
 #include "cli/run_name.hpp"
+#include "cli/smoke.hpp"
 #include "core/error.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
@@ -63,6 +64,27 @@ Options recorded_in(const io::CheckpointReader& checkpoint) {
                       (checkpoint.path() / "manifest.json").string());
 }
 
+/// Options of a training, made smaller where that was asked for.
+Options training_options(const Invocation& invocation, std::vector<std::string>& notices) {
+  notices.insert(notices.end(), invocation.notices.begin(), invocation.notices.end());
+  const Options options =
+      for_all_workers(invocation.options, cluster_of(invocation.options, invocation.environment));
+  return options.flag("smoke") ? smoke_options(options, notices) : options;
+}
+
+/// Opens what the options of a training ask for.
+Opened open_training(const Invocation& invocation, const MachineFacts& machine) {
+  std::vector<std::string> notices;
+  const Options options = training_options(invocation, notices);
+  Opened opened = open_and_resolve(options, machine);
+  if (options.flag("pipeline") && opened.run.config.pipeline.ranges.size() < 2)
+    fail(ErrorKind::Usage, "--pipeline needs more than one stage: give --shards");
+  if (options.flag("distributed") && !invocation.environment("TF_CONFIG"))
+    notices.emplace_back("--distributed without TF_CONFIG: all ranks are on this machine");
+  opened.run.notices.insert(opened.run.notices.begin(), notices.begin(), notices.end());
+  return opened;
+}
+
 /// A trace without a path lies in the run directory.
 void place_trace(const Options& options, train::TrainConfig& config) {
   if (options.text("trace") || config.trace.empty()) return;
@@ -110,13 +132,9 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   PreparedRun run;
   RunPlace place;
   together.run([&] {
-    const Options options =
-        for_all_workers(invocation.options, cluster_of(invocation.options, invocation.environment));
-    Opened opened = open_and_resolve(options, this_machine(world));
+    Opened opened = open_training(invocation, this_machine(world));
     run = std::move(opened.run);
     place = opened.place;
-    if (options.flag("distributed") && !invocation.environment("TF_CONFIG"))
-      run.notices.emplace_back("--distributed without TF_CONFIG: all ranks are on this machine");
   });
   if (must_launch(run.config, world)) return run;
   const std::string leading = world.broadcast(run.config.resolved_toml);
@@ -133,6 +151,10 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   run.config.run_directory = world.broadcast(run.config.run_directory.string());
   together.run([&] { place_trace(invocation.options, run.config); });
   return run;
+}
+
+PreparedRun prepare_checking(const Invocation& invocation) {
+  return open_training(invocation, this_machine()).run;
 }
 
 bool must_launch(const train::TrainConfig& config, const comm::World& world) {
@@ -175,24 +197,41 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   return run;
 }
 
-PreparedRun prepare_validation(const Invocation& invocation) {
-  const std::filesystem::path path = restore_path(invocation.options);
-  std::vector<std::string> complaints;
+namespace {
+
+/// What --restore-path was trained with, but for what only changes how it is looked at.
+Options recorded_options(Options given, const std::filesystem::path& path,
+                         std::vector<std::string>& complaints) {
   const Options recorded = recorded_in(io::open_newest(path, complaints));
-  // Looking at weights in another precision changes no training.
-  Options given = invocation.options;
+  // Looking at weights in another precision changes no training, nor does the size of batches.
   Options options;
   if (const Setting* precision = given.find("precision")) {
     options.set(*find_option("precision"), *precision);
     given.erase("precision");
   }
-  options = merge(std::move(options), continued_options(given, recorded));
+  if (const Setting* batch = given.find("batch-size")) {
+    if (given.find("valid-batch-size") == nullptr)
+      options.set(*find_option("valid-batch-size"), *batch);
+    given.erase("batch-size");
+  }
+  return merge(std::move(options), continued_options(given, recorded));
+}
+
+}  // namespace
+
+PreparedRun prepare_validation(const Invocation& invocation) {
+  std::vector<std::string> notices = invocation.notices;
+  const std::optional<std::string> path = invocation.options.text("restore-path");
+  if (!path)
+    notices.emplace_back("no --restore-path: these are initial weights, which know nothing");
+  Options options =
+      path ? recorded_options(invocation.options, *path, notices) : invocation.options;
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("all"));
   for (const OptionSpec& spec : option_table())  // one process sees the whole network
     if (spec.section == Section::Pipeline) options.erase(spec.name);
   PreparedRun run = open_and_resolve(options, this_machine()).run;
-  run.notices.insert(run.notices.begin(), complaints.begin(), complaints.end());
+  run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;
 }
 
@@ -201,13 +240,17 @@ PreparedBench prepare_bench(const Invocation& invocation, const comm::World& wor
   bench.steps = invocation.options.integer("steps").value_or(50);
   bench.warmup_steps = invocation.options.integer("warmup-steps").value_or(10);
   Options options = invocation.options;
-  options.erase("epochs");  // of a configuration file made for training
+  // Of a configuration file made for training.
+  for (const char* name : {"epochs", "max-iterations", "lr-horizon-epochs", "warmup-epochs"})
+    options.erase(name);
   if (!options.text("data-dir")) impose(options, "synthetic-data", true);
   impose(options, "iterations", bench.steps + bench.warmup_steps);
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("none"));
   train::Together(world).run(
       [&] { bench.run = open_and_resolve(options, this_machine(world)).run; });
+  bench.run.notices.insert(bench.run.notices.begin(), invocation.notices.begin(),
+                           invocation.notices.end());
   return bench;
 }
 

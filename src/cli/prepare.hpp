@@ -39,8 +39,12 @@ struct PreparedRun {
 /// path, Io when there is no config.toml.
 [[nodiscard]] PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world);
 
+/// A training that is only checked, for one process: nothing is made.
+[[nodiscard]] PreparedRun prepare_checking(const Invocation& invocation);
+
 /// The run or the single checkpoint at --restore-path, to be validated: the configuration comes
-/// from the newest checkpoint found there.
+/// from the newest checkpoint found there. Without a path it comes from the options alone, for
+/// initial weights.
 [[nodiscard]] PreparedRun prepare_validation(const Invocation& invocation);
 
 /// A training that leaves nothing behind: `steps` and `warmup_steps` are what is to be measured.

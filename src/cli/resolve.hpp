@@ -34,8 +34,9 @@ struct DatasetFacts {
 
 struct MachineFacts {
   int cores = 1;
-  int ranks = 0;        ///< that a launcher started; 0: none did
-  int local_ranks = 0;  ///< of them, those on this machine
+  int ranks = 0;               ///< that a launcher started; 0: none did
+  int local_ranks = 0;         ///< of them, those on this machine
+  bool computes_fp16 = false;  ///< whether its kernels take float16
 };
 
 /// Whether the images themselves are needed, or only what the set is called.

@@ -5,12 +5,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 
 #include "cli/schedule_options.hpp"
 #include "cli/split_options.hpp"
 #include "cli/trace_options.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/channels.hpp"
@@ -57,17 +59,20 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
                                   local, machine.cores));
 }
 
-/// Options that recipes carry along and that nothing here depends on: said once, never refused.
-void note_without_effect(Reader& read, std::vector<std::string>& notices) {
-  for (const char* name :
-       {"available-memory-proportion", "batches-per-step", "no-stochastic-rounding"}) {
-    if (!read.given(name)) continue;
-    const OptionSpec& spec = *find_option(name);
-    const std::string help(spec.help);
-    notices.push_back(fmt::format("{} {}", read.options().find(name)->where,
-                                  help.substr(help.find("has no effect"))));
-    read.note(name, read.options().find(name)->value);
+/// Of the IPU trainer: one number, or two for every stage of a pipeline.
+void check_memory_proportions(const Reader& read, std::size_t stages) {
+  const Setting* given = read.options().find("available-memory-proportion");
+  if (given == nullptr) return;
+  const std::vector<std::string> words = split_list(std::get<std::string>(given->value), ' ');
+  for (const std::string& word : words) {
+    double value = 0.0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc{} || end != word.data() + word.size() || !(value > 0.0) || value > 1.0)
+      fail(ErrorKind::Usage, "{}: '{}' is not a number above 0 to 1", given->where, word);
   }
+  if (words.size() != 1 && (stages < 2 || words.size() != 2 * stages))
+    fail(ErrorKind::Usage, "{}: {} numbers for {} stage(s); give one, or two for every stage",
+         given->where, words.size(), stages);
 }
 
 /// How ranks get started has no part in the run itself.
@@ -112,7 +117,7 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   if (pipeline.ranks.replicas > 1)
     config.weight_check_every = read.integer("weight-check-every", 100);
   resolve_trace(read.options(), config);
-  note_without_effect(read, notices);
+  check_memory_proportions(read, pipeline.ranges.size());
   note_launching(read);
   config.hang_timeout = static_cast<int>(read.follower("hang-timeout", 600));
 }

@@ -40,7 +40,20 @@ std::filesystem::path without_end(const std::filesystem::path& directory) {
 }
 
 std::string norm_name(const models::ModelOptions& model) {
+  if (model.model == "squeezenet") return "noBN";
   return model.norm == models::NormKind::Group ? fmt::format("GN{}", model.groups) : "BN";
+}
+
+std::string family_name(const models::ModelOptions& model) {
+  if (model.model == "resnet") return fmt::format("RN{}", model.size);
+  if (model.model == "resnext") return fmt::format("RNX{}", model.size);
+  return model.model == "squeezenet" ? "SN" : fmt::format("EfficientNet-{}", model.size);
+}
+
+std::string precision_name(const train::TrainConfig& config) {
+  if (config.precision.activations == DType::F32) return "32.32";
+  if (config.precision.master == DType::F32) return "16.32";
+  return config.stochastic_rounding ? "16.16" : "16.16_noSR";
 }
 
 }  // namespace
@@ -48,12 +61,14 @@ std::string norm_name(const models::ModelOptions& model) {
 std::string run_name(const train::TrainConfig& config, std::string_view suffix,
                      std::string_view version, std::string_view tag) {
   const models::ModelOptions& model = config.model;
-  std::string name = model.model == "resnet" ? fmt::format("RN{}", model.size)
-                                             : fmt::format("{}-{}", model.model, model.size);
+  std::string name = family_name(model);
   name += fmt::format("_bs{}", config.batch_size);
-  if (config.micro_batches > 1) name += fmt::format("x{}a", config.micro_batches);
-  name += fmt::format("_{}", norm_name(model));
-  name += config.precision.activations == DType::F32 ? "_32.32" : "_16.32";
+  const bool pipelined = config.pipeline.ranges.size() > 1;
+  if (config.pipeline.ranks.replicas > 1)
+    name += fmt::format("x{}r", config.pipeline.ranks.replicas);
+  if (config.micro_batches > 1)
+    name += fmt::format("x{}{}", config.micro_batches, pipelined ? "p" : "a");
+  name += fmt::format("_{}_{}", norm_name(model), precision_name(config));
   if (model.task == models::Task::ImageNet && model.image.h != 224)
     name += fmt::format("_{}x{}", model.image.h, model.image.w);
   if (!suffix.empty()) name += fmt::format("_{}", suffix);

@@ -20,7 +20,8 @@ constexpr std::string_view kTraceInRun = "trace.json";
 void resolve_trace(const Options& options, train::TrainConfig& config) {
   std::optional<std::string> file = options.text("trace");
   // A name alone lies in the run directory, which nobody knows yet.
-  if (!file && options.text("gc-profile")) file = std::string(kTraceInRun);
+  const std::string profile = options.text("gc-profile").value_or("NO_PROFILE");
+  if (!file && profile != "NO_PROFILE") file = std::string(kTraceInRun);
   const std::optional<std::string> steps = options.text("profile-steps");
   if (!file) {
     if (steps)

@@ -55,7 +55,8 @@ TEST(ConfigFileTest, ErrorsNameFileAndLine) {
        "a.toml:2: [train] batch-size: expected a whole number: a whole number from 1 to "
        "2147483647"},
       {"[train]\nprecision = 16.32\n",
-       "a.toml:2: [train] precision: expected a text in quotes: one of 16.32, 32.32"},
+       "a.toml:2: [train] precision: expected a text in quotes: one of 16.16, 16.32, "
+       "32.32"},
       {"[lr]\nlearning-rate-schedule = [0.75, 0.5]\n",
        "a.toml:2: [lr] learning-rate-schedule: '0.75,0.5' is not a list of ascending numbers from "
        "0 "

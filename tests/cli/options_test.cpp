@@ -63,6 +63,7 @@ TEST(OptionTableTest, NamesAreUniqueAndSectionsTogether) {
     current = spec.section;
     EXPECT_FALSE(finished.contains(current)) << spec.name << " stands apart from its section";
     EXPECT_FALSE(spec.help.empty()) << spec.name;
+    EXPECT_FALSE(spec.source.empty()) << spec.name;
     EXPECT_NE(spec.commands, 0u) << spec.name;
     EXPECT_EQ(spec.type == ValueType::Flag, spec.value_name.empty()) << spec.name;
   }
@@ -88,7 +89,7 @@ TEST(OptionTableTest, EveryOptionRefusesBadValuesByName) {
 TEST(OptionTableTest, EveryOptionRefusesAMissingValue) {
   for (const OptionSpec& spec : option_table()) {
     std::vector<std::vector<std::string>> lines = {{fmt::format("--{}=", spec.name)}};
-    if (spec.type != ValueType::Flag) {
+    if (spec.type != ValueType::Flag && spec.bare.empty()) {
       lines.push_back({fmt::format("--{}", spec.name)});
       lines.push_back({fmt::format("--{}", spec.name), fmt::format("--{}", spec.name), "1"});
     }
@@ -151,8 +152,10 @@ TEST(ArgumentsTest, FlagsCanBeSwitchedOff) {
 TEST(ArgumentsTest, AmbiguousBeginningsAreListed) {
   const Failure failure = failure_of([] { (void)train_options("--log 3"); });
   EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_EQ(failure.text,
-            "--log could be any of --log-dir, --logs-per-epoch, --log-freq: write more of it");
+  EXPECT_EQ(
+      failure.text,
+      "--log could be any of --log-dir, --logs-per-epoch, --log-freq, --log-all-instances: write "
+      "more of it");
 }
 
 TEST(ArgumentsTest, UnknownOptionsNameTheNearest) {
@@ -178,7 +181,8 @@ TEST(ArgumentsTest, WordsThatAreNoOptionsAreCounted) {
 
 TEST(ArgumentsTest, ChoicesSuggestTheNearest) {
   EXPECT_EQ(failure_of([] { (void)train_options("--optimiser momentun"); }).text,
-            "--optimiser: 'momentun' is not one of SGD, momentum; did you mean momentum?");
+            "--optimiser: 'momentun' is not one of SGD, momentum, momentum-rate-inside, Nesterov, "
+            "RMSprop, LARS; did you mean momentum?");
 }
 
 TEST(PrecedenceTest, CommandLineBeforeEnvironmentBeforeFile) {

@@ -38,7 +38,9 @@ TEST(HelpTest, ListsEveryOptionOfTheCommandWithDefaultsAndUnits) {
                           .run = nullptr};
   const std::string text = command_help(train);
   EXPECT_TRUE(text.starts_with("usage: millrace train [options]\n")) << text;
-  EXPECT_TRUE(testing::contains(text, "\nModel (ResNet):\n"));
+  EXPECT_TRUE(testing::contains(text, "\nModel:\n"));
+  for (const char* family : {"ResNet and ResNeXt", "ResNeXt", "SqueezeNet", "EfficientNet"})
+    EXPECT_TRUE(testing::contains(text, "\n" + std::string(family) + ":\n")) << family;
   EXPECT_TRUE(testing::contains(text, "--batch-size N"));
   EXPECT_TRUE(testing::contains(text, "or $DATA_DIR"));
   EXPECT_TRUE(testing::contains(text, "default 0.97"));

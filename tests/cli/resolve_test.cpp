@@ -151,13 +151,14 @@ TEST(ResolveTest, PlaceOfTheRun) {
 
 TEST(ResolveTest, OptionsWithoutEffectAreRefused) {
   const std::vector<std::pair<std::string, std::string>> table = {
-      {"--momentum 0.9", "--momentum has no effect here: it needs --optimiser momentum"},
+      {"--momentum 0.9",
+       "--momentum has no effect here: it needs --optimiser momentum, RMSprop, LARS or Nesterov"},
       {"--groups 4", "--groups has no effect here: it needs --group-norm"},
       {"--group-norm --BN-decay 0.9", "--BN-decay has no effect here: it needs --batch-norm"},
       {"--shortcut B --shortcut-pad both",
        "--shortcut-pad has no effect here: it needs --shortcut A"},
       {"--lr-schedule cosine --learning-rate-decay 0.5",
-       "--learning-rate-decay has no effect here: it needs --lr-schedule stepped"},
+       "--learning-rate-decay has no effect here: it needs --lr-schedule stepped or piecewise"},
       {"--lr-schedule cosine --learning-rate-schedule 0.5",
        "--learning-rate-schedule has no effect here: it needs --lr-schedule stepped"},
       {"--normalise-input", "--normalise-input has no effect here: it needs --dataset imagenet"},
@@ -200,7 +201,8 @@ TEST(ResolveTest, OptionsOfAFileWithoutEffectAreNoticed) {
       resolve(options, published_facts(data_request(options)), {.cores = 1});
   ASSERT_EQ(resolution.notices.size(), 1u);
   EXPECT_EQ(resolution.notices[0],
-            "a.toml:3: [optimizer] momentum has no effect here: it needs --optimiser momentum");
+            "a.toml:3: [optimizer] momentum has no effect here: it needs --optimiser momentum, "
+            "RMSprop, LARS or Nesterov");
 }
 
 TEST(ResolveTest, ImpossibleNumbersAreRefused) {

@@ -32,7 +32,7 @@ std::string unusual_value(const OptionSpec& spec) {
     case ValueType::Integer:
       return spec.name == "image-size" ? "33" : "47";
     case ValueType::RealList:
-      return "0.123,0.456";
+      return spec.range.low >= 1.0 ? "3,5" : "0.123,0.456";
     case ValueType::Real:
       return "0.123";
     case ValueType::Choice: {
@@ -86,6 +86,7 @@ TEST(RestoreTest, EverythingElseMayChange) {
   for (const OptionSpec& spec : option_table()) {
     if (makes_total_batch(spec.name)) continue;
     if (spec.mathematics == Mathematics::Changes || !spec.taken_by(Command::Restore)) continue;
+    if (!spec.refused.empty()) continue;
     const std::string line = fmt::format("--{}={}", spec.name, unusual_value(spec));
     const Options options = continued(line);
     ASSERT_NE(options.find(spec.name), nullptr) << line;

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ResNet-50 of SURFsara and Intel, made of the Cloud TPU's: resnet_main.py and resnet_eval.py.
+#include <algorithm>
+#include <array>
+
+#include "cli/dialect.hpp"
+#include "core/error.hpp"
+
+namespace millrace::cli {
+namespace {
+
+constexpr std::array kWords = std::to_array<DialectWord>({
+    {.name = "train_batch_size"},
+    {.name = "train_steps"},
+    {.name = "eval_batch_size"},
+    {.name = "num_intra_threads", .option = "threads-per-device"},
+    {.name = "num_inter_threads", .idle = "a device runs one kernel at a time"},
+    {.name = "kmp_blocktime", .idle = "OMP_WAIT_POLICY says how threads wait"},
+    {.name = "data_dir", .option = "data-dir"},
+    {.name = "model_dir"},
+    {.name = "use_tpu", .kind = WordKind::Flag},
+});
+
+void set_model(DialectReader& read) {
+  read.set("dataset", "imagenet", "");
+  read.set("normalise-input", "true", "");
+  read.set("model", "resnet", "");
+  read.set("model-size", "50", "");
+  read.set("classes", std::int64_t{1001}, "");
+  read.set("initialisers", "surfsara", "");
+  read.set("batch-norm", "true", "");
+  read.set("BN-decay", 0.95, "");
+  read.set("precision", "32.32", "");
+}
+
+/// gradual_warmup_then_dec(0.1, 260, 4.8) stands in the script, whatever the batch.
+void set_rate(DialectReader& read) {
+  read.set("optimiser", "Nesterov", "");
+  read.set("momentum", 0.9, "");
+  read.set("weight-decay", 5e-5, "");
+  read.set("weight-decay-excludes", "beta gamma", "");
+  read.set("lr-schedule", "gradual-warmup", "");
+  read.set("initial-learning-rate", 0.1, "");
+  read.set("abs-learning-rate", 4.8, "");
+  read.set("warmup-iterations", std::int64_t{260}, "");
+  read.set("loss-scaling", "1", "");
+}
+
+void set_batch(DialectReader& read) {
+  const std::int64_t global = read.integer("train_batch_size", 24576);
+  if (global < 1 || global % read.workers != 0)
+    fail(ErrorKind::Usage, "--train_batch_size: {} images cannot be dealt out to {} ranks", global,
+         read.workers);
+  read.set("batch-size", global / read.workers,
+           read.given("train_batch_size") ? "--train_batch_size" : "");
+  read.set("replicas", read.workers, "");
+  read.set("iterations", read.integer("train_steps", 4680),
+           read.given("train_steps") ? "--train_steps" : "");
+}
+
+void translate(DialectReader& read) {
+  if (read.flag("use_tpu")) fail(ErrorKind::Usage, "--use_tpu cannot be had: there is no TPU");
+  const std::string directory = read.text("model_dir", "");
+  const bool evaluates = read.script == "resnet_eval.py" ||
+                         (read.given("eval_batch_size") && !read.given("train_batch_size"));
+  if (evaluates) {
+    read.translation().command = Command::Validate;
+    if (!directory.empty()) read.set("restore-path", directory, "--model_dir");
+    read.set("valid-batch-size", read.integer("eval_batch_size", 200), "");
+    return;
+  }
+  set_model(read);
+  set_batch(read);
+  set_rate(read);
+  read.set("no-validation", "true", "");
+  if (!directory.empty()) read.set("log-dir", directory, "--model_dir");
+}
+
+}  // namespace
+
+DialectSpec surfsara_dialect() {
+  return {.name = "surfsara", .words = kWords, .translate = translate};
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/update_rule.hpp"
+#include "models/registry.hpp"
+
+namespace millrace::cli {
+
+/// What the IPU trainer trains a family of networks with when nothing else is said.
+struct FamilyRecipe {
+  std::int64_t batch_size = 0;
+  double epochs = 0;
+  double weight_decay = 0;
+  double label_smoothing = 0;
+  std::vector<std::string> decay_excludes;
+  std::vector<double> boundaries;  ///< of a stepped schedule, fractions of the run
+  /// Of 2, for the learning rate of one image; nothing where the trainer has no default.
+  std::optional<double> sgd_exponent;
+  std::optional<double> momentum_exponent;
+  std::optional<double> rmsprop_exponent;
+  std::optional<double> lars_exponent;
+  [[nodiscard]] std::optional<double> exponent(UpdateRule rule) const;
+};
+
+/// `model` is a name that models::default_options knows.
+[[nodiscard]] FamilyRecipe family_recipe(std::string_view model, models::Task task);
+
+}  // namespace millrace::cli

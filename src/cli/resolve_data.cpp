@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "cli/resolve_parts.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "models/efficientnet.hpp"
+
+namespace millrace::cli {
+namespace {
+
+std::string dataset_in(std::string_view directory) {
+  const std::string text = to_lower(directory);
+  const auto says = [&text](std::string_view word) { return text.find(word) != text.npos; };
+  if (says("imagenet")) return std::string(kImageNet);
+  if (says("cifar100") || says("cifar-100")) return std::string(kCifar100);
+  if (says("cifar")) return std::string(kCifar10);
+  return "";
+}
+
+/// How a run mixes its images. One image has no partner.
+void resolve_mixing(Reader& read, train::MixingConfig& mixing) {
+  mixing.mixup_alpha = read.real("mixup-alpha", 0.0);
+  mixing.cutmix_lambda = read.real("cutmix-lambda", 1.0);
+  if (!mixing.on()) return;
+  mixing.form = read.text("mixing-form", "rolled") == "rolled" ? train::MixingForm::Rolled
+                                                               : train::MixingForm::Reversed;
+}
+
+}  // namespace
+
+std::string dataset_name(const Options& options) {
+  if (const auto name = options.text("dataset")) return *name;
+  const std::optional<std::string> directory = options.text("data-dir");
+  if (options.flag("synthetic-data") && !directory)
+    fail(ErrorKind::Usage, "--synthetic-data needs --dataset: which set should it stand for?");
+  if (!directory)
+    fail(ErrorKind::Usage,
+         "no data set: give --data-dir DIR or set DATA_DIR, or use --dataset with "
+         "--synthetic-data");
+  std::string name = dataset_in(*directory);
+  if (name.empty())
+    fail(ErrorKind::Usage,
+         "{} '{}' does not tell which data set it holds: give --dataset cifar-10, cifar-100 or "
+         "imagenet",
+         options.find("data-dir")->where, *directory);
+  return name;
+}
+
+bool wants_validation(const Options& options) {
+  if (const auto mode = options.text("validation-mode")) return *mode != "none";
+  return !options.flag("no-validation");
+}
+
+train::Normalisation normalisation_of(Reader& read, std::string_view dataset) {
+  using train::Normalisation;
+  if (dataset == kImageNet)
+    return read.flag("normalise-input") ? Normalisation::ImageNet : Normalisation::MeanOnly;
+  const std::string name = read.text("normalise", "standardise");
+  if (name == "dataset") return Normalisation::Dataset;
+  return name == "imagenet" ? Normalisation::ImageNet : Normalisation::Standardise;
+}
+
+std::int64_t image_size(Reader& read, const std::string& dataset) {
+  std::int64_t usual = dataset == kImageNet ? 224 : 32;
+  const models::Task task = task_of(dataset);
+  if (dataset == kImageNet && model_name(read.options()) == "efficientnet")
+    usual = models::efficientnet_image_size(model_size(read.options(), task));
+  const std::int64_t size = read.integer("image-size", usual);
+  if (dataset != kImageNet && size != 32)
+    fail(ErrorKind::Config, "{}: {} does not fit {}, whose images are 32x32: leave the option out",
+         read.options().find("image-size")->where, size, dataset);
+  return size;
+}
+
+void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& facts,
+                  train::DataConfig& data) {
+  data.dataset = read.note("dataset", request.dataset);
+  data.synthetic = read.flag("synthetic-data");
+  data.train_size = facts.train_size;
+  data.validation_size = facts.validation_size;
+  data.normalisation = normalisation_of(read, request.dataset);
+  data.augment = !read.flag("train-with-valid-preprocessing");
+  data.loader_threads = static_cast<int>(read.integer("pipeline-num-parallel", 1));
+  // Two names for the same, and one for the opposite.
+  data.device_normalisation =
+      read.options().flag("no-hostside-norm") || read.options().flag("eight-bit-io");
+  read.note("no-hostside-norm", data.device_normalisation);
+  for (const char* name : {"hostside-norm", "eight-bit-io"}) read.use(name);
+  resolve_mixing(read, data.mixing);
+  (void)image_size(read, request.dataset);
+  if (data.synthetic) {
+    read.use("data-dir");  // recipes name it all the same, and its words may tell the data set
+    return;
+  }
+  data.directory = facts.directory.empty() ? request.directory : facts.directory;
+  if (!data.directory.empty()) read.note("data-dir", data.directory.string());
+}
+
+bool dataset_is_told(const Options& options) {
+  const std::optional<std::string> directory = options.text("data-dir");
+  return options.text("dataset") || !directory || !dataset_in(*directory).empty();
+}
+
+DataRequest data_request(const Options& options, DataNeed need) {
+  Reader read(options);
+  DataRequest request;
+  request.dataset = dataset_name(options);
+  request.synthetic = options.flag("synthetic-data");
+  request.validation = wants_validation(options);
+  request.normalisation = normalisation_of(read, request.dataset);
+  const std::int64_t size = image_size(read, request.dataset);
+  request.image = {.h = size, .w = size, .c = 3};
+  request.seed = static_cast<std::uint64_t>(options.integer("seed").value_or(0));
+  if (request.synthetic) return request;
+  request.directory = options.text("data-dir").value_or("");
+  if (need == DataNeed::Name) return request;
+  if (request.dataset == kImageNet)
+    fail(ErrorKind::Config,
+         "imagenet: TFRecord files cannot be read by this version; add --synthetic-data");
+  if (request.directory.empty())
+    fail(ErrorKind::Usage,
+         "no place for {}: give --data-dir DIR or set DATA_DIR, or use --synthetic-data",
+         request.dataset);
+  return request;
+}
+
+DatasetFacts published_facts(const DataRequest& request) {
+  if (request.dataset == kImageNet)
+    return {.train_size = 1'281'167,
+            .validation_size = 50'000,
+            .classes = 1000,
+            .image = request.image,
+            .directory = request.directory};
+  return {.train_size = 50'000,
+          .validation_size = 10'000,
+          .classes = request.dataset == kCifar100 ? 100 : 10,
+          .image = request.image,
+          .directory = request.directory};
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "cli/resolve_parts.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::cli {
+namespace {
+
+constexpr std::string_view kNoNames = "none";
+
+UpdateRule rule_of(std::string_view name) {
+  if (name == "momentum") return UpdateRule::Momentum;
+  if (name == "momentum-rate-inside") return UpdateRule::MomentumRateInside;
+  if (name == "Nesterov") return UpdateRule::Nesterov;
+  if (name == "RMSprop") return UpdateRule::RmsProp;
+  return name == "LARS" ? UpdateRule::Lars : UpdateRule::Sgd;
+}
+
+/// A list of names that may be empty.
+std::vector<std::string> names(Reader& read, std::string_view option,
+                               const std::vector<std::string>& otherwise) {
+  const std::string usual =
+      otherwise.empty() ? std::string(kNoNames) : fmt::format("{}", fmt::join(otherwise, " "));
+  const std::string text = read.text(option, usual);
+  if (text == kNoNames) return {};
+  return split_list(text, ' ');
+}
+
+void resolve_mean_square(Reader& read, double total_batch, train::OptimiserConfig& optimiser) {
+  optimiser.epsilon = read.real("rmsprop-epsilon", 1e-3);
+  if (!read.given("rmsprop-base-decay-exp")) {
+    optimiser.mean_square_decay = read.real("rmsprop-decay", 0.9);
+    return;
+  }
+  const double exponent = read.real("rmsprop-base-decay-exp", 0.0);
+  optimiser.mean_square_decay = 1.0 - std::exp2(exponent) * total_batch;
+  if (optimiser.mean_square_decay < 0.0)
+    fail(ErrorKind::Config,
+         "{}: 1 - 2^{} x a total batch of {} is {}, a decay is from 0 to 1: lower the exponent",
+         read.options().find("rmsprop-base-decay-exp")->where, exponent, total_batch,
+         optimiser.mean_square_decay);
+}
+
+void resolve_lars(Reader& read, train::OptimiserConfig& optimiser) {
+  optimiser.epsilon = read.real("lars-epsilon", 0.0);
+  optimiser.trust = read.real("lars-eeta", optimiser.trust);
+  optimiser.lars_skips = names(read, "lars-skip-list", {"beta", "gamma", "bias"});
+  optimiser.weight_decay = read.follower_real("lars-weight-decay", optimiser.weight_decay);
+}
+
+}  // namespace
+
+void resolve_optimiser(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config) {
+  train::OptimiserConfig& optimiser = config.optimiser;
+  optimiser.kind = rule_of(read.text("optimiser", "SGD"));
+  if (optimiser.kind != UpdateRule::Sgd) optimiser.momentum = read.real("momentum", 0.9);
+  optimiser.weight_decay = read.real("weight-decay", recipe.weight_decay);
+  optimiser.decay_excludes = names(read, "weight-decay-excludes", recipe.decay_excludes);
+  optimiser.decay_form = read.text("weight-decay-form", "half-square") == "square"
+                             ? train::DecayForm::Square
+                             : train::DecayForm::HalfSquare;
+  if (optimiser.kind == UpdateRule::RmsProp)
+    resolve_mean_square(read, static_cast<double>(config.total_batch()), optimiser);
+  if (optimiser.kind == UpdateRule::Lars) resolve_lars(read, optimiser);
+  if (config.pipeline.ranks.replicas > 1) optimiser.sharded = read.flag("shard-optimizer");
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "cli/resolve_parts.hpp"
+#include "core/error.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// A run without a directory saves nothing: what asks for a checkpoint contradicts it.
+void check_nothing_saved(const Reader& read, const train::TrainConfig& config) {
+  const Setting* stop = read.options().find("stop-after");
+  if (stop != nullptr)
+    fail(ErrorKind::Usage,
+         "{} saves a checkpoint, but --no-logs saves nothing: leave one of them out", stop->where);
+  if (config.validation == train::ValidationMode::End)
+    fail(ErrorKind::Usage,
+         "--validation-mode end validates saved checkpoints, but --no-logs saves nothing: validate "
+         "with mode all, or leave --no-logs out");
+}
+
+/// Checkpoints are kept until they have been averaged.
+void resolve_averaging(Reader& read, train::AveragingConfig& averaging) {
+  if (read.given("weight-avg-N"))
+    for (const double epochs : read.reals("weight-avg-N", {})) {
+      if (epochs != std::floor(epochs))
+        fail(ErrorKind::Usage, "{}: {} is not a whole number of epochs",
+             read.options().find("weight-avg-N")->where, epochs);
+      averaging.last_epochs.push_back(static_cast<std::int64_t>(epochs));
+    }
+  if (read.given("weight-avg-exp")) averaging.decays = read.reals("weight-avg-exp", {});
+}
+
+}  // namespace
+
+void resolve_validation(Reader& read, train::TrainConfig& config) {
+  // --no-validation true or false is the other spelling of a mode.
+  const std::string_view otherwise = wants_validation(read.options()) ? "all" : "none";
+  const std::string mode = read.text("validation-mode", otherwise);
+  config.validation = mode == "all"   ? train::ValidationMode::All
+                      : mode == "end" ? train::ValidationMode::End
+                                      : train::ValidationMode::None;
+  config.validation_batch_size = config.batch_size;
+  if (config.validation == train::ValidationMode::None) return;
+  config.validation_batch_size = read.follower("valid-batch-size", config.batch_size);
+  config.validate_every =
+      checked_product(read.integer("epochs-between-evals", 1), config.iterations_per_epoch,
+                      "epochs between validations");
+}
+
+void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& notices) {
+  if (read.options().flag("no-logs")) return check_nothing_saved(read, config);
+  resolve_averaging(read, config.averaging);
+  const bool averages = config.averaging != train::AveragingConfig{};
+  const bool all = config.validation == train::ValidationMode::End || averages;
+  config.max_checkpoints_to_keep =
+      static_cast<int>(read.follower("max-ckpts-to-keep", all ? 0 : 1));
+  const bool disabled = read.flag("disable-checkpoints");
+  const std::int64_t per_epoch = disabled ? 0 : read.integer("ckpts-per-epoch", 1);
+  if (per_epoch > 0)
+    config.checkpoint_every = std::max<std::int64_t>(config.iterations_per_epoch / per_epoch, 1);
+  else if (all)
+    notices.emplace_back(
+        "--validation-mode end validates saved checkpoints, and only the final one will be saved");
+}
+
+void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices) {
+  const bool told = read.given("logs-per-epoch") || read.given("log-freq");
+  if (read.given("batches-per-step") && !told) {
+    config.log_every = read.integer("batches-per-step", 1);
+    return;
+  }
+  if (read.given("batches-per-step")) {
+    read.use("batches-per-step");
+    notices.push_back(fmt::format("{} has no effect here: {} says when to report",
+                                  read.options().find("batches-per-step")->where,
+                                  read.given("log-freq") ? "--log-freq" : "--logs-per-epoch"));
+  }
+  const bool per_epoch =
+      read.given("logs-per-epoch") || (!read.given("log-freq") && !read.given("iterations"));
+  config.log_every = per_epoch
+                         ? std::max<std::int64_t>(
+                               config.iterations_per_epoch / read.integer("logs-per-epoch", 16), 1)
+                         : read.integer("log-freq", 500);
+}
+
+RunPlace resolve_place(Reader& read) {
+  const Options& options = read.options();
+  RunPlace place;
+  place.logs = !options.flag("no-logs");
+  if (!place.logs) return place;
+  place.run_directory = options.text("run-dir").value_or("");
+  if (!place.run_directory.empty()) return place;
+  // Recorded only when given: a run that is continued has its place already.
+  place.log_directory = read.given("log-dir") ? read.text("log-dir", "") : "logs";
+  if (read.given("name-suffix")) place.suffix = read.text("name-suffix", "");
+  if (place.suffix.find('/') != std::string::npos)
+    fail(ErrorKind::Usage,
+         "{} '{}' must not hold a '/': it is part of one directory's name; --log-dir says where "
+         "that "
+         "lies",
+         options.find("name-suffix")->where, place.suffix);
+  return place;
+}
+
+}  // namespace millrace::cli

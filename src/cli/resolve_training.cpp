@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "cli/resolve_parts.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using train::TrainConfig;
+
+/// "128" or "dynamic".
+train::LossScaling loss_scaling(Reader& read) {
+  constexpr double kMost = 16777216.0;
+  constexpr double kDynamicStart = 32768.0;
+  const std::string text = read.text("loss-scaling", "128");
+  if (to_lower(text) == "dynamic")
+    return {.kind = train::ScalingKind::Dynamic, .initial = kDynamicStart};
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool number = error == std::errc{} && end == text.data() + text.size();
+  if (!number || !(value > 0.0) || value > kMost)
+    fail(ErrorKind::Usage, "{}: '{}' is not dynamic, nor a number above 0 to {:.0f}",
+         read.options().find("loss-scaling")->where, text, kMost);
+  return {.kind = train::ScalingKind::Static, .initial = value};
+}
+
+Precision precision(Reader& read, const MachineFacts& machine) {
+  const std::string bits = read.text("precision", "16.32");
+  if (bits == "32.32") return {.activations = DType::F32, .master = DType::F32};
+  const bool fp16 = read.text("half", "bf16") == "fp16";
+  if (fp16 && !machine.computes_fp16)
+    fail(ErrorKind::Config,
+         "{}: processors multiply and sum float16 no faster than float32, and its range ends at "
+         "65504; on them 16 bits are bf16: leave the option out",
+         read.options().find("half")->where);
+  const DType half = fp16 ? DType::F16 : DType::BF16;
+  return {.activations = half, .master = bits == "16.16" ? half : DType::F32};
+}
+
+void resolve_rounding(Reader& read, TrainConfig& config, Notices& notices) {
+  const Setting* given = read.options().find("no-stochastic-rounding");
+  const bool off = read.options().flag("no-stochastic-rounding");
+  if (config.precision.master != DType::F32) {
+    config.stochastic_rounding = !read.flag("no-stochastic-rounding");
+    return;
+  }
+  read.use("no-stochastic-rounding");
+  if (off)
+    notices.push_back(
+        fmt::format("{} has no effect here: 32-bit weights are not rounded", given->where));
+}
+
+}  // namespace
+
+void resolve_batch(Reader& read, const FamilyRecipe& recipe, TrainConfig& config) {
+  config.batch_size = read.integer("batch-size", recipe.batch_size);
+  config.micro_batches = read.given("pipeline-depth") ? read.integer("pipeline-depth", 1)
+                                                      : read.integer("gradients-to-accumulate", 1);
+  const std::int64_t replicas = read.integer("replicas", 1);
+  config.pipeline.ranks.replicas = static_cast<std::int32_t>(replicas);
+  const std::int64_t images =
+      checked_product(config.batch_size, config.micro_batches, "batch size x micro-batches");
+  const std::int64_t total =
+      checked_product(images, replicas, "batch size x micro-batches x replicas");
+  config.iterations_per_epoch = config.data.train_size / total;
+  if (config.iterations_per_epoch == 0)
+    fail(ErrorKind::Config,
+         "a total batch of {} ({} images x {} micro-batches x {} replicas) is more than the {} "
+         "training images: lower --batch-size or --gradients-to-accumulate",
+         total, config.batch_size, config.micro_batches, replicas, config.data.train_size);
+  if (config.data.mixing.on() && config.batch_size < 2)
+    fail(ErrorKind::Config,
+         "mixing needs two images in a micro-batch, --batch-size is {}: raise it, or leave "
+         "--mixup-alpha and --cutmix-lambda out",
+         config.batch_size);
+}
+
+void resolve_length(Reader& read, const FamilyRecipe& recipe, TrainConfig& config) {
+  if (const auto iterations = read.options().integer("iterations")) {
+    config.iterations = read.note("iterations", *iterations);
+  } else {
+    const double epochs = read.real("epochs", recipe.epochs);
+    const double length = epochs * static_cast<double>(config.iterations_per_epoch);
+    constexpr double kMost = 1e15;
+    if (length < 1.0 || length > kMost)
+      fail(ErrorKind::Config,
+           "{} epochs of {} iterations are {:.3g} iterations, allowed are 1 to {:.0e}: change "
+           "--epochs",
+           epochs, config.iterations_per_epoch, length, kMost);
+    config.iterations = static_cast<std::int64_t>(length);
+    if (read.given("max-iterations")) {
+      config.schedule.horizon = config.iterations;  // the rates stay those of the whole length
+      config.iterations =
+          std::min(config.iterations, read.integer("max-iterations", config.iterations));
+    }
+  }
+  (void)checked_product(config.iterations, config.total_batch(), "iterations x total batch");
+}
+
+void resolve_numerics(Reader& read, const FamilyRecipe& recipe, const MachineFacts& machine,
+                      TrainConfig& config, Notices& notices) {
+  config.label_smoothing = read.real("label-smoothing", recipe.label_smoothing);
+  if (config.label_smoothing > 0.0)
+    config.smoothing = read.text("label-smoothing-form", "other-classes") == "all-classes"
+                           ? train::SmoothingForm::AllClasses
+                           : train::SmoothingForm::OtherClasses;
+  config.loss_scaling = loss_scaling(read);
+  config.precision = precision(read, machine);
+  resolve_rounding(read, config, notices);
+  config.check_exceptions = read.flag("fp-exceptions");
+  config.recompute =
+      read.flag("xla-recompute") ? train::RecomputePolicy::Stage : train::RecomputePolicy::None;
+  if (read.given("recompute-layers")) {
+    config.recompute = train::RecomputePolicy::Layers;
+    config.recompute_layers = split_list(read.text("recompute-layers", ""), ' ');
+  }
+}
+
+void resolve_training(Reader& read, TrainConfig& config) {
+  config.seed = static_cast<std::uint64_t>(read.integer("seed", 0));
+  config.stop_after = read.options().integer("stop-after");
+  if (read.given("init-path")) config.init_path = read.text("init-path", "");
+  if (read.given("variable-filter"))
+    config.trained_filters = split_list(read.text("variable-filter", ""), ' ');
+}
+
+void check_layout(Reader& read, const TrainConfig& config) {
+  const std::int64_t span = config.model.batch_norm_span;
+  const std::int64_t replicas = config.pipeline.ranks.replicas;
+  if (span > replicas || replicas % span != 0)
+    fail(ErrorKind::Config,
+         "{}: {} replicas cannot be dealt out to spans of {}: give a number that divides them",
+         read.options().find("BN-span")->where, replicas, span);
+  if (config.trained_filters.empty()) return;
+  const models::Graph graph = models::build_model(config.model);
+  for (const std::string& filter : config.trained_filters) {
+    const bool matches = std::any_of(
+        graph.parameters.begin(), graph.parameters.end(), [&](const models::Parameter& p) {
+          return p.trainable() && p.name.find(filter) != std::string::npos;
+        });
+    if (!matches)
+      fail(ErrorKind::Config, "{}: no parameter of {} has '{}' in its name, as in {}",
+           read.options().find("variable-filter")->where, graph.name, filter,
+           graph.parameters.back().name);
+  }
+}
+
+}  // namespace millrace::cli

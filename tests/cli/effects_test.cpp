@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What options of training do to the configuration, and those that say that they do nothing.
+#include "seed_lines.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+using train::ScheduleKind;
+using train::TrainConfig;
+
+constexpr std::string_view kCifar = "--dataset cifar-10 --synthetic-data ";
+
+TrainConfig line(std::string_view rest) {
+  return resolve_line(std::string(kCifar) + std::string(rest)).config;
+}
+std::string refusal(std::string_view rest) {
+  return failure_of([&] { (void)line(rest); }).text;
+}
+
+TEST(OptimiserOptionsTest, ReachTheConfiguration) {
+  EXPECT_EQ(line("--optimiser Nesterov").optimiser.kind, UpdateRule::Nesterov);
+  EXPECT_EQ(line("--optimiser momentum-rate-inside").optimiser.kind,
+            UpdateRule::MomentumRateInside);
+  const train::OptimiserConfig rms =
+      line("--optimiser RMSprop --rmsprop-decay 0.8 --rmsprop-epsilon 0.01 --momentum 0.7")
+          .optimiser;
+  EXPECT_EQ(rms.mean_square_decay, 0.8);
+  EXPECT_EQ(rms.epsilon, 0.01);
+  EXPECT_EQ(rms.momentum, 0.7);
+  EXPECT_EQ(line("--optimiser RMSprop").optimiser.epsilon, 1e-3);
+  // 1 - 2^-9 x 32
+  EXPECT_EQ(line("--optimiser RMSprop --rmsprop-base-decay-exp -9").optimiser.mean_square_decay,
+            0.9375);
+  EXPECT_TRUE(contains(refusal("--optimiser RMSprop --rmsprop-base-decay-exp -2"),
+                       "1 - 2^-2 x a total batch of 32 is -7"));
+  const train::OptimiserConfig lars =
+      line(
+          "--optimiser LARS --lars-eeta 0.002 --lars-epsilon 1e-9 --lars-weight-decay 0.01 "
+          "--lars-skip-list beta bias")
+          .optimiser;
+  EXPECT_EQ(lars.trust, 0.002);
+  EXPECT_EQ(lars.epsilon, 1e-9);
+  EXPECT_EQ(lars.weight_decay, 0.01);
+  EXPECT_EQ(lars.lars_skips, (std::vector<std::string>{"beta", "bias"}));
+  EXPECT_EQ(line("--optimiser LARS").optimiser.epsilon, 0.0);
+  EXPECT_EQ(line("--optimiser LARS").optimiser.lars_skips.size(), 3u);
+  const train::OptimiserConfig decay =
+      line("--weight-decay-form square --weight-decay-excludes bias").optimiser;
+  EXPECT_EQ(decay.decay_form, train::DecayForm::Square);
+  EXPECT_EQ(decay.decay_excludes, (std::vector<std::string>{"bias"}));
+  EXPECT_TRUE(line("--weight-decay-excludes none").optimiser.decay_excludes.empty());
+  EXPECT_TRUE(line("--replicas 2 --ranks 1 --shard-optimizer").optimiser.sharded);
+  EXPECT_EQ(refusal("--shard-optimizer"),
+            "--shard-optimizer has no effect here: it needs --replicas");
+}
+
+TEST(ScheduleOptionsTest, ReachTheConfiguration) {
+  EXPECT_EQ(line("--abs-learning-rate 0.3").schedule.base_rate, 0.3);
+  const train::ScheduleConfig exponential =
+      line("--lr-schedule exponential --lr-decay-rate 0.9 --lr-drops 10").schedule;
+  EXPECT_EQ(exponential.kind, ScheduleKind::Exponential);
+  EXPECT_EQ(exponential.decay, 0.9);
+  EXPECT_EQ(exponential.drops, 10);
+  EXPECT_EQ(line("--lr-schedule exponential").schedule.drops, 146);
+  const TrainConfig poly = line("--lr-schedule polynomial_decay_lr --epochs 10");
+  EXPECT_EQ(poly.schedule.base_rate, 0.0012);
+  EXPECT_EQ(poly.schedule.end_rate, 1e-4);
+  EXPECT_EQ(poly.schedule.power, 1.0);
+  EXPECT_EQ(poly.schedule.warmup_iterations, 0);
+  const TrainConfig gradual = line(
+      "--lr-schedule gradual-warmup --abs-learning-rate 4.8 --initial-learning-rate 0.1 "
+      "--iterations 4680 --warmup-iterations 260");
+  EXPECT_DOUBLE_EQ(rate_at(gradual, 130), 2.45);
+  const TrainConfig lars = line("--lr-schedule lars-polynomial --lr-horizon-epochs 38 --epochs 40");
+  EXPECT_EQ(lars.schedule.power, 2.0);
+  EXPECT_EQ(lars.schedule.end_rate, 1e-4);
+  EXPECT_EQ(lars.schedule.horizon, 38 * 1562);
+  const TrainConfig pieces = line(
+      "--lr-schedule piecewise --learning-rate-epochs 2,4 --epochs 6 --warmup linear "
+      "--learning-rate-decay 0.5 --abs-learning-rate 1");
+  EXPECT_EQ(pieces.schedule.cuts, (std::vector<std::int64_t>{3124, 6248}));
+  EXPECT_EQ(pieces.schedule.factors, (std::vector<double>{1.0, 0.5, 0.25}));
+  EXPECT_EQ(pieces.schedule.warmup, train::WarmupForm::Linear);
+  EXPECT_EQ(line("--epochs 90 --max-iterations 10").iterations, 10);
+  EXPECT_EQ(line("--epochs 90 --max-iterations 10").schedule.horizon, 90 * 1562);
+  EXPECT_EQ(line("--lr-horizon 99").schedule.horizon, 99);
+  EXPECT_TRUE(contains(refusal("--lr-schedule polynomial_decay_lr --warmup-epochs 2"),
+                       "--warmup-epochs has no effect here"));
+}
+
+TEST(NumericsOptionsTest, ReachTheConfiguration) {
+  const TrainConfig half = line("--precision 16.16 --no-stochastic-rounding");
+  EXPECT_EQ(half.precision, (Precision{DType::BF16, DType::BF16}));
+  EXPECT_FALSE(half.stochastic_rounding);
+  EXPECT_TRUE(line("--precision 16.16").stochastic_rounding);
+  EXPECT_EQ(line("--loss-scaling dynamic").loss_scaling.kind, train::ScalingKind::Dynamic);
+  EXPECT_EQ(line("--loss-scaling dynamic").loss_scaling.initial, 32768.0);
+  EXPECT_EQ(line("--loss-scaling 0.5").loss_scaling.initial, 0.5);
+  EXPECT_EQ(refusal("--loss-scaling fast"),
+            "--loss-scaling: 'fast' is not dynamic, nor a number above 0 to 16777216");
+  EXPECT_TRUE(contains(refusal("--half fp16"), "on them 16 bits are bf16"));
+  EXPECT_TRUE(line("--fp-exceptions").check_exceptions);
+  EXPECT_EQ(line("--label-smoothing 0.1 --label-smoothing-form all-classes").smoothing,
+            train::SmoothingForm::AllClasses);
+  EXPECT_TRUE(line("--no-hostside-norm").data.device_normalisation);
+  EXPECT_TRUE(line("--eight-bit-io").data.device_normalisation);
+  EXPECT_FALSE(line("--hostside-norm").data.device_normalisation);
+  EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.mixup_alpha, 0.2);
+  EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.form, train::MixingForm::Rolled);
+  EXPECT_EQ(line("--cutmix-lambda 0.8 --mixing-form reversed").data.mixing.form,
+            train::MixingForm::Reversed);
+  EXPECT_TRUE(contains(refusal("--batch-size 1 --mixup-alpha 0.2"), "two images in a micro-batch"));
+  EXPECT_EQ(line("--init-path some/run").init_path, "some/run");
+  EXPECT_EQ(line("--variable-filter fc1").trained_filters, (std::vector<std::string>{"fc1"}));
+  EXPECT_TRUE(contains(refusal("--variable-filter fc9"), "no parameter of resnet"));
+  EXPECT_EQ(line("--batch-norm --BN-span 2 --replicas 4 --ranks 1").model.batch_norm_span, 2);
+  EXPECT_TRUE(contains(refusal("--BN-span 3 --replicas 4 --ranks 1"), "spans of 3"));
+}
+
+TEST(OutputOptionsTest, ReachTheConfiguration) {
+  const TrainConfig averaged = line("--weight-avg-N 2 5 --weight-avg-exp 0.9,0.99");
+  EXPECT_EQ(averaged.averaging.last_epochs, (std::vector<std::int64_t>{2, 5}));
+  EXPECT_EQ(averaged.averaging.decays, (std::vector<double>{0.9, 0.99}));
+  EXPECT_EQ(averaged.max_checkpoints_to_keep, 0);
+  EXPECT_TRUE(contains(refusal("--weight-avg-N 1.5"), "not a whole number"));
+  EXPECT_EQ(line("--batches-per-step 10").log_every, 10);
+  const Resolution both = resolve_line(std::string(kCifar) + "--batches-per-step 10 --log-freq 7");
+  EXPECT_EQ(both.config.log_every, 7);
+  EXPECT_EQ(both.notices,
+            (std::vector<std::string>{
+                "--batches-per-step has no effect here: --log-freq says when to report"}));
+}
+
+/// The count of options without effect is that of the table; each says so once, and none changes
+/// the run.
+TEST(IdleOptionsTest, SayWhyAndChangeNothing) {
+  const TrainConfig plain = line("");
+  int idle = 0;
+  for (const OptionSpec& spec : option_table()) {
+    if (spec.idle.empty()) continue;
+    ++idle;
+    const std::string value = spec.type == ValueType::Flag ? "true"
+                              : spec.type == ValueType::Choice
+                                  ? split_list(spec.value_name, '|').front()
+                              : spec.name == "available-memory-proportion" ? "0.5"
+                                                                           : "1";
+    const Resolution resolution = resolve_line(fmt::format("{}--{}={}", kCifar, spec.name, value));
+    EXPECT_EQ(resolution.notices, (std::vector<std::string>{fmt::format(
+                                      "--{} has no effect here: {}", spec.name, spec.idle)}));
+    EXPECT_EQ(resolution.config, plain) << spec.name;
+  }
+  EXPECT_EQ(idle, 13);
+}
+
+TEST(IdleOptionsTest, ProportionsOfMemoryAreCounted) {
+  EXPECT_EQ(refusal("--available-memory-proportion 0.1 0.2"),
+            "--available-memory-proportion: 2 numbers for 1 stage(s); give one, or two for every "
+            "stage");
+  EXPECT_EQ(refusal("--available-memory-proportion 2"),
+            "--available-memory-proportion: '2' is not a number above 0 to 1");
+  EXPECT_NO_THROW(
+      (void)line("--shards 2 --gradients-to-accumulate 2 --pipeline-splits b2/0 "
+                 "--available-memory-proportion 0.1 0.2 0.1 0.2"));
+}
+
+TEST(RefusedOptionsTest, SayWhy) {
+  EXPECT_EQ(refusal("--dataset-benchmark"),
+            "--dataset-benchmark cannot be had: millrace bench shows how long a step waits for its "
+            "data");
+}
+
+TEST(AcceptanceTest, TheLineIsTakenAsItStands) {
+  const TrainConfig config =
+      resolve_line(
+          "--model efficientnet --model-size B0 --shards 4 --batch-size 4 --pipeline-depth 128 "
+          "--pipeline-splits block2b block4a block6a --xla-recompute --pipeline-schedule Grouped "
+          "--optimiser RMSprop --precision 16.32 --dataset imagenet --synthetic-data --iterations "
+          "1")
+          .config;
+  EXPECT_EQ(config.total_batch(), 512);
+  EXPECT_EQ(config.iterations, 1);
+  EXPECT_EQ(config.optimiser.kind, UpdateRule::RmsProp);
+  EXPECT_EQ(config.pipeline.ranges.size(), 4u);
+}
+
+TEST(RoundTripTest, ResolvedFilesReproduceEveryFamily) {
+  for (const char* rest :
+       {"--model efficientnet --optimiser RMSprop --rmsprop-base-decay-exp -9 --precision 16.16",
+        "--model resnext --model-size 29 --optimiser LARS --lars-weight-decay 0.1 --lr-schedule "
+        "lars-polynomial --lr-horizon-epochs 38",
+        "--model squeezenet --use-bypass --lr-schedule polynomial_decay_lr --loss-scaling dynamic",
+        "--lr-schedule piecewise --weight-decay-excludes none --mixup-alpha 0.2 --max-iterations 7",
+        "--lr-schedule gradual-warmup --iterations 9 --warmup-iterations 3 --abs-learning-rate 4.8 "
+        "--init-path a/b --variable-filter fc1 --weight-avg-N 3 --no-hostside-norm --BN-span 2 "
+        "--replicas 2 --ranks 1 --shard-optimizer --batches-per-step 3"}) {
+    const TrainConfig config = line(rest);
+    const Options options = parse_config(config.resolved_toml, "config.toml");
+    const Resolution again =
+        resolve(options, published_facts(data_request(options, DataNeed::Name)), {.cores = 64});
+    EXPECT_EQ(again.config, config) << config.resolved_toml;
+    EXPECT_TRUE(again.notices.empty()) << again.notices.front();
+  }
+}
+
+}  // namespace
+}  // namespace millrace::cli

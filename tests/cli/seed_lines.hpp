@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Command lines of the seeds, read as their users would type them behind `millrace train`.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/cluster.hpp"
+#include "cli/dialect.hpp"
+#include "models/registry.hpp"
+#include "support.hpp"
+#include "train/lr_schedule.hpp"
+
+namespace millrace::cli::testing {
+
+struct Read {
+  Command command = Command::Train;
+  Options options;
+  std::vector<std::string> notices;
+  MachineFacts machine{.cores = 2};
+};
+
+inline void replace_all(std::string& text, std::string_view what, std::string_view by) {
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
+    text.replace(at, what.size(), by);
+}
+
+/// Puts values in place of what a guide leaves open.
+inline std::string filled_in(std::string line) {
+  replace_all(line, "\\\n", " ");
+  replace_all(line, "\n", " ");
+  replace_all(line, "<path to imagenet>", "/data/imagenet");
+  replace_all(line, "<path to results directory>", "/tmp/results");
+  replace_all(line, "<path to results>", "/tmp/results");
+  replace_all(line, "<path to checkpoint>", "/tmp/results");
+  replace_all(line, "<batch size>", "256");
+  replace_all(line, "<num_gpus>", "8");
+  return line;
+}
+
+/// Words in front of the script's name: variables, and mpirun with its number of processes.
+struct Prefix {
+  std::map<std::string, std::string> variables;
+  std::size_t script = 0;
+};
+inline Prefix read_prefix(const std::vector<std::string>& line,
+                          std::map<std::string, std::string> variables) {
+  Prefix prefix{.variables = std::move(variables)};
+  while (prefix.script < line.size() && !line[prefix.script].ends_with(".py")) {
+    const std::string& word = line[prefix.script];
+    if (word == "-np") prefix.variables["OMPI_COMM_WORLD_SIZE"] = line.at(prefix.script + 1);
+    const std::size_t equals = word.find('=');
+    if (equals != std::string::npos && !word.starts_with('-'))
+      prefix.variables[word.substr(0, equals)] = word.substr(equals + 1);
+    ++prefix.script;
+  }
+  return prefix;
+}
+
+/// The line in the dialect. Scripts of the IPU trainer are commands here.
+inline Read read_seed(std::string_view dialect, const std::string& text,
+                      std::map<std::string, std::string> variables = {}) {
+  const std::vector<std::string> line = words(filled_in(text));
+  const Prefix prefix = read_prefix(line, std::move(variables));
+  Read read;
+  std::vector<std::string> rest = {"--dialect", std::string(dialect)};
+  std::size_t first = prefix.script;
+  if (dialect == "ipu") {
+    const std::string& script = line.at(first++);
+    if (script == "validation.py") read.command = Command::Validate;
+    if (script == "restore.py") {
+      read.command = Command::Restore;
+      rest.clear();
+    }
+  }
+  rest.insert(rest.end(), line.begin() + static_cast<std::ptrdiff_t>(first), line.end());
+  const Environment environment = environment_of(prefix.variables);
+  Translation translation = read_command_line(read.command, rest, 0, environment);
+  read.command = translation.command;
+  read.options = for_all_workers(translation.options, cluster_of(translation.options, environment));
+  read.notices = std::move(translation.notices);
+  if (const auto ranks = environment("OMPI_COMM_WORLD_SIZE"))
+    read.machine.ranks = read.machine.local_ranks = std::stoi(*ranks);
+  return read;
+}
+
+inline train::TrainConfig config_of(const Read& read) {
+  return resolve(read.options, published_facts(data_request(read.options, DataNeed::Name)),
+                 read.machine)
+      .config;
+}
+
+inline std::int64_t parameters_of(const train::TrainConfig& config) {
+  return models::build_model(config.model).trainable_elements();
+}
+
+inline double rate_at(const train::TrainConfig& config, std::int64_t iteration) {
+  return train::learning_rate(config.schedule, iteration, config.iterations);
+}
+
+}  // namespace millrace::cli::testing
