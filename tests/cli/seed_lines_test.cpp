@@ -1,0 +1,748 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every command line in the guides of the five seeds, quoted, and what it must resolve to. The
+// numbers are derived by hand from the rows of the recipes that stand beside them.
+#include "seed_lines.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+using train::ScheduleKind;
+using train::TrainConfig;
+
+struct Rate {
+  std::int64_t iteration;
+  double value;
+};
+
+/// What a training line resolves to.
+struct Expected {
+  std::string_view model;
+  std::string_view size;
+  std::int64_t parameters;
+  std::int64_t total_batch;
+  std::int64_t iterations;
+  UpdateRule rule;
+  ScheduleKind schedule;
+  std::vector<Rate> rates;
+  double decay;
+  double smoothing;
+  Precision precision;
+  double loss_scaling;
+};
+
+constexpr Precision kFloat{DType::F32, DType::F32};
+constexpr Precision kMixed{DType::BF16, DType::F32};
+constexpr Precision kHalf{DType::BF16, DType::BF16};
+
+void expect(const TrainConfig& config, const Expected& expected) {
+  EXPECT_EQ(config.model.model, expected.model);
+  EXPECT_EQ(config.model.size, expected.size);
+  EXPECT_EQ(parameters_of(config), expected.parameters);
+  EXPECT_EQ(config.total_batch(), expected.total_batch);
+  EXPECT_EQ(config.iterations, expected.iterations);
+  EXPECT_EQ(config.optimiser.kind, expected.rule);
+  EXPECT_EQ(config.schedule.kind, expected.schedule);
+  for (const Rate& rate : expected.rates)
+    EXPECT_NEAR(rate_at(config, rate.iteration), rate.value, 1e-7 + 1e-7 * rate.value)
+        << "at " << rate.iteration;
+  EXPECT_DOUBLE_EQ(config.optimiser.weight_decay, expected.decay);
+  EXPECT_DOUBLE_EQ(config.label_smoothing, expected.smoothing);
+  EXPECT_EQ(config.precision, expected.precision);
+  EXPECT_DOUBLE_EQ(config.loss_scaling.initial, expected.loss_scaling);
+}
+
+using Variables = std::map<std::string, std::string>;
+
+Read expect_line(std::string_view dialect, const std::string& line, const Expected& expected,
+                 const Variables& variables = {}) {
+  SCOPED_TRACE(line);
+  Read read = read_seed(dialect, line, variables);
+  EXPECT_EQ(read.command, Command::Train);
+  expect(config_of(read), expected);
+  return read;
+}
+
+// Seed 002: the IPU trainer. Models A.2 and A.5; batch, rate and decay B.2 and C.3.
+
+TEST(IpuLinesTest, DefaultsOnImageNet) {
+  const Read read =
+      expect_line("ipu", "python3 train.py --dataset imagenet --data-dir path-to/imagenet",
+                  {"resnet",
+                   "18",
+                   11'693'736,
+                   4,
+                   32'029'100,
+                   UpdateRule::Sgd,
+                   ScheduleKind::Stepped,
+                   {{0, 0.0}, {1'601'455, 0.015625}, {9'608'731, 0.0015625}},
+                   1e-4,
+                   0.0,
+                   kHalf,
+                   128.0});
+  const TrainConfig config = config_of(read);
+  EXPECT_EQ(config.optimiser.decay_excludes, (std::vector<std::string>{"beta", "gamma"}));
+  EXPECT_TRUE(config.stochastic_rounding);
+}
+
+TEST(IpuLinesTest, ResNet50OnTwoStages) {
+  const Read read = expect_line(
+      "ipu",
+      R"(python train.py --dataset imagenet --data-dir .../imagenet-data --model-size 50 \
+--batch-size 2 --xla-recompute --no-validation --shards 2 --pipeline-depth 256 --pipeline-splits b3/1/relu \
+--available-memory-proportion 0.1)",
+      {"resnet",
+       "50",
+       25'557'032,
+       512,
+       250'200,
+       UpdateRule::Sgd,
+       ScheduleKind::Stepped,
+       {{12'510, 2.0}, {75'060, 2.0}, {75'061, 0.2}, {225'181, 0.0002}},
+       1e-4,
+       0.0,
+       kHalf,
+       128.0});
+  EXPECT_EQ(config_of(read).splits, (std::vector<std::string>{"b3/1/relu"}));
+}
+
+TEST(IpuLinesTest, ResNet50OnOneDevice) {
+  expect_line("ipu",
+              "python train.py --dataset imagenet --data-dir .../imagenet-data --model-size 50 "
+              "--batch-size 1 --available-memory-proportion 0.1",
+              {"resnet",
+               "50",
+               25'557'032,
+               1,
+               128'116'700,
+               UpdateRule::Sgd,
+               ScheduleKind::Stepped,
+               {{6'405'835, 0.00390625}},
+               1e-4,
+               0.0,
+               kHalf,
+               128.0});
+}
+
+TEST(IpuLinesTest, ResNet50OnEightDevices) {
+  const Read read = expect_line(
+      "ipu",
+      R"(python train.py --dataset imagenet --data-dir .../imagenet-data --model-size 50 --batch-size 2 --shards 2 \
+--pipeline-depth 128 --pipeline-splits b3/0/relu --pipeline-schedule Grouped \
+--available-memory-proportion 0.4 --xla-recompute --replicas 4)",
+      {"resnet",
+       "50",
+       25'557'032,
+       1024,
+       125'100,
+       UpdateRule::Sgd,
+       ScheduleKind::Stepped,
+       {{6'255, 4.0}, {125'099, 0.0004}},
+       1e-4,
+       0.0,
+       kHalf,
+       128.0});
+  EXPECT_EQ(config_of(read).pipeline.ranks.replicas, 4);
+}
+
+TEST(IpuLinesTest, EfficientNetB0) {
+  const Read read = expect_line(
+      "ipu",
+      R"(python train.py --model efficientnet --model-size B0 --data-dir .../imagenet-data --shards 4 \
+--batch-size 4 --pipeline-depth 128 --pipeline-splits block2b block4a block6a --xla-recompute \
+--pipeline-schedule Grouped --optimiser RMSprop --precision 16.32)",
+      {"efficientnet",
+       "B0",
+       5'288'548,
+       512,
+       875'700,
+       UpdateRule::RmsProp,
+       ScheduleKind::Stepped,
+       {{12'510, 0.03125}},
+       1e-5,
+       0.1,
+       kMixed,
+       128.0});
+  const TrainConfig config = config_of(read);
+  EXPECT_EQ(config.optimiser.epsilon, 1e-3);
+  EXPECT_EQ(config.model.groups, 4);
+}
+
+TEST(IpuLinesTest, EfficientNetWithGroupsOf16) {
+  expect_line(
+      "ipu",
+      R"(python train.py --model efficientnet --model-size B0 --data-dir .../imagenet-data --shards 4 \
+--batch-size 8 --pipeline-depth 64 --pipeline-splits block2a/SE block4a block5c --xla-recompute \
+--pipeline-schedule Grouped --optimiser RMSprop --precision 16.32 --group-dim 16 --expand-ratio 4 --groups 4)",
+      {"efficientnet",
+       "B0",
+       5'913'796,
+       512,
+       875'700,
+       UpdateRule::RmsProp,
+       ScheduleKind::Stepped,
+       {{12'510, 0.03125}},
+       1e-5,
+       0.1,
+       kMixed,
+       128.0});
+}
+
+TEST(IpuLinesTest, DistributedOverTwoWorkers) {
+  constexpr const char* kLine =
+      R"(python train.py --dataset imagenet --data-dir .../imagenet-data --model-size 50 --batch-size 4 \
+--batches-per-step 1 --shards 4 --pipeline-depth 64 --pipeline-splits b1/2/relu b2/3/relu b3/5/relu \
+--xla-recompute --replicas 4 --distributed --no-stochastic-rounding --base-learning-rate -11)";
+  for (
+      const char* config :
+      {R"({"cluster":{"worker":["worker0:3636","worker1:3636"]},"task":{"type":"worker","index":0}})",
+       R"({"cluster":{"worker":["worker0:3636","worker1:3636"]},"task":{"type":"worker","index":1}})"}) {
+    const Read read = expect_line("ipu", kLine,
+                                  {"resnet",
+                                   "50",
+                                   25'557'032,
+                                   2048,
+                                   62'500,
+                                   UpdateRule::Sgd,
+                                   ScheduleKind::Stepped,
+                                   {{3'125, 1.0}},
+                                   1e-4,
+                                   0.0,
+                                   kHalf,
+                                   128.0},
+                                  {{"TF_CONFIG", config}});
+    const TrainConfig resolved = config_of(read);
+    EXPECT_FALSE(resolved.stochastic_rounding);
+    EXPECT_EQ(resolved.log_every, 1);
+    EXPECT_EQ(resolved.pipeline.ranks.replicas, 8);
+  }
+}
+
+TEST(IpuLinesTest, OtherScripts) {
+  const Read validation = read_seed(
+      "ipu",
+      R"(python validation.py --model efficientnet --model-size B0 --dataset imagenet --batch-size 8 \
+--synthetic-data --repeat 10 --batch-norm)");
+  EXPECT_EQ(validation.command, Command::Validate);
+  EXPECT_EQ(validation.options.integer("repeat"), 10);
+  const TrainConfig config = config_of(validation);
+  EXPECT_EQ(config.model.norm, models::NormKind::Batch);
+  EXPECT_EQ(config.validation_batch_size, 8);
+  const Read restore =
+      read_seed("ipu", "python restore.py --restore-path logs/RN20_bs32_BN_16.16_v0.9.115_3S9/");
+  EXPECT_EQ(restore.options.text("restore-path"), "logs/RN20_bs32_BN_16.16_v0.9.115_3S9/");
+  const Read profile =
+      read_seed("ipu", "gc-profile -d profile_dir -- python train.py --gc-profile ");
+  EXPECT_EQ(profile.options.text("gc-profile"), "IPU_PROFILE");
+}
+
+// Seed 001: NVIDIA. Names and defaults B.4, rates C.3, smoothing and scaling C.4.
+
+TEST(NvidiaLinesTest, OneDevice) {
+  expect_line("nvidia",
+              "python ./main.py --batch_size=128 --data_dir=<path to imagenet> "
+              "--results_dir=<path to results>",
+              {"resnet",
+               "50",
+               25'559'081,
+               128,
+               10'009,
+               UpdateRule::Momentum,
+               ScheduleKind::Piecewise,
+               {{0, 0.0}, {10'008, 0.05 * 10'008 / 50'045}},
+               1e-4,
+               0.0,
+               kFloat,
+               1.0});
+  const Read read =
+      expect_line("nvidia",
+                  "python ./main.py --batch_size=256 --use_tf_amp --data_dir=<path to imagenet> "
+                  "--results_dir=<path to results>",
+                  {"resnet",
+                   "50",
+                   25'559'081,
+                   256,
+                   5'004,
+                   UpdateRule::Momentum,
+                   ScheduleKind::Piecewise,
+                   {{5'003, 0.1 * 5'003 / 25'020}},
+                   1e-4,
+                   0.0,
+                   kMixed,
+                   32768.0});
+  const TrainConfig config = config_of(read);
+  EXPECT_EQ(config.loss_scaling.kind, train::ScalingKind::Dynamic);
+  EXPECT_EQ(config.optimiser.momentum, 0.9);
+  EXPECT_EQ(config.model.residual.initialisers, models::InitialiserSet::Nvidia);
+  EXPECT_EQ(config.model.batch_norm_decay, 0.9);
+}
+
+TEST(NvidiaLinesTest, EightDevices) {
+  expect_line("nvidia",
+              "mpiexec --allow-run-as-root --bind-to socket -np <num_gpus> python ./main.py "
+              "--batch_size=128 --data_dir=<path to imagenet> --results_dir=<path to results>",
+              {"resnet",
+               "50",
+               25'559'081,
+               1024,
+               1'251,
+               UpdateRule::Momentum,
+               ScheduleKind::Piecewise,
+               {{1'250, 0.4 * 1'250 / 6'255}},
+               1e-4,
+               0.0,
+               kFloat,
+               1.0});
+  expect_line("nvidia",
+              "mpiexec --allow-run-as-root --bind-to socket -np <num_gpus> python ./main.py "
+              "--batch_size=256 --use_tf_amp --data_dir=<path to imagenet> --results_dir=<path to "
+              "results>",
+              {"resnet",
+               "50",
+               25'559'081,
+               2048,
+               625,
+               UpdateRule::Momentum,
+               ScheduleKind::Piecewise,
+               {{624, 0.8 * 624 / 3'125}},
+               1e-4,
+               0.0,
+               kMixed,
+               32768.0});
+}
+
+TEST(NvidiaLinesTest, DefaultConfigurationAsItsScriptsPassIt) {
+  const Read read = expect_line(
+      "nvidia",
+      "mpiexec -np 8 python ./main.py --mode=train_and_evaluate --iter_unit=epoch --num_iter=50 "
+      "--batch_size=256 --warmup_steps=100 --use_cosine_lr --label_smoothing=0.1 --lr_init=0.256 "
+      "--lr_warmup_epochs=8 --momentum=0.875 --weight_decay=3.0517578125e-05 --use_tf_amp "
+      "--data_dir=<path to imagenet> --results_dir=<path to results>",
+      // 0.256 x 2048 / 256; the warm-up jumps onto the cosine at 8 / 50 of the way.
+      {"resnet",
+       "50",
+       25'559'081,
+       2048,
+       31'250,
+       UpdateRule::Momentum,
+       ScheduleKind::Cosine,
+       {{0, 0.0}, {2'500, 1.024}, {5'000, 1.92133804}, {15'625, 1.024}},
+       3.0517578125e-05,
+       0.1,
+       kMixed,
+       32768.0});
+  const TrainConfig config = config_of(read);
+  EXPECT_EQ(config.smoothing, train::SmoothingForm::AllClasses);
+  EXPECT_EQ(config.validate_every, 50 * 625);
+  const TrainConfig mixed = config_of(read_seed(
+      "nvidia", "python main.py --batch_size=256 --mixup=0.2 --num_iter 250 --data_dir=/imagenet"));
+  EXPECT_EQ(mixed.data.mixing.mixup_alpha, 0.2);
+  EXPECT_EQ(mixed.data.mixing.form, train::MixingForm::Reversed);
+}
+
+TEST(NvidiaLinesTest, LengthInBatchesHasItsOwnHorizon) {
+  const TrainConfig config = config_of(
+      read_seed("nvidia",
+                "python main.py --iter_unit batch --num_iter 1000 --batch_size 256 --use_cosine_lr "
+                "--data_dir=/imagenet"));
+  EXPECT_EQ(config.iterations, 1000);
+  EXPECT_EQ(config.schedule.horizon, 450'410);  // 90 x 1,281,167 // 256
+  EXPECT_EQ(config.schedule.warmup_iterations, 25'020);
+}
+
+TEST(NvidiaLinesTest, OtherModes) {
+  const Read evaluate = read_seed(
+      "nvidia",
+      "python ./main.py --mode=evaluate --use_tf_amp --batch_size <batch size> --data_dir=<path to "
+      "imagenet> --results_dir=<path to checkpoint>");
+  EXPECT_EQ(evaluate.command, Command::Validate);
+  EXPECT_EQ(evaluate.options.text("restore-path"), "/tmp/results");
+  EXPECT_EQ(evaluate.options.text("precision"), "16.32");
+  for (const char* line :
+       {"python ./main.py --mode=training_benchmark --warmup_steps 200 --batch_size <batch size> "
+        "--data_dir=<path to imagenet> --results_dir=<path to results directory>",
+        "python ./main.py --mode=training_benchmark --use_tf_amp --warmup_steps 200 --batch_size "
+        "<batch size> --data_dir=<path to imagenet> --results_dir=<path to results directory>"}) {
+    const Read bench = read_seed("nvidia", line);
+    EXPECT_EQ(bench.command, Command::Bench);
+    EXPECT_EQ(bench.options.integer("warmup-steps"), 200);
+    EXPECT_EQ(bench.options.integer("batch-size"), 256);
+  }
+  for (const char* line :
+       {"mpiexec --allow-run-as-root --bind-to socket -np <num_gpus> python ./main.py "
+        "--mode=training_benchmark --batch_size <batch size> --data_dir=<path to imagenet> "
+        "--results_dir=<path to results directory>",
+        "mpiexec --allow-run-as-root --bind-to socket -np <num_gpus> python ./main.py "
+        "--mode=training_benchmark --use_tf_amp --batch_size <batch size> --data_dir=<path to "
+        "imagenet> --results_dir=<path to results directory>"}) {
+    const Read bench = read_seed("nvidia", line);
+    EXPECT_EQ(bench.command, Command::Bench);
+    EXPECT_EQ(bench.options.integer("replicas"), 8);
+    EXPECT_EQ(bench.options.integer("warmup-steps"), 50);
+  }
+  for (const char* line :
+       {"python ./main.py --mode=inference_benchmark --warmup_steps 20 --train_iter 100 "
+        "--iter_unit batch --batch_size <batch size> --data_dir=<path to imagenet> --log_dir=<path "
+        "to results directory>",
+        "python ./main.py --mode=inference_benchmark --use_tf_amp --warmup_steps 20 --train_iter "
+        "100 --iter_unit batch --batch_size <batch size> --data_dir=<path to imagenet> "
+        "--log_dir=<path to results directory>"})
+    EXPECT_EQ(read_seed("nvidia", line).command, Command::Validate) << line;
+}
+
+TEST(NvidiaLinesTest, PredictionIsRefusedWithTheReason) {
+  EXPECT_TRUE(contains(failure_of([] {
+                         (void)read_seed("nvidia",
+                                         "python main.py --mode predict --model_dir m --to_predict "
+                                         "i.jpg --results_dir r");
+                       }).text,
+                       "there is no command predict yet"));
+  EXPECT_EQ(failure_of([] {
+              (void)read_seed("nvidia", "python scripts/inference/predict.py -m model -f image");
+            }).kind,
+            ErrorKind::Usage);
+}
+
+// Seed 000: Habana's ResNeXt. Names and defaults B.5, rates C.3.
+
+/// 90 epochs on a cosine: the peak is cut by the warm-up of 8 epochs, half of it is left in the
+/// middle.
+Expected resnext_90(std::int64_t total, std::int64_t per_epoch, double peak, double decay) {
+  return {"resnext",
+          "101",
+          44'179'753,
+          total,
+          90 * per_epoch,
+          UpdateRule::Momentum,
+          ScheduleKind::Cosine,
+          {{0, 0.0},
+           {4 * per_epoch, peak / 2},
+           {8 * per_epoch, peak * 0.980630848},
+           {45 * per_epoch, peak / 2}},
+          decay,
+          0.1,
+          kMixed,
+          1.0};
+}
+
+TEST(HabanaResNeXtLinesTest, OneDevice) {
+  const Read read =
+      expect_line("habana",
+                  "$PYTHON imagenet_main.py -dt bf16 -dlit bf16 -bs 128 -te 90 -ebe 90 --data_dir "
+                  "/data/tensorflow/imagenet/tf_records/",
+                  resnext_90(128, 10'009, 0.128, 6.103515625e-05));
+  const TrainConfig config = config_of(read);
+  EXPECT_EQ(config.optimiser.momentum, 0.875);
+  EXPECT_EQ(config.model.residual.padding, models::PaddingRule::Same);
+  EXPECT_EQ(config.validate_every, 90 * 10'009);
+  expect_line("habana",
+              "$PYTHON imagenet_main.py -dt bf16 -dlit bf16 -bs 256 -te 90 -ebe 90 "
+              "--jpeg_data_dir /data/tensorflow/imagenet",
+              resnext_90(256, 5'004, 0.256, 6.103515625e-05));
+}
+
+TEST(HabanaResNeXtLinesTest, ManyDevices) {
+  expect_line(
+      "habana",
+      R"(mpirun --allow-run-as-root --tag-output --merge-stderr-to-stdout --output-filename /root/tmp/resnext_log --bind-to core --map-by socket:PE=7 -np 8 \
+ $PYTHON imagenet_main.py --use_horovod -dt bf16 -dlit bf16 -bs 128 -te 90 -ebe 90 --data_dir /data/tensorflow/imagenet/tf_records/)",
+      resnext_90(1024, 1'251, 1.024, 6.103515625e-05));
+  expect_line(
+      "habana",
+      R"(mpirun --allow-run-as-root --tag-output --merge-stderr-to-stdout --output-filename /root/tmp/resnext_log --bind-to core --map-by socket:PE=7 -np 8 \
+ $PYTHON imagenet_main.py --use_horovod -dt bf16 -dlit bf16 -bs 256 -te 90 -ebe 90 --jpeg_data_dir /data/tensorflow/imagenet)",
+      resnext_90(2048, 625, 2.048, 6.103515625e-05));
+  expect_line("habana",
+              R"(mpirun \
+--allow-run-as-root --mca plm_rsh_args -p3022 \
+--bind-to core \
+--map-by socket:PE=7 -np 64 \
+--mca btl_tcp_if_include 192.10.100.174/24 \
+--tag-output --merge-stderr-to-stdout \
+--output-filename /root/tmp/resnext_log --prefix $MPI_ROOT \
+-H 192.10.100.174:8,10.10.100.101:8,10.10.100.102:8,10.10.100.203:8,10.10.100.104:8,10.10.100.205:8,10.10.100.106:8,10.10.100.207:8 \
+-x GC_KERNEL_PATH -x HABANA_LOGS \
+-x PYTHONPATH -x HCCL_SOCKET_IFNAME=<interface_name> \
+$PYTHON imagenet_main.py \
+--use_horovod -dt bf16 \
+-dlit bf16 \
+-bs 128 \
+-te 90 \
+-ebe 90 \
+--weight_decay 7.93E-05 \
+--data_dir /data/tensorflow/imagenet/tf_records/)",
+              resnext_90(8192, 156, 8.192, 7.93e-05));
+}
+
+TEST(HabanaResNeXtLinesTest, Profiler) {
+  const Read read = read_seed(
+      "habana",
+      R"($PYTHON imagenet_main.py -dt bf16 -dlit bf16 -bs 128 -te 90 -ebe 90 --data_dir /data/tensorflow/imagenet/tf_records/ \
+--hooks ProfilerHook --profile_steps 5,8 --max_train_steps 10)");
+  const TrainConfig config = config_of(read);
+  EXPECT_EQ(config.iterations, 10);
+  EXPECT_EQ(config.schedule.horizon, 900'810);  // the rates of 90 epochs
+  EXPECT_NEAR(rate_at(config, 9), 0.128 * 9 / 80'072, 1e-12);
+  EXPECT_EQ(config.trace, "trace.json");
+  EXPECT_EQ(config.trace_first, 5);
+  EXPECT_EQ(config.trace_last, 8);
+}
+
+// Seed 003: Habana's Keras ResNet. Names and defaults B.6, LARS and Keras' decay C.2, rates C.3.
+
+Expected lars(std::int64_t total, std::int64_t per_epoch, std::int64_t epochs, double peak,
+              Precision precision) {
+  std::vector<Rate> rates = {{0, 0.0},
+                             {per_epoch / 2, peak * static_cast<double>(per_epoch / 2) /
+                                                 static_cast<double>(3 * per_epoch)}};
+  if (epochs > 3) rates.push_back({3 * per_epoch, peak});
+  // The end is two parts of (T - W + 1), squared, above 1e-4: below 1e-5 of the peak.
+  return {"resnet",
+          "50",
+          25'559'081,
+          total,
+          epochs * per_epoch,
+          UpdateRule::Lars,
+          ScheduleKind::LarsPolynomial,
+          rates,
+          1e-4,
+          0.1,
+          precision,
+          1.0};
+}
+
+Expected keras_sgd(std::int64_t total, std::int64_t per_epoch, std::int64_t epochs,
+                   Precision precision) {
+  const double peak = 0.1 * static_cast<double>(total) / 256.0;
+  std::vector<Rate> rates = {{0, 0.0},
+                             {per_epoch / 2, peak * static_cast<double>(per_epoch / 2) /
+                                                 static_cast<double>(5 * per_epoch)}};
+  if (epochs == 90)
+    rates.insert(rates.end(), {{5 * per_epoch, peak},
+                               {30 * per_epoch, peak},
+                               {30 * per_epoch + 1, peak / 10},
+                               {80 * per_epoch + 1, peak / 1000}});
+  return {"resnet",
+          "50",
+          25'559'081,
+          total,
+          epochs * per_epoch,
+          UpdateRule::MomentumRateInside,
+          ScheduleKind::Piecewise,
+          rates,
+          1e-4,
+          0.0,
+          precision,
+          1.0};
+}
+
+TEST(HabanaKerasLinesTest, StochasticGradientDescent) {
+  const Read read =
+      expect_line("habana", "$PYTHON demo_resnet_keras.py", keras_sgd(256, 5'004, 1, kFloat));
+  const TrainConfig config = config_of(read);
+  EXPECT_EQ(config.optimiser.decay_form, train::DecayForm::Square);
+  EXPECT_EQ(config.model.residual.padding, models::PaddingRule::Keras);
+  EXPECT_EQ(config.model.residual.initialisers, models::InitialiserSet::HabanaKeras);
+  expect_line("habana", "$PYTHON demo_resnet_keras.py -dt bf16 -dlit bf16 -bs 256 -te 90 -ebe 90",
+              keras_sgd(256, 5'004, 90, kMixed));
+  expect_line("habana",
+              "$PYTHON demo_resnet_keras.py -dt bf16 -dlit bf16 --train_epochs 90 -bs 256",
+              keras_sgd(256, 5'004, 90, kMixed));
+  expect_line("habana",
+              "$PYTHON demo_resnet_keras.py --dtype bf16 -dlit bf16 --distribution_strategy hpu "
+              "--num_workers_per_hls 8 -bs 256",
+              keras_sgd(256, 5'004, 1, kMixed));
+  expect_line("habana",
+              "mpirun --allow-run-as-root --mca plm_rsh_args -p3022 --bind-to core --map-by "
+              "socket:PE=7 -np 16 --mca btl_tcp_if_include 192.10.100.174/24 --tag-output "
+              "--merge-stderr-to-stdout --prefix /usr/local/openmpi/ -H "
+              "192.10.100.174:8,10.10.100.101:8 -x GC_KERNEL_PATH -x HABANA_LOGS -x PYTHONPATH -x "
+              "HCCL_SOCKET_IFNAME=<interface_name> $PYTHON resnet_ctl_imagenet_main.py -dt bf16 "
+              "-dlit bf16 -bs 256 --use_horovod",
+              keras_sgd(4096, 312, 1, kMixed));
+}
+
+TEST(HabanaKerasLinesTest, LarsOnOneDevice) {
+  const Read read = expect_line("habana", "$PYTHON demo_resnet_keras.py --optimizer LARS",
+                                lars(256, 5'004, 1, 2.5, kFloat));
+  EXPECT_EQ(config_of(read).optimiser.epsilon, 1e-7);
+  expect_line("habana",
+              "$PYTHON resnet_ctl_imagenet_main.py --optimizer LARS --base_learning_rate 9.5 "
+              "--warmup_epochs 3 --lr_schedule polynomial --label_smoothing 0.1 --weight_decay "
+              "0.0001 --single_l2_loss_op",
+              lars(256, 5'004, 1, 9.5, kFloat));
+  expect_line("habana", "$PYTHON demo_resnet_keras.py -bs 128 --optimizer LARS",
+              lars(128, 10'009, 1, 2.5, kFloat));
+}
+
+TEST(HabanaKerasLinesTest, LarsOnEightDevices) {
+  for (const char* line :
+       {"$PYTHON demo_resnet_keras.py --dtype bf16 -dlit bf16 --use_horovod --num_workers_per_hls "
+        "8 "
+        "-te 40 -ebe 40 --optimizer LARS -bs 256",
+        "$PYTHON demo_resnet_keras.py --dtype bf16 --data_loader_image_type bf16 --use_horovod "
+        "--num_workers_per_hls 8 -te 40 -ebe 40 -bs 256 --optimizer LARS",
+        "mpirun --allow-run-as-root --bind-to core -np 8 --map-by socket:PE=7 "
+        "--merge-stderr-to-stdout $PYTHON demo_resnet_keras.py --dtype bf16 "
+        "--data_loader_image_type bf16 --use_horovod --num_workers_per_hls 8 "
+        "--kubernetes_run=True -te 40 -ebe 40 -bs 256 --optimizer LARS",
+        "mpirun --allow-run-as-root --bind-to core -np 8 --map-by socket:PE=7 "
+        "--merge-stderr-to-stdout $PYTHON resnet_ctl_imagenet_main.py --dtype bf16 "
+        "--data_loader_image_type bf16 --use_horovod -te 40 -ebe 40 -bs 256 --optimizer LARS "
+        "--base_learning_rate 9.5 --warmup_epochs 3 --lr_schedule polynomial --label_smoothing 0.1 "
+        "--weight_decay 0.0001 --single_l2_loss_op",
+        "$PYTHON demo_resnet_keras.py -dt bf16 -dlit bf16 --batch_size 2048 "
+        "--distribution_strategy=hpu --num_workers_per_hls 8 -te 40 -ebe 40 --optimizer LARS",
+        "$PYTHON demo_resnet_keras.py -dt bf16 -dlit bf16 -te 40 -ebe 40 --steps_per_loop 1000 "
+        "--optimizer LARS --use_horovod --num_workers_per_hls 8 -bs 256"}) {
+    const Read read = expect_line("habana", line, lars(2048, 625, 40, 9.5, kMixed));
+    // (T - W + 1) = 23126; (9.5 - 1e-4) x (2 / 23126)^2 + 1e-4
+    EXPECT_NEAR(rate_at(config_of(read), 24'999), 1.00071e-4, 1e-9);
+  }
+}
+
+TEST(HabanaKerasLinesTest, LarsOnSeveralHosts) {
+  expect_line(
+      "habana",
+      "MPI_TCP_INCLUDE=interface_name MULTI_HLS_IPS=192.10.100.174,10.10.100.101 $PYTHON "
+      "demo_resnet_keras.py -dt bf16 -dlit bf16 --use_horovod --num_workers_per_hls 8 -te 40 "
+      "-ebe 40 --optimizer LARS --data_dir /data/tensorflow_datasets/imagenet/tf_records",
+      lars(4096, 312, 40, 9.5, kMixed));
+  const Variables two = {{"MULTI_HLS_IPS", "192.10.100.174,10.10.100.101"}};
+  expect_line("habana",
+              "$PYTHON demo_resnet_keras.py -dt bf16 -dlit bf16 -bs 256 --use_horovod "
+              "--num_workers_per_hls 8 -te 40 -ebe 40 --optimizer LARS",
+              lars(4096, 312, 40, 9.5, kMixed), two);
+  expect_line("habana",
+              "$PYTHON demo_resnet_keras.py -dt bf16 -dlit bf16 --distribution_strategy hpu "
+              "--num_workers_per_hls 8 -bs 4096 --optimizer LARS",
+              lars(4096, 312, 1, 9.5, kMixed), two);
+  expect_line(
+      "habana",
+      "$PYTHON demo_resnet_keras.py -dt bf16 -dlit bf16 -te 40 -ebe 40 --steps_per_loop 1000 "
+      "--optimizer LARS --use_horovod --num_workers_per_hls 8 -bs 256",
+      lars(8192, 156, 40, 9.5, kMixed), {{"MULTI_HLS_IPS", "IP1,IP2,IP3,IP4"}});
+}
+
+TEST(HabanaKerasLinesTest, PolynomialWithoutAPeakTakesThatOfItsBatch) {
+  const auto peak = [](const char* batch) {
+    return config_of(read_seed("habana", std::string("python resnet_ctl_imagenet_main.py "
+                                                     "--optimizer LARS --lr_schedule polynomial "
+                                                     "-te 40 -bs ") +
+                                             batch))
+        .schedule.base_rate;
+  };
+  EXPECT_EQ(peak("8192"), 10.0);
+  EXPECT_EQ(peak("16384"), 25.0);
+  EXPECT_EQ(peak("32768"), 31.2);
+}
+
+// Seed 004: SURFsara. Names B.7, schedule C.3, Nesterov C.2. The scan has lost underscores in
+// --use_tpu and --kmp_blocktime, which stand here.
+
+TEST(SurfsaraLinesTest, Training) {
+  const Read read =
+      expect_line("surfsara",
+                  R"(mpirun -np 512 -ppn 2 python <path-to>/resnet_main.py \
+--train_batch_size 24576 \
+--train_steps 4680 \
+--num_intra_threads 22 --num_inter_threads 2 \
+--data_dir=<path-to-local-scratch-train-dir> \
+--model_dir <path-to-model-dir>/model_batch_24k_90ep \
+--use_tpu=False --kmp_blocktime 1)",
+                  // 4.8 x (1 - 4419 / 4420) at the end
+                  {"resnet",
+                   "50",
+                   25'559'081,
+                   24576,
+                   4'680,
+                   UpdateRule::Nesterov,
+                   ScheduleKind::GradualWarmup,
+                   {{0, 0.1}, {130, 2.45}, {260, 4.8}, {2'470, 2.4}, {4'679, 0.00108597}},
+                   5e-5,
+                   0.0,
+                   kFloat,
+                   1.0});
+  const TrainConfig config = config_of(read);
+  EXPECT_EQ(config.batch_size, 48);
+  EXPECT_EQ(config.threads, 22);
+  EXPECT_EQ(config.model.batch_norm_decay, 0.95);
+  EXPECT_EQ(config.data.normalisation, train::Normalisation::ImageNet);
+}
+
+TEST(SurfsaraLinesTest, Evaluation) {
+  const Read read = read_seed("surfsara",
+                              R"(OMP_NUM_THREADS=46 python <path-to>/resnet_eval.py \
+--eval_batch_size 200 \
+--num_intra_threads 46 --num_inter_threads 2 \
+--data_dir=<path-to-local-scratch-validation-dir> \
+--model_dir=<path-to-model-dir>/model_batch_24k_90ep \
+--use_tpu=False --kmp_blocktime 1)");
+  EXPECT_EQ(read.command, Command::Validate);
+  EXPECT_EQ(read.options.integer("valid-batch-size"), 200);
+  EXPECT_EQ(read.options.integer("threads-per-device"), 46);
+  EXPECT_EQ(read.options.text("restore-path"), "<path-to-model-dir>/model_batch_24k_90ep");
+}
+
+// What dialects have in common.
+
+TEST(DialectTest, OwnOptionsStandBesideAndOverrule) {
+  const Read read = read_seed("nvidia",
+                              "python main.py --batch_size 4 --num_iter 1 --data_dir=/imagenet "
+                              "--lr-schedule cosine --model-size 18 --shards 2 --pipeline-splits "
+                              "b3/0/relu --no-validation");
+  const TrainConfig config = config_of(read);
+  EXPECT_EQ(config.model.size, "18");
+  EXPECT_EQ(config.schedule.kind, ScheduleKind::Cosine);
+  EXPECT_EQ(config.pipeline.ranks.devices, 2);
+}
+
+TEST(DialectTest, MistakesNameTheWordAsTyped) {
+  const auto text = [](std::string_view dialect, const char* line) {
+    return failure_of([&] { (void)read_seed(dialect, line); }).text;
+  };
+  EXPECT_EQ(text("nvidia", "main.py --batch_size x"),
+            "--batch_size (--batch-size): 'x' is not a whole number from 1 to 2147483647");
+  EXPECT_EQ(text("nvidia", "main.py --batch_size 8 --lr_init fast"),
+            "--lr_init: 'fast' is not a number");
+  EXPECT_EQ(text("nvidia", "main.py --batch_size 8 --export_dir x"),
+            "--export_dir cannot be had: TensorFlow's SavedModel is not written");
+  EXPECT_EQ(text("nvidia", "main.py --batch_size"), "--batch_size has no value");
+  EXPECT_EQ(text("habana", "imagenet_main.py -bs 8 --stop_threshold 0.7"),
+            "--stop_threshold cannot be had: no run ends at an accuracy");
+  EXPECT_EQ(text("surfsara", "resnet_main.py --use_tpu"),
+            "--use_tpu cannot be had: there is no TPU");
+  EXPECT_TRUE(contains(text("nvidia", "main.py --batch_size 8 --batchsize 8"), "unknown option"));
+}
+
+TEST(DialectTest, WhatHasNoEffectIsSaidOnce) {
+  const Read read = read_seed("nvidia",
+                              "main.py --batch_size 8 --use_xla --use_dali --nouse_tf_amp "
+                              "--gpu_memory_fraction 0.7 --data_dir=/imagenet");
+  EXPECT_EQ(read.notices,
+            (std::vector<std::string>{
+                "--use_xla has no effect here: kernels are fused always",
+                "--use_dali has no effect here: there is one loader, in threads of its own",
+                "--gpu_memory_fraction has no effect here: memory is planned exactly"}));
+  EXPECT_EQ(config_of(read).precision, kFloat);
+}
+
+TEST(DialectTest, FloatsOf16BitsAreRefusedOnProcessors) {
+  const Read read = read_seed("habana", "imagenet_main.py -dt fp16 -bs 8 --data_dir /imagenet");
+  const Failure failure = failure_of([&] { (void)config_of(read); });
+  EXPECT_EQ(failure.kind, ErrorKind::Config);
+  EXPECT_TRUE(contains(failure.text, "on them 16 bits are bf16")) << failure.text;
+}
+
+TEST(DialectTest, DefaultOfTheIpuTrainerGivesWay) {
+  EXPECT_EQ(config_of(read_seed("ipu", "train.py --dataset cifar-10 --synthetic-data")).precision,
+            kHalf);
+  EXPECT_EQ(
+      config_of(read_seed("ipu", "train.py --dataset cifar-10 --synthetic-data --precision 32.32"))
+          .precision,
+      kFloat);
+}
+
+}  // namespace
+}  // namespace millrace::cli
