@@ -56,7 +56,7 @@ std::int64_t depth_of(const Options& options) {
 
 /// Absolute rates belong to a batch: they shrink with it.
 void scale_rates(Smaller& run, double factor) {
-  for (const char* name : {"abs-learning-rate", "initial-learning-rate"})
+  for (const char* name : {"abs-learning-rate", "initial-learning-rate", "poly-lr-initial-lr"})
     if (const auto rate = run.options().real(name)) run.set(name, *rate * factor);
 }
 

@@ -145,8 +145,10 @@ TEST(FamilyOptionsTest, AreRefusedByOtherFamilies) {
       {Family::EfficientNet, "efficientnet"}};
   int refused = 0;
   for (const OptionSpec& spec : option_table()) {
-    for (const auto& [family, name] : families) {
-      if (spec.families == 0 || (spec.families & static_cast<FamilySet>(family)) != 0) continue;
+    for (const auto& entry : families) {
+      const auto family = static_cast<FamilySet>(entry.first);
+      const std::string& name = entry.second;
+      if (spec.families == 0 || (spec.families & family) != 0) continue;
       const std::string value = spec.type == ValueType::Flag ? "true"
                                 : spec.type == ValueType::Choice
                                     ? split_list(spec.value_name, '|').front()

@@ -249,16 +249,19 @@ TEST(SmokeTest, KeepsTheStagesAndSaysEveryReduction) {
 }
 
 TEST(SmokeTest, AbsoluteRatesShrinkWithTheBatch) {
-  const Environment environment = environment_of({});
-  const Invocation invocation{
-      .options = load_options(
-          Command::Train,
-          words("--config " + file_of("habana-resnext101-8workers").string() + " --smoke"), 0,
-          environment),
-      .environment = environment,
-      .command_line = "millrace",
-      .words = {}};
-  EXPECT_DOUBLE_EQ(prepare_checking(invocation).config.schedule.base_rate, 1.024 / 64.0);
+  const auto rate_of = [](const char* recipe) {
+    const Environment environment = environment_of({});
+    const Invocation invocation{
+        .options =
+            load_options(Command::Train, words("--config " + file_of(recipe).string() + " --smoke"),
+                         0, environment),
+        .environment = environment,
+        .command_line = "millrace",
+        .words = {}};
+    return prepare_checking(invocation).config.schedule.base_rate;
+  };
+  EXPECT_DOUBLE_EQ(rate_of("habana-resnext101-8workers"), 1.024 / 64.0);
+  EXPECT_DOUBLE_EQ(rate_of("ipu-squeezenet-cifar10-10epochs"), 0.1 / 8.0);
 }
 
 }  // namespace
