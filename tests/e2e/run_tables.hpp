@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run wrote into its CSV files, by column, for tests that judge whole trainings.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/process.hpp"
+
+namespace millrace::test {
+
+/// The columns of a CSV file with a header.
+class Table {
+ public:
+  explicit Table(const std::filesystem::path& csv) {
+    std::istringstream lines(read_text(csv));
+    std::vector<std::string> names;
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream cells(line);
+      std::vector<std::string> row;
+      for (std::string cell; std::getline(cells, cell, ',');) row.push_back(cell);
+      if (names.empty()) {
+        names = row;
+        continue;
+      }
+      for (std::size_t i = 0; i < names.size() && i < row.size(); ++i)
+        columns_[names[i]].push_back(row[i]);
+    }
+  }
+
+  /// Numbers of a column; a failure of the test, and none, when there is no such column.
+  [[nodiscard]] std::vector<double> operator[](const std::string& name) const {
+    std::vector<double> result;
+    const auto found = columns_.find(name);
+    EXPECT_NE(found, columns_.end()) << "no column " << name;
+    if (found == columns_.end()) return result;
+    for (const std::string& cell : found->second) result.push_back(std::stod(cell));
+    return result;
+  }
+  [[nodiscard]] double first(const std::string& name) const { return at(name, 0); }
+  /// The `back`-th row from the end, 1 the last.
+  [[nodiscard]] double last(const std::string& name, std::size_t back = 1) const {
+    const std::vector<double> all = (*this)[name];
+    return back > all.size() ? at(name, 0) : all[all.size() - back];
+  }
+
+ private:
+  [[nodiscard]] double at(const std::string& name, std::size_t row) const {
+    const std::vector<double> all = (*this)[name];
+    EXPECT_LT(row, all.size()) << "too few rows below " << name;
+    return row < all.size() ? all[row] : 0.0;
+  }
+
+  std::map<std::string, std::vector<std::string>> columns_;
+};
+
+}  // namespace millrace::test
