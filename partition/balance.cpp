@@ -232,7 +232,7 @@ StageMemory additive_memory(std::span<const OpCost> costs, std::vector<std::int3
 }
 
 StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
-                         std::vector<pipeline::Slots> slots, UpdateRule rule) {
+                         std::vector<pipeline::Slots> slots, const UpdateMemory& update) {
   using Known = std::vector<std::pair<pipeline::Slots, std::int64_t>>;  // of one range
   const auto ranges = std::make_shared<std::map<std::pair<std::int32_t, std::int32_t>, Known>>();
   return [=, &graph, slots = std::move(slots)](OpRange range, std::int32_t stage) {
@@ -240,7 +240,7 @@ StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& opt
     Known& known = (*ranges)[{range.first, range.last}];
     for (const auto& [of, bytes] : known)
       if (of == held) return bytes;
-    return known.emplace_back(held, stage_bytes(graph, range, options, held, rule)).second;
+    return known.emplace_back(held, stage_bytes(graph, range, options, held, update)).second;
   };
 }
 

@@ -28,7 +28,8 @@ using StageMemory = std::function<std::int64_t(OpRange range, std::int32_t stage
 /// As stage_bytes, worked out once for equal ranges and slots; `slots` by stage. Holds `graph` by
 /// reference.
 [[nodiscard]] StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
-                                       std::vector<pipeline::Slots> slots, UpdateRule rule);
+                                       std::vector<pipeline::Slots> slots,
+                                       const UpdateMemory& update);
 
 struct BalanceRequest {
   std::span<const OpCost> costs;  ///< of all ops

@@ -218,24 +218,38 @@ pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range, Rec
   return sum;
 }
 
-std::int64_t parameter_state_bytes(const Graph& graph, OpRange range, UpdateRule rule) {
-  const std::int64_t copies = 2 + std::ssize(update_slots(rule));
+namespace {
+
+/// Bytes of one parameter with all that goes with it.
+std::int64_t held_bytes(const Graph& graph, const models::Parameter& p, const UpdateMemory& u) {
+  const std::int64_t smallest = size_of(u.precision.activations);
+  const std::int64_t padded = aligned(p.elements() * smallest) / smallest;
+  if (!p.trainable()) return 2 * kFloat * padded;
+  const std::int64_t master = size_of(u.precision.master);
+  const bool narrow = master < kFloat;
+  std::int64_t each = master;
+  if (!narrow && u.precision.activations != DType::F32) each += smallest;
+  if (narrow && p.role != models::ParameterRole::Kernel) each += kFloat;
+  // Of a frozen parameter a gradient that nobody reads, where another one of the op learns.
+  if (p.learns() || models::learns(graph, p.op)) each += kFloat;
+  const std::int64_t slots = p.learns() ? std::ssize(update_slots(u.rule)) * master * padded : 0;
+  return each * padded + (slots + u.shares - 1) / u.shares;
+}
+
+}  // namespace
+
+std::int64_t parameter_state_bytes(const Graph& graph, OpRange range, const UpdateMemory& update) {
   std::int64_t bytes = 0;
-  for (const models::Parameter& p : graph.parameters) {
-    if (!range.contains(p.op)) continue;
-    // Of a frozen one its values, and a gradient that nobody reads where another parameter of the
-    // op learns.
-    const std::int64_t frozen = models::learns(graph, p.op) ? 2 : 1;
-    const std::int64_t held = p.learns() ? copies : p.frozen ? frozen : 2;
-    bytes += held * aligned(p.elements() * kFloat);
-  }
+  for (const models::Parameter& p : graph.parameters)
+    if (range.contains(p.op)) bytes += held_bytes(graph, p, update);
   return bytes;
 }
 
 std::int64_t stage_bytes(const Graph& graph, OpRange range, const pipeline::ProgramOptions& options,
-                         pipeline::Slots slots, UpdateRule rule) {
+                         pipeline::Slots slots, const UpdateMemory& update) {
   const StageProgram program = pipeline::compile(graph, range, options);
-  return parameter_state_bytes(graph, range, rule) + pipeline::plan_memory(program, slots).bytes();
+  return parameter_state_bytes(graph, range, update) +
+         pipeline::plan_memory(program, slots).bytes();
 }
 
 }  // namespace millrace::partition

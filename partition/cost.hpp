@@ -71,15 +71,26 @@ struct DeviceModel {
 [[nodiscard]] pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range,
                                              Recompute recompute);
 
-/// Bytes of weights, gradients, running statistics with their sums, and slots of the update, all
-/// float32 and each tensor aligned as the run half does it.
+/// What an update keeps of each parameter.
+struct UpdateMemory {
+  // NOLINTNEXTLINE(google-explicit-constructor): a rule alone means float32, on one replica
+  UpdateMemory(UpdateRule r, Precision p = {DType::F32, DType::F32}, std::int32_t over = 1)
+      : rule(r), precision(p), shares(over) {}
+  UpdateRule rule;
+  Precision precision;
+  std::int32_t shares;  ///< replicas that slots are shared out to
+};
+
+/// Bytes of master weights and their copies in other types, gradients, running statistics with
+/// their sums, and slots of the update, each tensor aligned as the run half does it. Slots that are
+/// shared out count as if shares were equal.
 [[nodiscard]] std::int64_t parameter_state_bytes(const Graph& graph, OpRange range,
-                                                 UpdateRule rule);
+                                                 const UpdateMemory& update);
 
 /// Bytes that the device of a stage needs: the above, and the memory plan of the stage's program.
 /// Exact but for what only kernels know: packed weights, their scratch, tables of the update.
 [[nodiscard]] std::int64_t stage_bytes(const Graph& graph, OpRange range,
                                        const pipeline::ProgramOptions& options,
-                                       pipeline::Slots slots, UpdateRule rule);
+                                       pipeline::Slots slots, const UpdateMemory& update);
 
 }  // namespace millrace::partition

@@ -106,7 +106,7 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
   for (std::size_t s = 0; s < stages.size(); ++s)
     plan.memory.push_back(
-        stage_bytes(graph, stages[s], program_options(request), slots[s], request.update_rule));
+        stage_bytes(graph, stages[s], program_options(request), slots[s], request.update));
   return plan;
 }
 
@@ -148,7 +148,7 @@ std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
     const std::vector<OpRange> any = balance(balances).front().stages;
     const Schedule schedule = pipeline::with_communication(compute, links_of(graph, any));
     balances.memory = exact_memory(graph, program_options(request), slots_of(graph, any, schedule),
-                                   request.update_rule);
+                                   request.update);
     balances.memory_limit = search.memory_limit;
   }
   std::vector<Plan> plans;

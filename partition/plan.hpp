@@ -41,7 +41,7 @@ struct PlanRequest {
   std::int64_t batch = 1;
   DType type = DType::F32;
   Recompute recompute = Recompute::None;
-  UpdateRule update_rule = UpdateRule::Sgd;
+  UpdateMemory update = UpdateRule::Sgd;
   bool byte_images = false;  ///< as in pipeline::ProgramOptions
   bool mixing = false;
   pipeline::ScheduleRequest schedule;  ///< says how many stages, devices and micro-batches

@@ -75,11 +75,7 @@ void resolve_batch(Reader& read, const FamilyRecipe& recipe, TrainConfig& config
          "a total batch of {} ({} images x {} micro-batches x {} replicas) is more than the {} "
          "training images: lower --batch-size or --gradients-to-accumulate",
          total, config.batch_size, config.micro_batches, replicas, config.data.train_size);
-  if (config.data.mixing.on() && config.batch_size < 2)
-    fail(ErrorKind::Config,
-         "mixing needs two images in a micro-batch, --batch-size is {}: raise it, or leave "
-         "--mixup-alpha and --cutmix-lambda out",
-         config.batch_size);
+  io::check_mixing(config.data.mixing, config.batch_size);
 }
 
 void resolve_length(Reader& read, const FamilyRecipe& recipe, TrainConfig& config) {
@@ -126,7 +122,10 @@ void resolve_numerics(Reader& read, const FamilyRecipe& recipe, const MachineFac
 void resolve_training(Reader& read, TrainConfig& config) {
   config.seed = static_cast<std::uint64_t>(read.integer("seed", 0));
   config.stop_after = read.options().integer("stop-after");
-  if (read.given("init-path")) config.init_path = read.text("init-path", "");
+  if (read.given("init-path")) {
+    config.init_path = read.text("init-path", "");
+    if (read.given("init-fresh")) config.init_fresh = split_list(read.text("init-fresh", ""), ' ');
+  }
   if (read.given("variable-filter"))
     config.trained_filters = split_list(read.text("variable-filter", ""), ' ');
 }
@@ -138,18 +137,6 @@ void check_layout(Reader& read, const TrainConfig& config) {
     fail(ErrorKind::Config,
          "{}: {} replicas cannot be dealt out to spans of {}: give a number that divides them",
          read.options().find("BN-span")->where, replicas, span);
-  if (config.trained_filters.empty()) return;
-  const models::Graph graph = models::build_model(config.model);
-  for (const std::string& filter : config.trained_filters) {
-    const bool matches = std::any_of(
-        graph.parameters.begin(), graph.parameters.end(), [&](const models::Parameter& p) {
-          return p.trainable() && p.name.find(filter) != std::string::npos;
-        });
-    if (!matches)
-      fail(ErrorKind::Config, "{}: no parameter of {} has '{}' in its name, as in {}",
-           read.options().find("variable-filter")->where, graph.name, filter,
-           graph.parameters.back().name);
-  }
 }
 
 }  // namespace millrace::cli

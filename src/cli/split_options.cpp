@@ -32,15 +32,18 @@ std::vector<std::string> automatic_splits(Reader& read, const Graph& graph,
 std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const TrainConfig& config,
                                       const pipeline::ScheduleRequest& schedule) {
   const partition::PlanRequest request = plan_request(config, schedule);
-  const pipeline::ProgramOptions options{
-      .batch = request.batch, .type = request.type, .recompute = request.recompute};
+  const pipeline::ProgramOptions options{.batch = request.batch,
+                                         .type = request.type,
+                                         .recompute = request.recompute,
+                                         .byte_images = request.byte_images,
+                                         .mixing = request.mixing};
   const std::vector<pipeline::Slots> slots(static_cast<std::size_t>(schedule.devices));
   partition::LayerFilter filter;
   if (read.given("sharding-include-filter"))
     filter.include = split_list(read.text("sharding-include-filter", ""), ' ');
   if (read.given("sharding-exclude-filter"))
     filter.exclude = split_list(read.text("sharding-exclude-filter", ""), ' ');
-  const auto memory = partition::exact_memory(graph, options, slots, request.update_rule);
+  const auto memory = partition::exact_memory(graph, options, slots, request.update);
   return partition::splits_of(graph,
                               partition::shard_by_memory(graph, schedule.devices, filter, memory));
 }
@@ -70,7 +73,10 @@ partition::PlanRequest plan_request(const TrainConfig& config,
   request.type = config.precision.activations;
   request.recompute = config.recompute == train::RecomputePolicy::Stage ? pipeline::Recompute::Stage
                                                                         : pipeline::Recompute::None;
-  request.update_rule = config.optimiser.kind;
+  request.update = {config.optimiser.kind, config.precision,
+                    config.optimiser.sharded ? config.pipeline.ranks.replicas : 1};
+  request.byte_images = config.data.device_normalisation;
+  request.mixing = config.data.mixing.on();
   request.schedule = schedule;
   request.cost_model = "analytic";
   return request;

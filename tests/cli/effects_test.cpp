@@ -111,10 +111,10 @@ TEST(NumericsOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.form, train::MixingForm::Rolled);
   EXPECT_EQ(line("--cutmix-lambda 0.8 --mixing-form reversed").data.mixing.form,
             train::MixingForm::Reversed);
-  EXPECT_TRUE(contains(refusal("--batch-size 1 --mixup-alpha 0.2"), "two images in a micro-batch"));
+  EXPECT_TRUE(contains(refusal("--batch-size 1 --mixup-alpha 0.2"), "choose at least 2"));
   EXPECT_EQ(line("--init-path some/run").init_path, "some/run");
   EXPECT_EQ(line("--variable-filter fc1").trained_filters, (std::vector<std::string>{"fc1"}));
-  EXPECT_TRUE(contains(refusal("--variable-filter fc9"), "no parameter of resnet"));
+  EXPECT_TRUE(contains(refusal("--variable-filter fc9"), "no trainable parameter of resnet"));
   EXPECT_EQ(line("--batch-norm --BN-span 2 --replicas 4 --ranks 1").model.batch_norm_span, 2);
   EXPECT_TRUE(contains(refusal("--BN-span 3 --replicas 4 --ranks 1"), "spans of 3"));
 }

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <regex>
 
 #include "millrace.hpp"
@@ -41,9 +42,9 @@ std::filesystem::path cifar10() {
 
 /// A run of `train` in a directory of its own.
 struct SeedRun {
-  TemporaryDirectory place;
+  std::shared_ptr<TemporaryDirectory> place = std::make_shared<TemporaryDirectory>();
   ProcessResult result;
-  std::filesystem::path run = place.path() / "run";
+  std::filesystem::path run = place->path() / "run";
   [[nodiscard]] Table training() const { return Table(run / "training.csv"); }
   [[nodiscard]] Table validation() const { return Table(run / "validation.csv"); }
   [[nodiscard]] bool prints(const std::string& text) const {
@@ -183,7 +184,9 @@ TEST_F(SeedTest, ManyOptionsAtOnce) {
       "--learning-rate-schedule 0.5 --label-smoothing 0.1" +
       std::string(whole() ? "" : " --epochs 0.1"));
   EXPECT_DOUBLE_EQ(run.training().first("lr"), 1.0);
-  if (whole()) EXPECT_EQ(static_cast<int>(run.validation().last("epoch") + 0.5), 10);
+  if (whole()) {
+    EXPECT_EQ(static_cast<int>(run.validation().last("epoch") + 0.5), 10);
+  }
 }
 
 /// Two workers of the guide are one run here: replicas 2 x 2 of four stages. Every replica must
@@ -211,7 +214,9 @@ TEST_F(SeedTest, ResNeXt29) {
   EXPECT_DOUBLE_EQ(run.training().first("lr"), 0.125);
   EXPECT_DOUBLE_EQ(run.training().last("lr"), 0.000125);
   expect_loss_changes(run);
-  if (whole()) EXPECT_LT(run.training().last("loss_avg"), run.training().first("loss_avg"));
+  if (whole()) {
+    EXPECT_LT(run.training().last("loss_avg"), run.training().first("loss_avg"));
+  }
 }
 
 TEST_F(SeedTest, ResNeXt14OnTwoStages) {
@@ -280,7 +285,9 @@ TEST_F(SeedTest, EfficientNetB1OnFourStages) {
       "--iterations 1 --no-validation" +
       std::string(whole() ? "" : " --image-size 64 --pipeline-depth 4"));
   EXPECT_TRUE(run.prints("7794184")) << run.result.output;
-  if (whole()) EXPECT_TRUE(run.prints("Batch Size: 512") && run.prints("240x240"));
+  if (whole()) {
+    EXPECT_TRUE(run.prints("Batch Size: 512") && run.prints("240x240"));
+  }
 }
 
 TEST_F(SeedTest, RestoreContinuesAndSaves) {

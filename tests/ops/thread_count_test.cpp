@@ -144,11 +144,11 @@ void add_depthwise(Digest& digest) {
   s.groups = 44;
   DeviceValues<T> x(random_as<T>(s.window.in_elements(), 1));
   DeviceValues<T> dy(random_as<T>(s.window.out_elements(), 2)), y(s.window.out_elements());
-  DeviceValues<float> kernel(random_as<float>(s.kernel_elements(), 3));
+  DeviceValues<T> kernel(random_as<T>(s.kernel_elements(), 3));
   DeviceValues<float> dkernel(s.kernel_elements());
   const std::unique_ptr<WeightedOp> op = make_depthwise(s, device::dtype_of<T>());
   DeviceValues<float> packed(op->bytes().packed_forward / 4), scratch(op->bytes().scratch / 4);
-  op->bind({.kernel = kernel.data(),
+  op->bind({.kernel = kernel.raw(),
             .dkernel = dkernel.data(),
             .packed_forward = packed.raw(),
             .scratch = scratch.raw()});

@@ -142,7 +142,7 @@ TEST(PlanTest, APlanSaysWhatItsStagesTakeAndNeed) {
   const Graph graph = cifar_resnet("20");
   const std::vector<OpCost> costs = costs_of(graph);
   PlanRequest r = request(pipeline::ScheduleKind::OneFOneB, 2, 4);
-  r.update_rule = UpdateRule::Momentum;
+  r.update = UpdateRule::Momentum;
   const std::vector<OpRange> stages = stages_of(graph, Names{"b2/0/relu"});
   const Plan plan = make_plan(graph, costs, stages, r);
   EXPECT_EQ(plan.splits, Names{"b2/0/relu"});
