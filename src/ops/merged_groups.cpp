@@ -57,25 +57,28 @@ class MergedGroups final : public WeightedOp {
       : diagonal_{shape.window.kernel_h * shape.window.kernel_w, shape.window.in.c / shape.groups,
                   shape.window.out.c / shape.groups, merged},
         elements_(shape.kernel_elements()),
-        wide_(std::move(wide)) {}
+        wide_(std::move(wide)),
+        reads_kernel_(wide_->bytes().packed_forward == 0) {}
 
   [[nodiscard]] WeightedBytes bytes() const override {
     WeightedBytes bytes = wide_->bytes();
+    if (reads_kernel_) bytes.packed_forward = kernel_bytes();
     bytes.scratch += kernel_bytes();
     return bytes;
   }
-  /// The wide kernel, or its gradient, is only needed while it is packed, or added up.
+  /// The wide kernel, or its gradient, is only needed while it is packed, or added up; where `wide`
+  /// packs nothing, the kernel stays.
   void bind(const WeightedMemory& memory) override {
     memory_ = memory;
     WeightedMemory rest = memory;
-    rest.kernel = memory.scratch;
+    rest.kernel = wide_kernel();
     rest.dkernel = wide_gradient();
     rest.scratch += kernel_bytes();
     wide_->bind(rest);
   }
   void pack(const ExecutionSpace& space, bool backward) override {
     parallel("widen groups", space, elements_ * diagonal_.merged,
-             Widen<T>{diagonal_, reinterpret_cast<T*>(memory_.scratch),
+             Widen<T>{diagonal_, reinterpret_cast<T*>(wide_kernel()),
                       reinterpret_cast<const T*>(memory_.kernel)});
     wide_->pack(space, backward);
   }
@@ -96,11 +99,15 @@ class MergedGroups final : public WeightedOp {
   [[nodiscard]] std::int64_t kernel_bytes() const {
     return device::aligned(elements_ * diagonal_.merged * static_cast<std::int64_t>(sizeof(float)));
   }
+  [[nodiscard]] std::byte* wide_kernel() const {
+    return reads_kernel_ ? memory_.packed_forward : memory_.scratch;
+  }
   [[nodiscard]] float* wide_gradient() const { return reinterpret_cast<float*>(memory_.scratch); }
 
   Diagonal diagonal_;
   std::int64_t elements_;  ///< of the narrow kernel
   std::unique_ptr<WeightedOp> wide_;
+  bool reads_kernel_;  ///< the wide op does, in every pass
   WeightedMemory memory_;
 };
 
