@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cmath>
-
 #include "core/bfloat16.hpp"
 #include "core/portable.hpp"
+#include "ops/exponential.hpp"
 
 namespace millrace::ops {
 
@@ -15,8 +14,8 @@ enum class Fn { None, Relu, Swish, Sigmoid };
 template <Fn kFn>
 MILLRACE_FUNCTION float apply_fn(float z) {
   if constexpr (kFn == Fn::Relu) return z < 0.0f ? 0.0f : z;
-  if constexpr (kFn == Fn::Sigmoid) return 1.0f / (1.0f + std::exp(-z));
-  if constexpr (kFn == Fn::Swish) return z / (1.0f + std::exp(-z));
+  if constexpr (kFn == Fn::Sigmoid) return 1.0f / (1.0f + exponential(-z));
+  if constexpr (kFn == Fn::Swish) return z / (1.0f + exponential(-z));
   if constexpr (kFn == Fn::None) return z;
 }
 
@@ -25,11 +24,11 @@ template <Fn kFn>
 MILLRACE_FUNCTION float fn_gradient(float dy, float z) {
   if constexpr (kFn == Fn::Relu) return z > 0.0f ? dy : 0.0f;
   if constexpr (kFn == Fn::Sigmoid) {
-    const float s = 1.0f / (1.0f + std::exp(-z));
+    const float s = 1.0f / (1.0f + exponential(-z));
     return dy * (s * (1.0f - s));
   }
   if constexpr (kFn == Fn::Swish) {
-    const float s = 1.0f / (1.0f + std::exp(-z));
+    const float s = 1.0f / (1.0f + exponential(-z));
     return dy * (s * (1.0f + z * (1.0f - s)));
   }
   if constexpr (kFn == Fn::None) return dy;

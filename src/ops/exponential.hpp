@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/portable.hpp"
+
+namespace millrace::ops {
+
+/// 2^n as a float, for n from -126 to 127; for others some float.
+MILLRACE_FUNCTION float power_of_two(std::int32_t n) {
+  const std::uint32_t bits = static_cast<std::uint32_t>(n + 127) << 23;
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+/// e^x to within one unit in the last place; infinity where it is beyond float, 0 below -104, a NaN
+/// for a NaN. Without branches or calls, so that loops over it vectorise. x = n ln 2 + r with |r|
+/// at most ln 2 / 2, and e^r by the polynomial of Cephes' expf (Moshier 1989).
+MILLRACE_FUNCTION float exponential(float x) {
+  constexpr float kLog2e = 1.44269504088896341f;
+  constexpr float kLn2High = 0.693359375f;  // few bits, so that n times it is exact
+  constexpr float kLn2Low = -2.12194440e-4f;
+  constexpr float kRounder = 12582912.0f;  // 1.5 x 2^23: what is added to it loses its fraction
+  constexpr std::uint32_t kRounderBits = 0x4b400000u;
+  const float low = x < -104.0f ? -104.0f : x;
+  const float within = low > 89.0f ? 89.0f : low;
+  const float rounded = within * kLog2e + kRounder;
+  const float n = rounded - kRounder;
+  const float r = (within - n * kLn2High) - n * kLn2Low;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = (p * (r * r) + r) + 1.0f;
+  std::uint32_t bits;
+  std::memcpy(&bits, &rounded, sizeof bits);
+  const auto exponent = static_cast<std::int32_t>(bits - kRounderBits);
+  // In two steps: the whole exponent may be beyond that of any float.
+  const std::int32_t half = exponent >> 1;
+  return p * power_of_two(half) * power_of_two(exponent - half);
+}
+
+}  // namespace millrace::ops

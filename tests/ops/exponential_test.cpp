@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/exponential.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace millrace::ops {
+namespace {
+
+/// Distance from the true value in units of a float of that size.
+double units_off(float x) {
+  const double expected = std::exp(static_cast<double>(x));
+  const double smallest = std::numeric_limits<float>::denorm_min();
+  int exponent = 0;
+  std::frexp(expected, &exponent);
+  const double unit = std::max(std::ldexp(1.0, exponent - 24), smallest);
+  return std::abs(static_cast<double>(exponential(x)) - expected) / unit;
+}
+
+TEST(ExponentialTest, IsExactToAUnitEverywhere) {
+  double worst = 0.0;
+  for (float x = -103.9f; x < 88.7f; x += 1.0f / 4096.0f) worst = std::max(worst, units_off(x));
+  for (float x = 1e-30f; x < 1.0f; x *= 1.01f)
+    worst = std::max({worst, units_off(x), units_off(-x)});
+  EXPECT_LE(worst, 1.0);
+  EXPECT_EQ(exponential(0.0f), 1.0f);
+}
+
+TEST(ExponentialTest, EndsAsTheFormatDoes) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(exponential(88.8f), kInfinity);
+  EXPECT_EQ(exponential(1e30f), kInfinity);
+  EXPECT_EQ(exponential(kInfinity), kInfinity);
+  EXPECT_EQ(exponential(-104.1f), 0.0f);
+  EXPECT_EQ(exponential(-kInfinity), 0.0f);
+  EXPECT_TRUE(std::isnan(exponential(std::numeric_limits<float>::quiet_NaN())));
+}
+
+}  // namespace
+}  // namespace millrace::ops
