@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/optimiser.hpp"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
 
+#include "core/random_sequence.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -71,46 +73,57 @@ struct RmsProp {
 /// The values of an element that are stored, as numbers of their draws.
 enum Stored : int { kWeight = 0, kVelocity = 1, kMeanSquare = 2, kStoredValues = 3 };
 
-/// Draws for a stretch of kElements elements of a tensor, that begins at a multiple of them. Block
-/// b of the stretch's kBlocks serves elements b, b + kBlocks, b + 2 kBlocks, ... with its 16-bit
-/// halves in order, so that loops over blocks store next to each other.
+/// Draws of a span, kElements at a time. A block of the tensor's stream costs more than the update
+/// of the elements that it serves, so blocks only start kSequences sequences for each stored value:
+/// sequence q gives its numbers, half by half, to elements 2 q and 2 q + 1 of every
+/// 2 kSequences neighbours.
 struct Draws {
-  static constexpr std::int64_t kBlocks = 64;
-  static constexpr std::int64_t kElements = 8 * kBlocks;
+  static constexpr int kSequences = 16;
+  static constexpr std::int64_t kElements = 512;
+  std::uint32_t state[kStoredValues][4][kSequences];
   std::uint16_t noise[kStoredValues][kElements];
 
-  KOKKOS_FORCEINLINE_FUNCTION void fill(int stored, const ParameterSpan& span, std::int64_t begin,
-                                        std::int64_t elements, std::uint64_t step) {
-    const std::int64_t blocks = elements < kBlocks ? elements : kBlocks;
-    const std::uint64_t first = static_cast<std::uint64_t>((span.first + begin) / kElements) *
-                                static_cast<std::uint64_t>(kBlocks);
+  KOKKOS_FORCEINLINE_FUNCTION void start(int stored, const ParameterSpan& span,
+                                         std::uint64_t step) {
+    auto& s = state[stored];
+    const auto first = static_cast<std::uint64_t>(span.first / kSpanElements * kSequences);
     const RandomStream stream = span.rounding;
-    std::uint16_t* const to = noise[stored];
     MILLRACE_SIMD
-    for (std::int64_t b = 0; b < blocks; ++b) {
+    for (int q = 0; q < kSequences; ++q) {
       const std::uint64_t counter =
-          (first + static_cast<std::uint64_t>(b)) * 4 + static_cast<std::uint64_t>(stored);
+          (first + static_cast<std::uint64_t>(q)) * 4 + static_cast<std::uint64_t>(stored);
       const RandomBlock x = stream.block(step, counter);
-      to[b] = static_cast<std::uint16_t>(x[0]);
-      to[b + kBlocks] = static_cast<std::uint16_t>(x[0] >> 16);
-      to[b + 2 * kBlocks] = static_cast<std::uint16_t>(x[1]);
-      to[b + 3 * kBlocks] = static_cast<std::uint16_t>(x[1] >> 16);
-      to[b + 4 * kBlocks] = static_cast<std::uint16_t>(x[2]);
-      to[b + 5 * kBlocks] = static_cast<std::uint16_t>(x[2] >> 16);
-      to[b + 6 * kBlocks] = static_cast<std::uint16_t>(x[3]);
-      to[b + 7 * kBlocks] = static_cast<std::uint16_t>(x[3] >> 16);
+      s[0][q] = x[0];
+      s[1][q] = x[1];
+      s[2][q] = x[2];
+      s[3][q] = x[3];
+    }
+  }
+
+  /// Brings the draws of the next `elements`: all of kElements but at the end of the span.
+  KOKKOS_FORCEINLINE_FUNCTION void draw(int stored, std::int64_t elements) {
+    auto& s = state[stored];
+    for (std::int64_t k = 0; k < elements; k += 2 * kSequences) {
+      std::uint16_t* const to = noise[stored] + k;
+      MILLRACE_SIMD
+      for (int q = 0; q < kSequences; ++q) {
+        const std::uint32_t number = next_in_sequence(s[0][q], s[1][q], s[2][q], s[3][q]);
+        memcpy(to + 2 * q, &number, sizeof number);
+      }
     }
   }
 };
 static_assert(kSpanElements % Draws::kElements == 0);
+static_assert(Draws::kElements % (2 * Draws::kSequences) == 0);
+static_assert(std::endian::native == std::endian::little, "halves of draws lie lower one first");
 
 /// Stores what is stored by rounding to nearest even; float32 as it is.
 template <class M>
 struct Nearest {
   using Master = M;
   static constexpr std::int64_t kStretch = kSpanElements;
-  KOKKOS_FORCEINLINE_FUNCTION void fill(int, const ParameterSpan&, std::int64_t, std::int64_t,
-                                        std::uint64_t) {}
+  KOKKOS_FORCEINLINE_FUNCTION void start(int, const ParameterSpan&, std::uint64_t) {}
+  KOKKOS_FORCEINLINE_FUNCTION void draw(int, std::int64_t) {}
   KOKKOS_FORCEINLINE_FUNCTION M store(int, std::int64_t, float x) const { return store_as<M>(x); }
 };
 
@@ -118,9 +131,12 @@ struct Stochastic {
   using Master = bfloat16;
   static constexpr std::int64_t kStretch = Draws::kElements;
   Draws draws;
-  KOKKOS_FORCEINLINE_FUNCTION void fill(int stored, const ParameterSpan& span, std::int64_t begin,
-                                        std::int64_t elements, std::uint64_t step) {
-    draws.fill(stored, span, begin, elements, step);
+  KOKKOS_FORCEINLINE_FUNCTION void start(int stored, const ParameterSpan& span,
+                                         std::uint64_t step) {
+    draws.start(stored, span, step);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void draw(int stored, std::int64_t elements) {
+    draws.draw(stored, elements);
   }
   KOKKOS_FORCEINLINE_FUNCTION bfloat16 store(int stored, std::int64_t k, float x) const {
     return to_bfloat16_stochastic(x, draws.noise[stored][k]);
@@ -148,15 +164,20 @@ struct UpdateSpan {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const ParameterSpan span = arrays.spans[i];
     const float ratio = Rule::kAdapts && span.adapts ? arrays.ratios[span.tensor] : 1.0f;
+    Storage storage;
+    for (int stored = 0; stored <= Rule::kSlots; ++stored) storage.start(stored, span, update.step);
     for (std::int64_t begin = 0; begin < span.elements; begin += Storage::kStretch) {
       const std::int64_t left = span.elements - begin;
-      stretch(span, begin, left < Storage::kStretch ? left : Storage::kStretch, ratio);
+      const std::int64_t elements = left < Storage::kStretch ? left : Storage::kStretch;
+      for (int stored = 0; stored <= Rule::kSlots; ++stored) storage.draw(stored, elements);
+      stretch(storage, span, begin, elements, ratio);
     }
     widen_vector(arrays, span);
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION void stretch(const ParameterSpan& span, std::int64_t begin,
-                                           std::int64_t elements, float ratio) const {
+  KOKKOS_FORCEINLINE_FUNCTION void stretch(const Storage& storage, const ParameterSpan& span,
+                                           std::int64_t begin, std::int64_t elements,
+                                           float ratio) const {
     const Update u = update;  // which stores to the arrays cannot change
     const float decay = span.decays ? u.weight_decay : 0.0f;
     const std::int64_t first = span.offset + begin;
@@ -166,9 +187,6 @@ struct UpdateSpan {
         Rule::kSlots > 1 ? arrays.mean_square + (first - arrays.first_slot) : nullptr;
     const float* const gradients = arrays.gradients + first;
     bfloat16* const copy = kCopies ? arrays.copy + first : nullptr;
-    Storage storage;
-    for (int stored = 0; stored <= Rule::kSlots; ++stored)
-      storage.fill(stored, span, begin, elements, u.step);
     MILLRACE_SIMD
     for (std::int64_t k = 0; k < elements; ++k) {
       const float w = to_float(weights[k]);

@@ -41,7 +41,8 @@ struct ParameterSpan {
   bool decays = false;
   bool adapts = false;       ///< LARS: takes its tensor's ratio
   std::int32_t tensor = 0;   ///< LARS: index into the list of tensors
-  std::int64_t first = 0;    ///< of its elements, counted from the tensor's own first
+  std::int64_t first = 0;    ///< of its elements, counted from the tensor's own first: a
+                             ///< multiple of kSpanElements
   std::int64_t vector = -1;  ///< bfloat16: where its float32 values go among the vectors, or -1
   RandomStream rounding{0, RandomPurpose::Rounding};  ///< of the tensor, for stochastic rounding
 };

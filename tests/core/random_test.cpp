@@ -9,6 +9,8 @@
 #include <set>
 #include <vector>
 
+#include "core/random_sequence.hpp"
+
 namespace millrace {
 namespace {
 
@@ -27,6 +29,17 @@ TEST(RandomStream, KnownAnswersOfRandom123) {
             (RandomBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox(0x299f31d0a4093822u, 0x0370734413198a2eu, 0x85a308d3243f6a88u),
             (RandomBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+// The first outputs of Blackman and Vigna's xoshiro128++ from the state 1, 2, 3, 4, as libraries in
+// other languages test theirs.
+TEST(RandomSequence, KnownAnswersOfXoshiro128PlusPlus) {
+  RandomBlock s = {1, 2, 3, 4};
+  for (const std::uint32_t expected :
+       {641u, 1573767u, 3222811527u, 3517856514u, 836907274u, 4247214768u, 3867114732u, 1355841295u,
+        495546011u, 621204420u}) {
+    EXPECT_EQ(next_in_sequence(s[0], s[1], s[2], s[3]), expected);
+  }
 }
 
 // The first outputs of splitmix64 from state 0.
