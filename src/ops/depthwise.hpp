@@ -7,13 +7,15 @@
 
 namespace millrace::ops {
 
-/// Whether `shape` is a convolution that make_depthwise can prepare: every channel by itself,
-/// window 3x3 or 5x5, no dilation, no bias.
+/// Whether `shape` is a convolution that make_depthwise_gradient can prepare: every channel by
+/// itself, window 3x3 or 5x5, no dilation, no bias.
 [[nodiscard]] bool is_depthwise(const ConvShape& shape);
 
-/// A depthwise convolution in own loops over NHWC images, a register strip of channels at a time.
-/// Vendors' kernels for some of these shapes are far from what the memory gives (oneDNN 2.6: the
-/// weight gradient of 5x5 windows at a hundredth of it).
-[[nodiscard]] std::unique_ptr<WeightedOp> make_depthwise(const ConvShape& shape, DType type);
+/// A depthwise convolution whose weight gradient is taken in own loops over NHWC images, a register
+/// strip of channels at a time, and whose other passes are those of `rest`, prepared for the same
+/// shape without its weight gradient.
+[[nodiscard]] std::unique_ptr<WeightedOp> make_depthwise_gradient(const ConvShape& shape,
+                                                                  DType type,
+                                                                  std::unique_ptr<WeightedOp> rest);
 
 }  // namespace millrace::ops

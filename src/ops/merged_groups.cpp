@@ -26,27 +26,31 @@ struct Diagonal {
   }
 };
 
+/// One row of the wide kernel: a filter at a tap.
 template <class T>
 struct Widen {
   Diagonal d;
   T* wide;
   const T* narrow;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const std::int64_t row = i / (d.in * d.merged);
-    const std::int64_t c = i % (d.in * d.merged) - d.first(row / d.taps);
-    wide[i] = c >= 0 && c < d.in ? narrow[row * d.in + c] : T{};
+  KOKKOS_FUNCTION void operator()(std::int64_t row) const {
+    const std::int64_t width = d.in * d.merged;
+    T* to = wide + row * width;
+    for (std::int64_t c = 0; c < width; ++c) to[c] = T{};
+    to += d.first(row / d.taps);
+    for (std::int64_t c = 0; c < d.in; ++c) to[c] = narrow[row * d.in + c];
   }
 };
 
+/// One row of the narrow kernel's gradient.
 struct AddDiagonal {
   Diagonal d;
   float* narrow;
   const float* wide;
   bool first;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const std::int64_t row = i / d.in;
-    const float g = wide[row * d.in * d.merged + d.first(row / d.taps) + i % d.in];
-    narrow[i] = first ? g : narrow[i] + g;
+  KOKKOS_FUNCTION void operator()(std::int64_t row) const {
+    const float* from = wide + row * d.in * d.merged + d.first(row / d.taps);
+    float* to = narrow + row * d.in;
+    for (std::int64_t c = 0; c < d.in; ++c) to[c] = first ? from[c] : to[c] + from[c];
   }
 };
 
@@ -77,7 +81,7 @@ class MergedGroups final : public WeightedOp {
     wide_->bind(rest);
   }
   void pack(const ExecutionSpace& space, bool backward) override {
-    parallel("widen groups", space, elements_ * diagonal_.merged,
+    parallel("widen groups", space, elements_ / diagonal_.in,
              Widen<T>{diagonal_, reinterpret_cast<T*>(wide_kernel()),
                       reinterpret_cast<const T*>(memory_.kernel)});
     wide_->pack(space, backward);
@@ -91,7 +95,7 @@ class MergedGroups final : public WeightedOp {
   void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                        bool first) override {
     wide_->backward_weight(space, dy, x, true);
-    parallel("narrow groups", space, elements_,
+    parallel("narrow groups", space, elements_ / diagonal_.in,
              AddDiagonal{diagonal_, memory_.dkernel, wide_gradient(), first});
   }
 

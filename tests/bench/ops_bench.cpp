@@ -34,9 +34,12 @@
 #include "io/generate.hpp"
 #include "io/prefetch.hpp"
 #include "models/registry.hpp"
+#include "ops/depthwise.hpp"
+#include "ops/merged_groups.hpp"
 #include "ops/norm.hpp"
 #include "ops/optimiser.hpp"
 #include "ops/pool.hpp"
+#include "ops/vendor_backend.hpp"
 #include "ops/weighted.hpp"
 #include "pipeline/op_shapes.hpp"
 
@@ -50,17 +53,17 @@ using models::OpId;
 
 // ---- measuring ----------------------------------------------------------------------------------
 
-/// Device memory with values between -1 and 1.
+/// Device memory with values between `lowest` and 1.
 template <class T>
 class Values {
  public:
-  explicit Values(std::int64_t elements)
+  explicit Values(std::int64_t elements, float lowest = -1.0f)
       : arena_(std::max<std::int64_t>(elements, 1) * static_cast<std::int64_t>(sizeof(T))) {
     const RandomStream stream(0, RandomPurpose::SyntheticData);
     std::vector<T> host(static_cast<std::size_t>(elements));
     for (std::size_t i = 0; i < host.size(); ++i) {
       const RandomBlock words = stream.block(0, i / 4);
-      host[i] = store_as<T>(2.0f * uniform01(words[i % 4]) - 1.0f);
+      host[i] = store_as<T>(lowest + (1.0f - lowest) * uniform01(words[i % 4]));
     }
     device::copy_to_device(arena_.at(0), reinterpret_cast<const std::byte*>(host.data()),
                            elements * static_cast<std::int64_t>(sizeof(T)));
@@ -216,9 +219,8 @@ enum class Pass { Forward, BackwardInput, BackwardWeight };
 template <class T>
 class BoundConvolution {
  public:
-  BoundConvolution(const ops::ConvShape& s, ops::Passes passes)
-      : backend_(ops::make_default_backend()),
-        op_(backend_->convolution(s, device::dtype_of<T>(), passes)),
+  BoundConvolution(const ops::ConvShape& s, ops::Passes passes, std::unique_ptr<ops::WeightedOp> op)
+      : op_(std::move(op)),
         x_(s.window.in_elements()),
         y_(s.window.out_elements()),
         kernel_(s.kernel_elements()),
@@ -245,15 +247,20 @@ class BoundConvolution {
  private:
   static std::int64_t floats(std::int64_t bytes) { return (bytes + 3) / 4; }
 
-  std::unique_ptr<ops::Backend> backend_;
   std::unique_ptr<ops::WeightedOp> op_;
   Values<T> x_, y_, kernel_;
   Values<float> gradient_, packed_forward_, packed_backward_, scratch_;
 };
 
+ops::Passes passes_of(Pass pass) {
+  return {pass == Pass::BackwardInput, pass == Pass::BackwardWeight};
+}
+
 template <class T>
 void convolution(State& state, const ops::ConvShape& s, std::int64_t count, Pass pass) {
-  BoundConvolution<T> bound(s, {pass == Pass::BackwardInput, pass == Pass::BackwardWeight});
+  const ops::Passes passes = passes_of(pass);
+  BoundConvolution<T> bound(
+      s, passes, ops::make_default_backend()->convolution(s, device::dtype_of<T>(), passes));
   const std::int64_t macs = s.window.batch * s.window.out.pixels() * s.kernel_elements();
   measure(state, {"FLOP/s", 2.0 * static_cast<double>(macs), count},
           [&](const ExecutionSpace& space) { bound.run(space, pass); });
@@ -261,25 +268,50 @@ void convolution(State& state, const ops::ConvShape& s, std::int64_t count, Pass
 
 // ---- update -------------------------------------------------------------------------------------
 
-void sgd_update(State& state, std::int64_t parameters) {
+template <class M>
+void update(State& state, std::int64_t parameters, UpdateRule rule, bool stochastic) {
   std::vector<ops::ParameterSpan> host;
   for (std::int64_t at = 0; at < parameters; at += ops::kSpanElements) {
-    host.push_back({at, std::min(ops::kSpanElements, parameters - at), true});
+    host.push_back({.offset = at,
+                    .elements = std::min(ops::kSpanElements, parameters - at),
+                    .decays = true,
+                    .first = at});
   }
   const auto bytes = static_cast<std::int64_t>(host.size() * sizeof(ops::ParameterSpan));
   device::Arena spans(bytes);
   device::copy_to_device(spans.at(0), reinterpret_cast<const std::byte*>(host.data()), bytes);
-  Values<float> weights(parameters), velocity(parameters), gradients(parameters);
-  const ops::Update update{
-      .rate = 1e-3f, .momentum = 0.9f, .weight_decay = 1e-4f, .gradient_scale = 0.5f};
-  measure(state, traffic<float>(5 * parameters, 1), [&](const ExecutionSpace& space) {
-    ops::update_weights<float>(space, UpdateRule::Momentum, update,
+  const bool squares = rule == UpdateRule::RmsProp;
+  Values<M> weights(parameters), velocity(parameters);
+  Values<M> mean_square(squares ? parameters : 0, 0.0f);
+  Values<float> gradients(parameters);
+  const ops::Update numbers{.rate = 1e-3f,
+                            .momentum = 0.9f,
+                            .weight_decay = 1e-4f,
+                            .gradient_scale = 0.5f,
+                            .epsilon = 1e-3f};
+  measure(
+      state, {"elements/s", static_cast<double>(parameters), 1}, [&](const ExecutionSpace& space) {
+        ops::update_weights<M>(space, rule, numbers,
                                {.weights = weights.data(),
                                 .velocity = velocity.data(),
+                                .mean_square = mean_square.data(),
                                 .gradients = gradients.data(),
+                                .stochastic = stochastic,
                                 .spans = reinterpret_cast<const ops::ParameterSpan*>(spans.at(0)),
                                 .num_spans = std::ssize(host)});
-  });
+      });
+}
+
+void add_updates(const Suite& suite, const std::string& prefix, std::int64_t parameters) {
+  for (const auto& [name, rule] :
+       {std::pair{"momentum", UpdateRule::Momentum}, std::pair{"rmsprop", UpdateRule::RmsProp}}) {
+    suite.add(fmt::format("{}float32/update/{}", prefix, name), update<float>, parameters, rule,
+              false);
+    suite.add(fmt::format("{}bfloat16/update/{}", prefix, name), update<bfloat16>, parameters, rule,
+              false);
+    suite.add(fmt::format("{}bfloat16/update/{} stochastic", prefix, name), update<bfloat16>,
+              parameters, rule, true);
+  }
 }
 
 // ---- the two networks ---------------------------------------------------------------------------
@@ -388,7 +420,7 @@ void add_network(const Suite& suite, const Network& n) {
   for (const models::Parameter& p : n.graph.parameters) {
     if (p.trainable()) parameters += p.elements();
   }
-  suite.add(n.name + "/float32/sgd_update/all", sgd_update, parameters);
+  add_updates(suite, n.name + "/", parameters);
 }
 
 // ---- grouped convolutions -----------------------------------------------------------------------
@@ -398,50 +430,94 @@ struct GroupedCase {
   std::int64_t size;
   std::int64_t channels;
   std::int64_t kernel;
+  std::int64_t stride;
   std::int64_t groups;
 };
 
-/// SAME over square images, without a stride.
+/// EfficientNet-B0 at 224 and at CIFAR's 32, ResNeXt-50 32x4d.
+constexpr GroupedCase kGroupedCases[] = {
+    {"depthwise3 32@112", 112, 32, 3, 1, 32},   {"depthwise3s2 96@112", 112, 96, 3, 2, 96},
+    {"depthwise3 144@56", 56, 144, 3, 1, 144},  {"depthwise5s2 144@56", 56, 144, 5, 2, 144},
+    {"depthwise5 240@28", 28, 240, 5, 1, 240},  {"depthwise3s2 240@28", 28, 240, 3, 2, 240},
+    {"depthwise3 480@14", 14, 480, 3, 1, 480},  {"depthwise5 480@14", 14, 480, 5, 1, 480},
+    {"depthwise5 672@14", 14, 672, 5, 1, 672},  {"depthwise5s2 672@14", 14, 672, 5, 2, 672},
+    {"depthwise5 1152@7", 7, 1152, 5, 1, 1152}, {"depthwise3 1152@7", 7, 1152, 3, 1, 1152},
+    {"depthwise3 32@32", 32, 32, 3, 1, 32},     {"depthwise5 240@8", 8, 240, 5, 1, 240},
+    {"depthwise5 672@4", 4, 672, 5, 1, 672},    {"grouped3 32x4@56", 56, 128, 3, 1, 32},
+    {"grouped3s2 32x8@56", 56, 256, 3, 2, 32},  {"grouped3 32x8@28", 28, 256, 3, 1, 32},
+    {"grouped3s2 32x16@28", 28, 512, 3, 2, 32}, {"grouped3 32x16@14", 14, 512, 3, 1, 32},
+    {"grouped3 32x32@7", 7, 1024, 3, 1, 32},
+};
+
+/// SAME over square images, padded alike before and behind.
 ops::ConvShape grouped_shape(const GroupedCase& c) {
   constexpr std::int64_t kBatch = 4;
   ops::ConvShape s;
-  const Shape image = {c.size, c.size, c.channels};
+  const std::int64_t out = (c.size + c.stride - 1) / c.stride;
   const std::int64_t pad = c.kernel / 2;
-  s.window = {kBatch, image, image, c.kernel, c.kernel, 1, 1, pad, pad};
-  s.pad_bottom = pad;
-  s.pad_right = pad;
+  s.window = {kBatch,
+              {c.size, c.size, c.channels},
+              {out, out, c.channels},
+              c.kernel,
+              c.kernel,
+              c.stride,
+              c.stride,
+              pad,
+              pad};
+  s.pad_bottom = (out - 1) * c.stride + c.kernel - c.size - pad;
+  s.pad_right = s.pad_bottom;
   s.groups = c.groups;
   return s;
 }
 
+/// Whose kernels: what the default backend chooses among the others, own ones (the weight gradient
+/// of depthwise convolutions, or narrow groups merged to 16 channels), or the vendor's.
+enum class Whose { Chosen, Own, Vendor };
+
+std::unique_ptr<ops::WeightedOp> prepare(const ops::ConvShape& s, DType type, ops::Passes passes,
+                                         Whose whose) {
+  if (whose == Whose::Chosen) return ops::make_default_backend()->convolution(s, type, passes);
+#ifdef MILLRACE_ONEDNN
+  const std::unique_ptr<ops::Backend> vendor = ops::make_vendor_backend();
+#else
+  const std::unique_ptr<ops::Backend> vendor = ops::make_kokkos_backend();
+#endif
+  if (whose == Whose::Vendor) return vendor->convolution(s, type, passes);
+  if (ops::is_depthwise(s)) {
+    return ops::make_depthwise_gradient(
+        s, type, vendor->convolution(s, type, {passes.backward_input, false}));
+  }
+  const std::int64_t merged = std::max<std::int64_t>(16 * s.groups / s.window.in.c, 1);
+  return ops::make_merged_groups(s, merged, type,
+                                 vendor->convolution(ops::merged_shape(s, merged), type, passes));
+}
+
 /// Bytes of images a second, so that rates compare whatever the products are.
 template <class T>
-void image_traffic(State& state, const ops::ConvShape& s, Pass pass) {
-  BoundConvolution<T> bound(s, {pass == Pass::BackwardInput, pass == Pass::BackwardWeight});
+void image_traffic(State& state, const ops::ConvShape& s, Pass pass, Whose whose) {
+  const ops::Passes passes = passes_of(pass);
+  BoundConvolution<T> bound(s, passes, prepare(s, device::dtype_of<T>(), passes, whose));
   measure(state, traffic<T>(s.window.in_elements() + s.window.out_elements(), 1),
           [&](const ExecutionSpace& space) { bound.run(space, pass); });
 }
 
-/// Depthwise and grouped convolutions, each beside the dense 1x1 convolution of the same images.
+/// Depthwise and grouped convolutions by each kernel that there is.
 void add_grouped(const Suite& suite) {
-  for (const GroupedCase& c : {GroupedCase{"depthwise3 32@112", 112, 32, 3, 32},
-                               GroupedCase{"depthwise3 480@14", 14, 480, 3, 480},
-                               GroupedCase{"depthwise5 240@28", 28, 240, 5, 240},
-                               GroupedCase{"depthwise5 672@14", 14, 672, 5, 672},
-                               GroupedCase{"grouped3 32x4@56", 56, 128, 3, 32},
-                               GroupedCase{"grouped3 32x16@14", 14, 512, 3, 32}}) {
-    const ops::ConvShape own = grouped_shape(c);
-    const ops::ConvShape dense = grouped_shape({c.name, c.size, c.channels, 1, 1});
-    for (const DType type : {DType::F32, DType::BF16}) {
-      const std::string prefix = fmt::format("grouped/{}/{}/", name_of(type), c.name);
-      device::dispatch(type, [&]<class T>() {
-        suite.add(prefix + "y", image_traffic<T>, own, Pass::Forward);
-        suite.add(prefix + "y dense", image_traffic<T>, dense, Pass::Forward);
-        suite.add(prefix + "dx", image_traffic<T>, own, Pass::BackwardInput);
-        suite.add(prefix + "dx dense", image_traffic<T>, dense, Pass::BackwardInput);
-        suite.add(prefix + "dw", image_traffic<T>, own, Pass::BackwardWeight);
-        suite.add(prefix + "dw dense", image_traffic<T>, dense, Pass::BackwardWeight);
-      });
+  for (const DType type : {DType::F32, DType::BF16}) {
+    for (const GroupedCase& c : kGroupedCases) {
+      const ops::ConvShape s = grouped_shape(c);
+      for (const auto& [whose, by] :
+           {std::pair{Whose::Chosen, "chosen"}, std::pair{Whose::Own, "own"},
+            std::pair{Whose::Vendor, "vendor"}}) {
+        for (const auto& [pass, name] :
+             {std::pair{Pass::Forward, "y"}, std::pair{Pass::BackwardInput, "dx"},
+              std::pair{Pass::BackwardWeight, "dw"}}) {
+          const std::string full =
+              fmt::format("grouped/{}/{}/{} {}", name_of(type), c.name, name, by);
+          if (type == DType::F32) suite.add(full, image_traffic<float>, s, pass, whose);
+          if (type == DType::BF16) suite.add(full, image_traffic<bfloat16>, s, pass, whose);
+        }
+      }
     }
   }
 }

@@ -26,7 +26,10 @@ class OwnBackend final : public Backend {
   [[nodiscard]] const char* name() const override { return "own"; }
   [[nodiscard]] std::unique_ptr<WeightedOp> convolution(const ConvShape& s, DType type,
                                                         Passes passes) override {
-    if (is_depthwise(s)) return make_depthwise(s, type);
+    if (is_depthwise(s)) {
+      return make_depthwise_gradient(s, type,
+                                     plain_->convolution(s, type, {passes.backward_input, false}));
+    }
     for (const std::int64_t merged : {4, 3, 2}) {
       if (s.bias || s.groups % merged != 0) continue;
       return make_merged_groups(s, merged, type,

@@ -146,7 +146,9 @@ void add_depthwise(Digest& digest) {
   DeviceValues<T> dy(random_as<T>(s.window.out_elements(), 2)), y(s.window.out_elements());
   DeviceValues<T> kernel(random_as<T>(s.kernel_elements(), 3));
   DeviceValues<float> dkernel(s.kernel_elements());
-  const std::unique_ptr<WeightedOp> op = make_depthwise(s, device::dtype_of<T>());
+  const DType type = device::dtype_of<T>();
+  const std::unique_ptr<WeightedOp> op =
+      make_depthwise_gradient(s, type, make_kokkos_backend()->convolution(s, type, {true, false}));
   DeviceValues<float> packed(op->bytes().packed_forward / 4), scratch(op->bytes().scratch / 4);
   op->bind({.kernel = kernel.raw(),
             .dkernel = dkernel.data(),
