@@ -71,7 +71,10 @@ struct RmsProp {
 };
 
 /// The values of an element that are stored, as numbers of their draws.
-enum Stored : int { kWeight = 0, kVelocity = 1, kMeanSquare = 2, kStoredValues = 3 };
+constexpr int kWeight = 0;
+constexpr int kVelocity = 1;
+constexpr int kMeanSquare = 2;
+constexpr int kStoredValues = 3;
 
 /// Draws of a span, kElements at a time. A block of the tensor's stream costs more than the update
 /// of the elements that it serves, so blocks only start kSequences sequences for each stored value:

@@ -276,7 +276,7 @@ bool is_product(const ConvShape& s) {
 ///                               float32        bfloat16
 ///   5x5, stride 1               6 to 34        17 to 56
 ///   5x5, stride 2               6 to 17        27 to 53
-///   3x3, 56x56 and larger       0.5 to 0.9     1.1 to 1.3
+///   3x3, 56x56 and larger       0.5 to 1.0     0.9 to 1.3
 ///   3x3, smaller                0.5 to 0.8     0.6 to 0.9
 bool has_slow_gradient(const ConvShape& s, DType type) {
   constexpr std::int64_t kLarge = 56 * 56;
