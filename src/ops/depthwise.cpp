@@ -42,9 +42,6 @@ struct Depthwise {
   [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t in_row(std::int64_t n, std::int64_t h) const {
     return (n * w.in.h + h) * w.in.w * w.in.c;
   }
-  [[nodiscard]] KOKKOS_INLINE_FUNCTION std::int64_t out_row(std::int64_t n, std::int64_t h) const {
-    return (n * w.out.h + h) * w.out.w * w.out.c;
-  }
 };
 
 /// Sums of one chunk for one row of taps.
