@@ -17,10 +17,10 @@
 //
 // again one pass for the sums and one to apply them. Everything between two possible cut points is
 // rounded to the storage type on the way, in registers, so that fused and separate kernels agree
-// bit for bit. Statistics are float32 from shifted sums over cache-sized chunks, two passes over each
-// chunk while it is in the cache, combined in double by Chan's formula: as stable as two passes over
-// memory at the price of one. There is no other, less stable form: a deviation of 0.01 about a mean
-// of 10,000 comes out right to the rounding of that mean.
+// bit for bit. Statistics are float32 from shifted sums over cache-sized chunks, two passes over
+// each chunk while it is in the cache, combined in double by Chan's formula: as stable as two
+// passes over memory at the price of one. There is no other, less stable form: a deviation of 0.01
+// about a mean of 10,000 comes out right to the rounding of that mean.
 #pragma once
 
 #include <cstdint>

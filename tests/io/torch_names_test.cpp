@@ -109,8 +109,8 @@ TEST(TorchNamesTest, EveryParameterHasANameOfItsOwn) {
   EXPECT_EQ(names.size(), 161u + 2u * 53u);
 }
 
-// resnext50_32x4d has as many tensors under the same names; its grouped kernels have the channels of
-// one group.
+// resnext50_32x4d has as many tensors under the same names; its grouped kernels have the channels
+// of one group.
 TEST(TorchNamesTest, ResNeXtHasTheNamesOfResNet) {
   ModelOptions options = models::default_options("resnext", models::Task::ImageNet);
   options.size = "50";
