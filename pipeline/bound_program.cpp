@@ -25,8 +25,24 @@ BoundProgram::BoundProgram(const Graph& graph, StageProgram program, Slots slots
       plan_(plan_memory(program_, slots, device::kAlignment)),
       parameters_(&parameters),
       label_smoothing_(label_smoothing) {
+  divide();
   prepare_weighted(backend);
   place_workspace();
+}
+
+void BoundProgram::divide() {
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    const std::vector<Call>& calls = program_.calls[p];
+    parts_[p].emplace_back();
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (exchanges_before(calls[i].kind)) parts_[p].push_back({i, i});
+      ++parts_[p].back().last;
+    }
+  }
+}
+
+BufferId BoundProgram::exchanged(Phase phase, std::size_t part) const {
+  return program_.phase(phase)[parts_of(phase)[part].first].at(Role::Exchange);
 }
 
 bool BoundProgram::calls(KernelKind kind, OpId op) const {
@@ -150,22 +166,33 @@ void BoundProgram::begin_step(const ExecutionSpace& space, float loss_scaling) {
 }
 
 void BoundProgram::run(const ExecutionSpace& space, Phase phase, const RunContext& context) {
-  for (const Kernel& kernel : kernels_[static_cast<std::size_t>(phase)]) kernel(space, context);
+  MILLRACE_ASSERT(parts(phase) == 1);
+  run_part(space, phase, 0, context);
+}
+
+void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_t part,
+                            const RunContext& context) {
+  const std::vector<Kernel>& kernels = kernels_[static_cast<std::size_t>(phase)];
+  const auto [first, last] = parts_of(phase)[part];
+  for (std::size_t i = first; i < last; ++i) kernels[i](space, context);
   device::fence(space);
 }
 
-void BoundProgram::run(const ExecutionSpace& space, Phase phase, const RunContext& context,
-                       const std::function<void(const Call&)>& after) {
-  const auto p = static_cast<std::size_t>(phase);
-  for (std::size_t i = 0; i < kernels_[p].size(); ++i) {
-    kernels_[p][i](space, context);
+void BoundProgram::run_part(const ExecutionSpace& space, Phase phase, std::size_t part,
+                            const RunContext& context,
+                            const std::function<void(const Call&)>& after) {
+  const std::vector<Kernel>& kernels = kernels_[static_cast<std::size_t>(phase)];
+  const auto [first, last] = parts_of(phase)[part];
+  for (std::size_t i = first; i < last; ++i) {
+    kernels[i](space, context);
     device::fence(space);
-    after(program_.calls[p][i]);
+    after(program_.phase(phase)[i]);
   }
 }
 
 void BoundProgram::profile(const ExecutionSpace& space, Phase phase, const RunContext& context,
                            std::span<double> seconds_by_op) {
+  MILLRACE_ASSERT(parts(phase) == 1);
   using Clock = std::chrono::steady_clock;
   const auto p = static_cast<std::size_t>(phase);
   for (std::size_t i = 0; i < kernels_[p].size(); ++i) {

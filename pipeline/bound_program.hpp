@@ -34,13 +34,21 @@ class BoundProgram {
 
   /// Packs the kernels; call after every change of the weights.
   void begin_step(const device::ExecutionSpace& space, float loss_scaling);
+  /// A whole phase, of a program that exchanges nothing.
   void run(const device::ExecutionSpace& space, Phase phase, const RunContext& context);
 
-  /// The same, calling `after` when a call is done.
-  void run(const device::ExecutionSpace& space, Phase phase, const RunContext& context,
-           const std::function<void(const Call&)>& after);
+  /// Before each part of a phase but the first, the replicas of a group exchange what is in the
+  /// `exchanged` buffer; most phases are one part.
+  [[nodiscard]] std::size_t parts(Phase phase) const { return parts_of(phase).size(); }
+  [[nodiscard]] BufferId exchanged(Phase phase, std::size_t part) const;
+  void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
+                const RunContext& context);
 
-  /// The same, adding the seconds that every call takes to those of its op.
+  /// The same, calling `after` when a call is done.
+  void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
+                const RunContext& context, const std::function<void(const Call&)>& after);
+
+  /// A whole phase, adding the seconds that every call takes to those of its op.
   void profile(const device::ExecutionSpace& space, Phase phase, const RunContext& context,
                std::span<double> seconds_by_op);
 
@@ -62,6 +70,16 @@ class BoundProgram {
     std::int64_t packed_backward = 0;
   };
 
+  /// Calls [first, last) of a phase.
+  struct Part {
+    std::size_t first = 0;
+    std::size_t last = 0;
+  };
+  [[nodiscard]] const std::vector<Part>& parts_of(Phase phase) const {
+    return parts_[static_cast<std::size_t>(phase)];
+  }
+
+  void divide();
   void prepare_weighted(ops::Backend& backend);
   /// Whether the program has such a call.
   [[nodiscard]] bool calls(KernelKind kind, OpId op) const;
@@ -78,6 +96,7 @@ class BoundProgram {
   MemoryPlan plan_;
   const Parameters* parameters_;
   LabelSmoothing label_smoothing_;
+  std::array<std::vector<Part>, kPhases> parts_;
   std::vector<Weighted> weighted_;
   std::int64_t stash_offset_ = 0;
   std::int64_t weight_offset_ = 0;

@@ -76,10 +76,10 @@ std::string_view name_of(Phase phase) {
 }
 
 std::optional<Finding> run_checked(BoundProgram& program, const device::ExecutionSpace& space,
-                                   Phase phase, const RunContext& context) {
+                                   Phase phase, std::size_t part, const RunContext& context) {
   const Search search(program, space, context);
   std::optional<Finding> first;
-  program.run(space, phase, context, [&](const Call& call) {
+  program.run_part(space, phase, part, context, [&](const Call& call) {
     if (!first) first = search.look(call);
   });
   return first;

@@ -23,10 +23,10 @@ struct Finding {
 /// "forward", "backward input" or "backward weight".
 [[nodiscard]] std::string_view name_of(Phase phase);
 
-/// Runs a phase as BoundProgram::run does, looking through the results behind every call, and ends
-/// with the first that is not finite.
+/// Runs a part of a phase as BoundProgram::run_part does, looking through the results behind every
+/// call, and ends with the first that is not finite.
 [[nodiscard]] std::optional<Finding> run_checked(BoundProgram& program,
                                                  const device::ExecutionSpace& space, Phase phase,
-                                                 const RunContext& context);
+                                                 std::size_t part, const RunContext& context);
 
 }  // namespace millrace::pipeline

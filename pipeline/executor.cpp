@@ -47,6 +47,31 @@ std::optional<Gather> gather_of(const Parameters& parameters, const Unit& unit) 
   return Gather(Borders(shares.begin(), shares.end()), 0, unit.replica);
 }
 
+/// Replicas that share batch statistics in a training of `graph`.
+std::int32_t span_among(const Graph& graph, std::int32_t replicas) {
+  const std::int64_t span = span_of(graph);
+  if (replicas % span != 0)
+    fail(ErrorKind::Config,
+         "batch statistics span {} replicas, and {} replicas are no groups of that size: give a "
+         "span that divides them",
+         span, replicas);
+  return static_cast<std::int32_t>(span);
+}
+
+/// Borders of equal parts, one of each member of a group.
+Borders member_borders(std::int64_t elements, std::int32_t members) {
+  Borders borders;
+  for (std::int32_t r = 0; r <= members; ++r) borders.push_back(elements / members * r);
+  return borders;
+}
+
+/// The phase in which an action's kernels may have to wait for other replicas.
+std::optional<Phase> exchanging_phase(ActionKind kind) {
+  if (kind == ActionKind::Forward) return Phase::Forward;
+  if (makes_input_gradient(kind)) return Phase::BackwardInput;
+  return {};
+}
+
 }  // namespace
 
 Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const Unit> units,
@@ -54,6 +79,7 @@ Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const
     : plan_(&plan),
       training_(has_backward(plan.schedule)),
       micro_batches_(plan.schedule.micro_batches),
+      span_(training_ ? span_among(graph, plan.ranks.replicas) : 1),
       channels_(channels(graph, plan.ranges)) {
   const std::vector<Slots> slots = slots_of(graph, plan);
   units_.reserve(units.size());
@@ -144,6 +170,35 @@ void Executor::bind(std::byte* memory, comm::Transport& transport, const comm::W
     const StoredValues masters = parameters.masters();
     state.weights->bind(masters.data, size_of(masters.type), peers);
   }
+  const int tags = Reduction::tags(ranks.replicas) + ranks.replicas * ranks.replicas;
+  prepare_exchanges(transport, ranks.replicas * tags_of_replica + plan_->schedule.stages * tags);
+}
+
+/// All exchanges of a stage take the same tags: every process comes to them in the same order.
+void Executor::prepare_exchanges(comm::Transport& transport, int first_tag) {
+  if (span_ == 1) return;
+  const RankMap& ranks = plan_->ranks;
+  constexpr auto kDouble = static_cast<std::int64_t>(sizeof(double));
+  for (UnitState& state : units_) {
+    const std::int32_t group = state.unit.replica / span_;
+    std::vector<int> rank_of;
+    rank_of.reserve(at(span_));
+    for (std::int32_t r = 0; r < span_; ++r)
+      rank_of.push_back(ranks.rank_of(group * span_ + r, plan_->schedule.device(state.unit.stage)));
+    const int number = state.unit.stage * (ranks.replicas / span_) + group;
+    const Peers peers{&transport, rank_of, first_tag + number * span_ * span_};
+    const BoundProgram& program = *state.program;
+    for (const Phase phase : {Phase::Forward, Phase::BackwardInput}) {
+      for (std::size_t part = 1; part < program.parts(phase); ++part) {
+        const BufferId buffer = program.exchanged(phase, part);
+        MILLRACE_ASSERT(program.region(buffer) == Region::Transient);
+        const std::int64_t elements = program.program().buffer(buffer).bytes / kDouble;
+        state.exchanges[static_cast<std::size_t>(phase)]
+            .emplace_back(member_borders(elements, span_), 0, state.unit.replica % span_)
+            .bind(program.address(buffer, {}), kDouble, peers);
+      }
+    }
+  }
 }
 
 void Executor::prepare_messages(comm::Transport& transport, int tags_of_replica) {
@@ -191,6 +246,7 @@ RunContext Executor::context(const UnitState& state, std::int32_t m) const {
   return {.stash_slot = m % state.slots.stash,
           .weight_slot = m % state.slots.weight,
           .outbox_slot = state.slots.outbox > 0 ? m % state.slots.outbox : 0,
+          .member = state.unit.replica % span_,
           .first = m == 0,
           .seed = seed_,
           .iteration = iteration_,
@@ -202,7 +258,7 @@ Standing Executor::standing() const {
   const std::int64_t entry = current_.load();
   if (entry < 0) return {};
   const auto i = static_cast<std::size_t>(entry);
-  return {entries_[i].replica, instructions_[i].action, awaited_.load()};
+  return {entries_[i].replica, instructions_[i].action, awaited_.load(), awaited_member_.load()};
 }
 
 void Executor::run(const device::ExecutionSpace& space, const StepSettings& settings,
@@ -220,7 +276,11 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
     for (std::int32_t m = 0; m < std::min(state.slots.stash, micro_batches_); ++m)
       post_activations(state, m);
   }
-  for (std::size_t i = 0; i < instructions_.size(); ++i) execute(i, settings, feeds);
+  for (std::size_t i = 0; i < instructions_.size();) {
+    const Team team = team_at(i);
+    execute(team, settings, feeds);
+    i += team.count;
+  }
   if (training_) update_together(settings);
   ActionRecord leftover;
   for (const UnitState& state : units_) {
@@ -233,23 +293,51 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   current_ = -1;
 }
 
-void Executor::execute(std::size_t entry, const StepSettings& settings,
-                       std::span<io::Loader* const> feeds) {
+/// The entries of a group's replicas stand side by side, as collect_entries() has merged them.
+Executor::Team Executor::team_at(std::size_t entry) const {
   const auto& [action, unit] = instructions_[entry];
+  const std::optional<Phase> phase = exchanging_phase(action.kind);
+  if (!phase || units_[at(unit)].program->parts(*phase) == 1) return {entry, 1};
+  Team team{entry, 1};
+  const auto follows = [&](const EntryOf& next) {
+    return next.entry == entries_[entry].entry &&
+           next.replica / span_ == entries_[entry].replica / span_;
+  };
+  while (entry + team.count < entries_.size() && follows(entries_[entry + team.count]))
+    ++team.count;
+  return team;
+}
+
+/// Calls f(unit's state, entry) for all entries of the team in turn, timing each.
+template <class F>
+void Executor::for_team(Team team, F&& f) {
+  for (std::size_t entry = team.first; entry < team.first + team.count; ++entry) {
+    const std::int64_t begin = now();
+    current_.store(static_cast<std::int64_t>(entry), std::memory_order_relaxed);
+    UnitState& state = units_[at(instructions_[entry].unit)];
+    f(state, entry);
+    state.worked += now() - begin;
+  }
+}
+
+void Executor::execute(Team team, const StepSettings& settings,
+                       std::span<io::Loader* const> feeds) {
+  const std::int64_t begin = now();
+  for (std::size_t entry = team.first; entry < team.first + team.count; ++entry) {
+    records_[entry] = {};
+    records_[entry].begin = begin;
+    progress_.fetch_add(1, std::memory_order_relaxed);
+  }
+  current_.store(static_cast<std::int64_t>(team.first), std::memory_order_relaxed);
+  const auto& [action, unit] = instructions_[team.first];
   UnitState& state = units_[at(unit)];
-  ActionRecord& record = records_[entry];
-  record = {};
-  record.begin = now();
-  current_.store(static_cast<std::int64_t>(entry), std::memory_order_relaxed);
-  progress_.fetch_add(1, std::memory_order_relaxed);
+  ActionRecord& record = records_[team.first];
   switch (action.kind) {
     case ActionKind::Forward:
-      forward(state, action.micro_batch, settings, feeds[at(unit)], record);
-      break;
     case ActionKind::Backward:
     case ActionKind::BackwardInput:
     case ActionKind::BackwardWeight:
-      backward(state, action, settings, record);
+      compute(team, settings, feeds);
       break;
     case ActionKind::SendActivation:
     case ActionKind::SendGradient:
@@ -269,14 +357,70 @@ void Executor::execute(std::size_t entry, const StepSettings& settings,
       break;
   }
   if (reducing_ > 0) advance_reductions();
-  record.end = now();
+  const std::int64_t end = now();
+  for (std::size_t entry = team.first; entry < team.first + team.count; ++entry)
+    records_[entry].end = end;
 }
 
-void Executor::run_phase(UnitState& state, Phase phase, std::int32_t m,
-                         const StepSettings& settings) {
+void Executor::compute(Team team, const StepSettings& settings,
+                       std::span<io::Loader* const> feeds) {
+  const Action& action = instructions_[team.first].action;
+  const std::int32_t m = action.micro_batch;
+  const bool is_forward = action.kind == ActionKind::Forward;
+  for_team(team, [&](UnitState& state, std::size_t entry) {
+    state.worked = 0;
+    if (is_forward)
+      begin_forward(state, m, feeds[at(instructions_[entry].unit)], records_[entry]);
+    else if (makes_input_gradient(action.kind))
+      begin_backward(state, m, records_[entry]);
+  });
+  const std::optional<Phase> phase = exchanging_phase(action.kind);
+  if (phase) run_together(team, *phase, settings);
+  for_team(team, [&](UnitState& state, std::size_t entry) {
+    if (is_forward)
+      end_forward(state, m, records_[entry]);
+    else
+      end_backward(state, instructions_[entry].action, settings, records_[entry]);
+  });
+  if (!phase || units_[at(instructions_[team.first].unit)].program->parts(*phase) == 1) return;
+  const std::int64_t end = now();
+  for_team(team, [&](const UnitState& state, std::size_t entry) {
+    records_[entry].receive_wait += end - records_[entry].begin - state.worked;
+  });
+}
+
+void Executor::run_together(Team team, Phase phase, const StepSettings& settings) {
+  const std::int32_t m = instructions_[team.first].action.micro_batch;
+  const std::size_t parts = units_[at(instructions_[team.first].unit)].program->parts(phase);
+  for (std::size_t part = 0; part < parts; ++part) {
+    for_team(team, [&](UnitState& state, std::size_t) {
+      run_part(state, phase, part, m, settings);
+      if (part + 1 < parts) state.exchanges[static_cast<std::size_t>(phase)][part].start();
+    });
+    if (part + 1 < parts) await_members(team, phase, part);
+  }
+}
+
+/// Until each replica of the team has what the others of its group know, and they have its own.
+void Executor::await_members(Team team, Phase phase, std::size_t part) {
+  for (std::size_t entry = team.first; entry < team.first + team.count; ++entry) {
+    current_.store(static_cast<std::int64_t>(entry), std::memory_order_relaxed);
+    const UnitState& state = units_[at(instructions_[entry].unit)];
+    const Gather& exchange = state.exchanges[static_cast<std::size_t>(phase)][part];
+    const std::int32_t first = state.unit.replica / span_ * span_;
+    for (std::int32_t member = exchange.awaited(); member >= 0; member = exchange.awaited()) {
+      awaited_member_.store(first + member, std::memory_order_relaxed);
+      if (reducing_ > 0) advance_reductions();
+    }
+    awaited_member_.store(-1, std::memory_order_relaxed);
+  }
+}
+
+void Executor::run_part(UnitState& state, Phase phase, std::size_t part, std::int32_t m,
+                        const StepSettings& settings) {
   const RunContext where = context(state, m);
-  if (!settings.check_exceptions) return state.program->run(*space_, phase, where);
-  const std::optional<Finding> found = run_checked(*state.program, *space_, phase, where);
+  if (!settings.check_exceptions) return state.program->run_part(*space_, phase, part, where);
+  const std::optional<Finding> found = run_checked(*state.program, *space_, phase, part, where);
   if (!found) return;
   fail(
       ErrorKind::Numeric,
@@ -286,20 +430,22 @@ void Executor::run_phase(UnitState& state, Phase phase, std::int32_t m,
       state.unit.replica, settings.iteration + 1);
 }
 
-void Executor::forward(UnitState& state, std::int32_t m, const StepSettings& settings,
-                       io::Loader* feed, ActionRecord& record) {
+void Executor::begin_forward(UnitState& state, std::int32_t m, io::Loader* feed,
+                             ActionRecord& record) {
   const RunContext where = context(state, m);
   await_sent(state.activations_out, m, Memory::Slot, record);
   await_sent(state.gradients_out, m, Memory::Slot, record);
   receive(state.activations_in, m, record);
   copy_in(state.activations_in, state, m);
   if (feed != nullptr) load(state, where, *feed, record);
-  run_phase(state, Phase::Forward, m, settings);
+}
+
+void Executor::end_forward(UnitState& state, std::int32_t m, ActionRecord& record) {
   record.done = {.kind = ActionKind::Forward, .stage = state.unit.stage, .micro_batch = m};
   const StageProgram& program = state.program->program();
   if (program.loss.valid()) {
     const std::size_t number = at(state.unit.replica + plan_->ranks.replicas * m);
-    metrics_[number] = state.unit.run->metrics(*state.program, where);
+    metrics_[number] = state.unit.run->metrics(*state.program, context(state, m));
   }
   const auto unit = static_cast<std::size_t>(&state - units_.data());
   measured_stash_[unit] = std::max(measured_stash_[unit], ++state.held);
@@ -320,22 +466,23 @@ void Executor::load(UnitState& state, const RunContext& where, io::Loader& feed,
   Stage::load(*state.program, where, *batch);
 }
 
-void Executor::backward(UnitState& state, const Action& action, const StepSettings& settings,
-                        ActionRecord& record) {
+void Executor::begin_backward(UnitState& state, std::int32_t m, ActionRecord& record) {
+  // The gradient is the answer to what was sent: it comes last, and then nothing is left to await.
+  receive(state.gradients_in, m, record);
+  await_sent(state.activations_out, m, Memory::Any, record);
+  await_sent(state.gradients_out, m, Memory::Any, record);
+}
+
+void Executor::end_backward(UnitState& state, const Action& action, const StepSettings& settings,
+                            ActionRecord& record) {
   const std::int32_t m = action.micro_batch;
   if (makes_input_gradient(action.kind)) {
-    // The gradient is the answer to what was sent: it comes last, and then nothing is left to
-    // await.
-    receive(state.gradients_in, m, record);
-    await_sent(state.activations_out, m, Memory::Any, record);
-    await_sent(state.gradients_out, m, Memory::Any, record);
-    run_phase(state, Phase::BackwardInput, m, settings);
     copy_out(state.gradients_out, state, m);
     record.done = {.kind = ActionKind::BackwardInput, .stage = state.unit.stage, .micro_batch = m};
   }
   if (!ends_micro_batch(action.kind)) return;
   // Joined programs have an empty list of weight gradients.
-  run_phase(state, Phase::BackwardWeight, m, settings);
+  run_part(state, Phase::BackwardWeight, 0, m, settings);
   const bool both = record.done.kind == ActionKind::BackwardInput;
   record.done = {.kind = both ? ActionKind::Backward : ActionKind::BackwardWeight,
                  .stage = state.unit.stage,

@@ -12,6 +12,12 @@
 // - between stages of one device values are copied, between devices they are messages, also when
 //   one process holds both.
 //
+// Where batch norms span replicas, the same entry of a group's replicas is one event: those of this
+// process run it together, part by part, and between two parts all of the group exchange their
+// sums. The lists are merged so that such entries stand side by side, on all processes in the order
+// of the same events: the first event that is not through yet has all of its replicas at it, so
+// that the group's messages can always be finished, even by sends that wait for their receives.
+//
 // The weights move at the end of the step and everywhere together: once all stages of the process
 // have their sums, the processes agree whether all of them are finite, and either all update or
 // none does.
@@ -19,6 +25,7 @@
 // Nothing here allocates, looks up a name or logs while a step runs.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -47,10 +54,10 @@ struct Unit {
 };
 
 /// What happened at one entry of a schedule, in nanoseconds of the steady clock: waiting lies at
-/// the beginning.
+/// the beginning, or is counted as if it did. What replicas run together begins and ends together.
 struct ActionRecord {
   std::int64_t begin = 0;
-  std::int64_t receive_wait = 0;
+  std::int64_t receive_wait = 0;  ///< also for what other replicas run in between
   std::int64_t send_wait = 0;
   std::int64_t load_wait = 0;  ///< for images
   std::int64_t end = 0;
@@ -62,6 +69,7 @@ struct Standing {
   std::int32_t replica = -1;  ///< -1: at no action
   Action action;
   std::int32_t awaited = -1;  ///< stage (of a reduction: replica) whose message is missing, or -1
+  std::int32_t awaited_member = -1;  ///< replica whose batch statistics are missing, or -1
 };
 
 /// What a step of training is done with.
@@ -76,7 +84,8 @@ struct StepSettings {
 class Executor {
  public:
   /// `units` are those of this rank, by replica and stage; they must outlive the executor, as must
-  /// `plan`. A plan of forwards alone runs the stages' programs of evaluation.
+  /// `plan`. A plan of forwards alone runs the stages' programs of evaluation. Errors: Config, when
+  /// batch norms span more replicas than there are, or groups of unequal size.
   Executor(const Graph& graph, const PipelinePlan& plan, std::span<const Unit> units, int rank);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -142,6 +151,9 @@ class Executor {
     std::vector<Port> activations_out = {};
     std::vector<Port> gradients_in = {};
     std::vector<Port> gradients_out = {};
+    /// Of batch statistics, by phase and part behind it.
+    std::array<std::vector<Gather>, kPhases> exchanges = {};
+    std::int64_t worked = 0;  ///< of what replicas run together, in nanoseconds
   };
   struct Instruction {
     Action action;
@@ -152,17 +164,31 @@ class Executor {
   void collect_entries(int rank);
   void make_ports();
   void prepare_messages(comm::Transport& transport, int tags_of_replica);
+  void prepare_exchanges(comm::Transport& transport, int first_tag);
   [[nodiscard]] int unit_of(std::int32_t replica, std::int32_t stage) const;
   [[nodiscard]] RunContext context(const UnitState& state, std::int32_t micro_batch) const;
 
-  void execute(std::size_t entry, const StepSettings& settings, std::span<io::Loader* const> feeds);
-  void forward(UnitState& state, std::int32_t m, const StepSettings& settings, io::Loader* feed,
-               ActionRecord& record);
-  void backward(UnitState& state, const Action& action, const StepSettings& settings,
-                ActionRecord& record);
+  /// Entries that run together, the first and those behind it.
+  struct Team {
+    std::size_t first = 0;
+    std::size_t count = 1;
+  };
+  [[nodiscard]] Team team_at(std::size_t entry) const;
+  template <class F>
+  void for_team(Team team, F&& f);
+  void execute(Team team, const StepSettings& settings, std::span<io::Loader* const> feeds);
+  void compute(Team team, const StepSettings& settings, std::span<io::Loader* const> feeds);
+  void run_together(Team team, Phase phase, const StepSettings& settings);
+  void await_members(Team team, Phase phase, std::size_t part);
+  void begin_forward(UnitState& state, std::int32_t m, io::Loader* feed, ActionRecord& record);
+  void end_forward(UnitState& state, std::int32_t m, ActionRecord& record);
+  void begin_backward(UnitState& state, std::int32_t m, ActionRecord& record);
+  void end_backward(UnitState& state, const Action& action, const StepSettings& settings,
+                    ActionRecord& record);
   void leave_slot(UnitState& state, std::int32_t m);
   void send(const UnitState& state, const Action& action, ActionRecord& record);
-  void run_phase(UnitState& state, Phase phase, std::int32_t m, const StepSettings& settings);
+  void run_part(UnitState& state, Phase phase, std::size_t part, std::int32_t m,
+                const StepSettings& settings);
   void await_sums(UnitState& state, ActionRecord& record);
   void update_together(const StepSettings& settings);
   void share_weights();
@@ -178,6 +204,7 @@ class Executor {
   const PipelinePlan* plan_;
   bool training_;
   std::int32_t micro_batches_;
+  std::int32_t span_;  ///< replicas that share batch statistics
   std::vector<Channel> channels_;
   std::vector<UnitState> units_;
   std::vector<EntryOf> entries_;
@@ -196,6 +223,7 @@ class Executor {
   std::atomic<std::uint64_t> progress_{0};
   std::atomic<std::int64_t> current_{-1};  ///< entry
   std::atomic<std::int32_t> awaited_{-1};
+  std::atomic<std::int32_t> awaited_member_{-1};
 };
 
 }  // namespace millrace::pipeline

@@ -18,6 +18,7 @@ struct RunContext {
   int stash_slot = 0;
   int weight_slot = 0;
   int outbox_slot = 0;
+  int member = 0;     ///< place among the replicas that share batch statistics
   bool first = true;  ///< first micro-batch of the step: gradients and running sums start over
   // What random masks are keyed by, beside the op's name.
   std::uint64_t seed = 0;

@@ -14,20 +14,53 @@ models::ParameterId parameter(const Binding& b, ParameterRole role) {
   return parameter_of(b.graph, b.call.op, role);
 }
 
-template <class T>
-Kernel statistics(const Binding& b, const ops::NormShape& shape) {
+/// Where a norm adds up its running statistics; nowhere in a recomputation, nor for group norm.
+ops::RunningSums running_sums(const Binding& b) {
   ops::RunningSums running;
   if (const auto mean = parameter(b, ParameterRole::MovingMean); mean.valid() && !b.call.repeated) {
     running.mean = b.parameters.running_sum(mean);
     running.variance = b.parameters.running_sum(parameter(b, ParameterRole::MovingVariance));
   }
+  return running;
+}
+
+template <class T>
+Kernel statistics(const Binding& b, const ops::NormShape& shape) {
   const auto out = b.operand<float>(Role::Statistics);
   const auto x = b.operand<T>(Role::X);
   const float epsilon = norm_epsilon(b.graph, b.call.op);
-  return [=, scratch = b.scratch](const ExecutionSpace& space, const RunContext& c) {
+  return [=, running = running_sums(b), scratch = b.scratch](const ExecutionSpace& space,
+                                                             const RunContext& c) {
     ops::RunningSums sums = running;
     sums.first = c.first;
     ops::norm_statistics<T>(space, shape, out(c), sums, scratch, x(c), epsilon);
+  };
+}
+
+template <class T>
+Kernel moments(const Binding& b, const ops::NormShape& shape) {
+  const auto exchange = b.operand<double>(Role::Exchange);
+  const auto x = b.operand<T>(Role::X);
+  return [=, scratch = b.scratch](const ExecutionSpace& space, const RunContext& c) {
+    double* own = exchange(c) + c.member * shape.part_doubles();
+    ops::norm_moments<T>(space, shape, own, scratch, x(c));
+  };
+}
+
+std::int64_t span(const Binding& b) {
+  return std::get<models::BatchNorm>(b.graph.op(b.call.op).kind).span;
+}
+
+/// Every replica adds what all have come to: the mean over the replicas stays what it is.
+Kernel join_moments(const Binding& b, const ops::NormShape& shape) {
+  const auto exchange = b.operand<double>(Role::Exchange);
+  const auto out = b.operand<float>(Role::Statistics);
+  const float epsilon = norm_epsilon(b.graph, b.call.op);
+  return [=, parts = span(b), running = running_sums(b)](const ExecutionSpace& space,
+                                                         const RunContext& c) {
+    ops::RunningSums sums = running;
+    sums.first = c.first;
+    ops::norm_join_moments(space, shape, parts, out(c), sums, exchange(c), epsilon);
   };
 }
 
@@ -62,34 +95,72 @@ Kernel apply(const Binding& b, const ops::NormShape& shape) {
   };
 }
 
+/// What both first passes of the backward read and write.
+template <class T>
+class ReduceArguments {
+ public:
+  ReduceArguments(const Binding& b, const ops::NormShape& shape)
+      : channels_(shape.channels),
+        dy_(b.operand<T>(Role::Dy)),
+        dy2_(b.operand<T>(Role::Dy2)),
+        y_(b.operand<T>(Role::Y)),
+        x_(b.operand<T>(Role::X)),
+        dz_(b.operand<T>(Role::Dz)),
+        statistics_(b.operand<float>(Role::Statistics)),
+        coefficients_(b.operand<float>(Role::Coefficients)),
+        sums_(b.operand<float>(Role::Sums)) {
+    fixed_.gamma = affine(b).gamma;
+    fixed_.beta = affine(b).beta;
+    fixed_.scratch = b.scratch;
+    fixed_.skip_used = b.call.with_skip;
+    fixed_.fn = b.fn();
+  }
+  [[nodiscard]] ops::NormBackwardReduce<T> operator()(const RunContext& c) const {
+    ops::NormBackwardReduce<T> args = fixed_;
+    args.dy = dy_(c);
+    args.dy2 = dy2_(c);
+    args.y = y_(c);
+    args.x = x_(c);
+    args.dz = dz_(c);
+    args.statistics = statistics_(c);
+    args.coefficients = coefficients_(c);
+    args.dgamma = sums_(c);
+    args.dbeta = args.dgamma + channels_;
+    return args;
+  }
+
+ private:
+  std::int64_t channels_;
+  Operand<T> dy_, dy2_, y_, x_, dz_;
+  Operand<float> statistics_, coefficients_, sums_;
+  ops::NormBackwardReduce<T> fixed_;
+};
+
 template <class T>
 Kernel backward_reduce(const Binding& b, const ops::NormShape& shape) {
-  const auto dy = b.operand<T>(Role::Dy);
-  const auto dy2 = b.operand<T>(Role::Dy2);
-  const auto y = b.operand<T>(Role::Y);
-  const auto x = b.operand<T>(Role::X);
-  const auto dz = b.operand<T>(Role::Dz);
+  return [shape, arguments = ReduceArguments<T>(b, shape)](const ExecutionSpace& space,
+                                                           const RunContext& c) {
+    ops::norm_backward_reduce<T>(space, shape, arguments(c));
+  };
+}
+
+template <class T>
+Kernel backward_sums(const Binding& b, const ops::NormShape& shape) {
+  return [shape, arguments = ReduceArguments<T>(b, shape),
+          exchange = b.operand<double>(Role::Exchange)](const ExecutionSpace& space,
+                                                        const RunContext& c) {
+    double* own = exchange(c) + c.member * shape.part_doubles();
+    ops::norm_backward_sums<T>(space, shape, own, arguments(c));
+  };
+}
+
+Kernel join_sums(const Binding& b, const ops::NormShape& shape) {
+  const auto exchange = b.operand<double>(Role::Exchange);
   const auto statistics = b.operand<float>(Role::Statistics);
   const auto coefficients = b.operand<float>(Role::Coefficients);
-  const auto sums = b.operand<float>(Role::Sums);
-  ops::NormBackwardReduce<T> fixed;
-  fixed.gamma = affine(b).gamma;
-  fixed.beta = affine(b).beta;
-  fixed.scratch = b.scratch;
-  fixed.skip_used = b.call.with_skip;
-  fixed.fn = b.fn();
-  return [=](const ExecutionSpace& space, const RunContext& c) {
-    ops::NormBackwardReduce<T> args = fixed;
-    args.dy = dy(c);
-    args.dy2 = dy2(c);
-    args.y = y(c);
-    args.x = x(c);
-    args.dz = dz(c);
-    args.statistics = statistics(c);
-    args.coefficients = coefficients(c);
-    args.dgamma = sums(c);
-    args.dbeta = args.dgamma + shape.channels;
-    ops::norm_backward_reduce<T>(space, shape, args);
+  return [=, parts = span(b), gamma = affine(b).gamma](const ExecutionSpace& space,
+                                                       const RunContext& c) {
+    ops::norm_join_sums(space, shape, parts, coefficients(c), exchange(c), statistics(c), gamma);
   };
 }
 
@@ -124,12 +195,20 @@ Kernel make_norm_kernel(const Binding& b) {
   switch (b.call.kind) {
     case KernelKind::NormStatistics:
       return statistics<T>(b, shape);
+    case KernelKind::NormMoments:
+      return moments<T>(b, shape);
+    case KernelKind::NormJoinMoments:
+      return join_moments(b, shape);
     case KernelKind::NormRunning:
       return statistics_from_running(b, shape);
     case KernelKind::NormApply:
       return apply<T>(b, shape);
     case KernelKind::NormBackwardReduce:
       return backward_reduce<T>(b, shape);
+    case KernelKind::NormBackwardSums:
+      return backward_sums<T>(b, shape);
+    case KernelKind::NormJoinSums:
+      return join_sums(b, shape);
     case KernelKind::NormBackwardApply:
       return backward_apply<T>(b, shape);
     default:

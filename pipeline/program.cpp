@@ -17,16 +17,6 @@ namespace {
 
 using models::Op;
 
-void refuse_span(const Op& op) {
-  const auto* norm = std::get_if<models::BatchNorm>(&op.kind);
-  if (norm == nullptr || norm->span == 1) return;
-  fail(ErrorKind::Config,
-       "op {} shares its batch statistics between {} replicas, which no kernel exchanges: give "
-       "every "
-       "replica its own (a span of 1), or train with group norm",
-       op.name, norm->span);
-}
-
 /// Ops that become one kernel: a leader and what fuses behind it.
 struct Node {
   /// Operand of a concatenation, with the activation that is applied on the way.
@@ -241,10 +231,16 @@ class Compiler {
   [[nodiscard]] std::int64_t instances(OpId norm) const {
     return is<models::BatchNorm>(graph_.op(norm)) ? 1 : program_.options.batch;
   }
+  /// Whether the statistics of a norm are those of several replicas.
+  [[nodiscard]] bool spans_replicas(OpId norm) const {
+    const auto* batch_norm = std::get_if<models::BatchNorm>(&graph_.op(norm).kind);
+    return training() && batch_norm != nullptr && batch_norm->span > 1;
+  }
   [[nodiscard]] const std::string& op_name(OpId op) const { return graph_.op(op).name; }
 
   BufferId make_buffer(std::string name, std::int64_t bytes);
   BufferId make_gradient(ValueId value);
+  BufferId make_exchange(OpId norm);
   Call& emit(Phase phase, KernelKind kind, OpId op,
              std::initializer_list<std::pair<Role, BufferId>> buffers);
 
@@ -259,6 +255,8 @@ class Compiler {
   void forward(Phase phase, bool repeated, ForwardBuffers& kept);
   [[nodiscard]] bool is_recomputed(const Node& node) const;
   void forward_node(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept);
+  BufferId forward_statistics(OpId norm, BufferId x, Phase phase, bool repeated,
+                              const ForwardBuffers& kept);
   void forward_norm(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept);
   void forward_loss(const Node& node, Phase phase, const ForwardBuffers& kept);
   void forward_weighted(const Node& node, Phase phase, ForwardBuffers& kept);
@@ -279,6 +277,7 @@ class Compiler {
   void backward_concat(const Node& node);
   void backward_scale(const Node& node);
   void backward_drop(const Node& node);
+  BufferId joined_gradient(const Node& node, std::span<const BufferId> dy);
   BufferId undo_fused(const Node& node, BufferId dy);
 
   [[nodiscard]] bool wants_gradient(ValueId v) const { return wanted_[v.at()]; }
@@ -318,6 +317,13 @@ BufferId Compiler::make_gradient(ValueId value) {
   const OpId producer = graph_.value(value).producer;
   const std::string& name = producer.valid() ? op_name(producer) : "images";
   return make_buffer("d " + name, activation_bytes(value));
+}
+
+/// Two doubles a channel of every replica.
+BufferId Compiler::make_exchange(OpId norm) {
+  const std::int64_t span = std::get<models::BatchNorm>(graph_.op(norm).kind).span;
+  return make_buffer(op_name(norm) + " exchange",
+                     span * 2 * channels(norm) * static_cast<std::int64_t>(sizeof(double)));
 }
 
 Call& Compiler::emit(Phase phase, KernelKind kind, OpId op,
@@ -428,19 +434,33 @@ BufferId Compiler::make_output(const Node& node, ForwardBuffers& kept) {
   return y;
 }
 
-void Compiler::forward_norm(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept) {
-  const BufferId x = kept.activation[node.input.at()];
-  const OpId norm = node.leader;
+/// Statistics of a norm's input, by themselves or together with those of other replicas.
+BufferId Compiler::forward_statistics(OpId norm, BufferId x, Phase phase, bool repeated,
+                                      const ForwardBuffers& kept) {
+  // What replicas have exchanged is kept: it is little, and asking again would be waiting again.
+  if (repeated && spans_replicas(norm)) return kept.statistics[norm.at()];
   const BufferId statistics =
       make_buffer(op_name(norm) + " statistics",
                   2 * instances(norm) * channels(norm) * static_cast<std::int64_t>(sizeof(float)));
-  kept.statistics[norm.at()] = statistics;
   if (!training() && is<models::BatchNorm>(graph_.op(norm))) {
     emit(phase, KernelKind::NormRunning, norm, {{Role::Statistics, statistics}});
+  } else if (spans_replicas(norm)) {
+    const BufferId exchange = make_exchange(norm);
+    emit(phase, KernelKind::NormMoments, norm, {{Role::X, x}, {Role::Exchange, exchange}});
+    emit(phase, KernelKind::NormJoinMoments, norm,
+         {{Role::Exchange, exchange}, {Role::Statistics, statistics}});
   } else {
     emit(phase, KernelKind::NormStatistics, norm, {{Role::X, x}, {Role::Statistics, statistics}})
         .repeated = repeated;
   }
+  return statistics;
+}
+
+void Compiler::forward_norm(const Node& node, Phase phase, bool repeated, ForwardBuffers& kept) {
+  const BufferId x = kept.activation[node.input.at()];
+  const OpId norm = node.leader;
+  const BufferId statistics = forward_statistics(norm, x, phase, repeated, kept);
+  kept.statistics[norm.at()] = statistics;
   const BufferId y = make_output(node, kept);
   Call& apply = emit(phase, KernelKind::NormApply, norm,
                      {{Role::X, x}, {Role::Statistics, statistics}, {Role::Y, y}});
@@ -610,6 +630,12 @@ BufferId Compiler::output_gradient(ValueId value, BufferId in_place) {
   return make_gradient(value);
 }
 
+/// For the gradient before an addition, or of two contributions: in place of one if possible.
+BufferId Compiler::joined_gradient(const Node& node, std::span<const BufferId> dy) {
+  const auto free = std::find_if(dy.begin(), dy.end(), [&](BufferId b) { return reusable(b, 0); });
+  return free != dy.end() ? *free : make_gradient(node.output);
+}
+
 void Compiler::backward_norm(const Node& node) {
   const OpId norm = node.leader;
   const bool learns = models::learns(graph_, norm);
@@ -626,21 +652,20 @@ void Compiler::backward_norm(const Node& node) {
   const BufferId sums = make_buffer("d " + op_name(norm), 2 * channels(norm) * floats);
   const BufferId coefficients =
       make_buffer(op_name(norm) + " coefficients", 3 * instances(norm) * channels(norm) * floats);
+  const bool spans = spans_replicas(norm);
 
-  BufferId dz;
-  if (node.skip.valid() || two) {
-    dz = reusable(dy[0], 0)          ? dy[0]
-         : two && reusable(dy[1], 0) ? dy[1]
-                                     : make_gradient(node.output);
-  }
-  Call& reduce = emit(Phase::BackwardInput, KernelKind::NormBackwardReduce, norm,
-                      {{Role::Dy, dy[0]},
-                       {Role::X, x},
-                       {Role::Statistics, statistics},
-                       {Role::Dz, dz},
-                       {Role::Sums, sums},
-                       {Role::Coefficients, coefficients}});
+  const BufferId dz = node.skip.valid() || two ? joined_gradient(node, dy) : BufferId{};
+  Call& reduce = emit(
+      Phase::BackwardInput, spans ? KernelKind::NormBackwardSums : KernelKind::NormBackwardReduce,
+      norm,
+      {{Role::Dy, dy[0]},
+       {Role::X, x},
+       {Role::Statistics, statistics},
+       {Role::Dz, dz},
+       {Role::Sums, sums},
+       {spans ? Role::Exchange : Role::Coefficients, spans ? make_exchange(norm) : coefficients}});
   reduce.fn = node.fn;
+  const BufferId exchange = reduce.at(Role::Exchange);
   if (two) reduce.at(Role::Dy2) = dy[1];
   if (node.skip.valid()) {
     reduce.with_skip = true;
@@ -652,6 +677,11 @@ void Compiler::backward_norm(const Node& node) {
   if (learns) emit(weight_phase(), KernelKind::NormBackwardWeight, norm, {{Role::Sums, sums}});
   if (!wants_gradient(node.input)) return;
 
+  if (spans)
+    emit(Phase::BackwardInput, KernelKind::NormJoinSums, norm,
+         {{Role::Exchange, exchange},
+          {Role::Statistics, statistics},
+          {Role::Coefficients, coefficients}});
   const BufferId source = dz.valid() ? dz : dy[0];
   const BufferId dx = output_gradient(node.input, source);
   Call& apply = emit(Phase::BackwardInput, KernelKind::NormBackwardApply, norm,
@@ -835,35 +865,71 @@ bool names_layer(std::span<const std::string> names, std::string_view layer) {
   });
 }
 
+std::int64_t span_of(const Graph& graph) {
+  const Op* first = nullptr;
+  const auto span = [](const Op& op) { return std::get<models::BatchNorm>(op.kind).span; };
+  for (const Op& op : graph.ops) {
+    if (!is<models::BatchNorm>(op)) continue;
+    if (first == nullptr) first = &op;
+    if (span(op) != span(*first))
+      fail(ErrorKind::Config,
+           "op {} shares its batch statistics between {} replicas, op {} between {}: give all "
+           "batch norms one span",
+           first->name, span(*first), op.name, span(op));
+  }
+  return first != nullptr ? span(*first) : 1;
+}
+
 StageProgram compile(const Graph& graph, OpRange range, const ProgramOptions& options) {
   MILLRACE_ASSERT(!options.mixing || options.mode == Mode::Training);
   MILLRACE_ASSERT(range.first >= 0 && range.first < range.last &&
                   range.last <= static_cast<std::int32_t>(graph.ops.size()));
-  if (options.mode == Mode::Training) {
-    for (std::int32_t i = range.first; i < range.last; ++i) refuse_span(graph.op(OpId{i}));
-  }
   return Compiler(graph, range, options).run();
 }
 
 std::string_view name_of(KernelKind kind) {
-  constexpr std::array<std::string_view, 30> kNames = {
-      "WeightedForward",    "WeightedBackwardInput", "WeightedBackwardWeight",
-      "NormStatistics",     "NormRunning",           "NormApply",
-      "NormBackwardReduce", "NormBackwardApply",     "NormBackwardWeight",
-      "ActivationForward",  "ActivationBackward",    "AddForward",
-      "AddGradients",       "PoolForward",           "PoolBackward",
-      "GlobalPoolForward",  "GlobalPoolBackward",    "ShortcutForward",
-      "ShortcutBackward",   "LossForward",           "LossBackward",
-      "ConcatForward",      "ConcatBackward",        "ScaleForward",
-      "ScaleBackward",      "DropoutForward",        "DropoutBackward",
-      "DropConnectForward", "DropConnectBackward",   "PrepareImages"};
+  constexpr std::array<std::string_view, 34> kNames = {"WeightedForward",
+                                                       "WeightedBackwardInput",
+                                                       "WeightedBackwardWeight",
+                                                       "NormStatistics",
+                                                       "NormMoments",
+                                                       "NormJoinMoments",
+                                                       "NormRunning",
+                                                       "NormApply",
+                                                       "NormBackwardReduce",
+                                                       "NormBackwardSums",
+                                                       "NormJoinSums",
+                                                       "NormBackwardApply",
+                                                       "NormBackwardWeight",
+                                                       "ActivationForward",
+                                                       "ActivationBackward",
+                                                       "AddForward",
+                                                       "AddGradients",
+                                                       "PoolForward",
+                                                       "PoolBackward",
+                                                       "GlobalPoolForward",
+                                                       "GlobalPoolBackward",
+                                                       "ShortcutForward",
+                                                       "ShortcutBackward",
+                                                       "LossForward",
+                                                       "LossBackward",
+                                                       "ConcatForward",
+                                                       "ConcatBackward",
+                                                       "ScaleForward",
+                                                       "ScaleBackward",
+                                                       "DropoutForward",
+                                                       "DropoutBackward",
+                                                       "DropConnectForward",
+                                                       "DropConnectBackward",
+                                                       "PrepareImages"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
 std::string_view name_of(Role role) {
   constexpr std::array<std::string_view, kRoles> kNames = {
-      "x",    "skip",   "y",      "dy",   "dy2",  "dz",    "dx",     "statistics", "coefficients",
-      "sums", "winner", "labels", "loss", "rank", "scale", "dscale", "scaling",    "mixing"};
+      "x",          "skip",         "y",       "dy",     "dy2",     "dz",   "dx",
+      "statistics", "coefficients", "sums",    "winner", "labels",  "loss", "rank",
+      "scale",      "dscale",       "scaling", "mixing", "exchange"};
   return kNames.at(static_cast<std::size_t>(role));
 }
 

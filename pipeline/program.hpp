@@ -34,6 +34,10 @@
 // reads them then begins with PrepareImages. What arrived is gone after the forward phase, unless
 // the layer that reads the images is recomputed: then it is what arrived that is stashed, a byte a
 // pixel, and the images are prepared again.
+//
+// Batch norms whose statistics span replicas make their sums in two calls. Between them whoever
+// runs the program lets the replicas exchange what the first one left (`exchanges_before`), which
+// parts the phase there. Such statistics are stashed, not recomputed: nothing is exchanged twice.
 #pragma once
 
 #include <array>
@@ -92,9 +96,13 @@ enum class KernelKind {
   WeightedBackwardInput,   ///< Dy -> Dx
   WeightedBackwardWeight,  ///< Dy, X -> parameter gradients
   NormStatistics,          ///< X -> Statistics, and the running sums unless `repeated`
+  NormMoments,             ///< X -> this replica's part of Exchange
+  NormJoinMoments,         ///< Exchange -> Statistics, and the running sums
   NormRunning,             ///< moving statistics -> Statistics (evaluation)
   NormApply,               ///< X, Statistics, [Skip] -> Y
   NormBackwardReduce,      ///< Dy, [Dy2], X, Statistics, [Y] -> [Dz], Sums, Coefficients
+  NormBackwardSums,        ///< the same -> [Dz], Sums, this replica's part of Exchange
+  NormJoinSums,            ///< Exchange, Statistics -> Coefficients
   NormBackwardApply,       ///< Dz or Dy, X, Statistics, Coefficients -> Dx
   NormBackwardWeight,      ///< Sums -> parameter gradients
   ActivationForward,       ///< X -> Y
@@ -127,6 +135,11 @@ enum class KernelKind {
   return kind >= KernelKind::NormStatistics && kind <= KernelKind::NormBackwardWeight;
 }
 
+/// Whether the replicas of a group must have exchanged their parts before this call.
+[[nodiscard]] constexpr bool exchanges_before(KernelKind kind) {
+  return kind == KernelKind::NormJoinMoments || kind == KernelKind::NormJoinSums;
+}
+
 /// What a buffer is to a call.
 enum class Role {
   X,
@@ -146,9 +159,10 @@ enum class Role {
   Scale,
   Dscale,
   Scaling,
-  Mixing
+  Mixing,
+  Exchange
 };
-inline constexpr std::size_t kRoles = 18;
+inline constexpr std::size_t kRoles = 19;
 [[nodiscard]] std::string_view name_of(Role role);
 
 enum class FusedFn { None, Relu, Swish, Sigmoid };
@@ -206,8 +220,11 @@ struct StageProgram {
   friend bool operator==(const StageProgram&, const StageProgram&) = default;
 };
 
-/// Compiles `range` of `graph`. Errors: Config, naming a batch norm whose statistics span replicas:
-/// no kernel exchanges them.
+/// How many replicas share batch statistics. Errors: Config, naming two batch norms that do not
+/// agree.
+[[nodiscard]] std::int64_t span_of(const Graph& graph);
+
+/// Compiles `range` of `graph`.
 [[nodiscard]] StageProgram compile(const Graph& graph, OpRange range,
                                    const ProgramOptions& options);
 

@@ -80,14 +80,36 @@ struct ChunkMoments {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
 };
 
-/// Joins the chunks of one group and spreads the result over its channels: the mean of the chunks'
-/// means, then their squares about it (Chan, Golub and LeVeque 1979), in double.
-struct CombineMoments {
-  NormShape shape;
-  const float* partial;
-  float* statistics;
+/// Mean of some elements, and their squared deviations from it.
+struct Moments {
+  double mean;
+  double squares;
+};
+
+/// Writes what the moments of a channel's `count` elements come to.
+struct StatisticsOf {
   RunningSums running;
   float epsilon;
+
+  KOKKOS_INLINE_FUNCTION float inverse_deviation(const Moments& m, double count) const {
+    return static_cast<float>(1.0 / std::sqrt(m.squares / count + static_cast<double>(epsilon)));
+  }
+  KOKKOS_INLINE_FUNCTION void add_running(std::int64_t channel, const Moments& m,
+                                          double count) const {
+    if (running.mean == nullptr) return;
+    const auto unbiased =
+        static_cast<float>(count > 1.0 ? m.squares / (count - 1.0) : m.squares / count);
+    const auto mean = static_cast<float>(m.mean);
+    running.mean[channel] = running.first ? mean : running.mean[channel] + mean;
+    running.variance[channel] = running.first ? unbiased : running.variance[channel] + unbiased;
+  }
+};
+
+/// The chunks of one group: the mean of their means, then their squares about it (Chan, Golub and
+/// LeVeque 1979), in double.
+struct JoinedChunks {
+  NormShape shape;
+  const float* partial;
 
   KOKKOS_INLINE_FUNCTION std::int64_t channel(std::int64_t group, std::int64_t k) const {
     const std::int64_t members = shape.channels / shape.groups;
@@ -110,32 +132,76 @@ struct CombineMoments {
       }
     }
   }
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const std::int64_t instance = i / shape.groups;
-    const std::int64_t group = i % shape.groups;
-    const std::int64_t members = shape.channels / shape.groups;
-    const auto count = static_cast<double>(shape.rows * members);
+  KOKKOS_INLINE_FUNCTION double count() const {
+    return static_cast<double>(shape.rows * (shape.channels / shape.groups));
+  }
+  KOKKOS_INLINE_FUNCTION Moments moments(std::int64_t instance, std::int64_t group) const {
     double mean = 0.0;
     for_parts(instance, group, [&](double n, double m, double) { mean += n * m; });
-    mean /= count;
+    mean /= count();
     double squares = 0.0;
     for_parts(instance, group, [&](double n, double m, double own) {
       squares += own + n * (m - mean) * (m - mean);
     });
-    const double variance = squares / count;
-    const auto inverse =
-        static_cast<float>(1.0 / std::sqrt(variance + static_cast<double>(epsilon)));
-    for (std::int64_t k = 0; k < members; ++k) {
-      const std::int64_t c = instance * shape.channels + channel(group, k);
-      statistics[c] = static_cast<float>(mean);
+    return {mean, squares};
+  }
+};
+
+/// Statistics of one group, spread over its channels.
+struct CombineMoments {
+  JoinedChunks chunks;
+  float* statistics;
+  StatisticsOf result;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const NormShape& shape = chunks.shape;
+    const std::int64_t instance = i / shape.groups;
+    const std::int64_t group = i % shape.groups;
+    const Moments m = chunks.moments(instance, group);
+    const float inverse = result.inverse_deviation(m, chunks.count());
+    for (std::int64_t k = 0; k < shape.channels / shape.groups; ++k) {
+      const std::int64_t c = instance * shape.channels + chunks.channel(group, k);
+      statistics[c] = static_cast<float>(m.mean);
       statistics[shape.instances() * shape.channels + c] = inverse;
     }
-    if (running.mean != nullptr) {
-      const auto unbiased = static_cast<float>(count > 1.0 ? squares / (count - 1.0) : variance);
-      const auto m = static_cast<float>(mean);
-      running.mean[group] = running.first ? m : running.mean[group] + m;
-      running.variance[group] = running.first ? unbiased : running.variance[group] + unbiased;
+    result.add_running(group, m, chunks.count());
+  }
+};
+
+/// Moments of one channel of a part of a batch.
+struct PartMoments {
+  JoinedChunks chunks;
+  double* moments;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    const Moments m = chunks.moments(0, c);
+    moments[c] = m.mean;
+    moments[chunks.shape.channels + c] = m.squares;
+  }
+};
+
+/// Statistics of one channel from its moments in equal parts of a batch.
+struct JoinMoments {
+  std::int64_t channels;
+  std::int64_t rows;  ///< of a part
+  std::int64_t parts;
+  const double* moments;
+  float* statistics;
+  StatisticsOf result;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    const auto n = static_cast<double>(rows);
+    const double count = n * static_cast<double>(parts);
+    Moments all{0.0, 0.0};
+    for (std::int64_t p = 0; p < parts; ++p) all.mean += n * moments[2 * p * channels + c];
+    all.mean /= count;
+    for (std::int64_t p = 0; p < parts; ++p) {
+      const double* part = moments + 2 * p * channels;
+      const double apart = part[c] - all.mean;
+      all.squares += part[channels + c] + n * apart * apart;
     }
+    statistics[c] = static_cast<float>(all.mean);
+    statistics[channels + c] = result.inverse_deviation(all, count);
+    result.add_running(c, all, count);
   }
 };
 
@@ -234,26 +300,67 @@ struct Reduce {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
 };
 
-/// Sums over chunks of one (instance, channel): into the first 2 of the 3 coefficient arrays.
+/// Sums of dz and dz xhat.
+struct GradientSums {
+  double dz;
+  double product;
+};
+
+/// Sums over chunks of one (instance, channel).
+KOKKOS_INLINE_FUNCTION GradientSums sums_of(const NormShape& shape, const float* partial,
+                                            std::int64_t i) {
+  const Tiling& t = shape.tiling;
+  const std::int64_t instance = i / shape.channels;
+  const std::int64_t c = i % shape.channels;
+  GradientSums all{0.0, 0.0};
+  for (std::int64_t chunk = 0; chunk < t.chunks; ++chunk) {
+    const float* sums = partial + ((instance * t.chunks + chunk) * 2) * t.width;
+    for (std::int64_t place = 0; place < t.tile; ++place) {
+      all.dz += static_cast<double>(sums[place * t.channels + c]);
+      all.product += static_cast<double>(sums[t.width + place * t.channels + c]);
+    }
+  }
+  return all;
+}
+
+/// Into the first 2 of the 3 coefficient arrays.
 struct CombineSums {
   NormShape shape;
   const float* partial;
   float* coefficients;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const Tiling& t = shape.tiling;
-    const std::int64_t instance = i / shape.channels;
-    const std::int64_t c = i % shape.channels;
-    double sum = 0.0;
-    double product = 0.0;
-    for (std::int64_t chunk = 0; chunk < t.chunks; ++chunk) {
-      const float* sums = partial + ((instance * t.chunks + chunk) * 2) * t.width;
-      for (std::int64_t place = 0; place < t.tile; ++place) {
-        sum += static_cast<double>(sums[place * t.channels + c]);
-        product += static_cast<double>(sums[t.width + place * t.channels + c]);
-      }
-    }
-    coefficients[i] = static_cast<float>(sum);
-    coefficients[shape.instances() * shape.channels + i] = static_cast<float>(product);
+    const GradientSums sums = sums_of(shape, partial, i);
+    coefficients[i] = static_cast<float>(sums.dz);
+    coefficients[shape.instances() * shape.channels + i] = static_cast<float>(sums.product);
+  }
+};
+
+/// Of a part of a batch, for the other parts; as gradients of the parameters they are the part's.
+struct PartSums {
+  NormShape shape;
+  const float* partial;
+  double* sums;
+  float* dgamma;
+  float* dbeta;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    const GradientSums own = sums_of(shape, partial, c);
+    sums[c] = own.dz;
+    sums[shape.channels + c] = own.product;
+    dbeta[c] = static_cast<float>(own.dz);
+    dgamma[c] = static_cast<float>(own.product);
+  }
+};
+
+/// As CombineSums, over the parts of a batch.
+struct JoinSums {
+  std::int64_t channels;
+  std::int64_t parts;
+  const double* sums;
+  float* coefficients;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    double all = 0.0;
+    for (std::int64_t p = 0; p < parts; ++p) all += sums[2 * p * channels + i];
+    coefficients[i] = static_cast<float>(all);
   }
 };
 
@@ -279,6 +386,7 @@ struct ParameterGradients {
 /// Turns the sums of one group into dx = A dz + B x + C for each of its channels.
 struct Coefficients {
   NormShape shape;
+  std::int64_t parts;  // of a batch, each of this shape
   const float* statistics;
   const float* gamma;
   float* coefficients;  // in: sum dz, sum dz xhat; out: A, B, C
@@ -297,7 +405,7 @@ struct Coefficients {
       sum += gamma[c] * coefficients[base + c];
       product += gamma[c] * coefficients[all + base + c];
     }
-    const float count = static_cast<float>(shape.rows * members);
+    const float count = static_cast<float>(shape.rows * members * parts);
     sum /= count;
     product /= count;
     for (std::int64_t c = first; c < first + members * step; c += step) {
@@ -382,7 +490,23 @@ void norm_statistics(const ExecutionSpace& space, const NormShape& shape, float*
   parallel("norm moments", space, shape.tiling.work_items(),
            ChunkMoments<T>{shape.tiling, x, scratch});
   parallel("norm combine", space, shape.instances() * shape.groups,
-           CombineMoments{shape, scratch, statistics, running, epsilon});
+           CombineMoments{{shape, scratch}, statistics, {running, epsilon}});
+}
+
+template <class T>
+void norm_moments(const ExecutionSpace& space, const NormShape& shape, double* moments,
+                  float* scratch, const T* x) {
+  MILLRACE_ASSERT(shape.instances() == 1 && shape.groups == shape.channels);
+  parallel("norm moments", space, shape.tiling.work_items(),
+           ChunkMoments<T>{shape.tiling, x, scratch});
+  parallel("norm part", space, shape.channels, PartMoments{{shape, scratch}, moments});
+}
+
+void norm_join_moments(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
+                       float* statistics, RunningSums running, const double* moments,
+                       float epsilon) {
+  parallel("norm join", space, shape.channels,
+           JoinMoments{shape.channels, shape.rows, parts, moments, statistics, {running, epsilon}});
 }
 
 void norm_statistics_from_running(const ExecutionSpace& space, std::int64_t channels,
@@ -408,10 +532,12 @@ void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const
   });
 }
 
+namespace {
+
+/// Partial sums into args.scratch, and dz where it is wanted.
 template <class T>
-void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
-                          const NormBackwardReduce<T>& args) {
-  const Tiling& t = shape.tiling;
+void reduce_chunks(const ExecutionSpace& space, const Tiling& t,
+                   const NormBackwardReduce<T>& args) {
   const bool two = args.dy2 != nullptr;
   MILLRACE_ASSERT((args.dz != nullptr) == (args.skip_used || two));
   MILLRACE_ASSERT(!args.skip_used || args.fn == Fn::None || args.fn == Fn::Relu);
@@ -424,12 +550,38 @@ void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
     if (!args.skip_used && two) run.template operator()<false, true>();
     if (!args.skip_used && !two) run.template operator()<false, false>();
   });
+}
+
+}  // namespace
+
+template <class T>
+void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
+                          const NormBackwardReduce<T>& args) {
+  reduce_chunks(space, shape.tiling, args);
   parallel("norm sums", space, shape.instances() * shape.channels,
            CombineSums{shape, args.scratch, args.coefficients});
   parallel("norm dparam", space, shape.channels,
            ParameterGradients{shape, args.coefficients, args.dgamma, args.dbeta});
   parallel("norm coeff", space, shape.instances() * shape.groups,
-           Coefficients{shape, args.statistics, args.gamma, args.coefficients});
+           Coefficients{shape, 1, args.statistics, args.gamma, args.coefficients});
+}
+
+template <class T>
+void norm_backward_sums(const ExecutionSpace& space, const NormShape& shape, double* sums,
+                        const NormBackwardReduce<T>& args) {
+  MILLRACE_ASSERT(shape.instances() == 1 && shape.groups == shape.channels);
+  reduce_chunks(space, shape.tiling, args);
+  parallel("norm part", space, shape.channels,
+           PartSums{shape, args.scratch, sums, args.dgamma, args.dbeta});
+}
+
+void norm_join_sums(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
+                    float* coefficients, const double* sums, const float* statistics,
+                    const float* gamma) {
+  parallel("norm join", space, shape.part_doubles(),
+           JoinSums{shape.channels, parts, sums, coefficients});
+  parallel("norm coeff", space, shape.channels,
+           Coefficients{shape, parts, statistics, gamma, coefficients});
 }
 
 template <class T>
@@ -452,10 +604,14 @@ void update_running(const ExecutionSpace& space, std::int64_t channels, float* m
 #define MILLRACE_INSTANTIATE(T)                                                                  \
   template void norm_statistics<T>(const ExecutionSpace&, const NormShape&, float*, RunningSums, \
                                    float*, const T*, float);                                     \
+  template void norm_moments<T>(const ExecutionSpace&, const NormShape&, double*, float*,        \
+                                const T*);                                                       \
   template void norm_apply<T>(const ExecutionSpace&, const NormShape&, T*, const T*, const T*,   \
                               const float*, const float*, const float*, Fn);                     \
   template void norm_backward_reduce<T>(const ExecutionSpace&, const NormShape&,                 \
                                         const NormBackwardReduce<T>&);                           \
+  template void norm_backward_sums<T>(const ExecutionSpace&, const NormShape&, double*,          \
+                                      const NormBackwardReduce<T>&);                             \
   template void norm_backward_apply<T>(const ExecutionSpace&, const NormShape&, T*, const T*,    \
                                        const T*, const float*, const float*, const float*,       \
                                        const float*, Fn);

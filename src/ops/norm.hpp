@@ -44,6 +44,8 @@ struct NormShape {
   [[nodiscard]] std::int64_t statistics_floats() const { return 2 * instances() * channels; }
   /// Floats in `coefficients` of the backward pass.
   [[nodiscard]] std::int64_t coefficient_floats() const { return 3 * instances() * channels; }
+  /// Doubles that a part of a batch comes down to, forward as backward.
+  [[nodiscard]] std::int64_t part_doubles() const { return 2 * channels; }
   /// Floats of scratch that the reducing kernels need.
   [[nodiscard]] std::int64_t scratch_floats() const {
     return 2 * instances() * tiling.chunks * tiling.width;
@@ -67,6 +69,18 @@ struct RunningSums {
 template <class T>
 void norm_statistics(const device::ExecutionSpace& space, const NormShape& shape, float* statistics,
                      RunningSums running, float* scratch, const T* x, float epsilon);
+
+/// What a replica knows of its own part of a batch: mean and sum of squared deviations of every
+/// channel. Batch norm only.
+template <class T>
+void norm_moments(const device::ExecutionSpace& space, const NormShape& shape, double* moments,
+                  float* scratch, const T* x);
+
+/// norm_statistics of a batch whose `parts` parts, of `shape` each, have these moments, one behind
+/// the other.
+void norm_join_moments(const device::ExecutionSpace& space, const NormShape& shape,
+                       std::int64_t parts, float* statistics, RunningSums running,
+                       const double* moments, float epsilon);
 
 /// The same from running statistics, for evaluation.
 void norm_statistics_from_running(const device::ExecutionSpace& space, std::int64_t channels,
@@ -93,7 +107,7 @@ struct NormBackwardReduce {
   T* dz = nullptr;          ///< gradient of norm(x) + skip; may be dy or dy2
   float* dgamma = nullptr;  ///< of this micro-batch, channels floats
   float* dbeta = nullptr;
-  float* coefficients = nullptr;
+  float* coefficients = nullptr;  ///< not of norm_backward_sums
   float* scratch = nullptr;
   bool skip_used = false;
   Fn fn = Fn::None;
@@ -102,6 +116,18 @@ struct NormBackwardReduce {
 template <class T>
 void norm_backward_reduce(const device::ExecutionSpace& space, const NormShape& shape,
                           const NormBackwardReduce<T>& args);
+
+/// The same of a replica's own part of a batch, which leaves its sums of dz and dz xhat instead of
+/// coefficients. Batch norm only.
+template <class T>
+void norm_backward_sums(const device::ExecutionSpace& space, const NormShape& shape, double* sums,
+                        const NormBackwardReduce<T>& args);
+
+/// Coefficients of a batch whose `parts` parts, of `shape` each, have these sums, one behind the
+/// other; `statistics` are those of the whole.
+void norm_join_sums(const device::ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
+                    float* coefficients, const double* sums, const float* statistics,
+                    const float* gamma);
 
 /// dx from dz (fn = None), or from dy by applying fn's gradient again. dx may be dz or dy.
 template <class T>

@@ -33,7 +33,9 @@ std::vector<double> medians(const Samples& samples) {
 }  // namespace
 
 std::vector<partition::OpCost> profiled_costs(const TrainConfig& config) {
-  const models::Graph graph = network_of(config);
+  TrainConfig alone = config;
+  alone.model.batch_norm_span = 1;  // kernels alone are timed, and there is nobody to exchange with
+  const models::Graph graph = network_of(alone);
   const DType type = config.precision.activations;
   const auto backend = ops::make_default_backend();
   pipeline::StageOptions options;

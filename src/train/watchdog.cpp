@@ -25,6 +25,11 @@ std::string describe_standing(const pipeline::Executor* executor, int rank) {
   std::string text = fmt::format("rank {}: replica {}, stage {} is at {}", rank, standing.replica,
                                  action.stage, to_string(action));
   const pipeline::PipelinePlan& plan = executor->plan();
+  if (standing.awaited_member >= 0)
+    return text + fmt::format(" and waits for the batch statistics of replica {} (rank {})",
+                              standing.awaited_member,
+                              plan.ranks.rank_of(standing.awaited_member,
+                                                 plan.schedule.device(action.stage)));
   if (standing.awaited < 0) return text;
   if (action.kind == pipeline::ActionKind::Update)
     return text +

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "millrace.hpp"
 #include "support/covering.hpp"
@@ -268,6 +270,101 @@ TEST(ReplicasTest, AreReproducibleOverAnyNumberOfRanks) {
   }
 }
 
+/// Four replicas of two stages, batch statistics over two or all of them.
+Words spanning(const char* span) {
+  return {"--no-validation",
+          "--batch-norm",
+          "--replicas",
+          "4",
+          "--gradients-to-accumulate",
+          "2",
+          "--pipeline-splits",
+          "b2/0/conv2",
+          "--shards",
+          "2",
+          "--BN-span",
+          span};
+}
+
+TEST(SpanTest, IsReproducibleOverAnyNumberOfRanks) {
+  const TemporaryDirectory directory;
+  for (const auto& [precision, span] : {std::pair{"16.32", "2"}, std::pair{"32.32", "4"}}) {
+    const Words run =
+        kRun + spanning(span) +
+        Words{"--precision", precision, "--iterations", "3", "--weight-check-every", "1"};
+    std::string expected;
+    for (const char* ranks : {"1", "2", "4", "8"}) {
+      const std::filesystem::path path = directory / (std::string(span) + ranks);
+      const ProcessResult result = train(path, run + Words{"--ranks", ranks});
+      ASSERT_EQ(result.code, 0) << result.output;
+      if (expected.empty()) expected = digest_of(path);
+      EXPECT_EQ(digest_of(path), expected) << span << " over " << ranks << " ranks";
+    }
+  }
+}
+
+// Every send waits for its receive, and messages are as late as they like.
+TEST(SpanTest, DelaysAndUnbufferedSendsChangeNothing) {
+  const TemporaryDirectory directory;
+  const Words mathematics = kRun + Words{"--iterations", "3"};
+  ASSERT_EQ(train(directory / "one", mathematics + spanning("2") + Words{"--ranks", "1"}).code, 0);
+  const std::string expected = digest_of(directory / "one");
+  const Variable shim("LD_PRELOAD", MILLRACE_MPI_SHIM);
+  const char* schedules[] = {"1F1B", "Grouped", "GPipe", "ZB-H1", "Sequential", "ZB-V"};
+  const char* ranks[] = {"4", "8", "2", "4", "8", "4"};
+  for (std::size_t i = 0; i < std::size(schedules); ++i) {
+    const Variable seed("MILLRACE_SHIM_SEED", std::to_string(i));
+    const std::filesystem::path run = directory / schedules[i];
+    Words layout = spanning("2") + Words{"--pipeline-schedule", schedules[i], "--ranks", ranks[i]};
+    if (schedules[i] == std::string("ZB-V"))
+      std::replace(layout.begin(), layout.end(), std::string("b2/0/conv2"), std::string("auto"));
+    const ProcessResult result = train(run, mathematics + layout);
+    ASSERT_EQ(result.code, 0) << result.output;
+    EXPECT_EQ(digest_of(run), expected) << schedules[i];
+  }
+}
+
+// A group of three replicas of two stages on three ranks: its middle one lies on two of them.
+TEST(SpanTest, GroupsMayLieAcrossRanks) {
+  const TemporaryDirectory directory;
+  const Words run = kRun + Words{"--iterations",
+                                 "3",
+                                 "--no-validation",
+                                 "--batch-norm",
+                                 "--replicas",
+                                 "3",
+                                 "--BN-span",
+                                 "3",
+                                 "--shards",
+                                 "2",
+                                 "--pipeline-splits",
+                                 "b2/0/conv2",
+                                 "--gradients-to-accumulate",
+                                 "2"};
+  ASSERT_EQ(train(directory / "one", run + Words{"--ranks", "1"}).code, 0);
+  const Variable shim("LD_PRELOAD", MILLRACE_MPI_SHIM);
+  for (const char* ranks : {"2", "3", "6"}) {
+    const ProcessResult result = train(directory / ranks, run + Words{"--ranks", ranks});
+    ASSERT_EQ(result.code, 0) << result.output;
+    EXPECT_EQ(digest_of(directory / ranks), digest_of(directory / "one")) << ranks;
+  }
+}
+
+// A spanned run is restored and validated like any other.
+TEST(SpanTest, ARunContinuesOverOtherRanks) {
+  const TemporaryDirectory directory;
+  const Words run = kRun + spanning("2");
+  ASSERT_EQ(train(directory / "whole", run).code, 0);
+  const std::string path = (directory / "parts").string();
+  ASSERT_EQ(train(path, run + Words{"--stop-after", "2"}).code, 75);
+  const ProcessResult rest =
+      millrace({"restore", "--restore-path", path, "--ranks", "2", "--xla-recompute"});
+  ASSERT_EQ(rest.code, 0) << rest.output;
+  EXPECT_EQ(digest_of(path), digest_of(directory / "whole"));
+  const ProcessResult validated = millrace({"validate", "--restore-path", path});
+  EXPECT_EQ(validated.code, 0) << validated.output;
+}
+
 TEST(RelayTest, ARunContinuesInOtherLayouts) {
   const TemporaryDirectory directory;
   ASSERT_EQ(train(directory / "whole", kRun).code, 0);
@@ -464,6 +561,24 @@ TEST(FailureTest, AHangNamesWhoWaitsForWhom) {
   kill(rank, SIGKILL);
   EXPECT_EQ(result.code, 124) << result.output;
   EXPECT_NE(result.output.find("no progress for 2 s: rank 0: "), std::string::npos)
+      << result.output;
+}
+
+// The step is so long that the rank stops within one: the other devices of its stage say for whom
+// they wait.
+TEST(FailureTest, AHangNamesWhoseStatisticsAreMissing) {
+  const TemporaryDirectory directory;
+  Background job(directory / "run", {"--hang-timeout", "2", "--replicas", "2", "--BN-span", "2",
+                                     "--batch-norm", "--gradients-to-accumulate", "500"});
+  const pid_t rank = Background::rank_of(directory / "run", 2);
+  ASSERT_GT(rank, 0) << job.join().output;
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  kill(rank, SIGSTOP);
+  const ProcessResult& result = job.join();
+  kill(rank, SIGKILL);
+  EXPECT_EQ(result.code, 124) << result.output;
+  EXPECT_NE(result.output.find("waits for the batch statistics of replica 1 (rank 2)"),
+            std::string::npos)
       << result.output;
 }
 

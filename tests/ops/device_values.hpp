@@ -24,7 +24,7 @@ using Values = std::vector<double>;
 
 template <class T>
 [[nodiscard]] T encode(double x) {
-  if constexpr (std::is_integral_v<T>) {
+  if constexpr (std::is_integral_v<T> || std::is_same_v<T, double>) {
     return static_cast<T>(x);
   } else {
     return store_as<T>(static_cast<float>(x));
@@ -32,7 +32,7 @@ template <class T>
 }
 template <class T>
 [[nodiscard]] double decode(T x) {
-  if constexpr (std::is_integral_v<T>) {
+  if constexpr (std::is_integral_v<T> || std::is_same_v<T, double>) {
     return static_cast<double>(x);
   } else {
     return static_cast<double>(to_float(x));

@@ -140,10 +140,15 @@ class Zeros final : public io::Dataset {
   }
 };
 
-// Two replicas of a pipeline of three stages, all in this process: executor, messages, reductions.
-TEST(PipelineAllocationTest, NoneWithinAStep) {
+// Two replicas of a pipeline of three stages, all in this process: executor, messages, reductions,
+// and batch statistics of one or of both.
+class PipelineAllocationTest : public testing::TestWithParam<std::int64_t> {};
+INSTANTIATE_TEST_SUITE_P(Spans, PipelineAllocationTest, testing::Values(1, 2));
+
+TEST_P(PipelineAllocationTest, NoneWithinAStep) {
   models::ModelOptions model;
   model.size = "8";
+  model.batch_norm_span = GetParam();
   const models::Graph graph = models::build_model(model);
   const auto backend = ops::make_default_backend();
   PipelinePlan plan;

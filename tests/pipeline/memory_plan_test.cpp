@@ -169,19 +169,93 @@ TEST(ProgramTest, SqueezeAndExciteScalesAddsAndRectifiesInOnePass) {
   }
 }
 
-TEST(ProgramTest, RefusesStatisticsThatSpanReplicas) {
+models::Graph spanning(std::int64_t span) {
   models::ModelOptions options;
-  options.batch_norm_span = 2;
-  const models::Graph graph = models::build_model(options);
+  options.size = "8";
+  options.batch_norm_span = span;
+  return models::build_model(options);
+}
+
+// Two calls for one, with an exchange in between; evaluation knows nothing of it.
+TEST(ProgramTest, NormsThatSpanReplicasSumInTwoCalls) {
+  const models::Graph graph = spanning(3);
+  const models::Graph alone = spanning(1);
+  ProgramOptions options;
+  const StageProgram program = compile(graph, whole(graph), options);
+  const StageProgram plain = compile(alone, whole(alone), options);
+  const int norms = count(plain, Phase::Forward, KernelKind::NormStatistics);
+  EXPECT_GT(norms, 5);
+  EXPECT_EQ(count(program, Phase::Forward, KernelKind::NormStatistics), 0);
+  EXPECT_EQ(count(program, Phase::Forward, KernelKind::NormMoments), norms);
+  EXPECT_EQ(count(program, Phase::Forward, KernelKind::NormJoinMoments), norms);
+  EXPECT_EQ(count(program, Phase::BackwardInput, KernelKind::NormBackwardReduce), 0);
+  EXPECT_EQ(count(program, Phase::BackwardInput, KernelKind::NormBackwardSums), norms);
+  EXPECT_EQ(count(program, Phase::BackwardInput, KernelKind::NormJoinSums), norms);
+  for (const std::vector<Call>& calls : program.calls) {
+    for (const Call& call : calls) {
+      if (!exchanges_before(call.kind)) continue;
+      const std::int64_t channels = graph.value(graph.op(call.op).output).shape.c;
+      EXPECT_EQ(program.buffer(call.at(Role::Exchange)).bytes, 3 * 2 * 8 * channels);
+    }
+  }
+  options.mode = Mode::Evaluation;
+  EXPECT_EQ(compile(graph, whole(graph), options), compile(alone, whole(alone), options));
+}
+
+// What replicas have agreed upon is kept, whatever else is computed again.
+TEST(ProgramTest, RecomputationExchangesNothingAgain) {
+  const models::Graph graph = spanning(2);
+  ProgramOptions options;
+  options.batch = 4;
+  options.recompute = Recompute::Stage;
+  const StageProgram program = compile(graph, whole(graph), options);
+  EXPECT_EQ(count(program, Phase::BackwardInput, KernelKind::NormMoments), 0);
+  EXPECT_EQ(count(program, Phase::BackwardInput, KernelKind::NormJoinMoments), 0);
+  EXPECT_GT(count(program, Phase::BackwardInput, KernelKind::NormApply), 5);
+  // Images, labels, metrics, and mean and deviation of every channel.
+  std::int64_t bytes = 4 * 32 * 32 * 3 * 4 + 3 * 64;
+  for (const models::Op& op : graph.ops)
+    if (std::holds_alternative<models::BatchNorm>(op.kind))
+      bytes += (2 * 4 * graph.value(op.output).shape.c + 63) / 64 * 64;
+  const MemoryPlan plan = plan_memory(program, {2, 1});
+  EXPECT_EQ(plan.stash_slot_bytes, bytes);
+}
+
+// Their place must not depend on the slot: messages are prepared once.
+TEST(MemoryPlanTest, ExchangesHaveOnePlace) {
+  const models::Graph graph = spanning(2);
+  for (const Recompute recompute : {Recompute::None, Recompute::Stage}) {
+    for (const Backward backward : {Backward::Joined, Backward::Split}) {
+      for (const Slots slots : {Slots{1, 1, 0}, Slots{3, 2, 2}}) {
+        ProgramOptions options;
+        options.recompute = recompute;
+        options.backward = backward;
+        const StageProgram program = compile(graph, whole(graph), options);
+        const MemoryPlan plan = plan_memory(program, slots);
+        for (const std::vector<Call>& calls : program.calls)
+          for (const Call& call : calls)
+            if (call.has(Role::Exchange)) {
+              EXPECT_EQ(plan.placements[call.at(Role::Exchange).at()].region, Region::Transient);
+            }
+      }
+    }
+  }
+}
+
+TEST(ProgramTest, RefusesTwoSpans) {
+  models::Graph graph = spanning(2);
+  for (models::Op& op : graph.ops)
+    if (op.name == "b2/0/norm1") std::get<models::BatchNorm>(op.kind).span = 4;
   try {
-    (void)compile(graph, whole(graph), {});
+    (void)span_of(graph);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Config);
-    EXPECT_NE(std::string(error.what()).find("op b0/norm shares its batch statistics between 2"),
-              std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("op b2/0/norm1 between 4"), std::string::npos)
         << error.what();
   }
+  EXPECT_EQ(span_of(spanning(2)), 2);
+  EXPECT_EQ(span_of(resnet("8", models::Task::Cifar)), 1);
 }
 
 // Of the images no gradient is computed, and evaluation keeps nothing.

@@ -35,13 +35,15 @@ struct Outcome {
 };
 
 /// Every entry of every device's list was carried out, in the list's order, and no stage held more
-/// micro-batches than the schedule says.
-void expect_schedule_was_kept(const pipeline::Executor& executor, const std::string& name) {
+/// micro-batches than the schedule says. Replicas that share statistics do so at the same time.
+void expect_schedule_was_kept(const pipeline::Executor& executor, bool spans,
+                              const std::string& name) {
   const pipeline::PipelinePlan& plan = executor.plan();
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> next;
-  std::int64_t last = 0;
+  std::map<std::int32_t, std::int64_t> ends;  // by replica
   for (std::size_t i = 0; i < executor.entries().size(); ++i) {
     const auto& [replica, entry] = executor.entries()[i];
+    std::int64_t& last = ends[spans ? replica : 0];
     EXPECT_EQ(entry.index, (next[{replica, entry.device}]++)) << name;
     const pipeline::ActionRecord& record = executor.records()[i];
     EXPECT_EQ(record.done, plan.schedule.lists[static_cast<std::size_t>(entry.device)]
@@ -49,6 +51,8 @@ void expect_schedule_was_kept(const pipeline::Executor& executor, const std::str
         << name;
     EXPECT_LE(last, record.begin) << name;
     EXPECT_LE(record.begin, record.end) << name;
+    EXPECT_LE(record.receive_wait + record.send_wait + record.load_wait, record.end - record.begin)
+        << name;
     last = record.end;
   }
   for (const auto& [device, count] : next)
@@ -76,7 +80,7 @@ Outcome train(const Layout& layout, std::int64_t steps = kSteps) {
     for (std::int64_t i = 0; i < steps; ++i)
       outcome.losses.push_back(session.step(feeds, i, 0.05).metrics.loss);
   }
-  expect_schedule_was_kept(session.executor(), name_of(layout));
+  expect_schedule_was_kept(session.executor(), layout.span > 1, name_of(layout));
   session.check_replicas();
   outcome.validation =
       session.evaluate(session.validation_feeds(data), data->size(), [] { return false; });
@@ -408,6 +412,92 @@ TEST(LawTest, ReplicasAgreeToRoundingAndWithThemselves) {
     }
     EXPECT_LT(std::sqrt(difference / size), 1e-6) << replicas;
     EXPECT_EQ(first.losses, one.losses) << "the first loss is of the same weights";
+  }
+}
+
+double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0.0;
+  double size = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i] - b[i]), 2);
+    size += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+// Replicas that share their statistics train as fewer replicas do with larger micro-batches:
+// weights, velocities and running statistics.
+TEST(SpanLawTest, ReplicasTrainAsOneOfAllTheirSamples) {
+  for (const auto& [replicas, span] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{4, 4}}) {
+    const Layout apart{.replicas = replicas, .span = span};
+    const Layout joined{.replicas = replicas / span, .batch = 2 * span};
+    const Outcome actual = train(apart, 1);
+    const Outcome expected = train(joined, 1);
+    ASSERT_EQ(actual.weights.size(), expected.weights.size());
+    EXPECT_NEAR(actual.losses[0], expected.losses[0], 1e-5 * expected.losses[0]);
+    EXPECT_LT(relative_difference(actual.weights, expected.weights), 1e-5) << name_of(apart);
+    const Outcome alone = train({.replicas = replicas}, 1);
+    EXPECT_GT(relative_difference(alone.weights, expected.weights), 1e-4) << name_of(apart);
+    // From step to step roundings grow.
+    const std::vector<double> losses = train(apart).losses;
+    const std::vector<double> larger = train(joined).losses;
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i], larger[i], 1e-2 * larger[i]) << name_of(apart) << ", step " << i;
+  }
+}
+
+TEST(SpanLawTest, SixteenBitReplicasTrainAsOneOfAllTheirSamples) {
+  const Outcome actual = train({.type = DType::BF16, .replicas = 2, .span = 2});
+  const Outcome expected = train({.type = DType::BF16, .batch = 4});
+  for (std::size_t i = 0; i < actual.losses.size(); ++i)
+    EXPECT_NEAR(actual.losses[i], expected.losses[i], 0.02 * expected.losses[i]) << i;
+}
+
+TEST(SpanLawTest, LayoutsGiveTheBitsOfOneStage) {
+  for (const DType type : {DType::F32, DType::BF16}) {
+    for (const std::int32_t span : {2, 4}) {
+      const Layout one{.type = type, .replicas = 4, .span = span};
+      const Outcome expected = train(one);
+      for (const auto& [stages, kind, chunks, recompute] :
+           {std::tuple{3, ScheduleKind::OneFOneB, 1, true},
+            std::tuple{8, ScheduleKind::Looped, 2, false},
+            std::tuple{4, ScheduleKind::ZbV, 2, true}, std::tuple{2, ScheduleKind::ZbH1, 1, false},
+            std::tuple{5, ScheduleKind::Grouped, 1, true},
+            std::tuple{4, ScheduleKind::GPipe, 1, false}}) {
+        Layout layout = one;
+        layout.stages = stages;
+        layout.kind = kind;
+        layout.chunks = chunks;
+        layout.recompute = recompute;
+        const Outcome actual = train(layout);
+        EXPECT_EQ(actual.losses, expected.losses) << name_of(layout);
+        EXPECT_EQ(actual.digest, expected.digest) << name_of(layout);
+        EXPECT_EQ(actual.validation.loss, expected.validation.loss) << name_of(layout);
+      }
+    }
+  }
+}
+
+// Norms that learn nothing, with nothing or with something behind them that does.
+TEST(SpanLawTest, FrozenParametersGiveTheBitsOfOneStage) {
+  for (const std::vector<std::string>& trained : filters()) {
+    const Layout one{.replicas = 2, .trained = trained, .span = 2};
+    Layout cut = one;
+    cut.stages = 4;
+    cut.kind = ScheduleKind::OneFOneB;
+    EXPECT_EQ(train(cut).digest, train(one).digest) << name_of(cut);
+  }
+}
+
+TEST(SpanLawTest, GroupsThatDoNotComeOutAreRefused) {
+  const Layout layout{.replicas = 2, .span = 4};
+  try {
+    (void)train(layout, 1);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Config);
+    EXPECT_NE(std::string(error.what()).find("span 4 replicas, and 2 replicas"), std::string::npos)
+        << error.what();
   }
 }
 

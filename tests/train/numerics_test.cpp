@@ -151,6 +151,20 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
   }
 }
 
+// Through the statistics that they share, one replica's infinity reaches the others at once.
+TEST(SkippedSteps, AnInfinityInSharedStatisticsStopsAll) {
+  const TrainConfig config =
+      planned({.stages = 3, .kind = ScheduleKind::OneFOneB, .replicas = 2, .span = 2});
+  const comm::World world;
+  Training training(config, world, image_at(config, 17 * config.batch_size));
+  training.steps(2);
+  const std::string before = training.digest();
+  EXPECT_TRUE(training.step().skipped);
+  EXPECT_EQ(training.digest(), before);
+  EXPECT_FALSE(training.step().skipped);
+  training.session().check_replicas();
+}
+
 /// The largest gradient of each unit.
 std::vector<double> largest_gradients(Session& session) {
   std::vector<double> result;
@@ -264,6 +278,24 @@ TEST(Exceptions, FindNothingInASoundTraining) {
       checked.steps(2);
       EXPECT_EQ(checked.digest(), plain.digest());
     }
+  }
+}
+
+TEST(Exceptions, FindNothingInStatisticsThatSpanReplicas) {
+  for (const bool recompute : {false, true}) {
+    TrainConfig config = planned({.stages = 2,
+                                  .kind = ScheduleKind::ZbH1,
+                                  .recompute = recompute,
+                                  .replicas = 2,
+                                  .span = 2});
+    const comm::World world;
+    Training plain(config, world);
+    plain.steps(2);
+    config.check_exceptions = true;
+    Training checked(config, world);
+    poison(checked.session());
+    checked.steps(2);
+    EXPECT_EQ(checked.digest(), plain.digest());
   }
 }
 

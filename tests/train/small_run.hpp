@@ -73,22 +73,26 @@ struct Layout {
   bool sharded = false;  ///< whole tensors are given to replicas
   Family family = Family::ResNet;
   std::vector<std::string> trained = {};  ///< filters; none: everything
+  std::int32_t span = 1;                  ///< replicas that share batch statistics
+  std::int64_t batch = 2;                 ///< of the same samples in a step
 };
 
 inline std::string name_of(const Layout& layout) {
   return fmt::format(
-      "{}: {} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas, {}{}{}{}{}",
+      "{}: {} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas, {}{}{}{}{}, "
+      "span {}, batch {}",
       name_of(layout.family), layout.stages, pipeline::name_of(layout.kind), layout.chunks,
       layout.recompute, millrace::name_of(layout.type),
       layout.norm == models::NormKind::Batch ? "batch" : "group", layout.replicas,
       millrace::name_of(layout.rule), layout.narrow ? ", 16-bit masters" : "",
       layout.sharded ? ", sharded" : "", layout.trained.empty() ? "" : ", only ",
-      fmt::join(layout.trained, " "));
+      fmt::join(layout.trained, " "), layout.span, layout.batch);
 }
 
 /// One small network of each family, with everything that sets the family apart.
 inline models::ModelOptions model_of(const Layout& layout) {
   models::ModelOptions model = models::default_options(name_of(layout.family), models::Task::Cifar);
+  model.batch_norm_span = layout.span;
   switch (layout.family) {
     case Family::ResNet:
       model.size = "20";
@@ -122,8 +126,8 @@ inline models::ModelOptions model_of(const Layout& layout) {
 inline TrainConfig config_of(const Layout& layout) {
   TrainConfig config;
   config.model = model_of(layout);
-  config.batch_size = 2;
-  config.micro_batches = kMicroBatches / layout.replicas;
+  config.batch_size = layout.batch;
+  config.micro_batches = kMicroBatches * 2 / (layout.replicas * layout.batch);
   config.iterations = kSteps;
   config.optimiser.kind = layout.rule;
   config.trained_filters = layout.trained;

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batch statistics that span replicas, over processes. Run by mpirun with one process it leaves its
+// losses and digests in the file that MILLRACE_TEST_DIGESTS names; with several it must come to the
+// same.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint.hpp"
+#include "tests/train/small_run.hpp"
+
+namespace millrace::train {
+namespace {
+
+using namespace small;
+using pipeline::ScheduleKind;
+
+/// Losses of some steps, and a digest of what the stages of replica 0 on this process then hold.
+std::string train(const Layout& layout, const comm::World& world) {
+  TrainConfig config = config_of(layout);
+  config.validation = ValidationMode::None;
+  config.pipeline = plan_of(layout, config);
+  config.pipeline.ranks.ranks = world.size();
+  Session session(config, Session::Use::Training, world);
+  session.allocate();
+  session.initialise(1);
+  const auto data = std::make_shared<NoiseDataset>(config.model.image);
+  const Feeds feeds = session.training_feeds(data, 0);
+  std::vector<double> losses;
+  for (std::int64_t i = 0; i < 3; ++i) losses.push_back(session.step(feeds, i, 0.05).metrics.loss);
+  session.check_replicas();
+  const Snapshot snapshot = session.snapshot();
+  return fmt::format("{}: {} {}\n", name_of(layout), fmt::join(losses, " "),
+                     io::digest(snapshot.tensors()));
+}
+
+TEST(SpanOverRanks, GivesTheBitsOfOneProcess) {
+  const char* path = std::getenv("MILLRACE_TEST_DIGESTS");
+  if (path == nullptr) GTEST_SKIP() << "needs mpirun";
+  const comm::World world;
+  // Replica 0 lies on rank 0 in all of them. Of three replicas on two ranks, one lies on both.
+  std::string outcome;
+  for (const Layout& layout :
+       {Layout{.replicas = 4, .span = 2}, Layout{.replicas = 4, .span = 4},
+        Layout{.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 4, .span = 2},
+        Layout{.stages = 2,
+        .kind = ScheduleKind::ZbH1,
+        .recompute = true,
+        .type = DType::BF16,
+        .replicas = 4,
+        .span = 4},
+        Layout{.stages = 4,
+        .kind = ScheduleKind::Looped,
+        .chunks = 2,
+        .type = DType::BF16,
+        .replicas = 4,
+        .span = 2}})
+    outcome += train(layout, world);
+  const Layout across{.stages = 2, .kind = ScheduleKind::Grouped, .replicas = 3, .span = 3};
+  const std::string uneven = world.size() <= 2 ? train(across, world) : "";
+  if (world.rank() != 0) return;
+  if (world.size() == 1) {
+    std::ofstream(path) << outcome << uneven;
+    return;
+  }
+  std::ifstream file(path);
+  const std::string expected{std::istreambuf_iterator<char>(file),
+                             std::istreambuf_iterator<char>()};
+  EXPECT_EQ(outcome + uneven, expected.substr(0, outcome.size() + uneven.size()));
+  EXPECT_GT(expected.size(), outcome.size());
+}
+
+}  // namespace
+}  // namespace millrace::train
