@@ -83,7 +83,10 @@ void measure_automatic_schedule(const models::Graph& graph, partition::Plan& pla
 int command_plan(const Invocation& invocation) {
   const Options options = planned(invocation);
   const DatasetFacts facts = published_facts(data_request(options, DataNeed::Name));
-  train::TrainConfig config = resolve(options, facts, this_machine()).config;
+  const Resolution resolution = resolve(options, facts, this_machine());
+  for (const std::string& notice : invocation.notices) fmt::print(stderr, "{}\n", notice);
+  for (const std::string& notice : resolution.notices) fmt::print(stderr, "{}\n", notice);
+  const train::TrainConfig& config = resolution.config;
   const models::Graph graph = train::network_of(config);
   const bool profile = options.text("cost-model") == "profile";
   const std::vector<partition::OpCost> costs = costs_of(graph, config, profile);
