@@ -230,6 +230,7 @@ PreparedRun prepare_validation(const Invocation& invocation) {
   impose(options, "validation-mode", std::string("all"));
   for (const OptionSpec& spec : option_table())  // one process sees the whole network
     if (spec.section == Section::Pipeline) options.erase(spec.name);
+  options.erase("BN-span");  // the running statistics stand for all replicas alike
   PreparedRun run = open_and_resolve(options, this_machine()).run;
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;

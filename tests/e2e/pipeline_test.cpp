@@ -568,8 +568,9 @@ TEST(FailureTest, AHangNamesWhoWaitsForWhom) {
 // they wait.
 TEST(FailureTest, AHangNamesWhoseStatisticsAreMissing) {
   const TemporaryDirectory directory;
-  Background job(directory / "run", {"--hang-timeout", "2", "--replicas", "2", "--BN-span", "2",
-                                     "--batch-norm", "--gradients-to-accumulate", "500"});
+  Background job(directory / "run",
+                 {"--hang-timeout", "2", "--replicas", "2", "--BN-span", "2", "--batch-norm",
+                  "--gradients-to-accumulate", "500", "--synthetic-data"});
   const pid_t rank = Background::rank_of(directory / "run", 2);
   ASSERT_GT(rank, 0) << job.join().output;
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
