@@ -19,7 +19,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   const PreparedBench prepared = prepare_bench(invocation, world);
   watch.end();
   if (must_launch(prepared.run.config, world)) return launch_ranks(prepared.run.config, invocation);
-  pin_rank(world, prepared.run.config.threads);
+  pin_rank(world, prepared.run.config);
   for (const std::string& notice : prepared.run.notices) fmt::print(stderr, "{}\n", notice);
   const train::TrainConfig& config = prepared.run.config;
   const train::BenchResult result =

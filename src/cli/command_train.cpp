@@ -47,7 +47,7 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
       run.lock.reset();
       return launch_ranks(run.config, invocation, signals.received());
     }
-    pin_rank(world, run.config.threads);
+    pin_rank(world, run.config);
     return code_of(train(run.config, inputs_of(run, invocation), world));
   });
 }

@@ -11,6 +11,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/imported_tensors.hpp"
+#include "cli/launch.hpp"
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
@@ -89,6 +90,7 @@ int command_validate(const Invocation& invocation) {
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       fail(ErrorKind::Io, "standard output cannot be written");
   };
+  pin_rank(world, run.config);
   const std::int64_t times = invocation.options.integer("repeat").value_or(1);
   for (std::int64_t i = 0; i < times; ++i)
     train::validate(run.config, world, run.data.validation, path, report);

@@ -6,14 +6,18 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include "cli/launcher_process.hpp"
 #include "core/error.hpp"
+#include "device/environment.hpp"
+#include "train/device_numbers.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -163,22 +167,37 @@ int run_on_all_ranks(const comm::World& world, const std::function<int()>& body)
   }
 }
 
-void pin_rank(const comm::World& world, int threads) {
-  if (world.size() == 1) return;
+namespace {
+
+/// Of the cores that this process may use keeps those whose place among them `wanted` says.
+void keep_cores(const std::function<bool(int)>& wanted) {
   cpu_set_t mask;
   if (sched_getaffinity(0, sizeof mask, &mask) != 0) return;
-  const int cores = CPU_COUNT(&mask);
-  if (cores < world.local_size() * threads) return;
   cpu_set_t own;
   CPU_ZERO(&own);
-  int number = 0;
-  const int first = world.local_rank() * threads;
+  int place = 0;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &mask)) continue;
-    if (number >= first && number < first + threads) CPU_SET(cpu, &own);
-    ++number;
+    if (wanted(place)) CPU_SET(cpu, &own);
+    ++place;
   }
   sched_setaffinity(0, sizeof own, &own);
+}
+
+}  // namespace
+
+void pin_rank(const comm::World& world, int threads) {
+  if (world.size() == 1 || device::available_cores() < world.local_size() * threads) return;
+  keep_cores([&](int place) { return place / threads == world.local_rank(); });
+}
+
+void pin_rank(const comm::World& world, const train::TrainConfig& config) {
+  if (!device::computes_on_cores()) return;
+  const std::vector<int> numbers = train::device_numbers_of(config, world.rank());
+  if (numbers.empty()) return pin_rank(world, config.threads);
+  keep_cores([&](int place) {
+    return std::find(numbers.begin(), numbers.end(), place / config.threads) != numbers.end();
+  });
 }
 
 }  // namespace millrace::cli

@@ -52,4 +52,8 @@ class StartupWatch {
 /// enough of them and the launcher has not done so. Call before any thread is started.
 void pin_rank(const comm::World& world, int threads);
 
+/// The same, or where the run names its devices, gives this rank the cores of those that it
+/// computes on: number n stands for cores n x threads .. of those that the process may use.
+void pin_rank(const comm::World& world, const train::TrainConfig& config);
+
 }  // namespace millrace::cli

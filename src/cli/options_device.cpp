@@ -49,18 +49,25 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .section = Section::Device,
      .type = NameList,
      .value_name = "X ..",
-     .help = "share of memory for convolutions; one number, or two a stage of a pipeline",
+     .default_text = "no cap",
+     .unit = "share of --device-memory, or else of the machine's memory by rank",
+     .help =
+         "most scratch that a kernel of the vendor's library may take; one number, or two a stage "
+         "of a pipeline: of its convolutions and of its products. Where no kernel makes do with "
+         "so little, the most frugal is taken",
      .source = "IPU",
-     .idle = "the scratch of every convolution is planned exactly and no larger than its kernel "
-             "asks for",
      .commands = kRuns},
     {.name = "select-ipus",
      .section = Section::Device,
      .type = NameList,
      .value_name = "N ..",
-     .help = "devices by number, or AUTO",
+     .default_text = "AUTO",
+     .help =
+         "devices to compute on, by number: one for each device of the run, replica by replica, or "
+         "the first of as many in a row. Number n is the GPU n of its machine, or else the n-th "
+         "set of --threads-per-device cores. A second number for a single device is that of "
+         "validation, which runs on the first here",
      .source = "IPU",
-     .idle = "a device is a set of cores, which the launcher gives to each rank",
      .commands = kRunsAndValidate},
     {.name = "max-cross-replica-buffer-size",
      .section = Section::Device,

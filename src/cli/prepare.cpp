@@ -17,6 +17,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
+#include "train/memory.hpp"
 #include "train/network.hpp"
 #include "train/together.hpp"
 
@@ -114,7 +115,9 @@ void check_alike(const std::string& own, const std::string& leading) {
 
 MachineFacts this_machine() {
   const unsigned cores = std::thread::hardware_concurrency();
-  return {.cores = cores == 0 ? 1 : static_cast<int>(cores)};
+  return {.cores = cores == 0 ? 1 : static_cast<int>(cores),
+          .memory = train::machine_bytes(),
+          .has_gpu = !device::computes_on_cores()};
 }
 
 MachineFacts this_machine(const comm::World& world) {

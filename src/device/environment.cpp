@@ -13,15 +13,18 @@
 namespace millrace::device {
 namespace {
 
-void initialise_kokkos(int threads) {
+void initialise_kokkos(int threads, int gpu) {
+  const bool chosen = gpu >= 0 && !kHostAccessible;
 #if KOKKOS_VERSION >= 30700
   Kokkos::InitializationSettings settings;
   settings.set_num_threads(threads).set_disable_warnings(true);
+  if (chosen) settings.set_device_id(gpu);
   Kokkos::initialize(settings);
 #else
   Kokkos::InitArguments arguments;
   arguments.num_threads = threads;
   arguments.disable_warnings = true;
+  if (chosen) arguments.device_id = gpu;
   Kokkos::initialize(arguments);
 #endif
 }
@@ -60,9 +63,11 @@ std::string vendor_library() { return "own kernels only"; }
 
 }  // namespace
 
-Environment::Environment(int threads) { initialise_kokkos(threads); }
+Environment::Environment(int threads, int gpu) { initialise_kokkos(threads, gpu); }
 
 Environment::~Environment() { Kokkos::finalize(); }
+
+bool computes_on_cores() { return kHostAccessible; }
 
 int available_cores() {
   cpu_set_t mask;

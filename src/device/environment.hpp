@@ -10,12 +10,16 @@ namespace millrace::device {
 /// it.
 class Environment {
  public:
-  /// `threads` CPU threads for kernels and for the vendor's library alike (ignored on a GPU).
-  explicit Environment(int threads);
+  /// `threads` CPU threads for kernels and for the vendor's library alike (ignored on a GPU), or
+  /// the GPU of that number (ignored on cores; below 0: the next that Kokkos finds).
+  explicit Environment(int threads, int gpu = -1);
   ~Environment();
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
 };
+
+/// Whether kernels run on CPU cores in this build, or else on a GPU.
+[[nodiscard]] bool computes_on_cores();
 
 /// Cores that this process may use: its affinity mask, not the machine's.
 [[nodiscard]] int available_cores();

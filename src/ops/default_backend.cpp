@@ -3,9 +3,9 @@
 
 namespace millrace::ops {
 
-std::unique_ptr<Backend> make_default_backend() {
+std::unique_ptr<Backend> make_default_backend([[maybe_unused]] const ScratchCaps& caps) {
 #ifdef MILLRACE_ONEDNN
-  return make_onednn_backend();
+  return make_onednn_backend(caps);
 #else
   return make_kokkos_backend();
 #endif

@@ -22,6 +22,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 
 #include "core/dtype.hpp"
@@ -93,6 +94,13 @@ class WeightedOp {
                                const std::byte* x, bool first) = 0;
 };
 
+/// Bytes that a vendor's kernels may take as scratch, by kind of op. Where none makes do with so
+/// few, the one that needs fewest is taken: a cap costs speed, it stops no run.
+struct ScratchCaps {
+  std::int64_t convolution = std::numeric_limits<std::int64_t>::max();
+  std::int64_t dense = std::numeric_limits<std::int64_t>::max();
+};
+
 /// Makes prepared ops. Errors: Internal when a shape is beyond the backend.
 class Backend {
  public:
@@ -105,9 +113,9 @@ class Backend {
 };
 
 /// Only in builds with oneDNN (MILLRACE_ONEDNN), which are those for CPUs.
-[[nodiscard]] std::unique_ptr<Backend> make_onednn_backend();
+[[nodiscard]] std::unique_ptr<Backend> make_onednn_backend(const ScratchCaps& caps = {});
 [[nodiscard]] std::unique_ptr<Backend> make_kokkos_backend();
-/// The fastest that this build has: oneDNN, or else the plain loops.
-[[nodiscard]] std::unique_ptr<Backend> make_default_backend();
+/// The fastest that this build has: oneDNN, or else the plain loops, which take no scratch.
+[[nodiscard]] std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps = {});
 
 }  // namespace millrace::ops

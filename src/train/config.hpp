@@ -136,7 +136,13 @@ struct TrainConfig {
   std::vector<std::string> trained_filters;  ///< only parameters whose names hold one; none: all
   AveragingConfig averaging;
   std::uint64_t seed = 0;
-  int threads = 1;                      ///< threads per device
+  int threads = 1;  ///< threads per device
+  /// Numbers of the machine's devices to take, by replica and device of the pipeline; none: those
+  /// that are free. What they stand for is told in cli/launch.hpp.
+  std::vector<int> device_numbers;
+  /// Bytes of scratch for the vendor's kernels: no cap, one, or for each stage one of convolutions
+  /// and one of products.
+  std::vector<std::int64_t> scratch_caps;
   pipeline::PipelinePlan pipeline;      ///< stages, schedule, replicas, ranks
   std::vector<std::string> splits;      ///< names behind the stages' borders
   std::int64_t weight_check_every = 0;  ///< iterations between comparisons of replicas

@@ -30,5 +30,6 @@ std::int64_t resident_bytes() { return bytes_in("/proc/self/status", "VmRSS"); }
 std::int64_t peak_resident_bytes() { return bytes_in("/proc/self/status", "VmHWM"); }
 
 std::int64_t available_bytes() { return bytes_in("/proc/meminfo", "MemAvailable"); }
+std::int64_t machine_bytes() { return bytes_in("/proc/meminfo", "MemTotal"); }
 
 }  // namespace millrace::train

@@ -11,5 +11,7 @@ namespace millrace::train {
 [[nodiscard]] std::int64_t peak_resident_bytes();
 /// Memory of the machine that programs may still take; 0 where that is unknown.
 [[nodiscard]] std::int64_t available_bytes();
+/// All memory of the machine; 0 where that is unknown.
+[[nodiscard]] std::int64_t machine_bytes();
 
 }  // namespace millrace::train

@@ -111,7 +111,6 @@ Session::Session(const TrainConfig& config, Use use, const comm::World& world)
     : config_(config),
       world_(&world),
       graph_(network_of(config)),
-      backend_(ops::make_default_backend()),
       transport_(comm::make_transport(world, device::copy_within)),
       scaling_(first_scaling(config.loss_scaling)) {
   if (config_.pipeline.ranges.empty())
@@ -132,6 +131,19 @@ Session::Session(const TrainConfig& config, Use use, const comm::World& world)
   }
   make_stages(use);
   make_executors(use);
+}
+
+/// Numbers 2 s and 2 s + 1 are those of stage s, or one number is that of all.
+ops::Backend& Session::backend_of(std::int32_t stage) {
+  std::unique_ptr<ops::Backend>& backend = backends_[stage];
+  if (backend) return *backend;
+  const std::vector<std::int64_t>& given = config_.scratch_caps;
+  const std::size_t at = given.size() > 1 ? 2 * static_cast<std::size_t>(stage) : 0;
+  ops::ScratchCaps caps;
+  if (!given.empty())
+    caps = {.convolution = given.at(at), .dense = given.at(given.size() > 1 ? at + 1 : 0)};
+  backend = ops::make_default_backend(caps);
+  return *backend;
 }
 
 void Session::make_stages(Use use) {
@@ -155,7 +167,8 @@ void Session::make_stages(Use use) {
         options.parameters.share = r;
       }
       stages_.push_back(
-          {r, s, std::make_unique<pipeline::Stage>(graph_, plan.ranges[at], options, *backend_)});
+          {r, s,
+           std::make_unique<pipeline::Stage>(graph_, plan.ranges[at], options, backend_of(s))});
     }
   }
 }

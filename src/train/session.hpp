@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -133,6 +134,7 @@ class Session {
                    const pipeline::StoredValues& values) const;
   void refresh_copies() const;
   void make_stages(Use use);
+  [[nodiscard]] ops::Backend& backend_of(std::int32_t stage);
   void make_executors(Use use);
   [[nodiscard]] Feeds feeds(const pipeline::Executor& executor,
                             const std::shared_ptr<const io::Dataset>& dataset,
@@ -151,7 +153,7 @@ class Session {
   TrainConfig config_;
   const comm::World* world_;
   models::Graph graph_;
-  std::unique_ptr<ops::Backend> backend_;
+  std::map<std::int32_t, std::unique_ptr<ops::Backend>> backends_;  ///< by stage
   std::unique_ptr<comm::Transport> transport_;
   std::vector<HeldStage> stages_;
   std::unique_ptr<pipeline::Executor> training_;

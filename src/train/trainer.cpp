@@ -22,6 +22,7 @@
 #include "pipeline/channels.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
+#include "train/device_numbers.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/memory.hpp"
 #include "train/progress.hpp"
@@ -193,7 +194,7 @@ std::pair<std::int64_t, std::int64_t> Run::trace_window(std::int64_t first) cons
 
 void Run::prepare(std::int64_t first) {
   averages_ = planned_averages(config_);
-  environment_.emplace(config_.threads);
+  environment_.emplace(config_.threads, gpu_of(config_, world_.rank()));
   session_.emplace(config_, Session::Use::Training, world_);
   announce();
   require_memory();
@@ -581,7 +582,7 @@ void validate(
     const TrainConfig& config, const comm::World& world,
     std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
     const std::function<void(const io::CheckpointHeader&, const ValidationResult&)>& report) {
-  const device::Environment environment(config.threads);
+  const device::Environment environment(config.threads, gpu_of(config, world.rank()));
   Session session(config, Session::Use::Evaluation, world);
   session.allocate();
   io::visit_checkpoints(directory, [&](const io::CheckpointReader& checkpoint) {
@@ -608,7 +609,7 @@ double BenchResult::median_seconds() const { return percentile_seconds(0.5); }
 BenchResult bench(const TrainConfig& config, const comm::World& world,
                   const std::shared_ptr<const io::Dataset>& dataset, std::int64_t warmup,
                   std::int64_t steps) {
-  const device::Environment environment(config.threads);
+  const device::Environment environment(config.threads, gpu_of(config, world.rank()));
   Session session(config, Session::Use::Training, world);
   Watchdog watchdog(world.rank(), config.hang_timeout);
   watchdog.follow(session);

@@ -144,25 +144,51 @@ TEST(IdleOptionsTest, SayWhyAndChangeNothing) {
     const std::string value = spec.type == ValueType::Flag ? "true"
                               : spec.type == ValueType::Choice
                                   ? split_list(spec.value_name, '|').front()
-                              : spec.name == "available-memory-proportion" ? "0.5"
-                                                                           : "1";
+                                  : "1";
     const Resolution resolution = resolve_line(fmt::format("{}--{}={}", kCifar, spec.name, value));
     EXPECT_EQ(resolution.notices, (std::vector<std::string>{fmt::format(
                                       "--{} has no effect here: {}", spec.name, spec.idle)}));
     EXPECT_EQ(resolution.config, plain) << spec.name;
   }
-  EXPECT_EQ(idle, 13);
+  EXPECT_EQ(idle, 11);
 }
 
-TEST(IdleOptionsTest, ProportionsOfMemoryAreCounted) {
+TEST(ScratchCapsTest, AreCounted) {
   EXPECT_EQ(refusal("--available-memory-proportion 0.1 0.2"),
             "--available-memory-proportion: 2 numbers for 1 stage(s); give one, or two for every "
             "stage");
   EXPECT_EQ(refusal("--available-memory-proportion 2"),
             "--available-memory-proportion: '2' is not a number above 0 to 1");
-  EXPECT_NO_THROW(
-      (void)line("--shards 2 --gradients-to-accumulate 2 --pipeline-splits b2/0 "
-                 "--available-memory-proportion 0.1 0.2 0.1 0.2"));
+}
+
+TEST(ScratchCapsTest, AreSharesOfTheMemoryOfADevice) {
+  EXPECT_EQ(line("").scratch_caps, std::vector<std::int64_t>{});
+  EXPECT_EQ(line("--available-memory-proportion 0.25 --device-memory 1MB").scratch_caps,
+            std::vector<std::int64_t>{250'000});
+  EXPECT_EQ(line("--shards 2 --gradients-to-accumulate 2 --pipeline-splits b2/0 "
+                 "--available-memory-proportion 0.1 0.2 0.3 0.4 --device-memory 1000")
+                .scratch_caps,
+            (std::vector<std::int64_t>{100, 200, 300, 400}));
+}
+
+TEST(DeviceNumbersTest, AreOneForEachDeviceOrTheFirstOfARow) {
+  const std::string two =
+      "--shards 2 --gradients-to-accumulate 2 --pipeline-splits b2/0 "
+      "--threads-per-device 1 --select-ipus ";
+  EXPECT_EQ(line("--select-ipus AUTO").device_numbers, std::vector<int>{});
+  EXPECT_EQ(line("--threads-per-device 1 --select-ipus 1").device_numbers, std::vector<int>{1});
+  EXPECT_EQ(line("--threads-per-device 1 --select-ipus 1 0").device_numbers, std::vector<int>{1});
+  EXPECT_EQ(line(two + "1 0").device_numbers, (std::vector<int>{1, 0}));
+  EXPECT_EQ(line(two + "0").device_numbers, (std::vector<int>{0, 1}));
+  EXPECT_EQ(
+      refusal(two + "0 1 0"),
+      "--select-ipus: 3 numbers for 2 device(s) (2 shards x 1 replicas); give one for each, or "
+      "the first of as many in a row");
+  EXPECT_EQ(refusal("--threads-per-device 1 --select-ipus 2"),
+            "--select-ipus: there is no device 2: the 2 cores that this process may use are 2 "
+            "set(s) of --threads-per-device 1, from 0");
+  EXPECT_EQ(refusal("--select-ipus one"),
+            "--select-ipus: 'one' is neither AUTO nor the number of a device");
 }
 
 TEST(RefusedOptionsTest, SayWhy) {

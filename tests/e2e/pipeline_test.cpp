@@ -3,7 +3,9 @@
 // Pipelines and replicas over real processes: the same bits as one process, restored in other
 // layouts, under delayed and unbuffered messages, with ranks that die or hang.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -456,6 +458,16 @@ TEST(TransportTest, DelaysAndUnbufferedSendsChangeNothing) {
   }
 }
 
+/// Numbers of the cores that a process may use.
+std::vector<int> cores_of(pid_t process) {
+  std::vector<int> cores;
+  cpu_set_t mask;
+  if (sched_getaffinity(process, sizeof mask, &mask) != 0) return cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mask)) cores.push_back(cpu);
+  return cores;
+}
+
 /// Runs a long training in the background and gives its ranks.
 class Background {
  public:
@@ -498,6 +510,23 @@ class Background {
   ProcessResult result_;
   std::thread thread_;
 };
+
+TEST(DevicesTest, RanksComputeOnThoseThatTheyWereGiven) {
+  const TemporaryDirectory directory;
+  const std::vector<int> all = cores_of(getpid());
+  if (all.size() < 2) GTEST_SKIP() << "this process may use one core only";
+  Background job(directory / "run", {"--select-ipus", "1", "0"});
+  const pid_t first = Background::rank_of(directory / "run", 0);
+  const pid_t second = Background::process_of(directory / "run", 1);
+  const bool trains = first > 0 && second > 0;
+  const std::vector<int> of_first = trains ? cores_of(first) : std::vector<int>{};
+  const std::vector<int> of_second = trains ? cores_of(second) : std::vector<int>{};
+  if (trains) kill(first, SIGTERM);
+  const ProcessResult& result = job.join();
+  ASSERT_TRUE(trains) << result.output;
+  EXPECT_EQ(of_first, std::vector<int>{all[1]});
+  EXPECT_EQ(of_second, std::vector<int>{all[0]});
+}
 
 TEST(FailureTest, ADeadRankEndsTheJob) {
   const TemporaryDirectory directory;

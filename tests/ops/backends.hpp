@@ -13,11 +13,22 @@
 
 namespace millrace::ops {
 
-/// Own: the kernels that stand in for a vendor's on some shapes, on all shapes that they can do.
-enum class BackendKind { OneDnn, Kokkos, Own };
+/// Frugal: oneDNN's kernels that take least scratch. Own: the kernels that stand in for a vendor's
+/// on some shapes, on all shapes that they can do.
+enum class BackendKind { OneDnn, Frugal, Kokkos, Own };
 
 [[nodiscard]] inline const char* name_of(BackendKind kind) {
-  return kind == BackendKind::OneDnn ? "oneDNN" : kind == BackendKind::Kokkos ? "Kokkos" : "Own";
+  switch (kind) {
+    case BackendKind::OneDnn:
+      return "oneDNN";
+    case BackendKind::Frugal:
+      return "Frugal";
+    case BackendKind::Kokkos:
+      return "Kokkos";
+    case BackendKind::Own:
+      return "Own";
+  }
+  return "";
 }
 inline void PrintTo(BackendKind kind, std::ostream* out) { *out << name_of(kind); }
 
@@ -48,7 +59,7 @@ class OwnBackend final : public Backend {
 
 [[nodiscard]] inline std::vector<BackendKind> backend_kinds() {
 #ifdef MILLRACE_ONEDNN
-  return {BackendKind::OneDnn, BackendKind::Kokkos, BackendKind::Own};
+  return {BackendKind::OneDnn, BackendKind::Frugal, BackendKind::Kokkos, BackendKind::Own};
 #else
   return {BackendKind::Kokkos, BackendKind::Own};
 #endif
@@ -57,6 +68,7 @@ class OwnBackend final : public Backend {
 [[nodiscard]] inline std::unique_ptr<Backend> make_backend(BackendKind kind) {
 #ifdef MILLRACE_ONEDNN
   if (kind == BackendKind::OneDnn) return make_onednn_backend();
+  if (kind == BackendKind::Frugal) return make_onednn_backend({.convolution = 0, .dense = 0});
 #endif
   if (kind == BackendKind::Own) return std::make_unique<OwnBackend>();
   return make_kokkos_backend();

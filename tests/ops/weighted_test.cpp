@@ -21,6 +21,10 @@
 #include "tests/ops/shapes.hpp"
 #include "tests/support/reference_ops.hpp"
 
+#ifdef MILLRACE_ONEDNN
+#include "ops/onednn/onednn.hpp"
+#endif
+
 namespace millrace::ops {
 namespace {
 
@@ -253,6 +257,45 @@ TEST(Backend, UnusedPassesCostNoMemory) {
   EXPECT_LT(forward.scratch, all.scratch);
 }
 
+/// What all cases together ask for. A case may take more than before, as the gradient's layout is
+/// another one and counts, too.
+TEST(Backend, CapsBoundScratch) {
+  std::int64_t free = 0;
+  std::int64_t capped = 0;
+  for (const WeightedCase& c : weighted_cases()) {
+    for (const DType type : {DType::F32, DType::BF16}) {
+      const std::int64_t most = prepare(BackendKind::OneDnn, c, type, {})->bytes().scratch;
+      const std::int64_t least = prepare(BackendKind::Frugal, c, type, {})->bytes().scratch;
+      free += most;
+      capped += least;
+    }
+  }
+  EXPECT_LT(capped, free);
+}
+
+/// A list of implementations as oneDNN's descriptors offer it.
+struct FakeDescriptor {
+  struct Scratch {
+    std::size_t bytes;
+    [[nodiscard]] std::size_t get_size() const { return bytes; }
+  };
+  std::vector<std::size_t> bytes;
+  std::size_t at = 0;
+  [[nodiscard]] Scratch scratchpad_desc() const { return {bytes[at]}; }
+  bool next_impl() { return at + 1 < bytes.size() && (++at, true); }
+};
+
+TEST(Backend, TheFirstImplementationWithinTheCapIsTaken) {
+  const auto describe = [] { return FakeDescriptor{{900, 300, 500, 200, 100, 200}}; };
+  const auto chosen = [&](std::int64_t cap) {
+    return onednn::implementation_within(cap, describe).at;
+  };
+  EXPECT_EQ(chosen(900), 0);
+  EXPECT_EQ(chosen(899), 1);
+  EXPECT_EQ(chosen(299), 3);
+  EXPECT_EQ(chosen(99), 4);  // none is small enough: the smallest
+}
+
 TEST(Backend, ImpossibleShapeIsOneClearError) {
   ConvShape shape = conv_cases().front().shape();
   shape.window.out = {5, 5, 1};  // of a 1x1 image
@@ -274,9 +317,9 @@ TEST(Backend, DefaultIsTheOneThatIsAlwaysThere) {
 
 TEST(Backend, NamesItself) {
   for (const BackendKind kind : backend_kinds()) {
-    EXPECT_STREQ(make_backend(kind)->name(), kind == BackendKind::OneDnn   ? "onednn"
+    EXPECT_STREQ(make_backend(kind)->name(), kind == BackendKind::Own      ? "own"
                                              : kind == BackendKind::Kokkos ? "kokkos"
-                                                                           : "own");
+                                                                           : "onednn");
   }
 }
 

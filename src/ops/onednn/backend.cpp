@@ -300,7 +300,7 @@ enum class Kernels { Fastest, VendorOnly };
 
 class OneDnnBackend final : public Backend {
  public:
-  explicit OneDnnBackend(Kernels kernels) : kernels_(kernels) {}
+  OneDnnBackend(Kernels kernels, const ScratchCaps& caps) : kernels_(kernels), caps_(caps) {}
   [[nodiscard]] const char* name() const override { return "onednn"; }
   [[nodiscard]] std::unique_ptr<WeightedOp> convolution(const ConvShape& s, DType type,
                                                         Passes passes) override;
@@ -311,9 +311,11 @@ class OneDnnBackend final : public Backend {
   [[nodiscard]] std::unique_ptr<WeightedOp> prepare(const ConvShape& s, DType type, Passes passes);
   [[nodiscard]] std::unique_ptr<WeightedOp> prepare_vendors(const ConvShape& s, DType type,
                                                             Passes passes);
-  [[nodiscard]] std::unique_ptr<WeightedOp> prepare(const DenseShape& s, DType type, Passes passes);
+  [[nodiscard]] std::unique_ptr<WeightedOp> product(const DenseShape& s, DType type, Passes passes,
+                                                    std::int64_t cap);
 
   Kernels kernels_;
+  ScratchCaps caps_;
   std::shared_ptr<Context> context_ = std::make_shared<Context>();
 };
 
@@ -332,7 +334,7 @@ std::unique_ptr<WeightedOp> OneDnnBackend::convolution(const ConvShape& s, DType
 
 std::unique_ptr<WeightedOp> OneDnnBackend::dense(const DenseShape& s, DType type, Passes passes) {
   try {
-    return prepare(s, type, passes);
+    return product(s, type, passes, caps_.dense);
   } catch (const dnnl::error& error) {
     fail(ErrorKind::Internal, "oneDNN has no {} dense op from {} to {} units, batch {}: {}",
          name_of(type), s.in, s.units, s.batch, error.what());
@@ -345,7 +347,8 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType typ
     return make_strided_pointwise(s, type, convolution(gathered_shape(s), type, passes));
   }
   if (is_product(s)) {
-    return prepare(DenseShape{s.window.batch, s.window.in.c, s.window.out.c, s.bias}, type, passes);
+    return product({s.window.batch, s.window.in.c, s.window.out.c, s.bias}, type, passes,
+                   caps_.convolution);
   }
   if (passes.backward_weight && has_slow_gradient(s, type)) {
     return make_depthwise_gradient(s, type,
@@ -378,12 +381,13 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare_vendors(const ConvShape& s, D
   const auto training = dnnl::prop_kind::forward_training;
   using Forward = dnnl::convolution_forward;
   const dnnl::engine& e = context_->engine;
+  const std::int64_t cap = caps_.convolution;
 
   const auto forward =
-      s.bias ? onednn::forward_descriptor<Forward>(e, training, direct, src, kernel, bias, dst,
+      s.bias ? onednn::forward_descriptor<Forward>(e, cap, training, direct, src, kernel, bias, dst,
                                                    strides, dilates, before, after)
-             : onednn::forward_descriptor<Forward>(e, training, direct, src, kernel, dst, strides,
-                                                   dilates, before, after);
+             : onednn::forward_descriptor<Forward>(e, cap, training, direct, src, kernel, dst,
+                                                   strides, dilates, before, after);
   Layouts l;
   l.blind_taps = has_blind_taps(w.kernel_h, s.dilation_h, w.stride_h, w.pad_top, w.in.h, w.out.h) ||
                  has_blind_taps(w.kernel_w, s.dilation_w, w.stride_w, w.pad_left, w.in.w, w.out.w);
@@ -398,7 +402,7 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare_vendors(const ConvShape& s, D
   std::optional<dnnl::primitive> weight;
   if (passes.backward_input) {
     const auto d = onednn::backward_descriptor<dnnl::convolution_backward_data>(
-        e, forward, direct, src, kernel, dst, strides, dilates, before, after);
+        e, cap, forward, direct, src, kernel, dst, strides, dilates, before, after);
     l.packed_backward = d.weights_desc();
     l.scratch_input = d.scratchpad_desc();
     input = dnnl::convolution_backward_data(d);
@@ -406,9 +410,9 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare_vendors(const ConvShape& s, D
   if (passes.backward_weight) {
     using Weights = dnnl::convolution_backward_weights;
     const auto d =
-        s.bias ? onednn::backward_descriptor<Weights>(e, forward, direct, src, gradient, bias, dst,
-                                                      strides, dilates, before, after)
-               : onednn::backward_descriptor<Weights>(e, forward, direct, src, gradient, dst,
+        s.bias ? onednn::backward_descriptor<Weights>(e, cap, forward, direct, src, gradient, bias,
+                                                      dst, strides, dilates, before, after)
+               : onednn::backward_descriptor<Weights>(e, cap, forward, direct, src, gradient, dst,
                                                       strides, dilates, before, after);
     l.gradient = d.diff_weights_desc();
     l.scratch_weight = d.scratchpad_desc();
@@ -418,7 +422,8 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare_vendors(const ConvShape& s, D
                                     std::move(weight), s.bias);
 }
 
-std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const DenseShape& s, DType type, Passes passes) {
+std::unique_ptr<WeightedOp> OneDnnBackend::product(const DenseShape& s, DType type, Passes passes,
+                                                   std::int64_t cap) {
   const auto t = onednn::data_type(type);
   const auto f32 = memory::data_type::f32;
   const Dims dims = {s.units, s.in};
@@ -432,8 +437,8 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const DenseShape& s, DType ty
   const dnnl::engine& e = context_->engine;
 
   const auto forward =
-      s.bias ? onednn::forward_descriptor<Forward>(e, training, src, kernel, bias, dst)
-             : onednn::forward_descriptor<Forward>(e, training, src, kernel, dst);
+      s.bias ? onednn::forward_descriptor<Forward>(e, cap, training, src, kernel, bias, dst)
+             : onednn::forward_descriptor<Forward>(e, cap, training, src, kernel, dst);
   Layouts l;
   l.kernel = memory::desc(dims, t, memory::format_tag::oi);
   l.canonical = memory::desc(dims, f32, memory::format_tag::oi);
@@ -445,17 +450,17 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const DenseShape& s, DType ty
   std::optional<dnnl::primitive> input;
   std::optional<dnnl::primitive> weight;
   if (passes.backward_input) {
-    const auto d = onednn::backward_descriptor<dnnl::inner_product_backward_data>(e, forward, src,
-                                                                                  kernel, dst);
+    const auto d = onednn::backward_descriptor<dnnl::inner_product_backward_data>(e, cap, forward,
+                                                                                  src, kernel, dst);
     l.packed_backward = d.weights_desc();
     l.scratch_input = d.scratchpad_desc();
     input = dnnl::inner_product_backward_data(d);
   }
   if (passes.backward_weight) {
     using Weights = dnnl::inner_product_backward_weights;
-    const auto d = s.bias
-                       ? onednn::backward_descriptor<Weights>(e, forward, src, gradient, bias, dst)
-                       : onednn::backward_descriptor<Weights>(e, forward, src, gradient, dst);
+    const auto d =
+        s.bias ? onednn::backward_descriptor<Weights>(e, cap, forward, src, gradient, bias, dst)
+               : onednn::backward_descriptor<Weights>(e, cap, forward, src, gradient, dst);
     l.gradient = d.diff_weights_desc();
     l.scratch_weight = d.scratchpad_desc();
     weight = Weights(d);
@@ -466,12 +471,12 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const DenseShape& s, DType ty
 
 }  // namespace
 
-std::unique_ptr<Backend> make_onednn_backend() {
-  return std::make_unique<OneDnnBackend>(Kernels::Fastest);
+std::unique_ptr<Backend> make_onednn_backend(const ScratchCaps& caps) {
+  return std::make_unique<OneDnnBackend>(Kernels::Fastest, caps);
 }
 
 std::unique_ptr<Backend> make_vendor_backend() {
-  return std::make_unique<OneDnnBackend>(Kernels::VendorOnly);
+  return std::make_unique<OneDnnBackend>(Kernels::VendorOnly, ScratchCaps{});
 }
 
 }  // namespace millrace::ops

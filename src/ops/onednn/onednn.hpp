@@ -20,6 +20,11 @@ using dnnl::memory;
   return type == DType::BF16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
 
+template <class Descriptor>
+[[nodiscard]] std::int64_t bytes_of(const Descriptor& desc) {
+  return static_cast<std::int64_t>(desc.get_size());
+}
+
 /// Scratch memory is ours to place.
 [[nodiscard]] inline dnnl::primitive_attr user_scratch() {
   dnnl::primitive_attr attributes;
@@ -27,24 +32,50 @@ using dnnl::memory;
   return attributes;
 }
 
-/// Descriptor of a forward primitive: operation descriptors are gone since 3.0.
+/// Of the implementations that `describe` lists, fastest first, the first whose scratch has at most
+/// `cap` bytes, or else the one that needs least. `describe` makes a fresh descriptor at each call:
+/// copies of one share their place in the list.
+template <class Describe>
+auto implementation_within(std::int64_t cap, const Describe& describe) {
+  auto candidate = describe();
+  std::int64_t least = bytes_of(candidate.scratchpad_desc());
+  int best = 0;
+  for (int at = 1; least > cap && candidate.next_impl(); ++at) {
+    const std::int64_t bytes = bytes_of(candidate.scratchpad_desc());
+    if (bytes >= least) continue;
+    least = bytes;
+    best = at;
+  }
+  auto chosen = describe();
+  for (int at = 0; at < best; ++at) chosen.next_impl();
+  return chosen;
+}
+
+/// Descriptor of a forward primitive whose scratch has at most `cap` bytes where there is one:
+/// operation descriptors are gone since 3.0, and read before whenever another implementation is
+/// looked for.
 template <class Primitive, class... Args>
-auto forward_descriptor(const dnnl::engine& engine, const Args&... args) {
+auto forward_descriptor(const dnnl::engine& engine, std::int64_t cap, const Args&... args) {
+  using Descriptor = typename Primitive::primitive_desc;
 #if DNNL_VERSION_MAJOR >= 3
-  return typename Primitive::primitive_desc(engine, args..., user_scratch());
+  return implementation_within(cap, [&] { return Descriptor(engine, args..., user_scratch()); });
 #else
-  return
-      typename Primitive::primitive_desc(typename Primitive::desc(args...), user_scratch(), engine);
+  const typename Primitive::desc operation(args...);
+  return implementation_within(cap, [&] { return Descriptor(operation, user_scratch(), engine); });
 #endif
 }
 
 template <class Primitive, class Hint, class... Args>
-auto backward_descriptor(const dnnl::engine& engine, const Hint& hint, const Args&... args) {
+auto backward_descriptor(const dnnl::engine& engine, std::int64_t cap, const Hint& hint,
+                         const Args&... args) {
+  using Descriptor = typename Primitive::primitive_desc;
 #if DNNL_VERSION_MAJOR >= 3
-  return typename Primitive::primitive_desc(engine, args..., hint, user_scratch());
+  return implementation_within(cap,
+                               [&] { return Descriptor(engine, args..., hint, user_scratch()); });
 #else
-  return typename Primitive::primitive_desc(typename Primitive::desc(args...), user_scratch(),
-                                            engine, hint);
+  const typename Primitive::desc operation(args...);
+  return implementation_within(cap,
+                               [&] { return Descriptor(operation, user_scratch(), engine, hint); });
 #endif
 }
 
@@ -65,10 +96,6 @@ struct Call {
 /// A memory object without memory yet.
 [[nodiscard]] inline memory unbound(const memory::desc& desc, const dnnl::engine& engine) {
   return memory(desc, engine, DNNL_MEMORY_NONE);
-}
-
-[[nodiscard]] inline std::int64_t bytes_of(const memory::desc& desc) {
-  return static_cast<std::int64_t>(desc.get_size());
 }
 
 }  // namespace millrace::ops::onednn
