@@ -30,6 +30,9 @@ namespace millrace {
 /// 1234567 as "1,234,567".
 [[nodiscard]] std::string with_commas(std::int64_t number);
 
+/// Whether at least one of `parts` stands somewhere in `text`; an empty part stands in every text.
+[[nodiscard]] bool contains_any(std::string_view text, std::span<const std::string> parts);
+
 /// Lower-case copy (ASCII).
 [[nodiscard]] std::string to_lower(std::string_view text);
 
