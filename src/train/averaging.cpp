@@ -15,6 +15,7 @@
 #include "io/checkpoint_layout.hpp"
 #include "io/run_lock.hpp"
 #include "train/cadence.hpp"
+#include "train/memory.hpp"
 
 namespace millrace::train {
 namespace {
@@ -117,9 +118,6 @@ std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
 }
 
 std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
-  // What HDF5 takes for itself and for each data set of an open file; measured.
-  constexpr std::int64_t kHdf5 = 4'000'000;
-  constexpr std::int64_t kHdf5PerTensor = 32'000;
   const std::int64_t slots = std::ssize(update_slots(rule));
   std::int64_t elements = 0;
   std::int64_t largest = 0;
@@ -133,7 +131,7 @@ std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
   // A tensor is read next to what HDF5 holds of it; two files are open while one is checked.
   return elements * static_cast<std::int64_t>(sizeof(double)) +
          3 * largest * static_cast<std::int64_t>(sizeof(float)) +
-         2 * (kHdf5 + tensors * kHdf5PerTensor);
+         2 * open_checkpoint_bytes(tensors);
 }
 
 void TensorMean::begin(const io::CheckpointReader& checkpoint) {
