@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "cli/schedule_options.hpp"
@@ -65,9 +64,8 @@ void check_memory_proportions(const Reader& read, std::size_t stages) {
   if (given == nullptr) return;
   const std::vector<std::string> words = split_list(std::get<std::string>(given->value), ' ');
   for (const std::string& word : words) {
-    double value = 0.0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc{} || end != word.data() + word.size() || !(value > 0.0) || value > 1.0)
+    const std::optional<double> value = parse_number<double>(word);
+    if (!value || !(*value > 0.0) || *value > 1.0)
       fail(ErrorKind::Usage, "{}: '{}' is not a number above 0 to 1", given->where, word);
   }
   if (words.size() != 1 && (stages < 2 || words.size() != 2 * stages))

@@ -66,6 +66,15 @@ TEST(Text, ContainsAnyLooksForEveryPart) {
   EXPECT_TRUE(contains_any("", Strings{"x", ""}));
 }
 
+TEST(Text, ParseNumberTakesTheWholeTextOrNothing) {
+  EXPECT_EQ(parse_number<std::int64_t>("-42"), -42);
+  EXPECT_EQ(parse_number<double>("2.5e-1"), 0.25);
+  for (const char* text : {"", " 1", "1 ", "+1", "1x", "x", "0x10", "1.5", "9223372036854775808"})
+    EXPECT_EQ(parse_number<std::int64_t>(text), std::nullopt) << text;
+  for (const char* text : {"", "1.5.", "1,5", "1e", "1e999"})
+    EXPECT_EQ(parse_number<double>(text), std::nullopt) << text;
+}
+
 TEST(Text, ToLowerLeavesWhatIsNoCapital) {
   EXPECT_EQ(to_lower("ResNet-50 [A] \xc3\x84"), "resnet-50 [a] \xc3\x84");
 }
