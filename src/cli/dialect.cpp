@@ -240,6 +240,16 @@ void DialectReader::set(std::string_view option, std::int64_t value, std::string
   set(option, fmt::format("{}", value), from);
 }
 
+void set_imagenet_habits(DialectReader& read, const ImageNetHabits& habits) {
+  read.set("dataset", "imagenet", "");
+  read.set("model", habits.model, "");
+  read.set("model-size", habits.size, "");
+  read.set("classes", std::int64_t{1001}, "");
+  read.set("initialisers", habits.initialisers, "");
+  read.set("batch-norm", "true", "");
+  read.set("BN-decay", habits.norm_decay, "");
+}
+
 Translation read_command_line(Command command, std::span<const std::string> words,
                               std::size_t max_arguments, const Environment& environment) {
   std::vector<std::string> rest(words.begin(), words.end());
