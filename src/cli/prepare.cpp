@@ -16,7 +16,6 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
-#include "train/network.hpp"
 #include "train/together.hpp"
 
 namespace millrace::cli {
@@ -42,8 +41,6 @@ Opened open_and_resolve(Options options, const MachineFacts& machine) {
   }
   opened.run.data = open_datasets(data_request(options));
   Resolution resolution = resolve(options, opened.run.data.facts, machine);
-  // A network that cannot be built is refused before anything is written.
-  (void)train::network_of(resolution.config);
   opened.run.config = std::move(resolution.config);
   opened.run.notices = std::move(resolution.notices);
   opened.place = std::move(resolution.place);
