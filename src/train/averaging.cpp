@@ -32,16 +32,8 @@ std::vector<std::int64_t> regular_checkpoints(const TrainConfig& config, std::in
   return iterations;
 }
 
-/// Of a run's end, how many checkpoints must be kept so that that of `first` is still there.
-std::int64_t saved_since(const TrainConfig& config, std::int64_t first) {
-  std::int64_t count = 0;
-  for (std::int64_t i = first; i <= config.iterations; ++i)
-    count += due_after(config, i).checkpoint ? 1 : 0;
-  return count;
-}
-
 void require_kept(const TrainConfig& config, const PlannedAverage& average) {
-  const std::int64_t needed = saved_since(config, average.iterations.front());
+  const std::int64_t needed = checkpoints_from(config, average.iterations.front());
   const int kept = config.max_checkpoints_to_keep;
   if (kept == 0 || kept >= needed) return;
   fail(ErrorKind::Config,
