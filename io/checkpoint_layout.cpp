@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <system_error>
 
+#include "core/text.hpp"
 #include "io/atomic_file.hpp"
 
 namespace millrace::io {
@@ -19,10 +19,8 @@ constexpr std::string_view kTemporaryInfix = ".tmp.";
 
 // `text` as a whole, in its shortest form: ckpt-007 and ckpt-7 must not be two names of one thing.
 std::optional<std::int64_t> as_number(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc() && end == text.data() + text.size() && number >= 0;
-  if (!whole || std::to_string(number) != text) return std::nullopt;
+  const std::optional<std::int64_t> number = parse_number<std::int64_t>(text);
+  if (!number || *number < 0 || std::to_string(*number) != text) return std::nullopt;
   return number;
 }
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <set>
 #include <string_view>
@@ -143,9 +142,7 @@ std::string text_of(const BlockCounts& counts) {
 }
 
 std::int64_t to_number(std::string_view digits) {
-  std::int64_t number = 0;
-  std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  return number;
+  return parse_number<std::int64_t>(digits).value_or(0);
 }
 
 BlockCounts blocks_of(const Graph& graph) {

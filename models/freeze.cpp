@@ -11,15 +11,11 @@
 namespace millrace::models {
 namespace {
 
-bool contains(const Parameter& parameter, const std::string& text) {
-  return parameter.name.find(text) != std::string::npos;
-}
-
 void require_match(const Graph& graph, const std::string& filter) {
   std::vector<std::string> names;
   for (const Parameter& parameter : graph.parameters) {
     if (!parameter.trainable()) continue;
-    if (contains(parameter, filter)) return;
+    if (contains_any(parameter.name, {&filter, 1})) return;
     names.push_back(parameter.name);
   }
   constexpr std::size_t kShown = 5;
@@ -33,10 +29,8 @@ void require_match(const Graph& graph, const std::string& filter) {
 void train_only(Graph& graph, std::span<const std::string> filters) {
   for (const std::string& filter : filters) require_match(graph, filter);
   for (Parameter& parameter : graph.parameters)
-    parameter.frozen = parameter.trainable() && !filters.empty() &&
-                       std::none_of(filters.begin(), filters.end(), [&](const std::string& filter) {
-                         return contains(parameter, filter);
-                       });
+    parameter.frozen =
+        parameter.trainable() && !filters.empty() && !contains_any(parameter.name, filters);
 }
 
 bool learns(const Graph& graph, OpId op) {

@@ -171,11 +171,6 @@ class Balancer {
 
 // ---- shards
 
-bool has_any(const std::string& name, const std::vector<std::string>& parts) {
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](const std::string& part) { return name.find(part) != std::string::npos; });
-}
-
 /// The evenest way to cut with no stage above `limit`; sums of squares are exact under addition.
 std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards, KnownMemory& known,
                              std::int64_t limit) {
@@ -275,9 +270,10 @@ std::vector<OpId> filtered_cuts(const Graph& graph, const LayerFilter& filter) {
   for (std::size_t i = 1; i < graph.layers.size(); ++i) {
     const std::string& before = graph.layers[i - 1].name;
     const std::string& behind = graph.layers[i].name;
-    const bool included = filter.include.empty() || has_any(before, filter.include) ||
-                          has_any(behind, filter.include);
-    const bool excluded = has_any(before, filter.exclude) || has_any(behind, filter.exclude);
+    const bool included = filter.include.empty() || contains_any(before, filter.include) ||
+                          contains_any(behind, filter.include);
+    const bool excluded =
+        contains_any(before, filter.exclude) || contains_any(behind, filter.exclude);
     if (included && !excluded) cuts.push_back(graph.layers[i].first_op);
   }
   return cuts;

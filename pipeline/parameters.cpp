@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/random.hpp"
+#include "core/text.hpp"
 #include "models/initialise.hpp"
 #include "ops/norm.hpp"
 
@@ -17,12 +18,6 @@ using models::ParameterId;
 
 /// Share of parameters that nobody updates.
 constexpr std::int32_t kFrozen = -1;
-
-bool names_any(const std::vector<std::string>& parts, const Parameter& parameter) {
-  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
-    return parameter.name.find(part) != std::string::npos;
-  });
-}
 
 /// Hands out stretches of the memory, each aligned; without memory it only counts.
 class Taker {
@@ -164,8 +159,8 @@ void Parameters::add_frozen(std::size_t at) {
 
 void Parameters::add_spans(const Parameter& parameter, std::int64_t offset, bool own) {
   const bool lars = options_.rule == UpdateRule::Lars;
-  const bool skipped = lars && names_any(options_.lars_skips, parameter);
-  const bool decays = !skipped && !names_any(options_.decay_excludes, parameter);
+  const bool skipped = lars && contains_any(parameter.name, options_.lars_skips);
+  const bool decays = !skipped && !contains_any(parameter.name, options_.decay_excludes);
   const RandomStream stream(options_.seed, RandomPurpose::Rounding, hash_name(parameter.name));
   const std::int64_t first = std::ssize(spans_);
   for (std::int64_t at = 0; at < parameter.elements(); at += ops::kSpanElements)

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
@@ -28,10 +27,8 @@ std::int64_t check_slots(std::string_view host, std::string_view where) {
   const std::size_t colon = host.find(':');
   check_host(host.substr(0, colon), where);
   if (colon == std::string_view::npos) return 0;
-  const std::string_view number = host.substr(colon + 1);
-  std::int64_t slots = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), slots);
-  if (error != std::errc{} || end != number.data() + number.size() || slots < 1)
+  const std::int64_t slots = parse_number<std::int64_t>(host.substr(colon + 1)).value_or(0);
+  if (slots < 1)
     fail(ErrorKind::Usage, "{}: '{}' is not a host and its number of ranks, as in a:8", where,
          host);
   return slots;

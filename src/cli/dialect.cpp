@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
@@ -208,12 +207,9 @@ std::string DialectReader::text(std::string_view name, std::string_view otherwis
 double DialectReader::real(std::string_view name, double otherwise) const {
   const auto found = given_.find(name);
   if (found == given_.end()) return otherwise;
-  const std::string& text = found->second;
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size())
-    fail(ErrorKind::Usage, "--{}: '{}' is not a number", name, text);
-  return value;
+  const std::optional<double> value = parse_number<double>(found->second);
+  if (!value) fail(ErrorKind::Usage, "--{}: '{}' is not a number", name, found->second);
+  return *value;
 }
 
 std::int64_t DialectReader::integer(std::string_view name, std::int64_t otherwise) const {
@@ -242,6 +238,16 @@ void DialectReader::set(std::string_view option, double value, std::string_view 
 
 void DialectReader::set(std::string_view option, std::int64_t value, std::string_view from) {
   set(option, fmt::format("{}", value), from);
+}
+
+void set_imagenet_habits(DialectReader& read, const ImageNetHabits& habits) {
+  read.set("dataset", "imagenet", "");
+  read.set("model", habits.model, "");
+  read.set("model-size", habits.size, "");
+  read.set("classes", std::int64_t{1001}, "");
+  read.set("initialisers", habits.initialisers, "");
+  read.set("batch-norm", "true", "");
+  read.set("BN-decay", habits.norm_decay, "");
 }
 
 Translation read_command_line(Command command, std::span<const std::string> words,

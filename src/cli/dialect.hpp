@@ -71,6 +71,16 @@ class DialectReader {
   std::map<std::string, std::string, std::less<>> given_;
 };
 
+/// The network that a trainer of ImageNet has: a thousand classes and one for what is none of them,
+/// and batch-norm.
+struct ImageNetHabits {
+  std::string_view model = "resnet";
+  std::string_view size = "50";
+  std::string_view initialisers;
+  double norm_decay = 0.9;
+};
+void set_imagenet_habits(DialectReader& read, const ImageNetHabits& habits);
+
 struct DialectSpec {
   std::string_view name;
   std::span<const DialectWord> words;

@@ -79,8 +79,6 @@ bool has_lars_preset(const DialectReader& read) {
 }
 
 void set_model(DialectReader& read) {
-  read.set("dataset", "imagenet", "");
-  read.set("model", "resnet", "");
   std::string size = "50";
   if (read.given("keras_applications_model")) {
     const std::string name = read.text("keras_applications_model", "");
@@ -93,12 +91,8 @@ void set_model(DialectReader& read) {
     read.set("resnet-version", second ? "2" : "1.5", "--keras_applications_model");
     read.set("initialisers", "keras-applications", "--keras_applications_model");
   }
-  read.set("model-size", size, "");
-  read.set("classes", std::int64_t{1001}, "");
+  set_imagenet_habits(read, {.size = size, .initialisers = "habana-keras"});
   read.set("padding", "keras", "");
-  read.set("initialisers", "habana-keras", "");
-  read.set("batch-norm", "true", "");
-  read.set("BN-decay", 0.9, "");
 }
 
 /// Images of all workers in a step. With a strategy of TensorFlow the batch size is that already.

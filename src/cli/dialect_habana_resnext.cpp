@@ -81,14 +81,8 @@ constexpr std::array kWords = std::to_array<DialectWord>({
 });
 
 void set_model(DialectReader& read) {
-  read.set("dataset", "imagenet", "");
-  read.set("model", "resnext", "");
-  read.set("model-size", "101", "");
-  read.set("classes", std::int64_t{1001}, "");
+  set_imagenet_habits(read, {.model = "resnext", .size = "101", .initialisers = "habana"});
   read.set("padding", "same", "");
-  read.set("initialisers", "habana", "");
-  read.set("batch-norm", "true", "");
-  read.set("BN-decay", 0.9, "");
   if (!read.given("resnet_version")) return;
   read.set("resnet-version", read.text("resnet_version", "1") == "2" ? "2" : "1.5",
            read.text("model_type", "resnext") == "resnext" ? "" : "--resnet_version");

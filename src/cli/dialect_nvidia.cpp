@@ -49,16 +49,6 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {.name = "to_predict", .refused = "there is no command predict yet"},
 });
 
-void set_model(DialectReader& read) {
-  read.set("dataset", "imagenet", "");
-  read.set("model", "resnet", "");
-  read.set("model-size", "50", "");
-  read.set("classes", std::int64_t{1001}, "");
-  read.set("initialisers", "nvidia", "");
-  read.set("batch-norm", "true", "");
-  read.set("BN-decay", 0.9, "");
-}
-
 /// 90 epochs is how long the rates of a length in batches fall.
 void set_length(DialectReader& read, std::int64_t global_batch) {
   const std::string unit = read.text("iter_unit", "epoch");
@@ -162,7 +152,7 @@ void translate(DialectReader& read) {
     if (read.flag("use_tf_amp")) read.set("precision", "16.32", "--use_tf_amp");
     return;
   }
-  set_model(read);
+  set_imagenet_habits(read, {.initialisers = "nvidia"});
   set_numerics(read);
   if (!read.given("batch_size")) {
     if (read.translation().command != Command::Validate)

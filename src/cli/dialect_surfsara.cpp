@@ -23,14 +23,8 @@ constexpr std::array kWords = std::to_array<DialectWord>({
 });
 
 void set_model(DialectReader& read) {
-  read.set("dataset", "imagenet", "");
+  set_imagenet_habits(read, {.initialisers = "surfsara", .norm_decay = 0.95});
   read.set("normalise-input", "true", "");
-  read.set("model", "resnet", "");
-  read.set("model-size", "50", "");
-  read.set("classes", std::int64_t{1001}, "");
-  read.set("initialisers", "surfsara", "");
-  read.set("batch-norm", "true", "");
-  read.set("BN-decay", 0.95, "");
   read.set("precision", "32.32", "");
 }
 

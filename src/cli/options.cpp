@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -55,14 +54,6 @@ ErrorKind kind_of(Origin origin) {
   if (spec.type == ValueType::Choice) hint = nearest_match(text, choices(spec));
   fail(kind_of(origin), "{}: '{}' is not {}{}", where, text, describe_values(spec),
        hint.empty() ? "" : fmt::format("; did you mean {}?", hint));
-}
-
-template <class T>
-std::optional<T> parse_number(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 /// The names of a list with one blank between them.

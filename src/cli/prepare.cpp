@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <sstream>
 #include <string>
-#include <thread>
 
 #include "cli/cluster.hpp"
 #include "cli/resolve.hpp"
@@ -18,7 +17,6 @@
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
 #include "train/memory.hpp"
-#include "train/network.hpp"
 #include "train/together.hpp"
 
 namespace millrace::cli {
@@ -44,8 +42,6 @@ Opened open_and_resolve(Options options, const MachineFacts& machine) {
   }
   opened.run.data = open_datasets(data_request(options));
   Resolution resolution = resolve(options, opened.run.data.facts, machine);
-  // A network that cannot be built is refused before anything is written.
-  (void)train::network_of(resolution.config);
   opened.run.config = std::move(resolution.config);
   opened.run.notices = std::move(resolution.notices);
   opened.place = std::move(resolution.place);
@@ -114,8 +110,7 @@ void check_alike(const std::string& own, const std::string& leading) {
 }  // namespace
 
 MachineFacts this_machine() {
-  const unsigned cores = std::thread::hardware_concurrency();
-  return {.cores = cores == 0 ? 1 : static_cast<int>(cores),
+  return {.cores = device::available_cores(),
           .memory = train::machine_bytes(),
           .has_gpu = !device::computes_on_cores()};
 }
@@ -123,8 +118,11 @@ MachineFacts this_machine() {
 MachineFacts this_machine(const comm::World& world) {
   MachineFacts facts = this_machine();
   if (!comm::started_by_launcher()) return facts;
-  // A launcher that binds its ranks has given each of them cores of its own.
-  facts.cores = std::min(facts.cores, device::available_cores() * world.local_size());
+  // A launcher that binds its ranks has given each of them cores of its own; without it they share.
+  std::vector<int> cores = world.gather_here(device::core_numbers());
+  std::sort(cores.begin(), cores.end());
+  cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
+  facts.cores = std::max(1, static_cast<int>(cores.size()));
   facts.ranks = world.size();
   facts.local_ranks = world.local_size();
   return facts;
@@ -132,10 +130,11 @@ MachineFacts this_machine(const comm::World& world) {
 
 PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {
   const train::Together together(world);
+  const MachineFacts machine = this_machine(world);
   PreparedRun run;
   RunPlace place;
   together.run([&] {
-    Opened opened = open_training(invocation, this_machine(world));
+    Opened opened = open_training(invocation, machine);
     run = std::move(opened.run);
     place = opened.place;
   });
@@ -166,7 +165,8 @@ bool must_launch(const train::TrainConfig& config, const comm::World& world) {
 
 namespace {
 
-PreparedRun reopen(const Invocation& invocation, const comm::World& world) {
+PreparedRun reopen(const Invocation& invocation, const comm::World& world,
+                   const MachineFacts& machine) {
   const std::filesystem::path directory = restore_path(invocation.options);
   const std::filesystem::path file = directory / "config.toml";
   if (!std::filesystem::exists(directory))
@@ -184,8 +184,7 @@ PreparedRun reopen(const Invocation& invocation, const comm::World& world) {
   std::vector<std::string> complaints;  // the trainer repeats them
   const Options recorded =
       continued_options(written, recorded_in(io::open_newest(directory, complaints)));
-  PreparedRun run =
-      open_and_resolve(continued_options(invocation.options, recorded), this_machine(world)).run;
+  PreparedRun run = open_and_resolve(continued_options(invocation.options, recorded), machine).run;
   run.config.run_directory = directory;
   place_trace(invocation.options, run.config);
   run.lock = std::move(lock);
@@ -195,8 +194,9 @@ PreparedRun reopen(const Invocation& invocation, const comm::World& world) {
 }  // namespace
 
 PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
+  const MachineFacts machine = this_machine(world);
   PreparedRun run;
-  train::Together(world).run([&] { run = reopen(invocation, world); });
+  train::Together(world).run([&] { run = reopen(invocation, world, machine); });
   return run;
 }
 
@@ -251,8 +251,8 @@ PreparedBench prepare_bench(const Invocation& invocation, const comm::World& wor
   impose(options, "iterations", bench.steps + bench.warmup_steps);
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("none"));
-  train::Together(world).run(
-      [&] { bench.run = open_and_resolve(options, this_machine(world)).run; });
+  const MachineFacts machine = this_machine(world);
+  train::Together(world).run([&] { bench.run = open_and_resolve(options, machine).run; });
   bench.run.notices.insert(bench.run.notices.begin(), invocation.notices.begin(),
                            invocation.notices.end());
   return bench;

@@ -23,7 +23,8 @@ struct PreparedRun {
   std::optional<io::RunLock> lock;  ///< held while the run directory is written to
 };
 
-/// This machine as far as defaults depend on it.
+/// This machine as far as defaults depend on it: its cores are those that this process may use, or
+/// that the ranks of this machine may use between them. Collective with a `world`.
 [[nodiscard]] MachineFacts this_machine();
 [[nodiscard]] MachineFacts this_machine(const comm::World& world);
 

@@ -5,9 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
+#include "cli/device_options.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/split_options.hpp"
 #include "cli/trace_options.hpp"
@@ -31,11 +31,6 @@ std::vector<std::int32_t> divisors(std::int32_t devices) {
   for (std::int32_t d = 1; d <= devices; ++d)
     if (devices % d == 0) result.push_back(d);
   return result;
-}
-
-/// Ranks of the run on this machine.
-int ranks_here(const MachineFacts& machine, const TrainConfig& config) {
-  return std::max(1, machine.ranks > 0 ? machine.local_ranks : config.pipeline.ranks.ranks);
 }
 
 void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& config,
@@ -62,74 +57,6 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
   if (local > machine.cores)
     notices.push_back(fmt::format("{} ranks share the {} cores of this machine: they take turns",
                                   local, machine.cores));
-}
-
-/// Of the IPU trainer: one number, or two for every stage of a pipeline.
-std::vector<std::int64_t> scratch_caps(Reader& read, const MachineFacts& machine,
-                                       const TrainConfig& config, std::size_t stages) {
-  std::vector<std::int64_t> caps;
-  const Setting* given = read.options().find("available-memory-proportion");
-  if (given == nullptr) return caps;
-  const std::int64_t told = device_memory(read);
-  const std::int64_t memory = told > 0 ? told : machine.memory / ranks_here(machine, config);
-  for (const std::string& word : split_list(read.text("available-memory-proportion", ""), ' ')) {
-    double value = 0.0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    if (error != std::errc{} || end != word.data() + word.size() || !(value > 0.0) || value > 1.0)
-      fail(ErrorKind::Usage, "{}: '{}' is not a number above 0 to 1", given->where, word);
-    caps.push_back(static_cast<std::int64_t>(value * static_cast<double>(memory)));
-  }
-  if (caps.size() != 1 && (stages < 2 || caps.size() != 2 * stages))
-    fail(ErrorKind::Usage, "{}: {} numbers for {} stage(s); give one, or two for every stage",
-         given->where, caps.size(), stages);
-  return caps;
-}
-
-/// What the sets of cores that are named so need; a GPU's number is the driver's to judge.
-void check_cores(const MachineFacts& machine, const TrainConfig& config, std::string_view where) {
-  if (machine.has_gpu) return;
-  const int sets = machine.cores / config.threads;
-  for (const int number : config.device_numbers)
-    if (number >= sets)
-      fail(ErrorKind::Usage,
-           "{}: there is no device {}: the {} cores that this process may use are {} set(s) of "
-           "--threads-per-device {}, from 0",
-           where, number, machine.cores, sets, config.threads);
-}
-
-/// Not recorded: another start of the same run may be on another machine.
-std::vector<int> device_numbers(Reader& read, const TrainConfig& config,
-                                std::vector<std::string>& notices) {
-  std::vector<int> numbers;
-  const Setting* given = read.options().find("select-ipus");
-  if (given == nullptr) return numbers;
-  read.use("select-ipus");
-  const std::vector<std::string> words = split_list(std::get<std::string>(given->value), ' ');
-  if (words.size() == 1 && to_lower(words.front()) == "auto") return numbers;
-  for (const std::string& word : words) {
-    int number = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error != std::errc{} || end != word.data() + word.size() || number < 0)
-      fail(ErrorKind::Usage, "{}: '{}' is neither AUTO nor the number of a device", given->where,
-           word);
-    numbers.push_back(number);
-  }
-  const auto devices = static_cast<std::size_t>(config.pipeline.ranks.devices) *
-                       static_cast<std::size_t>(config.pipeline.ranks.replicas);
-  if (devices == 1 && numbers.size() == 2) {
-    notices.push_back(fmt::format("{}: validation runs on the device of the training, {}",
-                                  given->where, numbers.front()));
-    numbers.pop_back();
-  }
-  while (numbers.size() < devices && words.size() == 1) numbers.push_back(numbers.back() + 1);
-  if (numbers.size() != devices)
-    fail(ErrorKind::Usage,
-         "{}: {} numbers for {} device(s) ({} shards x {} replicas); give one for each, or the "
-         "first "
-         "of as many in a row",
-         given->where, numbers.size(), devices, config.pipeline.ranks.devices,
-         config.pipeline.ranks.replicas);
-  return numbers;
 }
 
 /// How ranks get started has no part in the run itself.
@@ -174,10 +101,8 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   if (pipeline.ranks.replicas > 1)
     config.weight_check_every = read.integer("weight-check-every", 100);
   resolve_trace(read.options(), config);
-  config.scratch_caps = scratch_caps(read, machine, config, pipeline.ranges.size());
-  config.device_numbers = device_numbers(read, config, notices);
-  if (!config.device_numbers.empty())
-    check_cores(machine, config, read.options().find("select-ipus")->where);
+  config.scratch_caps = scratch_caps(read, machine, config);
+  config.device_numbers = device_numbers(read, machine, config, notices);
   note_launching(read);
   config.hang_timeout = static_cast<int>(read.follower("hang-timeout", 600));
 }

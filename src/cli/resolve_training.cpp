@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "cli/resolve_parts.hpp"
@@ -22,13 +21,11 @@ train::LossScaling loss_scaling(Reader& read) {
   const std::string text = read.text("loss-scaling", "128");
   if (to_lower(text) == "dynamic")
     return {.kind = train::ScalingKind::Dynamic, .initial = kDynamicStart};
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool number = error == std::errc{} && end == text.data() + text.size();
-  if (!number || !(value > 0.0) || value > kMost)
+  const std::optional<double> value = parse_number<double>(text);
+  if (!value || !(*value > 0.0) || *value > kMost)
     fail(ErrorKind::Usage, "{}: '{}' is not dynamic, nor a number above 0 to {:.0f}",
          read.options().find("loss-scaling")->where, text, kMost);
-  return {.kind = train::ScalingKind::Static, .initial = value};
+  return {.kind = train::ScalingKind::Static, .initial = *value};
 }
 
 Precision precision(Reader& read, const MachineFacts& machine) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <string_view>
 
@@ -28,12 +27,11 @@ std::vector<std::int32_t> device_mapping(Reader& read) {
   std::vector<std::int32_t> devices;
   if (!read.given("device-mapping")) return devices;
   for (const std::string& word : split_list(read.text("device-mapping", ""), ' ')) {
-    std::int32_t device = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), device);
-    if (error != std::errc{} || end != word.data() + word.size() || device < 0)
+    const std::optional<std::int32_t> device = parse_number<std::int32_t>(word);
+    if (!device || *device < 0)
       fail(ErrorKind::Usage, "{}: '{}' is no device: devices are numbers from 0",
            read.options().find("device-mapping")->where, word);
-    devices.push_back(device);
+    devices.push_back(*device);
   }
   return devices;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/trace_options.hpp"
 
-#include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,11 +34,8 @@ void resolve_trace(const Options& options, train::TrainConfig& config) {
   config.trace_last = 10;
   if (!steps) return;
   const std::vector<std::string> pieces = split_list(*steps);
-  const auto number = [&](const std::string& text) {
-    std::int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool whole = error == std::errc{} && end == text.data() + text.size();
-    return whole ? value : 0;
+  const auto number = [](const std::string& text) {
+    return parse_number<std::int64_t>(text).value_or(0);
   };
   const bool two = pieces.size() == 2;
   config.trace_first = two ? number(pieces[0]) : 0;

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 
 #include "core/error.hpp"
 
@@ -26,6 +27,29 @@ std::int64_t steady_nanoseconds() {
 }
 
 int count(std::size_t elements) { return static_cast<int>(elements); }
+
+/// The ranks of this machine among themselves, in the order of `rank`.
+class RanksHere {
+ public:
+  explicit RanksHere(int rank) {
+    check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm_),
+          "MPI_Comm_split_type");
+  }
+  ~RanksHere() { MPI_Comm_free(&comm_); }
+  RanksHere(const RanksHere&) = delete;
+  RanksHere& operator=(const RanksHere&) = delete;
+  [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+/// Where the stretch of each rank begins, and behind them where the last one ends.
+std::vector<int> begins_of(const std::vector<int>& lengths) {
+  std::vector<int> begins(lengths.size() + 1, 0);
+  std::partial_sum(lengths.begin(), lengths.end(), begins.begin() + 1);
+  return begins;
+}
 
 }  // namespace
 
@@ -72,12 +96,9 @@ World::World() {
   initialised_ = true;
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
-  MPI_Comm node = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
-        "MPI_Comm_split_type");
-  check(MPI_Comm_rank(node, &local_rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(node, &local_size_), "MPI_Comm_size");
-  check(MPI_Comm_free(&node), "MPI_Comm_free");
+  const RanksHere here(rank_);
+  check(MPI_Comm_rank(here.comm(), &local_rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(here.comm(), &local_size_), "MPI_Comm_size");
   int* tag = nullptr;
   int found = 0;
   check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&tag), &found),
@@ -118,21 +139,31 @@ std::vector<std::string> World::gather(const std::string& text) const {
   const int length = count(text.size());
   check(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD),
         "MPI_Gather");
-  std::vector<int> offsets;
-  int total = 0;
-  for (const int l : lengths) {
-    offsets.push_back(total);
-    total += l;
-  }
-  std::string all(static_cast<std::size_t>(total), '\0');
-  check(MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), offsets.data(),
+  const std::vector<int> begins = begins_of(lengths);
+  std::string all(static_cast<std::size_t>(begins.back()), '\0');
+  check(MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), begins.data(),
                     MPI_CHAR, 0, MPI_COMM_WORLD),
         "MPI_Gatherv");
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < lengths.size(); ++r)
     texts.push_back(
-        all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r])));
+        all.substr(static_cast<std::size_t>(begins[r]), static_cast<std::size_t>(lengths[r])));
   return texts;
+}
+
+std::vector<int> World::gather_here(const std::vector<int>& numbers) const {
+  if (size_ == 1) return numbers;
+  const RanksHere here(rank_);
+  std::vector<int> lengths(static_cast<std::size_t>(local_size_));
+  const int length = count(numbers.size());
+  check(MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, here.comm()),
+        "MPI_Allgather");
+  const std::vector<int> begins = begins_of(lengths);
+  std::vector<int> all(static_cast<std::size_t>(begins.back()));
+  check(MPI_Allgatherv(numbers.data(), length, MPI_INT, all.data(), lengths.data(), begins.data(),
+                       MPI_INT, here.comm()),
+        "MPI_Allgatherv");
+  return all;
 }
 
 void World::barrier() const {

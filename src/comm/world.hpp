@@ -56,6 +56,8 @@ class World {
   [[nodiscard]] std::int64_t maximum(std::int64_t value) const;
   /// The texts of all ranks on rank 0, by rank; nothing elsewhere.
   [[nodiscard]] std::vector<std::string> gather(const std::string& text) const;
+  /// The numbers of all ranks of this machine, rank by rank, on each of them.
+  [[nodiscard]] std::vector<int> gather_here(const std::vector<int>& numbers) const;
   void barrier() const;
   /// Nanoseconds to add to this process' steady clock so that it agrees with rank 0's. Collective.
   [[nodiscard]] std::int64_t clock_offset() const;

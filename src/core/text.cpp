@@ -104,6 +104,12 @@ std::string with_commas(std::int64_t number) {
   return number < 0 ? fmt::format("-{}", digits) : digits;
 }
 
+bool contains_any(std::string_view text, std::span<const std::string> parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
+    return text.find(part) != std::string_view::npos;
+  });
+}
+
 std::string to_lower(std::string_view text) {
   std::string result(text);
   std::transform(result.begin(), result.end(), result.begin(), lower);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace millrace {
@@ -29,6 +32,20 @@ namespace millrace {
 
 /// 1234567 as "1,234,567".
 [[nodiscard]] std::string with_commas(std::int64_t number);
+
+/// Whether at least one of `parts` stands somewhere in `text`; an empty part stands in every text.
+[[nodiscard]] bool contains_any(std::string_view text, std::span<const std::string> parts);
+
+/// The number that all of `text` is, as std::from_chars reads it: without blanks or a plus, and
+/// integers in decimal only. Nothing when `text` is something else or beyond T.
+template <class T>
+[[nodiscard]] std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  if (error != std::errc{} || end != last) return std::nullopt;
+  return value;
+}
 
 /// Lower-case copy (ASCII).
 [[nodiscard]] std::string to_lower(std::string_view text);

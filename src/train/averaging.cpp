@@ -15,6 +15,7 @@
 #include "io/checkpoint_layout.hpp"
 #include "io/run_lock.hpp"
 #include "train/cadence.hpp"
+#include "train/memory.hpp"
 
 namespace millrace::train {
 namespace {
@@ -31,16 +32,8 @@ std::vector<std::int64_t> regular_checkpoints(const TrainConfig& config, std::in
   return iterations;
 }
 
-/// Of a run's end, how many checkpoints must be kept so that that of `first` is still there.
-std::int64_t saved_since(const TrainConfig& config, std::int64_t first) {
-  std::int64_t count = 0;
-  for (std::int64_t i = first; i <= config.iterations; ++i)
-    count += due_after(config, i).checkpoint ? 1 : 0;
-  return count;
-}
-
 void require_kept(const TrainConfig& config, const PlannedAverage& average) {
-  const std::int64_t needed = saved_since(config, average.iterations.front());
+  const std::int64_t needed = checkpoints_from(config, average.iterations.front());
   const int kept = config.max_checkpoints_to_keep;
   if (kept == 0 || kept >= needed) return;
   fail(ErrorKind::Config,
@@ -117,9 +110,6 @@ std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
 }
 
 std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
-  // What HDF5 takes for itself and for each data set of an open file; measured.
-  constexpr std::int64_t kHdf5 = 4'000'000;
-  constexpr std::int64_t kHdf5PerTensor = 32'000;
   const std::int64_t slots = std::ssize(update_slots(rule));
   std::int64_t elements = 0;
   std::int64_t largest = 0;
@@ -133,7 +123,7 @@ std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
   // A tensor is read next to what HDF5 holds of it; two files are open while one is checked.
   return elements * static_cast<std::int64_t>(sizeof(double)) +
          3 * largest * static_cast<std::int64_t>(sizeof(float)) +
-         2 * (kHdf5 + tensors * kHdf5PerTensor);
+         2 * open_checkpoint_bytes(tensors);
 }
 
 void TensorMean::begin(const io::CheckpointReader& checkpoint) {

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/cadence.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 namespace millrace::train {
 namespace {
 
 bool on_multiple(std::int64_t done, std::int64_t every) { return every > 0 && done % every == 0; }
+
+/// Multiples of `every` >= 1 from `first` >= 0 to `last`.
+std::int64_t multiples(std::int64_t every, std::int64_t first, std::int64_t last) {
+  if (first > last) return 0;
+  return last / every - first / every + (first % every == 0 ? 1 : 0);
+}
 
 }  // namespace
 
@@ -22,6 +31,23 @@ Due due_after(const TrainConfig& config, std::int64_t done) {
   return {.log = last || (done > 0 && on_multiple(done, config.log_every)),
           .checkpoint = last || on_multiple(done, config.checkpoint_every) || saved_for_validation,
           .validate = validation_point && config.validation == ValidationMode::All};
+}
+
+std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first) {
+  if (first > config.iterations) return 0;
+  const std::int64_t before_last = config.iterations - 1;
+  const std::int64_t saved = config.checkpoint_every;
+  const std::int64_t validated = config.validate_every;
+  std::int64_t count = 1;  // the last one always
+  if (saved <= 0) return count;
+  count += multiples(saved, first, before_last);
+  if (config.validation != ValidationMode::End || validated <= 0) return count;
+  // Validation points that are not saved anyway; there is none at 0.
+  const std::int64_t from = std::max<std::int64_t>(first, 1);
+  count += multiples(validated, from, before_last);
+  const std::int64_t step = saved / std::gcd(saved, validated);
+  if (step <= before_last / validated) count -= multiples(step * validated, from, before_last);
+  return count;
 }
 
 }  // namespace millrace::train

@@ -20,6 +20,9 @@ struct Due {
 /// validated. done = 0 asks for the checkpoint of the initial weights, before the first update.
 [[nodiscard]] Due due_after(const TrainConfig& config, std::int64_t done);
 
+/// How many checkpoints are due from iteration `first` >= 0 to the last one, both included.
+[[nodiscard]] std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first);
+
 /// Whether validation belongs to this iteration, now (mode All) or once training is over (mode
 /// End).
 [[nodiscard]] bool is_validation_point(const TrainConfig& config, std::int64_t done);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -28,14 +27,6 @@ constexpr std::size_t kIteration = 1;
 constexpr std::size_t kLoss = 4;
 constexpr std::size_t kAccuracy = 6;
 constexpr std::size_t kTotalTime = 10;
-
-template <class T>
-std::optional<T> parse_number(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 template <class T>
 T field(const std::vector<std::string>& fields, std::size_t column,

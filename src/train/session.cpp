@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/crc32c.hpp"
+#include "train/memory.hpp"
 #include "train/network.hpp"
 #include "train/warm_start.hpp"
 
@@ -222,9 +223,6 @@ std::int64_t Session::loader_bytes(std::int64_t validation_images) const {
 }
 
 std::int64_t Session::checkpoint_bytes() const {
-  // What HDF5 takes for itself and for each data set of an open file; measured.
-  constexpr std::int64_t kHdf5 = 4'000'000;
-  constexpr std::int64_t kHdf5PerTensor = 32'000;
   std::int64_t largest = 0;
   std::int64_t copied = 0;
   std::int64_t tensors = 0;
@@ -235,7 +233,7 @@ std::int64_t Session::checkpoint_bytes() const {
                 if (!device::kHostAccessible || values.type != DType::F32) copied += info.bytes();
               });
   // A tensor is read back next to what HDF5 holds of it.
-  return kHdf5 + tensors * kHdf5PerTensor + 2 * largest + copied;
+  return open_checkpoint_bytes(tensors) + 2 * largest + copied;
 }
 
 void Session::allocate() {

@@ -14,17 +14,12 @@
 namespace millrace::train {
 namespace {
 
-bool contains_any(const std::string& name, std::span<const std::string> texts) {
-  return std::any_of(texts.begin(), texts.end(),
-                     [&](const std::string& text) { return name.find(text) != std::string::npos; });
-}
-
 void require_matches(const models::Graph& graph, std::span<const std::string> fresh) {
   std::vector<std::string> names;
   for (const models::Parameter& parameter : graph.parameters) names.push_back(parameter.name);
   for (const std::string& text : fresh) {
     const bool known = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      return name.find(text) != std::string::npos;
+      return contains_any(name, {&text, 1});
     });
     if (known) continue;
     constexpr std::size_t kShown = 5;

@@ -15,19 +15,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "core/random.hpp"
+#include "core/text.hpp"
 #include "device/arena.hpp"
 #include "device/environment.hpp"
 #include "io/cifar.hpp"
@@ -557,11 +555,7 @@ void add_loaders(const Suite& suite) {
 /// The one argument that Google Benchmark left; 0 when it is no number of threads.
 int threads_of(int argc, char** argv) {
   if (argc == 1) return 1;
-  const std::string_view text = argv[1];
-  int threads = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return argc == 2 && whole && threads > 0 ? threads : 0;
+  return argc == 2 ? std::max(0, parse_number<int>(argv[1]).value_or(0)) : 0;
 }
 
 int run(int argc, char** argv) {

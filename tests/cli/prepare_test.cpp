@@ -2,6 +2,7 @@
 #include "cli/prepare.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <string>
 
 #include "cli/run_name.hpp"
+#include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/generate.hpp"
@@ -97,6 +99,33 @@ TEST_F(PrepareTest, TrainingMakesTheRunDirectoryWithItsConfiguration) {
   std::ostringstream written;
   written << std::ifstream(run_ / "config.toml").rdbuf();
   EXPECT_EQ(written.str(), run.config.resolved_toml);
+}
+
+/// This thread on the lowest of its cores for as long as this lives.
+class OnOneCore {
+ public:
+  OnOneCore() {
+    CPU_ZERO(&before_);
+    EXPECT_EQ(sched_getaffinity(0, sizeof before_, &before_), 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(device::core_numbers().front()), &one);
+    EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  }
+  ~OnOneCore() { sched_setaffinity(0, sizeof before_, &before_); }
+  OnOneCore(const OnOneCore&) = delete;
+  OnOneCore& operator=(const OnOneCore&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
+
+TEST_F(PrepareTest, ThreadsAreAsManyAsTheCoresThatTheProcessMayUse) {
+  if (device::available_cores() < 2) GTEST_SKIP() << "there is one core only";
+  EXPECT_EQ(this_machine().cores, device::available_cores());
+  const OnOneCore bound;
+  EXPECT_EQ(this_machine().cores, 1);
+  EXPECT_EQ(train("--batch-size 8").config.threads, 1);
 }
 
 TEST_F(PrepareTest, AMistakeLeavesNoDirectory) {

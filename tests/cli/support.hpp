@@ -2,9 +2,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
@@ -15,8 +13,11 @@
 #include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 namespace millrace::cli::testing {
+
+using test::TemporaryDirectory;
 
 inline std::vector<std::string> words(std::string_view line) { return split_list(line, ' '); }
 
@@ -57,27 +58,5 @@ Failure failure_of(Call&& call) {
 inline bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
-
-/// A directory of the test that runs, gone with the object.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory()
-      : path_(std::filesystem::temp_directory_path() /
-              ("millrace-cli-" + std::to_string(::getpid()) + "-" +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 }  // namespace millrace::cli::testing

@@ -56,6 +56,25 @@ TEST(Text, WithCommasGroupsDigitsByThree) {
   EXPECT_EQ(with_commas(std::numeric_limits<std::int64_t>::min()), "-9,223,372,036,854,775,808");
 }
 
+TEST(Text, ContainsAnyLooksForEveryPart) {
+  const Strings parts = {"bias", "norm"};
+  EXPECT_TRUE(contains_any("b1/norm/scale", parts));
+  EXPECT_TRUE(contains_any("bias", parts));
+  EXPECT_FALSE(contains_any("b1/conv/weight", parts));
+  EXPECT_FALSE(contains_any("bia", parts));
+  EXPECT_FALSE(contains_any("bias", {}));
+  EXPECT_TRUE(contains_any("", Strings{"x", ""}));
+}
+
+TEST(Text, ParseNumberTakesTheWholeTextOrNothing) {
+  EXPECT_EQ(parse_number<std::int64_t>("-42"), -42);
+  EXPECT_EQ(parse_number<double>("2.5e-1"), 0.25);
+  for (const char* text : {"", " 1", "1 ", "+1", "1x", "x", "0x10", "1.5", "9223372036854775808"})
+    EXPECT_EQ(parse_number<std::int64_t>(text), std::nullopt) << text;
+  for (const char* text : {"", "1.5.", "1,5", "1e", "1e999"})
+    EXPECT_EQ(parse_number<double>(text), std::nullopt) << text;
+}
+
 TEST(Text, ToLowerLeavesWhatIsNoCapital) {
   EXPECT_EQ(to_lower("ResNet-50 [A] \xc3\x84"), "resnet-50 [a] \xc3\x84");
 }

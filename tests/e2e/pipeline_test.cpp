@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <map>
+#include <regex>
 #include <thread>
 #include <utility>
 
@@ -698,6 +699,29 @@ TEST(LayoutMistakesTest, RanksThatWereToldDifferentThingsSaySo) {
       run_process(MILLRACE_MPIEXEC, one + Words{":"} + one + Words{"--seed", "7"});
   EXPECT_EQ(result.code, 2) << result.output;
   EXPECT_NE(result.output.find("seed"), std::string::npos) << result.output;
+}
+
+TEST(StartTest, RanksHaveTheCoresThatAnyOfThemMayUse) {
+  cpu_set_t mask;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
+  Words cores;
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mask)) cores.push_back(std::to_string(cpu));
+  if (cores.size() < 2) GTEST_SKIP() << "there is one core only";
+  const auto rank_on = [](const std::string& core) {
+    return Words{"-n", "1", "/usr/bin/taskset", "-c", core, MILLRACE_BINARY, "doctor"};
+  };
+  const auto cores_with = [&](const std::string& first, const std::string& second) {
+    const ProcessResult result =
+        run_process(MILLRACE_MPIEXEC, rank_on(first) + Words{":"} + rank_on(second));
+    EXPECT_EQ(result.code, 0) << result.output;
+    std::smatch match;
+    EXPECT_TRUE(std::regex_search(result.output, match, std::regex("cores +([0-9]+)\n")))
+        << result.output;
+    return match[1].str();
+  };
+  EXPECT_EQ(cores_with(cores[0], cores[1]), "2");
+  EXPECT_EQ(cores_with(cores[0], cores[0]), "1");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #include "train/averaging.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <map>
@@ -12,6 +11,7 @@
 
 #include "core/bfloat16.hpp"
 #include "core/error.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 namespace millrace::train {
 namespace {
@@ -20,15 +20,6 @@ namespace fs = std::filesystem;
 
 class AveragingTest : public testing::Test {
  protected:
-  void SetUp() override {
-    run_ =
-        fs::temp_directory_path() / ("millrace-average-" + std::to_string(::getpid()) + "-" +
-                                     testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(run_);
-    fs::create_directories(run_);
-  }
-  void TearDown() override { fs::remove_all(run_); }
-
   /// A checkpoint with a kernel of two weights, its slot, a 16-bit statistic and a counter.
   void save(std::int64_t iteration, std::vector<float> kernel, float slot, float mean,
             std::int32_t counter = 0) const {
@@ -58,7 +49,8 @@ class AveragingTest : public testing::Test {
     return values;
   }
 
-  fs::path run_;
+  const test::TemporaryDirectory directory_;
+  const fs::path run_ = directory_.path();
 };
 
 // (1 + 2 + 6) / 3 and (-4 + 0 + 1) / 3; the statistic (8 + 4 + 3) / 3.

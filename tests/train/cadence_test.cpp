@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -58,6 +59,39 @@ TEST(CadenceTest, ValidationAtTheEndNeedsCheckpointsAtItsPoints) {
   EXPECT_TRUE(is_validation_point(config, 10));
   EXPECT_FALSE(is_validation_point(config, 14));
   EXPECT_TRUE(is_validation_point(config, 25));
+}
+
+TEST(CadenceTest, CheckpointsAreCountedAsTheyAreDue) {
+  for (const ValidationMode mode :
+       {ValidationMode::None, ValidationMode::All, ValidationMode::End}) {
+    for (const std::int64_t iterations : {0, 1, 2, 23, 24, 60}) {
+      for (const std::int64_t saved : {0, 1, 3, 4, 6, 100}) {
+        for (const std::int64_t validated : {0, 1, 2, 6, 9, 100}) {
+          TrainConfig config = config_of(iterations);
+          config.validation = mode;
+          config.checkpoint_every = saved;
+          config.validate_every = validated;
+          const Points due = when(config, &Due::checkpoint);
+          for (std::int64_t first = 0; first <= iterations + 1; ++first) {
+            const auto counted =
+                std::count_if(due.begin(), due.end(), [&](std::int64_t i) { return i >= first; });
+            ASSERT_EQ(checkpoints_from(config, first), counted)
+                << first << " to " << iterations << ", saved every " << saved
+                << ", validated every " << validated << ", mode " << static_cast<int>(mode);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CadenceTest, CheckpointsOfLongIntervalsAreCounted) {
+  constexpr std::int64_t kLong = std::int64_t{1} << 62;
+  TrainConfig config = config_of(kLong);
+  config.validation = ValidationMode::End;
+  config.checkpoint_every = kLong / 2;
+  config.validate_every = kLong / 2 - 1;
+  EXPECT_EQ(checkpoints_from(config, 0), 5);  // 0, one more saved, two validated, the last
 }
 
 TEST(CadenceTest, NoValidationIsNeverDue) {

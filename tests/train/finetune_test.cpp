@@ -16,6 +16,7 @@
 
 #include "core/error.hpp"
 #include "models/initialise.hpp"
+#include "tests/support/temporary_directory.hpp"
 #include "train/network.hpp"
 #include "train/trainer.hpp"
 
@@ -113,30 +114,29 @@ bool is_slot(const std::string& name) { return name.ends_with("/momentum"); }
 class FinetuneTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    root_ = fs::temp_directory_path() / ("millrace-finetune-" + std::to_string(::getpid()));
-    fs::remove_all(root_);
     TrainConfig config = config_of(source());
     config.averaging = {.last_epochs = {1}, .decays = {0.75}};
     ASSERT_EQ(train_in_child(config), "");
   }
-  static void TearDownTestSuite() { fs::remove_all(root_); }
+  /// Of all tests together.
+  static const test::TemporaryDirectory& root() {
+    static const test::TemporaryDirectory shared;
+    return shared;
+  }
 
   /// A run of four updates with averages.
-  static fs::path source() { return root_ / "source"; }
+  static fs::path source() { return root() / "source"; }
   static fs::path checkpoint(const fs::path& run, int iteration) {
     return run / "checkpoints" / ("ckpt-" + std::to_string(iteration));
   }
   /// Begins with the weights of the source.
   static TrainConfig warm(const std::string& name) {
-    TrainConfig config = config_of(root_ / name);
+    TrainConfig config = config_of(root() / name);
     config.iterations = 1;
     config.init_path = source();
     return config;
   }
-
-  static fs::path root_;
 };
-fs::path FinetuneTest::root_;
 
 TEST_F(FinetuneTest, AveragesAreThoseOfTheCheckpoints) {
   const fs::path place = source() / "averages" / "mean-1-epochs";
@@ -177,13 +177,13 @@ TEST_F(FinetuneTest, AveragesAreValidatedUnderTheirNames) {
 }
 
 TEST_F(FinetuneTest, AveragesThatCannotBeHadAreRefusedBeforeTraining) {
-  TrainConfig config = config_of(root_ / "few");
+  TrainConfig config = config_of(root() / "few");
   config.max_checkpoints_to_keep = 1;
   config.averaging = {.last_epochs = {1}, .decays = {}};
   EXPECT_EQ(train_in_child(config),
             "the average mean-1-epochs needs the last 2 checkpoints of the run, and "
             "--max-ckpts-to-keep 1 leaves 1: give --max-ckpts-to-keep 0, which keeps all");
-  EXPECT_FALSE(fs::exists(root_ / "few")) << "nothing is left behind";
+  EXPECT_FALSE(fs::exists(root() / "few")) << "nothing is left behind";
 }
 
 TEST_F(FinetuneTest, ARunBeginsWithWeightsAndStatisticsButNotWithSlots) {

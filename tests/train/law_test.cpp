@@ -86,10 +86,7 @@ Outcome train(const Layout& layout, std::int64_t steps = kSteps) {
       session.evaluate(session.validation_feeds(data), data->size(), [] { return false; });
   const Snapshot snapshot = session.snapshot();
   outcome.digest = io::digest(snapshot.tensors());
-  for (const io::NamedTensor& tensor : snapshot.tensors()) {
-    const auto* values = reinterpret_cast<const float*>(tensor.data.data());
-    outcome.weights.insert(outcome.weights.end(), values, values + tensor.info.elements());
-  }
+  outcome.weights = all_values(snapshot);
   return outcome;
 }
 
@@ -279,16 +276,6 @@ TEST(LawTest, FrozenParametersGiveTheBitsOfOneStage) {
                  .trained = {part}});
 }
 
-std::map<std::string, std::vector<float>> tensors_of(Session& session) {
-  std::map<std::string, std::vector<float>> result;
-  const Snapshot snapshot = session.snapshot();
-  for (const io::NamedTensor& tensor : snapshot.tensors()) {
-    const auto* values = reinterpret_cast<const float*>(tensor.data.data());
-    result[tensor.info.name].assign(values, values + tensor.info.elements());
-  }
-  return result;
-}
-
 // The same gradients reach what learns as without a filter, what is frozen stays, and running
 // statistics move all the same.
 TEST(LawTest, OnlyWhatTheFilterNamesMoves) {
@@ -303,7 +290,7 @@ TEST(LawTest, OnlyWhatTheFilterNamesMoves) {
     session.initialise(1);
     const Feeds feeds = session.training_feeds(data, 0);
     for (std::int64_t i = 0; i < steps; ++i) (void)session.step(feeds, i, 0.05);
-    return tensors_of(session);
+    return values_by_name(session.snapshot());
   };
   const auto before = after_a_step({}, 0);
   const auto whole = after_a_step({}, 1);

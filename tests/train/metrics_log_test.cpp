@@ -2,7 +2,6 @@
 #include "train/metrics_log.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 namespace millrace::train {
 namespace {
@@ -22,15 +22,6 @@ namespace fs = std::filesystem;
 
 class MetricsLogTest : public testing::Test {
  protected:
-  void SetUp() override {
-    root_ =
-        fs::temp_directory_path() / ("millrace-metrics-" + std::to_string(::getpid()) + "-" +
-                                     testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   /// 8 images an iteration, 4 iterations an epoch, a row every 3 iterations: rows and epochs never
   /// coincide.
   [[nodiscard]] TrainConfig config(const std::string& name) const {
@@ -84,7 +75,8 @@ class MetricsLogTest : public testing::Test {
     return rows;
   }
 
-  fs::path root_;
+  const test::TemporaryDirectory directory_;
+  const fs::path root_ = directory_.path();
 };
 
 TEST_F(MetricsLogTest, WritesTheHeadersOfTheRecipe) {

@@ -6,24 +6,21 @@
 // restarts, and whether pixels travel as bytes or as floats.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <filesystem>
-#include <map>
 #include <set>
 
 #include "core/random.hpp"
 #include "io/checkpoint.hpp"
 #include "io/cifar.hpp"
 #include "io/synthetic.hpp"
-#include "pipeline/channels.hpp"
+#include "tests/support/temporary_directory.hpp"
+#include "tests/train/small_run.hpp"
 #include "train/session.hpp"
 
 namespace millrace::train {
 namespace {
 
-using pipeline::OpRange;
 using pipeline::ScheduleKind;
 
 constexpr std::int64_t kSteps = 4;
@@ -63,22 +60,13 @@ std::string name_of(const Layout& l) {
 class NoiseSets {
  public:
   NoiseSets() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "millrace-mixing-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
     write("train.bin", kTrainImages, 1);
     write("test.bin", kTestImages, 2);
     io::CifarOptions options{.kind = io::CifarKind::Cifar100};
-    train = io::open_cifar(path_, options);
+    train = io::open_cifar(folder_.path(), options);
     options.split = io::CifarSplit::Test;
-    test = io::open_cifar(path_, options);
+    test = io::open_cifar(folder_.path(), options);
   }
-  ~NoiseSets() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  NoiseSets(const NoiseSets&) = delete;
-  NoiseSets& operator=(const NoiseSets&) = delete;
 
   std::shared_ptr<const io::Dataset> train;
   std::shared_ptr<const io::Dataset> test;
@@ -94,35 +82,18 @@ class NoiseSets {
       bytes[record * kRecord + 1] = static_cast<std::uint8_t>(record * 37 % 100);
       bytes[record * kRecord] = static_cast<std::uint8_t>(bytes[record * kRecord + 1] / 5);
     }
-    std::FILE* const file = std::fopen((path_ / name).c_str(), "wb");
+    std::FILE* const file = std::fopen((folder_ / name).c_str(), "wb");
     ASSERT_NE(file, nullptr);
     EXPECT_EQ(std::fwrite(bytes.data(), 1, bytes.size(), file), bytes.size());
     std::fclose(file);
   }
 
-  std::filesystem::path path_;
+  test::TemporaryDirectory folder_;
 };
 
 const NoiseSets& sets() {
   static const NoiseSets known;
   return known;
-}
-
-pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& config) {
-  const models::Graph graph = models::build_model(config.model);
-  const auto ops = static_cast<std::int32_t>(graph.ops.size());
-  pipeline::PipelinePlan plan;
-  for (std::int32_t s = 0; s < layout.stages; ++s)
-    plan.ranges.push_back({ops * s / layout.stages, ops * (s + 1) / layout.stages});
-  pipeline::ScheduleRequest request;
-  request.kind = layout.kind;
-  request.devices = layout.stages / layout.chunks;
-  request.chunks = layout.chunks;
-  request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
-  const auto links = pipeline::links(pipeline::channels(graph, plan.ranges));
-  plan.schedule = with_communication(generate(request), links);
-  plan.ranks = {.devices = request.devices, .replicas = layout.replicas, .ranks = 1};
-  return plan;
 }
 
 TrainConfig config_of(const Recipe& recipe, const Layout& layout) {
@@ -146,7 +117,11 @@ TrainConfig config_of(const Recipe& recipe, const Layout& layout) {
   config.data.mixing = recipe.mixing;
   config.data.loader_threads = layout.threads;
   config.data.device_normalisation = layout.device_normalisation;
-  config.pipeline = plan_of(layout, config);
+  config.pipeline = small::plan_of({.stages = layout.stages,
+                                    .kind = layout.kind,
+                                    .chunks = layout.chunks,
+                                    .replicas = layout.replicas},
+                                   config);
   return config;
 }
 
@@ -185,10 +160,7 @@ Outcome train(const Recipe& recipe, const Layout& layout, std::int64_t steps = k
   outcome.validated = validation.samples;
   const Snapshot snapshot = session.snapshot();
   outcome.digest = io::digest(snapshot.tensors());
-  for (const io::NamedTensor& tensor : snapshot.tensors()) {
-    const auto* values = reinterpret_cast<const float*>(tensor.data.data());
-    outcome.weights.insert(outcome.weights.end(), values, values + tensor.info.elements());
-  }
+  outcome.weights = small::all_values(snapshot);
   return outcome;
 }
 

@@ -5,7 +5,6 @@
 // precision and any share, decay as the recipes word it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include <filesystem>
 #include <map>
 
+#include "tests/support/temporary_directory.hpp"
 #include "tests/train/small_run.hpp"
 #include "train/session.hpp"
 
@@ -63,15 +63,7 @@ class Training {
   }
 
   /// Values by name, of everything that a checkpoint would hold.
-  std::map<std::string, std::vector<float>> values() {
-    std::map<std::string, std::vector<float>> result;
-    const Snapshot snapshot = session_.snapshot();
-    for (const io::NamedTensor& tensor : snapshot.tensors()) {
-      const auto* from = reinterpret_cast<const float*>(tensor.data.data());
-      result[tensor.info.name].assign(from, from + tensor.info.elements());
-    }
-    return result;
-  }
+  std::map<std::string, std::vector<float>> values() { return values_by_name(session_.snapshot()); }
 
  private:
   TrainConfig config_;
@@ -81,22 +73,23 @@ class Training {
   std::int64_t next_;
 };
 
-class Folder {
- public:
-  Folder()
-      : path_(std::filesystem::temp_directory_path() /
-              fmt::format("millrace-numerics-{}-{}", ::getpid(),
-                          testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    std::filesystem::remove_all(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+/// A training that is restored after `before` steps has the bits and the scale of the one that went
+/// on, then and `after` steps later.
+void expect_restored_alike(const TrainConfig& config, int before, int after) {
+  const comm::World world;
+  const test::TemporaryDirectory folder;
+  Training whole(config, world);
+  whole.steps(before);
+  const io::CheckpointReader checkpoint(whole.save(folder.path()));
+  Training restored(config, world, -1, before);
+  restored.session().load(checkpoint);
+  EXPECT_EQ(restored.session().scaling(), whole.session().scaling());
+  EXPECT_EQ(restored.digest(), whole.digest());
+  whole.steps(after);
+  restored.steps(after);
+  EXPECT_EQ(restored.session().scaling(), whole.session().scaling());
+  EXPECT_EQ(restored.digest(), whole.digest());
+}
 
 /// The image that the run's sample number `position` is.
 std::int64_t image_at(const TrainConfig& config, std::int64_t position) {
@@ -231,18 +224,7 @@ TEST(DynamicScaling, FindsItsLevelFromFarAbove) {
 TEST(DynamicScaling, ContinuesFromACheckpointBitForBit) {
   TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB});
   config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = 0x1p120, .growth_interval = 2};
-  const comm::World world;
-  const Folder folder;
-  Training whole(config, world);
-  whole.steps(3);
-  const io::CheckpointReader checkpoint(whole.save(folder.path()));
-  Training restored(config, world, -1, 3);
-  restored.session().load(checkpoint);
-  EXPECT_EQ(restored.session().scaling(), whole.session().scaling());
-  whole.steps(6);
-  restored.steps(6);
-  EXPECT_EQ(restored.session().scaling(), whole.session().scaling());
-  EXPECT_EQ(restored.digest(), whole.digest());
+  expect_restored_alike(config, 3, 6);
 }
 
 // ---- the first op -------------------------------------------------------------------------------
@@ -330,23 +312,13 @@ TEST(Exceptions, NameTheOpOfAGradient) {
 TEST(NarrowMasters, RestoreBitForBit) {
   const TrainConfig config =
       planned({.stages = 2, .kind = ScheduleKind::OneFOneB, .type = DType::BF16, .narrow = true});
-  const comm::World world;
-  const Folder folder;
-  Training whole(config, world);
-  whole.steps(2);
-  const io::CheckpointReader checkpoint(whole.save(folder.path()));
-  Training restored(config, world, -1, 2);
-  restored.session().load(checkpoint);
-  EXPECT_EQ(restored.digest(), whole.digest());
-  whole.steps(2);
-  restored.steps(2);
-  EXPECT_EQ(restored.digest(), whole.digest());
+  expect_restored_alike(config, 2, 2);
 }
 
 TEST(NarrowMasters, CheckpointsFitEveryPrecision) {
   const Layout narrow{.type = DType::BF16, .narrow = true};
   const comm::World world;
-  const Folder folder;
+  const test::TemporaryDirectory folder;
   Training sixteen(planned(narrow), world);
   sixteen.steps(2);
   const io::CheckpointReader from_sixteen(sixteen.save(folder.path() / "16"));
@@ -394,7 +366,7 @@ TEST(NarrowMasters, StochasticRoundingIsOfTheSeedAndCanBeLeftOut) {
 
 TEST(SharedUpdate, CheckpointsKnowNothingOfTheShares) {
   const comm::World world;
-  const Folder folder;
+  const test::TemporaryDirectory folder;
   Layout layout{.stages = 2,
                 .kind = ScheduleKind::OneFOneB,
                 .type = DType::BF16,
@@ -427,7 +399,7 @@ TEST(SharedUpdate, CheckpointsKnowNothingOfTheShares) {
 
 TEST(Slots, OfAnotherRuleAreRefused) {
   const comm::World world;
-  const Folder folder;
+  const test::TemporaryDirectory folder;
   std::map<UpdateRule, std::filesystem::path> saved;
   for (const UpdateRule rule : {UpdateRule::Sgd, UpdateRule::Momentum, UpdateRule::RmsProp}) {
     Training training(planned({.rule = rule}), world);

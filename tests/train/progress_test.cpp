@@ -2,7 +2,6 @@
 #include "train/progress.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -10,6 +9,8 @@
 #include <memory>
 #include <sstream>
 #include <string>
+
+#include "tests/support/temporary_directory.hpp"
 
 namespace millrace::train {
 namespace {
@@ -113,9 +114,8 @@ TEST(ConsoleTest, WithoutATerminalOnlyLinesAppear) {
 }
 
 TEST(ConsoleTest, LinesClearTheStatusAndGoToTheLog) {
-  const std::filesystem::path log = std::filesystem::temp_directory_path() /
-                                    ("millrace-console-" + std::to_string(::getpid()) + ".txt");
-  std::filesystem::remove(log);
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path log = directory / "console.txt";
   const File out(std::tmpfile());
   const File status(std::tmpfile());
   {
@@ -129,7 +129,6 @@ TEST(ConsoleTest, LinesClearTheStatusAndGoToTheLog) {
   std::ostringstream logged;
   logged << std::ifstream(log).rdbuf();
   EXPECT_EQ(logged.str(), "two\n");
-  std::filesystem::remove(log);
 }
 
 TEST(ConsoleTest, FilesAreNoTerminals) {

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -167,6 +168,24 @@ inline pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& c
   validate(plan.schedule, links);
   plan.ranks = {.devices = request.devices, .replicas = layout.replicas, .ranks = 1};
   return plan;
+}
+
+/// Values by name, of everything that a checkpoint would hold.
+inline std::map<std::string, std::vector<float>> values_by_name(const Snapshot& snapshot) {
+  std::map<std::string, std::vector<float>> result;
+  for (const io::NamedTensor& tensor : snapshot.tensors()) {
+    const auto* values = reinterpret_cast<const float*>(tensor.data.data());
+    result[tensor.info.name].assign(values, values + tensor.info.elements());
+  }
+  return result;
+}
+
+/// The same, one behind the other.
+inline std::vector<float> all_values(const Snapshot& snapshot) {
+  std::vector<float> result;
+  for (const auto& [name, values] : values_by_name(snapshot))
+    result.insert(result.end(), values.begin(), values.end());
+  return result;
 }
 
 }  // namespace millrace::train::small

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/device_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "cli/split_options.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using train::TrainConfig;
+
+std::vector<int> numbers_in(const Setting& given) {
+  std::vector<int> numbers;
+  for (const std::string& word : split_list(std::get<std::string>(given.value), ' ')) {
+    const std::optional<int> number = parse_number<int>(word);
+    if (!number || *number < 0)
+      fail(ErrorKind::Usage, "{}: '{}' is neither AUTO nor the number of a device", given.where,
+           word);
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+/// What sets of cores that are named so need; a GPU's number is the driver's to judge.
+void check_cores(const std::vector<int>& numbers, const MachineFacts& machine, int threads,
+                 const std::string& where) {
+  if (machine.has_gpu) return;
+  const int sets = machine.cores / threads;
+  for (const int number : numbers)
+    if (number >= sets)
+      fail(ErrorKind::Usage,
+           "{}: there is no device {}: the {} cores that this process may use are {} set(s) of "
+           "--threads-per-device {}, from 0",
+           where, number, machine.cores, sets, threads);
+}
+
+}  // namespace
+
+int ranks_here(const MachineFacts& machine, const TrainConfig& config) {
+  return std::max(1, machine.ranks > 0 ? machine.local_ranks : config.pipeline.ranks.ranks);
+}
+
+std::vector<std::int64_t> scratch_caps(Reader& read, const MachineFacts& machine,
+                                       const TrainConfig& config) {
+  std::vector<std::int64_t> caps;
+  const Setting* given = read.options().find("available-memory-proportion");
+  if (given == nullptr) return caps;
+  const std::int64_t told = device_memory(read);
+  const std::int64_t memory = told > 0 ? told : machine.memory / ranks_here(machine, config);
+  for (const std::string& word : split_list(read.text("available-memory-proportion", ""), ' ')) {
+    const std::optional<double> share = parse_number<double>(word);
+    if (!share || !(*share > 0.0) || *share > 1.0)
+      fail(ErrorKind::Usage, "{}: '{}' is not a number above 0 to 1", given->where, word);
+    caps.push_back(static_cast<std::int64_t>(*share * static_cast<double>(memory)));
+  }
+  const std::size_t stages = config.pipeline.ranges.size();
+  if (caps.size() != 1 && (stages < 2 || caps.size() != 2 * stages))
+    fail(ErrorKind::Usage, "{}: {} numbers for {} stage(s); give one, or two for every stage",
+         given->where, caps.size(), stages);
+  return caps;
+}
+
+std::vector<int> device_numbers(Reader& read, const MachineFacts& machine,
+                                const TrainConfig& config, std::vector<std::string>& notices) {
+  const Setting* given = read.options().find("select-ipus");
+  if (given == nullptr) return {};
+  read.use("select-ipus");
+  if (to_lower(std::get<std::string>(given->value)) == "auto") return {};
+  std::vector<int> numbers = numbers_in(*given);
+  const pipeline::RankMap& map = config.pipeline.ranks;
+  const auto devices = static_cast<std::size_t>(map.devices * map.replicas);
+  if (devices == 1 && numbers.size() == 2) {
+    notices.push_back(fmt::format("{}: validation runs on the device of the training, {}",
+                                  given->where, numbers.front()));
+    numbers.pop_back();
+  }
+  if (numbers.size() == 1)
+    while (numbers.size() < devices) numbers.push_back(numbers.back() + 1);
+  if (numbers.size() != devices)
+    fail(ErrorKind::Usage,
+         "{}: {} numbers for {} device(s) ({} shards x {} replicas); give one for each, or the "
+         "first of as many in a row",
+         given->where, numbers.size(), devices, map.devices, map.replicas);
+  check_cores(numbers, machine, config.threads, given->where);
+  return numbers;
+}
+
+}  // namespace millrace::cli
