@@ -702,6 +702,8 @@ TEST(LayoutMistakesTest, RanksThatWereToldDifferentThingsSaySo) {
 }
 
 TEST(StartTest, RanksHaveTheCoresThatAnyOfThemMayUse) {
+  const Variable root("OMPI_ALLOW_RUN_AS_ROOT", "1");
+  const Variable confirmed("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
   cpu_set_t mask;
   ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
   Words cores;
