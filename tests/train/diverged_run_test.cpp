@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "tests/support/process.hpp"
+#include "tests/support/temporary_directory.hpp"
 #include "tests/train/small_run.hpp"
 #include "train/trainer.hpp"
 
