@@ -18,6 +18,10 @@ extern "C" void millrace_note_signal(int signal) {
   if (g_received == 0) g_received = signal;
 }
 
+/// Whether an object lives: as the handlers, of the process and not of one of them.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+bool g_listening = false;
+
 void handle(int signal, void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
@@ -27,15 +31,20 @@ void handle(int signal, void (*handler)(int)) {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals() : outermost_(!g_listening) {
+  if (!outermost_) return;
+  g_listening = true;
+  g_received = 0;
   for (const int signal : kSignals) handle(signal, millrace_note_signal);
   handle(SIGPIPE, SIG_IGN);
 }
 
 StopSignals::~StopSignals() {
-  for (const int signal : kSignals) handle(signal, SIG_DFL);
+  if (!outermost_) return;
+  g_listening = false;
+  const bool asked = g_received != 0;
+  for (const int signal : kSignals) handle(signal, asked && signal != SIGINT ? SIG_IGN : SIG_DFL);
   handle(SIGPIPE, SIG_DFL);
-  g_received = 0;
 }
 
 int StopSignals::received() const { return g_received; }

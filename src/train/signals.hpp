@@ -5,8 +5,10 @@ namespace millrace::train {
 
 /// Turns requests to stop into a flag that the training looks at between two iterations. SIGTERM,
 /// SIGUSR1 and SIGUSR2 (what schedulers send before they take the machine) and SIGINT are caught
-/// while the object lives; a second SIGINT ends the process as if it had not been caught. SIGPIPE
-/// is ignored: a training goes on when nobody reads what it prints.
+/// while an object lives; a second SIGINT ends the process as if it had not been caught. SIGPIPE
+/// is ignored: a training goes on when nobody reads what it prints. Objects may be nested. When the
+/// last one ends, requests count no more if there was one: the process is about to end as it was
+/// asked to, and whoever repeats it must not kill it on its way.
 class StopSignals {
  public:
   StopSignals();
@@ -16,6 +18,9 @@ class StopSignals {
 
   /// The signal that arrived first, or 0.
   [[nodiscard]] int received() const;
+
+ private:
+  bool outermost_;
 };
 
 }  // namespace millrace::train

@@ -10,8 +10,9 @@
 
 namespace millrace::test {
 
-inline ProcessResult millrace(const std::vector<std::string>& words) {
-  return run_process(MILLRACE_BINARY, words);
+inline ProcessResult millrace(const std::vector<std::string>& words,
+                              Capture capture = Capture::Both) {
+  return run_process(MILLRACE_BINARY, words, capture);
 }
 
 /// 640 training and 200 test images, made once.

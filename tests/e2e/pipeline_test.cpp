@@ -401,7 +401,8 @@ TEST(RelayTest, PlansMappingsAndScheduleFilesAreTaken) {
     const ProcessResult result =
         millrace(Words{"plan", "--dataset", "cifar-10", "--model-size", "8", "--batch-size", "8",
                        "--gradients-to-accumulate", "8"} +
-                 words);
+                     words,
+                 Capture::Output);
     EXPECT_EQ(result.code, 0) << result.output;
     std::ofstream(directory / file) << result.output;
     return (directory / file).string();

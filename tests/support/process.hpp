@@ -21,16 +21,19 @@ namespace millrace::test {
 
 struct ProcessResult {
   int code = -1;       ///< exit code; 128 + signal when killed
-  std::string output;  ///< standard output and error together
+  std::string output;  ///< what was captured
 };
+
+/// Of what a process prints: standard output and error together, or output alone.
+enum class Capture { Both, Output };
 
 inline std::string read_text(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-inline ProcessResult run_process(const std::string& program,
-                                 const std::vector<std::string>& words) {
+inline ProcessResult run_process(const std::string& program, const std::vector<std::string>& words,
+                                 Capture capture = Capture::Both) {
   int ends[2];
   if (pipe(ends) != 0) return {};
   std::vector<char*> argv = {const_cast<char*>(program.c_str())};
@@ -40,7 +43,7 @@ inline ProcessResult run_process(const std::string& program,
   if (child == 0) {
     unsetenv("DATA_DIR");
     dup2(ends[1], STDOUT_FILENO);
-    dup2(ends[1], STDERR_FILENO);
+    if (capture == Capture::Both) dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
     close(ends[1]);
     execv(program.c_str(), argv.data());
