@@ -59,6 +59,29 @@ if(NOT TARGET hdf5::hdf5)
   message(FATAL_ERROR "FindHDF5 gave no target hdf5::hdf5")
 endif()
 
+# Images. Parts of a JPEG are decoded by functions that only libjpeg-turbo has.
+find_package(JPEG QUIET)
+if(NOT JPEG_FOUND)
+  message(FATAL_ERROR "libjpeg-turbo was not found: run scripts/setup, or set JPEG_INCLUDE_DIR and "
+    "JPEG_LIBRARY")
+endif()
+include(CheckSymbolExists)
+set(CMAKE_REQUIRED_INCLUDES ${JPEG_INCLUDE_DIRS})
+set(CMAKE_REQUIRED_LIBRARIES ${JPEG_LIBRARIES})
+check_symbol_exists(jpeg_crop_scanline "stdio.h;jpeglib.h" MILLRACE_JPEG_CROPS)
+unset(CMAKE_REQUIRED_INCLUDES)
+unset(CMAKE_REQUIRED_LIBRARIES)
+if(NOT MILLRACE_JPEG_CROPS)
+  unset(MILLRACE_JPEG_CROPS CACHE)  # or another library would never be tried
+  message(FATAL_ERROR "the libjpeg in ${JPEG_INCLUDE_DIRS} cannot decode parts of a picture: "
+    "libjpeg-turbo 1.5 is the oldest that works; set JPEG_INCLUDE_DIR and JPEG_LIBRARY to a newer one")
+endif()
+find_package(PNG QUIET)
+if(NOT PNG_FOUND)
+  message(FATAL_ERROR "libpng was not found: run scripts/setup, or set PNG_PNG_INCLUDE_DIR and "
+    "PNG_LIBRARY")
+endif()
+
 # oneDNN computes in host memory: a Kokkos whose default memory is a GPU's leaves it out.
 set(millrace_on_cpu ON)
 if(Kokkos_DEVICES MATCHES "CUDA|HIP|SYCL|OPENMPTARGET|OPENACC")

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "io/dataset.hpp"
+#include "io/images/window.hpp"
 
 namespace millrace::io {
 
@@ -18,8 +19,6 @@ inline constexpr std::int64_t kSmallChannels = 3;  ///< red, green, blue
 inline constexpr std::int64_t kCropPadding = 4;    ///< zeros around an image before it is cropped
 inline constexpr std::int64_t kSmallPlane = kSmallSide * kSmallSide;
 inline constexpr std::int64_t kSmallPixels = kSmallPlane * kSmallChannels;
-
-enum class Mirror : std::uint8_t { No, Yes };
 
 /// A 32 x 32 window on the mirrored, padded image. top = left = kCropPadding shows the image
 /// itself.

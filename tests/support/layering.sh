@@ -12,6 +12,7 @@ declare -A may_include=(
   [src/device]="core device"
   [src/comm]="core comm"
   [src/ops]="core device ops"
+  [io/images]="core io/images"
   [io]="core device models io"
   [pipeline]="core device comm ops models io pipeline"
   [partition]="core models pipeline partition"
@@ -34,7 +35,7 @@ search() {
   grep -rnE --include='*.hpp' --include='*.cpp' "$@" | grep -vE '^[^:]+:[0-9]+: *(//|\*)' || true
 }
 
-for folder in src/*/ models/ partition/ pipeline/ io/; do
+for folder in src/*/ models/ partition/ pipeline/ io/images/ io/; do
   folder=${folder%/}
   [[ -d $folder ]] || continue
   if [[ -z ${may_include[$folder]:-} ]]; then
@@ -57,6 +58,7 @@ only_in() {
 
 only_in 'src/comm/|src/device/' '<mpi\.h>|\bMPI_([A-Z][a-z]|COMM|REQUEST|SUCCESS|BYTE|INT|SUM|MAX)'
 only_in 'io/hdf5\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
+only_in 'io/images/(jpeg|png)\.cpp' '<(jpeglib|jerror|turbojpeg|png)\.h>|\b(jpeg|png)_[a-z_]+ *\('
 only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
 only_in 'src/ops/cudnn/|src/device/' '<cu(da|dnn|blas)|\bcu(da|dnn|blas)[A-Z]|\bCU(DNN|BLAS)_'
 only_in 'src/(device|ops|train)/|pipeline/' '<Kokkos_|\bKokkos::|\bKOKKOS_'

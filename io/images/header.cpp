@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/images/header.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.hpp"
+#include "io/images/codecs.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::array<std::uint8_t, 3> kJpegStart = {0xff, 0xd8, 0xff};
+constexpr std::array<std::uint8_t, 8> kPngStart = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+
+bool starts_with(std::span<const std::byte> encoded, std::span<const std::uint8_t> start) {
+  return encoded.size() >= start.size() &&
+         std::equal(start.begin(), start.end(), encoded.begin(), [](std::uint8_t a, std::byte b) {
+           return a == std::to_integer<std::uint8_t>(b);
+         });
+}
+
+/// "it begins with the bytes 3c 68 74 6d"
+[[noreturn]] void fail_as_other(std::span<const std::byte> encoded) {
+  if (encoded.empty()) fail(ErrorKind::Data, "neither a JPEG nor a PNG: it is empty");
+  std::string bytes;
+  for (const std::byte byte : encoded.first(std::min<std::size_t>(encoded.size(), 4)))
+    bytes += fmt::format(" {:02x}", std::to_integer<unsigned>(byte));
+  fail(ErrorKind::Data, "neither a JPEG nor a PNG: it begins with the bytes{}", bytes);
+}
+
+}  // namespace
+
+const char* name_of(ImageFormat format) noexcept {
+  switch (format) {
+    case ImageFormat::Jpeg:
+      return "JPEG";
+    case ImageFormat::Png:
+      return "PNG";
+    case ImageFormat::Other:
+      break;
+  }
+  return "other";
+}
+
+ImageFormat format_of(std::span<const std::byte> encoded) noexcept {
+  if (starts_with(encoded, kJpegStart)) return ImageFormat::Jpeg;
+  if (starts_with(encoded, kPngStart)) return ImageFormat::Png;
+  return ImageFormat::Other;
+}
+
+ImageHeader read_header(std::span<const std::byte> encoded) {
+  switch (format_of(encoded)) {
+    case ImageFormat::Jpeg:
+      return read_jpeg_header(encoded);
+    case ImageFormat::Png:
+      return read_png_header(encoded);
+    case ImageFormat::Other:
+      break;
+  }
+  fail_as_other(encoded);
+}
+
+void check_image_size(std::int64_t width, std::int64_t height) {
+  if (width < 1 || height < 1)
+    fail(ErrorKind::Data, "a picture of {} x {} pixels has none", width, height);
+  if (width > kMaxImageSide || height > kMaxImageSide)
+    fail(ErrorKind::Data, "a picture of {} x {} pixels; at most {} a side are read", width, height,
+         kMaxImageSide);
+  if (width * height > kMaxImagePixels)
+    fail(ErrorKind::Data, "a picture of {} x {} pixels; at most {} are read", width, height,
+         kMaxImagePixels);
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// JPEG by libjpeg-turbo. The library reports an error by a function that must not return: it jumps
+// back to JpegReader::guarded, over frames of the library and of functions that own nothing.
+
+// jpeglib.h needs <cstdio>, jerror.h needs jpeglib.h.
+#include <cstdio>
+
+#include <jpeglib.h>
+
+#include <jerror.h>
+
+#include <algorithm>
+#include <csetjmp>
+
+#include "core/error.hpp"
+#include "io/images/codecs.hpp"
+
+namespace millrace::io {
+namespace {
+
+/// What the library may take in all for one picture: the coefficients of the largest progressive
+/// one, 2 bytes each of at most 4 channels, and some.
+constexpr long kMaxCodecBytes = 640L << 20;
+
+/// Columns decoded on either side of a box. Chroma that was halved is interpolated from the columns
+/// beside it, and libjpeg-turbo changes the method for less than three of them.
+constexpr std::int32_t kColumnMargin = 8;
+
+constexpr JDIMENSION kRowsPerCall = 4;
+
+/// The library's error manager with what we note; its address is that of the base.
+struct Messages : jpeg_error_mgr {
+  std::jmp_buf on_error;
+  char error[JMSG_LENGTH_MAX];
+  char warning[JMSG_LENGTH_MAX];
+  bool damaged;
+  bool ended_early;  ///< the end of the file came before the end marker
+};
+
+struct Progress : jpeg_progress_mgr {
+  std::int64_t pixels;
+};
+
+Messages& messages_of(j_common_ptr codec) { return *static_cast<Messages*>(codec->err); }
+
+[[noreturn]] void on_error(j_common_ptr codec) {
+  Messages& messages = messages_of(codec);
+  (*messages.format_message)(codec, messages.error);
+  std::longjmp(messages.on_error, 1);
+}
+
+/// Level -1 is a warning, higher ones are traces.
+void on_message(j_common_ptr codec, int level) {
+  if (level >= 0) return;
+  Messages& messages = messages_of(codec);
+  if (messages.warning[0] == '\0') (*messages.format_message)(codec, messages.warning);
+  switch (messages.msg_code) {
+    case JWRN_JPEG_EOF:
+      messages.ended_early = true;
+      break;
+    case JWRN_ARITH_BAD_CODE:
+    case JWRN_BOGUS_PROGRESSION:
+    case JWRN_HIT_MARKER:
+    case JWRN_HUFF_BAD_CODE:
+    case JWRN_MUST_RESYNC:
+      messages.damaged = true;
+      break;
+    default:
+      break;
+  }
+}
+
+/// A few bytes of a progressive file can ask for another pass over the whole picture.
+void on_progress(j_common_ptr common) {
+  const auto& codec = *reinterpret_cast<j_decompress_ptr>(common);
+  const std::int64_t scans = codec.input_scan_number;
+  const std::int64_t pixels = static_cast<const Progress*>(codec.progress)->pixels;
+  if (scans <= kMaxScans && scans * pixels <= kMaxScanPixels) return;
+  Messages& messages = messages_of(common);
+  std::snprintf(messages.error, sizeof messages.error,
+                "it makes more than %lld passes over the picture",
+                static_cast<long long>(std::min<std::int64_t>(kMaxScans, kMaxScanPixels / pixels)));
+  std::longjmp(messages.on_error, 1);
+}
+
+/// A codec that is gone with the object; one that was never created has no memory manager, which
+/// the library's destructor knows.
+struct Codec : jpeg_decompress_struct {
+  Codec() : jpeg_decompress_struct{} {}
+  ~Codec() { jpeg_destroy_decompress(this); }
+  Codec(const Codec&) = delete;
+  Codec& operator=(const Codec&) = delete;
+};
+
+ColourSpace colours_of(const jpeg_decompress_struct& codec) {
+  switch (codec.jpeg_color_space) {
+    case JCS_GRAYSCALE:
+      return ColourSpace::Gray;
+    case JCS_RGB:
+      return ColourSpace::Rgb;
+    case JCS_YCbCr:
+      return ColourSpace::YCbCr;
+    case JCS_CMYK:
+      return ColourSpace::Cmyk;
+    case JCS_YCCK:
+      return ColourSpace::Ycck;
+    default:
+      break;
+  }
+  fail(ErrorKind::Data, "JPEG: what its {} channels mean is unknown", codec.num_components);
+}
+
+bool is_inked(ColourSpace colours) {
+  return colours == ColourSpace::Cmyk || colours == ColourSpace::Ycck;
+}
+
+/// A file whose header has been read. A new codec for every file: one that is used again keeps the
+/// tables of the last file, with which it would decode a damaged one that lacks its own.
+class JpegReader {
+ public:
+  explicit JpegReader(std::span<const std::byte> encoded) {
+    codec_.err = jpeg_std_error(&messages_);
+    messages_.error_exit = on_error;
+    messages_.emit_message = on_message;
+    progress_.progress_monitor = on_progress;
+    guarded([this, encoded] {
+      jpeg_create_decompress(&codec_);
+      codec_.mem->max_memory_to_use = kMaxCodecBytes;
+      codec_.progress = &progress_;
+      jpeg_mem_src(&codec_, reinterpret_cast<const unsigned char*>(encoded.data()), encoded.size());
+      jpeg_read_header(&codec_, TRUE);
+    });
+    check_image_size(codec_.image_width, codec_.image_height);
+    header_ = {.format = ImageFormat::Jpeg,
+               .width = static_cast<std::int32_t>(codec_.image_width),
+               .height = static_cast<std::int32_t>(codec_.image_height),
+               .colours = colours_of(codec_),
+               .progressive = jpeg_has_multiple_scans(&codec_) != FALSE};
+    progress_.pixels = std::int64_t{header_.width} * header_.height;
+  }
+
+  [[nodiscard]] const ImageHeader& header() const noexcept { return header_; }
+  [[nodiscard]] bool has_adobe_marker() const noexcept { return codec_.saw_Adobe_marker != FALSE; }
+  [[nodiscard]] const char* warning() const noexcept { return messages_.warning; }
+
+  /// A sequential file that merely ends too early may have all its pixels, of a progressive one
+  /// nobody knows whether a pass is missing.
+  [[nodiscard]] PictureState state() const noexcept {
+    const bool damaged = messages_.damaged || (messages_.ended_early && header_.progressive);
+    return damaged ? PictureState::Damaged : PictureState::Whole;
+  }
+
+  /// Decodes at least `box` with `channels` bytes a pixel and returns where it lies in `pixels`.
+  PixelView decode(const PixelBox& box, J_COLOR_SPACE colours, std::int64_t channels,
+                   std::vector<std::uint8_t>& pixels) {
+    JDIMENSION left = 0;
+    start(box, colours, left);
+    const std::int64_t stride = std::int64_t{codec_.output_width} * channels;
+    make_room(pixels, static_cast<std::size_t>(stride * (box.bottom - box.top)));
+    read_rows(box, stride, pixels.data());
+    return {.pixels = pixels.data() + (box.left - static_cast<std::int32_t>(left)) * channels,
+            .stride = stride,
+            .box = box};
+  }
+
+  /// Reads on to the end of the file, behind the last row.
+  void finish() {
+    guarded([this] { jpeg_finish_decompress(&codec_); });
+  }
+
+ private:
+  /// Runs calls of the library, whose errors come back here. `calls` must own nothing.
+  template <class Calls>
+  void guarded(const Calls& calls) {
+    if (setjmp(messages_.on_error) == 0)
+      calls();
+    else
+      fail(ErrorKind::Data, "JPEG: {}", messages_.error);
+  }
+
+  /// Begins to decode the columns of `box` and some beside them, from column `left` on.
+  void start(const PixelBox& box, J_COLOR_SPACE colours, JDIMENSION& left) {
+    const std::int32_t from = std::max(box.left - kColumnMargin, 0);
+    const std::int32_t to = std::min(box.right + kColumnMargin, header_.width);
+    guarded([this, colours, from, to, &left] {
+      codec_.out_color_space = colours;
+      codec_.dct_method = JDCT_ISLOW;
+      // Guessing what missing passes would have added looks beyond the columns that are decoded.
+      codec_.do_block_smoothing = FALSE;
+      jpeg_start_decompress(&codec_);
+      if (to - from == header_.width) return;
+      left = static_cast<JDIMENSION>(from);
+      auto columns = static_cast<JDIMENSION>(to - from);
+      jpeg_crop_scanline(&codec_, &left, &columns);
+    });
+  }
+
+  void read_rows(const PixelBox& box, std::int64_t stride, std::uint8_t* pixels) {
+    guarded([this, &box, stride, pixels] {
+      const auto top = static_cast<JDIMENSION>(box.top);
+      const auto bottom = static_cast<JDIMENSION>(box.bottom);
+      if (top > 0) jpeg_skip_scanlines(&codec_, top);
+      while (codec_.output_scanline < bottom) {
+        JSAMPROW rows[kRowsPerCall];
+        const JDIMENSION count = std::min(kRowsPerCall, bottom - codec_.output_scanline);
+        for (JDIMENSION i = 0; i < count; ++i)
+          rows[i] = pixels + (codec_.output_scanline - top + i) * stride;
+        jpeg_read_scanlines(&codec_, rows, count);
+      }
+    });
+  }
+
+  Messages messages_{};
+  Progress progress_{};
+  Codec codec_;
+  ImageHeader header_;
+};
+
+/// Four channels of ink to three of light, in place: a pixel never overtakes those unread.
+void inks_to_rgb(std::uint8_t* row, std::int32_t width, bool stores_light) {
+  const int flip = stores_light ? 0 : 255;
+  for (std::ptrdiff_t x = 0; x < width; ++x) {
+    const std::uint8_t* const inks = row + 4 * x;
+    const int black = inks[3] ^ flip;  // 255 - byte
+    for (std::ptrdiff_t c = 0; c < 3; ++c)
+      row[3 * x + c] = static_cast<std::uint8_t>(((inks[c] ^ flip) * black + 127) / 255);
+  }
+}
+
+}  // namespace
+
+ImageHeader read_jpeg_header(std::span<const std::byte> encoded) {
+  return JpegReader(encoded).header();
+}
+
+DecodedPixels decode_jpeg(std::span<const std::byte> encoded, const std::optional<PixelBox>& box,
+                          std::vector<std::uint8_t>& pixels, std::string& warning) {
+  JpegReader reader(encoded);
+  const ImageHeader& header = reader.header();
+  const PixelBox wanted = box.value_or(PixelBox{.bottom = header.height, .right = header.width});
+  check_box(wanted, header);
+  const bool inked = is_inked(header.colours);
+  const PixelView view = inked ? reader.decode(wanted, JCS_CMYK, 4, pixels)
+                               : reader.decode(wanted, JCS_RGB, 3, pixels);
+  if (!box) reader.finish();
+  warning = reader.warning();
+  if (inked) {
+    const std::ptrdiff_t first = view.pixels - pixels.data();
+    for (std::int32_t y = 0; y < view.height(); ++y)
+      inks_to_rgb(pixels.data() + first + y * view.stride, view.width(), reader.has_adobe_marker());
+  }
+  return {.view = view, .state = reader.state()};
+}
+
+std::size_t decode_jpeg_cmyk(std::span<const std::byte> encoded, std::vector<std::uint8_t>& pixels,
+                             std::string& warning) {
+  JpegReader reader(encoded);
+  const ImageHeader& header = reader.header();
+  if (!is_inked(header.colours))
+    fail(ErrorKind::Data, "JPEG: {} x {} pixels that are neither CMYK nor YCCK", header.width,
+         header.height);
+  const PixelView view =
+      reader.decode({.bottom = header.height, .right = header.width}, JCS_CMYK, 4, pixels);
+  reader.finish();
+  warning = reader.warning();
+  return static_cast<std::size_t>(view.stride * view.height());
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/images/resample.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+#include "core/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::size_t kChannels = 3;
+/// A pixel is computed in four lanes, of which the next pixel overwrites the last; so rows have
+/// room for one value more.
+constexpr std::size_t kLanes = 4;
+constexpr std::size_t kSpare = kLanes - kChannels;
+/// Bits behind the point of a fixed weight: what 8 bits of pixel and 2 of sign and overshoot leave.
+constexpr int kFixedBits = 32 - 8 - 2;
+/// Steps of TensorFlow's table of the cubic.
+constexpr double kCubicSteps = 1024;
+
+// ---- curves -------------------------------------------------------------------------------------
+
+/// What tells filters apart: see the header.
+struct Curve {
+  bool legacy = false;
+  bool cubic = false;
+  bool antialiased = false;
+};
+
+Curve curve_of(Filter filter) {
+  switch (filter) {
+    case Filter::BilinearLegacy:
+      break;
+    case Filter::Bilinear:
+      return {};
+    case Filter::BicubicLegacy:
+      return {.legacy = true, .cubic = true};
+    case Filter::Bicubic:
+      return {.cubic = true};
+    case Filter::BilinearAntialiased:
+      return {.antialiased = true};
+    case Filter::BicubicAntialiased:
+      return {.cubic = true, .antialiased = true};
+  }
+  return {.legacy = true};
+}
+
+double triangle(double distance) { return std::max(1.0 - std::abs(distance), 0.0); }
+
+/// Keys' cubic convolution.
+double keys(double distance, double a) {
+  const double d = std::abs(distance);
+  if (d < 1.0) return ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
+  if (d < 2.0) return (((d - 5.0) * d + 8.0) * d - 4.0) * a;
+  return 0.0;
+}
+
+double height_of(const Curve& curve, double distance) {
+  if (!curve.cubic) return triangle(distance);
+  return keys(distance, curve.legacy ? -0.75 : -0.5);
+}
+
+// ---- weights of one axis ------------------------------------------------------------------------
+
+/// `in` pixels of the box, scaled to `out` pixels, of which `count` from `offset` on are wanted.
+struct Axis {
+  std::int32_t in = 0;
+  std::int32_t out = 0;
+  std::int32_t offset = 0;
+  std::int32_t count = 0;
+};
+
+/// Weights of consecutive pixels from `first` on.
+struct Taps {
+  std::int32_t first = 0;
+  std::vector<double> weight;
+};
+
+void normalise(std::vector<double>& weight) {
+  double sum = 0.0;
+  for (const double w : weight) sum += w;
+  for (double& w : weight) w /= sum;
+}
+
+/// The two or four pixels around the place of result `x`.
+void interpolating_taps(const Curve& curve, const Axis& axis, std::int64_t x, Taps& taps) {
+  // The place as a fraction, so that its whole part is exact.
+  const std::int64_t above = curve.legacy ? x * axis.in : (2 * x + 1) * axis.in - axis.out;
+  const std::int64_t below = curve.legacy ? axis.out : 2 * std::int64_t{axis.out};
+  const std::int64_t whole = above >= 0 ? above / below : -1;
+  double part = static_cast<double>(above - whole * below) / static_cast<double>(below);
+  if (curve.legacy && curve.cubic) part = std::nearbyint(part * kCubicSteps) / kCubicSteps;
+  const std::int64_t from = whole - (curve.cubic ? 1 : 0);
+  const std::int64_t to = whole + (curve.cubic ? 2 : 1);
+  const std::int64_t last = axis.in - 1;
+  const std::int64_t first = std::clamp<std::int64_t>(from, 0, last);
+  taps.first = static_cast<std::int32_t>(first);
+  taps.weight.assign(static_cast<std::size_t>(std::clamp<std::int64_t>(to, 0, last) - first + 1),
+                     0.0);
+  for (std::int64_t i = from; i <= to; ++i) {
+    const std::int64_t nearest = std::clamp<std::int64_t>(i, 0, last);
+    if (nearest == i || curve.legacy)
+      taps.weight[static_cast<std::size_t>(nearest - first)] +=
+          height_of(curve, static_cast<double>(i - whole) - part);
+  }
+  if (from < 0 || to > last) normalise(taps.weight);
+}
+
+/// To the nearest whole number, halves up.
+std::int32_t nearest_to(double x) { return static_cast<std::int32_t>(std::floor(x + 0.5)); }
+
+/// Every pixel below the stretched curve, as Pillow finds them.
+void averaging_taps(const Curve& curve, const Axis& axis, std::int64_t x, Taps& taps) {
+  const double scale = static_cast<double>(axis.in) / axis.out;
+  const double stretch = std::max(scale, 1.0);
+  const double support = (curve.cubic ? 2.0 : 1.0) * stretch;
+  const double centre = (static_cast<double>(x) + 0.5) * scale;
+  taps.first = std::max(nearest_to(centre - support), 0);
+  const std::int32_t behind = std::min(nearest_to(centre + support), axis.in);
+  taps.weight.clear();
+  for (std::int32_t i = taps.first; i < behind; ++i)
+    taps.weight.push_back(height_of(curve, (i - centre + 0.5) * (1.0 / stretch)));
+  normalise(taps.weight);
+}
+
+std::int32_t taps_of(const Curve& curve, const Axis& axis) {
+  const int reach = curve.cubic ? 2 : 1;
+  if (!curve.antialiased) return std::min(2 * reach, axis.in);
+  const double support = reach * std::max(static_cast<double>(axis.in) / axis.out, 1.0);
+  return std::min(2 * static_cast<std::int32_t>(std::ceil(support)) + 1, axis.in);
+}
+
+/// As Pillow rounds its weights.
+std::int32_t fixed_of(double weight) {
+  const double scaled = weight * (1 << kFixedBits);
+  return static_cast<std::int32_t>(scaled < 0.0 ? scaled - 0.5 : scaled + 0.5);
+}
+
+/// Fills `weights` for `axis`, whose box begins at pixel `begin` of the picture. Mirroring the
+/// source counts its pixels from the other end; mirroring the result, the results.
+void weigh(AxisWeights& weights, Filter filter, const Axis& axis, std::int32_t begin,
+           bool mirror_source, bool mirror_result) {
+  const Curve curve = curve_of(filter);
+  const auto count = static_cast<std::size_t>(axis.count);
+  weights.taps = taps_of(curve, axis);
+  const auto width = static_cast<std::size_t>(weights.taps);
+  weights.first.resize(count);
+  weights.weight.assign(count * width, 0.0f);
+  weights.fixed.assign(curve.antialiased ? count * width : 0, 0);
+  weights.begin = begin + axis.in;
+  weights.end = begin;
+  Taps taps;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t x = axis.offset + static_cast<std::int64_t>(i);
+    if (curve.antialiased)
+      averaging_taps(curve, axis, x, taps);
+    else
+      interpolating_taps(curve, axis, x, taps);
+    // All results have equally many taps, within the box.
+    const std::int32_t first = std::min(taps.first, axis.in - weights.taps);
+    const std::size_t to = mirror_result ? count - 1 - i : i;
+    weights.first[to] = begin + (mirror_source ? axis.in - first - weights.taps : first);
+    weights.begin = std::min(weights.begin, weights.first[to]);
+    weights.end = std::max(weights.end, weights.first[to] + weights.taps);
+    for (std::size_t t = 0; t < taps.weight.size(); ++t) {
+      const std::size_t place = t + static_cast<std::size_t>(taps.first - first);
+      const std::size_t tap = to * width + (mirror_source ? width - 1 - place : place);
+      weights.weight[tap] = static_cast<float>(taps.weight[t]);
+      if (curve.antialiased) weights.fixed[tap] = fixed_of(taps.weight[t]);
+    }
+  }
+}
+
+// ---- rows ---------------------------------------------------------------------------------------
+
+/// out = weighted sum of `Count` rows of n bytes.
+template <int Count>
+void blend_rows(const std::array<const std::uint8_t*, kLanes>& rows, const float* weight,
+                std::size_t n, float* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    float sum = weight[0] * static_cast<float>(rows[0][i]);
+    for (std::size_t t = 1; t < Count; ++t) sum += weight[t] * static_cast<float>(rows[t][i]);
+    out[i] = sum;
+  }
+}
+
+/// As many rows as a result takes, which are at most four.
+void blend_rows(const std::array<const std::uint8_t*, kLanes>& rows, std::size_t taps,
+                const float* weight, std::size_t n, float* out) {
+  switch (taps) {
+    case 1:
+      return blend_rows<1>(rows, weight, n, out);
+    case 2:
+      return blend_rows<2>(rows, weight, n, out);
+    case 3:
+      return blend_rows<3>(rows, weight, n, out);
+    default:
+      return blend_rows<4>(rows, weight, n, out);
+  }
+}
+
+/// The pixels of one result row from those of a source row that begins at pixel `begin`.
+template <int Count, class Value>
+void blend_columns(const Value* row, const AxisWeights& columns, const Value* weight,
+                   std::int32_t begin, Value start, Value* out) {
+  const std::int32_t* const first = columns.first.data();
+  const std::size_t size = columns.size();
+  const std::size_t taps = Count > 0 ? Count : static_cast<std::size_t>(columns.taps);
+  for (std::size_t x = 0; x < size; ++x) {
+    const Value* const from = row + kChannels * static_cast<std::size_t>(first[x] - begin);
+    Value sum[kLanes] = {start, start, start, start};
+    for (std::size_t t = 0; t < taps; ++t) {
+#pragma omp simd
+      for (std::size_t c = 0; c < kLanes; ++c)
+        sum[c] += weight[x * taps + t] * from[kChannels * t + c];
+    }
+#pragma omp simd
+    for (std::size_t c = 0; c < kLanes; ++c) out[kChannels * x + c] = sum[c];
+  }
+}
+
+/// One pass over columns with as many taps as `columns` has; the usual counts are unrolled.
+template <class Value>
+void blend_columns(const Value* row, const AxisWeights& columns, const Value* weight, Value start,
+                   Value* out) {
+  const std::int32_t begin = columns.begin;
+  switch (columns.taps) {
+    case 2:
+      return blend_columns<2>(row, columns, weight, begin, start, out);
+    case 3:
+      return blend_columns<3>(row, columns, weight, begin, start, out);
+    case 4:
+      return blend_columns<4>(row, columns, weight, begin, start, out);
+    case 5:
+      return blend_columns<5>(row, columns, weight, begin, start, out);
+    case 7:
+      return blend_columns<7>(row, columns, weight, begin, start, out);
+    case 9:
+      return blend_columns<9>(row, columns, weight, begin, start, out);
+    default:
+      return blend_columns<0>(row, columns, weight, begin, start, out);
+  }
+}
+
+/// Clamps whole numbers: for floats compilers have to mind NaNs, which takes twice the time.
+void round_row(const float* row, std::size_t n, std::uint8_t* out) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const float raised = row[i] + 0.5f;
+    out[i] = static_cast<std::uint8_t>(std::clamp(static_cast<std::int32_t>(raised), 0, 255));
+  }
+}
+
+void round_row(const std::int32_t* row, std::size_t n, std::uint8_t* out) {
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = static_cast<std::uint8_t>(std::clamp(row[i] >> kFixedBits, 0, 255));
+}
+
+}  // namespace
+
+PixelBox Resampler::prepare(const ImageWindow& window, const Resampling& resampling,
+                            std::int32_t side) {
+  const PixelBox& box = window.box;
+  const bool mirrored = window.mirror == Mirror::Yes;
+  const bool before = mirrored && resampling.mirror == MirrorStage::Before;
+  MILLRACE_ASSERT(side > 0 && box.left < box.right && box.top < box.bottom && window.left >= 0 &&
+                  window.top >= 0 && window.left + side <= window.scaled_width &&
+                  window.top + side <= window.scaled_height);
+  filter_ = resampling.filter;
+  weigh(columns_, filter_,
+        {.in = box.right - box.left,
+         .out = window.scaled_width,
+         .offset = window.left,
+         .count = side},
+        box.left, before, mirrored && !before);
+  weigh(rows_, filter_,
+        {.in = box.bottom - box.top,
+         .out = window.scaled_height,
+         .offset = window.top,
+         .count = side},
+        box.top, false, false);
+  return {.top = rows_.begin, .left = columns_.begin, .bottom = rows_.end, .right = columns_.end};
+}
+
+void Resampler::resample(const PixelView& source, std::span<std::uint8_t> image) {
+  const std::size_t side = columns_.size();
+  MILLRACE_ASSERT(side > 0 && image.size() == side * side * kChannels &&
+                  source.box.left <= columns_.begin && source.box.right >= columns_.end &&
+                  source.box.top <= rows_.begin && source.box.bottom >= rows_.end);
+  if (curve_of(filter_).antialiased)
+    resample_fixed(source, image.data());
+  else
+    resample_float(source, image.data());
+}
+
+/// Rows first: a result row takes one pass over columns, however many source rows it needs.
+void Resampler::resample_float(const PixelView& source, std::uint8_t* image) {
+  const std::size_t bytes = columns_.size() * kChannels;
+  const std::int32_t left = columns_.begin;
+  const auto source_bytes = kChannels * static_cast<std::size_t>(columns_.end - left);
+  float_row_.resize(source_bytes + kSpare);
+  float_result_.resize(bytes + kSpare);
+  const auto taps = static_cast<std::size_t>(rows_.taps);
+  for (std::size_t y = 0; y < rows_.size(); ++y) {
+    std::array<const std::uint8_t*, kLanes> rows{};
+    for (std::size_t t = 0; t < taps; ++t)
+      rows[t] = source.at(left, rows_.first[y] + static_cast<std::int32_t>(t));
+    blend_rows(rows, taps, rows_.weight.data() + y * taps, source_bytes, float_row_.data());
+    blend_columns(float_row_.data(), columns_, columns_.weight.data(), 0.0f, float_result_.data());
+    round_row(float_result_.data(), bytes, image + y * bytes);
+  }
+}
+
+/// Columns first, with bytes between the two, as Pillow does.
+void Resampler::resample_fixed(const PixelView& source, std::uint8_t* image) {
+  constexpr std::int32_t kHalf = 1 << (kFixedBits - 1);
+  const std::size_t bytes = columns_.size() * kChannels;
+  const std::int32_t left = columns_.begin;
+  const std::int32_t top = rows_.begin;
+  const auto height = static_cast<std::size_t>(rows_.end - top);
+  const auto source_bytes = kChannels * static_cast<std::size_t>(columns_.end - left);
+  fixed_row_.resize(source_bytes + kSpare);
+  fixed_result_.resize(bytes + kSpare);
+  narrow_rows_.resize(height * bytes);
+  for (std::size_t y = 0; y < height; ++y) {
+    const std::uint8_t* const row = source.at(left, top + static_cast<std::int32_t>(y));
+    std::copy(row, row + source_bytes, fixed_row_.begin());
+    blend_columns(fixed_row_.data(), columns_, columns_.fixed.data(), kHalf, fixed_result_.data());
+    round_row(fixed_result_.data(), bytes, narrow_rows_.data() + y * bytes);
+  }
+  const auto taps = static_cast<std::size_t>(rows_.taps);
+  for (std::size_t y = 0; y < rows_.size(); ++y) {
+    std::fill(fixed_result_.begin(), fixed_result_.end(), kHalf);
+    for (std::size_t t = 0; t < taps; ++t) {
+      const std::int32_t weight = rows_.fixed[y * taps + t];
+      const std::size_t from = static_cast<std::size_t>(rows_.first[y] - top) + t;
+      const std::uint8_t* const row = narrow_rows_.data() + from * bytes;
+      std::int32_t* const sum = fixed_result_.data();
+      for (std::size_t i = 0; i < bytes; ++i) sum[i] += weight * row[i];
+    }
+    round_row(fixed_result_.data(), bytes, image + y * bytes);
+  }
+}
+
+}  // namespace millrace::io

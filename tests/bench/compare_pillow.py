@@ -1,0 +1,178 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the same photos with Pillow, as torchvision does, and with millrace, in turns, and compares.
+
+Usage: compare_pillow.py [--rounds N] [--bench FILE] [--shard FILE]
+
+Both sides decode photos of ImageNet, crop at random, resize to 224 x 224, mirror and normalise, in one
+thread on one core. Pillow's side does what torchvision's usual transforms do, with the same calls of
+Pillow and PyTorch: RandomResizedCrop (bilinear), RandomHorizontalFlip, ToTensor, Normalize. Rates are by
+CPU time; ratios are formed within a round and their medians over the rounds reported. Three bars, of what
+becomes of a photo under preset tf (bfloat16 at the end): at least 0.85 x the rate of decoding the same
+boxes alone, 1.15 x that of decoding whole photos, 2.5 x Pillow's.
+
+Exit code: 0 all bars met, 1 a ratio below its bar, 2 something could not run.
+Needs Pillow and PyTorch (scripts/setup --with-bench installs Debian's for /usr/bin/python3), the program
+images_bench, the photos, and a quiet machine.
+"""
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+
+def stop(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    sys.exit(2)
+
+
+try:
+    import numpy as np
+    import torch
+    from PIL import Image
+    from torch import Tensor
+except ImportError as error:
+    stop(f"{sys.executable} lacks what this needs ({error}); scripts/setup --with-bench installs it for "
+         "/usr/bin/python3")
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("MILLRACE_TEST_DATA", ROOT / "../shared/data"))
+SIDE = 224
+EPOCHS = 2
+MEAN = [0.485, 0.456, 0.406]
+DEVIATION = [0.229, 0.224, 0.225]
+WHOLE, BOX, OURS, TORCH = "decode/whole", "decode/box/tf", "training/tf", "training/torch"
+
+
+# ---- Pillow's side --------------------------------------------------------------------------------
+
+
+def take_varint(record: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = record[place]
+        place += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, place
+
+
+def encoded_in(record: bytes) -> bytes:
+    """Behind the key the tag and length of a feature, of its list of bytes, and of the first in that."""
+    key = b"image/encoded"
+    place, size = record.index(key) + len(key), 0
+    for _ in range(3):
+        size, place = take_varint(record, place + 1)
+    return record[place:place + size]
+
+
+def read_photos(shard: Path) -> list[bytes]:
+    file = shard.read_bytes()
+    lines = Path(f"{shard}.idx").read_text().splitlines()
+    places = [tuple(map(int, line.split())) for line in lines]
+    return [encoded_in(file[offset:offset + size]) for offset, size in places]
+
+
+def uniform(low: float, high: float) -> float:
+    return torch.empty(1).uniform_(low, high).item()
+
+
+def draw_box(width: int, height: int) -> tuple[int, int, int, int]:
+    """RandomResizedCrop; where it finds no box, which photos never show, all of the picture."""
+    ratios = torch.log(torch.tensor((3 / 4, 4 / 3)))
+    for _ in range(10):
+        area = width * height * uniform(0.08, 1.0)
+        aspect = torch.exp(torch.empty(1).uniform_(ratios[0], ratios[1])).item()
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            top = torch.randint(0, height - h + 1, size=(1,)).item()
+            left = torch.randint(0, width - w + 1, size=(1,)).item()
+            return left, top, left + w, top + h
+    return 0, 0, width, height
+
+
+def to_tensor(image: Image.Image) -> Tensor:
+    pixels = torch.from_numpy(np.array(image, np.uint8, copy=True)).view(SIDE, SIDE, 3)
+    return pixels.permute((2, 0, 1)).contiguous().to(dtype=torch.float32).div(255)
+
+
+def normalised(tensor: Tensor) -> Tensor:
+    mean, deviation = torch.as_tensor(MEAN), torch.as_tensor(DEVIATION)
+    return tensor.clone().sub_(mean.view(-1, 1, 1)).div_(deviation.view(-1, 1, 1))
+
+
+def prepare(photo: bytes) -> Tensor:
+    image = Image.open(io.BytesIO(photo)).convert("RGB")
+    image = image.crop(draw_box(*image.size)).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+    if torch.rand(1) < 0.5:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return normalised(to_tensor(image))
+
+
+def pillow_rate(photos: list[bytes]) -> float:
+    begin = time.process_time()
+    for _ in range(EPOCHS):
+        for photo in photos:
+            prepare(photo)
+    return EPOCHS * len(photos) / (time.process_time() - begin)
+
+
+# ---- the comparison -------------------------------------------------------------------------------
+
+
+def our_rates(bench: Path, shard: Path) -> dict[str, float]:
+    names = "|".join([WHOLE, BOX, OURS, TORCH])
+    command = [str(bench), f"--benchmark_filter=^({names})$", "--benchmark_format=json",
+               "--benchmark_repetitions=3", "--benchmark_enable_random_interleaving=true",
+               "--benchmark_report_aggregates_only=true", "--benchmark_min_time=0.1", str(shard)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        stop(f"exit code {done.returncode} from: {' '.join(command)}\n{done.stderr.strip()}")
+    runs = json.loads(done.stdout)["benchmarks"]
+    return {run["run_name"]: run["images/s"] for run in runs if run["aggregate_name"] == "median"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="of each side, in turns (default 5)")
+    parser.add_argument("--bench", type=Path, default=ROOT / "build/default/images_bench", metavar="FILE",
+                        help="the program (default build/default/images_bench)")
+    parser.add_argument("--shard", type=Path, metavar="FILE",
+                        default=DATA / "tfrecord_imagenet_photos/train-00000-of-00002")
+    arguments = parser.parse_args()
+    for file in (arguments.bench, arguments.shard):
+        if not file.is_file():
+            stop(f"there is no {file}")
+    core = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, [core])
+    print(f"core {core} of {os.cpu_count()}; load average before: {os.getloadavg()[0]:.1f}")
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    photos = read_photos(arguments.shard)
+    pillow_rate(photos[:5])
+    rounds = []
+    for i in range(max(arguments.rounds, 1)):
+        rounds.append({**our_rates(arguments.bench, arguments.shard), "Pillow": pillow_rate(photos)})
+        print(f"round {i + 1}: " + ", ".join(f"{n} {r:.0f}" for n, r in rounds[-1].items()), flush=True)
+    bars = [(OURS, BOX, 0.85), (OURS, WHOLE, 1.15), (OURS, "Pillow", 2.5), (TORCH, "Pillow", None)]
+    missed = False
+    for ours, other, bar in bars:
+        ratio = statistics.median(r[ours] / r[other] for r in rounds)
+        missed = missed or (bar is not None and ratio < bar)
+        verdict = "no bar" if bar is None else f"{bar} {'met' if ratio >= bar else 'missed'}"
+        print(f"{ours:14} : {other:14} {ratio:5.2f}  {verdict}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

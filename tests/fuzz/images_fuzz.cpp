@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// JPEG and PNG: header, whole picture, a box of it, and all that a loader does with a picture.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "io/images/reader.hpp"
+#include "tests/fuzz/fuzz.hpp"
+#include "tests/io/images/pictures.hpp"
+
+namespace millrace::fuzz {
+namespace {
+
+using namespace io;
+
+/// Pictures larger than this are only looked at: thousands of inputs have to fit into seconds.
+constexpr std::int64_t kMaxPixels = 256 * 256;
+constexpr std::int32_t kSide = 16;
+
+[[noreturn]] void give_up(const char* what) {
+  std::fprintf(stderr, "%s\n", what);
+  std::abort();
+}
+
+/// A box within the picture that depends on the input.
+PixelBox box_in(const ImageHeader& header, std::size_t number) {
+  const auto pick = [&number](std::int32_t from, std::int32_t to) {
+    const auto range = static_cast<std::size_t>(to - from);
+    const auto picked = from + static_cast<std::int32_t>(number % range);
+    number = number / range + number * 31 % 1009;
+    return picked;
+  };
+  const std::int32_t top = pick(0, header.height);
+  const std::int32_t left = pick(0, header.width);
+  return {top, left, pick(top, header.height) + 1, pick(left, header.width) + 1};
+}
+
+void check_box_agrees(std::span<const std::byte> input, const ImageHeader& header,
+                      const DecodedImage& whole, std::size_t number) {
+  const PixelBox box = box_in(header, number);
+  ImageDecoder decoder;
+  const DecodedImage part = decoder.decode(input, box);
+  if (whole.state == PictureState::Damaged || part.state == PictureState::Damaged) return;
+  for (std::int32_t y = box.top; y < box.bottom; ++y)
+    if (std::memcmp(part.view.at(box.left, y), whole.view.at(box.left, y),
+                    std::size_t{3} * static_cast<std::size_t>(part.view.width())) != 0)
+      give_up("a box differs from the whole picture");
+}
+
+void decode_all(std::span<const std::byte> input, const ImageHeader& header, std::size_t number) {
+  ImageDecoder decoder;
+  const DecodedImage whole = decoder.decode(input);
+  if (whole.view.width() != header.width || whole.view.height() != header.height)
+    give_up("a picture has another size than its header says");
+  // CMYK takes four bytes a pixel.
+  if (decoder.buffer_bytes() > std::size_t{4} * kMaxPixels)
+    give_up("a picture took too much memory");
+  check_box_agrees(input, header, whole, number);
+}
+
+void load(std::span<const std::byte> input, std::size_t number) {
+  const auto presets = image_presets();
+  ImageReader reader;
+  std::vector<std::uint8_t> image(std::size_t{3} * kSide * kSide);
+  const DrawKey key{.seed = 1, .epoch = 0, .index = number};
+  reader.read_training(input, {}, presets[number % presets.size()], key, kSide, image);
+  reader.read_validation(input, presets[number % presets.size()], kSide, image);
+}
+
+}  // namespace
+
+void run_one(std::span<const std::byte> input) {
+  const std::size_t number = std::accumulate(
+      input.begin(), input.end(), input.size(), [](std::size_t sum, std::byte byte) {
+        return (sum * 31 + std::to_integer<std::size_t>(byte)) % 1000003;
+      });
+  try {
+    const ImageHeader header = read_header(input);
+    if (std::int64_t{header.width} * header.height > kMaxPixels) return;
+    decode_all(input, header, number);
+    load(input, number);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Data) give_up(error.what());
+  }
+}
+
+std::vector<Bytes> seeds() {
+  const Picture picture = make_picture(33, 21);
+  std::vector<Bytes> files = {
+      encode_jpeg(make_picture(1, 1)),
+      encode_jpeg(picture),
+      encode_jpeg(picture, {.horizontal = 2}),
+      encode_jpeg(picture, {.horizontal = 2, .vertical = 2}),
+      encode_jpeg(picture, {.vertical = 2}),
+      encode_jpeg(picture, {.horizontal = 2, .vertical = 2, .progressive = true}),
+      encode_jpeg(picture, {.horizontal = 2, .vertical = 2, .restart_rows = 1}),
+      encode_jpeg(picture, {.progressive = true, .colours = JpegColours::Gray}),
+      encode_jpeg(picture, {.colours = JpegColours::Rgb}),
+      encode_jpeg(picture, {.colours = JpegColours::Cmyk}),
+      encode_jpeg(picture, {.colours = JpegColours::Ycck})};
+  for (const bool interlaced : {false, true})
+    for (const PngColours colours : {PngColours::Rgb, PngColours::Rgba, PngColours::Gray,
+                                     PngColours::Palette, PngColours::Rgb16})
+      files.push_back(encode_png(picture, {.colours = colours, .interlaced = interlaced}));
+  return files;
+}
+
+}  // namespace millrace::fuzz

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/images/decoder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/random.hpp"
+#include "tests/io/fixtures.hpp"
+#include "tests/io/images/pictures.hpp"
+
+namespace millrace::io {
+namespace {
+
+/// Boxes at every border and some in between.
+std::vector<PixelBox> boxes_in(std::int32_t width, std::int32_t height) {
+  std::vector<PixelBox> boxes = {{0, 0, height, width},
+                                 {0, 0, 1, 1},
+                                 {height - 1, width - 1, height, width},
+                                 {0, 0, height, 1},
+                                 {0, 0, 1, width},
+                                 {height - 1, 0, height, width},
+                                 {0, width - 1, height, width}};
+  const RandomStream stream(1, RandomPurpose::GeneratedData);
+  for (std::uint64_t i = 0; i < 60; ++i) {
+    const RandomBlock words = stream.block(7, i);
+    const auto between = [](std::uint32_t word, std::int32_t from, std::int32_t to) {
+      return from +
+             static_cast<std::int32_t>(uniform_below(word, static_cast<std::uint32_t>(to - from)));
+    };
+    const std::int32_t top = between(words[0], 0, height);
+    const std::int32_t left = between(words[1], 0, width);
+    boxes.push_back(
+        {top, left, between(words[2], top, height) + 1, between(words[3], left, width) + 1});
+  }
+  return boxes;
+}
+
+void expect_boxes_agree(const Bytes& file, const std::string& what) {
+  ImageDecoder decoder;
+  const Picture whole = copy_of(decoder.decode(file).view);
+  for (const PixelBox& box : boxes_in(whole.width, whole.height)) {
+    const DecodedImage part = decoder.decode(file, box);
+    ASSERT_EQ(part.view.box, box);
+    ASSERT_EQ(part.state, PictureState::Whole);
+    ASSERT_TRUE(copy_of(part.view).bytes == cut(whole, box).bytes)
+        << what << ", rows " << box.top << " to " << box.bottom << ", columns " << box.left
+        << " to " << box.right;
+  }
+}
+
+struct Sampling {
+  int horizontal;
+  int vertical;
+};
+constexpr Sampling kSamplings[] = {{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}};
+
+TEST(ImageDecoderTest, BoxesOfJpegsEqualThoseOfTheWholePicture) {
+  for (const auto& [width, height] : {std::pair{100, 70}, {67, 53}, {17, 9}, {3, 40}}) {
+    const Picture picture = make_picture(width, height);
+    for (const Sampling& sampling : kSamplings) {
+      for (const bool progressive : {false, true}) {
+        const JpegOptions options{.horizontal = sampling.horizontal,
+                                  .vertical = sampling.vertical,
+                                  .progressive = progressive};
+        expect_boxes_agree(encode_jpeg(picture, options),
+                           fmt::format("{} x {}, {} x {}, progressive {}", width, height,
+                                       sampling.horizontal, sampling.vertical, progressive));
+      }
+    }
+    expect_boxes_agree(encode_jpeg(picture, {.colours = JpegColours::Gray}), "gray");
+    expect_boxes_agree(encode_jpeg(picture, {.colours = JpegColours::Cmyk}), "CMYK");
+    expect_boxes_agree(encode_jpeg(picture, {.horizontal = 2, .vertical = 2, .restart_rows = 1}),
+                       "restarts");
+  }
+}
+
+TEST(ImageDecoderTest, BoxesOfPhotosEqualThoseOfTheWholePicture) {
+  const auto folder = real_data("image_folder");
+  if (!folder) GTEST_SKIP() << "no real data: image_folder";
+  std::size_t photos = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(*folder)) {
+    if (!entry.is_regular_file()) continue;
+    expect_boxes_agree(read_file(entry.path().string()), entry.path().filename().string());
+    if (++photos == 4) return;
+  }
+}
+
+TEST(ImageDecoderTest, JpegsKeepTheirColours) {
+  const Picture picture = make_picture(64, 48);
+  ImageDecoder decoder;
+  for (const JpegColours colours : {JpegColours::YCbCr, JpegColours::Rgb}) {
+    const Picture decoded =
+        copy_of(decoder.decode(encode_jpeg(picture, {.colours = colours, .quality = 100})).view);
+    ASSERT_EQ(decoded.bytes.size(), picture.bytes.size());
+    for (std::size_t i = 0; i < decoded.bytes.size(); ++i)
+      ASSERT_NEAR(decoded.bytes[i], picture.bytes[i], 5) << i;
+  }
+  const Picture gray = copy_of(
+      decoder.decode(encode_jpeg(picture, {.colours = JpegColours::Gray, .quality = 100})).view);
+  for (std::size_t i = 0; i < gray.bytes.size(); ++i) {
+    ASSERT_EQ(gray.bytes[i], gray.bytes[i - i % 3]);
+    ASSERT_NEAR(gray.bytes[i], picture.bytes[i - i % 3], 5);
+  }
+}
+
+/// What ink on paper looks like: the printer's rule, in double.
+std::uint8_t light_of(double ink, double black) {
+  return static_cast<std::uint8_t>(std::lround((255 - ink) * (255 - black) / 255));
+}
+
+TEST(ImageDecoderTest, InksBecomeLight) {
+  const Picture picture = make_picture(40, 30);
+  // libjpeg writes Adobe's marker into both kinds, by which what is stored is 255 - ink. A file
+  // without it stores ink.
+  for (const JpegColours colours : {JpegColours::Cmyk, JpegColours::Ycck}) {
+    Bytes file = encode_jpeg(picture, {.colours = colours});
+    for (const bool adobe : {true, false}) {
+      if (!adobe) {
+        if (colours == JpegColours::Ycck) continue;  // only the marker tells it from CMYK
+        const std::string_view marker = "Adobe";
+        const auto place = std::search(file.begin(), file.end(), marker.begin(), marker.end(),
+                                       [](std::byte a, char b) { return a == std::byte(b); });
+        ASSERT_NE(place, file.end());
+        *place = std::byte{'B'};
+      }
+      ImageDecoder decoder;
+      const std::span<const std::uint8_t> stored = decoder.decode_cmyk(file);
+      const std::vector<std::uint8_t> inks(stored.begin(), stored.end());
+      ASSERT_EQ(inks.size(), 40u * 30u * 4u);
+      const Picture light = copy_of(decoder.decode(file).view);
+      for (std::size_t i = 0; i < 40u * 30u; ++i) {
+        const auto ink = [&](std::size_t c) {
+          return adobe ? 255.0 - inks[4 * i + c] : static_cast<double>(inks[4 * i + c]);
+        };
+        for (std::size_t c = 0; c < 3; ++c)
+          ASSERT_EQ(light.bytes[3 * i + c], light_of(ink(c), ink(3))) << adobe << " " << i;
+      }
+    }
+  }
+  ImageDecoder decoder;
+  expect_error(ErrorKind::Data, {"neither CMYK nor YCCK"},
+               [&] { static_cast<void>(decoder.decode_cmyk(encode_jpeg(picture))); });
+}
+
+TEST(ImageDecoderTest, PngsAreExact) {
+  const Picture picture = make_picture(53, 31);
+  ImageDecoder decoder;
+  for (const bool interlaced : {false, true}) {
+    for (const PngColours colours : {PngColours::Rgb, PngColours::Rgba, PngColours::Rgb16,
+                                     PngColours::Gray, PngColours::Palette}) {
+      Picture expected = picture;
+      for (std::size_t i = 0; i < expected.bytes.size(); i += 3) {
+        std::uint8_t* const pixel = expected.bytes.data() + i;
+        if (colours == PngColours::Gray) pixel[1] = pixel[2] = pixel[0];
+        if (colours == PngColours::Palette) {
+          pixel[1] = static_cast<std::uint8_t>(255 - pixel[0]);
+          pixel[2] = pixel[0] / 2;
+        }
+      }
+      const Bytes file = encode_png(picture, {.colours = colours, .interlaced = interlaced});
+      EXPECT_EQ(copy_of(decoder.decode(file).view).bytes, expected.bytes);
+      expect_boxes_agree(file, "PNG");
+    }
+  }
+}
+
+TEST(ImageDecoderTest, PngsCutAnywhereAreErrors) {
+  const Bytes file = encode_png(make_picture(40, 40));
+  ImageDecoder decoder;
+  for (std::size_t size = 0; size < file.size(); size += 7)
+    expect_error(ErrorKind::Data, {}, [&] { decoder.decode(std::span(file).first(size)); });
+  Bytes flipped = file;
+  flipped[file.size() / 2] ^= std::byte{1};
+  expect_error(ErrorKind::Data, {"PNG"}, [&] { decoder.decode(flipped); });
+}
+
+TEST(ImageDecoderTest, MissingPixelsAreReported) {
+  const Picture picture = make_picture(160, 120);
+  for (const bool progressive : {false, true}) {
+    const Bytes file =
+        encode_jpeg(picture, {.horizontal = 2, .vertical = 2, .progressive = progressive});
+    ImageDecoder decoder;
+    const Picture whole = copy_of(decoder.decode(file).view);
+    const DecodedImage half = decoder.decode(std::span(file).first(file.size() / 2));
+    EXPECT_EQ(half.state, PictureState::Damaged);
+    EXPECT_EQ(half.warning, "Premature end of JPEG file");
+    EXPECT_NE(copy_of(half.view).bytes, whole.bytes);
+    if (progressive) continue;
+    // What is there is decoded, and behind a box nobody looks.
+    const PixelBox box{.top = 0, .left = 0, .bottom = 32, .right = 160};
+    const DecodedImage top = decoder.decode(std::span(file).first(file.size() / 2), box);
+    EXPECT_EQ(top.state, PictureState::Whole);
+    EXPECT_EQ(top.warning, "");
+    EXPECT_EQ(copy_of(top.view).bytes, cut(whole, box).bytes);
+    // Without its end marker all pixels are there.
+    const DecodedImage markerless = decoder.decode(std::span(file).first(file.size() - 2));
+    EXPECT_EQ(markerless.state, PictureState::Whole);
+    EXPECT_EQ(markerless.warning, "Premature end of JPEG file");
+    EXPECT_EQ(copy_of(markerless.view).bytes, whole.bytes);
+    EXPECT_EQ(decoder.decode(file).warning, "");
+  }
+}
+
+/// `file` without its segments of this marker.
+Bytes without_segments(const Bytes& file, unsigned marker) {
+  Bytes result(file.begin(), file.begin() + 2);
+  std::size_t i = 2;
+  const auto at = [&](std::size_t place) { return std::to_integer<unsigned>(file[place]); };
+  while (at(i + 1) != 0xda) {
+    const std::size_t length = 2 + 256 * at(i + 2) + at(i + 3);
+    const auto begin = file.begin() + static_cast<std::ptrdiff_t>(i);
+    if (at(i + 1) != marker)
+      result.insert(result.end(), begin, begin + static_cast<std::ptrdiff_t>(length));
+    i += length;
+  }
+  result.insert(result.end(), file.begin() + static_cast<std::ptrdiff_t>(i), file.end());
+  return result;
+}
+
+TEST(ImageDecoderTest, TablesOfOnePictureAreUnknownToTheNext) {
+  constexpr unsigned kQuantisation = 0xdb;
+  const Bytes file = encode_jpeg(make_picture(32, 32));
+  const Bytes lacking = without_segments(file, kQuantisation);
+  ASSERT_LT(lacking.size(), file.size());
+  ImageDecoder decoder;
+  decoder.decode(file);
+  expect_error(ErrorKind::Data, {"JPEG", "uantization table"}, [&] { decoder.decode(lacking); });
+}
+
+TEST(ImageDecoderTest, ManyPassesAreRefused) {
+  const Picture picture = make_picture(64, 64);
+  const auto with_scans = [&](int scans) {
+    return encode_jpeg(picture,
+                       {.progressive = true, .colours = JpegColours::Gray, .scans = scans});
+  };
+  // Only 64 passes can be written by the book; the last one is repeated to make more of them.
+  const Bytes file = with_scans(64);
+  ImageDecoder decoder;
+  EXPECT_EQ(decoder.decode(file).state, PictureState::Whole);
+  const std::byte scan_marker[] = {std::byte{0xff}, std::byte{0xda}};
+  const auto last =
+      std::find_end(file.begin(), file.end(), std::begin(scan_marker), std::end(scan_marker));
+  ASSERT_NE(last, file.end());
+  const Bytes scan(last, file.end() - 2);
+  Bytes bomb = file;
+  for (int i = 0; i < 1000; ++i) bomb.insert(bomb.end() - 2, scan.begin(), scan.end());
+  expect_error(ErrorKind::Data, {"JPEG", "more than 100 passes"}, [&] { decoder.decode(bomb); });
+}
+
+TEST(ImageDecoderTest, LargePicturesMayMakeFewerPasses) {
+  // 30 passes over 16384 x 4096 pixels, of which hardly any are there.
+  const Bytes file = encode_jpeg(make_picture(8, 8),
+                                 {.progressive = true, .colours = JpegColours::Gray, .scans = 30});
+  ImageDecoder decoder;
+  expect_error(ErrorKind::Data, {"JPEG", "more than 16 passes"},
+               [&] { decoder.decode(with_jpeg_size(file, 16384, 4096)); });
+}
+
+// ---- the odd JPEGs ------------------------------------------------------------------------------
+
+struct OddJpeg {
+  std::string file, size, colours, frame, outcome, digest;
+};
+
+std::vector<OddJpeg> read_manifest(const std::filesystem::path& folder) {
+  std::ifstream manifest(folder / "MANIFEST.tsv");
+  std::vector<OddJpeg> files;
+  std::string line;
+  std::getline(manifest, line);
+  while (std::getline(manifest, line)) {
+    std::vector<std::string> columns;
+    std::istringstream stream(line);
+    for (std::string column; std::getline(stream, column, '\t');) columns.push_back(column);
+    columns.resize(10);
+    files.push_back({columns[0], columns[3], columns[5], columns[6], columns[8], columns[9]});
+  }
+  return files;
+}
+
+ColourSpace colours_named(const std::string& name) {
+  const std::map<std::string, ColourSpace> names = {
+      {"YCbCr", ColourSpace::YCbCr}, {"Gray", ColourSpace::Gray}, {"YCCK", ColourSpace::Ycck}};
+  return names.at(name);
+}
+
+void expect_as_listed(const OddJpeg& odd, const Bytes& file) {
+  SCOPED_TRACE(odd.file);
+  ImageDecoder decoder;
+  if (odd.outcome.starts_with("header error") || odd.size == "0x0") {
+    if (format_of(file) == ImageFormat::Png)  // by its content it is one, whatever its name
+      EXPECT_EQ(decoder.decode(file).state, PictureState::Whole);
+    else
+      expect_error(ErrorKind::Data, {}, [&] { decoder.decode(file); });
+    return;
+  }
+  const ImageHeader header = read_header(file);
+  EXPECT_EQ(fmt::format("{}x{}", header.width, header.height), odd.size);
+  EXPECT_EQ(header.colours, colours_named(odd.colours));
+  EXPECT_EQ(header.progressive, odd.frame.starts_with("SOF2"));
+  const DecodedImage decoded = decoder.decode(file);
+  EXPECT_EQ(decoded.warning, odd.outcome == "ok" ? "" : odd.outcome.substr(8));
+  const bool damaged = odd.file.find("truncated") != std::string::npos;
+  EXPECT_EQ(decoded.state, damaged ? PictureState::Damaged : PictureState::Whole);
+  const std::string digest = header.colours == ColourSpace::Ycck
+                                 ? short_digest(decoder.decode_cmyk(file))
+                                 : short_digest(copy_of(decoded.view).bytes);
+  EXPECT_EQ(digest, odd.digest);
+}
+
+TEST(ImageDecoderTest, OddJpegsDecodeAsListed) {
+  const auto folder = real_data("odd_jpeg");
+  if (!folder) GTEST_SKIP() << "no real data: odd_jpeg";
+  const std::vector<OddJpeg> files = read_manifest(*folder);
+  EXPECT_EQ(files.size(), 23u);
+  for (const OddJpeg& odd : files) expect_as_listed(odd, read_file((*folder / odd.file).string()));
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pictures made for tests, and files made of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/image_records.hpp"
+#include "io/images/decoder.hpp"
+
+namespace millrace::io {
+
+/// RGB bytes, rows without gaps.
+struct Picture {
+  std::int32_t width = 0;
+  std::int32_t height = 0;
+  std::vector<std::uint8_t> bytes;
+  [[nodiscard]] PixelView view() const {
+    return {.pixels = bytes.data(),
+            .stride = std::int64_t{3} * width,
+            .box = {.bottom = height, .right = width}};
+  }
+};
+
+/// Slopes, edges and noise; tests/golden/record_pillow.py computes the same.
+Picture make_picture(std::int32_t width, std::int32_t height);
+
+/// The pixels that a view shows.
+Picture copy_of(const PixelView& view);
+/// Those of `box` in a whole picture.
+Picture cut(const Picture& picture, const PixelBox& box);
+
+enum class JpegColours : std::uint8_t { YCbCr, Gray, Rgb, Cmyk, Ycck, TwoChannels };
+
+struct JpegOptions {
+  int horizontal = 1;  ///< luma samples to one of chroma
+  int vertical = 1;
+  bool progressive = false;
+  JpegColours colours = JpegColours::YCbCr;
+  int quality = 90;
+  unsigned restart_rows = 0;  ///< rows of blocks between restart markers
+  int scans = 0;              ///< of a progressive gray file: that many, the same refined again
+};
+
+using Bytes = std::vector<std::byte>;
+
+/// Channels beyond the third are made of the first.
+Bytes encode_jpeg(const Picture& picture, const JpegOptions& options = {});
+
+enum class PngColours : std::uint8_t { Rgb, Rgba, Gray, Palette, Rgb16 };
+struct PngOptions {
+  PngColours colours = PngColours::Rgb;
+  bool interlaced = false;
+};
+Bytes encode_png(const Picture& picture, const PngOptions& options = {});
+
+/// The file with these sides in its header, whatever follows.
+Bytes with_jpeg_size(Bytes file, unsigned width, unsigned height);
+
+/// First 16 hexadecimal digits of the SHA-256.
+std::string short_digest(std::span<const std::uint8_t> bytes);
+
+/// Contents of a file.
+Bytes read_file(const std::string& path);
+
+}  // namespace millrace::io

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/images/reader.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/io/fixtures.hpp"
+#include "tests/io/images/pictures.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::int32_t kSide = 32;
+using Square = std::vector<std::uint8_t>;
+
+Square square() { return Square(std::size_t{3} * kSide * kSide, 0xcd); }
+
+/// The window from the whole picture.
+Square from_whole(const Bytes& file, const ImageWindow& window, const Resampling& resampling) {
+  ImageDecoder decoder;
+  Resampler resampler;
+  static_cast<void>(resampler.prepare(window, resampling, kSide));
+  Square image = square();
+  resampler.resample(decoder.decode(file).view, image);
+  return image;
+}
+
+TEST(ImageReaderTest, ReadsWhatDecodingEverythingWouldGive) {
+  const Picture picture = make_picture(131, 97);
+  const Bytes files[] = {encode_jpeg(picture, {.horizontal = 2, .vertical = 2}),
+                         encode_jpeg(picture, {.horizontal = 2, .progressive = true}),
+                         encode_png(picture)};
+  ImageReader reader;
+  for (const ImagePreset& preset : image_presets()) {
+    for (const Bytes& file : files) {
+      for (std::uint64_t i = 0; i < 8; ++i) {
+        Square image = square();
+        const DrawKey key{1, 2, i};
+        const auto report = reader.read_training(file, {}, preset, key, kSide, image);
+        EXPECT_EQ(report.state, PictureState::Whole);
+        EXPECT_EQ(report.window, draw_window(preset.crop, key, read_header(file), {}, kSide));
+        EXPECT_EQ(image, from_whole(file, report.window, preset.training)) << preset.name;
+      }
+      Square image = square();
+      const auto report = reader.read_validation(file, preset, kSide, image);
+      EXPECT_EQ(report.window, evaluation_window(preset.evaluation, read_header(file), kSide));
+      EXPECT_EQ(image, from_whole(file, report.window, preset.validation)) << preset.name;
+    }
+  }
+}
+
+TEST(ImageReaderTest, SaysThatAPictureIsDamaged) {
+  const Bytes file = encode_jpeg(make_picture(131, 97));
+  ImageReader reader;
+  Square image = square();
+  const auto report = reader.read_validation(std::span(file).first(file.size() / 2),
+                                             image_preset("torch"), kSide, image);
+  EXPECT_EQ(report.state, PictureState::Damaged);
+  EXPECT_EQ(report.warning, "Premature end of JPEG file");
+  expect_error(ErrorKind::Data, {"neither a JPEG nor a PNG"}, [&] {
+    reader.read_validation(std::span(file).subspan(5), image_preset("torch"), kSide, image);
+  });
+}
+
+}  // namespace
+}  // namespace millrace::io
