@@ -28,6 +28,6 @@ native processor ${MILLRACE_NATIVE}, warnings as errors ${MILLRACE_WERROR}, sani
      MPI         ${mpi} (standard ${MPI_CXX_VERSION})
      HDF5        ${HDF5_VERSION}
      libraries   fmt ${fmt_VERSION}, CLI11 ${CLI11_VERSION}, toml11 ${toml11_VERSION}, \
-nlohmann-json ${nlohmann_json_VERSION}
+nlohmann-json ${nlohmann_json_VERSION}, protobuf ${Protobuf_VERSION}
      tests       ${tests}")
 endfunction()
