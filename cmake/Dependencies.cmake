@@ -114,6 +114,22 @@ if(MILLRACE_ONEDNN)
   target_compile_definitions(onednn INTERFACE MILLRACE_ONEDNN)
 endif()
 
+# protobuf 3.12 .. 21 by CMake's own module; later ones bring a package, which finds their abseil.
+find_package(Protobuf CONFIG QUIET)
+if(NOT Protobuf_FOUND)
+  find_package(Protobuf QUIET)
+endif()
+if(NOT TARGET protobuf::libprotobuf-lite OR NOT TARGET protobuf::protoc)
+  message(FATAL_ERROR "protobuf was not found (the library and its compiler protoc): run "
+    "scripts/setup, or set CMAKE_PREFIX_PATH to your own")
+elseif(Protobuf_VERSION VERSION_LESS 3.12)
+  message(FATAL_ERROR "protobuf ${Protobuf_VERSION} is too old: 3.12 is the oldest that works; set "
+    "CMAKE_PREFIX_PATH to a newer one")
+endif()
+add_library(millrace_protobuf INTERFACE)
+add_library(millrace::protobuf ALIAS millrace_protobuf)
+target_link_libraries(millrace_protobuf INTERFACE protobuf::libprotobuf-lite)
+
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)
   if(MILLRACE_BENCHMARKS)

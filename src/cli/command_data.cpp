@@ -1,16 +1,188 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/picture_codec.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
 #include "io/generate.hpp"
+#include "io/records/check.hpp"
+#include "io/records/record_source.hpp"
+#include "train/progress.hpp"
 
 namespace millrace::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kTrainShards = 1024;
+constexpr std::int64_t kValidationShards = 128;
+
+/// The user's folder for what can be made again, or nothing where the environment names none.
+fs::path cache_folder(const Environment& environment) {
+  if (const auto cache = environment("XDG_CACHE_HOME"); cache && !cache->empty())
+    return fs::path(*cache) / "millrace";
+  if (const auto home = environment("HOME"); home && !home->empty())
+    return fs::path(*home) / ".cache" / "millrace";
+  return {};
+}
+
+/// A line that is rewritten in place while something takes long; nothing where none can be.
+io::ProgressCallback progress_line(std::string what) {
+  if (!train::terminal_of(stderr).rewrites_lines) return {};
+  return [what = std::move(what)](const io::Progress& progress) {
+    const double share = progress.total == 0 ? 1.0
+                                             : static_cast<double>(progress.done) /
+                                                   static_cast<double>(progress.total);
+    fmt::print(stderr, "\r{}: {:.0f} %\033[K{}", what, 100.0 * share,
+               progress.done >= progress.total ? "\r\033[K" : "");
+    std::fflush(stderr);
+  };
+}
+
+unsigned threads_of(const Options& options) {
+  return static_cast<unsigned>(options.integer("threads").value_or(0));
+}
+
+io::SourceOptions source_options(const Invocation& invocation, io::Split split) {
+  const Options& options = invocation.options;
+  io::SourceOptions source;
+  source.label_offset =
+      static_cast<std::int32_t>(options.integer("label-offset").value_or(source.label_offset));
+  source.classes = options.integer("data-classes").value_or(source.classes);
+  source.max_bad_fraction = options.real("max-bad-fraction").value_or(source.max_bad_fraction);
+  if (options.flag("allow-missing-shards")) source.missing = io::MissingShards::Accepted;
+  source.index.threads = threads_of(options);
+  source.index.cache_folder = cache_folder(invocation.environment);
+  source.index.progress = progress_line(fmt::format("indexing {} pictures", split_name(split)));
+  return source;
+}
+
+std::vector<io::Split> asked_splits(const Options& options) {
+  const std::string split = options.text("split").value_or("both");
+  if (split == "train") return {io::Split::Train};
+  if (split == "validation") return {io::Split::Validation};
+  return {io::Split::Train, io::Split::Validation};
+}
+
+bool holds(const fs::path& directory, io::Split split) {
+  return !io::find_record_files(directory, split).files.empty() ||
+         !io::find_class_folders(directory, split).classes.empty();
+}
+
+/// The splits that were asked for; of both, those that are there. Errors: Data when none is.
+std::vector<io::Split> present_splits(const fs::path& directory, const Options& options) {
+  std::vector<io::Split> splits = asked_splits(options);
+  if (splits.size() == 1) return splits;
+  std::erase_if(splits, [&](io::Split split) { return !holds(directory, split); });
+  if (splits.empty()) io::fail_no_pictures(directory, io::Split::Train);
+  return splits;
+}
+
+std::unique_ptr<io::EncodedSource> open_source(const fs::path& directory, io::Split split,
+                                               const Invocation& invocation) {
+  auto source = io::open_encoded_source(directory, split, source_options(invocation, split));
+  for (const std::string& notice : source->notices()) fmt::print(stderr, "note: {}\n", notice);
+  return source;
+}
+
+std::string human(std::uint64_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
+
+nlohmann::ordered_json to_json(const io::Spread& spread) {
+  return {{"smallest", spread.smallest}, {"median", spread.median}, {"largest", spread.largest}};
+}
+
+nlohmann::ordered_json to_json(const io::PictureStatistics& statistics) {
+  nlohmann::ordered_json json = {{"pictures", statistics.pictures},
+                                 {"bytes", statistics.bytes},
+                                 {"stored_bytes", to_json(statistics.stored_bytes)},
+                                 {"per_class", statistics.per_class}};
+  if (statistics.measured > 0) {
+    json["measured"] = statistics.measured;
+    json["height"] = to_json(statistics.height);
+    json["width"] = to_json(statistics.width);
+  }
+  return json;
+}
+
+void print_statistics(const io::PictureStatistics& statistics) {
+  const auto row = [](const char* what, const io::Spread& spread, const char* unit) {
+    fmt::print("  {:<22} {} to {} {}, median {}\n", what, with_commas(spread.smallest),
+               with_commas(spread.largest), unit, with_commas(spread.median));
+  };
+  const auto filled = std::ranges::count_if(statistics.per_class, [](auto n) { return n > 0; });
+  fmt::print("  {:<22} {}, {} in all\n", "pictures", with_commas(statistics.pictures),
+             human(statistics.bytes));
+  row("stored", statistics.stored_bytes, "bytes");
+  if (statistics.measured > 0) {
+    row("height", statistics.height, "pixels");
+    row("width", statistics.width, "pixels");
+  }
+  fmt::print("  {:<22} {} of {} have pictures\n", "classes", filled, statistics.per_class.size());
+  row("pictures of a class", io::spread_of(statistics.per_class), "pictures");
+  for (std::size_t c = 0; c < statistics.per_class.size(); ++c)
+    if (statistics.per_class[c] > 0)
+      fmt::print("    class {:<5} {}\n", c, with_commas(statistics.per_class[c]));
+}
+
+io::ConvertOptions convert_options(const Options& options, io::Split split) {
+  io::ConvertOptions convert;
+  convert.shards = split == io::Split::Train
+                       ? options.integer("train-shards").value_or(kTrainShards)
+                       : options.integer("validation-shards").value_or(kValidationShards);
+  convert.seed = static_cast<std::uint64_t>(options.integer("seed").value_or(0));
+  convert.threads = threads_of(options);
+  convert.prepare = prepare_picture;
+  convert.progress = progress_line(fmt::format("converting {} pictures", split_name(split)));
+  return convert;
+}
+
+void convert_raw(const fs::path& raw_directory, const fs::path& out, const Options& options) {
+  for (const io::Split split : asked_splits(options)) {
+    const io::RawPictures raw =
+        io::find_raw_pictures(raw_directory, split, options.text("validation-labels").value_or(""));
+    const io::ConvertReport report =
+        io::convert_to_records(raw, split, out, convert_options(options, split));
+    fmt::print(
+        "{}: {} pictures of {} classes in {} shards, {} written now{}\n", split_name(split),
+        with_commas(static_cast<std::int64_t>(report.pictures)), raw.classes.size(),
+        report.shards_written + report.shards_kept, human(report.bytes),
+        report.replaced == 0 ? "" : fmt::format(", {} made anew as RGB JPEG", report.replaced));
+  }
+}
+
+void pack(const fs::path& data_directory, const fs::path& out, const Invocation& invocation) {
+  const Options& options = invocation.options;
+  std::error_code error;
+  fs::create_directories(out, error);
+  for (const io::Split split : present_splits(data_directory, options)) {
+    const auto source = open_source(data_directory, split, invocation);
+    io::PackOptions packing;
+    packing.shorter_side =
+        static_cast<std::int32_t>(options.integer("shorter-side").value_or(packing.shorter_side));
+    packing.threads = threads_of(options);
+    packing.shrink = shrink_picture;
+    packing.progress = progress_line(fmt::format("packing {} pictures", split_name(split)));
+    const fs::path path = out / (split == io::Split::Train ? "train.packed" : "validation.packed");
+    const std::uint64_t bytes = io::write_packed_pictures(*source, path, packing);
+    fmt::print("{}: {} pictures, {} in {}\n", split_name(split), with_commas(source->size()),
+               human(bytes), path.string());
+  }
+}
+
+}  // namespace
 
 int command_data_generate(const Invocation& invocation) {
   const Options& options = invocation.options;
-  const std::filesystem::path directory = options.arguments.at(0);
+  const fs::path directory = options.arguments.at(0);
   io::GenerateOptions generate;
   generate.train_records = options.integer("train-images").value_or(generate.train_records);
   generate.test_records = options.integer("test-images").value_or(generate.test_records);
@@ -18,6 +190,77 @@ int command_data_generate(const Invocation& invocation) {
   io::generate_cifar10_like(directory, generate);
   fmt::print("{} training and {} test images in {}\n", generate.train_records,
              generate.test_records, directory.string());
+  return 0;
+}
+
+int command_data_index(const Invocation& invocation) {
+  const fs::path directory = invocation.options.arguments.at(0);
+  for (const io::Split split : present_splits(directory, invocation.options)) {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto source = open_source(directory, split, invocation);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    fmt::print("{}: {} pictures of {} classes, {}, opened in {:.2f} s\n", split_name(split),
+               with_commas(source->size()), source->classes(), source->name(), seconds.count());
+  }
+  return 0;
+}
+
+int command_data_check(const Invocation& invocation) {
+  const Options& options = invocation.options;
+  const fs::path directory = options.arguments.at(0);
+  std::size_t findings = 0;
+  for (const io::Split split : present_splits(directory, options)) {
+    const io::SourceOptions source = source_options(invocation, split);
+    io::CheckOptions check;
+    check.threads = threads_of(options);
+    check.label_offset = source.label_offset;
+    check.classes = source.classes;
+    check.inspect = picture_problem;
+    check.progress = progress_line(fmt::format("checking {} pictures", split_name(split)));
+    const io::CheckReport report = io::check_pictures(directory, split, check);
+    for (const io::Finding& finding : report.findings) fmt::print("{}\n", to_string(finding));
+    fmt::print("{}: {} files, {} pictures, {}: {} bad\n", split_name(split), report.files,
+               with_commas(static_cast<std::int64_t>(report.records)), human(report.bytes),
+               report.findings.size());
+    findings += report.findings.size();
+  }
+  return findings == 0 ? 0 : exit_code(ErrorKind::Data);
+}
+
+int command_data_stats(const Invocation& invocation) {
+  const fs::path directory = invocation.options.arguments.at(0);
+  nlohmann::ordered_json json;
+  for (const io::Split split : present_splits(directory, invocation.options)) {
+    const auto source = open_source(directory, split, invocation);
+    const io::PictureStatistics statistics = io::collect_statistics(*source, picture_size);
+    if (invocation.options.flag("json")) {
+      json[split_name(split)] = to_json(statistics);
+    } else {
+      fmt::print("{} ({})\n", split_name(split), source->name());
+      print_statistics(statistics);
+    }
+  }
+  if (invocation.options.flag("json")) fmt::print("{}\n", json.dump(2));
+  return 0;
+}
+
+int command_data_convert(const Invocation& invocation) {
+  const Options& options = invocation.options;
+  const fs::path out = options.arguments.at(0);
+  const auto raw = options.text("raw-dir");
+  if (!options.flag("packed")) {
+    if (!raw)
+      fail(ErrorKind::Usage,
+           "data convert needs --raw-dir DIR (pictures as they are fetched), or --packed and "
+           "--data-dir DIR");
+    convert_raw(*raw, out, options);
+    return 0;
+  }
+  const auto data = options.text("data-dir");
+  if (!data || raw)
+    fail(ErrorKind::Usage, "data convert --packed packs the pictures of --data-dir DIR{}",
+         raw ? ", not those of --raw-dir: convert them first" : ", which is not given");
+  pack(*data, out, invocation);
   return 0;
 }
 

@@ -47,6 +47,10 @@ int command_inspect(const Invocation& invocation);
 int command_average(const Invocation& invocation);
 int command_import(const Invocation& invocation);
 int command_data_generate(const Invocation& invocation);
+int command_data_index(const Invocation& invocation);
+int command_data_check(const Invocation& invocation);
+int command_data_stats(const Invocation& invocation);
+int command_data_convert(const Invocation& invocation);
 
 /// Text of `millrace --help` and of `millrace <command> --help`.
 [[nodiscard]] std::string general_help();

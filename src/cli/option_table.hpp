@@ -37,6 +37,10 @@ inline constexpr CommandSet kContinues = kTrain | set_of(Command::Restore);
 inline constexpr CommandSet kPlacesRun = kTrain;
 inline constexpr CommandSet kReads = set_of(Command::Restore) | set_of(Command::Validate);
 
+/// The tools for data that look at pictures.
+inline constexpr CommandSet kDataTools = set_of(Command::DataIndex) | set_of(Command::DataCheck) |
+                                         set_of(Command::DataStats) | set_of(Command::DataConvert);
+
 inline constexpr auto kResNet = static_cast<FamilySet>(Family::ResNet);
 inline constexpr auto kResNeXt = static_cast<FamilySet>(Family::ResNeXt);
 inline constexpr auto kSqueezeNet = static_cast<FamilySet>(Family::SqueezeNet);

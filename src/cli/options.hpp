@@ -62,6 +62,10 @@ enum class Command : unsigned {
   Plan = 128,
   Doctor = 256,
   Average = 512,
+  DataIndex = 1024,
+  DataCheck = 2048,
+  DataStats = 4096,
+  DataConvert = 8192,
 };
 using CommandSet = unsigned;
 

@@ -8,8 +8,12 @@
 namespace millrace {
 
 /// CRC-32C (Castagnoli; RFC 3720 appendix B.4) of `bytes`, continuing from `crc` (0 to begin). Uses
-/// the processor's instruction where there is one; the result is the same.
+/// the processor's instructions where there are some; the result is the same.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes,
                                    std::uint32_t crc = 0) noexcept;
+
+/// The same without special instructions: what other processors run, and what tests compare with.
+[[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes,
+                                            std::uint32_t crc = 0) noexcept;
 
 }  // namespace millrace

@@ -73,8 +73,21 @@ TEST(Crc32c, AgreesWithTheDefinitionAtEveryLengthAndOffset) {
     for (std::size_t size = 0; size + offset <= bytes.size(); ++size) {
       const auto part = bytes_of(bytes).subspan(offset, size);
       ASSERT_EQ(crc32c(part), slow_crc32c(part)) << offset << " + " << size;
+      ASSERT_EQ(crc32c_portable(part), slow_crc32c(part)) << offset << " + " << size;
     }
   }
+}
+
+// Long texts take another way than short ones: blocks side by side, one or several rounds of them.
+TEST(Crc32c, AgreesWithTheDefinitionOnLongTexts) {
+  const std::vector<std::uint8_t> bytes = random_bytes(20000);
+  for (const std::size_t size : {1343u, 1344u, 4031u, 4032u, 4033u, 8063u, 8064u, 8065u, 19990u})
+    for (const std::size_t offset : {0u, 1u, 7u}) {
+      const auto part = bytes_of(bytes).subspan(offset, size);
+      ASSERT_EQ(crc32c(part), slow_crc32c(part)) << offset << " + " << size;
+      ASSERT_EQ(crc32c_portable(part), slow_crc32c(part)) << offset << " + " << size;
+      ASSERT_EQ(crc32c(part.subspan(5), crc32c(part.first(5))), slow_crc32c(part)) << size;
+    }
 }
 
 TEST(Crc32c, ContinuesFromWhatCameBefore) {

@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$1"
 
-# Folder (its last name is the one in #include lines) and the folders it may include from.
+# Folder (its last name is the one in #include lines) and the folders, or files, it may include from.
 declare -A may_include=(
   [src/core]="core"
   [models]="core models"
@@ -13,6 +13,7 @@ declare -A may_include=(
   [src/comm]="core comm"
   [src/ops]="core device ops"
   [io/images]="core io/images"
+  [io/records]="core io/records io/atomic_file.hpp"
   [io]="core device models io"
   [pipeline]="core device comm ops models io pipeline"
   [partition]="core models pipeline partition"
@@ -35,7 +36,7 @@ search() {
   grep -rnE --include='*.hpp' --include='*.cpp' "$@" | grep -vE '^[^:]+:[0-9]+: *(//|\*)' || true
 }
 
-for folder in src/*/ models/ partition/ pipeline/ io/images/ io/; do
+for folder in src/*/ models/ partition/ pipeline/ io/images/ io/records/ io/; do
   folder=${folder%/}
   [[ -d $folder ]] || continue
   if [[ -z ${may_include[$folder]:-} ]]; then
@@ -44,7 +45,7 @@ for folder in src/*/ models/ partition/ pipeline/ io/images/ io/; do
   fi
   mine=${may_include[$folder]}
   report "$folder may include only from: $mine" < <(
-    search '^ *# *include "[^"/]+/' "$folder" | grep -vE "\"(${mine// /|})/" || true)
+    search '^ *# *include "[^"/]+/' "$folder" | grep -vE "\"(${mine// /|})[/\"]" || true)
 done
 
 # only_in FILES PATTERN: PATTERN may appear below FILES (an extended regular expression) alone.
@@ -59,6 +60,7 @@ only_in() {
 only_in 'src/comm/|src/device/' '<mpi\.h>|\bMPI_([A-Z][a-z]|COMM|REQUEST|SUCCESS|BYTE|INT|SUM|MAX)'
 only_in 'io/hdf5\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
 only_in 'io/images/(jpeg|png)\.cpp' '<(jpeglib|jerror|turbojpeg|png)\.h>|\b(jpeg|png)_[a-z_]+ *\('
+only_in 'io/records/(write_)?example\.' '<google/|\bgoogle::protobuf|\.pb\.h"'
 only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
 only_in 'src/ops/cudnn/|src/device/' '<cu(da|dnn|blas)|\bcu(da|dnn|blas)[A-Z]|\bCU(DNN|BLAS)_'
 only_in 'src/(device|ops|train)/|pipeline/' '<Kokkos_|\bKokkos::|\bKOKKOS_'

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "core/error.hpp"
+#include "io/atomic_file.hpp"
+#include "io/records/example.hpp"
+#include "io/records/parallel.hpp"
+#include "io/records/record_frame.hpp"
+#include "io/records/record_index.hpp"
+#include "io/records/record_source.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Everything about one shard.
+struct ShardReport {
+  std::uint64_t records = 0;
+  std::uint64_t bytes = 0;
+  std::vector<Finding> findings;
+};
+
+class ShardCheck {
+ public:
+  ShardCheck(const fs::path& path, const CheckOptions& options) : path_(path), options_(options) {}
+
+  ShardReport run() {
+    try {
+      read_lines();
+      ByteWindow file(path_);
+      report_.bytes = file.size();
+      records(file);
+    } catch (const Error& error) {
+      add_file(error.what());
+    }
+    return std::move(report_);
+  }
+
+ private:
+  void add(const fs::path& file, std::uint64_t offset, std::string problem) {
+    report_.findings.push_back({.file = file.string(),
+                                .record = report_.records,
+                                .offset = offset,
+                                .problem = std::move(problem)});
+  }
+
+  void add_file(std::string problem) {
+    report_.findings.push_back({.file = path_.string(), .problem = std::move(problem)});
+  }
+
+  void read_lines() {
+    try {
+      lines_ = read_offset_lines(path_);
+    } catch (const Error& error) {
+      add_file(error.what());
+    }
+    if (!lines_) return;
+    known_.resize(lines_->size());
+    std::ranges::transform(*lines_, known_.begin(), &OffsetLine::offset);
+  }
+
+  void records(ByteWindow& file) {
+    std::optional<OffsetLine> off;  // the first record that the .idx file does not have
+    for (Frame frame = next_frame(file, 0, known_); frame.kind != Frame::Kind::End;
+         frame = next_frame(file, frame.end, known_), ++report_.records) {
+      std::string problem = std::move(frame.problem);
+      if (frame.kind == Frame::Kind::Record) {
+        problem = record(file, frame);
+        if (lines_ && !off && !listed(frame)) off = {frame.begin, frame.end - frame.begin};
+      }
+      if (!problem.empty()) add(path_, frame.begin, std::move(problem));
+    }
+    if (off)
+      add(path_.string() + ".idx", off->offset,
+          fmt::format("no line for the record of {} bytes there", off->bytes));
+    else if (lines_ && !lines_->empty() &&
+             lines_->back().offset + lines_->back().bytes != file.size())
+      add(path_.string() + ".idx", lines_->back().offset,
+          fmt::format("its records end at {}, and the shard at {}",
+                      lines_->back().offset + lines_->back().bytes, file.size()));
+  }
+
+  [[nodiscard]] bool listed(const Frame& frame) const {
+    const auto line = std::ranges::lower_bound(*lines_, frame.begin, {}, &OffsetLine::offset);
+    return line != lines_->end() && *line == OffsetLine{frame.begin, frame.end - frame.begin};
+  }
+
+  std::string record(ByteWindow& file, const Frame& frame) {
+    const auto bytes = static_cast<std::size_t>(frame.payload_bytes());
+    const auto rest = file.at(frame.begin + kFrameHeadBytes, bytes + sizeof(std::uint32_t));
+    if (!payload_is_whole(rest)) return "its data fail their checksum";
+    Example example;
+    std::string problem = parse_example(rest.first(bytes), example, buffer_);
+    if (!problem.empty()) return problem;
+    const std::int64_t first = options_.label_offset;
+    if (example.label < first || example.label >= first + options_.classes)
+      return fmt::format("label {} is not one of {} to {}", example.label, first,
+                         first + options_.classes - 1);
+    if (options_.inspect) problem = options_.inspect(example.encoded);
+    return problem.empty() ? problem : "the picture: " + problem;
+  }
+
+  fs::path path_;
+  const CheckOptions& options_;
+  std::optional<std::vector<OffsetLine>> lines_;
+  std::vector<std::uint64_t> known_;
+  ReadBuffer buffer_;
+  ShardReport report_;
+};
+
+std::uint64_t size_or_zero(const fs::path& path) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  return error ? 0 : size;
+}
+
+std::string look_at_picture(std::span<const std::byte> bytes, const CheckOptions& options) {
+  if (picture_kind(bytes) == PictureKind::Unknown) return "neither JPEG nor PNG";
+  if (bytes.size() > kMaxRecordBytes)
+    return fmt::format("{} bytes, and {} are the most that is read", bytes.size(), kMaxRecordBytes);
+  std::string problem = options.inspect ? options.inspect(bytes) : "";
+  return problem.empty() ? problem : "the picture: " + problem;
+}
+
+// One class folder.
+ShardReport check_class(const fs::path& folder, const CheckOptions& options) {
+  ShardReport report;
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->is_regular_file(ignored) && !entry->path().filename().string().starts_with('.'))
+      files.push_back(entry->path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory)
+    report.findings.push_back({.file = folder.string(), .problem = error.message()});
+  std::ranges::sort(files);
+  for (const fs::path& path : files) {
+    ++report.records;
+    std::string problem;
+    try {
+      const std::vector<std::byte> bytes = read_file(path, kMaxRecordBytes);
+      report.bytes += bytes.size();
+      problem = look_at_picture(bytes, options);
+    } catch (const Error& failure) {
+      problem = failure.what();
+    }
+    if (!problem.empty())
+      report.findings.push_back({.file = path.string(), .problem = std::move(problem)});
+  }
+  return report;
+}
+
+void add(CheckReport& report, ShardReport&& part) {
+  report.records += part.records;
+  report.bytes += part.bytes;
+  std::ranges::move(part.findings, std::back_inserter(report.findings));
+}
+
+}  // namespace
+
+std::string to_string(const Finding& finding) {
+  return fmt::format(
+      "{}: {}",
+      finding.record ? describe_place(finding.file, *finding.record, finding.offset) : finding.file,
+      finding.problem);
+}
+
+CheckReport check_records(const RecordFileSet& set, const CheckOptions& options) {
+  std::uint64_t total = 0;
+  for (const std::string& name : set.files) total += size_or_zero(set.folder / name);
+  ProgressMeter meter(options.progress, total);
+  std::vector<ShardReport> parts(set.files.size());
+  parallel_for(parts.size(), options.threads, [&](std::size_t i) {
+    parts[i] = ShardCheck(set.folder / set.files[i], options).run();
+    meter.add(parts[i].bytes);
+  });
+  CheckReport report;
+  report.files = parts.size();
+  for (const std::string& name : set.missing)
+    report.findings.push_back(
+        {.file = (set.folder / name).string(), .problem = "the shard is missing"});
+  for (ShardReport& part : parts) add(report, std::move(part));
+  return report;
+}
+
+CheckReport check_class_folders(const ClassFolders& folders, const CheckOptions& options) {
+  std::vector<ShardReport> parts(folders.classes.size());
+  ProgressMeter meter(options.progress, parts.size());
+  parallel_for(parts.size(), options.threads, [&](std::size_t i) {
+    parts[i] = check_class(folders.folder / folders.classes[i], options);
+    meter.add(1);
+  });
+  CheckReport report;
+  for (ShardReport& part : parts) add(report, std::move(part));
+  report.files = report.records;
+  return report;
+}
+
+CheckReport check_pictures(const fs::path& directory, Split split, const CheckOptions& options) {
+  const RecordFileSet set = find_record_files(directory, split);
+  if (!set.files.empty()) return check_records(set, options);
+  const ClassFolders folders = find_class_folders(directory, split);
+  if (!folders.classes.empty()) return check_class_folders(folders, options);
+  fail_no_pictures(directory, split);
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pictures in one folder a class: the folders, sorted by name, are classes 0, 1, 2, ...
+//
+//   DIR/train/n01440764/*   DIR/val/n01440764/*       also img_train; validation, img_val
+//   DIR/n01440764/*                                   training alone
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/records/encoded_source.hpp"
+#include "io/records/record_index.hpp"
+
+namespace millrace::io {
+
+/// The kind of a picture by its first bytes.
+enum class PictureKind : std::uint8_t { Unknown, Jpeg, Png };
+[[nodiscard]] PictureKind picture_kind(std::span<const std::byte> bytes) noexcept;
+
+/// Class folders of one split. Their order is that of labels; those of validation are numbered as
+/// in training, where training folders lie beside them.
+struct ClassFolders {
+  std::filesystem::path folder;
+  std::vector<std::string> classes;
+};
+
+/// The first place with class folders for a split; without classes where there is none. Errors:
+/// Data when validation has a class that training lacks; Io.
+[[nodiscard]] ClassFolders find_class_folders(const std::filesystem::path& directory, Split split);
+/// "DIR/train, DIR/img_train, DIR" for messages.
+[[nodiscard]] std::string describe_class_places(const std::filesystem::path& directory,
+                                                Split split);
+
+/// One picture file: its class, its name in the class's folder, its size.
+struct PictureFile {
+  std::int32_t label = 0;
+  std::uint64_t bytes = 0;
+  std::string name;
+  friend bool operator==(const PictureFile&, const PictureFile&) = default;
+};
+
+/// What lies in class folders, by class and name: pictures, and other files, "class/name", which
+/// are left out. `modified_ns` are the times of change of the class folders (-1: not there).
+struct FolderIndex {
+  std::vector<std::string> classes;
+  std::vector<std::int64_t> modified_ns;
+  std::vector<PictureFile> pictures;
+  std::vector<std::string> others;
+  friend bool operator==(const FolderIndex&, const FolderIndex&) = default;
+};
+
+/// An index as the content of a sealed file and back; nothing when the bytes are none.
+[[nodiscard]] std::vector<std::byte> write_folder_index(const FolderIndex& index);
+[[nodiscard]] std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content);
+
+/// Pictures in class folders, by class and then by name. Which files are pictures is told by their
+/// first bytes, once: the index is cached until a folder changes. A file that changed since has
+/// another size, or fails to decode.
+class ImageFolderSource final : public EncodedSource {
+ public:
+  /// Errors: Data when there is no picture; Io.
+  ImageFolderSource(const ClassFolders& folders, Split split, const IndexOptions& options);
+
+  [[nodiscard]] std::string name() const override { return "image folder"; }
+  [[nodiscard]] std::int64_t size() const override {
+    return static_cast<std::int64_t>(index_.pictures.size());
+  }
+  [[nodiscard]] std::int64_t classes() const override {
+    return static_cast<std::int64_t>(index_.classes.size());
+  }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override;
+  [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const override;
+  [[nodiscard]] std::uint32_t fingerprint() const override { return fingerprint_; }
+  EncodedImage read(std::int64_t index, ReadBuffer& buffer) const override;
+  [[nodiscard]] std::string where(std::int64_t index) const override;
+  [[nodiscard]] std::span<const std::string> notices() const override { return notices_; }
+
+  [[nodiscard]] const FolderIndex& index() const noexcept { return index_; }
+
+ private:
+  [[nodiscard]] const PictureFile& picture(std::int64_t index) const;
+  [[nodiscard]] std::filesystem::path path_of(std::int64_t index) const;
+
+  std::filesystem::path folder_;
+  FolderIndex index_;
+  std::vector<std::string> notices_;
+  std::uint32_t fingerprint_ = 0;
+};
+
+}  // namespace millrace::io

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole numbers as bytes, least significant first, whatever the machine.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace millrace::io {
+
+template <std::unsigned_integral T>
+[[nodiscard]] constexpr T load_little(const std::byte* at) noexcept {
+  T value = 0;
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    value = static_cast<T>(value | (static_cast<T>(at[i]) << (8 * i)));
+  return value;
+}
+
+template <std::unsigned_integral T>
+constexpr void store_little(T value, std::byte* at) noexcept {
+  for (std::size_t i = 0; i < sizeof(T); ++i) at[i] = static_cast<std::byte>(value >> (8 * i));
+}
+
+/// Appends numbers and texts.
+class ByteWriter {
+ public:
+  template <std::unsigned_integral T>
+  void put(T value) {
+    bytes_.resize(bytes_.size() + sizeof(T));
+    store_little(value, bytes_.data() + bytes_.size() - sizeof(T));
+  }
+  void put_bytes(std::span<const std::byte> bytes) {
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  /// A length of four bytes and the text.
+  void put_text(std::string_view text) {
+    put(static_cast<std::uint32_t>(text.size()));
+    put_bytes(std::as_bytes(std::span(text)));
+  }
+  [[nodiscard]] std::vector<std::byte>& bytes() noexcept { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+/// Takes numbers and texts from the front of bytes that may end too early: from then on everything
+/// is 0 or empty, and ok() says so.
+class ByteReader {
+ public:
+  explicit ByteReader(std::span<const std::byte> bytes) noexcept : rest_(bytes) {}
+
+  template <std::unsigned_integral T>
+  [[nodiscard]] T get() noexcept {
+    const std::span<const std::byte> taken = get_bytes(sizeof(T));
+    return taken.empty() ? T{0} : load_little<T>(taken.data());
+  }
+  [[nodiscard]] std::span<const std::byte> get_bytes(std::uint64_t count) noexcept {
+    if (count > rest_.size()) {
+      ok_ = false;
+      rest_ = {};
+      return {};
+    }
+    const auto taken = rest_.first(static_cast<std::size_t>(count));
+    rest_ = rest_.subspan(static_cast<std::size_t>(count));
+    return taken;
+  }
+  /// Refers to the bytes.
+  [[nodiscard]] std::string_view get_text() noexcept {
+    const auto taken = get_bytes(get<std::uint32_t>());
+    // Any object may be looked at as char.
+    return {reinterpret_cast<const char*>(taken.data()), taken.size()};
+  }
+  [[nodiscard]] bool ok() const noexcept { return ok_; }
+  [[nodiscard]] std::size_t left() const noexcept { return rest_.size(); }
+
+ private:
+  std::span<const std::byte> rest_;
+  bool ok_ = true;
+};
+
+}  // namespace millrace::io

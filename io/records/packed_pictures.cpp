@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/packed_pictures.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "core/crc32c.hpp"
+#include "core/error.hpp"
+#include "io/atomic_file.hpp"
+#include "io/records/byte_window.hpp"
+#include "io/records/little_endian.hpp"
+#include "io/records/parallel.hpp"
+#include "io/records/record_frame.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Boxes are looked at where they lie.
+static_assert(sizeof(ObjectBox) == 16 && std::endian::native == std::endian::little);
+
+constexpr std::string_view kMagic = "MLRPACKD";
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kHeadBytes = 64;
+constexpr std::size_t kHeadCrcAt = 60;
+constexpr std::size_t kRowBytes = 32;
+constexpr std::uint64_t kAlign = 64;
+constexpr std::int32_t kMaxSide = 16'384;
+constexpr std::int32_t kMaxShorterSide = 4096;
+constexpr std::uint64_t kMaxPixels = std::uint64_t{64} << 20;
+constexpr std::size_t kPicturesAtOnce = 16;  // of each thread, in memory until they are written
+
+struct Row {
+  std::uint64_t offset = 0;
+  std::int32_t height = 0;
+  std::int32_t width = 0;
+  std::int32_t label = 0;
+  std::uint32_t boxes = 0;
+  std::uint32_t crc = 0;
+
+  [[nodiscard]] std::uint64_t pixel_bytes() const {
+    return std::uint64_t{3} * static_cast<std::uint64_t>(height) *
+           static_cast<std::uint64_t>(width);
+  }
+  // Boxes begin at a multiple of 4, as floats must.
+  [[nodiscard]] std::uint64_t boxes_at() const { return (pixel_bytes() + 3) / 4 * 4; }
+  [[nodiscard]] std::uint64_t bytes() const { return boxes_at() + boxes * sizeof(ObjectBox); }
+};
+
+void put_row(ByteWriter& out, const Row& row) {
+  out.put(row.offset);
+  out.put(static_cast<std::uint32_t>(row.height));
+  out.put(static_cast<std::uint32_t>(row.width));
+  out.put(static_cast<std::uint32_t>(row.label));
+  out.put(row.boxes);
+  out.put(row.crc);
+  out.put(std::uint32_t{0});
+}
+
+Row row_of(std::span<const std::byte> table, std::int64_t index) {
+  ByteReader in(table.subspan(static_cast<std::size_t>(index) * kRowBytes, kRowBytes));
+  Row row;
+  row.offset = in.get<std::uint64_t>();
+  row.height = static_cast<std::int32_t>(in.get<std::uint32_t>());
+  row.width = static_cast<std::int32_t>(in.get<std::uint32_t>());
+  row.label = static_cast<std::int32_t>(in.get<std::uint32_t>());
+  row.boxes = in.get<std::uint32_t>();
+  row.crc = in.get<std::uint32_t>();
+  return row;
+}
+
+bool is_size(std::int32_t height, std::int32_t width) {
+  return height >= 1 && width >= 1 && height <= kMaxSide && width <= kMaxSide &&
+         static_cast<std::uint64_t>(height) * static_cast<std::uint64_t>(width) <= kMaxPixels;
+}
+
+// Writes pictures in groups: all of a group are decoded side by side, then get their places in
+// order and are written side by side.
+class Packer {
+ public:
+  Packer(const EncodedSource& source, const fs::path& path, const PackOptions& options)
+      : source_(source),
+        path_(path),
+        temporary_(temporary_name(path)),
+        options_(options),
+        threads_(options.threads != 0 ? options.threads
+                                      : std::max(1u, std::thread::hardware_concurrency())),
+        slots_(std::size_t{threads_} * kPicturesAtOnce),
+        meter_(options.progress, static_cast<std::uint64_t>(source.size())),
+        file_(open_file(temporary_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW)) {}
+  ~Packer() {
+    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  }
+  Packer(Packer&&) = delete;
+
+  std::uint64_t run() {
+    const auto size = static_cast<std::size_t>(source_.size());
+    for (std::size_t first = 0; first < size; first += slots_.size())
+      write_group(first, std::min(slots_.size(), size - first));
+    const std::uint64_t bytes = write_ends();
+    if (const int error = sync_descriptor(file_.get()); error != 0)
+      fail_io("sync", temporary_, error);
+    if (const int error = file_.close(); error != 0) fail_io("close", temporary_, error);
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("replace", path_, errno);
+    temporary_.clear();
+    sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+    return bytes;
+  }
+
+ private:
+  struct Slot {
+    ReadBuffer encoded;
+    PixelBuffer pixels;
+    std::vector<std::byte> bytes;
+    Row row;
+  };
+
+  void write_group(std::size_t first, std::size_t count) {
+    parallel_for(count, threads_, [&](std::size_t i) { prepare(first + i, slots_[i]); });
+    for (Slot& slot : std::span(slots_).first(count)) {
+      slot.row.offset = end_;
+      end_ += (slot.bytes.size() + kAlign - 1) / kAlign * kAlign;
+      put_row(table_, slot.row);
+    }
+    parallel_for(count, threads_,
+                 [&](std::size_t i) { write(slots_[i].bytes, slots_[i].row.offset); });
+    meter_.add(count);
+  }
+
+  void prepare(std::size_t index, Slot& slot) const {
+    const auto number = static_cast<std::int64_t>(index);
+    const EncodedImage image = source_.read(number, slot.encoded);
+    try {
+      options_.shrink(image.bytes, options_.shorter_side, slot.pixels);
+    } catch (const Error& error) {
+      fail(error.kind(), "{}: {}", source_.where(number), error.what());
+    }
+    slot.row = {.height = slot.pixels.height,
+                .width = slot.pixels.width,
+                .label = source_.label(number),
+                .boxes = static_cast<std::uint32_t>(image.boxes.size())};
+    MILLRACE_ASSERT(is_size(slot.row.height, slot.row.width) &&
+                    slot.pixels.pixels.size() == slot.row.pixel_bytes());
+    slot.bytes.assign(slot.row.bytes(), std::byte{0});
+    std::ranges::copy(slot.pixels.pixels, slot.bytes.begin());
+    std::ranges::copy(std::as_bytes(image.boxes),
+                      slot.bytes.begin() + static_cast<std::ptrdiff_t>(slot.row.boxes_at()));
+    slot.row.crc = crc32c(slot.bytes);
+  }
+
+  void write(std::span<const std::byte> bytes, std::uint64_t offset) const {
+    if (const int error = write_at(file_.get(), bytes, offset); error != 0)
+      fail_io("write", temporary_, error);
+  }
+
+  std::uint64_t write_ends() {
+    table_.put(crc32c(table_.bytes()));
+    write(table_.bytes(), end_);
+    ByteWriter head;
+    head.put_bytes(std::as_bytes(std::span(kMagic)));
+    head.put(kVersion);
+    head.put(static_cast<std::uint32_t>(options_.shorter_side));
+    head.put(static_cast<std::uint64_t>(source_.size()));
+    head.put(static_cast<std::uint64_t>(source_.classes()));
+    head.put(end_);
+    head.put(source_.fingerprint());
+    head.bytes().resize(kHeadCrcAt);
+    head.put(crc32c(head.bytes()));
+    write(head.bytes(), 0);
+    return end_ + table_.bytes().size();
+  }
+
+  const EncodedSource& source_;
+  fs::path path_;
+  fs::path temporary_;
+  const PackOptions& options_;
+  unsigned threads_;
+  std::vector<Slot> slots_;
+  ProgressMeter meter_;
+  UniqueFd file_;
+  ByteWriter table_;
+  std::uint64_t end_ = kHeadBytes;
+};
+
+}  // namespace
+
+std::uint64_t write_packed_pictures(const EncodedSource& source, const fs::path& path,
+                                    const PackOptions& options) {
+  if (options.shorter_side < 1 || options.shorter_side > kMaxShorterSide)
+    fail(ErrorKind::Config, "a shorter side of {} pixels: 1 to {} can be packed",
+         options.shorter_side, kMaxShorterSide);
+  MILLRACE_ASSERT(options.shrink != nullptr);
+  return Packer(source, path, options).run();
+}
+
+PackedPictures::PackedPictures(std::span<const std::byte> file, std::string label)
+    : label_(std::move(label)), file_(file) {
+  parse();
+}
+
+PackedPictures::PackedPictures(const fs::path& path) : label_(path.string()) {
+  const UniqueFd file = open_file(path, O_RDONLY);
+  const auto bytes = static_cast<std::size_t>(regular_size(file.get(), label_));
+  if (bytes > 0) {
+    void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0);
+    if (mapped == MAP_FAILED) fail_io("map", path, errno);
+    mapped_ = mapped;
+    file_ = std::span(static_cast<const std::byte*>(mapped), bytes);
+  }
+  try {
+    parse();
+  } catch (...) {
+    if (mapped_ != nullptr) ::munmap(mapped_, file_.size());
+    throw;
+  }
+}
+
+PackedPictures::~PackedPictures() {
+  if (mapped_ != nullptr) ::munmap(mapped_, file_.size());
+}
+
+void PackedPictures::parse() {
+  const auto bad = [this](std::string_view what) {
+    fail(ErrorKind::Data, "{}: {}: make it anew with `millrace data convert --packed`", label_,
+         what);
+  };
+  if (file_.size() < kHeadBytes) bad("too short for a file of packed pictures");
+  const auto head = file_.first(kHeadBytes);
+  ByteReader in(head);
+  if (!std::ranges::equal(in.get_bytes(kMagic.size()), std::as_bytes(std::span(kMagic))))
+    bad("no file of packed pictures");
+  if (load_little<std::uint32_t>(head.data() + kHeadCrcAt) != crc32c(head.first(kHeadCrcAt)))
+    bad("its head fails its checksum");
+  if (in.get<std::uint32_t>() != kVersion) bad("packed by another version");
+  shorter_side_ = static_cast<std::int32_t>(in.get<std::uint32_t>());
+  const auto pictures = in.get<std::uint64_t>();
+  classes_ = static_cast<std::int64_t>(in.get<std::uint64_t>());
+  const auto table_at = in.get<std::uint64_t>();
+  fingerprint_ = in.get<std::uint32_t>();
+  if (table_at > file_.size() || pictures > (file_.size() - table_at) / kRowBytes ||
+      file_.size() - table_at != pictures * kRowBytes + sizeof(std::uint32_t))
+    bad("the file is cut");
+  table_ = file_.subspan(table_at, pictures * kRowBytes);
+  if (load_little<std::uint32_t>(table_.data() + table_.size()) != crc32c(table_))
+    bad("its table fails its checksum");
+  pictures_ = static_cast<std::int64_t>(pictures);
+  for (std::int64_t i = 0; i < pictures_; ++i) {
+    const Row row = row_of(table_, i);
+    const bool fits = is_size(row.height, row.width) && row.offset % kAlign == 0 &&
+                      row.offset <= table_at && row.bytes() <= table_at - row.offset;
+    if (!fits || row.label < 0 || row.label >= classes_)
+      bad(fmt::format(
+          "picture {} of {} x {} pixels with {} boxes and label {} cannot be at offset {}", i,
+          row.height, row.width, row.boxes, row.label, row.offset));
+  }
+}
+
+std::int32_t PackedPictures::label(std::int64_t index) const {
+  MILLRACE_ASSERT(index >= 0 && index < pictures_);
+  return row_of(table_, index).label;
+}
+
+PackedPicture PackedPictures::read(std::int64_t index) const {
+  MILLRACE_ASSERT(index >= 0 && index < pictures_);
+  const Row row = row_of(table_, index);
+  const auto bytes = file_.subspan(row.offset, row.bytes());
+  if (crc32c(bytes) != row.crc)
+    fail(ErrorKind::Data, "{}: its data fail their checksum: make the file anew", where(index));
+  // Written from objects of this very type, at a multiple of its alignment.
+  const auto* const boxes = reinterpret_cast<const ObjectBox*>(bytes.data() + row.boxes_at());
+  return {.pixels = bytes.first(row.pixel_bytes()),
+          .height = row.height,
+          .width = row.width,
+          .boxes = {boxes, row.boxes}};
+}
+
+std::string PackedPictures::where(std::int64_t index) const {
+  const Row row = row_of(table_, index);
+  return fmt::format("{}, picture {} at offset {}", label_, index, row.offset);
+}
+
+}  // namespace millrace::io

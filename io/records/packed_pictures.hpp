@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A file of decoded pictures, for machines that cannot decode JPEG as fast as they train: each is
+// made once, its shorter side a fixed number of pixels, and cropped anew each epoch. Numbers are
+// little endian:
+//
+//   64 bytes   head: magic, version, shorter side, pictures, classes, place of the table,
+//   fingerprint
+//              of the source, CRC-32C
+//   pictures   height x width x 3 bytes each, in rows; then its boxes, 4 floats each; padded to 64
+//   table      32 bytes a picture: place, height, width, label, boxes, CRC-32C of pixels and boxes
+//   4 bytes    CRC-32C of the table
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/records/encoded_source.hpp"
+
+namespace millrace::io {
+
+/// A decoded picture: rows of `width` pixels of red, green and blue.
+struct PackedPicture {
+  std::span<const std::byte> pixels;
+  std::int32_t height = 0;
+  std::int32_t width = 0;
+  std::span<const ObjectBox> boxes;
+};
+
+/// A picture for the writer, in memory that is kept from one to the next.
+struct PixelBuffer {
+  std::vector<std::byte> pixels;
+  std::int32_t height = 0;
+  std::int32_t width = 0;
+};
+/// Decodes a JPEG or PNG file and brings its shorter side to so many pixels, into `out`. Called
+/// from many threads. Errors: Data, without naming the file.
+using ShrinkPicture = std::function<void(std::span<const std::byte> file, std::int32_t shorter_side,
+                                         PixelBuffer& out)>;
+
+struct PackOptions {
+  std::int32_t shorter_side = 256;
+  unsigned threads = 0;  ///< 0: one a core
+  ShrinkPicture shrink;
+  ProgressCallback progress;  ///< in pictures
+};
+
+/// Writes the pictures of a source, in their order, atomically; the bytes do not depend on the
+/// number of threads. Returns the size of the file. Errors: Data naming the picture; Config for a
+/// shorter side that is not 1 to 4096; Io.
+std::uint64_t write_packed_pictures(const EncodedSource& source, const std::filesystem::path& path,
+                                    const PackOptions& options);
+
+/// A file of decoded pictures, mapped. Who cuts the file short while it is read ends the process.
+/// All functions may be called from many threads at once.
+class PackedPictures {
+ public:
+  /// Errors: Data for a file that is none, is cut, or whose head or table is damaged; Io.
+  explicit PackedPictures(const std::filesystem::path& path);
+  /// The same over bytes in memory, which must outlive it.
+  PackedPictures(std::span<const std::byte> file, std::string label);
+  ~PackedPictures();
+  PackedPictures(PackedPictures&&) = delete;
+
+  [[nodiscard]] std::int64_t size() const noexcept { return pictures_; }
+  [[nodiscard]] std::int64_t classes() const noexcept { return classes_; }
+  [[nodiscard]] std::int32_t shorter_side() const noexcept { return shorter_side_; }
+  /// That of the source from which it was made.
+  [[nodiscard]] std::uint32_t fingerprint() const noexcept { return fingerprint_; }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const;
+  /// The picture where it lies in the mapped file; its checksum is verified. Errors: Data.
+  [[nodiscard]] PackedPicture read(std::int64_t index) const;
+  [[nodiscard]] std::string where(std::int64_t index) const;
+
+ private:
+  void parse();
+
+  std::string label_;
+  std::span<const std::byte> file_;
+  void* mapped_ = nullptr;
+  std::int64_t pictures_ = 0;
+  std::int64_t classes_ = 0;
+  std::int32_t shorter_side_ = 0;
+  std::uint32_t fingerprint_ = 0;
+  std::span<const std::byte> table_;
+};
+
+}  // namespace millrace::io

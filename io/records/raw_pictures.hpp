@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ImageNet as it is fetched and unpacked, in the places of the published preparation steps:
+//
+//   RAW/train/n01440764/*.JPEG           or img_train; a class's pictures in a folder
+//   RAW/train/n01440764.tar              or in an archive as it comes
+//   RAW/train/ILSVRC2012_img_train.tar   or in the archive of these archives (also in RAW itself)
+//   RAW/validation/*.JPEG                or val, img_val; flat, in the order of their names, with
+//   RAW/synset_labels.txt                the class of each, a line a picture
+//   RAW/validation/n01440764/*.JPEG      or in class folders
+//
+// A class is called by its folder or archive ("synset"); classes are numbered by their sorted
+// names.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "io/records/encoded_source.hpp"
+
+namespace millrace::io {
+
+/// A picture as it lies in a file of its own or in an archive.
+struct RawPicture {
+  std::filesystem::path file;
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+  std::string name;  ///< "n01440764_10026.JPEG"
+  std::int32_t class_index = 0;
+};
+
+/// The pictures of one split by class and name (flat ones by name), and all classes of the raw
+/// data.
+struct RawPictures {
+  std::vector<std::string> classes;
+  std::vector<RawPicture> pictures;
+};
+
+/// Finds the pictures of a split. `labels_file` overrides RAW/synset_labels.txt; empty: none given.
+/// Errors: Data when nothing is found, naming all places that were looked at, or when pictures and
+/// lines of labels are not equally many; Io.
+[[nodiscard]] RawPictures find_raw_pictures(const std::filesystem::path& raw_directory, Split split,
+                                            const std::filesystem::path& labels_file = {});
+
+/// The bytes of a picture. Errors: Data when it is larger than a record may be; Io.
+void read_raw_picture(const RawPicture& picture, std::vector<std::byte>& bytes);
+
+}  // namespace millrace::io

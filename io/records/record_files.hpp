@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the trainings that are taken over keep their shards:
+//
+//   DIR/train-00000-of-01024       DIR/validation-00000-of-00128              flat
+//   DIR/train/train-*              DIR/validation/validation-*                as the converter
+//   writes DIR/img_train/img_train-*      DIR/img_val/img_val-* DIR/imagenet_train_subset...
+//   DIR/imagenet_val_subset...                 a folder or the files
+//
+// Any of the names is found in DIR itself and in any of the folders of its split.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "io/records/encoded_source.hpp"
+
+namespace millrace::io {
+
+/// The shards of one split.
+struct RecordFileSet {
+  std::filesystem::path folder;
+  std::vector<std::string> files;  ///< names in the folder, in the order of their numbers or names
+  std::vector<std::string>
+      missing;  ///< names of shards that "-of-N" promises and that are not there
+};
+
+/// The first place with files for a split; a set without files where there is none. Errors: Data
+/// when shards of several sets lie together ("-of-00008" and "-of-01024"); Io.
+[[nodiscard]] RecordFileSet find_record_files(const std::filesystem::path& directory, Split split);
+
+/// "train-*, img_train-* or imagenet_train_subset* in DIR, DIR/train, ..." for messages.
+[[nodiscard]] std::string describe_record_places(const std::filesystem::path& directory,
+                                                 Split split);
+
+/// "3 of 1024 shards are missing: train-00017-of-01024, ..."; "" when none is.
+[[nodiscard]] std::string describe_missing(const RecordFileSet& set);
+
+}  // namespace millrace::io

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/record_frame.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "core/crc32c.hpp"
+#include "core/error.hpp"
+#include "io/records/little_endian.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::size_t kWritePiece = std::size_t{1} << 20;
+// Heads that are right by chance or by malice, and whose payloads are then read in vain.
+constexpr int kMaxFalseHeads = 64;
+
+std::span<const std::byte, kFrameHeadBytes> head_at(ByteWindow& file, std::uint64_t offset) {
+  return std::span<const std::byte, kFrameHeadBytes>(file.at(offset, kFrameHeadBytes));
+}
+
+bool fits(std::uint64_t length, std::uint64_t left) {
+  return length <= kMaxRecordBytes && length <= left - kFrameBytes;
+}
+
+enum class Candidate : std::uint8_t { None, FalseHead, Record };
+
+Candidate candidate_at(ByteWindow& file, std::uint64_t offset) {
+  const std::uint64_t left = file.size() - offset;
+  if (left < kFrameBytes) return Candidate::None;
+  const std::optional<std::uint64_t> length = parse_frame_head(head_at(file, offset));
+  if (!length || !fits(*length, left)) return Candidate::None;
+  const auto whole =
+      file.at(offset + kFrameHeadBytes, static_cast<std::size_t>(*length + sizeof(std::uint32_t)));
+  return payload_is_whole(whole) ? Candidate::Record : Candidate::FalseHead;
+}
+
+// The first place from `offset` on with a whole record, or the end of the file.
+std::uint64_t find_record(ByteWindow& file, std::uint64_t offset,
+                          std::span<const std::uint64_t> known) {
+  for (auto place = std::ranges::lower_bound(known, offset);
+       place != known.end() && *place < file.size(); ++place)
+    if (candidate_at(file, *place) == Candidate::Record) return *place;
+  int false_heads = 0;
+  for (; offset + kFrameBytes <= file.size() && false_heads < kMaxFalseHeads; ++offset) {
+    const Candidate candidate = candidate_at(file, offset);
+    if (candidate == Candidate::Record) return offset;
+    false_heads += candidate == Candidate::FalseHead ? 1 : 0;
+  }
+  return file.size();
+}
+
+}  // namespace
+
+std::uint32_t masked_crc32c(std::span<const std::byte> bytes) noexcept {
+  const std::uint32_t crc = crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+std::optional<std::uint64_t> parse_frame_head(
+    std::span<const std::byte, kFrameHeadBytes> head) noexcept {
+  if (load_little<std::uint32_t>(head.data() + 8) != masked_crc32c(head.first(8))) return {};
+  return load_little<std::uint64_t>(head.data());
+}
+
+bool payload_is_whole(std::span<const std::byte> payload_and_checksum) noexcept {
+  const std::size_t length = payload_and_checksum.size() - sizeof(std::uint32_t);
+  return load_little<std::uint32_t>(payload_and_checksum.data() + length) ==
+         masked_crc32c(payload_and_checksum.first(length));
+}
+
+Frame next_frame(ByteWindow& file, std::uint64_t offset, std::span<const std::uint64_t> known) {
+  Frame frame{.kind = Frame::Kind::End, .begin = offset, .end = offset, .problem = {}};
+  const std::uint64_t left = file.size() - offset;
+  if (left == 0) return frame;
+  frame.kind = Frame::Kind::Damage;
+  frame.end = file.size();
+  if (left < kFrameBytes) {
+    frame.problem = fmt::format("{} bytes are left, and a record has at least {}: the file is cut",
+                                left, kFrameBytes);
+    return frame;
+  }
+  const std::optional<std::uint64_t> length = parse_frame_head(head_at(file, offset));
+  if (length && fits(*length, left)) {
+    frame.kind = Frame::Kind::Record;
+    frame.end = offset + kFrameBytes + *length;
+  } else if (length && *length > kMaxRecordBytes) {
+    frame.problem = fmt::format("a record of {} bytes, and {} are the most that is read", *length,
+                                kMaxRecordBytes);
+    frame.end = find_record(file, offset + 1, known);
+  } else if (length) {
+    frame.problem = fmt::format("a record of {} bytes, but {} are left: the file is cut", *length,
+                                left - kFrameBytes);
+  } else {
+    frame.problem = "the length of the record fails its checksum";
+    frame.end = find_record(file, offset + 1, known);
+  }
+  return frame;
+}
+
+std::filesystem::path temporary_name(const std::filesystem::path& path) {
+  std::filesystem::path temporary = path;
+  temporary += fmt::format(".tmp.{}", ::getpid());
+  return temporary;
+}
+
+RecordWriter::RecordWriter(const std::filesystem::path& path)
+    : path_(path),
+      temporary_(temporary_name(path)),
+      file_(open_file(temporary_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW)) {
+  pending_.reserve(kWritePiece);
+}
+
+RecordWriter::~RecordWriter() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void RecordWriter::append(std::span<const std::byte> payload) {
+  if (payload.size() > kMaxRecordBytes)
+    fail(ErrorKind::Data, "{}: a record of {} bytes cannot be written, {} are the most",
+         path_.string(), payload.size(), kMaxRecordBytes);
+  std::array<std::byte, kFrameHeadBytes> head{};
+  store_little(static_cast<std::uint64_t>(payload.size()), head.data());
+  store_little(masked_crc32c(std::span(head).first(8)), head.data() + 8);
+  std::array<std::byte, sizeof(std::uint32_t)> tail{};
+  store_little(masked_crc32c(payload), tail.data());
+  pending_.insert(pending_.end(), head.begin(), head.end());
+  pending_.insert(pending_.end(), payload.begin(), payload.end());
+  pending_.insert(pending_.end(), tail.begin(), tail.end());
+  if (pending_.size() >= kWritePiece) flush();
+}
+
+void RecordWriter::flush() {
+  if (const int error = write_at(file_.get(), pending_, written_); error != 0)
+    fail_io("write", temporary_, error);
+  written_ += pending_.size();
+  pending_.clear();
+}
+
+void RecordWriter::commit() {
+  flush();
+  if (const int error = sync_descriptor(file_.get()); error != 0)
+    fail_io("sync", temporary_, error);
+  if (const int error = file_.close(); error != 0) fail_io("close", temporary_, error);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("replace", path_, errno);
+  temporary_.clear();
+  sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TFRecord files are records one after the other, little endian:
+//
+//   8 bytes  length of the payload
+//   4 bytes  masked CRC-32C of those 8 bytes
+//   n bytes  payload
+//   4 bytes  masked CRC-32C of the payload
+//
+// A checksum is masked because a CRC over data that holds its own CRC says little.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/atomic_file.hpp"
+#include "io/records/byte_window.hpp"
+
+namespace millrace::io {
+
+inline constexpr std::uint64_t kFrameHeadBytes = 12;
+inline constexpr std::uint64_t kFrameBytes = 16;  ///< of a record beside its payload
+/// No record may be larger: a length is a number from outside, and memory follows it.
+inline constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{64} << 20;
+
+/// ((crc >> 15) | (crc << 17)) + 0xa282ead8 of the CRC-32C of `bytes`.
+[[nodiscard]] std::uint32_t masked_crc32c(std::span<const std::byte> bytes) noexcept;
+
+/// Length of the payload as the first 12 bytes of a record say; nothing when their checksum is
+/// wrong.
+[[nodiscard]] std::optional<std::uint64_t> parse_frame_head(
+    std::span<const std::byte, kFrameHeadBytes> head) noexcept;
+
+/// Whether the 4 bytes after a payload are its checksum.
+[[nodiscard]] bool payload_is_whole(std::span<const std::byte> payload_and_checksum) noexcept;
+
+/// What begins at an offset of a file.
+struct Frame {
+  enum class Kind : std::uint8_t { Record, Damage, End };
+  Kind kind = Kind::End;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;  ///< where to go on
+  std::string problem;    ///< of damage
+
+  [[nodiscard]] std::uint64_t payload_bytes() const noexcept { return end - begin - kFrameBytes; }
+};
+
+/// The record at `offset`: its head is verified, its payload not looked at. Where no record begins
+/// there is damage up to the next place with a whole record, payload's checksum included, or to the
+/// end of the file; `known` are ascending places where records may begin, tried before every byte
+/// is. Errors: Io.
+[[nodiscard]] Frame next_frame(ByteWindow& file, std::uint64_t offset,
+                               std::span<const std::uint64_t> known = {});
+
+/// Writes a file of records under a temporary name; commit() syncs it and gives it its own, so that
+/// after a kill there is a whole file or none. Errors: Io.
+class RecordWriter {
+ public:
+  explicit RecordWriter(const std::filesystem::path& path);
+  ~RecordWriter();
+  RecordWriter(RecordWriter&&) = delete;
+
+  /// Errors: Data when the payload is larger than kMaxRecordBytes.
+  void append(std::span<const std::byte> payload);
+  void commit();
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return written_ + pending_.size(); }
+
+ private:
+  void flush();
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  UniqueFd file_;
+  std::vector<std::byte> pending_;
+  std::uint64_t written_ = 0;
+};
+
+/// Name under which a file is written before it is renamed: "<path>.tmp.<process>".
+[[nodiscard]] std::filesystem::path temporary_name(const std::filesystem::path& path);
+
+}  // namespace millrace::io

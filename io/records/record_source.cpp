@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/record_source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/crc32c.hpp"
+#include "core/error.hpp"
+#include "io/records/example.hpp"
+#include "io/records/image_folder.hpp"
+#include "io/records/little_endian.hpp"
+#include "io/records/record_frame.hpp"
+
+namespace millrace::io {
+namespace {
+
+std::vector<std::filesystem::path> paths_of(const RecordFileSet& set) {
+  std::vector<std::filesystem::path> paths;
+  paths.reserve(set.files.size());
+  for (const std::string& name : set.files) paths.push_back(set.folder / name);
+  return paths;
+}
+
+std::uint32_t fingerprint_of(const RecordIndex& index) {
+  std::uint32_t crc = 0;
+  for (const RecordEntry& entry : index.entries) {
+    std::array<std::byte, 8> bytes{};
+    store_little(entry.bytes, bytes.data());
+    store_little(static_cast<std::uint32_t>(entry.label), bytes.data() + 4);
+    crc = crc32c(bytes, crc);
+  }
+  return crc;
+}
+
+}  // namespace
+
+std::string describe_place(const std::filesystem::path& file, std::uint64_t record,
+                           std::uint64_t offset) {
+  return fmt::format("{}, record {} at offset {}", file.string(), record, offset);
+}
+
+TFRecordSource::TFRecordSource(const RecordFileSet& set, Split split, const SourceOptions& options)
+    : folder_(set.folder),
+      label_offset_(options.label_offset),
+      classes_(options.classes),
+      files_(paths_of(set)) {
+  if (std::string missing = describe_missing(set); !missing.empty()) {
+    if (options.missing == MissingShards::Refused)
+      fail(ErrorKind::Data,
+           "{}: fetch or convert them again, or go without (--allow-missing-shards)", missing);
+    notices_.push_back(std::move(missing));
+  }
+  OpenedIndex opened = open_record_index(set, split, options.index);
+  index_ = std::move(opened.index);
+  std::ranges::move(opened.notices, std::back_inserter(notices_));
+  drop_foreign_labels();
+  refuse_too_bad(options.max_bad_fraction);
+  fingerprint_ = fingerprint_of(index_);
+}
+
+// Labels are judged here and not in the index: what they should be is said by whoever trains.
+void TFRecordSource::drop_foreign_labels() {
+  const auto foreign = [this](const RecordEntry& entry) {
+    const std::int64_t label = std::int64_t{entry.label} - label_offset_;
+    return label < 0 || label >= classes_;
+  };
+  if (std::ranges::none_of(index_.entries, foreign)) return;
+  const RecordIndex all = std::exchange(index_, {});
+  index_.files = all.files;
+  index_.bad = all.bad;
+  std::size_t i = 0;
+  for (std::size_t file = 0; file < all.files.size(); ++file) {
+    index_.files[file].first = index_.entries.size();
+    const std::size_t end =
+        file + 1 < all.files.size() ? all.files[file + 1].first : all.entries.size();
+    for (; i < end; ++i) {
+      const RecordEntry& entry = all.entries[i];
+      if (!foreign(entry)) {
+        index_.entries.push_back(entry);
+        continue;
+      }
+      index_.bad.push_back({.file = static_cast<std::uint32_t>(file),
+                            .record = all.record_of(i),
+                            .offset = entry.offset,
+                            .problem = fmt::format("label {} is not one of {} to {}", entry.label,
+                                                   label_offset_, label_offset_ + classes_ - 1)});
+    }
+  }
+  std::ranges::sort(index_.bad, {},
+                    [](const BadRecord& bad) { return std::pair(bad.file, bad.offset); });
+}
+
+void TFRecordSource::refuse_too_bad(double max_bad_fraction) const {
+  const std::size_t all = index_.bad.size() + index_.entries.size();
+  if (all == 0)
+    fail(ErrorKind::Data, "{}: the files hold no records: fetch or convert them again",
+         folder_.string());
+  if (index_.bad.empty()) return;
+  const BadRecord& first = index_.bad.front();
+  const std::string text = fmt::format(
+      "{} of {} records are bad, the first: {}: {}", index_.bad.size(), all,
+      describe_place(files_.path(first.file), first.record, first.offset), first.problem);
+  if (index_.entries.empty() ||
+      static_cast<double>(index_.bad.size()) > max_bad_fraction * static_cast<double>(all))
+    fail(ErrorKind::Data,
+         "{}; at most {:g} % may be (--max-bad-fraction); `millrace data check` lists them{}", text,
+         100.0 * max_bad_fraction,
+         first.problem.starts_with("label ")
+             ? fmt::format("; is {} the label of the first class (--label-offset)?", label_offset_)
+             : "");
+}
+
+const RecordEntry& TFRecordSource::entry(std::int64_t index) const {
+  MILLRACE_ASSERT(index >= 0 && index < size());
+  return index_.entries[static_cast<std::size_t>(index)];
+}
+
+std::int32_t TFRecordSource::label(std::int64_t index) const {
+  return entry(index).label - label_offset_;
+}
+
+std::uint64_t TFRecordSource::stored_bytes(std::int64_t index) const {
+  return entry(index).bytes + kFrameBytes;
+}
+
+std::string TFRecordSource::where(std::int64_t index) const {
+  const auto i = static_cast<std::size_t>(index);
+  return describe_place(files_.path(index_.file_of(i)), index_.record_of(i), entry(index).offset);
+}
+
+EncodedImage TFRecordSource::read(std::int64_t index, ReadBuffer& buffer) const {
+  const RecordEntry& at = entry(index);
+  buffer.bytes.resize(at.bytes + kFrameBytes);
+  const std::span<std::byte> frame(buffer.bytes);
+  files_.read(index_.file_of(static_cast<std::size_t>(index)), at.offset, frame);
+  const auto length = parse_frame_head(frame.first<kFrameHeadBytes>());
+  if (!length || *length != at.bytes)
+    fail(ErrorKind::Data,
+         "{}: no record of {} bytes begins there: the file has changed since it was "
+         "indexed",
+         where(index), at.bytes);
+  const std::span<const std::byte> rest = frame.subspan(kFrameHeadBytes);
+  if (!payload_is_whole(rest))
+    fail(ErrorKind::Data, "{}: its data fail their checksum", where(index));
+  Example example;
+  const std::string problem = parse_example(rest.first(at.bytes), example, buffer);
+  if (!problem.empty()) fail(ErrorKind::Data, "{}: {}", where(index), problem);
+  if (example.label != at.label)
+    fail(ErrorKind::Data, "{}: label {}, and {} when it was indexed: the file has changed since",
+         where(index), example.label, at.label);
+  return {.bytes = example.encoded, .boxes = buffer.boxes};
+}
+
+std::unique_ptr<EncodedSource> open_encoded_source(const std::filesystem::path& directory,
+                                                   Split split, const SourceOptions& options) {
+  const RecordFileSet set = find_record_files(directory, split);
+  if (!set.files.empty()) return std::make_unique<TFRecordSource>(set, split, options);
+  const ClassFolders folders = find_class_folders(directory, split);
+  if (!folders.classes.empty())
+    return std::make_unique<ImageFolderSource>(folders, split, options.index);
+  fail_no_pictures(directory, split);
+}
+
+void fail_no_pictures(const std::filesystem::path& directory, Split split) {
+  std::error_code ignored;
+  fail(ErrorKind::Data,
+       "no {} pictures in '{}'{}: looked for shards {}, and for class folders in {}",
+       split_name(split), directory.string(),
+       std::filesystem::exists(directory, ignored) ? "" : " (which does not exist)",
+       describe_record_places(directory, split), describe_class_places(directory, split));
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/records/encoded_source.hpp"
+#include "io/records/file_pool.hpp"
+#include "io/records/record_index.hpp"
+
+namespace millrace::io {
+
+enum class MissingShards : std::uint8_t { Refused, Accepted };
+
+struct SourceOptions {
+  /// Labels that records hold are those of the network plus this: the converter counts from 1.
+  std::int32_t label_offset = 1;
+  std::int64_t classes = 1000;
+  /// The share of records that may be bad, by frame, Example or label, before the set is refused.
+  double max_bad_fraction = 0.001;
+  /// What becomes of a set that lacks some of its shards.
+  MissingShards missing = MissingShards::Refused;
+  IndexOptions index;
+};
+
+/// The good records of one split of TFRecord files, in the order of shards and of records in them.
+class TFRecordSource final : public EncodedSource {
+ public:
+  /// Errors: Data when shards are missing, when too many records are bad (naming the first), when
+  /// none is good; Io.
+  TFRecordSource(const RecordFileSet& set, Split split, const SourceOptions& options);
+
+  [[nodiscard]] std::string name() const override { return "imagenet records"; }
+  [[nodiscard]] std::int64_t size() const override {
+    return static_cast<std::int64_t>(index_.entries.size());
+  }
+  [[nodiscard]] std::int64_t classes() const override { return classes_; }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override;
+  [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const override;
+  [[nodiscard]] std::uint32_t fingerprint() const override { return fingerprint_; }
+  EncodedImage read(std::int64_t index, ReadBuffer& buffer) const override;
+  [[nodiscard]] std::string where(std::int64_t index) const override;
+  [[nodiscard]] std::span<const std::string> notices() const override { return notices_; }
+
+  /// What lies where; entries are in the order of samples, their labels as stored.
+  [[nodiscard]] const RecordIndex& index() const noexcept { return index_; }
+
+ private:
+  void drop_foreign_labels();
+  void refuse_too_bad(double max_bad_fraction) const;
+  [[nodiscard]] const RecordEntry& entry(std::int64_t index) const;
+
+  std::filesystem::path folder_;
+  std::int32_t label_offset_;
+  std::int64_t classes_;
+  std::vector<std::string> notices_;
+  RecordIndex index_;
+  std::uint32_t fingerprint_ = 0;
+  FilePool files_;
+};
+
+/// "train-00000-of-01024, record 12 at offset 345"
+[[nodiscard]] std::string describe_place(const std::filesystem::path& file, std::uint64_t record,
+                                         std::uint64_t offset);
+
+/// The pictures that `directory` holds for a split: shards where there are some (record_files.hpp),
+/// or else class folders (image_folder.hpp). Errors: Data, naming all places that were looked at;
+/// and those of the sources.
+[[nodiscard]] std::unique_ptr<EncodedSource> open_encoded_source(
+    const std::filesystem::path& directory, Split split, const SourceOptions& options);
+
+/// Throws the Error(Data) of a directory without pictures, with all places that were looked at.
+[[noreturn]] void fail_no_pictures(const std::filesystem::path& directory, Split split);
+
+}  // namespace millrace::io

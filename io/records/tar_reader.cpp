@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/tar_reader.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "core/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::uint64_t kBlock = 512;
+constexpr std::uint64_t kMaxNameBytes = 64 * 1024;
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// A field of a header up to its first zero byte.
+std::string_view field(std::span<const std::byte> header, std::size_t at, std::size_t bytes) {
+  const std::string_view text = as_text(header.subspan(at, bytes));
+  return text.substr(0, text.find('\0'));
+}
+
+// Octal digits between blanks.
+std::optional<std::uint64_t> parse_octal(std::string_view text) {
+  const std::size_t begin = std::min(text.find_first_not_of(' '), text.size());
+  text.remove_prefix(begin);
+  text = text.substr(0, text.find(' '));
+  std::uint64_t value = 0;
+  if (text.empty()) return 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 8);
+  if (error != std::errc() || end != text.data() + text.size()) return {};
+  return value;
+}
+
+// A size is octal, or has its first bit set and is a number of eleven bytes (GNU).
+std::optional<std::uint64_t> parse_size(std::span<const std::byte> header) {
+  constexpr std::size_t kAt = 124;
+  constexpr std::size_t kBytes = 12;
+  if (header[kAt] != std::byte{0x80}) return parse_octal(field(header, kAt, kBytes));
+  std::uint64_t value = 0;
+  for (std::size_t i = 1; i < kBytes; ++i) {
+    if (value >> 56 != 0) return {};
+    value = (value << 8) | std::to_integer<std::uint64_t>(header[kAt + i]);
+  }
+  return value;
+}
+
+bool checksum_is_right(std::span<const std::byte> header) {
+  constexpr std::size_t kAt = 148;
+  constexpr std::size_t kBytes = 8;
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < header.size(); ++i)
+    sum += i >= kAt && i < kAt + kBytes ? std::uint64_t{' '}
+                                        : std::to_integer<std::uint64_t>(header[i]);
+  return parse_octal(field(header, kAt, kBytes)) == sum;
+}
+
+// The value of "path" in the records "<length> path=<value>\n" of a pax header.
+std::optional<std::string> pax_path(std::string_view text) {
+  constexpr std::string_view kKey = "path=";
+  while (!text.empty()) {
+    std::size_t length = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+    const auto digits = static_cast<std::size_t>(end - text.data());
+    if (error != std::errc() || length <= digits + 1 || length > text.size()) return {};
+    const std::string_view record = text.substr(digits + 1, length - digits - 1);
+    if (record.starts_with(kKey))
+      return std::string(record.substr(kKey.size(), record.size() - kKey.size() - 1));
+    text.remove_prefix(length);
+  }
+  return {};
+}
+
+std::string last_part(std::string_view name) {
+  const std::size_t slash = name.rfind('/');
+  return std::string(slash == std::string_view::npos ? name : name.substr(slash + 1));
+}
+
+}  // namespace
+
+std::vector<TarMember> list_tar(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes) {
+  std::vector<TarMember> members;
+  const std::uint64_t end = begin + bytes;
+  std::optional<std::string> long_name;
+  std::uint64_t at = begin;
+  const auto bad = [&](std::string_view what) {
+    fail(ErrorKind::Data, "{}: {} at offset {}: the archive is cut or damaged, fetch it again",
+         file.label(), what, at);
+  };
+  for (;;) {
+    if (end - at < kBlock) bad("no end of the archive");
+    const std::span<const std::byte> header = file.at(at, kBlock);
+    if (std::ranges::all_of(header, [](std::byte b) { return b == std::byte{0}; })) return members;
+    if (!checksum_is_right(header)) bad("a header that fails its checksum");
+    const std::optional<std::uint64_t> size = parse_size(header);
+    if (!size) bad("a header without a size");
+    const auto type = std::to_integer<char>(header[156]);
+    std::string name = last_part(field(header, 0, 100));
+    at += kBlock;
+    if (*size > end - at) bad("a member that is longer than the rest");
+    if (type == 'L' || type == 'x') {
+      if (*size > kMaxNameBytes) bad("a name that is too long");
+      const std::string_view text = as_text(file.at(at, static_cast<std::size_t>(*size)));
+      if (type == 'L') long_name = std::string(text.substr(0, text.find('\0')));
+      if (type == 'x') long_name = pax_path(text);
+    } else {
+      if (long_name) name = last_part(*long_name);
+      long_name.reset();
+      if (type == '0' || type == '\0') members.push_back({std::move(name), at, *size});
+    }
+    const std::uint64_t padded = (*size + kBlock - 1) / kBlock * kBlock;
+    if (padded > end - at) bad("a member that is longer than the rest");
+    at += padded;
+  }
+}
+
+}  // namespace millrace::io

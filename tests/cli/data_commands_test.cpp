@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tools for data, from words to exit codes.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "io/records/example.hpp"
+#include "io/records/record_frame.hpp"
+#include "support.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+Outcome run_words(const std::vector<std::string>& line) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.code = run(line, environment_of({}));
+  outcome.out = ::testing::internal::GetCapturedStdout();
+  outcome.err = ::testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+/// A shard of six pictures, labels 1, 2, 3, 1, 2, 3.
+fs::path write_shard(const fs::path& folder) {
+  const std::string picture = "\xff\xd8\xff and more";
+  fs::path path = folder / "train-00000-of-00001";
+  io::RecordWriter writer(path);
+  std::vector<std::byte> payload;
+  for (int i = 0; i < 6; ++i) {
+    io::write_example({.encoded = std::as_bytes(std::span(picture)),
+                       .height = 1,
+                       .width = 1,
+                       .label = 1 + i % 3,
+                       .synset = "n1",
+                       .filename = "a.JPEG",
+                       .boxes = {}},
+                      payload);
+    writer.append(payload);
+  }
+  writer.commit();
+  return path;
+}
+
+TEST(DataCommandsTest, IndexIsMadeAndFoundAgain) {
+  const TemporaryDirectory root;
+  write_shard(root.path());
+  const Outcome first = run_words({"data", "index", root.path().string()});
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_TRUE(first.out.starts_with("training: 6 pictures of 1000 classes, imagenet records, "))
+      << first.out;
+  EXPECT_TRUE(fs::exists(root.path() / "millrace-train.index"));
+  EXPECT_EQ(run_words({"data", "index", root.path().string()}).code, 0);
+}
+
+TEST(DataCommandsTest, CheckNamesFileRecordAndOffsetAndEndsWithThree) {
+  const TemporaryDirectory root;
+  const fs::path path = write_shard(root.path());
+  const Outcome whole = run_words({"data", "check", root.path().string()});
+  EXPECT_EQ(whole.code, 0) << whole.out;
+  EXPECT_TRUE(contains(whole.out, "training: 1 files, 6 pictures, ")) << whole.out;
+  EXPECT_TRUE(contains(whole.out, ": 0 bad\n")) << whole.out;
+  const auto record_bytes = static_cast<std::streamoff>(fs::file_size(path) / 6);
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4 * record_bytes + 50);
+  file.put('\x7f');
+  file.close();
+  const Outcome damaged = run_words({"data", "check", root.path().string()});
+  EXPECT_EQ(damaged.code, 3);
+  EXPECT_TRUE(
+      contains(damaged.out, fmt::format("{}, record 4 at offset {}: its data fail their checksum\n",
+                                        path.string(), 4 * record_bytes)))
+      << damaged.out;
+  EXPECT_EQ(run_words({"data", "check", root.path().string(), "--data-classes", "2"}).code, 3);
+  EXPECT_EQ(run_words({"data", "check", root.path().string(), "--split", "validation"}).code, 3);
+}
+
+TEST(DataCommandsTest, StatsCountClassesAndBytes) {
+  const TemporaryDirectory root;
+  const fs::path path = write_shard(root.path());
+  const Outcome outcome =
+      run_words({"data", "stats", root.path().string(), "--json", "--data-classes", "4"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json.at("training").at("pictures"), 6);
+  EXPECT_EQ(json.at("training").at("bytes"), fs::file_size(path));
+  EXPECT_EQ(json.at("training").at("per_class"), (std::vector<int>{2, 2, 2, 0}));
+  const Outcome text = run_words({"data", "stats", root.path().string()});
+  EXPECT_TRUE(contains(text.out, "3 of 1000 have pictures")) << text.out;
+}
+
+TEST(DataCommandsTest, MistakesAreExplained) {
+  const TemporaryDirectory root;
+  const Outcome nothing = run_words({"data", "index", root.path().string()});
+  EXPECT_EQ(nothing.code, 3);
+  EXPECT_TRUE(contains(nothing.err, "no training pictures in")) << nothing.err;
+  const Outcome unsaid = run_words({"data", "convert", root.path().string()});
+  EXPECT_EQ(unsaid.code, 2);
+  EXPECT_TRUE(contains(unsaid.err, "needs --raw-dir DIR")) << unsaid.err;
+  const Outcome unpacked = run_words({"data", "convert", root.path().string(), "--packed"});
+  EXPECT_EQ(unpacked.code, 2);
+  EXPECT_TRUE(contains(unpacked.err, "which is not given")) << unpacked.err;
+  const Outcome empty = run_words(
+      {"data", "convert", (root.path() / "out").string(), "--raw-dir", root.path().string()});
+  EXPECT_EQ(empty.code, 3);
+  EXPECT_TRUE(contains(empty.err, "ILSVRC2012_img_train.tar")) << empty.err;
+}
+
+}  // namespace
+}  // namespace millrace::cli

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TFRecord files: the walk over frames and what an index makes of them. The first byte of an input
+// says whether checksums are made right before, without which few changes get past the first.
+#include <algorithm>
+#include <array>
+
+#include "io/records/example.hpp"
+#include "io/records/little_endian.hpp"
+#include "io/records/record_frame.hpp"
+#include "io/records/record_index.hpp"
+#include "tests/fuzz/fuzz.hpp"
+#include "tests/fuzz/give_up.hpp"
+
+namespace millrace::fuzz {
+namespace {
+
+using namespace io;
+
+/// Makes the checksums right of every record whose length fits.
+void repair(Bytes& file) {
+  std::size_t at = 0;
+  while (file.size() - at >= kFrameBytes) {
+    const auto length = load_little<std::uint64_t>(file.data() + at);
+    store_little(masked_crc32c(std::span(file).subspan(at, 8)), file.data() + at + 8);
+    if (length > file.size() - at - kFrameBytes) return;
+    const std::size_t payload = at + kFrameHeadBytes;
+    store_little(masked_crc32c(std::span(file).subspan(payload, length)),
+                 file.data() + payload + length);
+    at += kFrameBytes + length;
+  }
+}
+
+void walk(std::span<const std::byte> bytes) {
+  ByteWindow file(bytes, "input");
+  std::uint64_t offset = 0;
+  for (;;) {
+    const Frame frame = next_frame(file, offset);
+    if (frame.kind == Frame::Kind::End) break;
+    require(frame.begin == offset && frame.end > offset && frame.end <= bytes.size(),
+            "frames follow each other within the file");
+    require((frame.kind == Frame::Kind::Damage) == !frame.problem.empty(),
+            "damage has a reason, and a record has none");
+    offset = frame.end;
+  }
+  require(offset == bytes.size(), "frames cover the file");
+}
+
+Bytes file_of(std::span<const Bytes> payloads) {
+  Bytes file;
+  for (const Bytes& payload : payloads) {
+    std::array<std::byte, kFrameHeadBytes> head{};
+    store_little(static_cast<std::uint64_t>(payload.size()), head.data());
+    file.insert(file.end(), head.begin(), head.end());
+    file.insert(file.end(), payload.begin(), payload.end());
+    file.resize(file.size() + sizeof(std::uint32_t));
+  }
+  repair(file);
+  return file;
+}
+
+Bytes example(std::size_t picture_bytes) {
+  const Bytes picture(picture_bytes, std::byte{0x55});
+  Bytes payload;
+  write_example({.encoded = picture,
+                 .height = 1,
+                 .width = 1,
+                 .label = 3,
+                 .synset = "n1",
+                 .filename = "a",
+                 .boxes = {}},
+                payload);
+  return payload;
+}
+
+}  // namespace
+
+void run_one(std::span<const std::byte> input) {
+  if (input.empty()) return;
+  Bytes file(input.begin() + 1, input.end());
+  if (input[0] != std::byte{0}) repair(file);
+  walk(file);
+  ByteWindow window(file, "input");
+  const FileRecords records = scan_records(window);
+  for (const RecordEntry& entry : records.entries)
+    require(entry.offset + entry.bytes + kFrameBytes <= file.size(), "entries lie in the file");
+}
+
+std::vector<Bytes> seeds() {
+  const std::vector<std::vector<Bytes>> files = {
+      {example(3), example(200), example(1)}, {Bytes(), Bytes(), Bytes(5)}, {example(5000)}};
+  std::vector<Bytes> inputs;
+  for (const auto& payloads : files)
+    for (const std::byte repaired : {std::byte{0}, std::byte{1}}) {
+      Bytes input = {repaired};
+      const Bytes file = file_of(payloads);
+      input.insert(input.end(), file.begin(), file.end());
+      inputs.push_back(std::move(input));
+    }
+  return inputs;
+}
+
+}  // namespace millrace::fuzz

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/check.hpp"
+
+#include <gtest/gtest.h>
+
+#include "shards.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+CheckOptions options_for(std::int64_t classes) {
+  CheckOptions options;
+  options.threads = 2;
+  options.classes = classes;
+  return options;
+}
+
+CheckReport check(const fs::path& root, const CheckOptions& options = options_for(10)) {
+  return check_pictures(root, Split::Train, options);
+}
+
+TEST(CheckTest, WholeShardsHaveNoFindings) {
+  const TemporaryDirectory root;
+  write_shard(root.path() / "train-00000-of-00002", 0, 30);
+  write_shard(root.path() / "train-00001-of-00002", 30, 12);
+  const CheckReport report = check(root.path());
+  EXPECT_TRUE(report.findings.empty());
+  EXPECT_EQ(report.files, 2u);
+  EXPECT_EQ(report.records, 42u);
+  EXPECT_EQ(report.bytes, fs::file_size(root.path() / "train-00000-of-00002") +
+                              fs::file_size(root.path() / "train-00001-of-00002"));
+}
+
+TEST(CheckTest, EveryFlippedByteIsFoundWithItsPlace) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 3);
+  for (std::uint64_t byte = 0; byte < places[3]; ++byte) {
+    flip_byte(path, byte);
+    const CheckReport report = check(root.path());
+    flip_byte(path, byte);
+    const std::uint64_t record = byte < places[1] ? 0 : byte < places[2] ? 1 : 2;
+    ASSERT_EQ(report.findings.size(), 1u) << byte;
+    EXPECT_EQ(report.findings[0].file, path.string());
+    EXPECT_EQ(report.findings[0].record, record) << byte;
+    EXPECT_EQ(report.findings[0].offset, places[record]) << byte;
+    EXPECT_EQ(report.records, 3u) << byte;
+  }
+}
+
+TEST(CheckTest, ListsEverythingThatIsBad) {
+  const TemporaryDirectory root;
+  const fs::path first = root.path() / "train-00000-of-00003";
+  const auto places = write_shard(first, 0, 10);
+  flip_byte(first, places[2]);
+  flip_byte(first, places[5] + 30);
+  const fs::path last = root.path() / "train-00002-of-00003";
+  const auto ends = write_shard(last, 0, 4);
+  cut(last, ends[3] + 5);
+  CheckOptions options = options_for(9);
+  options.inspect = [](std::span<const std::byte> bytes) -> std::string {
+    return text_of(bytes).find("picture 7") != std::string::npos ? "upside down" : "";
+  };
+  const CheckReport report = check(root.path(), options);
+  std::vector<std::string> lines;
+  for (const Finding& finding : report.findings) lines.push_back(to_string(finding));
+  const std::string a = first.string();
+  EXPECT_EQ(
+      lines,
+      (std::vector<std::string>{
+          (root.path() / "train-00001-of-00003").string() + ": the shard is missing",
+          fmt::format("{}, record 2 at offset {}: the length of the record fails its checksum", a,
+                      places[2]),
+          fmt::format("{}, record 5 at offset {}: its data fail their checksum", a, places[5]),
+          fmt::format("{}, record 7 at offset {}: the picture: upside down", a, places[7]),
+          fmt::format("{}, record 9 at offset {}: label 10 is not one of 1 to 9", a, places[9]),
+          fmt::format("{}, record 3 at offset {}: 5 bytes are left, and a record has at least "
+                      "16: the file is cut",
+                      last.string(), ends[3]),
+      }));
+}
+
+TEST(CheckTest, IdxFilesAreHeldAgainstTheirShards) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 3);
+  store(path.string() + ".idx",
+        fmt::format("0 {}\n{} {}\n", places[1], places[1], places[2] - places[1]));
+  CheckReport report = check(root.path());
+  ASSERT_EQ(report.findings.size(), 1u);
+  EXPECT_EQ(report.findings[0].file, path.string() + ".idx");
+  EXPECT_EQ(report.findings[0].offset, places[2]);
+  store(path.string() + ".idx", std::string_view("nonsense\n"));
+  report = check(root.path());
+  ASSERT_EQ(report.findings.size(), 1u);
+  EXPECT_NE(report.findings[0].problem.find("line 1"), std::string::npos);
+}
+
+TEST(CheckTest, ClassFolders) {
+  const TemporaryDirectory root;
+  store(root.path() / "train/n01/a.JPEG", fake_picture(1));
+  store(root.path() / "train/n01/b.JPEG", std::string_view("text"));
+  const CheckReport report = check(root.path());
+  EXPECT_EQ(report.records, 2u);
+  ASSERT_EQ(report.findings.size(), 1u);
+  EXPECT_EQ(report.findings[0].file, (root.path() / "train/n01/b.JPEG").string());
+  EXPECT_EQ(report.findings[0].problem, "neither JPEG nor PNG");
+}
+
+TEST(CheckTest, RealShards) {
+  const auto format = real_data("tfrecord_imagenet_format");
+  const auto photos = real_data("tfrecord_imagenet_photos");
+  if (!format || !photos) GTEST_SKIP() << "no shards beside the project";
+  CheckOptions options = options_for(1000);
+  EXPECT_EQ(check(*photos, options).findings.size(), 1u);  // the shard that is not there
+  options.label_offset = 0;
+  EXPECT_TRUE(check(*format, options).findings.empty());
+  const CheckReport validation = check_pictures(*format, Split::Validation, options);
+  EXPECT_TRUE(validation.findings.empty());
+  EXPECT_EQ(validation.records, 128u);
+}
+
+}  // namespace
+}  // namespace millrace::io

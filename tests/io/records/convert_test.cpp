@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/convert.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <set>
+
+#include "core/error.hpp"
+#include "io/records/check.hpp"
+#include "io/records/record_source.hpp"
+#include "io/records/tar_reader.hpp"
+#include "shards.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// An archive as tar writes one (ustar).
+class Tar {
+ public:
+  void add(const std::string& name, std::span<const std::byte> content, char type = '0') {
+    Bytes header(512);
+    const auto put = [&](std::size_t at, std::string_view text) {
+      std::ranges::copy(std::as_bytes(std::span(text)),
+                        header.begin() + static_cast<std::ptrdiff_t>(at));
+    };
+    put(0, name.substr(0, 100));
+    put(100, "0000644");
+    put(124, fmt::format("{:011o}", content.size()));
+    put(148, "        ");
+    put(156, std::string_view(&type, 1));
+    put(257, "ustar");
+    unsigned sum = 0;
+    for (const std::byte b : header) sum += std::to_integer<unsigned>(b);
+    put(148, fmt::format("{:06o}", sum));
+    header[154] = std::byte{0};
+    bytes_.insert(bytes_.end(), header.begin(), header.end());
+    bytes_.insert(bytes_.end(), content.begin(), content.end());
+    bytes_.resize((bytes_.size() + 511) / 512 * 512);
+  }
+  [[nodiscard]] Bytes bytes() const {
+    Bytes all = bytes_;
+    all.resize(all.size() + 1024);
+    return all;
+  }
+
+ private:
+  Bytes bytes_;
+};
+
+/// A fake: a "PNG" is made into a "JPEG", what holds "broken" is refused.
+PreparedPicture prepare(std::span<const std::byte> bytes) {
+  const std::string text = text_of(bytes);
+  if (text.find("broken") != std::string::npos) fail(ErrorKind::Data, "a broken picture");
+  PreparedPicture prepared{.height = 3, .width = 4, .replacement = {}};
+  if (text.starts_with("\x89PNG")) prepared.replacement = bytes_of("\xff\xd8\xff from " + text);
+  return prepared;
+}
+
+ConvertOptions options_for(std::int64_t shards, unsigned threads = 2) {
+  ConvertOptions options;
+  options.shards = shards;
+  options.threads = threads;
+  options.prepare = prepare;
+  return options;
+}
+
+constexpr std::size_t kClasses = 3;
+constexpr std::size_t kPerClass = 7;
+
+std::string synset(std::size_t c) { return fmt::format("n{:08}", 5 - c); }
+std::string file_name(std::size_t c, std::size_t i) {
+  return fmt::format("{}_{}.JPEG", synset(c), i);
+}
+
+void write_class_folders(const fs::path& root) {
+  for (std::size_t c = 0; c < kClasses; ++c)
+    for (std::size_t i = 0; i < kPerClass; ++i)
+      store(root / "train" / synset(c) / file_name(c, i), fake_picture(c * kPerClass + i));
+  store(root / "train" / synset(0) / "LICENSE", std::string_view("no picture"));
+}
+
+Tar class_tar(std::size_t c) {
+  Tar tar;
+  for (std::size_t i = 0; i < kPerClass; ++i)
+    tar.add(file_name(c, i), fake_picture(c * kPerClass + i));
+  return tar;
+}
+
+std::map<std::string, std::string> files_below(const fs::path& root) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(root))
+    if (entry.is_regular_file()) files[fs::relative(entry, root).string()] = text_of(load(entry));
+  return files;
+}
+
+/// Picture and label of everything in a set of shards.
+std::multiset<std::pair<std::string, std::int32_t>> pictures_of(const fs::path& root, Split split) {
+  SourceOptions options;
+  options.classes = kClasses;
+  const auto source = open_encoded_source(root, split, options);
+  std::multiset<std::pair<std::string, std::int32_t>> pictures;
+  ReadBuffer buffer;
+  for (std::int64_t i = 0; i < source->size(); ++i)
+    pictures.emplace(text_of(source->read(i, buffer).bytes), source->label(i));
+  return pictures;
+}
+
+std::multiset<std::pair<std::string, std::int32_t>> expected_pictures() {
+  std::multiset<std::pair<std::string, std::int32_t>> pictures;
+  for (std::size_t c = 0; c < kClasses; ++c)
+    for (std::size_t i = 0; i < kPerClass; ++i)
+      // Names of classes fall while c rises, so that the order of names is another than that here.
+      pictures.emplace(text_of(fake_picture(c * kPerClass + i)),
+                       static_cast<std::int32_t>(kClasses - 1 - c));
+  return pictures;
+}
+
+TEST(ConvertTest, ClassFoldersBecomeShardsThatReadBack) {
+  const TemporaryDirectory raw;
+  const TemporaryDirectory out;
+  write_class_folders(raw.path());
+  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
+  EXPECT_EQ(pictures.classes, (std::vector<std::string>{"n00000003", "n00000004", "n00000005"}));
+  const ConvertReport report =
+      convert_to_records(pictures, Split::Train, out.path(), options_for(4));
+  EXPECT_EQ(report.pictures, 21u);
+  EXPECT_EQ(report.shards_written, 4);
+  EXPECT_EQ(report.replaced, 0u);
+  EXPECT_EQ(files_below(out.path()).size(), 4u);
+  EXPECT_EQ(pictures_of(out.path(), Split::Train), expected_pictures());
+  CheckOptions check;
+  check.classes = kClasses;
+  EXPECT_TRUE(check_pictures(out.path(), Split::Train, check).findings.empty());
+}
+
+TEST(ConvertTest, ShardsHaveTheConvertersSizes) {
+  const TemporaryDirectory raw;
+  const TemporaryDirectory out;
+  write_class_folders(raw.path());
+  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
+  (void)convert_to_records(pictures, Split::Train, out.path(), options_for(4));
+  std::vector<std::size_t> sizes;
+  for (int i = 0; i < 4; ++i) {
+    ByteWindow file(out.path() / "train" / fmt::format("train-{:05}-of-00004", i));
+    sizes.push_back(scan_records(file).entries.size());
+  }
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{6, 6, 6, 3}));  // of ceil(21 / 4)
+}
+
+TEST(ConvertTest, TrainingIsMixedBySeedAndValidationKeepsItsOrder) {
+  const auto mixed = conversion_order(1000, Split::Train, 0);
+  EXPECT_EQ(std::set<std::size_t>(mixed.begin(), mixed.end()).size(), 1000u);
+  EXPECT_NE(mixed, conversion_order(1000, Split::Train, 1));
+  EXPECT_EQ(mixed, conversion_order(1000, Split::Train, 0));
+  // Of ten classes in a row of 100 each, the first hundred written hold all.
+  std::set<std::size_t> classes;
+  for (std::size_t i = 0; i < 100; ++i) classes.insert(mixed[i] / 100);
+  EXPECT_EQ(classes.size(), 10u);
+  const auto kept = conversion_order(5, Split::Validation, 0);
+  EXPECT_EQ(kept, (std::vector<std::size_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(ConvertTest, BytesDependNeitherOnThreadsNorOnWhereThePicturesLie) {
+  const TemporaryDirectory folders;
+  const TemporaryDirectory tars;
+  const TemporaryDirectory nested;
+  const TemporaryDirectory out;
+  write_class_folders(folders.path());
+  Tar all;
+  for (std::size_t c = 0; c < kClasses; ++c) {
+    const Bytes tar = class_tar(c).bytes();
+    store(tars.path() / "train" / (synset(c) + ".tar"), tar);
+    all.add(synset(c) + ".tar", tar);
+  }
+  store(nested.path() / "ILSVRC2012_img_train.tar", all.bytes());
+  int number = 0;
+  std::vector<std::map<std::string, std::string>> results;
+  for (const fs::path& raw : {folders.path(), tars.path(), nested.path()})
+    for (const unsigned threads : {1u, 3u}) {
+      const fs::path place = out.path() / std::to_string(++number);
+      (void)convert_to_records(find_raw_pictures(raw, Split::Train), Split::Train, place,
+                               options_for(5, threads));
+      results.push_back(files_below(place));
+    }
+  for (const auto& result : results) EXPECT_TRUE(result == results[0]);
+  EXPECT_EQ(results[0].size(), 5u);
+}
+
+TEST(ConvertTest, FlatValidationWithAListOfLabels) {
+  const TemporaryDirectory raw;
+  const TemporaryDirectory out;
+  write_class_folders(raw.path());
+  for (int i = 0; i < 3; ++i)
+    store(raw.path() / "validation" / fmt::format("ILSVRC2012_val_{:08}.JPEG", i + 1),
+          fake_picture(static_cast<std::size_t>(100 + i)));
+  store(raw.path() / "synset_labels.txt", "n00000005\nn00000003\nn00000004\n");
+  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Validation);
+  (void)convert_to_records(pictures, Split::Validation, out.path(), options_for(2));
+  SourceOptions options;
+  options.classes = kClasses;
+  const auto source = open_encoded_source(out.path(), Split::Validation, options);
+  ASSERT_EQ(source->size(), 3);
+  ReadBuffer buffer;
+  const std::array<int, 3> labels = {2, 0, 1};
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(source->label(i), labels[static_cast<std::size_t>(i)]);
+    EXPECT_EQ(text_of(source->read(i, buffer).bytes),
+              text_of(fake_picture(static_cast<std::size_t>(100 + i))));
+  }
+  EXPECT_TRUE(fs::exists(out.path() / "validation" / "validation-00001-of-00002"));
+
+  store(raw.path() / "synset_labels.txt", "n00000005\nn00000003\n");
+  expect_error(ErrorKind::Data, {"synset_labels.txt: 2 lines, but 3 pictures"},
+               [&] { (void)find_raw_pictures(raw.path(), Split::Validation); });
+  store(raw.path() / "other.txt", "n00000005\nn00000003\nn99999999\n");
+  expect_error(ErrorKind::Data, {"n99999999"}, [&] {
+    (void)find_raw_pictures(raw.path(), Split::Validation, raw.path() / "other.txt");
+  });
+}
+
+TEST(ConvertTest, ForeignFilesAreReplacedAndBrokenOnesNamed) {
+  const TemporaryDirectory raw;
+  const TemporaryDirectory out;
+  store(raw.path() / "train/n1/a.JPEG", std::string_view("\x89PNG"));
+  store(raw.path() / "train/n1/b.JPEG", fake_picture(1));
+  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
+  const ConvertReport report =
+      convert_to_records(pictures, Split::Train, out.path(), options_for(1));
+  EXPECT_EQ(report.replaced, 1u);
+  store(raw.path() / "train/n1/b.JPEG", std::string_view("broken"));
+  expect_error(ErrorKind::Data, {"n1/b.JPEG", "a broken picture"}, [&] {
+    (void)convert_to_records(find_raw_pictures(raw.path(), Split::Train), Split::Train,
+                             out.path() / "second", options_for(1));
+  });
+  EXPECT_FALSE(fs::exists(out.path() / "second/train/train-00000-of-00001"));
+}
+
+TEST(ConvertTest, GoesOnWhereItWasInterrupted) {
+  const TemporaryDirectory raw;
+  const TemporaryDirectory out;
+  const TemporaryDirectory straight;
+  write_class_folders(raw.path());
+  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
+  ConvertOptions options = options_for(5, 1);
+  std::atomic<int> calls = 0;
+  options.prepare = [&](std::span<const std::byte> bytes) {
+    if (++calls == 12) fail(ErrorKind::Io, "the disk is full");
+    return prepare(bytes);
+  };
+  expect_error(ErrorKind::Io, {"the disk is full"},
+               [&] { (void)convert_to_records(pictures, Split::Train, out.path(), options); });
+  EXPECT_FALSE(fs::exists(out.path() / "train/train-00002-of-00005"));
+  store(out.path() / "train/train-00002-of-00005.tmp.999", std::string_view("left over"));
+  const ConvertReport report =
+      convert_to_records(pictures, Split::Train, out.path(), options_for(5));
+  EXPECT_EQ(report.shards_kept, 2);
+  EXPECT_EQ(report.shards_written, 3);
+  (void)convert_to_records(pictures, Split::Train, straight.path(), options_for(5));
+  EXPECT_EQ(files_below(out.path()), files_below(straight.path()));
+}
+
+TEST(ConvertTest, NeverMixesTwoConversions) {
+  const TemporaryDirectory raw;
+  const TemporaryDirectory out;
+  write_class_folders(raw.path());
+  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
+  ConvertOptions broken = options_for(5, 1);
+  broken.prepare = [](std::span<const std::byte>) -> PreparedPicture {
+    fail(ErrorKind::Io, "stopped");
+  };
+  expect_error(ErrorKind::Io, {"stopped"},
+               [&] { (void)convert_to_records(pictures, Split::Train, out.path(), broken); });
+  expect_error(ErrorKind::Usage, {"in 5 shards", "in 4 shards"}, [&] {
+    (void)convert_to_records(pictures, Split::Train, out.path(), options_for(4));
+  });
+  (void)convert_to_records(pictures, Split::Train, out.path(), options_for(5));
+  expect_error(ErrorKind::Usage, {"is there already"}, [&] {
+    (void)convert_to_records(pictures, Split::Train, out.path(), options_for(5));
+  });
+  expect_error(ErrorKind::Config, {"0 shards"}, [&] {
+    (void)convert_to_records(pictures, Split::Train, out.path(), options_for(0));
+  });
+}
+
+TEST(ConvertTest, NothingFoundListsWhatWasLookedFor) {
+  const TemporaryDirectory root;
+  expect_error(ErrorKind::Data, {"img_train", "ILSVRC2012_img_train.tar"},
+               [&] { (void)find_raw_pictures(root.path(), Split::Train); });
+  expect_error(ErrorKind::Data, {"validation", "img_val"},
+               [&] { (void)find_raw_pictures(root.path(), Split::Validation); });
+}
+
+std::vector<TarMember> list(const Bytes& bytes) {
+  ByteWindow file(bytes, "a.tar");
+  return list_tar(file, 0, bytes.size());
+}
+
+TEST(TarTest, ListsFilesWithLongNames) {
+  Tar tar;
+  tar.add("folder/", {}, '5');
+  tar.add("folder/a.JPEG", bytes_of("content"));
+  tar.add("././@LongLink", bytes_of(std::string(150, 'n') + "/long.JPEG"), 'L');
+  tar.add("cut short", bytes_of("two"));
+  tar.add("pax", bytes_of("22 path=deep/pax.JPEG\n"), 'x');
+  tar.add("cut short", {});
+  const Bytes bytes = tar.bytes();
+  const auto members = list(bytes);
+  ASSERT_EQ(members.size(), 3u);
+  EXPECT_EQ(members[0].name, "a.JPEG");
+  EXPECT_EQ(text_of(std::span(bytes).subspan(members[0].offset, members[0].bytes)), "content");
+  EXPECT_EQ(members[1].name, "long.JPEG");
+  EXPECT_EQ(members[2].name, "pax.JPEG");
+}
+
+TEST(TarTest, DamageIsNamed) {
+  const Bytes bytes = class_tar(0).bytes();
+  Bytes flipped = bytes;
+  flipped[3] ^= std::byte{1};
+  expect_error(ErrorKind::Data, {"a.tar: a header that fails its checksum at offset 0"},
+               [&] { (void)list(flipped); });
+  for (const std::size_t size : {0u, 511u, 600u, 1024u, 1536u})
+    expect_error(ErrorKind::Data, {"a.tar: ", "cut or damaged"},
+                 [&] { (void)list(Bytes(bytes.begin(), bytes.begin() + size)); });
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/example.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "example.pb.h"
+#include "shards.hpp"
+
+namespace millrace::io {
+namespace {
+
+using wire::Feature;
+
+const std::vector<ObjectBox> kBoxes = {{0.1f, 0.2f, 0.5f, 0.75f}, {0.0f, 0.0f, 1.0f, 1.0f}};
+
+std::string problem_of(std::span<const std::byte> payload) {
+  Example example;
+  ReadBuffer buffer;
+  return parse_example(payload, example, buffer);
+}
+
+/// What a reader of labels alone says of the same payload, in the midst of a file.
+std::string label_problem_of(std::span<const std::byte> payload, std::int64_t& label) {
+  Bytes file(13, std::byte{0xff});
+  file.insert(file.end(), payload.begin(), payload.end());
+  file.resize(file.size() + 5, std::byte{0xff});
+  ByteWindow window(file, "bytes");
+  return parse_label(window, 13, payload.size(), label);
+}
+
+/// The messages of protobuf, to make payloads that no writer of ours makes.
+class Message {
+ public:
+  Message() {
+    const Bytes bytes = payload_of(1, 5, kBoxes);
+    EXPECT_TRUE(message_.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
+  }
+  auto& features() { return *message_.mutable_features()->mutable_feature(); }
+  [[nodiscard]] Bytes bytes() const { return bytes_of(message_.SerializeAsString()); }
+
+ private:
+  wire::Example message_;
+};
+
+template <class Change>
+std::string problem_after(Change change) {
+  Message message;
+  change(message.features());
+  return problem_of(message.bytes());
+}
+
+/// A field of the wire format: its number, type 2, and the bytes.
+std::string nested(int field, const std::string& bytes) {
+  std::string out(1, static_cast<char>(field << 3 | 2));
+  std::size_t length = bytes.size();
+  for (; length >= 0x80; length >>= 7) out += static_cast<char>(length | 0x80);
+  return out + static_cast<char>(length) + bytes;
+}
+
+std::string entry(const std::string& key, const std::string& list_kind_and_list) {
+  return nested(1, nested(1, key) + nested(2, list_kind_and_list));
+}
+
+const std::string kEncoded = entry("image/encoded", nested(1, nested(1, "jpeg")));
+
+TEST(ExampleTest, RoundTrip) {
+  const Bytes payload = payload_of(33, 1000, kBoxes);
+  Example example;
+  ReadBuffer buffer;
+  ASSERT_EQ(parse_example(payload, example, buffer), "");
+  EXPECT_EQ(text_of(example.encoded), text_of(fake_picture(33)));
+  EXPECT_EQ(example.label, 1000);
+  EXPECT_EQ(example.text, "");
+  EXPECT_EQ(buffer.boxes, kBoxes);
+  EXPECT_EQ(payload_of(33, 1000, kBoxes), payload);
+  // The next one has no boxes.
+  const Bytes second = payload_of(34, 2);
+  ASSERT_EQ(parse_example(second, example, buffer), "");
+  EXPECT_TRUE(buffer.boxes.empty());
+}
+
+TEST(ExampleTest, WritesTheConvertersKeys) {
+  wire::Example message;
+  const Bytes payload = payload_of(7, 12);
+  ASSERT_TRUE(message.ParseFromArray(payload.data(), static_cast<int>(payload.size())));
+  const auto& features = message.features().feature();
+  EXPECT_EQ(features.size(), 9u);
+  EXPECT_EQ(features.at("image/height").int64_list().value(0), 3);
+  EXPECT_EQ(features.at("image/width").int64_list().value(0), 4);
+  EXPECT_EQ(features.at("image/channels").int64_list().value(0), 3);
+  EXPECT_EQ(features.at("image/class/label").int64_list().value(0), 12);
+  EXPECT_EQ(features.at("image/colorspace").bytes_list().value(0), "RGB");
+  EXPECT_EQ(features.at("image/format").bytes_list().value(0), "JPEG");
+  EXPECT_EQ(features.at("image/class/synset").bytes_list().value(0), "n00000001");
+  EXPECT_EQ(features.at("image/filename").bytes_list().value(0), "n00000007.JPEG");
+  EXPECT_EQ(features.at("image/encoded").bytes_list().value(0), text_of(fake_picture(7)));
+}
+
+TEST(ExampleTest, NumbersMayBePackedOrNot) {
+  const std::string packed =
+      nested(1, kEncoded + entry("image/class/label", nested(3, nested(1, "\x07"))));
+  const std::string single =
+      nested(1, kEncoded + entry("image/class/label", nested(3, std::string("\x08\x07"))));
+  for (const std::string& payload : {packed, single}) {
+    Example example;
+    ReadBuffer buffer;
+    EXPECT_EQ(parse_example(bytes_of(payload), example, buffer), "");
+    EXPECT_EQ(example.label, 7);
+    std::int64_t label = 0;
+    EXPECT_EQ(label_problem_of(bytes_of(payload), label), "");
+    EXPECT_EQ(label, 7);
+  }
+}
+
+TEST(ExampleTest, FieldsInAnyOrderAndOfOthers) {
+  const std::string label = entry("image/class/label", nested(3, nested(1, "\x07")));
+  const std::string value_first =
+      nested(1, nested(2, nested(3, nested(1, "\x07"))) + nested(1, "image/class/label"));
+  const std::string unknown = nested(9, "whatever") + std::string("\x50\x01", 2);
+  for (const std::string& features :
+       {label + kEncoded, kEncoded + value_first, unknown + label + unknown + kEncoded + unknown}) {
+    Example example;
+    ReadBuffer buffer;
+    const Bytes payload = bytes_of(unknown + nested(1, features));
+    EXPECT_EQ(parse_example(payload, example, buffer), "");
+    EXPECT_EQ(example.label, 7);
+    EXPECT_EQ(text_of(example.encoded), "jpeg");
+  }
+}
+
+TEST(ExampleTest, SaysWhatIsMissingOrWrong) {
+  using Features = google::protobuf::Map<std::string, Feature>;
+  EXPECT_EQ(problem_after([](Features& f) { f.erase("image/encoded"); }),
+            "image/encoded is missing");
+  EXPECT_EQ(problem_after([](Features& f) { f.erase("image/class/label"); }),
+            "image/class/label is missing");
+  EXPECT_EQ(problem_after(
+                [](Features& f) { f["image/class/label"].mutable_bytes_list()->add_value("7"); }),
+            "image/class/label holds bytes where integers belong");
+  EXPECT_EQ(
+      problem_after([](Features& f) { f["image/encoded"].mutable_int64_list()->add_value(7); }),
+      "image/encoded holds integers where bytes belong");
+  EXPECT_EQ(
+      problem_after([](Features& f) { f["image/class/label"].mutable_int64_list()->add_value(8); }),
+      "image/class/label holds 2 values where one belongs");
+  EXPECT_EQ(
+      problem_after([](Features& f) { f["image/encoded"].mutable_bytes_list()->clear_value(); }),
+      "image/encoded holds 0 values where one belongs");
+  EXPECT_EQ(problem_after([](Features& f) {
+              for (int i = 0; i < 70; ++i) f[std::to_string(i)].mutable_int64_list();
+            }),
+            "the tf.Example has more than 64 features");
+  EXPECT_EQ(problem_after([](Features& f) { f[std::string(257, 'x')].mutable_int64_list(); }),
+            "the name of a feature has 257 bytes, and 256 are the most");
+}
+
+TEST(ExampleTest, BoxesMustFitTogetherAndIntoThePicture) {
+  using Features = google::protobuf::Map<std::string, Feature>;
+  const auto set = [](Features& f, const char* side, float value) {
+    f[std::string("image/object/bbox/") + side].mutable_float_list()->set_value(0, value);
+  };
+  EXPECT_EQ(problem_after([](Features& f) {
+              f["image/object/bbox/xmin"].mutable_float_list()->add_value(0.5f);
+            }),
+            "image/object/bbox has 2 ymin, 3 xmin, 2 ymax and 2 xmax, which must be equally many");
+  for (const float bad : {-0.1f, 0.9f, std::numeric_limits<float>::quiet_NaN(),
+                          std::numeric_limits<float>::infinity()})
+    EXPECT_TRUE(problem_after([&](Features& f) {
+                  set(f, "ymin", bad);
+                }).starts_with("box 0 of image/object/bbox is no part of the picture: y "))
+        << bad;
+  EXPECT_NE(problem_after([&](Features& f) { set(f, "xmax", 1.01f); }), "");
+  EXPECT_NE(problem_after([&](Features& f) {
+              f["image/object/bbox/xmax"].mutable_int64_list()->add_value(1);
+            }),
+            "");
+  EXPECT_EQ(problem_after([](Features& f) {
+              for (int i = 0; i < 1023; ++i)
+                f["image/object/bbox/xmin"].mutable_float_list()->add_value(0.5f);
+            }),
+            "image/object/bbox/xmin has more than 1024 values");
+}
+
+TEST(ExampleTest, NamesOfBoxesMayComeLast) {
+  const auto side = [](const char* name, float value) {
+    std::array<char, 4> bits{};
+    std::memcpy(bits.data(), &value, bits.size());
+    const std::string list = nested(2, nested(1, std::string(bits.data(), bits.size())));
+    return nested(1, nested(2, list) + nested(1, std::string("image/object/bbox/") + name));
+  };
+  const std::string label = entry("image/class/label", nested(3, nested(1, "\x07")));
+  const Bytes payload =
+      bytes_of(nested(1, kEncoded + label + side("ymin", 0.25f) + side("xmin", 0.5f) +
+                             side("ymax", 0.75f) + side("xmax", 1.0f)));
+  Example example;
+  ReadBuffer buffer;
+  ASSERT_EQ(parse_example(payload, example, buffer), "");
+  EXPECT_EQ(buffer.boxes, (std::vector<ObjectBox>{{0.25f, 0.5f, 0.75f, 1.0f}}));
+}
+
+TEST(ExampleTest, EveryCutIsNoExample) {
+  const Bytes payload = payload_of(3, 4, kBoxes);
+  for (std::size_t size = 0; size < payload.size(); ++size) {
+    const auto part = std::span(payload).first(size);
+    EXPECT_NE(problem_of(part), "") << size;
+    std::int64_t label = 0;
+    EXPECT_EQ(label_problem_of(part, label).empty(), problem_of(part).empty()) << size;
+  }
+}
+
+TEST(ExampleTest, HostileNestingEnds) {
+  std::string groups(100'000, '\x0b');  // field 1, start of a group, again and again
+  EXPECT_EQ(problem_of(bytes_of(groups)), "the record is no tf.Example");
+  std::string deep = "x";
+  for (int i = 0; i < 1000; ++i) deep = nested(1, deep);
+  EXPECT_NE(problem_of(bytes_of(deep)), "");
+}
+
+// What we call an Example is one for protobuf, too, with the same content; and the other way round.
+TEST(ExampleTest, AgreesWithProtobufOnMutatedBytes) {
+  const Bytes whole = payload_of(2, 300, kBoxes);
+  std::mt19937 engine(1);
+  int accepted = 0;
+  for (int i = 0; i < 20000; ++i) {
+    Bytes payload = whole;
+    for (auto k = engine() % 3; k < 3; ++k)
+      payload[engine() % payload.size()] = static_cast<std::byte>(engine());
+    wire::Example message;
+    const bool theirs = message.ParseFromArray(payload.data(), static_cast<int>(payload.size()));
+    Example example;
+    ReadBuffer buffer;
+    const std::string problem = parse_example(payload, example, buffer);
+    std::int64_t label = 0;
+    const std::string label_problem = label_problem_of(payload, label);
+    if (problem.empty()) {
+      EXPECT_EQ(label_problem, "");
+      EXPECT_EQ(label, example.label);
+    }
+    if (!theirs || !problem.empty()) continue;
+    ++accepted;
+    const auto& features = message.features().feature();
+    ASSERT_TRUE(features.contains("image/encoded"));
+    EXPECT_EQ(features.at("image/encoded").bytes_list().value(0), text_of(example.encoded));
+    EXPECT_EQ(features.at("image/class/label").int64_list().value(0), example.label);
+  }
+  EXPECT_GT(accepted, 1000);
+}
+
+TEST(ExampleTest, ReadsWhatTensorFlowWrote) {
+  const auto data = real_data("tfrecord_imagenet_photos");
+  if (!data) GTEST_SKIP() << "no photos beside the project";
+  const Bytes bytes = load(*data / "train-00000-of-00002");
+  ByteWindow file(bytes, "photos");
+  std::size_t count = 0;
+  for (Frame frame = next_frame(file, 0); frame.kind == Frame::Kind::Record;
+       frame = next_frame(file, frame.end), ++count) {
+    Example example;
+    ReadBuffer buffer;
+    const auto payload =
+        std::span(bytes).subspan(frame.begin + kFrameHeadBytes, frame.payload_bytes());
+    ASSERT_EQ(parse_example(payload, example, buffer), "");
+    EXPECT_TRUE(example.label >= 1 && example.label <= 1000) << example.label;
+    EXPECT_FALSE(example.text.empty());
+    EXPECT_EQ(example.encoded[0], std::byte{0xff});
+    EXPECT_EQ(example.encoded[1], std::byte{0xd8});
+  }
+  EXPECT_EQ(count, 50u);
+}
+
+}  // namespace
+}  // namespace millrace::io

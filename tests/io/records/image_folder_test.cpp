@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/image_folder.hpp"
+
+#include <gtest/gtest.h>
+
+#include "io/records/record_source.hpp"
+#include "shards.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kPng = "\x89PNG\r\n\x1a\n and more";
+
+void write_folders(const fs::path& root) {
+  store(root / "train/n02/b.JPEG", fake_picture(1));
+  store(root / "train/n02/a.JPEG", fake_picture(2));
+  store(root / "train/n01/disguised.JPEG", std::string_view(kPng));
+  store(root / "train/n01/text.JPEG", std::string_view("no picture"));
+  store(root / "train/n01/.hidden.JPEG", fake_picture(9));
+  store(root / "train/n03/c", fake_picture(3));
+  store(root / "val/n03/v.JPEG", fake_picture(4));
+}
+
+TEST(ImageFolderTest, ClassesAreSortedFoldersAndPicturesAreToldByContent) {
+  const TemporaryDirectory root;
+  write_folders(root.path());
+  const auto source = open_encoded_source(root.path(), Split::Train, {});
+  EXPECT_EQ(source->name(), "image folder");
+  ASSERT_EQ(source->size(), 4);
+  EXPECT_EQ(source->classes(), 3);
+  ReadBuffer buffer;
+  EXPECT_EQ(source->label(0), 0);
+  EXPECT_EQ(text_of(source->read(0, buffer).bytes), kPng);
+  EXPECT_EQ(source->label(1), 1);
+  EXPECT_EQ(source->where(1), (root.path() / "train/n02/a.JPEG").string());
+  EXPECT_EQ(text_of(source->read(1, buffer).bytes), text_of(fake_picture(2)));
+  EXPECT_EQ(source->label(3), 2);
+  ASSERT_EQ(source->notices().size(), 1u);
+  EXPECT_NE(source->notices()[0].find("1 files are neither JPEG nor PNG"), std::string::npos);
+  EXPECT_NE(source->notices()[0].find("n01/text.JPEG"), std::string::npos);
+}
+
+TEST(ImageFolderTest, ValidationTakesTheNumbersOfTraining) {
+  const TemporaryDirectory root;
+  write_folders(root.path());
+  const auto source = open_encoded_source(root.path(), Split::Validation, {});
+  ASSERT_EQ(source->size(), 1);
+  EXPECT_EQ(source->classes(), 3);
+  EXPECT_EQ(source->label(0), 2);
+  store(root.path() / "val/n04/x.JPEG", fake_picture(5));
+  expect_error(ErrorKind::Data, {"class n04"},
+               [&] { (void)open_encoded_source(root.path(), Split::Validation, {}); });
+}
+
+TEST(ImageFolderTest, FoundUnderItsOtherNames) {
+  for (const char* place : {"train", "img_train", "."}) {
+    const TemporaryDirectory root;
+    store(root.path() / place / "n01/a.JPEG", fake_picture(1));
+    EXPECT_EQ(open_encoded_source(root.path(), Split::Train, {})->size(), 1) << place;
+  }
+  for (const char* place : {"val", "validation", "img_val"}) {
+    const TemporaryDirectory root;
+    store(root.path() / place / "n01/a.JPEG", fake_picture(1));
+    EXPECT_EQ(open_encoded_source(root.path(), Split::Validation, {})->size(), 1) << place;
+  }
+}
+
+TEST(ImageFolderTest, IndexIsKeptUntilAFolderChanges) {
+  const TemporaryDirectory root;
+  write_folders(root.path());
+  const auto first = open_encoded_source(root.path(), Split::Train, {});
+  const fs::path index = root.path() / "train/millrace-train.folders";
+  ASSERT_TRUE(fs::exists(index));
+  const auto written = fs::last_write_time(index);
+  EXPECT_EQ(open_encoded_source(root.path(), Split::Train, {})->fingerprint(),
+            first->fingerprint());
+  EXPECT_EQ(fs::last_write_time(index), written);
+  store(root.path() / "train/n02/c.JPEG", fake_picture(6));
+  EXPECT_EQ(open_encoded_source(root.path(), Split::Train, {})->size(), 5);
+  // A picture that changed under its name.
+  store(root.path() / "train/n02/a.JPEG", fake_picture(40));
+  ReadBuffer buffer;
+  expect_error(ErrorKind::Data, {"n02/a.JPEG", "when it was indexed"},
+               [&] { (void)first->read(1, buffer); });
+}
+
+TEST(ImageFolderTest, IndexRoundTripAndHostileBytes) {
+  const FolderIndex index{.classes = {"a", "b"},
+                          .modified_ns = {5, -1},
+                          .pictures = {{0, 10, "x.JPEG"}, {0, 11, "y"}},
+                          .others = {"a/text"}};
+  const Bytes content = write_folder_index(index);
+  EXPECT_EQ(parse_folder_index(content), index);
+  for (std::size_t size = 0; size < content.size(); ++size)
+    EXPECT_FALSE(parse_folder_index(std::span(content).first(size))) << size;
+  FolderIndex wrong = index;
+  wrong.pictures[0].name = "../../etc/passwd";
+  EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
+  wrong = index;
+  wrong.pictures[0].label = 2;
+  EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
+}
+
+TEST(ImageFolderTest, RealPictures) {
+  const auto data = real_data("image_folder");
+  if (!data) GTEST_SKIP() << "no class folders beside the project";
+  const TemporaryDirectory copy;
+  copy_writable(*data, copy.path() / "data");
+  const auto source = open_encoded_source(copy.path() / "data", Split::Train, {});
+  EXPECT_EQ(source->size(), 23);
+  EXPECT_EQ(source->classes(), 23);
+  ReadBuffer buffer;
+  for (std::int64_t i = 0; i < 23; ++i) {
+    EXPECT_EQ(source->label(i), i);
+    EXPECT_EQ(picture_kind(source->read(i, buffer).bytes), PictureKind::Jpeg);
+  }
+}
+
+TEST(ImageFolderTest, KindsOfOddFiles) {
+  const auto data = real_data("odd_jpeg");
+  if (!data) GTEST_SKIP() << "no odd pictures beside the project";
+  const auto kind_of = [&](const char* name) { return picture_kind(load(*data / name)); };
+  EXPECT_EQ(kind_of("derived_png_disguised.JPEG"), PictureKind::Png);
+  EXPECT_EQ(kind_of("derived_text_disguised.JPEG"), PictureKind::Unknown);
+  EXPECT_EQ(kind_of("derived_empty.JPEG"), PictureKind::Unknown);
+  EXPECT_EQ(kind_of("derived_ycck.jpg"), PictureKind::Jpeg);
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/packed_pictures.hpp"
+
+#include <gtest/gtest.h>
+
+#include "core/crc32c.hpp"
+#include "io/records/little_endian.hpp"
+#include "io/records/record_source.hpp"
+#include "shards.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A fake: as high as asked for and as wide as the file is long; pixels are made of the file's
+/// bytes.
+void shrink(std::span<const std::byte> file, std::int32_t shorter_side, PixelBuffer& out) {
+  if (text_of(file).find("picture 13") != std::string::npos) fail(ErrorKind::Data, "unlucky");
+  out.height = shorter_side;
+  out.width = static_cast<std::int32_t>(file.size());
+  out.pixels.resize(std::size_t{3} * static_cast<std::size_t>(out.height) * file.size());
+  for (std::size_t i = 0; i < out.pixels.size(); ++i) out.pixels[i] = file[i % file.size()];
+}
+
+PackOptions options_for(unsigned threads) {
+  PackOptions options;
+  options.shorter_side = 4;
+  options.threads = threads;
+  options.shrink = shrink;
+  return options;
+}
+
+const std::vector<ObjectBox> kBoxes = {{0.1f, 0.2f, 0.3f, 0.4f}, {0.5f, 0.5f, 1.0f, 1.0f}};
+
+std::unique_ptr<EncodedSource> source_of(const fs::path& root, std::size_t pictures) {
+  RecordWriter writer(root / "train-00000-of-00001");
+  for (std::size_t i = 0; i < pictures; ++i)
+    writer.append(payload_of(i, 1 + static_cast<std::int64_t>(i % 5),
+                             i % 3 == 0 ? std::span(kBoxes) : std::span<const ObjectBox>()));
+  writer.commit();
+  SourceOptions options;
+  options.classes = 5;
+  return open_encoded_source(root, Split::Train, options);
+}
+
+TEST(PackedPicturesTest, HoldsWhatTheSourceHad) {
+  const TemporaryDirectory root;
+  const auto source = source_of(root.path(), 12);
+  const fs::path path = root.path() / "packed";
+  const std::uint64_t bytes = write_packed_pictures(*source, path, options_for(2));
+  EXPECT_EQ(bytes, fs::file_size(path));
+  const PackedPictures packed(path);
+  ASSERT_EQ(packed.size(), 12);
+  EXPECT_EQ(packed.classes(), 5);
+  EXPECT_EQ(packed.shorter_side(), 4);
+  EXPECT_EQ(packed.fingerprint(), source->fingerprint());
+  for (std::int64_t i = 0; i < 12; ++i) {
+    const auto number = static_cast<std::size_t>(i);
+    PixelBuffer expected;
+    shrink(fake_picture(number), 4, expected);
+    const PackedPicture picture = packed.read(i);
+    EXPECT_EQ(picture.height, expected.height);
+    EXPECT_EQ(picture.width, expected.width);
+    EXPECT_TRUE(std::ranges::equal(picture.pixels, expected.pixels));
+    EXPECT_EQ(packed.label(i), i % 5);
+    EXPECT_EQ(std::vector(picture.boxes.begin(), picture.boxes.end()),
+              i % 3 == 0 ? kBoxes : std::vector<ObjectBox>());
+  }
+}
+
+TEST(PackedPicturesTest, BytesDoNotDependOnThreads) {
+  const TemporaryDirectory root;
+  const auto source = source_of(root.path(), 12);
+  (void)write_packed_pictures(*source, root.path() / "one", options_for(1));
+  (void)write_packed_pictures(*source, root.path() / "three", options_for(3));
+  EXPECT_EQ(load(root.path() / "one"), load(root.path() / "three"));
+}
+
+TEST(PackedPicturesTest, ABadPictureIsNamedAndNothingIsLeft) {
+  const TemporaryDirectory root;
+  const auto source = source_of(root.path(), 20);
+  expect_error(ErrorKind::Data, {"train-00000-of-00001, record 13 at offset", "unlucky"}, [&] {
+    (void)write_packed_pictures(*source, root.path() / "packed", options_for(2));
+  });
+  for (const auto& entry : fs::directory_iterator(root.path()))
+    EXPECT_EQ(entry.path().filename().string().find("packed"), std::string::npos);
+}
+
+TEST(PackedPicturesTest, EveryFlippedByteIsFound) {
+  const TemporaryDirectory root;
+  const auto source = source_of(root.path(), 3);
+  (void)write_packed_pictures(*source, root.path() / "packed", options_for(1));
+  const Bytes good = load(root.path() / "packed");
+  const PackedPictures whole(good, "whole");
+  // Bytes between pictures belong to none.
+  std::vector<bool> matters(good.size(), true);
+  std::size_t end = 64;
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const PackedPicture picture = whole.read(i);
+    const auto begin = static_cast<std::size_t>(picture.pixels.data() - good.data());
+    for (; end < begin; ++end) matters[end] = false;
+    end = begin + (picture.pixels.size() + 3) / 4 * 4 + picture.boxes.size_bytes();
+  }
+  const auto table = load_little<std::uint64_t>(good.data() + 32);
+  for (; end < table; ++end) matters[end] = false;
+  for (std::size_t at = 0; at < good.size(); ++at) {
+    Bytes bad = good;
+    bad[at] ^= std::byte{0x20};
+    bool found = false;
+    try {
+      const PackedPictures packed(bad, "bad");
+      for (std::int64_t i = 0; i < packed.size(); ++i) (void)packed.read(i);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Data);
+      found = true;
+    }
+    ASSERT_EQ(found, matters[at]) << at;
+  }
+  for (std::size_t size = 0; size < good.size(); ++size)
+    expect_error(ErrorKind::Data, {"cut.packed: "}, [&] {
+      const auto part = std::span(good).first(size);
+      const PackedPictures packed(part, "cut.packed");
+    });
+}
+
+TEST(PackedPicturesTest, ATableWithTheRightChecksumIsNotBelievedEither) {
+  const TemporaryDirectory root;
+  const auto source = source_of(root.path(), 3);
+  (void)write_packed_pictures(*source, root.path() / "packed", options_for(1));
+  const Bytes good = load(root.path() / "packed");
+  const auto table = static_cast<std::size_t>(load_little<std::uint64_t>(good.data() + 32));
+  for (const std::size_t field : {0u, 6u, 11u, 15u, 19u, 23u}) {
+    Bytes bad = good;
+    bad[table + field] ^= std::byte{0x41};
+    store_little(crc32c(std::span(bad).subspan(table, 96)), bad.data() + table + 96);
+    expect_error(ErrorKind::Data, {"picture 0 of "}, [&] { const PackedPictures p(bad, "bad"); });
+  }
+}
+
+TEST(PackedPicturesTest, OptionsOutOfRange) {
+  const TemporaryDirectory root;
+  const auto source = source_of(root.path(), 3);
+  PackOptions options = options_for(1);
+  options.shorter_side = 0;
+  expect_error(ErrorKind::Config, {"0 pixels"},
+               [&] { (void)write_packed_pictures(*source, root.path() / "packed", options); });
+}
+
+}  // namespace
+}  // namespace millrace::io

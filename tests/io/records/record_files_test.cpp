@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/record_files.hpp"
+
+#include <gtest/gtest.h>
+
+#include "shards.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+void touch(const fs::path& path) { store(path, std::string_view("x")); }
+
+struct NamingCase {
+  std::string file;
+  Split split;
+};
+
+TEST(RecordFilesTest, FindsEveryNamingOfTheTrainings) {
+  const std::vector<NamingCase> cases = {
+      {"train-00000-of-00001", Split::Train},
+      {"train/train-00000-of-00001", Split::Train},
+      {"img_train/img_train-00000-of-00001", Split::Train},
+      {"imagenet_train_subset/train-00000-of-00001", Split::Train},
+      {"imagenet_train_subset-00000-of-00001", Split::Train},
+      {"imagenet_train_subset", Split::Train},
+      {"train-part.tfrecord", Split::Train},
+      {"validation-00000-of-00001", Split::Validation},
+      {"validation/validation-00000-of-00001", Split::Validation},
+      {"img_val/img_val-00000-of-00001", Split::Validation},
+      {"imagenet_val_subset/validation-00000-of-00001", Split::Validation},
+      {"imagenet_val_subset", Split::Validation},
+      {"val/val-0", Split::Validation},
+  };
+  for (const NamingCase& one : cases) {
+    const TemporaryDirectory root;
+    touch(root.path() / one.file);
+    const RecordFileSet set = find_record_files(root.path(), one.split);
+    ASSERT_EQ(set.files.size(), 1u) << one.file;
+    EXPECT_EQ(set.folder / set.files[0], root.path() / one.file);
+    EXPECT_TRUE(set.missing.empty());
+    const Split other = one.split == Split::Train ? Split::Validation : Split::Train;
+    EXPECT_TRUE(find_record_files(root.path(), other).files.empty()) << one.file;
+  }
+}
+
+TEST(RecordFilesTest, OrderIsThatOfNumbers) {
+  const TemporaryDirectory root;
+  for (const char* name : {"train-2-of-11", "train-10-of-11", "train-0-of-11"})
+    touch(root.path() / name);
+  const RecordFileSet set = find_record_files(root.path(), Split::Train);
+  EXPECT_EQ(set.files, (Names{"train-0-of-11", "train-2-of-11", "train-10-of-11"}));
+  EXPECT_EQ(set.missing.size(), 8u);
+}
+
+TEST(RecordFilesTest, HelperFilesAreNoShards) {
+  const TemporaryDirectory root;
+  for (const char* name : {"train-00000-of-00001", "train-00000-of-00001.idx",
+                           "train-00000-of-00001.tmp.77", ".train-hidden", "train-x.index"})
+    touch(root.path() / name);
+  fs::create_directories(root.path() / "train-folder");
+  EXPECT_EQ(find_record_files(root.path(), Split::Train).files, Names{"train-00000-of-00001"});
+}
+
+TEST(RecordFilesTest, NamesWhatIsMissing) {
+  const TemporaryDirectory root;
+  for (int i = 0; i < 20; ++i)
+    if (i != 17) touch(root.path() / fmt::format("train/train-{:05}-of-00020", i));
+  const RecordFileSet set = find_record_files(root.path(), Split::Train);
+  EXPECT_EQ(set.missing, Names{"train-00017-of-00020"});
+  EXPECT_EQ(describe_missing(set),
+            (root.path() / "train").string() + ": 1 of 20 shards is missing: train-00017-of-00020");
+  EXPECT_EQ(describe_missing({}), "");
+}
+
+TEST(RecordFilesTest, RefusesTwoSetsInOneFolder) {
+  const TemporaryDirectory root;
+  touch(root.path() / "train-00000-of-00002");
+  touch(root.path() / "train-00000-of-00004");
+  expect_error(ErrorKind::Data, {"train-00000-of-00002", "train-00000-of-00004", "different sets"},
+               [&] { (void)find_record_files(root.path(), Split::Train); });
+  const TemporaryDirectory second;
+  touch(second.path() / "train-00003-of-00002");
+  expect_error(ErrorKind::Data, {"train-00003-of-00002"},
+               [&] { (void)find_record_files(second.path(), Split::Train); });
+}
+
+TEST(RecordFilesTest, SaysWhereItLooked) {
+  const std::string text = describe_record_places("/data", Split::Validation);
+  for (const char* part : {"validation-*", "img_val-*", "imagenet_val_subset*", "/data,",
+                           "/data/validation", "/data/img_val"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/record_frame.hpp"
+
+#include <gtest/gtest.h>
+
+#include "io/records/little_endian.hpp"
+#include "shards.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<Frame> frames_of(const fs::path& path, std::span<const std::uint64_t> known = {}) {
+  ByteWindow file(path);
+  std::vector<Frame> frames;
+  for (Frame frame = next_frame(file, 0, known); frame.kind != Frame::Kind::End;
+       frame = next_frame(file, frame.end, known))
+    frames.push_back(frame);
+  return frames;
+}
+
+/// Three records of 100, 0 and 3 bytes: frames at 0, 116 and 132, and the end at 151.
+void write_three(const fs::path& path) {
+  RecordWriter writer(path);
+  writer.append(Bytes(100, std::byte{7}));
+  writer.append({});
+  writer.append(bytes_of("abc"));
+  writer.commit();
+}
+
+TEST(RecordFrameTest, KnownBytes) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "a";
+  RecordWriter writer(path);
+  writer.append(bytes_of("123456789"));
+  writer.commit();
+  const Bytes bytes = load(path);
+  ASSERT_EQ(bytes.size(), 25u);
+  EXPECT_EQ(load_little<std::uint64_t>(bytes.data()), 9u);
+  // The CRC-32C of "123456789" is e3069283.
+  EXPECT_EQ(load_little<std::uint32_t>(bytes.data() + 21),
+            ((0xe3069283u >> 15) | (0xe3069283u << 17)) + 0xa282ead8u);
+}
+
+TEST(RecordFrameTest, ReadsWhatTensorFlowWrote) {
+  const auto data = real_data("tfrecord_imagenet_format");
+  if (!data) GTEST_SKIP() << "no shards of TensorFlow's beside the project";
+  const fs::path path = *data / "train-00000-of-00008";
+  const Bytes bytes = load(path);
+  std::size_t count = 0;
+  const TemporaryDirectory root;
+  RecordWriter writer(root.path() / "copy");
+  for (const Frame& frame : frames_of(path)) {
+    ASSERT_EQ(frame.kind, Frame::Kind::Record);
+    const auto rest =
+        std::span(bytes).subspan(frame.begin + kFrameHeadBytes, frame.payload_bytes() + 4);
+    EXPECT_TRUE(payload_is_whole(rest));
+    writer.append(rest.first(frame.payload_bytes()));
+    ++count;
+  }
+  writer.commit();
+  EXPECT_EQ(count, 64u);
+  EXPECT_EQ(load(root.path() / "copy"), bytes);
+}
+
+TEST(RecordFrameTest, WalksOverEveryRecord) {
+  const TemporaryDirectory root;
+  write_three(root.path() / "a");
+  const auto frames = frames_of(root.path() / "a");
+  ASSERT_EQ(frames.size(), 3u);
+  EXPECT_EQ(frames[0].payload_bytes(), 100u);
+  EXPECT_EQ(frames[1].begin, 116u);
+  EXPECT_EQ(frames[1].payload_bytes(), 0u);
+  EXPECT_EQ(frames[2].begin, 132u);
+  EXPECT_EQ(frames[2].end, 151u);
+}
+
+TEST(RecordFrameTest, GoesOnAfterADamagedLength) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "a";
+  for (std::uint64_t byte = 0; byte < kFrameHeadBytes; ++byte) {
+    write_three(path);
+    flip_byte(path, byte);
+    const auto frames = frames_of(path);
+    ASSERT_EQ(frames.size(), 3u) << byte;
+    EXPECT_EQ(frames[0].kind, Frame::Kind::Damage);
+    EXPECT_EQ(frames[0].problem, "the length of the record fails its checksum");
+    EXPECT_EQ(frames[0].end, 116u);
+    EXPECT_EQ(frames[1].kind, Frame::Kind::Record);
+    EXPECT_EQ(frames_of(path, std::vector<std::uint64_t>{0, 116, 132}).size(), 3u);
+    // Of known places only those are believed where a record begins.
+    EXPECT_EQ(frames_of(path, std::vector<std::uint64_t>{0, 50, 140}).size(), 3u);
+  }
+}
+
+TEST(RecordFrameTest, EveryCutIsFound) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "a";
+  for (std::uint64_t size = 0; size < 151; ++size) {
+    write_three(path);
+    cut(path, size);
+    const auto frames = frames_of(path);
+    const bool between = size == 0 || size == 116 || size == 132;
+    const std::size_t whole = size < 116 ? 0 : size < 132 ? 1 : 2;
+    ASSERT_EQ(frames.size(), whole + (between ? 0 : 1)) << size;
+    if (between) continue;
+    EXPECT_EQ(frames.back().kind, Frame::Kind::Damage) << size;
+    EXPECT_NE(frames.back().problem.find("the file is cut"), std::string::npos) << size;
+    EXPECT_EQ(frames.back().end, size);
+  }
+}
+
+TEST(RecordFrameTest, LengthIsCheckedBeforeItIsBelieved) {
+  const TemporaryDirectory root;
+  for (const std::uint64_t length :
+       {kMaxRecordBytes + 1, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    Bytes head(kFrameHeadBytes + 40);
+    store_little(length, head.data());
+    store_little(masked_crc32c(std::span(head).first(8)), head.data() + 8);
+    const fs::path path = root.path() / "a";
+    store(path, head);
+    const auto frames = frames_of(path);
+    ASSERT_EQ(frames.size(), 1u);
+    EXPECT_NE(frames[0].problem.find(std::to_string(length)), std::string::npos);
+  }
+}
+
+// A file that is long enough for its length, which is still more than a record may have.
+TEST(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "a";
+  for (const std::uint64_t length : {kMaxRecordBytes, kMaxRecordBytes + 1}) {
+    write_three(path);
+    Bytes bytes(kFrameHeadBytes);
+    store_little(length, bytes.data());
+    store_little(masked_crc32c(std::span(bytes).first(8)), bytes.data() + 8);
+    const Bytes three = load(path);
+    bytes.insert(bytes.end(), three.begin(), three.end());
+    store(path, bytes);
+    fs::resize_file(path, kMaxRecordBytes + 1000);  // without blocks on the disk
+    ByteWindow file(path);
+    const Frame frame = next_frame(file, 0);
+    const bool allowed = length == kMaxRecordBytes;
+    EXPECT_EQ(frame.kind, allowed ? Frame::Kind::Record : Frame::Kind::Damage);
+    EXPECT_EQ(frame.end, allowed ? length + kFrameBytes : kFrameHeadBytes);
+    EXPECT_EQ(frame.problem,
+              allowed ? "" : "a record of 67108865 bytes, and 67108864 are the most that is read");
+  }
+}
+
+TEST(RecordFrameTest, FlippedPayloadFailsItsChecksum) {
+  Bytes whole(24);
+  store_little(masked_crc32c(std::span(whole).first(20)), whole.data() + 20);
+  EXPECT_TRUE(payload_is_whole(whole));
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    whole[i] ^= std::byte{1};
+    EXPECT_FALSE(payload_is_whole(whole)) << i;
+    whole[i] ^= std::byte{1};
+  }
+}
+
+TEST(RecordFrameTest, WriterLeavesAWholeFileOrNone) {
+  const TemporaryDirectory root;
+  {
+    RecordWriter writer(root.path() / "a");
+    writer.append(bytes_of("abc"));
+    EXPECT_FALSE(fs::exists(root.path() / "a"));
+  }
+  EXPECT_TRUE(fs::is_empty(root.path()));
+  RecordWriter writer(root.path() / "b");
+  expect_error(ErrorKind::Data, {"67108865 bytes", "67108864"},
+               [&] { writer.append(Bytes(kMaxRecordBytes + 1)); });
+}
+
+}  // namespace
+}  // namespace millrace::io

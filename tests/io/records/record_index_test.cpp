@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/record_index.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "io/records/record_source.hpp"
+#include "io/records/sealed_file.hpp"
+#include "shards.hpp"
+#include "tests/io/allocation_counter.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Three shards of 20, 1 and 7 pictures.
+RecordFileSet write_set(const fs::path& root) {
+  write_shard(root / "train-00000-of-00003", 0, 20);
+  write_shard(root / "train-00001-of-00003", 20, 1);
+  write_shard(root / "train-00002-of-00003", 21, 7);
+  return find_record_files(root, Split::Train);
+}
+
+OpenedIndex open(const RecordFileSet& set, const fs::path& cache = {}) {
+  return open_record_index(set, Split::Train,
+                           {.threads = 2, .cache_folder = cache, .progress = {}});
+}
+
+TEST(RecordIndexTest, HasEveryRecordAndItsLabel) {
+  const TemporaryDirectory root;
+  const OpenedIndex opened = open(write_set(root.path()));
+  const RecordIndex& index = opened.index;
+  EXPECT_TRUE(opened.made);
+  ASSERT_EQ(index.entries.size(), 28u);
+  EXPECT_TRUE(index.bad.empty());
+  for (std::size_t i = 0; i < 28; ++i)
+    EXPECT_EQ(index.entries[i].label, 1 + static_cast<int>(i) % 10) << i;
+  EXPECT_EQ(index.file_of(0), 0u);
+  EXPECT_EQ(index.file_of(19), 0u);
+  EXPECT_EQ(index.file_of(20), 1u);
+  EXPECT_EQ(index.file_of(27), 2u);
+  EXPECT_EQ(index.record_of(21), 0u);
+  EXPECT_EQ(index.record_of(27), 6u);
+}
+
+TEST(RecordIndexTest, AnEmptyShardIsPassedOver) {
+  const TemporaryDirectory root;
+  write_shard(root.path() / "train-00000-of-00003", 0, 2);
+  write_shard(root.path() / "train-00001-of-00003", 2, 0);
+  write_shard(root.path() / "train-00002-of-00003", 2, 2);
+  const OpenedIndex opened = open(find_record_files(root.path(), Split::Train));
+  EXPECT_EQ(opened.index.file_of(1), 0u);
+  EXPECT_EQ(opened.index.file_of(2), 2u);
+}
+
+TEST(RecordIndexTest, IsMadeOnceForTheSameFiles) {
+  const TemporaryDirectory root;
+  const RecordFileSet set = write_set(root.path());
+  const OpenedIndex first = open(set);
+  EXPECT_EQ(first.place, root.path() / "millrace-train.index");
+  const OpenedIndex second = open(set);
+  EXPECT_FALSE(second.made);
+  EXPECT_EQ(second.index, first.index);
+  // Another size, and another time of change.
+  write_shard(root.path() / "train-00001-of-00003", 20, 2);
+  EXPECT_TRUE(open(set).made);
+  EXPECT_FALSE(open(set).made);
+  fs::last_write_time(set.folder / set.files[0], fs::file_time_type::clock::now());
+  EXPECT_TRUE(open(set).made);
+}
+
+TEST(RecordIndexTest, LiesInTheCacheWhereTheDataCannotBeWritten) {
+  const TemporaryDirectory root;
+  const TemporaryDirectory cache;
+  const RecordFileSet set = write_set(root.path());
+  fs::create_directories(root.path() / "millrace-train.index" / "in the way");
+  const OpenedIndex first = open(set, cache.path() / "deep");
+  EXPECT_EQ(first.place.parent_path(), cache.path() / "deep");
+  EXPECT_TRUE(first.notices.empty());
+  EXPECT_FALSE(open(set, cache.path() / "deep").made);
+  const OpenedIndex nowhere = open(set);
+  EXPECT_TRUE(nowhere.made);
+  ASSERT_EQ(nowhere.notices.size(), 1u);
+  EXPECT_NE(nowhere.notices[0].find("is made anew every time"), std::string::npos);
+}
+
+TEST(RecordIndexTest, ReadOnlyFoldersStayAsTheyAre) {
+  const TemporaryDirectory root;
+  const TemporaryDirectory cache;
+  const RecordFileSet set = write_set(root.path());
+  fs::permissions(root.path(), fs::perms::owner_read | fs::perms::owner_exec);
+  const OpenedIndex opened = open(set, cache.path());
+  fs::permissions(root.path(), fs::perms::owner_all);
+  EXPECT_EQ(opened.place.parent_path(), cache.path());
+  EXPECT_FALSE(fs::exists(root.path() / "millrace-train.index"));
+}
+
+TEST(RecordIndexTest, ADamagedCacheIsMadeAnew) {
+  const TemporaryDirectory root;
+  const RecordFileSet set = write_set(root.path());
+  const OpenedIndex first = open(set);
+  const Bytes good = load(first.place);
+  for (std::size_t byte = 0; byte < good.size(); byte += 13) {
+    Bytes bad = good;
+    bad[byte] ^= std::byte{4};
+    store(first.place, bad);
+    const OpenedIndex again = open(set);
+    ASSERT_TRUE(again.made) << byte;
+    ASSERT_EQ(again.index, first.index);
+    store(first.place, std::span(good).first(byte));
+    ASSERT_TRUE(open(set).made) << byte;
+  }
+}
+
+TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
+  const TemporaryDirectory root;
+  const RecordIndex index = open(write_set(root.path())).index;
+  const Bytes content = write_index(index);
+  EXPECT_EQ(parse_index(content), index);
+  for (std::size_t size = 0; size < content.size(); ++size)
+    EXPECT_FALSE(parse_index(std::span(content).first(size))) << size;
+  Bytes longer = content;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(parse_index(longer));
+  // Counts beyond all memory, and an entry beyond its file.
+  for (const std::size_t at : {7u, 15u, 23u}) {
+    Bytes huge = content;
+    huge[at] = std::byte{0x7f};
+    EXPECT_FALSE(parse_index(huge)) << at;
+  }
+  RecordIndex wrong = index;
+  wrong.entries.back().offset += 1;
+  EXPECT_FALSE(parse_index(write_index(wrong)));
+  wrong = index;
+  wrong.files[1].first = 100;
+  EXPECT_FALSE(parse_index(write_index(wrong)));
+}
+
+TEST(RecordIndexTest, ListsWhatIsBadAndGoesOn) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 10);
+  flip_byte(path, places[3] + 2);  // of the length
+  Bytes bytes = load(path);
+  // A record whole in its frame that is no Example, in the place of number 7.
+  const std::size_t payload = places[8] - places[7] - kFrameBytes;
+  std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(places[7] + kFrameHeadBytes), payload,
+              std::byte{0xff});
+  store(path, bytes);
+  const RecordIndex index = open(find_record_files(root.path(), Split::Train)).index;
+  EXPECT_EQ(index.entries.size(), 8u);
+  ASSERT_EQ(index.bad.size(), 2u);
+  EXPECT_EQ(index.bad[0],
+            (BadRecord{0, 3, places[3], "the length of the record fails its checksum"}));
+  EXPECT_EQ(index.bad[1], (BadRecord{0, 7, places[7], "the record is no tf.Example"}));
+  EXPECT_EQ(index.record_of(3), 4u);
+  EXPECT_EQ(index.record_of(7), 9u);
+  EXPECT_EQ(parse_index(write_index(index)), index);
+}
+
+TEST(RecordIndexTest, ReadsIndicesOfDali) {
+  const auto lines = parse_offset_lines("0 116\n116 16\n132 19\n", "a.idx");
+  EXPECT_EQ(lines, (std::vector<OffsetLine>{{0, 116}, {116, 16}, {132, 19}}));
+  EXPECT_EQ(parse_offset_lines("0 20", "a.idx").size(), 1u);
+  EXPECT_TRUE(parse_offset_lines("", "a.idx").empty());
+  for (const char* text :
+       {"0 116\n115 16\n", "0 116\n\n", "x", "0 -1\n", "0 15\n", "5 20\n", "0 20 3\n", "0 20\r\n",
+        "0 99999999999\n", "0 99999999999999999999999\n"})
+    expect_error(ErrorKind::Data, {"a.idx: line "},
+                 [&] { (void)parse_offset_lines(text, "a.idx"); });
+}
+
+TEST(RecordIndexTest, SaysWhenAnIdxFileDoesNotFit) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 3);
+  const RecordFileSet set = find_record_files(root.path(), Split::Train);
+  const auto notices_with = [&](const std::string& text) {
+    store(path.string() + ".idx", text);
+    fs::remove(root.path() / "millrace-train.index");
+    const OpenedIndex opened = open(set);
+    EXPECT_EQ(opened.index.entries.size(), 3u);
+    return opened.notices;
+  };
+  const std::string good = fmt::format("0 {}\n{} {}\n{} {}\n", places[1], places[1],
+                                       places[2] - places[1], places[2], places[3] - places[2]);
+  EXPECT_TRUE(notices_with(good).empty());
+  EXPECT_EQ(notices_with(fmt::format("0 {}\n", places[1])).size(), 1u);
+  EXPECT_EQ(notices_with(fmt::format("0 {}\n", places[2])).size(), 1u);
+  EXPECT_EQ(notices_with("nonsense").size(), 1u);
+}
+
+TEST(RecordIndexTest, SeveralProcessesAtOnce) {
+  const TemporaryDirectory root;
+  const RecordFileSet set = write_set(root.path());
+  const RecordIndex expected = open(set).index;
+  fs::remove(root.path() / "millrace-train.index");
+  std::vector<pid_t> children;
+  for (int i = 0; i < 4; ++i) {
+    const pid_t child = fork();
+    if (child == 0) _exit(open(set).index == expected ? 0 : 1);
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_FALSE(open(set).made);
+  for (const auto& entry : fs::directory_iterator(root.path()))
+    EXPECT_EQ(entry.path().filename().string().find(".tmp."), std::string::npos);
+}
+
+TEST(RecordIndexTest, ReadsRealShardsWithTheirIdxFiles) {
+  const auto data = real_data("tfrecord_imagenet_format");
+  if (!data) GTEST_SKIP() << "no shards of TensorFlow's beside the project";
+  const TemporaryDirectory cache;
+  const TemporaryDirectory copy;
+  copy_writable(*data, copy.path() / "data");
+  std::uint64_t told = 0;
+  const RecordFileSet set = find_record_files(copy.path() / "data", Split::Train);
+  const OpenedIndex opened = open_record_index(
+      set, Split::Train,
+      {.threads = 2, .cache_folder = cache.path(), .progress = [&](const Progress& progress) {
+         EXPECT_LE(told, progress.done);
+         told = progress.done;
+       }});
+  EXPECT_EQ(opened.index.entries.size(), 512u);
+  EXPECT_TRUE(opened.index.bad.empty());
+  EXPECT_TRUE(opened.notices.empty());
+  std::uint64_t bytes = 0;
+  for (const IndexedFile& file : opened.index.files) bytes += file.bytes;
+  EXPECT_EQ(told, bytes);
+}
+
+SourceOptions options_for(std::int64_t classes) {
+  SourceOptions options;
+  options.classes = classes;
+  options.index.threads = 2;
+  return options;
+}
+
+TEST(TFRecordSourceTest, ReadsEveryPictureFromManyThreads) {
+  const TemporaryDirectory root;
+  const TFRecordSource source(write_set(root.path()), Split::Train, options_for(10));
+  ASSERT_EQ(source.size(), 28);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      ReadBuffer buffer;
+      for (std::int64_t i = 0; i < 28; ++i) {
+        const EncodedImage image = source.read(i, buffer);
+        if (text_of(image.bytes) != text_of(fake_picture(static_cast<std::size_t>(i))) ||
+            source.label(i) != i % 10)
+          ++wrong;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(source.where(21),
+            (root.path() / "train-00002-of-00003").string() + ", record 0 at offset 0");
+}
+
+TEST(TFRecordSourceTest, HandsOutBoxes) {
+  const TemporaryDirectory root;
+  const std::vector<ObjectBox> boxes = {{0.1f, 0.2f, 0.3f, 0.4f}};
+  RecordWriter writer(root.path() / "train-00000-of-00001");
+  writer.append(payload_of(0, 1, boxes));
+  writer.append(payload_of(1, 1));
+  writer.commit();
+  const auto source = open_encoded_source(root.path(), Split::Train, options_for(10));
+  ReadBuffer buffer;
+  const EncodedImage first = source->read(0, buffer);
+  EXPECT_EQ(std::vector(first.boxes.begin(), first.boxes.end()), boxes);
+  EXPECT_TRUE(source->read(1, buffer).boxes.empty());
+}
+
+TEST(TFRecordSourceTest, ReadingAgainAllocatesNothing) {
+  const TemporaryDirectory root;
+  const std::vector<ObjectBox> boxes(5, {0.1f, 0.2f, 0.3f, 0.4f});
+  RecordWriter writer(root.path() / "train-00000-of-00001");
+  for (std::size_t i = 0; i < 20; ++i) writer.append(payload_of(i, 1, boxes));
+  writer.commit();
+  const auto source = open_encoded_source(root.path(), Split::Train, options_for(10));
+  ReadBuffer buffer;
+  const auto read_all = [&] {
+    for (std::int64_t i = 0; i < source->size(); ++i) (void)source->read(i, buffer);
+  };
+  read_all();
+  read_all();
+  const std::int64_t before = allocation_count();
+  read_all();
+  EXPECT_EQ(allocation_count(), before);
+}
+
+TEST(TFRecordSourceTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 5);
+  const auto source = open_encoded_source(root.path(), Split::Train, options_for(10));
+  flip_byte(path, places[2] + 40);
+  ReadBuffer buffer;
+  EXPECT_NO_THROW((void)source->read(1, buffer));
+  expect_error(ErrorKind::Data,
+               {path.string() + fmt::format(", record 2 at offset {}: ", places[2]),
+                "its data fail their checksum"},
+               [&] { (void)source->read(2, buffer); });
+  EXPECT_NO_THROW((void)source->read(3, buffer));
+  cut(path, places[4] + 3);
+  expect_error(ErrorKind::Data, {path.string(), "cut"}, [&] { (void)source->read(4, buffer); });
+}
+
+TEST(TFRecordSourceTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
+  const TemporaryDirectory root;
+  write_shard(root.path() / "train-00000-of-00002", 0, 10);
+  write_shard(root.path() / "train-00001-of-00002", 10, 10);
+  SourceOptions options = options_for(9);  // of 10: two records hold label 10
+  options.max_bad_fraction = 0.1;
+  const auto source = open_encoded_source(root.path(), Split::Train, options);
+  EXPECT_EQ(source->size(), 18);
+  EXPECT_NE(source->where(9).find("train-00001-of-00002, record 0"), std::string::npos);
+  options.max_bad_fraction = 0.09;
+  expect_error(ErrorKind::Data,
+               {"2 of 20 records are bad, the first: ", "train-00000-of-00002, record 9 at offset ",
+                "label 10 is not one of 1 to 9", "--max-bad-fraction"},
+               [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
+  SourceOptions from_zero = options_for(11);
+  from_zero.label_offset = 0;
+  EXPECT_EQ(open_encoded_source(root.path(), Split::Train, from_zero)->label(0), 1);
+}
+
+TEST(TFRecordSourceTest, RefusesASetThatLacksShardsUnlessTold) {
+  const TemporaryDirectory root;
+  write_shard(root.path() / "train-00000-of-00002", 0, 10);
+  expect_error(ErrorKind::Data, {"1 of 2 shards is missing: train-00001-of-00002"},
+               [&] { (void)open_encoded_source(root.path(), Split::Train, options_for(10)); });
+  SourceOptions options = options_for(10);
+  options.missing = MissingShards::Accepted;
+  const auto source = open_encoded_source(root.path(), Split::Train, options);
+  EXPECT_EQ(source->size(), 10);
+  EXPECT_EQ(source->notices().size(), 1u);
+}
+
+TEST(TFRecordSourceTest, FingerprintTellsSetsApart) {
+  const TemporaryDirectory root;
+  const auto fingerprint = [&](std::size_t first, std::int64_t classes) {
+    write_shard(root.path() / "train-00000-of-00001", first, 10, classes);
+    return open_encoded_source(root.path(), Split::Train, options_for(20))->fingerprint();
+  };
+  const std::uint32_t one = fingerprint(0, 10);
+  EXPECT_EQ(fingerprint(0, 10), one);
+  EXPECT_NE(fingerprint(1, 10), one);
+  EXPECT_NE(fingerprint(0, 9), one);
+}
+
+TEST(TFRecordSourceTest, NothingFoundListsWhatWasLookedFor) {
+  const TemporaryDirectory root;
+  for (const Split split : {Split::Train, Split::Validation})
+    expect_error(ErrorKind::Data,
+                 {split_name(split), "img_", "imagenet_", root.path().string(), "class folders"},
+                 [&] { (void)open_encoded_source(root.path(), split, options_for(10)); });
+  expect_error(ErrorKind::Data, {"(which does not exist)"},
+               [&] { (void)open_encoded_source("/no/such", Split::Train, options_for(10)); });
+  store(root.path() / "train-00000-of-00001", std::string_view(""));
+  expect_error(ErrorKind::Data, {"hold no records"},
+               [&] { (void)open_encoded_source(root.path(), Split::Train, options_for(10)); });
+}
+
+TEST(SealedFileTest, AnyChangeIsFound) {
+  const Seal ours = {.magic = "MLRTEST1", .version = 3};
+  const Bytes content = bytes_of("content");
+  const Bytes file = seal(ours, content);
+  ASSERT_TRUE(unseal(ours, file));
+  EXPECT_EQ(text_of(*unseal(ours, file)), "content");
+  EXPECT_FALSE(unseal({.magic = "MLRTEST2", .version = 3}, file));
+  EXPECT_FALSE(unseal({.magic = "MLRTEST1", .version = 4}, file));
+  for (std::size_t i = 0; i < file.size(); ++i) {
+    Bytes bad = file;
+    bad[i] ^= std::byte{1};
+    EXPECT_FALSE(unseal(ours, bad)) << i;
+    EXPECT_FALSE(unseal(ours, std::span(file).first(i))) << i;
+  }
+}
+
+}  // namespace
+}  // namespace millrace::io

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Small shards, made for a test.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../fixtures.hpp"
+#include "io/records/example.hpp"
+#include "io/records/record_frame.hpp"
+
+namespace millrace::io {
+
+using Bytes = std::vector<std::byte>;
+
+inline Bytes bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+inline std::string text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// "JPEG" of picture `number`: begins as one does, and has a size of its own.
+inline Bytes fake_picture(std::size_t number) {
+  Bytes bytes = bytes_of("\xff\xd8\xff picture " + std::to_string(number));
+  bytes.resize(bytes.size() + 7 * (number % 50), std::byte{0x5a});
+  return bytes;
+}
+
+inline Bytes payload_of(std::size_t number, std::int64_t label,
+                        std::span<const ObjectBox> boxes = {}) {
+  const Bytes picture = fake_picture(number);
+  Bytes payload;
+  write_example({.encoded = picture,
+                 .height = 3,
+                 .width = 4,
+                 .label = label,
+                 .synset = "n00000001",
+                 .filename = fmt::format("n{:08}.JPEG", number),
+                 .boxes = boxes},
+                payload);
+  return payload;
+}
+
+/// A shard of pictures first, first + 1, ... with labels 1 + number % classes. Returns where
+/// records begin, and the end.
+inline std::vector<std::uint64_t> write_shard(const std::filesystem::path& path, std::size_t first,
+                                              std::size_t count, std::int64_t classes = 10) {
+  std::filesystem::create_directories(path.parent_path());
+  RecordWriter writer(path);
+  std::vector<std::uint64_t> places;
+  for (std::size_t i = first; i < first + count; ++i) {
+    places.push_back(writer.bytes());
+    writer.append(payload_of(i, 1 + static_cast<std::int64_t>(i) % classes));
+  }
+  places.push_back(writer.bytes());
+  writer.commit();
+  return places;
+}
+
+inline Bytes load(const std::filesystem::path& path) { return read_file(path, 1 << 28); }
+
+inline void store(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  ASSERT_TRUE(file.good()) << path;
+}
+
+inline void store(const std::filesystem::path& path, std::string_view text) {
+  store(path, std::as_bytes(std::span(text)));
+}
+
+/// A copy that may be written in and removed, whatever the original allows.
+inline void copy_writable(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
+  std::filesystem::permissions(to, std::filesystem::perms::owner_all);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(to))
+    if (entry.is_directory())
+      std::filesystem::permissions(entry.path(), std::filesystem::perms::owner_all);
+}
+
+inline void flip_byte(const std::filesystem::path& path, std::uint64_t offset) {
+  Bytes bytes = load(path);
+  bytes.at(offset) ^= std::byte{0x10};
+  store(path, bytes);
+}
+
+inline void cut(const std::filesystem::path& path, std::uint64_t bytes) {
+  std::filesystem::resize_file(path, bytes);
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/statistics.hpp"
+
+#include <gtest/gtest.h>
+
+#include "io/records/record_source.hpp"
+#include "shards.hpp"
+
+namespace millrace::io {
+namespace {
+
+TEST(StatisticsTest, SpreadOfNumbers) {
+  EXPECT_EQ(spread_of({}), (Spread{0, 0, 0}));
+  EXPECT_EQ(spread_of({7}), (Spread{7, 7, 7}));
+  EXPECT_EQ(spread_of({9, 1, 5, 3, 7}), (Spread{1, 5, 9}));
+}
+
+TEST(StatisticsTest, CountsClassesAndBytes) {
+  const TemporaryDirectory root;
+  const auto path = root.path() / "train-00000-of-00001";
+  write_shard(path, 0, 25);  // labels in turn: classes 0 to 4 have one more
+  SourceOptions options;
+  options.classes = 11;
+  const auto source = open_encoded_source(root.path(), Split::Train, options);
+  int asked = 0;
+  const PictureStatistics all = collect_statistics(
+      *source, [&](std::span<const std::byte> bytes) -> std::optional<PictureSize> {
+        if (++asked == 3) return {};
+        return PictureSize{static_cast<std::int64_t>(bytes.size()), 5};
+      });
+  EXPECT_EQ(all.pictures, 25);
+  EXPECT_EQ(all.bytes, std::filesystem::file_size(path));
+  EXPECT_EQ(all.per_class, (std::vector<std::int64_t>{3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 0}));
+  EXPECT_EQ(all.measured, 24);
+  EXPECT_EQ(all.height.smallest, static_cast<std::int64_t>(fake_picture(0).size()));
+  EXPECT_EQ(all.height.largest, static_cast<std::int64_t>(fake_picture(24).size()));
+  EXPECT_EQ(all.width, (Spread{5, 5, 5}));
+  EXPECT_EQ(collect_statistics(*source, nullptr).measured, 0);
+}
+
+}  // namespace
+}  // namespace millrace::io
