@@ -16,6 +16,17 @@ std::uint32_t Dataset::fingerprint() const {
   return crc32c(std::as_bytes(std::span(labels)));
 }
 
+// Blocks of constant length vectorise at every optimisation level.
+void Dataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                           std::span<bfloat16> image) const {
+  read(index, key, scratch);
+  constexpr std::size_t kBlock = 64;
+  const std::size_t whole = image.size() - image.size() % kBlock;
+  for (std::size_t begin = 0; begin < whole; begin += kBlock)
+    for (std::size_t i = begin; i < begin + kBlock; ++i) image[i] = to_bfloat16(scratch[i]);
+  for (std::size_t i = whole; i < image.size(); ++i) image[i] = to_bfloat16(scratch[i]);
+}
+
 PixelScaling Dataset::read_bytes(std::int64_t, const ReadKey&, std::span<std::uint8_t>) const {
   fail(ErrorKind::Config,
        "{}: its pixels are not whole numbers of one byte, so they cannot be normalised on the "

@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 
+#include "core/bfloat16.hpp"
 #include "core/image_records.hpp"
 #include "core/random.hpp"
 #include "core/shape.hpp"
@@ -46,6 +47,9 @@ class Dataset {
   /// Writes sample `index`, normalised, as height x width x channels floats
   /// (image_shape().elements()).
   virtual void read(std::int64_t index, const ReadKey& key, std::span<float> image) const = 0;
+  /// The same rounded to nearest. `scratch` holds an image and is the caller's.
+  virtual void read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                            std::span<bfloat16> image) const;
   /// The same image before it is normalised: height x width x channels bytes, and the scaling that
   /// makes of them what read() writes, to the last bit (normalise_bytes). Errors: Config for a set
   /// whose pixels are no bytes.

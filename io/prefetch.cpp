@@ -19,7 +19,6 @@
 #include <new>
 #include <thread>
 
-#include "core/bfloat16.hpp"
 #include "core/error.hpp"
 
 namespace millrace::io {
@@ -58,15 +57,6 @@ struct Claim {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
-
-/// Blocks of constant length vectorise at every optimisation level.
-void convert(std::span<const float> from, bfloat16* to) {
-  constexpr std::size_t kBlock = 64;
-  const std::size_t whole = from.size() - from.size() % kBlock;
-  for (std::size_t begin = 0; begin < whole; begin += kBlock)
-    for (std::size_t i = 0; i < kBlock; ++i) to[begin + i] = to_bfloat16(from[begin + i]);
-  for (std::size_t i = whole; i < from.size(); ++i) to[i] = to_bfloat16(from[i]);
-}
 
 LoaderOptions checked(const LoaderOptions& options, const Dataset& dataset,
                       const SampleOrder& order) {
@@ -291,8 +281,8 @@ class Loader::State {
     } else if (options_.type == DType::F32) {
       dataset_->read(place.index, key, {reinterpret_cast<float*>(out), image_elements_});
     } else {
-      dataset_->read(place.index, key, scratch);
-      convert(scratch, reinterpret_cast<bfloat16*>(out));
+      dataset_->read_rounded(place.index, key, scratch,
+                             {reinterpret_cast<bfloat16*>(out), image_elements_});
     }
   }
 

@@ -261,32 +261,33 @@ void round_row(const std::int32_t* row, std::size_t n, std::uint8_t* out) {
 }  // namespace
 
 PixelBox Resampler::prepare(const ImageWindow& window, const Resampling& resampling,
-                            std::int32_t side) {
+                            std::int32_t width, std::int32_t height) {
   const PixelBox& box = window.box;
   const bool mirrored = window.mirror == Mirror::Yes;
   const bool before = mirrored && resampling.mirror == MirrorStage::Before;
-  MILLRACE_ASSERT(side > 0 && box.left < box.right && box.top < box.bottom && window.left >= 0 &&
-                  window.top >= 0 && window.left + side <= window.scaled_width &&
-                  window.top + side <= window.scaled_height);
+  MILLRACE_ASSERT(width > 0 && height > 0 && box.left < box.right && box.top < box.bottom &&
+                  window.left >= 0 && window.top >= 0 &&
+                  window.left + width <= window.scaled_width &&
+                  window.top + height <= window.scaled_height);
   filter_ = resampling.filter;
   weigh(columns_, filter_,
         {.in = box.right - box.left,
          .out = window.scaled_width,
          .offset = window.left,
-         .count = side},
+         .count = width},
         box.left, before, mirrored && !before);
   weigh(rows_, filter_,
         {.in = box.bottom - box.top,
          .out = window.scaled_height,
          .offset = window.top,
-         .count = side},
+         .count = height},
         box.top, false, false);
   return {.top = rows_.begin, .left = columns_.begin, .bottom = rows_.end, .right = columns_.end};
 }
 
 void Resampler::resample(const PixelView& source, std::span<std::uint8_t> image) {
-  const std::size_t side = columns_.size();
-  MILLRACE_ASSERT(side > 0 && image.size() == side * side * kChannels &&
+  MILLRACE_ASSERT(columns_.size() > 0 &&
+                  image.size() == columns_.size() * rows_.size() * kChannels &&
                   source.box.left <= columns_.begin && source.box.right >= columns_.end &&
                   source.box.top <= rows_.begin && source.box.bottom >= rows_.end);
   if (curve_of(filter_).antialiased)

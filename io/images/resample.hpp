@@ -67,10 +67,15 @@ class Resampler {
  public:
   /// Prepares for `window`, side x side pixels of it, and returns the box of the picture that is
   /// needed for that.
-  PixelBox prepare(const ImageWindow& window, const Resampling& resampling, std::int32_t side);
+  PixelBox prepare(const ImageWindow& window, const Resampling& resampling, std::int32_t side) {
+    return prepare(window, resampling, side, side);
+  }
+  /// The same for a window that is no square.
+  PixelBox prepare(const ImageWindow& window, const Resampling& resampling, std::int32_t width,
+                   std::int32_t height);
 
-  /// Writes the window last prepared, side x side x 3 bytes, from a view that holds the box asked
-  /// for.
+  /// Writes the window last prepared, height x width x 3 bytes, from a view that holds the box
+  /// asked for.
   void resample(const PixelView& source, std::span<std::uint8_t> image);
 
  private:

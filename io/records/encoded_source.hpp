@@ -34,6 +34,8 @@
 #include <string>
 #include <vector>
 
+#include "core/object_box.hpp"
+
 namespace millrace::io {
 
 enum class Split : std::uint8_t { Train, Validation };

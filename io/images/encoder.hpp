@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "io/images/decoder.hpp"
+
+namespace millrace::io {
+
+/// The pixels of a view as a baseline JPEG file in YCbCr, without subsampling of the colours.
+/// `quality` is 1 to 100. Equal pixels give equal bytes. Errors: Internal, where the library fails.
+[[nodiscard]] std::vector<std::byte> encode_rgb_jpeg(const PixelView& view, int quality);
+
+}  // namespace millrace::io

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/picture_dataset.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/error.hpp"
+#include "io/images/normalise.hpp"
+#include "io/images/reader.hpp"
+
+namespace millrace::io {
+namespace {
+
+DrawKey draw_key(const ReadKey& key, std::int64_t sample) {
+  return {.seed = key.seed, .epoch = key.epoch, .index = static_cast<std::uint64_t>(sample)};
+}
+
+}  // namespace
+
+class PictureDataset::Worker {
+ public:
+  ImageReader reader;
+  Resampler resampler;
+  ReadBuffer buffer;
+  std::vector<std::uint8_t> pixels;  ///< of an image on its way to floats
+};
+
+/// A worker for as long as this lives.
+class PictureDataset::Borrowed {
+ public:
+  explicit Borrowed(const PictureDataset& set) : set_(set) {
+    const std::lock_guard lock(set_.mutex_);
+    if (set_.idle_.empty()) {
+      worker_ = std::make_unique<Worker>();
+    } else {
+      worker_ = std::move(set_.idle_.back());
+      set_.idle_.pop_back();
+    }
+  }
+  ~Borrowed() {
+    const std::lock_guard lock(set_.mutex_);
+    set_.idle_.push_back(std::move(worker_));
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  [[nodiscard]] Worker& operator*() const { return *worker_; }
+
+ private:
+  const PictureDataset& set_;
+  std::unique_ptr<Worker> worker_;
+};
+
+PictureDataset::PictureDataset(PictureOptions options)
+    : options_(std::move(options)),
+      scaling_(scaling_of(options_.preset.normalisation, options_.side)) {}
+
+PictureDataset::~PictureDataset() = default;
+
+Shape PictureDataset::image_shape() const {
+  return {.h = options_.side, .w = options_.side, .c = 3};
+}
+
+PixelScaling PictureDataset::read_bytes(std::int64_t index, const ReadKey& key,
+                                        std::span<std::uint8_t> image) const {
+  const Borrowed worker(*this);
+  read_or_replace(index, key, *worker, image);
+  return scaling_;
+}
+
+void PictureDataset::read(std::int64_t index, const ReadKey& key, std::span<float> image) const {
+  const Borrowed worker(*this);
+  std::vector<std::uint8_t>& pixels = (*worker).pixels;
+  pixels.resize(image.size());
+  read_or_replace(index, key, *worker, pixels);
+  normalise_pixels(pixels, scaling_, image);
+}
+
+void PictureDataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float>,
+                                  std::span<bfloat16> image) const {
+  const Borrowed worker(*this);
+  std::vector<std::uint8_t>& pixels = (*worker).pixels;
+  pixels.resize(image.size());
+  read_or_replace(index, key, *worker, pixels);
+  normalise_pixels(pixels, scaling_, image);
+}
+
+std::int64_t PictureDataset::bad_pictures() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::int64_t>(bad_.size());
+}
+
+// Which picture stands in does not depend on what was found bad before: each is tried anew.
+void PictureDataset::read_or_replace(std::int64_t index, const ReadKey& key, Worker& worker,
+                                     std::span<std::uint8_t> image) const {
+  for (std::int64_t at = index;;) {
+    try {
+      return read_picture(at, index, key, worker, image);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Data) throw;
+      note_bad(at, error.what());
+    }
+    at = next_of_class(at);
+    if (at == index)
+      fail(ErrorKind::Data, "{}: no picture of class {} can be decoded", where(index),
+           label(index));
+  }
+}
+
+void PictureDataset::note_bad(std::int64_t index, const std::string& problem) const {
+  const std::lock_guard lock(mutex_);
+  const std::string what = fmt::format("{}: {}", where(index), problem);
+  if (bad_.insert(index).second && options_.report) options_.report(what);
+  if (static_cast<double>(bad_.size()) > options_.max_bad_fraction * static_cast<double>(size()))
+    fail(
+        ErrorKind::Data,
+        "{} of {} pictures cannot be decoded, more than --max-bad-fraction {} allows; the last was "
+        "{}",
+        bad_.size(), size(), options_.max_bad_fraction, what);
+}
+
+std::int64_t PictureDataset::next_of_class(std::int64_t index) const {
+  const auto before = [this](std::int32_t a, std::int32_t b) {
+    return std::pair(label(a), a) < std::pair(label(b), b);
+  };
+  const std::lock_guard lock(mutex_);
+  if (by_class_.empty()) {
+    by_class_.resize(static_cast<std::size_t>(size()));
+    std::iota(by_class_.begin(), by_class_.end(), 0);
+    std::sort(by_class_.begin(), by_class_.end(), before);
+  }
+  const auto own = static_cast<std::int32_t>(index);
+  const auto behind = std::upper_bound(by_class_.begin(), by_class_.end(), own, before);
+  if (behind != by_class_.end() && label(*behind) == label(index)) return *behind;
+  return *std::lower_bound(
+      by_class_.begin(), by_class_.end(), label(index),
+      [this](std::int32_t at, std::int32_t wanted) { return label(at) < wanted; });
+}
+
+namespace {
+
+/// Decoded whenever it is read.
+class EncodedPictures final : public PictureDataset {
+ public:
+  EncodedPictures(std::shared_ptr<const EncodedSource> source, PictureOptions options)
+      : PictureDataset(std::move(options)), source_(std::move(source)) {}
+
+  [[nodiscard]] std::string name() const override { return source_->name(); }
+  [[nodiscard]] std::int64_t size() const override { return source_->size(); }
+  [[nodiscard]] std::int64_t classes() const override { return source_->classes(); }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
+    return source_->label(index);
+  }
+  [[nodiscard]] std::uint32_t fingerprint() const override { return source_->fingerprint(); }
+
+ protected:
+  void read_picture(std::int64_t index, std::int64_t sample, const ReadKey& key, Worker& worker,
+                    std::span<std::uint8_t> image) const override {
+    const EncodedImage encoded = source_->read(index, worker.buffer);
+    const ImagePreset& preset = options().preset;
+    const ImageReader::Report report =
+        key.augment ? worker.reader.read_training(encoded.bytes, encoded.boxes, preset,
+                                                  draw_key(key, sample), options().side, image)
+                    : worker.reader.read_validation(encoded.bytes, preset, options().side, image);
+    if (report.state == PictureState::Damaged) fail(ErrorKind::Data, "{}", report.warning);
+  }
+  [[nodiscard]] std::string where(std::int64_t index) const override {
+    return source_->where(index);
+  }
+
+ private:
+  std::shared_ptr<const EncodedSource> source_;
+};
+
+/// Decoded once and for all.
+class MappedPictures final : public PictureDataset {
+ public:
+  MappedPictures(std::shared_ptr<const PackedPictures> pictures, std::string name,
+                 PictureOptions options)
+      : PictureDataset(std::move(options)),
+        pictures_(std::move(pictures)),
+        name_(std::move(name)) {}
+
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::int64_t size() const override { return pictures_->size(); }
+  [[nodiscard]] std::int64_t classes() const override { return pictures_->classes(); }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
+    return pictures_->label(index);
+  }
+  [[nodiscard]] std::uint32_t fingerprint() const override { return pictures_->fingerprint(); }
+
+ protected:
+  void read_picture(std::int64_t index, std::int64_t sample, const ReadKey& key, Worker& worker,
+                    std::span<std::uint8_t> image) const override {
+    const PackedPicture picture = pictures_->read(index);
+    const ImageHeader header{.width = picture.width, .height = picture.height};
+    const ImagePreset& preset = options().preset;
+    const ImageWindow window =
+        key.augment
+            ? draw_window(preset.crop, draw_key(key, sample), header, picture.boxes, options().side)
+            : evaluation_window(preset.evaluation, header, options().side);
+    (void)worker.resampler.prepare(window, key.augment ? preset.training : preset.validation,
+                                   options().side);
+    // The file's bytes may be looked at as any kind of byte.
+    const PixelView view{
+        .pixels = reinterpret_cast<const std::uint8_t*>(picture.pixels.data()),
+        .stride = std::int64_t{3} * picture.width,
+        .box = {.top = 0, .left = 0, .bottom = picture.height, .right = picture.width}};
+    worker.resampler.resample(view, image);
+  }
+  [[nodiscard]] std::string where(std::int64_t index) const override {
+    return pictures_->where(index);
+  }
+
+ private:
+  std::shared_ptr<const PackedPictures> pictures_;
+  std::string name_;
+};
+
+}  // namespace
+
+std::shared_ptr<PictureDataset> make_picture_dataset(std::shared_ptr<const EncodedSource> source,
+                                                     PictureOptions options) {
+  return std::make_shared<EncodedPictures>(std::move(source), std::move(options));
+}
+
+std::shared_ptr<PictureDataset> make_packed_dataset(std::shared_ptr<const PackedPictures> pictures,
+                                                    std::string name, PictureOptions options) {
+  return std::make_shared<MappedPictures>(std::move(pictures), std::move(name), std::move(options));
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pictures of any size as a data set: each is read, decoded, cropped and resampled whenever it is
+// asked for, so that nothing of the set but its index is held in memory.
+//
+//   encoded source --read--> bytes --decode the window's box--> pixels --resample--> S x S x 3
+//   bytes packed file ---------------------------------> pixels --resample--> S x S x 3 bytes
+//
+// A picture that turns out bad while it is read is replaced by the next good one of its class: its
+// label, which other ranks have from the index alone, stays true. It is reported once, and when too
+// many are bad the run ends.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "io/dataset.hpp"
+#include "io/images/presets.hpp"
+#include "io/records/encoded_source.hpp"
+#include "io/records/packed_pictures.hpp"
+
+namespace millrace::io {
+
+struct PictureOptions {
+  ImagePreset preset;  ///< its normalisation included
+  std::int32_t side = 224;
+  /// The share of the pictures that may be bad before reading ends in Error(Data).
+  double max_bad_fraction = 0.001;
+  /// Told once of every bad picture: "train-00003-of-01024, record 5 at offset 678: truncated ...".
+  /// Called from reading threads, one at a time; empty: nobody is told.
+  std::function<void(const std::string&)> report;
+};
+
+/// What every data set of pictures has in common; the two below say how one is read.
+class PictureDataset : public Dataset {
+ public:
+  ~PictureDataset() override;
+  [[nodiscard]] Shape image_shape() const override;
+  /// Errors: Data when this picture is bad and too many were, or no other of its class is good; Io.
+  PixelScaling read_bytes(std::int64_t index, const ReadKey& key,
+                          std::span<std::uint8_t> image) const override;
+  void read(std::int64_t index, const ReadKey& key, std::span<float> image) const override;
+  void read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                    std::span<bfloat16> image) const override;
+  /// Pictures found bad so far.
+  [[nodiscard]] std::int64_t bad_pictures() const;
+
+ protected:
+  /// Memory of one reading thread, used again by the next.
+  class Worker;
+  explicit PictureDataset(PictureOptions options);
+  [[nodiscard]] const PictureOptions& options() const { return options_; }
+  /// Writes picture `index`, cropped as sample `sample` is drawn. Errors: Data, without the place.
+  virtual void read_picture(std::int64_t index, std::int64_t sample, const ReadKey& key,
+                            Worker& worker, std::span<std::uint8_t> image) const = 0;
+  [[nodiscard]] virtual std::string where(std::int64_t index) const = 0;
+
+ private:
+  class Borrowed;
+  void read_or_replace(std::int64_t index, const ReadKey& key, Worker& worker,
+                       std::span<std::uint8_t> image) const;
+  void note_bad(std::int64_t index, const std::string& problem) const;
+  [[nodiscard]] std::int64_t next_of_class(std::int64_t index) const;
+
+  PictureOptions options_;
+  PixelScaling scaling_;
+  mutable std::mutex mutex_;  ///< guards what follows
+  mutable std::vector<std::unique_ptr<Worker>> idle_;
+  mutable std::set<std::int64_t> bad_;
+  mutable std::vector<std::int32_t> by_class_;  ///< indices by class; made when the first is bad
+};
+
+/// Pictures that are decoded anew whenever they are read.
+[[nodiscard]] std::shared_ptr<PictureDataset> make_picture_dataset(
+    std::shared_ptr<const EncodedSource> source, PictureOptions options);
+
+/// Pictures that lie decoded in a file. `name` is that of the set.
+[[nodiscard]] std::shared_ptr<PictureDataset> make_packed_dataset(
+    std::shared_ptr<const PackedPictures> pictures, std::string name, PictureOptions options);
+
+}  // namespace millrace::io

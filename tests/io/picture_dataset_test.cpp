@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pictures as a data set: the same pixels however they are asked for, and what becomes of pictures
+// that cannot be decoded.
+#include "io/picture_dataset.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/error.hpp"
+#include "io/prefetch.hpp"
+#include "tests/io/images/pictures.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::int32_t kSide = 24;
+constexpr std::int32_t kClasses = 3;
+
+/// Pictures in memory; picture i is of class i % kClasses.
+class MemorySource final : public EncodedSource {
+ public:
+  explicit MemorySource(std::int64_t pictures) {
+    for (std::int64_t i = 0; i < pictures; ++i)
+      files.push_back(encode_jpeg(make_picture(40 + static_cast<std::int32_t>(i), 33)));
+  }
+  [[nodiscard]] std::string name() const override { return "memory"; }
+  [[nodiscard]] std::int64_t size() const override { return std::ssize(files); }
+  [[nodiscard]] std::int64_t classes() const override { return kClasses; }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override {
+    return static_cast<std::int32_t>(index % kClasses);
+  }
+  [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const override {
+    return files[static_cast<std::size_t>(index)].size();
+  }
+  [[nodiscard]] std::uint32_t fingerprint() const override { return 1; }
+  EncodedImage read(std::int64_t index, ReadBuffer&) const override {
+    return {.bytes = files[static_cast<std::size_t>(index)], .boxes = {}};
+  }
+  [[nodiscard]] std::string where(std::int64_t index) const override {
+    return "picture " + std::to_string(index);
+  }
+  [[nodiscard]] std::span<const std::string> notices() const override { return {}; }
+
+  std::vector<Bytes> files;
+};
+
+PictureOptions options(double max_bad_fraction = 0.001) {
+  return {.preset = image_preset("tf"),
+          .side = kSide,
+          .max_bad_fraction = max_bad_fraction,
+          .report = {}};
+}
+
+using Pixels = std::vector<std::uint8_t>;
+
+Pixels pixels_of(const Dataset& set, std::int64_t index, const ReadKey& key) {
+  Pixels image(static_cast<std::size_t>(set.image_shape().elements()));
+  (void)set.read_bytes(index, key, image);
+  return image;
+}
+
+constexpr ReadKey kTraining{.seed = 7, .epoch = 2, .augment = true};
+
+TEST(PictureDatasetTest, DrawsAreAFunctionOfSeedEpochAndIndex) {
+  const auto set = make_picture_dataset(std::make_shared<MemorySource>(6), options());
+  const Pixels image = pixels_of(*set, 4, kTraining);
+  EXPECT_EQ(pixels_of(*set, 4, kTraining), image);
+  EXPECT_NE(pixels_of(*set, 4, {.seed = 7, .epoch = 3, .augment = true}), image);
+  EXPECT_NE(pixels_of(*set, 4, {.seed = 8, .epoch = 2, .augment = true}), image);
+  const Pixels seen = pixels_of(*set, 4, {.seed = 7, .epoch = 2, .augment = false});
+  EXPECT_EQ(pixels_of(*set, 4, {.seed = 9, .epoch = 5, .augment = false}), seen);
+  EXPECT_NE(seen, image);
+}
+
+TEST(PictureDatasetTest, HostAndDeviceNormaliseAlike) {
+  const auto set = make_picture_dataset(std::make_shared<MemorySource>(2), options());
+  const auto n = static_cast<std::size_t>(set->image_shape().elements());
+  Pixels bytes(n);
+  const PixelScaling scaling = set->read_bytes(1, kTraining, bytes);
+  std::vector<float> expected(n);
+  normalise_bytes(bytes, scaling, set->image_shape(), expected);
+  std::vector<float> image(n);
+  set->read(1, kTraining, image);
+  EXPECT_EQ(image, expected);
+  std::vector<bfloat16> rounded(n);
+  std::vector<float> scratch(n);
+  set->read_rounded(1, kTraining, scratch, rounded);
+  for (std::size_t i = 0; i < n; ++i)
+    ASSERT_EQ(to_float(rounded[i]), to_float(to_bfloat16(expected[i]))) << i;
+}
+
+// The label stays, and so does the draw: the next picture of class 1 is cropped as picture 1 is.
+TEST(PictureDatasetTest, TheNextOfItsClassStandsInForABadPicture) {
+  auto source = std::make_shared<MemorySource>(9);
+  source->files[1].resize(source->files[1].size() / 2);
+  source->files[8] = Bytes(100, std::byte{1});
+  PictureOptions lenient = options(0.5);
+  std::vector<std::string> reported;
+  lenient.report = [&](const std::string& what) { reported.push_back(what); };
+  const auto set = make_picture_dataset(source, lenient);
+
+  auto mended = std::make_shared<MemorySource>(9);
+  mended->files[1] = mended->files[4];
+  mended->files[8] = mended->files[2];  // behind the last of a class comes the first
+  const auto expected = make_picture_dataset(mended, options());
+  const ReadKey whole{.seed = 0, .epoch = 0, .augment = false};
+  for (const std::int64_t index : {1, 8, 1, 8}) {
+    EXPECT_EQ(pixels_of(*set, index, whole), pixels_of(*expected, index, whole)) << index;
+    EXPECT_EQ(pixels_of(*set, 8, kTraining), pixels_of(*expected, 8, kTraining));
+  }
+  EXPECT_EQ(set->bad_pictures(), 2);
+  ASSERT_EQ(reported.size(), 2U);
+  EXPECT_TRUE(reported[0].starts_with("picture 1: ")) << reported[0];
+  EXPECT_TRUE(reported[1].starts_with("picture 8: ")) << reported[1];
+}
+
+std::string refusal(const Dataset& set, std::int64_t index) {
+  try {
+    (void)pixels_of(set, index, {});
+  } catch (const Error& error) {
+    EXPECT_EQ(exit_code(error.kind()), 3);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(PictureDatasetTest, TooManyBadPicturesEndTheRun) {
+  auto source = std::make_shared<MemorySource>(10);
+  source->files[3].clear();
+  source->files[5].clear();
+  const auto set = make_picture_dataset(source, options(0.1));
+  EXPECT_EQ(refusal(*set, 3), "");
+  EXPECT_TRUE(refusal(*set, 5).starts_with(
+      "2 of 10 pictures cannot be decoded, more than --max-bad-fraction 0.1 allows; the last was "
+      "picture 5: "))
+      << refusal(*set, 5);
+}
+
+TEST(PictureDatasetTest, AClassWithoutAGoodPictureEndsTheRun) {
+  auto source = std::make_shared<MemorySource>(6);
+  source->files[2].clear();
+  source->files[5].clear();
+  const auto set = make_picture_dataset(source, options(1.0));
+  EXPECT_EQ(refusal(*set, 5), "picture 5: no picture of class 2 can be decoded");
+}
+
+/// All batches of an epoch as the loader makes them.
+std::vector<std::byte> epoch_of(const std::shared_ptr<const Dataset>& set, int threads) {
+  Loader loader(set, SampleOrder::shuffled(3, set->size()),
+                {.batch_size = 4,
+                 .type = DType::BF16,
+                 .threads = threads,
+                 .seed = 3,
+                 .augment = true,
+                 .end_position = 2 * set->size()});
+  std::vector<std::byte> all;
+  while (const Batch* batch = loader.next())
+    all.insert(all.end(), batch->images.begin(), batch->images.end());
+  return all;
+}
+
+TEST(PictureDatasetTest, ThreadsChangeNothing) {
+  auto source = std::make_shared<MemorySource>(13);
+  source->files[6].clear();
+  const auto set = make_picture_dataset(source, options(0.5));
+  const std::vector<std::byte> one = epoch_of(set, 0);
+  EXPECT_EQ(epoch_of(set, 1), one);
+  EXPECT_EQ(epoch_of(set, 4), one);
+}
+
+}  // namespace
+}  // namespace millrace::io
