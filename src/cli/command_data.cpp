@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/datasets.hpp"
 #include "cli/picture_codec.hpp"
+#include "cli/progress_line.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/generate.hpp"
@@ -26,28 +28,6 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kTrainShards = 1024;
 constexpr std::int64_t kValidationShards = 128;
 
-/// The user's folder for what can be made again, or nothing where the environment names none.
-fs::path cache_folder(const Environment& environment) {
-  if (const auto cache = environment("XDG_CACHE_HOME"); cache && !cache->empty())
-    return fs::path(*cache) / "millrace";
-  if (const auto home = environment("HOME"); home && !home->empty())
-    return fs::path(*home) / ".cache" / "millrace";
-  return {};
-}
-
-/// A line that is rewritten in place while something takes long; nothing where none can be.
-io::ProgressCallback progress_line(std::string what) {
-  if (!train::terminal_of(stderr).rewrites_lines) return {};
-  return [what = std::move(what)](const io::Progress& progress) {
-    const double share = progress.total == 0 ? 1.0
-                                             : static_cast<double>(progress.done) /
-                                                   static_cast<double>(progress.total);
-    fmt::print(stderr, "\r{}: {:.0f} %\033[K{}", what, 100.0 * share,
-               progress.done >= progress.total ? "\r\033[K" : "");
-    std::fflush(stderr);
-  };
-}
-
 unsigned threads_of(const Options& options) {
   return static_cast<unsigned>(options.integer("threads").value_or(0));
 }
@@ -61,7 +41,7 @@ io::SourceOptions source_options(const Invocation& invocation, io::Split split) 
   source.max_bad_fraction = options.real("max-bad-fraction").value_or(source.max_bad_fraction);
   if (options.flag("allow-missing-shards")) source.missing = io::MissingShards::Accepted;
   source.index.threads = threads_of(options);
-  source.index.cache_folder = cache_folder(invocation.environment);
+  source.index.cache_folder = cache_folder();
   source.index.progress = progress_line(fmt::format("indexing {} pictures", split_name(split)));
   return source;
 }

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/datasets.hpp"
 
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
+#include "cli/progress_line.hpp"
 #include "core/error.hpp"
 #include "io/cifar.hpp"
+#include "io/picture_dataset.hpp"
+#include "io/records/image_folder.hpp"
+#include "io/records/record_files.hpp"
+#include "io/records/record_source.hpp"
 #include "io/synthetic.hpp"
 
 namespace millrace::cli {
@@ -50,6 +59,77 @@ Datasets cifar_datasets(const DataRequest& request) {
   return sets;
 }
 
+constexpr std::string_view kPackedTrain = "train.packed";
+constexpr std::string_view kPackedValidation = "validation.packed";
+
+io::ImageNormalisation scaling_named(const std::string& name) {
+  if (name == "mean") return io::ImageNormalisation::MeanOnly;
+  if (name == "torch") return io::ImageNormalisation::Torch;
+  if (name == "nvidia2019") return io::ImageNormalisation::Nvidia2019;
+  if (name == "dali2019") return io::ImageNormalisation::Dali2019;
+  return io::ImageNormalisation::Nvidia;
+}
+
+io::PictureOptions picture_options(const DataRequest& request) {
+  io::PictureOptions options;
+  options.preset = io::image_preset(request.preset);
+  if (!request.picture_scaling.empty())
+    options.preset.normalisation = scaling_named(request.picture_scaling);
+  options.side = static_cast<std::int32_t>(request.image.h);
+  options.max_bad_fraction = request.max_bad_fraction;
+  options.report = [](const std::string& what) {
+    fmt::print(stderr, "Bad picture, another one of its class stands in: {}\n", what);
+  };
+  return options;
+}
+
+io::SourceOptions source_options(const DataRequest& request, io::Split split) {
+  io::SourceOptions options;
+  options.label_offset = request.label_offset;
+  options.max_bad_fraction = request.max_bad_fraction;
+  if (request.missing_shards) options.missing = io::MissingShards::Accepted;
+  options.index.cache_folder = cache_folder();
+  options.index.progress = progress_line(fmt::format("Indexing {} pictures", split_name(split)));
+  return options;
+}
+
+std::filesystem::path packed_file(const std::filesystem::path& directory, io::Split split) {
+  return directory / (split == io::Split::Train ? kPackedTrain : kPackedValidation);
+}
+
+/// Packed pictures, where they lie there, come before the files that they were made of.
+std::shared_ptr<const io::Dataset> open_pictures(const DataRequest& request, io::Split split,
+                                                 std::vector<std::string>& notices) {
+  const std::filesystem::path packed = packed_file(request.directory, split);
+  if (std::filesystem::exists(packed)) {
+    return io::make_packed_dataset(std::make_shared<io::PackedPictures>(packed), "packed pictures",
+                                   picture_options(request));
+  }
+  std::shared_ptr<const io::EncodedSource> source =
+      io::open_encoded_source(request.directory, split, source_options(request, split));
+  notices.insert(notices.end(), source->notices().begin(), source->notices().end());
+  return io::make_picture_dataset(std::move(source), picture_options(request));
+}
+
+Datasets picture_datasets(const DataRequest& request) {
+  Datasets sets;
+  sets.train = open_pictures(request, io::Split::Train, sets.notices);
+  if (request.validation)
+    sets.validation = open_pictures(request, io::Split::Validation, sets.notices);
+  sets.facts = {.train_size = sets.train->size(),
+                .validation_size = sets.validation ? sets.validation->size() : 0,
+                .classes = sets.train->classes(),
+                .image = sets.train->image_shape(),
+                .directory = std::filesystem::absolute(request.directory).lexically_normal()};
+  return sets;
+}
+
+bool holds_pictures(const std::filesystem::path& directory) {
+  return std::filesystem::exists(packed_file(directory, io::Split::Train)) ||
+         !io::find_record_files(directory, io::Split::Train).files.empty() ||
+         !io::find_class_folders(directory, io::Split::Train).classes.empty();
+}
+
 bool holds_cifar(const std::filesystem::path& directory, io::CifarKind kind) {
   try {
     (void)io::find_cifar(directory, kind);
@@ -61,6 +141,14 @@ bool holds_cifar(const std::filesystem::path& directory, io::CifarKind kind) {
 
 }  // namespace
 
+std::filesystem::path cache_folder() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
+    return std::filesystem::path(cache) / "millrace";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return std::filesystem::path(home) / ".cache" / "millrace";
+  return {};
+}
+
 std::string find_dataset(const std::filesystem::path& directory) {
   const bool ten = holds_cifar(directory, io::CifarKind::Cifar10);
   const bool hundred = holds_cifar(directory, io::CifarKind::Cifar100);
@@ -68,13 +156,13 @@ std::string find_dataset(const std::filesystem::path& directory) {
     fail(ErrorKind::Usage,
          "{}: holds CIFAR-10 and CIFAR-100: say which with --dataset cifar-10 or cifar-100",
          directory.string());
-  return ten ? "cifar-10" : hundred ? "cifar-100" : "";
+  if (ten || hundred) return ten ? "cifar-10" : "cifar-100";
+  return holds_pictures(directory) ? "imagenet" : "";
 }
 
 Datasets open_datasets(const DataRequest& request) {
   if (request.synthetic) return synthetic_datasets(request);
-  MILLRACE_ASSERT(request.dataset.starts_with("cifar"));  // data_request refuses what has no reader
-  return cifar_datasets(request);
+  return request.dataset.starts_with("cifar") ? cifar_datasets(request) : picture_datasets(request);
 }
 
 }  // namespace millrace::cli

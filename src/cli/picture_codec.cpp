@@ -1,33 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/picture_codec.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 #include "core/error.hpp"
-#include "io/records/image_folder.hpp"
+#include "io/images/decoder.hpp"
+#include "io/images/encoder.hpp"
+#include "io/images/header.hpp"
+#include "io/images/resample.hpp"
 
 namespace millrace::cli {
 namespace {
 
-[[noreturn]] void fail_without_decoder(std::string_view what) {
-  fail(ErrorKind::Config, "this build has no decoder of pictures, which {} needs", what);
+/// As the recipes' preparation steps write what was no RGB JPEG.
+constexpr int kQuality = 100;
+
+/// Whole pictures alone: damage that a crop would not see counts.
+io::DecodedImage decode_whole(io::ImageDecoder& decoder, std::span<const std::byte> file) {
+  io::DecodedImage image = decoder.decode(file);
+  if (image.state == io::PictureState::Damaged) fail(ErrorKind::Data, "{}", image.warning);
+  return image;
+}
+
+bool is_plain_jpeg(const io::ImageHeader& header) {
+  return header.format == io::ImageFormat::Jpeg && header.colours != io::ColourSpace::Cmyk &&
+         header.colours != io::ColourSpace::Ycck;
 }
 
 }  // namespace
 
 std::string picture_problem(std::span<const std::byte> file) {
-  return io::picture_kind(file) == io::PictureKind::Unknown ? "neither JPEG nor PNG" : "";
+  try {
+    io::ImageDecoder decoder;
+    (void)decode_whole(decoder, file);
+    return "";
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Data) throw;
+    return error.what();
+  }
 }
 
-std::optional<io::PictureSize> picture_size(std::span<const std::byte> /*file*/) { return {}; }
-
-io::PreparedPicture prepare_picture(std::span<const std::byte> /*file*/) {
-  fail_without_decoder("data convert");
+std::optional<io::PictureSize> picture_size(std::span<const std::byte> file) {
+  try {
+    const io::ImageHeader header = io::read_header(file);
+    return io::PictureSize{.height = header.height, .width = header.width};
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Data) throw;
+    return std::nullopt;
+  }
 }
 
-void shrink_picture(std::span<const std::byte> /*file*/, std::int32_t /*shorter_side*/,
-                    io::PixelBuffer& /*out*/) {
-  fail_without_decoder("data convert --packed");
+io::PreparedPicture prepare_picture(std::span<const std::byte> file) {
+  const io::ImageHeader header = io::read_header(file);
+  io::PreparedPicture prepared{.height = header.height, .width = header.width, .replacement = {}};
+  io::ImageDecoder decoder;
+  const io::DecodedImage image = decode_whole(decoder, file);
+  if (!is_plain_jpeg(header)) prepared.replacement = io::encode_rgb_jpeg(image.view, kQuality);
+  return prepared;
+}
+
+void shrink_picture(std::span<const std::byte> file, std::int32_t shorter_side,
+                    io::PixelBuffer& out) {
+  thread_local io::ImageDecoder decoder;
+  thread_local io::Resampler resampler;
+  const io::PixelView view = decode_whole(decoder, file).view;
+  const std::int64_t shorter = std::min(view.width(), view.height());
+  const auto scaled = [&](std::int64_t side) {
+    return static_cast<std::int32_t>(std::max<std::int64_t>(1, side * shorter_side / shorter));
+  };
+  out.width = scaled(view.width());
+  out.height = scaled(view.height());
+  const io::ImageWindow window{
+      .box = view.box, .scaled_width = out.width, .scaled_height = out.height, .left = 0, .top = 0};
+  (void)resampler.prepare(window, {.filter = io::Filter::BilinearAntialiased}, out.width,
+                          out.height);
+  out.pixels.resize(std::size_t{3} * static_cast<std::size_t>(out.width) *
+                    static_cast<std::size_t>(out.height));
+  // Any object may be written as bytes of any kind.
+  resampler.resample(view, {reinterpret_cast<std::uint8_t*>(out.pixels.data()), out.pixels.size()});
 }
 
 }  // namespace millrace::cli

@@ -44,6 +44,8 @@ Opened open_and_resolve(Options options, const MachineFacts& machine) {
   Resolution resolution = resolve(options, opened.run.data.facts, machine);
   opened.run.config = std::move(resolution.config);
   opened.run.notices = std::move(resolution.notices);
+  const std::vector<std::string>& found = opened.run.data.notices;
+  opened.run.notices.insert(opened.run.notices.end(), found.begin(), found.end());
   opened.place = std::move(resolution.place);
   return opened;
 }

@@ -21,6 +21,11 @@ struct DataRequest {
   bool validation = true;  ///< whether the images of validation are needed
   Shape image;
   std::uint64_t seed = 0;
+  std::string preset = "tf";      ///< of pictures
+  std::string picture_scaling;    ///< name of their normalisation; empty: the preset's
+  std::int32_t label_offset = 1;  ///< label that TFRecords give to class 0
+  double max_bad_fraction = 0.001;
+  bool missing_shards = false;  ///< whether a set may lack some
   friend bool operator==(const DataRequest&, const DataRequest&) = default;
 };
 

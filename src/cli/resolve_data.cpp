@@ -27,6 +27,23 @@ void resolve_mixing(Reader& read, train::MixingConfig& mixing) {
                                                                : train::MixingForm::Reversed;
 }
 
+/// How pictures are read; noted where they are.
+void resolve_pictures(Reader& read, DataRequest& request) {
+  request.preset = read.text("image-preset", "tf");
+  const bool normalised = read.flag("normalise-input");
+  if (normalised && read.given("image-normalisation"))
+    fail(ErrorKind::Usage,
+         "{} and {} contradict each other: --normalise-input is --image-normalisation torch",
+         read.options().find("normalise-input")->where,
+         read.options().find("image-normalisation")->where);
+  request.picture_scaling =
+      read.given("image-normalisation") ? read.text("image-normalisation", "") : "";
+  if (normalised) request.picture_scaling = "torch";
+  request.label_offset = static_cast<std::int32_t>(read.integer("label-offset", 1));
+  request.max_bad_fraction = read.real("max-bad-fraction", 0.001);
+  request.missing_shards = read.flag("allow-missing-shards");
+}
+
 }  // namespace
 
 std::string dataset_name(const Options& options) {
@@ -88,6 +105,10 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
   read.note("no-hostside-norm", data.device_normalisation);
   for (const char* name : {"hostside-norm", "eight-bit-io"}) read.use(name);
   resolve_mixing(read, data.mixing);
+  if (request.dataset == kImageNet && !data.synthetic) {
+    DataRequest noted;
+    resolve_pictures(read, noted);
+  }
   (void)image_size(read, request.dataset);
   if (data.synthetic) {
     read.use("data-dir");  // recipes name it all the same, and its words may tell the data set
@@ -115,9 +136,7 @@ DataRequest data_request(const Options& options, DataNeed need) {
   if (request.synthetic) return request;
   request.directory = options.text("data-dir").value_or("");
   if (need == DataNeed::Name) return request;
-  if (request.dataset == kImageNet)
-    fail(ErrorKind::Config,
-         "imagenet: TFRecord files cannot be read by this version; add --synthetic-data");
+  if (request.dataset == kImageNet) resolve_pictures(read, request);
   if (request.directory.empty())
     fail(ErrorKind::Usage,
          "no place for {}: give --data-dir DIR or set DATA_DIR, or use --synthetic-data",

@@ -14,6 +14,7 @@
 #include "io/records/example.hpp"
 #include "io/records/record_frame.hpp"
 #include "support.hpp"
+#include "tests/io/images/pictures.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -39,12 +40,12 @@ Outcome run_words(const std::vector<std::string>& line) {
 
 /// A shard of six pictures, labels 1, 2, 3, 1, 2, 3.
 fs::path write_shard(const fs::path& folder) {
-  const std::string picture = "\xff\xd8\xff and more";
+  const io::Bytes picture = io::encode_jpeg(io::make_picture(1, 1));
   fs::path path = folder / "train-00000-of-00001";
   io::RecordWriter writer(path);
   std::vector<std::byte> payload;
   for (int i = 0; i < 6; ++i) {
-    io::write_example({.encoded = std::as_bytes(std::span(picture)),
+    io::write_example({.encoded = picture,
                        .height = 1,
                        .width = 1,
                        .label = 1 + i % 3,

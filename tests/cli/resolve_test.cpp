@@ -273,10 +273,10 @@ TEST(DataRequestTest, SaysWhatIsMissing) {
   EXPECT_EQ(failure("--data-dir /d/pets").text,
             "--data-dir '/d/pets' does not tell which data set it holds: give --dataset cifar-10, "
             "cifar-100 or imagenet");
-  const Failure imagenet = failure("--dataset imagenet --data-dir /d");
-  EXPECT_EQ(imagenet.kind, ErrorKind::Config);
-  EXPECT_EQ(imagenet.text,
-            "imagenet: TFRecord files cannot be read by this version; add --synthetic-data");
+  EXPECT_EQ(
+      failure("--dataset imagenet --data-dir /d --normalise-input --image-normalisation mean").text,
+      "--normalise-input and --image-normalisation contradict each other: --normalise-input "
+      "is --image-normalisation torch");
 }
 
 }  // namespace

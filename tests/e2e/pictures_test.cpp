@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training on pictures of any size: from class folders, TFRecords that were made of them, and
+// packed files; whatever reads them, and wherever a run was stopped, the weights are the same.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "millrace.hpp"
+#include "tests/io/images/pictures.hpp"
+
+namespace millrace::test {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+void write_file(const std::filesystem::path& path, const io::Bytes& bytes) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+}
+
+/// 24 pictures of three classes for training, 9 for validation; a PNG and a CMYK file among them.
+void write_folders(const std::filesystem::path& folder) {
+  int number = 0;
+  for (const char* split : {"train", "validation"})
+    for (const char* name : {"n01", "n02", "n03"})
+      for (int i = 0; i < (split == std::string("train") ? 8 : 3); ++i, ++number) {
+        const io::Picture picture = io::make_picture(40 + 3 * number, 90 - number);
+        const io::Bytes bytes = number == 3 ? io::encode_png(picture)
+                                : number == 5
+                                    ? io::encode_jpeg(picture, {.colours = io::JpegColours::Cmyk})
+                                    : io::encode_jpeg(picture, {.horizontal = 1 + number % 2});
+        write_file(folder / split / name / (std::to_string(number) + ".JPEG"), bytes);
+      }
+}
+
+/// Made once: class folders, and the records and packed pictures that were made of them.
+class PicturesTest : public testing::Test {
+ protected:
+  static const TemporaryDirectory& place() {
+    static const TemporaryDirectory directory;
+    return directory;
+  }
+  static void SetUpTestSuite() {
+    write_folders(place() / "folders");
+    const ProcessResult records = millrace({"data", "convert", (place() / "records").string(),
+                                            "--raw-dir", (place() / "folders").string(),
+                                            "--train-shards", "3", "--validation-shards", "2"});
+    ASSERT_EQ(records.code, 0) << records.output;
+    EXPECT_NE(records.output.find("2 made anew as RGB JPEG"), std::string::npos) << records.output;
+    const ProcessResult packed =
+        millrace({"data", "convert", (place() / "packed").string(), "--packed", "--data-dir",
+                  (place() / "folders").string(), "--shorter-side", "48"});
+    ASSERT_EQ(packed.code, 0) << packed.output;
+  }
+  /// Four images an update, six updates an epoch.
+  static ProcessResult train_on(const char* data, const std::filesystem::path& run,
+                                const Words& more = {}) {
+    return millrace(Words{"train",
+                          "--dataset",
+                          "imagenet",
+                          "--data-dir",
+                          (place() / data).string(),
+                          "--model-size",
+                          "18",
+                          "--image-size",
+                          "32",
+                          "--batch-size",
+                          "2",
+                          "--gradients-to-accumulate",
+                          "2",
+                          "--iterations",
+                          "9",
+                          "--warmup-epochs",
+                          "0",
+                          "--seed",
+                          "3",
+                          "--threads-per-device",
+                          "1",
+                          "--run-dir",
+                          run.string()} +
+                    more);
+  }
+};
+
+TEST_F(PicturesTest, AllFormsTrainAndValidate) {
+  const TemporaryDirectory directory;
+  for (const char* data : {"folders", "records", "packed"}) {
+    const ProcessResult result = train_on(data, directory / data);
+    EXPECT_EQ(result.code, 0) << data << "\n" << result.output;
+    EXPECT_NE(result.output.find("Validation top-1 accuracy"), std::string::npos) << data;
+  }
+}
+
+TEST_F(PicturesTest, ThreadsOfTheLoaderChangeNothing) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(train_on("records", directory / "one", {"--no-validation"}).code, 0);
+  ASSERT_EQ(
+      train_on("records", directory / "four", {"--no-validation", "--pipeline-num-parallel", "4"})
+          .code,
+      0);
+  EXPECT_EQ(digest_of(directory / "four"), digest_of(directory / "one"));
+  const ProcessResult device =
+      train_on("records", directory / "device", {"--no-validation", "--no-hostside-norm"});
+  ASSERT_EQ(device.code, 0) << device.output;
+  EXPECT_EQ(digest_of(directory / "device"), digest_of(directory / "one"));
+}
+
+TEST_F(PicturesTest, TwoStagesAndReplicasSeeTheSame) {
+  const TemporaryDirectory directory;
+  const Words layout = {
+      "--no-validation", "--shards", "2", "--replicas", "2", "--pipeline-splits", "b3/0",
+      "--iterations",    "4"};
+  ASSERT_EQ(train_on("records", directory / "one", layout + Words{"--ranks", "1"}).code, 0);
+  const ProcessResult four =
+      train_on("records", directory / "four", layout + Words{"--pipeline-num-parallel", "4"});
+  ASSERT_EQ(four.code, 0) << four.output;
+  EXPECT_EQ(digest_of(directory / "four"), digest_of(directory / "one"));
+}
+
+TEST_F(PicturesTest, ARestoredRunGoesOnWithTheVeryNextPicture) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(train_on("folders", directory / "whole").code, 0);
+  const std::filesystem::path parts = directory / "parts";
+  ASSERT_EQ(train_on("folders", parts, {"--stop-after", "4"}).code, 75);
+  const ProcessResult rest = millrace({"restore", "--restore-path", parts.string()});
+  ASSERT_EQ(rest.code, 0) << rest.output;
+  EXPECT_EQ(digest_of(parts), digest_of(directory / "whole"));
+}
+
+TEST_F(PicturesTest, CheckFindsOneFlippedByte) {
+  const TemporaryDirectory directory;
+  std::filesystem::copy(place() / "records", directory / "records",
+                        std::filesystem::copy_options::recursive);
+  const std::string path = (directory / "records").string();
+  EXPECT_EQ(millrace({"data", "check", path}).code, 0);
+  const std::string name = "train/train-00001-of-00003";
+  std::string shard = read_text(directory / "records" / name);
+  shard[shard.size() / 2] = static_cast<char>(shard[shard.size() / 2] ^ 4);
+  std::ofstream(directory / "records" / name, std::ios::binary) << shard;
+  const ProcessResult checked = millrace({"data", "check", path});
+  EXPECT_EQ(checked.code, 3) << checked.output;
+  EXPECT_NE(checked.output.find("train-00001-of-00003, record "), std::string::npos)
+      << checked.output;
+  EXPECT_NE(checked.output.find(" at offset "), std::string::npos) << checked.output;
+}
+
+TEST_F(PicturesTest, BadPicturesAreReplacedUpToALimit) {
+  const TemporaryDirectory directory;
+  std::filesystem::copy(place() / "folders", directory / "folders",
+                        std::filesystem::copy_options::recursive);
+  const std::filesystem::path bad = directory / "folders/train/n02/9.JPEG";
+  std::filesystem::resize_file(bad, std::filesystem::file_size(bad) / 2);
+  const std::string folders = (directory / "folders").string();
+  const Words lenient = {"--data-dir", folders, "--no-validation", "--max-bad-fraction", "0.1"};
+  const ProcessResult replaced = train_on("folders", directory / "lenient", lenient);
+  EXPECT_EQ(replaced.code, 0) << replaced.output;
+  EXPECT_NE(replaced.output.find("n02/9.JPEG"), std::string::npos) << replaced.output;
+  const ProcessResult refused =
+      train_on("folders", directory / "strict", {"--data-dir", folders, "--no-validation"});
+  EXPECT_EQ(refused.code, 3) << refused.output;
+  EXPECT_NE(refused.output.find("n02/9.JPEG"), std::string::npos) << refused.output;
+}
+
+TEST_F(PicturesTest, APlaceWithoutPicturesNamesAllThatWasLookedAt) {
+  const TemporaryDirectory directory;
+  const ProcessResult result =
+      train_on("folders", directory / "run", {"--data-dir", directory.path().string()});
+  EXPECT_EQ(result.code, 3) << result.output;
+  EXPECT_NE(result.output.find("train-*"), std::string::npos) << result.output;
+}
+
+}  // namespace
+}  // namespace millrace::test
