@@ -184,6 +184,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, int received) 
   const int code = wait_for(child, messages.read, output);
   return {.code = code,
           .interrupted = g_interrupted != 0,
+          .asked = g_asked != 0,
           .complained = output.complained(),
           .lost_machine = output.lost_machine(),
           .ended_rank = output.ended_rank()};

@@ -13,6 +13,7 @@ namespace millrace::cli {
 struct LauncherEnd {
   int code = 0;               ///< its exit code, or kSignalled and the signal that ended it
   bool interrupted = false;   ///< by SIGINT on its way
+  bool asked = false;         ///< to stop, by a signal
   bool complained = false;    ///< about something else than the end of a rank
   bool lost_machine = false;  ///< another one is out of reach
   std::optional<EndedRank> ended_rank;
