@@ -15,6 +15,7 @@
 //
 //   TFRecordSource      shards in every naming of the trainings taken over
 //   ImageFolderSource   one folder a class, files told by content
+//   CachedSource        either of them, with pictures kept in memory
 //   PackedPictures      decoded pictures in one mapped file, to be cropped anew each epoch
 //
 // What is known from a record's frame, Example and label is checked when the index is made;

@@ -5,8 +5,7 @@
 // little endian:
 //
 //   64 bytes   head: magic, version, shorter side, pictures, classes, place of the table,
-//   fingerprint
-//              of the source, CRC-32C
+//              fingerprint of the source, CRC-32C
 //   pictures   height x width x 3 bytes each, in rows; then its boxes, 4 floats each; padded to 64
 //   table      32 bytes a picture: place, height, width, label, boxes, CRC-32C of pixels and boxes
 //   4 bytes    CRC-32C of the table

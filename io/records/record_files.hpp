@@ -3,9 +3,9 @@
 // Where the trainings that are taken over keep their shards:
 //
 //   DIR/train-00000-of-01024       DIR/validation-00000-of-00128              flat
-//   DIR/train/train-*              DIR/validation/validation-*                as the converter
-//   writes DIR/img_train/img_train-*      DIR/img_val/img_val-* DIR/imagenet_train_subset...
-//   DIR/imagenet_val_subset...                 a folder or the files
+//   DIR/train/train-*              DIR/validation/validation-*                as converters write
+//   DIR/img_train/img_train-*      DIR/img_val/img_val-*
+//   DIR/imagenet_train_subset*     DIR/imagenet_val_subset*                   a folder or files
 //
 // Any of the names is found in DIR itself and in any of the folders of its split.
 #pragma once

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/records/cached_source.hpp"
+
+#include <new>
+#include <utility>
+
+namespace millrace::io {
+
+bool CacheBudget::take(std::int64_t bytes) noexcept {
+  std::int64_t left = left_.load();
+  do {
+    if (left < bytes) return false;
+  } while (!left_.compare_exchange_weak(left, left - bytes));
+  return true;
+}
+
+struct CachedSource::Picture {
+  std::vector<std::byte> bytes;
+  std::vector<ObjectBox> boxes;
+
+  /// What a picture takes, what the allocator keeps beside it included.
+  static std::int64_t cost(const EncodedImage& image) {
+    constexpr std::int64_t kBlocks = 3 * 16;
+    return kBlocks + static_cast<std::int64_t>(sizeof(Picture) + image.bytes.size_bytes() +
+                                               image.boxes.size_bytes());
+  }
+  [[nodiscard]] EncodedImage view() const { return {.bytes = bytes, .boxes = boxes}; }
+};
+
+CachedSource::CachedSource(std::shared_ptr<const EncodedSource> source,
+                           std::shared_ptr<CacheBudget> budget)
+    : source_(std::move(source)),
+      budget_(std::move(budget)),
+      pictures_(static_cast<std::size_t>(source_->size())) {}
+
+CachedSource::~CachedSource() {
+  for (const std::atomic<const Picture*>& place : pictures_) {
+    const Picture* const picture = place.load();
+    if (picture == nullptr) continue;
+    budget_->give_back(Picture::cost(picture->view()));
+    delete picture;
+  }
+}
+
+EncodedImage CachedSource::read(std::int64_t index, ReadBuffer& buffer) const {
+  std::atomic<const Picture*>& place = pictures_.at(static_cast<std::size_t>(index));
+  if (const Picture* const picture = place.load(std::memory_order_acquire)) return picture->view();
+  const EncodedImage image = source_->read(index, buffer);
+  keep(place, image);
+  return image;
+}
+
+/// Of two threads that read the same picture one keeps it.
+void CachedSource::keep(std::atomic<const Picture*>& place, const EncodedImage& image) const {
+  const std::int64_t cost = Picture::cost(image);
+  if (!budget_->take(cost)) return;
+  std::unique_ptr<const Picture> picture;
+  try {
+    picture =
+        std::make_unique<const Picture>(Picture{.bytes = {image.bytes.begin(), image.bytes.end()},
+                                                .boxes = {image.boxes.begin(), image.boxes.end()}});
+  } catch (const std::bad_alloc&) {  // a cache is no reason to fail
+    budget_->give_back(cost);
+    return;
+  }
+  const Picture* empty = nullptr;
+  if (place.compare_exchange_strong(empty, picture.get(), std::memory_order_acq_rel)) {
+    (void)picture.release();
+  } else {
+    budget_->give_back(cost);
+  }
+}
+
+}  // namespace millrace::io
