@@ -16,15 +16,30 @@ std::uint32_t Dataset::fingerprint() const {
   return crc32c(std::as_bytes(std::span(labels)));
 }
 
+namespace {
+
 // Blocks of constant length vectorise at every optimisation level.
+template <class T>
+void round_to_nearest(std::span<const float> values, std::span<T> rounded) {
+  constexpr std::size_t kBlock = 64;
+  const std::size_t whole = rounded.size() - rounded.size() % kBlock;
+  for (std::size_t begin = 0; begin < whole; begin += kBlock)
+    for (std::size_t i = begin; i < begin + kBlock; ++i) rounded[i] = store_as<T>(values[i]);
+  for (std::size_t i = whole; i < rounded.size(); ++i) rounded[i] = store_as<T>(values[i]);
+}
+
+}  // namespace
+
 void Dataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
                            std::span<bfloat16> image) const {
   read(index, key, scratch);
-  constexpr std::size_t kBlock = 64;
-  const std::size_t whole = image.size() - image.size() % kBlock;
-  for (std::size_t begin = 0; begin < whole; begin += kBlock)
-    for (std::size_t i = begin; i < begin + kBlock; ++i) image[i] = to_bfloat16(scratch[i]);
-  for (std::size_t i = whole; i < image.size(); ++i) image[i] = to_bfloat16(scratch[i]);
+  round_to_nearest<bfloat16>(scratch, image);
+}
+
+void Dataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                           std::span<float16> image) const {
+  read(index, key, scratch);
+  round_to_nearest<float16>(scratch, image);
 }
 
 PixelScaling Dataset::read_bytes(std::int64_t, const ReadKey&, std::span<std::uint8_t>) const {

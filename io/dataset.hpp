@@ -18,6 +18,7 @@
 #include <string>
 
 #include "core/bfloat16.hpp"
+#include "core/float16.hpp"
 #include "core/image_records.hpp"
 #include "core/random.hpp"
 #include "core/shape.hpp"
@@ -50,6 +51,8 @@ class Dataset {
   /// The same rounded to nearest. `scratch` holds an image and is the caller's.
   virtual void read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
                             std::span<bfloat16> image) const;
+  virtual void read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                            std::span<float16> image) const;
   /// The same image before it is normalised: height x width x channels bytes, and the scaling that
   /// makes of them what read() writes, to the last bit (normalise_bytes). Errors: Config for a set
   /// whose pixels are no bytes.

@@ -70,7 +70,9 @@ PixelScaling PictureDataset::read_bytes(std::int64_t index, const ReadKey& key,
   return scaling_;
 }
 
-void PictureDataset::read(std::int64_t index, const ReadKey& key, std::span<float> image) const {
+template <class T>
+void PictureDataset::read_normalised(std::int64_t index, const ReadKey& key,
+                                     std::span<T> image) const {
   const Borrowed worker(*this);
   std::vector<std::uint8_t>& pixels = (*worker).pixels;
   pixels.resize(image.size());
@@ -78,13 +80,18 @@ void PictureDataset::read(std::int64_t index, const ReadKey& key, std::span<floa
   normalise_pixels(pixels, scaling_, image);
 }
 
+void PictureDataset::read(std::int64_t index, const ReadKey& key, std::span<float> image) const {
+  read_normalised(index, key, image);
+}
+
 void PictureDataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float>,
                                   std::span<bfloat16> image) const {
-  const Borrowed worker(*this);
-  std::vector<std::uint8_t>& pixels = (*worker).pixels;
-  pixels.resize(image.size());
-  read_or_replace(index, key, *worker, pixels);
-  normalise_pixels(pixels, scaling_, image);
+  read_normalised(index, key, image);
+}
+
+void PictureDataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float>,
+                                  std::span<float16> image) const {
+  read_normalised(index, key, image);
 }
 
 std::int64_t PictureDataset::bad_pictures() const {

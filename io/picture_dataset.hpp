@@ -47,6 +47,8 @@ class PictureDataset : public Dataset {
   void read(std::int64_t index, const ReadKey& key, std::span<float> image) const override;
   void read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
                     std::span<bfloat16> image) const override;
+  void read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                    std::span<float16> image) const override;
   /// Pictures found bad so far.
   [[nodiscard]] std::int64_t bad_pictures() const;
 
@@ -62,6 +64,8 @@ class PictureDataset : public Dataset {
 
  private:
   class Borrowed;
+  template <class T>
+  void read_normalised(std::int64_t index, const ReadKey& key, std::span<T> image) const;
   void read_or_replace(std::int64_t index, const ReadKey& key, Worker& worker,
                        std::span<std::uint8_t> image) const;
   void note_bad(std::int64_t index, const std::string& problem) const;

@@ -26,23 +26,18 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;  // a cache line, and a full vector register
 
-struct AlignedDelete {
-  void operator()(std::byte* memory) const noexcept {
+std::shared_ptr<std::byte> system_memory(std::size_t bytes) {
+  constexpr auto kFree = [](std::byte* memory) {
     ::operator delete (memory, std::align_val_t{kAlignment});
-  }
-};
-using AlignedBytes = std::unique_ptr<std::byte, AlignedDelete>;
-
-AlignedBytes allocate_aligned(std::size_t bytes) {
-  return AlignedBytes(
-      static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
+  };
+  return {static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})), kFree};
 }
 
 /// A batch and what is known about its filling. Everything but the pixels and labels is guarded by
 /// the mutex.
 struct Slot {
   Batch batch;
-  AlignedBytes images;
+  std::shared_ptr<std::byte> images;
   std::vector<std::int32_t> labels;
   std::vector<PixelScaling> scaling;
   std::vector<ImageMixing> mixing;
@@ -63,8 +58,8 @@ LoaderOptions checked(const LoaderOptions& options, const Dataset& dataset,
   constexpr std::int64_t kMaxBatchBytes = std::int64_t{1} << 40;
   const std::int64_t image_bytes = dataset.image_shape().elements() * size_of(options.type);
   MILLRACE_ASSERT(order.size() == dataset.size());
-  MILLRACE_ASSERT(options.type == DType::F32 || options.type == DType::BF16 ||
-                  options.type == DType::U8);
+  MILLRACE_ASSERT(options.type != DType::I32);
+  MILLRACE_ASSERT(!options.resident || options.end_position == -1);
   MILLRACE_ASSERT(options.first_position >= 0);
   MILLRACE_ASSERT(options.replica >= 0 && options.replica < options.replicas);
   MILLRACE_ASSERT(options.end_position == -1 || options.end_position >= options.first_position);
@@ -111,7 +106,7 @@ class Loader::State {
     const int slots = options.threads == 0 ? 1 : options.batches_ahead + 1;
     for (int s = 0; s < slots; ++s) slots_.push_back(make_slot());
     scratch_.resize(static_cast<std::size_t>(std::max(1, options.threads)));
-    if (options.type == DType::BF16)
+    if (options.type == DType::BF16 || options.type == DType::F16)
       for (std::vector<float>& image : scratch_) image.resize(image_elements_);
   }
 
@@ -152,9 +147,15 @@ class Loader::State {
     Slot slot;
     const auto samples = static_cast<std::size_t>(options_.batch_size);
     if (options_.content != Content::Labels) {
-      slot.images = allocate_aligned(samples * image_bytes_);
-      slot.batch.images = {slot.images.get(), samples * image_bytes_};
-      if (options_.type == DType::U8) slot.scaling.resize(samples);
+      if (options_.resident) {
+        slot.batch.images = {options_.resident->images, samples * image_bytes_};
+        slot.batch.on_device = true;
+        if (options_.type == DType::U8) slot.scaling.resize(samples, options_.resident->scaling);
+      } else {
+        slot.images = (options_.memory ? options_.memory : system_memory)(samples * image_bytes_);
+        slot.batch.images = {slot.images.get(), samples * image_bytes_};
+        if (options_.type == DType::U8) slot.scaling.resize(samples);
+      }
       slot.batch.scaling = slot.scaling;
     }
     if (options_.mixing.on()) slot.mixing.resize(samples);
@@ -271,7 +272,7 @@ class Loader::State {
     if (options_.mixing.on())
       slot.mixing[at] = draw_mixing(options_.mixing, options_.seed, position, sample,
                                     options_.batch_size, dataset_->image_shape());
-    if (options_.content == Content::Labels) return;
+    if (options_.content == Content::Labels || options_.resident) return;
     const ReadKey key{.seed = options_.seed, .epoch = place.epoch, .augment = options_.augment};
     std::byte* const out = slot.images.get() + at * image_bytes_;
     // The memory came from operator new, so objects of any of the types may live in it.
@@ -280,9 +281,12 @@ class Loader::State {
           place.index, key, {reinterpret_cast<std::uint8_t*>(out), image_elements_});
     } else if (options_.type == DType::F32) {
       dataset_->read(place.index, key, {reinterpret_cast<float*>(out), image_elements_});
+    } else if (options_.type == DType::F16) {
+      dataset_->read_rounded(place.index, key, scratch,
+                             std::span(reinterpret_cast<float16*>(out), image_elements_));
     } else {
       dataset_->read_rounded(place.index, key, scratch,
-                             {reinterpret_cast<bfloat16*>(out), image_elements_});
+                             std::span(reinterpret_cast<bfloat16*>(out), image_elements_));
     }
   }
 

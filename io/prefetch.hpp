@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,6 +22,7 @@ struct Batch {
   std::int64_t first_position = 0;
   std::int64_t count = 0;
   std::span<const std::byte> images;
+  bool on_device = false;  ///< whether the images lie in the device's memory
   std::span<const std::int32_t> labels;
   std::span<const PixelScaling> scaling;  ///< what makes floats of images that are bytes
   std::span<const ImageMixing> mixing;    ///< what images and labels are to be mixed from
@@ -29,9 +32,18 @@ struct Batch {
 /// the images no labels.
 enum class Content { Both, Images, Labels };
 
+/// A batch of images that lies on the device already, in the type of the loader's.
+struct ResidentImages {
+  const std::byte* images = nullptr;
+  PixelScaling scaling;  ///< of all of them, where they are bytes
+};
+
+/// Gives memory for images, at a multiple of 64 bytes.
+using HostMemory = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;
+
 struct LoaderOptions {
   std::int64_t batch_size = 1;
-  DType type = DType::F32;  ///< F32, BF16, or U8: before they are normalised
+  DType type = DType::F32;  ///< F32, BF16, F16, or U8: before they are normalised
   int threads = 1;          ///< 0: read in the caller, on demand
   int batches_ahead = 4;
   std::uint64_t seed = 0;
@@ -45,6 +57,9 @@ struct LoaderOptions {
   std::int64_t batches = -1;
   Content content = Content::Both;  ///< what is left out is an empty span
   MixingConfig mixing = {};         ///< of endless loaders only; both stages hear of it
+  /// Every batch has these images, and none is read. Endless loaders only.
+  std::optional<ResidentImages> resident = {};
+  HostMemory memory = {};  ///< where images wait; empty: memory of the system
 };
 
 /// Reads batches ahead of their use. Batches come in order of position whatever the number of

@@ -29,7 +29,7 @@ pipeline::ProgramOptions program_options(const PlanRequest& request) {
           .mode = pipeline::Mode::Training,
           .recompute = request.recompute,
           .backward = backward_of(request),
-          .byte_images = request.byte_images,
+          .images = request.images,
           .mixing = request.mixing};
 }
 

@@ -42,7 +42,7 @@ struct PlanRequest {
   DType type = DType::F32;
   Recompute recompute = Recompute::None;
   UpdateMemory update = UpdateRule::Sgd;
-  bool byte_images = false;  ///< as in pipeline::ProgramOptions
+  std::optional<DType> images = {};  ///< as in pipeline::ProgramOptions
   bool mixing = false;
   pipeline::ScheduleRequest schedule;  ///< says how many stages, devices and micro-batches
   pipeline::LinkModel link;

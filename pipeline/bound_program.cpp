@@ -209,6 +209,7 @@ Kernel BoundProgram::make_unweighted(const Call& call) const {
   const Binding binding{.graph = *graph_,
                         .call = call,
                         .batch = program_.options.batch,
+                        .images = image_type(program_.options),
                         .parameters = *parameters_,
                         .scratch = reinterpret_cast<float*>(workspace_ + scratch_offset_),
                         .label_smoothing = label_smoothing_,

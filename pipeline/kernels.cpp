@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/kernels.hpp"
 
+#include "core/float16.hpp"
 #include "ops/elementwise.hpp"
 #include "ops/prepare_images.hpp"
 #include "ops/softmax_loss.hpp"
@@ -72,9 +73,14 @@ Kernel prepare_images(const Binding& b) {
                                                                     const RunContext& c) {
       ops::prepare_bytes<T>(space, shape, y(c), bytes(c), scaling(c), mixing(c));
     };
-  return [=, x = b.operand<const T>(Role::X)](const ExecutionSpace& space, const RunContext& c) {
-    ops::mix_images<T>(space, shape, y(c), x(c), mixing(c));
+  const auto from = [&]<class Stored>(Stored) -> Kernel {
+    return [=, x = b.operand<const Stored>(Role::X)](const ExecutionSpace& space,
+                                                     const RunContext& c) {
+      ops::prepare_floats<T, Stored>(space, shape, y(c), x(c), mixing(c));
+    };
   };
+  if (b.images == DType::F16) return from(float16{});
+  return b.images == DType::F32 ? from(float{}) : from(bfloat16{});
 }
 
 template <class T>

@@ -56,6 +56,7 @@ struct Binding {
   const Graph& graph;
   const Call& call;
   std::int64_t batch;
+  DType images;  ///< type in which images arrive
   const Parameters& parameters;
   float* scratch;
   LabelSmoothing label_smoothing;

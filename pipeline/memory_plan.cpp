@@ -129,7 +129,7 @@ std::vector<Region> regions_of(const StageProgram& program, const std::vector<Us
     if (buffer.valid() && regions[buffer.at()] != Region::Stash) regions[buffer.at()] = to;
   };
   // Images never arrive before their forward phase; what they are made from may go with it.
-  const bool prepared = program.options.byte_images || program.options.mixing;
+  const bool prepared = prepares_images(program.options);
   for (const Crossing& c : program.inputs)
     if (!prepared || c.value != Graph::input()) move(c.activation, Region::Stash);
   for (const Crossing& c : program.outputs) {

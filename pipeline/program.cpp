@@ -245,9 +245,6 @@ class Compiler {
              std::initializer_list<std::pair<Role, BufferId>> buffers);
 
   void make_crossings();
-  [[nodiscard]] bool prepares_images() const {
-    return program_.options.byte_images || program_.options.mixing;
-  }
   BufferId make_arrival();
   BufferId mixing_buffer();
   void prepare_images(Phase phase, ForwardBuffers& kept);
@@ -352,7 +349,7 @@ void Compiler::make_crossings() {
         std::any_of(readers.begin(), readers.end(), [&](OpId r) { return range.contains(r); });
     const bool read_behind = grouping_.read_behind(v);
     if (made_before && read_here) {
-      const bool prepared = !producer.valid() && prepares_images();
+      const bool prepared = !producer.valid() && prepares_images(program_.options);
       const std::string name = producer.valid() ? op_name(producer) : "images";
       const BufferId buffer = prepared ? make_arrival() : make_buffer(name, activation_bytes(v));
       kept_.activation[i] = buffer;
@@ -375,14 +372,12 @@ void Compiler::make_crossings() {
 /// Where images arrive that are not yet what the network reads.
 BufferId Compiler::make_arrival() {
   const std::int64_t batch = program_.options.batch;
-  const std::int64_t stored = activation_bytes(Graph::input());
-  if (program_.options.byte_images) {
+  const DType type = image_type(program_.options);
+  if (type == DType::U8)
     program_.scaling =
         make_buffer("scaling", batch * static_cast<std::int64_t>(sizeof(PixelScaling)));
-    arrival_ = make_buffer("bytes", stored / size_of(program_.options.type));
-  } else {
-    arrival_ = make_buffer("unmixed images", stored);
-  }
+  arrival_ =
+      make_buffer("images that arrive", batch * graph_.input_shape.elements() * size_of(type));
   return arrival_;
 }
 

@@ -30,10 +30,10 @@
 // stage, only its inputs are stashed and BackwardInput begins by running the forward calls again;
 // with recompute of layers, theirs alone.
 //
-// Images may arrive otherwise than the network reads them: as bytes, or to be mixed. The stage that
-// reads them then begins with PrepareImages. What arrived is gone after the forward phase, unless
-// the layer that reads the images is recomputed: then it is what arrived that is stashed, a byte a
-// pixel, and the images are prepared again.
+// Images may arrive otherwise than the network reads them: as bytes, as floats of another type, or
+// to be mixed. The stage that reads them then begins with PrepareImages. What arrived is gone after
+// the forward phase, unless the layer that reads the images is recomputed: then it is what arrived
+// that is stashed, often a byte a pixel, and the images are prepared again.
 //
 // Batch norms whose statistics span replicas make their sums in two calls. Between them whoever
 // runs the program lets the replicas exchange what the first one left (`exchanges_before`), which
@@ -42,6 +42,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -81,10 +82,19 @@ struct ProgramOptions {
   Backward backward = Backward::Joined;
   /// With Recompute::Layers: the layers of these names, and those below them (`b2` means `b2/0`).
   std::vector<std::string> recompute_layers = {};
-  bool byte_images = false;  ///< images arrive as bytes and become floats here
-  bool mixing = false;       ///< images and labels are mixed; training only
+  /// In which type images arrive: F32, BF16, F16, or U8 before they are normalised; none: `type`.
+  std::optional<DType> images = {};
+  bool mixing = false;  ///< images and labels are mixed; training only
   friend bool operator==(const ProgramOptions&, const ProgramOptions&) = default;
 };
+/// In which type images arrive.
+[[nodiscard]] inline DType image_type(const ProgramOptions& options) {
+  return options.images.value_or(options.type);
+}
+/// Whether images arrive otherwise than the network reads them.
+[[nodiscard]] inline bool prepares_images(const ProgramOptions& options) {
+  return image_type(options) != options.type || options.mixing;
+}
 /// Whether `names` hold this layer or one above it.
 [[nodiscard]] bool names_layer(std::span<const std::string> names, std::string_view layer);
 

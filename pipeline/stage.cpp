@@ -6,11 +6,13 @@
 namespace millrace::pipeline {
 namespace {
 
+using Copy = void(std::byte* to, const std::byte* from, std::int64_t bytes);
+
 void copy_to(const BoundProgram& program, BufferId buffer, const RunContext& context,
-             std::span<const std::byte> host) {
+             std::span<const std::byte> from, Copy* copy = device::copy_to_device) {
   if (!buffer.valid()) return;
-  MILLRACE_ASSERT(std::ssize(host) == program.program().buffer(buffer).bytes);
-  device::copy_to_device(program.address(buffer, context), host.data(), std::ssize(host));
+  MILLRACE_ASSERT(std::ssize(from) == program.program().buffer(buffer).bytes);
+  copy(program.address(buffer, context), from.data(), std::ssize(from));
 }
 
 }  // namespace
@@ -46,7 +48,7 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
                                   .recompute = options.recompute,
                                   .backward = options.backward,
                                   .recompute_layers = options.recompute_layers,
-                                  .byte_images = options.byte_images,
+                                  .images = options.images,
                                   .mixing = options.mixing};
     training_.emplace(graph, compile(graph, range, training), options.slots, backend, parameters_,
                       options.label_smoothing);
@@ -55,7 +57,7 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
     const ProgramOptions evaluation{.batch = options.evaluation_batch,
                                     .type = options.type,
                                     .mode = Mode::Evaluation,
-                                    .byte_images = options.byte_images};
+                                    .images = options.images};
     // Validation reports the plain cross-entropy, whatever smoothing the training uses.
     evaluation_.emplace(graph, compile(graph, range, evaluation), options.evaluation_slots, backend,
                         parameters_, LabelSmoothing{});
@@ -78,7 +80,9 @@ void Stage::bind(std::byte* memory) {
 void Stage::load(BoundProgram& program, const RunContext& context, const io::Batch& batch) {
   const StageProgram& p = program.program();
   for (const Crossing& input : p.inputs)
-    if (input.value == Graph::input()) copy_to(program, input.activation, context, batch.images);
+    if (input.value == Graph::input())
+      copy_to(program, input.activation, context, batch.images,
+              batch.on_device ? device::copy_within : device::copy_to_device);
   copy_to(program, p.scaling, context, std::as_bytes(batch.scaling));
   copy_to(program, p.mixing, context, std::as_bytes(batch.mixing));
   copy_to(program, p.labels, context, std::as_bytes(batch.labels));

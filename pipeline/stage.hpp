@@ -23,9 +23,9 @@ struct StageOptions {
   Slots slots;
   Slots evaluation_slots = {1, 0, 0};
   LabelSmoothing label_smoothing = {};
-  bool byte_images = false;     ///< images arrive as bytes
-  bool mixing = false;          ///< training mixes images and labels
-  ParameterOptions parameters;  ///< `type` is the precision of activations there, too
+  std::optional<DType> images = {};  ///< as ProgramOptions::images
+  bool mixing = false;               ///< training mixes images and labels
+  ParameterOptions parameters;       ///< `type` is the precision of activations there, too
 };
 
 /// Sums over the samples of one micro-batch (padding excluded).

@@ -5,16 +5,19 @@
 #include <span>
 
 #include "core/bfloat16.hpp"
+#include "core/float16.hpp"
 #include "core/image_records.hpp"
 
 namespace millrace::io {
 
 /// values = (bytes - mean) x scale of three interleaved channels, in float32, then rounded to
-/// nearest in bfloat16. `scaling.real` is not looked at: all pixels are real. The same floats as
-/// normalise_bytes and the devices' kernels compute.
+/// nearest where they are stored in fewer bits. `scaling.real` is not looked at: all pixels are
+/// real. The same floats as normalise_bytes and the devices' kernels compute.
 void normalise_pixels(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
                       std::span<float> values);
 void normalise_pixels(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
                       std::span<bfloat16> values);
+void normalise_pixels(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
+                      std::span<float16> values);
 
 }  // namespace millrace::io

@@ -2,11 +2,12 @@
 //
 // The published ways to prepare ImageNet, as lines of one table:
 //
-//   preset  crop: by, area, aspect, attempts   filter                 centre   normalisation
-//   tf      height, 5-100 %, .75-1.33, 100     bilinear, legacy       down     MeanOnly
-//   nvidia  area, 5-100 %, .75-1.33, 100       bilinear, half-pixel   down     Nvidia
-//   tpu     height, 8-100 %, 3/4-4/3, 1        bicubic, legacy        up       Torch
-//   torch   area, 8-100 %, 3/4-4/3, 10         bilinear, antialiased  even     Torch
+//   preset    crop: by, area, aspect, attempts   filter                 centre   normalisation
+//   tf        height, 5-100 %, .75-1.33, 100     bilinear, legacy       down     MeanOnly
+//   nvidia    area, 5-100 %, .75-1.33, 100       bilinear, half-pixel   down     Nvidia
+//   dali2019  area, 10-100 %, .8-1.25, 100       bilinear, half-pixel   down     Dali2019
+//   tpu       height, 8-100 %, 3/4-4/3, 1        bicubic, legacy        up       Torch
+//   torch     area, 8-100 %, 3/4-4/3, 10         bilinear, antialiased  even     Torch
 //
 // Validation scales the shorter side to 256/224 of the image's in all of them. What a recipe does
 // differently (its normalisation, most often) is set in a copy.

@@ -9,49 +9,85 @@
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/text.hpp"
-#include "train/trainer.hpp"
+#include "train/benchmark.hpp"
 
 namespace millrace::cli {
 
 namespace {
 
-int bench(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
-  const PreparedBench prepared = prepare_bench(invocation, world);
-  watch.end();
-  if (must_launch(prepared.run.config, world)) return launch_ranks(prepared.run.config, invocation);
-  pin_rank(world, prepared.run.config);
-  for (const std::string& notice : prepared.run.notices) fmt::print(stderr, "{}\n", notice);
-  const train::TrainConfig& config = prepared.run.config;
-  const train::BenchResult result =
-      train::bench(config, world, prepared.run.data.train, prepared.warmup_steps, prepared.steps);
-  if (world.rank() != 0) return 0;
+/// Multiplications and additions of training: three times those of a forward pass.
+double gflops_of(const train::BenchResult& result) {
+  return result.images_per_second() * static_cast<double>(result.macs_per_image) * 6.0e-9;
+}
+
+nlohmann::ordered_json as_json(const train::BenchResult& result, int threads) {
+  return {{"steps", result.step_seconds.size()},
+          {"threads", threads},
+          {"images_per_step", result.images_per_step},
+          {"median_ms", result.median_seconds() * 1e3},
+          {"p10_ms", result.percentile_seconds(0.1) * 1e3},
+          {"p90_ms", result.percentile_seconds(0.9) * 1e3},
+          {"images_per_second", result.images_per_second()},
+          {"gflop_per_second", gflops_of(result)},
+          {"loader_wait_ms", result.loader_seconds * 1e3},
+          {"arena_bytes", result.arena_bytes}};
+}
+
+void print_text(const train::BenchResult& result, int threads) {
   const double median = result.median_seconds();
-  const double rate = static_cast<double>(result.images_per_step) / median;
-  // A training step multiplies three times as often as a forward pass.
-  const double gflops = rate * static_cast<double>(result.macs_per_image) * 6.0e-9;
-  if (invocation.options.flag("json")) {
-    const nlohmann::ordered_json json = {{"steps", result.step_seconds.size()},
-                                         {"threads", config.threads},
-                                         {"images_per_step", result.images_per_step},
-                                         {"median_ms", median * 1e3},
-                                         {"p10_ms", result.percentile_seconds(0.1) * 1e3},
-                                         {"p90_ms", result.percentile_seconds(0.9) * 1e3},
-                                         {"images_per_second", rate},
-                                         {"gflop_per_second", gflops},
-                                         {"loader_wait_ms", result.loader_seconds * 1e3},
-                                         {"arena_bytes", result.arena_bytes}};
-    fmt::print("{}\n", json.dump());
-    return 0;
-  }
   fmt::print("step time     {:.2f} ms (median of {}; 10 % {:.2f}, 90 % {:.2f})\n", median * 1e3,
              result.step_seconds.size(), result.percentile_seconds(0.1) * 1e3,
              result.percentile_seconds(0.9) * 1e3);
-  fmt::print("throughput    {:.1f} images/s, {:.0f} GFLOP/s on {} thread(s)\n", rate, gflops,
-             config.threads);
+  fmt::print("throughput    {:.1f} images/s, {:.0f} GFLOP/s on {} thread(s)\n",
+             result.images_per_second(), gflops_of(result), threads);
   fmt::print("loader wait   {:.3f} ms a step ({:.2f} %)\n", result.loader_seconds * 1e3,
              100.0 * result.loader_seconds / median);
   fmt::print("device memory {}\n", human_bytes(result.arena_bytes));
-  if (invocation.options.flag("pipeline")) fmt::print("{}\n", result.pipeline);
+}
+
+void print_loaders(const train::DataBenchResult& result) {
+  fmt::print("loaders alone {:.1f} images/s\n", result.loader_rate);
+  fmt::print("devices alone {:.1f} images/s, on images that they have\n", result.device_rate);
+  if (result.loader_limits())
+    fmt::print("limit         the loaders: the devices could take {:.2f} times as much\n",
+               result.device_rate / result.loader_rate);
+  else
+    fmt::print("limit         the devices: the loaders could give {:.2f} times as much\n",
+               result.loader_rate / result.device_rate);
+}
+
+/// With --dataset-benchmark the loaders and the devices are measured apart as well.
+train::DataBenchResult measure(const PreparedBench& prepared, bool apart,
+                               const comm::World& world) {
+  const std::shared_ptr<const io::Dataset>& set = prepared.run.data.train;
+  if (apart) return train::bench_data(prepared.run.config, world, set, prepared.length);
+  return {.together = train::bench(prepared.run.config, world, set, prepared.length)};
+}
+
+int bench(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
+  const PreparedBench prepared = prepare_bench(invocation, world);
+  watch.end();
+  const train::TrainConfig& config = prepared.run.config;
+  if (must_launch(config, world)) return launch_ranks(config, invocation);
+  pin_rank(world, config);
+  if (world.rank() == 0)
+    for (const std::string& notice : prepared.run.notices) fmt::print(stderr, "{}\n", notice);
+  const bool apart = invocation.options.flag("dataset-benchmark");
+  const train::DataBenchResult result = measure(prepared, apart, world);
+  if (world.rank() != 0) return 0;
+  if (invocation.options.flag("json")) {
+    nlohmann::ordered_json json = as_json(result.together, config.threads);
+    if (apart) {
+      json["loader_images_per_second"] = result.loader_rate;
+      json["device_images_per_second"] = result.device_rate;
+      json["limit"] = result.loader_limits() ? "loaders" : "devices";
+    }
+    fmt::print("{}\n", json.dump());
+    return 0;
+  }
+  print_text(result.together, config.threads);
+  if (apart) print_loaders(result);
+  if (invocation.options.flag("pipeline")) fmt::print("{}\n", result.together.pipeline);
   return 0;
 }
 

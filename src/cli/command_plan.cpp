@@ -33,7 +33,7 @@ Options planned(const Invocation& invocation) {
   for (const char* name : {"epochs", "data-dir", "no-validation"}) options.erase(name);
   impose("iterations", std::int64_t{1});
   impose("validation-mode", std::string("none"));
-  if (!options.flag("synthetic-data")) impose("synthetic-data", true);
+  if (image_source(options) == train::ImageSource::Files) impose("synthetic-data", true);
   if (!options.text("pipeline-splits") && !options.text("plan"))
     impose("pipeline-splits", std::string("auto"));
   const bool one_stage = options.integer("shards").value_or(1) == 1 &&

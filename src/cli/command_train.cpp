@@ -74,6 +74,7 @@ int check_training(const Invocation& invocation) {
 
 int command_train(const Invocation& invocation) {
   if (invocation.options.flag("compile-only")) return check_training(invocation);
+  if (invocation.options.flag("dataset-benchmark")) return command_bench(invocation);
   return run_training(invocation, prepare_training, train::train);
 }
 

@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "io/cifar.hpp"
 #include "io/picture_dataset.hpp"
+#include "io/records/cached_source.hpp"
 #include "io/records/image_folder.hpp"
 #include "io/records/record_files.hpp"
 #include "io/records/record_source.hpp"
@@ -97,25 +98,36 @@ std::filesystem::path packed_file(const std::filesystem::path& directory, io::Sp
   return directory / (split == io::Split::Train ? kPackedTrain : kPackedValidation);
 }
 
+/// What is left of --dataset-cache, for all sets of a run.
+using Budget = std::shared_ptr<io::CacheBudget>;
+
 /// Packed pictures, where they lie there, come before the files that they were made of.
 std::shared_ptr<const io::Dataset> open_pictures(const DataRequest& request, io::Split split,
+                                                 const Budget& budget,
                                                  std::vector<std::string>& notices) {
   const std::filesystem::path packed = packed_file(request.directory, split);
   if (std::filesystem::exists(packed)) {
+    if (request.cached_bytes > 0)
+      notices.push_back(fmt::format(
+          "--dataset-cache has no effect on {}, of which the system keeps pages in memory",
+          packed.string()));
     return io::make_packed_dataset(std::make_shared<io::PackedPictures>(packed), "packed pictures",
                                    picture_options(request));
   }
   std::shared_ptr<const io::EncodedSource> source =
       io::open_encoded_source(request.directory, split, source_options(request, split));
   notices.insert(notices.end(), source->notices().begin(), source->notices().end());
+  if (request.cached_bytes > 0)
+    source = std::make_shared<io::CachedSource>(std::move(source), budget);
   return io::make_picture_dataset(std::move(source), picture_options(request));
 }
 
 Datasets picture_datasets(const DataRequest& request) {
   Datasets sets;
-  sets.train = open_pictures(request, io::Split::Train, sets.notices);
+  const auto budget = std::make_shared<io::CacheBudget>(request.cached_bytes);
+  sets.train = open_pictures(request, io::Split::Train, budget, sets.notices);
   if (request.validation)
-    sets.validation = open_pictures(request, io::Split::Validation, sets.notices);
+    sets.validation = open_pictures(request, io::Split::Validation, budget, sets.notices);
   sets.facts = {.train_size = sets.train->size(),
                 .validation_size = sets.validation ? sets.validation->size() : 0,
                 .classes = sets.train->classes(),
@@ -161,7 +173,7 @@ std::string find_dataset(const std::filesystem::path& directory) {
 }
 
 Datasets open_datasets(const DataRequest& request) {
-  if (request.synthetic) return synthetic_datasets(request);
+  if (request.source != train::ImageSource::Files) return synthetic_datasets(request);
   return request.dataset.starts_with("cifar") ? cifar_datasets(request) : picture_datasets(request);
 }
 

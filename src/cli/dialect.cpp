@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
 #include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -248,6 +250,20 @@ void set_imagenet_habits(DialectReader& read, const ImageNetHabits& habits) {
   read.set("initialisers", habits.initialisers, "");
   read.set("batch-norm", "true", "");
   read.set("BN-decay", habits.norm_decay, "");
+}
+
+void set_image_type(DialectReader& read) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTypes = {
+      {{"fp32", "float32"}, {"bf16", "bfloat16"}, {"fp16", "float16"}, {"uint8", "uint8"}}};
+  if (!read.given("data_loader_image_type")) return;
+  const std::string given = read.text("data_loader_image_type", "");
+  for (const auto& type : kTypes) {
+    if (given != type.first) continue;
+    read.set("data-loader-image-type", type.second, "--data_loader_image_type");
+    return;
+  }
+  fail(ErrorKind::Usage, "--data_loader_image_type: '{}' is none of fp32, bf16, fp16, uint8",
+       given);
 }
 
 Translation read_command_line(Command command, std::span<const std::string> words,

@@ -80,6 +80,8 @@ struct ImageNetHabits {
   double norm_decay = 0.9;
 };
 void set_imagenet_habits(DialectReader& read, const ImageNetHabits& habits);
+/// Both of Habana's: --data_loader_image_type fp32, bf16, fp16 or uint8. Errors: Usage.
+void set_image_type(DialectReader& read);
 
 struct DialectSpec {
   std::string_view name;

@@ -17,9 +17,7 @@ constexpr std::string_view kStart = "replicas are ranks of MPI";
 
 constexpr std::array kWords = std::to_array<DialectWord>({
     {.name = "dtype", .shorthand = "dt"},
-    {.name = "data_loader_image_type",
-     .shorthand = "dlit",
-     .idle = "images are handed over in the type of the activations"},
+    {.name = "data_loader_image_type", .shorthand = "dlit"},
     {.name = "batch_size", .shorthand = "bs"},
     {.name = "train_epochs", .shorthand = "te"},
     {.name = "data_dir", .shorthand = "dd", .option = "data-dir"},
@@ -61,10 +59,8 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {.name = "profile_steps"},
     {.name = "cache_decoded_image",
      .kind = WordKind::Flag,
-     .idle = "images are decoded when they are read"},
-    {.name = "training_dataset_cache",
-     .kind = WordKind::Flag,
-     .idle = "the system alone decides which pages of files stay in memory"},
+     .idle = "images are decoded when they are read, or once by millrace data convert --packed"},
+    {.name = "training_dataset_cache", .kind = WordKind::Flag},
     {.name = "loss_scale", .option = "loss-scaling"},
     {.name = "num_gpus", .idle = kStart},
     {.name = "tpu", .idle = kStart},
@@ -186,6 +182,7 @@ void set_numerics(DialectReader& read) {
   if (type != "fp32" && type != "bf16")
     fail(ErrorKind::Usage, "--dtype: '{}' is not fp32 or bf16", type);
   read.set("precision", type == "fp32" ? "32.32" : "16.32", read.given("dtype") ? "--dtype" : "");
+  set_image_type(read);
   read.set("loss-scaling", "1", "");
   const double smoothing = read.real("label_smoothing", has_lars_preset(read) ? 0.1 : 0.0);
   read.set("label-smoothing", smoothing, "");
@@ -205,6 +202,8 @@ void set_outputs(DialectReader& read) {
 
 void translate(DialectReader& read) {
   set_model(read);
+  if (read.flag("training_dataset_cache"))
+    read.set("dataset-cache", "all", "--training_dataset_cache");
   const std::int64_t global_batch = set_batch(read);
   set_length(read, global_batch);
   set_optimiser(read);

@@ -32,9 +32,7 @@ constexpr std::array kWords = std::to_array<DialectWord>({
      .idle = "--ckpts-per-epoch says when to save"},
     {.name = "no_hpu", .kind = WordKind::Flag, .idle = "there are no HPUs"},
     {.name = "dtype", .shorthand = "dt"},
-    {.name = "data_loader_image_type",
-     .shorthand = "dlit",
-     .idle = "images are handed over in the type of the activations"},
+    {.name = "data_loader_image_type", .shorthand = "dlit"},
     {.name = "loss_scale", .shorthand = "ls"},
     {.name = "inter_op_parallelism_threads", .idle = "a device runs one kernel at a time"},
     {.name = "intra_op_parallelism_threads", .option = "threads-per-device"},
@@ -72,7 +70,7 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {.name = "profile_steps"},
     {.name = "use_horovod", .shorthand = "hvd", .kind = WordKind::Flag, .idle = kGiven},
     {.name = "mini_imagenet", .kind = WordKind::Flag, .refused = "there is no smaller ImageNet"},
-    {.name = "max_cpus", .shorthand = "mc", .option = "pipeline-num-parallel"},
+    {.name = "max_cpus", .shorthand = "mc", .option = "max-cpus"},
     {.name = "shuffle_seed", .idle = kKeyed},
     {.name = "sample_distorted_bounding_box_seed", .idle = kKeyed},
     {.name = "random_flip_left_right_seed", .idle = kKeyed},
@@ -117,6 +115,7 @@ void set_numerics(DialectReader& read) {
     fail(ErrorKind::Usage, "--dtype: '{}' is none of fp32, bf16, fp16", type);
   read.set("precision", type == "fp32" ? "32.32" : "16.32", read.given("dtype") ? "--dtype" : "");
   if (type != "fp32") read.set("half", type, "--dtype");
+  set_image_type(read);
   read.set("loss-scaling", read.text("loss_scale", type == "fp16" ? "128" : "1"),
            read.given("loss_scale") ? "--loss_scale" : "");
   read.set("label-smoothing", 0.1, "");

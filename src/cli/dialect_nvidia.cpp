@@ -12,7 +12,6 @@ namespace millrace::cli {
 namespace {
 
 constexpr std::string_view kCompiler = "kernels are fused always";
-constexpr std::string_view kLoader = "there is one loader, in threads of its own";
 constexpr std::string_view kMemory = "memory is planned exactly";
 
 constexpr std::array kWords = std::to_array<DialectWord>({
@@ -40,7 +39,7 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {.name = "use_cosine_lr", .kind = WordKind::Flag},
     {.name = "seed", .option = "seed"},
     {.name = "use_xla", .kind = WordKind::Flag, .idle = kCompiler},
-    {.name = "use_dali", .kind = WordKind::Flag, .idle = kLoader},
+    {.name = "use_dali", .kind = WordKind::Flag},
     {.name = "data_idx_dir", .idle = "records are indexed on first use"},
     {.name = "gpu_memory_fraction", .idle = kMemory},
     {.name = "gpu_id", .idle = "the launcher gives a device to each rank"},
@@ -81,6 +80,13 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
   }
   read.set("lr-schedule", "piecewise", "");
   read.set("learning-rate-epochs", "30,60,80,90", "");
+}
+
+/// Its two ways to read pictures crop and normalise each by rules of its own.
+void set_pictures(DialectReader& read) {
+  const bool dali = read.flag("use_dali");
+  read.set("image-preset", dali ? "dali2019" : "tf", dali ? "--use_dali" : "");
+  read.set("image-normalisation", dali ? "dali2019" : "nvidia2019", "");
 }
 
 void set_numerics(DialectReader& read) {
@@ -153,6 +159,7 @@ void translate(DialectReader& read) {
     return;
   }
   set_imagenet_habits(read, {.initialisers = "nvidia"});
+  set_pictures(read);
   set_numerics(read);
   if (!read.given("batch_size")) {
     if (read.translation().command != Command::Validate)

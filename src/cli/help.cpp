@@ -51,7 +51,6 @@ std::string_view heading(Section section) {
 /// What an option does, or why it does nothing here.
 std::string meaning(const OptionSpec& spec) {
   if (!spec.idle.empty()) return fmt::format("{}; no effect here: {}", spec.help, spec.idle);
-  if (!spec.refused.empty()) return fmt::format("{}; refused: {}", spec.help, spec.refused);
   return std::string(spec.help);
 }
 

@@ -109,6 +109,10 @@ const std::vector<Names>& rivals() {
   static const std::vector<Names> all = {
       {"epochs", "iterations"},
       {"batch-norm", "group-norm"},
+      {"synthetic-data", "generated-data"},
+      {"dataset-cache", "no-dataset-cache"},
+      {"data-loader-image-type", "no-hostside-norm"},
+      {"data-loader-image-type", "eight-bit-io"},
       {"logs-per-epoch", "log-freq"},
       {"validation-mode", "no-validation"},
       {"run-dir", "log-dir"},
@@ -302,14 +306,6 @@ void check_rivals(const Options& options) {
   }
 }
 
-void check_possible(const Options& options) {
-  for (const auto& [name, setting] : options.settings()) {
-    const OptionSpec& spec = *find_option(name);
-    if (!spec.refused.empty() && active(options, name) != nullptr)
-      fail(kind_of(setting.origin), "{} cannot be had: {}", setting.where, spec.refused);
-  }
-}
-
 Options merge(Options stronger, const Options& weaker) {
   for (const auto& [name, setting] : weaker.settings()) {
     const auto overruled = [&stronger, &name = name](const Names& names) {
@@ -351,16 +347,12 @@ Options load_options(Command command, std::span<const std::string> words, std::s
   check_rivals(options);
   options = merge(std::move(options), read_environment(command, environment));
   const OptionSpec& config = *find_option("config");
-  if (!config.taken_by(command)) {
-    check_possible(options);
-    return options;
-  }
+  if (!config.taken_by(command)) return options;
   if (const std::optional<std::string> path = options.text(config.name)) {
     const Options file = read_config_file(find_config(*path));
     check_rivals(file);
     options = merge(std::move(options), file);
   }
-  check_possible(options);
   return options;
 }
 

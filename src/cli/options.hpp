@@ -98,7 +98,6 @@ struct OptionSpec {
   std::string_view environment = {};  ///< variable that stands in for the option, or empty
   std::string_view needs = {};        ///< without what it has no effect, for messages
   std::string_view idle = {};         ///< why it never has an effect here; said once, not refused
-  std::string_view refused = {};      ///< why it cannot be had here
   FamilySet families = 0;             ///< that have the option; 0: all
   Mathematics mathematics = Mathematics::Keeps;
   CommandSet commands = 0;
@@ -168,9 +167,6 @@ class Options {
 [[nodiscard]] Options merge(Options stronger, const Options& weaker);
 /// Errors: Usage when two options that exclude each other are given in the same place.
 void check_rivals(const Options& options);
-
-/// Errors: Usage or Config for an option that the table knows and that cannot be had.
-void check_possible(const Options& options);
 
 /// Options of a command line, without the command itself. Unique beginnings of names are
 /// understood, as are `--name=value` and `--flag=false`; of an option given twice the last counts.

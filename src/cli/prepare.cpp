@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <sstream>
 #include <string>
 
@@ -36,11 +37,13 @@ void impose(Options& options, std::string_view name, Value value) {
 
 Opened open_and_resolve(Options options, const MachineFacts& machine) {
   Opened opened;
-  if (!dataset_is_told(options) && !options.flag("synthetic-data")) {
+  if (!dataset_is_told(options) && image_source(options) == train::ImageSource::Files) {
     const std::string found = find_dataset(*options.text("data-dir"));
     if (!found.empty()) impose(options, "dataset", found);
   }
-  opened.run.data = open_datasets(data_request(options));
+  DataRequest request = data_request(options);
+  request.cached_bytes /= std::max(1, machine.local_ranks);
+  opened.run.data = open_datasets(request);
   Resolution resolution = resolve(options, opened.run.data.facts, machine);
   opened.run.config = std::move(resolution.config);
   opened.run.notices = std::move(resolution.notices);
@@ -82,6 +85,16 @@ Opened open_training(const Invocation& invocation, const MachineFacts& machine) 
     notices.emplace_back("--distributed without TF_CONFIG: all ranks are on this machine");
   opened.run.notices.insert(opened.run.notices.begin(), notices.begin(), notices.end());
   return opened;
+}
+
+/// Runs `open` on every rank; files are indexed once a machine, by its first rank, and the others
+/// find the index. Collective.
+void open_in_turn(const comm::World& world, const std::function<void()>& open) {
+  const train::Together together(world);
+  for (const bool first : {true, false})
+    together.run([&] {
+      if ((world.local_rank() == 0) == first) open();
+    });
 }
 
 /// A trace without a path lies in the run directory.
@@ -135,7 +148,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   const MachineFacts machine = this_machine(world);
   PreparedRun run;
   RunPlace place;
-  together.run([&] {
+  open_in_turn(world, [&] {
     Opened opened = open_training(invocation, machine);
     run = std::move(opened.run);
     place = opened.place;
@@ -198,7 +211,7 @@ PreparedRun reopen(const Invocation& invocation, const comm::World& world,
 PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
   const MachineFacts machine = this_machine(world);
   PreparedRun run;
-  train::Together(world).run([&] { run = reopen(invocation, world, machine); });
+  open_in_turn(world, [&] { run = reopen(invocation, world, machine); });
   return run;
 }
 
@@ -243,18 +256,19 @@ PreparedRun prepare_validation(const Invocation& invocation) {
 
 PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {
   PreparedBench bench;
-  bench.steps = invocation.options.integer("steps").value_or(50);
-  bench.warmup_steps = invocation.options.integer("warmup-steps").value_or(10);
+  bench.length = {.warmup = invocation.options.integer("warmup-steps").value_or(10),
+                  .steps = invocation.options.integer("steps").value_or(50)};
   Options options = invocation.options;
   // Of a configuration file made for training.
   for (const char* name : {"epochs", "max-iterations", "lr-horizon-epochs", "warmup-epochs"})
     options.erase(name);
-  if (!options.text("data-dir")) impose(options, "synthetic-data", true);
-  impose(options, "iterations", bench.steps + bench.warmup_steps);
+  if (!options.text("data-dir") && image_source(options) == train::ImageSource::Files)
+    impose(options, "synthetic-data", true);
+  impose(options, "iterations", bench.length.steps + bench.length.warmup);
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("none"));
   const MachineFacts machine = this_machine(world);
-  train::Together(world).run([&] { bench.run = open_and_resolve(options, machine).run; });
+  open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine).run; });
   bench.run.notices.insert(bench.run.notices.begin(), invocation.notices.begin(),
                            invocation.notices.end());
   return bench;

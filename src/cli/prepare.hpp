@@ -11,6 +11,7 @@
 #include "cli/datasets.hpp"
 #include "comm/world.hpp"
 #include "io/run_lock.hpp"
+#include "train/benchmark.hpp"
 #include "train/config.hpp"
 
 namespace millrace::cli {
@@ -52,8 +53,7 @@ struct PreparedRun {
 /// Without a place for data it is synthetic.
 struct PreparedBench {
   PreparedRun run;
-  std::int64_t steps = 0;
-  std::int64_t warmup_steps = 0;
+  train::BenchLength length;
 };
 [[nodiscard]] PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world);
 

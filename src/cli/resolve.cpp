@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -44,6 +45,14 @@ void check_all_used(const Reader& read, Notices& notices) {
   }
 }
 
+/// Decoding pictures keeps one core behind several others that train on them, but not a GPU.
+std::int64_t loader_threads(const DataRequest& request, const MachineFacts& machine) {
+  constexpr std::int64_t kMost = 16;
+  const bool pictures = request.dataset == kImageNet && request.source == train::ImageSource::Files;
+  if (!pictures || !machine.has_gpu) return 1;
+  return std::clamp<std::int64_t>(machine.cores / std::max(1, machine.local_ranks), 1, kMost);
+}
+
 }  // namespace
 
 std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what) {
@@ -61,7 +70,7 @@ Resolution resolve(const Options& options, const DatasetFacts& data, const Machi
   check_families(options, result.notices);
   resolve_model(read, data, task, config.model);
   const FamilyRecipe recipe = family_recipe(config.model.model, task);
-  resolve_data(read, request, data, config.data);
+  resolve_data(read, request, data, loader_threads(request, machine), config.data);
   resolve_batch(read, recipe, config);
   resolve_length(read, recipe, config);
   resolve_optimiser(read, recipe, config);

@@ -16,7 +16,7 @@ namespace millrace::cli {
 struct DataRequest {
   std::string dataset;
   std::filesystem::path directory;  ///< empty with synthetic data
-  bool synthetic = false;
+  train::ImageSource source = train::ImageSource::Files;
   train::Normalisation normalisation = train::Normalisation::Standardise;
   bool validation = true;  ///< whether the images of validation are needed
   Shape image;
@@ -25,7 +25,8 @@ struct DataRequest {
   std::string picture_scaling;    ///< name of their normalisation; empty: the preset's
   std::int32_t label_offset = 1;  ///< label that TFRecords give to class 0
   double max_bad_fraction = 0.001;
-  bool missing_shards = false;  ///< whether a set may lack some
+  bool missing_shards = false;    ///< whether a set may lack some
+  std::int64_t cached_bytes = 0;  ///< of this machine's memory for files that were read
   friend bool operator==(const DataRequest&, const DataRequest&) = default;
 };
 
@@ -52,6 +53,9 @@ enum class DataNeed { Images, Name };
 /// Whether the options say themselves which data set is meant, in --dataset or by the words of
 /// --data-dir; without a directory there is nothing else to ask.
 [[nodiscard]] bool dataset_is_told(const Options& options);
+
+/// Whether images come from files or are made up. Errors: Usage when two ways are asked for.
+[[nodiscard]] train::ImageSource image_source(const Options& options);
 
 /// Errors: Usage and Config when the set is not named, has no place, or is none that can be read.
 [[nodiscard]] DataRequest data_request(const Options& options, DataNeed need = DataNeed::Images);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <limits>
+#include <optional>
+
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -27,6 +30,34 @@ void resolve_mixing(Reader& read, train::MixingConfig& mixing) {
                                                                : train::MixingForm::Reversed;
 }
 
+/// In which type images travel, where that was said.
+std::optional<DType> image_type(Reader& read) {
+  // Two names for the same, and one for the opposite.
+  const bool bytes = read.options().flag("no-hostside-norm") || read.options().flag("eight-bit-io");
+  read.note("no-hostside-norm", bytes);
+  for (const char* name : {"hostside-norm", "eight-bit-io"}) read.use(name);
+  if (!read.given("data-loader-image-type")) return bytes ? std::optional(DType::U8) : std::nullopt;
+  const std::string name = read.text("data-loader-image-type", "");
+  for (const DType type : {DType::U8, DType::F32, DType::BF16, DType::F16})
+    if (name == name_of(type)) return type;
+  fail(ErrorKind::Internal, "--data-loader-image-type: {} has no type", name);
+}
+
+/// Bytes of memory for files that were read: a size, or all of them.
+std::int64_t cached_bytes(Reader& read) {
+  if (read.options().flag("no-dataset-cache") || !read.given("dataset-cache")) {
+    read.use("no-dataset-cache");
+    return 0;
+  }
+  const std::string text = read.text("dataset-cache", "");
+  if (text == "all") return std::numeric_limits<std::int64_t>::max();
+  const std::optional<std::int64_t> bytes = parse_bytes(text);
+  if (!bytes)
+    fail(ErrorKind::Usage, "{}: '{}' is neither all nor a size, as 512MiB or 8GB are",
+         read.options().find("dataset-cache")->where, text);
+  return *bytes;
+}
+
 /// How pictures are read; noted where they are.
 void resolve_pictures(Reader& read, DataRequest& request) {
   request.preset = read.text("image-preset", "tf");
@@ -42,15 +73,22 @@ void resolve_pictures(Reader& read, DataRequest& request) {
   request.label_offset = static_cast<std::int32_t>(read.integer("label-offset", 1));
   request.max_bad_fraction = read.real("max-bad-fraction", 0.001);
   request.missing_shards = read.flag("allow-missing-shards");
+  request.cached_bytes = cached_bytes(read);
 }
 
 }  // namespace
 
+train::ImageSource image_source(const Options& options) {
+  if (options.flag("generated-data")) return train::ImageSource::Host;
+  return options.flag("synthetic-data") ? train::ImageSource::Device : train::ImageSource::Files;
+}
+
 std::string dataset_name(const Options& options) {
   if (const auto name = options.text("dataset")) return *name;
   const std::optional<std::string> directory = options.text("data-dir");
-  if (options.flag("synthetic-data") && !directory)
-    fail(ErrorKind::Usage, "--synthetic-data needs --dataset: which set should it stand for?");
+  if (image_source(options) != train::ImageSource::Files && !directory)
+    fail(ErrorKind::Usage, "--{} needs --dataset: which set should it stand for?",
+         options.flag("synthetic-data") ? "synthetic-data" : "generated-data");
   if (!directory)
     fail(ErrorKind::Usage,
          "no data set: give --data-dir DIR or set DATA_DIR, or use --dataset with "
@@ -91,26 +129,30 @@ std::int64_t image_size(Reader& read, const std::string& dataset) {
 }
 
 void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& facts,
-                  train::DataConfig& data) {
+                  std::int64_t usual_threads, train::DataConfig& data) {
   data.dataset = read.note("dataset", request.dataset);
-  data.synthetic = read.flag("synthetic-data");
+  data.source = image_source(read.options());
+  for (const char* name : {"synthetic-data", "generated-data"}) (void)read.flag(name);
   data.train_size = facts.train_size;
   data.validation_size = facts.validation_size;
   data.normalisation = normalisation_of(read, request.dataset);
   data.augment = !read.flag("train-with-valid-preprocessing");
-  data.loader_threads = static_cast<int>(read.integer("pipeline-num-parallel", 1));
-  // Two names for the same, and one for the opposite.
-  data.device_normalisation =
-      read.options().flag("no-hostside-norm") || read.options().flag("eight-bit-io");
-  read.note("no-hostside-norm", data.device_normalisation);
-  for (const char* name : {"hostside-norm", "eight-bit-io"}) read.use(name);
+  data.loader_threads = static_cast<int>(read.integer("pipeline-num-parallel", usual_threads));
+  data.max_cpus = static_cast<int>(read.follower("max-cpus", 0));
+  data.image_type = image_type(read);
+  read.use("dataset-benchmark");
   resolve_mixing(read, data.mixing);
-  if (request.dataset == kImageNet && !data.synthetic) {
+  if (request.dataset == kImageNet && data.source == train::ImageSource::Files) {
     DataRequest noted;
     resolve_pictures(read, noted);
   }
+  // Recipes say how pictures are read, and do not mind where there are none.
+  for (const char* name : {"image-preset", "image-normalisation"})
+    if (const Setting* given = read.options().find(name);
+        given != nullptr && given->origin != Origin::CommandLine)
+      read.use(name);
   (void)image_size(read, request.dataset);
-  if (data.synthetic) {
+  if (data.source != train::ImageSource::Files) {
     read.use("data-dir");  // recipes name it all the same, and its words may tell the data set
     return;
   }
@@ -127,13 +169,13 @@ DataRequest data_request(const Options& options, DataNeed need) {
   Reader read(options);
   DataRequest request;
   request.dataset = dataset_name(options);
-  request.synthetic = options.flag("synthetic-data");
+  request.source = image_source(options);
   request.validation = wants_validation(options);
   request.normalisation = normalisation_of(read, request.dataset);
   const std::int64_t size = image_size(read, request.dataset);
   request.image = {.h = size, .w = size, .c = 3};
   request.seed = static_cast<std::uint64_t>(options.integer("seed").value_or(0));
-  if (request.synthetic) return request;
+  if (request.source != train::ImageSource::Files) return request;
   request.directory = options.text("data-dir").value_or("");
   if (need == DataNeed::Name) return request;
   if (request.dataset == kImageNet) resolve_pictures(read, request);

@@ -40,8 +40,9 @@ inline constexpr std::string_view kImageNet = "imagenet";
 void check_families(const Options& options, Notices& notices);
 void resolve_model(Reader& read, const DatasetFacts& data, models::Task task,
                    models::ModelOptions& model);
+/// `usual_threads` read images where nothing was said.
 void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& facts,
-                  train::DataConfig& data);
+                  std::int64_t usual_threads, train::DataConfig& data);
 void resolve_batch(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
 void resolve_length(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
 void resolve_optimiser(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);

@@ -105,7 +105,7 @@ void replace_data(Smaller& run, const std::string& dataset) {
   const bool here =
       dataset != kImageNet && directory && std::filesystem::exists(*directory, unknown);
   run.set("dataset", dataset);
-  if (!here) run.set("synthetic-data", true);
+  if (!here && !run.options().flag("generated-data")) run.set("synthetic-data", true);
   if (dataset != kImageNet) return;
   Reader read(run.options());
   const std::int64_t usual = image_size(read, dataset);

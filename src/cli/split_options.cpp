@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
-
 #include "cli/schedule_options.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -35,7 +33,7 @@ std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const Tr
   const pipeline::ProgramOptions options{.batch = request.batch,
                                          .type = request.type,
                                          .recompute = request.recompute,
-                                         .byte_images = request.byte_images,
+                                         .images = request.images,
                                          .mixing = request.mixing};
   const std::vector<pipeline::Slots> slots(static_cast<std::size_t>(schedule.devices));
   partition::LayerFilter filter;
@@ -75,7 +73,7 @@ partition::PlanRequest plan_request(const TrainConfig& config,
                                                                         : pipeline::Recompute::None;
   request.update = {config.optimiser.kind, config.precision,
                     config.optimiser.sharded ? config.pipeline.ranks.replicas : 1};
-  request.byte_images = config.data.device_normalisation;
+  request.images = config.data.image_type;
   request.mixing = config.data.mixing.on();
   request.schedule = schedule;
   request.cost_model = "analytic";
@@ -124,22 +122,11 @@ std::optional<partition::Plan> plan_given(const Options& options, const Graph& g
 std::int64_t device_memory(Reader& read) {
   if (!read.given("device-memory")) return 0;
   const std::string text = read.text("device-memory", "");
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string unit = to_lower(std::string_view(end, text.data() + text.size()));
-  constexpr double kKibi = 1024.0;
-  const double factor = unit.empty() || unit == "b" ? 1.0
-                        : unit == "kb"              ? 1e3
-                        : unit == "mb"              ? 1e6
-                        : unit == "gb"              ? 1e9
-                        : unit == "kib"             ? kKibi
-                        : unit == "mib"             ? kKibi * kKibi
-                        : unit == "gib"             ? kKibi * kKibi * kKibi
-                                                    : 0.0;
-  if (error != std::errc{} || factor == 0.0 || !(value > 0.0) || value * factor > 9e18)
+  const std::optional<std::int64_t> bytes = parse_bytes(text);
+  if (!bytes)
     fail(ErrorKind::Usage, "{}: '{}' is no size, as 512MiB or 8GB are",
          read.options().find("device-memory")->where, text);
-  return static_cast<std::int64_t>(value * factor);
+  return *bytes;
 }
 
 std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,

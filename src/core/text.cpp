@@ -104,6 +104,27 @@ std::string with_commas(std::int64_t number) {
   return number < 0 ? fmt::format("-{}", digits) : digits;
 }
 
+std::optional<std::int64_t> parse_bytes(std::string_view text) {
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit = to_lower(std::string_view(end, text.data() + text.size()));
+  unit.erase(0, unit.find_first_not_of(' '));
+  constexpr double kKibi = 1024.0;
+  const double factor = unit.empty() || unit == "b" ? 1.0
+                        : unit == "kb"              ? 1e3
+                        : unit == "mb"              ? 1e6
+                        : unit == "gb"              ? 1e9
+                        : unit == "tb"              ? 1e12
+                        : unit == "kib"             ? kKibi
+                        : unit == "mib"             ? kKibi * kKibi
+                        : unit == "gib"             ? kKibi * kKibi * kKibi
+                        : unit == "tib"             ? kKibi * kKibi * kKibi * kKibi
+                                                    : 0.0;
+  if (error != std::errc{} || !(value * factor >= 1.0) || value * factor > 9e18)
+    return std::nullopt;
+  return static_cast<std::int64_t>(value * factor);
+}
+
 bool contains_any(std::string_view text, std::span<const std::string> parts) {
   return std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {
     return text.find(part) != std::string_view::npos;

@@ -27,6 +27,10 @@ namespace millrace {
 /// "1.43 GB", "210 kB", "12 B" (powers of 1000).
 [[nodiscard]] std::string human_bytes(std::int64_t bytes);
 
+/// What "512MiB", "8GB", "1.5 kB" or "4096" say; the letters' case does not matter. Nothing for
+/// what is no size above 0 or beyond std::int64_t.
+[[nodiscard]] std::optional<std::int64_t> parse_bytes(std::string_view text);
+
 /// "2:03:04" or "0:42".
 [[nodiscard]] std::string human_seconds(double seconds);
 

@@ -5,6 +5,7 @@
 // environment   lifetime of Kokkos, and how many threads it has; the first object of `main`
 // tensor        views of device memory as kernels take them: unmanaged, row-major, NHWC
 // arena         the one allocation of a device, handed out as offsets that a plan has computed
+// host_buffer   host memory from which the device is fed
 // vendor_scope  marks calls into libraries whose allocations are not ours
 //
 // Kernels take an execution-space instance and device views, never host pointers, and never loop
@@ -26,6 +27,13 @@ using MemorySpace = ExecutionSpace::memory_space;
 /// True where the host may read device memory directly: kernels then run on CPU cores.
 inline constexpr bool kHostAccessible =
     Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible;
+
+/// Host memory that a GPU copies without another copy in between.
+#if defined(KOKKOS_ENABLE_CUDA)
+using FeedingSpace = Kokkos::CudaHostPinnedSpace;
+#else
+using FeedingSpace = Kokkos::HostSpace;
+#endif
 
 /// Waits for everything queued on `space`; labels of fences exist only in newer Kokkos.
 inline void fence(const ExecutionSpace& space) { space.fence(); }

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/prepare_images.hpp"
 
+#include "core/float16.hpp"
+
 namespace millrace::ops {
 namespace {
 
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Images that arrive as the network stores them.
-template <class T>
-struct StoredImages {
-  const T* pixels;
+/// Images that arrive as floats of any type.
+template <class T, class Stored>
+struct FloatImages {
+  const Stored* pixels;
   Shape image;
 
   struct Row {
-    const T* values;
+    const Stored* values;
     std::int64_t channels;
     KOKKOS_FUNCTION float at(std::int64_t column, std::int64_t channel) const {
-      return to_float(values[column * channels + channel]);
+      return rounded_as<T>(to_float(values[column * channels + channel]));
     }
   };
   KOKKOS_FUNCTION Row row(std::int64_t n, std::int64_t y) const {
@@ -109,19 +111,24 @@ void prepare_bytes(const ExecutionSpace& space, const PrepareImagesShape& shape,
   prepare(space, shape, y, ByteImages<T>{bytes, scaling, shape.image}, mixing);
 }
 
-template <class T>
-void mix_images(const ExecutionSpace& space, const PrepareImagesShape& shape, T* y, const T* x,
-                const ImageMixing* mixing) {
-  prepare(space, shape, y, StoredImages<T>{x, shape.image}, mixing);
+template <class T, class Stored>
+void prepare_floats(const ExecutionSpace& space, const PrepareImagesShape& shape, T* y,
+                    const Stored* x, const ImageMixing* mixing) {
+  prepare(space, shape, y, FloatImages<T, Stored>{x, shape.image}, mixing);
 }
 
+#define MILLRACE_INSTANTIATE_FLOATS(T, Stored)                                                  \
+  template void prepare_floats<T, Stored>(const ExecutionSpace&, const PrepareImagesShape&, T*, \
+                                          const Stored*, const ImageMixing*);
 #define MILLRACE_INSTANTIATE(T)                                                                 \
   template void prepare_bytes<T>(const ExecutionSpace&, const PrepareImagesShape&, T*,          \
                                  const std::uint8_t*, const PixelScaling*, const ImageMixing*); \
-  template void mix_images<T>(const ExecutionSpace&, const PrepareImagesShape&, T*, const T*,   \
-                              const ImageMixing*);
+  MILLRACE_INSTANTIATE_FLOATS(T, float)                                                         \
+  MILLRACE_INSTANTIATE_FLOATS(T, bfloat16)                                                      \
+  MILLRACE_INSTANTIATE_FLOATS(T, float16)
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)
 #undef MILLRACE_INSTANTIATE
+#undef MILLRACE_INSTANTIATE_FLOATS
 
 }  // namespace millrace::ops

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // From the images of a micro-batch as they arrive to those that the network reads: bytes become
-// floats, and images are mixed. The result does not depend on where normalisation happens: a pixel
-// is (byte - mean) x scale in float32, rounded once to the storage type, as the data side does it.
+// floats, floats change their type, and images are mixed. The result does not depend on where
+// normalisation happens: a pixel is (byte - mean) x scale in float32, rounded once to the storage
+// type, as the data side does it.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,11 @@ void prepare_bytes(const device::ExecutionSpace& space, const PrepareImagesShape
                    const std::uint8_t* bytes, const PixelScaling* scaling,
                    const ImageMixing* mixing);
 
-/// y = mixed x, by one ImageMixing an image: values of the storage type, product and sum in
-/// float32, rounded once.
-template <class T>
-void mix_images(const device::ExecutionSpace& space, const PrepareImagesShape& shape, T* y,
-                const T* x, const ImageMixing* mixing);
+/// y = x rounded to nearest; then mixed by one ImageMixing an image, unless `mixing` is nullptr:
+/// values of the storage type, product and sum in float32, rounded once. Stored: float, bfloat16 or
+/// float16.
+template <class T, class Stored>
+void prepare_floats(const device::ExecutionSpace& space, const PrepareImagesShape& shape, T* y,
+                    const Stored* x, const ImageMixing* mixing);
 
 }  // namespace millrace::ops

@@ -45,6 +45,8 @@ enum class RecomputePolicy { None, Stage, Layers };
 /// image by the data set's, or by ImageNet's. ImageNet: minus its mean, or by its mean and
 /// deviation.
 enum class Normalisation { Standardise, Dataset, MeanOnly, ImageNet };
+/// Where images come from: files, or made up on the host, or made up once and kept on the device.
+enum class ImageSource { Files, Host, Device };
 enum class ValidationMode { All, End, None };
 
 /// Learning rate as a function of the iteration; everything absolute (no exponent, no scale left).
@@ -99,14 +101,16 @@ struct AveragingConfig {
 struct DataConfig {
   std::string dataset = "cifar-10";
   std::filesystem::path directory;  ///< empty with synthetic data
-  bool synthetic = false;
+  ImageSource source = ImageSource::Files;
   std::int64_t train_size = 0;  ///< images of an epoch
   std::int64_t validation_size = 0;
   Normalisation normalisation = Normalisation::Standardise;
   bool augment = true;
-  int loader_threads = 1;
-  /// Images travel as bytes and become floats on the device; the tensors are the same.
-  bool device_normalisation = false;
+  int loader_threads = 1;  ///< of each stage that reads images
+  int max_cpus = 0;        ///< most of them in a process; 0: any number
+  /// In which type images travel to the device; none: that of the activations. As U8 they become
+  /// floats there, and the tensors are the same.
+  std::optional<DType> image_type;
   MixingConfig mixing;
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };

@@ -92,8 +92,10 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
     text += fmt::format(format, std::forward<Args>(args)...);
     text += '\n';
   };
+  constexpr std::array<std::string_view, 3> kSources = {"", " (generated data)",
+                                                        " (synthetic data)"};
   add("{} {} on {}{}", model.model, model.size, config.data.dataset,
-      config.data.synthetic ? " (synthetic data)" : "");
+      kSources[static_cast<std::size_t>(config.data.source)]);
   // The recipe's tools read these lines by column: exactly one blank in front.
   add(" Batch Size: {}", config.total_batch());
   if (config.micro_batches > 1)

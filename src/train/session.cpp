@@ -7,11 +7,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <string_view>
 #include <utility>
 
 #include "core/crc32c.hpp"
+#include "device/host_buffer.hpp"
 #include "train/memory.hpp"
 #include "train/network.hpp"
 #include "train/warm_start.hpp"
@@ -52,7 +54,7 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use
   options.recompute = recompute_of(config.recompute);
   options.recompute_layers = config.recompute_layers;
   options.label_smoothing = {static_cast<float>(config.label_smoothing), config.smoothing};
-  options.byte_images = config.data.device_normalisation;
+  options.images = config.data.image_type;
   options.mixing = config.data.mixing.on();
   if (use == Session::Use::Training) options.parameters.rule = config.optimiser.kind;
   options.parameters.decay_excludes = config.optimiser.decay_excludes;
@@ -75,9 +77,9 @@ ops::Update update_of(const OptimiserConfig& optimiser, double rate) {
   return update;
 }
 
-/// As what images travel to the device.
+/// In which type images travel to the device.
 DType image_type(const TrainConfig& config) {
-  return config.data.device_normalisation ? DType::U8 : config.precision.activations;
+  return config.data.image_type.value_or(config.precision.activations);
 }
 
 /// Micro-batches of a replica in a validation of `images`.
@@ -191,8 +193,23 @@ void Session::make_executors(Use use) {
   sums_.resize(replicas * static_cast<std::size_t>(most) * kSums);
 }
 
+/// How many of the stages here read images.
+std::int64_t Session::image_readers(const pipeline::Executor& executor) const {
+  std::int64_t readers = 0;
+  for (std::size_t u = 0; u < stages_.size(); ++u) readers += executor.reads_images(u) ? 1 : 0;
+  return readers;
+}
+
+/// Of a micro-batch of images that stays on the device.
+std::int64_t Session::resident_bytes() const {
+  if (!training_ || config_.data.source != ImageSource::Device || image_readers(*training_) == 0)
+    return 0;
+  return device::aligned(config_.batch_size * graph_.input_shape.elements() *
+                         size_of(image_type(config_)));
+}
+
 std::int64_t Session::arena_bytes() const {
-  std::int64_t bytes = training_ ? training_->bytes() : 0;
+  std::int64_t bytes = resident_bytes() + (training_ ? training_->bytes() : 0);
   for (const HeldStage& held : stages_) bytes += device::aligned(held.run->bytes());
   return bytes;
 }
@@ -210,12 +227,13 @@ std::int64_t Session::library_bytes() const {
 
 std::int64_t Session::loader_bytes(std::int64_t validation_images) const {
   std::int64_t image = graph_.input_shape.elements() * size_of(image_type(config_));
-  if (config_.data.device_normalisation) image += static_cast<std::int64_t>(sizeof(PixelScaling));
+  if (image_type(config_) == DType::U8) image += static_cast<std::int64_t>(sizeof(PixelScaling));
   if (config_.data.mixing.on()) image += static_cast<std::int64_t>(sizeof(ImageMixing));
   const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
   std::int64_t images = 0;
   for (std::size_t u = 0; u < stages_.size(); ++u) {
-    if (training_ && training_->reads_images(u)) images += batches * config_.batch_size;
+    if (training_ && training_->reads_images(u) && config_.data.source != ImageSource::Device)
+      images += batches * config_.batch_size;
     if (!groups_.empty() && groups_[0].executor->reads_images(u))
       images += std::min(batches * config_.validation_batch_size, validation_images);
   }
@@ -237,7 +255,7 @@ std::int64_t Session::checkpoint_bytes() const {
 }
 
 void Session::allocate() {
-  arena_ = std::make_unique<device::Arena>(arena_bytes());
+  arena_ = std::make_unique<device::Arena>(arena_bytes() - resident_bytes());
   std::int64_t offset = 0;
   for (const HeldStage& held : stages_) {
     held.run->bind(arena_->at(offset));
@@ -404,10 +422,28 @@ void Session::check_replicas() {
              s, r);
 }
 
+/// Reads the first micro-batch of the run, whatever the replica.
+io::ResidentImages Session::make_resident(const std::shared_ptr<const io::Dataset>& dataset,
+                                          io::LoaderOptions options) {
+  options.first_position = 0;
+  options.threads = 0;
+  options.content = io::Content::Images;
+  options.mixing = {};
+  io::Loader loader(dataset, io::SampleOrder::shuffled(config_.seed, dataset->size()), options);
+  const io::Batch& batch = *loader.next();
+  resident_images_ = std::make_unique<device::Arena>(resident_bytes());
+  device::copy_to_device(resident_images_->at(0), batch.images.data(), std::ssize(batch.images));
+  return {.images = resident_images_->at(0),
+          .scaling = batch.scaling.empty() ? PixelScaling{} : batch.scaling.front()};
+}
+
 Feeds Session::feeds(const pipeline::Executor& executor,
                      const std::shared_ptr<const io::Dataset>& dataset,
                      const io::SampleOrder& order, const io::LoaderOptions& options) const {
   Feeds result;
+  const auto readers = static_cast<int>(image_readers(executor));
+  const int most = config_.data.max_cpus > 0 ? std::max(1, config_.data.max_cpus / readers)
+                                             : std::numeric_limits<int>::max();
   for (std::size_t u = 0; u < stages_.size(); ++u) {
     const bool images = executor.reads_images(u);
     const bool labels = executor.reads_labels(u);
@@ -420,7 +456,9 @@ Feeds Session::feeds(const pipeline::Executor& executor,
     own.content = images && labels ? io::Content::Both
                   : images         ? io::Content::Images
                                    : io::Content::Labels;
-    if (!images) own.threads = 0;  // labels are there at once
+    // Labels are there at once.
+    own.threads = images && !own.resident ? std::min(options.threads, most) : 0;
+    own.memory = device::host_buffer;
     result.loaders.back() = std::make_unique<io::Loader>(dataset, order, own);
     result.pointers.back() = result.loaders.back().get();
   }
@@ -428,7 +466,7 @@ Feeds Session::feeds(const pipeline::Executor& executor,
 }
 
 Feeds Session::training_feeds(const std::shared_ptr<const io::Dataset>& dataset,
-                              std::int64_t first_position) const {
+                              std::int64_t first_position) {
   io::LoaderOptions options;
   options.batch_size = config_.batch_size;
   options.type = image_type(config_);
@@ -437,6 +475,7 @@ Feeds Session::training_feeds(const std::shared_ptr<const io::Dataset>& dataset,
   options.augment = config_.data.augment;
   options.mixing = config_.data.mixing;
   options.first_position = first_position;
+  if (resident_bytes() > 0) options.resident = make_resident(dataset, options);
   return feeds(*training_, dataset, io::SampleOrder::shuffled(config_.seed, dataset->size()),
                options);
 }

@@ -6,6 +6,7 @@
 // loss_scaler  how the scale of the loss moves with what the steps find
 // lr_schedule, cadence   pure functions of the iteration: rate, and what is due when
 // session      this process' part of a network: steps, evaluation, loading and saving
+// benchmark    how fast it is, and whether loaders or devices limit it
 // trainer      the loop around it: data, logs, checkpoints, validation, signals
 // metrics_log, progress  the files and lines in which a run tells about itself
 //
@@ -96,9 +97,10 @@ class Session {
   /// Collective. Errors: Internal, naming stage and replica, when replicas hold different weights.
   void check_replicas();
 
-  /// Loaders of training from a position in the run, and of validation.
+  /// Loaders of training from a position in the run, and of validation. With images that stay on
+  /// the device, they are put there, and the loaders only have labels to read.
   [[nodiscard]] Feeds training_feeds(const std::shared_ptr<const io::Dataset>& dataset,
-                                     std::int64_t first_position) const;
+                                     std::int64_t first_position);
   [[nodiscard]] Feeds validation_feeds(const std::shared_ptr<const io::Dataset>& dataset) const;
 
   /// Weight update number `iteration` of the run, on the next micro-batches. Collective.
@@ -136,6 +138,10 @@ class Session {
   void make_stages(Use use);
   [[nodiscard]] ops::Backend& backend_of(std::int32_t stage);
   void make_executors(Use use);
+  [[nodiscard]] std::int64_t image_readers(const pipeline::Executor& executor) const;
+  [[nodiscard]] std::int64_t resident_bytes() const;
+  io::ResidentImages make_resident(const std::shared_ptr<const io::Dataset>& dataset,
+                                   io::LoaderOptions options);
   [[nodiscard]] Feeds feeds(const pipeline::Executor& executor,
                             const std::shared_ptr<const io::Dataset>& dataset,
                             const io::SampleOrder& order, const io::LoaderOptions& options) const;
@@ -159,6 +165,7 @@ class Session {
   std::unique_ptr<pipeline::Executor> training_;
   std::vector<Group> groups_;  ///< whole ones, then the rest where there is one
   std::unique_ptr<device::Arena> arena_;
+  std::unique_ptr<device::Arena> resident_images_;  ///< ImageSource::Device: a micro-batch
   ScalingState scaling_;
   std::vector<double> sums_;  ///< of metrics, on their way between ranks
   std::atomic<const pipeline::Executor*> active_{nullptr};

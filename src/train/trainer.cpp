@@ -599,45 +599,4 @@ void validate(
   });
 }
 
-double BenchResult::percentile_seconds(double fraction) const {
-  const auto last = static_cast<double>(step_seconds.size() - 1);
-  return step_seconds.at(static_cast<std::size_t>(std::lround(last * fraction)));
-}
-
-double BenchResult::median_seconds() const { return percentile_seconds(0.5); }
-
-BenchResult bench(const TrainConfig& config, const comm::World& world,
-                  const std::shared_ptr<const io::Dataset>& dataset, std::int64_t warmup,
-                  std::int64_t steps) {
-  const device::Environment environment(config.threads, gpu_of(config, world.rank()));
-  Session session(config, Session::Use::Training, world);
-  Watchdog watchdog(world.rank(), config.hang_timeout);
-  watchdog.follow(session);
-  session.allocate();
-  session.initialise(config.seed);
-  const Feeds feeds = session.training_feeds(dataset, 0);
-  BenchResult result;
-  std::vector<double> waits;
-  result.images_per_step = config.total_batch();
-  result.arena_bytes = session.arena_bytes();
-  result.macs_per_image = session.graph().forward_macs();
-  PipelineStatistics statistics(session.executor());
-  for (std::int64_t i = 0; i < warmup + steps; ++i) {
-    const Clock::time_point start = Clock::now();
-    const StepResult step =
-        session.step(feeds, i, learning_rate(config.schedule, i, warmup + steps));
-    if (i < warmup) continue;
-    statistics.add(session.executor(), seconds_since(start));
-    result.step_seconds.push_back(seconds_since(start));
-    waits.push_back(step.loader_seconds);
-  }
-  const pipeline::PipelinePlan& plan = session.executor().plan();
-  const auto links = pipeline::links(pipeline::channels(session.graph(), plan.ranges));
-  result.pipeline = to_text(statistics.report(world, links), plan);
-  std::sort(waits.begin(), waits.end());
-  result.loader_seconds = waits.at(waits.size() / 2);
-  std::sort(result.step_seconds.begin(), result.step_seconds.end());
-  return result;
-}
-
 }  // namespace millrace::train

@@ -50,19 +50,4 @@ void validate(
     std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
     const std::function<void(const io::CheckpointHeader&, const ValidationResult&)>& report);
 
-/// Steady-state speed of a training.
-struct BenchResult {
-  std::vector<double> step_seconds;  ///< of the measured steps, ascending
-  double loader_seconds = 0.0;       ///< median wait for data in a step
-  std::int64_t images_per_step = 0;
-  std::int64_t arena_bytes = 0;
-  std::int64_t macs_per_image = 0;  ///< forward
-  std::string pipeline;             ///< where the time of each device went, as text
-  [[nodiscard]] double median_seconds() const;
-  [[nodiscard]] double percentile_seconds(double fraction) const;
-};
-[[nodiscard]] BenchResult bench(const TrainConfig& config, const comm::World& world,
-                                const std::shared_ptr<const io::Dataset>& dataset,
-                                std::int64_t warmup, std::int64_t steps);
-
 }  // namespace millrace::train

@@ -104,9 +104,16 @@ TEST(NumericsOptionsTest, ReachTheConfiguration) {
   EXPECT_TRUE(line("--fp-exceptions").check_exceptions);
   EXPECT_EQ(line("--label-smoothing 0.1 --label-smoothing-form all-classes").smoothing,
             train::SmoothingForm::AllClasses);
-  EXPECT_TRUE(line("--no-hostside-norm").data.device_normalisation);
-  EXPECT_TRUE(line("--eight-bit-io").data.device_normalisation);
-  EXPECT_FALSE(line("--hostside-norm").data.device_normalisation);
+  EXPECT_EQ(line("--no-hostside-norm").data.image_type, DType::U8);
+  EXPECT_EQ(line("--eight-bit-io").data.image_type, DType::U8);
+  EXPECT_EQ(line("--hostside-norm").data.image_type, std::nullopt);
+  EXPECT_EQ(line("--data-loader-image-type uint8").data.image_type, DType::U8);
+  EXPECT_EQ(line("--data-loader-image-type float32").data.image_type, DType::F32);
+  EXPECT_EQ(line("--data-loader-image-type bfloat16").data.image_type, DType::BF16);
+  EXPECT_EQ(line("--data-loader-image-type float16").data.image_type, DType::F16);
+  EXPECT_TRUE(contains(refusal("--data-loader-image-type float16 --no-hostside-norm"),
+                       "exclude each other"));
+  EXPECT_EQ(line("--max-cpus 3").data.max_cpus, 3);
   EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.mixup_alpha, 0.2);
   EXPECT_EQ(line("--mixup-alpha 0.2").data.mixing.form, train::MixingForm::Rolled);
   EXPECT_EQ(line("--cutmix-lambda 0.8 --mixing-form reversed").data.mixing.form,
@@ -150,7 +157,7 @@ TEST(IdleOptionsTest, SayWhyAndChangeNothing) {
                                       "--{} has no effect here: {}", spec.name, spec.idle)}));
     EXPECT_EQ(resolution.config, plain) << spec.name;
   }
-  EXPECT_EQ(idle, 11);
+  EXPECT_EQ(idle, 10);
 }
 
 TEST(ScratchCapsTest, AreCounted) {
@@ -189,12 +196,6 @@ TEST(DeviceNumbersTest, AreOneForEachDeviceOrTheFirstOfARow) {
             "set(s) of --threads-per-device 1, from 0");
   EXPECT_EQ(refusal("--select-ipus one"),
             "--select-ipus: 'one' is neither AUTO nor the number of a device");
-}
-
-TEST(RefusedOptionsTest, SayWhy) {
-  EXPECT_EQ(refusal("--dataset-benchmark"),
-            "--dataset-benchmark cannot be had: millrace bench shows how long a step waits for its "
-            "data");
 }
 
 TEST(AcceptanceTest, TheLineIsTakenAsItStands) {

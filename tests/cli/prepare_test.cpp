@@ -217,10 +217,10 @@ TEST_F(PrepareTest, BenchmarkNeedsNoDataAndLeavesNothing) {
   const PreparedBench bench = prepare_bench(
       invocation(Command::Bench, "--dataset cifar-10 --steps 7 --warmup-steps 2 --batch-size 8"),
       world());
-  EXPECT_EQ(bench.steps, 7);
-  EXPECT_EQ(bench.warmup_steps, 2);
+  EXPECT_EQ(bench.length.steps, 7);
+  EXPECT_EQ(bench.length.warmup, 2);
   EXPECT_EQ(bench.run.config.iterations, 9);
-  EXPECT_TRUE(bench.run.config.data.synthetic);
+  EXPECT_EQ(bench.run.config.data.source, train::ImageSource::Device);
   EXPECT_TRUE(bench.run.config.run_directory.empty());
   EXPECT_TRUE(bench.run.notices.empty());
 }

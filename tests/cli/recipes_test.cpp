@@ -213,7 +213,7 @@ TEST(RecipesTest, RunSmall) {
     EXPECT_EQ(run.config.pipeline.ranks.replicas, 1);
     EXPECT_EQ(run.config.pipeline.ranks.ranks, 1);
     EXPECT_LE(run.config.iterations, 10);
-    EXPECT_TRUE(run.config.data.synthetic);
+    EXPECT_EQ(run.config.data.source, train::ImageSource::Device);
     EXPECT_GT(rate_at(run.config, run.config.iterations - 1), 0.0);
     const bool said = std::any_of(run.notices.begin(), run.notices.end(), [](const std::string& n) {
       return n.starts_with("smoke: --iterations 6 instead of");

@@ -259,6 +259,45 @@ TEST(DataRequestTest, TellsTheSetFromItsPlace) {
             "imagenet");
 }
 
+TEST(DataRequestTest, TellsHowMuchMayStayInMemory) {
+  const auto bytes = [](std::string_view line) {
+    return data_request(train_options("--dataset imagenet --data-dir /d " + std::string(line)))
+        .cached_bytes;
+  };
+  EXPECT_EQ(bytes(""), 0);
+  EXPECT_EQ(bytes("--no-dataset-cache"), 0);
+  EXPECT_EQ(bytes("--dataset-cache 8GiB"), std::int64_t{8} << 30);
+  EXPECT_EQ(bytes("--dataset-cache 1500"), 1500);
+  EXPECT_EQ(failure_of([&] { (void)bytes("--dataset-cache much"); }).text,
+            "--dataset-cache: 'much' is neither all nor a size, as 512MiB or 8GB are");
+}
+
+TEST(DataRequestTest, TellsWhereImagesComeFrom) {
+  const auto source = [](std::string_view line) {
+    return resolve_line("--dataset cifar-10 " + std::string(line)).config.data.source;
+  };
+  EXPECT_EQ(source("--data-dir /d"), train::ImageSource::Files);
+  EXPECT_EQ(source("--generated-data"), train::ImageSource::Host);
+  EXPECT_EQ(source("--synthetic-data"), train::ImageSource::Device);
+  EXPECT_TRUE(failure_of([&] {
+                (void)source("--synthetic-data --generated-data");
+              }).text.find("exclude each other") != std::string::npos);
+}
+
+TEST(DataRequestTest, PicturesForAGpuAreReadByItsShareOfTheCores) {
+  const auto threads = [](std::string_view line, const MachineFacts& machine) {
+    const Options options = train_options("--dataset imagenet " + std::string(line));
+    return resolve(options, published_facts(data_request(options, DataNeed::Name)), machine)
+        .config.data.loader_threads;
+  };
+  const MachineFacts gpus{.cores = 64, .local_ranks = 8, .has_gpu = true};
+  EXPECT_EQ(threads("--data-dir /d", gpus), 8);
+  EXPECT_EQ(threads("--data-dir /d --pipeline-num-parallel 3", gpus), 3);
+  EXPECT_EQ(threads("--synthetic-data", gpus), 1);
+  EXPECT_EQ(threads("--data-dir /d", {.cores = 64, .has_gpu = true}), 16);
+  EXPECT_EQ(threads("--data-dir /d", {.cores = 64}), 1);
+}
+
 TEST(DataRequestTest, SaysWhatIsMissing) {
   const auto failure = [](std::string_view line) {
     return failure_of([&] { (void)data_request(train_options(line)); });

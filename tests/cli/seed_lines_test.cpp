@@ -723,9 +723,37 @@ TEST(DialectTest, WhatHasNoEffectIsSaidOnce) {
   EXPECT_EQ(read.notices,
             (std::vector<std::string>{
                 "--use_xla has no effect here: kernels are fused always",
-                "--use_dali has no effect here: there is one loader, in threads of its own",
                 "--gpu_memory_fraction has no effect here: memory is planned exactly"}));
   EXPECT_EQ(config_of(read).precision, kFloat);
+}
+
+/// Preset, normalisation and type of the pictures that a line trains on.
+std::string pictures_of(std::string_view dialect, const std::string& text) {
+  const Read read = read_seed(dialect, text + " --data_dir /imagenet");
+  const DataRequest request = data_request(read.options);
+  const std::optional<DType> type = config_of(read).data.image_type;
+  return request.preset + " " + request.picture_scaling + " " +
+         (type ? std::string(name_of(*type)) : "-");
+}
+
+TEST(DialectTest, PicturesAreReadAsItsScriptReadsThem) {
+  EXPECT_EQ(pictures_of("nvidia", "main.py --batch_size 8"), "tf nvidia2019 -");
+  EXPECT_EQ(pictures_of("nvidia", "main.py --batch_size 8 --use_dali"), "dali2019 dali2019 -");
+  EXPECT_EQ(pictures_of("habana", "imagenet_main.py -bs 8"), "tf  -");
+  EXPECT_EQ(pictures_of("habana", "imagenet_main.py -bs 8 -dlit bf16"), "tf  bfloat16");
+  EXPECT_EQ(pictures_of("habana", "demo_resnet_keras.py -bs 8 -dlit uint8"), "tf  uint8");
+  EXPECT_EQ(pictures_of("surfsara", "resnet_main.py --train_batch_size 8"), "tpu torch -");
+  const Failure failure =
+      failure_of([] { (void)read_seed("habana", "imagenet_main.py -bs 8 -dlit int8"); });
+  EXPECT_EQ(failure.text, "--data_loader_image_type: 'int8' is none of fp32, bf16, fp16, uint8");
+}
+
+TEST(DialectTest, LoadersKeepToWhatTheScriptGivesThem) {
+  const Read read = read_seed("habana", "imagenet_main.py -bs 8 -mc 6 --data_dir /imagenet");
+  EXPECT_EQ(config_of(read).data.max_cpus, 6);
+  const Read cached = read_seed(
+      "habana", "demo_resnet_keras.py -bs 8 --training_dataset_cache --data_dir /imagenet");
+  EXPECT_EQ(data_request(cached.options).cached_bytes, std::numeric_limits<std::int64_t>::max());
 }
 
 TEST(DialectTest, FloatsOf16BitsAreRefusedOnProcessors) {

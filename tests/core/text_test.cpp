@@ -88,5 +88,20 @@ TEST(Text, SplitListTrimsAndDropsEmptyPieces) {
   EXPECT_EQ(split_list("   "), Strings{});
 }
 
+TEST(ParseBytes, KnowsDecimalAndBinaryUnits) {
+  EXPECT_EQ(parse_bytes("4096"), 4096);
+  EXPECT_EQ(parse_bytes("12 b"), 12);
+  EXPECT_EQ(parse_bytes("1.5kB"), 1500);
+  EXPECT_EQ(parse_bytes("3 MB"), 3'000'000);
+  EXPECT_EQ(parse_bytes("8GB"), 8'000'000'000);
+  EXPECT_EQ(parse_bytes("2tb"), 2'000'000'000'000);
+  EXPECT_EQ(parse_bytes("1KiB"), 1024);
+  EXPECT_EQ(parse_bytes("512MiB"), 512 << 20);
+  EXPECT_EQ(parse_bytes("8gib"), std::int64_t{8} << 30);
+  EXPECT_EQ(parse_bytes("1TiB"), std::int64_t{1} << 40);
+  for (const char* none : {"", "GB", "0", "-1", "0.5", "1 GBs", "1e30", "nan", "inf", "8 G"})
+    EXPECT_EQ(parse_bytes(none), std::nullopt) << none;
+}
+
 }  // namespace
 }  // namespace millrace

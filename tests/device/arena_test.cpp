@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
+
+#include "device/host_buffer.hpp"
 
 namespace millrace::device {
 namespace {
@@ -66,6 +69,17 @@ TEST(Arena, Moves) {
   third = std::move(second);
   EXPECT_EQ(third.at(0), place);
   EXPECT_EQ(third.bytes(), 64);
+}
+
+TEST(HostBuffer, IsAlignedAndTheDeviceIsFedFromIt) {
+  const std::shared_ptr<std::byte> buffer = host_buffer(100);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.get()) % kAlignment, 0u);
+  for (std::size_t i = 0; i < 100; ++i) buffer.get()[i] = static_cast<std::byte>(i + 1);
+  const Arena arena(128);
+  copy_to_device(arena.at(0), buffer.get(), 100);
+  const std::vector<std::byte> received = contents(arena);
+  EXPECT_EQ(received[99], std::byte{100});
+  EXPECT_EQ(received[100], std::byte{});
 }
 
 TEST(Arena, TooLargeIsAConfigurationError) {

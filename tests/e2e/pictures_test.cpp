@@ -110,10 +110,37 @@ TEST_F(PicturesTest, ThreadsOfTheLoaderChangeNothing) {
           .code,
       0);
   EXPECT_EQ(digest_of(directory / "four"), digest_of(directory / "one"));
-  const ProcessResult device =
-      train_on("records", directory / "device", {"--no-validation", "--no-hostside-norm"});
-  ASSERT_EQ(device.code, 0) << device.output;
-  EXPECT_EQ(digest_of(directory / "device"), digest_of(directory / "one"));
+}
+
+TEST_F(PicturesTest, NeitherDoesTheWayToTheDevice) {
+  const TemporaryDirectory directory;
+  const Words ways[] = {{},
+                        {"--no-hostside-norm"},
+                        {"--data-loader-image-type", "float32"},
+                        {"--dataset-cache", "all"},
+                        {"--dataset-cache", "2kB", "--max-cpus", "1"}};
+  std::vector<std::string> digests;
+  for (const Words& way : ways) {
+    const std::filesystem::path run = directory / std::to_string(digests.size());
+    const ProcessResult result = train_on("records", run, Words{"--no-validation"} + way);
+    ASSERT_EQ(result.code, 0) << result.output;
+    digests.push_back(digest_of(run));
+    EXPECT_EQ(digests.back(), digests.front()) << result.output;
+  }
+  const std::filesystem::path half = directory / "half";
+  ASSERT_EQ(
+      train_on("records", half, {"--no-validation", "--data-loader-image-type", "float16"}).code,
+      0);
+  EXPECT_NE(digest_of(half), digests.front()) << "numbers up to 151 lose bits";
+}
+
+TEST_F(PicturesTest, TheBenchmarkOfTheLoadersSaysWhatLimits) {
+  const TemporaryDirectory directory;
+  const ProcessResult result = train_on("records", directory / "run", {"--dataset-benchmark"});
+  ASSERT_EQ(result.code, 0) << result.output;
+  for (const char* line : {"loaders alone ", "devices alone ", "limit         the "})
+    EXPECT_NE(result.output.find(line), std::string::npos) << line << "\n" << result.output;
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
 }
 
 TEST_F(PicturesTest, TwoStagesAndReplicasSeeTheSame) {

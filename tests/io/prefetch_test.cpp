@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/bfloat16.hpp"
+#include "core/float16.hpp"
 #include "core/random.hpp"
 #include "io/cifar.hpp"
 #include "io/synthetic.hpp"
@@ -82,7 +83,7 @@ std::vector<Copy> take(Loader& loader, int batches) {
 
 TEST(LoaderTest, BatchesDoNotDependOnTheThreads) {
   const auto dataset = std::make_shared<FakeDataset>(50);
-  for (const DType type : {DType::F32, DType::BF16}) {
+  for (const DType type : {DType::F32, DType::BF16, DType::F16}) {
     std::vector<std::vector<Copy>> runs;
     for (const int threads : {0, 1, 2, 4}) {
       Loader loader(dataset, SampleOrder::shuffled(3, 50),
@@ -124,24 +125,66 @@ TEST(LoaderTest, BatchesHoldTheSamplesOfTheirPositions) {
   }
 }
 
-TEST(LoaderTest, SixteenBitImagesAreRoundedToNearest) {
+TEST(LoaderTest, ImagesThatAreOnTheDeviceAreNotRead) {
+  const auto dataset = std::make_shared<FakeDataset>(10);
+  const SampleOrder order = SampleOrder::shuffled(5, 10);
+  const std::vector<std::byte> device(2 * static_cast<std::size_t>(kShape.elements()));
+  ResidentImages resident{.images = device.data(), .scaling = {}};
+  resident.scaling.mean[0] = 7.0f;
+  Loader loader(dataset, order, {.batch_size = 2, .type = DType::U8, .resident = resident});
+  for (std::int64_t b = 0; b < 12; ++b) {
+    const Batch* const batch = loader.next();
+    ASSERT_NE(batch, nullptr);
+    EXPECT_TRUE(batch->on_device);
+    EXPECT_EQ(batch->images.data(), device.data());
+    EXPECT_EQ(batch->images.size(), device.size());
+    ASSERT_EQ(batch->scaling.size(), 2u);
+    EXPECT_EQ(batch->scaling[1].mean[0], 7.0f);
+    EXPECT_EQ(batch->labels[1], dataset->label(order.at(2 * b + 1).index));
+  }
+  EXPECT_EQ(dataset->reads, 0);
+}
+
+TEST(LoaderTest, ImagesWaitInTheMemoryThatIsGiven) {
+  const auto dataset = std::make_shared<FakeDataset>(10);
+  std::vector<std::shared_ptr<std::byte>> given;
+  const HostMemory memory = [&given](std::size_t bytes) {
+    return given.emplace_back(new std::byte[bytes], [](std::byte* p) { delete[] p; });
+  };
+  {
+    Loader loader(dataset, SampleOrder::sequential(10), {.batch_size = 3, .memory = memory});
+    const Batch* const batch = loader.next();
+    ASSERT_EQ(given.size(), 5u);
+    EXPECT_EQ(batch->images.data(), given[0].get());
+    EXPECT_FALSE(batch->on_device);
+  }
+  for (const auto& buffer : given) EXPECT_EQ(buffer.use_count(), 1);
+}
+
+template <class T>
+void expect_rounded_images(DType type) {
   const auto dataset = std::make_shared<FakeDataset>(3);
   Loader loader(dataset, SampleOrder::sequential(3),
-                {.batch_size = 3, .type = DType::BF16, .threads = 1, .seed = 1});
+                {.batch_size = 3, .type = type, .threads = 1, .seed = 1});
   const Batch* const batch = loader.next();
   ASSERT_NE(batch, nullptr);
   const auto elements = static_cast<std::size_t>(kShape.elements());
-  ASSERT_EQ(batch->images.size(), 3 * elements * sizeof(bfloat16));
+  ASSERT_EQ(batch->images.size(), 3 * elements * sizeof(T));
   std::vector<float> image(elements);
   for (std::size_t i = 0; i < 3; ++i) {
     dataset->read(static_cast<std::int64_t>(i), {.seed = 1}, image);
     for (std::size_t k = 0; k < elements; ++k) {
-      bfloat16 stored;
+      T stored;
       std::memcpy(&stored, batch->images.data() + (i * elements + k) * sizeof stored,
                   sizeof stored);
-      ASSERT_EQ(stored.bits, to_bfloat16(image[k]).bits);
+      ASSERT_EQ(stored.bits, store_as<T>(image[k]).bits);
     }
   }
+}
+
+TEST(LoaderTest, SixteenBitImagesAreRoundedToNearest) {
+  expect_rounded_images<bfloat16>(DType::BF16);
+  expect_rounded_images<float16>(DType::F16);
 }
 
 /// A generated set of 64 images as CIFAR-10.

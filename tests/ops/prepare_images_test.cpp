@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/float16.hpp"
 #include "io/cifar.hpp"
 #include "io/generate.hpp"
 #include "io/prefetch.hpp"
@@ -90,7 +91,17 @@ class PrepareImages : public testing::Test {
     const device::ExecutionSpace space;
     DeviceValues<T> x(images), y(kBatch * kImage.elements());
     const DeviceRecords<ImageMixing> records(mixing);
-    mix_images(space, kShape, y.data(), x.data(), records.data());
+    prepare_floats<T, T>(space, kShape, y.data(), x.data(), records.data());
+    device::fence(space);
+    return y.values();
+  }
+  template <class Stored>
+  static Values convert(const Values& images, const std::vector<ImageMixing>& mixing) {
+    const device::ExecutionSpace space;
+    DeviceValues<Stored> x(images);
+    DeviceValues<T> y(kBatch * kImage.elements());
+    const DeviceRecords<ImageMixing> records(mixing);
+    prepare_floats<T, Stored>(space, kShape, y.data(), x.data(), records.data());
     device::fence(space);
     return y.values();
   }
@@ -148,6 +159,22 @@ TYPED_TEST(PrepareImages, BytesAreNormalisedAsOnTheHost) {
           padded += real ? 0 : 1;
         }
   EXPECT_GT(padded, 100);
+}
+
+// Values that every one of the types can hold, and some that only float32 can.
+TYPED_TEST(PrepareImages, FloatsOfAnyTypeAreRoundedAndThenMixed) {
+  using T = TypeParam;
+  const Values images = random_as<float>(kBatch * kImage.elements(), 6, -3.0, 3.0);
+  const auto stored_as = [&]<class Stored>(Stored) {
+    Values rounded;
+    for (const double x : images) rounded.push_back(decode(encode<T>(decode(encode<Stored>(x)))));
+    EXPECT_EQ(this->template convert<Stored>(images, {}), rounded);
+    EXPECT_EQ(this->template convert<Stored>(images, mixing_of_four()),
+              this->mix(rounded, mixing_of_four()));
+    return rounded;
+  };
+  EXPECT_NE(stored_as(float{}), stored_as(float16{}));
+  (void)stored_as(bfloat16{});
 }
 
 /// Walks through `dataset` twice, as bytes that the kernel normalises and as images that the host

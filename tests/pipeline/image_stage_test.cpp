@@ -104,7 +104,7 @@ class ImageStageTest : public testing::Test {
     StageOptions options;
     options.batch = kBatch;
     options.evaluation_batch = kBatch;
-    options.byte_images = bytes;
+    if (bytes) options.images = DType::U8;
     options.mixing = mixing;
     options.recompute = recompute;
     options.label_smoothing = {0.1f, SmoothingForm::AllClasses};

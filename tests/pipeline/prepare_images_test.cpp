@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/image_records.hpp"
 #include "models/registry.hpp"
@@ -21,12 +22,15 @@ Graph resnet8() {
 constexpr std::int64_t kBatch = 4;
 constexpr std::int64_t kPixels = kBatch * 32 * 32 * 3;
 
-ProgramOptions options_of(bool bytes, bool mixing, Recompute recompute = Recompute::None) {
+using Arriving = std::optional<DType>;
+constexpr Arriving kBytes = DType::U8;
+
+ProgramOptions options_of(Arriving images, bool mixing, Recompute recompute = Recompute::None) {
   ProgramOptions options;
   options.batch = kBatch;
   options.type = DType::BF16;
   options.recompute = recompute;
-  options.byte_images = bytes;
+  options.images = images;
   options.mixing = mixing;
   return options;
 }
@@ -43,14 +47,20 @@ BufferId arrival(const StageProgram& program) {
 
 TEST(PrepareImagesTest, ComesFirstAndMakesWhatTheNetworkReads) {
   const Graph graph = resnet8();
-  for (const bool bytes : {false, true}) {
+  for (const Arriving images :
+       {Arriving{}, kBytes, Arriving(DType::BF16), Arriving(DType::F16), Arriving(DType::F32)}) {
+    const DType type = images.value_or(DType::BF16);
+    const bool bytes = type == DType::U8;
     for (const bool mixing : {false, true}) {
-      if (!bytes && !mixing) continue;
-      const StageProgram program = compile(graph, whole(graph), options_of(bytes, mixing));
+      const StageProgram program = compile(graph, whole(graph), options_of(images, mixing));
+      if (type == DType::BF16 && !mixing) {
+        EXPECT_EQ(count(program, Phase::Forward, KernelKind::PrepareImages), 0);
+        continue;
+      }
       const Call& first = program.phase(Phase::Forward).front();
       EXPECT_EQ(first.kind, KernelKind::PrepareImages);
       EXPECT_EQ(first.at(Role::X), arrival(program));
-      EXPECT_EQ(program.buffer(first.at(Role::X)).bytes, kPixels * (bytes ? 1 : 2));
+      EXPECT_EQ(program.buffer(first.at(Role::X)).bytes, kPixels * size_of(type));
       EXPECT_EQ(program.buffer(first.at(Role::Y)).bytes, kPixels * 2);
       EXPECT_EQ(first.has(Role::Scaling), bytes);
       EXPECT_EQ(first.has(Role::Mixing), mixing);
@@ -66,14 +76,12 @@ TEST(PrepareImagesTest, ComesFirstAndMakesWhatTheNetworkReads) {
           }
     }
   }
-  const StageProgram plain = compile(graph, whole(graph), options_of(false, false));
-  EXPECT_EQ(count(plain, Phase::Forward, KernelKind::PrepareImages), 0);
 }
 
 TEST(PrepareImagesTest, OnlyTheStagesConcernedHearOfIt) {
   const Graph graph = resnet8();
   const auto ops = static_cast<std::int32_t>(graph.ops.size());
-  const ProgramOptions options = options_of(true, true);
+  const ProgramOptions options = options_of(kBytes, true);
   const StageProgram first = compile(graph, {0, ops / 3}, options);
   const StageProgram middle = compile(graph, {ops / 3, 2 * ops / 3}, options);
   const StageProgram last = compile(graph, {2 * ops / 3, ops}, options);
@@ -97,13 +105,13 @@ TEST(PrepareImagesTest, WhatIsStashedIsTheImagesOrWhereTheyAreRecomputedTheBytes
     return plan_memory(program, Slots{.stash = 3, .weight = 1, .outbox = 0});
   };
   {
-    const StageProgram program = compile(graph, whole(graph), options_of(true, true));
+    const StageProgram program = compile(graph, whole(graph), options_of(kBytes, true));
     const MemoryPlan plan = plan_of(program);
     EXPECT_EQ(region_of(plan, arrival(program)), Region::Transient);
     EXPECT_EQ(region_of(plan, program.phase(Phase::Forward).front().at(Role::Y)), Region::Stash);
   }
   for (const Recompute recompute : {Recompute::Stage, Recompute::Layers}) {
-    ProgramOptions options = options_of(true, false, recompute);
+    ProgramOptions options = options_of(kBytes, false, recompute);
     options.recompute_layers = {"b0"};
     const StageProgram program = compile(graph, whole(graph), options);
     const MemoryPlan plan = plan_of(program);
@@ -113,12 +121,12 @@ TEST(PrepareImagesTest, WhatIsStashedIsTheImagesOrWhereTheyAreRecomputedTheBytes
     EXPECT_EQ(region_of(plan, program.phase(Phase::Forward).front().at(Role::Y)),
               Region::Transient);
     // A slot takes a byte a pixel less than with images of two.
-    options.byte_images = false;
+    options.images.reset();
     const MemoryPlan floats = plan_of(compile(graph, whole(graph), options));
     const std::int64_t scaling = kBatch * static_cast<std::int64_t>(sizeof(PixelScaling));
     EXPECT_EQ(floats.stash_slot_bytes - plan.stash_slot_bytes, kPixels - scaling);
   }
-  ProgramOptions elsewhere = options_of(true, false, Recompute::Layers);
+  ProgramOptions elsewhere = options_of(kBytes, false, Recompute::Layers);
   elsewhere.recompute_layers = {"b3"};
   const StageProgram program = compile(graph, whole(graph), elsewhere);
   EXPECT_EQ(count(program, Phase::BackwardInput, KernelKind::PrepareImages), 0);
@@ -127,7 +135,7 @@ TEST(PrepareImagesTest, WhatIsStashedIsTheImagesOrWhereTheyAreRecomputedTheBytes
 
 TEST(PrepareImagesTest, EvaluationNormalisesAndNeverMixes) {
   const Graph graph = resnet8();
-  ProgramOptions options = options_of(true, false);
+  ProgramOptions options = options_of(kBytes, false);
   options.mode = Mode::Evaluation;
   const StageProgram program = compile(graph, whole(graph), options);
   EXPECT_EQ(program.phase(Phase::Forward).front().kind, KernelKind::PrepareImages);

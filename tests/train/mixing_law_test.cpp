@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "core/random.hpp"
@@ -44,16 +45,16 @@ struct Layout {
   ScheduleKind kind = ScheduleKind::Sequential;
   std::int32_t chunks = 1;
   RecomputePolicy recompute = RecomputePolicy::None;
-  bool device_normalisation = false;
+  std::optional<DType> image_type = {};
   int threads = 1;
   std::int32_t replicas = 1;
 };
 
 std::string name_of(const Layout& l) {
   return fmt::format(
-      "{} stages, {}, {} chunks, recompute {}, {} normalisation, {} loaders, {} replicas", l.stages,
+      "{} stages, {}, {} chunks, recompute {}, images as {}, {} loaders, {} replicas", l.stages,
       pipeline::name_of(l.kind), l.chunks, static_cast<int>(l.recompute),
-      l.device_normalisation ? "device" : "host", l.threads, l.replicas);
+      l.image_type ? millrace::name_of(*l.image_type) : "they are stored", l.threads, l.replicas);
 }
 
 /// Small sets of noise in the layout of CIFAR-100: fine labels 0 .. 99.
@@ -116,7 +117,7 @@ TrainConfig config_of(const Recipe& recipe, const Layout& layout) {
   config.data.augment = recipe.augment;
   config.data.mixing = recipe.mixing;
   config.data.loader_threads = layout.threads;
-  config.data.device_normalisation = layout.device_normalisation;
+  config.data.image_type = layout.image_type;
   config.pipeline = small::plan_of({.stages = layout.stages,
                                     .kind = layout.kind,
                                     .chunks = layout.chunks,
@@ -188,23 +189,21 @@ std::vector<Recipe> recipes() {
 std::vector<Layout> layouts() {
   using enum RecomputePolicy;
   return {
-      {.device_normalisation = true},
+      {.image_type = DType::U8},
       {.recompute = Stage, .threads = 3},
-      {.stages = 3, .device_normalisation = true},
-      {.recompute = Stage, .device_normalisation = true, .threads = 2},
-      {.stages = 2, .kind = ScheduleKind::OneFOneB, .device_normalisation = true, .threads = 0},
+      {.stages = 3, .image_type = DType::U8},
+      {.recompute = Stage, .image_type = DType::U8, .threads = 2},
+      {.stages = 2, .kind = ScheduleKind::OneFOneB, .image_type = DType::U8, .threads = 0},
       {.stages = 4, .kind = ScheduleKind::GPipe, .recompute = Layers, .threads = 4},
-      {.stages = 4,
-       .kind = ScheduleKind::Grouped,
-       .recompute = Layers,
-       .device_normalisation = true},
+      {.stages = 4, .kind = ScheduleKind::Grouped, .recompute = Layers, .image_type = DType::U8},
       {.stages = 4,
        .kind = ScheduleKind::ZbV,
        .chunks = 2,
        .recompute = Stage,
-       .device_normalisation = true,
+       .image_type = DType::U8,
        .threads = 2},
       {.stages = 3, .kind = ScheduleKind::ZbH1, .threads = 2},
+      {.stages = 2, .recompute = Layers, .image_type = DType::F32},
   };
 }
 
@@ -219,8 +218,9 @@ TEST(MixingLawTest, LayoutsGiveTheBitsOfOneStage) {
 TEST(MixingLawTest, RestartsWithinAnEpochChangeNothing) {
   for (const bool device : {false, true}) {
     const Recipe recipe{.mixing = kBoth};
-    const Layout layout{
-        .stages = 2, .kind = ScheduleKind::OneFOneB, .device_normalisation = device};
+    const Layout layout{.stages = 2,
+                        .kind = ScheduleKind::OneFOneB,
+                        .image_type = device ? std::optional(DType::U8) : std::nullopt};
     expect_same(train(recipe, layout, kSteps, true), train(recipe, layout), "restarted");
   }
 }
@@ -244,7 +244,7 @@ TEST(MixingLawTest, ReplicasMixTheSameSamples) {
       EXPECT_LT(std::sqrt(difference / size), 1e-6) << name_of(layout);
     }
     Layout bytes = two;
-    bytes.device_normalisation = true;
+    bytes.image_type = DType::U8;
     bytes.stages = 3;
     expect_same(train(recipe, bytes), train(recipe, two), name_of(bytes));
   }
@@ -276,7 +276,8 @@ TEST(MixingLawTest, SyntheticImagesTravelAsBytesToo) {
       io::make_synthetic({.image_shape = {32, 32, 3}, .classes = 100, .size = kTrainImages}));
   std::set<double> losses;
   for (const bool device : {false, true}) {
-    const TrainConfig config = config_of({.mixing = kBoth}, {.device_normalisation = device});
+    const TrainConfig config = config_of(
+        {.mixing = kBoth}, {.image_type = device ? std::optional(DType::U8) : std::nullopt});
     const comm::World world;
     Session session(config, Session::Use::Training, world);
     session.allocate();
@@ -288,12 +289,42 @@ TEST(MixingLawTest, SyntheticImagesTravelAsBytesToo) {
   EXPECT_EQ(losses.size(), 1u);
 }
 
+/// Digest and losses of two steps on made-up images.
+std::string trained_on(const std::shared_ptr<const io::Dataset>& data, TrainConfig config,
+                       ImageSource source) {
+  config.data.source = source;
+  const comm::World world;
+  Session session(config, Session::Use::Training, world);
+  session.allocate();
+  session.initialise(1);
+  const Feeds feeds = session.training_feeds(data, 0);
+  std::string result;
+  for (std::int64_t i = 0; i < 2; ++i)
+    result += fmt::format("{} ", session.step(feeds, i, 0.05).metrics.loss);
+  return result + io::digest(session.snapshot().tensors());
+}
+
+// What training does with an image does not depend on how it got to the device.
+TEST(MixingLawTest, ImagesThatStayOnTheDeviceTrainAsThoseThatAreSent) {
+  const auto data = std::shared_ptr<const io::Dataset>(
+      io::make_synthetic({.image_shape = {32, 32, 3}, .classes = 100, .size = kTrainImages}));
+  for (const Recipe& recipe : {Recipe{.mixing = kBoth}, Recipe{.mixing = {}, .type = DType::BF16}})
+    for (const std::optional<DType> type : {std::optional<DType>(), std::optional(DType::U8)})
+      for (const std::int32_t replicas : {1, 2}) {
+        const Layout layout{.stages = 2, .image_type = type, .threads = 2, .replicas = replicas};
+        const TrainConfig config = config_of(recipe, layout);
+        EXPECT_EQ(trained_on(data, config, ImageSource::Device),
+                  trained_on(data, config, ImageSource::Host))
+            << name_of(layout);
+      }
+}
+
 TEST(MixingLawTest, BytesTakeLessOfTheLoaderAndOfTheStash) {
   const auto bytes_of = [](bool device, RecomputePolicy recompute) {
     const Layout layout{.stages = 4,
                         .kind = ScheduleKind::GPipe,
                         .recompute = recompute,
-                        .device_normalisation = device};
+                        .image_type = device ? std::optional(DType::U8) : std::nullopt};
     const comm::World world;
     const Session session(config_of({.mixing = {}, .batch = 32}, layout), Session::Use::Training,
                           world);

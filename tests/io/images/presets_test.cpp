@@ -13,10 +13,10 @@ namespace millrace::io {
 namespace {
 
 TEST(ImagePresetTest, NamesFindTheirPreset) {
-  for (const char* const name : {"tf", "nvidia", "tpu", "torch"})
+  for (const char* const name : {"tf", "nvidia", "dali2019", "tpu", "torch"})
     EXPECT_EQ(image_preset(name).name, name);
-  EXPECT_EQ(image_presets().size(), 4u);
-  expect_error(ErrorKind::Config, {"\"caffe\"", "tf, nvidia, tpu, torch"},
+  EXPECT_EQ(image_presets().size(), 5u);
+  expect_error(ErrorKind::Config, {"\"caffe\"", "tf, nvidia, dali2019, tpu, torch"},
                [] { static_cast<void>(image_preset("caffe")); });
 }
 
@@ -66,8 +66,12 @@ TEST(NormalisePixelsTest, GivesTheBitsOfTheGeneralForm) {
       EXPECT_EQ(values, expected);
       std::vector<bfloat16> halves(count);
       normalise_pixels(bytes, scaling, std::span(halves));
-      for (std::size_t i = 0; i < count; ++i)
+      std::vector<float16> ieee(count);
+      normalise_pixels(bytes, scaling, std::span(ieee));
+      for (std::size_t i = 0; i < count; ++i) {
         ASSERT_EQ(halves[i].bits, to_bfloat16(expected[i]).bits);
+        ASSERT_EQ(ieee[i].bits, to_float16(expected[i]).bits);
+      }
     }
   }
 }

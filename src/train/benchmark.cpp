@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/benchmark.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+
+#include "device/environment.hpp"
+#include "train/device_numbers.hpp"
+#include "train/lr_schedule.hpp"
+#include "train/session.hpp"
+#include "train/statistics.hpp"
+#include "train/watchdog.hpp"
+
+namespace millrace::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+BenchResult bench_steps(const TrainConfig& config, const comm::World& world,
+                        const std::shared_ptr<const io::Dataset>& dataset,
+                        const BenchLength& length) {
+  Session session(config, Session::Use::Training, world);
+  Watchdog watchdog(world.rank(), config.hang_timeout);
+  watchdog.follow(session);
+  session.allocate();
+  session.initialise(config.seed);
+  const Feeds feeds = session.training_feeds(dataset, 0);
+  BenchResult result;
+  std::vector<double> waits;
+  result.images_per_step = config.total_batch();
+  result.arena_bytes = session.arena_bytes();
+  result.macs_per_image = session.graph().forward_macs();
+  PipelineStatistics statistics(session.executor());
+  const std::int64_t all = length.warmup + length.steps;
+  for (std::int64_t i = 0; i < all; ++i) {
+    const Clock::time_point start = Clock::now();
+    const StepResult step = session.step(feeds, i, learning_rate(config.schedule, i, all));
+    if (i < length.warmup) continue;
+    statistics.add(session.executor(), seconds_since(start));
+    result.step_seconds.push_back(seconds_since(start));
+    waits.push_back(step.loader_seconds);
+  }
+  const pipeline::PipelinePlan& plan = session.executor().plan();
+  const auto links = pipeline::links(pipeline::channels(session.graph(), plan.ranges));
+  result.pipeline = to_text(statistics.report(world, links), plan);
+  std::sort(waits.begin(), waits.end());
+  result.loader_seconds = waits.at(waits.size() / 2);
+  std::sort(result.step_seconds.begin(), result.step_seconds.end());
+  return result;
+}
+
+/// Takes from every loader that reads images what so many steps would take.
+std::int64_t take_images(const Feeds& feeds, const TrainConfig& config, std::int64_t steps) {
+  std::int64_t images = 0;
+  for (std::int64_t m = 0; m < steps * config.micro_batches; ++m)
+    for (io::Loader* const loader : feeds.pointers) {
+      if (loader == nullptr) continue;
+      const io::Batch* const batch = loader->next();
+      images += batch->images.empty() ? 0 : batch->count;
+    }
+  return images;
+}
+
+/// All ranks begin together; the slowest tells the time.
+double rate_of_loaders(const TrainConfig& config, const comm::World& world,
+                       const std::shared_ptr<const io::Dataset>& dataset,
+                       const BenchLength& length) {
+  Session session(config, Session::Use::Training, world);
+  const Feeds feeds = session.training_feeds(dataset, 0);
+  // What was read ahead before the clock began would be no work at all.
+  (void)take_images(feeds, config, length.warmup);
+  (void)world.maximum(0);
+  const Clock::time_point start = Clock::now();
+  std::array<double, 1> images = {static_cast<double>(take_images(feeds, config, length.steps))};
+  const double seconds =
+      1e-9 *
+      static_cast<double>(world.maximum(static_cast<std::int64_t>(1e9 * seconds_since(start))));
+  world.add(images);
+  return images[0] / seconds;
+}
+
+}  // namespace
+
+double BenchResult::percentile_seconds(double fraction) const {
+  const auto last = static_cast<double>(step_seconds.size() - 1);
+  return step_seconds.at(static_cast<std::size_t>(std::lround(last * fraction)));
+}
+
+double BenchResult::median_seconds() const { return percentile_seconds(0.5); }
+
+double BenchResult::images_per_second() const {
+  return static_cast<double>(images_per_step) / median_seconds();
+}
+
+BenchResult bench(const TrainConfig& config, const comm::World& world,
+                  const std::shared_ptr<const io::Dataset>& dataset, const BenchLength& length) {
+  const device::Environment environment(config.threads, gpu_of(config, world.rank()));
+  return bench_steps(config, world, dataset, length);
+}
+
+DataBenchResult bench_data(const TrainConfig& config, const comm::World& world,
+                           const std::shared_ptr<const io::Dataset>& dataset,
+                           const BenchLength& length) {
+  const device::Environment environment(config.threads, gpu_of(config, world.rank()));
+  TrainConfig resident = config;
+  resident.data.source = ImageSource::Device;
+  DataBenchResult result;
+  result.loader_rate = rate_of_loaders(config, world, dataset, length);
+  result.device_rate = bench_steps(resident, world, dataset, length).images_per_second();
+  result.together = bench_steps(config, world, dataset, length);
+  return result;
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/world.hpp"
+#include "io/dataset.hpp"
+#include "train/config.hpp"
+
+namespace millrace::train {
+
+/// Steady-state speed of a training.
+struct BenchResult {
+  std::vector<double> step_seconds;  ///< of the measured steps, ascending
+  double loader_seconds = 0.0;       ///< median wait for data in a step
+  std::int64_t images_per_step = 0;
+  std::int64_t arena_bytes = 0;
+  std::int64_t macs_per_image = 0;  ///< forward
+  std::string pipeline;             ///< where the time of each device went, as text
+  [[nodiscard]] double median_seconds() const;
+  [[nodiscard]] double percentile_seconds(double fraction) const;
+  [[nodiscard]] double images_per_second() const;
+};
+
+/// What the loaders of a training give and what its devices take, in images a second over all
+/// ranks.
+struct DataBenchResult {
+  double loader_rate = 0.0;  ///< of the loaders while the devices idle
+  double device_rate = 0.0;  ///< of the devices on images that they have already
+  BenchResult together;
+  [[nodiscard]] bool loader_limits() const { return loader_rate < device_rate; }
+};
+
+/// Steps to be measured after others that are not.
+struct BenchLength {
+  std::int64_t warmup = 10;
+  std::int64_t steps = 50;
+};
+
+/// Both are collective, as training is.
+[[nodiscard]] BenchResult bench(const TrainConfig& config, const comm::World& world,
+                                const std::shared_ptr<const io::Dataset>& dataset,
+                                const BenchLength& length);
+[[nodiscard]] DataBenchResult bench_data(const TrainConfig& config, const comm::World& world,
+                                         const std::shared_ptr<const io::Dataset>& dataset,
+                                         const BenchLength& length);
+
+}  // namespace millrace::train

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/float16.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace millrace {
+namespace {
+
+constexpr std::uint32_t kPatterns = 0x10000;
+
+/// What a pattern stands for by the definition of binary16, infinity taken as the next power of
+/// two.
+double value_of(std::uint32_t bits) {
+  const double sign = (bits & 0x8000u) != 0 ? -1.0 : 1.0;
+  const auto exponent = static_cast<int>((bits >> 10) & 31u);
+  const auto fraction = static_cast<double>(bits & 1023u);
+  if (exponent == 0) return sign * std::ldexp(fraction, -24);
+  return sign * std::ldexp(1024.0 + fraction, exponent - 25);
+}
+
+bool is_nan(std::uint32_t bits) { return (bits & 0x7fffu) > 0x7c00u; }
+bool is_infinite(std::uint32_t bits) { return (bits & 0x7fffu) == 0x7c00u; }
+
+TEST(Float16, EveryPatternStandsForItsValue) {
+  for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
+    const float x = to_float(float16{static_cast<std::uint16_t>(bits)});
+    if (is_nan(bits)) {
+      ASSERT_TRUE(std::isnan(x)) << bits;
+    } else if (is_infinite(bits)) {
+      ASSERT_TRUE(std::isinf(x)) << bits;
+    } else {
+      ASSERT_EQ(static_cast<double>(x), value_of(bits)) << bits;
+    }
+    ASSERT_EQ(std::signbit(x), (bits & 0x8000u) != 0) << bits;
+    if (!is_nan(bits)) {
+      ASSERT_EQ(to_float16(x).bits, bits);
+    }
+  }
+}
+
+// Around the middle of every two neighbours: below it the lower, above it the upper, on it the even
+// one.
+TEST(Float16, RoundsToTheNearestAndTiesToEven) {
+  for (std::uint32_t bits = 0; bits < 0x7c00u; ++bits) {
+    const double middle = 0.5 * (value_of(bits) + value_of(bits + 1));
+    const auto tie = static_cast<float>(middle);
+    ASSERT_EQ(static_cast<double>(tie), middle) << "a float holds it";
+    const std::uint32_t even = bits + (bits & 1u);
+    for (const float sign : {1.0f, -1.0f}) {
+      const std::uint32_t sign_bit = sign < 0 ? 0x8000u : 0u;
+      const float infinity = std::numeric_limits<float>::infinity();
+      ASSERT_EQ(to_float16(sign * tie).bits, even | sign_bit) << bits;
+      ASSERT_EQ(to_float16(sign * std::nextafter(tie, 0.0f)).bits, bits | sign_bit) << bits;
+      ASSERT_EQ(to_float16(sign * std::nextafter(tie, infinity)).bits, (bits + 1) | sign_bit)
+          << bits;
+    }
+  }
+}
+
+TEST(Float16, WhatIsTooLargeIsInfiniteAndNaNsStay) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  EXPECT_EQ(to_float16(65504.0f).bits, 0x7bffu);
+  EXPECT_EQ(to_float16(65519.9f).bits, 0x7bffu);
+  EXPECT_EQ(to_float16(65520.0f).bits, 0x7c00u);
+  EXPECT_EQ(to_float16(-kLargest).bits, 0xfc00u);
+  EXPECT_EQ(to_float16(std::numeric_limits<float>::denorm_min()).bits, 0u);
+  for (const std::uint32_t pattern : {0x7f800001u, 0x7fc00000u, 0xffffffffu}) {
+    float x;
+    std::memcpy(&x, &pattern, sizeof x);
+    EXPECT_TRUE(is_nan(to_float16(x).bits)) << pattern;
+    EXPECT_EQ(to_float16(x).bits & 0x8000u, (pattern >> 16) & 0x8000u);
+  }
+}
+
+}  // namespace
+}  // namespace millrace
