@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/exceptions.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -15,6 +16,11 @@ constexpr std::array kFloats = {Role::Statistics, Role::Coefficients, Role::Sums
 
 bool makes_gradients(KernelKind kind) {
   return kind == KernelKind::WeightedBackwardWeight || kind == KernelKind::NormBackwardWeight;
+}
+
+/// A variance beyond float32 leaves statistics that are finite: one over its root is 0.
+bool adds_to_running_sums(KernelKind kind) {
+  return kind == KernelKind::NormStatistics || kind == KernelKind::NormJoinMoments;
 }
 
 class Search {
@@ -33,6 +39,7 @@ class Search {
       if (call.has(role) && !finite(call.at(role), DType::F32))
         return finding(call, std::string(name_of(role)));
     if (makes_gradients(call.kind)) return look_at_gradients(call);
+    if (adds_to_running_sums(call.kind)) return look_at_running_sums(call);
     return {};
   }
 
@@ -55,6 +62,17 @@ class Search {
       auto* gradient = reinterpret_cast<std::byte*>(parameters.gradient(id));
       if (!parameters.finite(space_, {gradient, DType::F32}, parameter.elements()))
         return finding(call, "the gradient of " + parameter.name);
+    }
+    return {};
+  }
+  [[nodiscard]] std::optional<Finding> look_at_running_sums(const Call& call) const {
+    const Parameters& parameters = program_.parameters();
+    for (const models::ParameterId id : parameters.ids()) {
+      const models::Parameter& parameter = program_.graph().parameter(id);
+      if (parameter.op != call.op || parameter.trainable()) continue;
+      auto* sum = reinterpret_cast<std::byte*>(parameters.running_sum(id));
+      if (!parameters.finite(space_, {sum, DType::F32}, parameter.elements()))
+        return finding(call, "the running sum of " + parameter.name);
     }
     return {};
   }
@@ -83,6 +101,25 @@ std::optional<Finding> run_checked(BoundProgram& program, const device::Executio
     if (!first) first = search.look(call);
   });
   return first;
+}
+
+std::string first_not_finite_sum(const Graph& graph, const Parameters& parameters,
+                                 const device::ExecutionSpace& space, std::int64_t first,
+                                 std::int64_t elements) {
+  const float* const all = parameters.accumulated().data();
+  for (const models::ParameterId id : parameters.ids()) {
+    const models::Parameter& parameter = graph.parameter(id);
+    if (parameter.trainable() && !parameter.learns()) continue;
+    const float* const sum =
+        parameter.learns() ? parameters.gradient(id) : parameters.running_sum(id);
+    // A share of the sums may begin and end within a parameter's.
+    const std::int64_t begin = std::max(first, sum - all);
+    const std::int64_t end = std::min(first + elements, sum - all + parameter.elements());
+    if (begin >= end) continue;
+    auto* part = reinterpret_cast<std::byte*>(parameters.accumulated().data() + begin);
+    if (!parameters.finite(space, {part, DType::F32}, end - begin)) return parameter.name;
+  }
+  return "";
 }
 
 }  // namespace millrace::pipeline

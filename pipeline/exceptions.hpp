@@ -17,7 +17,7 @@ namespace millrace::pipeline {
 struct Finding {
   std::string op;
   std::string kernel;
-  std::string result;  ///< a role of the call's buffers, or a parameter whose gradient it is
+  std::string result;  ///< a role of the call's buffers, or the parameter whose sum it is
 };
 
 /// "forward", "backward input" or "backward weight".
@@ -28,5 +28,11 @@ struct Finding {
 [[nodiscard]] std::optional<Finding> run_checked(BoundProgram& program,
                                                  const device::ExecutionSpace& space, Phase phase,
                                                  std::size_t part, const RunContext& context);
+
+/// Name of the first parameter of which the step's sums hold a number that is not finite within
+/// elements [first, first + elements) of parameters.accumulated(); "" when none does.
+[[nodiscard]] std::string first_not_finite_sum(const Graph& graph, const Parameters& parameters,
+                                               const device::ExecutionSpace& space,
+                                               std::int64_t first, std::int64_t elements);
 
 }  // namespace millrace::pipeline

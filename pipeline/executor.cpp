@@ -353,7 +353,7 @@ void Executor::execute(Team team, const StepSettings& settings,
       record.done = {.kind = ActionKind::Reduce, .stage = state.unit.stage};
       break;
     case ActionKind::Update:
-      await_sums(state, record);
+      await_sums(state, settings, record);
       break;
   }
   if (reducing_ > 0) advance_reductions();
@@ -566,7 +566,7 @@ void Executor::advance_reductions() {
 
 /// A stage has reached its update: its sums are complete, and this replica looks through its part
 /// of them. The weights move in update_together().
-void Executor::await_sums(UnitState& state, ActionRecord& record) {
+void Executor::await_sums(UnitState& state, const StepSettings& settings, ActionRecord& record) {
   const std::int64_t begin = now();
   while (!state.reduction.advance(*space_)) {
     awaited_.store(state.reduction.awaited(), std::memory_order_relaxed);
@@ -576,8 +576,18 @@ void Executor::await_sums(UnitState& state, ActionRecord& record) {
   record.receive_wait += now() - begin;
   const Parameters& parameters = state.unit.run->parameters();
   float* const sums = parameters.accumulated().data() + state.reduction.first();
-  finite_ &= parameters.finite(*space_, {reinterpret_cast<std::byte*>(sums), DType::F32},
-                               state.reduction.elements());
+  const bool finite = parameters.finite(*space_, {reinterpret_cast<std::byte*>(sums), DType::F32},
+                                        state.reduction.elements());
+  finite_ &= finite;
+  if (settings.check_exceptions && !finite) {
+    // No kernel made it: each of the numbers that were added was finite.
+    fail(ErrorKind::Numeric,
+         "the sum over replicas of what {} moves by is not finite, stage {}, iteration {}: use a "
+         "smaller --loss-scaling",
+         first_not_finite_sum(state.program->graph(), parameters, *space_, state.reduction.first(),
+                              state.reduction.elements()),
+         state.unit.stage, settings.iteration + 1);
+  }
   record.done = {.kind = ActionKind::Update, .stage = state.unit.stage};
 }
 

@@ -189,7 +189,7 @@ class Executor {
   void send(const UnitState& state, const Action& action, ActionRecord& record);
   void run_part(UnitState& state, Phase phase, std::size_t part, std::int32_t m,
                 const StepSettings& settings);
-  void await_sums(UnitState& state, ActionRecord& record);
+  void await_sums(UnitState& state, const StepSettings& settings, ActionRecord& record);
   void update_together(const StepSettings& settings);
   void share_weights();
   void post_activations(const UnitState& state, std::int32_t m);

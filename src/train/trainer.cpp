@@ -339,7 +339,8 @@ void Run::report_scaling() {
   const bool dynamic = config_.loss_scaling.kind == ScalingKind::Dynamic;
   if (scaling.skipped == 0 && !dynamic) return;
   console_.line(
-      fmt::format("Skipped updates: {} of {} (gradients not finite), loss scale {:g} at the end",
+      fmt::format("Skipped updates: {} of {} (gradients or batch statistics not finite), loss "
+                  "scale {:g} at the end",
                   scaling.skipped, config_.iterations, scaling.scale));
 }
 
@@ -427,7 +428,8 @@ void Run::require_updates(std::int64_t done) const {
   const ScalingState& scaling = session_->scaling();
   if (scaling.skipped_in_row < kMaxSkippedInRow) return;
   world_.fail_together();  // all ranks count alike
-  diverged(fmt::format("the gradients were not finite for {} iterations in a row (loss scale {:g})",
+  diverged(fmt::format("gradients or batch statistics were not finite for {} iterations in a row "
+                       "(loss scale {:g})",
                        scaling.skipped_in_row, scaling.scale),
            done);
 }

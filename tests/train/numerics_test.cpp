@@ -307,6 +307,42 @@ TEST(Exceptions, NameTheOpOfAGradient) {
       text);
 }
 
+// Statistics made of an infinite variance are finite, as one over its root is 0.
+TEST(Exceptions, NameABatchStatisticThatIsNot) {
+  TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB});
+  config.check_exceptions = true;
+  const comm::World world;
+  Training training(config, world);
+  const pipeline::Parameters& parameters = training.session().units().front().run->parameters();
+  const models::ParameterId stem = parameters.ids().front();
+  const models::Graph& graph = training.session().graph();
+  float* const kernel = parameters.value(stem);
+  for (std::int64_t i = 0; i < graph.parameter(stem).elements(); ++i) kernel[i] *= 1e22f;
+  parameters.refresh_copies(device::ExecutionSpace{});
+  expect_in("the running sum of b0/norm/moving_variance of kernel NormStatistics",
+            message_of(ErrorKind::Numeric, [&] { (void)training.step(); }));
+}
+
+// Scales so large that what each replica has added up is finite, and the sum of them is not.
+TEST(Exceptions, NameASumOverReplicas) {
+  int seen = 0;
+  for (int exponent = 127; exponent > 100; --exponent) {
+    TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 2});
+    config.check_exceptions = true;
+    config.loss_scaling.initial = std::ldexp(1.0, exponent);
+    const comm::World world;
+    Training training(config, world);
+    try {
+      (void)training.step();
+      break;
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      if (text.find("the sum over replicas of what ") != std::string::npos) ++seen;
+    }
+  }
+  EXPECT_GT(seen, 0);
+}
+
 // ---- checkpoints --------------------------------------------------------------------------------
 
 TEST(NarrowMasters, RestoreBitForBit) {
