@@ -86,6 +86,7 @@ io::PictureOptions picture_options(const DataRequest& request) {
 
 io::SourceOptions source_options(const DataRequest& request, io::Split split) {
   io::SourceOptions options;
+  options.classes = request.classes;
   options.label_offset = request.label_offset;
   options.max_bad_fraction = request.max_bad_fraction;
   if (request.missing_shards) options.missing = io::MissingShards::Accepted;

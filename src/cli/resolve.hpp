@@ -23,6 +23,7 @@ struct DataRequest {
   std::uint64_t seed = 0;
   std::string preset = "tf";      ///< of pictures
   std::string picture_scaling;    ///< name of their normalisation; empty: the preset's
+  std::int64_t classes = 1000;    ///< most of them that pictures may be of
   std::int32_t label_offset = 1;  ///< label that TFRecords give to class 0
   double max_bad_fraction = 0.001;
   bool missing_shards = false;    ///< whether a set may lack some

@@ -147,7 +147,7 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
     resolve_pictures(read, noted);
   }
   // Recipes say how pictures are read, and do not mind where there are none.
-  for (const char* name : {"image-preset", "image-normalisation"})
+  for (const char* name : {"image-preset", "image-normalisation", "label-offset"})
     if (const Setting* given = read.options().find(name);
         given != nullptr && given->origin != Origin::CommandLine)
       read.use(name);
@@ -170,6 +170,7 @@ DataRequest data_request(const Options& options, DataNeed need) {
   DataRequest request;
   request.dataset = dataset_name(options);
   request.source = image_source(options);
+  request.classes = options.integer("classes").value_or(request.classes);
   request.validation = wants_validation(options);
   request.normalisation = normalisation_of(read, request.dataset);
   const std::int64_t size = image_size(read, request.dataset);
@@ -190,7 +191,7 @@ DatasetFacts published_facts(const DataRequest& request) {
   if (request.dataset == kImageNet)
     return {.train_size = 1'281'167,
             .validation_size = 50'000,
-            .classes = 1000,
+            .classes = request.classes,
             .image = request.image,
             .directory = request.directory};
   return {.train_size = 50'000,

@@ -167,8 +167,8 @@ TEST(FamilyOptionsTest, AreRefusedByOtherFamilies) {
 }
 
 TEST(FamilyOptionsTest, FewerOutputsThanClassesAreRefused) {
-  EXPECT_EQ(failure_of([] { (void)line(kImageNet, "--classes 999"); }).text,
-            "--classes: 999 outputs are fewer than the 1000 classes of the data set");
+  EXPECT_EQ(failure_of([] { (void)line(kCifar, "--classes 9"); }).text,
+            "--classes: 9 outputs are fewer than the 10 classes of the data set");
 }
 
 }  // namespace

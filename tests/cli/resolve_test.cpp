@@ -272,6 +272,19 @@ TEST(DataRequestTest, TellsHowMuchMayStayInMemory) {
             "--dataset-cache: 'much' is neither all nor a size, as 512MiB or 8GB are");
 }
 
+// Sets of other classes than ImageNet's lie in the same kinds of files.
+TEST(DataRequestTest, PicturesAreOfAsManyClassesAsTheNetworkHas) {
+  const auto classes = [](std::string_view line) {
+    return data_request(train_options("--dataset imagenet --data-dir /d " + std::string(line)))
+        .classes;
+  };
+  EXPECT_EQ(classes(""), 1000);
+  EXPECT_EQ(classes("--classes 1001"), 1001);
+  EXPECT_EQ(classes("--classes 7"), 7);
+  const Resolution few = resolve_line("--dataset imagenet --synthetic-data --classes 7");
+  EXPECT_EQ(few.config.model.classes, 7);
+}
+
 TEST(DataRequestTest, TellsWhereImagesComeFrom) {
   const auto source = [](std::string_view line) {
     return resolve_line("--dataset cifar-10 " + std::string(line)).config.data.source;
