@@ -187,4 +187,11 @@ void Console::status(const TrainConfig& config, const Standing& standing, double
   status_shown_ = true;
 }
 
+void ValidationProgress::seen(std::int64_t images, double now_seconds) {
+  constexpr double kSilence = 10.0;
+  if (now_seconds - last_ < kSilence) return;
+  last_ = now_seconds;
+  say_(fmt::format("Validating: {} of {} images", with_commas(images), with_commas(images_)));
+}
+
 }  // namespace millrace::train

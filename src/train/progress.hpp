@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "models/graph.hpp"
 #include "train/config.hpp"
@@ -47,6 +49,20 @@ struct Terminal {
 /// A stream that is no terminal, or whose TERM is "dumb", rewrites nothing. Colours are used
 /// nowhere, which is all that NO_COLOR asks for.
 [[nodiscard]] Terminal terminal_of(std::FILE* stream);
+
+/// Says how far a validation is, every ten seconds: of a short one nothing.
+class ValidationProgress {
+ public:
+  ValidationProgress(std::int64_t images, double start_seconds,
+                     std::function<void(const std::string&)> say)
+      : images_(images), last_(start_seconds), say_(std::move(say)) {}
+  void seen(std::int64_t images, double now_seconds);
+
+ private:
+  std::int64_t images_;
+  double last_;
+  std::function<void(const std::string&)> say_;
+};
 
 /// Everything a training prints. Lines go to standard output and to log.txt; the line that is
 /// rewritten in place goes to standard error where that is a terminal, and never into a file.

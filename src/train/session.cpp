@@ -536,11 +536,11 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
 }
 
 pipeline::MicroBatchMetrics Session::evaluate(const Feeds& feeds, std::int64_t images,
-                                              const std::function<bool()>& cancelled) {
+                                              const std::function<bool(std::int64_t)>& cancelled) {
   pipeline::MicroBatchMetrics total;
   std::int64_t left = validation_batches(config_, images);
   while (left > 0) {
-    if (world_->maximum(cancelled() ? 1 : 0) != 0) break;
+    if (world_->maximum(cancelled(total.samples) ? 1 : 0) != 0) break;
     const std::int64_t whole = groups_.front().plan.schedule.micro_batches;
     pipeline::Executor& executor =
         left >= whole ? *groups_.front().executor : *groups_.back().executor;

@@ -107,10 +107,10 @@ class Session {
   StepResult step(const Feeds& feeds, std::int64_t iteration, double learning_rate);
   /// The scaling of the next step's loss.
   [[nodiscard]] const ScalingState& scaling() const { return scaling_; }
-  /// Sums over the `images` of a validation set, or up to where `cancelled` says stop (on one rank
-  /// is enough). Collective.
+  /// Sums over the `images` of a validation set, or up to where `cancelled`, which is told how many
+  /// were seen, says stop (on one rank is enough). Collective.
   pipeline::MicroBatchMetrics evaluate(const Feeds& feeds, std::int64_t images,
-                                       const std::function<bool()>& cancelled);
+                                       const std::function<bool(std::int64_t)>& cancelled);
 
   /// What this process holds, by replica and stage.
   [[nodiscard]] std::vector<pipeline::Unit> units() const;

@@ -42,14 +42,24 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// What a validation asks and tells on its way.
+struct ValidationWatch {
+  std::function<bool()> cancelled = [] { return false; };
+  std::function<void(const std::string&)> say;  ///< lines about its progress
+};
+
 /// Nothing when `cancelled` said so before all images were seen.
 std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& config,
                                          const std::shared_ptr<const io::Dataset>& dataset,
-                                         std::int64_t iteration,
-                                         const std::function<bool()>& cancelled) {
+                                         std::int64_t iteration, const ValidationWatch& watch) {
   const Clock::time_point start = Clock::now();
   const Feeds feeds = session.validation_feeds(dataset);
-  const pipeline::MicroBatchMetrics m = session.evaluate(feeds, dataset->size(), cancelled);
+  ValidationProgress progress(dataset->size(), 0.0, watch.say);
+  const pipeline::MicroBatchMetrics m =
+      session.evaluate(feeds, dataset->size(), [&](std::int64_t seen) {
+        progress.seen(seen, seconds_since(start));
+        return watch.cancelled();
+      });
   if (m.samples < dataset->size()) return std::nullopt;
   ValidationResult result;
   result.iteration = iteration;
@@ -515,8 +525,10 @@ void Run::save(std::int64_t done) {
 
 /// False when a signal ended it early.
 bool Run::validate_now(std::int64_t done, const std::string& name) {
-  std::optional<ValidationResult> result = evaluate(*session_, config_, inputs_.validation, done,
-                                                    [this] { return signals_->received() != 0; });
+  const ValidationWatch watch{.cancelled = [this] { return signals_->received() != 0; },
+                              .say = [this](const std::string& text) { console_.line(text); }};
+  std::optional<ValidationResult> result =
+      evaluate(*session_, config_, inputs_.validation, done, watch);
   if (!result) {
     (void)told_to_stop();
     return false;
@@ -589,10 +601,11 @@ void validate(
   session.allocate();
   io::visit_checkpoints(directory, [&](const io::CheckpointReader& checkpoint) {
     session.load(checkpoint);
+    const ValidationWatch watch{.say = [&world](const std::string& text) {
+      if (world.rank() == 0) fmt::print(stderr, "{}\n", text);
+    }};
     const ValidationResult result =
-        evaluate(session, config, validation, checkpoint.header().iteration, [] {
-          return false;
-        }).value();
+        evaluate(session, config, validation, checkpoint.header().iteration, watch).value();
     if (!std::isfinite(result.loss)) {
       fail(ErrorKind::Numeric, "{}: the loss of validation is {}: the training had diverged",
            checkpoint.path().string(), result.loss);

@@ -82,8 +82,8 @@ Outcome train(const Layout& layout, std::int64_t steps = kSteps) {
   }
   expect_schedule_was_kept(session.executor(), layout.span > 1, name_of(layout));
   session.check_replicas();
-  outcome.validation =
-      session.evaluate(session.validation_feeds(data), data->size(), [] { return false; });
+  outcome.validation = session.evaluate(session.validation_feeds(data), data->size(),
+                                        [](std::int64_t) { return false; });
   const Snapshot snapshot = session.snapshot();
   outcome.digest = io::digest(snapshot.tensors());
   outcome.weights = all_values(snapshot);

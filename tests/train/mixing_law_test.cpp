@@ -155,8 +155,8 @@ Outcome train(const Recipe& recipe, const Layout& layout, std::int64_t steps = k
     outcome.top1.push_back(metrics.top1);
     outcome.top5.push_back(metrics.top5);
   }
-  const pipeline::MicroBatchMetrics validation =
-      session.evaluate(session.validation_feeds(sets().test), kTestImages, [] { return false; });
+  const pipeline::MicroBatchMetrics validation = session.evaluate(
+      session.validation_feeds(sets().test), kTestImages, [](std::int64_t) { return false; });
   outcome.validation_loss = validation.loss;
   outcome.validated = validation.samples;
   const Snapshot snapshot = session.snapshot();

@@ -103,6 +103,19 @@ TEST(ProgressTest, StandingIsCutToTheWidth) {
   EXPECT_EQ(format_standing(config, standing, 10), "epoch 2/10");
 }
 
+TEST(ProgressTest, LongValidationsSayHowFarTheyAre) {
+  std::vector<std::string> said;
+  ValidationProgress progress(50'000, 100.0,
+                              [&said](const std::string& line) { said.push_back(line); });
+  progress.seen(32, 100.1);
+  progress.seen(4000, 109.9);
+  progress.seen(4100, 110.0);
+  progress.seen(8000, 119.0);
+  progress.seen(9000, 121.5);
+  EXPECT_EQ(said, (std::vector<std::string>{"Validating: 4,100 of 50,000 images",
+                                            "Validating: 9,000 of 50,000 images"}));
+}
+
 TEST(ConsoleTest, WithoutATerminalOnlyLinesAppear) {
   const File out(std::tmpfile());
   const File status(std::tmpfile());

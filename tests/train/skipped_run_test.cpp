@@ -30,9 +30,9 @@ TEST(SkippedRun, FiftyInARowEndIt) {
   } catch (const Error& error) {
     EXPECT_EQ(exit_code(error.kind()), 4);
     const std::string text = error.what();
-    EXPECT_TRUE(
-        text.starts_with("gradients or batch statistics were not finite for 50 iterations in a row (loss "
-                         "scale 3.4e+38) at iteration 50 "))
+    EXPECT_TRUE(text.starts_with(
+        "gradients or batch statistics were not finite for 50 iterations in a row (loss "
+        "scale 3.4e+38) at iteration 50 "))
         << text;
     EXPECT_EQ(text.find('\n'), std::string::npos);
   }
