@@ -5,6 +5,7 @@
 // MILLRACE_LONG_TESTS set, on CIFAR-10 and at the lengths of the original.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -31,6 +32,8 @@ Words split(const std::string& line) {
 }
 
 bool whole() { return std::getenv("MILLRACE_LONG_TESTS") != nullptr; }
+/// With "days" those trainings too that take one core longer than an afternoon.
+bool whole_days() { return whole() && std::string(std::getenv("MILLRACE_LONG_TESTS")) == "days"; }
 
 std::filesystem::path cifar10() {
   const char* given = std::getenv("MILLRACE_TEST_DATA");
@@ -72,6 +75,7 @@ SeedRun train_cifar(const std::string& line, const std::string& less) {
 void expect_within(double value, double low, double high) {
   EXPECT_TRUE(std::isfinite(value));
   if (!whole()) return;
+  fmt::print("{:.3f}, asked {} to {}\n", value, low, high);
   EXPECT_GE(value, low);
   EXPECT_LE(value, high);
 }
@@ -152,9 +156,10 @@ TEST_F(SeedTest, ResNet20OnTwoReplicas) {
 TEST_F(SeedTest, ResNet50OnOneTwoAndFourDevices) {
   const std::string few = whole() ? "" : " --pipeline-depth 4 --image-size 32";
   const std::string small = whole() ? " --image-size 64" : " --image-size 32";
+  const std::string unvalidated = whole() ? "" : " --no-validation";
   EXPECT_EQ(train_seed("--dataset imagenet --synthetic-data --model-size 50 --batch-size 1 "
-                       "--iterations 10 --no-validation" +
-                       small)
+                       "--valid-batch-size 32 --iterations 10" +
+                       unvalidated + small)
                 .training()
                 .last("iteration"),
             10);
@@ -219,6 +224,35 @@ TEST_F(SeedTest, ResNeXt29) {
   }
 }
 
+TEST_F(SeedTest, ResNeXt29FiftyEpochs) {
+  if (whole() && !whole_days()) GTEST_SKIP() << "half a day: MILLRACE_LONG_TESTS=days";
+  const SeedRun run = train_cifar("--config ipu-resnext29-cifar10-50epochs",
+                                  "--epochs 1 --model-size 11 --batch-size 8");
+  expect_loss_changes(run);
+  expect_within(run.validation().last("val_acc"), 91, 95);
+  expect_within(run.training().last("train_acc_avg"), 96, 100);
+  expect_within(run.training().last("loss_batch"), 0.35, 0.45);
+}
+
+TEST_F(SeedTest, ResNeXt29OnTwoReplicas) {
+  if (whole() && !whole_days()) GTEST_SKIP() << "hours: MILLRACE_LONG_TESTS=days";
+  const SeedRun run = train_cifar(
+      "--model resnext --model-size 29 --batch-size 8 --epochs 20 --replicas 2 "
+      "--learning-rate-decay 0.5 --learning-rate-schedule 0.5,0.9 --warmup-epochs 0",
+      "--epochs 1 --model-size 11");
+  expect_loss_changes(run);
+  expect_within(run.training().last("train_acc_avg"), 85, 95);
+}
+
+TEST_F(SeedTest, ResNeXt14Sharded) {
+  const SeedRun run = train_seed(
+      "--model resnext --dataset imagenet --synthetic-data --model-size 14 --shards 2 "
+      "--batch-size 1 --iterations 5000 --no-validation --image-size 32 --log-freq 2500" +
+      std::string(whole() ? "" : " --iterations 4 --log-freq 2"));
+  EXPECT_EQ(run.training().last("iteration"), whole() ? 5000 : 4);
+  expect_loss_changes(run);
+}
+
 TEST_F(SeedTest, ResNeXt14OnTwoStages) {
   const SeedRun run = train_seed(
       "--model resnext --dataset imagenet --synthetic-data --model-size 14 --shards 2 "
@@ -247,6 +281,16 @@ TEST_F(SeedTest, SqueezeNetTenEpochs) {
   expect_loss_changes(run);
   expect_within(run.validation().last("val_acc"), 57, 67);
   expect_within(run.training().last("train_acc_avg"), 55, 65);
+}
+
+TEST_F(SeedTest, SqueezeNetFourHundredEpochs) {
+  if (whole() && !whole_days()) GTEST_SKIP() << "hours: MILLRACE_LONG_TESTS=days";
+  const SeedRun run =
+      train_cifar("--config ipu-squeezenet-cifar10-400epochs", "--batch-size 32 --epochs 2");
+  expect_loss_changes(run);
+  expect_within(run.validation().last("val_acc"), 83, 87);
+  expect_within(run.training().last("train_acc_avg"), 96, 99);
+  expect_within(run.training().last("loss_batch"), 0.35, 0.45);
 }
 
 TEST_F(SeedTest, EfficientNetB0OnTwoStages) {
@@ -325,6 +369,10 @@ TEST_F(SeedTest, ProfileOfTheFirstIterationIsWritten) {
       "--trace " +
       trace);
   EXPECT_NE(read_text(trace).find("traceEvents"), std::string::npos);
+  const SeedRun profiled = train_seed(
+      "--dataset cifar-10 --synthetic-data --model-size 14 --iterations 1 --no-validation "
+      "--gc-profile IPU_PROFILE");
+  EXPECT_NE(read_text(profiled.run / "trace.json").find("traceEvents"), std::string::npos);
 }
 
 }  // namespace
