@@ -16,6 +16,8 @@ std::uint32_t Dataset::fingerprint() const {
   return crc32c(std::as_bytes(std::span(labels)));
 }
 
+std::int64_t Dataset::reading_bytes(int) const { return 0; }
+
 namespace {
 
 // Blocks of constant length vectorise at every optimisation level.

@@ -45,6 +45,9 @@ class Dataset {
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
   /// A checksum by which sets of the same name and size are told apart; here over the labels.
   [[nodiscard]] virtual std::uint32_t fingerprint() const;
+  /// Host memory that so many reading threads take beside the images that they write, and what is
+  /// kept of the set once it was read; an estimate from above.
+  [[nodiscard]] virtual std::int64_t reading_bytes(int threads) const;
   /// Writes sample `index`, normalised, as height x width x channels floats
   /// (image_shape().elements()).
   virtual void read(std::int64_t index, const ReadKey& key, std::span<float> image) const = 0;

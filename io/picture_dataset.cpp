@@ -161,6 +161,15 @@ class EncodedPictures final : public PictureDataset {
     return source_->label(index);
   }
   [[nodiscard]] std::uint32_t fingerprint() const override { return source_->fingerprint(); }
+  [[nodiscard]] std::int64_t reading_bytes(int threads) const override {
+    // Of photographs at usual qualities: pixels take up to so many times the bytes of the file.
+    constexpr std::uint64_t kDecoded = 16;
+    std::uint64_t largest = 0;
+    for (std::int64_t i = 0; i < size(); ++i) largest = std::max(largest, source_->stored_bytes(i));
+    const std::int64_t image = image_shape().elements();
+    const auto each = static_cast<std::int64_t>((kDecoded + 1) * largest) + image;
+    return threads * each + source_->kept_bytes();
+  }
 
  protected:
   void read_picture(std::int64_t index, std::int64_t sample, const ReadKey& key, Worker& worker,

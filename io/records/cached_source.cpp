@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/records/cached_source.hpp"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -18,11 +19,10 @@ struct CachedSource::Picture {
   std::vector<std::byte> bytes;
   std::vector<ObjectBox> boxes;
 
-  /// What a picture takes, what the allocator keeps beside it included.
+  /// What a picture takes beside its bytes, what the allocator keeps included.
+  static constexpr std::int64_t kBeside = 3 * 16 + 2 * 24;
   static std::int64_t cost(const EncodedImage& image) {
-    constexpr std::int64_t kBlocks = 3 * 16;
-    return kBlocks + static_cast<std::int64_t>(sizeof(Picture) + image.bytes.size_bytes() +
-                                               image.boxes.size_bytes());
+    return kBeside + static_cast<std::int64_t>(image.bytes.size_bytes() + image.boxes.size_bytes());
   }
   [[nodiscard]] EncodedImage view() const { return {.bytes = bytes, .boxes = boxes}; }
 };
@@ -48,6 +48,13 @@ EncodedImage CachedSource::read(std::int64_t index, ReadBuffer& buffer) const {
   const EncodedImage image = source_->read(index, buffer);
   keep(place, image);
   return image;
+}
+
+std::int64_t CachedSource::kept_bytes() const {
+  std::int64_t all = 0;
+  for (std::int64_t i = 0; i < size(); ++i)
+    all += static_cast<std::int64_t>(source_->stored_bytes(i)) + Picture::kBeside;
+  return std::min(all, budget_->left());
 }
 
 /// Of two threads that read the same picture one keeps it.

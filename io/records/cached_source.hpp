@@ -50,6 +50,8 @@ class CachedSource final : public EncodedSource {
   }
   [[nodiscard]] std::span<const std::string> notices() const override { return source_->notices(); }
 
+  [[nodiscard]] std::int64_t kept_bytes() const override;
+
  private:
   struct Picture;
   void keep(std::atomic<const Picture*>& place, const EncodedImage& image) const;

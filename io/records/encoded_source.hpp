@@ -89,6 +89,8 @@ class EncodedSource {
   virtual EncodedImage read(std::int64_t index, ReadBuffer& buffer) const = 0;
   /// "train-00000-of-01024, record 12 at offset 345", for messages.
   [[nodiscard]] virtual std::string where(std::int64_t index) const = 0;
+  /// Memory that pictures will take which stay there once they were read.
+  [[nodiscard]] virtual std::int64_t kept_bytes() const { return 0; }
   /// What its user should be told once: bad records left out, a cache that cannot be written.
   [[nodiscard]] virtual std::span<const std::string> notices() const = 0;
 };

@@ -118,6 +118,7 @@ class Run {
   void require_memory() const;
   void require_same_data(const io::CheckpointHeader& header,
                          const std::filesystem::path& path) const;
+  [[nodiscard]] std::int64_t reading_bytes() const;
   [[nodiscard]] std::int64_t predicted_peak() const;
   [[nodiscard]] std::int64_t trace_bytes() const;
   [[nodiscard]] Outcome loop(std::int64_t first);
@@ -168,8 +169,9 @@ void Run::announce() {
   console_.line(fmt::format("Device: {}", device::describe_environment()));
   predicted_peak_ = predicted_peak();
   const std::vector<std::string> memory = world_.gather(
-      fmt::format("Memory: {} on the device, process peak {}", human_bytes(session_->arena_bytes()),
-                  human_bytes(predicted_peak_)));
+      fmt::format("Memory: {} on the device, process peak {}, of it {} to read images",
+                  human_bytes(session_->arena_bytes()), human_bytes(predicted_peak_),
+                  human_bytes(reading_bytes())));
   for (std::size_t r = 0; r < memory.size(); ++r)
     console_.line(memory.size() == 1 ? memory[r] : fmt::format("Rank {}: {}", r, memory[r]));
 }
@@ -302,6 +304,16 @@ std::int64_t Run::trace_bytes() const {
   return (end - begin + 1) * std::ssize(session_->executor().records()) * (record + kText);
 }
 
+/// What reading images takes: their batches, and what the set needs to make them.
+std::int64_t Run::reading_bytes() const {
+  const std::int64_t batches = session_->loader_bytes(config_.data.validation_size);
+  if (batches == 0) return 0;
+  const int threads = config_.data.loader_threads;
+  std::int64_t set = inputs_.train->reading_bytes(threads);
+  if (inputs_.validation) set = std::max(set, inputs_.validation->reading_bytes(threads));
+  return batches + set;
+}
+
 /// The most memory this process will have: what it has now, and everything that is still to come.
 std::int64_t Run::predicted_peak() const {
   // What MPI takes for its queues and shared segments once messages pass; measured.
@@ -310,8 +322,8 @@ std::int64_t Run::predicted_peak() const {
   const std::int64_t sum =
       resident_bytes() + session_->arena_bytes() +
       (averages ? averaging_bytes(session_->graph(), config_.optimiser.kind) : std::int64_t{0}) +
-      (world_.size() > 1 ? kMessages : 0) + trace_bytes() +
-      session_->loader_bytes(config_.data.validation_size) + session_->library_bytes() +
+      (world_.size() > 1 ? kMessages : 0) + trace_bytes() + reading_bytes() +
+      session_->library_bytes() +
       (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
   // Never under: allocators round up in ways of their own.
   return sum + sum / 64;

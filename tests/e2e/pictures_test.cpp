@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,11 @@ TEST_F(PicturesTest, AllFormsTrainAndValidate) {
     const ProcessResult result = train_on(data, directory / data);
     EXPECT_EQ(result.code, 0) << data << "\n" << result.output;
     EXPECT_NE(result.output.find("Validation top-1 accuracy"), std::string::npos) << data;
+    std::smatch peak;
+    const std::regex pattern(R"(Process peak: ([0-9.]+) MB \(([0-9.]+) MB predicted\))");
+    ASSERT_TRUE(std::regex_search(result.output, peak, pattern)) << result.output;
+    EXPECT_LE(std::stod(peak[1]), std::stod(peak[2]) * 1.001) << data;
+    EXPECT_NE(result.output.find(" to read images"), std::string::npos) << result.output;
   }
 }
 

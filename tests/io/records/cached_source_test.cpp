@@ -62,9 +62,13 @@ TEST(CachedSourceTest, ReadsEveryPictureOnceWhereAllFit) {
   const auto budget = std::make_shared<CacheBudget>(1'000'000);
   {
     const CachedSource cached(inner, budget);
+    const std::int64_t predicted = cached.kept_bytes();
     for (int epoch = 0; epoch < 3; ++epoch) read_all(cached);
     EXPECT_EQ(inner->reads, kPictures);
     EXPECT_LT(budget->left(), 1'000'000 - kPictures * static_cast<std::int64_t>(kBytes));
+    EXPECT_NEAR(static_cast<double>(1'000'000 - budget->left()), static_cast<double>(predicted),
+                kPictures * 16.0)
+        << "boxes alone are not known before";
     EXPECT_EQ(cached.name(), "counting");
     EXPECT_EQ(cached.classes(), 7);
     EXPECT_EQ(cached.label(9), 2);
