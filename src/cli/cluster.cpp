@@ -13,6 +13,14 @@
 namespace millrace::cli {
 namespace {
 
+[[noreturn]] void fail_missing(std::string_view key) {
+  fail(
+      ErrorKind::Usage,
+      "TF_CONFIG: {} is missing; expected is "
+      R"({{"cluster": {{"worker": ["host:port", ..]}}, "task": {{"type": "worker", "index": N}}}})",
+      key);
+}
+
 /// A host's name goes to programs that would take other things for options of theirs.
 void check_host(std::string_view host, std::string_view where) {
   const bool good = !host.empty() && host.front() != '-' &&
@@ -34,6 +42,36 @@ std::int64_t check_slots(std::string_view host, std::string_view where) {
   return slots;
 }
 
+std::vector<std::string> hosts_of(const nlohmann::json& cluster, const std::string& job) {
+  std::vector<std::string> hosts;
+  if (!cluster.contains(job)) return hosts;
+  if (!cluster.at(job).is_array()) fail_missing("a list in cluster." + job);
+  for (const nlohmann::json& worker : cluster.at(job)) {
+    if (!worker.is_string()) fail_missing("a text in cluster." + job);
+    const std::string address = worker.get<std::string>();
+    hosts.push_back(address.substr(0, address.rfind(':')));
+    check_host(hosts.back(), "TF_CONFIG");
+  }
+  return hosts;
+}
+
+/// A task is a worker, or the chief, which TensorFlow counts as the first of them.
+std::string task_type(const nlohmann::json& task) {
+  const nlohmann::json type = task.value("type", nlohmann::json("worker"));
+  if (!type.is_string()) fail_missing("a text in task.type");
+  const std::string name = type.get<std::string>();
+  if (name == "worker" || name == "chief") return name;
+  if (name == "ps")
+    fail(ErrorKind::Usage,
+         "TF_CONFIG: task.type is ps, but every replica keeps the parameters: start no parameter "
+         "servers");
+  if (name == "evaluator")
+    fail(ErrorKind::Usage,
+         "TF_CONFIG: task.type is evaluator, but the run validates itself: start no evaluator, or "
+         "use millrace validate");
+  fail(ErrorKind::Usage, "TF_CONFIG: task.type '{}' is none of worker, chief", name);
+}
+
 }  // namespace
 
 void check_room(const Cluster& cluster, std::int64_t ranks) {
@@ -50,32 +88,28 @@ void check_room(const Cluster& cluster, std::int64_t ranks) {
 
 Cluster parse_tf_config(std::string_view json) {
   const nlohmann::json config = nlohmann::json::parse(json, nullptr, false);
-  const auto missing = [](std::string_view key) {
-    fail(ErrorKind::Usage,
-         "TF_CONFIG: {} is missing; expected is "
-         R"({{"cluster": {{"worker": ["host:port", ..]}}, "task": {{"index": N}}}})",
-         key);
-  };
   if (!config.is_object()) fail(ErrorKind::Usage, "TF_CONFIG: is not a JSON object");
   const auto cluster = config.find("cluster");
-  if (cluster == config.end() || !cluster->contains("worker")) missing("cluster.worker");
+  const bool named = cluster != config.end() && cluster->is_object() &&
+                     (cluster->contains("worker") || cluster->contains("chief"));
+  if (!named) fail_missing("cluster.worker");
   const auto task = config.find("task");
-  if (task == config.end() || !task->contains("index")) missing("task.index");
-  Cluster result;
-  if (!cluster->at("worker").is_array()) missing("a list in cluster.worker");
-  for (const nlohmann::json& worker : cluster->at("worker")) {
-    if (!worker.is_string()) missing("a text in cluster.worker");
-    const std::string address = worker.get<std::string>();
-    result.hosts.push_back(address.substr(0, address.rfind(':')));
-    check_host(result.hosts.back(), "TF_CONFIG");
-  }
+  if (task == config.end() || !task->is_object() || !task->contains("index"))
+    fail_missing("task.index");
+  const std::string type = task_type(*task);
   const nlohmann::json& index = task->at("index");
-  if (!index.is_number_integer()) missing("a number in task.index");
-  const auto task_index = index.get<std::int64_t>();
-  if (task_index < 0 || task_index >= std::ssize(result.hosts))
-    fail(ErrorKind::Usage, "TF_CONFIG: task {} is not among the {} workers", task_index,
-         result.hosts.size());
-  result.task = static_cast<int>(task_index);
+  if (!index.is_number_integer()) fail_missing("a number in task.index");
+  const auto number = index.get<std::int64_t>();
+  Cluster result;
+  result.hosts = hosts_of(*cluster, "chief");
+  const std::int64_t chiefs = std::ssize(result.hosts);
+  if (chiefs > 1) fail(ErrorKind::Usage, "TF_CONFIG: there are {} chiefs, one is allowed", chiefs);
+  const std::vector<std::string> workers = hosts_of(*cluster, "worker");
+  result.hosts.insert(result.hosts.end(), workers.begin(), workers.end());
+  const std::int64_t most = type == "chief" ? chiefs : std::ssize(workers);
+  if (number < 0 || number >= most)
+    fail(ErrorKind::Usage, "TF_CONFIG: task {} is not among the {} {}s", number, most, type);
+  result.task = static_cast<int>(type == "chief" ? number : chiefs + number);
   return result;
 }
 

@@ -19,8 +19,8 @@ struct Cluster {
   std::string interface;           ///< empty: the launcher's choice
 };
 
-/// TF_CONFIG of a distributed TensorFlow: its workers without their ports, and this task. Errors:
-/// Usage, naming the key that is missing.
+/// TF_CONFIG of a distributed TensorFlow: its workers without their ports, the chief before them,
+/// and this task. Errors: Usage, naming the key that is missing, and for tasks of other types.
 [[nodiscard]] Cluster parse_tf_config(std::string_view json);
 
 /// The machines that options name (--hosts, --distributed with TF_CONFIG); nothing when the run

@@ -37,6 +37,28 @@ TEST(ClusterTest, MistakesInTfConfigAreNamed) {
   }
 }
 
+TEST(ClusterTest, TheChiefIsTheFirstWorker) {
+  const std::string cluster = R"({"cluster":{"chief":["c:1"],"worker":["a:1","b:1"]},"task":)";
+  const Cluster chief = parse_tf_config(cluster + R"({"type":"chief","index":0}})");
+  EXPECT_EQ(chief.hosts, (std::vector<std::string>{"c", "a", "b"}));
+  EXPECT_EQ(chief.task, 0);
+  EXPECT_EQ(parse_tf_config(cluster + R"({"type":"worker","index":1}})").task, 2);
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {R"({"type":"ps","index":0}})", "task.type is ps, but every replica keeps the parameters"},
+      {R"({"type":"evaluator","index":0}})",
+       "task.type is evaluator, but the run validates itself"},
+      {R"({"type":"cook","index":0}})", "task.type 'cook' is none of worker, chief"},
+      {R"({"type":7,"index":0}})", "a text in task.type is missing"},
+      {R"({"type":"chief","index":1}})", "task 1 is not among the 1 chiefs"},
+      {R"({"type":"worker","index":2}})", "task 2 is not among the 2 workers"}};
+  for (const auto& [task, expected] : table) {
+    const Failure failure =
+        failure_of([&, &task = task] { (void)parse_tf_config(cluster + task); });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage) << task;
+    EXPECT_TRUE(contains(failure.text, expected)) << failure.text;
+  }
+}
+
 Options train_line(std::string_view line) {
   return load_options(Command::Train, words(line), 0, environment_of({}));
 }
