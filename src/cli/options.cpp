@@ -115,6 +115,7 @@ const std::vector<Names>& rivals() {
       {"data-loader-image-type", "eight-bit-io"},
       {"logs-per-epoch", "log-freq"},
       {"validation-mode", "no-validation"},
+      {"epochs-between-evals", "iterations-between-evals"},
       {"run-dir", "log-dir"},
       {"run-dir", "name-suffix"},
       {"no-logs", "run-dir"},

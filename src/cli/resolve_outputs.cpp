@@ -47,6 +47,10 @@ void resolve_validation(Reader& read, train::TrainConfig& config) {
   config.validation_batch_size = config.batch_size;
   if (config.validation == train::ValidationMode::None) return;
   config.validation_batch_size = read.follower("valid-batch-size", config.batch_size);
+  if (read.given("iterations-between-evals")) {
+    config.validate_every = read.integer("iterations-between-evals", 1);
+    return;
+  }
   config.validate_every =
       checked_product(read.integer("epochs-between-evals", 1), config.iterations_per_epoch,
                       "epochs between validations");

@@ -164,6 +164,11 @@ TEST(ResolveTest, OptionsWithoutEffectAreRefused) {
       {"--normalise-input", "--normalise-input has no effect here: it needs --dataset imagenet"},
       {"--no-validation --valid-batch-size 8",
        "--valid-batch-size has no effect here: it needs validation"},
+      {"--no-validation --iterations-between-evals 8",
+       "--iterations-between-evals has no effect here: it needs validation"},
+      {"--epochs-between-evals 1 --iterations-between-evals 8",
+       "--epochs-between-evals and --iterations-between-evals exclude each other: give one of "
+       "them"},
       {"--no-validation --epochs-between-evals 8",
        "--epochs-between-evals has no effect here: it needs validation"},
   };
