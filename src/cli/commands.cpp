@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <initializer_list>
 #include <system_error>
 #include <vector>
 
@@ -162,9 +163,16 @@ Matched match_command(std::span<const std::string> words) {
                        : fmt::format("did you mean '{}'?", nearest));
 }
 
-bool asks_for_help(std::span<const std::string> words) {
-  return std::ranges::any_of(
-      words, [](const std::string& word) { return word == "--help" || word == "-h"; });
+/// The help that is asked for; that of a dialect has names of its own. Empty when none is.
+std::string wanted_help(const CommandSpec& command, std::span<const std::string> words) {
+  const auto asks = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::any_of(words, [&](const std::string& word) {
+      return std::ranges::find(names, word) != names.end();
+    });
+  };
+  if (!asks({"--help", "-h", "--helpfull", "--helpshort"})) return "";
+  std::string text = dialect_help({words.begin(), words.end()});
+  return text.empty() && asks({"--help", "-h"}) ? command_help(command) : text;
 }
 
 /// A word as a shell would need it typed.
@@ -200,8 +208,8 @@ Command meant_by(const CommandSpec& command, std::span<const std::string> words)
 int run_command(std::span<const std::string> words, const Environment& environment) {
   const Matched matched = match_command(words);
   const std::span<const std::string> rest = words.subspan(matched.words);
-  if (asks_for_help(rest)) {
-    fmt::print("{}", command_help(*matched.command));
+  if (const std::string help = wanted_help(*matched.command, rest); !help.empty()) {
+    fmt::print("{}", help);
     return 0;
   }
   Translation translation = read_command_line(meant_by(*matched.command, rest), rest,

@@ -2,9 +2,10 @@
 #include "cli/dialect.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
@@ -63,12 +64,45 @@ std::string truth(const std::string& text, const std::string& spelled) {
   fail(ErrorKind::Usage, "{}: '{}' is not true or false", spelled, text);
 }
 
+/// Two names for one option must agree.
+class NamesOfOptions {
+ public:
+  void add(const DialectWord& word, const std::string& spelled, const std::string& text) {
+    const auto [found, fresh] = names_.try_emplace(word.option, Name{word.name, spelled, text});
+    if (!fresh && found->second.word != word.name && found->second.text != text)
+      fail(ErrorKind::Usage, "{} {} and {} {} contradict each other: give one of them",
+           found->second.spelled, found->second.text, spelled, text);
+    found->second = {word.name, spelled, text};
+  }
+
+ private:
+  struct Name {
+    std::string_view word;
+    std::string spelled;
+    std::string text;
+  };
+  std::map<std::string_view, Name> names_;
+};
+
+/// The value of a word of the dialect; `next` goes behind it.
+std::string take_value(const Matched& matched, std::span<const std::string> words,
+                       std::size_t& next) {
+  std::string text = matched.text.value_or("true");
+  if (!matched.text && matched.word->kind == WordKind::WithValue) {
+    if (next == words.size() || words[next].starts_with("--"))
+      fail(ErrorKind::Usage, "{} has no value", matched.spelled);
+    text = words[next++];
+  }
+  return matched.word->kind == WordKind::Flag ? truth(text, matched.spelled) : text;
+}
+
 /// Gives the words of the dialect to `read`; what is left is millrace's own.
 std::vector<std::string> read_words(const DialectSpec& dialect, std::span<const std::string> words,
                                     DialectReader& read) {
   std::vector<std::string> own;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& typed = words[i];
+  NamesOfOptions names;
+  for (std::size_t next = 0; next < words.size();) {
+    const std::string& typed = words[next++];
     const Matched matched = typed.starts_with('-') ? match(dialect, typed) : Matched{};
     if (matched.word == nullptr) {
       if (typed.ends_with(".py") && !typed.starts_with('-'))
@@ -80,21 +114,32 @@ std::vector<std::string> read_words(const DialectSpec& dialect, std::span<const 
     const DialectWord& word = *matched.word;
     if (!word.refused.empty())
       fail(ErrorKind::Usage, "{} cannot be had: {}", matched.spelled, word.refused);
-    std::string text = "true";
-    if (matched.text) {
-      text = *matched.text;
-    } else if (word.kind == WordKind::WithValue) {
-      if (i + 1 == words.size() || words[i + 1].starts_with("--"))
-        fail(ErrorKind::Usage, "{} has no value", matched.spelled);
-      text = words[++i];
-    }
-    if (word.kind == WordKind::Flag) text = truth(text, matched.spelled);
+    const std::string text = take_value(matched, words, next);
     if (!word.idle.empty() && text != "false")
       read.note(fmt::format("{} has no effect here: {}", matched.spelled, word.idle));
-    if (!word.option.empty()) read.set(word.option, text, matched.spelled);
-    read.give(word.name, std::move(text));
+    if (!word.option.empty()) {
+      names.add(word, matched.spelled, text);
+      read.set(word.option, text, matched.spelled);
+    }
+    read.give(word.name, matched.spelled, text, !word.idle.empty() || !word.option.empty());
   }
   return own;
+}
+
+/// Beginnings of millrace's names could be taken for names of the dialect that are missing.
+void check_whole_names(const DialectSpec& dialect, std::span<const std::string> own) {
+  for (const std::string& word : own) {
+    if (!word.starts_with("--") || word.size() == 2) continue;
+    const std::string name = word.substr(2, word.find('=') - 2);
+    if (find_option(name) != nullptr) continue;
+    std::vector<std::string> known;
+    for (const DialectWord& other : dialect.words) known.emplace_back(other.name);
+    for (const OptionSpec& spec : option_table()) known.emplace_back(spec.name);
+    const std::string nearest = nearest_match(name, known);
+    fail(ErrorKind::Usage, "unknown option --{}; {}", name,
+         nearest.empty() ? "--help lists the names of this dialect"
+                         : fmt::format("did you mean --{}?", nearest));
+  }
 }
 
 std::int64_t launched(const Environment& environment) {
@@ -103,26 +148,32 @@ std::int64_t launched(const Environment& environment) {
   return 0;
 }
 
-/// The number behind the first of these options, or 1.
+/// The number behind the last of these options, or 1. Errors: Usage.
 std::int64_t number_behind(std::span<const std::string> words,
                            std::initializer_list<std::string_view> names) {
+  constexpr std::int64_t kMost = 65536;
+  std::int64_t number = 1;
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::size_t equals = words[i].find('=');
-    const std::string name = underscored(words[i].substr(0, equals));
-    if (std::find(names.begin(), names.end(), name) == names.end()) continue;
+    const std::string spelled = words[i].substr(0, equals);
+    if (std::ranges::find(names, underscored(spelled)) == names.end()) continue;
     const bool behind = equals != std::string::npos;
-    if (!behind && i + 1 == words.size()) return 1;
-    return std::max(1, std::atoi((behind ? words[i].substr(equals + 1) : words[i + 1]).c_str()));
+    if (!behind && i + 1 == words.size()) break;  // whoever reads the words complains
+    const std::string text = behind ? words[i].substr(equals + 1) : words[i + 1];
+    const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
+    if (!value || *value < 1 || *value > kMost)
+      fail(ErrorKind::Usage, "{}: '{}' is not a whole number from 1 to {}", spelled, text, kMost);
+    number = *value;
   }
-  return 1;
+  return number;
 }
 
 /// Processes that a launcher started, a replica having one for every shard; or else the workers of
 /// each host of MULTI_HLS_IPS.
 std::int64_t workers_of(std::span<const std::string> words, const Environment& environment) {
+  const std::int64_t each = number_behind(words, {"__num_workers_per_hls", "__replicas"});
   if (const std::int64_t started = launched(environment); started > 0)
     return std::max<std::int64_t>(started / number_behind(words, {"__shards"}), 1);
-  const std::int64_t each = number_behind(words, {"__num_workers_per_hls", "__replicas"});
   const auto hosts = environment("MULTI_HLS_IPS");
   return each * (hosts ? std::max<std::int64_t>(std::ssize(split_list(*hosts)), 1) : 1);
 }
@@ -145,43 +196,76 @@ std::string take_dialect(std::vector<std::string>& words) {
   return name;
 }
 
+bool is_keras_script(std::string_view word) {
+  return word.ends_with("keras.py") || word.ends_with("ctl_imagenet_main.py");
+}
+
 /// Habana's two trainers share a dialect: the script's name tells which is meant, or else words
-/// that only the Keras one has.
-DialectSpec habana_dialect(std::span<const std::string> words) {
+/// that only one of them has.
+std::vector<DialectSpec> habana_dialects(std::span<const std::string> words) {
   const DialectSpec keras = habana_keras_dialect();
   const DialectSpec resnext = habana_resnext_dialect();
+  const auto knows = [](const DialectSpec& dialect, const std::string& word) {
+    return word.starts_with('-') && match(dialect, word).word != nullptr;
+  };
   for (const std::string& word : words) {
-    if (word.ends_with("imagenet_main.py") && !word.ends_with("ctl_imagenet_main.py"))
-      return resnext;
-    if (word.ends_with("keras.py") || word.ends_with("ctl_imagenet_main.py")) return keras;
+    if (is_keras_script(word)) return {keras};
+    if (word.ends_with("imagenet_main.py")) return {resnext};
   }
-  const bool only_keras = std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-    return word.starts_with('-') && match(keras, word).word != nullptr &&
-           match(resnext, word).word == nullptr;
-  });
-  return only_keras ? keras : resnext;
+  for (const std::string& word : words) {
+    if (knows(keras, word) && !knows(resnext, word)) return {keras};
+    if (knows(resnext, word) && !knows(keras, word)) return {resnext};
+  }
+  return {resnext, keras};
 }
 
-DialectSpec find_dialect(const std::string& name, std::span<const std::string> words) {
-  if (name == "nvidia") return nvidia_dialect();
-  if (name == "surfsara") return surfsara_dialect();
-  return habana_dialect(words);
-}
-
-/// What the IPU trainer takes for granted and millrace does not.
+/// What the IPU trainer takes for granted and millrace does not; a run has its own record of it.
 void speak_ipu(Translation& translation) {
-  if (translation.options.find("precision") != nullptr) return;
-  translation.options.set(
-      *find_option("precision"),
-      {.value = std::string("16.16"), .origin = Origin::File, .where = "--dialect ipu"});
+  Options& options = translation.options;
+  const bool recorded = options.find("restore-path") != nullptr;
+  if (recorded || options.find("precision") != nullptr) return;
+  options.set(*find_option("precision"),
+              {.value = std::string("16.16"), .origin = Origin::Habit, .where = "--dialect ipu"});
 }
 
-/// Habits of a trainer that say nothing to another command have no place there.
-void keep_what_the_command_takes(Translation& translation) {
+std::string_view purpose(Command command) {
+  if (command == Command::Validate)
+    return "validation, which looks at every image once and changes no weights";
+  if (command == Command::Bench) return "a benchmark, which has --steps and leaves nothing behind";
+  return command == Command::Plan ? "a plan" : "this training";
+}
+
+/// Takes out what the command has no use for and says so of what was typed; habits go unsaid.
+/// `unread` are names of a dialect that nothing asked for.
+void pass_over(Translation& translation, std::vector<std::string> unread) {
   std::vector<std::string> gone;
-  for (const auto& [name, setting] : translation.options.settings())
-    if (!find_option(name)->taken_by(translation.command)) gone.push_back(name);
+  for (const auto& [name, setting] : translation.options.settings()) {
+    if (find_option(name)->taken_by(translation.command)) continue;
+    if (setting.origin == Origin::File) continue;  // which serves several commands
+    if (setting.origin == Origin::CommandLine) unread.push_back(setting.where);
+    gone.push_back(name);
+  }
   for (const std::string& name : gone) translation.options.erase(name);
+  if (!unread.empty())
+    translation.notices.push_back(
+        fmt::format("{}: no effect on {}", fmt::join(unread, ", "), purpose(translation.command)));
+}
+
+/// What was typed under two names must be said once.
+void check_said_once(const Options& native, const Options& translated) {
+  Options typed;
+  for (const auto& [name, setting] : native.settings())
+    if (setting.origin == Origin::CommandLine) typed.set(*find_option(name), setting);
+  for (const auto& [name, setting] : translated.settings()) {
+    if (setting.origin != Origin::CommandLine) continue;
+    const Setting* other = typed.find(name);
+    if (other == nullptr)
+      typed.set(*find_option(name), setting);
+    else if (other->value != setting.value)
+      fail(ErrorKind::Usage, "{} {} and {} {} contradict each other: give one of them",
+           other->where, to_string(other->value), setting.where, to_string(setting.value));
+  }
+  check_rivals(typed);
 }
 
 /// A variable or a file gives way to what the dialect's own words said on the command line.
@@ -196,31 +280,64 @@ void yield_to_command_line(Options& native, const Options& translated) {
 
 }  // namespace
 
-bool DialectReader::flag(std::string_view name, bool otherwise) const {
-  const auto found = given_.find(name);
-  return found == given_.end() ? otherwise : found->second == "true";
+void DialectReader::give(std::string_view name, std::string spelled, std::string text, bool done) {
+  given_.insert_or_assign(
+      std::string(name),
+      Given{.spelled = std::move(spelled), .text = std::move(text), .read = done});
 }
 
-std::string DialectReader::text(std::string_view name, std::string_view otherwise) const {
+const DialectReader::Given* DialectReader::read_name(std::string_view name) {
   const auto found = given_.find(name);
-  return found == given_.end() ? std::string(otherwise) : found->second;
+  if (found == given_.end()) return nullptr;
+  found->second.read = true;
+  return &found->second;
 }
 
-double DialectReader::real(std::string_view name, double otherwise) const {
+std::string DialectReader::spelled(std::string_view name) const {
   const auto found = given_.find(name);
-  if (found == given_.end()) return otherwise;
-  const std::optional<double> value = parse_number<double>(found->second);
-  if (!value) fail(ErrorKind::Usage, "--{}: '{}' is not a number", name, found->second);
+  return found == given_.end() ? "" : found->second.spelled;
+}
+
+bool DialectReader::flag(std::string_view name, bool otherwise) {
+  const Given* given = read_name(name);
+  return given == nullptr ? otherwise : given->text == "true";
+}
+
+std::string DialectReader::text(std::string_view name, std::string_view otherwise) {
+  const Given* given = read_name(name);
+  return given == nullptr ? std::string(otherwise) : given->text;
+}
+
+double DialectReader::real(std::string_view name, double otherwise) {
+  constexpr double kMost = 1e15;
+  const Given* given = read_name(name);
+  if (given == nullptr) return otherwise;
+  const std::optional<double> value = parse_number<double>(given->text);
+  if (!value || !(std::abs(*value) <= kMost))
+    fail(ErrorKind::Usage, "{}: '{}' is not a number", given->spelled, given->text);
   return *value;
 }
 
-std::int64_t DialectReader::integer(std::string_view name, std::int64_t otherwise) const {
-  const double value = real(name, static_cast<double>(otherwise));
-  constexpr double kMost = 1e15;
-  if (!(value >= 0.0) || value > kMost ||
-      value != static_cast<double>(static_cast<std::int64_t>(value)))
-    fail(ErrorKind::Usage, "--{}: '{}' is not a whole number from 0", name, text(name, ""));
+std::int64_t DialectReader::integer(std::string_view name, std::int64_t otherwise,
+                                    std::int64_t least) {
+  if (!given(name)) return otherwise;
+  const double value = real(name, 0.0);
+  if (value < static_cast<double>(least) || value != std::floor(value))
+    fail(ErrorKind::Usage, "{}: '{}' is not a whole number from {}", spelled(name), text(name, ""),
+         least);
   return static_cast<std::int64_t>(value);
+}
+
+void DialectReader::pass_over(std::string_view name, std::string_view why) {
+  if (const Given* given = read_name(name); given != nullptr && given->text != "false")
+    note(fmt::format("{} has no effect here: {}", given->spelled, why));
+}
+
+std::vector<std::string> DialectReader::unread() const {
+  std::vector<std::string> names;
+  for (const auto& [name, given] : given_)
+    if (!given.read && given.text != "false") names.push_back(given.spelled);
+  return names;
 }
 
 void DialectReader::set(std::string_view option, std::string_view text, std::string_view from) {
@@ -228,7 +345,7 @@ void DialectReader::set(std::string_view option, std::string_view text, std::str
   const bool habit = from.empty();
   const std::string where = habit ? fmt::format("--dialect {} (its --{})", dialect_, option)
                                   : fmt::format("{} (--{})", from, option);
-  const Origin origin = habit ? Origin::File : Origin::CommandLine;
+  const Origin origin = habit ? Origin::Habit : Origin::CommandLine;
   if (habit && translation_.options.find(option) != nullptr) return;
   translation_.options.set(
       spec, {.value = parse_value(spec, text, origin, where), .origin = origin, .where = where});
@@ -242,6 +359,11 @@ void DialectReader::set(std::string_view option, std::int64_t value, std::string
   set(option, fmt::format("{}", value), from);
 }
 
+std::int64_t whole_steps(double steps) {
+  constexpr double kMost = 1e15;
+  return static_cast<std::int64_t>(std::min(steps, kMost));
+}
+
 void set_imagenet_habits(DialectReader& read, const ImageNetHabits& habits) {
   read.set("dataset", "imagenet", "");
   read.set("model", habits.model, "");
@@ -252,49 +374,43 @@ void set_imagenet_habits(DialectReader& read, const ImageNetHabits& habits) {
   read.set("BN-decay", habits.norm_decay, "");
 }
 
-void set_image_type(DialectReader& read) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTypes = {
-      {{"fp32", "float32"}, {"bf16", "bfloat16"}, {"fp16", "float16"}, {"uint8", "uint8"}}};
-  if (!read.given("data_loader_image_type")) return;
-  const std::string given = read.text("data_loader_image_type", "");
-  for (const auto& type : kTypes) {
-    if (given != type.first) continue;
-    read.set("data-loader-image-type", type.second, "--data_loader_image_type");
-    return;
-  }
-  fail(ErrorKind::Usage, "--data_loader_image_type: '{}' is none of fp32, bf16, fp16, uint8",
-       given);
+std::vector<DialectSpec> take_dialects(std::vector<std::string>& words) {
+  const std::string typed = take_dialect(words);
+  if (typed.empty()) return {};
+  const Value value = parse_value(*find_option("dialect"), typed, Origin::CommandLine, "--dialect");
+  const auto& name = std::get<std::string>(value);
+  if (name == "nvidia") return {nvidia_dialect()};
+  if (name == "surfsara") return {surfsara_dialect()};
+  if (name == "habana") return habana_dialects(words);
+  return {{.name = "ipu", .title = {}, .words = {}, .translate = nullptr}};
 }
 
 Translation read_command_line(Command command, std::span<const std::string> words,
                               std::size_t max_arguments, const Environment& environment) {
   std::vector<std::string> rest(words.begin(), words.end());
-  const std::string typed = take_dialect(rest);
-  if (typed.empty())
-    return {.command = command,
-            .options = load_options(command, words, max_arguments, environment),
-            .notices = {}};
-  const OptionSpec& option = *find_option("dialect");
-  const std::string name =
-      std::get<std::string>(parse_value(option, typed, Origin::CommandLine, "--dialect"));
-  if (!option.taken_by(command))
+  const std::vector<DialectSpec> dialects = take_dialects(rest);
+  if (!dialects.empty() && !find_option("dialect")->taken_by(command))
     fail(ErrorKind::Usage, "--dialect is no option of this command; --help lists them");
   Translation translation;
   translation.command = command;
-  if (name == "ipu") {
-    translation.options = load_options(command, rest, max_arguments, environment);
-    speak_ipu(translation);
+  if (dialects.empty() || dialects.front().translate == nullptr) {  // no names but our own
+    translation.options = load_options(command, dialects.empty() ? words : std::span(rest),
+                                       max_arguments, environment);
+    if (!dialects.empty()) speak_ipu(translation);
+    pass_over(translation, {});
     return translation;
   }
-  const DialectSpec dialect = find_dialect(name, rest);
+  const DialectSpec& dialect = dialects.front();
   DialectReader read(dialect.name, translation, workers_of(rest, environment));
   const std::vector<std::string> own = read_words(dialect, rest, read);
+  check_whole_names(dialect, own);
   dialect.translate(read);
   Options native = load_options(translation.command, own, max_arguments, environment);
+  check_said_once(native, translation.options);
   yield_to_command_line(native, translation.options);
-  keep_what_the_command_takes(translation);
   translation.options = merge(native, translation.options);
   translation.options.arguments = native.arguments;
+  pass_over(translation, read.unread());
   check_rivals(translation.options);
   return translation;
 }

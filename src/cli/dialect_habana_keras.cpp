@@ -2,117 +2,141 @@
 //
 // Habana's Keras ResNet: demo_resnet_keras.py, which starts workers and knows LARS's numbers, and
 // resnet_ctl_imagenet_main.py, which is told them.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <limits>
 
-#include "cli/dialect.hpp"
+#include "cli/dialect_habana.hpp"
 #include "core/error.hpp"
 
 namespace millrace::cli {
 namespace {
 
-constexpr std::string_view kLoader = "images are prepared ahead in threads of their own always";
+constexpr std::string_view kScript = "resnet_ctl_imagenet_main.py";
 constexpr std::string_view kLoop = "every weight update is a step of its own";
 constexpr std::string_view kStart = "replicas are ranks of MPI";
+constexpr std::string_view kCompiler = "kernels are fused always";
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {.name = "dtype", .shorthand = "dt"},
-    {.name = "data_loader_image_type", .shorthand = "dlit"},
-    {.name = "batch_size", .shorthand = "bs"},
-    {.name = "train_epochs", .shorthand = "te"},
-    {.name = "data_dir", .shorthand = "dd", .option = "data-dir"},
-    {.name = "model_dir", .shorthand = "md", .option = "log-dir"},
-    {.name = "clean", .kind = WordKind::Flag, .idle = "every run gets a directory of its own"},
-    {.name = "train_steps"},
+    {.name = "train_steps", .becomes = "--max-iterations: so many of every epoch"},
     {.name = "log_steps", .option = "log-freq"},
     {.name = "steps_per_loop", .idle = kLoop},
-    {.name = "enable_checkpoint_and_export", .kind = WordKind::Flag},
+    {.name = "enable_checkpoint_and_export",
+     .kind = WordKind::Flag,
+     .becomes = "--max-ckpts-to-keep 10; without it --disable-checkpoints"},
     {.name = "enable_tensorboard",
      .kind = WordKind::Flag,
      .idle = "metrics.jsonl has every number"},
-    {.name = "epochs_between_evals", .shorthand = "ebe", .option = "epochs-between-evals"},
-    {.name = "experimental_preloading", .kind = WordKind::Flag, .idle = kLoader},
-    {.name = "optimizer"},
-    {.name = "num_workers_per_hls"},
-    {.name = "use_horovod", .kind = WordKind::Flag, .idle = kStart},
-    {.name = "distribution_strategy"},
+    {.name = "optimizer", .becomes = "--optimiser momentum-rate-inside, or LARS"},
+    {.name = "num_workers_per_hls", .becomes = "--replicas, times the hosts in MULTI_HLS_IPS"},
+    {.name = "distribution_strategy", .becomes = "unless off, --batch_size is that of all workers"},
     {.name = "kubernetes_run", .kind = WordKind::Flag, .idle = kStart},
     {.name = "use_keras_mixed_precision",
      .kind = WordKind::Flag,
      .idle = "--dtype says how numbers are kept"},
-    {.name = "keras_applications_model"},
+    {.name = "keras_applications_model", .becomes = "--model-size and --resnet-version"},
     {.name = "horovod_hierarchical_allreduce", .kind = WordKind::Flag, .idle = kStart},
-    {.name = "lr_schedule"},
-    {.name = "base_learning_rate"},
-    {.name = "warmup_epochs"},
-    {.name = "momentum", .option = "momentum"},
-    {.name = "lars_epsilon"},
-    {.name = "weight_decay", .option = "weight-decay"},
-    {.name = "label_smoothing"},
-    {.name = "single_l2_loss_op", .kind = WordKind::Flag},
+    {.name = "lr_schedule", .becomes = "--lr-schedule piecewise, lars-polynomial, or no fall"},
+    {.name = "base_learning_rate", .becomes = "--abs-learning-rate"},
+    {.name = "end_learning_rate", .becomes = "--poly-lr-end-lr"},
+    {.name = "lars_epsilon", .becomes = "--lars-epsilon; 0 is 1e-7"},
+    {.name = "single_l2_loss_op",
+     .kind = WordKind::Flag,
+     .becomes = "--weight-decay-form half-square; without it square"},
     {.name = "skip_eval", .kind = WordKind::Flag, .option = "no-validation"},
     {.name = "use_distributed_eval",
      .kind = WordKind::Flag,
      .idle = "every image is validated once"},
     {.name = "global_seed", .option = "seed"},
-    {.name = "use_synthetic_data", .kind = WordKind::Flag, .option = "synthetic-data"},
-    {.name = "profile_steps"},
     {.name = "cache_decoded_image",
      .kind = WordKind::Flag,
      .idle = "images are decoded when they are read, or once by millrace data convert --packed"},
-    {.name = "training_dataset_cache", .kind = WordKind::Flag},
-    {.name = "loss_scale", .option = "loss-scaling"},
+    {.name = "training_dataset_cache", .kind = WordKind::Flag, .becomes = "--dataset-cache all"},
     {.name = "num_gpus", .idle = kStart},
     {.name = "tpu", .idle = kStart},
-    {.name = "enable_xla", .kind = WordKind::Flag, .idle = "kernels are fused always"},
+    {.name = "xla", .kind = WordKind::Flag, .idle = kCompiler},
+    {.name = "enable_xla", .kind = WordKind::Flag, .idle = kCompiler},
 });
 
-bool is_lars(const DialectReader& read) { return read.text("optimizer", "SGD") == "LARS"; }
+bool is_lars(DialectReader& read) { return read.text("optimizer", "SGD") == "LARS"; }
 
 /// The launcher fills in LARS's numbers; the script itself is told them.
-bool has_lars_preset(const DialectReader& read) {
-  return is_lars(read) && read.script != "resnet_ctl_imagenet_main.py";
+bool has_lars_preset(DialectReader& read) { return is_lars(read) && read.script != kScript; }
+
+/// The one of tf.keras.applications: ResNet50, ResNet101, ResNet152, and each with V2. Gives the
+/// size.
+std::string set_keras_model(DialectReader& read) {
+  const std::string from = read.spelled("keras_applications_model");
+  const std::string name = read.text("keras_applications_model", "");
+  for (const std::string_view size : {"50", "101", "152"})
+    for (const std::string_view version : {"", "V2"}) {
+      if (name != fmt::format("ResNet{}{}", size, version)) continue;
+      if (version.empty())
+        read.note(fmt::format(
+            "{} {}: that of Keras has biases in its convolutions, which the normalisation behind "
+            "them takes out again; here they have none",
+            from, name));
+      read.set("resnet-version", version.empty() ? "1.5" : "2", from);
+      read.set("initialisers", "keras-applications", from);
+      return std::string(size);
+    }
+  fail(ErrorKind::Usage, "{}: '{}' is none of ResNet50, ResNet101, ResNet152 or these with V2",
+       from, name);
 }
 
 void set_model(DialectReader& read) {
-  std::string size = "50";
-  if (read.given("keras_applications_model")) {
-    const std::string name = read.text("keras_applications_model", "");
-    const bool second = name.ends_with("V2");
-    constexpr std::string_view kStem = "ResNet";
-    if (!name.starts_with(kStem))
-      fail(ErrorKind::Usage, "--keras_applications_model: '{}' is no ResNet50, 101, 152 or V2",
-           name);
-    size = name.substr(kStem.size(), name.size() - kStem.size() - (second ? 2 : 0));
-    read.set("resnet-version", second ? "2" : "1.5", "--keras_applications_model");
-    read.set("initialisers", "keras-applications", "--keras_applications_model");
-  }
+  const std::string size =
+      read.given("keras_applications_model") ? set_keras_model(read) : std::string("50");
   set_imagenet_habits(read, {.size = size, .initialisers = "habana-keras"});
   read.set("padding", "keras", "");
 }
 
-/// Images of all workers in a step. With a strategy of TensorFlow the batch size is that already.
+/// Whether the batch size is that of all workers: it is with a strategy of TensorFlow.
+bool has_global_batch(DialectReader& read) {
+  constexpr std::array<std::string_view, 6> kStrategies = {
+      "hpu", "default", "one_device", "mirrored", "multi_worker_mirrored", "off"};
+  const std::string strategy = read.text("distribution_strategy", "off");
+  if (std::ranges::find(kStrategies, strategy) == kStrategies.end())
+    fail(ErrorKind::Usage,
+         "{}: '{}' is none of hpu, default, one_device, mirrored, multi_worker_mirrored, off",
+         read.spelled("distribution_strategy"), strategy);
+  return strategy != "off";
+}
+
+/// Images of all workers in a step.
 std::int64_t set_batch(DialectReader& read) {
-  const std::int64_t given = std::max<std::int64_t>(read.integer("batch_size", 256), 1);
-  const bool global = read.text("distribution_strategy", "off") != "off";
+  const std::int64_t given = read.integer("batch_size", 256, 1);
+  (void)read.integer("num_workers_per_hls", 1, 1);  // counted already
+  const bool global = has_global_batch(read);
   if (global && given % read.workers != 0)
     fail(ErrorKind::Usage, "--batch_size: {} images cannot be dealt out to {} workers", given,
          read.workers);
   const std::int64_t each = global ? given / read.workers : given;
-  read.set("batch-size", each, read.given("batch_size") ? "--batch_size" : "");
+  read.set("batch-size", each, read.spelled("batch_size"));
   read.set("replicas", read.workers, "");
   return each * read.workers;
 }
 
-/// --train_steps cuts every epoch short; the rates stay those of whole ones.
+/// --train_steps cuts every epoch short, and validation comes behind such epochs; the rates stay
+/// those of whole ones.
 void set_length(DialectReader& read, std::int64_t global_batch) {
   const double epochs = read.real("train_epochs", 1.0);
-  read.set("epochs", epochs, read.given("train_epochs") ? "--train_epochs" : "");
+  read.set("epochs", epochs, read.spelled("train_epochs"));
+  const std::int64_t evals = read.integer("epochs_between_evals", 1, 1);
   const std::int64_t steps = read.images / global_batch;
   const std::int64_t wanted = read.integer("train_steps", 0);
-  if (wanted > 0 && wanted < steps)
-    read.set("max-iterations", static_cast<std::int64_t>(static_cast<double>(wanted) * epochs),
-             "--train_steps");
+  if (wanted == 0 || wanted >= steps) {
+    read.set("epochs-between-evals", evals, read.spelled("epochs_between_evals"));
+    return;
+  }
+  const std::int64_t length = whole_steps(static_cast<double>(wanted) * epochs);
+  const std::int64_t most =
+      read.integer("max_train_steps", std::numeric_limits<std::int64_t>::max());
+  read.set("max-iterations", std::min(length, most), read.spelled("train_steps"));
+  read.set("iterations-between-evals",
+           whole_steps(static_cast<double>(wanted) * static_cast<double>(evals)), "");
 }
 
 struct Peak {
@@ -121,38 +145,45 @@ struct Peak {
 };
 
 /// Of the polynomial schedule: absolute, whatever the batch.
-Peak polynomial_peak(const DialectReader& read, std::int64_t global_batch) {
+Peak polynomial_peak(DialectReader& read, std::int64_t global_batch) {
   Peak peak = global_batch < 16384   ? Peak{10.0, 5.0}
               : global_batch < 32768 ? Peak{25.0, 5.0}
                                      : Peak{31.2, 25.0};
   if (has_lars_preset(read)) peak = {read.workers == 1 ? 2.5 : 9.5, 3.0};
-  return {read.real("base_learning_rate", peak.rate),
-          read.real("warmup_epochs", peak.warmup_epochs)};
+  return {read.real("base_learning_rate", peak.rate), habana_warmup(read, peak.warmup_epochs)};
+}
+
+void set_polynomial(DialectReader& read, std::int64_t global_batch) {
+  const Peak peak = polynomial_peak(read, global_batch);
+  read.set("lr-schedule", "lars-polynomial", "");
+  read.set("abs-learning-rate", peak.rate, read.spelled("base_learning_rate"));
+  read.set("warmup-epochs", peak.warmup_epochs, "");
+  if (read.given("end_learning_rate"))
+    read.set("poly-lr-end-lr", read.real("end_learning_rate", 1e-4),
+             read.spelled("end_learning_rate"));
 }
 
 void set_rate(DialectReader& read, std::int64_t global_batch) {
   const std::string schedule =
       read.text("lr_schedule", has_lars_preset(read) ? "polynomial" : "piecewise");
   const double scale = static_cast<double>(global_batch) / 256.0;
-  if (schedule == "polynomial") {
-    const Peak peak = polynomial_peak(read, global_batch);
-    read.set("lr-schedule", "lars-polynomial", "");
-    read.set("abs-learning-rate", peak.rate, "");
-    read.set("warmup-epochs", peak.warmup_epochs, "");
-  } else if (schedule == "piecewise") {
+  if (schedule == "polynomial") return set_polynomial(read, global_batch);
+  read.pass_over("end_learning_rate", "it needs --lr_schedule polynomial");
+  if (schedule == "piecewise") {
     read.set("lr-schedule", "piecewise", "");
     read.set("abs-learning-rate", 0.1 * scale, "");
-    if (read.given("base_learning_rate"))
-      read.note(
-          "--base_learning_rate has no effect here: it needs --lr_schedule polynomial or constant");
+    read.pass_over("base_learning_rate", "it needs --lr_schedule polynomial or constant");
     read.set("learning-rate-epochs", "30,60,80", "");
-    read.set("warmup-epochs", read.real("warmup_epochs", 5.0), "");
+    read.set("warmup-epochs", habana_warmup(read, 5.0), "");
     read.set("warmup", "linear", "");
   } else if (schedule == "constant") {
     read.set("lr-schedule", "stepped", "");
     read.set("learning-rate-decay", 1.0, "");
-    read.set("abs-learning-rate", read.real("base_learning_rate", 0.1) * scale, "");
+    read.set("abs-learning-rate", read.real("base_learning_rate", 0.1) * scale,
+             read.spelled("base_learning_rate"));
     read.set("warmup-epochs", 0.0, "");
+    read.pass_over("warmup_epochs", "--lr_schedule constant has no warm-up");
+    (void)read.flag("disable_warmup");
   } else {
     fail(ErrorKind::Usage, "--lr_schedule: '{}' is none of piecewise, polynomial, constant",
          schedule);
@@ -166,41 +197,43 @@ void set_optimiser(DialectReader& read) {
   read.set("momentum", 0.9, "");
   read.set("weight-decay", 1e-4, "");
   read.set("weight-decay-excludes", "beta gamma", "");
-  if (is_lars(read)) {
+  const bool single = read.flag("single_l2_loss_op");
+  if (is_lars(read)) {  // which decays by half the square always
     const double epsilon = read.real("lars_epsilon", 0.0);
-    read.set("optimiser", "LARS", "--optimizer");
+    read.set("optimiser", "LARS", read.spelled("optimizer"));
     read.set("lars-epsilon", epsilon == 0.0 ? 1e-7 : epsilon, "");
     return;
   }
+  read.pass_over("lars_epsilon", "it needs --optimizer LARS");
   read.set("optimiser", "momentum-rate-inside", "");
-  const bool single = read.flag("single_l2_loss_op");
   read.set("weight-decay-form", single ? "half-square" : "square", "");
 }
 
 void set_numerics(DialectReader& read) {
-  const std::string type = read.text("dtype", "fp32");
-  if (type != "fp32" && type != "bf16")
-    fail(ErrorKind::Usage, "--dtype: '{}' is not fp32 or bf16", type);
-  read.set("precision", type == "fp32" ? "32.32" : "16.32", read.given("dtype") ? "--dtype" : "");
-  set_image_type(read);
+  set_habana_types(read, false);
   read.set("loss-scaling", "1", "");
   const double smoothing = read.real("label_smoothing", has_lars_preset(read) ? 0.1 : 0.0);
   read.set("label-smoothing", smoothing, "");
   if (smoothing > 0.0) read.set("label-smoothing-form", "all-classes", "");
 }
 
-void set_outputs(DialectReader& read) {
-  read.set("log-freq", std::int64_t{100}, "");
-  if (read.flag("enable_checkpoint_and_export"))
-    read.set("max-ckpts-to-keep", std::int64_t{10}, "--enable_checkpoint_and_export");
-  else
+void set_checkpoints(DialectReader& read) {
+  if (!read.flag("enable_checkpoint_and_export")) {
     read.set("disable-checkpoints", "true", "");
-  if (!read.given("profile_steps")) return;
-  read.set("gc-profile", "IPU_PROFILE", "--profile_steps");
-  read.set("profile-steps", read.text("profile_steps", ""), "--profile_steps");
+    return;
+  }
+  if (read.flag("disable_checkpoints"))
+    fail(ErrorKind::Usage,
+         "--disable_checkpoints and --enable_checkpoint_and_export contradict each other: give one "
+         "of them");
+  read.set("max-ckpts-to-keep", std::int64_t{10}, read.spelled("enable_checkpoint_and_export"));
 }
 
 void translate(DialectReader& read) {
+  set_habana_hooks(read, true);
+  if (only_evaluates(read, false)) return;  // the run says the rest
+  set_habana_run(read);
+  set_habana_threads(read);
   set_model(read);
   if (read.flag("training_dataset_cache"))
     read.set("dataset-cache", "all", "--training_dataset_cache");
@@ -209,13 +242,17 @@ void translate(DialectReader& read) {
   set_optimiser(read);
   set_rate(read, global_batch);
   set_numerics(read);
-  set_outputs(read);
+  set_checkpoints(read);
 }
 
 }  // namespace
 
 DialectSpec habana_keras_dialect() {
-  return {.name = "habana", .words = kWords, .translate = translate};
+  static const std::vector<DialectWord> words = with_habana_words(kWords);
+  return {.name = "habana",
+          .title = "Habana's Keras ResNet: demo_resnet_keras.py, resnet_ctl_imagenet_main.py",
+          .words = words,
+          .translate = translate};
 }
 
 }  // namespace millrace::cli

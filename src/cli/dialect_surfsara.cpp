@@ -11,15 +11,15 @@ namespace millrace::cli {
 namespace {
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {.name = "train_batch_size"},
-    {.name = "train_steps"},
-    {.name = "eval_batch_size"},
+    {.name = "train_batch_size", .becomes = "--batch-size of all ranks together"},
+    {.name = "train_steps", .becomes = "--iterations"},
+    {.name = "eval_batch_size", .becomes = "millrace validate --valid-batch-size"},
     {.name = "num_intra_threads", .option = "threads-per-device"},
     {.name = "num_inter_threads", .idle = "a device runs one kernel at a time"},
     {.name = "kmp_blocktime", .idle = "OMP_WAIT_POLICY says how threads wait"},
     {.name = "data_dir", .option = "data-dir"},
-    {.name = "model_dir"},
-    {.name = "use_tpu", .kind = WordKind::Flag},
+    {.name = "model_dir", .becomes = "--log-dir, or --restore-path"},
+    {.name = "use_tpu", .kind = WordKind::Flag, .becomes = "refused unless it is false"},
 });
 
 void set_model(DialectReader& read) {
@@ -43,15 +43,13 @@ void set_rate(DialectReader& read) {
 }
 
 void set_batch(DialectReader& read) {
-  const std::int64_t global = read.integer("train_batch_size", 24576);
-  if (global < 1 || global % read.workers != 0)
+  const std::int64_t global = read.integer("train_batch_size", 24576, 1);
+  if (global % read.workers != 0)
     fail(ErrorKind::Usage, "--train_batch_size: {} images cannot be dealt out to {} ranks", global,
          read.workers);
-  read.set("batch-size", global / read.workers,
-           read.given("train_batch_size") ? "--train_batch_size" : "");
+  read.set("batch-size", global / read.workers, read.spelled("train_batch_size"));
   read.set("replicas", read.workers, "");
-  read.set("iterations", read.integer("train_steps", 4680),
-           read.given("train_steps") ? "--train_steps" : "");
+  read.set("iterations", read.integer("train_steps", 4680), read.spelled("train_steps"));
 }
 
 void translate(DialectReader& read) {
@@ -62,7 +60,8 @@ void translate(DialectReader& read) {
   if (evaluates) {
     read.translation().command = Command::Validate;
     if (!directory.empty()) read.set("restore-path", directory, "--model_dir");
-    read.set("valid-batch-size", read.integer("eval_batch_size", 200), "");
+    read.set("valid-batch-size", read.integer("eval_batch_size", 200, 1),
+             read.spelled("eval_batch_size"));
     return;
   }
   set_model(read);
@@ -75,7 +74,10 @@ void translate(DialectReader& read) {
 }  // namespace
 
 DialectSpec surfsara_dialect() {
-  return {.name = "surfsara", .words = kWords, .translate = translate};
+  return {.name = "surfsara",
+          .title = "SURFsara's ResNet-50: resnet_main.py, resnet_eval.py",
+          .words = kWords,
+          .translate = translate};
 }
 
 }  // namespace millrace::cli

@@ -4,13 +4,10 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "core/text.hpp"
+#include "cli/help_text.hpp"
 
 namespace millrace::cli {
 namespace {
-
-constexpr std::size_t kTextColumn = 30;
-constexpr std::size_t kWidth = 100;
 
 std::string_view heading(Section section) {
   switch (section) {
@@ -65,40 +62,18 @@ std::string remarks(const OptionSpec& spec) {
   return fmt::format("{} [{}]", text.empty() ? "" : fmt::format(" ({})", text), spec.source);
 }
 
-/// Breaks `text` between words so that lines end before kWidth; later lines begin at kTextColumn.
-std::string wrapped(std::string_view text) {
-  std::string out;
-  std::size_t column = kTextColumn;
-  for (const std::string& word : split_list(text, ' ')) {
-    const bool breaks = column + 1 + word.size() > kWidth;
-    if (breaks) {
-      out += "\n" + std::string(kTextColumn, ' ');
-      column = kTextColumn;
-    } else if (!out.empty()) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-  }
-  return out;
-}
-
 /// Lists of choices that leave no room on their line stand behind the text instead.
 std::string option_help(const OptionSpec& spec) {
   std::string left = fmt::format("  --{}", spec.name);
   if (!spec.alias.empty()) left += fmt::format(", --{}", spec.alias);
   std::string text = meaning(spec) + remarks(spec);
-  if (spec.type != ValueType::Flag && left.size() + 1 + spec.value_name.size() <= kWidth) {
+  if (spec.type != ValueType::Flag && left.size() + 1 + spec.value_name.size() <= kHelpWidth) {
     left += fmt::format(" {}", spec.value_name);
   } else if (spec.type != ValueType::Flag) {
     left += " NAME";
     text = fmt::format("{}: {}", describe_values(spec), text);
   }
-  const std::string gap = left.size() + 2 <= kTextColumn
-                              ? std::string(kTextColumn - left.size(), ' ')
-                              : "\n" + std::string(kTextColumn, ' ');
-  return left + gap + wrapped(text) + "\n";
+  return help_entry(left, text);
 }
 
 /// A cell of a Markdown table.
@@ -131,7 +106,7 @@ std::string general_help() {
       "Trains convolutional networks.\n\nCommands:\n";
   for (const CommandSpec& command : command_table()) {
     const std::string left = fmt::format("  {} {}", command.name, command.arguments);
-    text += fmt::format("{:<{}}{}\n", left, kTextColumn + 6, command.summary);
+    text += fmt::format("{:<{}}{}\n", left, kHelpColumn + 6, command.summary);
   }
   text +=
       "\nmillrace <command> --help lists the options of a command; millrace --version prints the "
@@ -155,6 +130,10 @@ std::string command_help(const CommandSpec& command) {
     text += option_help(spec);
     previous = &spec;
   }
+  if (command.id == Command::Validate)
+    text +=
+        "\nThe other options of a training are understood, too, so that validation can be typed as "
+        "the\ntraining was; they have no effect here.\n";
   if (previous != nullptr)
     text +=
         "\nIn brackets stand the trainers whose option it is; IPU 2.0 is that of SDK 2.0. "

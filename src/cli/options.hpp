@@ -6,7 +6,7 @@
 // command line, of configuration files and of environment variables, the checks of types and
 // ranges, the help texts and configs/README.md. Options holds what was given and by whom:
 //
-//   command line  >  environment  >  file (--config)  >  default
+//   command line  >  environment  >  file (--config)  >  habit of a --dialect  >  default
 //
 // Defaults are no part of Options: many depend on the model and the data set, so that resolve.hpp
 // knows them. A key in a file is the option's name without the dashes, in the section of its group:
@@ -105,6 +105,15 @@ struct OptionSpec {
   [[nodiscard]] bool taken_by(Command command) const noexcept {
     return (commands & static_cast<CommandSet>(command)) != 0;
   }
+  /// Whether the command understands the option and has no use for it: validation is typed as the
+  /// training was, for the scripts of the IPU trainer share their options.
+  [[nodiscard]] bool passed_over_by(Command command) const noexcept {
+    return command == Command::Validate && !taken_by(command) && taken_by(Command::Train) &&
+           (section != Section::Command || source == "IPU");
+  }
+  [[nodiscard]] bool understood_by(Command command) const noexcept {
+    return taken_by(command) || passed_over_by(command);
+  }
 };
 
 /// All options, by section.
@@ -121,7 +130,7 @@ struct OptionSpec {
 using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<double>>;
 [[nodiscard]] std::string to_string(const Value& value);
 
-enum class Origin { File, Environment, CommandLine };
+enum class Origin { Habit, File, Environment, CommandLine };
 struct Setting {
   Value value;
   Origin origin = Origin::CommandLine;
@@ -170,6 +179,7 @@ void check_rivals(const Options& options);
 
 /// Options of a command line, without the command itself. Unique beginnings of names are
 /// understood, as are `--name=value` and `--flag=false`; of an option given twice the last counts.
+/// Options that the command passes over are among them.
 /// Errors: Usage.
 [[nodiscard]] Options parse_arguments(Command command, std::span<const std::string> words,
                                       std::size_t max_arguments);

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <utility>
 
 #include "cli/options.hpp"
 #include "core/error.hpp"
@@ -15,7 +16,7 @@ namespace {
 [[noreturn]] void fail_unknown(Command command, std::string_view name) {
   std::vector<std::string> known;
   for (const OptionSpec& spec : option_table()) {
-    if (!spec.taken_by(command)) continue;
+    if (!spec.understood_by(command)) continue;
     known.emplace_back(spec.name);
     if (!spec.alias.empty()) known.emplace_back(spec.alias);
   }
@@ -30,11 +31,14 @@ namespace {
 /// because the other option that it begins, `--epochs-between-evals`, begins with that whole name.
 const OptionSpec& complete(Command command, std::string_view name) {
   std::vector<const OptionSpec*> matches;
+  std::vector<const OptionSpec*> passed_over;
   for (const OptionSpec& spec : option_table()) {
-    if (!spec.taken_by(command)) continue;
+    if (!spec.understood_by(command)) continue;
     if (spec.name == name || spec.alias == name) return spec;
-    if (spec.name.starts_with(name) || spec.alias.starts_with(name)) matches.push_back(&spec);
+    if (spec.name.starts_with(name) || spec.alias.starts_with(name))
+      (spec.taken_by(command) ? matches : passed_over).push_back(&spec);
   }
+  if (matches.empty()) matches = std::move(passed_over);
   if (matches.empty()) fail_unknown(command, name);
   const OptionSpec& shortest = **std::ranges::min_element(
       matches, {}, [](const OptionSpec* spec) { return spec->name.size(); });
@@ -117,7 +121,7 @@ Options parse_arguments(Command command, std::span<const std::string> words,
   parser.allow_extras();
   std::vector<std::pair<const OptionSpec*, CLI::Option*>> declared;
   for (const OptionSpec& spec : option_table()) {
-    if (!spec.taken_by(command)) continue;
+    if (!spec.understood_by(command)) continue;
     const std::string name = fmt::format("--{}", spec.name);
     CLI::Option* option = spec.type == ValueType::Flag
                               ? parser.add_flag(name)

@@ -28,13 +28,13 @@ void note_idle(Reader& read, Notices& notices) {
 }
 
 /// An option that nothing asked for is a mistake on the command line, worth a line when it stands
-/// in a file (which may serve several command lines), and normal in the environment.
+/// in a file (which may serve several command lines), and normal in the environment and for habits.
 void check_all_used(const Reader& read, Notices& notices) {
   for (const auto& [name, setting] : read.options().settings()) {
     const OptionSpec& spec = *find_option(name);
     const bool off = spec.type == ValueType::Flag && !std::get<bool>(setting.value);
     if (spec.section == Section::Command || off || setting.origin == Origin::Environment ||
-        read.used(name) || name == "no-validation")
+        setting.origin == Origin::Habit || read.used(name) || name == "no-validation")
       continue;
     if (name == "warmup-epochs" && read.given("iterations")) continue;  // has its own notice
     const std::string message =

@@ -132,7 +132,8 @@ void check_families(const Options& options, Notices& notices) {
   for (const auto& [name, setting] : options.settings()) {
     const OptionSpec& spec = *find_option(name);
     const bool* flag = std::get_if<bool>(&setting.value);
-    if (spec.families == 0 || (spec.families & family) != 0 || (flag != nullptr && !*flag))
+    if (spec.families == 0 || (spec.families & family) != 0 || (flag != nullptr && !*flag) ||
+        setting.origin == Origin::Habit)
       continue;
     const std::string message =
         fmt::format("{} is an option of other networks: it needs --model {}, this is {}",

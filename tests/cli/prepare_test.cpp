@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "cli/dialect.hpp"
 #include "cli/run_name.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
@@ -211,6 +212,32 @@ TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
     EXPECT_EQ(validation.data.validation->size(), 16);
     EXPECT_TRUE(validation.config.run_directory.empty());
   }
+}
+
+TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
+  (void)save(train("--batch-size 8 --no-validation --seed 5 --optimiser momentum").config);
+  const auto validate = [&](const std::string& rest) {
+    Translation translation =
+        read_command_line(Command::Validate,
+                          words("--dialect ipu --data-dir " + (root_.path() / "data").string() +
+                                " --restore-path " + run_.string() + " " + rest),
+                          0, environment_of({}));
+    return prepare_validation({.options = std::move(translation.options),
+                               .environment = environment_of({}),
+                               .command_line = "millrace",
+                               .words = {},
+                               .notices = std::move(translation.notices)});
+  };
+  const PreparedRun run = validate("--shards 2 --pipeline-depth 2 --epochs 7 --optimiser SGD");
+  EXPECT_EQ(run.config.precision.master, DType::F32);  // not the 16.16 of the dialect
+  EXPECT_EQ(run.config.optimiser.kind, UpdateRule::Momentum);
+  EXPECT_EQ(run.config.pipeline.ranks.devices, 1);
+  EXPECT_EQ(run.notices,
+            (std::vector<std::string>{
+                "--epochs, --optimiser, --pipeline-depth, --shards: no effect on validation, which "
+                "looks at every image once and changes no weights"}));
+  EXPECT_TRUE(contains(failure_of([&] { (void)validate("--model-size 56"); }).text,
+                       "would change the mathematics of the run"));
 }
 
 TEST_F(PrepareTest, BenchmarkNeedsNoDataAndLeavesNothing) {

@@ -2,6 +2,9 @@
 //
 // Every command line in the guides of the five seeds, quoted, and what it must resolve to. The
 // numbers are derived by hand from the rows of the recipes that stand beside them.
+#include <algorithm>
+
+#include "cli/commands.hpp"
 #include "seed_lines.hpp"
 
 namespace millrace::cli {
@@ -683,6 +686,330 @@ TEST(SurfsaraLinesTest, Evaluation) {
   EXPECT_EQ(read.options.integer("valid-batch-size"), 200);
   EXPECT_EQ(read.options.integer("threads-per-device"), 46);
   EXPECT_EQ(read.options.text("restore-path"), "<path-to-model-dir>/model_batch_24k_90ep");
+}
+
+// Words that stand beside those of the guides: rows of B.3 to B.6.
+
+std::string refusal_of(std::string_view dialect, const std::string& line,
+                       const Variables& variables = {}) {
+  SCOPED_TRACE(line);
+  const Failure failure = failure_of([&] { (void)config_of(read_seed(dialect, line, variables)); });
+  EXPECT_EQ(failure.kind, ErrorKind::Usage) << line;
+  return failure.text;
+}
+
+bool says(const Read& read, std::string_view notice) {
+  return std::ranges::find(read.notices, notice) != read.notices.end();
+}
+
+TEST(IpuLinesTest, ValidationIsTypedAsTheTrainingWas) {
+  const Read read = read_seed(
+      "ipu",
+      "validation.py --restore-path logs/run --dataset cifar-10 --synthetic-data --model-size 20 "
+      "--batch-size 8 --replicas 2 --shards 2 --pipeline-depth 4 --pipeline-splits b2/0/relu "
+      "--distributed --optimiser RMSprop --weight-decay 0.1 --loss-scaling 64 --epochs 3 "
+      "--label-smoothing 0.1 --base-learning-rate -6 --no-stochastic-rounding --log-dir logs "
+      "--name-suffix x --no-logs=false --log-freq 5 --ckpts-per-epoch 2 --no-validation "
+      "--xla-recompute --available-memory-proportion 0.1 --gc-profile --fp-exceptions "
+      "--batches-per-step 10");
+  ASSERT_EQ(read.notices.size(), 1u);
+  const std::string& notice = read.notices.front();
+  EXPECT_TRUE(notice.ends_with(
+      ": no effect on validation, which looks at every image once and changes no weights"))
+      << notice;
+  for (const char* name : {"replicas",
+                           "shards",
+                           "pipeline-depth",
+                           "pipeline-splits",
+                           "distributed",
+                           "optimiser",
+                           "weight-decay",
+                           "loss-scaling",
+                           "epochs",
+                           "label-smoothing",
+                           "base-learning-rate",
+                           "no-stochastic-rounding",
+                           "log-dir",
+                           "name-suffix",
+                           "no-logs",
+                           "log-freq",
+                           "ckpts-per-epoch",
+                           "no-validation",
+                           "xla-recompute",
+                           "available-memory-proportion",
+                           "gc-profile",
+                           "fp-exceptions",
+                           "batches-per-step"}) {
+    EXPECT_TRUE(contains(notice, "--" + std::string(name))) << name;
+    EXPECT_EQ(read.options.find(name), nullptr) << name;
+  }
+  for (const char* name : {"restore-path", "dataset", "synthetic-data", "model-size", "batch-size"})
+    EXPECT_NE(read.options.find(name), nullptr) << name;
+}
+
+TEST(IpuLinesTest, EveryOptionOfTrainingIsUnderstoodInValidation) {
+  for (const OptionSpec& spec : option_table()) {
+    const bool of_training = spec.taken_by(Command::Train) && spec.section != Section::Command;
+    EXPECT_TRUE(!of_training || spec.understood_by(Command::Validate)) << spec.name;
+  }
+  const auto read = [](std::string_view line) {
+    return read_command_line(Command::Validate, words(line), 0, environment_of({}));
+  };
+  EXPECT_EQ(read("--dataset cifar-10 --iterations 5").notices.size(), 1u);
+  EXPECT_TRUE(read("--dataset cifar-10 --model-size 20").notices.empty());
+  EXPECT_EQ(failure_of([&] { (void)read("--itterations 5"); }).text,
+            "unknown option --itterations; did you mean --iterations?");
+  EXPECT_EQ(failure_of([&] { (void)read("--smoke"); }).text,
+            "--smoke is no option of this command; --help lists them");
+  EXPECT_EQ(failure_of([&] { (void)read("--epochs x"); }).kind, ErrorKind::Usage);
+}
+
+TEST(IpuLinesTest, ARunThatIsValidatedHasItsOwnPrecision) {
+  EXPECT_EQ(read_seed("ipu", "validation.py --dataset cifar-10").options.text("precision"),
+            "16.16");
+  EXPECT_EQ(read_seed("ipu", "validation.py --restore-path logs/run").options.find("precision"),
+            nullptr);
+}
+
+TEST(NvidiaLinesTest, LossScalingIsAutomaticStaticOrSaidToBeNone) {
+  const std::string line = "main.py --batch_size 8 --data_dir=/imagenet ";
+  const auto scaling = [&](const std::string& rest) {
+    return config_of(read_seed("nvidia", line + rest)).loss_scaling;
+  };
+  for (const char* off : {"--nouse_auto_loss_scaling", "--use_auto_loss_scaling=False"}) {
+    const train::LossScaling fixed = scaling(std::string("--use_tf_amp ") + off);
+    EXPECT_EQ(fixed.kind, train::ScalingKind::Static) << off;
+    EXPECT_EQ(fixed.initial, 256.0) << off;
+    EXPECT_EQ(scaling(std::string("--use_tf_amp --loss_scale 64 ") + off).initial, 64.0) << off;
+  }
+  EXPECT_EQ(scaling("--use_tf_amp --use_static_loss_scaling").initial, 256.0);
+  EXPECT_EQ(scaling("--use_tf_amp").kind, train::ScalingKind::Dynamic);
+  EXPECT_EQ(scaling("--loss_scale 64").initial, 1.0);
+  EXPECT_EQ(read_seed("nvidia", line + "--loss_scale 64").notices,
+            (std::vector<std::string>{
+                "--loss_scale has no effect here: it needs --use_static_loss_scaling"}));
+  EXPECT_EQ(refusal_of("nvidia", line + "--loss_scale x"), "--loss_scale: 'x' is not a number");
+  EXPECT_EQ(refusal_of("nvidia", line + "--use_static_loss_scaling --use_auto_loss_scaling"),
+            "--use_static_loss_scaling and --use_auto_loss_scaling contradict each other: give one "
+            "of them");
+}
+
+TEST(NvidiaLinesTest, ABenchmarkOfInferenceSaysWhatItDoesNotKeep) {
+  const Read read = read_seed("nvidia",
+                              "main.py --mode=inference_benchmark --warmup_steps 2 --train_iter 3 "
+                              "--iter_unit batch --batch_size 500 --log_dir logs");
+  EXPECT_EQ(read.options.integer("batch-size"), 500);
+  EXPECT_EQ(read.notices,
+            (std::vector<std::string>{
+                "--iter_unit, --log_dir, --train_iter, --warmup_steps: no effect on "
+                "validation, which looks at every image once and changes no weights"}));
+  const Read evaluate = read_seed(
+      "nvidia", "main.py --mode=evaluate --results_dir run --lr_init 0.2 --weight_decay 1e-5");
+  EXPECT_EQ(evaluate.notices,
+            (std::vector<std::string>{
+                "--lr_init, --weight_decay (--weight-decay): no effect on validation, which looks "
+                "at every image once and changes no weights"}));
+}
+
+TEST(NvidiaLinesTest, ABenchmarkOfTrainingMeasuresWhatIsLeftBehindItsWarmup) {
+  const std::string line = "main.py --mode training_benchmark --batch_size 8 --warmup_steps 20 ";
+  const Read read = read_seed("nvidia", line + "--iter_unit batch --num_iter 120");
+  EXPECT_EQ(read.options.integer("steps"), 100);
+  EXPECT_EQ(read.options.integer("warmup-steps"), 20);
+  EXPECT_TRUE(read.notices.empty());
+  EXPECT_EQ(refusal_of("nvidia", line + "--iter_unit batch --num_iter 20"),
+            "--num_iter: 20 batches leave none to be measured behind the 20 of --warmup_steps");
+  EXPECT_TRUE(says(read_seed("nvidia", line + "--num_iter 3"),
+                   "--num_iter has no effect here: a benchmark is counted in batches"));
+}
+
+TEST(NvidiaLinesTest, ValidatesOnceBehindTheTraining) {
+  const std::string line = "main.py --batch_size 256 --data_dir=/imagenet ";
+  const TrainConfig batches =
+      config_of(read_seed("nvidia", line + "--iter_unit batch --num_iter 10008"));
+  EXPECT_EQ(batches.iterations, 10'008);
+  EXPECT_EQ(batches.validate_every, 10'008);
+  EXPECT_EQ(config_of(read_seed("nvidia", line + "--num_iter 2.5")).validate_every, 3 * 5'004);
+  EXPECT_EQ(refusal_of("nvidia", line + "--train_iter 4 --num_iter 5"),
+            "--train_iter 4 and --num_iter 5 contradict each other: give one of them");
+  EXPECT_EQ(config_of(read_seed("nvidia", line + "--train_iter 4")).iterations, 4 * 5'004);
+  EXPECT_TRUE(says(read_seed("nvidia", line + "--model_dir a --results_dir b"),
+                   "--results_dir has no effect here: --model_dir says the place"));
+}
+
+TEST(DialectTest, BatchesOfNothingAreRefused) {
+  EXPECT_EQ(refusal_of("nvidia", "main.py --batch_size 0 --data_dir=/imagenet"),
+            "--batch_size (--batch-size): '0' is not a whole number from 1 to 2147483647");
+  for (const char* script : {"imagenet_main.py", "demo_resnet_keras.py"})
+    for (const char* size : {"0", "-1", "1.5"})
+      EXPECT_EQ(refusal_of("habana", std::string(script) + " -dd /imagenet -bs " + size),
+                "-bs: '" + std::string(size) + "' is not a whole number from 1");
+}
+
+TEST(HabanaKerasLinesTest, WorkersAreAWholeNumber) {
+  const std::string line = "demo_resnet_keras.py -dd /imagenet --num_workers_per_hls ";
+  for (const char* number : {"x", "0", "3.7", "99999999999"})
+    EXPECT_EQ(refusal_of("habana", line + number), "--num_workers_per_hls: '" +
+                                                       std::string(number) +
+                                                       "' is not a whole number from 1 to 65536");
+  const Read read = read_seed("habana", line + "8");
+  EXPECT_EQ(read.options.integer("replicas"), 8);
+  EXPECT_TRUE(read.notices.empty());
+}
+
+TEST(HabanaKerasLinesTest, LeftoversAreNoBeginningsOfOtherNames) {
+  const Read read = read_seed("habana", "demo_resnet_keras.py -dd /imagenet --xla");
+  EXPECT_EQ(read.notices,
+            (std::vector<std::string>{"--xla has no effect here: kernels are fused always"}));
+  EXPECT_EQ(read.options.find("xla-recompute"), nullptr);
+  EXPECT_EQ(refusal_of("habana", "demo_resnet_keras.py -dd /imagenet --xla-rec"),
+            "unknown option --xla-rec; --help lists the names of this dialect");
+  EXPECT_EQ(refusal_of("nvidia", "main.py --batch_size 8 --epoch 3").find("unknown option --epoch"),
+            0u);
+}
+
+TEST(HabanaKerasLinesTest, ShortEpochsAreValidatedToo) {
+  const TrainConfig config = config_of(
+      read_seed("habana", "demo_resnet_keras.py -dd /imagenet --train_steps 5 -te 3 -ebe 1"));
+  EXPECT_EQ(config.iterations, 15);
+  EXPECT_EQ(config.validate_every, 5);
+  const TrainConfig two = config_of(read_seed(
+      "habana", "demo_resnet_keras.py -dd /imagenet --train_steps 5 -te 4 -ebe 2 -mts 12"));
+  EXPECT_EQ(two.validate_every, 10);
+  EXPECT_EQ(two.iterations, 12);
+  EXPECT_EQ(config_of(read_seed("habana", "demo_resnet_keras.py -dd /imagenet -te 4 -ebe 2"))
+                .validate_every,
+            2 * 5'004);
+}
+
+TEST(HabanaKerasLinesTest, NamesOfTheOtherScript) {
+  const Read read = read_seed(
+      "habana",
+      "resnet_ctl_imagenet_main.py -synth -ls 64 -dis 7 -mts 9 -mc 4 --hooks "
+      "ProfilerHook --no_hpu --disable_checkpoints --dummy_epoch --dataset_parallel_calls "
+      "auto --intra_op_parallelism_threads 0 -bs 8");
+  const TrainConfig config = config_of(read);
+  EXPECT_EQ(config.data.source, train::ImageSource::Device);
+  EXPECT_EQ(config.loss_scaling.initial, 64.0);
+  EXPECT_EQ(config.log_every, 7);
+  EXPECT_EQ(config.iterations, 9);
+  EXPECT_EQ(config.data.max_cpus, 4);
+  EXPECT_EQ(config.trace, "trace.json");
+  EXPECT_TRUE(read.options.flag("disable-checkpoints"));
+  EXPECT_EQ(read.notices,
+            (std::vector<std::string>{
+                "--no_hpu has no effect here: there are no HPUs",
+                "--dummy_epoch has no effect here: nothing is compiled that a first epoch could "
+                "wait for"}));
+}
+
+TEST(HabanaKerasLinesTest, EndOfThePolynomial) {
+  const std::string line = "resnet_ctl_imagenet_main.py -dd /imagenet --end_learning_rate 0.01 ";
+  EXPECT_EQ(
+      config_of(read_seed("habana", line + "--lr_schedule polynomial -te 40")).schedule.end_rate,
+      0.01);
+  EXPECT_TRUE(says(read_seed("habana", line),
+                   "--end_learning_rate has no effect here: it needs --lr_schedule polynomial"));
+}
+
+TEST(HabanaKerasLinesTest, ModelsOfKerasApplications) {
+  const std::string line = "demo_resnet_keras.py -dd /imagenet --keras_applications_model ";
+  const Read first = read_seed("habana", line + "ResNet101");
+  EXPECT_EQ(config_of(first).model.size, "101");
+  EXPECT_EQ(first.notices.size(), 1u);
+  EXPECT_TRUE(contains(first.notices.at(0), "has biases in its convolutions"));
+  const Read second = read_seed("habana", line + "ResNet50V2");
+  EXPECT_EQ(config_of(second).model.residual.version, models::ResNetVersion::V2);
+  EXPECT_TRUE(second.notices.empty());
+  for (const char* name : {"ResNet34", "ResNet200", "ResNet", "ResNet50V3"})
+    EXPECT_EQ(refusal_of("habana", line + name),
+              "--keras_applications_model: '" + std::string(name) +
+                  "' is none of ResNet50, ResNet101, ResNet152 or these with V2");
+}
+
+TEST(HabanaResNeXtLinesTest, WordsThatNeedOthersSaySo) {
+  const std::string line = "imagenet_main.py -dd /imagenet ";
+  EXPECT_EQ(
+      read_seed("habana", line + "--start_learning_rate 3 --epochs_for_lars 20").notices,
+      (std::vector<std::string>{"--start_learning_rate has no effect here: it needs --enable_lars",
+                                "--epochs_for_lars has no effect here: it needs --enable_lars"}));
+  const Read lars = read_seed(
+      "habana", line + "--enable_lars --start_learning_rate 3 --epochs_for_lars 20 -te 40");
+  EXPECT_TRUE(lars.notices.empty());
+  EXPECT_EQ(config_of(lars).schedule.base_rate, 3.0);
+  EXPECT_EQ(read_seed("habana", line + "--profile_steps 5,8").notices,
+            (std::vector<std::string>{
+                "--profile_steps has no effect here: it needs --hooks ProfilerHook"}));
+  EXPECT_EQ(refusal_of("habana", line + "--hooks Foo"),
+            "--hooks: 'Foo' is none of LoggingTensorHook, ProfilerHook, ExamplesPerSecondHook, "
+            "LoggingMetricHook, StepCounterHook");
+  EXPECT_EQ(refusal_of("habana", line + "-rv 3"), "-rv: '3' is not 1 or 2");
+  EXPECT_TRUE(read_seed("habana", line + "-rv 1 --dataset_parallel_calls auto").notices.empty());
+  EXPECT_EQ(config_of(read_seed("habana", line + "--dataset_parallel_calls 3")).data.loader_threads,
+            3);
+  EXPECT_EQ(refusal_of("habana", line + "--dataset_parallel_calls many"),
+            "--dataset_parallel_calls: 'many' is not a number");
+}
+
+TEST(HabanaResNeXtLinesTest, LabelsAreTakenAsTheyAre) {
+  EXPECT_EQ(
+      data_request(read_seed("habana", "imagenet_main.py -dd /imagenet").options).label_offset, 0);
+  for (const char* line :
+       {"demo_resnet_keras.py -dd /imagenet", "resnet_ctl_imagenet_main.py -dd /imagenet"})
+    EXPECT_EQ(data_request(read_seed("habana", line).options).label_offset, 1);
+}
+
+TEST(DialectTest, HabitsWithoutEffectAreSilent) {
+  const Read read = read_seed("habana", "imagenet_main.py -dd /imagenet --disable_warmup");
+  const Resolution resolution = resolve(
+      read.options, published_facts(data_request(read.options, DataNeed::Name)), read.machine);
+  EXPECT_EQ(resolution.config.schedule.warmup_iterations, 0);
+  EXPECT_TRUE(resolution.notices.empty()) << resolution.notices.front();
+}
+
+TEST(DialectTest, TwoNamesForOneThingMustAgree) {
+  EXPECT_EQ(refusal_of("habana", "imagenet_main.py -dd /a -jpdd /b"),
+            "-dd /a and -jpdd /b contradict each other: give one of them");
+  EXPECT_EQ(refusal_of("nvidia", "main.py --batch_size 8 --num_iter 5 --iterations 3"),
+            "--num_iter (--epochs) and --iterations exclude each other: give one of them");
+  EXPECT_EQ(refusal_of("nvidia", "main.py --batch_size 8 --num_iter 5 --epochs 3"),
+            "--epochs 3 and --num_iter (--epochs) 5 contradict each other: give one of them");
+}
+
+// Lines that ask for help: seed 000, seed 001 and seed 003.
+
+TEST(DialectTest, HelpListsTheNamesOfTheScript) {
+  const auto help = [](const std::string& line) {
+    ::testing::internal::CaptureStdout();
+    const int code = run(words("train --dialect " + line), environment_of({}));
+    EXPECT_EQ(code, 0) << line;
+    return ::testing::internal::GetCapturedStdout();
+  };
+  const std::string resnext = help("habana imagenet_main.py --helpfull");
+  const std::string keras = help("habana resnet_ctl_imagenet_main.py --helpfull");
+  const std::string both = help("habana --help");
+  const std::string nvidia = help("nvidia main.py --help");
+  EXPECT_EQ(help("nvidia --help"), nvidia);
+  EXPECT_TRUE(contains(resnext, "--epochs_for_lars") && !contains(resnext, "--steps_per_loop"));
+  EXPECT_TRUE(contains(keras, "--steps_per_loop") && !contains(keras, "--epochs_for_lars"));
+  EXPECT_TRUE(contains(both, "--epochs_for_lars") && contains(both, "--steps_per_loop"));
+  EXPECT_TRUE(contains(resnext, "--batch_size, -bs")) << resnext;
+  EXPECT_TRUE(contains(nvidia, "no effect here: kernels are fused always")) << nvidia;
+  EXPECT_TRUE(contains(nvidia, "refused: TensorFlow's SavedModel is not written"));
+  EXPECT_TRUE(contains(nvidia, "--weight-decay: added to the gradient")) << nvidia;
+  EXPECT_TRUE(contains(help("surfsara --help"), "--train_batch_size"));
+  EXPECT_TRUE(contains(help("ipu --model efficientnet --help"), "EfficientNet:"));
+}
+
+TEST(DialectTest, EveryNameBecomesSomethingOrSaysWhyNot) {
+  for (const DialectSpec& dialect :
+       {nvidia_dialect(), habana_resnext_dialect(), habana_keras_dialect(), surfsara_dialect()})
+    for (const DialectWord& word : dialect.words) {
+      int ways = 0;
+      for (const std::string_view text : {word.option, word.becomes, word.idle, word.refused})
+        ways += text.empty() ? 0 : 1;
+      EXPECT_EQ(ways, 1) << dialect.title << ": " << word.name;
+    }
 }
 
 // What dialects have in common.
