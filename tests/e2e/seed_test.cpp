@@ -156,10 +156,10 @@ TEST_F(SeedTest, ResNet20OnTwoReplicas) {
 TEST_F(SeedTest, ResNet50OnOneTwoAndFourDevices) {
   const std::string few = whole() ? "" : " --pipeline-depth 4 --image-size 32";
   const std::string small = whole() ? " --image-size 64" : " --image-size 32";
-  const std::string unvalidated = whole() ? "" : " --no-validation";
+  const std::string validated = whole() ? " --valid-batch-size 32" : " --no-validation";
   EXPECT_EQ(train_seed("--dataset imagenet --synthetic-data --model-size 50 --batch-size 1 "
-                       "--valid-batch-size 32 --iterations 10" +
-                       unvalidated + small)
+                       "--iterations 10" +
+                       validated + small)
                 .training()
                 .last("iteration"),
             10);
