@@ -411,6 +411,11 @@ TEST_P(UpdateRuleTest, NarrowStoresTheRoundedReference) {
   EXPECT_TRUE(close_to(narrow.weights.values(), state.weights, 0x1.01p-8));
   if (update_slots(GetParam()).empty()) return;
   EXPECT_TRUE(close_to(narrow.velocity.values(), state.velocity, 0x1.01p-8));
+  if (update_slots(GetParam()).size() < 2) return;
+  EXPECT_TRUE(close_to(narrow.mean_square.values(), state.mean_square, 0x1.01p-8));
+  for (const ParameterSpan& span : kSpans)  // or nobody has stored anything
+    for (std::int64_t i = span.offset; i < span.offset + span.elements; ++i)
+      ASSERT_NE(narrow.mean_square.values()[static_cast<std::size_t>(i)], 1.0) << i;
 }
 
 // Steps of an eighth of the gap between neighbours: to nearest nothing ever moves; stochastically
@@ -442,7 +447,7 @@ TEST(NarrowOptimiser, SmallStepsCountOnAverage) {
   EXPECT_NEAR(mean, 1.5 - kSteps * 0x1p-10, 5.0 * deviation);
 }
 
-// Draws are by tensor, step, element and what is stored: no two of them move together.
+// Draws are by tensor, step and element: no two of them move together.
 TEST(NarrowOptimiser, DrawsDifferByTensorStepAndElement) {
   const auto moved = [](const char* name, std::uint64_t step) {
     Narrow narrow({{.offset = 0, .elements = 1024, .rounding = stream_of(name)}},
@@ -461,6 +466,44 @@ TEST(NarrowOptimiser, DrawsDifferByTensorStepAndElement) {
     std::int64_t equal = 0;
     for (std::size_t i = 0; i + period < 1024; ++i) equal += first[i] == first[i + period] ? 1 : 0;
     EXPECT_NEAR(static_cast<double>(equal), static_cast<double>(1024 - period) / 2.0, 5.0 * 16.0);
+  }
+}
+
+/// Elements in which a is above `a_middle` where b is above `b_middle`, and below it where b is.
+double agreeing(const Values& a, double a_middle, const Values& b, double b_middle) {
+  std::int64_t equal = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    equal += (a[i] > a_middle) == (b[i] > b_middle) ? 1 : 0;
+  return static_cast<double>(equal);
+}
+
+// ... and by what is stored. Without gradients, 1 - 2^-9 of a velocity (or mean square) of 1 is
+// half-way between its neighbours, and so is the 1/2 + 2^-9 that is left of a weight of 3/2: each
+// goes up in half of the elements, and any two of the three both ways in half of them.
+TEST(NarrowOptimiser, DrawsDifferByWhatIsStored) {
+  constexpr std::size_t kMany = 4096;
+  constexpr double kHalf = 2048.0;
+  constexpr double kTolerance = 5.0 * 32.0;  // standard deviations of a fair coin
+  constexpr double kSlot = 1.0 - 0x1p-9;
+  constexpr double kWeight = 0.5 + 0x1p-9;
+  const Update update{
+      .rate = 1.0f, .momentum = 1.0f - 0x1p-9f, .mean_square_decay = 1.0f - 0x1p-9f};
+  for (const UpdateRule rule : {UpdateRule::Momentum, UpdateRule::MomentumRateInside,
+                                UpdateRule::RmsProp, UpdateRule::Lars}) {
+    Narrow narrow({{.offset = 0, .elements = kMany, .rounding = stream_of("a")}},
+                  {Values(kMany, 1.5), Values(kMany, 1.0), Values(kMany, 1.0)});
+    narrow.step(rule, update, Values(kMany, 0.0), true);
+    const Values weights = narrow.weights.values();
+    const Values velocity = narrow.velocity.values();
+    const Values mean_square = narrow.mean_square.values();
+    const Values always(kMany, 1.0);
+    EXPECT_NEAR(agreeing(weights, kWeight, always, 0.0), kHalf, kTolerance) << name_of(rule);
+    EXPECT_NEAR(agreeing(velocity, kSlot, always, 0.0), kHalf, kTolerance) << name_of(rule);
+    EXPECT_NEAR(agreeing(weights, kWeight, velocity, kSlot), kHalf, kTolerance) << name_of(rule);
+    if (update_slots(rule).size() < 2) continue;
+    EXPECT_NEAR(agreeing(mean_square, kSlot, always, 0.0), kHalf, kTolerance);
+    EXPECT_NEAR(agreeing(weights, kWeight, mean_square, kSlot), kHalf, kTolerance);
+    EXPECT_NEAR(agreeing(velocity, kSlot, mean_square, kSlot), kHalf, kTolerance);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "models/registry.hpp"
 
@@ -107,6 +108,36 @@ TEST(Parameters, LarsNeitherDecaysNorAdaptsWhatIsSkipped) {
   }
 }
 
+// With gradients of one, what is skipped moves by the rate alone: its ratio is not trust x |w| /
+// |g|.
+TEST(Parameters, LarsTakesNoRatioForWhatIsSkipped) {
+  const Graph graph = resnet8();
+  Held held(graph, {.rule = UpdateRule::Lars, .lars_skips = {"beta", "gamma", "bias"}});
+  Parameters& parameters = held.parameters;
+  std::vector<std::vector<float>> before;
+  for (const ParameterId id : parameters.ids())
+    before.push_back(read(parameters.value(id), graph.parameter(id).elements()));
+  const std::span<float> sums = parameters.accumulated();
+  write_values({reinterpret_cast<std::byte*>(sums.data()), DType::F32},
+               std::vector<float>(sums.size(), 1.0f));
+  const device::ExecutionSpace space;
+  parameters.update(space, {.rate = 0.125f, .trust = 0.001f}, 1);
+  device::fence(space);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const models::Parameter& parameter = graph.parameter(parameters.ids()[i]);
+    if (!parameter.trainable()) continue;
+    const bool kernel = parameter.role == models::ParameterRole::Kernel;
+    const std::vector<float> after =
+        read(parameters.value(parameters.ids()[i]), parameter.elements());
+    for (std::size_t k = 0; k < after.size(); ++k) {
+      if (kernel)
+        EXPECT_GT(after[k], before[i][k] - 0.0125f) << parameter.name;
+      else
+        EXPECT_EQ(after[k], before[i][k] - 0.125f) << parameter.name;
+    }
+  }
+}
+
 constexpr Precision k1632 = {DType::BF16, DType::F32};
 constexpr Precision k1616 = {DType::BF16, DType::BF16};
 
@@ -205,6 +236,70 @@ TEST(Parameters, KernelsReadWhatTheMastersHold) {
     EXPECT_FALSE(all_values(graph, p) == before);
     expect_current("updated");
   }
+}
+
+/// Values of a parameter after an update whose every element may go either way: weights of 1.5 lose
+/// half of the gap to the next bfloat16.
+std::vector<float> after_a_toss(const Graph& graph, OpRange range, const ParameterOptions& options,
+                                std::string_view name) {
+  Parameters parameters(graph, range, options);
+  const device::Arena arena(parameters.bytes());
+  parameters.bind(arena.at(0));
+  parameters.initialise(1);
+  std::vector<float> values;
+  ParameterId wanted;
+  for (const ParameterId id : parameters.ids()) {
+    const models::Parameter& parameter = graph.parameter(id);
+    if (parameter.name != name) continue;
+    wanted = id;
+    values.assign(static_cast<std::size_t>(parameter.elements()), 1.5f);
+    write_values(parameters.stored(id), values);
+  }
+  const std::span<float> sums = parameters.accumulated();
+  write_values({reinterpret_cast<std::byte*>(sums.data()), DType::F32},
+               std::vector<float>(sums.size(), 1.0f));
+  const device::ExecutionSpace space;
+  parameters.update(space, {.rate = 0x1p-8f, .step = 3}, 1);
+  device::fence(space);
+  read_values(parameters.stored(wanted), values);
+  return values;
+}
+
+// The two kernels have the same shape and values; only their names tell them apart.
+TEST(Parameters, RoundingIsKeyedByNameAndSeedAndNothingElse) {
+  const Graph graph = resnet8();
+  const OpRange all{0, static_cast<std::int32_t>(graph.ops.size())};
+  const ParameterOptions options{.precision = k1616, .seed = 7};
+  const std::vector<float> first = after_a_toss(graph, all, options, "b1/0/conv1/kernel");
+  const auto n = static_cast<double>(first.size());
+  ASSERT_EQ(first.size(), 9u * 16u * 16u);
+  const auto expect_half_equal = [&](const std::vector<float>& other) {
+    ASSERT_EQ(other.size(), first.size());
+    double equal = 0.0;
+    for (std::size_t i = 0; i < first.size(); ++i) equal += first[i] == other[i] ? 1.0 : 0.0;
+    EXPECT_NEAR(equal, n / 2.0, 2.5 * std::sqrt(n));  // five standard deviations
+  };
+  expect_half_equal(std::vector<float>(first.size(), 1.5f));
+  expect_half_equal(after_a_toss(graph, all, options, "b1/0/conv2/kernel"));
+  ParameterOptions reseeded = options;
+  reseeded.seed = 8;
+  expect_half_equal(after_a_toss(graph, all, reseeded, "b1/0/conv1/kernel"));
+
+  const std::int32_t border = graph.layers.at(3).first_op.value;
+  EXPECT_TRUE(after_a_toss(graph, {0, border}, options, "b1/0/conv1/kernel") == first)
+      << "a stage of its own";
+  int owners = 0;
+  for (std::int32_t share = 0; share < 2; ++share) {
+    ParameterOptions shared = options;
+    shared.shares = 2;
+    shared.share = share;
+    const std::vector<float> values = after_a_toss(graph, all, shared, "b1/0/conv1/kernel");
+    const bool owned = values != std::vector<float>(first.size(), 1.5f);
+    if (!owned) continue;
+    ++owners;
+    EXPECT_TRUE(values == first) << "share " << share;
+  }
+  EXPECT_EQ(owners, 1);
 }
 
 TEST(Parameters, SharesAreWholeTensorsOfEqualWeight) {
