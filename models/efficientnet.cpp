@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "models/limits.hpp"
 #include "models/squeeze_excite.hpp"
 
 namespace millrace::models {
@@ -54,6 +55,8 @@ constexpr std::array<Stage, 7> kStages = {{{3, 1, 16, 1, false},
                                            {3, 1, 320, 1}}};
 
 constexpr std::int64_t kStemWidth = 32;
+/// Blocks of a stage: ten times those of the deepest published net.
+constexpr double kMostRepeats = 130.0;
 /// Channels of a block's input to one after its squeeze.
 constexpr std::int64_t kSqueezeRatio = 4;
 
@@ -88,9 +91,12 @@ void check(const EfficientNetOptions& o) {
   require(dropout >= 0 && dropout < 1, "dropout rate", dropout, "at least 0 and below 1");
   require(o.block_survival > 0 && o.block_survival <= 1, "block survival probability",
           o.block_survival, "above 0 and at most 1");
-  require(o.expand_ratio >= 1, "expand ratio", o.expand_ratio, "at least 1");
+  const std::string range = fmt::format("from 1 to {}", kMostChannels);
+  require(o.expand_ratio >= 1 && o.expand_ratio <= kMostChannels, "expand ratio", o.expand_ratio,
+          range);
   require(o.group_dim >= 1, "group dim", o.group_dim, "at least 1");
-  require(o.depth_divisor >= 1, "depth divisor", o.depth_divisor, "at least 1");
+  require(o.depth_divisor >= 1 && o.depth_divisor <= kMostChannels, "depth divisor",
+          o.depth_divisor, range);
   require(o.top_width >= 0, "top width", o.top_width, "at least 0 (0: no top convolution)");
   if (o.activation == ActivationKind::Sigmoid) {
     fail(ErrorKind::Config,
@@ -98,10 +104,17 @@ void check(const EfficientNetOptions& o) {
   }
 }
 
-/// Nearest multiple of `divisor` to filters * width, not under 0.9 of it.
+/// Nearest multiple of `divisor` to filters * width, not under 0.9 of it. Errors: Config for more
+/// than a network can have.
 std::int64_t scale_width(std::int64_t filters, double width, std::int64_t divisor) {
   const double wanted = static_cast<double>(filters) * width;
   const double half_up = wanted + static_cast<double>(divisor) / 2;
+  if (half_up > static_cast<double>(kMostChannels)) {
+    fail(ErrorKind::Config,
+         "model efficientnet: {} channels at width coefficient {} in multiples of {} are more than "
+         "the {} that a layer can have: lower the coefficient",
+         filters, width, divisor, kMostChannels);
+  }
   const std::int64_t nearest =
       std::max(divisor, static_cast<std::int64_t>(half_up) / divisor * divisor);
   return static_cast<double>(nearest) < 0.9 * wanted ? nearest + divisor : nearest;
@@ -155,7 +168,14 @@ class EfficientNet {
   }
 
   [[nodiscard]] int repeats(const Stage& stage) const {
-    return static_cast<int>(std::ceil(depth_ * stage.repeats));
+    const double repeats = std::ceil(depth_ * stage.repeats);
+    if (repeats > kMostRepeats) {
+      fail(ErrorKind::Config,
+           "model efficientnet: depth coefficient {} makes {:.6g} of {} blocks, a stage can have "
+           "{}: lower the coefficient",
+           depth_, repeats, stage.repeats, kMostRepeats);
+    }
+    return static_cast<int>(repeats);
   }
 
   /// Of the block that the stage (0: the stem) begins with.

@@ -1,10 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "models/graph.hpp"
+#include "models/limits.hpp"
 
 namespace millrace::models {
+namespace {
+
+// In double: a product that is beyond the bounds may be beyond 64 bits.
+
+void check_size(const std::string& graph, const std::string& op, const Shape& output) {
+  if (output.c > kMostChannels) {
+    fail(ErrorKind::Config, "{}: {}: {} channels are more than the {} that a value can have", graph,
+         op, output.c, kMostChannels);
+  }
+  const double elements =
+      static_cast<double>(output.h) * static_cast<double>(output.w) * static_cast<double>(output.c);
+  if (elements > static_cast<double>(kMostElements)) {
+    fail(ErrorKind::Config,
+         "{}: {}: {:.3g} elements ({}) are more than the {} that an image can have: ask for fewer "
+         "channels or smaller images",
+         graph, op, elements, output, kMostElements);
+  }
+}
+
+void check_parameters(const std::string& graph, std::string_view what, double elements) {
+  if (elements > static_cast<double>(kMostParameters)) {
+    fail(ErrorKind::Config,
+         "{}: {} {:.3g} parameters, more than the {} that a network can have: ask for fewer "
+         "channels",
+         graph, what, elements, kMostParameters);
+  }
+}
+
+double elements_of(const std::vector<std::int64_t>& shape) {
+  double elements = 1.0;
+  for (const std::int64_t extent : shape) elements *= static_cast<double>(extent);
+  return elements;
+}
+
+}  // namespace
 
 GraphBuilder::GraphBuilder(std::string name, Shape input_shape, std::int64_t classes) {
   graph_.name = std::move(name);
@@ -18,6 +57,8 @@ GraphBuilder::GraphBuilder(std::string name, Shape input_shape, std::int64_t cla
   if (classes < 1) {
     fail(ErrorKind::Config, "{}: {} classes asked for, at least 1 needed", graph_.name, classes);
   }
+  check_size(graph_.name, "images", input_shape);
+  check_size(graph_.name, "classes", {1, 1, classes});
 }
 
 void GraphBuilder::begin_layer(std::string name) {
@@ -42,9 +83,15 @@ ValueId GraphBuilder::append(std::string_view name, const OpKind& kind,
   if (!inference.misfit.empty()) {
     fail(ErrorKind::Config, "{}: {}: {}", graph_.name, op.name, inference.misfit);
   }
+  check_size(graph_.name, op.name, inference.output);
+  if (std::ssize(graph_.ops) >= kMostOps) {
+    fail(ErrorKind::Config, "{}: {}: comes behind the {} ops that a network can have", graph_.name,
+         op.name, kMostOps);
+  }
 
   const OpId id{static_cast<std::int32_t>(graph_.ops.size())};
   for (ParameterSpec& spec : parameter_specs(kind, shapes.front())) {
+    check_parameters(graph_.name, op.name + " has", elements_of(spec.shape));
     op.parameters.push_back(ParameterId{static_cast<std::int32_t>(graph_.parameters.size())});
     graph_.parameters.push_back({.name = fmt::format("{}/{}", op.name, role_name(spec.role)),
                                  .shape = std::move(spec.shape),
@@ -119,6 +166,9 @@ void GraphBuilder::softmax_loss(std::string_view name, ValueId logits, const Sof
 }
 
 Graph GraphBuilder::build() && {
+  double parameters = 0.0;
+  for (const Parameter& parameter : graph_.parameters) parameters += elements_of(parameter.shape);
+  check_parameters(graph_.name, "has", parameters);
   validate(graph_);
   return std::move(graph_);
 }

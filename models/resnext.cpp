@@ -5,6 +5,7 @@
 #include <span>
 
 #include "core/error.hpp"
+#include "models/limits.hpp"
 #include "models/residual.hpp"
 
 namespace millrace::models {
@@ -39,6 +40,10 @@ void check(const ModelOptions& options) {
   if (resnext.groups < 1 || resnext.group_dim < 1) {
     fail(ErrorKind::Config, "model resnext: {} groups of {} channels asked for, at least 1 of each",
          resnext.groups, resnext.group_dim);
+  }
+  if (resnext.groups > kMostChannels || resnext.group_dim > kMostChannels) {
+    fail(ErrorKind::Config, "model resnext: {} groups of {} channels asked for, at most {} of each",
+         resnext.groups, resnext.group_dim, kMostChannels);
   }
   if (resnext.widening == Widening::Widenet && options.task != Task::Cifar) {
     fail(ErrorKind::Config, "model resnext has no wide nets for ImageNet; widenet is for CIFAR");

@@ -9,6 +9,15 @@ namespace {
 using enum ValueType;
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
+// Wide of every published network: numbers beyond are slips, and with all of them at once the
+// builder's own bounds (models/limits.hpp) still hold.
+constexpr double kMaxClasses = 1'000'000.0;
+constexpr double kMaxGroups = 4096.0;
+
+constexpr Range above_zero_to(double high) {
+  return {.low = 0.0, .high = high, .low_end = Range::Low::Excluded};
+}
+
 constexpr std::array kOptions = std::to_array<OptionSpec>({
     // Every family
     {.name = "model",
@@ -34,7 +43,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = Integer,
      .value_name = "N",
      .default_text = "those of the data set",
-     .range = at_least(1),
+     .range = between(1, kMaxClasses),
      .help =
          "outputs of the network; NVIDIA's and Habana's have one more than ImageNet has classes",
      .source = "NVIDIA, Habana",
@@ -63,7 +72,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = Integer,
      .value_name = "N",
      .default_text = "32; 16 for CIFAR; 4 for EfficientNet",
-     .range = at_least(1),
+     .range = between(1, kMaxGroups),
      .help = "groups of group normalisation",
      .source = "IPU",
      .needs = "--group-norm",
@@ -208,7 +217,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = Integer,
      .value_name = "N",
      .default_text = "32",
-     .range = at_least(1),
+     .range = between(1, kMaxGroups),
      .help = "groups of the 3x3 convolutions",
      .source = "IPU",
      .families = kResNeXt,
@@ -220,7 +229,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .value_name = "N",
      .default_text = "4; 1 for EfficientNet",
      .unit = "channels",
-     .range = at_least(1),
+     .range = between(1, kMaxGroups),
      .help = "channels of a group: of the 3x3 convolutions of ResNeXt's stage 1, of the kxk "
              "convolutions of EfficientNet (1: depthwise)",
      .source = "IPU",
@@ -274,7 +283,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = Real,
      .value_name = "X",
      .default_text = "0.8",
-     .range = {.low = 0.0, .high = 1.0, .low_end = Range::Low::Excluded},
+     .range = above_zero_to(1.0),
      .help = "share of images that pass through the last block; 1: all",
      .source = "IPU",
      .families = kEfficientNet,
@@ -303,7 +312,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = Integer,
      .value_name = "N",
      .default_text = "6",
-     .range = at_least(1),
+     .range = between(1, 64),
      .help = "channels inside a block, as a multiple of those before it",
      .source = "IPU",
      .families = kEfficientNet,
@@ -314,7 +323,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = Integer,
      .value_name = "N",
      .default_text = "8",
-     .range = at_least(1),
+     .range = between(1, 1024),
      .help = "number of which channel counts are multiples",
      .source = "IPU",
      .families = kEfficientNet,
@@ -326,7 +335,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .value_name = "N",
      .default_text = "1280",
      .unit = "channels",
-     .range = at_least(0),
+     .range = between(0, 65536),
      .help = "channels before the logits at width 1; 0: no such layer",
      .source = "IPU",
      .families = kEfficientNet,
@@ -337,7 +346,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = Real,
      .value_name = "X",
      .default_text = "by size",
-     .range = above_zero(),
+     .range = above_zero_to(16.0),
      .help = "factor of all channel counts",
      .source = "IPU",
      .families = kEfficientNet,
@@ -348,7 +357,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = Real,
      .value_name = "X",
      .default_text = "by size",
-     .range = above_zero(),
+     .range = above_zero_to(16.0),
      .help = "factor of the blocks in a stage",
      .source = "IPU",
      .families = kEfficientNet,

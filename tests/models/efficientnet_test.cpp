@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/efficientnet.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -327,13 +330,45 @@ TEST(EfficientNet, RefusesWhatItDoesNotHave) {
   refuses(": dropout rate 1 must be at least 0 and below 1", [](O& o) { o.dropout_rate = 1; });
   refuses(": block survival probability 0 must be above 0 and at most 1",
           [](O& o) { o.block_survival = 0; });
-  refuses(": expand ratio 0 must be at least 1", [](O& o) { o.expand_ratio = 0; });
+  refuses(": expand ratio 0 must be from 1 to 1048576", [](O& o) { o.expand_ratio = 0; });
   refuses(": group dim 0 must be at least 1", [](O& o) { o.group_dim = 0; });
-  refuses(": depth divisor 0 must be at least 1", [](O& o) { o.depth_divisor = 0; });
+  refuses(": depth divisor 0 must be from 1 to 1048576", [](O& o) { o.depth_divisor = 0; });
   refuses(": top width -8 must be at least 0 (0: no top convolution)",
           [](O& o) { o.top_width = -8; });
   refuses(" has no activation sigmoid; activations: swish, relu",
           [](O& o) { o.activation = ActivationKind::Sigmoid; });
+}
+
+// Numbers beyond what integers hold end with a line, not with a net that nobody asked for.
+TEST(EfficientNet, RefusesNumbersThatMakeNoNet) {
+  const auto refuses = [](const std::string& message, const auto& change) {
+    expect_error(ErrorKind::Config, message, [&] { changed(change); });
+  };
+  using O = EfficientNetOptions;
+  constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  for (const auto& [width, text] : {std::pair(1e300, "1e+300"), {1e17, "1e+17"}, {4e4, "40000"}})
+    refuses(fmt::format("model efficientnet: 32 channels at width coefficient {} in multiples of 8 "
+                        "are more than the 1048576 that a layer can have: lower the coefficient",
+                        text),
+            [w = width](O& o) { o.width = w; });
+  for (const auto& [depth, text] : {std::pair(1e300, "1e+300"), {1e5, "100000"}, {131.0, "131"}})
+    refuses(fmt::format("model efficientnet: depth coefficient {0} makes {0} of 1 blocks, a stage "
+                        "can have 130: lower the coefficient",
+                        text),
+            [d = depth](O& o) { o.depth = d; });
+  refuses("model efficientnet: expand ratio 9223372036854775807 must be from 1 to 1048576",
+          [](O& o) { o.expand_ratio = kHuge; });
+  refuses(
+      "efficientnet-B0: block2a/conv: 16777216 channels are more than the 1048576 that a value "
+      "can have",
+      [](O& o) { o.expand_ratio = 1048576; });
+  refuses("model efficientnet: depth divisor 9223372036854775807 must be from 1 to 1048576",
+          [](O& o) { o.depth_divisor = kHuge; });
+  refuses(fmt::format("model efficientnet: {} channels at width coefficient 1 in multiples of 8 "
+                      "are more than the 1048576 that a layer can have: lower the coefficient",
+                      kHuge),
+          [](O& o) { o.top_width = kHuge; });
+  EXPECT_NO_THROW(changed([](O& o) { o.group_dim = kHuge; }));  // one group
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "models/graph.hpp"
+#include "models/limits.hpp"
 #include "tests/models/expect_error.hpp"
 
 namespace millrace::models {
@@ -123,6 +124,56 @@ TEST(GraphBuilder, RefusesEmptyImagesAndNoClasses) {
   expect_error(ErrorKind::Config, "tiny: 0 classes asked for, at least 1 needed", [] {
     GraphBuilder("tiny", {8, 8, 3}, 0);
   });
+}
+
+TEST(GraphBuilder, RefusesWhatNoTrainingCanHold) {
+  expect_error(ErrorKind::Config,
+               "tiny: classes: 1048577 channels are more than the 1048576 that a value can have",
+               [] {
+                 GraphBuilder("tiny", {8, 8, 3}, 1048577);
+               });
+  expect_error(ErrorKind::Config,
+               "tiny: images: 1.11e+19 elements (2147483647x1717986918x3) are more than the "
+               "4294967296 that an image can have: ask for fewer channels or smaller images",
+               [] {
+                 GraphBuilder("tiny", {2147483647, 1717986918, 3}, 10);
+               });
+  GraphBuilder b("tiny", {8, 8, 3}, 10);
+  b.begin_layer("b1");
+  expect_error(ErrorKind::Config,
+               "tiny: b1/conv: 1048577 channels are more than the 1048576 that a value can have",
+               [&] { b.conv("conv", b.input(), {.out_channels = 1048577}); });
+  expect_error(ErrorKind::Config,
+               "tiny: b1/square has 4.4e+12 parameters, more than the 1099511627776 that a network "
+               "can have: ask for fewer channels",
+               [&] {
+                 const ValueId x = b.conv("wide", b.input(), {.out_channels = 1048576});
+                 b.conv("square", x, {.out_channels = 1048576, .kernel = {2, 2}});
+               });
+}
+
+// None of them too large by itself.
+TEST(GraphBuilder, RefusesTooManyParametersTogether) {
+  GraphBuilder b("wide", {1, 1, 1048576}, 1);
+  b.begin_layer("b1");
+  ValueId x = b.input();
+  for (const char* name : {"a", "b"}) x = b.conv(name, x, {.out_channels = 1048576});
+  x = b.dense("fc", x, {.units = 1});
+  b.softmax_loss("loss", x);
+  expect_error(ErrorKind::Config,
+               "wide: has 2.2e+12 parameters, more than the 1099511627776 that a network can have: "
+               "ask for fewer channels",
+               [&] { static_cast<void>(std::move(b).build()); });
+}
+
+TEST(GraphBuilder, RefusesOpsWithoutEnd) {
+  GraphBuilder b("deep", {1, 1, 1}, 1);
+  b.begin_layer("b1");
+  ValueId x = b.input();
+  for (std::int64_t i = 0; i < kMostOps; ++i) x = b.activation(std::to_string(i), x, {});
+  expect_error(ErrorKind::Config,
+               "deep: b1/more: comes behind the 100000 ops that a network can have",
+               [&] { b.activation("more", x, {}); });
 }
 
 TEST(GraphBuilder, RefusesOpsWithoutLayerAndForeignValues) {

@@ -167,5 +167,23 @@ TEST(ResNeXt, RefusesWhatItDoesNotHave) {
   refuses(options, "model resnext: 0 groups of 4 channels asked for, at least 1 of each");
 }
 
+TEST(ResNeXt, RefusesNumbersThatMakeNoNet) {
+  const auto refuses = [](std::int64_t groups, std::int64_t dim, const std::string& message) {
+    ModelOptions options = imagenet("50");
+    options.resnext.groups = groups;
+    options.resnext.group_dim = dim;
+    expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_resnext(options)); });
+  };
+  refuses(std::int64_t{1} << 62, 4,
+          "model resnext: 4611686018427387904 groups of 4 channels asked for, at most 1048576 of "
+          "each");
+  refuses(32, std::int64_t{1} << 62,
+          "model resnext: 32 groups of 4611686018427387904 channels asked for, at most 1048576 of "
+          "each");
+  refuses(4096, 4096,
+          "resnext-50: b1/0/conv1: 16777216 channels are more than the 1048576 that a value can "
+          "have");
+}
+
 }  // namespace
 }  // namespace millrace::models
