@@ -2,9 +2,11 @@
 #include "cli/smoke.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 
 #include "cli/resolve_parts.hpp"
 
@@ -24,13 +26,23 @@ class Smaller {
 
   [[nodiscard]] const Options& options() const { return options_; }
 
-  /// Sets an option where that changes it.
-  void set(std::string_view name, const Value& value) {
-    const Setting* before = options_.find(name);
-    if (before != nullptr && before->value == value) return;
+  /// Sets an option where that changes it, in the place of the `replaced`, which are dropped.
+  void set(std::string_view name, const Value& value,
+           std::initializer_list<std::string_view> replaced = {}) {
+    std::vector<std::string> before;
+    const Setting* own = options_.find(name);
+    const bool same = own != nullptr && own->value == value;
+    if (own != nullptr && !same) before.push_back(to_string(own->value));
+    for (const std::string_view other : replaced) {
+      const Setting* given = options_.find(other);
+      if (given == nullptr) continue;
+      before.push_back(words_of(other, given->value));
+      options_.erase(other);
+    }
+    if (same && before.empty()) return;
+    if (before.empty()) before.emplace_back("the default");
     reductions_.push_back(
-        fmt::format("smoke: --{} {} instead of {}", name, to_string(value),
-                    before != nullptr ? to_string(before->value) : "the default"));
+        fmt::format("smoke: {} instead of {}", words_of(name, value), fmt::join(before, ", ")));
     options_.set(
         *find_option(name),
         {.value = value, .origin = Origin::File, .where = fmt::format("--smoke (--{})", name)});
@@ -38,13 +50,22 @@ class Smaller {
   void drop(std::string_view name) {
     const Setting* before = options_.find(name);
     if (before == nullptr) return;
-    reductions_.push_back(fmt::format("smoke: without {}", before->where));
+    const bool* flag = std::get_if<bool>(&before->value);
+    if (flag == nullptr || *flag)
+      reductions_.push_back(fmt::format("smoke: without {}", words_of(name, before->value)));
     options_.erase(name);
   }
-  /// Forgets an option that another one has taken the place of.
+  /// Forgets an option that changes nothing any more.
   void forget(std::string_view name) { options_.erase(name); }
 
  private:
+  /// As on a command line: "--epochs 90", "--distributed".
+  static std::string words_of(std::string_view name, const Value& value) {
+    const bool* flag = std::get_if<bool>(&value);
+    return flag != nullptr && *flag ? fmt::format("--{}", name)
+                                    : fmt::format("--{} {}", name, to_string(value));
+  }
+
   Options options_;
   std::vector<std::string>& reductions_;
 };
@@ -83,20 +104,34 @@ void shrink_layout(Smaller& run) {
     run.set("ranks", std::int64_t{1});
 }
 
-void shrink_length(Smaller& run) {
-  run.set("iterations", kIterations);
-  for (const char* name : {"epochs", "max-iterations", "lr-horizon", "lr-horizon-epochs"})
-    run.forget(name);
-  const bool warms_up = run.options().text("lr-schedule") != "polynomial_decay_lr" &&
-                        run.options().real("warmup-epochs").value_or(5.0) > 0.0;
-  run.forget("warmup-epochs");
-  if (warms_up) run.set("warmup-iterations", kWarmup);
+/// Logs of every step, no validation and no averages.
+void shrink_reports(Smaller& run) {
   for (const char* name : {"weight-avg-N", "weight-avg-exp"}) run.drop(name);
-  for (const char* name : {"logs-per-epoch", "batches-per-step"}) run.forget(name);
-  run.set("log-freq", std::int64_t{1});
-  for (const char* name : {"no-validation", "epochs-between-evals", "valid-batch-size"})
-    run.forget(name);
-  run.set("validation-mode", std::string("none"));
+  run.set("log-freq", std::int64_t{1}, {"logs-per-epoch", "batches-per-step"});
+  if (wants_validation(run.options()))
+    run.set("validation-mode", std::string("none"),
+            {"no-validation", "epochs-between-evals", "valid-batch-size"});
+  else
+    for (const char* name : {"epochs-between-evals", "valid-batch-size"}) run.drop(name);
+}
+
+void shrink_warmup(Smaller& run, const Options& before) {
+  if (const auto given = before.integer("warmup-iterations")) {
+    if (*given > kWarmup) run.set("warmup-iterations", kWarmup);
+    return;
+  }
+  if (before.integer("iterations")) return;  // such a run warms up in iterations or not at all
+  const bool warms_up = before.text("lr-schedule") != "polynomial_decay_lr" &&
+                        before.real("warmup-epochs").value_or(5.0) > 0.0;
+  if (warms_up) run.set("warmup-iterations", kWarmup, {"warmup-epochs"});
+  run.forget("warmup-epochs");
+}
+
+void shrink_length(Smaller& run) {
+  const Options before = run.options();
+  run.set("iterations", kIterations, {"epochs", "max-iterations"});
+  for (const char* name : {"lr-horizon", "lr-horizon-epochs"}) run.drop(name);
+  shrink_warmup(run, before);
 }
 
 void replace_data(Smaller& run, const std::string& dataset) {
@@ -105,7 +140,7 @@ void replace_data(Smaller& run, const std::string& dataset) {
   const bool here =
       dataset != kImageNet && directory && std::filesystem::exists(*directory, unknown);
   run.set("dataset", dataset);
-  if (!here && !run.options().flag("generated-data")) run.set("synthetic-data", true);
+  if (!here && !run.options().flag("generated-data")) run.set("synthetic-data", true, {"data-dir"});
   if (dataset != kImageNet) return;
   Reader read(run.options());
   const std::int64_t usual = image_size(read, dataset);
@@ -121,6 +156,7 @@ Options smoke_options(const Options& options, std::vector<std::string>& reductio
   shrink_batch(run, family_recipe(model_name(options), task_of(dataset)).batch_size);
   shrink_layout(run);
   shrink_length(run);
+  shrink_reports(run);
   return run.options();
 }
 
