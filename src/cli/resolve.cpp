@@ -79,7 +79,7 @@ Resolution resolve(const Options& options, const DatasetFacts& data, const Machi
   resolve_training(read, config);
   resolve_layout(read, machine, config, result.notices);
   check_layout(read, config);
-  resolve_validation(read, config);
+  resolve_validation(read, config, result.notices);
   resolve_checkpoints(read, config, result.notices);
   resolve_logs(read, config, result.notices);
   result.place = resolve_place(read);

@@ -65,6 +65,18 @@ void note_launching(Reader& read) {
     if (read.given(name)) read.use(name);
 }
 
+/// The seed trainer lets the filters be where it pipelines, and so do its command lines.
+void note_sharding_filters(Reader& read, std::size_t stages, std::vector<std::string>& notices) {
+  for (const char* name : {"sharding-include-filter", "sharding-exclude-filter"}) {
+    if (stages < 2 || !read.given(name) || read.used(name)) continue;
+    read.use(name);
+    notices.push_back(
+        fmt::format("{} has no effect here: it is for automatic sharding with one micro-batch, a "
+                    "pipeline is cut where --pipeline-splits or --plan says",
+                    read.options().find(name)->where));
+  }
+}
+
 }  // namespace
 
 void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
@@ -91,6 +103,7 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
     config.splits = resolve_splits(read, graph, config, request, notices);
   }
   pipeline.ranges = partition::stages_of(graph, config.splits);
+  note_sharding_filters(read, pipeline.ranges.size(), notices);
   pipeline.ranks.devices = request.devices;
   const std::vector<pipeline::Link> links =
       pipeline::links(pipeline::channels(graph, pipeline.ranges));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cli/resolve_parts.hpp"
@@ -28,7 +29,12 @@ std::vector<std::string> names(Reader& read, std::string_view option,
       otherwise.empty() ? std::string(kNoNames) : fmt::format("{}", fmt::join(otherwise, " "));
   const std::string text = read.text(option, usual);
   if (text == kNoNames) return {};
-  return split_list(text, ' ');
+  std::vector<std::string> list = split_list(text, ' ');
+  if (std::find(list.begin(), list.end(), kNoNames) != list.end())
+    fail(ErrorKind::Usage,
+         "{}: '{}' says none and names others as well: give none alone, or the names without it",
+         read.options().find(option)->where, text);
+  return list;
 }
 
 void resolve_mean_square(Reader& read, double total_batch, train::OptimiserConfig& optimiser) {

@@ -35,9 +35,25 @@ void resolve_averaging(Reader& read, train::AveragingConfig& averaging) {
   if (read.given("weight-avg-exp")) averaging.decays = read.reals("weight-avg-exp", {});
 }
 
+/// A batch of validation for whose every image there is one in a replica's share of the set: what
+/// is larger would only take memory.
+std::int64_t capped_batch(const Reader& read, std::int64_t wanted, const train::TrainConfig& config,
+                          Notices& notices) {
+  const std::int64_t images = config.data.validation_size;
+  const std::int64_t replicas = config.pipeline.ranks.replicas;
+  const std::int64_t most = std::max<std::int64_t>((images + replicas - 1) / replicas, 1);
+  if (wanted <= most || images == 0) return wanted;
+  if (const Setting* given = read.options().find("valid-batch-size"))
+    notices.push_back(
+        fmt::format("{} {} is taken as {}: so many of the {} images there are for "
+                    "each of {} replica(s)",
+                    given->where, wanted, most, images, replicas));
+  return most;
+}
+
 }  // namespace
 
-void resolve_validation(Reader& read, train::TrainConfig& config) {
+void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notices) {
   // --no-validation true or false is the other spelling of a mode.
   const std::string_view otherwise = wants_validation(read.options()) ? "all" : "none";
   const std::string mode = read.text("validation-mode", otherwise);
@@ -46,7 +62,8 @@ void resolve_validation(Reader& read, train::TrainConfig& config) {
                                       : train::ValidationMode::None;
   config.validation_batch_size = config.batch_size;
   if (config.validation == train::ValidationMode::None) return;
-  config.validation_batch_size = read.follower("valid-batch-size", config.batch_size);
+  config.validation_batch_size =
+      capped_batch(read, read.follower("valid-batch-size", config.batch_size), config, notices);
   if (read.given("iterations-between-evals")) {
     config.validate_every = read.integer("iterations-between-evals", 1);
     return;

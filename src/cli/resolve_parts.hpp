@@ -54,7 +54,7 @@ void resolve_numerics(Reader& read, const FamilyRecipe& recipe, const MachineFac
 void resolve_training(Reader& read, train::TrainConfig& config);
 /// What only a layout allows: statistics and states that replicas share, filters that match.
 void check_layout(Reader& read, const train::TrainConfig& config);
-void resolve_validation(Reader& read, train::TrainConfig& config);
+void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notices);
 void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& notices);
 void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
 [[nodiscard]] RunPlace resolve_place(Reader& read);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What options of training do to the configuration, and those that say that they do nothing.
+#include <algorithm>
+
 #include "seed_lines.hpp"
 
 namespace millrace::cli {
@@ -229,6 +231,68 @@ TEST(RoundTripTest, ResolvedFilesReproduceEveryFamily) {
     EXPECT_EQ(again.config, config) << config.resolved_toml;
     EXPECT_TRUE(again.notices.empty()) << again.notices.front();
   }
+}
+
+TEST(ShardingFilterTest, HasNoEffectOnAPipelineAndSaysSo) {
+  const std::string filter = " --sharding-exclude-filter b1 --sharding-include-filter relu";
+  const std::string stages = "--shards 2 --pipeline-depth 4";
+  const std::string tail =
+      " has no effect here: it is for automatic sharding with one micro-batch, a pipeline is cut "
+      "where --pipeline-splits or --plan says";
+  for (const char* splits : {" --pipeline-splits b2/0/relu", " --pipeline-splits auto"}) {
+    const Resolution plain = resolve_line(std::string(kCifar) + stages + splits);
+    const Resolution filtered = resolve_line(std::string(kCifar) + stages + splits + filter);
+    EXPECT_EQ(filtered.config.splits, plain.config.splits);
+    for (const char* name : {"--sharding-include-filter", "--sharding-exclude-filter"})
+      EXPECT_EQ(std::ranges::count(filtered.notices, name + tail), 1) << name;
+    EXPECT_EQ(filtered.notices.size(), plain.notices.size() + 2);
+    EXPECT_FALSE(contains(filtered.config.resolved_toml, "sharding"));
+  }
+  // Where nothing is pipelined it has its effect, or is refused.
+  const Resolution sharded =
+      resolve_line(std::string(kCifar) + "--shards 2 --sharding-exclude-filter b1 b2");
+  for (const std::string& notice : sharded.notices) EXPECT_FALSE(contains(notice, "filter"));
+  EXPECT_EQ(refusal("--sharding-exclude-filter b1"),
+            "--sharding-exclude-filter has no effect here: it needs --shards with one micro-batch "
+            "and no splits");
+}
+
+TEST(ValidationBatchTest, IsNoLargerThanAReplicasShareOfTheImages) {
+  const auto resolved = [](const std::string& rest, std::int64_t images) {
+    const Options options = train_options(std::string(kCifar) + rest);
+    DatasetFacts facts = published_facts(data_request(options, DataNeed::Name));
+    facts.validation_size = images;
+    return resolve(options, facts, {.cores = 4});
+  };
+  const Resolution capped = resolved("--valid-batch-size 100000", 100);
+  EXPECT_EQ(capped.config.validation_batch_size, 100);
+  EXPECT_EQ(std::ranges::count(capped.notices,
+                               "--valid-batch-size 100000 is taken as 100: so many of the 100 "
+                               "images there are for each of 1 replica(s)"),
+            1);
+  const Resolution shared = resolved("--valid-batch-size 60 --replicas 3 --ranks 1", 100);
+  EXPECT_EQ(shared.config.validation_batch_size, 34);
+  EXPECT_EQ(std::ranges::count(shared.notices,
+                               "--valid-batch-size 60 is taken as 34: so many of the 100 images "
+                               "there are for each of 3 replica(s)"),
+            1);
+  const Resolution whole = resolved("--valid-batch-size 100", 100);
+  EXPECT_EQ(whole.config.validation_batch_size, 100);
+  EXPECT_TRUE(whole.notices.empty());
+  // Nobody asked for a number: nothing to say.
+  const Resolution usual = resolved("--batch-size 256", 100);
+  EXPECT_EQ(usual.config.validation_batch_size, 100);
+  EXPECT_TRUE(usual.notices.empty());
+}
+
+TEST(WeightDecayTest, NoneStandsAlone) {
+  EXPECT_TRUE(line("--weight-decay-excludes none").optimiser.decay_excludes.empty());
+  EXPECT_EQ(refusal("--weight-decay-excludes none beta"),
+            "--weight-decay-excludes: 'none beta' says none and names others as well: give none "
+            "alone, or the names without it");
+  EXPECT_EQ(refusal("--optimiser LARS --lars-skip-list beta,none"),
+            "--lars-skip-list: 'beta none' says none and names others as well: give none alone, or "
+            "the names without it");
 }
 
 }  // namespace
