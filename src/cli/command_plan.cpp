@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "cli/commands.hpp"
+#include "cli/course.hpp"
 #include "cli/prepare.hpp"
 #include "cli/schedule_options.hpp"
 #include "cli/split_options.hpp"
@@ -30,7 +31,8 @@ Options planned(const Invocation& invocation) {
         *find_option(name),
         {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
   };
-  for (const char* name : {"epochs", "data-dir", "no-validation"}) options.erase(name);
+  forget_course(options);
+  options.erase("data-dir");
   impose("iterations", std::int64_t{1});
   impose("validation-mode", std::string("none"));
   if (image_source(options) == train::ImageSource::Files) impose("synthetic-data", true);

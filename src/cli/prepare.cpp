@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cli/cluster.hpp"
+#include "cli/course.hpp"
 #include "cli/resolve.hpp"
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
@@ -74,6 +75,15 @@ Options training_options(const Invocation& invocation, std::vector<std::string>&
   return options.flag("smoke") ? smoke_options(options, notices) : options;
 }
 
+/// Said of trainings alone: what only looks at weights has no use for a rate.
+void note_warmup(const train::TrainConfig& config, std::vector<std::string>& notices) {
+  const std::int64_t length =
+      config.schedule.horizon > 0 ? config.schedule.horizon : config.iterations;
+  if (config.schedule.warmup_iterations >= length)
+    notices.push_back(fmt::format("the warm-up of {} iterations is as long as the run of {}",
+                                  config.schedule.warmup_iterations, length));
+}
+
 /// Opens what the options of a training ask for.
 Opened open_training(const Invocation& invocation, const MachineFacts& machine) {
   std::vector<std::string> notices;
@@ -83,6 +93,7 @@ Opened open_training(const Invocation& invocation, const MachineFacts& machine) 
     fail(ErrorKind::Usage, "--pipeline needs more than one stage: give --shards");
   if (options.flag("distributed") && !invocation.environment("TF_CONFIG"))
     notices.emplace_back("--distributed without TF_CONFIG: all ranks are on this machine");
+  note_warmup(opened.run.config, notices);
   opened.run.notices.insert(opened.run.notices.begin(), notices.begin(), notices.end());
   return opened;
 }
@@ -259,13 +270,10 @@ PreparedBench prepare_bench(const Invocation& invocation, const comm::World& wor
   bench.length = {.warmup = invocation.options.integer("warmup-steps").value_or(10),
                   .steps = invocation.options.integer("steps").value_or(50)};
   Options options = invocation.options;
-  // Of a configuration file made for training.
-  for (const char* name : {"epochs", "max-iterations", "lr-horizon-epochs", "warmup-epochs"})
-    options.erase(name);
+  forget_course(options);
   if (!options.text("data-dir") && image_source(options) == train::ImageSource::Files)
     impose(options, "synthetic-data", true);
   impose(options, "iterations", bench.length.steps + bench.length.warmup);
-  options.erase("no-validation");
   impose(options, "validation-mode", std::string("none"));
   const MachineFacts machine = this_machine(world);
   open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine).run; });

@@ -93,11 +93,7 @@ std::int64_t warmup_iterations(Reader& read, const TrainConfig& config, Notices&
   const double warmup = read.real("warmup-epochs", 5.0);
   const double epochs = std::get<double>(read.effective().at("epochs"));
   const double length = std::floor(epochs * static_cast<double>(config.iterations_per_epoch));
-  const auto iterations = static_cast<std::int64_t>(std::floor(length * warmup / epochs));
-  if (static_cast<double>(iterations) >= length)
-    notices.push_back(
-        fmt::format("the warm-up of {} epochs is as long as the run of {}", warmup, epochs));
-  return iterations;
+  return static_cast<std::int64_t>(std::floor(length * warmup / epochs));
 }
 
 void resolve_warmup(Reader& read, TrainConfig& config, Notices& notices) {

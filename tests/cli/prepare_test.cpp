@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -240,6 +241,21 @@ TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
                        "would change the mathematics of the run"));
 }
 
+// A rate that only rises is worth a line to who trains so, and none to who looks at the weights.
+TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
+  const std::string said = "the warm-up of 16 iterations is as long as the run of 16";
+  const PreparedRun run = train("--batch-size 8 --epochs 2 --warmup-epochs 2");
+  EXPECT_EQ(std::count(run.notices.begin(), run.notices.end(), said), 1);
+  (void)save(run.config);
+  const PreparedRun validation =
+      prepare_validation(invocation(Command::Validate, "--restore-path " + run_.string()));
+  EXPECT_TRUE(validation.notices.empty()) << validation.notices.front();
+}
+
+TEST_F(PrepareTest, AShorterWarmUpIsNotSpokenOf) {
+  EXPECT_TRUE(train("--batch-size 8 --epochs 3 --warmup-epochs 2").notices.empty());
+}
+
 TEST_F(PrepareTest, BenchmarkNeedsNoDataAndLeavesNothing) {
   const PreparedBench bench = prepare_bench(
       invocation(Command::Bench, "--dataset cifar-10 --steps 7 --warmup-steps 2 --batch-size 8"),
@@ -250,6 +266,13 @@ TEST_F(PrepareTest, BenchmarkNeedsNoDataAndLeavesNothing) {
   EXPECT_EQ(bench.run.config.data.source, train::ImageSource::Device);
   EXPECT_TRUE(bench.run.config.run_directory.empty());
   EXPECT_TRUE(bench.run.notices.empty());
+}
+
+TEST_F(PrepareTest, BenchmarkOfARecipeSaysNothingOfALengthThatItHasNot) {
+  const fs::path recipe = fs::path(MILLRACE_SOURCE_DIR) / "configs/habana-resnext101-1worker.toml";
+  const PreparedBench bench = prepare_bench(
+      invocation(Command::Bench, "--config " + recipe.string() + " --dataset imagenet"), world());
+  EXPECT_TRUE(bench.run.notices.empty()) << bench.run.notices.front();
 }
 
 }  // namespace
