@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,10 +51,20 @@ train::AverageRule rule_of(const Options& options, std::size_t count) {
   return rule;
 }
 
+void check_decay(const Options& options) {
+  const std::optional<double> decay = options.real("decay");
+  if (decay && options.text("mode") != "exponential")
+    fail(ErrorKind::Usage,
+         "--decay {} has no effect on a mean, which weighs all checkpoints alike: give --mode "
+         "exponential, or leave it out",
+         *decay);
+}
+
 }  // namespace
 
 int command_average(const Invocation& invocation) {
   const Options& options = invocation.options;
+  check_decay(options);
   const fs::path run = options.arguments.at(0);
   const std::vector<fs::path> checkpoints = chosen(run, options.integer("count").value_or(0),
                                                    options.integer("discard-last").value_or(0));

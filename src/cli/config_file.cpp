@@ -188,6 +188,19 @@ std::string toml_text(std::string_view text) {
   return out + '"';
 }
 
+/// A value of a file as it may have been written there.
+std::string quoted(const toml::value& value) {
+  if (value.is_boolean()) return value.as_boolean() ? "true" : "false";
+  if (value.is_integer()) return fmt::format("{}", std::int64_t{value.as_integer()});
+  if (value.is_floating()) return fmt::format("{}", value.as_floating());
+  if (value.is_string()) return toml_text(toml::get<std::string>(value));
+  if (value.is_table()) return "a table";
+  if (!value.is_array()) return "a date or time";
+  std::vector<std::string> elements;
+  for (const toml::value& element : value.as_array()) elements.push_back(quoted(element));
+  return fmt::format("[{}]", fmt::join(elements, ", "));
+}
+
 std::string to_toml(const Value& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return toml_text(*text);
   if (std::holds_alternative<std::vector<double>>(value)) {
@@ -222,7 +235,8 @@ Options parse_config(const std::string& text, const std::string& file_name) {
     const std::string where = place(file_name, entry);
     std::optional<Value> value = convert(spec, entry.value);
     if (!value)
-      fail(ErrorKind::Config, "{}: expected {}: {}", where, toml_type(spec), describe_values(spec));
+      fail(ErrorKind::Config, "{}: expected {}, not {}: {}", where, toml_type(spec),
+           quoted(entry.value), describe_values(spec));
     options.set(spec, {.value = check_value(spec, std::move(*value), Origin::File, where),
                        .origin = Origin::File,
                        .where = where});

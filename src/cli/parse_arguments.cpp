@@ -79,6 +79,21 @@ std::size_t append_numbers(std::span<const std::string> words, std::size_t next,
   return next;
 }
 
+[[noreturn]] void fail_missing_value(const OptionSpec& spec) {
+  fail(ErrorKind::Usage, "--{} needs a value: {}{}{}", spec.name, spec.value_name,
+       spec.value_name.empty() ? "" : ", ", describe_values(spec));
+}
+
+/// Whether an option stands there without a value, or with one that is empty.
+bool lacks_value(const OptionSpec& spec, const std::string& spelled,
+                 std::span<const std::string> behind) {
+  if (spec.type == ValueType::Flag) return false;
+  if (const std::size_t equals = spelled.find('='); equals != std::string::npos)
+    return spelled.find_first_not_of(spec.type == ValueType::NameList ? " ,\t" : "", equals + 1) ==
+           std::string::npos;
+  return behind.empty() || behind.front().empty() || behind.front().starts_with("--");
+}
+
 /// Spells out options as CLI11 knows them. Words that begin with two dashes are always options: no
 /// value of ours begins so.
 std::vector<std::string> spell_out(Command command, std::span<const std::string> words) {
@@ -92,9 +107,7 @@ std::vector<std::string> spell_out(Command command, std::span<const std::string>
     const std::size_t equals = word.find('=');
     const OptionSpec& spec = complete(command, std::string_view(word).substr(2, equals - 2));
     // CLI11 would take the following word for the value.
-    if (equals + 1 == word.size())
-      fail(ErrorKind::Usage, "--{}: the value behind = is missing, expected {}", spec.name,
-           describe_values(spec));
+    if (equals + 1 == word.size()) fail_missing_value(spec);
     spelled.push_back(
         fmt::format("--{}{}", spec.name, equals == std::string::npos ? "" : word.substr(equals)));
     if (spec.type == ValueType::NameList) i = append_list(words, i + 1, spelled.back()) - 1;
@@ -102,14 +115,9 @@ std::vector<std::string> spell_out(Command command, std::span<const std::string>
     const bool alone = i + 1 == words.size() || words[i + 1].starts_with("--");
     if (!spec.bare.empty() && equals == std::string::npos && alone)
       spelled.back() += fmt::format("={}", spec.bare);
+    if (lacks_value(spec, spelled.back(), words.subspan(i + 1))) fail_missing_value(spec);
   }
   return spelled;
-}
-
-/// A value is whatever follows its option, except another option.
-void check_has_value(const OptionSpec& spec, const std::string& text) {
-  if (text.starts_with("--"))
-    fail(ErrorKind::Usage, "--{} has no value, expected {}", spec.name, describe_values(spec));
 }
 
 }  // namespace
@@ -141,7 +149,6 @@ Options parse_arguments(Command command, std::span<const std::string> words,
   for (const auto& [spec, option] : declared) {
     if (option->count() == 0) continue;
     const std::string text = option->results().back();
-    check_has_value(*spec, text);
     const std::string where = fmt::format("--{}", spec->name);
     options.set(*spec, {.value = parse_value(*spec, text, Origin::CommandLine, where),
                         .origin = Origin::CommandLine,

@@ -68,6 +68,12 @@ TEST(CommandsTest, MistakesEndWithTwoAndOneLine) {
       {"inspect a --digets", "unknown option --digets; did you mean --digest?"},
       {"data generate x --train-images 0",
        "--train-images: '0' is not a whole number from 1 to 500000"},
+      {"average a --N 2 --decay 0.5",
+       "--decay 0.5 has no effect on a mean, which weighs all checkpoints alike: give --mode "
+       "exponential, or leave it out"},
+      {"average a --N 2 --mode mean --decay 0.5",
+       "--decay 0.5 has no effect on a mean, which weighs all checkpoints alike: give --mode "
+       "exponential, or leave it out"},
       {"import a b",
        "no data set: give --data-dir DIR or set DATA_DIR, or use --dataset with --synthetic-data"},
   };
@@ -96,6 +102,19 @@ TEST(CommandsTest, FileThatIsMissingEndsWithItsOwnCode) {
   EXPECT_TRUE(imported.code == 3 || imported.code == 5) << imported.err;
   EXPECT_TRUE(contains(imported.err, missing)) << imported.err;
   EXPECT_FALSE(fs::exists(missing + "-run"));
+}
+
+// What a plan imposes on itself is no notice for anybody.
+TEST(CommandsTest, APlanSaysNothingOfALengthThatItHasNot) {
+  for (const char* name : {"habana-resnext101-8workers", "habana-resnet50-lars-1worker",
+                           "surfsara-resnet50-8k", "resnet20-cifar10"}) {
+    const fs::path file = fs::path(MILLRACE_SOURCE_DIR) / "configs" / (std::string(name) + ".toml");
+    const Outcome plan = run_words({"plan", "--config", file.string(), "--format", "json"});
+    EXPECT_EQ(plan.code, 0) << plan.err;
+    EXPECT_FALSE(contains(plan.err, "ignored")) << plan.err;
+    EXPECT_FALSE(contains(plan.err, "no effect")) << plan.err;
+    EXPECT_FALSE(contains(plan.err, "warm")) << plan.err;
+  }
 }
 
 TEST(CommandsTest, GeneratesData) {

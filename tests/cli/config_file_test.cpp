@@ -52,10 +52,21 @@ TEST(ConfigFileTest, ErrorsNameFileAndLine) {
       {"[train]\n\nbatch-size = 0\n",
        "a.toml:3: [train] batch-size: '0' is not a whole number from 1 to 2147483647"},
       {"[train]\nbatch-size = \"8\"\n",
-       "a.toml:2: [train] batch-size: expected a whole number: a whole number from 1 to "
+       "a.toml:2: [train] batch-size: expected a whole number, not \"8\": a whole number from 1 "
+       "to 2147483647"},
+      {"[train]\nbatch-size = 2.5\n",
+       "a.toml:2: [train] batch-size: expected a whole number, not 2.5: a whole number from 1 to "
        "2147483647"},
+      {"[model]\nbatch-norm = \"yes\"\n",
+       "a.toml:2: [model] batch-norm: expected true or false, not \"yes\": true or false"},
+      {"[train]\nepochs = [1, \"a\", true]\n",
+       "a.toml:2: [train] epochs: expected a number, not [1, \"a\", true]: a number above 0"},
+      {"[train]\nepochs = {a = 1}\n",
+       "a.toml:2: [train] epochs: expected a number, not a table: a number above 0"},
+      {"[train]\nepochs = 1979-05-27\n",
+       "a.toml:2: [train] epochs: expected a number, not a date or time: a number above 0"},
       {"[train]\nprecision = 16.32\n",
-       "a.toml:2: [train] precision: expected a text in quotes: one of 16.16, 16.32, "
+       "a.toml:2: [train] precision: expected a text in quotes, not 16.32: one of 16.16, 16.32, "
        "32.32"},
       {"[lr]\nlearning-rate-schedule = [0.75, 0.5]\n",
        "a.toml:2: [lr] learning-rate-schedule: '0.75,0.5' is not a list of ascending numbers from "

@@ -238,5 +238,44 @@ TEST(PrecedenceTest, AFlagThatIsOffIsNoRival) {
   EXPECT_NO_THROW((void)train_options("--batch-norm=false --group-norm"));
 }
 
+TEST(ArgumentsTest, AMissingValueIsOneLineThatSaysWhatIsWanted) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
+      {{"--hosts"}, "--hosts needs a value: NAME[:N] .., names with blanks or commas between them"},
+      {{"--hosts", ""},
+       "--hosts needs a value: NAME[:N] .., names with blanks or commas between them"},
+      {{"--hosts="},
+       "--hosts needs a value: NAME[:N] .., names with blanks or commas between them"},
+      {{"--weight-decay-excludes", "--seed", "1"},
+       "--weight-decay-excludes needs a value: NAME .., names with blanks or commas between them"},
+      {{"--weight-decay-excludes", " , "},
+       "--weight-decay-excludes needs a value: NAME .., names with blanks or commas between them"},
+      {{"--ranks"}, "--ranks needs a value: N, a whole number from 1 to 16384"},
+      {{"--ranks", ""}, "--ranks needs a value: N, a whole number from 1 to 16384"},
+      {{"--ranks", "--seed", "1"}, "--ranks needs a value: N, a whole number from 1 to 16384"},
+      {{"--no-logs="}, "--no-logs needs a value: true or false"},
+  };
+  for (const auto& [line, expected] : table) {
+    const Failure failure =
+        failure_of([&line = line] { (void)parse_arguments(Command::Train, line, 0); });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage);
+    EXPECT_EQ(failure.text, expected);
+  }
+}
+
+// Whatever the option: never the words of the parser behind ours.
+TEST(ArgumentsTest, EveryOptionSaysItselfThatItNeedsAValue) {
+  for (const OptionSpec& spec : option_table()) {
+    if (spec.type == ValueType::Flag) continue;
+    const std::string name = fmt::format("--{}", spec.name);
+    std::vector<std::vector<std::string>> lines = {{name, ""}, {name + "="}};
+    if (spec.bare.empty()) lines.push_back({name});
+    for (const std::vector<std::string>& line : lines) {
+      const Failure failure = failure_of([&] { (void)parse_arguments(taker(spec), line, 0); });
+      EXPECT_EQ(failure.kind, ErrorKind::Usage);
+      EXPECT_TRUE(failure.text.starts_with(name + " needs a value: ")) << failure.text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace millrace::cli
