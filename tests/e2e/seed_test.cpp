@@ -203,7 +203,9 @@ TEST_F(SeedTest, WorkersHoldTheSameWeights) {
       "--iterations 100 --learning-rate-schedule 1 --base-learning-rate -14 "
       "--no-stochastic-rounding --no-validation --seed 1 --weight-check-every 1 --ranks 1 "
       "--image-size 32";
-  const std::string less = whole() ? "" : " --iterations 2 --pipeline-depth 4";
+  const std::string less = whole_days() ? ""
+                           : whole()    ? " --iterations 3"
+                                        : " --iterations 2 --pipeline-depth 4";
   const SeedRun one = train_seed(line + less);
   const SeedRun two = train_seed(line + less + " --ranks 2");
   EXPECT_EQ(digest_of(one.run), digest_of(two.run));
@@ -254,11 +256,13 @@ TEST_F(SeedTest, ResNeXt14Sharded) {
 }
 
 TEST_F(SeedTest, ResNeXt14OnTwoStages) {
+  const std::string length = whole_days() ? " --iterations 1000 --batches-per-step 500"
+                             : whole()    ? " --iterations 50 --batches-per-step 25"
+                                          : " --iterations 4 --pipeline-depth 4 --log-freq 2";
   const SeedRun run = train_seed(
       "--model resnext --dataset imagenet --synthetic-data --model-size 14 --shards 2 "
-      "--pipeline-depth 128 --pipeline-splits b2/0/relu --iterations 1000 --no-validation "
-      "--image-size 32 --batches-per-step 500" +
-      std::string(whole() ? "" : " --iterations 4 --pipeline-depth 4 --log-freq 2"));
+      "--pipeline-depth 128 --pipeline-splits b2/0/relu --no-validation --image-size 32" +
+      length);
   EXPECT_TRUE(run.prints("9411880")) << run.result.output;
   EXPECT_EQ(run.training().last("step"), 2);
 }
