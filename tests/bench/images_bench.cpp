@@ -103,9 +103,9 @@ void for_each_photo(State& state, const std::vector<Bytes>& photos, Read&& read)
     for (std::uint64_t epoch = 0; epoch < kEpochs; ++epoch)
       for (std::size_t i = 0; i < photos.size(); ++i)
         read(photos[i], DrawKey{.seed = 0, .epoch = epoch, .index = i});
-  state.counters["images/s"] =
-      benchmark::Counter(static_cast<double>(state.iterations() * kEpochs * photos.size()),
-                         benchmark::Counter::kIsRate);
+  state.counters["images/s"] = benchmark::Counter(
+      static_cast<double>(state.iterations()) * static_cast<double>(kEpochs * photos.size()),
+      benchmark::Counter::kIsRate);
 }
 
 void decode_whole(State& state, const std::vector<Bytes>& photos) {
