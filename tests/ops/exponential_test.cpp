@@ -13,10 +13,10 @@ namespace {
 /// Distance from the true value in units of a float of that size.
 double units_off(float x) {
   const double expected = std::exp(static_cast<double>(x));
-  const double smallest = std::numeric_limits<float>::denorm_min();
+  constexpr double kSmallest = 0x1p-149;  // of float32
   int exponent = 0;
   std::frexp(expected, &exponent);
-  const double unit = std::max(std::ldexp(1.0, exponent - 24), smallest);
+  const double unit = std::max(std::ldexp(1.0, exponent - 24), kSmallest);
   return std::abs(static_cast<double>(exponential(x)) - expected) / unit;
 }
 

@@ -350,8 +350,8 @@ struct Narrow {
         velocity(state.velocity),
         mean_square(state.mean_square),
         vectors(Values(state.weights.size())),
-        ratios(tensors_of(list).size()),
-        squares(4 * list.size()) {}
+        ratios(std::ssize(tensors_of(list))),
+        squares(4 * std::ssize(list)) {}
 
   void step(UpdateRule rule, const Update& update, const Values& gradients, bool stochastic) {
     DeviceValues<float> on_device(gradients);

@@ -24,7 +24,8 @@ TEST(DivergedRun, SavesNoWeightsThatAreNoNumbers) {
   config.log_every = 1;
   config.max_checkpoints_to_keep = 0;
   config.validation = ValidationMode::None;
-  config.schedule = {.base_rate = std::numeric_limits<float>::max(), .boundaries = {}};
+  config.schedule = {.base_rate = static_cast<double>(std::numeric_limits<float>::max()),
+                     .boundaries = {}};
   config.optimiser.weight_decay = 1e6;
   config.run_directory = directory.path();
   const auto data = std::make_shared<small::NoiseDataset>(config.model.image);

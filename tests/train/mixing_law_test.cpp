@@ -133,7 +133,6 @@ struct Outcome {
   std::int64_t validated = 0;
   std::string digest;
   std::vector<float> weights;
-  friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
 Outcome train(const Recipe& recipe, const Layout& layout, std::int64_t steps = kSteps,

@@ -194,9 +194,9 @@ TEST(ConvertTest, FlatValidationWithAListOfLabels) {
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
   write_class_folders(raw.path());
-  for (int i = 0; i < 3; ++i)
+  for (std::size_t i = 0; i < 3; ++i)
     store(raw.path() / "validation" / fmt::format("ILSVRC2012_val_{:08}.JPEG", i + 1),
-          fake_picture(static_cast<std::size_t>(100 + i)));
+          fake_picture(100 + i));
   store(raw.path() / "synset_labels.txt", "n00000005\nn00000003\nn00000004\n");
   const RawPictures pictures = find_raw_pictures(raw.path(), Split::Validation);
   (void)convert_to_records(pictures, Split::Validation, out.path(), options_for(2));
@@ -324,7 +324,7 @@ TEST(TarTest, DamageIsNamed) {
                [&] { (void)list(flipped); });
   for (const std::size_t size : {0u, 511u, 600u, 1024u, 1536u})
     expect_error(ErrorKind::Data, {"a.tar: ", "cut or damaged"},
-                 [&] { (void)list(Bytes(bytes.begin(), bytes.begin() + size)); });
+                 [&] { (void)list(Bytes(bytes.data(), bytes.data() + size)); });
 }
 
 }  // namespace
