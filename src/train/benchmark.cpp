@@ -75,7 +75,7 @@ double rate_of_loaders(const TrainConfig& config, const comm::World& world,
   const Feeds feeds = session.training_feeds(dataset, 0);
   // What was read ahead before the clock began would be no work at all.
   (void)take_images(feeds, config, length.warmup);
-  (void)world.maximum(0);
+  world.barrier();
   const Clock::time_point start = Clock::now();
   std::array<double, 1> images = {static_cast<double>(take_images(feeds, config, length.steps))};
   const double seconds =

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -193,11 +192,23 @@ void Session::make_executors(Use use) {
   sums_.resize(replicas * static_cast<std::size_t>(most) * kSums);
 }
 
-/// How many of the stages here read images.
-std::int64_t Session::image_readers(const pipeline::Executor& executor) const {
-  std::int64_t readers = 0;
+/// How many of the stages here read images; none behind the first device.
+int Session::image_readers(const pipeline::Executor& executor) const {
+  int readers = 0;
   for (std::size_t u = 0; u < stages_.size(); ++u) readers += executor.reads_images(u) ? 1 : 0;
   return readers;
+}
+
+/// Of each stage that reads images.
+int Session::loader_threads(const pipeline::Executor& executor) const {
+  const int most = config_.data.max_cpus / std::max(1, image_readers(executor));
+  return config_.data.max_cpus == 0 ? config_.data.loader_threads
+                                    : std::min(config_.data.loader_threads, std::max(1, most));
+}
+
+int Session::reading_threads() const {
+  const pipeline::Executor& executor = training_ ? *training_ : *groups_.front().executor;
+  return image_readers(executor) * loader_threads(executor);
 }
 
 /// Of a micro-batch of images that stays on the device.
@@ -441,9 +452,6 @@ Feeds Session::feeds(const pipeline::Executor& executor,
                      const std::shared_ptr<const io::Dataset>& dataset,
                      const io::SampleOrder& order, const io::LoaderOptions& options) const {
   Feeds result;
-  const auto readers = static_cast<int>(image_readers(executor));
-  const int most = config_.data.max_cpus > 0 ? std::max(1, config_.data.max_cpus / readers)
-                                             : std::numeric_limits<int>::max();
   for (std::size_t u = 0; u < stages_.size(); ++u) {
     const bool images = executor.reads_images(u);
     const bool labels = executor.reads_labels(u);
@@ -457,7 +465,7 @@ Feeds Session::feeds(const pipeline::Executor& executor,
                   : images         ? io::Content::Images
                                    : io::Content::Labels;
     // Labels are there at once.
-    own.threads = images && !own.resident ? std::min(options.threads, most) : 0;
+    own.threads = images && !own.resident ? loader_threads(executor) : 0;
     own.memory = device::host_buffer;
     result.loaders.back() = std::make_unique<io::Loader>(dataset, order, own);
     result.pointers.back() = result.loaders.back().get();
@@ -470,7 +478,6 @@ Feeds Session::training_feeds(const std::shared_ptr<const io::Dataset>& dataset,
   io::LoaderOptions options;
   options.batch_size = config_.batch_size;
   options.type = image_type(config_);
-  options.threads = config_.data.loader_threads;
   options.seed = config_.seed;
   options.augment = config_.data.augment;
   options.mixing = config_.data.mixing;
@@ -484,7 +491,6 @@ Feeds Session::validation_feeds(const std::shared_ptr<const io::Dataset>& datase
   io::LoaderOptions options;
   options.batch_size = config_.validation_batch_size;
   options.type = image_type(config_);
-  options.threads = config_.data.loader_threads;
   options.seed = config_.seed;
   options.end_position = dataset->size();
   options.batches = validation_batches(config_, dataset->size());

@@ -79,6 +79,8 @@ class Session {
   [[nodiscard]] std::int64_t library_bytes() const;
   /// Host memory of the loaders' images.
   [[nodiscard]] std::int64_t loader_bytes(std::int64_t validation_images) const;
+  /// Threads that will read images in this process.
+  [[nodiscard]] int reading_threads() const;
   /// Takes that memory. Nothing below may be called before.
   void allocate();
 
@@ -138,7 +140,8 @@ class Session {
   void make_stages(Use use);
   [[nodiscard]] ops::Backend& backend_of(std::int32_t stage);
   void make_executors(Use use);
-  [[nodiscard]] std::int64_t image_readers(const pipeline::Executor& executor) const;
+  [[nodiscard]] int image_readers(const pipeline::Executor& executor) const;
+  [[nodiscard]] int loader_threads(const pipeline::Executor& executor) const;
   [[nodiscard]] std::int64_t resident_bytes() const;
   io::ResidentImages make_resident(const std::shared_ptr<const io::Dataset>& dataset,
                                    io::LoaderOptions options);

@@ -119,7 +119,7 @@ class Run {
   void require_same_data(const io::CheckpointHeader& header,
                          const std::filesystem::path& path) const;
   [[nodiscard]] std::int64_t reading_bytes() const;
-  [[nodiscard]] std::int64_t predicted_peak() const;
+  [[nodiscard]] std::int64_t predicted_peak(std::int64_t reading) const;
   [[nodiscard]] std::int64_t trace_bytes() const;
   [[nodiscard]] Outcome loop(std::int64_t first);
   StepResult step(const Feeds& feeds, std::int64_t iteration, double rate);
@@ -167,11 +167,11 @@ void Run::announce() {
   console_.line(format_start(config_, inputs_.command_line, graph));
   for (const std::string& notice : inputs_.notices) console_.line(notice);
   console_.line(fmt::format("Device: {}", device::describe_environment()));
-  predicted_peak_ = predicted_peak();
-  const std::vector<std::string> memory = world_.gather(
-      fmt::format("Memory: {} on the device, process peak {}, of it {} to read images",
-                  human_bytes(session_->arena_bytes()), human_bytes(predicted_peak_),
-                  human_bytes(reading_bytes())));
+  const std::int64_t reading = reading_bytes();
+  predicted_peak_ = predicted_peak(reading);
+  const std::vector<std::string> memory = world_.gather(fmt::format(
+      "Memory: {} on the device, process peak {}, of it {} to read images",
+      human_bytes(session_->arena_bytes()), human_bytes(predicted_peak_), human_bytes(reading)));
   for (std::size_t r = 0; r < memory.size(); ++r)
     console_.line(memory.size() == 1 ? memory[r] : fmt::format("Rank {}: {}", r, memory[r]));
 }
@@ -308,22 +308,21 @@ std::int64_t Run::trace_bytes() const {
 std::int64_t Run::reading_bytes() const {
   const std::int64_t batches = session_->loader_bytes(config_.data.validation_size);
   if (batches == 0) return 0;
-  const int threads = config_.data.loader_threads;
+  const int threads = session_->reading_threads();
   std::int64_t set = inputs_.train->reading_bytes(threads);
   if (inputs_.validation) set = std::max(set, inputs_.validation->reading_bytes(threads));
   return batches + set;
 }
 
 /// The most memory this process will have: what it has now, and everything that is still to come.
-std::int64_t Run::predicted_peak() const {
+std::int64_t Run::predicted_peak(std::int64_t reading) const {
   // What MPI takes for its queues and shared segments once messages pass; measured.
   constexpr std::int64_t kMessages = 2'500'000;
   const bool averages = leads() && !averages_.empty();
   const std::int64_t sum =
       resident_bytes() + session_->arena_bytes() +
       (averages ? averaging_bytes(session_->graph(), config_.optimiser.kind) : std::int64_t{0}) +
-      (world_.size() > 1 ? kMessages : 0) + trace_bytes() + reading_bytes() +
-      session_->library_bytes() +
+      (world_.size() > 1 ? kMessages : 0) + trace_bytes() + reading + session_->library_bytes() +
       (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
   // Never under: allocators round up in ways of their own.
   return sum + sum / 64;

@@ -156,7 +156,8 @@ TEST_F(PicturesTest, TwoStagesAndReplicasSeeTheSame) {
       "--iterations",    "4"};
   ASSERT_EQ(train_on("records", directory / "one", layout + Words{"--ranks", "1"}).code, 0);
   const ProcessResult four =
-      train_on("records", directory / "four", layout + Words{"--pipeline-num-parallel", "4"});
+      train_on("records", directory / "four",
+               layout + Words{"--pipeline-num-parallel", "4", "--max-cpus", "4"});
   ASSERT_EQ(four.code, 0) << four.output;
   EXPECT_EQ(digest_of(directory / "four"), digest_of(directory / "one"));
 }
