@@ -57,17 +57,10 @@ std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::p
   return done;
 }
 
-void write_and_sync(UniqueFd file, std::span<const std::span<const std::byte>> pieces,
-                    const std::filesystem::path& path) {
-  std::uint64_t offset = 0;
-  for (const auto piece : pieces) {
-    if (const int error = write_at(file.get(), piece, offset); error != 0) {
-      fail_io("write", path, error);
-    }
-    offset += piece.size();
-  }
-  if (const int error = sync_descriptor(file.get()); error != 0) fail_io("sync", path, error);
-  if (const int error = file.close(); error != 0) fail_io("close", path, error);
+std::filesystem::path temporary_for(const std::filesystem::path& path) {
+  std::filesystem::path temporary = path;
+  temporary += ".tmp." + std::to_string(::getpid());
+  return temporary;
 }
 
 std::filesystem::path directory_of(const std::filesystem::path& path) {
@@ -120,19 +113,38 @@ void sync_directory(const std::filesystem::path& directory) {
   if (error != 0 && error != EINVAL) fail_io("sync", directory, error);
 }
 
+StagedFile::StagedFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      temporary_(temporary_for(path_)),
+      file_(open_file(temporary_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW)) {}
+
+StagedFile::~StagedFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void StagedFile::write(std::span<const std::byte> bytes, std::uint64_t offset) const {
+  if (const int error = write_at(file_.get(), bytes, offset); error != 0)
+    fail_io("write", temporary_, error);
+}
+
+void StagedFile::commit() {
+  if (const int error = sync_descriptor(file_.get()); error != 0)
+    fail_io("sync", temporary_, error);
+  if (const int error = file_.close(); error != 0) fail_io("close", temporary_, error);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("replace", path_, errno);
+  temporary_.clear();
+  sync_directory(directory_of(path_));
+}
+
 void write_file_atomically(const std::filesystem::path& path,
                            std::span<const std::span<const std::byte>> pieces) {
-  std::filesystem::path temporary = path;
-  temporary += ".tmp." + std::to_string(::getpid());
-  UniqueFd file = open_file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
-  try {
-    write_and_sync(std::move(file), pieces, temporary);
-    if (::rename(temporary.c_str(), path.c_str()) != 0) fail_io("replace", path, errno);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
+  StagedFile file(path);
+  std::uint64_t offset = 0;
+  for (const auto piece : pieces) {
+    file.write(piece, offset);
+    offset += piece.size();
   }
-  sync_directory(directory_of(path));
+  file.commit();
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view text) {

@@ -48,8 +48,27 @@ class UniqueFd {
 /// Makes the entries of a directory (renames, new files) durable. Errors: Io.
 void sync_directory(const std::filesystem::path& directory);
 
-/// Replaces `path` by a file with the concatenated `pieces`: written beside it, synced, renamed,
-/// the directory synced. After a kill there is the old file or the new one. Errors: Io; the old
+/// A file written beside `path` as "<path>.tmp.<process>", which commit() puts in its place: after
+/// a kill there is the old file or the new one. What is not committed is removed.
+class StagedFile {
+ public:
+  /// Errors: Io.
+  explicit StagedFile(std::filesystem::path path);
+  ~StagedFile();
+  StagedFile(StagedFile&&) = delete;
+
+  /// May be called from many threads at once. Errors: Io.
+  void write(std::span<const std::byte> bytes, std::uint64_t offset) const;
+  /// Syncs the file, renames it and syncs the directory. Errors: Io; what was at `path` stays.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  UniqueFd file_;
+};
+
+/// Replaces `path` by a file with the concatenated `pieces`, as a StagedFile. Errors: Io; the old
 /// file stays.
 void write_file_atomically(const std::filesystem::path& path,
                            std::span<const std::span<const std::byte>> pieces);

@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/records/example.hpp"
+#include "io/records/folder_listing.hpp"
 #include "io/records/parallel.hpp"
 #include "io/records/record_frame.hpp"
 #include "io/records/record_index.hpp"
@@ -134,18 +134,14 @@ std::string look_at_picture(std::span<const std::byte> bytes, const CheckOptions
 // One class folder.
 ShardReport check_class(const fs::path& folder, const CheckOptions& options) {
   ShardReport report;
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->is_regular_file(ignored) && !entry->path().filename().string().starts_with('.'))
-      files.push_back(entry->path());
+  FolderListing listing;
+  try {
+    listing = list_folder(folder);
+  } catch (const Error& failure) {
+    report.findings.push_back({.file = folder.string(), .problem = failure.what()});
   }
-  if (error && error != std::errc::no_such_file_or_directory)
-    report.findings.push_back({.file = folder.string(), .problem = error.message()});
-  std::ranges::sort(files);
-  for (const fs::path& path : files) {
+  for (const std::string& name : listing.files) {
+    const fs::path path = folder / name;
     ++report.records;
     std::string problem;
     try {

@@ -16,6 +16,7 @@
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "io/records/byte_window.hpp"
+#include "io/records/folder_listing.hpp"
 #include "io/records/little_endian.hpp"
 #include "io/records/parallel.hpp"
 #include "io/records/record_frame.hpp"
@@ -43,33 +44,10 @@ fs::path inside(const fs::path& directory, std::string_view name) {
   return name.empty() ? directory : directory / name;
 }
 
-enum class Entry : std::uint8_t { File, Folder };
-
-/// Sorted names of the files or folders in a folder, hidden ones left out; none where there is no
-/// such folder.
-std::vector<std::string> list(const fs::path& folder, Entry wanted) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    std::string name = entry->path().filename().string();
-    if (name.starts_with('.')) continue;
-    const bool matches =
-        wanted == Entry::Folder ? entry->is_directory(ignored) : entry->is_regular_file(ignored);
-    if (matches) names.push_back(std::move(name));
-  }
-  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
-    fail(ErrorKind::Io, "{}: cannot be listed ({}): check its permissions", folder.string(),
-         error.message());
-  std::ranges::sort(names);
-  return names;
-}
-
 /// Whether a folder is one of classes: it holds a folder with a picture. Looks no further than the
 /// first file of each, so that a folder of something else is soon known.
 bool holds_pictures(const fs::path& folder) {
-  for (const std::string& name : list(folder, Entry::Folder)) {
+  for (const std::string& name : list_folder(folder).folders) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(folder / name, ignored))
       if (entry.is_regular_file(ignored)) return true;
@@ -80,7 +58,7 @@ bool holds_pictures(const fs::path& folder) {
 std::vector<std::string> training_classes(const fs::path& directory) {
   for (const std::string_view name : {kTrainFolders[0], kTrainFolders[1]})
     if (holds_pictures(inside(directory, name)))
-      return list(inside(directory, name), Entry::Folder);
+      return list_folder(inside(directory, name)).folders;
   return {};
 }
 
@@ -106,7 +84,7 @@ struct ClassContent {
 
 ClassContent look_into(const fs::path& folder, const std::string& name, std::int32_t label) {
   ClassContent content;
-  for (std::string& file_name : list(folder / name, Entry::File)) {
+  for (std::string& file_name : list_folder(folder / name).files) {
     const fs::path path = folder / name / file_name;
     const UniqueFd file = open_file(path, O_RDONLY);
     const std::uint64_t bytes = regular_size(file.get(), path.string());
@@ -198,7 +176,7 @@ ClassFolders find_class_folders(const fs::path& directory, Split split) {
   for (const std::string_view name : folders_of(split)) {
     const fs::path folder = inside(directory, name);
     if (!holds_pictures(folder)) continue;
-    ClassFolders found{.folder = folder, .classes = list(folder, Entry::Folder)};
+    ClassFolders found{.folder = folder, .classes = list_folder(folder).folders};
     if (split == Split::Train) return found;
     std::vector<std::string> known = training_classes(directory);
     if (known.empty()) return found;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -21,7 +20,6 @@
 #include "io/records/byte_window.hpp"
 #include "io/records/little_endian.hpp"
 #include "io/records/parallel.hpp"
-#include "io/records/record_frame.hpp"
 
 namespace millrace::io {
 namespace {
@@ -92,30 +90,19 @@ class Packer {
  public:
   Packer(const EncodedSource& source, const fs::path& path, const PackOptions& options)
       : source_(source),
-        path_(path),
-        temporary_(temporary_name(path)),
         options_(options),
         threads_(options.threads != 0 ? options.threads
                                       : std::max(1u, std::thread::hardware_concurrency())),
         slots_(std::size_t{threads_} * kPicturesAtOnce),
         meter_(options.progress, static_cast<std::uint64_t>(source.size())),
-        file_(open_file(temporary_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW)) {}
-  ~Packer() {
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  }
-  Packer(Packer&&) = delete;
+        file_(path) {}
 
   std::uint64_t run() {
     const auto size = static_cast<std::size_t>(source_.size());
     for (std::size_t first = 0; first < size; first += slots_.size())
       write_group(first, std::min(slots_.size(), size - first));
     const std::uint64_t bytes = write_ends();
-    if (const int error = sync_descriptor(file_.get()); error != 0)
-      fail_io("sync", temporary_, error);
-    if (const int error = file_.close(); error != 0) fail_io("close", temporary_, error);
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("replace", path_, errno);
-    temporary_.clear();
-    sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+    file_.commit();
     return bytes;
   }
 
@@ -135,7 +122,7 @@ class Packer {
       put_row(table_, slot.row);
     }
     parallel_for(count, threads_,
-                 [&](std::size_t i) { write(slots_[i].bytes, slots_[i].row.offset); });
+                 [&](std::size_t i) { file_.write(slots_[i].bytes, slots_[i].row.offset); });
     meter_.add(count);
   }
 
@@ -160,14 +147,9 @@ class Packer {
     slot.row.crc = crc32c(slot.bytes);
   }
 
-  void write(std::span<const std::byte> bytes, std::uint64_t offset) const {
-    if (const int error = write_at(file_.get(), bytes, offset); error != 0)
-      fail_io("write", temporary_, error);
-  }
-
   std::uint64_t write_ends() {
     table_.put(crc32c(table_.bytes()));
-    write(table_.bytes(), end_);
+    file_.write(table_.bytes(), end_);
     ByteWriter head;
     head.put_bytes(std::as_bytes(std::span(kMagic)));
     head.put(kVersion);
@@ -178,18 +160,16 @@ class Packer {
     head.put(source_.fingerprint());
     head.bytes().resize(kHeadCrcAt);
     head.put(crc32c(head.bytes()));
-    write(head.bytes(), 0);
+    file_.write(head.bytes(), 0);
     return end_ + table_.bytes().size();
   }
 
   const EncodedSource& source_;
-  fs::path path_;
-  fs::path temporary_;
   const PackOptions& options_;
   unsigned threads_;
   std::vector<Slot> slots_;
   ProgressMeter meter_;
-  UniqueFd file_;
+  StagedFile file_;
   ByteWriter table_;
   std::uint64_t end_ = kHeadBytes;
 };

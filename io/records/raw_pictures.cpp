@@ -16,6 +16,7 @@
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/records/byte_window.hpp"
+#include "io/records/folder_listing.hpp"
 #include "io/records/record_frame.hpp"
 #include "io/records/tar_reader.hpp"
 
@@ -36,29 +37,6 @@ struct Named {
   std::string synset;
 };
 
-struct Listing {
-  std::vector<fs::path> files;
-  std::vector<fs::path> folders;
-};
-
-Listing list(const fs::path& folder) {
-  Listing listing;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    if (entry->path().filename().string().starts_with('.')) continue;
-    if (entry->is_directory(ignored)) listing.folders.push_back(entry->path());
-    if (entry->is_regular_file(ignored)) listing.files.push_back(entry->path());
-  }
-  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
-    fail(ErrorKind::Io, "{}: cannot be listed ({}): check its permissions", folder.string(),
-         error.message());
-  std::ranges::sort(listing.files);
-  std::ranges::sort(listing.folders);
-  return listing;
-}
-
 // What a folder of pictures may hold beside them by its usual names.
 bool is_picture_name(std::string_view name) {
   const std::string lower = to_lower(name);
@@ -75,9 +53,9 @@ RawPicture whole_file(const fs::path& path) {
 }
 
 void add_folder(const fs::path& folder, std::vector<Named>& out) {
-  for (const fs::path& path : list(folder).files)
-    if (is_picture_name(path.filename().string()))
-      out.push_back({whole_file(path), folder.filename().string()});
+  for (const std::string& name : list_folder(folder).files)
+    if (is_picture_name(name))
+      out.push_back({whole_file(folder / name), folder.filename().string()});
 }
 
 // An archive of one class, or of archives of classes.
@@ -104,12 +82,11 @@ void sort_by_class(std::vector<Named>& found) {
 
 std::vector<Named> find_by_class(const fs::path& folder) {
   std::vector<Named> found;
-  const Listing listing = list(folder);
-  for (const fs::path& inner : listing.folders) add_folder(inner, found);
-  for (const fs::path& path : listing.files) {
-    const std::string name = path.filename().string();
+  const FolderListing listing = list_folder(folder);
+  for (const std::string& inner : listing.folders) add_folder(folder / inner, found);
+  for (const std::string& name : listing.files) {
     if (!name.ends_with(kTar)) continue;
-    ByteWindow file(path);
+    ByteWindow file(folder / name);
     add_archive(file, name.substr(0, name.size() - kTar.size()), 0, file.size(), found);
   }
   sort_by_class(found);
@@ -136,26 +113,28 @@ std::vector<std::string> read_labels(const fs::path& path) {
   return split_list(read_text(path, kMaxLabelsBytes), '\n');
 }
 
-std::vector<Named> with_labels(const std::vector<fs::path>& files, const fs::path& labels_file) {
+std::vector<Named> with_labels(const fs::path& folder, const std::vector<std::string>& files,
+                               const fs::path& labels_file) {
   const std::vector<std::string> labels = read_labels(labels_file);
   if (labels.size() != files.size())
     fail(ErrorKind::Data,
          "{}: {} lines, but {} pictures in {}: a line with the class of each picture is expected, "
          "in the order of their names",
-         labels_file.string(), labels.size(), files.size(), files.front().parent_path().string());
+         labels_file.string(), labels.size(), files.size(), folder.string());
   std::vector<Named> found;
   found.reserve(files.size());
-  for (std::size_t i = 0; i < files.size(); ++i) found.push_back({whole_file(files[i]), labels[i]});
+  for (std::size_t i = 0; i < files.size(); ++i)
+    found.push_back({whole_file(folder / files[i]), labels[i]});
   return found;
 }
 
 std::vector<Named> find_validation(const fs::path& raw, const fs::path& labels_file) {
   for (const std::string_view name : kValidationFolders) {
-    std::vector<fs::path> flat = list(raw / name).files;
-    std::erase_if(flat,
-                  [](const fs::path& path) { return !is_picture_name(path.filename().string()); });
+    std::vector<std::string> flat = list_folder(raw / name).files;
+    std::erase_if(flat, [](const std::string& file) { return !is_picture_name(file); });
     if (!flat.empty())
-      return with_labels(flat, labels_file.empty() ? raw / "synset_labels.txt" : labels_file);
+      return with_labels(raw / name, flat,
+                         labels_file.empty() ? raw / "synset_labels.txt" : labels_file);
     auto found = find_by_class(raw / name);
     if (!found.empty()) return found;
   }

@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "core/error.hpp"
+#include "io/records/folder_listing.hpp"
 
 namespace millrace::io {
 namespace {
@@ -72,23 +73,13 @@ std::optional<ShardNumber> parse_shard_number(std::string_view name) {
 }
 
 bool is_helper_file(std::string_view name) {
-  return name.starts_with('.') || name.ends_with(".idx") || name.ends_with(".index") ||
+  return name.ends_with(".idx") || name.ends_with(".index") ||
          name.find(".tmp.") != std::string_view::npos;
 }
 
 std::vector<std::string> files_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    std::error_code ignored;
-    std::string name = entry->path().filename().string();
-    if (!is_helper_file(name) && entry->is_regular_file(ignored)) names.push_back(std::move(name));
-  }
-  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
-    fail(ErrorKind::Io, "{}: cannot be listed ({}): check its permissions", folder.string(),
-         error.message());
-  std::ranges::sort(names);
+  std::vector<std::string> names = list_folder(folder).files;
+  std::erase_if(names, is_helper_file);
   return names;
 }
 

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/records/record_frame.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
@@ -103,21 +100,8 @@ Frame next_frame(ByteWindow& file, std::uint64_t offset, std::span<const std::ui
   return frame;
 }
 
-std::filesystem::path temporary_name(const std::filesystem::path& path) {
-  std::filesystem::path temporary = path;
-  temporary += fmt::format(".tmp.{}", ::getpid());
-  return temporary;
-}
-
-RecordWriter::RecordWriter(const std::filesystem::path& path)
-    : path_(path),
-      temporary_(temporary_name(path)),
-      file_(open_file(temporary_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW)) {
+RecordWriter::RecordWriter(const std::filesystem::path& path) : path_(path), file_(path) {
   pending_.reserve(kWritePiece);
-}
-
-RecordWriter::~RecordWriter() {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void RecordWriter::append(std::span<const std::byte> payload) {
@@ -136,20 +120,14 @@ void RecordWriter::append(std::span<const std::byte> payload) {
 }
 
 void RecordWriter::flush() {
-  if (const int error = write_at(file_.get(), pending_, written_); error != 0)
-    fail_io("write", temporary_, error);
+  file_.write(pending_, written_);
   written_ += pending_.size();
   pending_.clear();
 }
 
 void RecordWriter::commit() {
   flush();
-  if (const int error = sync_descriptor(file_.get()); error != 0)
-    fail_io("sync", temporary_, error);
-  if (const int error = file_.close(); error != 0) fail_io("close", temporary_, error);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("replace", path_, errno);
-  temporary_.clear();
-  sync_directory(path_.has_parent_path() ? path_.parent_path() : ".");
+  file_.commit();
 }
 
 }  // namespace millrace::io

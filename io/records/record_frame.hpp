@@ -57,13 +57,10 @@ struct Frame {
 [[nodiscard]] Frame next_frame(ByteWindow& file, std::uint64_t offset,
                                std::span<const std::uint64_t> known = {});
 
-/// Writes a file of records under a temporary name; commit() syncs it and gives it its own, so that
-/// after a kill there is a whole file or none. Errors: Io.
+/// Writes a file of records, staged: after a kill there is a whole file or none. Errors: Io.
 class RecordWriter {
  public:
   explicit RecordWriter(const std::filesystem::path& path);
-  ~RecordWriter();
-  RecordWriter(RecordWriter&&) = delete;
 
   /// Errors: Data when the payload is larger than kMaxRecordBytes.
   void append(std::span<const std::byte> payload);
@@ -74,13 +71,9 @@ class RecordWriter {
   void flush();
 
   std::filesystem::path path_;
-  std::filesystem::path temporary_;
-  UniqueFd file_;
+  StagedFile file_;
   std::vector<std::byte> pending_;
   std::uint64_t written_ = 0;
 };
-
-/// Name under which a file is written before it is renamed: "<path>.tmp.<process>".
-[[nodiscard]] std::filesystem::path temporary_name(const std::filesystem::path& path);
 
 }  // namespace millrace::io
