@@ -38,9 +38,9 @@ class Search {
     for (const Role role : kFloats)
       if (call.has(role) && !finite(call.at(role), DType::F32))
         return finding(call, std::string(name_of(role)));
-    if (makes_gradients(call.kind)) return look_at_gradients(call);
-    if (adds_to_running_sums(call.kind)) return look_at_running_sums(call);
-    return {};
+    const bool gradients = makes_gradients(call.kind);
+    return gradients || adds_to_running_sums(call.kind) ? look_at_sums(call, gradients)
+                                                        : std::nullopt;
   }
 
  private:
@@ -54,25 +54,19 @@ class Search {
     return program_.parameters().finite(space_, {program_.address(buffer, context_), type},
                                         elements);
   }
-  [[nodiscard]] std::optional<Finding> look_at_gradients(const Call& call) const {
+  /// What the call's operation sums up over an iteration: gradients of what it learns, or running
+  /// sums of its statistics.
+  [[nodiscard]] std::optional<Finding> look_at_sums(const Call& call, bool gradients) const {
     const Parameters& parameters = program_.parameters();
     for (const models::ParameterId id : parameters.ids()) {
       const models::Parameter& parameter = program_.graph().parameter(id);
-      if (parameter.op != call.op || !parameter.learns()) continue;
-      auto* gradient = reinterpret_cast<std::byte*>(parameters.gradient(id));
-      if (!parameters.finite(space_, {gradient, DType::F32}, parameter.elements()))
-        return finding(call, "the gradient of " + parameter.name);
-    }
-    return {};
-  }
-  [[nodiscard]] std::optional<Finding> look_at_running_sums(const Call& call) const {
-    const Parameters& parameters = program_.parameters();
-    for (const models::ParameterId id : parameters.ids()) {
-      const models::Parameter& parameter = program_.graph().parameter(id);
-      if (parameter.op != call.op || parameter.trainable()) continue;
-      auto* sum = reinterpret_cast<std::byte*>(parameters.running_sum(id));
-      if (!parameters.finite(space_, {sum, DType::F32}, parameter.elements()))
-        return finding(call, "the running sum of " + parameter.name);
+      if (parameter.op != call.op || (gradients ? !parameter.learns() : parameter.trainable()))
+        continue;
+      float* const sum = gradients ? parameters.gradient(id) : parameters.running_sum(id);
+      if (!parameters.finite(space_, {reinterpret_cast<std::byte*>(sum), DType::F32},
+                             parameter.elements()))
+        return finding(call,
+                       (gradients ? "the gradient of " : "the running sum of ") + parameter.name);
     }
     return {};
   }
