@@ -5,28 +5,26 @@
 //
 //   images_bench [--benchmark_filter=REGEX ..] [SHARD]
 //
-// SHARD is a TFRecord file with its .idx file (lines "offset size") beside it; by default the one
-// in tfrecord_imagenet_photos of the real data. Rates are photos by CPU time of one thread. Every
-// benchmark takes the same windows, those of the first epochs, in the same order.
-// compare_pillow.py holds the rates against each other and against Pillow's.
+// SHARD is a TFRecord file; by default one of tfrecord_imagenet_photos of the real data. Rates are
+// photos by CPU time of one thread. Every benchmark takes the same windows, those of the first
+// epochs, in the same order. compare_pillow.py holds the rates against each other and against
+// Pillow's.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "io/images/normalise.hpp"
 #include "io/images/reader.hpp"
+#include "io/records/example.hpp"
+#include "io/records/record_frame.hpp"
 
 namespace millrace::io {
 namespace {
@@ -40,49 +38,19 @@ constexpr std::uint64_t kEpochs = 4;
 
 // ---- photos -------------------------------------------------------------------------------------
 
-Bytes read_file(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error(fmt::format("cannot read {}", path.string()));
-  const std::vector<char> characters{std::istreambuf_iterator<char>(file),
-                                     std::istreambuf_iterator<char>()};
-  const auto bytes = std::as_bytes(std::span(characters));
-  return {bytes.begin(), bytes.end()};
-}
-
-/// The varint at the front, which is taken off.
-std::size_t take_varint(std::span<const std::byte>& bytes) {
-  std::size_t value = 0;
-  for (unsigned shift = 0;; shift += 7) {
-    const auto byte = std::to_integer<std::size_t>(bytes.front());
-    bytes = bytes.subspan(1);
-    value |= (byte & 127) << shift;
-    if (byte < 128) return value;
-  }
-}
-
-/// The value of image/encoded: behind the key the tag and length of a feature, of its list of
-/// bytes, and of the first in that. The shard is trusted.
-Bytes encoded_in(std::span<const std::byte> record) {
-  constexpr std::string_view kKey = "image/encoded";
-  const auto key = std::search(record.begin(), record.end(), kKey.begin(), kKey.end(),
-                               [](std::byte a, char b) { return a == static_cast<std::byte>(b); });
-  auto rest = record.subspan(static_cast<std::size_t>(key - record.begin()) + kKey.size());
-  std::size_t size = 0;
-  for (int level = 0; level < 3; ++level) {
-    rest = rest.subspan(1);
-    size = take_varint(rest);
-  }
-  return {rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(size)};
-}
-
 std::vector<Bytes> read_photos(const std::filesystem::path& shard) {
-  const Bytes file = read_file(shard);
-  std::ifstream index(shard.string() + ".idx");
-  if (!index) throw std::runtime_error(fmt::format("cannot read {}.idx", shard.string()));
   std::vector<Bytes> photos;
-  std::size_t offset = 0;
-  for (std::size_t size = 0; index >> offset >> size;)
-    photos.push_back(encoded_in(std::span(file).subspan(offset, size)));
+  ByteWindow file(shard);
+  ReadBuffer buffer;
+  for (Frame frame = next_frame(file, 0); frame.kind == Frame::Kind::Record;
+       frame = next_frame(file, frame.end)) {
+    Example example;
+    const std::string problem = parse_example(
+        file.at(frame.begin + kFrameHeadBytes, static_cast<std::size_t>(frame.payload_bytes())),
+        example, buffer);
+    if (!problem.empty()) throw std::runtime_error(fmt::format("{}: {}", shard.string(), problem));
+    photos.emplace_back(example.encoded.begin(), example.encoded.end());
+  }
   return photos;
 }
 

@@ -4,7 +4,6 @@
 // random order, packed pictures. Files lie in the folder for temporary files, read before (warm).
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "io/records/packed_pictures.hpp"
 #include "io/records/record_frame.hpp"
 #include "io/records/record_source.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 namespace millrace::io {
 namespace {
@@ -25,25 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kSmallRecords = 1'000'000;
 constexpr std::size_t kShards = 8;
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "millrace-bench-XXXXXX").string();
-    MILLRACE_ASSERT(mkdtemp(name.data()) != nullptr);
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 void write_shards(const fs::path& folder, std::size_t shards, std::size_t records,
                   std::size_t picture_bytes) {
@@ -88,7 +69,7 @@ BENCHMARK(crc_portable)->Arg(110'000);
 
 // The bar: a million in less than 20 s.
 void make_index(benchmark::State& state) {
-  const Folder folder;
+  const test::TemporaryDirectory folder;
   write_shards(folder.path(), kShards, kSmallRecords, 100);
   const RecordFileSet set = find_record_files(folder.path(), Split::Train);
   for (auto _ : state) {
@@ -102,7 +83,7 @@ void make_index(benchmark::State& state) {
 BENCHMARK(make_index)->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->Iterations(1)->UseRealTime();
 
 void open_cached_index(benchmark::State& state) {
-  const Folder folder;
+  const test::TemporaryDirectory folder;
   write_shards(folder.path(), kShards, kSmallRecords, 100);
   const RecordFileSet set = find_record_files(folder.path(), Split::Train);
   (void)open_record_index(set, Split::Train, options_with(2).index);
@@ -112,7 +93,7 @@ void open_cached_index(benchmark::State& state) {
 BENCHMARK(open_cached_index)->Unit(benchmark::kMillisecond)->Iterations(3)->UseRealTime();
 
 void read_records(benchmark::State& state) {
-  const Folder folder;
+  const test::TemporaryDirectory folder;
   constexpr std::size_t kRecords = 1000;
   write_shards(folder.path(), 4, kRecords, 110'000);
   const auto source = open_encoded_source(folder.path(), Split::Train, options_with(1));
@@ -128,7 +109,7 @@ BENCHMARK(read_records);
 
 // The bar: 10,000 pictures a second.
 void read_packed(benchmark::State& state) {
-  const Folder folder;
+  const test::TemporaryDirectory folder;
   constexpr std::size_t kRecords = 500;
   write_shards(folder.path(), 1, kRecords, 100);
   const auto source = open_encoded_source(folder.path(), Split::Train, options_with(1));

@@ -20,22 +20,6 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-Outcome run_words(const std::vector<std::string>& line) {
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  Outcome outcome;
-  outcome.code = run(line, environment_of({}));
-  outcome.out = ::testing::internal::GetCapturedStdout();
-  outcome.err = ::testing::internal::GetCapturedStderr();
-  return outcome;
-}
-
 fs::path test_data() {
   if (const char* given = std::getenv("MILLRACE_TEST_DATA")) return given;
   return fs::path(MILLRACE_SOURCE_DIR).parent_path() / "shared" / "data";

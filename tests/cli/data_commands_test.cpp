@@ -22,22 +22,6 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int code = -1;
-  std::string out;
-  std::string err;
-};
-
-Outcome run_words(const std::vector<std::string>& line) {
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  Outcome outcome;
-  outcome.code = run(line, environment_of({}));
-  outcome.out = ::testing::internal::GetCapturedStdout();
-  outcome.err = ::testing::internal::GetCapturedStderr();
-  return outcome;
-}
-
 /// A shard of six pictures, labels 1, 2, 3, 1, 2, 3.
 fs::path write_shard(const fs::path& folder) {
   const io::Bytes picture = io::encode_jpeg(io::make_picture(1, 1));

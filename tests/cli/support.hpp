@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/commands.hpp"
 #include "cli/options.hpp"
 #include "cli/resolve.hpp"
 #include "core/error.hpp"
@@ -37,6 +38,23 @@ inline Options train_options(std::string_view line,
 inline Resolution resolve_line(std::string_view line) {
   const Options options = train_options(line);
   return resolve(options, published_facts(data_request(options, DataNeed::Name)), {.cores = 2});
+}
+
+/// What a command line ends with.
+struct Outcome {
+  int code = -1;
+  std::string out;
+  std::string err;
+};
+
+inline Outcome run_words(const std::vector<std::string>& line) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.code = run(line, environment_of({}));
+  outcome.out = ::testing::internal::GetCapturedStdout();
+  outcome.err = ::testing::internal::GetCapturedStderr();
+  return outcome;
 }
 
 /// What a call fails with.

@@ -10,8 +10,14 @@
 
 namespace millrace::test {
 
-inline ProcessResult millrace(const std::vector<std::string>& words,
-                              Capture capture = Capture::Both) {
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+inline ProcessResult millrace(const Words& words, Capture capture = Capture::Both) {
   return run_process(MILLRACE_BINARY, words, capture);
 }
 
@@ -29,32 +35,31 @@ inline const std::filesystem::path& small_data() {
 }
 
 /// `train` of a ResNet-8 on it, 10 iterations an epoch, with more words behind.
-inline ProcessResult train(const std::filesystem::path& run, const std::vector<std::string>& more) {
-  std::vector<std::string> words = {"train",
-                                    "--dataset",
-                                    "cifar-10",
-                                    "--data-dir",
-                                    small_data().string(),
-                                    "--model-size",
-                                    "8",
-                                    "--batch-size",
-                                    "32",
-                                    "--gradients-to-accumulate",
-                                    "2",
-                                    "--warmup-epochs",
-                                    "0",
-                                    "--optimiser",
-                                    "momentum",
-                                    "--base-learning-rate",
-                                    "-11",
-                                    "--seed",
-                                    "5",
-                                    "--threads-per-device",
-                                    "2",
-                                    "--run-dir",
-                                    run.string()};
-  words.insert(words.end(), more.begin(), more.end());
-  return millrace(words);
+inline ProcessResult train(const std::filesystem::path& run, const Words& more) {
+  const Words usual = {"train",
+                       "--dataset",
+                       "cifar-10",
+                       "--data-dir",
+                       small_data().string(),
+                       "--model-size",
+                       "8",
+                       "--batch-size",
+                       "32",
+                       "--gradients-to-accumulate",
+                       "2",
+                       "--warmup-epochs",
+                       "0",
+                       "--optimiser",
+                       "momentum",
+                       "--base-learning-rate",
+                       "-11",
+                       "--seed",
+                       "5",
+                       "--threads-per-device",
+                       "2",
+                       "--run-dir",
+                       run.string()};
+  return millrace(usual + more);
 }
 
 /// Columns of a CSV file that do not measure time, as lines.

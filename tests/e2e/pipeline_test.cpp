@@ -22,13 +22,6 @@
 namespace millrace::test {
 namespace {
 
-using Words = std::vector<std::string>;
-
-Words operator+(Words a, const Words& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
 /// Six iterations of eight micro-batches, with validation.
 const Words kRun = {"--batch-size", "8", "--gradients-to-accumulate", "8", "--iterations", "6",
                     "--log-freq",   "2", "--threads-per-device",      "1"};

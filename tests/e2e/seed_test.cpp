@@ -17,13 +17,6 @@
 namespace millrace::test {
 namespace {
 
-using Words = std::vector<std::string>;
-
-Words operator+(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 Words split(const std::string& line) {
   std::istringstream stream(line);
   Words words;

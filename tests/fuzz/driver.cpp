@@ -12,14 +12,13 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include "tests/fuzz/fuzz.hpp"
+#include "tests/support/file_bytes.hpp"
 
 namespace millrace::fuzz {
 namespace {
@@ -125,15 +124,6 @@ void check_memory() {
         fmt::format("{} MiB in use; the limit is {}", usage.ru_maxrss >> 10, kMaxMemoryKib >> 10));
 }
 
-Bytes read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error("cannot read " + path);
-  const std::vector<char> characters{std::istreambuf_iterator<char>(file),
-                                     std::istreambuf_iterator<char>()};
-  const auto bytes = std::as_bytes(std::span(characters));
-  return {bytes.begin(), bytes.end()};
-}
-
 struct Arguments {
   std::uint64_t seconds = 5;
   std::uint64_t seed = 1;
@@ -181,7 +171,7 @@ int main(int argc, char** argv) {
   try {
     const std::span<char*> words(argv, static_cast<std::size_t>(argc));
     const Arguments arguments = parse(words);
-    for (const std::string& file : arguments.files) run_one(read_file(file));
+    for (const std::string& file : arguments.files) run_one(millrace::test::file_bytes(file));
     if (arguments.files.empty())
       fuzz_for(arguments, std::filesystem::path(words[0]).filename().string());
     return 0;

@@ -14,6 +14,7 @@
 #include "core/random.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/pictures.hpp"
+#include "tests/support/file_bytes.hpp"
 
 namespace millrace::io {
 namespace {
@@ -87,7 +88,7 @@ TEST(ImageDecoderTest, BoxesOfPhotosEqualThoseOfTheWholePicture) {
   std::size_t photos = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(*folder)) {
     if (!entry.is_regular_file()) continue;
-    expect_boxes_agree(read_file(entry.path().string()), entry.path().filename().string());
+    expect_boxes_agree(test::file_bytes(entry.path()), entry.path().filename().string());
     if (++photos == 4) return;
   }
 }
@@ -319,7 +320,7 @@ TEST(ImageDecoderTest, OddJpegsDecodeAsListed) {
   if (!folder) GTEST_SKIP() << "no real data: odd_jpeg";
   const std::vector<OddJpeg> files = read_manifest(*folder);
   EXPECT_EQ(files.size(), 23u);
-  for (const OddJpeg& odd : files) expect_as_listed(odd, read_file((*folder / odd.file).string()));
+  for (const OddJpeg& odd : files) expect_as_listed(odd, test::file_bytes(*folder / odd.file));
 }
 
 }  // namespace

@@ -10,8 +10,6 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 
 #include "core/sha256.hpp"
@@ -241,15 +239,6 @@ std::string short_digest(std::span<const std::uint8_t> bytes) {
   Sha256 sha;
   sha.update(std::as_bytes(bytes));
   return sha.hex_digest().substr(0, 16);
-}
-
-Bytes read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::runtime_error("cannot read " + path);
-  const std::vector<char> characters{std::istreambuf_iterator<char>(file),
-                                     std::istreambuf_iterator<char>()};
-  const auto bytes = std::as_bytes(std::span(characters));
-  return {bytes.begin(), bytes.end()};
 }
 
 }  // namespace millrace::io

@@ -64,7 +64,4 @@ Bytes with_jpeg_size(Bytes file, unsigned width, unsigned height);
 /// First 16 hexadecimal digits of the SHA-256.
 std::string short_digest(std::span<const std::uint8_t> bytes);
 
-/// Contents of a file.
-Bytes read_file(const std::string& path);
-
 }  // namespace millrace::io
