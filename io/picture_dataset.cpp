@@ -191,10 +191,10 @@ class EncodedPictures final : public PictureDataset {
 };
 
 /// Decoded once and for all.
-class MappedPictures final : public PictureDataset {
+class DecodedPictures final : public PictureDataset {
  public:
-  MappedPictures(std::shared_ptr<const PackedPictures> pictures, std::string name,
-                 PictureOptions options)
+  DecodedPictures(std::shared_ptr<const PackedPictures> pictures, std::string name,
+                  PictureOptions options)
       : PictureDataset(std::move(options)),
         pictures_(std::move(pictures)),
         name_(std::move(name)) {}
@@ -206,11 +206,16 @@ class MappedPictures final : public PictureDataset {
     return pictures_->label(index);
   }
   [[nodiscard]] std::uint32_t fingerprint() const override { return pictures_->fingerprint(); }
+  [[nodiscard]] std::int64_t reading_bytes(int threads) const override {
+    const auto largest = static_cast<std::int64_t>(pictures_->largest_bytes());
+    return threads * (largest + image_shape().elements()) +
+           static_cast<std::int64_t>(pictures_->table_bytes());
+  }
 
  protected:
   void read_picture(std::int64_t index, std::int64_t sample, const ReadKey& key, Worker& worker,
                     std::span<std::uint8_t> image) const override {
-    const PackedPicture picture = pictures_->read(index);
+    const PackedPicture picture = pictures_->read(index, worker.buffer);
     const ImageHeader header{.width = picture.width, .height = picture.height};
     const ImagePreset& preset = options().preset;
     const ImageWindow window =
@@ -244,7 +249,8 @@ std::shared_ptr<PictureDataset> make_picture_dataset(std::shared_ptr<const Encod
 
 std::shared_ptr<PictureDataset> make_packed_dataset(std::shared_ptr<const PackedPictures> pictures,
                                                     std::string name, PictureOptions options) {
-  return std::make_shared<MappedPictures>(std::move(pictures), std::move(name), std::move(options));
+  return std::make_shared<DecodedPictures>(std::move(pictures), std::move(name),
+                                           std::move(options));
 }
 
 }  // namespace millrace::io

@@ -16,7 +16,7 @@
 //   TFRecordSource      shards in every naming of the trainings taken over
 //   ImageFolderSource   one folder a class, files told by content
 //   CachedSource        either of them, with pictures kept in memory
-//   PackedPictures      decoded pictures in one mapped file, to be cropped anew each epoch
+//   PackedPictures      decoded pictures in one file, to be cropped anew each epoch
 //
 // What is known from a record's frame, Example and label is checked when the index is made;
 // checksums over the data whenever a picture is read; all of it, and the pictures' headers, by

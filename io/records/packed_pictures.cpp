@@ -3,12 +3,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <string_view>
 #include <thread>
@@ -186,29 +184,24 @@ std::uint64_t write_packed_pictures(const EncodedSource& source, const fs::path&
 }
 
 PackedPictures::PackedPictures(std::span<const std::byte> file, std::string label)
-    : label_(std::move(label)), file_(file) {
+    : label_(std::move(label)), memory_(file), size_(file.size()) {
   parse();
 }
 
-PackedPictures::PackedPictures(const fs::path& path) : label_(path.string()) {
-  const UniqueFd file = open_file(path, O_RDONLY);
-  const auto bytes = static_cast<std::size_t>(regular_size(file.get(), label_));
-  if (bytes > 0) {
-    void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0);
-    if (mapped == MAP_FAILED) fail_io("map", path, errno);
-    mapped_ = mapped;
-    file_ = std::span(static_cast<const std::byte*>(mapped), bytes);
-  }
-  try {
-    parse();
-  } catch (...) {
-    if (mapped_ != nullptr) ::munmap(mapped_, file_.size());
-    throw;
-  }
+PackedPictures::PackedPictures(const fs::path& path)
+    : label_(path.string()),
+      file_(open_file(path, O_RDONLY)),
+      size_(regular_size(file_.get(), label_)) {
+  parse();
 }
 
-PackedPictures::~PackedPictures() {
-  if (mapped_ != nullptr) ::munmap(mapped_, file_.size());
+std::span<const std::byte> PackedPictures::bytes_at(std::uint64_t offset, std::uint64_t count,
+                                                    std::vector<std::byte>& buffer) const {
+  if (!file_.valid()) return memory_.subspan(offset, count);
+  if (buffer.size() < count) buffer.resize(count);
+  const auto bytes = std::span(buffer).first(count);
+  read_exactly(file_.get(), offset, bytes, label_);
+  return bytes;
 }
 
 void PackedPictures::parse() {
@@ -216,8 +209,9 @@ void PackedPictures::parse() {
     fail(ErrorKind::Data, "{}: {}: make it anew with `millrace data convert --packed`", label_,
          what);
   };
-  if (file_.size() < kHeadBytes) bad("too short for a file of packed pictures");
-  const auto head = file_.first(kHeadBytes);
+  if (size_ < kHeadBytes) bad("too short for a file of packed pictures");
+  std::vector<std::byte> buffer;
+  const auto head = bytes_at(0, kHeadBytes, buffer);
   ByteReader in(head);
   if (!std::ranges::equal(in.get_bytes(kMagic.size()), std::as_bytes(std::span(kMagic))))
     bad("no file of packed pictures");
@@ -229,11 +223,12 @@ void PackedPictures::parse() {
   classes_ = static_cast<std::int64_t>(in.get<std::uint64_t>());
   const auto table_at = in.get<std::uint64_t>();
   fingerprint_ = in.get<std::uint32_t>();
-  if (table_at > file_.size() || pictures > (file_.size() - table_at) / kRowBytes ||
-      file_.size() - table_at != pictures * kRowBytes + sizeof(std::uint32_t))
+  if (table_at > size_ || pictures > (size_ - table_at) / kRowBytes ||
+      size_ - table_at != pictures * kRowBytes + sizeof(std::uint32_t))
     bad("the file is cut");
-  table_ = file_.subspan(table_at, pictures * kRowBytes);
-  if (load_little<std::uint32_t>(table_.data() + table_.size()) != crc32c(table_))
+  const auto table = bytes_at(table_at, size_ - table_at, buffer);
+  table_.assign(table.begin(), table.end() - sizeof(std::uint32_t));
+  if (load_little<std::uint32_t>(table.data() + table_.size()) != crc32c(table_))
     bad("its table fails its checksum");
   pictures_ = static_cast<std::int64_t>(pictures);
   for (std::int64_t i = 0; i < pictures_; ++i) {
@@ -252,10 +247,10 @@ std::int32_t PackedPictures::label(std::int64_t index) const {
   return row_of(table_, index).label;
 }
 
-PackedPicture PackedPictures::read(std::int64_t index) const {
+PackedPicture PackedPictures::read(std::int64_t index, ReadBuffer& buffer) const {
   MILLRACE_ASSERT(index >= 0 && index < pictures_);
   const Row row = row_of(table_, index);
-  const auto bytes = file_.subspan(row.offset, row.bytes());
+  const auto bytes = bytes_at(row.offset, row.bytes(), buffer.bytes);
   if (crc32c(bytes) != row.crc)
     fail(ErrorKind::Data, "{}: its data fail their checksum: make the file anew", where(index));
   // Written from objects of this very type, at a multiple of its alignment.

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "io/atomic_file.hpp"
 #include "io/records/encoded_source.hpp"
 
 namespace millrace::io {
@@ -55,16 +56,15 @@ struct PackOptions {
 std::uint64_t write_packed_pictures(const EncodedSource& source, const std::filesystem::path& path,
                                     const PackOptions& options);
 
-/// A file of decoded pictures, mapped. Who cuts the file short while it is read ends the process.
-/// All functions may be called from many threads at once.
+/// A file of decoded pictures, of which the table is kept in memory. It is read rather than mapped:
+/// a process has then no more memory than its readers, and a file that is cut short under its hands
+/// is an error and not its end. All functions may be called from many threads at once.
 class PackedPictures {
  public:
   /// Errors: Data for a file that is none, is cut, or whose head or table is damaged; Io.
   explicit PackedPictures(const std::filesystem::path& path);
   /// The same over bytes in memory, which must outlive it.
   PackedPictures(std::span<const std::byte> file, std::string label);
-  ~PackedPictures();
-  PackedPictures(PackedPictures&&) = delete;
 
   [[nodiscard]] std::int64_t size() const noexcept { return pictures_; }
   [[nodiscard]] std::int64_t classes() const noexcept { return classes_; }
@@ -72,21 +72,29 @@ class PackedPictures {
   /// That of the source from which it was made.
   [[nodiscard]] std::uint32_t fingerprint() const noexcept { return fingerprint_; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const;
-  /// The picture where it lies in the mapped file; its checksum is verified. Errors: Data.
-  [[nodiscard]] PackedPicture read(std::int64_t index) const;
+  /// The picture, which lies in `buffer` until that is used again; its checksum is verified.
+  /// Errors: Data, Io.
+  [[nodiscard]] PackedPicture read(std::int64_t index, ReadBuffer& buffer) const;
+  /// What a ReadBuffer of the largest picture takes.
+  [[nodiscard]] std::uint64_t largest_bytes() const noexcept { return largest_; }
+  [[nodiscard]] std::uint64_t table_bytes() const noexcept { return table_.size(); }
   [[nodiscard]] std::string where(std::int64_t index) const;
 
  private:
   void parse();
+  std::span<const std::byte> bytes_at(std::uint64_t offset, std::uint64_t count,
+                                      std::vector<std::byte>& buffer) const;
 
   std::string label_;
-  std::span<const std::byte> file_;
-  void* mapped_ = nullptr;
+  UniqueFd file_;
+  std::span<const std::byte> memory_;  ///< where there is no file
+  std::uint64_t size_ = 0;
   std::int64_t pictures_ = 0;
   std::int64_t classes_ = 0;
   std::int32_t shorter_side_ = 0;
   std::uint32_t fingerprint_ = 0;
-  std::span<const std::byte> table_;
+  std::uint64_t largest_ = 0;
+  std::vector<std::byte> table_;
 };
 
 }  // namespace millrace::io

@@ -124,9 +124,10 @@ void read_packed(benchmark::State& state) {
   (void)write_packed_pictures(*source, folder.path() / "train.packed", options);
   const PackedPictures packed(folder.path() / "train.packed");
   const Permutation order(1, 0, kRecords);
+  ReadBuffer buffer;
   std::uint64_t i = 0;
   for (auto _ : state)
-    benchmark::DoNotOptimize(packed.read(static_cast<std::int64_t>(order(i++ % kRecords))));
+    benchmark::DoNotOptimize(packed.read(static_cast<std::int64_t>(order(i++ % kRecords)), buffer));
   state.SetItemsProcessed(state.iterations());
 }
 BENCHMARK(read_packed);

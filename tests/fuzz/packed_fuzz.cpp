@@ -70,9 +70,10 @@ void run_one(std::span<const std::byte> input) {
   if (input[0] != std::byte{0}) repair(file);
   try {
     const PackedPictures packed(file, "input");
+    ReadBuffer buffer;
     for (std::int64_t i = 0; i < packed.size(); ++i) {
       require(packed.label(i) >= 0 && packed.label(i) < packed.classes(), "labels are classes");
-      const PackedPicture picture = packed.read(i);
+      const PackedPicture picture = packed.read(i, buffer);
       require(picture.pixels.data() >= file.data() &&
                   std::as_bytes(picture.boxes).data() + picture.boxes.size_bytes() <=
                       file.data() + file.size(),

@@ -51,6 +51,7 @@ TEST(PackedPicturesTest, HoldsWhatTheSourceHad) {
   const std::uint64_t bytes = write_packed_pictures(*source, path, options_for(2));
   EXPECT_EQ(bytes, fs::file_size(path));
   const PackedPictures packed(path);
+  ReadBuffer buffer;
   ASSERT_EQ(packed.size(), 12);
   EXPECT_EQ(packed.classes(), 5);
   EXPECT_EQ(packed.shorter_side(), 4);
@@ -59,7 +60,7 @@ TEST(PackedPicturesTest, HoldsWhatTheSourceHad) {
     const auto number = static_cast<std::size_t>(i);
     PixelBuffer expected;
     shrink(fake_picture(number), 4, expected);
-    const PackedPicture picture = packed.read(i);
+    const PackedPicture picture = packed.read(i, buffer);
     EXPECT_EQ(picture.height, expected.height);
     EXPECT_EQ(picture.width, expected.width);
     EXPECT_TRUE(std::ranges::equal(picture.pixels, expected.pixels));
@@ -93,11 +94,12 @@ TEST(PackedPicturesTest, EveryFlippedByteIsFound) {
   (void)write_packed_pictures(*source, root.path() / "packed", options_for(1));
   const Bytes good = load(root.path() / "packed");
   const PackedPictures whole(good, "whole");
+  ReadBuffer buffer;
   // Bytes between pictures belong to none.
   std::vector<bool> matters(good.size(), true);
   std::size_t end = 64;
   for (std::int64_t i = 0; i < 3; ++i) {
-    const PackedPicture picture = whole.read(i);
+    const PackedPicture picture = whole.read(i, buffer);
     const auto begin = static_cast<std::size_t>(picture.pixels.data() - good.data());
     for (; end < begin; ++end) matters[end] = false;
     end = begin + (picture.pixels.size() + 3) / 4 * 4 + picture.boxes.size_bytes();
@@ -110,7 +112,7 @@ TEST(PackedPicturesTest, EveryFlippedByteIsFound) {
     bool found = false;
     try {
       const PackedPictures packed(bad, "bad");
-      for (std::int64_t i = 0; i < packed.size(); ++i) (void)packed.read(i);
+      for (std::int64_t i = 0; i < packed.size(); ++i) (void)packed.read(i, buffer);
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::Data);
       found = true;
@@ -122,6 +124,17 @@ TEST(PackedPicturesTest, EveryFlippedByteIsFound) {
       const auto part = std::span(good).first(size);
       const PackedPictures packed(part, "cut.packed");
     });
+}
+
+TEST(PackedPicturesTest, AFileThatIsCutWhileItIsReadIsAnError) {
+  const TemporaryDirectory root;
+  const auto source = source_of(root.path(), 3);
+  const fs::path path = root.path() / "packed";
+  (void)write_packed_pictures(*source, path, options_for(1));
+  const PackedPictures packed(path);
+  fs::resize_file(path, 100);
+  ReadBuffer buffer;
+  expect_error(ErrorKind::Data, {"packed"}, [&] { (void)packed.read(2, buffer); });
 }
 
 TEST(PackedPicturesTest, ATableWithTheRightChecksumIsNotBelievedEither) {
