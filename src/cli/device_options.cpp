@@ -74,7 +74,8 @@ std::vector<int> device_numbers(Reader& read, const MachineFacts& machine,
   if (to_lower(std::get<std::string>(given->value)) == "auto") return {};
   std::vector<int> numbers = numbers_in(*given);
   const pipeline::RankMap& map = config.pipeline.ranks;
-  const auto devices = static_cast<std::size_t>(map.devices * map.replicas);
+  const auto devices =
+      static_cast<std::size_t>(map.devices) * static_cast<std::size_t>(map.replicas);
   if (devices == 1 && numbers.size() == 2) {
     notices.push_back(fmt::format("{}: validation runs on the device of the training, {}",
                                   given->where, numbers.front()));

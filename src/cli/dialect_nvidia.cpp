@@ -91,7 +91,8 @@ void set_length(DialectReader& read, std::int64_t global_batch) {
     return;
   }
   const std::int64_t iterations = read.integer(name, 1, 1);
-  const double steps = std::floor(static_cast<double>(read.images / global_batch) * warmup);
+  const std::int64_t epoch = read.images / global_batch;
+  const double steps = std::floor(static_cast<double>(epoch) * warmup);
   read.set("iterations", iterations, read.spelled(name));
   read.set("iterations-between-evals", iterations, "");
   read.set("warmup-iterations", whole_steps(std::max(steps, 0.0)), "");

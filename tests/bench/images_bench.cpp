@@ -67,7 +67,7 @@ std::filesystem::path default_shard() {
 /// Calls `read` with every photo in every epoch.
 template <class Read>
 void for_each_photo(State& state, const std::vector<Bytes>& photos, Read&& read) {
-  for (auto _ : state)
+  while (state.KeepRunning())
     for (std::uint64_t epoch = 0; epoch < kEpochs; ++epoch)
       for (std::size_t i = 0; i < photos.size(); ++i)
         read(photos[i], DrawKey{.seed = 0, .epoch = epoch, .index = i});

@@ -88,7 +88,7 @@ Work traffic(std::int64_t elements, std::int64_t ops) {
 template <class Kernel>
 void measure(State& state, const Work& work, const Kernel& kernel) {
   const ExecutionSpace space;
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     kernel(space);
     device::fence(space);
   }

@@ -55,14 +55,14 @@ SourceOptions options_with(unsigned threads) {
 
 void crc(benchmark::State& state) {
   const std::vector<std::byte> bytes(static_cast<std::size_t>(state.range(0)), std::byte{7});
-  for (auto _ : state) benchmark::DoNotOptimize(crc32c(bytes));
+  while (state.KeepRunning()) benchmark::DoNotOptimize(crc32c(bytes));
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
 BENCHMARK(crc)->Arg(1'000)->Arg(110'000)->Arg(1'000'000);
 
 void crc_portable(benchmark::State& state) {
   const std::vector<std::byte> bytes(static_cast<std::size_t>(state.range(0)), std::byte{7});
-  for (auto _ : state) benchmark::DoNotOptimize(crc32c_portable(bytes));
+  while (state.KeepRunning()) benchmark::DoNotOptimize(crc32c_portable(bytes));
   state.SetBytesProcessed(state.iterations() * state.range(0));
 }
 BENCHMARK(crc_portable)->Arg(110'000);
@@ -72,7 +72,7 @@ void make_index(benchmark::State& state) {
   const test::TemporaryDirectory folder;
   write_shards(folder.path(), kShards, kSmallRecords, 100);
   const RecordFileSet set = find_record_files(folder.path(), Split::Train);
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     fs::remove(folder.path() / "millrace-train.index");
     const OpenedIndex opened = open_record_index(
         set, Split::Train, options_with(static_cast<unsigned>(state.range(0))).index);
@@ -87,7 +87,7 @@ void open_cached_index(benchmark::State& state) {
   write_shards(folder.path(), kShards, kSmallRecords, 100);
   const RecordFileSet set = find_record_files(folder.path(), Split::Train);
   (void)open_record_index(set, Split::Train, options_with(2).index);
-  for (auto _ : state)
+  while (state.KeepRunning())
     MILLRACE_ASSERT(!open_record_index(set, Split::Train, options_with(1).index).made);
 }
 BENCHMARK(open_cached_index)->Unit(benchmark::kMillisecond)->Iterations(3)->UseRealTime();
@@ -100,7 +100,7 @@ void read_records(benchmark::State& state) {
   const Permutation order(1, 0, kRecords);
   ReadBuffer buffer;
   std::uint64_t i = 0;
-  for (auto _ : state)
+  while (state.KeepRunning())
     benchmark::DoNotOptimize(
         source->read(static_cast<std::int64_t>(order(i++ % kRecords)), buffer));
   state.SetItemsProcessed(state.iterations());
@@ -126,7 +126,7 @@ void read_packed(benchmark::State& state) {
   const Permutation order(1, 0, kRecords);
   ReadBuffer buffer;
   std::uint64_t i = 0;
-  for (auto _ : state)
+  while (state.KeepRunning())
     benchmark::DoNotOptimize(packed.read(static_cast<std::int64_t>(order(i++ % kRecords)), buffer));
   state.SetItemsProcessed(state.iterations());
 }

@@ -282,8 +282,8 @@ TEST(SmokeTest, NamesWhatEachReductionReplaces) {
       (Lines{"smoke: without --distributed",
              "smoke: --iterations 6 instead of --epochs 2, --max-iterations 50",
              "smoke: without --weight-avg-N 2", "smoke: --log-freq 1 instead of --logs-per-epoch 4",
-             "smoke: --validation-mode none instead of --epochs-between-evals 2, "
-             "--valid-batch-size 8"}));
+             ("smoke: --validation-mode none instead of --epochs-between-evals 2, "
+              "--valid-batch-size 8")}));
   // Nothing is said of what stays as small as it was.
   EXPECT_EQ(reductions_of(cifar + "--iterations 6 --warmup-iterations 1 --log-freq 1 "
                                   "--no-validation"),

@@ -243,7 +243,7 @@ TEST(CropRuleTest, BoxesKeepTheirBounds) {
         EXPECT_GT(aspect, rule.min_aspect - 0.01);
         EXPECT_LT(aspect, std::max(rule.max_aspect, 500.0 / 375) + 0.02);
       }
-      EXPECT_NEAR(mirrored, kCount / 2, 5 * std::sqrt(kCount / 4.0));
+      EXPECT_NEAR(mirrored, kCount / 2.0, 5 * std::sqrt(kCount / 4.0));
     }
   }
 }
