@@ -59,7 +59,7 @@ std::vector<std::string> hosts_of(const nlohmann::json& cluster, const std::stri
 std::string task_type(const nlohmann::json& task) {
   const nlohmann::json type = task.value("type", nlohmann::json("worker"));
   if (!type.is_string()) fail_missing("a text in task.type");
-  const std::string name = type.get<std::string>();
+  std::string name = type.get<std::string>();
   if (name == "worker" || name == "chief") return name;
   if (name == "ps")
     fail(ErrorKind::Usage,

@@ -15,7 +15,8 @@ std::vector<int> device_numbers_of(const TrainConfig& config, int rank) {
   for (std::int32_t r = 0; r < map.replicas; ++r)
     for (std::int32_t d = 0; d < map.devices; ++d)
       if (map.rank_of(r, d) == rank)
-        numbers.push_back(config.device_numbers.at(static_cast<std::size_t>(r * map.devices + d)));
+        numbers.push_back(
+            config.device_numbers.at(static_cast<std::size_t>(std::int64_t{r} * map.devices + d)));
   std::sort(numbers.begin(), numbers.end());
   numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
   return numbers;
