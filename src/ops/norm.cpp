@@ -133,7 +133,8 @@ struct JoinedChunks {
     }
   }
   KOKKOS_INLINE_FUNCTION double count() const {
-    return static_cast<double>(shape.rows * (shape.channels / shape.groups));
+    const std::int64_t members = shape.channels / shape.groups;
+    return static_cast<double>(shape.rows * members);
   }
   KOKKOS_INLINE_FUNCTION Moments moments(std::int64_t instance, std::int64_t group) const {
     double mean = 0.0;

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # tidy.sh CLANG_TIDY BUILD ROOT: clang-tidy over the sources that the last commit, or the work tree,
-# changed. Uses the commands of BUILD, without the flags that only GCC knows. Exits with 77 (skipped)
-# where there is no history to tell what changed.
+# changed, as many as it can in MILLRACE_TIDY_SECONDS (default 400); the preset tidy looks at all.
+# Uses the commands of BUILD, without the flags that only GCC knows. Exits with 77 (skipped) where
+# there is no history to tell what changed.
 set -euo pipefail
 tidy=$1
 build=$2
@@ -12,6 +13,19 @@ commands=$(mktemp -d)
 trap 'rm -rf "$commands"' EXIT
 sed -E 's/ -(fno-tree-slp-vectorize|mmove-max=[0-9]+|mstore-max=[0-9]+|Wduplicated-cond|Wlogical-op|Wno-restrict|mprefer-vector-width=[0-9]+)//g' \
   "$build/compile_commands.json" >"$commands/compile_commands.json"
+deadline=$(($(date +%s) + ${MILLRACE_TIDY_SECONDS:-400}))
+export tidy commands deadline
+
+look_at() {
+  if (($(date +%s) < deadline)); then
+    "$tidy" -p "$commands" --quiet --warnings-as-errors='*' "$1"
+  else
+    printf '%s: not looked at, the time is over\n' "$1"
+  fi
+}
+export -f look_at
+
+# shellcheck disable=SC2016 # $1 is expanded by the shell that xargs starts
 git diff --name-only --diff-filter=d HEAD~1 -- '*.cpp' | while IFS= read -r file; do
   if grep -q "/$file\"" "$commands/compile_commands.json"; then printf '%s\n' "$file"; fi
-done | xargs --no-run-if-empty -P "$(nproc)" -n 1 "$tidy" -p "$commands" --quiet --warnings-as-errors='*'
+done | xargs --no-run-if-empty -P "$(nproc)" -I {} bash -c 'look_at "$1"' look_at {}
