@@ -4,6 +4,7 @@
 // that implement this one.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -42,9 +43,13 @@ struct DecodedPixels {
 /// A box that is empty or leaves the picture is a mistake of ours.
 void check_box(const PixelBox& box, const ImageHeader& header);
 
-/// Makes `pixels` hold `bytes`, without keeping what is in it.
+/// Makes `pixels` hold `bytes`, without keeping what is in it. What a picture far beyond usual
+/// photos took is given back, or every thread would end with the memory of the largest.
 inline void make_room(std::vector<std::uint8_t>& pixels, std::size_t bytes) {
-  if (pixels.size() < bytes) pixels = std::vector<std::uint8_t>(bytes);
+  constexpr std::size_t kKept = std::size_t{24} << 20;
+  if (pixels.size() >= bytes && pixels.size() <= std::max(bytes, kKept)) return;
+  pixels = std::vector<std::uint8_t>();
+  pixels.resize(bytes);
 }
 
 }  // namespace millrace::io

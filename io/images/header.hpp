@@ -55,7 +55,7 @@ inline constexpr std::int32_t kMaxImageSide = 16'384;
 inline constexpr std::int64_t kMaxImagePixels = std::int64_t{64} << 20;
 /// Passes that a progressive JPEG may make, and pixels that all of them together may visit.
 inline constexpr int kMaxScans = 100;
-inline constexpr std::int64_t kMaxScanPixels = std::int64_t{1} << 30;
+inline constexpr std::int64_t kMaxScanPixels = std::int64_t{3} << 27;
 
 /// "JPEG", "PNG", "other"
 [[nodiscard]] const char* name_of(ImageFormat format) noexcept;

@@ -19,9 +19,9 @@
 namespace millrace::io {
 namespace {
 
-/// What the library may take in all for one picture: the coefficients of the largest progressive
-/// one, 2 bytes each of at most 4 channels, and some.
-constexpr long kMaxCodecBytes = 640L << 20;
+/// What the library may take for one picture. Only the coefficients of progressive ones come near,
+/// of 2 bytes each: there is room for 33 million pixels of halved chroma.
+constexpr long kMaxCodecBytes = 96L << 20;
 
 /// Columns decoded on either side of a box. Chroma that was halved is interpolated from the columns
 /// beside it, and libjpeg-turbo changes the method for less than three of them.
@@ -46,7 +46,12 @@ Messages& messages_of(j_common_ptr codec) { return *static_cast<Messages*>(codec
 
 [[noreturn]] void on_error(j_common_ptr codec) {
   Messages& messages = messages_of(codec);
-  (*messages.format_message)(codec, messages.error);
+  if (messages.msg_code == JERR_NO_BACKING_STORE)
+    std::snprintf(messages.error, sizeof messages.error,
+                  "its passes need more than the %ld MB that a picture may take",
+                  kMaxCodecBytes >> 20);
+  else
+    (*messages.format_message)(codec, messages.error);
   std::longjmp(messages.on_error, 1);
 }
 

@@ -2,6 +2,8 @@
 #include "io/images/decoder.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,6 +17,7 @@
 #include "tests/io/fixtures.hpp"
 #include "tests/io/images/pictures.hpp"
 #include "tests/support/file_bytes.hpp"
+#include "tests/support/sanitizers.hpp"
 
 namespace millrace::io {
 namespace {
@@ -256,12 +259,60 @@ TEST(ImageDecoderTest, ManyPassesAreRefused) {
 }
 
 TEST(ImageDecoderTest, LargePicturesMayMakeFewerPasses) {
-  // 30 passes over 16384 x 4096 pixels, of which hardly any are there.
+  // 30 passes over 8192 x 4096 pixels, of which hardly any are there.
   const Bytes file = encode_jpeg(make_picture(8, 8),
                                  {.progressive = true, .colours = JpegColours::Gray, .scans = 30});
   ImageDecoder decoder;
-  expect_error(ErrorKind::Data, {"JPEG", "more than 16 passes"},
-               [&] { decoder.decode(with_jpeg_size(file, 16384, 4096)); });
+  expect_error(ErrorKind::Data, {"JPEG", "more than 12 passes"},
+               [&] { decoder.decode(with_jpeg_size(file, 8192, 4096)); });
+}
+
+/// Peak of a process of its own in which a file is refused, beyond what it had before; MiB, at most
+/// 254, or 255 when it is not refused.
+int peak_of_refusing(const Bytes& file) {
+  const auto field = [](const std::string& name) {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;)
+      if (word == name + ":" && status >> word) return std::stoll(word);
+    return 0LL;
+  };
+  const pid_t child = fork();
+  if (child == 0) {
+    const long long before = field("VmRSS");
+    try {
+      ImageDecoder decoder;
+      decoder.decode(file);
+    } catch (const Error&) {
+      _exit(static_cast<int>(std::clamp((field("VmHWM") - before) >> 10, 0LL, 254LL)));
+    }
+    _exit(255);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+TEST(ImageDecoderTest, BombsTakeLittleMemory) {
+  if (test::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be measured";
+  const Bytes passes = encode_jpeg(
+      make_picture(8, 8), {.progressive = true, .colours = JpegColours::Gray, .scans = 30});
+  const Bytes coloured = encode_jpeg(make_picture(8, 8), {.progressive = true});
+  const std::vector<Bytes> bombs = {
+      with_jpeg_size(passes, 65'535, 65'535), with_jpeg_size(passes, 8192, 4096),
+      with_jpeg_size(passes, 16'384, 4096), with_jpeg_size(coloured, 8192, 8192)};
+  for (const Bytes& bomb : bombs) EXPECT_LT(peak_of_refusing(bomb), 100);
+  expect_error(ErrorKind::Data, {"JPEG", "more than the 96 MB"}, [&] {
+    ImageDecoder decoder;
+    decoder.decode(bombs.back());
+  });
+}
+
+TEST(ImageDecoderTest, MemoryOfALargePictureIsGivenBack) {
+  ImageDecoder decoder;
+  decoder.decode(encode_jpeg(make_picture(4096, 4096)));
+  EXPECT_GE(decoder.buffer_bytes(), std::size_t{3} * 4096 * 4096);
+  decoder.decode(encode_jpeg(make_picture(640, 480)));
+  EXPECT_LT(decoder.buffer_bytes(), std::size_t{2} << 20);
 }
 
 // ---- the odd JPEGs ------------------------------------------------------------------------------
