@@ -155,11 +155,12 @@ TEST(FamilyOptionsTest, AreRefusedByOtherFamilies) {
                                 : spec.type == ValueType::Integer ? "1"
                                                                   : "0.5";
       const std::string option = "--" + std::string(spec.name);
-      const Failure failure =
-          failure_of([&] { (void)line(kCifar, "--model " + name + " " + option + "=" + value); });
+      const Failure failure = failure_of(
+          [&] { (void)line(kCifar, fmt::format("--model {} {}={}", name, option, value)); });
       EXPECT_EQ(failure.kind, ErrorKind::Usage);
-      EXPECT_EQ(failure.text, option + " is an option of other networks: it needs --model " +
-                                  describe_families(spec.families) + ", this is " + name);
+      EXPECT_EQ(failure.text,
+                fmt::format("{} is an option of other networks: it needs --model {}, this is {}",
+                            option, describe_families(spec.families), name));
       ++refused;
     }
   }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 #include <vector>
 
@@ -86,7 +85,7 @@ std::int64_t expect_bytes_are_the_image(const Dataset& dataset, std::int64_t ima
     const PixelScaling scaling = dataset.read_bytes(i, key, bytes);
     normalise_bytes(bytes, scaling, dataset.image_shape(), image);
     const std::vector<float> expected = image_of(dataset, i, key);
-    if (std::memcmp(image.data(), expected.data(), 3072 * sizeof(float)) != 0) {
+    if (!std::ranges::equal(std::as_bytes(std::span(image)), std::as_bytes(std::span(expected)))) {
       ADD_FAILURE() << "image " << i;
       break;
     }

@@ -216,7 +216,8 @@ TEST(LoaderTest, BytesTakeAQuarterAndBecomeTheSameImages) {
       for (std::size_t n = 0; n < 16; ++n) {
         const auto* pixels = reinterpret_cast<const std::uint8_t*>(batch->images.data());
         normalise_bytes({pixels + n * 3072, 3072}, batch->scaling[n], {32, 32, 3}, image);
-        ASSERT_EQ(std::memcmp(image.data(), expected->images.data() + n * 3072 * 4, 3072 * 4), 0);
+        const auto wanted = expected->images.subspan(n * 3072 * 4, 3072 * 4);
+        ASSERT_TRUE(std::ranges::equal(std::as_bytes(std::span(image)), wanted));
       }
     }
   }

@@ -54,8 +54,8 @@ inline const Initialiser& start_of(const Graph& graph, std::string_view paramete
     if (p.name == parameter) return p.init;
   }
   ADD_FAILURE() << "no parameter " << parameter;
-  static const Initialiser kNone;
-  return kNone;
+  static const Initialiser none;
+  return none;
 }
 
 }  // namespace millrace::models

@@ -15,7 +15,7 @@ namespace {
 template <class T>
 class Channels : public testing::Test {
  protected:
-  device::ExecutionSpace space;
+  device::ExecutionSpace space_;
 };
 using StorageTypes = testing::Types<float, bfloat16>;
 TYPED_TEST_SUITE(Channels, StorageTypes);
@@ -35,8 +35,8 @@ TYPED_TEST(Channels, ConcatPutsOperandsSideBySide) {
       const ChannelSlice slice{kPixels, kAll, first, width};
       const Values x = random_as<T>(kPixels * width, static_cast<std::uint64_t>(width));
       DeviceValues<T> x_device(x), dx(kPixels * width);
-      concat_forward(this->space, slice, y.data(), x_device.data(), fn);
-      concat_backward(this->space, slice, dx.data(), dy_device.data(), y.data(), fn);
+      concat_forward(this->space_, slice, y.data(), x_device.data(), fn);
+      concat_backward(this->space_, slice, dx.data(), dy_device.data(), y.data(), fn);
       Values expected_dx;
       for (std::size_t i = 0; i < x.size(); ++i) {
         const auto at = i / static_cast<std::size_t>(width) * kAll +
@@ -64,7 +64,7 @@ TYPED_TEST(Channels, ScaleForwardIsTheReference) {
     const Values expected = reference::scale_channels(s, x, scale);
     DeviceValues<T> x_device(x), scale_device(scale), skip_device(skip), y(s.elements());
     const T* none = nullptr;
-    scale_forward(this->space, s, y.data(), x_device.data(), scale_device.data(), none, Fn::None);
+    scale_forward(this->space_, s, y.data(), x_device.data(), scale_device.data(), none, Fn::None);
     const auto tolerance = [&](std::size_t i) {
       return (kUnit<T> + kFloatUnit) * std::abs(expected[i]);
     };
@@ -76,7 +76,7 @@ TYPED_TEST(Channels, ScaleForwardIsTheReference) {
       const auto sum = static_cast<double>(static_cast<float>(product[i] + skip[i]));
       sums.push_back(std::max(decode(encode<T>(sum)), 0.0));
     }
-    scale_forward(this->space, s, y.data(), x_device.data(), scale_device.data(),
+    scale_forward(this->space_, s, y.data(), x_device.data(), scale_device.data(),
                   skip_device.data(), Fn::Relu);
     EXPECT_TRUE(close_to(y.values(), sums, 0.0));
   }
@@ -94,7 +94,7 @@ TYPED_TEST(Channels, ScaleBackwardIsTheReference) {
                                  .dscale;
     DeviceValues<T> x_device(x), scale_device(scale), dy_device(dy);
     DeviceValues<T> dx(s.elements()), dscale(s.samples * s.channels);
-    scale_backward(this->space, s, dx.data(), dscale.data(), dy_device.data(), x_device.data(),
+    scale_backward(this->space_, s, dx.data(), dscale.data(), dy_device.data(), x_device.data(),
                    scale_device.data());
     EXPECT_TRUE(close(dx.values(), expected.dx, [&](std::size_t i) {
       return (kUnit<T> + kFloatUnit) * std::abs(expected.dx[i]);
@@ -103,7 +103,7 @@ TYPED_TEST(Channels, ScaleBackwardIsTheReference) {
       return kUnit<T> * std::abs(expected.dscale[i]) +
              static_cast<double>(s.pixels + 2) * kFloatUnit * magnitude[i];
     }));
-    scale_backward(this->space, s, dy_device.data(), dscale.data(), dy_device.data(),
+    scale_backward(this->space_, s, dy_device.data(), dscale.data(), dy_device.data(),
                    x_device.data(), scale_device.data());
     EXPECT_TRUE(same_bits(dy_device, dx)) << "in place";
   }

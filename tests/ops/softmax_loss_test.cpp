@@ -118,9 +118,9 @@ TYPED_TEST(SoftmaxLoss, AnImageMixedWithNothingHasThePlainLoss) {
     const SoftmaxLossShape s{5, 11, 0.1f, form};
     const Values logits = random_as<T>(s.batch * s.classes, 3, -3.0, 3.0);
     const Labels labels = {1, 4, 10, 0, 7};
-    std::vector<ImageMixing> mixing;
+    std::vector<ImageMixing> mixing(5);
     for (std::int32_t n = 0; n < 5; ++n)
-      mixing.push_back({.partner = 4 - n, .donor = n, .box = {}});
+      mixing[static_cast<std::size_t>(n)] = {.partner = 4 - n, .donor = n, .box = {}};
     const auto plain = this->run(s, logits, labels, 1.0f);
     const auto mixed = this->run(s, logits, labels, 1.0f, mixing);
     EXPECT_EQ(mixed.loss, plain.loss);
