@@ -183,7 +183,7 @@ TEST_F(SeedTest, ManyOptionsAtOnce) {
       std::string(whole() ? "" : " --epochs 0.1 --logs-per-epoch 64 --no-validation"));
   EXPECT_DOUBLE_EQ(run.training().first("lr"), 1.0);
   if (whole()) {
-    EXPECT_EQ(static_cast<int>(run.validation().last("epoch") + 0.5), 10);
+    EXPECT_EQ(std::lround(run.validation().last("epoch")), 10);
   }
 }
 

@@ -17,6 +17,8 @@
 #include "pipeline/executor.hpp"
 #include "support/stage_chain.hpp"
 
+// Counts for the whole process by taking the place of the allocator's functions.
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables, readability-identifier-naming)
 namespace {
 
 std::atomic<bool> g_counting{false};
@@ -43,23 +45,24 @@ void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 
-void* malloc(std::size_t n) {
+void* malloc(std::size_t size) {
   note_allocation(__builtin_return_address(0));
-  return __libc_malloc(n);
+  return __libc_malloc(size);
 }
-void* calloc(std::size_t n, std::size_t size) {
+void* calloc(std::size_t nmemb, std::size_t size) {
   note_allocation(__builtin_return_address(0));
-  return __libc_calloc(n, size);
+  return __libc_calloc(nmemb, size);
 }
-void* realloc(void* p, std::size_t n) {
+void* realloc(void* ptr, std::size_t size) {
   note_allocation(__builtin_return_address(0));
-  return __libc_realloc(p, n);
+  return __libc_realloc(ptr, size);
 }
-void* aligned_alloc(std::size_t alignment, std::size_t n) {
+void* aligned_alloc(std::size_t alignment, std::size_t size) {
   note_allocation(__builtin_return_address(0));
-  return __libc_memalign(alignment, n);
+  return __libc_memalign(alignment, size);
 }
 }
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables, readability-identifier-naming)
 
 namespace millrace::pipeline {
 namespace {
@@ -119,9 +122,9 @@ TEST_P(AllocationTest, NoneWithinAStep) {
   EXPECT_EQ(g_allocations.load(), 0);
   // The counter is alive.
   g_counting = true;
-  void* volatile block = std::malloc(10);
+  void* volatile block = std::malloc(10);  // NOLINT(cppcoreguidelines-no-malloc)
   g_counting = false;
-  std::free(block);
+  std::free(block);  // NOLINT(cppcoreguidelines-no-malloc)
   EXPECT_EQ(g_allocations.load(), 1);
 }
 
