@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <initializer_list>
 #include <system_error>
 #include <vector>
@@ -267,6 +268,11 @@ int run(std::span<const std::string> words, const Environment& environment) {
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "millrace: error: {}\n", kOutOfMemory);
     return exit_code(ErrorKind::Config);
+  } catch (const std::filesystem::filesystem_error& error) {
+    fmt::print(stderr,
+               "millrace: error: cannot look at {}: {}; check the path and its permissions\n",
+               error.path1().string(), error.code().message());
+    return exit_code(ErrorKind::Io);
   } catch (const std::system_error& error) {  // of a print; files have messages of their own
     fmt::print(stderr, "millrace: error: standard output cannot be written: {}\n",
                error.code().message());

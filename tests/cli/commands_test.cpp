@@ -69,6 +69,16 @@ TEST(CommandsTest, MistakesEndWithTwoAndOneLine) {
   }
 }
 
+TEST(CommandsTest, PathThatCannotBeLookedAtIsNamed) {
+  const std::string path = "/tmp/" + std::string(300, 'a');
+  const Outcome outcome =
+      run_words({"train", "--dataset", "imagenet", "--data-dir", path, "--no-logs"});
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(outcome.err, "millrace: error: cannot look at " + path +
+                             "/train.packed: File name too long; check the path and its "
+                             "permissions\n");
+}
+
 TEST(CommandsTest, NoCommandShowsTheCommands) {
   const Outcome outcome = run_words({});
   EXPECT_EQ(outcome.code, 2);
