@@ -240,8 +240,8 @@ TEST(ResolveTest, ResolvedFileReproducesTheConfiguration) {
       std::string(kCifar) + "--iterations 10 --group-norm --groups 8 --no-validation",
       std::string(kCifar) + "--lr-schedule cosine --optimiser momentum --ckpts-per-epoch 0",
       std::string(kImageNet) + "--normalise-input --batch-norm --weight-decay 0 --log-freq 3",
-      "--data-dir some/cifar-100/here --epochs 1.5 --warmup-epochs 0.5 --validation-mode end "
-      "--name-suffix é\"",
+      ("--data-dir some/cifar-100/here --epochs 1.5 --warmup-epochs 0.5 --validation-mode end "
+       "--name-suffix é\""),
   };
   for (const std::string& line : lines) {
     const TrainConfig config = resolve_line(line).config;

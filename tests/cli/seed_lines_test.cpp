@@ -496,9 +496,9 @@ TEST(HabanaResNeXtLinesTest, Profiler) {
 
 Expected lars(std::int64_t total, std::int64_t per_epoch, std::int64_t epochs, double peak,
               Precision precision) {
-  std::vector<Rate> rates = {{0, 0.0},
-                             {per_epoch / 2, peak * static_cast<double>(per_epoch / 2) /
-                                                 static_cast<double>(3 * per_epoch)}};
+  const std::int64_t middle = per_epoch / 2;
+  std::vector<Rate> rates = {
+      {0, 0.0}, {middle, peak * static_cast<double>(middle) / static_cast<double>(3 * per_epoch)}};
   if (epochs > 3) rates.push_back({3 * per_epoch, peak});
   // The end is two parts of (T - W + 1), squared, above 1e-4: below 1e-5 of the peak.
   return {"resnet",
@@ -518,9 +518,9 @@ Expected lars(std::int64_t total, std::int64_t per_epoch, std::int64_t epochs, d
 Expected keras_sgd(std::int64_t total, std::int64_t per_epoch, std::int64_t epochs,
                    Precision precision) {
   const double peak = 0.1 * static_cast<double>(total) / 256.0;
-  std::vector<Rate> rates = {{0, 0.0},
-                             {per_epoch / 2, peak * static_cast<double>(per_epoch / 2) /
-                                                 static_cast<double>(5 * per_epoch)}};
+  const std::int64_t middle = per_epoch / 2;
+  std::vector<Rate> rates = {
+      {0, 0.0}, {middle, peak * static_cast<double>(middle) / static_cast<double>(5 * per_epoch)}};
   if (epochs == 90)
     rates.insert(rates.end(), {{5 * per_epoch, peak},
                                {30 * per_epoch, peak},

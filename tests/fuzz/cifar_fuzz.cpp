@@ -34,7 +34,7 @@ Case case_of(std::byte first) {
 /// One folder for the life of the process, with one training file.
 std::filesystem::path folder_with(std::span<const std::byte> file, CifarKind kind) {
   static const test::TemporaryDirectory folder;
-  const std::filesystem::path place = folder / (kind == CifarKind::Cifar10 ? "10" : "100");
+  std::filesystem::path place = folder / (kind == CifarKind::Cifar10 ? "10" : "100");
   std::filesystem::create_directories(place);
   std::ofstream out(place / (kind == CifarKind::Cifar10 ? "data_batch_1.bin" : "train.bin"),
                     std::ios::binary);

@@ -142,10 +142,10 @@ TEST(MixingTest, BoxesHaveTheSidesAndTheAreaOfTheirPixels) {
     ++tops[m.box.top];
   }
   // 13 of 24 centres and 21 of 40 keep the box whole.
-  EXPECT_NEAR(whole, 4000 * 13 * 21 / (24 * 40), 120);
-  EXPECT_EQ(tops.size(), 18u);                  // 0 .. 17
-  EXPECT_NEAR(tops.at(0), 4000 * 7 / 24, 120);  // centres 0 .. 6
-  EXPECT_NEAR(tops.at(17), 4000 * 1 / 24, 60);
+  EXPECT_NEAR(whole, 4000.0 * 13 * 21 / (24 * 40), 120);
+  EXPECT_EQ(tops.size(), 18u);                    // 0 .. 17
+  EXPECT_NEAR(tops.at(0), 4000.0 * 7 / 24, 120);  // centres 0 .. 6
+  EXPECT_NEAR(tops.at(17), 4000.0 * 1 / 24, 60);
 }
 
 TEST(MixingTest, DonorsAreTwoBeforeOrTheOtherOfTwo) {

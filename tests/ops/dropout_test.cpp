@@ -20,7 +20,7 @@ Draws draws(std::int64_t step = 4, std::int64_t first_sample = 6, std::uint64_t 
 template <class T>
 class Drop : public testing::Test {
  protected:
-  device::ExecutionSpace space;
+  device::ExecutionSpace space_;
 };
 using StorageTypes = testing::Types<float, bfloat16>;
 TYPED_TEST_SUITE(Drop, StorageTypes);
@@ -39,12 +39,12 @@ TYPED_TEST(Drop, DropoutIsTheReference) {
                                : 0.0);
     }
     DeviceValues<T> x_device(x), y(n);
-    dropout(this->space, s, y.data(), x_device.data(), kRate, draws());
+    dropout(this->space_, s, y.data(), x_device.data(), kRate, draws());
     const auto tolerance = [&](std::size_t i) {
       return (kUnit<T> + 4.0 * kFloatUnit) * std::abs(expected[i]);
     };
     EXPECT_TRUE(close(y.values(), expected, tolerance));
-    dropout(this->space, s, x_device.data(), x_device.data(), kRate, draws());
+    dropout(this->space_, s, x_device.data(), x_device.data(), kRate, draws());
     EXPECT_TRUE(same_bits(x_device, y)) << "in place";
   }
 }
@@ -66,7 +66,7 @@ TYPED_TEST(Drop, DropConnectIsTheReference) {
     }
     DeviceValues<T> x_device(x), skip_device(skip), y(n);
     const T* none = nullptr;
-    drop_connect(this->space, s, y.data(), x_device.data(), none, kSurvival, draws());
+    drop_connect(this->space_, s, y.data(), x_device.data(), none, kSurvival, draws());
     const auto tolerance = [&](std::size_t i) {
       return (kUnit<T> + 4.0 * kFloatUnit) * std::abs(alone[i]);
     };
@@ -77,10 +77,11 @@ TYPED_TEST(Drop, DropConnectIsTheReference) {
     for (std::size_t i = 0; i < stored.size(); ++i)
       sums.push_back(
           decode(encode<T>(static_cast<double>(static_cast<float>(stored[i] + skip[i])))));
-    drop_connect(this->space, s, y.data(), x_device.data(), skip_device.data(), kSurvival, draws());
-    EXPECT_TRUE(close_to(y.values(), sums, 0.0));
-    drop_connect(this->space, s, skip_device.data(), x_device.data(), skip_device.data(), kSurvival,
+    drop_connect(this->space_, s, y.data(), x_device.data(), skip_device.data(), kSurvival,
                  draws());
+    EXPECT_TRUE(close_to(y.values(), sums, 0.0));
+    drop_connect(this->space_, s, skip_device.data(), x_device.data(), skip_device.data(),
+                 kSurvival, draws());
     EXPECT_TRUE(same_bits(skip_device, y)) << "in place";
   }
 }
@@ -92,14 +93,16 @@ TYPED_TEST(Drop, MasksBelongToPositionsNotToMicroBatches) {
   const Values x(static_cast<std::size_t>(8 * kElements), 1.0);
   DeviceValues<T> x_device(x), whole(8 * kElements), parts(8 * kElements);
   const T* none = nullptr;
-  dropout(this->space, {8, kElements}, whole.data(), x_device.data(), 0.5f, draws(2, 0));
-  dropout(this->space, {3, kElements}, parts.data(), x_device.data(), 0.5f, draws(2, 0));
-  dropout(this->space, {5, kElements}, parts.data() + 3 * kElements, x_device.data(), 0.5f,
+  dropout(this->space_, {8, kElements}, whole.data(), x_device.data(), 0.5f, draws(2, 0));
+  dropout(this->space_, {3, kElements}, parts.data(), x_device.data(), 0.5f, draws(2, 0));
+  dropout(this->space_, {5, kElements}, parts.data() + 3 * kElements, x_device.data(), 0.5f,
           draws(2, 3));
   EXPECT_TRUE(same_bits(whole, parts));
-  drop_connect(this->space, {8, kElements}, whole.data(), x_device.data(), none, 0.5f, draws(2, 0));
-  drop_connect(this->space, {3, kElements}, parts.data(), x_device.data(), none, 0.5f, draws(2, 0));
-  drop_connect(this->space, {5, kElements}, parts.data() + 3 * kElements, x_device.data(), none,
+  drop_connect(this->space_, {8, kElements}, whole.data(), x_device.data(), none, 0.5f,
+               draws(2, 0));
+  drop_connect(this->space_, {3, kElements}, parts.data(), x_device.data(), none, 0.5f,
+               draws(2, 0));
+  drop_connect(this->space_, {5, kElements}, parts.data() + 3 * kElements, x_device.data(), none,
                0.5f, draws(2, 3));
   EXPECT_TRUE(same_bits(whole, parts));
 }

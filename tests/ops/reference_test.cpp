@@ -95,8 +95,8 @@ TEST(Reference, NormGradients) {
     const Values gamma = random_values(s.channels, 2, 0.5, 1.5);
     const Values beta = random_values(s.channels, 3);
     const Values dz = random_values(s.elements(), 4);
-    const auto loss = [&](const Values& x_, const Values& gamma_, const Values& beta_) {
-      return dot(dz, reference::norm_forward(s, x_, gamma_, beta_, 1e-3));
+    const auto loss = [&](const Values& input, const Values& scale, const Values& shift) {
+      return dot(dz, reference::norm_forward(s, input, scale, shift, 1e-3));
     };
     const reference::NormGradients g = reference::norm_backward(s, dz, x, gamma, 1e-3);
     EXPECT_TRUE(same_gradient(

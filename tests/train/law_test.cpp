@@ -244,9 +244,9 @@ TEST(LawTest, SharingOutTheUpdateChangesNoBit) {
 /// layer, both ends of a block's shortcut, only norms, half of an op's parameters, and the
 /// parameters of one stage of four.
 const std::vector<std::vector<std::string>>& filters() {
-  static const std::vector<std::vector<std::string>> kFilters = {
+  static const std::vector<std::vector<std::string>> all = {
       {"fc1"}, {"b0/", "b2/1/conv1"}, {"gamma"}, {"fc1/bias", "b3/0/norm2/beta"}, {"b2/0/conv2"}};
-  return kFilters;
+  return all;
 }
 
 TEST(LawTest, FrozenParametersGiveTheBitsOfOneStage) {
