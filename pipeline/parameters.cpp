@@ -260,8 +260,15 @@ float* Parameters::running_sum(ParameterId id) const {
   return sums_ + offsets_[place(id)];
 }
 
+std::int64_t Parameters::largest() const {
+  std::int64_t elements = 0;
+  for (const ParameterId id : ids_) elements = std::max(elements, graph_->parameter(id).elements());
+  return elements;
+}
+
 void Parameters::initialise(std::uint64_t seed) {
   std::vector<float> values;
+  values.reserve(static_cast<std::size_t>(largest()));
   for (const ParameterId id : ids_) {
     const Parameter& parameter = graph_->parameter(id);
     values.resize(static_cast<std::size_t>(parameter.elements()));

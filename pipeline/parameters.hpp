@@ -105,6 +105,8 @@ class Parameters {
 
   /// Initial values from (seed, name), slots as their table says.
   void initialise(std::uint64_t seed);
+  /// Elements of the largest parameter, of which initialise() takes a copy in float32.
+  [[nodiscard]] std::int64_t largest() const;
   /// Brings what kernels read up to date with masters that update() did not change.
   void refresh_copies(const device::ExecutionSpace& space) const;
   /// Whether all `elements` of `values`, which lie anywhere on the device, are finite. Waits.

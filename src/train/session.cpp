@@ -236,6 +236,13 @@ std::int64_t Session::library_bytes() const {
   return kFirstUse + kernels * kPerKernel;
 }
 
+std::int64_t Session::initial_bytes() const {
+  std::int64_t largest = 0;
+  for (const HeldStage& held : stages_)
+    largest = std::max(largest, held.run->parameters().largest());
+  return largest * static_cast<std::int64_t>(sizeof(float));
+}
+
 std::int64_t Session::loader_bytes(std::int64_t validation_images) const {
   std::int64_t image = graph_.input_shape.elements() * size_of(image_type(config_));
   if (image_type(config_) == DType::U8) image += static_cast<std::int64_t>(sizeof(PixelScaling));

@@ -77,6 +77,8 @@ class Session {
   [[nodiscard]] std::int64_t checkpoint_bytes() const;
   /// Code and tables of the vendor's library that are only touched once its kernels run.
   [[nodiscard]] std::int64_t library_bytes() const;
+  /// Host memory that initialise() takes and gives back before anything else of this is taken.
+  [[nodiscard]] std::int64_t initial_bytes() const;
   /// Host memory of the loaders' images.
   [[nodiscard]] std::int64_t loader_bytes(std::int64_t validation_images) const;
   /// Threads that will read images in this process.

@@ -319,11 +319,12 @@ std::int64_t Run::predicted_peak(std::int64_t reading) const {
   // What MPI takes for its queues and shared segments once messages pass; measured.
   constexpr std::int64_t kMessages = 2'500'000;
   const bool averages = leads() && !averages_.empty();
-  const std::int64_t sum =
-      resident_bytes() + session_->arena_bytes() +
+  const std::int64_t running =
       (averages ? averaging_bytes(session_->graph(), config_.optimiser.kind) : std::int64_t{0}) +
       (world_.size() > 1 ? kMessages : 0) + trace_bytes() + reading + session_->library_bytes() +
       (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
+  const std::int64_t sum =
+      resident_bytes() + session_->arena_bytes() + std::max(running, session_->initial_bytes());
   // Never under: allocators round up in ways of their own.
   return sum + sum / 64;
 }
