@@ -34,7 +34,7 @@ struct Writer {
   }
   ~Writer() {
     jpeg_destroy_compress(&codec);
-    std::free(memory);
+    std::free(memory);  // NOLINT(cppcoreguidelines-no-malloc): the library took it by malloc
   }
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;

@@ -150,7 +150,8 @@ TEST_P(Weighted, ForwardIsTheReference) {
     Harness<T> h(kind, c, {false, false});
     h.forward();
     const WindowShape& w = h.shape.window;
-    const double terms = static_cast<double>(w.kernel_h * w.kernel_w * w.in.c / h.shape.groups);
+    const std::int64_t group = w.in.c / h.shape.groups;
+    const auto terms = static_cast<double>(w.kernel_h * w.kernel_w * group);
     EXPECT_TRUE(close_sums<T>(
         h.y_device.values(), reference::conv_forward(h.shape, h.x, h.kernel, h.bias),
         reference::conv_forward(h.shape, reference::magnitudes(h.x),
@@ -165,7 +166,8 @@ TEST_P(Weighted, BackwardInputIsTheReference) {
     Harness<T> h(kind, c, {true, false});
     h.backward_input();
     const WindowShape& w = h.shape.window;
-    const double terms = static_cast<double>(w.kernel_h * w.kernel_w * w.out.c / h.shape.groups);
+    const std::int64_t group = w.out.c / h.shape.groups;
+    const auto terms = static_cast<double>(w.kernel_h * w.kernel_w * group);
     EXPECT_TRUE(close_sums<T>(h.dx_device.values(),
                               reference::conv_backward_input(h.shape, h.dy, h.kernel),
                               reference::conv_backward_input(h.shape, reference::magnitudes(h.dy),
