@@ -152,7 +152,7 @@ void pack(const fs::path& data_directory, const fs::path& out, const Invocation&
     packing.shrink = shrink_picture;
     packing.progress = progress_line(fmt::format("packing {} pictures", split_name(split)));
     const fs::path path = out / (split == io::Split::Train ? "train.packed" : "validation.packed");
-    const std::uint64_t bytes = io::write_packed_pictures(*source, path, packing);
+    const std::uint64_t bytes = io::write_packed_pictures(*source, path, packing).bytes;
     fmt::print("{}: {} pictures, {} in {}\n", split_name(split), with_commas(source->size()),
                human(bytes), path.string());
   }
