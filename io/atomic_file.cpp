@@ -2,17 +2,21 @@
 #include "io/atomic_file.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fstream>
+#include <limits>
 #include <string>
 #include <system_error>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 
 namespace millrace::io {
 namespace {
@@ -57,9 +61,12 @@ std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::p
   return done;
 }
 
+constexpr std::string_view kTemporary = ".tmp.";
+
 std::filesystem::path temporary_for(const std::filesystem::path& path) {
   std::filesystem::path temporary = path;
-  temporary += ".tmp." + std::to_string(::getpid());
+  temporary += kTemporary;
+  temporary += std::to_string(::getpid());
   return temporary;
 }
 
@@ -134,6 +141,30 @@ void StagedFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("replace", path_, errno);
   temporary_.clear();
   sync_directory(directory_of(path_));
+}
+
+bool process_lives(std::int64_t process) {
+  if (process < 1 || process > std::numeric_limits<pid_t>::max()) return false;
+  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return false;
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string status;
+  std::getline(file, status);
+  const std::size_t name_end = status.rfind(')');
+  return name_end == std::string::npos || !status.substr(name_end).starts_with(") Z");
+}
+
+void remove_leftovers(const std::filesystem::path& path) {
+  const std::string begin = path.filename().string() + std::string(kTemporary);
+  std::vector<std::filesystem::path> left;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory_of(path), error), end;
+       !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(begin)) continue;
+    const auto process = parse_number<std::int64_t>(std::string_view(name).substr(begin.size()));
+    if (process && !process_lives(*process)) left.push_back(entry->path());
+  }
+  for (const std::filesystem::path& leftover : left) std::filesystem::remove(leftover, error);
 }
 
 void write_file_atomically(const std::filesystem::path& path,

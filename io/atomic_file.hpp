@@ -68,6 +68,13 @@ class StagedFile {
   UniqueFd file_;
 };
 
+/// Whether a process of this machine lives; one that ended and that nobody has asked about does
+/// not.
+[[nodiscard]] bool process_lives(std::int64_t process);
+
+/// Removes what StagedFiles for `path` of processes that no longer live left behind. Never fails.
+void remove_leftovers(const std::filesystem::path& path);
+
 /// Replaces `path` by a file with the concatenated `pieces`, as a StagedFile. Errors: Io; the old
 /// file stays.
 void write_file_atomically(const std::filesystem::path& path,

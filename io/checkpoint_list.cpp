@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -48,21 +46,11 @@ bool is_listed(const fs::path& path) {
   return !is_replaced(path) || !has_manifest(successor_of(path));
 }
 
-// Nor is a process that ended and that nobody has asked about.
-bool is_alive(std::int64_t process) {
-  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return false;
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string status;
-  std::getline(file, status);
-  const std::size_t name_end = status.rfind(')');
-  return name_end == std::string::npos || !status.substr(name_end).starts_with(") Z");
-}
-
 // Temporary directories of this process or of dead ones, and checkpoints whose successor is in
 // place.
 bool is_leftover(const fs::path& path) {
   const auto process = process_in(path.filename().string());
-  if (process) return *process == ::getpid() || !is_alive(*process);
+  if (process) return *process == ::getpid() || !process_lives(*process);
   return is_replaced(path) && has_manifest(path) && has_manifest(successor_of(path));
 }
 

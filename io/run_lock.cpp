@@ -26,14 +26,13 @@ std::string holder_of(int fd) {
 
 }  // namespace
 
-RunLock::RunLock(const std::filesystem::path& run_directory) {
+RunLock::RunLock(const std::filesystem::path& run_directory, std::string_view what) {
   const std::filesystem::path path = run_directory / ".lock";
   file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
   if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) fail_io("lock", path, errno);
     const std::string holder = holder_of(file_.get());
-    fail(ErrorKind::Usage,
-         "run directory {} is in use by process {}; wait for it or choose another",
+    fail(ErrorKind::Usage, "{} {} is in use by process {}; wait for it or choose another", what,
          run_directory.string(), holder.empty() ? "(just starting)" : holder);
   }
   const std::string text = std::to_string(::getpid()) + "\n";

@@ -36,10 +36,6 @@ struct DecodedPixels {
                                        const std::optional<PixelBox>& box,
                                        std::vector<std::uint8_t>& pixels, std::string& warning);
 
-/// Bytes of the picture, four a pixel; Error(Data) unless it is a CMYK or YCCK JPEG.
-[[nodiscard]] std::size_t decode_jpeg_cmyk(std::span<const std::byte> encoded,
-                                           std::vector<std::uint8_t>& pixels, std::string& warning);
-
 /// A box that is empty or leaves the picture is a mistake of ours.
 void check_box(const PixelBox& box, const ImageHeader& header);
 

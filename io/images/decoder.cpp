@@ -32,9 +32,4 @@ DecodedImage ImageDecoder::decode(std::span<const std::byte> encoded, const Pixe
   return decode_any(encoded, box, pixels_, warning_);
 }
 
-std::span<const std::uint8_t> ImageDecoder::decode_cmyk(std::span<const std::byte> encoded) {
-  const std::size_t bytes = decode_jpeg_cmyk(encoded, pixels_, warning_);
-  return std::span(pixels_).first(bytes);
-}
-
 }  // namespace millrace::io

@@ -52,10 +52,6 @@ class ImageDecoder {
   /// picture. What lies behind the box is not looked at, damage there not seen.
   DecodedImage decode(std::span<const std::byte> encoded, const PixelBox& box);
 
-  /// The four channels of a CMYK or YCCK JPEG as they are stored, rows without gaps; what tools
-  /// that compare decoders hash. Error(Data) for other pictures.
-  std::span<const std::uint8_t> decode_cmyk(std::span<const std::byte> encoded);
-
   /// Bytes that the buffer holds; it grows to the largest box decoded so far.
   [[nodiscard]] std::size_t buffer_bytes() const noexcept { return pixels_.capacity(); }
 

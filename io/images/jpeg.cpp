@@ -258,18 +258,4 @@ DecodedPixels decode_jpeg(std::span<const std::byte> encoded, const std::optiona
   return {.view = view, .state = reader.state()};
 }
 
-std::size_t decode_jpeg_cmyk(std::span<const std::byte> encoded, std::vector<std::uint8_t>& pixels,
-                             std::string& warning) {
-  JpegReader reader(encoded);
-  const ImageHeader& header = reader.header();
-  if (!is_inked(header.colours))
-    fail(ErrorKind::Data, "JPEG: {} x {} pixels that are neither CMYK nor YCCK", header.width,
-         header.height);
-  const PixelView view =
-      reader.decode({.bottom = header.height, .right = header.width}, JCS_CMYK, 4, pixels);
-  reader.finish();
-  warning = reader.warning();
-  return static_cast<std::size_t>(view.stride * view.height());
-}
-
 }  // namespace millrace::io

@@ -5,19 +5,23 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <map>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
+#include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/records/example.hpp"
 #include "io/records/parallel.hpp"
 #include "io/records/record_frame.hpp"
+#include "io/run_lock.hpp"
 
 namespace millrace::io {
 namespace {
@@ -25,12 +29,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kMaxShards = 99'999;  // as its name has five digits
-constexpr std::uint64_t kMaxStateBytes = 4096;
+constexpr std::uint64_t kMaxStateBytes = std::uint64_t{1} << 30;
 
 std::string_view prefix_of(Split split) { return split == Split::Train ? "train" : "validation"; }
 
-// What is written is a function of this text; it lies beside the shards until all are there.
-std::string describe(const RawPictures& raw, const ConvertOptions& options) {
+// What is written is a function of this text.
+std::string describe(const RawPictures& raw, std::int64_t shards, std::uint64_t seed) {
   std::uint32_t crc = 0;
   for (const RawPicture& picture : raw.pictures) {
     const std::string line =
@@ -38,8 +42,8 @@ std::string describe(const RawPictures& raw, const ConvertOptions& options) {
                     picture.name, picture.bytes);
     crc = crc32c(std::as_bytes(std::span(line)), crc);
   }
-  return fmt::format("{} pictures {:08x} of {} classes in {} shards, seed {}\n",
-                     raw.pictures.size(), crc, raw.classes.size(), options.shards, options.seed);
+  return fmt::format("{} pictures {:08x} of {} classes in {} shards, seed {}", raw.pictures.size(),
+                     crc, raw.classes.size(), shards, seed);
 }
 
 std::string describe(const RawPicture& picture) {
@@ -55,58 +59,99 @@ class Conversion {
         options_(options),
         prefix_(prefix_of(split)),
         folder_(out / prefix_),
-        state_(folder_ / fmt::format("millrace-{}.converting", prefix_)),
+        state_(folder_ / fmt::format(".millrace-{}.conversion", prefix_)),
+        shards_(shards_filled(raw.pictures.size(), options.shards)),
+        description_(describe(raw, shards_, options.seed)),
         order_(conversion_order(raw.pictures.size(), split, options.seed)),
         chunk_((raw.pictures.size() + shard_count() - 1) / shard_count()),
-        meter_(options.progress, raw.pictures.size()) {}
+        meter_(options.progress, raw.pictures.size()),
+        bad_(static_cast<std::int64_t>(raw.pictures.size()), options.max_bad_fraction,
+             options.report_bad) {}
 
   ConvertReport run() {
+    std::error_code error;
+    fs::create_directories(folder_, error);
+    if (error) fail_io("create", folder_, error.value());
+    const RunLock lock(folder_, "folder");
     begin();
     parallel_for(shard_count(), options_.threads, [this](std::size_t shard) { write(shard); });
-    std::error_code ignored;
-    fs::remove(state_, ignored);
-    report_.pictures = raw_.pictures.size();
+    report_.bad = bad_.count();
+    report_.pictures = raw_.pictures.size() - static_cast<std::size_t>(report_.bad);
     return report_;
   }
 
  private:
-  [[nodiscard]] std::size_t shard_count() const {
-    return static_cast<std::size_t>(options_.shards);
-  }
+  [[nodiscard]] std::size_t shard_count() const { return static_cast<std::size_t>(shards_); }
   [[nodiscard]] fs::path path_of(std::size_t shard) const {
-    return folder_ / fmt::format("{}-{:05}-of-{:05}", prefix_, shard, options_.shards);
+    return folder_ / fmt::format("{}-{:05}-of-{:05}", prefix_, shard, shards_);
   }
 
   // Goes on with the same conversion, and refuses to mix with another one.
   void begin() {
-    std::error_code error;
-    fs::create_directories(folder_, error);
-    if (error) fail_io("create", folder_, error.value());
-    const std::string description = describe(raw_, options_);
-    if (fs::exists(state_)) {
-      const std::string found = read_text(state_, kMaxStateBytes);
-      if (found != description)
-        fail(ErrorKind::Usage,
-             "{}: an unfinished conversion of {} lies there, and this one is of {}: remove its "
-             "files or choose another folder",
-             folder_.string(), found.substr(0, found.find('\n')),
-             description.substr(0, description.size() - 1));
-      remove_temporaries();
-      return;
-    }
-    for (const auto& entry : fs::directory_iterator(folder_))
-      if (entry.path().filename().string().starts_with(fmt::format("{}-", prefix_)))
+    const std::string text = fs::exists(state_) ? read_text(state_, kMaxStateBytes) : "";
+    const std::string_view found = std::string_view(text).substr(0, text.find('\n'));
+    const fs::path shard = any_shard();
+    if (found != description_ && !shard.empty()) {
+      if (found.empty())
         fail(ErrorKind::Usage, "{}: is there already: remove it or choose another folder",
-             entry.path().string());
-    write_file_atomically(state_, description);
+             shard.string());
+      fail(ErrorKind::Usage,
+           "{}: a conversion of {} lies there, and this one is of {}: remove its files or choose "
+           "another folder",
+           folder_.string(), found, description_);
+    }
+    remove_temporaries();
+    if (found == description_)
+      restore_problems(std::string_view(text).substr(found.size()));
+    else
+      write_state();
   }
 
-  // What a killed conversion left under names that no reader takes for shards.
+  // Beside the shards lies what they are made of, and, a line each, the pictures left out of them:
+  // so that a run that keeps a shard knows what that lacks.
+  void write_state() const {
+    std::string text = description_ + "\n";
+    for (const auto& [position, problem] : problems_)
+      text += fmt::format("{} {}\n", position, problem);
+    write_file_atomically(state_, text);
+  }
+
+  void restore_problems(std::string_view text) {
+    for (const std::string& line : split_list(text, '\n')) {
+      const std::size_t blank = std::min(line.find(' '), line.size());
+      const auto position = parse_number<std::size_t>(std::string_view(line).substr(0, blank));
+      if (!position || *position >= order_.size()) continue;
+      std::error_code ignored;
+      if (fs::exists(path_of(*position / chunk_), ignored))
+        add_problem(*position, line.substr(std::min(blank + 1, line.size())));
+    }
+  }
+
+  void add_problem(std::size_t position, std::string problem) {
+    std::ranges::replace(problem, '\n', ' ');
+    bad_.add(problem);
+    problems_.emplace(position, std::move(problem));
+  }
+
+  [[nodiscard]] bool is_temporary(const std::string& name) const {
+    return (name.starts_with(prefix_ + "-") || name.starts_with(state_.filename().string())) &&
+           name.find(".tmp.") != std::string::npos;
+  }
+
+  // A shard that lies there, or nothing.
+  [[nodiscard]] fs::path any_shard() const {
+    for (const auto& entry : fs::directory_iterator(folder_))
+      if (const std::string name = entry.path().filename().string();
+          name.starts_with(prefix_ + "-") && !is_temporary(name))
+        return entry.path();
+    return {};
+  }
+
+  // What a killed conversion left; no other one writes here now.
   void remove_temporaries() {
     std::vector<fs::path> left;
     for (const auto& entry : fs::directory_iterator(folder_))
-      if (entry.path().filename().string().find(".tmp.") != std::string::npos)
-        left.push_back(entry.path());
+      if (is_temporary(entry.path().filename().string())) left.push_back(entry.path());
     std::error_code ignored;
     for (const fs::path& path : left) fs::remove(path, ignored);
   }
@@ -124,12 +169,31 @@ class Conversion {
     }
     RecordWriter writer(path);
     std::uint64_t replaced = 0;
+    std::size_t bad = 0;
     std::vector<std::byte> file;
     std::vector<std::byte> payload;
     for (std::size_t i = first; i < last; ++i) {
-      replaced += write_picture(raw_.pictures[order_[i]], file, payload);
-      writer.append(payload);
+      const RawPicture& picture = raw_.pictures[order_[i]];
+      std::string problem;
+      if (const auto prepared = prepare(picture, file, problem)) {
+        replaced += write_picture(picture, *prepared, file, payload);
+        writer.append(payload);
+      } else {
+        ++bad;
+        const std::lock_guard lock(mutex_);
+        add_problem(i, std::move(problem));
+      }
       meter_.add(1);
+    }
+    if (bad == last - first)
+      fail(ErrorKind::Data,
+           "{}: all of its pictures ({}) are bad, and a file without pictures cannot be read: "
+           "choose "
+           "fewer shards",
+           path.string(), bad);
+    if (bad > 0) {
+      const std::lock_guard lock(mutex_);
+      write_state();
     }
     writer.commit();
     const std::lock_guard lock(mutex_);
@@ -138,18 +202,26 @@ class Conversion {
     report_.replaced += replaced;
   }
 
-  // The record's payload; returns 1 when the picture was replaced.
-  std::uint64_t write_picture(const RawPicture& picture, std::vector<std::byte>& file,
-                              std::vector<std::byte>& payload) const {
-    read_raw_picture(picture, file);
-    PreparedPicture prepared;
+  // The picture's file, and what becomes of it; nothing of a bad one, but its problem.
+  std::optional<PreparedPicture> prepare(const RawPicture& picture, std::vector<std::byte>& file,
+                                         std::string& problem) const {
     try {
-      prepared = options_.prepare(file);
+      read_raw_picture(picture, file);
+      return options_.prepare(file);
     } catch (const Error& error) {
-      fail(error.kind(), "{}: {}", describe(picture), error.what());
+      if (error.kind() != ErrorKind::Data)
+        fail(error.kind(), "{}: {}", describe(picture), error.what());
+      problem = problem_at(describe(picture), error.what());
+      return {};
     }
+  }
+
+  // The record's payload; returns 1 when the picture was replaced.
+  std::uint64_t write_picture(const RawPicture& picture, const PreparedPicture& prepared,
+                              std::span<const std::byte> file,
+                              std::vector<std::byte>& payload) const {
     const bool replaced = !prepared.replacement.empty();
-    write_example({.encoded = replaced ? prepared.replacement : file,
+    write_example({.encoded = replaced ? std::span<const std::byte>(prepared.replacement) : file,
                    .height = prepared.height,
                    .width = prepared.width,
                    .label = std::int64_t{picture.class_index} + 1,
@@ -165,14 +237,25 @@ class Conversion {
   std::string prefix_;
   fs::path folder_;
   fs::path state_;
+  std::int64_t shards_;
+  std::string description_;
   std::vector<std::size_t> order_;
   std::size_t chunk_;  // pictures to a shard
   ProgressMeter meter_;
   std::mutex mutex_;
+  BadPictures bad_;
+  std::map<std::size_t, std::string> problems_;  ///< by position in the order
   ConvertReport report_;
 };
 
 }  // namespace
+
+std::int64_t shards_filled(std::size_t pictures, std::int64_t asked) {
+  const auto count = static_cast<std::int64_t>(pictures);
+  if (count == 0) return 1;
+  const std::int64_t chunk = (count + asked - 1) / asked;
+  return (count + chunk - 1) / chunk;
+}
 
 std::vector<std::size_t> conversion_order(std::size_t pictures, Split split, std::uint64_t seed) {
   std::vector<std::size_t> order(pictures);

@@ -33,9 +33,9 @@ constexpr std::size_t kHeadBytes = 64;
 constexpr std::size_t kHeadCrcAt = 60;
 constexpr std::size_t kRowBytes = 32;
 constexpr std::uint64_t kAlign = 64;
-constexpr std::int32_t kMaxSide = 16'384;
+constexpr std::int64_t kMaxSide = 16'384;
 constexpr std::int32_t kMaxShorterSide = 4096;
-constexpr std::uint64_t kMaxPixels = std::uint64_t{64} << 20;
+constexpr std::int64_t kMaxPixels = std::int64_t{64} << 20;
 constexpr std::size_t kPicturesAtOnce = 16;  // of each thread, in memory until they are written
 
 struct Row {
@@ -77,9 +77,14 @@ Row row_of(std::span<const std::byte> table, std::int64_t index) {
   return row;
 }
 
-bool is_size(std::int32_t height, std::int32_t width) {
+bool is_size(std::int64_t height, std::int64_t width) {
   return height >= 1 && width >= 1 && height <= kMaxSide && width <= kMaxSide &&
-         static_cast<std::uint64_t>(height) * static_cast<std::uint64_t>(width) <= kMaxPixels;
+         height * width <= kMaxPixels;
+}
+
+[[noreturn]] void fail_size(std::int64_t height, std::int64_t width) {
+  fail(ErrorKind::Data, "{} x {} pixels when packed; at most {} a side and {} in all can be",
+       height, width, kMaxSide, kMaxPixels);
 }
 
 // Writes pictures in groups: all of a group are decoded side by side, then get their places in
@@ -93,28 +98,37 @@ class Packer {
                                       : std::max(1u, std::thread::hardware_concurrency())),
         slots_(std::size_t{threads_} * kPicturesAtOnce),
         meter_(options.progress, static_cast<std::uint64_t>(source.size())),
+        bad_(source.size(), options.max_bad_fraction, options.report_bad),
         file_(path) {}
 
-  std::uint64_t run() {
+  PackReport run() {
     const auto size = static_cast<std::size_t>(source_.size());
     for (std::size_t first = 0; first < size; first += slots_.size())
       write_group(first, std::min(slots_.size(), size - first));
+    bad_.refuse_if_all();
     const std::uint64_t bytes = write_ends();
     file_.commit();
-    return bytes;
+    return {.pictures = pictures(), .bad = bad_.count(), .bytes = bytes};
   }
 
  private:
   struct Slot {
     ReadBuffer encoded;
     PixelBuffer pixels;
-    std::vector<std::byte> bytes;
+    std::vector<std::byte> bytes;  ///< none of a bad picture
     Row row;
+    std::string problem;
   };
+
+  [[nodiscard]] std::int64_t pictures() const { return source_.size() - bad_.count(); }
 
   void write_group(std::size_t first, std::size_t count) {
     parallel_for(count, threads_, [&](std::size_t i) { prepare(first + i, slots_[i]); });
     for (Slot& slot : std::span(slots_).first(count)) {
+      if (!slot.problem.empty()) {
+        bad_.add(slot.problem);
+        continue;
+      }
       slot.row.offset = end_;
       end_ += (slot.bytes.size() + kAlign - 1) / kAlign * kAlign;
       put_row(table_, slot.row);
@@ -126,18 +140,26 @@ class Packer {
 
   void prepare(std::size_t index, Slot& slot) const {
     const auto number = static_cast<std::int64_t>(index);
-    const EncodedImage image = source_.read(number, slot.encoded);
+    slot.problem.clear();
+    slot.bytes.clear();
     try {
-      options_.shrink(image.bytes, options_.shorter_side, slot.pixels);
+      make(number, slot);
     } catch (const Error& error) {
-      fail(error.kind(), "{}: {}", source_.where(number), error.what());
+      if (error.kind() != ErrorKind::Data) throw;
+      slot.problem = problem_at(source_.where(number), error.what());
     }
+  }
+
+  void make(std::int64_t number, Slot& slot) const {
+    const EncodedImage image = source_.read(number, slot.encoded);
+    options_.shrink(image.bytes, options_.shorter_side, slot.pixels);
+    if (!is_size(slot.pixels.height, slot.pixels.width))
+      fail_size(slot.pixels.height, slot.pixels.width);
     slot.row = {.height = slot.pixels.height,
                 .width = slot.pixels.width,
                 .label = source_.label(number),
                 .boxes = static_cast<std::uint32_t>(image.boxes.size())};
-    MILLRACE_ASSERT(is_size(slot.row.height, slot.row.width) &&
-                    slot.pixels.pixels.size() == slot.row.pixel_bytes());
+    MILLRACE_ASSERT(slot.pixels.pixels.size() == slot.row.pixel_bytes());
     slot.bytes.assign(slot.row.bytes(), std::byte{0});
     std::ranges::copy(slot.pixels.pixels, slot.bytes.begin());
     std::ranges::copy(std::as_bytes(image.boxes),
@@ -152,7 +174,7 @@ class Packer {
     head.put_bytes(std::as_bytes(std::span(kMagic)));
     head.put(kVersion);
     head.put(static_cast<std::uint32_t>(options_.shorter_side));
-    head.put(static_cast<std::uint64_t>(source_.size()));
+    head.put(static_cast<std::uint64_t>(pictures()));
     head.put(static_cast<std::uint64_t>(source_.classes()));
     head.put(end_);
     head.put(source_.fingerprint());
@@ -167,6 +189,7 @@ class Packer {
   unsigned threads_;
   std::vector<Slot> slots_;
   ProgressMeter meter_;
+  BadPictures bad_;
   StagedFile file_;
   ByteWriter table_;
   std::uint64_t end_ = kHeadBytes;
@@ -174,12 +197,27 @@ class Packer {
 
 }  // namespace
 
-std::uint64_t write_packed_pictures(const EncodedSource& source, const fs::path& path,
-                                    const PackOptions& options) {
+PackedSize packed_size(std::int32_t height, std::int32_t width, std::int32_t shorter_side) {
+  const std::int64_t shorter = std::min(height, width);
+  MILLRACE_ASSERT(shorter >= 1 && shorter_side >= 1);
+  const std::int64_t packed_height = std::int64_t{height} * shorter_side / shorter;
+  const std::int64_t packed_width = std::int64_t{width} * shorter_side / shorter;
+  if (!is_size(packed_height, packed_width)) fail_size(packed_height, packed_width);
+  return {.height = static_cast<std::int32_t>(packed_height),
+          .width = static_cast<std::int32_t>(packed_width)};
+}
+
+fs::path packed_path(const fs::path& directory, Split split) {
+  return directory / (split == Split::Train ? "train.packed" : "validation.packed");
+}
+
+PackReport write_packed_pictures(const EncodedSource& source, const fs::path& path,
+                                 const PackOptions& options) {
   if (options.shorter_side < 1 || options.shorter_side > kMaxShorterSide)
     fail(ErrorKind::Config, "a shorter side of {} pixels: 1 to {} can be packed",
          options.shorter_side, kMaxShorterSide);
   MILLRACE_ASSERT(options.shrink != nullptr);
+  remove_leftovers(path);
   return Packer(source, path, options).run();
 }
 
@@ -239,12 +277,24 @@ void PackedPictures::parse() {
       bad(fmt::format(
           "picture {} of {} x {} pixels with {} boxes and label {} cannot be at offset {}", i,
           row.height, row.width, row.boxes, row.label, row.offset));
+    largest_ = std::max(largest_, row.bytes());
   }
 }
 
 std::int32_t PackedPictures::label(std::int64_t index) const {
   MILLRACE_ASSERT(index >= 0 && index < pictures_);
   return row_of(table_, index).label;
+}
+
+PackedSize PackedPictures::picture_size(std::int64_t index) const {
+  MILLRACE_ASSERT(index >= 0 && index < pictures_);
+  const Row row = row_of(table_, index);
+  return {.height = row.height, .width = row.width};
+}
+
+std::uint64_t PackedPictures::stored_bytes(std::int64_t index) const {
+  MILLRACE_ASSERT(index >= 0 && index < pictures_);
+  return row_of(table_, index).bytes();
 }
 
 PackedPicture PackedPictures::read(std::int64_t index, ReadBuffer& buffer) const {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "io/atomic_file.hpp"
+#include "io/records/bad_pictures.hpp"
 #include "io/records/encoded_source.hpp"
 
 namespace millrace::io {
@@ -38,23 +39,48 @@ struct PixelBuffer {
   std::int32_t height = 0;
   std::int32_t width = 0;
 };
-/// Decodes a JPEG or PNG file and brings its shorter side to so many pixels, into `out`. Called
-/// from many threads. Errors: Data, without naming the file.
+/// Decodes a JPEG or PNG file and brings it to its packed_size(), into `out`. Called from many
+/// threads. Errors: Data, without naming the file.
 using ShrinkPicture = std::function<void(std::span<const std::byte> file, std::int32_t shorter_side,
                                          PixelBuffer& out)>;
+
+/// The size at which a picture is packed: its shorter side, be it larger or smaller, becomes
+/// `shorter_side`, the longer one follows, rounded down. Errors: Data when that is more than 16384
+/// pixels a side or 64 Mi pixels, as it is of thin pictures: no file holds such a one.
+struct PackedSize {
+  std::int32_t height = 0;
+  std::int32_t width = 0;
+  friend bool operator==(const PackedSize&, const PackedSize&) = default;
+};
+[[nodiscard]] PackedSize packed_size(std::int32_t height, std::int32_t width,
+                                     std::int32_t shorter_side);
 
 struct PackOptions {
   std::int32_t shorter_side = 256;
   unsigned threads = 0;  ///< 0: one a core
+  /// The share of pictures that may be bad before the packing is refused.
+  double max_bad_fraction = 0.001;
   ShrinkPicture shrink;
   ProgressCallback progress;  ///< in pictures
+  ReportBad report_bad;       ///< told of each that is left out, in their order
+};
+
+struct PackReport {
+  std::int64_t pictures = 0;  ///< in the file
+  std::int64_t bad = 0;       ///< left out
+  std::uint64_t bytes = 0;    ///< of the file
 };
 
 /// Writes the pictures of a source, in their order, atomically; the bytes do not depend on the
-/// number of threads. Returns the size of the file. Errors: Data naming the picture; Config for a
-/// shorter side that is not 1 to 4096; Io.
-std::uint64_t write_packed_pictures(const EncodedSource& source, const std::filesystem::path& path,
-                                    const PackOptions& options);
+/// number of threads. Pictures that cannot be read, decoded or packed are left out. What a killed
+/// packing into the same file left is removed. Errors: Data when too many are bad (with their
+/// count), naming the first; Config for a shorter side that is not 1 to 4096; Io.
+PackReport write_packed_pictures(const EncodedSource& source, const std::filesystem::path& path,
+                                 const PackOptions& options);
+
+/// Where `directory` has the packed pictures of a split: DIR/train.packed, DIR/validation.packed.
+[[nodiscard]] std::filesystem::path packed_path(const std::filesystem::path& directory,
+                                                Split split);
 
 /// A file of decoded pictures, of which the table is kept in memory. It is read rather than mapped:
 /// a process has then no more memory than its readers, and a file that is cut short under its hands
@@ -72,6 +98,9 @@ class PackedPictures {
   /// That of the source from which it was made.
   [[nodiscard]] std::uint32_t fingerprint() const noexcept { return fingerprint_; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const;
+  [[nodiscard]] PackedSize picture_size(std::int64_t index) const;
+  /// Bytes that picture `index` takes: pixels and boxes.
+  [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const;
   /// The picture, which lies in `buffer` until that is used again; its checksum is verified.
   /// Errors: Data, Io.
   [[nodiscard]] PackedPicture read(std::int64_t index, ReadBuffer& buffer) const;

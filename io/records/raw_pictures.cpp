@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -17,6 +16,7 @@
 #include "io/atomic_file.hpp"
 #include "io/records/byte_window.hpp"
 #include "io/records/folder_listing.hpp"
+#include "io/records/image_folder.hpp"
 #include "io/records/record_frame.hpp"
 #include "io/records/tar_reader.hpp"
 
@@ -25,10 +25,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr auto kTrainFolders = std::to_array<std::string_view>({"train", "img_train", ""});
+constexpr auto kTrainFolders = std::to_array<std::string_view>({"train", "img_train"});
 constexpr auto kValidationFolders =
     std::to_array<std::string_view>({"validation", "val", "img_val"});
+/// Folders in RAW that are no classes.
+constexpr auto kSplitFolders = std::to_array<std::string_view>(
+    {"train", "img_train", "validation", "val", "img_val", "test", "img_test"});
 constexpr std::string_view kTar = ".tar";
+constexpr std::string_view kTrainArchive = "ILSVRC2012_img_train.tar";
+constexpr std::size_t kSignatureBytes = 8;
 constexpr std::uint64_t kMaxLabelsBytes = std::uint64_t{256} << 20;
 
 // A picture of a class that has no number yet.
@@ -37,10 +42,42 @@ struct Named {
   std::string synset;
 };
 
-// What a folder of pictures may hold beside them by its usual names.
-bool is_picture_name(std::string_view name) {
+struct Found {
+  std::vector<Named> pictures;
+  std::set<std::string> classes;
+  std::vector<std::string> others;
+
+  void add(RawPicture picture, const std::string& synset) {
+    classes.insert(synset);
+    pictures.push_back({std::move(picture), synset});
+  }
+  void sort_by_class() {
+    std::ranges::sort(pictures, {}, [](const Named& named) {
+      return std::pair(std::string_view(named.synset), std::string_view(named.picture.name));
+    });
+  }
+};
+
+bool has_picture_name(std::string_view name) {
   const std::string lower = to_lower(name);
   return lower.ends_with(".jpeg") || lower.ends_with(".jpg") || lower.ends_with(".png");
+}
+
+bool is_picture(const fs::path& path) {
+  if (has_picture_name(path.filename().string())) return true;
+  const UniqueFd file = open_file(path, O_RDONLY);
+  const std::uint64_t bytes = regular_size(file.get(), path.string());
+  std::array<std::byte, kSignatureBytes> head{};
+  const auto signature = std::span(head).first(std::min<std::uint64_t>(bytes, head.size()));
+  read_exactly(file.get(), 0, signature, path.string());
+  return picture_kind(signature) != PictureKind::Unknown;
+}
+
+bool is_picture(ByteWindow& file, const TarMember& member) {
+  return has_picture_name(member.name) ||
+         picture_kind(
+             file.at(member.offset, std::min<std::uint64_t>(member.bytes, kSignatureBytes))) !=
+             PictureKind::Unknown;
 }
 
 RawPicture whole_file(const fs::path& path) {
@@ -52,91 +89,122 @@ RawPicture whole_file(const fs::path& path) {
   return {.file = path, .offset = 0, .bytes = bytes, .name = path.filename().string()};
 }
 
-void add_folder(const fs::path& folder, std::vector<Named>& out) {
+void add_folder(const fs::path& folder, Found& found) {
   for (const std::string& name : list_folder(folder).files)
-    if (is_picture_name(name))
-      out.push_back({whole_file(folder / name), folder.filename().string()});
+    if (is_picture(folder / name))
+      found.add(whole_file(folder / name), folder.filename().string());
+    else
+      found.others.push_back((folder / name).string());
 }
 
 // An archive of one class, or of archives of classes.
 void add_archive(ByteWindow& file, const std::string& synset, std::uint64_t begin,
-                 std::uint64_t bytes, std::vector<Named>& out) {
+                 std::uint64_t bytes, Found& found) {
   for (TarMember& member : list_tar(file, begin, bytes)) {
+    if (member.name.starts_with('.')) continue;  // as in folders
     if (member.name.ends_with(kTar))
       add_archive(file, member.name.substr(0, member.name.size() - kTar.size()), member.offset,
-                  member.bytes, out);
-    else if (is_picture_name(member.name))
-      out.push_back({{.file = file.label(),
-                      .offset = member.offset,
-                      .bytes = member.bytes,
-                      .name = std::move(member.name)},
-                     synset});
+                  member.bytes, found);
+    else if (is_picture(file, member))
+      found.add({.file = file.label(),
+                 .offset = member.offset,
+                 .bytes = member.bytes,
+                 .name = std::move(member.name)},
+                synset);
+    else
+      found.others.push_back(fmt::format("{}, {}", file.label(), member.name));
   }
 }
 
-void sort_by_class(std::vector<Named>& found) {
-  std::ranges::sort(found, {}, [](const Named& named) {
-    return std::pair(std::string_view(named.synset), std::string_view(named.picture.name));
-  });
-}
-
-std::vector<Named> find_by_class(const fs::path& folder) {
-  std::vector<Named> found;
+Found find_by_class(const fs::path& folder) {
+  Found found;
   const FolderListing listing = list_folder(folder);
-  for (const std::string& inner : listing.folders) add_folder(folder / inner, found);
+  for (const std::string& inner : listing.folders) {
+    found.classes.insert(inner);
+    add_folder(folder / inner, found);
+  }
   for (const std::string& name : listing.files) {
     if (!name.ends_with(kTar)) continue;
     ByteWindow file(folder / name);
     add_archive(file, name.substr(0, name.size() - kTar.size()), 0, file.size(), found);
   }
-  sort_by_class(found);
+  found.sort_by_class();
   return found;
 }
 
-std::vector<Named> find_training(const fs::path& raw) {
-  for (const std::string_view name : kTrainFolders)
-    // RAW itself holds folders of splits, too; only an archive of archives is looked for in it.
-    if (!name.empty()) {
-      auto found = find_by_class(raw / name);
-      if (!found.empty()) return found;
-    } else if (fs::path archive = raw / "ILSVRC2012_img_train.tar"; fs::exists(archive)) {
-      std::vector<Named> found;
-      ByteWindow file(archive);
-      add_archive(file, "", 0, file.size(), found);
-      sort_by_class(found);
-      return found;
-    }
-  return {};
+// RAW itself may hold folders of other things, too: a class is one with pictures.
+Found find_directly(const fs::path& raw) {
+  Found found;
+  for (const std::string& name : list_folder(raw).folders)
+    if (std::ranges::find(kSplitFolders, name) == kSplitFolders.end())
+      add_folder(raw / name, found);
+  found.sort_by_class();
+  return found;
 }
 
+// Without pictures, its classes may still number those of validation.
+Found find_training(const fs::path& raw) {
+  Found empty;
+  bool has_folder = false;
+  for (const std::string_view name : kTrainFolders) {
+    std::error_code ignored;
+    has_folder = has_folder || fs::exists(raw / name, ignored);
+    Found found = find_by_class(raw / name);
+    if (!found.pictures.empty()) return found;
+    if (empty.classes.empty()) empty = std::move(found);
+  }
+  if (const fs::path archive = raw / kTrainArchive; fs::exists(archive)) {
+    Found found;
+    ByteWindow file(archive);
+    add_archive(file, "", 0, file.size(), found);
+    found.sort_by_class();
+    return found;
+  }
+  return has_folder ? empty : find_directly(raw);
+}
+
+// Lines may end as Windows ends them.
 std::vector<std::string> read_labels(const fs::path& path) {
-  return split_list(read_text(path, kMaxLabelsBytes), '\n');
+  std::vector<std::string> labels = split_list(read_text(path, kMaxLabelsBytes), '\n');
+  for (std::string& label : labels) label.resize(label.find_last_not_of(" \t\r") + 1);
+  std::erase(labels, "");
+  return labels;
 }
 
-std::vector<Named> with_labels(const fs::path& folder, const std::vector<std::string>& files,
-                               const fs::path& labels_file) {
+void add_with_labels(const fs::path& folder, const std::vector<std::string>& files,
+                     const fs::path& labels_file, Found& found) {
+  if (std::error_code ignored; !fs::exists(labels_file, ignored))
+    fail(ErrorKind::Data,
+         "{}: there is no such file: it should have the class of each of the {} pictures in {}, a "
+         "line each in the order of their names; --validation-labels names another",
+         labels_file.string(), files.size(), folder.string());
   const std::vector<std::string> labels = read_labels(labels_file);
   if (labels.size() != files.size())
     fail(ErrorKind::Data,
          "{}: {} lines, but {} pictures in {}: a line with the class of each picture is expected, "
          "in the order of their names",
          labels_file.string(), labels.size(), files.size(), folder.string());
-  std::vector<Named> found;
-  found.reserve(files.size());
   for (std::size_t i = 0; i < files.size(); ++i)
-    found.push_back({whole_file(folder / files[i]), labels[i]});
-  return found;
+    found.add(whole_file(folder / files[i]), labels[i]);
 }
 
-std::vector<Named> find_validation(const fs::path& raw, const fs::path& labels_file) {
+Found find_validation(const fs::path& raw, const fs::path& labels_file) {
   for (const std::string_view name : kValidationFolders) {
-    std::vector<std::string> flat = list_folder(raw / name).files;
-    std::erase_if(flat, [](const std::string& file) { return !is_picture_name(file); });
+    const fs::path folder = raw / name;
+    Found found;
+    std::vector<std::string> flat;
+    for (std::string& file : list_folder(folder).files) {
+      if (file.ends_with(kTar)) continue;
+      if (is_picture(folder / file))
+        flat.push_back(std::move(file));
+      else
+        found.others.push_back((folder / file).string());
+    }
+    if (flat.empty()) found = find_by_class(folder);
     if (!flat.empty())
-      return with_labels(raw / name, flat,
-                         labels_file.empty() ? raw / "synset_labels.txt" : labels_file);
-    auto found = find_by_class(raw / name);
-    if (!found.empty()) return found;
+      add_with_labels(folder, flat, labels_file.empty() ? raw / "synset_labels.txt" : labels_file,
+                      found);
+    if (!found.pictures.empty()) return found;
   }
   return {};
 }
@@ -145,38 +213,54 @@ std::vector<Named> find_validation(const fs::path& raw, const fs::path& labels_f
   if (split == Split::Train)
     fail(ErrorKind::Data,
          "no training pictures in '{0}': looked for class folders and class archives (.tar) in "
-         "{0}/train and {0}/img_train, and for {0}/ILSVRC2012_img_train.tar",
-         raw.string());
+         "{0}/train and {0}/img_train, for {0}/{1}, and, where there is none of these, for class "
+         "folders in {0}",
+         raw.string(), kTrainArchive);
   fail(ErrorKind::Data,
        "no validation pictures in '{0}': looked for pictures, class folders and class archives "
        "(.tar) in {0}/validation, {0}/val and {0}/img_val",
        raw.string());
 }
 
+// Classes are numbered by training, so that a number means the same in each split.
+void check_classes(const Found& validation, const std::set<std::string>& known,
+                   const fs::path& raw) {
+  if (known.empty())
+    fail(ErrorKind::Data,
+         "{}: validation pictures alone, whose classes have no numbers: put the training pictures "
+         "into {}, or an empty folder for each class",
+         raw.string(), (raw / kTrainFolders[0]).string());
+  for (const Named& named : validation.pictures)
+    if (!known.contains(named.synset))
+      fail(ErrorKind::Data, "{}: class {} is none of the training pictures' in {}",
+           named.picture.file.string(), named.synset, raw.string());
+}
+
 }  // namespace
 
-RawPictures find_raw_pictures(const fs::path& raw, Split split, const fs::path& labels_file) {
-  std::vector<Named> training = find_training(raw);
-  std::vector<Named> validation;
-  // Classes are numbered over both splits, so that a number means the same in each.
-  if (split == Split::Validation) validation = find_validation(raw, labels_file);
-  std::vector<Named>& wanted = split == Split::Train ? training : validation;
-  if (wanted.empty()) fail_none(raw, split);
-  std::set<std::string> names;
-  for (const Named& named : training) names.insert(named.synset);
-  if (split == Split::Validation)
-    for (const Named& named : validation)
-      if (names.insert(named.synset).second && !training.empty())
-        fail(ErrorKind::Data, "{}: class {} is none of the training pictures' in {}",
-             named.picture.file.string(), named.synset, raw.string());
-  RawPictures result{.classes = {names.begin(), names.end()}, .pictures = {}};
-  result.pictures.reserve(wanted.size());
-  for (Named& named : wanted) {
+std::optional<RawPictures> look_for_raw_pictures(const fs::path& raw, Split split,
+                                                 const fs::path& labels_file) {
+  Found found = split == Split::Train ? find_training(raw) : find_validation(raw, labels_file);
+  if (found.pictures.empty()) return {};
+  const std::set<std::string> classes =
+      split == Split::Train ? std::move(found.classes) : find_training(raw).classes;
+  if (split == Split::Validation) check_classes(found, classes, raw);
+  RawPictures result{.classes = {classes.begin(), classes.end()},
+                     .pictures = {},
+                     .others = std::move(found.others)};
+  result.pictures.reserve(found.pictures.size());
+  for (Named& named : found.pictures) {
     const auto place = std::ranges::lower_bound(result.classes, named.synset);
     named.picture.class_index = static_cast<std::int32_t>(place - result.classes.begin());
     result.pictures.push_back(std::move(named.picture));
   }
   return result;
+}
+
+RawPictures find_raw_pictures(const fs::path& raw, Split split, const fs::path& labels_file) {
+  auto found = look_for_raw_pictures(raw, split, labels_file);
+  if (!found) fail_none(raw, split);
+  return std::move(*found);
 }
 
 void read_raw_picture(const RawPicture& picture, std::vector<std::byte>& bytes) {

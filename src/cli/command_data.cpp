@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -17,6 +19,7 @@
 #include "core/text.hpp"
 #include "io/generate.hpp"
 #include "io/records/check.hpp"
+#include "io/records/packed_check.hpp"
 #include "io/records/record_source.hpp"
 #include "train/progress.hpp"
 
@@ -53,18 +56,32 @@ std::vector<io::Split> asked_splits(const Options& options) {
   return {io::Split::Train, io::Split::Validation};
 }
 
-bool holds(const fs::path& directory, io::Split split) {
+bool is_packed(const fs::path& directory, io::Split split) {
+  std::error_code ignored;
+  return fs::exists(io::packed_path(directory, split), ignored);
+}
+
+bool holds_files(const fs::path& directory, io::Split split) {
   return !io::find_record_files(directory, split).files.empty() ||
          !io::find_class_folders(directory, split).classes.empty();
 }
 
+bool holds(const fs::path& directory, io::Split split) {
+  return is_packed(directory, split) || holds_files(directory, split);
+}
+
 /// The splits that were asked for; of both, those that are there. Errors: Data when none is.
 std::vector<io::Split> present_splits(const fs::path& directory, const Options& options) {
-  std::vector<io::Split> splits = asked_splits(options);
-  if (splits.size() == 1) return splits;
+  const std::vector<io::Split> asked = asked_splits(options);
+  std::vector<io::Split> splits = asked;
   std::erase_if(splits, [&](io::Split split) { return !holds(directory, split); });
-  if (splits.empty()) io::fail_no_pictures(directory, io::Split::Train);
-  return splits;
+  if (!splits.empty()) return splits;
+  try {
+    io::fail_no_pictures(directory, asked.front());
+  } catch (const Error& error) {
+    fail(error.kind(), "{}, and for packed pictures, {}", error.what(),
+         io::packed_path(directory, asked.front()).string());
+  }
 }
 
 std::unique_ptr<io::EncodedSource> open_source(const fs::path& directory, io::Split split,
@@ -72,6 +89,10 @@ std::unique_ptr<io::EncodedSource> open_source(const fs::path& directory, io::Sp
   auto source = io::open_encoded_source(directory, split, source_options(invocation, split));
   for (const std::string& notice : source->notices()) fmt::print(stderr, "note: {}\n", notice);
   return source;
+}
+
+std::string describe(const io::PackedPictures& packed) {
+  return fmt::format("packed pictures, shorter side {}", packed.shorter_side());
 }
 
 std::string human(std::uint64_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
@@ -113,6 +134,15 @@ void print_statistics(const io::PictureStatistics& statistics) {
       fmt::print("    class {:<5} {}\n", c, with_commas(statistics.per_class[c]));
 }
 
+/// What is wrong with a picture that is left out.
+void report_bad(const std::string& problem) { fmt::print(stderr, "left out: {}\n", problem); }
+
+/// ", 2 bad ones left out"
+std::string describe_bad(std::int64_t bad) {
+  if (bad == 0) return "";
+  return fmt::format(", {} bad {} left out", with_commas(bad), bad == 1 ? "one" : "ones");
+}
+
 io::ConvertOptions convert_options(const Options& options, io::Split split) {
   io::ConvertOptions convert;
   convert.shards = split == io::Split::Train
@@ -120,42 +150,129 @@ io::ConvertOptions convert_options(const Options& options, io::Split split) {
                        : options.integer("validation-shards").value_or(kValidationShards);
   convert.seed = static_cast<std::uint64_t>(options.integer("seed").value_or(0));
   convert.threads = threads_of(options);
+  convert.max_bad_fraction = options.real("max-bad-fraction").value_or(convert.max_bad_fraction);
   convert.prepare = prepare_picture;
+  convert.report_bad = report_bad;
   convert.progress = progress_line(fmt::format("converting {} pictures", split_name(split)));
   return convert;
 }
 
-void convert_raw(const fs::path& raw_directory, const fs::path& out, const Options& options) {
-  for (const io::Split split : asked_splits(options)) {
-    const io::RawPictures raw =
-        io::find_raw_pictures(raw_directory, split, options.text("validation-labels").value_or(""));
-    const io::ConvertReport report =
-        io::convert_to_records(raw, split, out, convert_options(options, split));
-    fmt::print(
-        "{}: {} pictures of {} classes in {} shards, {} written now{}\n", split_name(split),
-        with_commas(static_cast<std::int64_t>(report.pictures)), raw.classes.size(),
-        report.shards_written + report.shards_kept, human(report.bytes),
-        report.replaced == 0 ? "" : fmt::format(", {} made anew as RGB JPEG", report.replaced));
-  }
+/// One split, found before any is converted.
+struct RawSplit {
+  io::Split split = io::Split::Train;
+  io::RawPictures raw;
+};
+
+/// The splits that were asked for; of both, those that are there. Errors: Data when none is.
+std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Options& options) {
+  const std::vector<io::Split> asked = asked_splits(options);
+  const fs::path labels = options.text("validation-labels").value_or("");
+  std::vector<RawSplit> found;
+  for (const io::Split split : asked)
+    if (auto raw = io::look_for_raw_pictures(raw_directory, split, labels))
+      found.push_back({split, std::move(*raw)});
+  if (found.empty()) (void)io::find_raw_pictures(raw_directory, asked.front(), labels);
+  if (found.size() < asked.size())
+    fmt::print(stderr, "note: no {} pictures in '{}': {} pictures alone are converted\n",
+               split_name(found[0].split == asked[0] ? asked[1] : asked[0]), raw_directory.string(),
+               split_name(found[0].split));
+  for (const RawSplit& part : found)
+    if (!part.raw.others.empty())
+      fmt::print(stderr,
+                 "note: {} {} files are neither JPEG nor PNG and are left out, such as {}\n",
+                 part.raw.others.size(), split_name(part.split), part.raw.others.front());
+  return found;
 }
 
-void pack(const fs::path& data_directory, const fs::path& out, const Invocation& invocation) {
+void convert_split(const RawSplit& part, const fs::path& out, const Options& options) {
+  const io::ConvertOptions convert = convert_options(options, part.split);
+  const std::int64_t shards = io::shards_filled(part.raw.pictures.size(), convert.shards);
+  if (shards != convert.shards)
+    fmt::print(stderr, "note: {} {} shards, not {}: {} pictures fill no more\n", shards,
+               split_name(part.split), convert.shards, part.raw.pictures.size());
+  const io::ConvertReport report = io::convert_to_records(part.raw, part.split, out, convert);
+  const std::string what =
+      fmt::format("{} pictures{}{} of {} classes in {} shards",
+                  with_commas(static_cast<std::int64_t>(report.pictures)), describe_bad(report.bad),
+                  report.bad == 0 ? "" : ",", part.raw.classes.size(), shards);
+  if (report.shards_written == 0)
+    fmt::print("{}: converted already: {}\n", split_name(part.split), what);
+  else
+    fmt::print(
+        "{}: {}, {} written now{}\n", split_name(part.split), what, human(report.bytes),
+        report.replaced == 0 ? "" : fmt::format(", {} made anew as RGB JPEG", report.replaced));
+}
+
+void convert_raw(const fs::path& raw_directory, const fs::path& out, const Options& options) {
+  for (const RawSplit& part : find_raw_splits(raw_directory, options))
+    convert_split(part, out, options);
+}
+
+void pack_split(const fs::path& data_directory, io::Split split, const fs::path& out,
+                const Invocation& invocation) {
   const Options& options = invocation.options;
+  const auto source = open_source(data_directory, split, invocation);
+  io::PackOptions packing;
+  packing.shorter_side =
+      static_cast<std::int32_t>(options.integer("shorter-side").value_or(packing.shorter_side));
+  packing.threads = threads_of(options);
+  packing.max_bad_fraction = options.real("max-bad-fraction").value_or(packing.max_bad_fraction);
+  packing.shrink = shrink_picture;
+  packing.progress = progress_line(fmt::format("packing {} pictures", split_name(split)));
+  packing.report_bad = report_bad;
+  const fs::path path = io::packed_path(out, split);
+  const io::PackReport report = io::write_packed_pictures(*source, path, packing);
+  fmt::print("{}: {} pictures{}, {} in {}\n", split_name(split), with_commas(report.pictures),
+             describe_bad(report.bad), human(report.bytes), path.string());
+}
+
+/// Packs records or class folders, also where packed pictures of an earlier time lie beside them.
+void pack(const fs::path& data_directory, const fs::path& out, const Invocation& invocation) {
+  std::vector<io::Split> splits = asked_splits(invocation.options);
+  if (splits.size() > 1)
+    std::erase_if(splits, [&](io::Split split) { return !holds_files(data_directory, split); });
+  if (splits.empty()) io::fail_no_pictures(data_directory, io::Split::Train);
   std::error_code error;
   fs::create_directories(out, error);
-  for (const io::Split split : present_splits(data_directory, options)) {
-    const auto source = open_source(data_directory, split, invocation);
-    io::PackOptions packing;
-    packing.shorter_side =
-        static_cast<std::int32_t>(options.integer("shorter-side").value_or(packing.shorter_side));
-    packing.threads = threads_of(options);
-    packing.shrink = shrink_picture;
-    packing.progress = progress_line(fmt::format("packing {} pictures", split_name(split)));
-    const fs::path path = out / (split == io::Split::Train ? "train.packed" : "validation.packed");
-    const std::uint64_t bytes = io::write_packed_pictures(*source, path, packing);
-    fmt::print("{}: {} pictures, {} in {}\n", split_name(split), with_commas(source->size()),
-               human(bytes), path.string());
+  for (const io::Split split : splits) pack_split(data_directory, split, out, invocation);
+}
+
+/// Errors: Usage for options that were given here and that only `other` reads.
+void refuse_idle(const Options& options, std::initializer_list<std::string_view> names,
+                 std::string_view other) {
+  for (const std::string_view name : names)
+    if (const Setting* const given = options.find(name);
+        given != nullptr && given->origin == Origin::CommandLine)
+      fail(ErrorKind::Usage, "{} has no effect here: it needs {}", given->where, other);
+}
+
+io::CheckReport check_split(const fs::path& directory, io::Split split,
+                            const Invocation& invocation) {
+  const io::SourceOptions source = source_options(invocation, split);
+  io::CheckOptions check;
+  check.threads = threads_of(invocation.options);
+  check.label_offset = source.label_offset;
+  check.classes = source.classes;
+  check.inspect = picture_problem;
+  check.progress = progress_line(fmt::format("checking {} pictures", split_name(split)));
+  if (is_packed(directory, split))
+    return io::check_packed(io::packed_path(directory, split), check.threads, check.progress);
+  return io::check_pictures(directory, split, check);
+}
+
+/// Statistics and the name of what they are of.
+struct Described {
+  std::string name;
+  io::PictureStatistics statistics;
+};
+
+Described describe_split(const fs::path& directory, io::Split split, const Invocation& invocation) {
+  if (is_packed(directory, split)) {
+    const io::PackedPictures packed(io::packed_path(directory, split));
+    return {describe(packed), io::packed_statistics(packed)};
   }
+  const auto source = open_source(directory, split, invocation);
+  return {source->name(), io::collect_statistics(*source, picture_size)};
 }
 
 }  // namespace
@@ -176,6 +293,12 @@ int command_data_generate(const Invocation& invocation) {
 int command_data_index(const Invocation& invocation) {
   const fs::path directory = invocation.options.arguments.at(0);
   for (const io::Split split : present_splits(directory, invocation.options)) {
+    if (is_packed(directory, split)) {
+      const io::PackedPictures packed(io::packed_path(directory, split));
+      fmt::print("{}: {} pictures of {} classes, {}: has its own table, no index is made\n",
+                 split_name(split), with_commas(packed.size()), packed.classes(), describe(packed));
+      continue;
+    }
     const auto begin = std::chrono::steady_clock::now();
     const auto source = open_source(directory, split, invocation);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
@@ -190,14 +313,7 @@ int command_data_check(const Invocation& invocation) {
   const fs::path directory = options.arguments.at(0);
   std::size_t findings = 0;
   for (const io::Split split : present_splits(directory, options)) {
-    const io::SourceOptions source = source_options(invocation, split);
-    io::CheckOptions check;
-    check.threads = threads_of(options);
-    check.label_offset = source.label_offset;
-    check.classes = source.classes;
-    check.inspect = picture_problem;
-    check.progress = progress_line(fmt::format("checking {} pictures", split_name(split)));
-    const io::CheckReport report = io::check_pictures(directory, split, check);
+    const io::CheckReport report = check_split(directory, split, invocation);
     for (const io::Finding& finding : report.findings) fmt::print("{}\n", to_string(finding));
     fmt::print("{}: {} files, {} pictures, {}: {} bad\n", split_name(split), report.files,
                with_commas(static_cast<std::int64_t>(report.records)), human(report.bytes),
@@ -211,12 +327,11 @@ int command_data_stats(const Invocation& invocation) {
   const fs::path directory = invocation.options.arguments.at(0);
   nlohmann::ordered_json json;
   for (const io::Split split : present_splits(directory, invocation.options)) {
-    const auto source = open_source(directory, split, invocation);
-    const io::PictureStatistics statistics = io::collect_statistics(*source, picture_size);
+    const auto [name, statistics] = describe_split(directory, split, invocation);
     if (invocation.options.flag("json")) {
       json[split_name(split)] = to_json(statistics);
     } else {
-      fmt::print("{} ({})\n", split_name(split), source->name());
+      fmt::print("{} ({})\n", split_name(split), name);
       print_statistics(statistics);
     }
   }
@@ -233,6 +348,10 @@ int command_data_convert(const Invocation& invocation) {
       fail(ErrorKind::Usage,
            "data convert needs --raw-dir DIR (pictures as they are fetched), or --packed and "
            "--data-dir DIR");
+    refuse_idle(
+        options,
+        {"shorter-side", "label-offset", "data-classes", "allow-missing-shards", "data-dir"},
+        "--packed");
     convert_raw(*raw, out, options);
     return 0;
   }
@@ -240,6 +359,8 @@ int command_data_convert(const Invocation& invocation) {
   if (!data || raw)
     fail(ErrorKind::Usage, "data convert --packed packs the pictures of --data-dir DIR{}",
          raw ? ", not those of --raw-dir: convert them first" : ", which is not given");
+  refuse_idle(options, {"train-shards", "validation-shards", "seed", "validation-labels"},
+              "--raw-dir");
   pack(*data, out, invocation);
   return 0;
 }

@@ -60,9 +60,6 @@ Datasets cifar_datasets(const DataRequest& request) {
   return sets;
 }
 
-constexpr std::string_view kPackedTrain = "train.packed";
-constexpr std::string_view kPackedValidation = "validation.packed";
-
 io::ImageNormalisation scaling_named(const std::string& name) {
   if (name == "mean") return io::ImageNormalisation::MeanOnly;
   if (name == "torch") return io::ImageNormalisation::Torch;
@@ -95,10 +92,6 @@ io::SourceOptions source_options(const DataRequest& request, io::Split split) {
   return options;
 }
 
-std::filesystem::path packed_file(const std::filesystem::path& directory, io::Split split) {
-  return directory / (split == io::Split::Train ? kPackedTrain : kPackedValidation);
-}
-
 /// What is left of --dataset-cache, for all sets of a run.
 using Budget = std::shared_ptr<io::CacheBudget>;
 
@@ -106,7 +99,7 @@ using Budget = std::shared_ptr<io::CacheBudget>;
 std::shared_ptr<const io::Dataset> open_pictures(const DataRequest& request, io::Split split,
                                                  const Budget& budget,
                                                  std::vector<std::string>& notices) {
-  const std::filesystem::path packed = packed_file(request.directory, split);
+  const std::filesystem::path packed = io::packed_path(request.directory, split);
   if (std::filesystem::exists(packed)) {
     if (request.cached_bytes > 0)
       notices.push_back(fmt::format(
@@ -138,7 +131,7 @@ Datasets picture_datasets(const DataRequest& request) {
 }
 
 bool holds_pictures(const std::filesystem::path& directory) {
-  return std::filesystem::exists(packed_file(directory, io::Split::Train)) ||
+  return std::filesystem::exists(io::packed_path(directory, io::Split::Train)) ||
          !io::find_record_files(directory, io::Split::Train).files.empty() ||
          !io::find_class_folders(directory, io::Split::Train).classes.empty();
 }

@@ -249,8 +249,8 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
     {.name = "raw-dir",
      .type = Path,
      .value_name = "DIR",
-     .help = "pictures as they are fetched: train/ with a folder or an archive (.tar) a class, "
-             "validation/ with the files and synset_labels.txt beside it",
+     .help = "pictures as they are fetched: train/ with a folder or an archive (.tar) a class, or "
+             "these folders themselves; validation/ with the files and synset_labels.txt beside it",
      .source = "Habana",
      .commands = set_of(Command::DataConvert)},
     {.name = "validation-labels",

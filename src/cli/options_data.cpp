@@ -185,8 +185,10 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .value_name = "X",
      .default_text = "0.001",
      .range = between(0.0, 1.0),
-     .help = "share of records or pictures that may be bad: records are left out, a picture that "
-             "cannot be decoded is replaced by the next one of its class; more end the run",
+     .help =
+         "share of records or pictures that may be bad: records are left out, a picture that "
+         "cannot be decoded is replaced by the next one of its class, or left out where pictures "
+         "are converted or packed; more end the run",
      .source = "millrace",
      .commands = kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))},
     {.name = "allow-missing-shards",

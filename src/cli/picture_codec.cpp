@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/picture_codec.hpp"
 
-#include <algorithm>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -64,13 +63,12 @@ void shrink_picture(std::span<const std::byte> file, std::int32_t shorter_side,
                     io::PixelBuffer& out) {
   thread_local io::ImageDecoder decoder;
   thread_local io::Resampler resampler;
+  // Before memory is taken for either picture.
+  const io::ImageHeader header = io::read_header(file);
+  const io::PackedSize size = io::packed_size(header.height, header.width, shorter_side);
   const io::PixelView view = decode_whole(decoder, file).view;
-  const std::int64_t shorter = std::min(view.width(), view.height());
-  const auto scaled = [&](std::int64_t side) {
-    return static_cast<std::int32_t>(std::max<std::int64_t>(1, side * shorter_side / shorter));
-  };
-  out.width = scaled(view.width());
-  out.height = scaled(view.height());
+  out.width = size.width;
+  out.height = size.height;
   const io::ImageWindow window{
       .box = view.box, .scaled_width = out.width, .scaled_height = out.height, .left = 0, .top = 0};
   (void)resampler.prepare(window, {.filter = io::Filter::BilinearAntialiased}, out.width,

@@ -24,7 +24,7 @@ namespace millrace::cli {
 /// Its size, and an RGB JPEG of quality 100 for CMYK and PNG files. Errors: Data.
 [[nodiscard]] io::PreparedPicture prepare_picture(std::span<const std::byte> file);
 
-/// Decodes a picture and resizes it so that its shorter side has so many pixels. Errors: Data.
+/// Decodes a picture and resizes it to its packed size. Errors: Data, also for that size.
 void shrink_picture(std::span<const std::byte> file, std::int32_t shorter_side,
                     io::PixelBuffer& out);
 

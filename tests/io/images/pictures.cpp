@@ -188,6 +188,26 @@ void append(png_structp codec, png_bytep bytes, std::size_t size) {
 }  // namespace
 
 /// A palette maps v to (v, 255 - v, v / 2).
+std::vector<std::uint8_t> stored_inks(std::span<const std::byte> file) {
+  jpeg_decompress_struct codec{};
+  jpeg_error_mgr errors{};
+  codec.err = jpeg_std_error(&errors);
+  jpeg_create_decompress(&codec);
+  jpeg_mem_src(&codec, reinterpret_cast<const unsigned char*>(file.data()), file.size());
+  jpeg_read_header(&codec, TRUE);
+  codec.out_color_space = JCS_CMYK;
+  jpeg_start_decompress(&codec);
+  const std::size_t row_bytes = std::size_t{4} * codec.output_width;
+  std::vector<std::uint8_t> inks(row_bytes * codec.output_height);
+  while (codec.output_scanline < codec.output_height) {
+    JSAMPROW rows[] = {inks.data() + row_bytes * codec.output_scanline};
+    jpeg_read_scanlines(&codec, rows, 1);
+  }
+  jpeg_finish_decompress(&codec);
+  jpeg_destroy_decompress(&codec);
+  return inks;
+}
+
 Bytes encode_png(const Picture& picture, const PngOptions& options) {
   Bytes file;
   png_structp codec = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,10 @@ using Bytes = std::vector<std::byte>;
 
 /// Channels beyond the third are made of the first.
 Bytes encode_jpeg(const Picture& picture, const JpegOptions& options = {});
+
+/// The four channels of a CMYK or YCCK JPEG as they are stored, by libjpeg alone: what tools that
+/// compare decoders hash.
+std::vector<std::uint8_t> stored_inks(std::span<const std::byte> file);
 
 enum class PngColours : std::uint8_t { Rgb, Rgba, Gray, Palette, Rgb16 };
 struct PngOptions {

@@ -90,10 +90,12 @@ Tar class_tar(std::size_t c) {
   return tar;
 }
 
+/// What readers look at.
 std::map<std::string, std::string> files_below(const fs::path& root) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(root))
-    if (entry.is_regular_file()) files[fs::relative(entry, root).string()] = text_of(load(entry));
+    if (entry.is_regular_file() && !entry.path().filename().string().starts_with('.'))
+      files[fs::relative(entry, root).string()] = text_of(load(entry));
   return files;
 }
 
@@ -239,6 +241,48 @@ TEST(ConvertTest, ForeignFilesAreReplacedAndBrokenOnesNamed) {
   EXPECT_FALSE(fs::exists(out.path() / "second/train/train-00000-of-00001"));
 }
 
+TEST(ConvertTest, BadPicturesOfKeptShardsStillCount) {
+  const TemporaryDirectory raw;
+  const TemporaryDirectory out;
+  write_class_folders(raw.path());
+  for (const std::size_t i : {1u, 4u})
+    store(raw.path() / "train" / synset(1) / file_name(1, i), std::string_view("broken"));
+  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
+  std::vector<std::string> named;
+  ConvertOptions options = options_for(4, 3);
+  options.max_bad_fraction = 0.1;
+  options.report_bad = [&](const std::string& problem) { named.push_back(problem); };
+  const ConvertReport report = convert_to_records(pictures, Split::Train, out.path(), options);
+  EXPECT_EQ(report.bad, 2);
+  EXPECT_EQ(report.pictures, 19u);
+  ASSERT_EQ(named.size(), 2u);
+  for (const std::string& name : named) EXPECT_TRUE(name.ends_with("a broken picture")) << name;
+  fs::remove(out.path() / "train/train-00001-of-00004");
+  const ConvertReport again = convert_to_records(pictures, Split::Train, out.path(), options);
+  EXPECT_EQ(again.bad, 2);
+  EXPECT_EQ(again.shards_kept, 3);
+  options.max_bad_fraction = 0.05;
+  expect_error(ErrorKind::Data, {"2 of 21 pictures", "a broken picture"},
+               [&] { (void)convert_to_records(pictures, Split::Train, out.path(), options); });
+}
+
+TEST(ConvertTest, NoShardIsEmpty) {
+  EXPECT_EQ(shards_filled(1'281'167, 1024), 1024);
+  EXPECT_EQ(shards_filled(50'000, 128), 128);
+  EXPECT_EQ(shards_filled(12, 1024), 12);
+  EXPECT_EQ(shards_filled(21, 20), 11);
+  const TemporaryDirectory raw;
+  const TemporaryDirectory out;
+  store(raw.path() / "train/n1/a.JPEG", fake_picture(1));
+  store(raw.path() / "train/n1/b.JPEG", std::string_view("broken"));
+  ConvertOptions options = options_for(2, 1);
+  options.max_bad_fraction = 0.5;
+  expect_error(ErrorKind::Data, {"all of its pictures (1) are bad"}, [&] {
+    (void)convert_to_records(find_raw_pictures(raw.path(), Split::Train), Split::Train, out.path(),
+                             options);
+  });
+}
+
 TEST(ConvertTest, GoesOnWhereItWasInterrupted) {
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
@@ -269,8 +313,10 @@ TEST(ConvertTest, NeverMixesTwoConversions) {
   write_class_folders(raw.path());
   const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
   ConvertOptions broken = options_for(5, 1);
-  broken.prepare = [](std::span<const std::byte>) -> PreparedPicture {
-    fail(ErrorKind::Io, "stopped");
+  int calls = 0;
+  broken.prepare = [&](std::span<const std::byte> bytes) {
+    if (++calls == 7) fail(ErrorKind::Io, "stopped");
+    return prepare(bytes);
   };
   expect_error(ErrorKind::Io, {"stopped"},
                [&] { (void)convert_to_records(pictures, Split::Train, out.path(), broken); });
@@ -278,17 +324,38 @@ TEST(ConvertTest, NeverMixesTwoConversions) {
     (void)convert_to_records(pictures, Split::Train, out.path(), options_for(4));
   });
   (void)convert_to_records(pictures, Split::Train, out.path(), options_for(5));
+  EXPECT_EQ(convert_to_records(pictures, Split::Train, out.path(), options_for(5)).shards_kept, 5);
+  expect_error(ErrorKind::Usage, {"in 5 shards", "in 4 shards"}, [&] {
+    (void)convert_to_records(pictures, Split::Train, out.path(), options_for(4));
+  });
+  store(out.path() / "foreign/train/train-00000-of-00001", std::string_view("of somebody"));
   expect_error(ErrorKind::Usage, {"is there already"}, [&] {
-    (void)convert_to_records(pictures, Split::Train, out.path(), options_for(5));
+    (void)convert_to_records(pictures, Split::Train, out.path() / "foreign", options_for(5));
   });
   expect_error(ErrorKind::Config, {"0 shards"}, [&] {
     (void)convert_to_records(pictures, Split::Train, out.path(), options_for(0));
   });
 }
 
+TEST(ConvertTest, ArchivesAreLookedIntoByContent) {
+  const TemporaryDirectory raw;
+  Tar tar;
+  tar.add("no-ending", fake_picture(1));
+  tar.add("LICENSE", bytes_of("no picture"));
+  tar.add("empty", {});
+  tar.add("text.JPEG", bytes_of("no picture either"));
+  tar.add("._a.JPEG", bytes_of("what another system keeps"));
+  store(raw.path() / "train" / "n1.tar", tar.bytes());
+  const RawPictures found = find_raw_pictures(raw.path(), Split::Train);
+  std::vector<std::string> names;
+  for (const RawPicture& picture : found.pictures) names.push_back(picture.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"no-ending", "text.JPEG"}));
+  EXPECT_EQ(found.others.size(), 2u);
+}
+
 TEST(ConvertTest, NothingFoundListsWhatWasLookedFor) {
   const TemporaryDirectory root;
-  expect_error(ErrorKind::Data, {"img_train", "ILSVRC2012_img_train.tar"},
+  expect_error(ErrorKind::Data, {"img_train", "ILSVRC2012_img_train.tar", "class folders in"},
                [&] { (void)find_raw_pictures(root.path(), Split::Train); });
   expect_error(ErrorKind::Data, {"validation", "img_val"},
                [&] { (void)find_raw_pictures(root.path(), Split::Validation); });

@@ -48,14 +48,19 @@ TEST(PackedPicturesTest, HoldsWhatTheSourceHad) {
   const TemporaryDirectory root;
   const auto source = source_of(root.path(), 12);
   const fs::path path = root.path() / "packed";
-  const std::uint64_t bytes = write_packed_pictures(*source, path, options_for(2));
-  EXPECT_EQ(bytes, fs::file_size(path));
+  const PackReport report = write_packed_pictures(*source, path, options_for(2));
+  EXPECT_EQ(report.pictures, 12);
+  EXPECT_EQ(report.bytes, fs::file_size(path));
   const PackedPictures packed(path);
   ReadBuffer buffer;
   ASSERT_EQ(packed.size(), 12);
   EXPECT_EQ(packed.classes(), 5);
   EXPECT_EQ(packed.shorter_side(), 4);
   EXPECT_EQ(packed.fingerprint(), source->fingerprint());
+  std::uint64_t largest = 0;
+  for (std::int64_t i = 0; i < 12; ++i) largest = std::max(largest, packed.stored_bytes(i));
+  EXPECT_GT(largest, 0u);
+  EXPECT_EQ(packed.largest_bytes(), largest);
   for (std::int64_t i = 0; i < 12; ++i) {
     const auto number = static_cast<std::size_t>(i);
     PixelBuffer expected;
@@ -86,6 +91,42 @@ TEST(PackedPicturesTest, ABadPictureIsNamedAndNothingIsLeft) {
   });
   for (const auto& entry : fs::directory_iterator(root.path()))
     EXPECT_EQ(entry.path().filename().string().find("packed"), std::string::npos);
+}
+
+TEST(PackedPicturesTest, BadPicturesAreLeftOutInOrder) {
+  const TemporaryDirectory root;
+  const auto source = source_of(root.path(), 20);
+  std::vector<Bytes> files;
+  for (const unsigned threads : {1u, 3u}) {
+    PackOptions options = options_for(threads);
+    options.max_bad_fraction = 0.1;
+    std::vector<std::string> named;
+    options.report_bad = [&](const std::string& problem) { named.push_back(problem); };
+    options.shrink = [](std::span<const std::byte> file, std::int32_t side, PixelBuffer& out) {
+      shrink(file, side, out);
+      if (text_of(file).find("picture 17") != std::string::npos) out.width = 16'385;
+    };
+    const PackReport report = write_packed_pictures(*source, root.path() / "packed", options);
+    EXPECT_EQ(report.pictures, 18);
+    EXPECT_EQ(report.bad, 2);
+    ASSERT_EQ(named.size(), 2u);
+    EXPECT_NE(named[0].find("record 13 at offset"), std::string::npos) << named[0];
+    EXPECT_NE(named[1].find("4 x 16385 pixels"), std::string::npos) << named[1];
+    files.push_back(load(root.path() / "packed"));
+  }
+  EXPECT_EQ(files[0], files[1]);
+  const PackedPictures packed(root.path() / "packed");
+  ASSERT_EQ(packed.size(), 18);
+  for (std::int64_t i = 0; i < 18; ++i)
+    EXPECT_EQ(packed.label(i), (i + (i >= 13 ? 1 : 0) + (i >= 16 ? 1 : 0)) % 5) << i;
+}
+
+TEST(PackedPicturesTest, SizesAreBounded) {
+  EXPECT_EQ(packed_size(500, 375, 256), (PackedSize{.height = 341, .width = 256}));
+  EXPECT_EQ(packed_size(1, 1, 256), (PackedSize{.height = 256, .width = 256}));
+  EXPECT_EQ(packed_size(1, 64, 256), (PackedSize{.height = 256, .width = 16'384}));
+  expect_error(ErrorKind::Data, {"256 x 16640"}, [] { (void)packed_size(1, 65, 256); });
+  expect_error(ErrorKind::Data, {"4194304 x 256"}, [] { (void)packed_size(16'384, 1, 256); });
 }
 
 TEST(PackedPicturesTest, EveryFlippedByteIsFound) {

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace millrace::io {
+
+/// Told what is wrong with a picture that is left out: "n1/a.JPEG: neither a JPEG nor a PNG". From
+/// one thread at a time. Empty: nobody is told.
+using ReportBad = std::function<void(const std::string&)>;
+
+/// "place: problem", of which many a message has the place already.
+[[nodiscard]] std::string problem_at(const std::string& place, const std::string& problem);
+
+/// Counts the bad pictures of a task over `pictures` of them, and ends it when they are too many.
+/// One thread at a time.
+class BadPictures {
+ public:
+  BadPictures(std::int64_t pictures, double max_fraction, const ReportBad& report)
+      : pictures_(pictures), max_fraction_(max_fraction), report_(report) {}
+
+  /// Reports one. Error(Data) with the count and the first when they are more than the share of all
+  /// that may be bad.
+  void add(const std::string& problem);
+  /// Error(Data) when no picture is left.
+  void refuse_if_all() const;
+  [[nodiscard]] std::int64_t count() const noexcept { return count_; }
+
+ private:
+  [[noreturn]] void refuse() const;
+
+  std::int64_t pictures_;
+  double max_fraction_;
+  const ReportBad& report_;
+  std::int64_t count_ = 0;
+  std::string first_;
+};
+
+}  // namespace millrace::io
