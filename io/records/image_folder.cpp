@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +15,7 @@
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "io/records/byte_window.hpp"
+#include "io/records/file_stamp.hpp"
 #include "io/records/folder_listing.hpp"
 #include "io/records/little_endian.hpp"
 #include "io/records/parallel.hpp"
@@ -62,18 +62,11 @@ std::vector<std::string> training_classes(const fs::path& directory) {
   return {};
 }
 
-std::int64_t folder_time(const fs::path& folder) {
-  struct stat status {};
-  if (::stat(folder.c_str(), &status) != 0) return -1;
-  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
-  return status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec;
-}
-
 std::vector<std::int64_t> folder_times(const ClassFolders& folders) {
   std::vector<std::int64_t> times;
   times.reserve(folders.classes.size());
   for (const std::string& name : folders.classes)
-    times.push_back(folder_time(folders.folder / name));
+    times.push_back(modified_ns(folders.folder / name));
   return times;
 }
 

@@ -2,7 +2,6 @@
 #include "io/records/record_index.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "io/records/example.hpp"
+#include "io/records/file_stamp.hpp"
 #include "io/records/little_endian.hpp"
 #include "io/records/parallel.hpp"
 #include "io/records/record_frame.hpp"
@@ -34,13 +34,9 @@ constexpr std::size_t kSmallestBadBytes = 4 + 8 + 8 + 4;
 
 IndexedFile look_at(const fs::path& folder, const std::string& name) {
   const fs::path path = folder / name;
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) fail_io("inspect", path, errno);
-  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
-  return {.name = name,
-          .bytes = static_cast<std::uint64_t>(status.st_size),
-          .modified_ns = status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec,
-          .first = 0};
+  const std::optional<FileStamp> stamp = stamp_of(path);
+  if (!stamp) fail_io("inspect", path, errno);
+  return {.name = name, .bytes = stamp->bytes, .modified_ns = stamp->modified_ns, .first = 0};
 }
 
 std::vector<IndexedFile> look_at_all(const RecordFileSet& set) {
