@@ -17,6 +17,8 @@
 namespace millrace::io {
 namespace {
 
+constexpr std::size_t kNamed = 5;  // bad records in notices
+
 std::vector<std::filesystem::path> paths_of(const RecordFileSet& set) {
   std::vector<std::filesystem::path> paths;
   paths.reserve(set.files.size());
@@ -58,6 +60,7 @@ TFRecordSource::TFRecordSource(const RecordFileSet& set, Split split, const Sour
   std::ranges::move(opened.notices, std::back_inserter(notices_));
   drop_foreign_labels();
   refuse_too_bad(options.max_bad_fraction);
+  note_bad();
   fingerprint_ = fingerprint_of(index_);
 }
 
@@ -99,18 +102,36 @@ void TFRecordSource::refuse_too_bad(double max_bad_fraction) const {
     fail(ErrorKind::Data, "{}: the files hold no records: fetch or convert them again",
          folder_.string());
   if (index_.bad.empty()) return;
-  const BadRecord& first = index_.bad.front();
-  const std::string text = fmt::format(
-      "{} of {} records are bad, the first: {}: {}", index_.bad.size(), all,
-      describe_place(files_.path(first.file), first.record, first.offset), first.problem);
   if (index_.entries.empty() ||
       static_cast<double>(index_.bad.size()) > max_bad_fraction * static_cast<double>(all))
-    fail(ErrorKind::Data,
-         "{}; at most {:g} % may be (--max-bad-fraction); `millrace data check` lists them{}", text,
-         100.0 * max_bad_fraction,
-         first.problem.starts_with("label ")
-             ? fmt::format("; is {} the label of the first class (--label-offset)?", label_offset_)
-             : "");
+    fail(ErrorKind::Data, "{}, the first: {}; at most {:g} % may be (--max-bad-fraction)",
+         describe_bad(), describe(index_.bad.front()), 100.0 * max_bad_fraction);
+}
+
+void TFRecordSource::note_bad() {
+  if (index_.bad.empty()) return;
+  notices_.push_back(fmt::format("{}: {}, and are left out", folder_.string(), describe_bad()));
+  const std::size_t named = std::min(index_.bad.size(), kNamed);
+  for (std::size_t i = 0; i < named; ++i)
+    notices_.push_back(fmt::format("left out: {}", describe(index_.bad[i])));
+  if (named < index_.bad.size())
+    notices_.push_back(fmt::format("and {} more", index_.bad.size() - named));
+}
+
+// "2 of 20 records are bad (`millrace data check` lists them)", with what may be meant.
+std::string TFRecordSource::describe_bad() const {
+  const bool foreign = std::ranges::any_of(
+      index_.bad, [](const BadRecord& bad) { return bad.problem.starts_with("label "); });
+  return fmt::format(
+      "{} of {} records are bad (`millrace data check` lists them{})", index_.bad.size(),
+      index_.bad.size() + index_.entries.size(),
+      foreign ? fmt::format("; is {} the label of the first class, --label-offset?", label_offset_)
+              : "");
+}
+
+std::string TFRecordSource::describe(const BadRecord& bad) const {
+  return fmt::format("{}: {}", describe_place(files_.path(bad.file), bad.record, bad.offset),
+                     bad.problem);
 }
 
 const RecordEntry& TFRecordSource::entry(std::int64_t index) const {

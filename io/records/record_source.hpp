@@ -27,6 +27,7 @@ struct SourceOptions {
 };
 
 /// The good records of one split of TFRecord files, in the order of shards and of records in them.
+/// Its notices say how many were bad and left out, and name the first few.
 class TFRecordSource final : public EncodedSource {
  public:
   /// Errors: Data when shards are missing, when too many records are bad (naming the first), when
@@ -51,6 +52,9 @@ class TFRecordSource final : public EncodedSource {
  private:
   void drop_foreign_labels();
   void refuse_too_bad(double max_bad_fraction) const;
+  void note_bad();
+  [[nodiscard]] std::string describe_bad() const;
+  [[nodiscard]] std::string describe(const BadRecord& bad) const;
   [[nodiscard]] const RecordEntry& entry(std::int64_t index) const;
 
   std::filesystem::path folder_;

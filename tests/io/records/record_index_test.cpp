@@ -326,13 +326,59 @@ TEST(TFRecordSourceTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
   EXPECT_EQ(source->size(), 18);
   EXPECT_NE(source->where(9).find("train-00001-of-00002, record 0"), std::string::npos);
   options.max_bad_fraction = 0.09;
-  expect_error(ErrorKind::Data,
-               {"2 of 20 records are bad, the first: ", "train-00000-of-00002, record 9 at offset ",
-                "label 10 is not one of 1 to 9", "--max-bad-fraction"},
-               [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
+  expect_error(
+      ErrorKind::Data,
+      {"2 of 20 records are bad", "the first: ", "train-00000-of-00002, record 9 at offset ",
+       "label 10 is not one of 1 to 9", "--max-bad-fraction"},
+      [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
   SourceOptions from_zero = options_for(11);
   from_zero.label_offset = 0;
   EXPECT_EQ(open_encoded_source(root.path(), Split::Train, from_zero)->label(0), 1);
+}
+
+// Labels from 1 that are read as if they were from 0: one of 1000 is left out, and class 0 is
+// empty.
+TEST(TFRecordSourceTest, WhatIsLeftOutIsSaidAlsoFromTheCache) {
+  const TemporaryDirectory root;
+  const auto places = write_shard(root.path() / "train-00000-of-00001", 0, 1000, 1000);
+  SourceOptions options = options_for(1000);
+  options.label_offset = 0;
+  for (int time = 0; time < 2; ++time) {
+    const auto source = open_encoded_source(root.path(), Split::Train, options);
+    EXPECT_EQ(source->size(), 999);
+    const std::span<const std::string> notices = source->notices();
+    ASSERT_EQ(notices.size(), 2u) << time;
+    EXPECT_NE(notices[0].find("1 of 1000 records are bad"), std::string::npos) << notices[0];
+    EXPECT_NE(notices[0].find("is 0 the label of the first class, --label-offset?"),
+              std::string::npos)
+        << notices[0];
+    EXPECT_EQ(
+        notices[1],
+        fmt::format("left out: {}, record 999 at offset {}: label 1000 is not one of 0 to 999",
+                    (root.path() / "train-00000-of-00001").string(), places[999]));
+  }
+}
+
+TEST(TFRecordSourceTest, OfManyThatAreLeftOutAFewAreNamed) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 20);
+  for (std::size_t i = 0; i < 16; i += 2) flip_byte(path, places[i]);
+  SourceOptions options = options_for(10);
+  options.max_bad_fraction = 0.5;
+  for (int time = 0; time < 2; ++time) {
+    const auto source = open_encoded_source(root.path(), Split::Train, options);
+    EXPECT_EQ(source->size(), 12);
+    ASSERT_EQ(source->notices().size(), 7u);
+    EXPECT_EQ(source->notices()[0], root.path().string() +
+                                        ": 8 of 20 records are bad (`millrace data check` lists "
+                                        "them), and are left out");
+    EXPECT_EQ(source->notices()[5],
+              fmt::format("left out: {}, record 8 at offset {}: the length of the record fails its "
+                          "checksum",
+                          path.string(), places[8]));
+    EXPECT_EQ(source->notices()[6], "and 3 more");
+  }
 }
 
 TEST(TFRecordSourceTest, RefusesASetThatLacksShardsUnlessTold) {
