@@ -49,12 +49,15 @@ TFRecordSource::TFRecordSource(const RecordFileSet& set, Split split, const Sour
       label_offset_(options.label_offset),
       classes_(options.classes),
       files_(paths_of(set)) {
-  if (std::string missing = describe_missing(set); !missing.empty()) {
+  for (std::string gap : {describe_missing(set), describe_empty(set)}) {
+    if (gap.empty()) continue;
     if (options.missing == MissingShards::Refused)
       fail(ErrorKind::Data,
-           "{}: fetch or convert them again, or go without (--allow-missing-shards)", missing);
-    notices_.push_back(std::move(missing));
+           "{}: fetch or convert them again, or go without (--allow-missing-shards)", gap);
+    notices_.push_back(std::move(gap));
   }
+  if (std::string strays = describe_left_out(set); !strays.empty())
+    notices_.push_back(std::move(strays));
   OpenedIndex opened = open_record_index(set, split, options.index);
   index_ = std::move(opened.index);
   std::ranges::move(opened.notices, std::back_inserter(notices_));
@@ -74,6 +77,7 @@ void TFRecordSource::drop_foreign_labels() {
   const RecordIndex all = std::exchange(index_, {});
   index_.files = all.files;
   index_.bad = all.bad;
+  index_.notices = all.notices;
   std::size_t i = 0;
   for (std::size_t file = 0; file < all.files.size(); ++file) {
     index_.files[file].first = index_.entries.size();

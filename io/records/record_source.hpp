@@ -21,7 +21,7 @@ struct SourceOptions {
   std::int64_t classes = 1000;
   /// The share of records that may be bad, by frame, Example or label, before the set is refused.
   double max_bad_fraction = 0.001;
-  /// What becomes of a set that lacks some of its shards.
+  /// What becomes of a set that lacks some of its shards, or has some of 0 bytes.
   MissingShards missing = MissingShards::Refused;
   IndexOptions index;
 };
@@ -30,8 +30,8 @@ struct SourceOptions {
 /// Its notices say how many were bad and left out, and name the first few.
 class TFRecordSource final : public EncodedSource {
  public:
-  /// Errors: Data when shards are missing, when too many records are bad (naming the first), when
-  /// none is good; Io.
+  /// Errors: Data when shards are missing or empty, when too many records are bad (naming the
+  /// first), when none is good; Io.
   TFRecordSource(const RecordFileSet& set, Split split, const SourceOptions& options);
 
   [[nodiscard]] std::string name() const override { return "imagenet records"; }

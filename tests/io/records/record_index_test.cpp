@@ -119,7 +119,8 @@ TEST(RecordIndexTest, ADamagedCacheIsMadeAnew) {
 
 TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
   const TemporaryDirectory root;
-  const RecordIndex index = open(write_set(root.path())).index;
+  RecordIndex index = open(write_set(root.path())).index;
+  index.notices = {"said before", ""};
   const Bytes content = write_index(index);
   EXPECT_EQ(parse_index(content), index);
   for (std::size_t size = 0; size < content.size(); ++size)
@@ -128,7 +129,7 @@ TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
   longer.push_back(std::byte{0});
   EXPECT_FALSE(parse_index(longer));
   // Counts beyond all memory, and an entry beyond its file.
-  for (const std::size_t at : {7u, 15u, 23u}) {
+  for (const std::size_t at : {7u, 15u, 23u, 31u}) {
     Bytes huge = content;
     huge[at] = std::byte{0x7f};
     EXPECT_FALSE(parse_index(huge)) << at;
@@ -193,6 +194,43 @@ TEST(RecordIndexTest, SaysWhenAnIdxFileDoesNotFit) {
   EXPECT_EQ(notices_with(fmt::format("0 {}\n", places[1])).size(), 1u);
   EXPECT_EQ(notices_with(fmt::format("0 {}\n", places[2])).size(), 1u);
   EXPECT_EQ(notices_with("nonsense").size(), 1u);
+}
+
+TEST(RecordIndexTest, WhatIsWrongWithAnIdxFileIsRepeatedUntilItIsMended) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  write_shard(path, 0, 3);
+  const RecordFileSet set = find_record_files(root.path(), Split::Train);
+  store(path.string() + ".idx", std::string_view("nonsense"));
+  const std::vector<std::string> notices = open(set).notices;
+  EXPECT_EQ(notices.size(), 1u);
+  const OpenedIndex again = open(set);
+  EXPECT_FALSE(again.made);
+  EXPECT_EQ(again.notices, notices);
+  fs::remove(path.string() + ".idx");
+  EXPECT_TRUE(open(set).notices.empty());
+}
+
+TEST(RecordIndexTest, RecordsListedBeyondTheEndAreBad) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 4);
+  std::string lines;
+  for (std::size_t i = 0; i < 4; ++i)
+    lines += fmt::format("{} {}\n", places[i], places[i + 1] - places[i]);
+  store(path.string() + ".idx", lines);
+  cut(path, places[2]);
+  for (int time = 0; time < 2; ++time) {
+    const OpenedIndex opened = open(find_record_files(root.path(), Split::Train));
+    EXPECT_TRUE(opened.notices.empty());
+    EXPECT_EQ(opened.index.entries.size(), 2u);
+    ASSERT_EQ(opened.index.bad.size(), 2u);
+    EXPECT_EQ(opened.index.bad[1].record, 3u);
+    EXPECT_EQ(opened.index.bad[1].offset, places[3]);
+    EXPECT_TRUE(opened.index.bad[1].problem.starts_with(fmt::format(
+        "the shard ends at {}, and its .idx lists this record: the shard is cut", places[2])))
+        << opened.index.bad[1].problem;
+  }
 }
 
 TEST(RecordIndexTest, SeveralProcessesAtOnce) {
@@ -393,6 +431,23 @@ TEST(TFRecordSourceTest, RefusesASetThatLacksShardsUnlessTold) {
   EXPECT_EQ(source->notices().size(), 1u);
 }
 
+TEST(TFRecordSourceTest, RefusesEmptyShardsUnlessToldAndSaysWhatItLeavesOut) {
+  const TemporaryDirectory root;
+  write_shard(root.path() / "train-00000-of-00002", 0, 10);
+  write_shard(root.path() / "train-00001-of-00002", 10, 0);
+  write_shard(root.path() / "train-00000-of-00002.bak", 0, 10);
+  expect_error(ErrorKind::Data,
+               {"1 of 2 shards is empty: train-00001-of-00002", "--allow-missing-shards"},
+               [&] { (void)open_encoded_source(root.path(), Split::Train, options_for(10)); });
+  SourceOptions options = options_for(10);
+  options.missing = MissingShards::Accepted;
+  const auto source = open_encoded_source(root.path(), Split::Train, options);
+  EXPECT_EQ(source->size(), 10);
+  ASSERT_EQ(source->notices().size(), 2u);
+  EXPECT_NE(source->notices()[0].find("1 of 2 shards is empty"), std::string::npos);
+  EXPECT_NE(source->notices()[1].find("train-00000-of-00002.bak"), std::string::npos);
+}
+
 TEST(TFRecordSourceTest, FingerprintTellsSetsApart) {
   const TemporaryDirectory root;
   const auto fingerprint = [&](std::size_t first, std::int64_t classes) {
@@ -414,8 +469,10 @@ TEST(TFRecordSourceTest, NothingFoundListsWhatWasLookedFor) {
   expect_error(ErrorKind::Data, {"(which does not exist)"},
                [&] { (void)open_encoded_source("/no/such", Split::Train, options_for(10)); });
   store(root.path() / "train-00000-of-00001", std::string_view(""));
+  SourceOptions options = options_for(10);
+  options.missing = MissingShards::Accepted;
   expect_error(ErrorKind::Data, {"hold no records"},
-               [&] { (void)open_encoded_source(root.path(), Split::Train, options_for(10)); });
+               [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
 }
 
 TEST(SealedFileTest, AnyChangeIsFound) {
