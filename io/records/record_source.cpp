@@ -11,13 +11,12 @@
 #include "core/error.hpp"
 #include "io/records/example.hpp"
 #include "io/records/image_folder.hpp"
+#include "io/records/left_out.hpp"
 #include "io/records/little_endian.hpp"
 #include "io/records/record_frame.hpp"
 
 namespace millrace::io {
 namespace {
-
-constexpr std::size_t kNamed = 5;  // bad records in notices
 
 std::vector<std::filesystem::path> paths_of(const RecordFileSet& set) {
   std::vector<std::filesystem::path> paths;
@@ -106,20 +105,15 @@ void TFRecordSource::refuse_too_bad(double max_bad_fraction) const {
     fail(ErrorKind::Data, "{}: the files hold no records: fetch or convert them again",
          folder_.string());
   if (index_.bad.empty()) return;
-  if (index_.entries.empty() ||
-      static_cast<double>(index_.bad.size()) > max_bad_fraction * static_cast<double>(all))
+  if (index_.entries.empty() || too_many_bad(index_.bad.size(), all, max_bad_fraction))
     fail(ErrorKind::Data, "{}, the first: {}; at most {:g} % may be (--max-bad-fraction)",
          describe_bad(), describe(index_.bad.front()), 100.0 * max_bad_fraction);
 }
 
 void TFRecordSource::note_bad() {
   if (index_.bad.empty()) return;
-  notices_.push_back(fmt::format("{}: {}, and are left out", folder_.string(), describe_bad()));
-  const std::size_t named = std::min(index_.bad.size(), kNamed);
-  for (std::size_t i = 0; i < named; ++i)
-    notices_.push_back(fmt::format("left out: {}", describe(index_.bad[i])));
-  if (named < index_.bad.size())
-    notices_.push_back(fmt::format("and {} more", index_.bad.size() - named));
+  add_left_out(notices_, fmt::format("{}: {}, and are left out", folder_.string(), describe_bad()),
+               index_.bad.size(), [this](std::size_t i) { return describe(index_.bad[i]); });
 }
 
 // "2 of 20 records are bad (`millrace data check` lists them)", with what may be meant.
@@ -185,7 +179,8 @@ std::unique_ptr<EncodedSource> open_encoded_source(const std::filesystem::path& 
   if (!set.files.empty()) return std::make_unique<TFRecordSource>(set, split, options);
   const ClassFolders folders = find_class_folders(directory, split);
   if (!folders.classes.empty())
-    return std::make_unique<ImageFolderSource>(folders, split, options.index);
+    return std::make_unique<ImageFolderSource>(folders, split, options.index,
+                                               options.max_bad_fraction);
   fail_no_pictures(directory, split);
 }
 

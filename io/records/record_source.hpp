@@ -19,7 +19,8 @@ struct SourceOptions {
   /// Labels that records hold are those of the network plus this: the converter counts from 1.
   std::int32_t label_offset = 1;
   std::int64_t classes = 1000;
-  /// The share of records that may be bad, by frame, Example or label, before the set is refused.
+  /// The share of records that may be bad, by frame, Example or label, before the set is refused;
+  /// of class folders, the share of files that should be pictures and are none.
   double max_bad_fraction = 0.001;
   /// What becomes of a set that lacks some of its shards, or has some of 0 bytes.
   MissingShards missing = MissingShards::Refused;

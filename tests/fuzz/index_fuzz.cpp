@@ -81,8 +81,9 @@ std::vector<Bytes> seeds() {
                           .notices = {"said before"}};
   const FolderIndex folder{.classes = {"a", "b"},
                            .modified_ns = {5, -1},
-                           .pictures = {{0, 10, "x.JPEG"}, {1, 11, "y"}},
-                           .others = {"a/text"}};
+                           .pictures = {{0, {10, 3}, "x.JPEG"}, {1, {11, 4}, "y"}},
+                           .bad = {{1, {0, 5}, "z.JPEG"}},
+                           .others = {{0, {4, 6}, "text"}}};
   const std::string lines = "0 116\n116 16\n132 19\n";
   Bytes tar(2048);
   const std::string head = "a.JPEG";
