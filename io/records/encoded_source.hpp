@@ -68,6 +68,9 @@ struct Progress {
 };
 /// Told now and then, from one thread at a time. Empty: nobody is told.
 using ProgressCallback = std::function<void(const Progress&)>;
+/// Told what a user should know at once and not when all is done: who is waited for. Empty: nobody
+/// is told.
+using TellCallback = std::function<void(const std::string&)>;
 
 /// Labelled encoded pictures. All functions may be called from many threads at once.
 class EncodedSource {

@@ -194,7 +194,7 @@ FolderIndex open_index(const ClassFolders& folders, Split split, const IndexOpti
       split == Split::Train ? "millrace-train.folders" : "millrace-validation.folders");
   const std::vector<std::int64_t> times = folder_times(folders);
   if (auto cached = find_cached(places, folders, times, options.threads)) return std::move(*cached);
-  const FolderLock lock(folders.folder);
+  const FolderLock lock(folders.folder, options.tell);
   if (auto cached = find_cached(places, folders, times, options.threads)) return std::move(*cached);
   FolderIndex index = make_index(folders, times, options);
   const Written written = write_cached(places, seal(kFolderSeal, write_folder_index(index)));

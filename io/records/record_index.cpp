@@ -263,7 +263,7 @@ OpenedIndex open_record_index(const RecordFileSet& set, Split split, const Index
       cache_places(set.folder, options.cache_folder,
                    split == Split::Train ? "millrace-train.index" : "millrace-validation.index");
   if (auto cached = find_cached(places, files)) return std::move(*cached);
-  const FolderLock lock(set.folder);
+  const FolderLock lock(set.folder, options.tell);
   if (auto cached = find_cached(places, files)) return std::move(*cached);
   OpenedIndex opened = make_index(set, std::move(files), options);
   const std::vector<std::byte> bytes = seal(kIndexSeal, write_index(opened.index));

@@ -86,6 +86,7 @@ struct IndexOptions {
   std::filesystem::path
       cache_folder;           ///< used where the data's own cannot be written; may be empty
   ProgressCallback progress;  ///< in bytes of files
+  TellCallback tell;          ///< that another process makes the index
 };
 
 /// What came of opening an index.

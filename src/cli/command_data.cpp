@@ -43,6 +43,7 @@ io::SourceOptions source_options(const Invocation& invocation, io::Split split) 
   source.index.threads = threads_of(options);
   source.index.cache_folder = cache_folder();
   source.index.progress = progress_line(fmt::format("indexing {} pictures", split_name(split)));
+  source.index.tell = [](const std::string& what) { fmt::print(stderr, "note: {}\n", what); };
   return source;
 }
 

@@ -2,6 +2,7 @@
 #include "io/records/record_index.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ RecordFileSet write_set(const fs::path& root) {
 
 OpenedIndex open(const RecordFileSet& set, const fs::path& cache = {}) {
   return open_record_index(set, Split::Train,
-                           {.threads = 2, .cache_folder = cache, .progress = {}});
+                           {.threads = 2, .cache_folder = cache, .progress = {}, .tell = {}});
 }
 
 TEST(RecordIndexTest, HasEveryRecordAndItsLabel) {
@@ -262,12 +263,12 @@ TEST(RecordIndexTest, ReadsRealShardsWithTheirIdxFiles) {
   copy_writable(*data, copy.path() / "data");
   std::uint64_t told = 0;
   const RecordFileSet set = find_record_files(copy.path() / "data", Split::Train);
-  const OpenedIndex opened = open_record_index(
-      set, Split::Train,
-      {.threads = 2, .cache_folder = cache.path(), .progress = [&](const Progress& progress) {
-         EXPECT_LE(told, progress.done);
-         told = progress.done;
-       }});
+  IndexOptions options{.threads = 2, .cache_folder = cache.path(), .progress = {}, .tell = {}};
+  options.progress = [&](const Progress& progress) {
+    EXPECT_LE(told, progress.done);
+    told = progress.done;
+  };
+  const OpenedIndex opened = open_record_index(set, Split::Train, options);
   EXPECT_EQ(opened.index.entries.size(), 512u);
   EXPECT_TRUE(opened.index.bad.empty());
   EXPECT_TRUE(opened.notices.empty());
@@ -473,6 +474,25 @@ TEST(TFRecordSourceTest, NothingFoundListsWhatWasLookedFor) {
   options.missing = MissingShards::Accepted;
   expect_error(ErrorKind::Data, {"hold no records"},
                [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
+}
+
+TEST(SealedFileTest, WhoeverWaitsForALockSaysSoOnce) {
+  const TemporaryDirectory root;
+  std::vector<std::string> told;
+  {
+    const FolderLock free(root.path(), [&](const std::string& what) { told.push_back(what); });
+  }
+  EXPECT_TRUE(told.empty());
+  auto held = std::make_unique<FolderLock>(root.path());
+  // Nobody else would let it go: without a word the test never ends.
+  const FolderLock waited(root.path(), [&](const std::string& what) {
+    told.push_back(what);
+    held.reset();
+  });
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_NE(told[0].find(root.path().string()), std::string::npos) << told[0];
+  const UniqueFd other = open_file(root.path(), O_RDONLY | O_DIRECTORY);
+  EXPECT_NE(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
 }
 
 TEST(SealedFileTest, AnyChangeIsFound) {
