@@ -118,7 +118,10 @@ void PictureDataset::read_or_replace(std::int64_t index, const ReadKey& key, Wor
 
 void PictureDataset::note_bad(std::int64_t index, const std::string& problem) const {
   const std::lock_guard lock(mutex_);
-  const std::string what = fmt::format("{}: {}", where(index), problem);
+  // Who reads bytes names their place, who decodes them does not know it.
+  const std::string place = where(index);
+  const std::string what =
+      problem.starts_with(place) ? problem : fmt::format("{}: {}", place, problem);
   if (bad_.insert(index).second && options_.report) options_.report(what);
   if (static_cast<double>(bad_.size()) > options_.max_bad_fraction * static_cast<double>(size()))
     fail(

@@ -57,7 +57,8 @@ class PictureDataset : public Dataset {
   class Worker;
   explicit PictureDataset(PictureOptions options);
   [[nodiscard]] const PictureOptions& options() const { return options_; }
-  /// Writes picture `index`, cropped as sample `sample` is drawn. Errors: Data, without the place.
+  /// Writes picture `index`, cropped as sample `sample` is drawn. Errors: Data, with the
+  /// place or without.
   virtual void read_picture(std::int64_t index, std::int64_t sample, const ReadKey& key,
                             Worker& worker, std::span<std::uint8_t> image) const = 0;
   [[nodiscard]] virtual std::string where(std::int64_t index) const = 0;
