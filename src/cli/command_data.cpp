@@ -88,6 +88,7 @@ nlohmann::ordered_json to_json(const io::PictureStatistics& statistics) {
                                  {"per_class", statistics.per_class}};
   if (statistics.measured > 0) {
     json["measured"] = statistics.measured;
+    json["bad"] = statistics.bad;
     json["height"] = to_json(statistics.height);
     json["width"] = to_json(statistics.width);
   }
@@ -106,6 +107,9 @@ void print_statistics(const io::PictureStatistics& statistics) {
   if (statistics.measured > 0) {
     row("height", statistics.height, "pixels");
     row("width", statistics.width, "pixels");
+    fmt::print("  {:<22} {} of {} looked into\n", "bad", statistics.bad.size(),
+               std::ssize(statistics.bad) + statistics.measured);
+    for (const std::string& what : statistics.bad) fmt::print("    {}\n", what);
   }
   fmt::print("  {:<22} {} of {} have pictures\n", "classes", filled, statistics.per_class.size());
   row("pictures of a class", io::spread_of(statistics.per_class), "pictures");
@@ -213,7 +217,8 @@ int command_data_stats(const Invocation& invocation) {
   nlohmann::ordered_json json;
   for (const io::Split split : present_splits(directory, invocation.options)) {
     const auto source = open_source(directory, split, invocation);
-    const io::PictureStatistics statistics = io::collect_statistics(*source, picture_size);
+    const io::PictureStatistics statistics = io::collect_statistics(
+        *source, picture_size, source_options(invocation, split).max_bad_fraction);
     if (invocation.options.flag("json")) {
       json[split_name(split)] = to_json(statistics);
     } else {
