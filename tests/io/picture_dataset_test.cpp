@@ -130,6 +130,7 @@ TEST(PictureDatasetTest, ThePlaceOfABadPictureIsNamedOnce) {
   const auto set = make_picture_dataset(source, lenient);
   (void)pixels_of(*set, 3, kTraining);
   EXPECT_EQ(reported, std::vector<std::string>{"picture 3: its data fail their checksum"});
+  EXPECT_EQ(set->replaced(), reported);
 }
 
 std::string refusal(const Dataset& set, std::int64_t index) {
