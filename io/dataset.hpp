@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/bfloat16.hpp"
 #include "core/float16.hpp"
@@ -61,6 +62,9 @@ class Dataset {
   /// whose pixels are no bytes.
   virtual PixelScaling read_bytes(std::int64_t index, const ReadKey& key,
                                   std::span<std::uint8_t> image) const;
+  /// Samples that this process found bad so far and put others in the place of: a line each, that
+  /// says where it lies and what is wrong.
+  [[nodiscard]] virtual std::vector<std::string> replaced() const { return {}; }
 };
 
 /// image = bytes, normalised in float32: what a device does with them.

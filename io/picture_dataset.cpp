@@ -99,6 +99,14 @@ std::int64_t PictureDataset::bad_pictures() const {
   return static_cast<std::int64_t>(bad_.size());
 }
 
+std::vector<std::string> PictureDataset::replaced() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> lines;
+  lines.reserve(bad_.size());
+  for (const auto& [index, what] : bad_) lines.push_back(what);
+  return lines;
+}
+
 // Which picture stands in does not depend on what was found bad before: each is tried anew.
 void PictureDataset::read_or_replace(std::int64_t index, const ReadKey& key, Worker& worker,
                                      std::span<std::uint8_t> image) const {
@@ -118,8 +126,11 @@ void PictureDataset::read_or_replace(std::int64_t index, const ReadKey& key, Wor
 
 void PictureDataset::note_bad(std::int64_t index, const std::string& problem) const {
   const std::lock_guard lock(mutex_);
-  const std::string what = fmt::format("{}: {}", where(index), problem);
-  if (bad_.insert(index).second && options_.report) options_.report(what);
+  // Who reads bytes names their place, who decodes them does not know it.
+  const std::string place = where(index);
+  const std::string what =
+      problem.starts_with(place) ? problem : fmt::format("{}: {}", place, problem);
+  if (bad_.emplace(index, what).second && options_.report) options_.report(what);
   if (static_cast<double>(bad_.size()) > options_.max_bad_fraction * static_cast<double>(size()))
     fail(
         ErrorKind::Data,

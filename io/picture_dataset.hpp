@@ -13,9 +13,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -51,13 +51,15 @@ class PictureDataset : public Dataset {
                     std::span<float16> image) const override;
   /// Pictures found bad so far.
   [[nodiscard]] std::int64_t bad_pictures() const;
+  [[nodiscard]] std::vector<std::string> replaced() const override;
 
  protected:
   /// Memory of one reading thread, used again by the next.
   class Worker;
   explicit PictureDataset(PictureOptions options);
   [[nodiscard]] const PictureOptions& options() const { return options_; }
-  /// Writes picture `index`, cropped as sample `sample` is drawn. Errors: Data, without the place.
+  /// Writes picture `index`, cropped as sample `sample` is drawn. Errors: Data, with the
+  /// place or without.
   virtual void read_picture(std::int64_t index, std::int64_t sample, const ReadKey& key,
                             Worker& worker, std::span<std::uint8_t> image) const = 0;
   [[nodiscard]] virtual std::string where(std::int64_t index) const = 0;
@@ -75,7 +77,7 @@ class PictureDataset : public Dataset {
   PixelScaling scaling_;
   mutable std::mutex mutex_;  ///< guards what follows
   mutable std::vector<std::unique_ptr<Worker>> idle_;
-  mutable std::set<std::int64_t> bad_;
+  mutable std::map<std::int64_t, std::string> bad_;  ///< what is wrong with which picture
   mutable std::vector<std::int32_t> by_class_;  ///< indices by class; made when the first is bad
 };
 

@@ -46,8 +46,8 @@ class ShardCheck {
   }
 
  private:
-  void add(const fs::path& file, std::uint64_t offset, std::string problem) {
-    report_.findings.push_back({.file = file.string(),
+  void add(std::uint64_t offset, std::string problem) {
+    report_.findings.push_back({.file = path_.string(),
                                 .record = report_.records,
                                 .offset = offset,
                                 .problem = std::move(problem)});
@@ -55,6 +55,10 @@ class ShardCheck {
 
   void add_file(std::string problem) {
     report_.findings.push_back({.file = path_.string(), .problem = std::move(problem)});
+  }
+
+  void add_lines(std::string problem) {
+    report_.findings.push_back({.file = path_.string() + ".idx", .problem = std::move(problem)});
   }
 
   void read_lines() {
@@ -77,16 +81,25 @@ class ShardCheck {
         problem = record(file, frame);
         if (lines_ && !off && !listed(frame)) off = {frame.begin, frame.end - frame.begin};
       }
-      if (!problem.empty()) add(path_, frame.begin, std::move(problem));
+      if (!problem.empty()) add(frame.begin, std::move(problem));
     }
     if (off)
-      add(path_.string() + ".idx", off->offset,
-          fmt::format("no line for the record of {} bytes there", off->bytes));
-    else if (lines_ && !lines_->empty() &&
-             lines_->back().offset + lines_->back().bytes != file.size())
-      add(path_.string() + ".idx", lines_->back().offset,
-          fmt::format("its records end at {}, and the shard at {}",
-                      lines_->back().offset + lines_->back().bytes, file.size()));
+      add_lines(
+          fmt::format("no line for the record of {} bytes at offset {}", off->bytes, off->offset));
+    else
+      compare_ends(file.size());
+  }
+
+  void compare_ends(std::uint64_t end) {
+    if (!lines_ || lines_->empty()) return;
+    const std::uint64_t listed = lines_->back().offset + lines_->back().bytes;
+    if (listed > end)
+      add_file(
+          fmt::format("ends at {}, and the records that its .idx lists at {}: the shard is cut, "
+                      "fetch it again; or the .idx is another's, remove it",
+                      end, listed));
+    else if (listed < end)
+      add_lines(fmt::format("its records end at {}, and the shard at {}", listed, end));
   }
 
   [[nodiscard]] bool listed(const Frame& frame) const {
@@ -186,6 +199,9 @@ CheckReport check_records(const RecordFileSet& set, const CheckOptions& options)
   for (const std::string& name : set.missing)
     report.findings.push_back(
         {.file = (set.folder / name).string(), .problem = "the shard is missing"});
+  for (const std::string& name : set.empty)
+    report.findings.push_back({.file = (set.folder / name).string(),
+                               .problem = "the shard is empty: fetch or convert it again"});
   for (ShardReport& part : parts) add(report, std::move(part));
   return report;
 }

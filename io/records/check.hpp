@@ -15,7 +15,8 @@
 
 namespace millrace::io {
 
-/// Looks at a picture's header; returns what is wrong with it, or "". Called from many threads.
+/// Looks at a picture, as whole as it likes; returns what is wrong with it, or "". Called from many
+/// threads.
 using InspectPicture = std::function<std::string(std::span<const std::byte>)>;
 
 struct CheckOptions {
@@ -45,9 +46,10 @@ struct CheckReport {
   std::vector<Finding> findings;  ///< by file and offset
 };
 
-/// Reads every byte of a set of shards: frames, checksums, Examples, keys, labels, headers of
-/// pictures, and .idx files where there are some. Goes on after an error with the next record that
-/// can be found. Missing shards and files that cannot be read are findings, too.
+/// Reads every byte of a set of shards: frames, checksums, Examples, keys, labels, what
+/// `inspect` looks at, and .idx files where there are some. Goes on after an error with the next
+/// record that can be found. Missing and empty shards and files that cannot be read are findings,
+/// too.
 [[nodiscard]] CheckReport check_records(const RecordFileSet& set, const CheckOptions& options);
 
 /// Reads every picture of class folders; files that are no pictures are findings.

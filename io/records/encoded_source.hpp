@@ -19,9 +19,9 @@
 //   PackedPictures      decoded pictures in one file, to be cropped anew each epoch
 //
 // What is known from a record's frame, Example and label is checked when the index is made;
-// checksums over the data whenever a picture is read; all of it, and the pictures' headers, by
-// check.hpp. convert.hpp writes shards from class folders, class tars or flat files with a list of
-// labels.
+// checksums over the data whenever a picture is read; all of it, with every
+// picture decoded whole, by check.hpp. convert.hpp writes shards from class folders, class tars or
+// flat files with a list of labels.
 //
 // Bytes from files are treated as hostile. Sizes are checked against caps and against what is left
 // of the file before memory is taken. Errors are Error(Data) and name file, record and offset.
@@ -68,6 +68,9 @@ struct Progress {
 };
 /// Told now and then, from one thread at a time. Empty: nobody is told.
 using ProgressCallback = std::function<void(const Progress&)>;
+/// Told what a user should know at once and not when all is done: who is waited for. Empty: nobody
+/// is told.
+using TellCallback = std::function<void(const std::string&)>;
 
 /// Labelled encoded pictures. All functions may be called from many threads at once.
 class EncodedSource {

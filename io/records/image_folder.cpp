@@ -4,11 +4,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
+#include <atomic>
+#include <cctype>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -16,7 +16,9 @@
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "io/records/byte_window.hpp"
+#include "io/records/file_stamp.hpp"
 #include "io/records/folder_listing.hpp"
+#include "io/records/left_out.hpp"
 #include "io/records/little_endian.hpp"
 #include "io/records/parallel.hpp"
 #include "io/records/record_frame.hpp"
@@ -28,13 +30,17 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::span<const std::string_view>;
 
-constexpr Seal kFolderSeal = {.magic = "MLRFOLDR", .version = 1};
+constexpr Seal kFolderSeal = {.magic = "MLRFOLDR", .version = 2};
 constexpr std::size_t kSignatureBytes = 8;
-constexpr std::size_t kSmallestPicture = 4 + 8 + 4;
+constexpr std::size_t kSmallestPicture = 4 + 8 + 8 + 4;
+constexpr std::size_t kListed = 5;         // names in a message
+constexpr std::size_t kFilesATime = 4096;  // looked at by one thread in a row
 
 constexpr auto kTrainFolders = std::to_array<std::string_view>({"train", "img_train", ""});
 constexpr auto kValidationFolders =
     std::to_array<std::string_view>({"val", "validation", "img_val"});
+constexpr auto kSplitNames =
+    std::to_array<std::string_view>({"train", "img_train", "val", "validation", "img_val", "test"});
 
 Names folders_of(Split split) {
   return split == Split::Train ? Names(kTrainFolders) : Names(kValidationFolders);
@@ -44,10 +50,12 @@ fs::path inside(const fs::path& directory, std::string_view name) {
   return name.empty() ? directory : directory / name;
 }
 
-/// Whether a folder is one of classes: it holds a folder with a picture. Looks no further than the
-/// first file of each, so that a folder of something else is soon known.
-bool holds_pictures(const fs::path& folder) {
+/// Whether a folder is one of classes: it holds a folder with a file. Looks no further than the
+/// first file of each, so that a folder of something else is soon known. `no_classes` are names
+/// that do not count.
+bool holds_classes(const fs::path& folder, Names no_classes = {}) {
   for (const std::string& name : list_folder(folder).folders) {
+    if (std::ranges::find(no_classes, name) != no_classes.end()) continue;
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(folder / name, ignored))
       if (entry.is_regular_file(ignored)) return true;
@@ -57,29 +65,50 @@ bool holds_pictures(const fs::path& folder) {
 
 std::vector<std::string> training_classes(const fs::path& directory) {
   for (const std::string_view name : {kTrainFolders[0], kTrainFolders[1]})
-    if (holds_pictures(inside(directory, name)))
-      return list_folder(inside(directory, name)).folders;
+    if (holds_classes(inside(directory, name))) return list_folder(inside(directory, name)).folders;
   return {};
-}
-
-std::int64_t folder_time(const fs::path& folder) {
-  struct stat status {};
-  if (::stat(folder.c_str(), &status) != 0) return -1;
-  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
-  return status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec;
 }
 
 std::vector<std::int64_t> folder_times(const ClassFolders& folders) {
   std::vector<std::int64_t> times;
   times.reserve(folders.classes.size());
   for (const std::string& name : folders.classes)
-    times.push_back(folder_time(folders.folder / name));
+    times.push_back(modified_ns(folders.folder / name));
   return times;
+}
+
+bool is_named_as_picture(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return false;
+  std::string ending(name.substr(dot));
+  std::ranges::transform(ending, ending.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
+}
+
+/// What is wrong with a file that should be a picture.
+std::string problem_of(const PictureFile& file) {
+  if (file.stamp.bytes == 0) return "is empty";
+  if (file.stamp.bytes > kMaxRecordBytes)
+    return fmt::format("{} bytes, and {} are the most that is read", file.stamp.bytes,
+                       kMaxRecordBytes);
+  return "is neither JPEG nor PNG";
 }
 
 struct ClassContent {
   std::vector<PictureFile> pictures;
-  std::vector<std::string> others;
+  std::vector<PictureFile> bad;
+  std::vector<PictureFile> others;
+
+  void add(PictureFile&& file, PictureKind kind) {
+    const std::uint64_t bytes = file.stamp.bytes;
+    if (bytes == 0 || bytes > kMaxRecordBytes)
+      bad.push_back(std::move(file));
+    else if (kind != PictureKind::Unknown)
+      pictures.push_back(std::move(file));
+    else
+      (is_named_as_picture(file.name) ? bad : others).push_back(std::move(file));
+  }
 };
 
 ClassContent look_into(const fs::path& folder, const std::string& name, std::int32_t label) {
@@ -91,10 +120,10 @@ ClassContent look_into(const fs::path& folder, const std::string& name, std::int
     std::array<std::byte, kSignatureBytes> head{};
     const auto signature = std::span(head).first(std::min<std::uint64_t>(bytes, head.size()));
     read_exactly(file.get(), 0, signature, path.string());
-    if (picture_kind(signature) == PictureKind::Unknown || bytes > kMaxRecordBytes)
-      content.others.push_back(fmt::format("{}/{}", name, file_name));
-    else
-      content.pictures.push_back({.label = label, .bytes = bytes, .name = std::move(file_name)});
+    content.add({.label = label,
+                 .stamp = {.bytes = bytes, .modified_ns = modified_ns(path)},
+                 .name = std::move(file_name)},
+                picture_kind(signature));
   }
   return content;
 }
@@ -107,26 +136,53 @@ FolderIndex make_index(const ClassFolders& folders, std::vector<std::int64_t> ti
     parts[i] = look_into(folders.folder, folders.classes[i], static_cast<std::int32_t>(i));
     meter.add(1);
   });
-  FolderIndex index{
-      .classes = folders.classes, .modified_ns = std::move(times), .pictures = {}, .others = {}};
+  FolderIndex index{.classes = folders.classes,
+                    .modified_ns = std::move(times),
+                    .pictures = {},
+                    .bad = {},
+                    .others = {}};
   for (ClassContent& part : parts) {
     std::ranges::move(part.pictures, std::back_inserter(index.pictures));
+    std::ranges::move(part.bad, std::back_inserter(index.bad));
     std::ranges::move(part.others, std::back_inserter(index.others));
   }
   return index;
 }
 
+bool are_unchanged(const ClassFolders& folders, std::span<const PictureFile> files,
+                   unsigned threads) {
+  std::atomic<bool> changed = false;
+  parallel_for((files.size() + kFilesATime - 1) / kFilesATime, threads, [&](std::size_t part) {
+    const std::size_t end = std::min((part + 1) * kFilesATime, files.size());
+    for (std::size_t i = part * kFilesATime; i < end && !changed; ++i) {
+      const fs::path folder =
+          folders.folder / folders.classes[static_cast<std::size_t>(files[i].label)];
+      if (stamp_of(folder / files[i].name) != files[i].stamp) changed = true;
+    }
+  });
+  return !changed;
+}
+
+// A file that is written anew in its place changes no folder, so that every file is looked at: 1.28
+// million take one thread 2 to 4 s where the system has them in memory.
+bool is_current(const FolderIndex& index, const ClassFolders& folders,
+                std::span<const std::int64_t> times, unsigned threads) {
+  return index.classes == folders.classes && std::ranges::equal(index.modified_ns, times) &&
+         are_unchanged(folders, index.pictures, threads) &&
+         are_unchanged(folders, index.bad, threads) &&
+         are_unchanged(folders, index.others, threads);
+}
+
 std::optional<FolderIndex> find_cached(std::span<const fs::path> places,
                                        const ClassFolders& folders,
-                                       std::span<const std::int64_t> times) {
+                                       std::span<const std::int64_t> times, unsigned threads) {
   for (const fs::path& place : places) {
     const auto bytes = read_cached(place);
     if (!bytes) continue;
     const auto content = unseal(kFolderSeal, *bytes);
     if (!content) continue;
     auto index = parse_folder_index(*content);
-    if (index && index->classes == folders.classes && std::ranges::equal(index->modified_ns, times))
-      return index;
+    if (index && is_current(*index, folders, times, threads)) return index;
   }
   return {};
 }
@@ -137,9 +193,9 @@ FolderIndex open_index(const ClassFolders& folders, Split split, const IndexOpti
       folders.folder, options.cache_folder,
       split == Split::Train ? "millrace-train.folders" : "millrace-validation.folders");
   const std::vector<std::int64_t> times = folder_times(folders);
-  if (auto cached = find_cached(places, folders, times)) return std::move(*cached);
-  const FolderLock lock(folders.folder);
-  if (auto cached = find_cached(places, folders, times)) return std::move(*cached);
+  if (auto cached = find_cached(places, folders, times, options.threads)) return std::move(*cached);
+  const FolderLock lock(folders.folder, options.tell);
+  if (auto cached = find_cached(places, folders, times, options.threads)) return std::move(*cached);
   FolderIndex index = make_index(folders, times, options);
   const Written written = write_cached(places, seal(kFolderSeal, write_folder_index(index)));
   if (written.place.empty())
@@ -152,7 +208,7 @@ std::uint32_t fingerprint_of(const FolderIndex& index) {
   std::uint32_t crc = 0;
   for (const PictureFile& picture : index.pictures) {
     std::array<std::byte, 12> bytes{};
-    store_little(picture.bytes, bytes.data());
+    store_little(picture.stamp.bytes, bytes.data());
     store_little(static_cast<std::uint32_t>(picture.label), bytes.data() + 8);
     crc = crc32c(bytes, crc);
   }
@@ -175,7 +231,7 @@ PictureKind picture_kind(std::span<const std::byte> bytes) noexcept {
 ClassFolders find_class_folders(const fs::path& directory, Split split) {
   for (const std::string_view name : folders_of(split)) {
     const fs::path folder = inside(directory, name);
-    if (!holds_pictures(folder)) continue;
+    if (!holds_classes(folder, name.empty() ? Names(kSplitNames) : Names())) continue;
     ClassFolders found{.folder = folder, .classes = list_folder(folder).folders};
     if (split == Split::Train) return found;
     std::vector<std::string> known = training_classes(directory);
@@ -195,21 +251,57 @@ std::string describe_class_places(const fs::path& directory, Split split) {
   std::vector<std::string> places;
   for (const std::string_view name : folders_of(split))
     places.push_back(inside(directory, name).string());
-  return fmt::format("{}", fmt::join(places, ", "));
+  return fmt::format("{}{}", fmt::join(places, ", "),
+                     split == Split::Train
+                         ? fmt::format(" (where {} are no classes)", fmt::join(kSplitNames, ", "))
+                         : "");
 }
 
 ImageFolderSource::ImageFolderSource(const ClassFolders& folders, Split split,
-                                     const IndexOptions& options)
+                                     const IndexOptions& options, double max_bad_fraction)
     : folder_(folders.folder), index_(open_index(folders, split, options, notices_)) {
   if (!index_.others.empty())
-    notices_.push_back(
-        fmt::format("{}: {} files are neither JPEG nor PNG and are left out, such as "
-                    "{}",
-                    folder_.string(), index_.others.size(), index_.others.front()));
+    notices_.push_back(fmt::format(
+        "{}: {} files are neither JPEG nor PNG and are left out, such as {}", folder_.string(),
+        index_.others.size(), path_of(index_.others.front()).string()));
+  judge_bad(max_bad_fraction);
   if (index_.pictures.empty())
     fail(ErrorKind::Data, "{}: its {} folders hold no JPEG or PNG file", folder_.string(),
          index_.classes.size());
+  note_empty_classes(split);
   fingerprint_ = fingerprint_of(index_);
+}
+
+void ImageFolderSource::judge_bad(double max_bad_fraction) {
+  if (index_.bad.empty()) return;
+  const auto describe = [this](std::size_t i) {
+    return fmt::format("{}: {}", path_of(index_.bad[i]).string(), problem_of(index_.bad[i]));
+  };
+  const std::size_t all = index_.bad.size() + index_.pictures.size();
+  const std::string count =
+      fmt::format("{}: {} of {} files are bad (`millrace data check` lists them)", folder_.string(),
+                  index_.bad.size(), all);
+  if (too_many_bad(index_.bad.size(), all, max_bad_fraction))
+    fail(ErrorKind::Data, "{}, the first: {}; at most {:g} % may be (--max-bad-fraction)", count,
+         describe(0), 100.0 * max_bad_fraction);
+  add_left_out(notices_, count + ", and are left out", index_.bad.size(), describe);
+}
+
+void ImageFolderSource::note_empty_classes(Split split) {
+  std::vector<bool> has_pictures(index_.classes.size(), false);
+  for (const PictureFile& picture : index_.pictures)
+    has_pictures[static_cast<std::size_t>(picture.label)] = true;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < has_pictures.size(); ++i)
+    if (!has_pictures[i]) names.push_back(index_.classes[i]);
+  if (names.empty()) return;
+  const std::size_t all = names.size();
+  names.resize(std::min(all, kListed));
+  notices_.push_back(fmt::format(
+      "{}: {} of {} classes have no {} pictures: {}{}; a folder that is no class moves the labels "
+      "of those behind it: remove it",
+      folder_.string(), all, index_.classes.size(), split_name(split), fmt::join(names, ", "),
+      names.size() < all ? ", ..." : ""));
 }
 
 const PictureFile& ImageFolderSource::picture(std::int64_t index) const {
@@ -219,44 +311,73 @@ const PictureFile& ImageFolderSource::picture(std::int64_t index) const {
 
 std::int32_t ImageFolderSource::label(std::int64_t index) const { return picture(index).label; }
 
-fs::path ImageFolderSource::path_of(std::int64_t index) const {
-  const PictureFile& file = picture(index);
+fs::path ImageFolderSource::path_of(const PictureFile& file) const {
   return folder_ / index_.classes[static_cast<std::size_t>(file.label)] / file.name;
 }
 
 std::uint64_t ImageFolderSource::stored_bytes(std::int64_t index) const {
-  return picture(index).bytes;
+  return picture(index).stamp.bytes;
 }
 
-std::string ImageFolderSource::where(std::int64_t index) const { return path_of(index).string(); }
+std::string ImageFolderSource::where(std::int64_t index) const {
+  return path_of(picture(index)).string();
+}
 
 EncodedImage ImageFolderSource::read(std::int64_t index, ReadBuffer& buffer) const {
-  const fs::path path = path_of(index);
+  const fs::path path = path_of(picture(index));
   const UniqueFd file = open_file(path, O_RDONLY);
   const std::uint64_t bytes = regular_size(file.get(), path.string());
-  if (bytes != picture(index).bytes)
-    fail(ErrorKind::Data, "{}: {} bytes, and {} when it was indexed: remove {}'s index",
-         path.string(), bytes, picture(index).bytes, folder_.string());
+  if (bytes != stored_bytes(index))
+    fail(ErrorKind::Data,
+         "{}: {} bytes, and {} when it was indexed: it has changed since this process began, the "
+         "next one looks at it anew",
+         path.string(), bytes, stored_bytes(index));
   buffer.bytes.resize(bytes);
   read_exactly(file.get(), 0, buffer.bytes, path.string());
   return {.bytes = buffer.bytes, .boxes = {}};
 }
 
+namespace {
+
+void put_files(ByteWriter& out, std::span<const PictureFile> files) {
+  for (const PictureFile& file : files) {
+    out.put(static_cast<std::uint32_t>(file.label));
+    out.put(file.stamp.bytes);
+    out.put(static_cast<std::uint64_t>(file.stamp.modified_ns));
+    out.put_text(file.name);
+  }
+}
+
+/// Nothing when a file belongs to none of the classes, or has a name that leads out of its folder.
+std::optional<std::vector<PictureFile>> get_files(ByteReader& in, std::uint64_t count,
+                                                  std::uint64_t classes) {
+  std::vector<PictureFile> files(count);
+  for (PictureFile& file : files) {
+    const auto label = in.get<std::uint32_t>();
+    if (label >= classes) return {};
+    file.label = static_cast<std::int32_t>(label);
+    file.stamp.bytes = in.get<std::uint64_t>();
+    file.stamp.modified_ns = static_cast<std::int64_t>(in.get<std::uint64_t>());
+    file.name = in.get_text();
+    if (file.name.empty() || file.name.find('/') != std::string::npos || file.name.starts_with('.'))
+      return {};
+  }
+  return files;
+}
+
+}  // namespace
+
 std::vector<std::byte> write_folder_index(const FolderIndex& index) {
   ByteWriter out;
   out.put(static_cast<std::uint64_t>(index.classes.size()));
   out.put(static_cast<std::uint64_t>(index.pictures.size()));
+  out.put(static_cast<std::uint64_t>(index.bad.size()));
   out.put(static_cast<std::uint64_t>(index.others.size()));
   for (std::size_t i = 0; i < index.classes.size(); ++i) {
     out.put_text(index.classes[i]);
     out.put(static_cast<std::uint64_t>(index.modified_ns[i]));
   }
-  for (const PictureFile& picture : index.pictures) {
-    out.put(static_cast<std::uint32_t>(picture.label));
-    out.put(picture.bytes);
-    out.put_text(picture.name);
-  }
-  for (const std::string& other : index.others) out.put_text(other);
+  for (const auto* files : {&index.pictures, &index.bad, &index.others}) put_files(out, *files);
   return std::move(out.bytes());
 }
 
@@ -264,28 +385,27 @@ std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content
   ByteReader in(content);
   const auto classes = in.get<std::uint64_t>();
   const auto pictures = in.get<std::uint64_t>();
+  const auto bad = in.get<std::uint64_t>();
   const auto others = in.get<std::uint64_t>();
-  if (classes > in.left() / 12 || pictures > in.left() / kSmallestPicture || others > in.left() / 4)
-    return {};
+  if (classes > in.left() / 12) return {};
+  for (const std::uint64_t count : {pictures, bad, others})
+    if (count > in.left() / kSmallestPicture) return {};
   FolderIndex index;
   for (std::uint64_t i = 0; i < classes; ++i) {
     index.classes.emplace_back(in.get_text());
     index.modified_ns.push_back(static_cast<std::int64_t>(in.get<std::uint64_t>()));
   }
-  index.pictures.resize(pictures);
-  for (PictureFile& picture : index.pictures) {
-    const auto label = in.get<std::uint32_t>();
-    if (label >= classes) return {};
-    picture.label = static_cast<std::int32_t>(label);
-    picture.bytes = in.get<std::uint64_t>();
-    picture.name = in.get_text();
-    if (picture.bytes > kMaxRecordBytes || picture.name.empty() ||
-        picture.name.find('/') != std::string::npos || picture.name.starts_with('.'))
-      return {};
+  for (const auto& [files, count] :
+       {std::pair(&index.pictures, pictures), std::pair(&index.bad, bad),
+        std::pair(&index.others, others)}) {
+    auto read = get_files(in, count, classes);
+    if (!read) return {};
+    *files = std::move(*read);
   }
-  index.others.resize(others);
-  for (std::string& other : index.others) other = in.get_text();
-  if (!in.ok() || in.left() != 0) return {};
+  const bool too_large = std::ranges::any_of(index.pictures, [](const PictureFile& picture) {
+    return picture.stamp.bytes > kMaxRecordBytes;
+  });
+  if (!in.ok() || in.left() != 0 || too_large) return {};
   return index;
 }
 

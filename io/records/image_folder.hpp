@@ -4,6 +4,9 @@
 //
 //   DIR/train/n01440764/*   DIR/val/n01440764/*       also img_train; validation, img_val
 //   DIR/n01440764/*                                   training alone
+//
+// Every folder there is a class, whatever it holds. In DIR itself folders that are named as splits
+// are ("val") do not make it one of classes.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "io/records/encoded_source.hpp"
+#include "io/records/file_stamp.hpp"
 #include "io/records/record_index.hpp"
 
 namespace millrace::io {
@@ -37,21 +41,23 @@ struct ClassFolders {
 [[nodiscard]] std::string describe_class_places(const std::filesystem::path& directory,
                                                 Split split);
 
-/// One picture file: its class, its name in the class's folder, its size.
+/// One file in a class folder: its class, its size and time of change, its name in the folder.
 struct PictureFile {
   std::int32_t label = 0;
-  std::uint64_t bytes = 0;
+  FileStamp stamp;
   std::string name;
   friend bool operator==(const PictureFile&, const PictureFile&) = default;
 };
 
-/// What lies in class folders, by class and name: pictures, and other files, "class/name", which
-/// are left out. `modified_ns` are the times of change of the class folders (-1: not there).
+/// What lies in class folders, by class and name: pictures; files that should be pictures, but are
+/// empty, too large, or neither JPEG nor PNG under a name that says so; and others, which nobody
+/// would miss. `modified_ns` are the times of change of the class folders (-1: not there).
 struct FolderIndex {
   std::vector<std::string> classes;
   std::vector<std::int64_t> modified_ns;
   std::vector<PictureFile> pictures;
-  std::vector<std::string> others;
+  std::vector<PictureFile> bad;
+  std::vector<PictureFile> others;
   friend bool operator==(const FolderIndex&, const FolderIndex&) = default;
 };
 
@@ -60,12 +66,14 @@ struct FolderIndex {
 [[nodiscard]] std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content);
 
 /// Pictures in class folders, by class and then by name. Which files are pictures is told by their
-/// first bytes, once: the index is cached until a folder changes. A file that changed since has
-/// another size, or fails to decode.
+/// first bytes, once: the index is cached until a folder or a file in it changes. Its notices count
+/// and name bad files and name classes without a picture.
 class ImageFolderSource final : public EncodedSource {
  public:
-  /// Errors: Data when there is no picture; Io.
-  ImageFolderSource(const ClassFolders& folders, Split split, const IndexOptions& options);
+  /// `max_bad_fraction` is the share of bad files, of them and the pictures, before the set is
+  /// refused. Errors: Data when there are more, or no picture; Io.
+  ImageFolderSource(const ClassFolders& folders, Split split, const IndexOptions& options,
+                    double max_bad_fraction);
 
   [[nodiscard]] std::string name() const override { return "image folder"; }
   [[nodiscard]] std::int64_t size() const override {
@@ -85,7 +93,9 @@ class ImageFolderSource final : public EncodedSource {
 
  private:
   [[nodiscard]] const PictureFile& picture(std::int64_t index) const;
-  [[nodiscard]] std::filesystem::path path_of(std::int64_t index) const;
+  [[nodiscard]] std::filesystem::path path_of(const PictureFile& file) const;
+  void judge_bad(double max_bad_fraction);
+  void note_empty_classes(Split split);
 
   std::filesystem::path folder_;
   FolderIndex index_;

@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "core/error.hpp"
+#include "io/records/file_stamp.hpp"
 #include "io/records/folder_listing.hpp"
 
 namespace millrace::io {
@@ -90,10 +91,22 @@ std::string shard_name(std::string_view like, const ShardNumber& shard, std::uin
   return fmt::format("{}{:0{}}{}", head, number, digits, tail);
 }
 
+/// Takes names without a number out of a set in which others have one.
+void leave_out_strays(RecordFileSet& set) {
+  const auto is_numbered = [](const std::string& name) {
+    return parse_shard_number(name).has_value();
+  };
+  if (std::ranges::none_of(set.files, is_numbered)) return;
+  const auto strays = std::stable_partition(set.files.begin(), set.files.end(), is_numbered);
+  set.left_out.assign(strays, set.files.end());
+  set.files.erase(strays, set.files.end());
+}
+
 /// Orders numbered shards by number, and names those of their set that are missing.
 void complete(RecordFileSet& set) {
   std::map<std::uint32_t, std::string> by_number;
   std::optional<ShardNumber> first;
+  leave_out_strays(set);
   for (const std::string& name : set.files) {
     const std::optional<ShardNumber> shard = parse_shard_number(name);
     if (!shard) return;  // not a numbered set: the order of names
@@ -121,19 +134,42 @@ void complete(RecordFileSet& set) {
   }
 }
 
+void find_empty(RecordFileSet& set) {
+  for (const std::string& name : set.files)
+    if (const auto stamp = stamp_of(set.folder / name); stamp && stamp->bytes == 0)
+      set.empty.push_back(name);
+}
+
+/// "a, b, c, d, e, ..."
+std::string first_of(const std::vector<std::string>& names) {
+  const std::size_t shown = std::min(names.size(), kListed);
+  return fmt::format(
+      "{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+      shown < names.size() ? ", ..." : "");
+}
+
+std::string describe_shards(const RecordFileSet& set, const std::vector<std::string>& names,
+                            std::string_view what) {
+  if (names.empty()) return {};
+  return fmt::format("{}: {} of {} shards {} {}: {}", set.folder.string(), names.size(),
+                     set.missing.size() + set.files.size(), names.size() == 1 ? "is" : "are", what,
+                     first_of(names));
+}
+
 }  // namespace
 
 RecordFileSet find_record_files(const fs::path& directory, Split split) {
   const Naming naming = naming_of(split);
   for (const std::string_view inner : naming.folders) {
-    RecordFileSet set{
-        .folder = inner.empty() ? directory : directory / inner, .files = {}, .missing = {}};
+    RecordFileSet set;
+    set.folder = inner.empty() ? directory : directory / inner;
     const std::vector<std::string> names = files_in(set.folder);
     for (const std::string_view prefix : naming.prefixes) {
       std::ranges::copy_if(names, std::back_inserter(set.files),
                            [&](const std::string& name) { return name.starts_with(prefix); });
       if (set.files.empty()) continue;
       complete(set);
+      find_empty(set);
       return set;
     }
   }
@@ -151,14 +187,20 @@ std::string describe_record_places(const fs::path& directory, Split split) {
 }
 
 std::string describe_missing(const RecordFileSet& set) {
-  if (set.missing.empty()) return {};
-  const std::size_t shown = std::min(set.missing.size(), kListed);
-  return fmt::format("{}: {} of {} shards {} missing: {}{}", set.folder.string(),
-                     set.missing.size(), set.missing.size() + set.files.size(),
-                     set.missing.size() == 1 ? "is" : "are",
-                     fmt::join(set.missing.begin(),
-                               set.missing.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-                     shown < set.missing.size() ? ", ..." : "");
+  return describe_shards(set, set.missing, "missing");
+}
+
+std::string describe_empty(const RecordFileSet& set) {
+  return describe_shards(set, set.empty, "empty");
+}
+
+std::string describe_left_out(const RecordFileSet& set) {
+  if (set.left_out.empty()) return {};
+  const bool one = set.left_out.size() == 1;
+  return fmt::format("{}: {} without a number {} beside numbered shards and {} left out: {}",
+                     set.folder.string(),
+                     one ? "1 file" : fmt::format("{} files", set.left_out.size()),
+                     one ? "lies" : "lie", one ? "is" : "are", first_of(set.left_out));
 }
 
 }  // namespace millrace::io

@@ -7,7 +7,8 @@
 //   DIR/img_train/img_train-*      DIR/img_val/img_val-*
 //   DIR/imagenet_train_subset*     DIR/imagenet_val_subset*                   a folder or files
 //
-// Any of the names is found in DIR itself and in any of the folders of its split.
+// Any of the names is found in DIR itself and in any of the folders of its split. Where one of the
+// names has a number ("-00003-of-01024"), those without are left out: they are copies or notes.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,9 @@ struct RecordFileSet {
   std::filesystem::path folder;
   std::vector<std::string> files;  ///< names in the folder, in the order of their numbers or names
   std::vector<std::string>
-      missing;  ///< names of shards that "-of-N" promises and that are not there
+      missing;                     ///< names of shards that "-of-N" promises and that are not there
+  std::vector<std::string> empty;  ///< those of `files` with 0 bytes: a copy that was interrupted
+  std::vector<std::string> left_out;  ///< names without a number beside numbered shards
 };
 
 /// The first place with files for a split; a set without files where there is none. Errors: Data
@@ -37,5 +40,10 @@ struct RecordFileSet {
 
 /// "3 of 1024 shards are missing: train-00017-of-01024, ..."; "" when none is.
 [[nodiscard]] std::string describe_missing(const RecordFileSet& set);
+/// "1 of 1024 shards is empty: train-00017-of-01024"; "" when none is.
+[[nodiscard]] std::string describe_empty(const RecordFileSet& set);
+/// "1 file without a number lies beside numbered shards and is left out: train-00017-of-01024.bak";
+/// "" when there is none.
+[[nodiscard]] std::string describe_left_out(const RecordFileSet& set);
 
 }  // namespace millrace::io

@@ -2,7 +2,6 @@
 #include "io/records/record_index.hpp"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "io/records/example.hpp"
+#include "io/records/file_stamp.hpp"
 #include "io/records/little_endian.hpp"
 #include "io/records/parallel.hpp"
 #include "io/records/record_frame.hpp"
@@ -23,23 +23,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Seal kIndexSeal = {.magic = "MLRINDEX", .version = 1};
+constexpr Seal kIndexSeal = {.magic = "MLRINDEX", .version = 2};
 // A file in such a state is better looked at than trained on.
 constexpr std::size_t kMaxBadOfFile = 1000;
 constexpr std::uint64_t kMaxOffsetLinesBytes = std::uint64_t{1} << 30;
 
 constexpr std::size_t kEntryBytes = 16;
-constexpr std::size_t kSmallestFileBytes = 4 + 8 + 8 + 8;  // with an empty name
+constexpr std::size_t kSmallestFileBytes = 4 + 8 + 8 + 8 + 8;  // with an empty name
 constexpr std::size_t kSmallestBadBytes = 4 + 8 + 8 + 4;
+constexpr std::size_t kSmallestTextBytes = 4;
+
+fs::path lines_path(const fs::path& shard) { return fs::path(shard) += ".idx"; }
 
 IndexedFile look_at(const fs::path& folder, const std::string& name) {
   const fs::path path = folder / name;
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) fail_io("inspect", path, errno);
-  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+  const std::optional<FileStamp> stamp = stamp_of(path);
+  if (!stamp) fail_io("inspect", path, errno);
   return {.name = name,
-          .bytes = static_cast<std::uint64_t>(status.st_size),
-          .modified_ns = status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec,
+          .bytes = stamp->bytes,
+          .modified_ns = stamp->modified_ns,
+          .lines_modified_ns = modified_ns(lines_path(path)),
           .first = 0};
 }
 
@@ -52,19 +55,32 @@ std::vector<IndexedFile> look_at_all(const RecordFileSet& set) {
 
 bool same_files(std::span<const IndexedFile> a, std::span<const IndexedFile> b) {
   return std::ranges::equal(a, b, [](const IndexedFile& x, const IndexedFile& y) {
-    return x.name == y.name && x.bytes == y.bytes && x.modified_ns == y.modified_ns;
+    return x.name == y.name && x.bytes == y.bytes && x.modified_ns == y.modified_ns &&
+           x.lines_modified_ns == y.lines_modified_ns;
   });
 }
 
-// Whether the lines of an .idx file are what the file itself says; where it is damaged, they may
-// know better.
-bool agrees(std::span<const OffsetLine> lines, const FileRecords& records) {
+// Whether an .idx file lists every record that was found in its shard.
+bool lists_all(std::span<const OffsetLine> lines, const FileRecords& records) {
   const auto listed = [&](const RecordEntry& entry) {
     const auto line = std::ranges::lower_bound(lines, entry.offset, {}, &OffsetLine::offset);
     return line != lines.end() && *line == OffsetLine{entry.offset, entry.bytes + kFrameBytes};
   };
-  return std::ranges::all_of(records.entries, listed) &&
-         (!records.bad.empty() || lines.size() == records.entries.size());
+  return std::ranges::all_of(records.entries, listed);
+}
+
+// Records that are listed beyond the end of a shard: nothing in the shard itself tells that it was
+// cut where a record ends.
+void add_beyond_end(std::span<const OffsetLine> lines, std::uint64_t end, FileRecords& records) {
+  for (std::size_t i = 0; i < lines.size() && records.bad.size() < kMaxBadOfFile; ++i)
+    if (lines[i].offset >= end)
+      records.bad.push_back(
+          {.file = 0,
+           .record = i,
+           .offset = lines[i].offset,
+           .problem = fmt::format("the shard ends at {}, and its .idx lists this record: the shard "
+                                  "is cut, fetch it again; or the .idx is another's, remove it",
+                                  end)});
 }
 
 // One shard, with its .idx file where there is one.
@@ -79,10 +95,14 @@ FileRecords scan_shard(const fs::path& path, std::string& notice) {
   std::ranges::transform(lines, known.begin(), &OffsetLine::offset);
   ByteWindow file(path);
   FileRecords records = scan_records(file, known);
-  if (!lines.empty() && !agrees(lines, records))
+  const bool fits = lists_all(lines, records);
+  if (fits) add_beyond_end(lines, file.size(), records);
+  // Where the shard is damaged, its lines may know better.
+  if (!lines.empty() && (!fits || (records.bad.empty() && lines.size() != records.entries.size())))
     notice = fmt::format(
-        "{}.idx does not fit the records of its shard and is left aside: remove it or make it anew",
-        path.string());
+        "{} does not fit the records of its shard and is left aside: remove it or make it anew, or "
+        "fetch both again",
+        lines_path(path).string());
   return records;
 }
 
@@ -114,8 +134,9 @@ OpenedIndex make_index(const RecordFileSet& set, std::vector<IndexedFile> files,
   opened.index.entries.reserve(entries);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     append(opened.index, i, std::exchange(parts[i], {}));
-    if (!notices[i].empty()) opened.notices.push_back(std::move(notices[i]));
+    if (!notices[i].empty()) opened.index.notices.push_back(std::move(notices[i]));
   }
+  opened.notices = opened.index.notices;
   return opened;
 }
 
@@ -130,6 +151,7 @@ std::optional<OpenedIndex> find_cached(std::span<const fs::path> places,
     if (!index || !same_files(index->files, files)) continue;
     OpenedIndex opened;
     opened.index = std::move(*index);
+    opened.notices = opened.index.notices;
     opened.place = place;
     return opened;
   }
@@ -229,8 +251,7 @@ std::vector<OffsetLine> parse_offset_lines(std::string_view text, std::string_vi
 }
 
 std::optional<std::vector<OffsetLine>> read_offset_lines(const fs::path& shard) {
-  fs::path path = shard;
-  path += ".idx";
+  const fs::path path = lines_path(shard);
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return {};
   return parse_offset_lines(read_text(path, kMaxOffsetLinesBytes), path.string());
@@ -242,7 +263,7 @@ OpenedIndex open_record_index(const RecordFileSet& set, Split split, const Index
       cache_places(set.folder, options.cache_folder,
                    split == Split::Train ? "millrace-train.index" : "millrace-validation.index");
   if (auto cached = find_cached(places, files)) return std::move(*cached);
-  const FolderLock lock(set.folder);
+  const FolderLock lock(set.folder, options.tell);
   if (auto cached = find_cached(places, files)) return std::move(*cached);
   OpenedIndex opened = make_index(set, std::move(files), options);
   const std::vector<std::byte> bytes = seal(kIndexSeal, write_index(opened.index));
@@ -259,11 +280,13 @@ std::vector<std::byte> write_index(const RecordIndex& index) {
   out.put(static_cast<std::uint64_t>(index.files.size()));
   out.put(static_cast<std::uint64_t>(index.entries.size()));
   out.put(static_cast<std::uint64_t>(index.bad.size()));
+  out.put(static_cast<std::uint64_t>(index.notices.size()));
   out.bytes().reserve(index.entries.size() * kEntryBytes + (std::size_t{1} << 16));
   for (const IndexedFile& file : index.files) {
     out.put_text(file.name);
     out.put(file.bytes);
     out.put(static_cast<std::uint64_t>(file.modified_ns));
+    out.put(static_cast<std::uint64_t>(file.lines_modified_ns));
     out.put(file.first);
   }
   for (const RecordEntry& entry : index.entries) {
@@ -277,6 +300,7 @@ std::vector<std::byte> write_index(const RecordIndex& index) {
     out.put(bad.offset);
     out.put_text(bad.problem);
   }
+  for (const std::string& notice : index.notices) out.put_text(notice);
   return std::move(out.bytes());
 }
 
@@ -285,9 +309,10 @@ std::optional<RecordIndex> parse_index(std::span<const std::byte> content) {
   const auto files = in.get<std::uint64_t>();
   const auto entries = in.get<std::uint64_t>();
   const auto bad = in.get<std::uint64_t>();
+  const auto notices = in.get<std::uint64_t>();
   // No count may ask for more memory than the bytes that are there.
   if (files > in.left() / kSmallestFileBytes || entries > in.left() / kEntryBytes ||
-      bad > in.left() / kSmallestBadBytes)
+      bad > in.left() / kSmallestBadBytes || notices > in.left() / kSmallestTextBytes)
     return {};
   RecordIndex index;
   index.files.resize(files);
@@ -295,6 +320,7 @@ std::optional<RecordIndex> parse_index(std::span<const std::byte> content) {
     file.name = in.get_text();
     file.bytes = in.get<std::uint64_t>();
     file.modified_ns = static_cast<std::int64_t>(in.get<std::uint64_t>());
+    file.lines_modified_ns = static_cast<std::int64_t>(in.get<std::uint64_t>());
     file.first = in.get<std::uint64_t>();
   }
   index.entries.resize(entries);
@@ -310,6 +336,8 @@ std::optional<RecordIndex> parse_index(std::span<const std::byte> content) {
     record.offset = in.get<std::uint64_t>();
     record.problem = in.get_text();
   }
+  index.notices.resize(notices);
+  for (std::string& notice : index.notices) notice = in.get_text();
   if (!in.ok() || in.left() != 0 || !is_consistent(index)) return {};
   return index;
 }

@@ -38,15 +38,18 @@ struct IndexedFile {
   std::string name;  ///< in the folder
   std::uint64_t bytes = 0;
   std::int64_t modified_ns = 0;
-  std::uint64_t first = 0;  ///< number of its first entry
+  std::int64_t lines_modified_ns = -1;  ///< of its .idx file; -1 when there is none
+  std::uint64_t first = 0;              ///< number of its first entry
   friend bool operator==(const IndexedFile&, const IndexedFile&) = default;
 };
 
-/// Every record of a set of shards: good ones by file and offset, bad ones apart.
+/// Every record of a set of shards: good ones by file and offset, bad ones apart. Notices are about
+/// .idx files that do not fit, and stay with the index.
 struct RecordIndex {
   std::vector<IndexedFile> files;
   std::vector<RecordEntry> entries;
   std::vector<BadRecord> bad;
+  std::vector<std::string> notices;
 
   /// The file of entry `index`.
   [[nodiscard]] std::size_t file_of(std::size_t index) const;
@@ -83,20 +86,20 @@ struct IndexOptions {
   std::filesystem::path
       cache_folder;           ///< used where the data's own cannot be written; may be empty
   ProgressCallback progress;  ///< in bytes of files
+  TellCallback tell;          ///< that another process makes the index
 };
 
 /// What came of opening an index.
 struct OpenedIndex {
   RecordIndex index;
-  bool made = false;            ///< rather than read from a cache
-  std::filesystem::path place;  ///< of the cached file; empty when it could not be written
-  std::vector<std::string>
-      notices;  ///< an .idx file that does not fit, a cache that cannot be written
+  bool made = false;                 ///< rather than read from a cache
+  std::filesystem::path place;       ///< of the cached file; empty when it could not be written
+  std::vector<std::string> notices;  ///< those of the index, and a cache that cannot be written
 };
 
 /// The index of a set of shards: from its cache where that is about the very same files (names,
-/// sizes, times of change), or else made by threads and cached. Safe in several processes at once.
-/// Errors: Io.
+/// sizes, times of change, .idx files included), or else made by threads and cached. Safe in
+/// several processes at once. Errors: Io.
 [[nodiscard]] OpenedIndex open_record_index(const RecordFileSet& set, Split split,
                                             const IndexOptions& options);
 

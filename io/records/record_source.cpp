@@ -11,6 +11,7 @@
 #include "core/error.hpp"
 #include "io/records/example.hpp"
 #include "io/records/image_folder.hpp"
+#include "io/records/left_out.hpp"
 #include "io/records/little_endian.hpp"
 #include "io/records/record_frame.hpp"
 
@@ -47,17 +48,21 @@ TFRecordSource::TFRecordSource(const RecordFileSet& set, Split split, const Sour
       label_offset_(options.label_offset),
       classes_(options.classes),
       files_(paths_of(set)) {
-  if (std::string missing = describe_missing(set); !missing.empty()) {
+  for (std::string gap : {describe_missing(set), describe_empty(set)}) {
+    if (gap.empty()) continue;
     if (options.missing == MissingShards::Refused)
       fail(ErrorKind::Data,
-           "{}: fetch or convert them again, or go without (--allow-missing-shards)", missing);
-    notices_.push_back(std::move(missing));
+           "{}: fetch or convert them again, or go without (--allow-missing-shards)", gap);
+    notices_.push_back(std::move(gap));
   }
+  if (std::string strays = describe_left_out(set); !strays.empty())
+    notices_.push_back(std::move(strays));
   OpenedIndex opened = open_record_index(set, split, options.index);
   index_ = std::move(opened.index);
   std::ranges::move(opened.notices, std::back_inserter(notices_));
   drop_foreign_labels();
   refuse_too_bad(options.max_bad_fraction);
+  note_bad();
   fingerprint_ = fingerprint_of(index_);
 }
 
@@ -71,6 +76,7 @@ void TFRecordSource::drop_foreign_labels() {
   const RecordIndex all = std::exchange(index_, {});
   index_.files = all.files;
   index_.bad = all.bad;
+  index_.notices = all.notices;
   std::size_t i = 0;
   for (std::size_t file = 0; file < all.files.size(); ++file) {
     index_.files[file].first = index_.entries.size();
@@ -99,18 +105,31 @@ void TFRecordSource::refuse_too_bad(double max_bad_fraction) const {
     fail(ErrorKind::Data, "{}: the files hold no records: fetch or convert them again",
          folder_.string());
   if (index_.bad.empty()) return;
-  const BadRecord& first = index_.bad.front();
-  const std::string text = fmt::format(
-      "{} of {} records are bad, the first: {}: {}", index_.bad.size(), all,
-      describe_place(files_.path(first.file), first.record, first.offset), first.problem);
-  if (index_.entries.empty() ||
-      static_cast<double>(index_.bad.size()) > max_bad_fraction * static_cast<double>(all))
-    fail(ErrorKind::Data,
-         "{}; at most {:g} % may be (--max-bad-fraction); `millrace data check` lists them{}", text,
-         100.0 * max_bad_fraction,
-         first.problem.starts_with("label ")
-             ? fmt::format("; is {} the label of the first class (--label-offset)?", label_offset_)
-             : "");
+  if (index_.entries.empty() || too_many_bad(index_.bad.size(), all, max_bad_fraction))
+    fail(ErrorKind::Data, "{}, the first: {}; at most {:g} % may be (--max-bad-fraction)",
+         describe_bad(), describe(index_.bad.front()), 100.0 * max_bad_fraction);
+}
+
+void TFRecordSource::note_bad() {
+  if (index_.bad.empty()) return;
+  add_left_out(notices_, fmt::format("{}: {}, and are left out", folder_.string(), describe_bad()),
+               index_.bad.size(), [this](std::size_t i) { return describe(index_.bad[i]); });
+}
+
+// "2 of 20 records are bad (`millrace data check` lists them)", with what may be meant.
+std::string TFRecordSource::describe_bad() const {
+  const bool foreign = std::ranges::any_of(
+      index_.bad, [](const BadRecord& bad) { return bad.problem.starts_with("label "); });
+  return fmt::format(
+      "{} of {} records are bad (`millrace data check` lists them{})", index_.bad.size(),
+      index_.bad.size() + index_.entries.size(),
+      foreign ? fmt::format("; is {} the label of the first class, --label-offset?", label_offset_)
+              : "");
+}
+
+std::string TFRecordSource::describe(const BadRecord& bad) const {
+  return fmt::format("{}: {}", describe_place(files_.path(bad.file), bad.record, bad.offset),
+                     bad.problem);
 }
 
 const RecordEntry& TFRecordSource::entry(std::int64_t index) const {
@@ -160,7 +179,8 @@ std::unique_ptr<EncodedSource> open_encoded_source(const std::filesystem::path& 
   if (!set.files.empty()) return std::make_unique<TFRecordSource>(set, split, options);
   const ClassFolders folders = find_class_folders(directory, split);
   if (!folders.classes.empty())
-    return std::make_unique<ImageFolderSource>(folders, split, options.index);
+    return std::make_unique<ImageFolderSource>(folders, split, options.index,
+                                               options.max_bad_fraction);
   fail_no_pictures(directory, split);
 }
 

@@ -19,18 +19,20 @@ struct SourceOptions {
   /// Labels that records hold are those of the network plus this: the converter counts from 1.
   std::int32_t label_offset = 1;
   std::int64_t classes = 1000;
-  /// The share of records that may be bad, by frame, Example or label, before the set is refused.
+  /// The share of records that may be bad, by frame, Example or label, before the set is refused;
+  /// of class folders, the share of files that should be pictures and are none.
   double max_bad_fraction = 0.001;
-  /// What becomes of a set that lacks some of its shards.
+  /// What becomes of a set that lacks some of its shards, or has some of 0 bytes.
   MissingShards missing = MissingShards::Refused;
   IndexOptions index;
 };
 
 /// The good records of one split of TFRecord files, in the order of shards and of records in them.
+/// Its notices say how many were bad and left out, and name the first few.
 class TFRecordSource final : public EncodedSource {
  public:
-  /// Errors: Data when shards are missing, when too many records are bad (naming the first), when
-  /// none is good; Io.
+  /// Errors: Data when shards are missing or empty, when too many records are bad (naming the
+  /// first), when none is good; Io.
   TFRecordSource(const RecordFileSet& set, Split split, const SourceOptions& options);
 
   [[nodiscard]] std::string name() const override { return "imagenet records"; }
@@ -51,6 +53,9 @@ class TFRecordSource final : public EncodedSource {
  private:
   void drop_foreign_labels();
   void refuse_too_bad(double max_bad_fraction) const;
+  void note_bad();
+  [[nodiscard]] std::string describe_bad() const;
+  [[nodiscard]] std::string describe(const BadRecord& bad) const;
   [[nodiscard]] const RecordEntry& entry(std::int64_t index) const;
 
   std::filesystem::path folder_;

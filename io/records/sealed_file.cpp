@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <system_error>
+#include <thread>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
@@ -22,6 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kHeadBytes = 20;
 constexpr std::size_t kTailBytes = 4;
+constexpr std::chrono::seconds kSilence{2};  // of waiting for a lock
+constexpr std::chrono::milliseconds kBetweenTries{20};
 constexpr std::uint64_t kMaxCachedBytes = std::uint64_t{4} << 30;
 
 // Root may write everywhere; a folder that is read-only for everybody is still meant to stay as it
@@ -106,11 +110,28 @@ Written write_cached(std::span<const fs::path> places, std::span<const std::byte
   return written;
 }
 
-FolderLock::FolderLock(const fs::path& folder) noexcept
+FolderLock::FolderLock(const fs::path& folder, const TellCallback& tell)
     : directory_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-  if (!directory_.valid()) return;
+  if (!directory_.valid() || soon()) return;
+  if (tell)
+    tell(
+        fmt::format("waiting for another process that holds a lock on {}: it makes the index of "
+                    "what lies there",
+                    folder.string()));
   while (::flock(directory_.get(), LOCK_EX) != 0 && errno == EINTR) {
   }
+}
+
+/// Whether the lock was had, or could not be had at all, before a user would wonder.
+bool FolderLock::soon() const noexcept {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end = Clock::now() + kSilence;
+  while (::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return true;
+    if (Clock::now() >= end) return false;
+    std::this_thread::sleep_for(kBetweenTries);
+  }
+  return true;
 }
 
 }  // namespace millrace::io

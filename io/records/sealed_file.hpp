@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "io/atomic_file.hpp"
+#include "io/records/encoded_source.hpp"
 
 namespace millrace::io {
 
@@ -55,13 +56,15 @@ struct Written {
                                    std::span<const std::byte> file);
 
 /// Lets one process of a machine at a time make the files about a folder, where the file system can
-/// do that; the others wait and then find them made. Never fails: without a lock work is done
-/// twice.
+/// do that; the others wait and then find them made. After two seconds of waiting `tell` hears of
+/// it, once. Never fails: without a lock work is done twice.
 class FolderLock {
  public:
-  explicit FolderLock(const std::filesystem::path& folder) noexcept;
+  explicit FolderLock(const std::filesystem::path& folder, const TellCallback& tell = {});
 
  private:
+  [[nodiscard]] bool soon() const noexcept;
+
   UniqueFd directory_;
 };
 

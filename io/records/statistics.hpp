@@ -37,13 +37,16 @@ struct PictureStatistics {
   Spread stored_bytes;
   std::vector<std::int64_t> per_class;
   std::int64_t measured = 0;
+  std::vector<std::string> bad;  ///< those of them that could not be read: what is wrong with which
   Spread height;
   Spread width;
 };
 inline constexpr std::int64_t kMeasuredPictures = 1000;
 
-/// `measure` may be empty: then nothing is measured. Errors: Data, Io, of reading.
+/// `measure` may be empty: then nothing is measured. Errors: Data when more than `max_bad_fraction`
+/// of all pictures cannot be read; Io.
 [[nodiscard]] PictureStatistics collect_statistics(const EncodedSource& source,
-                                                   const MeasurePicture& measure);
+                                                   const MeasurePicture& measure,
+                                                   double max_bad_fraction = 0.0);
 
 }  // namespace millrace::io

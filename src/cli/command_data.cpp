@@ -46,6 +46,7 @@ io::SourceOptions source_options(const Invocation& invocation, io::Split split) 
   source.index.threads = threads_of(options);
   source.index.cache_folder = cache_folder();
   source.index.progress = progress_line(fmt::format("indexing {} pictures", split_name(split)));
+  source.index.tell = [](const std::string& what) { fmt::print(stderr, "note: {}\n", what); };
   return source;
 }
 
@@ -108,6 +109,7 @@ nlohmann::ordered_json to_json(const io::PictureStatistics& statistics) {
                                  {"per_class", statistics.per_class}};
   if (statistics.measured > 0) {
     json["measured"] = statistics.measured;
+    json["bad"] = statistics.bad;
     json["height"] = to_json(statistics.height);
     json["width"] = to_json(statistics.width);
   }
@@ -126,6 +128,9 @@ void print_statistics(const io::PictureStatistics& statistics) {
   if (statistics.measured > 0) {
     row("height", statistics.height, "pixels");
     row("width", statistics.width, "pixels");
+    fmt::print("  {:<22} {} of {} looked into\n", "bad", statistics.bad.size(),
+               std::ssize(statistics.bad) + statistics.measured);
+    for (const std::string& what : statistics.bad) fmt::print("    {}\n", what);
   }
   fmt::print("  {:<22} {} of {} have pictures\n", "classes", filled, statistics.per_class.size());
   row("pictures of a class", io::spread_of(statistics.per_class), "pictures");
@@ -272,7 +277,9 @@ Described describe_split(const fs::path& directory, io::Split split, const Invoc
     return {describe(packed), io::packed_statistics(packed)};
   }
   const auto source = open_source(directory, split, invocation);
-  return {source->name(), io::collect_statistics(*source, picture_size)};
+  return {source->name(),
+          io::collect_statistics(*source, picture_size,
+                                 source_options(invocation, split).max_bad_fraction)};
 }
 
 }  // namespace

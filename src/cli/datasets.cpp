@@ -89,6 +89,7 @@ io::SourceOptions source_options(const DataRequest& request, io::Split split) {
   if (request.missing_shards) options.missing = io::MissingShards::Accepted;
   options.index.cache_folder = cache_folder();
   options.index.progress = progress_line(fmt::format("Indexing {} pictures", split_name(split)));
+  options.index.tell = [](const std::string& what) { fmt::print(stderr, "{}\n", what); };
   return options;
 }
 

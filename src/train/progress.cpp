@@ -148,6 +148,13 @@ Terminal terminal_of(std::FILE* stream) {
   return terminal;
 }
 
+std::string format_replaced(std::int64_t replaced, std::int64_t images, std::string_view use) {
+  if (replaced == 0) return {};
+  return fmt::format(
+      "Bad pictures: {} of {} for {} cannot be decoded, others of their class stood in",
+      with_commas(replaced), with_commas(images), use);
+}
+
 Console::Console(const std::filesystem::path& log_file)
     : Console(stdout, stderr, terminal_of(stderr), log_file) {}
 
@@ -175,6 +182,10 @@ void Console::line(std::string_view text) {
   if (!printed && !log_)
     fail(ErrorKind::Io, "cannot write to standard output: {}",
          std::generic_category().message(errno));
+  if (log_) log_->write(text);
+}
+
+void Console::keep(std::string_view text) {
   if (log_) log_->write(text);
 }
 

@@ -41,6 +41,11 @@ struct Standing {
 [[nodiscard]] std::string format_standing(const TrainConfig& config, const Standing& standing,
                                           std::size_t width);
 
+/// What a run says of images that others had to stand in for; "" when there are none: "Bad
+/// pictures: 2 of 50,000 for validation cannot be decoded, others of their class stood in".
+[[nodiscard]] std::string format_replaced(std::int64_t replaced, std::int64_t images,
+                                          std::string_view use);
+
 /// How much a stream can show.
 struct Terminal {
   bool rewrites_lines = false;
@@ -79,6 +84,8 @@ class Console {
   Console& operator=(const Console&) = delete;
 
   void line(std::string_view text);
+  /// Writes a line to log.txt alone: the terminal has heard of it already.
+  void keep(std::string_view text);
   /// Rewrites the status line; nothing happens within a tenth of a second of the last time.
   void status(const TrainConfig& config, const Standing& standing, double now_seconds);
 

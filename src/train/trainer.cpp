@@ -2,6 +2,7 @@
 #include "train/trainer.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
@@ -142,6 +144,9 @@ class Run {
   [[nodiscard]] Outcome finish();
   void report_pipeline();
   void report_scaling();
+  std::int64_t note_replaced(const io::Dataset& dataset, std::set<std::string>& known);
+  void report_replaced(const io::Dataset& dataset, std::set<std::string>& known,
+                       std::string_view use);
   [[nodiscard]] bool validate_saved();
 
   const TrainConfig& config_;
@@ -158,6 +163,8 @@ class Run {
   std::int64_t first_iteration_ = 0;
   std::int64_t predicted_peak_ = 0;
   std::vector<PlannedAverage> averages_;
+  std::set<std::string> bad_training_;  ///< lines of pictures that any rank replaced; of rank 0
+  std::set<std::string> bad_validation_;
   int received_ = 0;  ///< a signal that some rank was sent
   Clock::time_point start_ = Clock::now();
 };
@@ -348,10 +355,12 @@ Outcome Run::loop(std::int64_t first) {
       const bool stopping = done < config_.iterations && asked;
       if (after_iteration(done, stopping) && !stopping) continue;
       report_pipeline();
+      report_replaced(*inputs_.train, bad_training_, "training");
       return stop_reason();
     }
   }
   report_pipeline();
+  report_replaced(*inputs_.train, bad_training_, "training");
   return finish();
 }
 
@@ -383,6 +392,24 @@ void Run::report_pipeline() {
   }
   if (plan.ranks.devices * plan.ranks.replicas == 1) return;
   if (report.steps > 0) console_.line(to_text(report, plan));
+}
+
+/// Names in log.txt what any rank has replaced since the last time, and returns how many there are
+/// in all; the rank that found one has told the terminal. Collective; other ranks than the first
+/// know nothing.
+std::int64_t Run::note_replaced(const io::Dataset& dataset, std::set<std::string>& known) {
+  for (const std::string& lines :
+       world_.gather(fmt::format("{}", fmt::join(dataset.replaced(), "\n"))))
+    for (const std::string& line : split_list(lines, '\n'))
+      if (!line.empty() && known.insert(line).second)
+        console_.keep(fmt::format("Bad picture, another one of its class stands in: {}", line));
+  return std::ssize(known);
+}
+
+void Run::report_replaced(const io::Dataset& dataset, std::set<std::string>& known,
+                          std::string_view use) {
+  const std::string line = format_replaced(note_replaced(dataset, known), dataset.size(), use);
+  if (!line.empty()) console_.line(line);
 }
 
 Outcome Run::finish() {
@@ -512,6 +539,7 @@ io::CheckpointHeader Run::header_of(std::int64_t done) const {
 /// Every rank writes the stages that it answers for; the leader makes a checkpoint of it.
 void Run::save(std::int64_t done) {
   if (config_.run_directory.empty()) return;
+  (void)note_replaced(*inputs_.train, bad_training_);
   const Snapshot snapshot = session_->snapshot();
   Together together(world_);
   together.run([&] {
@@ -552,6 +580,7 @@ bool Run::validate_now(std::int64_t done, const std::string& name) {
   }
   if (logs()) log_->report(*result);
   console_.line(format_line(*result, config_.epoch_after(done)));
+  report_replaced(*inputs_.validation, bad_validation_, "validation");
   return true;
 }
 
@@ -623,6 +652,9 @@ void validate(
            checkpoint.path().string(), result.loss);
     }
     report(checkpoint.header(), result);
+    const std::string replaced =
+        format_replaced(std::ssize(validation->replaced()), validation->size(), "validation");
+    if (!replaced.empty()) watch.say(replaced);
   });
 }
 

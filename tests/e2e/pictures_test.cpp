@@ -193,10 +193,32 @@ TEST_F(PicturesTest, BadPicturesAreReplacedUpToALimit) {
   const ProcessResult replaced = train_on("folders", directory / "lenient", lenient);
   EXPECT_EQ(replaced.code, 0) << replaced.output;
   EXPECT_NE(replaced.output.find("n02/9.JPEG"), std::string::npos) << replaced.output;
+  EXPECT_NE(replaced.output.find("Bad pictures: 1 of 24 for training"), std::string::npos)
+      << replaced.output;
+  EXPECT_NE(read_text(directory / "lenient/log.txt").find("n02/9.JPEG"), std::string::npos);
   const ProcessResult refused =
       train_on("folders", directory / "strict", {"--data-dir", folders, "--no-validation"});
   EXPECT_EQ(refused.code, 3) << refused.output;
   EXPECT_NE(refused.output.find("n02/9.JPEG"), std::string::npos) << refused.output;
+}
+
+TEST_F(PicturesTest, BadPicturesOfAValidationAreCounted) {
+  const TemporaryDirectory directory;
+  std::filesystem::copy(place() / "folders", directory / "folders",
+                        std::filesystem::copy_options::recursive);
+  const std::filesystem::path bad = directory / "folders/validation/n02/28.JPEG";
+  std::filesystem::resize_file(bad, std::filesystem::file_size(bad) / 2);
+  const std::string folders = (directory / "folders").string();
+  const std::string expected = "Bad pictures: 1 of 9 for validation";
+  const std::string run = (directory / "run").string();
+  const ProcessResult trained =
+      train_on("folders", run, {"--data-dir", folders, "--max-bad-fraction", "0.2"});
+  EXPECT_EQ(trained.code, 0) << trained.output;
+  EXPECT_NE(trained.output.find(expected), std::string::npos) << trained.output;
+  EXPECT_NE(read_text(directory / "run/log.txt").find("n02/28.JPEG"), std::string::npos);
+  const ProcessResult validated = millrace({"validate", "--restore-path", run});
+  EXPECT_EQ(validated.code, 0) << validated.output;
+  EXPECT_NE(validated.output.find(expected), std::string::npos) << validated.output;
 }
 
 TEST_F(PicturesTest, APlaceWithoutPicturesNamesAllThatWasLookedAt) {

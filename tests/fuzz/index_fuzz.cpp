@@ -75,13 +75,15 @@ void run_one(std::span<const std::byte> input) {
 }
 
 std::vector<Bytes> seeds() {
-  const RecordIndex index{.files = {{"a", 200, 5, 0}, {"b", 100, 6, 2}},
+  const RecordIndex index{.files = {{"a", 200, 5, -1, 0}, {"b", 100, 6, 7, 2}},
                           .entries = {{0, 20, 3}, {50, 9, 4}, {0, 84, 5}},
-                          .bad = {{0, 1, 36, "bad"}}};
+                          .bad = {{0, 1, 36, "bad"}},
+                          .notices = {"said before"}};
   const FolderIndex folder{.classes = {"a", "b"},
                            .modified_ns = {5, -1},
-                           .pictures = {{0, 10, "x.JPEG"}, {1, 11, "y"}},
-                           .others = {"a/text"}};
+                           .pictures = {{0, {10, 3}, "x.JPEG"}, {1, {11, 4}, "y"}},
+                           .bad = {{1, {0, 5}, "z.JPEG"}},
+                           .others = {{0, {4, 6}, "text"}}};
   const std::string lines = "0 116\n116 16\n132 19\n";
   Bytes tar(2048);
   const std::string head = "a.JPEG";

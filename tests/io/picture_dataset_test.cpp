@@ -38,6 +38,8 @@ class MemorySource final : public EncodedSource {
   }
   [[nodiscard]] std::uint32_t fingerprint() const override { return 1; }
   EncodedImage read(std::int64_t index, ReadBuffer&) const override {
+    if (index == unreadable)
+      fail(ErrorKind::Data, "{}: its data fail their checksum", where(index));
     return {.bytes = files[static_cast<std::size_t>(index)], .boxes = {}};
   }
   [[nodiscard]] std::string where(std::int64_t index) const override {
@@ -46,6 +48,7 @@ class MemorySource final : public EncodedSource {
   [[nodiscard]] std::span<const std::string> notices() const override { return {}; }
 
   std::vector<Bytes> files;
+  std::int64_t unreadable = -1;
 };
 
 PictureOptions options(double max_bad_fraction = 0.001) {
@@ -116,6 +119,18 @@ TEST(PictureDatasetTest, TheNextOfItsClassStandsInForABadPicture) {
   ASSERT_EQ(reported.size(), 2U);
   EXPECT_TRUE(reported[0].starts_with("picture 1: ")) << reported[0];
   EXPECT_TRUE(reported[1].starts_with("picture 8: ")) << reported[1];
+}
+
+TEST(PictureDatasetTest, ThePlaceOfABadPictureIsNamedOnce) {
+  auto source = std::make_shared<MemorySource>(9);
+  source->unreadable = 3;
+  PictureOptions lenient = options(0.5);
+  std::vector<std::string> reported;
+  lenient.report = [&](const std::string& what) { reported.push_back(what); };
+  const auto set = make_picture_dataset(source, lenient);
+  (void)pixels_of(*set, 3, kTraining);
+  EXPECT_EQ(reported, std::vector<std::string>{"picture 3: its data fail their checksum"});
+  EXPECT_EQ(set->replaced(), reported);
 }
 
 std::string refusal(const Dataset& set, std::int64_t index) {

@@ -136,12 +136,13 @@ TEST(ConsoleTest, LinesClearTheStatusAndGoToTheLog) {
     console.status(small_config(), {}, 1.0);
     console.status(small_config(), {}, 1.05);  // too soon
     console.line("two");
+    console.keep("three");
   }
   EXPECT_EQ(contents(out.get()), "two\n");
   EXPECT_EQ(contents(status.get()), "\repoch 1/1\033[K\r\033[K");
   std::ostringstream logged;
   logged << std::ifstream(log).rdbuf();
-  EXPECT_EQ(logged.str(), "two\n");
+  EXPECT_EQ(logged.str(), "two\nthree\n");
 }
 
 TEST(ConsoleTest, FilesAreNoTerminals) {

@@ -90,12 +90,34 @@ TEST(CheckTest, IdxFilesAreHeldAgainstTheirShards) {
         fmt::format("0 {}\n{} {}\n", places[1], places[1], places[2] - places[1]));
   CheckReport report = check(root.path());
   ASSERT_EQ(report.findings.size(), 1u);
-  EXPECT_EQ(report.findings[0].file, path.string() + ".idx");
-  EXPECT_EQ(report.findings[0].offset, places[2]);
+  EXPECT_EQ(to_string(report.findings[0]),
+            fmt::format("{}.idx: no line for the record of {} bytes at offset {}", path.string(),
+                        places[3] - places[2], places[2]));
   store(path.string() + ".idx", std::string_view("nonsense\n"));
   report = check(root.path());
   ASSERT_EQ(report.findings.size(), 1u);
   EXPECT_NE(report.findings[0].problem.find("line 1"), std::string::npos);
+}
+
+TEST(CheckTest, WhatAnInterruptedCopyLeavesIsFound) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00002";
+  const auto places = write_shard(path, 0, 3);
+  store(path.string() + ".idx",
+        fmt::format("0 {}\n{} {}\n{} {}\n", places[1], places[1], places[2] - places[1], places[2],
+                    places[3] - places[2]));
+  store(root.path() / "train-00001-of-00002", std::string_view(""));
+  cut(path, places[2]);
+  const CheckReport report = check(root.path());
+  ASSERT_EQ(report.findings.size(), 2u);
+  EXPECT_EQ(to_string(report.findings[0]), (root.path() / "train-00001-of-00002").string() +
+                                               ": the shard is empty: fetch or convert it again");
+  EXPECT_EQ(report.findings[1].file, path.string());
+  EXPECT_EQ(report.findings[1].record, std::nullopt);
+  EXPECT_TRUE(report.findings[1].problem.starts_with(
+      fmt::format("ends at {}, and the records that its .idx lists at {}: the shard is cut",
+                  places[2], places[3])))
+      << report.findings[1].problem;
 }
 
 TEST(CheckTest, ClassFolders) {

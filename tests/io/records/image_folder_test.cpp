@@ -17,7 +17,7 @@ void write_folders(const fs::path& root) {
   store(root / "train/n02/b.JPEG", fake_picture(1));
   store(root / "train/n02/a.JPEG", fake_picture(2));
   store(root / "train/n01/disguised.JPEG", std::string_view(kPng));
-  store(root / "train/n01/text.JPEG", std::string_view("no picture"));
+  store(root / "train/n01/notes.txt", std::string_view("no picture"));
   store(root / "train/n01/.hidden.JPEG", fake_picture(9));
   store(root / "train/n03/c", fake_picture(3));
   store(root / "val/n03/v.JPEG", fake_picture(4));
@@ -39,7 +39,7 @@ TEST(ImageFolderTest, ClassesAreSortedFoldersAndPicturesAreToldByContent) {
   EXPECT_EQ(source->label(3), 2);
   ASSERT_EQ(source->notices().size(), 1u);
   EXPECT_NE(source->notices()[0].find("1 files are neither JPEG nor PNG"), std::string::npos);
-  EXPECT_NE(source->notices()[0].find("n01/text.JPEG"), std::string::npos);
+  EXPECT_NE(source->notices()[0].find("n01/notes.txt"), std::string::npos);
 }
 
 TEST(ImageFolderTest, ValidationTakesTheNumbersOfTraining) {
@@ -78,19 +78,80 @@ TEST(ImageFolderTest, IndexIsKeptUntilAFolderChanges) {
             first->fingerprint());
   EXPECT_EQ(fs::last_write_time(index), written);
   store(root.path() / "train/n02/c.JPEG", fake_picture(6));
-  EXPECT_EQ(open_encoded_source(root.path(), Split::Train, {})->size(), 5);
+  const auto second = open_encoded_source(root.path(), Split::Train, {});
+  EXPECT_EQ(second->size(), 5);
   // A picture that changed under its name.
   store(root.path() / "train/n02/a.JPEG", fake_picture(40));
   ReadBuffer buffer;
   expect_error(ErrorKind::Data, {"n02/a.JPEG", "when it was indexed"},
                [&] { (void)first->read(1, buffer); });
+  const auto third = open_encoded_source(root.path(), Split::Train, {});
+  EXPECT_EQ(text_of(third->read(1, buffer).bytes), text_of(fake_picture(40)));
+  EXPECT_NE(third->fingerprint(), second->fingerprint());
+  // Mended in its place.
+  store(root.path() / "train/n01/notes.txt", std::string_view(kPng));
+  EXPECT_EQ(open_encoded_source(root.path(), Split::Train, {})->size(), 6);
+}
+
+TEST(ImageFolderTest, FilesThatShouldBePicturesAreBad) {
+  const TemporaryDirectory root;
+  for (std::size_t i = 0; i < 17; ++i)
+    store(root.path() / fmt::format("train/n01/{}.JPEG", i), fake_picture(i));
+  store(root.path() / "train/n02/empty.jpg", std::string_view(""));
+  store(root.path() / "train/n02/page.JPEG", std::string_view("<html>"));
+  store(root.path() / "train/n02/large.png", std::string_view(kPng));
+  fs::resize_file(root.path() / "train/n02/large.png", kMaxRecordBytes + 1);
+  store(root.path() / "train/n02/notes.txt", std::string_view("no picture"));
+  const std::string folder = (root.path() / "train").string();
+  expect_error(ErrorKind::Data,
+               {folder + ": 3 of 20 files are bad",
+                "the first: " + folder + "/n02/empty.jpg: is empty", "--max-bad-fraction"},
+               [&] { (void)open_encoded_source(root.path(), Split::Train, {}); });
+  SourceOptions options;
+  options.max_bad_fraction = 0.15;
+  for (int time = 0; time < 2; ++time) {
+    const auto source = open_encoded_source(root.path(), Split::Train, options);
+    EXPECT_EQ(source->size(), 17);
+    ASSERT_EQ(source->notices().size(), 6u);
+    EXPECT_NE(source->notices()[0].find("n02/notes.txt"), std::string::npos);
+    EXPECT_TRUE(source->notices()[1].starts_with(folder + ": 3 of 20 files are bad"));
+    EXPECT_EQ(source->notices()[2], "left out: " + folder + "/n02/empty.jpg: is empty");
+    EXPECT_TRUE(source->notices()[3].starts_with("left out: " + folder +
+                                                 "/n02/large.png: 67108865 bytes, and 67108864 "));
+    EXPECT_EQ(source->notices()[4],
+              "left out: " + folder + "/n02/page.JPEG: is neither JPEG nor PNG");
+  }
+}
+
+TEST(ImageFolderTest, ClassesWithoutPicturesAreNamed) {
+  const TemporaryDirectory root;
+  store(root.path() / "n01/a.JPEG", fake_picture(1));
+  fs::create_directory(root.path() / "_thumbs");
+  const auto source = open_encoded_source(root.path(), Split::Train, {});
+  EXPECT_EQ(source->label(0), 1);
+  ASSERT_EQ(source->notices().size(), 1u);
+  EXPECT_TRUE(source->notices()[0].starts_with(
+      root.path().string() + ": 1 of 2 classes have no training pictures: _thumbs; "))
+      << source->notices()[0];
+}
+
+TEST(ImageFolderTest, SplitsAreNoClasses) {
+  const TemporaryDirectory root;
+  store(root.path() / "val/a.JPEG", fake_picture(1));
+  store(root.path() / "test/a.JPEG", fake_picture(1));
+  EXPECT_TRUE(find_class_folders(root.path(), Split::Train).classes.empty());
+  expect_error(ErrorKind::Data, {"no training pictures", "val, validation, img_val, test are no"},
+               [&] { (void)open_encoded_source(root.path(), Split::Train, {}); });
+  store(root.path() / "cats/a.JPEG", fake_picture(1));
+  EXPECT_EQ(find_class_folders(root.path(), Split::Train).classes.size(), 3u);
 }
 
 TEST(ImageFolderTest, IndexRoundTripAndHostileBytes) {
   const FolderIndex index{.classes = {"a", "b"},
                           .modified_ns = {5, -1},
-                          .pictures = {{0, 10, "x.JPEG"}, {0, 11, "y"}},
-                          .others = {"a/text"}};
+                          .pictures = {{0, {10, 7}, "x.JPEG"}, {0, {11, 8}, "y"}},
+                          .bad = {{1, {0, 9}, "z.JPEG"}},
+                          .others = {{0, {4, 1}, "text"}}};
   const Bytes content = write_folder_index(index);
   EXPECT_EQ(parse_folder_index(content), index);
   for (std::size_t size = 0; size < content.size(); ++size)
@@ -99,7 +160,10 @@ TEST(ImageFolderTest, IndexRoundTripAndHostileBytes) {
   wrong.pictures[0].name = "../../etc/passwd";
   EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
   wrong = index;
-  wrong.pictures[0].label = 2;
+  wrong.pictures[0].stamp.bytes = kMaxRecordBytes + 1;
+  EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
+  wrong = index;
+  wrong.bad[0].label = 2;
   EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
 }
 

@@ -79,12 +79,38 @@ TEST(RecordFilesTest, RefusesTwoSetsInOneFolder) {
   const TemporaryDirectory root;
   touch(root.path() / "train-00000-of-00002");
   touch(root.path() / "train-00000-of-00004");
+  touch(root.path() / "train-00000");  // before both, and of neither
   expect_error(ErrorKind::Data, {"train-00000-of-00002", "train-00000-of-00004", "different sets"},
                [&] { (void)find_record_files(root.path(), Split::Train); });
   const TemporaryDirectory second;
   touch(second.path() / "train-00003-of-00002");
   expect_error(ErrorKind::Data, {"train-00003-of-00002"},
                [&] { (void)find_record_files(second.path(), Split::Train); });
+}
+
+TEST(RecordFilesTest, NamesWithoutANumberBesideNumberedShardsAreLeftOut) {
+  const TemporaryDirectory root;
+  for (const char* name :
+       {"train-00000-of-00003", "train-00002-of-00003", "train-00002-of-00003.bak", "train-notes"})
+    touch(root.path() / name);
+  const RecordFileSet set = find_record_files(root.path(), Split::Train);
+  EXPECT_EQ(set.files, (Names{"train-00000-of-00003", "train-00002-of-00003"}));
+  EXPECT_EQ(set.missing, Names{"train-00001-of-00003"});
+  EXPECT_EQ(set.left_out, (Names{"train-00002-of-00003.bak", "train-notes"}));
+  EXPECT_EQ(describe_left_out(set),
+            root.path().string() +
+                ": 2 files without a number lie beside numbered shards and are left out: "
+                "train-00002-of-00003.bak, train-notes");
+}
+
+TEST(RecordFilesTest, NamesShardsOfNoBytes) {
+  const TemporaryDirectory root;
+  touch(root.path() / "train-00000-of-00002");
+  store(root.path() / "train-00001-of-00002", std::string_view(""));
+  const RecordFileSet set = find_record_files(root.path(), Split::Train);
+  EXPECT_EQ(set.files.size(), 2u);
+  EXPECT_EQ(describe_empty(set),
+            root.path().string() + ": 1 of 2 shards is empty: train-00001-of-00002");
 }
 
 TEST(RecordFilesTest, SaysWhereItLooked) {

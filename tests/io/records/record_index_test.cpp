@@ -2,6 +2,7 @@
 #include "io/records/record_index.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ RecordFileSet write_set(const fs::path& root) {
 
 OpenedIndex open(const RecordFileSet& set, const fs::path& cache = {}) {
   return open_record_index(set, Split::Train,
-                           {.threads = 2, .cache_folder = cache, .progress = {}});
+                           {.threads = 2, .cache_folder = cache, .progress = {}, .tell = {}});
 }
 
 TEST(RecordIndexTest, HasEveryRecordAndItsLabel) {
@@ -119,7 +120,8 @@ TEST(RecordIndexTest, ADamagedCacheIsMadeAnew) {
 
 TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
   const TemporaryDirectory root;
-  const RecordIndex index = open(write_set(root.path())).index;
+  RecordIndex index = open(write_set(root.path())).index;
+  index.notices = {"said before", ""};
   const Bytes content = write_index(index);
   EXPECT_EQ(parse_index(content), index);
   for (std::size_t size = 0; size < content.size(); ++size)
@@ -128,7 +130,7 @@ TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
   longer.push_back(std::byte{0});
   EXPECT_FALSE(parse_index(longer));
   // Counts beyond all memory, and an entry beyond its file.
-  for (const std::size_t at : {7u, 15u, 23u}) {
+  for (const std::size_t at : {7u, 15u, 23u, 31u}) {
     Bytes huge = content;
     huge[at] = std::byte{0x7f};
     EXPECT_FALSE(parse_index(huge)) << at;
@@ -195,6 +197,43 @@ TEST(RecordIndexTest, SaysWhenAnIdxFileDoesNotFit) {
   EXPECT_EQ(notices_with("nonsense").size(), 1u);
 }
 
+TEST(RecordIndexTest, WhatIsWrongWithAnIdxFileIsRepeatedUntilItIsMended) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  write_shard(path, 0, 3);
+  const RecordFileSet set = find_record_files(root.path(), Split::Train);
+  store(path.string() + ".idx", std::string_view("nonsense"));
+  const std::vector<std::string> notices = open(set).notices;
+  EXPECT_EQ(notices.size(), 1u);
+  const OpenedIndex again = open(set);
+  EXPECT_FALSE(again.made);
+  EXPECT_EQ(again.notices, notices);
+  fs::remove(path.string() + ".idx");
+  EXPECT_TRUE(open(set).notices.empty());
+}
+
+TEST(RecordIndexTest, RecordsListedBeyondTheEndAreBad) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 4);
+  std::string lines;
+  for (std::size_t i = 0; i < 4; ++i)
+    lines += fmt::format("{} {}\n", places[i], places[i + 1] - places[i]);
+  store(path.string() + ".idx", lines);
+  cut(path, places[2]);
+  for (int time = 0; time < 2; ++time) {
+    const OpenedIndex opened = open(find_record_files(root.path(), Split::Train));
+    EXPECT_TRUE(opened.notices.empty());
+    EXPECT_EQ(opened.index.entries.size(), 2u);
+    ASSERT_EQ(opened.index.bad.size(), 2u);
+    EXPECT_EQ(opened.index.bad[1].record, 3u);
+    EXPECT_EQ(opened.index.bad[1].offset, places[3]);
+    EXPECT_TRUE(opened.index.bad[1].problem.starts_with(fmt::format(
+        "the shard ends at {}, and its .idx lists this record: the shard is cut", places[2])))
+        << opened.index.bad[1].problem;
+  }
+}
+
 TEST(RecordIndexTest, SeveralProcessesAtOnce) {
   const TemporaryDirectory root;
   const RecordFileSet set = write_set(root.path());
@@ -224,12 +263,12 @@ TEST(RecordIndexTest, ReadsRealShardsWithTheirIdxFiles) {
   copy_writable(*data, copy.path() / "data");
   std::uint64_t told = 0;
   const RecordFileSet set = find_record_files(copy.path() / "data", Split::Train);
-  const OpenedIndex opened = open_record_index(
-      set, Split::Train,
-      {.threads = 2, .cache_folder = cache.path(), .progress = [&](const Progress& progress) {
-         EXPECT_LE(told, progress.done);
-         told = progress.done;
-       }});
+  IndexOptions options{.threads = 2, .cache_folder = cache.path(), .progress = {}, .tell = {}};
+  options.progress = [&](const Progress& progress) {
+    EXPECT_LE(told, progress.done);
+    told = progress.done;
+  };
+  const OpenedIndex opened = open_record_index(set, Split::Train, options);
   EXPECT_EQ(opened.index.entries.size(), 512u);
   EXPECT_TRUE(opened.index.bad.empty());
   EXPECT_TRUE(opened.notices.empty());
@@ -326,13 +365,59 @@ TEST(TFRecordSourceTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
   EXPECT_EQ(source->size(), 18);
   EXPECT_NE(source->where(9).find("train-00001-of-00002, record 0"), std::string::npos);
   options.max_bad_fraction = 0.09;
-  expect_error(ErrorKind::Data,
-               {"2 of 20 records are bad, the first: ", "train-00000-of-00002, record 9 at offset ",
-                "label 10 is not one of 1 to 9", "--max-bad-fraction"},
-               [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
+  expect_error(
+      ErrorKind::Data,
+      {"2 of 20 records are bad", "the first: ", "train-00000-of-00002, record 9 at offset ",
+       "label 10 is not one of 1 to 9", "--max-bad-fraction"},
+      [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
   SourceOptions from_zero = options_for(11);
   from_zero.label_offset = 0;
   EXPECT_EQ(open_encoded_source(root.path(), Split::Train, from_zero)->label(0), 1);
+}
+
+// Labels from 1 that are read as if they were from 0: one of 1000 is left out, and class 0 is
+// empty.
+TEST(TFRecordSourceTest, WhatIsLeftOutIsSaidAlsoFromTheCache) {
+  const TemporaryDirectory root;
+  const auto places = write_shard(root.path() / "train-00000-of-00001", 0, 1000, 1000);
+  SourceOptions options = options_for(1000);
+  options.label_offset = 0;
+  for (int time = 0; time < 2; ++time) {
+    const auto source = open_encoded_source(root.path(), Split::Train, options);
+    EXPECT_EQ(source->size(), 999);
+    const std::span<const std::string> notices = source->notices();
+    ASSERT_EQ(notices.size(), 2u) << time;
+    EXPECT_NE(notices[0].find("1 of 1000 records are bad"), std::string::npos) << notices[0];
+    EXPECT_NE(notices[0].find("is 0 the label of the first class, --label-offset?"),
+              std::string::npos)
+        << notices[0];
+    EXPECT_EQ(
+        notices[1],
+        fmt::format("left out: {}, record 999 at offset {}: label 1000 is not one of 0 to 999",
+                    (root.path() / "train-00000-of-00001").string(), places[999]));
+  }
+}
+
+TEST(TFRecordSourceTest, OfManyThatAreLeftOutAFewAreNamed) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 20);
+  for (std::size_t i = 0; i < 16; i += 2) flip_byte(path, places[i]);
+  SourceOptions options = options_for(10);
+  options.max_bad_fraction = 0.5;
+  for (int time = 0; time < 2; ++time) {
+    const auto source = open_encoded_source(root.path(), Split::Train, options);
+    EXPECT_EQ(source->size(), 12);
+    ASSERT_EQ(source->notices().size(), 7u);
+    EXPECT_EQ(source->notices()[0], root.path().string() +
+                                        ": 8 of 20 records are bad (`millrace data check` lists "
+                                        "them), and are left out");
+    EXPECT_EQ(source->notices()[5],
+              fmt::format("left out: {}, record 8 at offset {}: the length of the record fails its "
+                          "checksum",
+                          path.string(), places[8]));
+    EXPECT_EQ(source->notices()[6], "and 3 more");
+  }
 }
 
 TEST(TFRecordSourceTest, RefusesASetThatLacksShardsUnlessTold) {
@@ -345,6 +430,23 @@ TEST(TFRecordSourceTest, RefusesASetThatLacksShardsUnlessTold) {
   const auto source = open_encoded_source(root.path(), Split::Train, options);
   EXPECT_EQ(source->size(), 10);
   EXPECT_EQ(source->notices().size(), 1u);
+}
+
+TEST(TFRecordSourceTest, RefusesEmptyShardsUnlessToldAndSaysWhatItLeavesOut) {
+  const TemporaryDirectory root;
+  write_shard(root.path() / "train-00000-of-00002", 0, 10);
+  write_shard(root.path() / "train-00001-of-00002", 10, 0);
+  write_shard(root.path() / "train-00000-of-00002.bak", 0, 10);
+  expect_error(ErrorKind::Data,
+               {"1 of 2 shards is empty: train-00001-of-00002", "--allow-missing-shards"},
+               [&] { (void)open_encoded_source(root.path(), Split::Train, options_for(10)); });
+  SourceOptions options = options_for(10);
+  options.missing = MissingShards::Accepted;
+  const auto source = open_encoded_source(root.path(), Split::Train, options);
+  EXPECT_EQ(source->size(), 10);
+  ASSERT_EQ(source->notices().size(), 2u);
+  EXPECT_NE(source->notices()[0].find("1 of 2 shards is empty"), std::string::npos);
+  EXPECT_NE(source->notices()[1].find("train-00000-of-00002.bak"), std::string::npos);
 }
 
 TEST(TFRecordSourceTest, FingerprintTellsSetsApart) {
@@ -368,8 +470,29 @@ TEST(TFRecordSourceTest, NothingFoundListsWhatWasLookedFor) {
   expect_error(ErrorKind::Data, {"(which does not exist)"},
                [&] { (void)open_encoded_source("/no/such", Split::Train, options_for(10)); });
   store(root.path() / "train-00000-of-00001", std::string_view(""));
+  SourceOptions options = options_for(10);
+  options.missing = MissingShards::Accepted;
   expect_error(ErrorKind::Data, {"hold no records"},
-               [&] { (void)open_encoded_source(root.path(), Split::Train, options_for(10)); });
+               [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
+}
+
+TEST(SealedFileTest, WhoeverWaitsForALockSaysSoOnce) {
+  const TemporaryDirectory root;
+  std::vector<std::string> told;
+  {
+    const FolderLock free(root.path(), [&](const std::string& what) { told.push_back(what); });
+  }
+  EXPECT_TRUE(told.empty());
+  auto held = std::make_unique<FolderLock>(root.path());
+  // Nobody else would let it go: without a word the test never ends.
+  const FolderLock waited(root.path(), [&](const std::string& what) {
+    told.push_back(what);
+    held.reset();
+  });
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_NE(told[0].find(root.path().string()), std::string::npos) << told[0];
+  const UniqueFd other = open_file(root.path(), O_RDONLY | O_DIRECTORY);
+  EXPECT_NE(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
 }
 
 TEST(SealedFileTest, AnyChangeIsFound) {

@@ -24,10 +24,13 @@ TEST(StatisticsTest, CountsClassesAndBytes) {
   const auto source = open_encoded_source(root.path(), Split::Train, options);
   int asked = 0;
   const PictureStatistics all = collect_statistics(
-      *source, [&](std::span<const std::byte> bytes) -> std::optional<PictureSize> {
+      *source,
+      [&](std::span<const std::byte> bytes) -> std::optional<PictureSize> {
         if (++asked == 3) return {};
         return PictureSize{static_cast<std::int64_t>(bytes.size()), 5};
-      });
+      },
+      0.04);
+  EXPECT_EQ(all.bad, std::vector<std::string>{source->where(2) + ": its size cannot be read"});
   EXPECT_EQ(all.pictures, 25);
   EXPECT_EQ(all.bytes, std::filesystem::file_size(path));
   EXPECT_EQ(all.per_class, (std::vector<std::int64_t>{3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 0}));
@@ -36,6 +39,24 @@ TEST(StatisticsTest, CountsClassesAndBytes) {
   EXPECT_EQ(all.height.largest, static_cast<std::int64_t>(fake_picture(24).size()));
   EXPECT_EQ(all.width, (Spread{5, 5, 5}));
   EXPECT_EQ(collect_statistics(*source, nullptr).measured, 0);
+}
+
+TEST(StatisticsTest, BadPicturesAreListedUpToAShare) {
+  const TemporaryDirectory root;
+  const auto path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 10);
+  SourceOptions options;
+  options.classes = 10;
+  const auto source = open_encoded_source(root.path(), Split::Train, options);
+  flip_byte(path, places[4] + 40);
+  const MeasurePicture measure = [](std::span<const std::byte>) { return PictureSize{3, 4}; };
+  const PictureStatistics found = collect_statistics(*source, measure, 0.1);
+  EXPECT_EQ(found.pictures, 10);
+  EXPECT_EQ(found.measured, 9);
+  EXPECT_EQ(found.bad,
+            std::vector<std::string>{source->where(4) + ": its data fail their checksum"});
+  expect_error(ErrorKind::Data, {"1 of 10 pictures", source->where(4), "--max-bad-fraction"},
+               [&] { (void)collect_statistics(*source, measure, 0.09); });
 }
 
 }  // namespace

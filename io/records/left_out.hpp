@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace millrace::io {
+
+/// Adds to what a source tells its user: `head`, the first few of `count` things that it leaves
+/// out, "left out: ...", and how many more there are.
+void add_left_out(std::vector<std::string>& notices, std::string head, std::size_t count,
+                  const std::function<std::string(std::size_t)>& describe);
+
+/// Whether more are bad than the share that may be.
+[[nodiscard]] bool too_many_bad(std::size_t bad, std::size_t all, double max_bad_fraction) noexcept;
+
+}  // namespace millrace::io
