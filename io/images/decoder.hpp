@@ -52,7 +52,8 @@ class ImageDecoder {
   /// picture. What lies behind the box is not looked at, damage there not seen.
   DecodedImage decode(std::span<const std::byte> encoded, const PixelBox& box);
 
-  /// Bytes that the buffer holds; it grows to the largest box decoded so far.
+  /// Bytes that the buffer holds: those of the largest box decoded so far, where that was no larger
+  /// than usual photos are, or else those of the last one.
   [[nodiscard]] std::size_t buffer_bytes() const noexcept { return pixels_.capacity(); }
 
  private:

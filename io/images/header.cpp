@@ -2,23 +2,13 @@
 #include "io/images/header.hpp"
 
 #include <algorithm>
-#include <array>
+#include <string>
 
 #include "core/error.hpp"
 #include "io/images/codecs.hpp"
 
 namespace millrace::io {
 namespace {
-
-constexpr std::array<std::uint8_t, 3> kJpegStart = {0xff, 0xd8, 0xff};
-constexpr std::array<std::uint8_t, 8> kPngStart = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
-
-bool starts_with(std::span<const std::byte> encoded, std::span<const std::uint8_t> start) {
-  return encoded.size() >= start.size() &&
-         std::equal(start.begin(), start.end(), encoded.begin(), [](std::uint8_t a, std::byte b) {
-           return a == std::to_integer<std::uint8_t>(b);
-         });
-}
 
 /// "it begins with the bytes 3c 68 74 6d"
 [[noreturn]] void fail_as_other(std::span<const std::byte> encoded) {
@@ -30,24 +20,6 @@ bool starts_with(std::span<const std::byte> encoded, std::span<const std::uint8_
 }
 
 }  // namespace
-
-const char* name_of(ImageFormat format) noexcept {
-  switch (format) {
-    case ImageFormat::Jpeg:
-      return "JPEG";
-    case ImageFormat::Png:
-      return "PNG";
-    case ImageFormat::Other:
-      break;
-  }
-  return "other";
-}
-
-ImageFormat format_of(std::span<const std::byte> encoded) noexcept {
-  if (starts_with(encoded, kJpegStart)) return ImageFormat::Jpeg;
-  if (starts_with(encoded, kPngStart)) return ImageFormat::Png;
-  return ImageFormat::Other;
-}
 
 ImageHeader read_header(std::span<const std::byte> encoded) {
   switch (format_of(encoded)) {

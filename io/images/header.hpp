@@ -29,9 +29,9 @@
 #include <cstdint>
 #include <span>
 
-namespace millrace::io {
+#include "core/image_format.hpp"
 
-enum class ImageFormat : std::uint8_t { Jpeg, Png, Other };
+namespace millrace::io {
 
 /// How a file stores colours. They are decoded as RGB: gray is repeated, and of CMYK and YCCK
 ///   channel = (255 - ink) x (255 - black) / 255, rounded to nearest;
@@ -51,21 +51,12 @@ struct ImageHeader {
   friend bool operator==(const ImageHeader&, const ImageHeader&) = default;
 };
 
-inline constexpr std::int32_t kMaxImageSide = 16'384;
-inline constexpr std::int64_t kMaxImagePixels = std::int64_t{64} << 20;
 /// Passes that a progressive JPEG may make, and pixels that all of them together may visit.
 inline constexpr int kMaxScans = 100;
 inline constexpr std::int64_t kMaxScanPixels = std::int64_t{3} << 27;
 
-/// "JPEG", "PNG", "other"
-[[nodiscard]] const char* name_of(ImageFormat format) noexcept;
-
-/// The format by the first bytes; a file's name says nothing. Never fails.
-[[nodiscard]] ImageFormat format_of(std::span<const std::byte> encoded) noexcept;
-
 /// Reads the header of a JPEG or PNG. Error(Data): neither of them, damaged before the pixels
-/// begin, of a kind that is not decoded (lossless, 12 bits, two channels), or beyond the limits
-/// above.
+/// begin, of a kind that is not decoded (lossless, 12 bits, two channels), or beyond a limit.
 [[nodiscard]] ImageHeader read_header(std::span<const std::byte> encoded);
 
 /// Error(Data) names the limit that a picture of this size exceeds.

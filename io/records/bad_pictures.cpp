@@ -11,10 +11,14 @@ std::string problem_at(const std::string& place, const std::string& problem) {
   return problem.starts_with(place) ? problem : fmt::format("{}: {}", place, problem);
 }
 
+bool too_many_bad(std::int64_t bad, std::int64_t all, double max_fraction) noexcept {
+  return static_cast<double>(bad) > max_fraction * static_cast<double>(all);
+}
+
 void BadPictures::add(const std::string& problem) {
   if (count_++ == 0) first_ = problem;
   if (report_) report_(problem);
-  if (static_cast<double>(count_) > max_fraction_ * static_cast<double>(pictures_)) refuse();
+  if (too_many_bad(count_, pictures_, max_fraction_)) refuse();
 }
 
 void BadPictures::refuse_if_all() const {

@@ -14,6 +14,9 @@ using ReportBad = std::function<void(const std::string&)>;
 /// "place: problem", of which many a message has the place already.
 [[nodiscard]] std::string problem_at(const std::string& place, const std::string& problem);
 
+/// Whether more are bad than the share of all that may be.
+[[nodiscard]] bool too_many_bad(std::int64_t bad, std::int64_t all, double max_fraction) noexcept;
+
 /// Counts the bad pictures of a task over `pictures` of them, and ends it when they are too many.
 /// One thread at a time.
 class BadPictures {

@@ -2,7 +2,6 @@
 #include "io/records/byte_window.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "io/records/file_stamp.hpp"
 
 namespace millrace::io {
 namespace {
@@ -36,17 +36,10 @@ void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out,
   }
 }
 
-std::uint64_t regular_size(int fd, const std::string& label) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) fail_io("inspect", label, errno);
-  if (!S_ISREG(status.st_mode)) fail(ErrorKind::Io, "{}: not a regular file", label);
-  return static_cast<std::uint64_t>(status.st_size);
-}
-
 ByteWindow::ByteWindow(const std::filesystem::path& path)
     : label_(path.string()),
       file_(open_file(path, O_RDONLY)),
-      size_(regular_size(file_.get(), label_)) {}
+      size_(regular_stamp(file_.get(), label_).bytes) {}
 
 ByteWindow::ByteWindow(std::span<const std::byte> bytes, std::string label)
     : label_(std::move(label)), size_(bytes.size()), view_(bytes) {}

@@ -47,7 +47,4 @@ class ByteWindow {
 /// Fills `out` from `offset` of an open file. Errors: Io; Data when the file ends before.
 void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& label);
 
-/// Size of an open regular file. Errors: Io.
-[[nodiscard]] std::uint64_t regular_size(int fd, const std::string& label);
-
 }  // namespace millrace::io

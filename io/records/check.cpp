@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/image_format.hpp"
 #include "io/atomic_file.hpp"
 #include "io/records/example.hpp"
 #include "io/records/folder_listing.hpp"
@@ -137,7 +138,7 @@ std::uint64_t size_or_zero(const fs::path& path) {
 }
 
 std::string look_at_picture(std::span<const std::byte> bytes, const CheckOptions& options) {
-  if (picture_kind(bytes) == PictureKind::Unknown) return "neither JPEG nor PNG";
+  if (format_of(bytes) == ImageFormat::Other) return "neither JPEG nor PNG";
   if (bytes.size() > kMaxRecordBytes)
     return fmt::format("{} bytes, and {} are the most that is read", bytes.size(), kMaxRecordBytes);
   std::string problem = options.inspect ? options.inspect(bytes) : "";
@@ -224,7 +225,7 @@ CheckReport check_pictures(const fs::path& directory, Split split, const CheckOp
   if (!set.files.empty()) return check_records(set, options);
   const ClassFolders folders = find_class_folders(directory, split);
   if (!folders.classes.empty()) return check_class_folders(folders, options);
-  fail_no_pictures(directory, split);
+  fail_no_pictures(directory, split, PackedFile::CountsNot);
 }
 
 }  // namespace millrace::io

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 namespace millrace::io {
 
@@ -16,6 +17,10 @@ struct FileStamp {
 
 /// The stamp of a file or folder; nothing, and errno says why, when it cannot be looked at.
 [[nodiscard]] std::optional<FileStamp> stamp_of(const std::filesystem::path& path) noexcept;
+
+/// The stamp of an open file, called `label` in messages. Errors: Io, also for what is no regular
+/// file.
+[[nodiscard]] FileStamp regular_stamp(int fd, const std::string& label);
 
 /// The time of a stamp, or -1 for something that is not there.
 [[nodiscard]] std::int64_t modified_ns(const std::filesystem::path& path) noexcept;

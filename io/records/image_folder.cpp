@@ -8,19 +8,20 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cctype>
 #include <limits>
 #include <system_error>
 #include <utility>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "io/records/bad_pictures.hpp"
 #include "io/records/byte_window.hpp"
 #include "io/records/file_stamp.hpp"
 #include "io/records/folder_listing.hpp"
 #include "io/records/left_out.hpp"
 #include "io/records/little_endian.hpp"
 #include "io/records/parallel.hpp"
+#include "io/records/picture_file.hpp"
 #include "io/records/record_frame.hpp"
 #include "io/records/sealed_file.hpp"
 
@@ -31,7 +32,6 @@ namespace fs = std::filesystem;
 using Names = std::span<const std::string_view>;
 
 constexpr Seal kFolderSeal = {.magic = "MLRFOLDR", .version = 2};
-constexpr std::size_t kSignatureBytes = 8;
 constexpr std::size_t kSmallestPicture = 4 + 8 + 8 + 4;
 constexpr std::size_t kListed = 5;         // names in a message
 constexpr std::size_t kFilesATime = 4096;  // looked at by one thread in a row
@@ -39,8 +39,6 @@ constexpr std::size_t kFilesATime = 4096;  // looked at by one thread in a row
 constexpr auto kTrainFolders = std::to_array<std::string_view>({"train", "img_train", ""});
 constexpr auto kValidationFolders =
     std::to_array<std::string_view>({"val", "validation", "img_val"});
-constexpr auto kSplitNames =
-    std::to_array<std::string_view>({"train", "img_train", "val", "validation", "img_val", "test"});
 
 Names folders_of(Split split) {
   return split == Split::Train ? Names(kTrainFolders) : Names(kValidationFolders);
@@ -50,12 +48,14 @@ fs::path inside(const fs::path& directory, std::string_view name) {
   return name.empty() ? directory : directory / name;
 }
 
+/// What folders are that are called as those of a split.
+enum class SplitNames : std::uint8_t { AreClasses, AreNone };
+
 /// Whether a folder is one of classes: it holds a folder with a file. Looks no further than the
-/// first file of each, so that a folder of something else is soon known. `no_classes` are names
-/// that do not count.
-bool holds_classes(const fs::path& folder, Names no_classes = {}) {
+/// first file of each, so that a folder of something else is soon known.
+bool holds_classes(const fs::path& folder, SplitNames split_names = SplitNames::AreClasses) {
   for (const std::string& name : list_folder(folder).folders) {
-    if (std::ranges::find(no_classes, name) != no_classes.end()) continue;
+    if (split_names == SplitNames::AreNone && has_split_name(name)) continue;
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(folder / name, ignored))
       if (entry.is_regular_file(ignored)) return true;
@@ -77,15 +77,6 @@ std::vector<std::int64_t> folder_times(const ClassFolders& folders) {
   return times;
 }
 
-bool is_named_as_picture(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return false;
-  std::string ending(name.substr(dot));
-  std::ranges::transform(ending, ending.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
-}
-
 /// What is wrong with a file that should be a picture.
 std::string problem_of(const PictureFile& file) {
   if (file.stamp.bytes == 0) return "is empty";
@@ -100,30 +91,22 @@ struct ClassContent {
   std::vector<PictureFile> bad;
   std::vector<PictureFile> others;
 
-  void add(PictureFile&& file, PictureKind kind) {
+  void add(PictureFile&& file, ImageFormat format) {
     const std::uint64_t bytes = file.stamp.bytes;
     if (bytes == 0 || bytes > kMaxRecordBytes)
       bad.push_back(std::move(file));
-    else if (kind != PictureKind::Unknown)
+    else if (format != ImageFormat::Other)
       pictures.push_back(std::move(file));
     else
-      (is_named_as_picture(file.name) ? bad : others).push_back(std::move(file));
+      (has_picture_name(file.name) ? bad : others).push_back(std::move(file));
   }
 };
 
 ClassContent look_into(const fs::path& folder, const std::string& name, std::int32_t label) {
   ClassContent content;
   for (std::string& file_name : list_folder(folder / name).files) {
-    const fs::path path = folder / name / file_name;
-    const UniqueFd file = open_file(path, O_RDONLY);
-    const std::uint64_t bytes = regular_size(file.get(), path.string());
-    std::array<std::byte, kSignatureBytes> head{};
-    const auto signature = std::span(head).first(std::min<std::uint64_t>(bytes, head.size()));
-    read_exactly(file.get(), 0, signature, path.string());
-    content.add({.label = label,
-                 .stamp = {.bytes = bytes, .modified_ns = modified_ns(path)},
-                 .name = std::move(file_name)},
-                picture_kind(signature));
+    const auto [stamp, format] = look_at_file(folder / name / file_name);
+    content.add({.label = label, .stamp = stamp, .name = std::move(file_name)}, format);
   }
   return content;
 }
@@ -217,21 +200,11 @@ std::uint32_t fingerprint_of(const FolderIndex& index) {
 
 }  // namespace
 
-PictureKind picture_kind(std::span<const std::byte> bytes) noexcept {
-  constexpr std::array<unsigned char, 3> kJpeg = {0xff, 0xd8, 0xff};
-  constexpr std::array<unsigned char, 8> kPng = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
-  const auto begins_with = [&](std::span<const unsigned char> signature) {
-    return bytes.size() >= signature.size() &&
-           std::ranges::equal(bytes.first(signature.size()), std::as_bytes(signature));
-  };
-  if (begins_with(kJpeg)) return PictureKind::Jpeg;
-  return begins_with(kPng) ? PictureKind::Png : PictureKind::Unknown;
-}
-
 ClassFolders find_class_folders(const fs::path& directory, Split split) {
   for (const std::string_view name : folders_of(split)) {
     const fs::path folder = inside(directory, name);
-    if (!holds_classes(folder, name.empty() ? Names(kSplitNames) : Names())) continue;
+    if (!holds_classes(folder, name.empty() ? SplitNames::AreNone : SplitNames::AreClasses))
+      continue;
     ClassFolders found{.folder = folder, .classes = list_folder(folder).folders};
     if (split == Split::Train) return found;
     std::vector<std::string> known = training_classes(directory);
@@ -251,10 +224,9 @@ std::string describe_class_places(const fs::path& directory, Split split) {
   std::vector<std::string> places;
   for (const std::string_view name : folders_of(split))
     places.push_back(inside(directory, name).string());
-  return fmt::format("{}{}", fmt::join(places, ", "),
-                     split == Split::Train
-                         ? fmt::format(" (where {} are no classes)", fmt::join(kSplitNames, ", "))
-                         : "");
+  return fmt::format(
+      "{}{}", fmt::join(places, ", "),
+      split == Split::Train ? fmt::format(" (where {} are no classes)", split_folder_names()) : "");
 }
 
 ImageFolderSource::ImageFolderSource(const ClassFolders& folders, Split split,
@@ -277,11 +249,11 @@ void ImageFolderSource::judge_bad(double max_bad_fraction) {
   const auto describe = [this](std::size_t i) {
     return fmt::format("{}: {}", path_of(index_.bad[i]).string(), problem_of(index_.bad[i]));
   };
-  const std::size_t all = index_.bad.size() + index_.pictures.size();
+  const std::int64_t all = std::ssize(index_.bad) + std::ssize(index_.pictures);
   const std::string count =
       fmt::format("{}: {} of {} files are bad (`millrace data check` lists them)", folder_.string(),
                   index_.bad.size(), all);
-  if (too_many_bad(index_.bad.size(), all, max_bad_fraction))
+  if (too_many_bad(std::ssize(index_.bad), all, max_bad_fraction))
     fail(ErrorKind::Data, "{}, the first: {}; at most {:g} % may be (--max-bad-fraction)", count,
          describe(0), 100.0 * max_bad_fraction);
   add_left_out(notices_, count + ", and are left out", index_.bad.size(), describe);
@@ -326,7 +298,7 @@ std::string ImageFolderSource::where(std::int64_t index) const {
 EncodedImage ImageFolderSource::read(std::int64_t index, ReadBuffer& buffer) const {
   const fs::path path = path_of(picture(index));
   const UniqueFd file = open_file(path, O_RDONLY);
-  const std::uint64_t bytes = regular_size(file.get(), path.string());
+  const std::uint64_t bytes = regular_stamp(file.get(), path.string()).bytes;
   if (bytes != stored_bytes(index))
     fail(ErrorKind::Data,
          "{}: {} bytes, and {} when it was indexed: it has changed since this process began, the "

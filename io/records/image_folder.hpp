@@ -23,10 +23,6 @@
 
 namespace millrace::io {
 
-/// The kind of a picture by its first bytes.
-enum class PictureKind : std::uint8_t { Unknown, Jpeg, Png };
-[[nodiscard]] PictureKind picture_kind(std::span<const std::byte> bytes) noexcept;
-
 /// Class folders of one split. Their order is that of labels; those of validation are numbered as
 /// in training, where training folders lie beside them.
 struct ClassFolders {

@@ -22,8 +22,4 @@ void add_left_out(std::vector<std::string>& notices, std::string head, std::size
   if (named < count) notices.push_back(fmt::format("and {} more", count - named));
 }
 
-bool too_many_bad(std::size_t bad, std::size_t all, double max_bad_fraction) noexcept {
-  return static_cast<double>(bad) > max_bad_fraction * static_cast<double>(all);
-}
-
 }  // namespace millrace::io

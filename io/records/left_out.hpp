@@ -13,7 +13,4 @@ namespace millrace::io {
 void add_left_out(std::vector<std::string>& notices, std::string head, std::size_t count,
                   const std::function<std::string(std::size_t)>& describe);
 
-/// Whether more are bad than the share that may be.
-[[nodiscard]] bool too_many_bad(std::size_t bad, std::size_t all, double max_bad_fraction) noexcept;
-
 }  // namespace millrace::io

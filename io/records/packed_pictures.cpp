@@ -14,8 +14,10 @@
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/image_format.hpp"
 #include "io/atomic_file.hpp"
 #include "io/records/byte_window.hpp"
+#include "io/records/file_stamp.hpp"
 #include "io/records/little_endian.hpp"
 #include "io/records/parallel.hpp"
 
@@ -33,9 +35,7 @@ constexpr std::size_t kHeadBytes = 64;
 constexpr std::size_t kHeadCrcAt = 60;
 constexpr std::size_t kRowBytes = 32;
 constexpr std::uint64_t kAlign = 64;
-constexpr std::int64_t kMaxSide = 16'384;
 constexpr std::int32_t kMaxShorterSide = 4096;
-constexpr std::int64_t kMaxPixels = std::int64_t{64} << 20;
 constexpr std::size_t kPicturesAtOnce = 16;  // of each thread, in memory until they are written
 
 struct Row {
@@ -78,13 +78,13 @@ Row row_of(std::span<const std::byte> table, std::int64_t index) {
 }
 
 bool is_size(std::int64_t height, std::int64_t width) {
-  return height >= 1 && width >= 1 && height <= kMaxSide && width <= kMaxSide &&
-         height * width <= kMaxPixels;
+  return height >= 1 && width >= 1 && height <= kMaxImageSide && width <= kMaxImageSide &&
+         height * width <= kMaxImagePixels;
 }
 
 [[noreturn]] void fail_size(std::int64_t height, std::int64_t width) {
   fail(ErrorKind::Data, "{} x {} pixels when packed; at most {} a side and {} in all can be",
-       height, width, kMaxSide, kMaxPixels);
+       height, width, kMaxImageSide, kMaxImagePixels);
 }
 
 // Writes pictures in groups: all of a group are decoded side by side, then get their places in
@@ -229,7 +229,7 @@ PackedPictures::PackedPictures(std::span<const std::byte> file, std::string labe
 PackedPictures::PackedPictures(const fs::path& path)
     : label_(path.string()),
       file_(open_file(path, O_RDONLY)),
-      size_(regular_size(file_.get(), label_)) {
+      size_(regular_stamp(file_.get(), label_).bytes) {
   parse();
 }
 

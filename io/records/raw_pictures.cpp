@@ -16,7 +16,7 @@
 #include "io/atomic_file.hpp"
 #include "io/records/byte_window.hpp"
 #include "io/records/folder_listing.hpp"
-#include "io/records/image_folder.hpp"
+#include "io/records/picture_file.hpp"
 #include "io/records/record_frame.hpp"
 #include "io/records/tar_reader.hpp"
 
@@ -28,12 +28,8 @@ namespace fs = std::filesystem;
 constexpr auto kTrainFolders = std::to_array<std::string_view>({"train", "img_train"});
 constexpr auto kValidationFolders =
     std::to_array<std::string_view>({"validation", "val", "img_val"});
-/// Folders in RAW that are no classes.
-constexpr auto kSplitFolders = std::to_array<std::string_view>(
-    {"train", "img_train", "validation", "val", "img_val", "test", "img_test"});
 constexpr std::string_view kTar = ".tar";
 constexpr std::string_view kTrainArchive = "ILSVRC2012_img_train.tar";
-constexpr std::size_t kSignatureBytes = 8;
 constexpr std::uint64_t kMaxLabelsBytes = std::uint64_t{256} << 20;
 
 // A picture of a class that has no number yet.
@@ -58,26 +54,16 @@ struct Found {
   }
 };
 
-bool has_picture_name(std::string_view name) {
-  const std::string lower = to_lower(name);
-  return lower.ends_with(".jpeg") || lower.ends_with(".jpg") || lower.ends_with(".png");
-}
-
 bool is_picture(const fs::path& path) {
-  if (has_picture_name(path.filename().string())) return true;
-  const UniqueFd file = open_file(path, O_RDONLY);
-  const std::uint64_t bytes = regular_size(file.get(), path.string());
-  std::array<std::byte, kSignatureBytes> head{};
-  const auto signature = std::span(head).first(std::min<std::uint64_t>(bytes, head.size()));
-  read_exactly(file.get(), 0, signature, path.string());
-  return picture_kind(signature) != PictureKind::Unknown;
+  return has_picture_name(path.filename().string()) ||
+         look_at_file(path).format != ImageFormat::Other;
 }
 
 bool is_picture(ByteWindow& file, const TarMember& member) {
   return has_picture_name(member.name) ||
-         picture_kind(
-             file.at(member.offset, std::min<std::uint64_t>(member.bytes, kSignatureBytes))) !=
-             PictureKind::Unknown;
+         format_of(
+             file.at(member.offset, std::min<std::uint64_t>(member.bytes, kImageSignatureBytes))) !=
+             ImageFormat::Other;
 }
 
 RawPicture whole_file(const fs::path& path) {
@@ -136,8 +122,7 @@ Found find_by_class(const fs::path& folder) {
 Found find_directly(const fs::path& raw) {
   Found found;
   for (const std::string& name : list_folder(raw).folders)
-    if (std::ranges::find(kSplitFolders, name) == kSplitFolders.end())
-      add_folder(raw / name, found);
+    if (!has_split_name(name)) add_folder(raw / name, found);
   found.sort_by_class();
   return found;
 }
@@ -239,11 +224,15 @@ void check_classes(const Found& validation, const std::set<std::string>& known,
 }  // namespace
 
 std::optional<RawPictures> look_for_raw_pictures(const fs::path& raw, Split split,
-                                                 const fs::path& labels_file) {
+                                                 const fs::path& labels_file,
+                                                 std::span<const std::string> known) {
   Found found = split == Split::Train ? find_training(raw) : find_validation(raw, labels_file);
   if (found.pictures.empty()) return {};
-  const std::set<std::string> classes =
-      split == Split::Train ? std::move(found.classes) : find_training(raw).classes;
+  std::set<std::string> classes(known.begin(), known.end());
+  if (split == Split::Train)
+    classes = std::move(found.classes);
+  else if (known.empty())
+    classes = find_training(raw).classes;
   if (split == Split::Validation) check_classes(found, classes, raw);
   RawPictures result{.classes = {classes.begin(), classes.end()},
                      .pictures = {},

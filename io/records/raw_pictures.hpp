@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -45,11 +46,13 @@ struct RawPictures {
 };
 
 /// Finds the pictures of a split; nothing where there are none. `labels_file` overrides
-/// RAW/synset_labels.txt; empty: none given. Errors: Data when there is no list of labels, pictures
-/// and its lines are not equally many, or validation has classes without a number; Io.
+/// RAW/synset_labels.txt; empty: none given. `classes` are those of training, for validation, where
+/// they are known already: otherwise they are looked for. Errors: Data when there is no list of
+/// labels, pictures and its lines are not equally many, or validation has classes without a number;
+/// Io.
 [[nodiscard]] std::optional<RawPictures> look_for_raw_pictures(
     const std::filesystem::path& raw_directory, Split split,
-    const std::filesystem::path& labels_file = {});
+    const std::filesystem::path& labels_file = {}, std::span<const std::string> classes = {});
 
 /// The same; where there are none, Error(Data) names all places that were looked at.
 [[nodiscard]] RawPictures find_raw_pictures(const std::filesystem::path& raw_directory, Split split,

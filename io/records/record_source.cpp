@@ -9,10 +9,12 @@
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "io/records/bad_pictures.hpp"
 #include "io/records/example.hpp"
 #include "io/records/image_folder.hpp"
 #include "io/records/left_out.hpp"
 #include "io/records/little_endian.hpp"
+#include "io/records/packed_pictures.hpp"
 #include "io/records/record_frame.hpp"
 
 namespace millrace::io {
@@ -100,12 +102,12 @@ void TFRecordSource::drop_foreign_labels() {
 }
 
 void TFRecordSource::refuse_too_bad(double max_bad_fraction) const {
-  const std::size_t all = index_.bad.size() + index_.entries.size();
+  const std::int64_t all = std::ssize(index_.bad) + std::ssize(index_.entries);
   if (all == 0)
     fail(ErrorKind::Data, "{}: the files hold no records: fetch or convert them again",
          folder_.string());
   if (index_.bad.empty()) return;
-  if (index_.entries.empty() || too_many_bad(index_.bad.size(), all, max_bad_fraction))
+  if (index_.entries.empty() || too_many_bad(std::ssize(index_.bad), all, max_bad_fraction))
     fail(ErrorKind::Data, "{}, the first: {}; at most {:g} % may be (--max-bad-fraction)",
          describe_bad(), describe(index_.bad.front()), 100.0 * max_bad_fraction);
 }
@@ -181,16 +183,23 @@ std::unique_ptr<EncodedSource> open_encoded_source(const std::filesystem::path& 
   if (!folders.classes.empty())
     return std::make_unique<ImageFolderSource>(folders, split, options.index,
                                                options.max_bad_fraction);
-  fail_no_pictures(directory, split);
+  fail_no_pictures(directory, split, PackedFile::CountsNot);
 }
 
-void fail_no_pictures(const std::filesystem::path& directory, Split split) {
+bool holds_pictures(const std::filesystem::path& directory, Split split) {
+  return !find_record_files(directory, split).files.empty() ||
+         !find_class_folders(directory, split).classes.empty();
+}
+
+void fail_no_pictures(const std::filesystem::path& directory, Split split, PackedFile packed) {
   std::error_code ignored;
-  fail(ErrorKind::Data,
-       "no {} pictures in '{}'{}: looked for shards {}, and for class folders in {}",
+  fail(ErrorKind::Data, "no {} pictures in '{}'{}: looked for shards {}, for class folders in {}{}",
        split_name(split), directory.string(),
        std::filesystem::exists(directory, ignored) ? "" : " (which does not exist)",
-       describe_record_places(directory, split), describe_class_places(directory, split));
+       describe_record_places(directory, split), describe_class_places(directory, split),
+       packed == PackedFile::Counts
+           ? fmt::format(", and for packed pictures, {}", packed_path(directory, split).string())
+           : "");
 }
 
 }  // namespace millrace::io

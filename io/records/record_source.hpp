@@ -77,7 +77,13 @@ class TFRecordSource final : public EncodedSource {
 [[nodiscard]] std::unique_ptr<EncodedSource> open_encoded_source(
     const std::filesystem::path& directory, Split split, const SourceOptions& options);
 
-/// Throws the Error(Data) of a directory without pictures, with all places that were looked at.
-[[noreturn]] void fail_no_pictures(const std::filesystem::path& directory, Split split);
+/// Whether `directory` holds files that open_encoded_source() would open.
+[[nodiscard]] bool holds_pictures(const std::filesystem::path& directory, Split split);
+
+/// Throws the Error(Data) of a directory without pictures, with all places that were looked at;
+/// that of a packed file counts where such a one would have done.
+enum class PackedFile : std::uint8_t { CountsNot, Counts };
+[[noreturn]] void fail_no_pictures(const std::filesystem::path& directory, Split split,
+                                   PackedFile packed);
 
 }  // namespace millrace::io

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "io/records/left_out.hpp"
+#include "io/records/bad_pictures.hpp"
 
 namespace millrace::io {
 namespace {
@@ -19,8 +19,7 @@ void measure_pictures(const EncodedSource& source, const MeasurePicture& measure
   ReadBuffer buffer;
   const auto bad = [&](std::string what) {
     statistics.bad.push_back(std::move(what));
-    if (too_many_bad(statistics.bad.size(), static_cast<std::size_t>(source.size()),
-                     max_bad_fraction))
+    if (too_many_bad(std::ssize(statistics.bad), source.size(), max_bad_fraction))
       fail(ErrorKind::Data,
            "{} of {} pictures cannot be read, the last: {}; at most {:g} % may be "
            "(--max-bad-fraction)",

@@ -62,27 +62,27 @@ bool is_packed(const fs::path& directory, io::Split split) {
   return fs::exists(io::packed_path(directory, split), ignored);
 }
 
-bool holds_files(const fs::path& directory, io::Split split) {
-  return !io::find_record_files(directory, split).files.empty() ||
-         !io::find_class_folders(directory, split).classes.empty();
-}
-
-bool holds(const fs::path& directory, io::Split split) {
-  return is_packed(directory, split) || holds_files(directory, split);
+/// Errors: Usage for options that were given here and that nothing reads, for this reason.
+void refuse_idle(const Options& options, std::initializer_list<std::string_view> names,
+                 std::string_view reason) {
+  for (const std::string_view name : names)
+    if (const Setting* const given = options.find(name);
+        given != nullptr && given->origin == Origin::CommandLine)
+      fail(ErrorKind::Usage, "{} has no effect here: {}", given->where, reason);
 }
 
 /// The splits that were asked for; of both, those that are there. Errors: Data when none is.
 std::vector<io::Split> present_splits(const fs::path& directory, const Options& options) {
   const std::vector<io::Split> asked = asked_splits(options);
   std::vector<io::Split> splits = asked;
-  std::erase_if(splits, [&](io::Split split) { return !holds(directory, split); });
-  if (!splits.empty()) return splits;
-  try {
-    io::fail_no_pictures(directory, asked.front());
-  } catch (const Error& error) {
-    fail(error.kind(), "{}, and for packed pictures, {}", error.what(),
-         io::packed_path(directory, asked.front()).string());
-  }
+  std::erase_if(splits, [&](io::Split split) {
+    return !is_packed(directory, split) && !io::holds_pictures(directory, split);
+  });
+  if (splits.empty()) io::fail_no_pictures(directory, asked.front(), io::PackedFile::Counts);
+  if (std::ranges::all_of(splits, [&](io::Split split) { return is_packed(directory, split); }))
+    refuse_idle(options, {"label-offset", "data-classes", "allow-missing-shards"},
+                "packed pictures say it themselves");
+  return splits;
 }
 
 std::unique_ptr<io::EncodedSource> open_source(const fs::path& directory, io::Split split,
@@ -173,9 +173,12 @@ std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Optio
   const std::vector<io::Split> asked = asked_splits(options);
   const fs::path labels = options.text("validation-labels").value_or("");
   std::vector<RawSplit> found;
-  for (const io::Split split : asked)
-    if (auto raw = io::look_for_raw_pictures(raw_directory, split, labels))
+  for (const io::Split split : asked) {
+    // Training comes first, and numbers the classes of both.
+    const auto& classes = found.empty() ? std::vector<std::string>{} : found.front().raw.classes;
+    if (auto raw = io::look_for_raw_pictures(raw_directory, split, labels, classes))
       found.push_back({split, std::move(*raw)});
+  }
   if (found.empty()) (void)io::find_raw_pictures(raw_directory, asked.front(), labels);
   if (found.size() < asked.size())
     fmt::print(stderr, "note: no {} pictures in '{}': {} pictures alone are converted\n",
@@ -235,20 +238,13 @@ void pack_split(const fs::path& data_directory, io::Split split, const fs::path&
 void pack(const fs::path& data_directory, const fs::path& out, const Invocation& invocation) {
   std::vector<io::Split> splits = asked_splits(invocation.options);
   if (splits.size() > 1)
-    std::erase_if(splits, [&](io::Split split) { return !holds_files(data_directory, split); });
-  if (splits.empty()) io::fail_no_pictures(data_directory, io::Split::Train);
+    std::erase_if(splits,
+                  [&](io::Split split) { return !io::holds_pictures(data_directory, split); });
+  if (splits.empty())
+    io::fail_no_pictures(data_directory, io::Split::Train, io::PackedFile::CountsNot);
   std::error_code error;
   fs::create_directories(out, error);
   for (const io::Split split : splits) pack_split(data_directory, split, out, invocation);
-}
-
-/// Errors: Usage for options that were given here and that only `other` reads.
-void refuse_idle(const Options& options, std::initializer_list<std::string_view> names,
-                 std::string_view other) {
-  for (const std::string_view name : names)
-    if (const Setting* const given = options.find(name);
-        given != nullptr && given->origin == Origin::CommandLine)
-      fail(ErrorKind::Usage, "{} has no effect here: it needs {}", given->where, other);
 }
 
 io::CheckReport check_split(const fs::path& directory, io::Split split,
@@ -358,7 +354,7 @@ int command_data_convert(const Invocation& invocation) {
     refuse_idle(
         options,
         {"shorter-side", "label-offset", "data-classes", "allow-missing-shards", "data-dir"},
-        "--packed");
+        "it needs --packed");
     convert_raw(*raw, out, options);
     return 0;
   }
@@ -367,7 +363,7 @@ int command_data_convert(const Invocation& invocation) {
     fail(ErrorKind::Usage, "data convert --packed packs the pictures of --data-dir DIR{}",
          raw ? ", not those of --raw-dir: convert them first" : ", which is not given");
   refuse_idle(options, {"train-shards", "validation-shards", "seed", "validation-labels"},
-              "--raw-dir");
+              "it needs --raw-dir");
   pack(*data, out, invocation);
   return 0;
 }

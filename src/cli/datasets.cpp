@@ -74,7 +74,6 @@ io::PictureOptions picture_options(const DataRequest& request) {
   if (!request.picture_scaling.empty())
     options.preset.normalisation = scaling_named(request.picture_scaling);
   options.side = static_cast<std::int32_t>(request.image.h);
-  options.max_bad_fraction = request.max_bad_fraction;
   options.report = [](const std::string& what) {
     fmt::print(stderr, "Bad picture, another one of its class stands in: {}\n", what);
   };
@@ -109,6 +108,8 @@ std::shared_ptr<const io::Dataset> open_pictures(const DataRequest& request, io:
     return io::make_packed_dataset(std::make_shared<io::PackedPictures>(packed), "packed pictures",
                                    picture_options(request));
   }
+  if (!io::holds_pictures(request.directory, split))
+    io::fail_no_pictures(request.directory, split, io::PackedFile::Counts);
   std::shared_ptr<const io::EncodedSource> source =
       io::open_encoded_source(request.directory, split, source_options(request, split));
   notices.insert(notices.end(), source->notices().begin(), source->notices().end());
@@ -131,10 +132,9 @@ Datasets picture_datasets(const DataRequest& request) {
   return sets;
 }
 
-bool holds_pictures(const std::filesystem::path& directory) {
+bool holds_training_pictures(const std::filesystem::path& directory) {
   return std::filesystem::exists(io::packed_path(directory, io::Split::Train)) ||
-         !io::find_record_files(directory, io::Split::Train).files.empty() ||
-         !io::find_class_folders(directory, io::Split::Train).classes.empty();
+         io::holds_pictures(directory, io::Split::Train);
 }
 
 bool holds_cifar(const std::filesystem::path& directory, io::CifarKind kind) {
@@ -164,7 +164,7 @@ std::string find_dataset(const std::filesystem::path& directory) {
          "{}: holds CIFAR-10 and CIFAR-100: say which with --dataset cifar-10 or cifar-100",
          directory.string());
   if (ten || hundred) return ten ? "cifar-10" : "cifar-100";
-  return holds_pictures(directory) ? "imagenet" : "";
+  return holds_training_pictures(directory) ? "imagenet" : "";
 }
 
 Datasets open_datasets(const DataRequest& request) {

@@ -23,7 +23,7 @@ io::DecodedImage decode_whole(io::ImageDecoder& decoder, std::span<const std::by
 }
 
 bool is_plain_jpeg(const io::ImageHeader& header) {
-  return header.format == io::ImageFormat::Jpeg && header.colours != io::ColourSpace::Cmyk &&
+  return header.format == ImageFormat::Jpeg && header.colours != io::ColourSpace::Cmyk &&
          header.colours != io::ColourSpace::Ycck;
 }
 

@@ -302,6 +302,11 @@ TEST(PackedToolsTest, CheckStatsAndIndexReadPackedPictures) {
   const Outcome index = run_words({"data", "index", out.string()});
   EXPECT_EQ(index.code, 0) << index.err;
   EXPECT_TRUE(contains(index.out, "training: 6 pictures of 2 classes, packed")) << index.out;
+  for (const char* const tool : {"index", "check", "stats"}) {
+    const Outcome idle = run_words({"data", tool, out.string(), "--label-offset", "0"});
+    EXPECT_EQ(idle.code, 2) << tool;
+    EXPECT_TRUE(contains(idle.err, "--label-offset has no effect here: packed")) << idle.err;
+  }
   const Outcome stats = run_words({"data", "stats", out.string(), "--json"});
   ASSERT_EQ(stats.code, 0) << stats.err;
   const auto json = nlohmann::json::parse(stats.out).at("training");

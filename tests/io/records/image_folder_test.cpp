@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/image_format.hpp"
 #include "io/records/record_source.hpp"
 #include "shards.hpp"
 
@@ -140,7 +141,7 @@ TEST(ImageFolderTest, SplitsAreNoClasses) {
   store(root.path() / "val/a.JPEG", fake_picture(1));
   store(root.path() / "test/a.JPEG", fake_picture(1));
   EXPECT_TRUE(find_class_folders(root.path(), Split::Train).classes.empty());
-  expect_error(ErrorKind::Data, {"no training pictures", "val, validation, img_val, test are no"},
+  expect_error(ErrorKind::Data, {"no training pictures", "img_val, test, img_test are no"},
                [&] { (void)open_encoded_source(root.path(), Split::Train, {}); });
   store(root.path() / "cats/a.JPEG", fake_picture(1));
   EXPECT_EQ(find_class_folders(root.path(), Split::Train).classes.size(), 3u);
@@ -178,18 +179,18 @@ TEST(ImageFolderTest, RealPictures) {
   ReadBuffer buffer;
   for (std::int64_t i = 0; i < 23; ++i) {
     EXPECT_EQ(source->label(i), i);
-    EXPECT_EQ(picture_kind(source->read(i, buffer).bytes), PictureKind::Jpeg);
+    EXPECT_EQ(format_of(source->read(i, buffer).bytes), ImageFormat::Jpeg);
   }
 }
 
 TEST(ImageFolderTest, KindsOfOddFiles) {
   const auto data = real_data("odd_jpeg");
   if (!data) GTEST_SKIP() << "no odd pictures beside the project";
-  const auto kind_of = [&](const char* name) { return picture_kind(load(*data / name)); };
-  EXPECT_EQ(kind_of("derived_png_disguised.JPEG"), PictureKind::Png);
-  EXPECT_EQ(kind_of("derived_text_disguised.JPEG"), PictureKind::Unknown);
-  EXPECT_EQ(kind_of("derived_empty.JPEG"), PictureKind::Unknown);
-  EXPECT_EQ(kind_of("derived_ycck.jpg"), PictureKind::Jpeg);
+  const auto kind_of = [&](const char* name) { return format_of(load(*data / name)); };
+  EXPECT_EQ(kind_of("derived_png_disguised.JPEG"), ImageFormat::Png);
+  EXPECT_EQ(kind_of("derived_text_disguised.JPEG"), ImageFormat::Other);
+  EXPECT_EQ(kind_of("derived_empty.JPEG"), ImageFormat::Other);
+  EXPECT_EQ(kind_of("derived_ycck.jpg"), ImageFormat::Jpeg);
 }
 
 }  // namespace
