@@ -61,6 +61,7 @@ struct CheckpointHeader {
   std::string data = {};  ///< what was trained on, to be told from other images; "" if nothing was
   std::string log_state = {};  ///< what the run's log has gathered since its last row (JSON), or ""
   std::string scaling_state = {};  ///< how far the loss scaling has come (JSON), or ""
+  std::int64_t stand_ins = 0;      ///< samples of this epoch so far that others had to stand in for
   friend bool operator==(const CheckpointHeader&, const CheckpointHeader&) = default;
 };
 

@@ -225,24 +225,24 @@ class CifarDataset final : public Dataset {
     return crc32c(std::as_bytes(std::span(records_)));
   }
 
-  void read(std::int64_t index, const ReadKey& key, std::span<float> image) const override {
+  Sample read(std::int64_t index, const ReadKey& key, std::span<float> image) const override {
     MILLRACE_ASSERT(image.size() == kPixels);
     const Planes planes = planes_of(index);
     decode_planes(planes, scaling_of_image(planes), draw_crop(key, index), image.first<kPixels>());
+    return Sample::Own;
   }
 
-  PixelScaling read_bytes(std::int64_t index, const ReadKey& key,
-                          std::span<std::uint8_t> image) const override {
+  Sample read_bytes(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
+                    PixelScaling& scaling) const override {
     MILLRACE_ASSERT(image.size() == kPixels);
     const Planes planes = planes_of(index);
     const Crop crop = draw_crop(key, index);
     decode_bytes(planes, crop, image.first<kPixels>());
     const ChannelScaling channels = scaling_of_image(planes);
-    PixelScaling scaling;
     std::copy(channels.mean.begin(), channels.mean.end(), scaling.mean);
     std::copy(channels.scale.begin(), channels.scale.end(), scaling.scale);
     scaling.real = real_window(crop);
-    return scaling;
+    return Sample::Own;
   }
 
  private:

@@ -32,19 +32,22 @@ void round_to_nearest(std::span<const float> values, std::span<T> rounded) {
 
 }  // namespace
 
-void Dataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
-                           std::span<bfloat16> image) const {
-  read(index, key, scratch);
+Sample Dataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                             std::span<bfloat16> image) const {
+  const Sample sample = read(index, key, scratch);
   round_to_nearest<bfloat16>(scratch, image);
+  return sample;
 }
 
-void Dataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
-                           std::span<float16> image) const {
-  read(index, key, scratch);
+Sample Dataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                             std::span<float16> image) const {
+  const Sample sample = read(index, key, scratch);
   round_to_nearest<float16>(scratch, image);
+  return sample;
 }
 
-PixelScaling Dataset::read_bytes(std::int64_t, const ReadKey&, std::span<std::uint8_t>) const {
+Sample Dataset::read_bytes(std::int64_t, const ReadKey&, std::span<std::uint8_t>,
+                           PixelScaling&) const {
   fail(ErrorKind::Config,
        "{}: its pixels are not whole numbers of one byte, so they cannot be normalised on the "
        "device: normalise on the host",

@@ -34,6 +34,10 @@ struct ReadKey {
   bool augment = false;
 };
 
+/// Whose pixels a reading gave: the sample's own, or those of another one of its class, which
+/// stands in for one that is bad.
+enum class Sample : std::uint8_t { Own, StandIn };
+
 /// A set of labelled images. All functions may be called from many threads at once.
 class Dataset {
  public:
@@ -46,22 +50,24 @@ class Dataset {
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
   /// A checksum by which sets of the same name and size are told apart; here over the labels.
   [[nodiscard]] virtual std::uint32_t fingerprint() const;
-  /// Host memory that so many reading threads take beside the images that they write, and what is
-  /// kept of the set once it was read; an estimate from above.
+  /// Host memory that so many reading threads take beside the images that they write; an estimate
+  /// from above.
   [[nodiscard]] virtual std::int64_t reading_bytes(int threads) const;
+  /// Host memory that is kept of the set once all of it was read, and is not taken yet.
+  [[nodiscard]] virtual std::int64_t kept_bytes() const { return 0; }
   /// Writes sample `index`, normalised, as height x width x channels floats
   /// (image_shape().elements()).
-  virtual void read(std::int64_t index, const ReadKey& key, std::span<float> image) const = 0;
+  virtual Sample read(std::int64_t index, const ReadKey& key, std::span<float> image) const = 0;
   /// The same rounded to nearest. `scratch` holds an image and is the caller's.
-  virtual void read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
-                            std::span<bfloat16> image) const;
-  virtual void read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
-                            std::span<float16> image) const;
+  virtual Sample read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                              std::span<bfloat16> image) const;
+  virtual Sample read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                              std::span<float16> image) const;
   /// The same image before it is normalised: height x width x channels bytes, and the scaling that
   /// makes of them what read() writes, to the last bit (normalise_bytes). Errors: Config for a set
   /// whose pixels are no bytes.
-  virtual PixelScaling read_bytes(std::int64_t index, const ReadKey& key,
-                                  std::span<std::uint8_t> image) const;
+  virtual Sample read_bytes(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
+                            PixelScaling& scaling) const;
   /// Samples that this process found bad so far and put others in the place of: a line each, that
   /// says where it lies and what is wrong.
   [[nodiscard]] virtual std::vector<std::string> replaced() const { return {}; }

@@ -70,6 +70,9 @@ class Fields {
   [[nodiscard]] std::string text_or_nothing(const char* key) const {
     return object_.contains(key) ? text(key) : std::string();
   }
+  [[nodiscard]] std::int64_t count_or_zero(const char* key) const {
+    return object_.contains(key) ? count(key) : 0;
+  }
   [[nodiscard]] std::string text(const char* key) const {
     const Json& value = member(key);
     if (!value.is_string()) bad(key, "is not a text");
@@ -226,7 +229,8 @@ CheckpointHeader read_header(const Fields& fields) {
           .environment = fields.text("environment"),
           .data = fields.text_or_nothing("data"),
           .log_state = fields.text("log_state"),
-          .scaling_state = fields.text_or_nothing("scaling_state")};
+          .scaling_state = fields.text_or_nothing("scaling_state"),
+          .stand_ins = fields.count_or_zero("stand_ins")};
 }
 
 void require_unique(const Manifest& manifest, const Fields& fields) {
@@ -295,6 +299,7 @@ std::string to_text(const Manifest& manifest) {
                     {"data", header.data},
                     {"log_state", header.log_state},
                     {"scaling_state", header.scaling_state},
+                    {"stand_ins", header.stand_ins},
                     {"parts", std::move(parts)}};
   try {
     return seal_manifest(all.dump(1) + "\n");

@@ -63,40 +63,36 @@ Shape PictureDataset::image_shape() const {
   return {.h = options_.side, .w = options_.side, .c = 3};
 }
 
-PixelScaling PictureDataset::read_bytes(std::int64_t index, const ReadKey& key,
-                                        std::span<std::uint8_t> image) const {
+Sample PictureDataset::read_bytes(std::int64_t index, const ReadKey& key,
+                                  std::span<std::uint8_t> image, PixelScaling& scaling) const {
   const Borrowed worker(*this);
-  read_or_replace(index, key, *worker, image);
-  return scaling_;
+  scaling = scaling_;
+  return read_or_replace(index, key, *worker, image);
 }
 
 template <class T>
-void PictureDataset::read_normalised(std::int64_t index, const ReadKey& key,
-                                     std::span<T> image) const {
+Sample PictureDataset::read_normalised(std::int64_t index, const ReadKey& key,
+                                       std::span<T> image) const {
   const Borrowed worker(*this);
   std::vector<std::uint8_t>& pixels = (*worker).pixels;
   pixels.resize(image.size());
-  read_or_replace(index, key, *worker, pixels);
+  const Sample sample = read_or_replace(index, key, *worker, pixels);
   normalise_pixels(pixels, scaling_, image);
+  return sample;
 }
 
-void PictureDataset::read(std::int64_t index, const ReadKey& key, std::span<float> image) const {
-  read_normalised(index, key, image);
+Sample PictureDataset::read(std::int64_t index, const ReadKey& key, std::span<float> image) const {
+  return read_normalised(index, key, image);
 }
 
-void PictureDataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float>,
-                                  std::span<bfloat16> image) const {
-  read_normalised(index, key, image);
+Sample PictureDataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float>,
+                                    std::span<bfloat16> image) const {
+  return read_normalised(index, key, image);
 }
 
-void PictureDataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float>,
-                                  std::span<float16> image) const {
-  read_normalised(index, key, image);
-}
-
-std::int64_t PictureDataset::bad_pictures() const {
-  const std::lock_guard lock(mutex_);
-  return static_cast<std::int64_t>(bad_.size());
+Sample PictureDataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<float>,
+                                    std::span<float16> image) const {
+  return read_normalised(index, key, image);
 }
 
 std::vector<std::string> PictureDataset::replaced() const {
@@ -108,11 +104,12 @@ std::vector<std::string> PictureDataset::replaced() const {
 }
 
 // Which picture stands in does not depend on what was found bad before: each is tried anew.
-void PictureDataset::read_or_replace(std::int64_t index, const ReadKey& key, Worker& worker,
-                                     std::span<std::uint8_t> image) const {
+Sample PictureDataset::read_or_replace(std::int64_t index, const ReadKey& key, Worker& worker,
+                                       std::span<std::uint8_t> image) const {
   for (std::int64_t at = index;;) {
     try {
-      return read_picture(at, index, key, worker, image);
+      read_picture(at, index, key, worker, image);
+      return at == index ? Sample::Own : Sample::StandIn;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Data) throw;
       note_bad(at, error.what());
@@ -124,19 +121,11 @@ void PictureDataset::read_or_replace(std::int64_t index, const ReadKey& key, Wor
   }
 }
 
+// Who reads bytes names their place, who decodes them does not know it.
 void PictureDataset::note_bad(std::int64_t index, const std::string& problem) const {
   const std::lock_guard lock(mutex_);
-  // Who reads bytes names their place, who decodes them does not know it.
-  const std::string place = where(index);
-  const std::string what =
-      problem.starts_with(place) ? problem : fmt::format("{}: {}", place, problem);
+  const std::string what = problem_at(where(index), problem);
   if (bad_.emplace(index, what).second && options_.report) options_.report(what);
-  if (static_cast<double>(bad_.size()) > options_.max_bad_fraction * static_cast<double>(size()))
-    fail(
-        ErrorKind::Data,
-        "{} of {} pictures cannot be decoded, more than --max-bad-fraction {} allows; the last was "
-        "{}",
-        bad_.size(), size(), options_.max_bad_fraction, what);
 }
 
 std::int64_t PictureDataset::next_of_class(std::int64_t index) const {
@@ -179,8 +168,9 @@ class EncodedPictures final : public PictureDataset {
     for (std::int64_t i = 0; i < size(); ++i) largest = std::max(largest, source_->stored_bytes(i));
     const std::int64_t image = image_shape().elements();
     const auto each = static_cast<std::int64_t>((kDecoded + 1) * largest) + image;
-    return threads * each + source_->kept_bytes();
+    return threads * each;
   }
+  [[nodiscard]] std::int64_t kept_bytes() const override { return source_->kept_bytes(); }
 
  protected:
   void read_picture(std::int64_t index, std::int64_t sample, const ReadKey& key, Worker& worker,
@@ -219,8 +209,7 @@ class DecodedPictures final : public PictureDataset {
   [[nodiscard]] std::uint32_t fingerprint() const override { return pictures_->fingerprint(); }
   [[nodiscard]] std::int64_t reading_bytes(int threads) const override {
     const auto largest = static_cast<std::int64_t>(pictures_->largest_bytes());
-    return threads * (largest + image_shape().elements()) +
-           static_cast<std::int64_t>(pictures_->table_bytes());
+    return threads * (largest + image_shape().elements());
   }
 
  protected:

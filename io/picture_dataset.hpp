@@ -7,12 +7,11 @@
 //   bytes packed file ---------------------------------> pixels --resample--> S x S x 3 bytes
 //
 // A picture that turns out bad while it is read is replaced by the next good one of its class: its
-// label, which other ranks have from the index alone, stays true. It is reported once, and when too
-// many are bad the run ends.
+// label, which other ranks have from the index alone, stays true. It is reported once; readers are
+// told each time, and decide what is too many.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,6 +20,7 @@
 
 #include "io/dataset.hpp"
 #include "io/images/presets.hpp"
+#include "io/records/bad_pictures.hpp"
 #include "io/records/encoded_source.hpp"
 #include "io/records/packed_pictures.hpp"
 
@@ -29,11 +29,8 @@ namespace millrace::io {
 struct PictureOptions {
   ImagePreset preset;  ///< its normalisation included
   std::int32_t side = 224;
-  /// The share of the pictures that may be bad before reading ends in Error(Data).
-  double max_bad_fraction = 0.001;
   /// Told once of every bad picture: "train-00003-of-01024, record 5 at offset 678: truncated ...".
-  /// Called from reading threads, one at a time; empty: nobody is told.
-  std::function<void(const std::string&)> report;
+  ReportBad report;
 };
 
 /// What every data set of pictures has in common; the two below say how one is read.
@@ -41,16 +38,14 @@ class PictureDataset : public Dataset {
  public:
   ~PictureDataset() override;
   [[nodiscard]] Shape image_shape() const override;
-  /// Errors: Data when this picture is bad and too many were, or no other of its class is good; Io.
-  PixelScaling read_bytes(std::int64_t index, const ReadKey& key,
-                          std::span<std::uint8_t> image) const override;
-  void read(std::int64_t index, const ReadKey& key, std::span<float> image) const override;
-  void read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
-                    std::span<bfloat16> image) const override;
-  void read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
-                    std::span<float16> image) const override;
-  /// Pictures found bad so far.
-  [[nodiscard]] std::int64_t bad_pictures() const;
+  /// Errors: Data when this picture is bad and no other of its class is good; Io.
+  Sample read_bytes(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
+                    PixelScaling& scaling) const override;
+  Sample read(std::int64_t index, const ReadKey& key, std::span<float> image) const override;
+  Sample read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                      std::span<bfloat16> image) const override;
+  Sample read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
+                      std::span<float16> image) const override;
   [[nodiscard]] std::vector<std::string> replaced() const override;
 
  protected:
@@ -67,9 +62,9 @@ class PictureDataset : public Dataset {
  private:
   class Borrowed;
   template <class T>
-  void read_normalised(std::int64_t index, const ReadKey& key, std::span<T> image) const;
-  void read_or_replace(std::int64_t index, const ReadKey& key, Worker& worker,
-                       std::span<std::uint8_t> image) const;
+  Sample read_normalised(std::int64_t index, const ReadKey& key, std::span<T> image) const;
+  Sample read_or_replace(std::int64_t index, const ReadKey& key, Worker& worker,
+                         std::span<std::uint8_t> image) const;
   void note_bad(std::int64_t index, const std::string& problem) const;
   [[nodiscard]] std::int64_t next_of_class(std::int64_t index) const;
 

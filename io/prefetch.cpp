@@ -139,8 +139,11 @@ class Loader::State {
                       [&] { return next_claim_.batch > current_ && slot.samples_missing == 0; });
     if (slot.error) std::rethrow_exception(slot.error);
     lent_ = true;
+    stand_ins_ += slot.batch.stand_ins;
     return &slot.batch;
   }
+
+  [[nodiscard]] std::int64_t stand_ins() const { return stand_ins_; }
 
  private:
   [[nodiscard]] Slot make_slot() const {
@@ -207,6 +210,7 @@ class Loader::State {
       Slot& slot = slot_of(taken.batch);
       slot.batch.first_position = first_position_of(taken.batch);
       slot.batch.count = samples_in(taken.batch);
+      slot.batch.stand_ins = 0;
       slot.samples_missing = options_.batch_size;
       slot.error = nullptr;
     }
@@ -217,9 +221,11 @@ class Loader::State {
     return taken;
   }
 
-  /// What became of a claim: `error` is that of sample `at`, or null.
-  void settle(const Claim& done, const std::exception_ptr& error, std::int64_t at) {
+  /// What became of a claim: so many stand-ins; `error` is that of sample `at`, or null.
+  void settle(const Claim& done, std::int64_t stand_ins, const std::exception_ptr& error,
+              std::int64_t at) {
     Slot& slot = slot_of(done.batch);
+    slot.batch.stand_ins += stand_ins;
     slot.samples_missing -= done.end - done.begin;
     if (error && (!slot.error || at < slot.error_sample)) {
       slot.error = error;
@@ -237,18 +243,19 @@ class Loader::State {
     lock.unlock();
     std::exception_ptr error;
     std::int64_t sample = taken.begin;
+    std::int64_t stand_ins = 0;
     try {
       for (; sample < taken.end && !stop_.load(std::memory_order_relaxed); ++sample) {
-        if (sample < count)
-          read_sample(first + sample, sample, slot, scratch);
-        else
+        if (sample >= count)
           clear_sample(sample, slot);
+        else if (read_sample(first + sample, sample, slot, scratch) == Sample::StandIn)
+          ++stand_ins;
       }
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
-    settle(taken, error, sample);
+    settle(taken, stand_ins, error, sample);
   }
 
   void read_now(std::unique_lock<std::mutex>& lock) {
@@ -264,29 +271,31 @@ class Loader::State {
     }
   }
 
-  void read_sample(std::int64_t position, std::int64_t sample, Slot& slot,
-                   std::vector<float>& scratch) const {
+  Sample read_sample(std::int64_t position, std::int64_t sample, Slot& slot,
+                     std::vector<float>& scratch) const {
     const SampleOrder::Place place = order_.at(position);
     const auto at = static_cast<std::size_t>(sample);
     slot.labels[at] = dataset_->label(place.index);
     if (options_.mixing.on())
       slot.mixing[at] = draw_mixing(options_.mixing, options_.seed, position, sample,
                                     options_.batch_size, dataset_->image_shape());
-    if (options_.content == Content::Labels || options_.resident) return;
+    if (options_.content == Content::Labels || options_.resident) return Sample::Own;
     const ReadKey key{.seed = options_.seed, .epoch = place.epoch, .augment = options_.augment};
     std::byte* const out = slot.images.get() + at * image_bytes_;
     // The memory came from operator new, so objects of any of the types may live in it.
-    if (options_.type == DType::U8) {
-      slot.scaling[at] = dataset_->read_bytes(
-          place.index, key, {reinterpret_cast<std::uint8_t*>(out), image_elements_});
-    } else if (options_.type == DType::F32) {
-      dataset_->read(place.index, key, {reinterpret_cast<float*>(out), image_elements_});
-    } else if (options_.type == DType::F16) {
-      dataset_->read_rounded(place.index, key, scratch,
-                             std::span(reinterpret_cast<float16*>(out), image_elements_));
-    } else {
-      dataset_->read_rounded(place.index, key, scratch,
-                             std::span(reinterpret_cast<bfloat16*>(out), image_elements_));
+    switch (options_.type) {
+      case DType::U8:
+        return dataset_->read_bytes(place.index, key,
+                                    {reinterpret_cast<std::uint8_t*>(out), image_elements_},
+                                    slot.scaling[at]);
+      case DType::F16:
+        return dataset_->read_rounded(place.index, key, scratch,
+                                      std::span(reinterpret_cast<float16*>(out), image_elements_));
+      case DType::BF16:
+        return dataset_->read_rounded(place.index, key, scratch,
+                                      std::span(reinterpret_cast<bfloat16*>(out), image_elements_));
+      default:
+        return dataset_->read(place.index, key, {reinterpret_cast<float*>(out), image_elements_});
     }
   }
 
@@ -311,8 +320,9 @@ class Loader::State {
   std::condition_variable slot_filled_;  ///< a batch is complete
   std::vector<Slot> slots_;
   Claim next_claim_;
-  std::int64_t current_ = 0;  ///< number of the batch that next() returned, or will return
-  bool lent_ = false;         ///< whether the consumer holds it
+  std::int64_t current_ = 0;    ///< number of the batch that next() returned, or will return
+  bool lent_ = false;           ///< whether the consumer holds it
+  std::int64_t stand_ins_ = 0;  ///< handed out so far; the consumer's
   std::atomic<bool> stop_ = false;
 
   std::vector<std::jthread> threads_;  ///< last, so that it is destroyed first
@@ -329,5 +339,7 @@ Loader::Loader(Loader&&) noexcept = default;
 Loader& Loader::operator=(Loader&&) noexcept = default;
 
 const Batch* Loader::next() { return state_->next(); }
+
+std::int64_t Loader::stand_ins() const { return state_->stand_ins(); }
 
 }  // namespace millrace::io

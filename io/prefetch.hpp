@@ -26,6 +26,7 @@ struct Batch {
   std::span<const std::int32_t> labels;
   std::span<const PixelScaling> scaling;  ///< what makes floats of images that are bytes
   std::span<const ImageMixing> mixing;    ///< what images and labels are to be mixed from
+  std::int64_t stand_ins = 0;             ///< images of other samples, in the place of bad ones
 };
 
 /// What of the samples is wanted: a stage that computes the loss needs no pixels, one that reads
@@ -75,6 +76,8 @@ class Loader {
   /// The next batch, or nullptr behind end_position. It stays valid until the following call; the
   /// call neither allocates nor copies pixels.
   [[nodiscard]] const Batch* next();
+  /// Stand-ins in all batches that were handed out.
+  [[nodiscard]] std::int64_t stand_ins() const;
 
  private:
   class State;

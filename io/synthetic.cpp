@@ -44,20 +44,20 @@ class SyntheticDataset final : public Dataset {
   [[nodiscard]] Shape image_shape() const override { return options_.image_shape; }
   [[nodiscard]] std::int64_t classes() const override { return options_.classes; }
   [[nodiscard]] std::int32_t label(std::int64_t) const override { return label_; }
-  void read(std::int64_t, const ReadKey&, std::span<float> image) const override {
+  Sample read(std::int64_t, const ReadKey&, std::span<float> image) const override {
     MILLRACE_ASSERT(image.size() == image_.size());
     std::copy(image_.begin(), image_.end(), image.begin());
+    return Sample::Own;
   }
-  PixelScaling read_bytes(std::int64_t, const ReadKey&,
-                          std::span<std::uint8_t> image) const override {
+  Sample read_bytes(std::int64_t, const ReadKey&, std::span<std::uint8_t> image,
+                    PixelScaling& scaling) const override {
     MILLRACE_ASSERT(image.size() == image_.size());
     std::transform(image_.begin(), image_.end(), image.begin(),
                    [](float pixel) { return static_cast<std::uint8_t>(pixel); });
-    PixelScaling scaling;
     std::fill(std::begin(scaling.scale), std::end(scaling.scale), 1.0f);
     scaling.real.bottom = static_cast<std::int32_t>(options_.image_shape.h);
     scaling.real.right = static_cast<std::int32_t>(options_.image_shape.w);
-    return scaling;
+    return Sample::Own;
   }
 
  private:

@@ -106,8 +106,9 @@ struct DataConfig {
   std::int64_t validation_size = 0;
   Normalisation normalisation = Normalisation::Standardise;
   bool augment = true;
-  int loader_threads = 1;  ///< of each stage that reads images
-  int max_cpus = 0;        ///< most of them in a process; 0: any number
+  int loader_threads = 1;           ///< of each stage that reads images
+  int max_cpus = 0;                 ///< most of them in a process; 0: any number
+  double max_bad_fraction = 0.001;  ///< share of a pass over the images that may be bad
   /// In which type images travel to the device; none: that of the activations. As U8 they become
   /// floats there, and the tensors are the same.
   std::optional<DType> image_type;

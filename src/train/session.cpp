@@ -189,7 +189,7 @@ void Session::make_executors(Use use) {
     group.executor = std::make_unique<pipeline::Executor>(graph_, group.plan, units(), rank);
   const auto replicas = static_cast<std::size_t>(config_.pipeline.ranks.replicas);
   const auto most = std::max<std::int64_t>(config_.micro_batches, kGroup);
-  sums_.resize(replicas * static_cast<std::size_t>(most) * kSums);
+  sums_.resize(replicas * static_cast<std::size_t>(most) * kSums + 1);
 }
 
 /// How many of the stages here read images; none behind the first device.
@@ -512,9 +512,16 @@ pipeline::Executor& Session::run(pipeline::Executor& executor,
   return executor;
 }
 
-pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor) {
+std::int64_t Feeds::stand_ins() const {
+  std::int64_t sum = 0;
+  for (const auto& loader : loaders) sum += loader ? loader->stand_ins() : 0;
+  return sum;
+}
+
+pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor,
+                                             const Feeds& feeds) {
   const std::span<const pipeline::MicroBatchMetrics> own = executor.metrics();
-  const std::span<double> sums(sums_.data(), own.size() * kSums);
+  const std::span<double> sums(sums_.data(), own.size() * kSums + 1);
   for (std::size_t m = 0; m < own.size(); ++m) {
     double* to = &sums[m * kSums];
     to[0] = own[m].loss;
@@ -522,7 +529,9 @@ pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor)
     to[2] = static_cast<double>(own[m].top5);
     to[3] = static_cast<double>(own[m].samples);
   }
+  sums.back() = static_cast<double>(feeds.stand_ins());
   world_->add(sums);
+  stand_ins_ = static_cast<std::int64_t>(sums.back());
   pipeline::MicroBatchMetrics total;
   for (std::size_t m = 0; m < own.size(); ++m) {
     const double* from = &sums[m * kSums];
@@ -540,7 +549,7 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
   settings.update = update_of(config_.optimiser, learning_rate);
   settings.check_exceptions = config_.check_exceptions;
   StepResult result;
-  result.metrics = collect(run(*training_, settings, feeds));
+  result.metrics = collect(run(*training_, settings, feeds), feeds);
   result.skipped = training_->skipped();
   scaling_ = after_step(config_.loss_scaling, scaling_, result.skipped);
   for (const pipeline::ActionRecord& record : training_->records())
@@ -557,7 +566,7 @@ pipeline::MicroBatchMetrics Session::evaluate(const Feeds& feeds, std::int64_t i
     const std::int64_t whole = groups_.front().plan.schedule.micro_batches;
     pipeline::Executor& executor =
         left >= whole ? *groups_.front().executor : *groups_.back().executor;
-    total += collect(run(executor, {}, feeds));
+    total += collect(run(executor, {}, feeds), feeds);
     left -= executor.plan().schedule.micro_batches;
   }
   return total;

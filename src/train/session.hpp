@@ -61,6 +61,7 @@ class Snapshot {
 struct Feeds {
   std::vector<std::unique_ptr<io::Loader>> loaders;  ///< by unit; null where none is needed
   std::vector<io::Loader*> pointers;
+  [[nodiscard]] std::int64_t stand_ins() const;  ///< in all batches that were handed out
 };
 
 /// This process' stages of a network, with their memory. Needs a device::Environment. Several ranks
@@ -116,6 +117,9 @@ class Session {
   pipeline::MicroBatchMetrics evaluate(const Feeds& feeds, std::int64_t images,
                                        const std::function<bool(std::int64_t)>& cancelled);
 
+  /// Stand-ins (io::Sample) in the batches so far of the feeds that ran last, over all ranks.
+  [[nodiscard]] std::int64_t stand_ins() const { return stand_ins_; }
+
   /// What this process holds, by replica and stage.
   [[nodiscard]] std::vector<pipeline::Unit> units() const;
   /// Of training; for traces, statistics and the watchdog.
@@ -150,8 +154,9 @@ class Session {
   [[nodiscard]] Feeds feeds(const pipeline::Executor& executor,
                             const std::shared_ptr<const io::Dataset>& dataset,
                             const io::SampleOrder& order, const io::LoaderOptions& options) const;
-  /// Sums of an executor's metrics over all ranks, in order of the micro-batches.
-  pipeline::MicroBatchMetrics collect(const pipeline::Executor& executor);
+  /// Sums of an executor's metrics, and of stand-ins, over all ranks, in order of the
+  /// micro-batches.
+  pipeline::MicroBatchMetrics collect(const pipeline::Executor& executor, const Feeds& feeds);
   pipeline::Executor& run(pipeline::Executor& executor, const pipeline::StepSettings& settings,
                           const Feeds& feeds);
 
@@ -172,7 +177,8 @@ class Session {
   std::unique_ptr<device::Arena> arena_;
   std::unique_ptr<device::Arena> resident_images_;  ///< ImageSource::Device: a micro-batch
   ScalingState scaling_;
-  std::vector<double> sums_;  ///< of metrics, on their way between ranks
+  std::vector<double> sums_;  ///< of metrics and stand-ins, on their way between ranks
+  std::int64_t stand_ins_ = 0;
   std::atomic<const pipeline::Executor*> active_{nullptr};
   device::ExecutionSpace space_;
 };

@@ -30,6 +30,7 @@
 #include "train/progress.hpp"
 #include "train/session.hpp"
 #include "train/signals.hpp"
+#include "train/stand_ins.hpp"
 #include "train/statistics.hpp"
 #include "train/together.hpp"
 #include "train/trace.hpp"
@@ -52,16 +53,20 @@ struct ValidationWatch {
 
 /// Nothing when `cancelled` said so before all images were seen.
 std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& config,
+                                         const comm::World& world,
                                          const std::shared_ptr<const io::Dataset>& dataset,
                                          std::int64_t iteration, const ValidationWatch& watch) {
   const Clock::time_point start = Clock::now();
   const Feeds feeds = session.validation_feeds(dataset);
+  StandInLimit limit(world, *dataset, config.data.max_bad_fraction, "validation");
   ValidationProgress progress(dataset->size(), 0.0, watch.say);
   const pipeline::MicroBatchMetrics m =
       session.evaluate(feeds, dataset->size(), [&](std::int64_t seen) {
         progress.seen(seen, seconds_since(start));
+        limit.check(session.stand_ins(), 0);
         return watch.cancelled();
       });
+  limit.check(session.stand_ins(), 0);
   if (m.samples < dataset->size()) return std::nullopt;
   ValidationResult result;
   result.iteration = iteration;
@@ -99,6 +104,7 @@ class Run {
         inputs_(inputs),
         world_(world),
         console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()),
+        limit_(world, *inputs.train, config.data.max_bad_fraction, "training"),
         watchdog_(world.rank(), config.hang_timeout) {}
 
   [[nodiscard]] Outcome fresh();
@@ -128,6 +134,10 @@ class Run {
   void one_iteration(const Feeds& feeds, std::int64_t iteration);
   /// False when a signal ended the validation that was due.
   [[nodiscard]] bool after_iteration(std::int64_t done, bool stopping);
+  /// The pass over the images that iteration number `iteration` begins in.
+  [[nodiscard]] std::int64_t epoch_of(std::int64_t iteration) const {
+    return iteration * config_.total_batch() / std::max<std::int64_t>(1, config_.data.train_size);
+  }
   void require_updates(std::int64_t done) const;
   [[noreturn]] void diverged(const std::string& what, std::int64_t done) const;
   void show_standing(std::int64_t done, double loss, double top1);
@@ -153,6 +163,7 @@ class Run {
   const TrainInputs& inputs_;
   const comm::World& world_;
   Console console_;
+  StandInLimit limit_;
   std::optional<device::Environment> environment_;
   std::optional<Session> session_;
   std::optional<MetricsLog> log_;
@@ -293,6 +304,7 @@ Outcome Run::restored() {
   }
   require_same_data(header, checkpoint.path());
   session_->load(checkpoint);
+  limit_.resume(epoch_of(header.iteration), header.stand_ins);
   if (leads()) {
     log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
     // What was changed for this process holds for those that come after it.
@@ -316,9 +328,13 @@ std::int64_t Run::reading_bytes() const {
   const std::int64_t batches = session_->loader_bytes(config_.data.validation_size);
   if (batches == 0) return 0;
   const int threads = session_->reading_threads();
-  std::int64_t set = inputs_.train->reading_bytes(threads);
-  if (inputs_.validation) set = std::max(set, inputs_.validation->reading_bytes(threads));
-  return batches + set;
+  std::int64_t work = inputs_.train->reading_bytes(threads);
+  std::int64_t kept = inputs_.train->kept_bytes();
+  if (inputs_.validation) {
+    work = std::max(work, inputs_.validation->reading_bytes(threads));
+    kept += inputs_.validation->kept_bytes();
+  }
+  return batches + work + kept;
 }
 
 /// The most memory this process will have: what it has now, and everything that is still to come.
@@ -452,6 +468,7 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   result.loss_scale = session_->scaling().scale;
   const pipeline::MicroBatchMetrics metrics = step(feeds, iteration, result.learning_rate).metrics;
   result.skipped = session_->scaling().skipped;
+  limit_.check(session_->stand_ins(), epoch_of(iteration));
   // The first step pages memory in and is not like the others; better it than none.
   const bool counts = iteration > first_iteration_ || iteration + 1 == config_.iterations;
   if (counts) statistics_->add(session_->executor(), seconds_since(start));
@@ -533,6 +550,7 @@ io::CheckpointHeader Run::header_of(std::int64_t done) const {
   header.data = io::describe(*inputs_.train);
   header.log_state = to_json(log_->partial());
   header.scaling_state = to_json(session_->scaling());
+  if (done > 0 && epoch_of(done - 1) == epoch_of(done)) header.stand_ins = limit_.in_epoch();
   return header;
 }
 
@@ -568,7 +586,7 @@ bool Run::validate_now(std::int64_t done, const std::string& name) {
   const ValidationWatch watch{.cancelled = [this] { return signals_->received() != 0; },
                               .say = [this](const std::string& text) { console_.line(text); }};
   std::optional<ValidationResult> result =
-      evaluate(*session_, config_, inputs_.validation, done, watch);
+      evaluate(*session_, config_, world_, inputs_.validation, done, watch);
   if (!result) {
     (void)told_to_stop();
     return false;
@@ -646,7 +664,7 @@ void validate(
       if (world.rank() == 0) fmt::print(stderr, "{}\n", text);
     }};
     const ValidationResult result =
-        evaluate(session, config, validation, checkpoint.header().iteration, watch).value();
+        evaluate(session, config, world, validation, checkpoint.header().iteration, watch).value();
     if (!std::isfinite(result.loss)) {
       fail(ErrorKind::Numeric, "{}: the loss of validation is {}: the training had diverged",
            checkpoint.path().string(), result.loss);

@@ -4,6 +4,7 @@
 // packed files; whatever reads them, and wherever a run was stopped, the weights are the same.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -140,6 +141,11 @@ TEST_F(PicturesTest, TheBenchmarkOfTheLoadersSaysWhatLimits) {
   for (const char* line : {"loaders alone ", "devices alone ", "limit         the "})
     EXPECT_NE(result.output.find(line), std::string::npos) << line << "\n" << result.output;
   EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+  const ProcessResult nothing = millrace({"train", "--dataset", "imagenet", "--model-size", "18",
+                                          "--synthetic-data", "--dataset-benchmark"});
+  EXPECT_EQ(nothing.code, 2) << nothing.output;
+  EXPECT_NE(nothing.output.find("--synthetic-data reads none"), std::string::npos)
+      << nothing.output;
 }
 
 TEST_F(PicturesTest, TwoStagesAndReplicasSeeTheSame) {
@@ -202,6 +208,46 @@ TEST_F(PicturesTest, BadPicturesAreReplacedUpToALimit) {
   EXPECT_NE(refused.output.find("n02/9.JPEG"), std::string::npos) << refused.output;
 }
 
+/// Weight updates that a run has logged.
+std::ptrdiff_t logged_updates(const std::filesystem::path& run) {
+  const std::string rows = read_text(run / "training.csv");
+  return std::count(rows.begin(), rows.end(), '\n') - 1;
+}
+
+// The third of three bad pictures is one too many, on whichever ranks they were met, and in
+// whichever process.
+TEST_F(PicturesTest, TooManyBadPicturesEndARunAtTheSameUpdateInEveryLayout) {
+  const TemporaryDirectory directory;
+  std::filesystem::copy(place() / "folders", directory / "folders",
+                        std::filesystem::copy_options::recursive);
+  for (const char* name : {"n01/2.JPEG", "n02/9.JPEG", "n03/20.JPEG"})
+    std::filesystem::resize_file(directory / "folders/train" / name, 300);
+  const std::string folders = (directory / "folders").string();
+  const auto train = [&](const char* run, const Words& more) {
+    return train_on("folders", directory / run,
+                    Words{"--data-dir", folders, "--no-validation", "--max-bad-fraction", "0.1",
+                          "--replicas", "2", "--gradients-to-accumulate", "1", "--logs-per-epoch",
+                          "6", "--threads-per-device", "1"} +
+                        more);
+  };
+  const ProcessResult one = train("one", {"--ranks", "1"});
+  EXPECT_EQ(one.code, 3) << one.output;
+  EXPECT_NE(one.output.find("3 of the 24 pictures for training are bad so far in this pass"),
+            std::string::npos)
+      << one.output;
+  const std::ptrdiff_t updates = logged_updates(directory / "one");
+  ASSERT_GT(updates, 0) << one.output;
+  const ProcessResult two = train("two", {"--ranks", "2", "--pipeline-num-parallel", "3"});
+  EXPECT_EQ(two.code, 3) << two.output;
+  EXPECT_EQ(logged_updates(directory / "two"), updates) << two.output;
+
+  ASSERT_EQ(train("parts", {"--ranks", "2", "--stop-after", std::to_string(updates)}).code, 75);
+  const std::string parts = (directory / "parts").string();
+  const ProcessResult rest = millrace({"restore", "--restore-path", parts, "--ranks", "1"});
+  EXPECT_EQ(rest.code, 3) << rest.output;
+  EXPECT_EQ(logged_updates(parts), updates) << rest.output;
+}
+
 TEST_F(PicturesTest, BadPicturesOfAValidationAreCounted) {
   const TemporaryDirectory directory;
   std::filesystem::copy(place() / "folders", directory / "folders",
@@ -219,6 +265,11 @@ TEST_F(PicturesTest, BadPicturesOfAValidationAreCounted) {
   const ProcessResult validated = millrace({"validate", "--restore-path", run});
   EXPECT_EQ(validated.code, 0) << validated.output;
   EXPECT_NE(validated.output.find(expected), std::string::npos) << validated.output;
+  const ProcessResult refused =
+      millrace({"validate", "--restore-path", run, "--max-bad-fraction", "0.1"});
+  EXPECT_EQ(refused.code, 3) << refused.output;
+  EXPECT_NE(refused.output.find("1 of the 9 pictures for validation are bad"), std::string::npos)
+      << refused.output;
 }
 
 TEST_F(PicturesTest, APlaceWithoutPicturesNamesAllThatWasLookedAt) {

@@ -55,7 +55,8 @@ inline CheckpointHeader sample_header(std::int64_t iteration) {
           .config_toml = "seed = 1\nname = \"\xc3\xa9\"\n",
           .environment = "threads 2, AVX-512",
           .log_state = "{\"loss\": 1.5}",
-          .scaling_state = "{\"scale\": 2.0}"};
+          .scaling_state = "{\"scale\": 2.0}",
+          .stand_ins = 5};
 }
 
 /// The bytes of one tensor.

@@ -82,7 +82,8 @@ std::int64_t expect_bytes_are_the_image(const Dataset& dataset, std::int64_t ima
   std::int64_t padded = 0;
   for (std::int64_t i = 0; i < images; ++i) {
     const ReadKey key{.seed = 5, .epoch = static_cast<std::uint64_t>(i % 3), .augment = i % 4 != 0};
-    const PixelScaling scaling = dataset.read_bytes(i, key, bytes);
+    PixelScaling scaling;
+    EXPECT_EQ(dataset.read_bytes(i, key, bytes, scaling), Sample::Own);
     normalise_bytes(bytes, scaling, dataset.image_shape(), image);
     const std::vector<float> expected = image_of(dataset, i, key);
     if (!std::ranges::equal(std::as_bytes(std::span(image)), std::as_bytes(std::span(expected)))) {

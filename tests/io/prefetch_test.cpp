@@ -41,7 +41,7 @@ class FakeDataset final : public Dataset {
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
     return static_cast<std::int32_t>(index % 1000);
   }
-  void read(std::int64_t index, const ReadKey& key, std::span<float> image) const override {
+  Sample read(std::int64_t index, const ReadKey& key, std::span<float> image) const override {
     reads.fetch_add(1);
     if (delay.count() > 0) std::this_thread::sleep_for(delay);
     if (std::find(broken.begin(), broken.end(), index) != broken.end())
@@ -50,6 +50,7 @@ class FakeDataset final : public Dataset {
                               key.epoch * 2 + (key.augment ? 1 : 0));
     for (std::size_t i = 0; i < image.size(); ++i)
       image[i] = uniform01(stream.block(static_cast<std::uint64_t>(index), i)[0]);
+    return Sample::Own;
   }
 
  private:

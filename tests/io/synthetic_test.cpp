@@ -52,7 +52,8 @@ TEST(SyntheticTest, PixelsAreBytesToo) {
   const auto dataset = make_synthetic({.image_shape = {9, 7, 3}, .classes = 10, .size = 2});
   const Shape shape = dataset->image_shape();
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape.elements()));
-  const PixelScaling scaling = dataset->read_bytes(1, {}, bytes);
+  PixelScaling scaling;
+  EXPECT_EQ(dataset->read_bytes(1, {}, bytes, scaling), Sample::Own);
   std::vector<float> image(bytes.size());
   normalise_bytes(bytes, scaling, shape, image);
   EXPECT_EQ(image, image_of(*dataset, 1));

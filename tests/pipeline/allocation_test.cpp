@@ -138,8 +138,9 @@ class Zeros final : public io::Dataset {
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
     return static_cast<std::int32_t>(index % 10);
   }
-  void read(std::int64_t, const io::ReadKey&, std::span<float> image) const override {
+  io::Sample read(std::int64_t, const io::ReadKey&, std::span<float> image) const override {
     std::fill(image.begin(), image.end(), 0.0f);
+    return io::Sample::Own;
   }
 };
 

@@ -38,11 +38,12 @@ class NoiseDataset final : public io::Dataset {
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
     return static_cast<std::int32_t>((index * 7) % 10);
   }
-  void read(std::int64_t index, const io::ReadKey&, std::span<float> image) const override {
+  io::Sample read(std::int64_t index, const io::ReadKey&, std::span<float> image) const override {
     const RandomStream stream(5, RandomPurpose::SyntheticData, static_cast<std::uint64_t>(index));
     for (std::size_t i = 0; i < image.size(); ++i)
       image[i] = 2.0f * uniform01(stream.block(0, i)[0]) - 1.0f;
     if (index == broken_) image[image.size() / 2] = std::numeric_limits<float>::infinity();
+    return io::Sample::Own;
   }
 
  private:

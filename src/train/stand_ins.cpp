@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/stand_ins.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/records/bad_pictures.hpp"
+
+namespace millrace::train {
+
+StandInLimit::StandInLimit(const comm::World& world, const io::Dataset& dataset,
+                           double max_bad_fraction, std::string use)
+    : world_(world), dataset_(dataset), max_bad_fraction_(max_bad_fraction), use_(std::move(use)) {}
+
+void StandInLimit::resume(std::int64_t epoch, std::int64_t stand_ins) {
+  epoch_ = epoch;
+  carried_ = stand_ins;
+}
+
+void StandInLimit::check(std::int64_t stand_ins, std::int64_t epoch) {
+  if (epoch != epoch_) {
+    epoch_ = epoch;
+    carried_ = 0;
+    before_ = seen_;
+  }
+  seen_ = stand_ins;
+  if (io::too_many_bad(in_epoch(), dataset_.size(), max_bad_fraction_)) refuse();
+}
+
+void StandInLimit::refuse() const {
+  const std::vector<std::string> replaced = dataset_.replaced();
+  std::string such;
+  for (const std::string& one : world_.gather(replaced.empty() ? "" : replaced.front()))
+    if (such.empty() && !one.empty()) such = fmt::format(", such as {}", one);
+  world_.fail_together();
+  fail(ErrorKind::Data,
+       "{} of the {} pictures for {} are bad so far in this pass over them; "
+       "--max-bad-fraction {:g} allows no more than {}{}",
+       with_commas(in_epoch()), with_commas(dataset_.size()), use_, max_bad_fraction_,
+       with_commas(
+           static_cast<std::int64_t>(max_bad_fraction_ * static_cast<double>(dataset_.size()))),
+       such);
+}
+
+}  // namespace millrace::train
