@@ -15,6 +15,13 @@ bool CacheBudget::take(std::int64_t bytes) noexcept {
   return true;
 }
 
+std::int64_t CacheBudget::promise(std::int64_t bytes) noexcept {
+  std::int64_t left = unpromised_.load();
+  while (!unpromised_.compare_exchange_weak(left, left - std::min(bytes, left))) {
+  }
+  return std::min(bytes, left);
+}
+
 struct CachedSource::Picture {
   std::vector<std::byte> bytes;
   std::vector<ObjectBox> boxes;
@@ -24,6 +31,13 @@ struct CachedSource::Picture {
   static std::int64_t cost(const EncodedImage& image) {
     return kBeside + static_cast<std::int64_t>(image.bytes.size_bytes() + image.boxes.size_bytes());
   }
+  /// Without boxes, which nobody knows before they are read.
+  static std::int64_t cost_of_all(const EncodedSource& source) {
+    std::int64_t sum = 0;
+    for (std::int64_t i = 0; i < source.size(); ++i)
+      sum += static_cast<std::int64_t>(source.stored_bytes(i)) + kBeside;
+    return sum;
+  }
   [[nodiscard]] EncodedImage view() const { return {.bytes = bytes, .boxes = boxes}; }
 };
 
@@ -31,6 +45,7 @@ CachedSource::CachedSource(std::shared_ptr<const EncodedSource> source,
                            std::shared_ptr<CacheBudget> budget)
     : source_(std::move(source)),
       budget_(std::move(budget)),
+      promised_(budget_->promise(Picture::cost_of_all(*source_))),
       pictures_(static_cast<std::size_t>(source_->size())) {}
 
 CachedSource::~CachedSource() {
@@ -48,13 +63,6 @@ EncodedImage CachedSource::read(std::int64_t index, ReadBuffer& buffer) const {
   const EncodedImage image = source_->read(index, buffer);
   keep(place, image);
   return image;
-}
-
-std::int64_t CachedSource::kept_bytes() const {
-  std::int64_t all = 0;
-  for (std::int64_t i = 0; i < size(); ++i)
-    all += static_cast<std::int64_t>(source_->stored_bytes(i)) + Picture::kBeside;
-  return std::min(all, budget_->left());
 }
 
 /// Of two threads that read the same picture one keeps it.

@@ -13,7 +13,10 @@ namespace millrace::io {
 /// Memory that several caches share, counted down as they fill. For many threads at once.
 class CacheBudget {
  public:
-  explicit CacheBudget(std::int64_t bytes) : left_(bytes) {}
+  explicit CacheBudget(std::int64_t bytes) : left_(bytes), unpromised_(bytes) {}
+  /// How much of `bytes` a cache may count on, once those that asked before it have theirs: for
+  /// predictions, since who comes first takes.
+  [[nodiscard]] std::int64_t promise(std::int64_t bytes) noexcept;
   /// Whether there were so many bytes left, which are now the caller's.
   [[nodiscard]] bool take(std::int64_t bytes) noexcept;
   void give_back(std::int64_t bytes) noexcept { left_.fetch_add(bytes); }
@@ -21,6 +24,7 @@ class CacheBudget {
 
  private:
   std::atomic<std::int64_t> left_;
+  std::atomic<std::int64_t> unpromised_;
 };
 
 /// A source whose pictures stay in memory, still encoded, once they were read, until the budget is
@@ -50,7 +54,7 @@ class CachedSource final : public EncodedSource {
   }
   [[nodiscard]] std::span<const std::string> notices() const override { return source_->notices(); }
 
-  [[nodiscard]] std::int64_t kept_bytes() const override;
+  [[nodiscard]] std::int64_t kept_bytes() const override { return promised_; }
 
  private:
   struct Picture;
@@ -58,6 +62,7 @@ class CachedSource final : public EncodedSource {
 
   std::shared_ptr<const EncodedSource> source_;
   std::shared_ptr<CacheBudget> budget_;
+  std::int64_t promised_;
   mutable std::vector<std::atomic<const Picture*>> pictures_;  ///< null: not kept
 };
 

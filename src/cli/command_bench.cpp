@@ -8,6 +8,7 @@
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
+#include "core/error.hpp"
 #include "core/text.hpp"
 #include "train/benchmark.hpp"
 
@@ -68,11 +69,15 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   const PreparedBench prepared = prepare_bench(invocation, world);
   watch.end();
   const train::TrainConfig& config = prepared.run.config;
+  const bool apart = invocation.options.flag("dataset-benchmark");
+  if (apart && config.data.source == train::ImageSource::Device)
+    fail(ErrorKind::Usage,
+         "--dataset-benchmark measures how images are read, and --synthetic-data reads none: leave "
+         "one of them out, or take --generated-data");
   if (must_launch(config, world)) return launch_ranks(config, invocation);
   pin_rank(world, config);
   if (world.rank() == 0)
     for (const std::string& notice : prepared.run.notices) fmt::print(stderr, "{}\n", notice);
-  const bool apart = invocation.options.flag("dataset-benchmark");
   const train::DataBenchResult result = measure(prepared, apart, world);
   if (world.rank() != 0) return 0;
   if (invocation.options.flag("json")) {

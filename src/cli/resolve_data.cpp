@@ -53,7 +53,9 @@ std::int64_t cached_bytes(Reader& read) {
   if (text == "all") return std::numeric_limits<std::int64_t>::max();
   const std::optional<std::int64_t> bytes = parse_bytes(text);
   if (!bytes)
-    fail(ErrorKind::Usage, "{}: '{}' is neither all nor a size, as 512MiB or 8GB are",
+    fail(ErrorKind::Usage,
+         "{}: '{}' is neither all nor a size, as 512MiB or 8GB are; without a cache, leave the "
+         "option out",
          read.options().find("dataset-cache")->where, text);
   return *bytes;
 }
@@ -145,6 +147,7 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
   if (request.dataset == kImageNet && data.source == train::ImageSource::Files) {
     DataRequest noted;
     resolve_pictures(read, noted);
+    data.max_bad_fraction = noted.max_bad_fraction;
   }
   // Recipes say how pictures are read, and do not mind where there are none.
   for (const char* name : {"image-preset", "image-normalisation", "label-offset"})

@@ -274,7 +274,8 @@ TEST(DataRequestTest, TellsHowMuchMayStayInMemory) {
   EXPECT_EQ(bytes("--dataset-cache 8GiB"), std::int64_t{8} << 30);
   EXPECT_EQ(bytes("--dataset-cache 1500"), 1500);
   EXPECT_EQ(failure_of([&] { (void)bytes("--dataset-cache much"); }).text,
-            "--dataset-cache: 'much' is neither all nor a size, as 512MiB or 8GB are");
+            "--dataset-cache: 'much' is neither all nor a size, as 512MiB or 8GB are; without a "
+            "cache, leave the option out");
 }
 
 // Sets of other classes than ImageNet's lie in the same kinds of files.

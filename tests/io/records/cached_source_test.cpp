@@ -57,6 +57,20 @@ void read_all(const EncodedSource& source) {
   for (std::int64_t i = 0; i < source.size(); ++i) expect_picture(source.read(i, buffer), i);
 }
 
+// What two sets count on is never more than there is.
+TEST(CachedSourceTest, PromisesShareABudget) {
+  const auto inner = std::make_shared<CountingSource>();
+  const std::int64_t all = CachedSource(inner, std::make_shared<CacheBudget>(1 << 30)).kept_bytes();
+  ASSERT_GT(all, kPictures * static_cast<std::int64_t>(kBytes));
+  const auto budget = std::make_shared<CacheBudget>(all + 100);
+  const CachedSource first(inner, budget);
+  const CachedSource second(inner, budget);
+  EXPECT_EQ(first.kept_bytes(), all);
+  EXPECT_EQ(second.kept_bytes(), 100);
+  read_all(second);
+  EXPECT_EQ(first.kept_bytes(), all) << "whatever has been read";
+}
+
 TEST(CachedSourceTest, ReadsEveryPictureOnceWhereAllFit) {
   const auto inner = std::make_shared<CountingSource>();
   const auto budget = std::make_shared<CacheBudget>(1'000'000);
