@@ -6,9 +6,9 @@
 //   images_bench [--benchmark_filter=REGEX ..] [SHARD]
 //
 // SHARD is a TFRecord file; by default one of tfrecord_imagenet_photos of the real data. Rates are
-// photos by CPU time of one thread. Every benchmark takes the same windows, those of the first
-// epochs, in the same order. compare_pillow.py holds the rates against each other and against
-// Pillow's.
+// photos by CPU time of one thread, but those of loaders, which are by the clock. Every benchmark
+// takes the same windows, those of the first epochs, in the same order. compare_pillow.py holds the
+// rates against each other and against Pillow's.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -16,15 +16,20 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "cli/picture_codec.hpp"
 #include "io/images/normalise.hpp"
 #include "io/images/reader.hpp"
+#include "io/picture_dataset.hpp"
+#include "io/prefetch.hpp"
 #include "io/records/example.hpp"
 #include "io/records/record_frame.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 namespace millrace::io {
 namespace {
@@ -35,6 +40,7 @@ using Bytes = std::vector<std::byte>;
 constexpr std::int32_t kSide = 224;
 constexpr std::size_t kImageBytes = std::size_t{3} * kSide * kSide;
 constexpr std::uint64_t kEpochs = 4;
+constexpr std::int64_t kBatch = 32;
 
 // ---- photos -------------------------------------------------------------------------------------
 
@@ -63,6 +69,30 @@ std::filesystem::path default_shard() {
 }
 
 // ---- benchmarks ---------------------------------------------------------------------------------
+
+/// Photos that lie in memory, of one class.
+class MemorySource final : public EncodedSource {
+ public:
+  explicit MemorySource(const std::vector<Bytes>& photos) : photos_(photos) {}
+  [[nodiscard]] std::string name() const override { return "photos"; }
+  [[nodiscard]] std::int64_t size() const override { return std::ssize(photos_); }
+  [[nodiscard]] std::int64_t classes() const override { return 1; }
+  [[nodiscard]] std::int32_t label(std::int64_t) const override { return 0; }
+  [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const override {
+    return photos_[static_cast<std::size_t>(index)].size();
+  }
+  [[nodiscard]] std::uint32_t fingerprint() const override { return 0; }
+  EncodedImage read(std::int64_t index, ReadBuffer&) const override {
+    return {.bytes = photos_[static_cast<std::size_t>(index)], .boxes = {}};
+  }
+  [[nodiscard]] std::string where(std::int64_t index) const override {
+    return fmt::format("photo {}", index);
+  }
+  [[nodiscard]] std::span<const std::string> notices() const override { return {}; }
+
+ private:
+  const std::vector<Bytes>& photos_;
+};
 
 /// Calls `read` with every photo in every epoch.
 template <class Read>
@@ -143,6 +173,40 @@ void normalise(State& state, const std::vector<Bytes>& photos) {
   });
 }
 
+/// Micro-batches of a training as its device gets them, all threads of the loader at work.
+void load(State& state, const std::shared_ptr<const Dataset>& set, int threads) {
+  Loader loader(set, SampleOrder::shuffled(0, set->size()),
+                {.batch_size = kBatch, .type = DType::BF16, .threads = threads, .augment = true});
+  while (state.KeepRunning()) benchmark::DoNotOptimize(loader.next());
+  state.counters["images/s"] = benchmark::Counter(static_cast<double>(state.iterations() * kBatch),
+                                                  benchmark::Counter::kIsRate);
+}
+
+/// The photos as a file of packed pictures.
+std::shared_ptr<const PackedPictures> pack(const std::vector<Bytes>& photos,
+                                           const std::filesystem::path& path) {
+  PackOptions options;
+  options.shrink = cli::shrink_picture;
+  static_cast<void>(write_packed_pictures(MemorySource(photos), path, options));
+  return std::make_shared<PackedPictures>(path);
+}
+
+/// Loaders with one thread and with two: whole ways, from files' bytes to the micro-batch.
+void add_loaders(const std::vector<Bytes>& photos,
+                 const std::shared_ptr<const PackedPictures>& packed, const ImagePreset& preset) {
+  const PictureOptions options{.preset = preset, .side = kSide, .report = {}};
+  const std::shared_ptr<const Dataset> sets[] = {
+      make_picture_dataset(std::make_shared<MemorySource>(photos), options),
+      make_packed_dataset(packed, "packed", options)};
+  for (const auto& set : sets)
+    for (const int threads : {1, 2})
+      benchmark::RegisterBenchmark(
+          fmt::format("load/{}/{}/{}", set->name(), preset.name, threads).c_str(), load, set,
+          threads)
+          ->UseRealTime()
+          ->Unit(benchmark::kMillisecond);
+}
+
 template <class Function, class... Arguments>
 void add(const std::string& name, Function* function, const std::vector<Bytes>& photos,
          const Arguments&... arguments) {
@@ -158,12 +222,15 @@ int run(int argc, char** argv) {
   }
   const std::vector<Bytes> photos =
       read_photos(argc == 2 ? std::filesystem::path(argv[1]) : default_shard());
+  const test::TemporaryDirectory folder;
+  const auto packed = pack(photos, folder / "train.packed");
   add("decode/whole", decode_whole, photos);
   for (const ImagePreset& preset : image_presets()) {
     add(fmt::format("decode/box/{}", preset.name), decode_box, photos, preset);
     add(fmt::format("training/{}", preset.name), prepare, photos, preset);
     add(fmt::format("validation/{}", preset.name), validate, photos, preset);
     add(fmt::format("resample/{}", preset.name), resample, photos, preset);
+    add_loaders(photos, packed, preset);
   }
   add("normalise/bfloat16", normalise, photos);
   benchmark::RunSpecifiedBenchmarks();
