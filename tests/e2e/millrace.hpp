@@ -34,16 +34,15 @@ inline const std::filesystem::path& small_data() {
   return data;
 }
 
-/// `train` of a ResNet-8 on it, 10 iterations an epoch, with more words behind.
+/// `train` of a ResNet-8 on it.
+inline Words small_training() {
+  return {"train",        "--dataset", "cifar-10", "--data-dir", small_data().string(),
+          "--model-size", "8"};
+}
+
+/// The same, 10 iterations an epoch, with more words behind.
 inline ProcessResult train(const std::filesystem::path& run, const Words& more) {
-  const Words usual = {"train",
-                       "--dataset",
-                       "cifar-10",
-                       "--data-dir",
-                       small_data().string(),
-                       "--model-size",
-                       "8",
-                       "--batch-size",
+  const Words usual = {"--batch-size",
                        "32",
                        "--gradients-to-accumulate",
                        "2",
@@ -59,7 +58,7 @@ inline ProcessResult train(const std::filesystem::path& run, const Words& more) 
                        "2",
                        "--run-dir",
                        run.string()};
-  return millrace(usual + more);
+  return millrace(small_training() + usual + more);
 }
 
 /// Columns of a CSV file that do not measure time, as lines.

@@ -9,9 +9,11 @@
 #include <fstream>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "millrace.hpp"
+#include "tests/io/fixtures.hpp"
 #include "tests/io/images/pictures.hpp"
 
 namespace millrace::test {
@@ -159,6 +161,55 @@ TEST_F(PicturesTest, TwoStagesAndReplicasSeeTheSame) {
                layout + Words{"--pipeline-num-parallel", "4", "--max-cpus", "4"});
   ASSERT_EQ(four.code, 0) << four.output;
   EXPECT_EQ(digest_of(directory / "four"), digest_of(directory / "one"));
+}
+
+// Photos as they come, some of them of thousands of pixels.
+TEST(RealPicturesTest, AResNet50TrainsAlikeAloneAndAsTwoStagesOfTwoReplicas) {
+  const std::pair<const char*, Words> sets[] = {
+      {"tfrecord_imagenet_format", {"--label-offset", "0"}}, {"image_folder", {}}};
+  for (const auto& [name, more] : sets) {
+    const auto data = io::real_data(name);
+    if (!data) GTEST_SKIP() << "no " << name << " beside the project";
+    const TemporaryDirectory directory;
+    io::copy_writable(*data, directory / "data");
+    const auto digest = [&, reading = more](const std::string& run, const Words& layout) {
+      const ProcessResult result = millrace(Words{"train",
+                                                  "--dataset",
+                                                  "imagenet",
+                                                  "--data-dir",
+                                                  (directory / "data").string(),
+                                                  "--model",
+                                                  "resnet",
+                                                  "--model-size",
+                                                  "50",
+                                                  "--image-size",
+                                                  "96",
+                                                  "--batch-size",
+                                                  "2",
+                                                  "--gradients-to-accumulate",
+                                                  "2",
+                                                  "--replicas",
+                                                  "2",
+                                                  "--iterations",
+                                                  "3",
+                                                  "--warmup-epochs",
+                                                  "0",
+                                                  "--no-validation",
+                                                  "--threads-per-device",
+                                                  "1",
+                                                  "--run-dir",
+                                                  (directory / run).string()} +
+                                            reading + layout);
+      EXPECT_EQ(result.code, 0) << result.output;
+      return digest_of(directory / run);
+    };
+    const std::string alone = digest("alone", {"--ranks", "1"});
+    EXPECT_FALSE(alone.empty());
+    EXPECT_EQ(digest("four", {"--shards", "2", "--pipeline-splits", "b3/1/relu", "--ranks", "4",
+                              "--pipeline-num-parallel", "4"}),
+              alone)
+        << name;
+  }
 }
 
 TEST_F(PicturesTest, ARestoredRunGoesOnWithTheVeryNextPicture) {

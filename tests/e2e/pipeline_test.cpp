@@ -667,28 +667,10 @@ TEST(LayoutMistakesTest, RanksThatWereToldDifferentThingsSaySo) {
   const Variable root("OMPI_ALLOW_RUN_AS_ROOT", "1");
   const Variable confirmed("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
   const std::string run = (directory / "run").string();
-  Words one = {"-n",
-               "1",
-               MILLRACE_BINARY,
-               "train",
-               "--dataset",
-               "cifar-10",
-               "--data-dir",
-               small_data().string(),
-               "--model-size",
-               "8",
-               "--batch-size",
-               "8",
-               "--iterations",
-               "2",
-               "--shards",
-               "2",
-               "--pipeline-splits",
-               "b2/0/relu",
-               "--threads-per-device",
-               "1",
-               "--run-dir",
-               run};
+  const Words one =
+      Words{"-n", "1", MILLRACE_BINARY} + small_training() +
+      Words{"--batch-size",      "8",         "--iterations",         "2", "--shards",  "2",
+            "--pipeline-splits", "b2/0/relu", "--threads-per-device", "1", "--run-dir", run};
   const ProcessResult result =
       run_process(MILLRACE_MPIEXEC, one + Words{":"} + one + Words{"--seed", "7"});
   EXPECT_EQ(result.code, 2) << result.output;

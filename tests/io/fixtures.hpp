@@ -45,6 +45,15 @@ inline std::optional<std::filesystem::path> real_data(const std::string& name) {
   return root / name;
 }
 
+/// A copy that may be written in and removed, whatever the original allows.
+inline void copy_writable(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
+  std::filesystem::permissions(to, std::filesystem::perms::owner_all);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(to))
+    if (entry.is_directory())
+      std::filesystem::permissions(entry.path(), std::filesystem::perms::owner_all);
+}
+
 /// Expects an Error of this kind whose one-line text has every one of `parts`.
 inline void expect_error(ErrorKind kind, const std::vector<std::string>& parts,
                          const std::function<void()>& action) {

@@ -84,15 +84,6 @@ inline void store(const std::filesystem::path& path, std::string_view text) {
   store(path, std::as_bytes(std::span(text)));
 }
 
-/// A copy that may be written in and removed, whatever the original allows.
-inline void copy_writable(const std::filesystem::path& from, const std::filesystem::path& to) {
-  std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
-  std::filesystem::permissions(to, std::filesystem::perms::owner_all);
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(to))
-    if (entry.is_directory())
-      std::filesystem::permissions(entry.path(), std::filesystem::perms::owner_all);
-}
-
 inline void flip_byte(const std::filesystem::path& path, std::uint64_t offset) {
   Bytes bytes = load(path);
   bytes.at(offset) ^= std::byte{0x10};
