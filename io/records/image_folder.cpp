@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -32,7 +31,6 @@ namespace fs = std::filesystem;
 using Names = std::span<const std::string_view>;
 
 constexpr Seal kFolderSeal = {.magic = "MLRFOLDR", .version = 2};
-constexpr std::size_t kSmallestPicture = 4 + 8 + 8 + 4;
 constexpr std::size_t kListed = 5;         // names in a message
 constexpr std::size_t kFilesATime = 4096;  // looked at by one thread in a row
 
@@ -307,78 +305,6 @@ EncodedImage ImageFolderSource::read(std::int64_t index, ReadBuffer& buffer) con
   buffer.bytes.resize(bytes);
   read_exactly(file.get(), 0, buffer.bytes, path.string());
   return {.bytes = buffer.bytes, .boxes = {}};
-}
-
-namespace {
-
-void put_files(ByteWriter& out, std::span<const PictureFile> files) {
-  for (const PictureFile& file : files) {
-    out.put(static_cast<std::uint32_t>(file.label));
-    out.put(file.stamp.bytes);
-    out.put(static_cast<std::uint64_t>(file.stamp.modified_ns));
-    out.put_text(file.name);
-  }
-}
-
-/// Nothing when a file belongs to none of the classes, or has a name that leads out of its folder.
-std::optional<std::vector<PictureFile>> get_files(ByteReader& in, std::uint64_t count,
-                                                  std::uint64_t classes) {
-  std::vector<PictureFile> files(count);
-  for (PictureFile& file : files) {
-    const auto label = in.get<std::uint32_t>();
-    if (label >= classes) return {};
-    file.label = static_cast<std::int32_t>(label);
-    file.stamp.bytes = in.get<std::uint64_t>();
-    file.stamp.modified_ns = static_cast<std::int64_t>(in.get<std::uint64_t>());
-    file.name = in.get_text();
-    if (file.name.empty() || file.name.find('/') != std::string::npos || file.name.starts_with('.'))
-      return {};
-  }
-  return files;
-}
-
-}  // namespace
-
-std::vector<std::byte> write_folder_index(const FolderIndex& index) {
-  ByteWriter out;
-  out.put(static_cast<std::uint64_t>(index.classes.size()));
-  out.put(static_cast<std::uint64_t>(index.pictures.size()));
-  out.put(static_cast<std::uint64_t>(index.bad.size()));
-  out.put(static_cast<std::uint64_t>(index.others.size()));
-  for (std::size_t i = 0; i < index.classes.size(); ++i) {
-    out.put_text(index.classes[i]);
-    out.put(static_cast<std::uint64_t>(index.modified_ns[i]));
-  }
-  for (const auto* files : {&index.pictures, &index.bad, &index.others}) put_files(out, *files);
-  return std::move(out.bytes());
-}
-
-std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content) {
-  ByteReader in(content);
-  const auto classes = in.get<std::uint64_t>();
-  const auto pictures = in.get<std::uint64_t>();
-  const auto bad = in.get<std::uint64_t>();
-  const auto others = in.get<std::uint64_t>();
-  if (classes > in.left() / 12) return {};
-  for (const std::uint64_t count : {pictures, bad, others})
-    if (count > in.left() / kSmallestPicture) return {};
-  FolderIndex index;
-  for (std::uint64_t i = 0; i < classes; ++i) {
-    index.classes.emplace_back(in.get_text());
-    index.modified_ns.push_back(static_cast<std::int64_t>(in.get<std::uint64_t>()));
-  }
-  for (const auto& [files, count] :
-       {std::pair(&index.pictures, pictures), std::pair(&index.bad, bad),
-        std::pair(&index.others, others)}) {
-    auto read = get_files(in, count, classes);
-    if (!read) return {};
-    *files = std::move(*read);
-  }
-  const bool too_large = std::ranges::any_of(index.pictures, [](const PictureFile& picture) {
-    return picture.stamp.bytes > kMaxRecordBytes;
-  });
-  if (!in.ok() || in.left() != 0 || too_large) return {};
-  return index;
 }
 
 }  // namespace millrace::io
