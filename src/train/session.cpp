@@ -199,11 +199,15 @@ int Session::image_readers(const pipeline::Executor& executor) const {
   return readers;
 }
 
-/// Of each stage that reads images.
+/// Of each stage that reads images: no more than there are images in the batches that it reads
+/// ahead.
 int Session::loader_threads(const pipeline::Executor& executor) const {
+  const std::int64_t batch = std::max(config_.batch_size, config_.validation_batch_size);
+  const std::int64_t images = (io::LoaderOptions{}.batches_ahead + 1) * batch;
+  const auto useful = static_cast<int>(std::min<std::int64_t>(config_.data.loader_threads, images));
+  if (config_.data.max_cpus == 0) return useful;
   const int most = config_.data.max_cpus / std::max(1, image_readers(executor));
-  return config_.data.max_cpus == 0 ? config_.data.loader_threads
-                                    : std::min(config_.data.loader_threads, std::max(1, most));
+  return std::min(useful, std::max(1, most));
 }
 
 int Session::reading_threads() const {
