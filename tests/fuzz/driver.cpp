@@ -149,7 +149,7 @@ Arguments parse(std::span<char*> words) {
 void fuzz_for(const Arguments& arguments, const std::string& name) {
   using Clock = std::chrono::steady_clock;
   LastInput last(name + ".last");
-  const std::vector<Bytes> inputs = seeds();
+  const std::vector<Bytes> inputs = known_inputs();
   for (const Bytes& input : inputs) run_one(input);
   Mutator mutator(arguments.seed, inputs);
   const auto end = Clock::now() + std::chrono::seconds(arguments.seconds);

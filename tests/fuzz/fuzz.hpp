@@ -4,18 +4,26 @@
 // must end each in a result or in an Error. A target (<name>_fuzz.cpp) says what to do with one
 // input and gives a few good ones to begin with. Two drivers run it:
 //
-//   driver.cpp     mutates the good inputs blindly; ctest runs it for seconds, under the sanitizers
+//   driver.cpp     mutates known inputs blindly; ctest runs it for seconds, under the sanitizers
 //                  for what it is worth:     fuzz_<name>_test [--seconds N] [--seed N] [FILE ..]
 //   libfuzzer.cpp  libFuzzer (preset fuzz), which follows the coverage and keeps what it finds:
-//                  fuzz_<name>_test CORPUS_FOLDER; an empty folder is filled with the good inputs
+//                  fuzz_<name>_test CORPUS_FOLDER; an empty folder is filled with the known inputs
+//
+// Known inputs are the good ones and those in corpus/<name>: what libFuzzer found in ten minutes,
+// of up to 512 bytes each, thinned out by
+//   fuzz_<name>_test -merge=1 -max_len=512 tests/fuzz/corpus/<name> CORPUS_FOLDER
 //
 // With FILEs the driver only runs those, as libFuzzer does. The input of a crash is left in
 // fuzz_<name>.last of the current folder by the driver, in crash-* by libFuzzer.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <span>
 #include <vector>
+
+#include "tests/support/file_bytes.hpp"
 
 namespace millrace::fuzz {
 
@@ -26,5 +34,16 @@ void run_one(std::span<const std::byte> input);
 
 /// Small inputs that are well formed.
 [[nodiscard]] std::vector<Bytes> seeds();
+
+/// The seeds, and the corpus of this target in the order of its files' names.
+[[nodiscard]] inline std::vector<Bytes> known_inputs() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(MILLRACE_FUZZ_CORPUS))
+    files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::vector<Bytes> inputs = seeds();
+  for (const std::filesystem::path& file : files) inputs.push_back(test::file_bytes(file));
+  return inputs;
+}
 
 }  // namespace millrace::fuzz

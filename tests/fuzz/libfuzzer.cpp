@@ -11,8 +11,8 @@ namespace {
 
 void fill(const std::filesystem::path& folder) {
   int number = 0;
-  for (const millrace::fuzz::Bytes& input : millrace::fuzz::seeds()) {
-    std::ofstream file(folder / ("seed-" + std::to_string(++number)), std::ios::binary);
+  for (const millrace::fuzz::Bytes& input : millrace::fuzz::known_inputs()) {
+    std::ofstream file(folder / ("known-" + std::to_string(++number)), std::ios::binary);
     file.write(reinterpret_cast<const char*>(input.data()),
                static_cast<std::streamsize>(input.size()));
   }
