@@ -149,10 +149,11 @@ class JpegReader {
   [[nodiscard]] bool has_adobe_marker() const noexcept { return codec_.saw_Adobe_marker != FALSE; }
   [[nodiscard]] const char* warning() const noexcept { return messages_.warning; }
 
-  /// A sequential file that merely ends too early may have all its pixels, of a progressive one
-  /// nobody knows whether a pass is missing.
+  /// A sequential file that merely ends too early may have all its pixels; of a progressive one
+  /// nobody knows whether a pass is missing, and the arithmetic decoder goes on without a word.
   [[nodiscard]] PictureState state() const noexcept {
-    const bool damaged = messages_.damaged || (messages_.ended_early && header_.progressive);
+    const bool may_lack = header_.progressive || codec_.arith_code != FALSE;
+    const bool damaged = messages_.damaged || (messages_.ended_early && may_lack);
     return damaged ? PictureState::Damaged : PictureState::Whole;
   }
 

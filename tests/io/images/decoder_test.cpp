@@ -208,6 +208,15 @@ TEST(ImageDecoderTest, MissingPixelsAreReported) {
   }
 }
 
+// Its decoder makes up what is missing, and only says that the file ended.
+TEST(ImageDecoderTest, MissingArithmeticCodesAreReported) {
+  const Bytes file = encode_jpeg(make_picture(160, 120), {.arithmetic = true});
+  ImageDecoder decoder;
+  EXPECT_EQ(decoder.decode(file).state, PictureState::Whole);
+  for (const std::size_t size : {file.size() / 4, file.size() / 2, file.size() - 20})
+    EXPECT_EQ(decoder.decode(std::span(file).first(size)).state, PictureState::Damaged) << size;
+}
+
 /// `file` without its segments of this marker.
 Bytes without_segments(const Bytes& file, unsigned marker) {
   Bytes result(file.begin(), file.begin() + 2);

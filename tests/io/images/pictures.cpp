@@ -122,6 +122,7 @@ Bytes encode_jpeg(const Picture& picture, const JpegOptions& options) {
   codec.restart_in_rows = static_cast<int>(options.restart_rows);
   const std::vector<jpeg_scan_info> scans = repeated_scans(options.scans);
   if (options.progressive) jpeg_simple_progression(&codec);
+  codec.arith_code = options.arithmetic ? TRUE : FALSE;
   if (!scans.empty()) {
     codec.scan_info = scans.data();
     codec.num_scans = static_cast<int>(scans.size());

@@ -41,6 +41,7 @@ struct JpegOptions {
   int horizontal = 1;  ///< luma samples to one of chroma
   int vertical = 1;
   bool progressive = false;
+  bool arithmetic = false;  ///< coded instead of by Huffman's tables
   JpegColours colours = JpegColours::YCbCr;
   int quality = 90;
   unsigned restart_rows = 0;  ///< rows of blocks between restart markers
