@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -44,11 +45,15 @@ void parallel_for(std::size_t count, unsigned threads,
       }
     }
   };
-  std::vector<std::thread> helpers;
+  std::vector<std::jthread> helpers;
   const std::size_t wanted = std::min<std::size_t>(threads, count);
-  for (std::size_t t = 1; t < wanted; ++t) helpers.emplace_back(work);
+  helpers.reserve(wanted);
+  try {
+    for (std::size_t t = 1; t < wanted; ++t) helpers.emplace_back(work);
+  } catch (const std::system_error&) {  // as many as there are
+  }
   work();
-  for (std::thread& helper : helpers) helper.join();
+  for (std::jthread& helper : helpers) helper.join();
   if (error) std::rethrow_exception(error);
 }
 

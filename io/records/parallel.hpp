@@ -11,7 +11,8 @@
 namespace millrace::io {
 
 /// Calls task(i) for every i below `count` in up to `threads` threads, this one among them, begun
-/// in ascending order; 0 threads are as many as the machine has cores. Of errors the one of the
+/// in ascending order; 0 threads are as many as the machine has cores, and where the system refuses
+/// some those that it gave do the work. Of errors the one of the
 /// smallest i is thrown when all threads have ended; after the first no further task begins.
 void parallel_for(std::size_t count, unsigned threads,
                   const std::function<void(std::size_t)>& task);
