@@ -42,6 +42,7 @@ struct Found {
   std::vector<Named> pictures;
   std::set<std::string> classes;
   std::vector<std::string> others;
+  std::vector<std::string> notices;
 
   void add(RawPicture picture, const std::string& synset) {
     classes.insert(synset);
@@ -84,35 +85,57 @@ void add_folder(const fs::path& folder, Found& found) {
 }
 
 // An archive of one class, or of archives of classes.
+enum class Archives : std::uint8_t { MayBeInside, AreInside };
+
 void add_archive(ByteWindow& file, const std::string& synset, std::uint64_t begin,
-                 std::uint64_t bytes, Found& found) {
-  for (TarMember& member : list_tar(file, begin, bytes)) {
+                 std::uint64_t bytes, Found& found, Archives archives = Archives::MayBeInside) {
+  TarListing listing = list_tar(file, begin, bytes);
+  for (const std::string& link : listing.links)
+    found.notices.push_back(
+        fmt::format("{}: {} is a link to nothing before it in the archive, and is left out",
+                    file.label(), link));
+  for (TarMember& member : listing.members) {
     if (member.name.starts_with('.')) continue;  // as in folders
-    if (member.name.ends_with(kTar))
+    if (member.name.ends_with(kTar)) {
+      if (archives == Archives::AreInside)
+        fail(ErrorKind::Data,
+             "{}: {} at offset {} is an archive in an archive in an archive; those of classes, or "
+             "one of these, are expected: unpack it",
+             file.label(), member.name, member.offset);
       add_archive(file, member.name.substr(0, member.name.size() - kTar.size()), member.offset,
-                  member.bytes, found);
-    else if (is_picture(file, member))
+                  member.bytes, found, Archives::AreInside);
+    } else if (is_picture(file, member)) {
       found.add({.file = file.label(),
                  .offset = member.offset,
                  .bytes = member.bytes,
                  .name = std::move(member.name)},
                 synset);
-    else
+    } else {
       found.others.push_back(fmt::format("{}, {}", file.label(), member.name));
+    }
   }
 }
 
 Found find_by_class(const fs::path& folder) {
   Found found;
   const FolderListing listing = list_folder(folder);
+  std::vector<std::string> unpacked;  // sorted, as the listing is
   for (const std::string& inner : listing.folders) {
     found.classes.insert(inner);
+    const std::size_t before = found.pictures.size();
     add_folder(folder / inner, found);
+    if (found.pictures.size() > before) unpacked.push_back(inner);
   }
   for (const std::string& name : listing.files) {
     if (!name.ends_with(kTar)) continue;
+    const std::string synset = name.substr(0, name.size() - kTar.size());
+    if (std::ranges::binary_search(unpacked, synset)) {
+      found.notices.push_back(fmt::format(
+          "{}: is left out, its pictures are in the folder beside it", (folder / name).string()));
+      continue;
+    }
     ByteWindow file(folder / name);
-    add_archive(file, name.substr(0, name.size() - kTar.size()), 0, file.size(), found);
+    add_archive(file, synset, 0, file.size(), found);
   }
   found.sort_by_class();
   return found;
@@ -236,7 +259,8 @@ std::optional<RawPictures> look_for_raw_pictures(const fs::path& raw, Split spli
   if (split == Split::Validation) check_classes(found, classes, raw);
   RawPictures result{.classes = {classes.begin(), classes.end()},
                      .pictures = {},
-                     .others = std::move(found.others)};
+                     .others = std::move(found.others),
+                     .notices = std::move(found.notices)};
   result.pictures.reserve(found.pictures.size());
   for (Named& named : found.pictures) {
     const auto place = std::ranges::lower_bound(result.classes, named.synset);

@@ -38,21 +38,23 @@ struct RawPicture {
 };
 
 /// The pictures of one split by class and name (flat ones by name), all classes of the raw data,
-/// and other files of the split, which are left out.
+/// and what is left out: other files of the split; links that lead to no file, and archives of
+/// classes whose folders are there too, a line each.
 struct RawPictures {
   std::vector<std::string> classes;
   std::vector<RawPicture> pictures;
   std::vector<std::string> others;
+  std::vector<std::string> notices;
 };
 
 /// Finds the pictures of a split; nothing where there are none. `labels_file` overrides
-/// RAW/synset_labels.txt; empty: none given. `classes` are those of training, for validation, where
-/// they are known already: otherwise they are looked for. Errors: Data when there is no list of
+/// RAW/synset_labels.txt; empty: none given. `known` are the classes of training, for validation,
+/// where somebody has them: otherwise they are looked for. Errors: Data when there is no list of
 /// labels, pictures and its lines are not equally many, or validation has classes without a number;
 /// Io.
 [[nodiscard]] std::optional<RawPictures> look_for_raw_pictures(
     const std::filesystem::path& raw_directory, Split split,
-    const std::filesystem::path& labels_file = {}, std::span<const std::string> classes = {});
+    const std::filesystem::path& labels_file = {}, std::span<const std::string> known = {});
 
 /// The same; where there are none, Error(Data) names all places that were looked at.
 [[nodiscard]] RawPictures find_raw_pictures(const std::filesystem::path& raw_directory, Split split,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -62,17 +63,16 @@ bool checksum_is_right(std::span<const std::byte> header) {
   return parse_octal(field(header, kAt, kBytes)) == sum;
 }
 
-// The value of "path" in the records "<length> path=<value>\n" of a pax header.
-std::optional<std::string> pax_path(std::string_view text) {
-  constexpr std::string_view kKey = "path=";
+// The value behind `key` ("path=") in the records "<length> path=<value>\n" of a pax header.
+std::optional<std::string> pax_value(std::string_view text, std::string_view key) {
   while (!text.empty()) {
     std::size_t length = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
     const auto digits = static_cast<std::size_t>(end - text.data());
     if (error != std::errc() || length <= digits + 1 || length > text.size()) return {};
     const std::string_view record = text.substr(digits + 1, length - digits - 1);
-    if (record.starts_with(kKey))
-      return std::string(record.substr(kKey.size(), record.size() - kKey.size() - 1));
+    if (record.starts_with(key))
+      return std::string(record.substr(key.size(), record.size() - key.size() - 1));
     text.remove_prefix(length);
   }
   return {};
@@ -83,12 +83,45 @@ std::string last_part(std::string_view name) {
   return std::string(slash == std::string_view::npos ? name : name.substr(slash + 1));
 }
 
+// What headers of names before a member say of it.
+struct LongNames {
+  std::optional<std::string> name;
+  std::optional<std::string> target;
+};
+
+// Members by their whole names, for links.
+class Listing {
+ public:
+  void add_file(const std::string& name, std::uint64_t offset, std::uint64_t bytes) {
+    add({last_part(name), offset, bytes}, name);
+  }
+  void add_link(const std::string& name, const std::string& target) {
+    const auto known = places_.find(target);
+    if (known == places_.end()) {
+      listing_.links.push_back(last_part(name));
+      return;
+    }
+    TarMember same = listing_.members[known->second];
+    same.name = last_part(name);
+    add(std::move(same), name);
+  }
+  [[nodiscard]] TarListing take() { return std::move(listing_); }
+
+ private:
+  void add(TarMember member, const std::string& name) {
+    places_[name] = listing_.members.size();
+    listing_.members.push_back(std::move(member));
+  }
+  TarListing listing_;
+  std::map<std::string, std::size_t> places_;
+};
+
 }  // namespace
 
-std::vector<TarMember> list_tar(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes) {
-  std::vector<TarMember> members;
+TarListing list_tar(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes) {
+  Listing listing;
   const std::uint64_t end = begin + bytes;
-  std::optional<std::string> long_name;
+  LongNames names;
   std::uint64_t at = begin;
   const auto bad = [&](std::string_view what) {
     fail(ErrorKind::Data, "{}: {} at offset {}: the archive is cut or damaged, fetch it again",
@@ -97,23 +130,27 @@ std::vector<TarMember> list_tar(ByteWindow& file, std::uint64_t begin, std::uint
   for (;;) {
     if (end - at < kBlock) bad("no end of the archive");
     const std::span<const std::byte> header = file.at(at, kBlock);
-    if (std::ranges::all_of(header, [](std::byte b) { return b == std::byte{0}; })) return members;
+    if (std::ranges::all_of(header, [](std::byte b) { return b == std::byte{0}; }))
+      return listing.take();
     if (!checksum_is_right(header)) bad("a header that fails its checksum");
     const std::optional<std::uint64_t> size = parse_size(header);
     if (!size) bad("a header without a size");
     const auto type = std::to_integer<char>(header[156]);
-    std::string name = last_part(field(header, 0, 100));
+    const std::string name(field(header, 0, 100));
+    const std::string target(field(header, 157, 100));
     at += kBlock;
     if (*size > end - at) bad("a member that is longer than the rest");
-    if (type == 'L' || type == 'x') {
+    if (type == 'L' || type == 'K' || type == 'x') {
       if (*size > kMaxNameBytes) bad("a name that is too long");
       const std::string_view text = as_text(file.at(at, static_cast<std::size_t>(*size)));
-      if (type == 'L') long_name = std::string(text.substr(0, text.find('\0')));
-      if (type == 'x') long_name = pax_path(text);
-    } else {
-      if (long_name) name = last_part(*long_name);
-      long_name.reset();
-      if (type == '0' || type == '\0') members.push_back({std::move(name), at, *size});
+      if (type == 'x') names = {pax_value(text, "path="), pax_value(text, "linkpath=")};
+      if (type == 'L') names.name = std::string(text.substr(0, text.find('\0')));
+      if (type == 'K') names.target = std::string(text.substr(0, text.find('\0')));
+    } else if (type != 'g') {
+      if (type == '0' || type == '\0') listing.add_file(names.name.value_or(name), at, *size);
+      if (type == '1' || type == '2')
+        listing.add_link(names.name.value_or(name), names.target.value_or(target));
+      names = {};
     }
     const std::uint64_t padded = (*size + kBlock - 1) / kBlock * kBlock;
     if (padded > end - at) bad("a member that is longer than the rest");

@@ -20,10 +20,14 @@ struct TarMember {
   friend bool operator==(const TarMember&, const TarMember&) = default;
 };
 
-/// The regular files of the archive in [begin, begin + bytes) of a file, in their order. Errors:
-/// Data, naming file and offset, when a header fails its checksum, a member is cut, or the end is
-/// missing; Io.
-[[nodiscard]] std::vector<TarMember> list_tar(ByteWindow& file, std::uint64_t begin,
-                                              std::uint64_t bytes);
+struct TarListing {
+  std::vector<TarMember> members;
+  std::vector<std::string> links;  ///< names of links that lead to no member before them
+};
+
+/// The regular files of the archive in [begin, begin + bytes) of a file, in their order, hard links
+/// among them as the files that they lead to. Errors: Data, naming file and offset, when a header
+/// fails its checksum, a member is cut, or the end is missing; Io.
+[[nodiscard]] TarListing list_tar(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes);
 
 }  // namespace millrace::io

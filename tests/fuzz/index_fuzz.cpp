@@ -39,7 +39,7 @@ void read_folder_index(std::span<const std::byte> content) {
 
 void read_tar(std::span<const std::byte> bytes) {
   ByteWindow file(bytes, "input");
-  for (const TarMember& member : list_tar(file, 0, bytes.size()))
+  for (const TarMember& member : list_tar(file, 0, bytes.size()).members)
     require(member.offset <= bytes.size() && member.bytes <= bytes.size() - member.offset,
             "members lie in the archive");
 }

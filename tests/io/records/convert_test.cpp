@@ -21,7 +21,8 @@ namespace fs = std::filesystem;
 /// An archive as tar writes one (ustar).
 class Tar {
  public:
-  void add(const std::string& name, std::span<const std::byte> content, char type = '0') {
+  void add(const std::string& name, std::span<const std::byte> content, char type = '0',
+           const std::string& target = "") {
     Bytes header(512);
     const auto put = [&](std::size_t at, std::string_view text) {
       std::ranges::copy(std::as_bytes(std::span(text)),
@@ -32,6 +33,7 @@ class Tar {
     put(124, fmt::format("{:011o}", content.size()));
     put(148, "        ");
     put(156, std::string_view(&type, 1));
+    put(157, target);
     put(257, "ustar");
     unsigned sum = 0;
     for (const std::byte b : header) sum += std::to_integer<unsigned>(b);
@@ -353,6 +355,36 @@ TEST(ConvertTest, ArchivesAreLookedIntoByContent) {
   EXPECT_EQ(found.others.size(), 2u);
 }
 
+// What unpacking in place leaves.
+TEST(ConvertTest, AnArchiveBesideItsFolderIsLeftOut) {
+  const TemporaryDirectory raw;
+  Tar tar;
+  tar.add("a.JPEG", fake_picture(1));
+  for (const char* name : {"n1", "n2"})
+    store(raw.path() / "train" / (std::string(name) + ".tar"), tar.bytes());
+  store(raw.path() / "train/n1/a.JPEG", fake_picture(1));
+  fs::create_directory(raw.path() / "train/n2");  // nothing was unpacked here
+  const RawPictures found = find_raw_pictures(raw.path(), Split::Train);
+  EXPECT_EQ(found.pictures.size(), 2u);
+  ASSERT_EQ(found.notices.size(), 1u);
+  EXPECT_TRUE(found.notices[0].starts_with((raw.path() / "train/n1.tar").string()));
+}
+
+TEST(ConvertTest, ArchivesLieInOneAnotherOnceAtMost) {
+  Tar pictures;
+  pictures.add("a.JPEG", fake_picture(1));
+  Tar classes;
+  classes.add("n1.tar", pictures.bytes());
+  Tar deep;
+  deep.add("all.tar", classes.bytes());
+  const TemporaryDirectory raw;
+  store(raw.path() / "train/all.tar", classes.bytes());
+  EXPECT_EQ(find_raw_pictures(raw.path(), Split::Train).classes, std::vector<std::string>{"n1"});
+  store(raw.path() / "train/all.tar", deep.bytes());
+  expect_error(ErrorKind::Data, {"n1.tar at offset ", "an archive in an archive in an archive"},
+               [&] { (void)find_raw_pictures(raw.path(), Split::Train); });
+}
+
 TEST(ConvertTest, NothingFoundListsWhatWasLookedFor) {
   const TemporaryDirectory root;
   expect_error(ErrorKind::Data, {"img_train", "ILSVRC2012_img_train.tar", "class folders in"},
@@ -363,7 +395,7 @@ TEST(ConvertTest, NothingFoundListsWhatWasLookedFor) {
 
 std::vector<TarMember> list(const Bytes& bytes) {
   ByteWindow file(bytes, "a.tar");
-  return list_tar(file, 0, bytes.size());
+  return list_tar(file, 0, bytes.size()).members;
 }
 
 TEST(TarTest, ListsFilesWithLongNames) {
@@ -381,6 +413,25 @@ TEST(TarTest, ListsFilesWithLongNames) {
   EXPECT_EQ(text_of(std::span(bytes).subspan(members[0].offset, members[0].bytes)), "content");
   EXPECT_EQ(members[1].name, "long.JPEG");
   EXPECT_EQ(members[2].name, "pax.JPEG");
+}
+
+TEST(TarTest, HardLinksAreWhatTheyLeadTo) {
+  Tar tar;
+  tar.add("f/a.JPEG", bytes_of("content"));
+  tar.add("g/b.JPEG", {}, '1', "f/a.JPEG");
+  tar.add("././@LongLink", bytes_of("g/b.JPEG"), 'K');
+  tar.add("././@LongLink", bytes_of(std::string(150, 'n') + "/c.JPEG"), 'L');
+  tar.add("cut", {}, '1', "cut");
+  tar.add("f/d.JPEG", {}, '2', "a.JPEG");
+  const Bytes bytes = tar.bytes();
+  ByteWindow file(bytes, "a.tar");
+  const TarListing listing = list_tar(file, 0, bytes.size());
+  ASSERT_EQ(listing.members.size(), 3u);
+  for (const TarMember& member : listing.members)
+    EXPECT_EQ(text_of(std::span(bytes).subspan(member.offset, member.bytes)), "content");
+  EXPECT_EQ(listing.members[1].name, "b.JPEG");
+  EXPECT_EQ(listing.members[2].name, "c.JPEG");
+  EXPECT_EQ(listing.links, std::vector<std::string>{"d.JPEG"});
 }
 
 TEST(TarTest, DamageIsNamed) {
