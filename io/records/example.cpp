@@ -284,9 +284,7 @@ std::string join_boxes(ReadBuffer& buffer) {
         count, left.size(), bottom.size(), right.size());
   for (std::size_t i = 0; i < count; ++i) {
     const ObjectBox box{top[i], left[i], bottom[i], right[i]};
-    const bool inside = box.top >= 0.0f && box.top < box.bottom && box.bottom <= 1.0f &&
-                        box.left >= 0.0f && box.left < box.right && box.right <= 1.0f;
-    if (!inside)
+    if (!is_within_picture(box))
       return fmt::format(
           "box {} of image/object/bbox is no part of the picture: y {} to {}, x {} to {}", i,
           box.top, box.bottom, box.left, box.right);

@@ -36,6 +36,7 @@ constexpr std::size_t kHeadCrcAt = 60;
 constexpr std::size_t kRowBytes = 32;
 constexpr std::uint64_t kAlign = 64;
 constexpr std::int32_t kMaxShorterSide = 4096;
+constexpr std::int64_t kMaxClasses = 1'000'000;
 constexpr std::size_t kPicturesAtOnce = 16;  // of each thread, in memory until they are written
 
 struct Row {
@@ -259,6 +260,8 @@ void PackedPictures::parse() {
   shorter_side_ = static_cast<std::int32_t>(in.get<std::uint32_t>());
   const auto pictures = in.get<std::uint64_t>();
   classes_ = static_cast<std::int64_t>(in.get<std::uint64_t>());
+  if (classes_ < 0 || classes_ > kMaxClasses)
+    bad(fmt::format("{} classes, and {} are the most that are read", classes_, kMaxClasses));
   const auto table_at = in.get<std::uint64_t>();
   fingerprint_ = in.get<std::uint32_t>();
   if (table_at > size_ || pictures > (size_ - table_at) / kRowBytes ||
@@ -304,11 +307,15 @@ PackedPicture PackedPictures::read(std::int64_t index, ReadBuffer& buffer) const
   if (crc32c(bytes) != row.crc)
     fail(ErrorKind::Data, "{}: its data fail their checksum: make the file anew", where(index));
   // Written from objects of this very type, at a multiple of its alignment.
-  const auto* const boxes = reinterpret_cast<const ObjectBox*>(bytes.data() + row.boxes_at());
+  const std::span boxes(reinterpret_cast<const ObjectBox*>(bytes.data() + row.boxes_at()),
+                        row.boxes);
+  if (!std::ranges::all_of(boxes, is_within_picture))
+    fail(ErrorKind::Data, "{}: a box that is no part of the picture: make the file anew",
+         where(index));
   return {.pixels = bytes.first(row.pixel_bytes()),
           .height = row.height,
           .width = row.width,
-          .boxes = {boxes, row.boxes}};
+          .boxes = boxes};
 }
 
 std::string PackedPictures::where(std::int64_t index) const {

@@ -13,4 +13,10 @@ struct ObjectBox {
   friend bool operator==(const ObjectBox&, const ObjectBox&) = default;
 };
 
+/// Whether the sides are as they should be; NaNs are not.
+[[nodiscard]] constexpr bool is_within_picture(const ObjectBox& box) noexcept {
+  return box.top >= 0.0f && box.top < box.bottom && box.bottom <= 1.0f && box.left >= 0.0f &&
+         box.left < box.right && box.right <= 1.0f;
+}
+
 }  // namespace millrace

@@ -192,6 +192,30 @@ TEST(PackedPicturesTest, ATableWithTheRightChecksumIsNotBelievedEither) {
   }
 }
 
+TEST(PackedPicturesTest, NeitherAreClassesAndBoxesWithTheRightChecksum) {
+  const TemporaryDirectory root;
+  const auto source = source_of(root.path(), 3);
+  (void)write_packed_pictures(*source, root.path() / "packed", options_for(1));
+  Bytes classes = load(root.path() / "packed");
+  Bytes box = classes;
+  store_little(std::uint64_t{1} << 40, classes.data() + 24);
+  store_little(crc32c(std::span(classes).first(60)), classes.data() + 60);
+  expect_error(ErrorKind::Data, {"1099511627776 classes, and 1000000 are the most"},
+               [&] { const PackedPictures p(classes, "bad"); });
+  // The first box of picture 0, which has two.
+  const auto table = static_cast<std::size_t>(load_little<std::uint64_t>(box.data() + 32));
+  const auto begin = static_cast<std::size_t>(load_little<std::uint64_t>(box.data() + table));
+  const auto bytes = static_cast<std::size_t>(PackedPictures(box, "good").stored_bytes(0));
+  store_little(std::uint32_t{0x7fc00000}, box.data() + begin + bytes - 2 * sizeof(ObjectBox));
+  store_little(crc32c(std::span(box).subspan(begin, bytes)), box.data() + table + 24);
+  store_little(crc32c(std::span(box).subspan(table, 96)), box.data() + table + 96);
+  const PackedPictures packed(box, "bad");
+  ReadBuffer buffer;
+  expect_error(ErrorKind::Data, {"bad, picture 0 at offset 64: a box that is no part"},
+               [&] { (void)packed.read(0, buffer); });
+  EXPECT_EQ(packed.read(1, buffer).height, 4);
+}
+
 TEST(PackedPicturesTest, OptionsOutOfRange) {
   const TemporaryDirectory root;
   const auto source = source_of(root.path(), 3);
