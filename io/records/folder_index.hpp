@@ -21,8 +21,9 @@ struct PictureFile {
 };
 
 /// What lies in class folders, by class and name: pictures; files that should be pictures, but are
-/// empty, too large, or neither JPEG nor PNG under a name that says so; and others, which nobody
-/// would miss. `modified_ns` are the times of change of the class folders (-1: not there).
+/// empty, no regular files, too large, or neither JPEG nor PNG under a name that says so; and
+/// others, which nobody would miss. `modified_ns` are the times of change of the class folders (-1:
+/// not there).
 struct FolderIndex {
   std::vector<std::string> classes;
   std::vector<std::int64_t> modified_ns;

@@ -21,12 +21,15 @@ FolderListing list_folder(const std::filesystem::path& folder) {
       listing.folders.push_back(std::move(name));
     else if (entry->is_regular_file(ignored))
       listing.files.push_back(std::move(name));
+    else
+      listing.others.push_back(std::move(name));
   }
   if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
     fail(ErrorKind::Io, "{}: cannot be listed ({}): check its permissions", folder.string(),
          error.message());
   std::ranges::sort(listing.files);
   std::ranges::sort(listing.folders);
+  std::ranges::sort(listing.others);
   return listing;
 }
 

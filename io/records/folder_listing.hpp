@@ -7,10 +7,11 @@
 
 namespace millrace::io {
 
-/// Names in a folder, sorted; hidden ones (".*") and what is neither file nor folder left out.
+/// Names in a folder, sorted; hidden ones (".*") left out.
 struct FolderListing {
   std::vector<std::string> files;
   std::vector<std::string> folders;
+  std::vector<std::string> others;  ///< links that lead nowhere, pipes, devices
 };
 
 /// Empty where there is no such folder. Errors: Io.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -75,9 +76,13 @@ std::vector<std::int64_t> folder_times(const ClassFolders& folders) {
   return times;
 }
 
+/// Of what is not there, in an index.
+constexpr FileStamp kNothing = {.bytes = 0, .modified_ns = -1};
+
 /// What is wrong with a file that should be a picture.
 std::string problem_of(const PictureFile& file) {
-  if (file.stamp.bytes == 0) return "is empty";
+  if (file.stamp == kNothing) return "is a link that leads nowhere";
+  if (file.stamp.bytes == 0) return "is empty, or no regular file";
   if (file.stamp.bytes > kMaxRecordBytes)
     return fmt::format("{} bytes, and {} are the most that is read", file.stamp.bytes,
                        kMaxRecordBytes);
@@ -102,7 +107,15 @@ struct ClassContent {
 
 ClassContent look_into(const fs::path& folder, const std::string& name, std::int32_t label) {
   ClassContent content;
-  for (std::string& file_name : list_folder(folder / name).files) {
+  FolderListing listing = list_folder(folder / name);
+  for (std::string& other : listing.others)
+    if (has_picture_name(other))
+      content.bad.push_back(
+          {.label = label,
+           .stamp = {.bytes = 0,
+                     .modified_ns = stamp_of(folder / name / other).value_or(kNothing).modified_ns},
+           .name = std::move(other)});
+  for (std::string& file_name : listing.files) {
     const auto [stamp, format] = look_at_file(folder / name / file_name);
     content.add({.label = label, .stamp = stamp, .name = std::move(file_name)}, format);
   }
@@ -138,7 +151,7 @@ bool are_unchanged(const ClassFolders& folders, std::span<const PictureFile> fil
     for (std::size_t i = part * kFilesATime; i < end && !changed; ++i) {
       const fs::path folder =
           folders.folder / folders.classes[static_cast<std::size_t>(files[i].label)];
-      if (stamp_of(folder / files[i].name) != files[i].stamp) changed = true;
+      if (stamp_of(folder / files[i].name).value_or(kNothing) != files[i].stamp) changed = true;
     }
   });
   return !changed;
@@ -295,6 +308,8 @@ std::string ImageFolderSource::where(std::int64_t index) const {
 
 EncodedImage ImageFolderSource::read(std::int64_t index, ReadBuffer& buffer) const {
   const fs::path path = path_of(picture(index));
+  if (!stamp_of(path) && (errno == ENOENT || errno == ENOTDIR))
+    fail(ErrorKind::Data, "{}: is gone; it was there when this process began", path.string());
   const UniqueFd file = open_file(path, O_RDONLY);
   const std::uint64_t bytes = regular_stamp(file.get(), path.string()).bytes;
   if (bytes != stored_bytes(index))

@@ -69,8 +69,8 @@ class ImageFolderSource final : public EncodedSource {
   void note_empty_classes(Split split);
 
   std::filesystem::path folder_;
+  std::vector<std::string> notices_;  ///< before the index, whose opening adds to them
   FolderIndex index_;
-  std::vector<std::string> notices_;
   std::uint32_t fingerprint_ = 0;
 };
 

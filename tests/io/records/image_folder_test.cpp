@@ -106,7 +106,8 @@ TEST(ImageFolderTest, FilesThatShouldBePicturesAreBad) {
   const std::string folder = (root.path() / "train").string();
   expect_error(ErrorKind::Data,
                {folder + ": 3 of 20 files are bad",
-                "the first: " + folder + "/n02/empty.jpg: is empty", "--max-bad-fraction"},
+                "the first: " + folder + "/n02/empty.jpg: is empty, or no regular file",
+                "--max-bad-fraction"},
                [&] { (void)open_encoded_source(root.path(), Split::Train, {}); });
   SourceOptions options;
   options.max_bad_fraction = 0.15;
@@ -116,12 +117,60 @@ TEST(ImageFolderTest, FilesThatShouldBePicturesAreBad) {
     ASSERT_EQ(source->notices().size(), 6u);
     EXPECT_NE(source->notices()[0].find("n02/notes.txt"), std::string::npos);
     EXPECT_TRUE(source->notices()[1].starts_with(folder + ": 3 of 20 files are bad"));
-    EXPECT_EQ(source->notices()[2], "left out: " + folder + "/n02/empty.jpg: is empty");
+    EXPECT_EQ(source->notices()[2],
+              "left out: " + folder + "/n02/empty.jpg: is empty, or no regular file");
     EXPECT_TRUE(source->notices()[3].starts_with("left out: " + folder +
                                                  "/n02/large.png: 67108865 bytes, and 67108864 "));
     EXPECT_EQ(source->notices()[4],
               "left out: " + folder + "/n02/page.JPEG: is neither JPEG nor PNG");
   }
+}
+
+TEST(ImageFolderTest, LinksThatLeadNowhereAreBad) {
+  const TemporaryDirectory root;
+  for (std::size_t i = 0; i < 8; ++i)
+    store(root.path() / fmt::format("train/n01/{}.JPEG", i), fake_picture(i));
+  const fs::path link = root.path() / "train/n01/9.JPEG";
+  fs::create_symlink(root.path() / "elsewhere.JPEG", link);
+  fs::create_symlink(root.path() / "nowhere", root.path() / "train/n01/notes");
+  SourceOptions options;
+  options.max_bad_fraction = 0.2;
+  for (int time = 0; time < 2; ++time) {
+    const auto source = open_encoded_source(root.path(), Split::Train, options);
+    EXPECT_EQ(source->size(), 8);
+    ASSERT_EQ(source->notices().size(), 2u);
+    EXPECT_EQ(source->notices()[1],
+              "left out: " + link.string() + ": is a link that leads nowhere");
+  }
+  store(root.path() / "elsewhere.JPEG", fake_picture(9));
+  EXPECT_EQ(open_encoded_source(root.path(), Split::Train, options)->size(), 9);
+}
+
+TEST(ImageFolderTest, APictureThatIsGoneIsABadOne) {
+  const TemporaryDirectory root;
+  write_folders(root.path());
+  const auto source = open_encoded_source(root.path(), Split::Train, {});
+  fs::remove(source->where(0));
+  ReadBuffer buffer;
+  expect_error(ErrorKind::Data, {source->where(0) + ": is gone"},
+               [&] { (void)source->read(0, buffer); });
+}
+
+// A folder whose name leaves room for pictures, but not for an index beside them.
+TEST(ImageFolderTest, AnIndexThatCannotBeKeptIsTold) {
+  const TemporaryDirectory root;
+  fs::path folder = root.path();
+  constexpr std::size_t kLongest = 4095 - sizeof("/n01/a.JPEG");
+  while (kLongest - folder.string().size() > 250) folder /= std::string(200, 'd');
+  folder /= std::string(kLongest - folder.string().size() - 1, 'e');
+  store(folder / "n01/a.JPEG", fake_picture(1));
+  IndexOptions options;
+  options.cache_folder = "/dev/null/nowhere";
+  const ImageFolderSource source({.folder = folder, .classes = {"n01"}}, Split::Train, options,
+                                 0.001);
+  EXPECT_EQ(source.size(), 1);
+  ASSERT_EQ(source.notices().size(), 1u);
+  EXPECT_NE(source.notices()[0].find(" is made anew every time: "), std::string::npos);
 }
 
 TEST(ImageFolderTest, ClassesWithoutPicturesAreNamed) {
