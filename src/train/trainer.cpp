@@ -139,6 +139,8 @@ class Run {
     return iteration * config_.total_batch() / std::max<std::int64_t>(1, config_.data.train_size);
   }
   void require_updates(std::int64_t done) const;
+  void require_pictures(std::int64_t done);
+  void saved_before_failing(std::int64_t done, const std::function<void()>& task);
   [[noreturn]] void diverged(const std::string& what, std::int64_t done) const;
   void show_standing(std::int64_t done, double loss, double top1);
   [[nodiscard]] Outcome stop_reason() const;
@@ -367,6 +369,7 @@ Outcome Run::loop(std::int64_t first) {
     for (std::int64_t i = first; i < config_.iterations; ++i) {
       one_iteration(feeds, i);
       const std::int64_t done = i + 1;
+      require_pictures(done);
       const bool asked = told_to_stop() || done >= stop;
       const bool stopping = done < config_.iterations && asked;
       if (after_iteration(done, stopping) && !stopping) continue;
@@ -468,7 +471,6 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   result.loss_scale = session_->scaling().scale;
   const pipeline::MicroBatchMetrics metrics = step(feeds, iteration, result.learning_rate).metrics;
   result.skipped = session_->scaling().skipped;
-  limit_.check(session_->stand_ins(), epoch_of(iteration));
   // The first step pages memory in and is not like the others; better it than none.
   const bool counts = iteration > first_iteration_ || iteration + 1 == config_.iterations;
   if (counts) statistics_->add(session_->executor(), seconds_since(start));
@@ -500,6 +502,24 @@ void Run::require_updates(std::int64_t done) const {
            done);
 }
 
+/// A run that too many bad pictures end can be restored where it ended.
+void Run::require_pictures(std::int64_t done) {
+  saved_before_failing(done, [&] { limit_.check(session_->stand_ins(), epoch_of(done - 1)); });
+}
+
+/// Runs `task`; what was trained up to there is saved when it fails on all ranks alike, so that
+/// they can do so together.
+void Run::saved_before_failing(std::int64_t done, const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const Error& error) {
+    const bool alike = world_.size() == 1 || world_.failing_together();
+    if (!alike || error.kind() == ErrorKind::Numeric || config_.run_directory.empty()) throw;
+    save(done);
+    throw Error(error.kind(), fmt::format("{} (iteration {}, which is saved)", error.what(), done));
+  }
+}
+
 void Run::diverged(const std::string& what, std::int64_t done) const {
   const bool saved =
       !config_.run_directory.empty() && !io::list_checkpoints(config_.run_directory).empty();
@@ -528,7 +548,8 @@ bool Run::after_iteration(std::int64_t done, bool stopping) {
   if (due.log && logs()) console_.line(format_line(log_->report(done)));
   // Validated first, so that the rows up to a checkpoint are there before it; but a process that is
   // told to stop saves, and whoever restores makes up for the validation.
-  const bool validated = !due.validate || validate_now(done);
+  bool validated = true;
+  if (due.validate) saved_before_failing(done, [&] { validated = validate_now(done); });
   if (due.checkpoint || stopping || !validated) save(done);
   return validated;
 }

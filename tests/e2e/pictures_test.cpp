@@ -297,6 +297,13 @@ TEST_F(PicturesTest, TooManyBadPicturesEndARunAtTheSameUpdateInEveryLayout) {
   const ProcessResult rest = millrace({"restore", "--restore-path", parts, "--ranks", "1"});
   EXPECT_EQ(rest.code, 3) << rest.output;
   EXPECT_EQ(logged_updates(parts), updates) << rest.output;
+
+  // What ended the run is saved, and goes on where more may be bad.
+  const std::string ended = (directory / "one").string();
+  const ProcessResult more =
+      millrace({"restore", "--restore-path", ended, "--max-bad-fraction", "0.2"});
+  EXPECT_EQ(more.code, 0) << more.output;
+  EXPECT_NE(more.output.find("Bad pictures: 3 of 24"), std::string::npos) << more.output;
 }
 
 TEST_F(PicturesTest, BadPicturesOfAValidationAreCounted) {
@@ -321,6 +328,16 @@ TEST_F(PicturesTest, BadPicturesOfAValidationAreCounted) {
   EXPECT_EQ(refused.code, 3) << refused.output;
   EXPECT_NE(refused.output.find("1 of the 9 pictures for validation are bad"), std::string::npos)
       << refused.output;
+
+  // The weights of an epoch are not lost with its validation.
+  const std::string strict = (directory / "strict").string();
+  const ProcessResult ended = train_on("folders", strict, {"--data-dir", folders});
+  EXPECT_EQ(ended.code, 3) << ended.output;
+  EXPECT_NE(ended.output.find("(iteration 6, which is saved)"), std::string::npos) << ended.output;
+  const ProcessResult rest =
+      millrace({"restore", "--restore-path", strict, "--max-bad-fraction", "0.2"});
+  EXPECT_EQ(rest.code, 0) << rest.output;
+  EXPECT_EQ(digest_of(strict), digest_of(run));
 }
 
 TEST_F(PicturesTest, APlaceWithoutPicturesNamesAllThatWasLookedAt) {
