@@ -116,8 +116,10 @@ Sample PictureDataset::read_or_replace(std::int64_t index, const ReadKey& key, W
     }
     at = next_of_class(at);
     if (at == index)
-      fail(ErrorKind::Data, "{}: no picture of class {} can be decoded", where(index),
-           label(index));
+      fail(ErrorKind::Data,
+           "{}: no picture of class {} can be decoded, so that none can stand in: mend one, or "
+           "leave the class out",
+           where(index), label(index));
   }
 }
 

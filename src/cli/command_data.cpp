@@ -79,9 +79,14 @@ std::vector<io::Split> present_splits(const fs::path& directory, const Options& 
     return !is_packed(directory, split) && !io::holds_pictures(directory, split);
   });
   if (splits.empty()) io::fail_no_pictures(directory, asked.front(), io::PackedFile::Counts);
-  if (std::ranges::all_of(splits, [&](io::Split split) { return is_packed(directory, split); }))
+  const auto has_records = [&](io::Split split) {
+    return !is_packed(directory, split) && !io::find_record_files(directory, split).files.empty();
+  };
+  if (std::ranges::none_of(splits, has_records))
     refuse_idle(options, {"label-offset", "data-classes", "allow-missing-shards"},
-                "packed pictures say it themselves");
+                fmt::format("it needs TFRecords, of which {} holds none", directory.string()));
+  if (std::ranges::all_of(splits, [&](io::Split split) { return is_packed(directory, split); }))
+    refuse_idle(options, {"max-bad-fraction"}, "packed pictures are whole, or not read at all");
   return splits;
 }
 
@@ -184,11 +189,13 @@ std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Optio
     fmt::print(stderr, "note: no {} pictures in '{}': {} pictures alone are converted\n",
                split_name(found[0].split == asked[0] ? asked[1] : asked[0]), raw_directory.string(),
                split_name(found[0].split));
-  for (const RawSplit& part : found)
+  for (const RawSplit& part : found) {
+    for (const std::string& notice : part.raw.notices) fmt::print(stderr, "note: {}\n", notice);
     if (!part.raw.others.empty())
       fmt::print(stderr,
                  "note: {} {} files are neither JPEG nor PNG and are left out, such as {}\n",
                  part.raw.others.size(), split_name(part.split), part.raw.others.front());
+  }
   return found;
 }
 

@@ -95,12 +95,20 @@ io::SourceOptions source_options(const DataRequest& request, io::Split split) {
 /// What is left of --dataset-cache, for all sets of a run.
 using Budget = std::shared_ptr<io::CacheBudget>;
 
+/// Errors: Usage for options that only TFRecords read, where the set is another one.
+void refuse_record_options(const DataRequest& request, std::string_view what) {
+  if (!request.typed_for_records.empty())
+    fail(ErrorKind::Usage, "{} has no effect here: it needs TFRecords, and {} holds {}",
+         request.typed_for_records.front(), request.directory.string(), what);
+}
+
 /// Packed pictures, where they lie there, come before the files that they were made of.
 std::shared_ptr<const io::Dataset> open_pictures(const DataRequest& request, io::Split split,
                                                  const Budget& budget,
                                                  std::vector<std::string>& notices) {
   const std::filesystem::path packed = io::packed_path(request.directory, split);
   if (std::filesystem::exists(packed)) {
+    refuse_record_options(request, "packed pictures");
     if (request.cached_bytes > 0)
       notices.push_back(fmt::format(
           "--dataset-cache has no effect on {}, of which the system keeps pages in memory",
@@ -110,6 +118,8 @@ std::shared_ptr<const io::Dataset> open_pictures(const DataRequest& request, io:
   }
   if (!io::holds_pictures(request.directory, split))
     io::fail_no_pictures(request.directory, split, io::PackedFile::Counts);
+  if (io::find_record_files(request.directory, split).files.empty())
+    refuse_record_options(request, "class folders");
   std::shared_ptr<const io::EncodedSource> source =
       io::open_encoded_source(request.directory, split, source_options(request, split));
   notices.insert(notices.end(), source->notices().begin(), source->notices().end());

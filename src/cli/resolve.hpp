@@ -26,7 +26,8 @@ struct DataRequest {
   std::int64_t classes = 1000;    ///< most of them that pictures may be of
   std::int32_t label_offset = 1;  ///< label that TFRecords give to class 0
   double max_bad_fraction = 0.001;
-  bool missing_shards = false;    ///< whether a set may lack some
+  bool missing_shards = false;                 ///< whether a set may lack some
+  std::vector<std::string> typed_for_records;  ///< options of the command line for TFRecords alone
   std::int64_t cached_bytes = 0;  ///< of this machine's memory for files that were read
   friend bool operator==(const DataRequest&, const DataRequest&) = default;
 };

@@ -75,6 +75,10 @@ void resolve_pictures(Reader& read, DataRequest& request) {
   request.label_offset = static_cast<std::int32_t>(read.integer("label-offset", 1));
   request.max_bad_fraction = read.real("max-bad-fraction", 0.001);
   request.missing_shards = read.flag("allow-missing-shards");
+  for (const char* name : {"label-offset", "allow-missing-shards"})
+    if (const Setting* given = read.options().find(name);
+        given != nullptr && given->origin == Origin::CommandLine)
+      request.typed_for_records.push_back(given->where);
   request.cached_bytes = cached_bytes(read);
 }
 

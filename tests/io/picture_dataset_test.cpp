@@ -140,7 +140,9 @@ TEST(PictureDatasetTest, AClassWithoutAGoodPictureEndsTheRun) {
     ADD_FAILURE() << "nothing stands in";
   } catch (const Error& error) {
     EXPECT_EQ(exit_code(error.kind()), 3);
-    EXPECT_STREQ(error.what(), "picture 5: no picture of class 2 can be decoded");
+    EXPECT_STREQ(error.what(),
+                 "picture 5: no picture of class 2 can be decoded, so that none can stand in: mend "
+                 "one, or leave the class out");
   }
 }
 
