@@ -50,8 +50,9 @@ class Dataset {
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
   /// A checksum by which sets of the same name and size are told apart; here over the labels.
   [[nodiscard]] virtual std::uint32_t fingerprint() const;
-  /// Host memory that so many reading threads take beside the images that they write; an estimate
-  /// from above.
+  /// Host memory that so many reading threads take beside the images that they write: an estimate
+  /// from above for photos. One file at a time that holds more pixels than those of its size do may
+  /// take up to 288 MiB beside it.
   [[nodiscard]] virtual std::int64_t reading_bytes(int threads) const;
   /// Host memory that is kept of the set once all of it was read, and is not taken yet.
   [[nodiscard]] virtual std::int64_t kept_bytes() const { return 0; }

@@ -22,6 +22,7 @@ DrawKey draw_key(const ReadKey& key, std::int64_t sample) {
 
 class PictureDataset::Worker {
  public:
+  explicit Worker(std::mutex& large) : reader(large) {}
   ImageReader reader;
   Resampler resampler;
   ReadBuffer buffer;
@@ -34,7 +35,7 @@ class PictureDataset::Borrowed {
   explicit Borrowed(const PictureDataset& set) : set_(set) {
     const std::lock_guard lock(set_.mutex_);
     if (set_.idle_.empty()) {
-      worker_ = std::make_unique<Worker>();
+      worker_ = std::make_unique<Worker>(set_.large_);
     } else {
       worker_ = std::move(set_.idle_.back());
       set_.idle_.pop_back();
@@ -165,12 +166,15 @@ class EncodedPictures final : public PictureDataset {
   [[nodiscard]] std::uint32_t fingerprint() const override { return source_->fingerprint(); }
   [[nodiscard]] std::int64_t reading_bytes(int threads) const override {
     // Of photographs at usual qualities: pixels take up to so many times the bytes of the file.
-    constexpr std::uint64_t kDecoded = 16;
-    std::uint64_t largest = 0;
-    for (std::int64_t i = 0; i < size(); ++i) largest = std::max(largest, source_->stored_bytes(i));
-    const std::int64_t image = image_shape().elements();
-    const auto each = static_cast<std::int64_t>((kDecoded + 1) * largest) + image;
-    return threads * each;
+    constexpr std::int64_t kDecoded = 16;
+    constexpr auto kUsual = static_cast<std::int64_t>(kUsualPictureBytes);
+    std::int64_t largest = 0;
+    for (std::int64_t i = 0; i < size(); ++i)
+      largest = std::max(largest, static_cast<std::int64_t>(source_->stored_bytes(i)));
+    const std::int64_t decoded =
+        std::min(std::max(kDecoded * largest, sampled_bytes()), ImageReader::kMostPictureBytes);
+    const std::int64_t each = std::min(decoded, kUsual) + largest + image_shape().elements();
+    return threads * each + std::max<std::int64_t>(decoded - kUsual, 0);
   }
   [[nodiscard]] std::int64_t kept_bytes() const override { return source_->kept_bytes(); }
 
@@ -190,6 +194,24 @@ class EncodedPictures final : public PictureDataset {
   }
 
  private:
+  /// What the largest of some pictures takes that lie evenly over the set: a set of drawings has
+  /// more pixels than photos of as many bytes.
+  [[nodiscard]] std::int64_t sampled_bytes() const {
+    constexpr std::int64_t kSampled = 64;
+    const std::int64_t step = std::max<std::int64_t>(1, size() / kSampled);
+    std::int64_t most = 0;
+    ReadBuffer buffer;
+    for (std::int64_t i = 0; i < size(); i += step) {
+      try {
+        const ImageHeader header = read_header(source_->read(i, buffer).bytes);
+        most = std::max(most, decoding_bytes(header, header.height));
+      } catch (const Error& error) {  // readers will tell of it
+        if (error.kind() != ErrorKind::Data) throw;
+      }
+    }
+    return most;
+  }
+
   std::shared_ptr<const EncodedSource> source_;
 };
 

@@ -70,6 +70,7 @@ class PictureDataset : public Dataset {
 
   PictureOptions options_;
   PixelScaling scaling_;
+  mutable std::mutex large_;  ///< held while a picture larger than usual is decoded
   mutable std::mutex mutex_;  ///< guards what follows
   mutable std::vector<std::unique_ptr<Worker>> idle_;
   mutable std::map<std::int64_t, std::string> bad_;  ///< what is wrong with which picture

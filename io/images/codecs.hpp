@@ -42,8 +42,7 @@ void check_box(const PixelBox& box, const ImageHeader& header);
 /// Makes `pixels` hold `bytes`, without keeping what is in it. What a picture far beyond usual
 /// photos took is given back, or every thread would end with the memory of the largest.
 inline void make_room(std::vector<std::uint8_t>& pixels, std::size_t bytes) {
-  constexpr std::size_t kKept = std::size_t{24} << 20;
-  if (pixels.size() >= bytes && pixels.size() <= std::max(bytes, kKept)) return;
+  if (pixels.size() >= bytes && pixels.size() <= std::max(bytes, kUsualPictureBytes)) return;
   pixels = std::vector<std::uint8_t>();
   pixels.resize(bytes);
 }

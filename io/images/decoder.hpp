@@ -41,6 +41,10 @@ struct DecodedImage {
   std::string_view warning;  ///< the first one; empty if there was none
 };
 
+/// Bytes that the pixels of usual photos stay below: 8 Mi pixels. Memory of larger ones is not
+/// kept.
+inline constexpr std::size_t kUsualPictureBytes = std::size_t{24} << 20;
+
 /// One per thread. What it hands out is valid until it is used again.
 class ImageDecoder {
  public:
@@ -51,6 +55,9 @@ class ImageDecoder {
   /// The pixels of `box` (not empty, within the picture) alone; they equal those of the whole
   /// picture. What lies behind the box is not looked at, damage there not seen.
   DecodedImage decode(std::span<const std::byte> encoded, const PixelBox& box);
+
+  /// Gives the buffer's memory back.
+  void release() noexcept { pixels_ = std::vector<std::uint8_t>(); }
 
   /// Bytes that the buffer holds: those of the largest box decoded so far, where that was no larger
   /// than usual photos are, or else those of the last one.

@@ -51,6 +51,8 @@ struct ImageHeader {
   friend bool operator==(const ImageHeader&, const ImageHeader&) = default;
 };
 
+/// Memory for the coefficients of a picture that is coded in several passes.
+inline constexpr std::int64_t kMaxCodecBytes = std::int64_t{96} << 20;
 /// Passes that a progressive JPEG may make, and pixels that all of them together may visit.
 inline constexpr int kMaxScans = 100;
 inline constexpr std::int64_t kMaxScanPixels = std::int64_t{3} << 27;

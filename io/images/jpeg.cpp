@@ -21,7 +21,6 @@ namespace {
 
 /// What the library may take for one picture. Only the coefficients of progressive ones come near,
 /// of 2 bytes each: there is room for 33 million pixels of halved chroma.
-constexpr long kMaxCodecBytes = 96L << 20;
 
 /// Columns decoded on either side of a box. Chroma that was halved is interpolated from the columns
 /// beside it, and libjpeg-turbo changes the method for less than three of them.

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
 #include <vector>
 
 #include "tests/io/fixtures.hpp"
@@ -61,6 +65,34 @@ TEST(ImageReaderTest, SaysThatAPictureIsDamaged) {
   expect_error(ErrorKind::Data, {"neither a JPEG nor a PNG"}, [&] {
     reader.read_validation(std::span(file).subspan(5), image_preset("torch"), kSide, image);
   });
+}
+
+// However many threads there are, the memory is that of one large picture.
+TEST(ImageReaderTest, LargePicturesAreReadOneAtATime) {
+  const Bytes large = encode_png(make_picture(4000, 3000));
+  const Bytes usual = encode_png(make_picture(400, 300));
+  std::mutex gate;
+  ImageReader reader(gate);
+  std::vector<std::uint8_t> image(std::size_t{3} * 32 * 32);
+  const auto read = [&](const Bytes& file) {
+    static_cast<void>(reader.read_validation(file, image_preset("tf"), 32, image));
+  };
+  std::unique_lock other(gate);
+  read(usual);  // does not wait
+  std::atomic<bool> begun = false;
+  std::atomic<bool> done = false;
+  std::jthread thread([&] {
+    begun = true;
+    read(large);
+    done = true;
+  });
+  while (!begun) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_FALSE(done);
+  other.unlock();
+  thread.join();
+  EXPECT_TRUE(done);
+  EXPECT_EQ(reader.buffer_bytes(), 0u);
 }
 
 }  // namespace
