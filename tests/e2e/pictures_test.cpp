@@ -265,6 +265,16 @@ std::ptrdiff_t logged_updates(const std::filesystem::path& run) {
   return std::count(rows.begin(), rows.end(), '\n') - 1;
 }
 
+/// Stand-ins of its epoch that a checkpoint hands on to the process that restores it; -1: none
+/// says.
+int handed_on(const std::filesystem::path& run, std::ptrdiff_t updates) {
+  const std::string manifest =
+      read_text(run / ("checkpoints/ckpt-" + std::to_string(updates)) / "manifest.json");
+  std::smatch count;
+  const bool found = std::regex_search(manifest, count, std::regex(R"("stand_ins":\s*([0-9]+))"));
+  return found ? std::stoi(count[1]) : -1;
+}
+
 // The third of three bad pictures is one too many, on whichever ranks they were met, and in
 // whichever process.
 TEST_F(PicturesTest, TooManyBadPicturesEndARunAtTheSameUpdateInEveryLayout) {
@@ -294,6 +304,7 @@ TEST_F(PicturesTest, TooManyBadPicturesEndARunAtTheSameUpdateInEveryLayout) {
 
   ASSERT_EQ(train("parts", {"--ranks", "2", "--stop-after", std::to_string(updates)}).code, 75);
   const std::string parts = (directory / "parts").string();
+  ASSERT_EQ(handed_on(parts, updates), 2) << "the third one alone would be allowed";
   const ProcessResult rest = millrace({"restore", "--restore-path", parts, "--ranks", "1"});
   EXPECT_EQ(rest.code, 3) << rest.output;
   EXPECT_EQ(logged_updates(parts), updates) << rest.output;
@@ -304,6 +315,34 @@ TEST_F(PicturesTest, TooManyBadPicturesEndARunAtTheSameUpdateInEveryLayout) {
       millrace({"restore", "--restore-path", ended, "--max-bad-fraction", "0.2"});
   EXPECT_EQ(more.code, 0) << more.output;
   EXPECT_NE(more.output.find("Bad pictures: 3 of 24"), std::string::npos) << more.output;
+}
+
+// Two bad pictures of 24 are met in each of two epochs, and no epoch may have three.
+TEST_F(PicturesTest, BadPicturesOfTwoEpochsAreNotAddedUp) {
+  const TemporaryDirectory directory;
+  std::filesystem::copy(place() / "folders", directory / "folders",
+                        std::filesystem::copy_options::recursive);
+  for (const char* name : {"n01/2.JPEG", "n02/9.JPEG"})
+    std::filesystem::resize_file(directory / "folders/train" / name, 300);
+  const std::string folders = (directory / "folders").string();
+  const auto train = [&](const std::string& run, const Words& more) {
+    return train_on("folders", directory / run,
+                    Words{"--data-dir", folders, "--no-validation", "--max-bad-fraction", "0.1",
+                          "--iterations", "12"} +
+                        more);
+  };
+  const ProcessResult whole = train("whole", {});
+  ASSERT_EQ(whole.code, 0) << whole.output;
+  // Stopped within the first epoch, behind both pictures, and between the epochs.
+  for (const auto& [updates, carried] : {std::pair{5, 2}, {6, 0}}) {
+    const std::string run = "to " + std::to_string(updates);
+    const ProcessResult begun = train(run, {"--stop-after", std::to_string(updates)});
+    ASSERT_EQ(begun.code, 75) << begun.output;
+    EXPECT_EQ(handed_on(directory / run, updates), carried);
+    const ProcessResult rest = millrace({"restore", "--restore-path", (directory / run).string()});
+    EXPECT_EQ(rest.code, 0) << rest.output;
+    EXPECT_EQ(digest_of(directory / run), digest_of(directory / "whole"));
+  }
 }
 
 TEST_F(PicturesTest, BadPicturesOfAValidationAreCounted) {

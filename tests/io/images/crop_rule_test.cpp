@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/images/presets.hpp"
@@ -190,6 +191,61 @@ TEST(CropRuleTest, HeightsAreDrawnAsByTensorFlow) {
           << feature;
     }
   }
+}
+
+/// How often one attempt in a picture gives a box of these sides (height, width), at one aspect
+/// ratio; a box that is refused leaves the whole picture.
+using Shares = std::map<std::pair<int, int>, double>;
+
+Shares shares_of_one_attempt(const CropRule& rule, int width, int height) {
+  const double aspect = rule.min_aspect;
+  const auto width_of = [&](int h) { return static_cast<int>(std::lrint(h * aspect)); };
+  const auto height_of = [&](double area) {
+    return static_cast<int>(std::lrint(std::sqrt(area / aspect)));
+  };
+  const double least = rule.min_area * width * height;
+  const double most = rule.max_area * width * height;
+  int highest = height_of(most);
+  while (highest > height || width_of(highest) > width) --highest;
+  const int lowest = std::min(height_of(least), highest);
+  Shares shares;
+  for (int drawn = lowest; drawn <= highest; ++drawn) {
+    int h = drawn;
+    if (h * width_of(h) < least) ++h;
+    if (h * width_of(h) > most) --h;
+    const int area = h * width_of(h);
+    const bool good =
+        area > 0 && area >= least && area <= most && h <= height && width_of(h) <= width;
+    shares[good ? std::pair(h, width_of(h)) : std::pair(height, width)] +=
+        1.0 / (highest - lowest + 1);
+  }
+  return shares;
+}
+
+// A row more or less is a large share of a small picture: what becomes of boxes that rounding has
+// made too small, too large or too wide shows.
+TEST(CropRuleTest, OneAttemptInASmallPictureRoundsAsTensorFlow) {
+  constexpr int kCount = 800;
+  CropRule rule{.attempts = 1, .min_object_covered = 0.0};
+  for (const double aspect : {0.5, 0.75, 1.0, 1.33, 1.5})
+    for (const auto& [least, most] : {std::pair{0.05, 1.0}, {0.05, 0.3}, {0.3, 0.5}})
+      for (int width = 1; width <= 7; ++width)
+        for (int height = 1; height <= 7; ++height) {
+          rule.min_aspect = rule.max_aspect = aspect;
+          rule.min_area = least;
+          rule.max_area = most;
+          Shares differences = shares_of_one_attempt(rule, width, height);
+          for (std::uint64_t i = 0; i < kCount; ++i) {
+            const PixelBox box =
+                draw_window(rule, {.seed = 9, .index = i}, picture_of(width, height), {}, 8).box;
+            differences[{box.bottom - box.top, box.right - box.left}] -= 1.0 / kCount;
+          }
+          // Five deviations of the commonest share there is.
+          for (const auto& [sides, difference] : differences)
+            ASSERT_NEAR(difference, 0.0, 0.09)
+                << sides.second << " x " << sides.first << " of " << width << " x " << height
+                << ", aspect ratio " << aspect << ", area " << least << " to " << most;
+        }
 }
 
 TEST(CropRuleTest, AreasAreDrawnAsByTorchvision) {

@@ -217,6 +217,25 @@ TEST(ImageDecoderTest, MissingArithmeticCodesAreReported) {
     EXPECT_EQ(decoder.decode(std::span(file).first(size)).state, PictureState::Damaged) << size;
 }
 
+// Without the passes that are missing libjpeg may guess smooth blocks from those around them, also
+// from those beside a box.
+TEST(ImageDecoderTest, BoxesOfCutProgressiveJpegsEqualThoseOfTheWholePicture) {
+  const Bytes file =
+      encode_jpeg(make_picture(160, 120), {.horizontal = 2, .vertical = 2, .progressive = true});
+  ImageDecoder decoder;
+  for (const std::size_t tenths : {2u, 3u, 5u, 8u}) {
+    const auto half = std::span(file).first(file.size() * tenths / 10);
+    const Picture whole = copy_of(decoder.decode(half).view);
+    for (const PixelBox& box : boxes_in(whole.width, whole.height)) {
+      const DecodedImage part = decoder.decode(half, box);
+      EXPECT_EQ(part.state, PictureState::Damaged);
+      ASSERT_TRUE(copy_of(part.view).bytes == cut(whole, box).bytes)
+          << tenths << " tenths, rows " << box.top << " to " << box.bottom << ", columns "
+          << box.left << " to " << box.right;
+    }
+  }
+}
+
 /// `file` without its segments of this marker.
 Bytes without_segments(const Bytes& file, unsigned marker) {
   Bytes result(file.begin(), file.begin() + 2);
@@ -272,9 +291,11 @@ TEST(ImageDecoderTest, LargePicturesMayMakeFewerPasses) {
                [&] { decoder.decode(with_jpeg_size(file, 8192, 4096)); });
 }
 
-/// Peak of a process of its own in which a file is refused, beyond what it had before; MiB, at most
-/// 254, or 255 when it is not refused.
-int peak_of_refusing(const Bytes& file) {
+enum class Outcome { Refused, Decoded };
+
+/// Peak of a process of its own in which a file is refused or decoded, beyond what it had before;
+/// MiB, at most 254, or 255 when it comes out otherwise.
+int peak_of(const Bytes& file, Outcome expected) {
   const auto field = [](const std::string& name) {
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;)
@@ -284,13 +305,15 @@ int peak_of_refusing(const Bytes& file) {
   const pid_t child = fork();
   if (child == 0) {
     const long long before = field("VmRSS");
+    Outcome outcome = Outcome::Decoded;
     try {
       ImageDecoder decoder;
       decoder.decode(file);
     } catch (const Error&) {
-      _exit(static_cast<int>(std::clamp((field("VmHWM") - before) >> 10, 0LL, 254LL)));
+      outcome = Outcome::Refused;
     }
-    _exit(255);
+    if (outcome != expected) _exit(255);
+    _exit(static_cast<int>(std::clamp((field("VmHWM") - before) >> 10, 0LL, 254LL)));
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -305,11 +328,22 @@ TEST(ImageDecoderTest, BombsTakeLittleMemory) {
   const std::vector<Bytes> bombs = {
       with_jpeg_size(passes, 65'535, 65'535), with_jpeg_size(passes, 8192, 4096),
       with_jpeg_size(passes, 16'384, 4096), with_jpeg_size(coloured, 8192, 8192)};
-  for (const Bytes& bomb : bombs) EXPECT_LT(peak_of_refusing(bomb), 100);
+  for (const Bytes& bomb : bombs) EXPECT_LT(peak_of(bomb, Outcome::Refused), 100);
   expect_error(ErrorKind::Data, {"JPEG", "more than the 96 MB"}, [&] {
     ImageDecoder decoder;
     decoder.decode(bombs.back());
   });
+}
+
+// Kilobytes of a file that would become 70 MB of text.
+TEST(ImageDecoderTest, CompressedTextsOfAPngArePassedOver) {
+  if (test::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be measured";
+  const Picture picture = make_picture(8, 8);
+  const Bytes file = encode_png(picture, {.texts = 10, .text_bytes = 7'000'000});
+  ASSERT_LT(file.size(), std::size_t{1} << 20);
+  ImageDecoder decoder;
+  EXPECT_EQ(copy_of(decoder.decode(file).view).bytes, picture.bytes);
+  EXPECT_LT(peak_of(file, Outcome::Decoded), 5);
 }
 
 TEST(ImageDecoderTest, MemoryOfALargePictureIsGivenBack) {

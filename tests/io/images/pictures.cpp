@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
+#include <string>
+#include <vector>
 
 #include "core/sha256.hpp"
 
@@ -226,6 +228,15 @@ Bytes encode_png(const Picture& picture, const PngOptions& options) {
                     static_cast<png_byte>(v / 2)};
     png_set_PLTE(codec, info, palette.data(), static_cast<int>(palette.size()));
   }
+  std::string key = "comment";
+  std::string value(options.text_bytes, 'x');
+  png_text text{};
+  text.compression = PNG_TEXT_COMPRESSION_zTXt;
+  text.key = key.data();
+  text.text = value.data();
+  text.text_length = value.size();
+  const std::vector<png_text> texts(options.texts, text);
+  png_set_text(codec, info, texts.data(), static_cast<int>(texts.size()));
   std::vector<std::vector<std::uint8_t>> rows;
   rows.reserve(static_cast<std::size_t>(picture.height));
   for (std::int32_t y = 0; y < picture.height; ++y)

@@ -61,6 +61,8 @@ enum class PngColours : std::uint8_t { Rgb, Rgba, Gray, Palette, Rgb16 };
 struct PngOptions {
   PngColours colours = PngColours::Rgb;
   bool interlaced = false;
+  std::size_t texts = 0;       ///< compressed ones, ahead of the pixels
+  std::size_t text_bytes = 0;  ///< of each
 };
 Bytes encode_png(const Picture& picture, const PngOptions& options = {});
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <string_view>
 #include <vector>
 
 #include "core/shape.hpp"
@@ -18,6 +20,149 @@ TEST(ImagePresetTest, NamesFindTheirPreset) {
   EXPECT_EQ(image_presets().size(), 5u);
   expect_error(ErrorKind::Config, {"\"caffe\"", "tf, nvidia, dali2019, tpu, torch"},
                [] { static_cast<void>(image_preset("caffe")); });
+}
+
+// Every number is spelt out as the training says it, also where it is a default of ours.
+
+void expect_row(const ImagePreset& preset, const CropRule& crop, const Resampling& resampling,
+                CentreOffset centre, ImageNormalisation normalisation) {
+  SCOPED_TRACE(preset.name);
+  EXPECT_EQ(preset.crop.draw, crop.draw);
+  EXPECT_EQ(preset.crop.min_area, crop.min_area);
+  EXPECT_EQ(preset.crop.max_area, crop.max_area);
+  EXPECT_EQ(preset.crop.min_aspect, crop.min_aspect);
+  EXPECT_EQ(preset.crop.max_aspect, crop.max_aspect);
+  EXPECT_EQ(preset.crop.attempts, crop.attempts);
+  EXPECT_EQ(preset.crop.min_object_covered, crop.min_object_covered);
+  EXPECT_EQ(preset.crop.fallback, crop.fallback);
+  EXPECT_EQ(preset.crop.centre, crop.centre);
+  EXPECT_EQ(preset.training, resampling);
+  EXPECT_EQ(preset.validation, resampling);
+  EXPECT_EQ(preset.evaluation, (EvaluationRule{.scaled = 256, .window = 224, .centre = centre}));
+  EXPECT_EQ(preset.normalisation, normalisation);
+}
+
+// sample_distorted_bounding_box(0.1, [0.75, 1.33], [0.05, 1], 100 attempts), the whole image where
+// they fail; flip, then resize_bilinear of TensorFlow 1; centre of 256/224 at floor(d / 2).
+TEST(ImagePresetTest, TfIsTheInputOfTheTensorFlowTrainings) {
+  expect_row(image_preset("tf"),
+             {.draw = CropDraw::Height,
+              .min_area = 0.05,
+              .max_area = 1.0,
+              .min_aspect = 0.75,
+              .max_aspect = 1.33,
+              .attempts = 100,
+              .min_object_covered = 0.1,
+              .fallback = CropFallback::Whole,
+              .centre = CentreOffset::Down},
+             {Filter::BilinearLegacy, MirrorStage::Before}, CentreOffset::Down,
+             ImageNormalisation::MeanOnly);
+}
+
+// DALI's random crop: area 0.05 to 1 today and 0.1 to 1 in 2019, aspect 0.75 to 1.33 and 0.8 to
+// 1.25, 100 attempts.
+TEST(ImagePresetTest, NvidiaAndDali2019AreTheDaliPipelines) {
+  CropRule crop{.draw = CropDraw::Area,
+                .min_area = 0.05,
+                .max_area = 1.0,
+                .min_aspect = 0.75,
+                .max_aspect = 1.33,
+                .attempts = 100,
+                .min_object_covered = 0.1,
+                .fallback = CropFallback::CentreBox,
+                .centre = CentreOffset::Down};
+  const Resampling resampling{Filter::Bilinear, MirrorStage::After};
+  expect_row(image_preset("nvidia"), crop, resampling, CentreOffset::Down,
+             ImageNormalisation::Nvidia);
+  crop.min_area = 0.1;
+  crop.min_aspect = 0.8;
+  crop.max_aspect = 1.25;
+  expect_row(image_preset("dali2019"), crop, resampling, CentreOffset::Down,
+             ImageNormalisation::Dali2019);
+}
+
+// One attempt at 8 % to 100 % and 3/4 to 4/3, else the shorter side to 224 and the centre of that;
+// resize_bicubic of TensorFlow 1, then the flip; every centre at (d + 1) / 2.
+TEST(ImagePresetTest, TpuIsTheInputOfTheTpuTraining) {
+  expect_row(image_preset("tpu"),
+             {.draw = CropDraw::Height,
+              .min_area = 0.08,
+              .max_area = 1.0,
+              .min_aspect = 3.0 / 4.0,
+              .max_aspect = 4.0 / 3.0,
+              .attempts = 1,
+              .min_object_covered = 0.1,
+              .fallback = CropFallback::CentreOfScaled,
+              .centre = CentreOffset::Up},
+             {Filter::BicubicLegacy, MirrorStage::After}, CentreOffset::Up,
+             ImageNormalisation::Torch);
+}
+
+// RandomResizedCrop, Resize, CenterCrop (which rounds as Python does) and Normalize, on PIL images.
+TEST(ImagePresetTest, TorchIsTorchvision) {
+  expect_row(image_preset("torch"),
+             {.draw = CropDraw::Area,
+              .min_area = 0.08,
+              .max_area = 1.0,
+              .min_aspect = 3.0 / 4.0,
+              .max_aspect = 4.0 / 3.0,
+              .attempts = 10,
+              .min_object_covered = 0.1,
+              .fallback = CropFallback::CentreBox,
+              .centre = CentreOffset::Down},
+             {Filter::BilinearAntialiased, MirrorStage::After}, CentreOffset::Even,
+             ImageNormalisation::Torch);
+}
+
+TEST(ImagePresetTest, CentresOfOddDifferencesLieWhereTheTrainingPutsThem) {
+  struct Case {
+    const char* name;
+    std::int32_t left_of_341, left_of_343;  ///< 58.5 and 59.5
+  };
+  for (const Case& one : {Case{"tf", 58, 59}, Case{"nvidia", 58, 59}, Case{"dali2019", 58, 59},
+                          Case{"tpu", 59, 60}, Case{"torch", 58, 60}}) {
+    const auto left = [&](std::int32_t width) {
+      const ImageHeader picture{.width = width, .height = 375};
+      return evaluation_window(image_preset(one.name).evaluation, picture, 224).left;
+    };
+    EXPECT_EQ(left(500), one.left_of_341) << one.name;  // 500 x 256 / 375 = 341.3
+    EXPECT_EQ(left(503), one.left_of_343) << one.name;  // 503 x 256 / 375 = 343.4
+  }
+  CropRule failed = image_preset("tpu").crop;
+  failed.attempts = 0;
+  // 453 x 224 / 400 = 253.7, and 253 - 224 = 29
+  EXPECT_EQ(draw_window(failed, {}, {.width = 453, .height = 400}, {}, 224).left, 15);
+}
+
+/// A row of gray pixels, scaled to another width by what `preset` trains with.
+std::vector<int> scaled_row(std::string_view preset, Mirror mirror,
+                            const std::vector<std::uint8_t>& row, std::int32_t width) {
+  std::vector<std::uint8_t> pixels;
+  for (const std::uint8_t gray : row) pixels.insert(pixels.end(), 3, gray);
+  const PixelBox all{.bottom = 1, .right = static_cast<std::int32_t>(row.size())};
+  Resampler resampler;
+  static_cast<void>(
+      resampler.prepare({.box = all, .scaled_width = width, .scaled_height = 1, .mirror = mirror},
+                        image_preset(preset).training, width, 1));
+  std::vector<std::uint8_t> image(std::size_t{3} * static_cast<std::size_t>(width));
+  resampler.resample({.pixels = pixels.data(), .stride = std::ssize(pixels), .box = all}, image);
+  std::vector<int> result;
+  for (std::size_t i = 0; i < image.size(); i += 3) result.push_back(image[i]);
+  return result;
+}
+
+// TensorFlow 1 takes pixels 0 and 2 of four: it matters whether those of the mirrored picture.
+TEST(ImagePresetTest, TfMirrorsBeforeItScalesAndTpuAfter) {
+  const std::vector<std::uint8_t> row = {10, 90, 170, 50};
+  EXPECT_EQ(scaled_row("tf", Mirror::No, row, 2), (std::vector{10, 170}));
+  EXPECT_EQ(scaled_row("tf", Mirror::Yes, row, 2), (std::vector{50, 90}));
+  EXPECT_EQ(scaled_row("tpu", Mirror::Yes, row, 2), (std::vector{170, 10}));
+}
+
+// Half-way between two pixels TensorFlow 1 weighs by -3/32, 19/32, 19/32, -3/32.
+TEST(ImagePresetTest, TpuScalesByTheCubicOfTensorFlow1) {
+  EXPECT_EQ(scaled_row("tpu", Mirror::No, {0, 96, 160, 64}, 8)[3], 146);
+  EXPECT_EQ(scaled_row("tf", Mirror::No, {0, 96, 160, 64}, 8)[3], 128);
 }
 
 /// What a gray pixel becomes, from the recipes' own formulae.

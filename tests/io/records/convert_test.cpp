@@ -434,6 +434,24 @@ TEST(TarTest, HardLinksAreWhatTheyLeadTo) {
   EXPECT_EQ(listing.links, std::vector<std::string>{"d.JPEG"});
 }
 
+// A size is a number from outside, and memory follows that of a name.
+TEST(TarTest, NamesOfMoreThan64KiBAreRefused) {
+  constexpr std::size_t kMost = 64 * 1024;
+  const auto with_name = [](std::size_t bytes, char type) {
+    Tar tar;
+    const std::string head = type == 'x' ? fmt::format("{} path=", bytes) : "";
+    tar.add("././@LongLink", bytes_of(head + std::string(bytes - head.size(), 'n')), type);
+    tar.add("a.JPEG", bytes_of("content"));
+    return tar.bytes();
+  };
+  EXPECT_EQ(list(with_name(kMost, 'L')).at(0).name, std::string(kMost, 'n'));
+  // "65536 path=" and a line's end are no part of the name.
+  EXPECT_EQ(list(with_name(kMost, 'x')).at(0).name, std::string(kMost - 12, 'n'));
+  for (const char type : {'L', 'x'})
+    expect_error(ErrorKind::Data, {"a.tar: a name that is too long at offset 512"},
+                 [&] { (void)list(with_name(kMost + 1, type)); });
+}
+
 TEST(TarTest, DamageIsNamed) {
   const Bytes bytes = class_tar(0).bytes();
   Bytes flipped = bytes;

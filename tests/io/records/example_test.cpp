@@ -221,6 +221,22 @@ TEST(ExampleTest, HostileNestingEnds) {
   EXPECT_NE(problem_of(bytes_of(deep)), "");
 }
 
+// Groups that nobody knows are passed over, one within the other eight times at most.
+TEST(ExampleTest, UnknownGroupsNestEightDeep) {
+  const std::string label = entry("image/class/label", nested(3, nested(1, "\x07")));
+  const std::string known = nested(1, kEncoded + label);
+  for (const std::size_t depth : {8u, 9u}) {
+    const Bytes payload = bytes_of(std::string(depth, '\x0b') + std::string(depth, '\x0c') + known);
+    const std::string expected = depth == 8 ? "" : "the record is no tf.Example";
+    EXPECT_EQ(problem_of(payload), expected) << depth;
+    std::int64_t found = 0;
+    EXPECT_EQ(label_problem_of(payload, found), expected) << depth;
+    EXPECT_EQ(wire::Example().ParseFromArray(payload.data(), static_cast<int>(payload.size())),
+              true)
+        << depth;
+  }
+}
+
 // What we call an Example is one for protobuf, too, with the same content; and the other way round.
 TEST(ExampleTest, AgreesWithProtobufOnMutatedBytes) {
   const Bytes whole = payload_of(2, 300, kBoxes);

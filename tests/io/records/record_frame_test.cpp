@@ -149,6 +149,38 @@ TEST(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
   }
 }
 
+/// A head that is right, and a payload that is not.
+Bytes false_record() {
+  Bytes record(kFrameBytes + 4);
+  store_little(std::uint64_t{4}, record.data());
+  store_little(masked_crc32c(std::span(record).first(8)), record.data() + 8);
+  return record;
+}
+
+// Every such head costs the reading of its payload: after 64 of them the rest counts as damaged,
+// unless it is known where records begin.
+TEST(RecordFrameTest, ALimitedNumberOfFalseHeadsIsFollowed) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "a";
+  for (const std::size_t heads : {63u, 64u}) {
+    write_three(path);
+    const Bytes three = load(path);
+    Bytes bytes(5, std::byte{0x5a});
+    for (std::size_t i = 0; i < heads; ++i) {
+      const Bytes record = false_record();
+      bytes.insert(bytes.end(), record.begin(), record.end());
+    }
+    const std::uint64_t place = bytes.size();
+    bytes.insert(bytes.end(), three.begin(), three.end());
+    store(path, bytes);
+    ByteWindow file(path);
+    const Frame frame = next_frame(file, 0);
+    EXPECT_EQ(frame.kind, Frame::Kind::Damage);
+    EXPECT_EQ(frame.end, heads < 64 ? place : bytes.size());
+    EXPECT_EQ(next_frame(file, 0, std::vector<std::uint64_t>{place}).end, place);
+  }
+}
+
 TEST(RecordFrameTest, FlippedPayloadFailsItsChecksum) {
   Bytes whole(24);
   store_little(masked_crc32c(std::span(whole).first(20)), whole.data() + 20);

@@ -355,6 +355,28 @@ TEST(TFRecordSourceTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
   expect_error(ErrorKind::Data, {path.string(), "cut"}, [&] { (void)source->read(4, buffer); });
 }
 
+// A whole record of the same size, whose label is another one than the index has.
+TEST(TFRecordSourceTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
+  const TemporaryDirectory root;
+  const fs::path path = root.path() / "train-00000-of-00001";
+  const auto places = write_shard(path, 0, 3);
+  const auto source = open_encoded_source(root.path(), Split::Train, options_for(10));
+  RecordWriter writer(root.path() / "changed");
+  for (const auto& [number, label] : {std::pair{0u, 1}, {1u, 7}, {2u, 3}})
+    writer.append(payload_of(number, label));
+  writer.commit();
+  const Bytes changed = load(root.path() / "changed");
+  ASSERT_EQ(changed.size(), places.back());
+  store(path, changed);
+  ReadBuffer buffer;
+  EXPECT_NO_THROW((void)source->read(0, buffer));
+  expect_error(ErrorKind::Data,
+               {path.string() + fmt::format(", record 1 at offset {}: ", places[1]),
+                "label 7, and 2 when it was indexed"},
+               [&] { (void)source->read(1, buffer); });
+  EXPECT_NO_THROW((void)source->read(2, buffer));
+}
+
 TEST(TFRecordSourceTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
   const TemporaryDirectory root;
   write_shard(root.path() / "train-00000-of-00002", 0, 10);
