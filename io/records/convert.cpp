@@ -31,6 +31,21 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kMaxShards = 99'999;  // as its name has five digits
 constexpr std::uint64_t kMaxStateBytes = std::uint64_t{1} << 30;
 
+std::string shard_name(std::string_view prefix, std::size_t shard, std::int64_t shards) {
+  return fmt::format("{}-{:05}-of-{:05}", prefix, shard, shards);
+}
+
+// Whether shard_name() made a name for some number and count.
+bool is_shard_name(std::string_view name, std::string_view prefix) {
+  const std::size_t of = name.rfind("-of-");
+  if (of == std::string_view::npos || !name.starts_with(prefix) || of < prefix.size() + 1)
+    return false;
+  const std::size_t digits = prefix.size() + 1;
+  const auto shard = parse_number<std::uint32_t>(name.substr(digits, of - digits));
+  const auto shards = parse_number<std::uint32_t>(name.substr(of + 4));
+  return shard && shards && shard_name(prefix, *shard, *shards) == name;
+}
+
 std::string_view prefix_of(Split split) { return split == Split::Train ? "train" : "validation"; }
 
 // What is written is a function of this text.
@@ -83,7 +98,7 @@ class Conversion {
  private:
   [[nodiscard]] std::size_t shard_count() const { return static_cast<std::size_t>(shards_); }
   [[nodiscard]] fs::path path_of(std::size_t shard) const {
-    return folder_ / fmt::format("{}-{:05}-of-{:05}", prefix_, shard, shards_);
+    return folder_ / shard_name(prefix_, shard, shards_);
   }
 
   // Goes on with the same conversion, and refuses to mix with another one.
@@ -100,7 +115,7 @@ class Conversion {
            "another folder",
            folder_.string(), found, description_);
     }
-    remove_temporaries();
+    remove_leftovers(folder_, [this](std::string_view name) { return is_written(name); });
     if (found == description_)
       restore_problems(std::string_view(text).substr(found.size()));
     else
@@ -133,27 +148,18 @@ class Conversion {
     problems_.emplace(position, std::move(problem));
   }
 
-  [[nodiscard]] bool is_temporary(const std::string& name) const {
-    return (name.starts_with(prefix_ + "-") || name.starts_with(state_.filename().string())) &&
-           name.find(".tmp.") != std::string::npos;
+  // Whether conversions of this split write a file of this name.
+  [[nodiscard]] bool is_written(std::string_view name) const {
+    return name == state_.filename().string() || is_shard_name(name, prefix_);
   }
 
-  // A shard that lies there, or nothing.
+  // A shard that lies there, or nothing. What readers take for a temporary file is none.
   [[nodiscard]] fs::path any_shard() const {
     for (const auto& entry : fs::directory_iterator(folder_))
       if (const std::string name = entry.path().filename().string();
-          name.starts_with(prefix_ + "-") && !is_temporary(name))
+          name.starts_with(prefix_ + "-") && name.find(".tmp.") == std::string::npos)
         return entry.path();
     return {};
-  }
-
-  // What a killed conversion left; no other one writes here now.
-  void remove_temporaries() {
-    std::vector<fs::path> left;
-    for (const auto& entry : fs::directory_iterator(folder_))
-      if (is_temporary(entry.path().filename().string())) left.push_back(entry.path());
-    std::error_code ignored;
-    for (const fs::path& path : left) fs::remove(path, ignored);
   }
 
   void write(std::size_t shard) {

@@ -17,10 +17,12 @@
 #include "cli/progress_line.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
 #include "io/generate.hpp"
 #include "io/records/check.hpp"
 #include "io/records/packed_check.hpp"
 #include "io/records/record_source.hpp"
+#include "io/run_lock.hpp"
 #include "train/progress.hpp"
 
 namespace millrace::cli {
@@ -244,6 +246,8 @@ void pack(const fs::path& data_directory, const fs::path& out, const Invocation&
     io::fail_no_pictures(data_directory, io::Split::Train, io::PackedFile::CountsNot);
   std::error_code error;
   fs::create_directories(out, error);
+  if (error) io::fail_io("create", out, error.value());
+  const io::RunLock lock(out, "folder");
   for (const io::Split split : splits) pack_split(data_directory, split, out, invocation);
 }
 
