@@ -75,8 +75,9 @@ class ShardCheck {
 
   void records(ByteWindow& file) {
     std::optional<OffsetLine> off;  // the first record that the .idx file does not have
-    for (Frame frame = next_frame(file, 0, known_); frame.kind != Frame::Kind::End;
-         frame = next_frame(file, frame.end, known_), ++report_.records) {
+    FrameWalk walk(file, known_);
+    for (Frame frame = walk.next(); frame.kind != Frame::Kind::End;
+         frame = walk.next(), ++report_.records) {
       std::string problem = std::move(frame.problem);
       if (frame.kind == Frame::Kind::Record) {
         problem = record(file, frame);

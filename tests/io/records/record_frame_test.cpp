@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 std::vector<Frame> frames_of(const fs::path& path, std::span<const std::uint64_t> known = {}) {
   ByteWindow file(path);
   std::vector<Frame> frames;
-  for (Frame frame = next_frame(file, 0, known); frame.kind != Frame::Kind::End;
-       frame = next_frame(file, frame.end, known))
+  FrameWalk walk(file, known);
+  for (Frame frame = walk.next(); frame.kind != Frame::Kind::End; frame = walk.next())
     frames.push_back(frame);
   return frames;
 }
@@ -94,6 +94,46 @@ TEST(RecordFrameTest, GoesOnAfterADamagedLength) {
   }
 }
 
+/// Makes a head of `bytes` at `offset` whose length runs to 100 bytes before the end of the file.
+void put_false_head(Bytes& file, std::size_t offset) {
+  const std::uint64_t length = file.size() - offset - kFrameBytes - 100;
+  store_little(length, file.data() + offset);
+  const auto head = std::span(file).subspan(offset, 8);
+  store_little(masked_crc32c(head), file.data() + offset + 8);
+}
+
+// Of a file in which heads are right and what follows them is not, each costs its reader the whole
+// rest.
+TEST(RecordFrameTest, SearchesNotForEver) {
+  const TemporaryDirectory root;
+  constexpr std::size_t kHeads = 40;
+  constexpr std::size_t kApart = 20;
+  for (const bool are_known : {false, true}) {
+    for (const std::size_t heads : {std::size_t{2}, kHeads}) {
+      write_three(root.path() / "a");
+      const Bytes three = load(root.path() / "a");
+      Bytes file(10000, std::byte{1});
+      std::vector<std::uint64_t> known;
+      for (std::size_t i = 1; i <= heads; ++i) {
+        put_false_head(file, i * kApart);
+        if (are_known) known.push_back(i * kApart);
+      }
+      const std::uint64_t whole = file.size();
+      if (are_known) known.push_back(whole);
+      file.insert(file.end(), three.begin(), three.end());
+      store(root.path() / "b", file);
+      const auto frames = frames_of(root.path() / "b", known);
+      EXPECT_EQ(frames[0].kind, Frame::Kind::Damage);
+      const bool gives_up = heads == kHeads;
+      EXPECT_EQ(frames.size(), gives_up ? 1u : 4u);
+      EXPECT_EQ(frames[0].end, gives_up ? file.size() : whole);
+      EXPECT_EQ(frames[0].problem.find("the rest of the file is left out") != std::string::npos,
+                gives_up)
+          << frames[0].problem;
+    }
+  }
+}
+
 TEST(RecordFrameTest, EveryCutIsFound) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "a";
@@ -140,7 +180,7 @@ TEST(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
     store(path, bytes);
     fs::resize_file(path, kMaxRecordBytes + 1000);  // without blocks on the disk
     ByteWindow file(path);
-    const Frame frame = next_frame(file, 0);
+    const Frame frame = FrameWalk(file).next();
     const bool allowed = length == kMaxRecordBytes;
     EXPECT_EQ(frame.kind, allowed ? Frame::Kind::Record : Frame::Kind::Damage);
     EXPECT_EQ(frame.end, allowed ? length + kFrameBytes : kFrameHeadBytes);
