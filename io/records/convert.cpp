@@ -20,6 +20,7 @@
 #include "io/atomic_file.hpp"
 #include "io/records/example.hpp"
 #include "io/records/parallel.hpp"
+#include "io/records/record_files.hpp"
 #include "io/records/record_frame.hpp"
 #include "io/run_lock.hpp"
 
@@ -72,6 +73,7 @@ class Conversion {
              const ConvertOptions& options)
       : raw_(raw),
         options_(options),
+        split_(split),
         prefix_(prefix_of(split)),
         folder_(out / prefix_),
         state_(folder_ / fmt::format(".millrace-{}.conversion", prefix_)),
@@ -84,6 +86,7 @@ class Conversion {
              options.report_bad) {}
 
   ConvertReport run() {
+    refuse_hidden_shards(folder_.parent_path(), split_);
     std::error_code error;
     fs::create_directories(folder_, error);
     if (error) fail_io("create", folder_, error.value());
@@ -240,6 +243,7 @@ class Conversion {
 
   const RawPictures& raw_;
   const ConvertOptions& options_;
+  Split split_;
   std::string prefix_;
   fs::path folder_;
   fs::path state_;
@@ -255,6 +259,15 @@ class Conversion {
 };
 
 }  // namespace
+
+void refuse_hidden_shards(const fs::path& out, Split split) {
+  const RecordFileSet set = find_record_files(out, split);
+  if (set.files.empty() || set.folder != out) return;
+  fail(ErrorKind::Usage,
+       "{}: lies where readers look first, and would hide what is converted into {}: remove these "
+       "shards or choose another folder",
+       (out / set.files.front()).string(), (out / prefix_of(split)).string());
+}
 
 std::int64_t shards_filled(std::size_t pictures, std::int64_t asked) {
   const auto count = static_cast<std::int64_t>(pictures);

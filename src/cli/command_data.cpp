@@ -214,8 +214,9 @@ void convert_split(const RawSplit& part, const fs::path& out, const Options& opt
 }
 
 void convert_raw(const fs::path& raw_directory, const fs::path& out, const Options& options) {
-  for (const RawSplit& part : find_raw_splits(raw_directory, options))
-    convert_split(part, out, options);
+  const std::vector<RawSplit> splits = find_raw_splits(raw_directory, options);
+  for (const RawSplit& part : splits) io::refuse_hidden_shards(out, part.split);
+  for (const RawSplit& part : splits) convert_split(part, out, options);
 }
 
 void pack_split(const fs::path& data_directory, io::Split split, const fs::path& out,

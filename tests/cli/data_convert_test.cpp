@@ -232,6 +232,20 @@ TEST(ConvertCommandTest, TwoNeverWriteIntoOneFolder) {
   EXPECT_FALSE(fs::exists(foreign));
 }
 
+TEST(ConvertCommandTest, ShardsThatWouldHideTheNewOnesAreRefused) {
+  const TemporaryDirectory root;
+  write_classes(root / "raw" / "train");
+  write_classes(root / "raw" / "val");
+  store(root / "out" / "validation-00000-of-00002", "of somebody");
+  const Outcome outcome = convert(root / "raw", root / "out", {"--train-shards", "2"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(contains(outcome.err, (root / "out" / "validation-00000-of-00002").string()))
+      << outcome.err;
+  EXPECT_FALSE(fs::exists(root / "out" / "train"));
+  EXPECT_EQ(convert(root / "raw", root / "out", {"--train-shards", "2", "--split", "train"}).code,
+            0);
+}
+
 TEST(ConvertCommandTest, ClassFoldersMayLieDirectlyInTheRawFolder) {
   const TemporaryDirectory root;
   write_classes(root / "raw");
