@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "io/records/byte_window.hpp"
 #include "io/records/file_stamp.hpp"
 #include "io/records/folder_listing.hpp"
@@ -167,9 +168,9 @@ void find_empty(RecordFileSet& set) {
 /// "a, b, c, d, e, ..."
 std::string first_of(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kListed);
-  return fmt::format(
+  return printable(fmt::format(
       "{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-      shown < names.size() ? ", ..." : "");
+      shown < names.size() ? ", ..." : ""));
 }
 
 std::string describe_shards(const RecordFileSet& set, const std::vector<std::string>& names,
