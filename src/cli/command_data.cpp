@@ -90,7 +90,8 @@ std::vector<io::Split> present_splits(const fs::path& directory, const Options& 
 std::unique_ptr<io::EncodedSource> open_source(const fs::path& directory, io::Split split,
                                                const Invocation& invocation) {
   auto source = io::open_encoded_source(directory, split, source_options(invocation, split));
-  for (const std::string& notice : source->notices()) fmt::print(stderr, "note: {}\n", notice);
+  for (const std::string& notice : source->notices())
+    fmt::print(stderr, "note: {}\n", printable(notice));
   return source;
 }
 
@@ -142,7 +143,9 @@ void print_statistics(const io::PictureStatistics& statistics) {
 }
 
 /// What is wrong with a picture that is left out.
-void report_bad(const std::string& problem) { fmt::print(stderr, "left out: {}\n", problem); }
+void report_bad(const std::string& problem) {
+  fmt::print(stderr, "left out: {}\n", printable(problem));
+}
 
 /// ", 2 bad ones left out"
 std::string describe_bad(std::int64_t bad) {
@@ -322,6 +325,7 @@ int command_data_check(const Invocation& invocation) {
   std::size_t findings = 0;
   for (const io::Split split : present_splits(directory, options)) {
     const io::CheckReport report = check_split(directory, split, invocation);
+    for (const std::string& notice : report.notices) fmt::print(stderr, "note: {}\n", notice);
     for (const io::Finding& finding : report.findings) fmt::print("{}\n", to_string(finding));
     fmt::print("{}: {} files, {} pictures, {}: {} bad\n", split_name(split), report.files,
                with_commas(static_cast<std::int64_t>(report.records)), human(report.bytes),
@@ -343,7 +347,8 @@ int command_data_stats(const Invocation& invocation) {
       print_statistics(statistics);
     }
   }
-  if (invocation.options.flag("json")) fmt::print("{}\n", json.dump(2));
+  if (invocation.options.flag("json"))
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return 0;
 }
 
