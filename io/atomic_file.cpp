@@ -2,15 +2,21 @@
 #include "io/atomic_file.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <fstream>
 #include <limits>
+#include <optional>
+#include <random>
 #include <string>
 #include <system_error>
 
@@ -63,11 +69,88 @@ std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::p
 
 constexpr std::string_view kTemporary = ".tmp.";
 
+// A file that no lock can tell of is given up when nobody has written to it for so long: who writes
+// one does so every few seconds.
+constexpr std::chrono::hours kGivenUp{1};
+
+// This start of this machine's kernel, as all its containers see it; nothing where it cannot be
+// told.
+std::optional<std::uint32_t> this_machine() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  if (!std::getline(file, id) || id.empty()) return {};
+  return crc32c(std::as_bytes(std::span(id)));
+}
+
+// What a temporary file's name ends in. Process numbers alone are not enough: containers and hosts
+// that share a volume have the same ones.
+struct Mark {
+  std::int64_t process = 0;
+  std::uint32_t machine = 0;
+  std::uint32_t random = 0;
+};
+
+std::string to_string(const Mark& mark) {
+  return fmt::format("{}-{:08x}-{:08x}", mark.process, mark.machine, mark.random);
+}
+
+std::optional<std::uint32_t> parse_hex(std::string_view text) {
+  std::uint32_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value, 16);
+  if (parsed.ec != std::errc{} || parsed.ptr != end) return {};
+  return value;
+}
+
+std::optional<Mark> parse_mark(std::string_view text) {
+  constexpr std::size_t kHexBytes = 9;  // "-0123abcd"
+  if (text.size() <= 2 * kHexBytes) return {};
+  const std::size_t digits = text.size() - 2 * kHexBytes;
+  const auto process = parse_number<std::int64_t>(text.substr(0, digits));
+  const auto machine = parse_hex(text.substr(digits + 1, kHexBytes - 1));
+  const auto random = parse_hex(text.substr(digits + kHexBytes + 1));
+  if (!process || !machine || !random) return {};
+  const Mark mark{*process, *machine, *random};
+  if (to_string(mark) != text) return {};
+  return mark;
+}
+
 std::filesystem::path temporary_for(const std::filesystem::path& path) {
   std::filesystem::path temporary = path;
   temporary += kTemporary;
-  temporary += std::to_string(::getpid());
+  temporary += to_string({.process = ::getpid(),
+                          .machine = this_machine().value_or(0),
+                          .random = std::random_device{}()});
   return temporary;
+}
+
+struct StagedName {
+  std::string_view target;
+  Mark mark;
+};
+
+// "train.packed" and the mark of "train.packed.tmp.4711-0123abcd-89ef4567"; nothing for other
+// names.
+std::optional<StagedName> parse_staged(std::string_view name) {
+  const std::size_t infix = name.rfind(kTemporary);
+  if (infix == std::string_view::npos) return {};
+  const auto mark = parse_mark(name.substr(infix + kTemporary.size()));
+  if (!mark) return {};
+  return StagedName{name.substr(0, infix), *mark};
+}
+
+// Whether nobody writes a temporary file any more. Its writer holds a lock on it, which tells all
+// containers of a machine; other machines hear of it on some file systems only.
+bool is_left_over(const std::filesystem::path& path, const Mark& mark) {
+  constexpr int kFlags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  const UniqueFd file(resumed([&] { return ::open(path.c_str(), kFlags); }));
+  struct stat status {};
+  if (!file.valid() || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+  if (!locked && errno == EWOULDBLOCK) return false;
+  if (locked && this_machine() == mark.machine) return true;
+  const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
+  return std::chrono::system_clock::now() - written > kGivenUp;
 }
 
 std::filesystem::path directory_of(const std::filesystem::path& path) {
@@ -123,7 +206,10 @@ void sync_directory(const std::filesystem::path& directory) {
 StagedFile::StagedFile(std::filesystem::path path)
     : path_(std::move(path)),
       temporary_(temporary_for(path_)),
-      file_(open_file(temporary_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW)) {}
+      file_(open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW)) {
+  // Where files cannot be locked, remove_leftovers() judges by age.
+  static_cast<void>(::flock(file_.get(), LOCK_EX | LOCK_NB));
+}
 
 StagedFile::~StagedFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
@@ -153,18 +239,24 @@ bool process_lives(std::int64_t process) {
   return name_end == std::string::npos || !status.substr(name_end).starts_with(") Z");
 }
 
-void remove_leftovers(const std::filesystem::path& path) {
-  const std::string begin = path.filename().string() + std::string(kTemporary);
+void remove_leftovers(const std::filesystem::path& folder,
+                      const std::function<bool(std::string_view)>& is_target) {
   std::vector<std::filesystem::path> left;
   std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory_of(path), error), end;
-       !error && entry != end; entry.increment(error)) {
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!name.starts_with(begin)) continue;
-    const auto process = parse_number<std::int64_t>(std::string_view(name).substr(begin.size()));
-    if (process && !process_lives(*process)) left.push_back(entry->path());
+    const std::optional<StagedName> staged = parse_staged(name);
+    if (staged && is_target(staged->target) && is_left_over(entry->path(), staged->mark))
+      left.push_back(entry->path());
   }
   for (const std::filesystem::path& leftover : left) std::filesystem::remove(leftover, error);
+}
+
+void remove_leftovers(const std::filesystem::path& path) {
+  remove_leftovers(directory_of(path), [name = path.filename().string()](std::string_view target) {
+    return target == name;
+  });
 }
 
 void write_file_atomically(const std::filesystem::path& path,

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -48,8 +49,10 @@ class UniqueFd {
 /// Makes the entries of a directory (renames, new files) durable. Errors: Io.
 void sync_directory(const std::filesystem::path& directory);
 
-/// A file written beside `path` as "<path>.tmp.<process>", which commit() puts in its place: after
-/// a kill there is the old file or the new one. What is not committed is removed.
+/// A file written beside `path` as "<path>.tmp.<process>-<machine>-<random>", locked, which
+/// commit() puts in its place: after a kill there is the old file or the new one. What is not
+/// committed is removed. Several for one path do not meet, on whichever machines they are: the last
+/// to commit stays.
 class StagedFile {
  public:
   /// Errors: Io.
@@ -72,8 +75,13 @@ class StagedFile {
 /// not.
 [[nodiscard]] bool process_lives(std::int64_t process);
 
-/// Removes what StagedFiles for `path` of processes that no longer live left behind. Never fails.
+/// Removes what StagedFiles for `path` left behind when their processes were killed, those of this
+/// machine at once, others when nobody has written to them for an hour. One process at a time may
+/// (RunLock). Never fails.
 void remove_leftovers(const std::filesystem::path& path);
+/// The same for all files of a folder whose name `is_target` takes.
+void remove_leftovers(const std::filesystem::path& folder,
+                      const std::function<bool(std::string_view)>& is_target);
 
 /// Replaces `path` by a file with the concatenated `pieces`, as a StagedFile. Errors: Io; the old
 /// file stays.

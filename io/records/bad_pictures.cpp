@@ -3,12 +3,24 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.hpp"
+#include "core/text.hpp"
 
 namespace millrace::io {
 
+std::string without_place(std::string_view problem, std::string_view place) {
+  const auto parted = std::ranges::mismatch(problem, place);
+  const auto same = static_cast<std::size_t>(parted.in1 - problem.begin());
+  const std::string_view more = place.substr(same);
+  const bool begins_with_it = same > 0 && (more.empty() || more.starts_with(", ")) &&
+                              problem.substr(same).starts_with(": ");
+  return std::string(begins_with_it ? problem.substr(same + 2) : problem);
+}
+
 std::string problem_at(const std::string& place, const std::string& problem) {
-  return problem.starts_with(place) ? problem : fmt::format("{}: {}", place, problem);
+  return printable(fmt::format("{}: {}", place, without_place(problem, place)));
 }
 
 bool too_many_bad(std::int64_t bad, std::int64_t all, double max_fraction) noexcept {

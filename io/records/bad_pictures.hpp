@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace millrace::io {
 
@@ -11,7 +12,11 @@ namespace millrace::io {
 /// one thread at a time. Empty: nobody is told.
 using ReportBad = std::function<void(const std::string&)>;
 
-/// "place: problem", of which many a message has the place already.
+/// `problem` without the place that it begins with, be it all of "a.JPEG", or of "shard, record 41
+/// at offset 65525" the path of the file: so that who names the place does not name it twice.
+[[nodiscard]] std::string without_place(std::string_view problem, std::string_view place);
+
+/// "place: problem" in one line, of which many a message has the place already.
 [[nodiscard]] std::string problem_at(const std::string& place, const std::string& problem);
 
 /// Whether more are bad than the share of all that may be.

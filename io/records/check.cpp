@@ -10,10 +10,13 @@
 
 #include "core/error.hpp"
 #include "core/image_format.hpp"
+#include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "io/records/bad_pictures.hpp"
 #include "io/records/example.hpp"
 #include "io/records/folder_listing.hpp"
 #include "io/records/parallel.hpp"
+#include "io/records/picture_file.hpp"
 #include "io/records/record_frame.hpp"
 #include "io/records/record_index.hpp"
 #include "io/records/record_source.hpp"
@@ -28,6 +31,7 @@ struct ShardReport {
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;
   std::vector<Finding> findings;
+  std::vector<fs::path> others;  ///< in a class folder: no pictures, and not called as such
 };
 
 class ShardCheck {
@@ -41,7 +45,7 @@ class ShardCheck {
       report_.bytes = file.size();
       records(file);
     } catch (const Error& error) {
-      add_file(error.what());
+      add_file(without_place(error.what(), path_.string()));
     }
     return std::move(report_);
   }
@@ -66,7 +70,7 @@ class ShardCheck {
     try {
       lines_ = read_offset_lines(path_);
     } catch (const Error& error) {
-      add_file(error.what());
+      add_lines(without_place(error.what(), path_.string() + ".idx"));
     }
     if (!lines_) return;
     known_.resize(lines_->size());
@@ -75,8 +79,9 @@ class ShardCheck {
 
   void records(ByteWindow& file) {
     std::optional<OffsetLine> off;  // the first record that the .idx file does not have
-    for (Frame frame = next_frame(file, 0, known_); frame.kind != Frame::Kind::End;
-         frame = next_frame(file, frame.end, known_), ++report_.records) {
+    FrameWalk walk(file, known_);
+    for (Frame frame = walk.next(); frame.kind != Frame::Kind::End;
+         frame = walk.next(), ++report_.records) {
       std::string problem = std::move(frame.problem);
       if (frame.kind == Frame::Kind::Record) {
         problem = record(file, frame);
@@ -138,11 +143,15 @@ std::uint64_t size_or_zero(const fs::path& path) {
 }
 
 std::string look_at_picture(std::span<const std::byte> bytes, const CheckOptions& options) {
-  if (format_of(bytes) == ImageFormat::Other) return "neither JPEG nor PNG";
-  if (bytes.size() > kMaxRecordBytes)
-    return fmt::format("{} bytes, and {} are the most that is read", bytes.size(), kMaxRecordBytes);
+  if (bytes.empty()) return "is empty";
+  if (format_of(bytes) == ImageFormat::Other) return "is neither JPEG nor PNG";
   std::string problem = options.inspect ? options.inspect(bytes) : "";
   return problem.empty() ? problem : "the picture: " + problem;
+}
+
+// Whether a file in a class folder is neither a picture nor should be one.
+bool is_something_else(const std::string& name, std::span<const std::byte> bytes) {
+  return !bytes.empty() && format_of(bytes) == ImageFormat::Other && !has_picture_name(name);
 }
 
 // One class folder.
@@ -152,19 +161,24 @@ ShardReport check_class(const fs::path& folder, const CheckOptions& options) {
   try {
     listing = list_folder(folder);
   } catch (const Error& failure) {
-    report.findings.push_back({.file = folder.string(), .problem = failure.what()});
+    report.findings.push_back(
+        {.file = folder.string(), .problem = without_place(failure.what(), folder.string())});
   }
   for (const std::string& name : listing.files) {
     const fs::path path = folder / name;
-    ++report.records;
     std::string problem;
     try {
       const std::vector<std::byte> bytes = read_file(path, kMaxRecordBytes);
+      if (is_something_else(name, bytes)) {
+        report.others.push_back(path);
+        continue;
+      }
       report.bytes += bytes.size();
       problem = look_at_picture(bytes, options);
     } catch (const Error& failure) {
-      problem = failure.what();
+      problem = without_place(failure.what(), path.string());
     }
+    ++report.records;
     if (!problem.empty())
       report.findings.push_back({.file = path.string(), .problem = std::move(problem)});
   }
@@ -180,10 +194,10 @@ void add(CheckReport& report, ShardReport&& part) {
 }  // namespace
 
 std::string to_string(const Finding& finding) {
-  return fmt::format(
+  return printable(fmt::format(
       "{}: {}",
       finding.record ? describe_place(finding.file, *finding.record, finding.offset) : finding.file,
-      finding.problem);
+      finding.problem));
 }
 
 CheckReport check_records(const RecordFileSet& set, const CheckOptions& options) {
@@ -215,8 +229,16 @@ CheckReport check_class_folders(const ClassFolders& folders, const CheckOptions&
     meter.add(1);
   });
   CheckReport report;
-  for (ShardReport& part : parts) add(report, std::move(part));
+  std::vector<fs::path> others;
+  for (ShardReport& part : parts) {
+    std::ranges::move(part.others, std::back_inserter(others));
+    add(report, std::move(part));
+  }
   report.files = report.records;
+  if (!others.empty())
+    report.notices.push_back(
+        printable(fmt::format("{}: {} files are neither JPEG nor PNG and are left out, such as {}",
+                              folders.folder.string(), others.size(), others.front().string())));
   return report;
 }
 

@@ -43,7 +43,8 @@ struct CheckReport {
   std::uint64_t files = 0;
   std::uint64_t records = 0;  ///< good and bad
   std::uint64_t bytes = 0;
-  std::vector<Finding> findings;  ///< by file and offset
+  std::vector<Finding> findings;          ///< by file and offset
+  std::vector<std::string> notices = {};  ///< about files that are left out
 };
 
 /// Reads every byte of a set of shards: frames, checksums, Examples, keys, labels, what
@@ -52,7 +53,9 @@ struct CheckReport {
 /// too.
 [[nodiscard]] CheckReport check_records(const RecordFileSet& set, const CheckOptions& options);
 
-/// Reads every picture of class folders; files that are no pictures are findings.
+/// Reads every picture of class folders. Findings are files that training counts as bad: empty
+/// ones, and those that are neither JPEG nor PNG under a name that says so; a notice counts the
+/// others.
 [[nodiscard]] CheckReport check_class_folders(const ClassFolders& folders,
                                               const CheckOptions& options);
 

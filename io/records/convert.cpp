@@ -20,6 +20,7 @@
 #include "io/atomic_file.hpp"
 #include "io/records/example.hpp"
 #include "io/records/parallel.hpp"
+#include "io/records/record_files.hpp"
 #include "io/records/record_frame.hpp"
 #include "io/run_lock.hpp"
 
@@ -30,6 +31,21 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMaxShards = 99'999;  // as its name has five digits
 constexpr std::uint64_t kMaxStateBytes = std::uint64_t{1} << 30;
+
+std::string shard_name(std::string_view prefix, std::size_t shard, std::int64_t shards) {
+  return fmt::format("{}-{:05}-of-{:05}", prefix, shard, shards);
+}
+
+// Whether shard_name() made a name for some number and count.
+bool is_shard_name(std::string_view name, std::string_view prefix) {
+  const std::size_t of = name.rfind("-of-");
+  if (of == std::string_view::npos || !name.starts_with(prefix) || of < prefix.size() + 1)
+    return false;
+  const std::size_t digits = prefix.size() + 1;
+  const auto shard = parse_number<std::uint32_t>(name.substr(digits, of - digits));
+  const auto shards = parse_number<std::uint32_t>(name.substr(of + 4));
+  return shard && shards && shard_name(prefix, *shard, *shards) == name;
+}
 
 std::string_view prefix_of(Split split) { return split == Split::Train ? "train" : "validation"; }
 
@@ -57,6 +73,7 @@ class Conversion {
              const ConvertOptions& options)
       : raw_(raw),
         options_(options),
+        split_(split),
         prefix_(prefix_of(split)),
         folder_(out / prefix_),
         state_(folder_ / fmt::format(".millrace-{}.conversion", prefix_)),
@@ -69,6 +86,7 @@ class Conversion {
              options.report_bad) {}
 
   ConvertReport run() {
+    refuse_hidden_shards(folder_.parent_path(), split_);
     std::error_code error;
     fs::create_directories(folder_, error);
     if (error) fail_io("create", folder_, error.value());
@@ -83,7 +101,7 @@ class Conversion {
  private:
   [[nodiscard]] std::size_t shard_count() const { return static_cast<std::size_t>(shards_); }
   [[nodiscard]] fs::path path_of(std::size_t shard) const {
-    return folder_ / fmt::format("{}-{:05}-of-{:05}", prefix_, shard, shards_);
+    return folder_ / shard_name(prefix_, shard, shards_);
   }
 
   // Goes on with the same conversion, and refuses to mix with another one.
@@ -100,7 +118,7 @@ class Conversion {
            "another folder",
            folder_.string(), found, description_);
     }
-    remove_temporaries();
+    remove_leftovers(folder_, [this](std::string_view name) { return is_written(name); });
     if (found == description_)
       restore_problems(std::string_view(text).substr(found.size()));
     else
@@ -133,27 +151,18 @@ class Conversion {
     problems_.emplace(position, std::move(problem));
   }
 
-  [[nodiscard]] bool is_temporary(const std::string& name) const {
-    return (name.starts_with(prefix_ + "-") || name.starts_with(state_.filename().string())) &&
-           name.find(".tmp.") != std::string::npos;
+  // Whether conversions of this split write a file of this name.
+  [[nodiscard]] bool is_written(std::string_view name) const {
+    return name == state_.filename().string() || is_shard_name(name, prefix_);
   }
 
-  // A shard that lies there, or nothing.
+  // A shard that lies there, or nothing. What readers take for a temporary file is none.
   [[nodiscard]] fs::path any_shard() const {
     for (const auto& entry : fs::directory_iterator(folder_))
       if (const std::string name = entry.path().filename().string();
-          name.starts_with(prefix_ + "-") && !is_temporary(name))
+          name.starts_with(prefix_ + "-") && name.find(".tmp.") == std::string::npos)
         return entry.path();
     return {};
-  }
-
-  // What a killed conversion left; no other one writes here now.
-  void remove_temporaries() {
-    std::vector<fs::path> left;
-    for (const auto& entry : fs::directory_iterator(folder_))
-      if (is_temporary(entry.path().filename().string())) left.push_back(entry.path());
-    std::error_code ignored;
-    for (const fs::path& path : left) fs::remove(path, ignored);
   }
 
   void write(std::size_t shard) {
@@ -234,6 +243,7 @@ class Conversion {
 
   const RawPictures& raw_;
   const ConvertOptions& options_;
+  Split split_;
   std::string prefix_;
   fs::path folder_;
   fs::path state_;
@@ -249,6 +259,15 @@ class Conversion {
 };
 
 }  // namespace
+
+void refuse_hidden_shards(const fs::path& out, Split split) {
+  const RecordFileSet set = find_record_files(out, split);
+  if (set.files.empty() || set.folder != out) return;
+  fail(ErrorKind::Usage,
+       "{}: lies where readers look first, and would hide what is converted into {}: remove these "
+       "shards or choose another folder",
+       (out / set.files.front()).string(), (out / prefix_of(split)).string());
+}
 
 std::int64_t shards_filled(std::size_t pictures, std::int64_t asked) {
   const auto count = static_cast<std::int64_t>(pictures);

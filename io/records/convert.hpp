@@ -51,10 +51,15 @@ struct ConvertReport {
 /// holds many classes; validation keeps its order. Equal input gives equal bytes, whatever the
 /// threads. Bad pictures are left out of their shard. A shard appears when it is whole; when the
 /// same conversion is run again, whole shards are kept: of one that is done, all. Errors: Config
-/// for a count of shards out of range; Usage when OUT holds shards of something else, or another
-/// process writes there; Data when too many pictures are bad, with their count and naming one; Io.
+/// for a count of shards out of range; Usage when OUT holds shards of something else or flat
+/// ones, or another process writes there; Data when too many pictures are bad, with their count and
+/// naming one; Io.
 ConvertReport convert_to_records(const RawPictures& raw, Split split,
                                  const std::filesystem::path& out, const ConvertOptions& options);
+
+/// Error(Usage) when shards of a split lie flat in `out`: readers would take these, and never see
+/// what is converted into OUT/train or OUT/validation.
+void refuse_hidden_shards(const std::filesystem::path& out, Split split);
 
 /// Shards that `pictures` fill when `asked` are asked for: none is empty.
 [[nodiscard]] std::int64_t shards_filled(std::size_t pictures, std::int64_t asked);

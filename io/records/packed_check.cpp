@@ -4,23 +4,16 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "core/error.hpp"
+#include "io/records/bad_pictures.hpp"
 #include "io/records/parallel.hpp"
 
 namespace millrace::io {
 namespace {
 
 constexpr std::int64_t kPicturesATask = 256;
-
-// Findings name the place themselves.
-std::string without_place(std::string_view problem, std::string_view place) {
-  if (problem.starts_with(place) && problem.substr(place.size()).starts_with(": "))
-    problem.remove_prefix(place.size() + 2);
-  return std::string(problem);
-}
 
 struct Part {
   std::uint64_t bytes = 0;

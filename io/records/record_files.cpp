@@ -12,10 +12,14 @@
 #include <span>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/records/byte_window.hpp"
 #include "io/records/file_stamp.hpp"
 #include "io/records/folder_listing.hpp"
+#include "io/records/record_frame.hpp"
 
 namespace millrace::io {
 namespace {
@@ -45,11 +49,12 @@ Naming naming_of(Split split) {
                                : Naming{kValidationFolders, kValidationPrefixes};
 }
 
-/// "-00017-of-01024" at the end of a name.
+/// "-00017-of-01024" in a name, before its ending.
 struct ShardNumber {
   std::uint32_t number = 0;
   std::uint32_t total = 0;
   std::size_t number_at = 0;  ///< where the digits begin
+  std::size_t ending_at = 0;  ///< of ".tfrecord", or the end of the name
 };
 
 std::optional<std::uint32_t> parse_digits(std::string_view text) {
@@ -68,9 +73,13 @@ std::optional<ShardNumber> parse_shard_number(std::string_view name) {
   const std::size_t dash = name.rfind('-', of - 1);
   const std::size_t begin = dash == std::string_view::npos ? 0 : dash + 1;
   const auto number = parse_digits(name.substr(begin, of - begin));
-  const auto total = parse_digits(name.substr(of + kOf.size()));
+  const std::size_t total_at = of + kOf.size();
+  const std::size_t ending_at =
+      std::min(name.find_first_not_of("0123456789", total_at), name.size());
+  const auto total = parse_digits(name.substr(total_at, ending_at - total_at));
   if (!number || !total) return {};
-  return ShardNumber{.number = *number, .total = *total, .number_at = begin};
+  return ShardNumber{
+      .number = *number, .total = *total, .number_at = begin, .ending_at = ending_at};
 }
 
 bool is_helper_file(std::string_view name) {
@@ -91,13 +100,29 @@ std::string shard_name(std::string_view like, const ShardNumber& shard, std::uin
   return fmt::format("{}{:0{}}{}", head, number, digits, tail);
 }
 
-/// Takes names without a number out of a set in which others have one.
-void leave_out_strays(RecordFileSet& set) {
-  const auto is_numbered = [](const std::string& name) {
-    return parse_shard_number(name).has_value();
+/// The ending of numbered names that tells shards from copies of them (".bak"): none, or else the
+/// one that most have, or else the shortest. Nothing when no name has a number.
+std::optional<std::string> ending_of_shards(const std::vector<std::string>& names) {
+  std::map<std::string, std::size_t> counts;
+  for (const std::string& name : names)
+    if (const auto shard = parse_shard_number(name)) ++counts[name.substr(shard->ending_at)];
+  if (counts.empty()) return {};
+  const auto rank = [](const auto& ending) {
+    const auto& [text, count] = ending;
+    return std::tuple(!text.empty(), -static_cast<std::ptrdiff_t>(count), text.size());
   };
-  if (std::ranges::none_of(set.files, is_numbered)) return;
-  const auto strays = std::stable_partition(set.files.begin(), set.files.end(), is_numbered);
+  return std::ranges::min_element(counts, {}, rank)->first;
+}
+
+/// Takes names without a number, or with another ending, out of a set in which others have one.
+void leave_out_strays(RecordFileSet& set) {
+  const std::optional<std::string> ending = ending_of_shards(set.files);
+  if (!ending) return;
+  const auto is_shard = [&](const std::string& name) {
+    const auto shard = parse_shard_number(name);
+    return shard && name.substr(shard->ending_at) == *ending;
+  };
+  const auto strays = std::stable_partition(set.files.begin(), set.files.end(), is_shard);
   set.left_out.assign(strays, set.files.end());
   set.files.erase(strays, set.files.end());
 }
@@ -143,9 +168,9 @@ void find_empty(RecordFileSet& set) {
 /// "a, b, c, d, e, ..."
 std::string first_of(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kListed);
-  return fmt::format(
+  return printable(fmt::format(
       "{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-      shown < names.size() ? ", ..." : "");
+      shown < names.size() ? ", ..." : ""));
 }
 
 std::string describe_shards(const RecordFileSet& set, const std::vector<std::string>& names,
@@ -156,18 +181,47 @@ std::string describe_shards(const RecordFileSet& set, const std::vector<std::str
                      first_of(names));
 }
 
+/// Whether a file is called as shards are: with a number, exactly as the shard of a small set
+/// ("imagenet_train_subset"), or with an ending that says so.
+bool has_shard_name(std::string_view name, std::string_view prefix) {
+  return parse_shard_number(name) || name == prefix || name.ends_with(".tfrecord") ||
+         name.ends_with(".tfrecords");
+}
+
+/// Whether a file begins with the head of a record.
+bool begins_with_record(const fs::path& path) {
+  try {
+    ByteWindow file(path);
+    if (file.size() < kFrameBytes) return false;
+    const auto head = file.at(0, kFrameHeadBytes);
+    return parse_frame_head(std::span<const std::byte, kFrameHeadBytes>(head)).has_value();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// Whether there are shards among files that begin with a prefix, rather than "train-labels.txt"
+/// alone.
+bool holds_shards(const fs::path& folder, const std::vector<std::string>& names,
+                  std::string_view prefix) {
+  return std::ranges::any_of(
+             names, [&](const std::string& name) { return has_shard_name(name, prefix); }) ||
+         std::ranges::any_of(
+             names, [&](const std::string& name) { return begins_with_record(folder / name); });
+}
+
 }  // namespace
 
 RecordFileSet find_record_files(const fs::path& directory, Split split) {
   const Naming naming = naming_of(split);
   for (const std::string_view inner : naming.folders) {
-    RecordFileSet set;
-    set.folder = inner.empty() ? directory : directory / inner;
-    const std::vector<std::string> names = files_in(set.folder);
+    const fs::path folder = inner.empty() ? directory : directory / inner;
+    const std::vector<std::string> names = files_in(folder);
     for (const std::string_view prefix : naming.prefixes) {
+      RecordFileSet set{.folder = folder, .files = {}, .missing = {}, .empty = {}, .left_out = {}};
       std::ranges::copy_if(names, std::back_inserter(set.files),
                            [&](const std::string& name) { return name.starts_with(prefix); });
-      if (set.files.empty()) continue;
+      if (!holds_shards(folder, set.files, prefix)) continue;
       complete(set);
       find_empty(set);
       return set;
@@ -197,7 +251,7 @@ std::string describe_empty(const RecordFileSet& set) {
 std::string describe_left_out(const RecordFileSet& set) {
   if (set.left_out.empty()) return {};
   const bool one = set.left_out.size() == 1;
-  return fmt::format("{}: {} without a number {} beside numbered shards and {} left out: {}",
+  return fmt::format("{}: {} of another form {} beside numbered shards and {} left out: {}",
                      set.folder.string(),
                      one ? "1 file" : fmt::format("{} files", set.left_out.size()),
                      one ? "lies" : "lie", one ? "is" : "are", first_of(set.left_out));

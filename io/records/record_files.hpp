@@ -7,8 +7,10 @@
 //   DIR/img_train/img_train-*      DIR/img_val/img_val-*
 //   DIR/imagenet_train_subset*     DIR/imagenet_val_subset*                   a folder or files
 //
-// Any of the names is found in DIR itself and in any of the folders of its split. Where one of the
-// names has a number ("-00003-of-01024"), those without are left out: they are copies or notes.
+// Any of the names is found in DIR itself and in any of the folders of its split, with an ending or
+// without (".tfrecord"). Where one of the names has a number ("-00003-of-01024"), those without are
+// left out, and those of another ending: they are copies or notes. Where none has the form of a
+// shard's name and none begins with a record, the next place is looked at.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,7 @@ struct RecordFileSet {
   std::vector<std::string>
       missing;                     ///< names of shards that "-of-N" promises and that are not there
   std::vector<std::string> empty;  ///< those of `files` with 0 bytes: a copy that was interrupted
-  std::vector<std::string> left_out;  ///< names without a number beside numbered shards
+  std::vector<std::string> left_out;  ///< names of another form beside numbered shards
 };
 
 /// The first place with files for a split; a set without files where there is none. Errors: Data
@@ -42,7 +44,7 @@ struct RecordFileSet {
 [[nodiscard]] std::string describe_missing(const RecordFileSet& set);
 /// "1 of 1024 shards is empty: train-00017-of-01024"; "" when none is.
 [[nodiscard]] std::string describe_empty(const RecordFileSet& set);
-/// "1 file without a number lies beside numbered shards and is left out: train-00017-of-01024.bak";
+/// "1 file of another form lies beside numbered shards and is left out: train-00017-of-01024.bak";
 /// "" when there is none.
 [[nodiscard]] std::string describe_left_out(const RecordFileSet& set);
 

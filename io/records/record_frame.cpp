@@ -14,8 +14,9 @@ namespace millrace::io {
 namespace {
 
 constexpr std::size_t kWritePiece = std::size_t{1} << 20;
-// Heads that are right by chance or by malice, and whose payloads are then read in vain.
-constexpr int kMaxFalseHeads = 64;
+// Heads that are right by chance or by malice have their payloads read in vain: of a whole file at
+// most so many times its size.
+constexpr std::uint64_t kMostInVain = 4;
 
 std::span<const std::byte, kFrameHeadBytes> head_at(ByteWindow& file, std::uint64_t offset) {
   return std::span<const std::byte, kFrameHeadBytes>(file.at(offset, kFrameHeadBytes));
@@ -23,33 +24,6 @@ std::span<const std::byte, kFrameHeadBytes> head_at(ByteWindow& file, std::uint6
 
 bool fits(std::uint64_t length, std::uint64_t left) {
   return length <= kMaxRecordBytes && length <= left - kFrameBytes;
-}
-
-enum class Candidate : std::uint8_t { None, FalseHead, Record };
-
-Candidate candidate_at(ByteWindow& file, std::uint64_t offset) {
-  const std::uint64_t left = file.size() - offset;
-  if (left < kFrameBytes) return Candidate::None;
-  const std::optional<std::uint64_t> length = parse_frame_head(head_at(file, offset));
-  if (!length || !fits(*length, left)) return Candidate::None;
-  const auto whole =
-      file.at(offset + kFrameHeadBytes, static_cast<std::size_t>(*length + sizeof(std::uint32_t)));
-  return payload_is_whole(whole) ? Candidate::Record : Candidate::FalseHead;
-}
-
-// The first place from `offset` on with a whole record, or the end of the file.
-std::uint64_t find_record(ByteWindow& file, std::uint64_t offset,
-                          std::span<const std::uint64_t> known) {
-  for (auto place = std::ranges::lower_bound(known, offset);
-       place != known.end() && *place < file.size(); ++place)
-    if (candidate_at(file, *place) == Candidate::Record) return *place;
-  int false_heads = 0;
-  for (; offset + kFrameBytes <= file.size() && false_heads < kMaxFalseHeads; ++offset) {
-    const Candidate candidate = candidate_at(file, offset);
-    if (candidate == Candidate::Record) return offset;
-    false_heads += candidate == Candidate::FalseHead ? 1 : 0;
-  }
-  return file.size();
 }
 
 }  // namespace
@@ -71,31 +45,75 @@ bool payload_is_whole(std::span<const std::byte> payload_and_checksum) noexcept 
          masked_crc32c(payload_and_checksum.first(length));
 }
 
-Frame next_frame(ByteWindow& file, std::uint64_t offset, std::span<const std::uint64_t> known) {
+FrameWalk::FrameWalk(ByteWindow& file, std::span<const std::uint64_t> known)
+    : file_(file), known_(known) {}
+
+bool FrameWalk::is_record(std::uint64_t offset) {
+  const std::uint64_t left = file_.size() - offset;
+  if (left < kFrameBytes) return false;
+  const std::optional<std::uint64_t> length = parse_frame_head(head_at(file_, offset));
+  if (!length || !fits(*length, left)) return false;
+  const auto whole =
+      file_.at(offset + kFrameHeadBytes, static_cast<std::size_t>(*length + sizeof(std::uint32_t)));
+  if (payload_is_whole(whole)) return true;
+  in_vain_ += whole.size();
+  return false;
+}
+
+bool FrameWalk::gives_up() const { return in_vain_ / kMostInVain > file_.size(); }
+
+std::uint64_t FrameWalk::find_record(std::uint64_t offset) {
+  // Each known place is tried once: what is no record now will be none later.
+  while (!known_.empty() && known_.front() < file_.size() && !gives_up()) {
+    const std::uint64_t place = known_.front();
+    if (place >= offset && is_record(place)) return place;
+    known_ = known_.subspan(1);
+  }
+  for (; offset + kFrameBytes <= file_.size() && !gives_up(); ++offset)
+    if (is_record(offset)) return offset;
+  return file_.size();
+}
+
+Frame FrameWalk::next() {
+  Frame frame = look_at(offset_);
+  offset_ = frame.end;
+  return frame;
+}
+
+void FrameWalk::go_on_behind(Frame& damage) {
+  damage.end = find_record(damage.begin + 1);
+  if (gives_up())
+    damage.problem += fmt::format(
+        ", and {} bytes behind heads of records that prove false were read in search of the next "
+        "one: the rest of the file is left out",
+        in_vain_);
+}
+
+Frame FrameWalk::look_at(std::uint64_t offset) {
   Frame frame{.kind = Frame::Kind::End, .begin = offset, .end = offset, .problem = {}};
-  const std::uint64_t left = file.size() - offset;
+  const std::uint64_t left = file_.size() - offset;
   if (left == 0) return frame;
   frame.kind = Frame::Kind::Damage;
-  frame.end = file.size();
+  frame.end = file_.size();
   if (left < kFrameBytes) {
     frame.problem = fmt::format("{} bytes are left, and a record has at least {}: the file is cut",
                                 left, kFrameBytes);
     return frame;
   }
-  const std::optional<std::uint64_t> length = parse_frame_head(head_at(file, offset));
+  const std::optional<std::uint64_t> length = parse_frame_head(head_at(file_, offset));
   if (length && fits(*length, left)) {
     frame.kind = Frame::Kind::Record;
     frame.end = offset + kFrameBytes + *length;
   } else if (length && *length > kMaxRecordBytes) {
     frame.problem = fmt::format("a record of {} bytes, and {} are the most that is read", *length,
                                 kMaxRecordBytes);
-    frame.end = find_record(file, offset + 1, known);
+    go_on_behind(frame);
   } else if (length) {
     frame.problem = fmt::format("a record of {} bytes, but {} are left: the file is cut", *length,
                                 left - kFrameBytes);
   } else {
     frame.problem = "the length of the record fails its checksum";
-    frame.end = find_record(file, offset + 1, known);
+    go_on_behind(frame);
   }
   return frame;
 }

@@ -50,12 +50,30 @@ struct Frame {
   [[nodiscard]] std::uint64_t payload_bytes() const noexcept { return end - begin - kFrameBytes; }
 };
 
-/// The record at `offset`: its head is verified, its payload not looked at. Where no record begins
-/// there is damage up to the next place with a whole record, payload's checksum included, or to the
-/// end of the file; `known` are ascending places where records may begin, tried before every byte
-/// is. Errors: Io.
-[[nodiscard]] Frame next_frame(ByteWindow& file, std::uint64_t offset,
-                               std::span<const std::uint64_t> known = {});
+/// Walks over the frames of a file, from its first to its end.
+class FrameWalk {
+ public:
+  /// `known` are ascending places where records may begin, tried before every byte is.
+  explicit FrameWalk(ByteWindow& file, std::span<const std::uint64_t> known = {});
+
+  /// The next record: its head is verified, its payload not looked at. Where no record begins there
+  /// is damage up to the next place with a whole record, payload's checksum included, or to the end
+  /// of the file; also when the search has read a few times the file's size behind false heads,
+  /// which says so. Behind the end comes Kind::End again and again. Errors: Io.
+  [[nodiscard]] Frame next();
+
+ private:
+  [[nodiscard]] Frame look_at(std::uint64_t offset);
+  void go_on_behind(Frame& damage);
+  [[nodiscard]] std::uint64_t find_record(std::uint64_t offset);
+  [[nodiscard]] bool is_record(std::uint64_t offset);
+  [[nodiscard]] bool gives_up() const;
+
+  ByteWindow& file_;
+  std::span<const std::uint64_t> known_;  ///< those that are not tried yet
+  std::uint64_t offset_ = 0;
+  std::uint64_t in_vain_ = 0;  ///< bytes read behind false heads
+};
 
 /// Writes a file of records, staged: after a kill there is a whole file or none. Errors: Io.
 class RecordWriter {

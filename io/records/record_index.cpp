@@ -203,8 +203,8 @@ FileRecords scan_records(ByteWindow& file, std::span<const std::uint64_t> known)
     records.bad.push_back(
         {.file = 0, .record = number, .offset = frame.begin, .problem = std::move(problem)});
   };
-  for (Frame frame = next_frame(file, 0, known); frame.kind != Frame::Kind::End;
-       frame = next_frame(file, frame.end, known), ++number) {
+  FrameWalk walk(file, known);
+  for (Frame frame = walk.next(); frame.kind != Frame::Kind::End; frame = walk.next(), ++number) {
     if (records.bad.size() == kMaxBadOfFile) {
       bad(frame, fmt::format("{} records before it are bad, the rest of the file is left out",
                              kMaxBadOfFile));

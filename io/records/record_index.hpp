@@ -59,7 +59,7 @@ struct RecordIndex {
 };
 
 /// Entries and bad records of one file; of `bad`, file is 0. `known` are places of records, tried
-/// where the file is damaged (next_frame). Errors: Io.
+/// where the file is damaged (FrameWalk). Errors: Io.
 struct FileRecords {
   std::vector<RecordEntry> entries;
   std::vector<BadRecord> bad;

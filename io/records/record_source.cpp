@@ -9,6 +9,7 @@
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "io/records/bad_pictures.hpp"
 #include "io/records/example.hpp"
 #include "io/records/image_folder.hpp"
@@ -42,7 +43,7 @@ std::uint32_t fingerprint_of(const RecordIndex& index) {
 
 std::string describe_place(const std::filesystem::path& file, std::uint64_t record,
                            std::uint64_t offset) {
-  return fmt::format("{}, record {} at offset {}", file.string(), record, offset);
+  return fmt::format("{}, record {} at offset {}", printable(file.string()), record, offset);
 }
 
 TFRecordSource::TFRecordSource(const RecordFileSet& set, Split split, const SourceOptions& options)

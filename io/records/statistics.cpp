@@ -32,11 +32,11 @@ void measure_pictures(const EncodedSource& source, const MeasurePicture& measure
         heights.push_back(size->height);
         widths.push_back(size->width);
       } else {
-        problem = source.where(i) + ": its size cannot be read";
+        problem = problem_at(source.where(i), "its size cannot be read");
       }
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Data) throw;
-      problem = error.what();
+      problem = problem_at(source.where(i), error.what());
     }
     if (!problem.empty()) bad(std::move(problem));
   }

@@ -17,10 +17,12 @@
 #include "cli/progress_line.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
 #include "io/generate.hpp"
 #include "io/records/check.hpp"
 #include "io/records/packed_check.hpp"
 #include "io/records/record_source.hpp"
+#include "io/run_lock.hpp"
 #include "train/progress.hpp"
 
 namespace millrace::cli {
@@ -93,7 +95,8 @@ std::vector<io::Split> present_splits(const fs::path& directory, const Options& 
 std::unique_ptr<io::EncodedSource> open_source(const fs::path& directory, io::Split split,
                                                const Invocation& invocation) {
   auto source = io::open_encoded_source(directory, split, source_options(invocation, split));
-  for (const std::string& notice : source->notices()) fmt::print(stderr, "note: {}\n", notice);
+  for (const std::string& notice : source->notices())
+    fmt::print(stderr, "note: {}\n", printable(notice));
   return source;
 }
 
@@ -145,7 +148,9 @@ void print_statistics(const io::PictureStatistics& statistics) {
 }
 
 /// What is wrong with a picture that is left out.
-void report_bad(const std::string& problem) { fmt::print(stderr, "left out: {}\n", problem); }
+void report_bad(const std::string& problem) {
+  fmt::print(stderr, "left out: {}\n", printable(problem));
+}
 
 /// ", 2 bad ones left out"
 std::string describe_bad(std::int64_t bad) {
@@ -219,8 +224,9 @@ void convert_split(const RawSplit& part, const fs::path& out, const Options& opt
 }
 
 void convert_raw(const fs::path& raw_directory, const fs::path& out, const Options& options) {
-  for (const RawSplit& part : find_raw_splits(raw_directory, options))
-    convert_split(part, out, options);
+  const std::vector<RawSplit> splits = find_raw_splits(raw_directory, options);
+  for (const RawSplit& part : splits) io::refuse_hidden_shards(out, part.split);
+  for (const RawSplit& part : splits) convert_split(part, out, options);
 }
 
 void pack_split(const fs::path& data_directory, io::Split split, const fs::path& out,
@@ -251,6 +257,8 @@ void pack(const fs::path& data_directory, const fs::path& out, const Invocation&
     io::fail_no_pictures(data_directory, io::Split::Train, io::PackedFile::CountsNot);
   std::error_code error;
   fs::create_directories(out, error);
+  if (error) io::fail_io("create", out, error.value());
+  const io::RunLock lock(out, "folder");
   for (const io::Split split : splits) pack_split(data_directory, split, out, invocation);
 }
 
@@ -324,6 +332,7 @@ int command_data_check(const Invocation& invocation) {
   std::size_t findings = 0;
   for (const io::Split split : present_splits(directory, options)) {
     const io::CheckReport report = check_split(directory, split, invocation);
+    for (const std::string& notice : report.notices) fmt::print(stderr, "note: {}\n", notice);
     for (const io::Finding& finding : report.findings) fmt::print("{}\n", to_string(finding));
     fmt::print("{}: {} files, {} pictures, {}: {} bad\n", split_name(split), report.files,
                with_commas(static_cast<std::int64_t>(report.records)), human(report.bytes),
@@ -345,7 +354,8 @@ int command_data_stats(const Invocation& invocation) {
       print_statistics(statistics);
     }
   }
-  if (invocation.options.flag("json")) fmt::print("{}\n", json.dump(2));
+  if (invocation.options.flag("json"))
+    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return 0;
 }
 

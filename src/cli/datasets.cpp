@@ -3,13 +3,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 
 #include "cli/progress_line.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "io/cifar.hpp"
 #include "io/picture_dataset.hpp"
 #include "io/records/cached_source.hpp"
@@ -122,7 +125,7 @@ std::shared_ptr<const io::Dataset> open_pictures(const DataRequest& request, io:
     refuse_record_options(request, "class folders");
   std::shared_ptr<const io::EncodedSource> source =
       io::open_encoded_source(request.directory, split, source_options(request, split));
-  notices.insert(notices.end(), source->notices().begin(), source->notices().end());
+  std::ranges::transform(source->notices(), std::back_inserter(notices), printable);
   if (request.cached_bytes > 0)
     source = std::make_shared<io::CachedSource>(std::move(source), budget);
   return io::make_picture_dataset(std::move(source), picture_options(request));

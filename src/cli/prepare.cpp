@@ -14,6 +14,7 @@
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
@@ -84,11 +85,27 @@ void note_warmup(const train::TrainConfig& config, std::vector<std::string>& not
                                   config.schedule.warmup_iterations, length));
 }
 
+/// Options are kept in files that hold UTF-8 alone, whatever the names of files may be. Errors:
+/// Usage for a value that could not be read back.
+void check_recordable(const Options& options, const Opened& opened) {
+  if (!opened.place.logs || is_utf8(opened.run.config.resolved_toml)) return;
+  std::string culprit = "an option";
+  for (const auto& [name, setting] : options.settings())
+    if (const auto* const text = std::get_if<std::string>(&setting.value);
+        text != nullptr && !is_utf8(*text))
+      culprit = fmt::format("{} '{}'", setting.where, printable(*text));
+  fail(ErrorKind::Usage,
+       "{} is not UTF-8, which is all that config.toml and checkpoints can hold: give it another "
+       "name, or a link that has one",
+       culprit);
+}
+
 /// Opens what the options of a training ask for.
 Opened open_training(const Invocation& invocation, const MachineFacts& machine) {
   std::vector<std::string> notices;
   const Options options = training_options(invocation, notices);
   Opened opened = open_and_resolve(options, machine);
+  check_recordable(options, opened);
   if (options.flag("pipeline") && opened.run.config.pipeline.ranges.size() < 2)
     fail(ErrorKind::Usage, "--pipeline needs more than one stage: give --shards");
   if (options.flag("distributed") && !invocation.environment("TF_CONFIG"))
@@ -210,7 +227,10 @@ PreparedRun reopen(const Invocation& invocation, const comm::World& world,
   std::vector<std::string> complaints;  // the trainer repeats them
   const Options recorded =
       continued_options(written, recorded_in(io::open_newest(directory, complaints)));
-  PreparedRun run = open_and_resolve(continued_options(invocation.options, recorded), machine).run;
+  const Options options = continued_options(invocation.options, recorded);
+  Opened opened = open_and_resolve(options, machine);
+  check_recordable(options, opened);
+  PreparedRun run = std::move(opened.run);
   run.config.run_directory = directory;
   place_trace(invocation.options, run.config);
   run.lock = std::move(lock);

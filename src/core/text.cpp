@@ -41,6 +41,29 @@ std::size_t edit_distance_to_part(std::string_view a, std::string_view b) {
   return *std::min_element(row.begin(), row.end());
 }
 
+/// Bytes of the character of UTF-8 with which `text` begins; 0 when it begins with none.
+std::size_t utf8_character(std::string_view text) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (text.empty()) return 0;
+  if (byte(0) < 0x80) return 1;
+  const std::size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  // Longer than need be, a half of a surrogate pair, or beyond the last character.
+  if ((byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) > 0x9f) ||
+      (byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) > 0x8f))
+    return 0;
+  return length;
+}
+
+/// Whether a character of UTF-8 is a control character.
+bool is_control(std::string_view character) noexcept {
+  const auto first = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return first < 0x20 || first == 0x7f;
+  return first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
+}
+
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 }  // namespace
@@ -134,6 +157,32 @@ bool contains_any(std::string_view text, std::span<const std::string> parts) {
 std::string to_lower(std::string_view text) {
   std::string result(text);
   std::transform(result.begin(), result.end(), result.begin(), lower);
+  return result;
+}
+
+bool is_utf8(std::string_view text) noexcept {
+  while (!text.empty()) {
+    const std::size_t length = utf8_character(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string printable(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t length = utf8_character(text);
+    const std::string_view character = text.substr(0, std::max<std::size_t>(length, 1));
+    text.remove_prefix(character.size());
+    if (length != 0 && !is_control(character))
+      result += character;
+    else if (character == "\n" || character == "\t")
+      result += character == "\n" ? "\\n" : "\\t";
+    else
+      for (const char c : character)
+        result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
   return result;
 }
 

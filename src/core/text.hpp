@@ -54,6 +54,14 @@ template <class T>
 /// Lower-case copy (ASCII).
 [[nodiscard]] std::string to_lower(std::string_view text);
 
+/// Whether `text` is UTF-8, as JSON and TOML files must be; names of files may be any bytes.
+[[nodiscard]] bool is_utf8(std::string_view text) noexcept;
+
+/// `text` for a line of a message: control characters and bytes that are no UTF-8 become "\n",
+/// "\t" or "\x1b", so that no name of a file can move the cursor or begin a line. Of what this
+/// returned it changes nothing.
+[[nodiscard]] std::string printable(std::string_view text);
+
 /// Pieces of `text` between `separator`, trimmed of blanks; empty pieces are dropped.
 [[nodiscard]] std::vector<std::string> split_list(std::string_view text, char separator = ',');
 

@@ -48,8 +48,8 @@ std::vector<Bytes> read_photos(const std::filesystem::path& shard) {
   std::vector<Bytes> photos;
   ByteWindow file(shard);
   ReadBuffer buffer;
-  for (Frame frame = next_frame(file, 0); frame.kind == Frame::Kind::Record;
-       frame = next_frame(file, frame.end)) {
+  FrameWalk walk(file);
+  for (Frame frame = walk.next(); frame.kind == Frame::Kind::Record; frame = walk.next()) {
     Example example;
     const std::string problem = parse_example(
         file.at(frame.begin + kFrameHeadBytes, static_cast<std::size_t>(frame.payload_bytes())),

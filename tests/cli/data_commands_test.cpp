@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -88,6 +90,31 @@ TEST(DataCommandsTest, StatsCountClassesAndBytes) {
   EXPECT_EQ(json.at("training").at("per_class"), (std::vector<int>{2, 2, 2, 0}));
   const Outcome text = run_words({"data", "stats", root.path().string()});
   EXPECT_TRUE(contains(text.out, "3 of 1000 have pictures")) << text.out;
+}
+
+TEST(DataCommandsTest, NamesThatAreNoUtf8AndNoTextAreEscaped) {
+  const TemporaryDirectory root;
+  const auto store = [&](const std::string& name, std::span<const std::byte> bytes) {
+    fs::create_directories(root.path() / "train" / "n1");
+    std::ofstream(root.path() / "train" / "n1" / name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+  };
+  store("a.JPEG", io::encode_jpeg(io::make_picture(2, 2)));
+  store("t\xfe\n.JPEG", std::as_bytes(std::span(std::string_view("\xff\xd8\xff no picture"))));
+  store("README.txt", std::as_bytes(std::span(std::string_view("text"))));
+  const Outcome stats =
+      run_words({"data", "stats", root.path().string(), "--json", "--max-bad-fraction", "0.6"});
+  ASSERT_EQ(stats.code, 0) << stats.err;
+  const auto json = nlohmann::json::parse(stats.out);
+  ASSERT_EQ(json.at("training").at("bad").size(), 1u);
+  EXPECT_TRUE(contains(json.at("training").at("bad")[0].get<std::string>(), "n1/t\\xfe\\n.JPEG: "))
+      << stats.out;
+  const Outcome check = run_words({"data", "check", root.path().string()});
+  EXPECT_EQ(check.code, 3);
+  EXPECT_TRUE(contains(check.out, "n1/t\\xfe\\n.JPEG: ")) << check.out;
+  EXPECT_TRUE(contains(check.err, "note: ")) << check.err;
+  EXPECT_TRUE(contains(check.out, "2 pictures")) << check.out;
 }
 
 TEST(DataCommandsTest, MistakesAreExplained) {

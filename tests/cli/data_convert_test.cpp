@@ -20,6 +20,7 @@
 #include "support.hpp"
 #include "tests/io/images/pictures.hpp"
 #include "tests/support/file_bytes.hpp"
+#include "tests/support/leftover.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -126,15 +127,32 @@ TEST(PackTest, BadPicturesAreLeftOutNamedAndCounted) {
 TEST(PackTest, WhatAKilledPackingLeftIsRemoved) {
   const TemporaryDirectory root;
   write_classes(root / "train");
-  // No process has a number beyond the kernel's limit; that of the parent lives.
-  const fs::path dead = root / "out" / "train.packed.tmp.4194305";
-  const fs::path living = root / "out" / fmt::format("train.packed.tmp.{}", ::getppid());
+  const fs::path dead = test::leave_temporary(root / "out" / "train.packed");
+  const io::StagedFile writer(root / "out" / "validation.packed");
+  const fs::path living = test::temporary_of(root / "out" / "validation.packed");
   const fs::path other = root / "out" / "train.packed.tmp.notes";
-  for (const fs::path& path : {dead, living, other}) store(path, "left over");
+  store(other, "of the user");
+  write_classes(root / "val");
   ASSERT_EQ(pack(root.path(), root / "out", {"--shorter-side", "8"}).code, 0);
   EXPECT_FALSE(fs::exists(dead));
   EXPECT_TRUE(fs::exists(living));
   EXPECT_TRUE(fs::exists(other));
+}
+
+TEST(PackTest, TwoNeverWriteIntoOneFolder) {
+  const TemporaryDirectory root;
+  write_classes(root / "train");
+  fs::create_directories(root / "out");
+  {
+    const io::RunLock first(root / "out");
+    const Outcome second = pack(root.path(), root / "out", {"--shorter-side", "8"});
+    EXPECT_EQ(second.code, 2);
+    EXPECT_TRUE(contains(second.err, fmt::format("folder {} is in use by process {}",
+                                                 (root / "out").string(), ::getpid())))
+        << second.err;
+    EXPECT_FALSE(fs::exists(root / "out" / "train.packed"));
+  }
+  EXPECT_EQ(pack(root.path(), root / "out", {"--shorter-side", "8"}).code, 0);
 }
 
 TEST(ConvertCommandTest, ASplitThatIsDoneIsSkipped) {
@@ -201,8 +219,7 @@ TEST(ConvertCommandTest, BadPicturesObeyTheFraction) {
 TEST(ConvertCommandTest, TwoNeverWriteIntoOneFolder) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "train");
-  const fs::path foreign = root / "out" / "train" / "train-00000-of-00002.tmp.77";
-  store(foreign, "of the first");
+  const fs::path foreign = test::leave_temporary(root / "out" / "train" / "train-00000-of-00002");
   {
     const io::RunLock first(root / "out" / "train");
     const Outcome second = convert(root / "raw", root / "out", {"--train-shards", "2"});
@@ -213,6 +230,20 @@ TEST(ConvertCommandTest, TwoNeverWriteIntoOneFolder) {
   }
   EXPECT_EQ(convert(root / "raw", root / "out", {"--train-shards", "2"}).code, 0);
   EXPECT_FALSE(fs::exists(foreign));
+}
+
+TEST(ConvertCommandTest, ShardsThatWouldHideTheNewOnesAreRefused) {
+  const TemporaryDirectory root;
+  write_classes(root / "raw" / "train");
+  write_classes(root / "raw" / "val");
+  store(root / "out" / "validation-00000-of-00002", "of somebody");
+  const Outcome outcome = convert(root / "raw", root / "out", {"--train-shards", "2"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_TRUE(contains(outcome.err, (root / "out" / "validation-00000-of-00002").string()))
+      << outcome.err;
+  EXPECT_FALSE(fs::exists(root / "out" / "train"));
+  EXPECT_EQ(convert(root / "raw", root / "out", {"--train-shards", "2", "--split", "train"}).code,
+            0);
 }
 
 TEST(ConvertCommandTest, ClassFoldersMayLieDirectlyInTheRawFolder) {

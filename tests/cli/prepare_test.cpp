@@ -136,6 +136,19 @@ TEST_F(PrepareTest, AMistakeLeavesNoDirectory) {
   EXPECT_FALSE(fs::exists(run_));
 }
 
+TEST_F(PrepareTest, WhatConfigTomlCannotHoldIsRefused) {
+  const std::string odd = (root_.path() / "odd\xfe").string();
+  fs::copy(root_.path() / "data", odd, fs::copy_options::recursive);
+  const Failure failure = failure_of([&] { (void)train("--batch-size 8 --data-dir " + odd); });
+  EXPECT_EQ(failure.kind, ErrorKind::Usage);
+  EXPECT_TRUE(contains(failure.text, "--data-dir '")) << failure.text;
+  EXPECT_TRUE(contains(failure.text, "odd\\xfe' is not UTF-8")) << failure.text;
+  EXPECT_FALSE(fs::exists(run_));
+  const PreparedRun begun = train("--batch-size 8");
+  (void)save(begun.config);
+  EXPECT_EQ(failure_of([&] { (void)restore("--data-dir " + odd); }).kind, ErrorKind::Usage);
+}
+
 TEST_F(PrepareTest, RestoringFindsTheSameConfiguration) {
   train::TrainConfig first;
   {

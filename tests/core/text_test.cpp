@@ -24,6 +24,24 @@ TEST(Text, NearestMatchFindsTypingErrors) {
   EXPECT_EQ(nearest_match("x", {}), "");
 }
 
+TEST(Text, Utf8IsToldFromOtherBytes) {
+  for (const char* text :
+       {"", "plain", "\xc3\xa9t\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x8d\x80", "\x1b"})
+    EXPECT_TRUE(is_utf8(text)) << text;
+  for (const char* text : {"\xfe", "a\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80",
+                           "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xe2\x82"})
+    EXPECT_FALSE(is_utf8(text)) << text;
+}
+
+TEST(Text, PrintableNamesControlNoTerminal) {
+  EXPECT_EQ(printable("a b.JPEG"), "a b.JPEG");
+  EXPECT_EQ(printable("\xc3\xa9t\xc3\xa9"), "\xc3\xa9t\xc3\xa9");
+  EXPECT_EQ(printable("a\x1b[2J\nb\tc\x7f"), "a\\x1b[2J\\nb\\tc\\x7f");
+  EXPECT_EQ(printable("t\xfe.JPEG"), "t\\xfe.JPEG");
+  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");  // one character that begins an escape
+  EXPECT_EQ(printable(printable("a\nb")), "a\\nb");
+}
+
 TEST(Text, HumanBytesHasThreeDigits) {
   EXPECT_EQ(human_bytes(0), "0 B");
   EXPECT_EQ(human_bytes(12), "12 B");

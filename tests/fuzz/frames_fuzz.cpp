@@ -31,11 +31,12 @@ void repair(Bytes& file) {
   }
 }
 
-void walk(std::span<const std::byte> bytes) {
+void walk_over(std::span<const std::byte> bytes) {
   ByteWindow file(bytes, "input");
+  FrameWalk walk(file);
   std::uint64_t offset = 0;
   for (;;) {
-    const Frame frame = next_frame(file, offset);
+    const Frame frame = walk.next();
     if (frame.kind == Frame::Kind::End) break;
     require(frame.begin == offset && frame.end > offset && frame.end <= bytes.size(),
             "frames follow each other within the file");
@@ -79,7 +80,7 @@ void run_one(std::span<const std::byte> input) {
   if (input.empty()) return;
   Bytes file(input.begin() + 1, input.end());
   if (input[0] != std::byte{0}) repair(file);
-  walk(file);
+  walk_over(file);
   ByteWindow window(file, "input");
   const FileRecords records = scan_records(window);
   for (const RecordEntry& entry : records.entries)

@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
 #include "core/crc32c.hpp"
 #include "tests/io/fixtures.hpp"
@@ -94,6 +97,61 @@ TEST(AtomicFileTest, DescriptorIsClosedExactlyOnce) {
   EXPECT_EQ(again.close(), 0);
   EXPECT_FALSE(again.valid());
   EXPECT_EQ(again.close(), 0);
+}
+
+/// The one file that lies in `directory`.
+fs::path only_entry(const fs::path& directory) {
+  EXPECT_EQ(entries_in(directory), 1u);
+  return fs::directory_iterator(directory)->path();
+}
+
+// Containers that share a volume may run processes of one number, as this one is twice.
+TEST(AtomicFileTest, TwoOfOneProcessNumberDoNotMeet) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x";
+  StagedFile first(path);
+  first.write(std::as_bytes(std::span(std::string_view("first"))), 0);
+  StagedFile second(path);
+  second.write(std::as_bytes(std::span(std::string_view("2nd"))), 0);
+  first.commit();
+  EXPECT_EQ(text_in(path), "first");
+  second.commit();
+  EXPECT_EQ(text_in(path), "2nd");
+  EXPECT_EQ(entries_in(directory.path()), 1u);
+}
+
+TEST(AtomicFileTest, LeftoversAreThoseThatNobodyWrites) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x";
+  fs::path temporary;
+  {
+    const StagedFile living(path);
+    temporary = only_entry(directory.path());
+    remove_leftovers(path);
+    EXPECT_TRUE(fs::exists(temporary));
+  }
+  const auto leave = [&](const std::string& name) {
+    std::ofstream(directory.path() / name) << "left";
+    return directory.path() / name;
+  };
+  const std::string dead = temporary.filename().string();
+  leave(dead);
+  // The mark of another machine: the second of the three numbers is the machine's.
+  std::string foreign = dead;
+  char& digit = foreign.at(foreign.size() - 10);
+  digit = digit == '0' ? '1' : '0';
+  leave(foreign);
+  const std::vector<std::string> others = {"x.tmp.2024", "x.tmp.notes.txt", "y" + dead.substr(1),
+                                           dead + ".txt"};
+  for (const std::string& name : others) leave(name);
+  remove_leftovers(path);
+  EXPECT_FALSE(fs::exists(temporary));
+  EXPECT_TRUE(fs::exists(directory.path() / foreign));
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(directory.path() / name)) << name;
+  fs::last_write_time(directory.path() / foreign,
+                      fs::file_time_type::clock::now() - std::chrono::hours(2));
+  remove_leftovers(path);
+  EXPECT_FALSE(fs::exists(directory.path() / foreign));
 }
 
 TEST(AtomicFileTest, WriteAtReportsErrno) {

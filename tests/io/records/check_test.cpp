@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "io/records/bad_pictures.hpp"
+#include "io/records/left_out.hpp"
+#include "io/records/record_source.hpp"
 #include "shards.hpp"
 
 namespace millrace::io {
@@ -96,7 +99,7 @@ TEST(CheckTest, IdxFilesAreHeldAgainstTheirShards) {
   store(path.string() + ".idx", std::string_view("nonsense\n"));
   report = check(root.path());
   ASSERT_EQ(report.findings.size(), 1u);
-  EXPECT_NE(report.findings[0].problem.find("line 1"), std::string::npos);
+  EXPECT_EQ(to_string(report.findings[0]), path.string() + ".idx: line 1 is not \"offset bytes\"");
 }
 
 TEST(CheckTest, WhatAnInterruptedCopyLeavesIsFound) {
@@ -128,7 +131,41 @@ TEST(CheckTest, ClassFolders) {
   EXPECT_EQ(report.records, 2u);
   ASSERT_EQ(report.findings.size(), 1u);
   EXPECT_EQ(report.findings[0].file, (root.path() / "train/n01/b.JPEG").string());
-  EXPECT_EQ(report.findings[0].problem, "neither JPEG nor PNG");
+  EXPECT_EQ(report.findings[0].problem, "is neither JPEG nor PNG");
+  EXPECT_TRUE(report.notices.empty());
+}
+
+TEST(CheckTest, OnlyWhatShouldBeAPictureIsBadInAClassFolder) {
+  const TemporaryDirectory root;
+  store(root.path() / "train/n01/a.JPEG", fake_picture(1));
+  store(root.path() / "train/n01/README.txt", std::string_view("text"));
+  store(root.path() / "train/n02/b.JPEG", std::string_view(""));
+  store(root.path() / "train/n02/c", fake_picture(2));
+  const CheckReport report = check(root.path());
+  EXPECT_EQ(report.records, 3u);
+  ASSERT_EQ(report.findings.size(), 1u);
+  EXPECT_EQ(to_string(report.findings[0]),
+            (root.path() / "train/n02/b.JPEG").string() + ": is empty");
+  ASSERT_EQ(report.notices.size(), 1u);
+  EXPECT_NE(report.notices[0].find("1 files are neither JPEG nor PNG"), std::string::npos);
+  EXPECT_NE(report.notices[0].find("n01/README.txt"), std::string::npos);
+}
+
+TEST(CheckTest, AFindingNamesItsPlaceOnceAndInOneLine) {
+  const std::string place = "d/train-00001-of-00008, record 41 at offset 65525";
+  EXPECT_EQ(problem_at(place, "d/train-00001-of-00008: the file ends at offset 65000"),
+            place + ": the file ends at offset 65000");
+  EXPECT_EQ(problem_at(place, place + ": its data fail"), place + ": its data fail");
+  EXPECT_EQ(problem_at(place, "d/train-00001: another file"),
+            place + ": d/train-00001: another file");
+  EXPECT_EQ(problem_at("a.JPEG", "a.JPEG: cut"), "a.JPEG: cut");
+  EXPECT_EQ(problem_at("a.JPEG", "cut"), "a.JPEG: cut");
+  EXPECT_EQ(problem_at("a\x1b\n.JPEG", "a\x1b\n.JPEG: cut"), "a\\x1b\\n.JPEG: cut");
+  EXPECT_EQ(to_string(Finding{.file = "a\n", .problem = "cut"}), "a\\n: cut");
+  EXPECT_EQ(describe_place("a\n", 1, 2), "a\\n, record 1 at offset 2");
+  std::vector<std::string> notices;
+  add_left_out(notices, "in a\n", 1, [](std::size_t) { return "b\x1b"; });
+  EXPECT_EQ(notices, (std::vector<std::string>{"in a\\n", "left out: b\\x1b"}));
 }
 
 TEST(CheckTest, RealShards) {

@@ -12,6 +12,7 @@
 #include "io/records/record_source.hpp"
 #include "io/records/tar_reader.hpp"
 #include "shards.hpp"
+#include "tests/support/leftover.hpp"
 
 namespace millrace::io {
 namespace {
@@ -300,11 +301,19 @@ TEST(ConvertTest, GoesOnWhereItWasInterrupted) {
   expect_error(ErrorKind::Io, {"the disk is full"},
                [&] { (void)convert_to_records(pictures, Split::Train, out.path(), options); });
   EXPECT_FALSE(fs::exists(out.path() / "train/train-00002-of-00005"));
-  store(out.path() / "train/train-00002-of-00005.tmp.999", std::string_view("left over"));
+  const fs::path left = test::leave_temporary(out.path() / "train/train-00002-of-00005");
+  const fs::path state = test::leave_temporary(out.path() / "train/.millrace-train.conversion");
+  const fs::path notes = out.path() / "train/train-notes.tmp.2024.txt";
+  const fs::path foreign = test::leave_temporary(out.path() / "train/train-notes");
+  store(notes, std::string_view("of the user"));
   const ConvertReport report =
       convert_to_records(pictures, Split::Train, out.path(), options_for(5));
   EXPECT_EQ(report.shards_kept, 2);
   EXPECT_EQ(report.shards_written, 3);
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_FALSE(fs::exists(state));
+  EXPECT_TRUE(fs::remove(notes));
+  EXPECT_TRUE(fs::remove(foreign));
   (void)convert_to_records(pictures, Split::Train, straight.path(), options_for(5));
   EXPECT_EQ(files_below(out.path()), files_below(straight.path()));
 }

@@ -273,8 +273,8 @@ TEST(ExampleTest, ReadsWhatTensorFlowWrote) {
   const Bytes bytes = load(*data / "train-00000-of-00002");
   ByteWindow file(bytes, "photos");
   std::size_t count = 0;
-  for (Frame frame = next_frame(file, 0); frame.kind == Frame::Kind::Record;
-       frame = next_frame(file, frame.end), ++count) {
+  FrameWalk walk(file);
+  for (Frame frame = walk.next(); frame.kind == Frame::Kind::Record; frame = walk.next(), ++count) {
     Example example;
     ReadBuffer buffer;
     const auto payload =

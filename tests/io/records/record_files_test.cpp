@@ -36,7 +36,7 @@ TEST(RecordFilesTest, FindsEveryNamingOfTheTrainings) {
   };
   for (const NamingCase& one : cases) {
     const TemporaryDirectory root;
-    touch(root.path() / one.file);
+    write_shard(root.path() / one.file, 0, 1);
     const RecordFileSet set = find_record_files(root.path(), one.split);
     ASSERT_EQ(set.files.size(), 1u) << one.file;
     EXPECT_EQ(set.folder / set.files[0], root.path() / one.file);
@@ -99,8 +99,36 @@ TEST(RecordFilesTest, NamesWithoutANumberBesideNumberedShardsAreLeftOut) {
   EXPECT_EQ(set.left_out, (Names{"train-00002-of-00003.bak", "train-notes"}));
   EXPECT_EQ(describe_left_out(set),
             root.path().string() +
-                ": 2 files without a number lie beside numbered shards and are left out: "
+                ": 2 files of another form lie beside numbered shards and are left out: "
                 "train-00002-of-00003.bak, train-notes");
+}
+
+TEST(RecordFilesTest, MissingShardsAreNoticedWhateverTheEnding) {
+  const TemporaryDirectory root;
+  for (const char* name : {"train-00000-of-00004.tfrecord", "train-00002-of-00004.tfrecord",
+                           "train-00003-of-00004.tfrecord", "train-00003-of-00004.tfrecord.bak"})
+    touch(root.path() / name);
+  const RecordFileSet set = find_record_files(root.path(), Split::Train);
+  EXPECT_EQ(set.files, (Names{"train-00000-of-00004.tfrecord", "train-00002-of-00004.tfrecord",
+                              "train-00003-of-00004.tfrecord"}));
+  EXPECT_EQ(set.missing, Names{"train-00001-of-00004.tfrecord"});
+  EXPECT_EQ(set.left_out, Names{"train-00003-of-00004.tfrecord.bak"});
+  // Copies do not become the set because they are more.
+  touch(root.path() / "train-00000-of-00004");
+  EXPECT_EQ(find_record_files(root.path(), Split::Train).files, Names{"train-00000-of-00004"});
+}
+
+TEST(RecordFilesTest, NotesDoNotHideShardsInOtherPlaces) {
+  const TemporaryDirectory root;
+  store(root.path() / "train-labels.txt", std::string_view("tench, goldfish and other classes"));
+  store(root.path() / "train-README", std::string_view(""));
+  EXPECT_TRUE(find_record_files(root.path(), Split::Train).files.empty());
+  write_shard(root.path() / "train/train-00000-of-00001", 0, 2);
+  EXPECT_EQ(find_record_files(root.path(), Split::Train).folder, root.path() / "train");
+  // A shard by its content alone.
+  write_shard(root.path() / "train-all", 0, 2);
+  const RecordFileSet set = find_record_files(root.path(), Split::Train);
+  EXPECT_EQ(set.folder, root.path());
 }
 
 TEST(RecordFilesTest, NamesShardsOfNoBytes) {

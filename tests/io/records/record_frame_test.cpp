@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 std::vector<Frame> frames_of(const fs::path& path, std::span<const std::uint64_t> known = {}) {
   ByteWindow file(path);
   std::vector<Frame> frames;
-  for (Frame frame = next_frame(file, 0, known); frame.kind != Frame::Kind::End;
-       frame = next_frame(file, frame.end, known))
+  FrameWalk walk(file, known);
+  for (Frame frame = walk.next(); frame.kind != Frame::Kind::End; frame = walk.next())
     frames.push_back(frame);
   return frames;
 }
@@ -94,6 +94,46 @@ TEST(RecordFrameTest, GoesOnAfterADamagedLength) {
   }
 }
 
+/// Makes a head of `bytes` at `offset` whose length runs to 100 bytes before the end of the file.
+void put_false_head(Bytes& file, std::size_t offset) {
+  const std::uint64_t length = file.size() - offset - kFrameBytes - 100;
+  store_little(length, file.data() + offset);
+  const auto head = std::span(file).subspan(offset, 8);
+  store_little(masked_crc32c(head), file.data() + offset + 8);
+}
+
+// Of a file in which heads are right and what follows them is not, each costs its reader the whole
+// rest.
+TEST(RecordFrameTest, SearchesNotForEver) {
+  const TemporaryDirectory root;
+  constexpr std::size_t kHeads = 40;
+  constexpr std::size_t kApart = 20;
+  for (const bool are_known : {false, true}) {
+    for (const std::size_t heads : {std::size_t{2}, kHeads}) {
+      write_three(root.path() / "a");
+      const Bytes three = load(root.path() / "a");
+      Bytes file(10000, std::byte{1});
+      std::vector<std::uint64_t> known;
+      for (std::size_t i = 1; i <= heads; ++i) {
+        put_false_head(file, i * kApart);
+        if (are_known) known.push_back(i * kApart);
+      }
+      const std::uint64_t whole = file.size();
+      if (are_known) known.push_back(whole);
+      file.insert(file.end(), three.begin(), three.end());
+      store(root.path() / "b", file);
+      const auto frames = frames_of(root.path() / "b", known);
+      EXPECT_EQ(frames[0].kind, Frame::Kind::Damage);
+      const bool gives_up = heads == kHeads;
+      EXPECT_EQ(frames.size(), gives_up ? 1u : 4u);
+      EXPECT_EQ(frames[0].end, gives_up ? file.size() : whole);
+      EXPECT_EQ(frames[0].problem.find("the rest of the file is left out") != std::string::npos,
+                gives_up)
+          << frames[0].problem;
+    }
+  }
+}
+
 TEST(RecordFrameTest, EveryCutIsFound) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "a";
@@ -140,44 +180,12 @@ TEST(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
     store(path, bytes);
     fs::resize_file(path, kMaxRecordBytes + 1000);  // without blocks on the disk
     ByteWindow file(path);
-    const Frame frame = next_frame(file, 0);
+    const Frame frame = FrameWalk(file).next();
     const bool allowed = length == kMaxRecordBytes;
     EXPECT_EQ(frame.kind, allowed ? Frame::Kind::Record : Frame::Kind::Damage);
     EXPECT_EQ(frame.end, allowed ? length + kFrameBytes : kFrameHeadBytes);
     EXPECT_EQ(frame.problem,
               allowed ? "" : "a record of 67108865 bytes, and 67108864 are the most that is read");
-  }
-}
-
-/// A head that is right, and a payload that is not.
-Bytes false_record() {
-  Bytes record(kFrameBytes + 4);
-  store_little(std::uint64_t{4}, record.data());
-  store_little(masked_crc32c(std::span(record).first(8)), record.data() + 8);
-  return record;
-}
-
-// Every such head costs the reading of its payload: after 64 of them the rest counts as damaged,
-// unless it is known where records begin.
-TEST(RecordFrameTest, ALimitedNumberOfFalseHeadsIsFollowed) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "a";
-  for (const std::size_t heads : {63u, 64u}) {
-    write_three(path);
-    const Bytes three = load(path);
-    Bytes bytes(5, std::byte{0x5a});
-    for (std::size_t i = 0; i < heads; ++i) {
-      const Bytes record = false_record();
-      bytes.insert(bytes.end(), record.begin(), record.end());
-    }
-    const std::uint64_t place = bytes.size();
-    bytes.insert(bytes.end(), three.begin(), three.end());
-    store(path, bytes);
-    ByteWindow file(path);
-    const Frame frame = next_frame(file, 0);
-    EXPECT_EQ(frame.kind, Frame::Kind::Damage);
-    EXPECT_EQ(frame.end, heads < 64 ? place : bytes.size());
-    EXPECT_EQ(next_frame(file, 0, std::vector<std::uint64_t>{place}).end, place);
   }
 }
 
