@@ -195,11 +195,12 @@ std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Optio
                split_name(found[0].split == asked[0] ? asked[1] : asked[0]), raw_directory.string(),
                split_name(found[0].split));
   for (const RawSplit& part : found) {
-    for (const std::string& notice : part.raw.notices) fmt::print(stderr, "note: {}\n", notice);
+    for (const std::string& notice : part.raw.notices)
+      fmt::print(stderr, "note: {}\n", printable(notice));
     if (!part.raw.others.empty())
-      fmt::print(stderr,
-                 "note: {} {} files are neither JPEG nor PNG and are left out, such as {}\n",
-                 part.raw.others.size(), split_name(part.split), part.raw.others.front());
+      fmt::print(
+          stderr, "note: {} {} files are neither JPEG nor PNG and are left out, such as {}\n",
+          part.raw.others.size(), split_name(part.split), printable(part.raw.others.front()));
   }
   return found;
 }
