@@ -184,7 +184,7 @@ std::unique_ptr<EncodedSource> open_encoded_source(const std::filesystem::path& 
   if (!folders.classes.empty())
     return std::make_unique<ImageFolderSource>(folders, split, options.index,
                                                options.max_bad_fraction);
-  fail_no_pictures(directory, split, PackedFile::CountsNot);
+  fail_no_pictures(directory, split, options.packed);
 }
 
 bool holds_pictures(const std::filesystem::path& directory, Split split) {

@@ -15,6 +15,9 @@ namespace millrace::io {
 
 enum class MissingShards : std::uint8_t { Refused, Accepted };
 
+/// Whether a packed file would have done where no pictures are found, for the message.
+enum class PackedFile : std::uint8_t { CountsNot, Counts };
+
 struct SourceOptions {
   /// Labels that records hold are those of the network plus this: the converter counts from 1.
   std::int32_t label_offset = 1;
@@ -24,6 +27,7 @@ struct SourceOptions {
   double max_bad_fraction = 0.001;
   /// What becomes of a set that lacks some of its shards, or has some of 0 bytes.
   MissingShards missing = MissingShards::Refused;
+  PackedFile packed = PackedFile::CountsNot;
   IndexOptions index;
 };
 
@@ -82,7 +86,6 @@ class TFRecordSource final : public EncodedSource {
 
 /// Throws the Error(Data) of a directory without pictures, with all places that were looked at;
 /// that of a packed file counts where such a one would have done.
-enum class PackedFile : std::uint8_t { CountsNot, Counts };
 [[noreturn]] void fail_no_pictures(const std::filesystem::path& directory, Split split,
                                    PackedFile packed);
 

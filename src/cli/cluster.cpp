@@ -124,7 +124,7 @@ std::optional<Cluster> cluster_of(const Options& options, const Environment& env
   }
   if (!cluster) {
     for (const char* name : {"ssh-port", "interface"})
-      if (const Setting* given = options.find(name); given && given->origin == Origin::CommandLine)
+      if (const Setting* const given = options.typed(name))
         fail(ErrorKind::Usage,
              "{} has no effect here: it needs --hosts, or --distributed and TF_CONFIG",
              given->where);

@@ -68,8 +68,7 @@ bool is_packed(const fs::path& directory, io::Split split) {
 void refuse_idle(const Options& options, std::initializer_list<std::string_view> names,
                  std::string_view reason) {
   for (const std::string_view name : names)
-    if (const Setting* const given = options.find(name);
-        given != nullptr && given->origin == Origin::CommandLine)
+    if (const Setting* const given = options.typed(name))
       fail(ErrorKind::Usage, "{} has no effect here: {}", given->where, reason);
 }
 

@@ -89,6 +89,7 @@ io::SourceOptions source_options(const DataRequest& request, io::Split split) {
   options.label_offset = request.label_offset;
   options.max_bad_fraction = request.max_bad_fraction;
   if (request.missing_shards) options.missing = io::MissingShards::Accepted;
+  options.packed = io::PackedFile::Counts;
   options.index.cache_folder = cache_folder();
   options.index.progress = progress_line(fmt::format("Indexing {} pictures", split_name(split)));
   options.index.tell = [](const std::string& what) { fmt::print(stderr, "{}\n", what); };
@@ -119,9 +120,8 @@ std::shared_ptr<const io::Dataset> open_pictures(const DataRequest& request, io:
     return io::make_packed_dataset(std::make_shared<io::PackedPictures>(packed), "packed pictures",
                                    picture_options(request));
   }
-  if (!io::holds_pictures(request.directory, split))
-    io::fail_no_pictures(request.directory, split, io::PackedFile::Counts);
-  if (io::find_record_files(request.directory, split).files.empty())
+  if (!request.typed_for_records.empty() && io::holds_pictures(request.directory, split) &&
+      io::find_record_files(request.directory, split).files.empty())
     refuse_record_options(request, "class folders");
   std::shared_ptr<const io::EncodedSource> source =
       io::open_encoded_source(request.directory, split, source_options(request, split));

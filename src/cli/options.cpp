@@ -276,6 +276,11 @@ const Setting* Options::find(std::string_view name) const {
   return found == settings_.end() ? nullptr : &found->second;
 }
 
+const Setting* Options::typed(std::string_view name) const {
+  const Setting* const given = find(name);
+  return given != nullptr && given->origin == Origin::CommandLine ? given : nullptr;
+}
+
 template <class T>
 std::optional<T> Options::get(std::string_view name) const {
   const Setting* setting = find(name);

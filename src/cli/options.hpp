@@ -153,6 +153,8 @@ class Options {
   void set(const OptionSpec& spec, Setting setting);
   void erase(std::string_view name);
   [[nodiscard]] const Setting* find(std::string_view name) const;
+  /// The same for those of the command line alone.
+  [[nodiscard]] const Setting* typed(std::string_view name) const;
   [[nodiscard]] bool flag(std::string_view name) const;
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name) const;
   [[nodiscard]] std::optional<double> real(std::string_view name) const;

@@ -76,8 +76,7 @@ void resolve_pictures(Reader& read, DataRequest& request) {
   request.max_bad_fraction = read.real("max-bad-fraction", 0.001);
   request.missing_shards = read.flag("allow-missing-shards");
   for (const char* name : {"label-offset", "allow-missing-shards"})
-    if (const Setting* given = read.options().find(name);
-        given != nullptr && given->origin == Origin::CommandLine)
+    if (const Setting* const given = read.options().typed(name))
       request.typed_for_records.push_back(given->where);
   request.cached_bytes = cached_bytes(read);
 }
