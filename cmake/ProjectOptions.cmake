@@ -15,7 +15,9 @@ target_include_directories(millrace_options INTERFACE ${PROJECT_SOURCE_DIR} ${PR
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g -DNDEBUG")
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 # No contraction of a*b+c behind our back: a fused kernel and its parts must give the same bits.
-set(millrace_compile -ffp-contract=off -fopenmp-simd)
+# Nobody looks at the floating-point flags or at errno behind arithmetic: as long as comparisons might
+# raise a flag, or roots set errno, GCC leaves loops with them scalar below AVX-512.
+set(millrace_compile -ffp-contract=off -fno-trapping-math -fno-math-errno -fopenmp-simd)
 list(APPEND millrace_compile
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wdouble-promotion -Wnon-virtual-dtor
   -Woverloaded-virtual -Wold-style-cast -Wformat=2)
@@ -43,12 +45,17 @@ if(Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
   list(FILTER millrace_compile EXCLUDE REGEX "^-W")
   list(APPEND millrace_compile -DFMT_USE_CONSTEXPR=1)
 endif()
+# Hot loops are compiled for three levels of x86-64 and chosen at start (core/instruction_level.hpp), the
+# rest for the lowest of them; or all of it for the processor of this machine alone.
 if(MILLRACE_NATIVE)
   list(APPEND millrace_compile -march=native)
+  target_compile_definitions(millrace_options INTERFACE MILLRACE_NATIVE)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     # 512-bit vectors are worth it in streaming kernels; GCC prefers 256 by default.
     list(APPEND millrace_compile -mprefer-vector-width=512)
   endif()
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND millrace_compile -march=x86-64-v2)
 endif()
 target_compile_options(millrace_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${millrace_compile}>")

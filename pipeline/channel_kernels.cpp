@@ -52,5 +52,6 @@ Kernel make_channel_kernel(const Binding& b) {
 
 template Kernel make_channel_kernel<float>(const Binding&);
 template Kernel make_channel_kernel<bfloat16>(const Binding&);
+template Kernel make_channel_kernel<float16>(const Binding&);
 
 }  // namespace millrace::pipeline

@@ -42,5 +42,6 @@ Kernel make_dropout_kernel(const Binding& b) {
 
 template Kernel make_dropout_kernel<float>(const Binding&);
 template Kernel make_dropout_kernel<bfloat16>(const Binding&);
+template Kernel make_dropout_kernel<float16>(const Binding&);
 
 }  // namespace millrace::pipeline

@@ -144,7 +144,7 @@ ops::Fn Binding::fn() const {
 }
 
 Kernel make_kernel(const Binding& binding, DType type) {
-  return type == DType::F32 ? make<float>(binding) : make<bfloat16>(binding);
+  return device::dispatch(type, [&]<class T>() { return make<T>(binding); });
 }
 
 }  // namespace millrace::pipeline

@@ -73,7 +73,7 @@ struct Binding {
 /// The kernel of any call but those that a Backend makes (Weighted...), for activations of `type`.
 [[nodiscard]] Kernel make_kernel(const Binding& binding, DType type);
 
-/// Its parts, by kind of call; T is float or bfloat16.
+/// Its parts, by kind of call; T is a storage type.
 template <class T>
 [[nodiscard]] Kernel make_norm_kernel(const Binding& binding);
 template <class T>

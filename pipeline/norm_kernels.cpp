@@ -218,5 +218,6 @@ Kernel make_norm_kernel(const Binding& b) {
 
 template Kernel make_norm_kernel<float>(const Binding&);
 template Kernel make_norm_kernel<bfloat16>(const Binding&);
+template Kernel make_norm_kernel<float16>(const Binding&);
 
 }  // namespace millrace::pipeline

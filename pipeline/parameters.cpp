@@ -6,6 +6,7 @@
 
 #include "core/random.hpp"
 #include "core/text.hpp"
+#include "device/compat.hpp"
 #include "models/initialise.hpp"
 #include "ops/norm.hpp"
 
@@ -67,25 +68,29 @@ void write_values(const StoredValues& to, std::span<const float> from) {
   if (to.type == DType::F32)
     return device::copy_to_device(to.data, reinterpret_cast<const std::byte*>(from.data()),
                                   static_cast<std::int64_t>(from.size_bytes()));
-  std::vector<bfloat16> narrow(from.size());
-  std::transform(from.begin(), from.end(), narrow.begin(), to_bfloat16);
-  device::copy_to_device(to.data, reinterpret_cast<const std::byte*>(narrow.data()),
-                         static_cast<std::int64_t>(narrow.size() * sizeof(bfloat16)));
+  device::dispatch(to.type, [&]<class T>() {
+    std::vector<T> narrow(from.size());
+    std::transform(from.begin(), from.end(), narrow.begin(), store_as<T>);
+    device::copy_to_device(to.data, reinterpret_cast<const std::byte*>(narrow.data()),
+                           static_cast<std::int64_t>(narrow.size() * sizeof(T)));
+  });
 }
 
 void read_values(const StoredValues& from, std::span<float> to) {
   if (from.type == DType::F32)
     return device::copy_to_host(reinterpret_cast<std::byte*>(to.data()), from.data,
                                 static_cast<std::int64_t>(to.size_bytes()));
-  std::vector<bfloat16> narrow(to.size());
-  device::copy_to_host(reinterpret_cast<std::byte*>(narrow.data()), from.data,
-                       static_cast<std::int64_t>(narrow.size() * sizeof(bfloat16)));
-  std::transform(narrow.begin(), narrow.end(), to.begin(), [](bfloat16 x) { return to_float(x); });
+  device::dispatch(from.type, [&]<class T>() {
+    std::vector<T> narrow(to.size());
+    device::copy_to_host(reinterpret_cast<std::byte*>(narrow.data()), from.data,
+                         static_cast<std::int64_t>(narrow.size() * sizeof(T)));
+    std::transform(narrow.begin(), narrow.end(), to.begin(), [](T x) { return to_float(x); });
+  });
 }
 
 Parameters::Parameters(const Graph& graph, OpRange range, const ParameterOptions& options)
     : graph_(&graph), options_(options), place_(graph.parameters.size(), graph.parameters.size()) {
-  MILLRACE_ASSERT(!narrow() || options_.precision.activations == DType::BF16);
+  MILLRACE_ASSERT(!narrow() || options_.precision.activations == options_.precision.master);
   for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
     const Parameter& parameter = graph.parameters[i];
     if (!range.contains(parameter.op)) continue;
@@ -193,7 +198,8 @@ std::int64_t Parameters::lay_out(std::byte* memory) {
   gradients_ = taker.take<float>(learning_elements_);
   sums_ = taker.take<float>(state_elements_);
   unread_gradients_ = taker.take<float>(unread_elements_);
-  if (copies()) copy_ = taker.take<bfloat16>(trainable_elements_);
+  if (copies())
+    copy_ = taker.take_bytes(trainable_elements_ * size_of(options_.precision.activations));
   if (narrow()) vectors_ = taker.take<float>(vector_elements_);
   flag_ = taker.take<std::uint32_t>(2);
   device_spans_ = taker.copy(spans_);
@@ -244,7 +250,7 @@ float* Parameters::value(ParameterId id) const {
 
 const std::byte* Parameters::kernel(ParameterId id) const {
   MILLRACE_ASSERT(graph_->parameter(id).role == models::ParameterRole::Kernel);
-  if (copies()) return reinterpret_cast<const std::byte*>(copy_ + offsets_[place(id)]);
+  if (copies()) return copy_ + offsets_[place(id)] * size_of(options_.precision.activations);
   return stored(id).data;
 }
 
@@ -293,6 +299,7 @@ ops::UpdateArrays<M> Parameters::arrays(Which which) const {
           .first_slot = borders_[static_cast<std::size_t>(options_.share)],
           .gradients = gradients_,
           .copy = copy_,
+          .copy_type = options_.precision.activations,
           .vectors = vectors_,
           .stochastic = options_.stochastic_rounding,
           .spans = device_spans_ + (own ? first_own_span_ : 0),

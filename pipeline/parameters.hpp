@@ -23,7 +23,7 @@ struct ParameterOptions {
   std::vector<std::string> decay_excludes = {};  ///< substrings of names that do not decay
   std::vector<std::string> lars_skips = {};      ///< LARS: of names that neither adapt nor decay
   Precision precision = {DType::F32, DType::F32};
-  bool stochastic_rounding = true;  ///< bfloat16 masters: else to nearest even
+  bool stochastic_rounding = true;  ///< 16-bit masters: else to nearest even
   std::uint64_t seed = 0;           ///< of stochastic rounding
   /// Replicas that whole tensors are shared out to, and which of them this is: it keeps slots and
   /// updates weights of its own tensors alone.
@@ -47,11 +47,12 @@ void read_values(const StoredValues& from, std::span<float> to);
 ///
 ///             master, slots   kernels are packed from      biases, gamma and beta are read from
 ///   32.32     float32         the masters                  the masters
-///   16.32     float32         a bfloat16 copy of all       the masters
-///   16.16     bfloat16        the masters                  a float32 copy of them
+///   16.32     float32         a 16-bit copy of all         the masters
+///   16.16     16 bits         the masters                  a float32 copy of them
 ///
-/// The update stores copies as it goes. Gradients, their sums and running statistics are float32 in
-/// every precision: a statistic that moves by a hundredth a step would stand still in 16 bits.
+/// 16 bits are bfloat16 or float16, the type of the activations. The update stores copies as it
+/// goes. Gradients, their sums and running statistics are float32 in every precision: a statistic
+/// that moves by a hundredth a step would stand still in 16 bits.
 ///
 /// With several shares the flat order is that of the shares, each a stretch of whole tensors.
 /// Frozen parameters lie behind them and have values alone: no slots, no gradients.
@@ -71,7 +72,7 @@ class Parameters {
   [[nodiscard]] bool owns(models::ParameterId id) const;
 
   // Device pointers, valid after bind().
-  /// Float32 values as kernels read them; not of kernels whose masters are bfloat16.
+  /// Float32 values as kernels read them; not of kernels whose masters have 16 bits.
   [[nodiscard]] float* value(models::ParameterId id) const;
   /// Of a convolution or dense op, in the compute precision.
   [[nodiscard]] const std::byte* kernel(models::ParameterId id) const;
@@ -127,9 +128,9 @@ class Parameters {
   void add_frozen(std::size_t at);
   void add_spans(const models::Parameter& parameter, std::int64_t offset, bool own);
   std::int64_t lay_out(std::byte* memory);
-  [[nodiscard]] bool narrow() const { return options_.precision.master == DType::BF16; }
+  [[nodiscard]] bool narrow() const { return options_.precision.master != DType::F32; }
   [[nodiscard]] bool copies() const {
-    return !narrow() && options_.precision.activations == DType::BF16;
+    return !narrow() && options_.precision.activations != DType::F32;
   }
   [[nodiscard]] std::int64_t padded(std::int64_t elements) const;
   template <class M>
@@ -161,7 +162,7 @@ class Parameters {
   float* state_ = nullptr;
   float* sums_ = nullptr;
   float* unread_gradients_ = nullptr;
-  bfloat16* copy_ = nullptr;
+  std::byte* copy_ = nullptr;
   float* vectors_ = nullptr;
   std::uint32_t* flag_ = nullptr;
   const ops::ParameterSpan* device_spans_ = nullptr;

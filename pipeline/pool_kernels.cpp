@@ -83,5 +83,6 @@ Kernel make_pool_kernel(const Binding& b) {
 
 template Kernel make_pool_kernel<float>(const Binding&);
 template Kernel make_pool_kernel<bfloat16>(const Binding&);
+template Kernel make_pool_kernel<float16>(const Binding&);
 
 }  // namespace millrace::pipeline

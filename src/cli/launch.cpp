@@ -51,6 +51,7 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   const std::optional<EndedRank>& ended = end.ended_rank;
   constexpr int kNotFound = 127;
   constexpr int kMostSignals = 64;
+  constexpr int kLauncherFailed = 1;
   const int interrupted = exit_code(ErrorKind::Interrupted);
   if (code == kNotFound)
     fail(ErrorKind::Io,
@@ -59,7 +60,7 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   if (code != 0 && end.interrupted) return interrupted;
   if (code == interrupted) return code;
   // Asked to stop before the ranks could listen, or again when they had just ended.
-  const bool stumbled = end.asked && !end.complained && code == exit_code(ErrorKind::Internal);
+  const bool stumbled = end.asked && !end.complained && code == kLauncherFailed;
   if (code == kSignalled + SIGUSR1 || stumbled) return exit_code(ErrorKind::Preempted);
   if (end.lost_machine && code > kSignalled)
     fail(ErrorKind::Peer, "another machine is out of reach: what was saved can be restored");
@@ -72,7 +73,7 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   if (code > kSignalled)
     fail(ErrorKind::Peer, "a rank was ended by signal {}: what was saved can be restored",
          code - kSignalled);
-  if (end.complained && code == exit_code(ErrorKind::Internal))
+  if (end.complained && code == kLauncherFailed)
     fail(ErrorKind::Io, "{} failed: its own message is above", launcher);
   return code;
 }

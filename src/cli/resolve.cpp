@@ -75,7 +75,7 @@ Resolution resolve(const Options& options, const DatasetFacts& data, const Machi
   resolve_length(read, recipe, config);
   resolve_optimiser(read, recipe, config);
   resolve_rate(read, recipe, config, result.notices);
-  resolve_numerics(read, recipe, machine, config, result.notices);
+  resolve_numerics(read, recipe, config, result.notices);
   resolve_training(read, config);
   resolve_layout(read, machine, config, result.notices);
   check_layout(read, config);

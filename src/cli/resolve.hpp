@@ -42,11 +42,10 @@ struct DatasetFacts {
 
 struct MachineFacts {
   int cores = 1;
-  int ranks = 0;               ///< that a launcher started; 0: none did
-  int local_ranks = 0;         ///< of them, those on this machine
-  std::int64_t memory = 0;     ///< bytes; 0: unknown
-  bool computes_fp16 = false;  ///< whether its kernels take float16
-  bool has_gpu = false;        ///< whether kernels run on one, not on the cores
+  int ranks = 0;            ///< that a launcher started; 0: none did
+  int local_ranks = 0;      ///< of them, those on this machine
+  std::int64_t memory = 0;  ///< bytes; 0: unknown
+  bool has_gpu = false;     ///< whether kernels run on one, not on the cores
 };
 
 /// Whether the images themselves are needed, or only what the set is called.

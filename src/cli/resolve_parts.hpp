@@ -48,8 +48,8 @@ void resolve_length(Reader& read, const FamilyRecipe& recipe, train::TrainConfig
 void resolve_optimiser(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
 void resolve_rate(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config,
                   Notices& notices);
-void resolve_numerics(Reader& read, const FamilyRecipe& recipe, const MachineFacts& machine,
-                      train::TrainConfig& config, Notices& notices);
+void resolve_numerics(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config,
+                      Notices& notices);
 /// What is trained from where: seed, initial weights, filters; images that are mixed.
 void resolve_training(Reader& read, train::TrainConfig& config);
 /// What only a layout allows: statistics and states that replicas share, filters that match.

@@ -28,16 +28,10 @@ train::LossScaling loss_scaling(Reader& read) {
   return {.kind = train::ScalingKind::Static, .initial = *value};
 }
 
-Precision precision(Reader& read, const MachineFacts& machine) {
+Precision precision(Reader& read) {
   const std::string bits = read.text("precision", "16.32");
   if (bits == "32.32") return {.activations = DType::F32, .master = DType::F32};
-  const bool fp16 = read.text("half", "bf16") == "fp16";
-  if (fp16 && !machine.computes_fp16)
-    fail(ErrorKind::Config,
-         "{}: processors multiply and sum float16 no faster than float32, and its range ends at "
-         "65504; on them 16 bits are bf16: leave the option out",
-         read.options().find("half")->where);
-  const DType half = fp16 ? DType::F16 : DType::BF16;
+  const DType half = read.text("half", "bf16") == "fp16" ? DType::F16 : DType::BF16;
   return {.activations = half, .master = bits == "16.16" ? half : DType::F32};
 }
 
@@ -97,15 +91,15 @@ void resolve_length(Reader& read, const FamilyRecipe& recipe, TrainConfig& confi
   (void)checked_product(config.iterations, config.total_batch(), "iterations x total batch");
 }
 
-void resolve_numerics(Reader& read, const FamilyRecipe& recipe, const MachineFacts& machine,
-                      TrainConfig& config, Notices& notices) {
+void resolve_numerics(Reader& read, const FamilyRecipe& recipe, TrainConfig& config,
+                      Notices& notices) {
   config.label_smoothing = read.real("label-smoothing", recipe.label_smoothing);
   if (config.label_smoothing > 0.0)
     config.smoothing = read.text("label-smoothing-form", "other-classes") == "all-classes"
                            ? train::SmoothingForm::AllClasses
                            : train::SmoothingForm::OtherClasses;
   config.loss_scaling = loss_scaling(read);
-  config.precision = precision(read, machine);
+  config.precision = precision(read);
   resolve_rounding(read, config, notices);
   config.check_exceptions = read.flag("fp-exceptions");
   config.recompute =

@@ -76,6 +76,14 @@ MILLRACE_FUNCTION bfloat16 store_exact<bfloat16>(float x) {
   return bfloat16{static_cast<std::uint16_t>(wide >> 16)};
 }
 
+/// Stochastic rounding to a 16-bit storage type T; see to_bfloat16_stochastic.
+template <class T>
+MILLRACE_FUNCTION T store_stochastic(float x, std::uint16_t noise);
+template <>
+MILLRACE_FUNCTION bfloat16 store_stochastic<bfloat16>(float x, std::uint16_t noise) {
+  return to_bfloat16_stochastic(x, noise);
+}
+
 /// The value that remains when `x` has gone through storage type T: what a cut point would send.
 template <class T>
 MILLRACE_FUNCTION float rounded_as(float x) {

@@ -6,7 +6,7 @@ namespace millrace {
 int exit_code(ErrorKind kind) noexcept {
   switch (kind) {
     case ErrorKind::Internal:
-      return 1;
+      return 70;
     case ErrorKind::Usage:
     case ErrorKind::Config:
       return 2;
@@ -27,7 +27,7 @@ int exit_code(ErrorKind kind) noexcept {
     case ErrorKind::Interrupted:
       return 130;
   }
-  return 1;
+  return 70;
 }
 
 }  // namespace millrace

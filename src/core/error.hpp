@@ -23,7 +23,7 @@ namespace millrace {
 
 /// What went wrong, in the terms that decide who has to act; each kind has one exit code.
 enum class ErrorKind {
-  Internal,     ///< a broken promise of ours (1)
+  Internal,     ///< a broken promise of ours (70)
   Usage,        ///< the command line (2)
   Config,       ///< a configuration file, or options that contradict each other (2)
   Data,         ///< a data set is missing or damaged (3)

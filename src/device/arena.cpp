@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/text.hpp"
+#include "device/compat.hpp"
 
 namespace millrace::device {
 namespace {

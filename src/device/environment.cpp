@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <cstdlib>
+
 #ifdef MILLRACE_ONEDNN
 #include <oneapi/dnnl/dnnl.hpp>
 #endif
 
+#include "core/instruction_level.hpp"
 #include "device/compat.hpp"
 
 namespace millrace::device {
@@ -30,6 +33,20 @@ void initialise_kokkos(int threads, int gpu) {
 }
 
 #ifdef MILLRACE_ONEDNN
+bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
+
+dnnl::cpu_isa library_set(InstructionLevel level) {
+  switch (level) {
+    case InstructionLevel::Sse42:
+      return dnnl::cpu_isa::sse41;
+    case InstructionLevel::Avx2:
+      return dnnl::cpu_isa::avx2;
+    case InstructionLevel::Avx512:
+      break;
+  }
+  return dnnl::cpu_isa::avx512_core;
+}
+
 std::string instruction_set() {
   const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
   switch (isa) {
@@ -63,9 +80,20 @@ std::string vendor_library() { return "own kernels only"; }
 
 }  // namespace
 
-Environment::Environment(int threads, int gpu) { initialise_kokkos(threads, gpu); }
+Environment::Environment(int threads, int gpu) {
+  cap_vendor_library();
+  initialise_kokkos(threads, gpu);
+}
 
 Environment::~Environment() { Kokkos::finalize(); }
+
+void cap_vendor_library() {
+  [[maybe_unused]] const std::optional<InstructionLevel> cap = level_cap();
+#ifdef MILLRACE_ONEDNN
+  if (cap && !is_set("ONEDNN_MAX_CPU_ISA") && !is_set("DNNL_MAX_CPU_ISA"))
+    (void)dnnl::set_max_cpu_isa(library_set(*cap));  // refused once the library is in use
+#endif
+}
 
 bool computes_on_cores() { return kHostAccessible; }
 
@@ -85,6 +113,7 @@ std::vector<int> core_numbers() {
 }
 
 std::string describe_environment() {
+  cap_vendor_library();
   return fmt::format("{}, {} threads; {}; Kokkos {}.{}.{}", ExecutionSpace::name(),
                      ExecutionSpace().concurrency(), vendor_library(), KOKKOS_VERSION / 10000,
                      KOKKOS_VERSION / 100 % 100, KOKKOS_VERSION % 100);

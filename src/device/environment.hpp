@@ -18,6 +18,10 @@ class Environment {
   Environment& operator=(const Environment&) = delete;
 };
 
+/// Caps the instruction sets of the vendor's library as MILLRACE_MAX_ISA says, unless a variable of
+/// its own does. Has to come before the library is asked for anything; an Environment sees to that.
+void cap_vendor_library();
+
 /// Whether kernels run on CPU cores in this build, or else on a GPU.
 [[nodiscard]] bool computes_on_cores();
 

@@ -6,6 +6,7 @@
 
 #include "core/text.hpp"
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 
 namespace millrace::device {
 

@@ -4,21 +4,10 @@
 #include "core/bfloat16.hpp"
 #include "core/dtype.hpp"
 #include "core/error.hpp"
-#include "device/compat.hpp"
+#include "core/float16.hpp"
+#include "device/parallel.hpp"
 
 namespace millrace::device {
-
-template <class T>
-using Vector =
-    Kokkos::View<T*, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-/// [rows][channels]: an NHWC activation whose pixels need no names.
-template <class T>
-using Matrix =
-    Kokkos::View<T**, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-/// [sample][height][width][channel].
-template <class T>
-using Images =
-    Kokkos::View<T****, Kokkos::LayoutRight, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
 template <class T>
 [[nodiscard]] constexpr DType dtype_of();
@@ -30,12 +19,17 @@ template <>
 [[nodiscard]] constexpr DType dtype_of<bfloat16>() {
   return DType::BF16;
 }
+template <>
+[[nodiscard]] constexpr DType dtype_of<float16>() {
+  return DType::F16;
+}
 
 /// Calls function.template operator()<T>() with the storage type that `type` names.
 template <class Function>
 decltype(auto) dispatch(DType type, Function&& function) {
   if (type == DType::F32) return function.template operator()<float>();
   if (type == DType::BF16) return function.template operator()<bfloat16>();
+  if (type == DType::F16) return function.template operator()<float16>();
   fail(ErrorKind::Internal, "no kernels store {}", name_of(type));
 }
 

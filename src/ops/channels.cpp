@@ -182,6 +182,7 @@ void scale_backward(const ExecutionSpace& space, const ScaleShape& shape, T* dx,
                                   const T*, const T*);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)
+MILLRACE_INSTANTIATE(float16)
 #undef MILLRACE_INSTANTIATE
 
 }  // namespace millrace::ops

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "ops/weighted.hpp"
 
 namespace millrace::ops {
@@ -9,6 +11,15 @@ std::unique_ptr<Backend> make_default_backend([[maybe_unused]] const ScratchCaps
 #else
   return make_kokkos_backend();
 #endif
+}
+
+std::string describe_products(DType type) {
+  const std::string_view name = name_of(type);
+  if (type == DType::F32) return std::string(name);
+  if (make_default_backend()->multiplies(type))
+    return fmt::format("{}: products of 16 bits, sums in float32", name);
+  return fmt::format(
+      "{}: stored in 16 bits, multiplied in float32: this processor has no 16-bit products", name);
 }
 
 }  // namespace millrace::ops

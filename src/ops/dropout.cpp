@@ -104,6 +104,7 @@ void drop_connect(const ExecutionSpace& space, const SampleShape& shape, T* y, c
                                 float, const Draws&);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)
+MILLRACE_INSTANTIATE(float16)
 #undef MILLRACE_INSTANTIATE
 
 }  // namespace millrace::ops

@@ -69,6 +69,13 @@ struct Convert {
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const { y[i] = store_as<T>(x[i]); }
 };
 
+template <class T>
+struct Widen {
+  float* y;
+  const T* x;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const { y[i] = to_float(x[i]); }
+};
+
 }  // namespace
 
 template <class T>
@@ -110,15 +117,22 @@ void convert(const ExecutionSpace& space, T* y, const float* x, std::int64_t n) 
   for_elements("convert", space, n, Convert<T>{y, x});
 }
 
+template <class T>
+void widen(const ExecutionSpace& space, float* y, const T* x, std::int64_t n) {
+  for_elements("widen", space, n, Widen<T>{y, x});
+}
+
 #define MILLRACE_INSTANTIATE(T)                                                                  \
   template void activation_forward<T>(const ExecutionSpace&, T*, const T*, std::int64_t, Fn);    \
   template void activation_backward<T>(const ExecutionSpace&, T*, const T*, const T*,            \
                                        std::int64_t, Fn);                                        \
   template void add_forward<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t, Fn); \
   template void add_gradients<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t);   \
-  template void convert<T>(const ExecutionSpace&, T*, const float*, std::int64_t);
+  template void convert<T>(const ExecutionSpace&, T*, const float*, std::int64_t);               \
+  template void widen<T>(const ExecutionSpace&, float*, const T*, std::int64_t);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)
+MILLRACE_INSTANTIATE(float16)
 #undef MILLRACE_INSTANTIATE
 
 }  // namespace millrace::ops

@@ -33,8 +33,12 @@ void add_gradients(const device::ExecutionSpace& space, T* sum, const T* a, cons
 void accumulate(const device::ExecutionSpace& space, float* total, const float* part,
                 std::int64_t n, bool first);
 
-/// y = x converted to T, for inputs that arrive as float32.
+/// y = x rounded to T.
 template <class T>
 void convert(const device::ExecutionSpace& space, T* y, const float* x, std::int64_t n);
+
+/// y = x as float32, which is exact.
+template <class T>
+void widen(const device::ExecutionSpace& space, float* y, const T* x, std::int64_t n);
 
 }  // namespace millrace::ops

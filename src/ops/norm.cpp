@@ -618,6 +618,7 @@ void update_running(const ExecutionSpace& space, std::int64_t channels, float* m
                                        const float*, Fn);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)
+MILLRACE_INSTANTIATE(float16)
 #undef MILLRACE_INSTANTIATE
 
 }  // namespace millrace::ops

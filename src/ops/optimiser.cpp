@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/random_sequence.hpp"
+#include "device/compat.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
@@ -130,8 +131,9 @@ struct Nearest {
   KOKKOS_FORCEINLINE_FUNCTION M store(int, std::int64_t, float x) const { return store_as<M>(x); }
 };
 
+template <class M>
 struct Stochastic {
-  using Master = bfloat16;
+  using Master = M;
   static constexpr std::int64_t kStretch = Draws::kElements;
   Draws draws;
   KOKKOS_FORCEINLINE_FUNCTION void start(int stored, const ParameterSpan& span,
@@ -141,24 +143,23 @@ struct Stochastic {
   KOKKOS_FORCEINLINE_FUNCTION void draw(int stored, std::int64_t elements) {
     draws.draw(stored, elements);
   }
-  KOKKOS_FORCEINLINE_FUNCTION bfloat16 store(int stored, std::int64_t k, float x) const {
-    return to_bfloat16_stochastic(x, draws.noise[stored][k]);
+  KOKKOS_FORCEINLINE_FUNCTION M store(int stored, std::int64_t k, float x) const {
+    return store_stochastic<M>(x, draws.noise[stored][k]);
   }
 };
 
-/// Values of bfloat16 weights that kernels read as float32.
-KOKKOS_FORCEINLINE_FUNCTION void widen_vector(const UpdateArrays<bfloat16>& a,
-                                              const ParameterSpan& span) {
-  if (span.vector < 0) return;
-  const bfloat16* from = a.weights + span.offset;
+/// Values of 16-bit weights that kernels read as float32.
+template <class M>
+KOKKOS_FORCEINLINE_FUNCTION void widen_vector(const UpdateArrays<M>& a, const ParameterSpan& span) {
+  if (std::is_same_v<M, float> || span.vector < 0) return;
+  const M* from = a.weights + span.offset;
   float* to = a.vectors + span.vector;
   MILLRACE_SIMD
   for (std::int64_t k = 0; k < span.elements; ++k) to[k] = to_float(from[k]);
 }
-KOKKOS_FORCEINLINE_FUNCTION void widen_vector(const UpdateArrays<float>&, const ParameterSpan&) {}
 
-/// An update of one span.
-template <class Rule, class Storage, bool kCopies = false>
+/// An update of one span; Copy is the type of the copy that it keeps, float of none.
+template <class Rule, class Storage, class Copy = float>
 struct UpdateSpan {
   using M = typename Storage::Master;
   Update update;
@@ -189,7 +190,8 @@ struct UpdateSpan {
     M* const mean_square =
         Rule::kSlots > 1 ? arrays.mean_square + (first - arrays.first_slot) : nullptr;
     const float* const gradients = arrays.gradients + first;
-    bfloat16* const copy = kCopies ? arrays.copy + first : nullptr;
+    constexpr bool kCopies = !std::is_same_v<Copy, float>;
+    Copy* const copy = kCopies ? reinterpret_cast<Copy*>(arrays.copy) + first : nullptr;
     MILLRACE_SIMD
     for (std::int64_t k = 0; k < elements; ++k) {
       const float w = to_float(weights[k]);
@@ -202,13 +204,13 @@ struct UpdateSpan {
       if constexpr (Rule::kSlots > 0) velocity[k] = storage.store(kVelocity, k, slots.velocity);
       if constexpr (Rule::kSlots > 1)
         mean_square[k] = storage.store(kMeanSquare, k, slots.mean_square);
-      if constexpr (kCopies) copy[k] = to_bfloat16(updated);
+      if constexpr (kCopies) copy[k] = store_as<Copy>(updated);
     }
   }
 };
 
 /// Copies of a span's weights.
-template <class M>
+template <class M, class Copy>
 struct RefreshSpan {
   UpdateArrays<M> a;
 
@@ -217,9 +219,9 @@ struct RefreshSpan {
     widen_vector(a, span);
     if (a.copy == nullptr) return;
     const M* from = a.weights + span.offset;
-    bfloat16* to = a.copy + span.offset;
+    Copy* to = reinterpret_cast<Copy*>(a.copy) + span.offset;
     MILLRACE_SIMD
-    for (std::int64_t k = 0; k < span.elements; ++k) to[k] = to_bfloat16(to_float(from[k]));
+    for (std::int64_t k = 0; k < span.elements; ++k) to[k] = store_as<Copy>(to_float(from[k]));
   }
 };
 
@@ -331,6 +333,7 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float x) {
 KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(bfloat16 x) {
   return static_cast<std::uint32_t>(x.bits) << 16;
 }
+KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float16 x) { return bits_of(to_float(x)); }
 
 /// A block of values, looked through for what is not finite. Adding one to the exponent carries
 /// into the sign's place where the exponent is the highest.
@@ -356,12 +359,16 @@ template <class Rule, std::size_t kLabelSize, class M>
 void launch(const char (&label)[kLabelSize], const device::ExecutionSpace& space, const Update& u,
             const UpdateArrays<M>& a) {
   if constexpr (std::is_same_v<M, float>) {
+    if (a.copy != nullptr && a.copy_type == DType::F16)
+      return device::parallel(label, space, a.num_spans,
+                              UpdateSpan<Rule, Nearest<M>, float16>{u, a});
     if (a.copy != nullptr)
-      return device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Nearest<M>, true>{u, a});
+      return device::parallel(label, space, a.num_spans,
+                              UpdateSpan<Rule, Nearest<M>, bfloat16>{u, a});
     device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Nearest<M>>{u, a});
   } else {
     if (a.stochastic)
-      return device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Stochastic>{u, a});
+      return device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Stochastic<M>>{u, a});
     device::parallel(label, space, a.num_spans, UpdateSpan<Rule, Nearest<M>>{u, a});
   }
 }
@@ -392,15 +399,11 @@ void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const 
 template <class M>
 void refresh_copies(const device::ExecutionSpace& space, const UpdateArrays<M>& a) {
   if (a.copy == nullptr && a.vectors == nullptr) return;
-  device::parallel("refresh_copies", space, a.num_spans, RefreshSpan<M>{a});
+  if (a.copy_type == DType::F16)
+    device::parallel("refresh_copies", space, a.num_spans, RefreshSpan<M, float16>{a});
+  else
+    device::parallel("refresh_copies", space, a.num_spans, RefreshSpan<M, bfloat16>{a});
 }
-
-template void update_weights(const device::ExecutionSpace&, UpdateRule, const Update&,
-                             const UpdateArrays<float>&);
-template void update_weights(const device::ExecutionSpace&, UpdateRule, const Update&,
-                             const UpdateArrays<bfloat16>&);
-template void refresh_copies(const device::ExecutionSpace&, const UpdateArrays<float>&);
-template void refresh_copies(const device::ExecutionSpace&, const UpdateArrays<bfloat16>&);
 
 template <class T>
 void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const T* x,
@@ -408,10 +411,17 @@ void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const 
   constexpr std::int64_t kBlock = FlagBlock<T>::kBlock;
   device::parallel("flag_non_finite", space, (n + kBlock - 1) / kBlock, FlagBlock<T>{n, x, flag});
 }
-template void flag_non_finite(const device::ExecutionSpace&, std::int64_t, const float*,
-                              std::uint32_t*);
-template void flag_non_finite(const device::ExecutionSpace&, std::int64_t, const bfloat16*,
-                              std::uint32_t*);
+
+#define MILLRACE_INSTANTIATE(T)                                                          \
+  template void update_weights(const device::ExecutionSpace&, UpdateRule, const Update&, \
+                               const UpdateArrays<T>&);                                  \
+  template void refresh_copies(const device::ExecutionSpace&, const UpdateArrays<T>&);   \
+  template void flag_non_finite(const device::ExecutionSpace&, std::int64_t, const T*,   \
+                                std::uint32_t*);
+MILLRACE_INSTANTIATE(float)
+MILLRACE_INSTANTIATE(bfloat16)
+MILLRACE_INSTANTIATE(float16)
+#undef MILLRACE_INSTANTIATE
 
 void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
                std::int64_t stride, int own, int parts) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-#include "core/bfloat16.hpp"
+#include "core/dtype.hpp"
 #include "core/random.hpp"
 #include "core/update_rule.hpp"
 #include "device/tensor.hpp"
@@ -39,11 +40,12 @@ struct ParameterSpan {
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
   bool decays = false;
-  bool adapts = false;       ///< LARS: takes its tensor's ratio
-  std::int32_t tensor = 0;   ///< LARS: index into the list of tensors
-  std::int64_t first = 0;    ///< of its elements, counted from the tensor's own first: a
-                             ///< multiple of kSpanElements
-  std::int64_t vector = -1;  ///< bfloat16: where its float32 values go among the vectors, or -1
+  bool adapts = false;      ///< LARS: takes its tensor's ratio
+  std::int32_t tensor = 0;  ///< LARS: index into the list of tensors
+  std::int64_t first = 0;   ///< of its elements, counted from the tensor's own first: a
+                            ///< multiple of kSpanElements
+  std::int64_t vector =
+      -1;  ///< 16-bit masters: where its float32 values go among the vectors, or -1
   RandomStream rounding{0, RandomPurpose::Rounding};  ///< of the tensor, for stochastic rounding
 };
 
@@ -56,7 +58,7 @@ struct TensorSpans {
 inline constexpr std::int64_t kSpanElements = 4096;
 
 /// What an update reads and writes, on the device. Weights, gradients and the slots that the rule
-/// keeps are flat arrays of equal order: gradients float32, the others M, float or bfloat16. Spans
+/// keeps are flat arrays of equal order: gradients float32, the others M, a storage type. Spans
 /// have at most kSpanElements elements each.
 template <class M>
 struct UpdateArrays {
@@ -65,9 +67,10 @@ struct UpdateArrays {
   M* mean_square = nullptr;     ///< slot "mean_square"
   std::int64_t first_slot = 0;  ///< element of the flat order that the slots begin with
   const float* gradients = nullptr;
-  bfloat16* copy = nullptr;  ///< of float32 weights, for 16-bit kernels; null: none is kept
-  float* vectors = nullptr;  ///< of bfloat16 weights: the values of spans that kernels read so
-  bool stochastic = false;   ///< bfloat16: how to round what is stored; else to nearest even
+  std::byte* copy = nullptr;  ///< of float32 weights, for 16-bit kernels; null: none is kept
+  DType copy_type = DType::BF16;
+  float* vectors = nullptr;  ///< of 16-bit weights: the values of spans that kernels read so
+  bool stochastic = false;   ///< 16-bit weights: how to round what is stored; else to nearest even
   const ParameterSpan* spans = nullptr;
   std::int64_t num_spans = 0;
   // LARS alone needs the rest.
@@ -81,7 +84,7 @@ struct UpdateArrays {
 /// way. LARS passes over weights and gradients once more for its norms, whose bits depend on a
 /// tensor's values and on how it was cut into spans alone.
 ///
-/// With M = bfloat16 the gradient (scaled, without decay) is rounded to nearest first; arithmetic
+/// With 16-bit weights the gradient (scaled, without decay) is rounded to nearest first; arithmetic
 /// is in float32 up to the stores. Stochastic rounding draws from the key of the tensor, the step,
 /// the element's place in the tensor and which of the three values is stored: a pure function that
 /// layouts, shares and restarts leave alone.

@@ -413,6 +413,7 @@ void shortcut_pad_backward(const ExecutionSpace& space, const WindowShape& shape
                                          T*, const T*);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)
+MILLRACE_INSTANTIATE(float16)
 #undef MILLRACE_INSTANTIATE
 
 }  // namespace millrace::ops

@@ -128,6 +128,7 @@ void prepare_floats(const ExecutionSpace& space, const PrepareImagesShape& shape
   MILLRACE_INSTANTIATE_FLOATS(T, float16)
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)
+MILLRACE_INSTANTIATE(float16)
 #undef MILLRACE_INSTANTIATE
 #undef MILLRACE_INSTANTIATE_FLOATS
 

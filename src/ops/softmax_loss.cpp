@@ -156,6 +156,7 @@ void softmax_loss_backward(const ExecutionSpace& space, const SoftmaxLossShape& 
                                          const ImageMixing*);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)
+MILLRACE_INSTANTIATE(float16)
 #undef MILLRACE_INSTANTIATE
 
 }  // namespace millrace::ops

@@ -18,12 +18,17 @@
 // gradients add up in float32 in the order of the calls.
 //
 // Backends: onednn (CPU), kokkos (plain loops: every Kokkos backend, and the reference in tests).
+//
+// 16-bit storage asks nothing of the processor. Where it has no 16-bit products, operands widen to
+// float32, which is exact, and the result is rounded once: what a 16-bit product with float32 sums
+// means as well.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 
 #include "core/dtype.hpp"
 #include "device/tensor.hpp"
@@ -57,6 +62,8 @@ struct DenseShape {
 struct Passes {
   bool backward_input = true;
   bool backward_weight = true;
+  bool forward = true;
+  friend bool operator==(const Passes&, const Passes&) = default;
 };
 
 /// Memory that a prepared op needs besides its activations, in bytes.
@@ -106,6 +113,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual const char* name() const = 0;
+  /// Whether values of a 16-bit type are multiplied as they are, or else as float32.
+  [[nodiscard]] virtual bool multiplies(DType type) const = 0;
   [[nodiscard]] virtual std::unique_ptr<WeightedOp> convolution(const ConvShape& shape, DType type,
                                                                 Passes passes) = 0;
   [[nodiscard]] virtual std::unique_ptr<WeightedOp> dense(const DenseShape& shape, DType type,
@@ -117,5 +126,9 @@ class Backend {
 [[nodiscard]] std::unique_ptr<Backend> make_kokkos_backend();
 /// The fastest that this build has: oneDNN, or else the plain loops, which take no scratch.
 [[nodiscard]] std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps = {});
+
+/// How make_default_backend()'s kernels compute with `type`, for people: "bfloat16: stored in 16
+/// bits, multiplied in float32: this processor has no 16-bit products".
+[[nodiscard]] std::string describe_products(DType type);
 
 }  // namespace millrace::ops

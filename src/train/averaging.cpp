@@ -9,8 +9,8 @@
 #include <map>
 #include <utility>
 
-#include "core/bfloat16.hpp"
 #include "core/error.hpp"
+#include "device/tensor.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint_layout.hpp"
 #include "io/run_lock.hpp"
@@ -66,7 +66,7 @@ io::CheckpointHeader header_of(const io::CheckpointReader& last, const AverageRu
 }
 
 bool is_averaged(const io::TensorInfo& info) {
-  return info.type == DType::F32 || info.type == DType::BF16;
+  return info.type == DType::F32 || info.type == DType::BF16 || info.type == DType::F16;
 }
 
 /// float32 values of a tensor as it is stored.
@@ -74,10 +74,12 @@ std::span<const float> as_floats(const io::TensorInfo& info, std::vector<std::by
                                  std::vector<float>& converted) {
   const auto elements = static_cast<std::size_t>(info.elements());
   if (info.type == DType::F32) return {reinterpret_cast<const float*>(stored.data()), elements};
-  const auto* values = reinterpret_cast<const bfloat16*>(stored.data());
   converted.resize(elements);
-  std::transform(values, values + elements, converted.begin(),
-                 [](bfloat16 value) { return to_float(value); });
+  device::dispatch(info.type, [&]<class T>() {
+    const T* values = reinterpret_cast<const T*>(stored.data());
+    std::transform(values, values + elements, converted.begin(),
+                   [](T value) { return to_float(value); });
+  });
   return converted;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 #include "pipeline/stage.hpp"
 #include "train/network.hpp"
 

@@ -26,6 +26,7 @@
 #include "comm/transport.hpp"
 #include "comm/world.hpp"
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 #include "io/checkpoint.hpp"
 #include "io/prefetch.hpp"
 #include "models/graph.hpp"

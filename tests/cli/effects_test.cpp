@@ -102,7 +102,8 @@ TEST(NumericsOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--loss-scaling 0.5").loss_scaling.initial, 0.5);
   EXPECT_EQ(refusal("--loss-scaling fast"),
             "--loss-scaling: 'fast' is not dynamic, nor a number above 0 to 16777216");
-  EXPECT_TRUE(contains(refusal("--half fp16"), "on them 16 bits are bf16"));
+  EXPECT_EQ(line("--half fp16").precision, (Precision{DType::F16, DType::F32}));
+  EXPECT_EQ(line("--half fp16 --precision 16.16").precision, (Precision{DType::F16, DType::F16}));
   EXPECT_TRUE(line("--fp-exceptions").check_exceptions);
   EXPECT_EQ(line("--label-smoothing 0.1 --label-smoothing-form all-classes").smoothing,
             train::SmoothingForm::AllClasses);

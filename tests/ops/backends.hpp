@@ -35,6 +35,7 @@ inline void PrintTo(BackendKind kind, std::ostream* out) { *out << name_of(kind)
 class OwnBackend final : public Backend {
  public:
   [[nodiscard]] const char* name() const override { return "own"; }
+  [[nodiscard]] bool multiplies(DType) const override { return false; }
   [[nodiscard]] std::unique_ptr<WeightedOp> convolution(const ConvShape& s, DType type,
                                                         Passes passes) override {
     if (is_depthwise(s)) {

@@ -17,7 +17,7 @@ class Channels : public testing::Test {
  protected:
   device::ExecutionSpace space_;
 };
-using StorageTypes = testing::Types<float, bfloat16>;
+using StorageTypes = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(Channels, StorageTypes);
 
 TYPED_TEST(Channels, ConcatPutsOperandsSideBySide) {
@@ -66,7 +66,7 @@ TYPED_TEST(Channels, ScaleForwardIsTheReference) {
     const T* none = nullptr;
     scale_forward(this->space_, s, y.data(), x_device.data(), scale_device.data(), none, Fn::None);
     const auto tolerance = [&](std::size_t i) {
-      return (kUnit<T> + kFloatUnit) * std::abs(expected[i]);
+      return (kUnit<T> + kFloatUnit) * std::abs(expected[i]) + kLeast<T>;
     };
     EXPECT_TRUE(close(y.values(), expected, tolerance));
     // Fused with what follows, the stored product is added to and rectified.
@@ -97,10 +97,10 @@ TYPED_TEST(Channels, ScaleBackwardIsTheReference) {
     scale_backward(this->space_, s, dx.data(), dscale.data(), dy_device.data(), x_device.data(),
                    scale_device.data());
     EXPECT_TRUE(close(dx.values(), expected.dx, [&](std::size_t i) {
-      return (kUnit<T> + kFloatUnit) * std::abs(expected.dx[i]);
+      return (kUnit<T> + kFloatUnit) * std::abs(expected.dx[i]) + kLeast<T>;
     }));
     EXPECT_TRUE(close(dscale.values(), expected.dscale, [&](std::size_t i) {
-      return kUnit<T> * std::abs(expected.dscale[i]) +
+      return kLeast<T> + kUnit<T> * std::abs(expected.dscale[i]) +
              static_cast<double>(s.pixels + 2) * kFloatUnit * magnitude[i];
     }));
     scale_backward(this->space_, s, dy_device.data(), dscale.data(), dy_device.data(),

@@ -15,8 +15,10 @@
 #include <vector>
 
 #include "core/bfloat16.hpp"
+#include "core/float16.hpp"
 #include "core/random.hpp"
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 
 namespace millrace::ops {
 
@@ -140,9 +142,20 @@ template <class T>
   return values;
 }
 
+/// As in names of tests.
+[[nodiscard]] inline const char* spelled(DType type) {
+  return type == DType::F32 ? "Float32" : type == DType::BF16 ? "Bfloat16" : "Float16";
+}
+
 /// Relative error of rounding to T once: half a unit in the last place.
 template <class T>
-inline constexpr double kUnit = std::is_same_v<T, bfloat16> ? 0x1p-8 : 0x1p-24;
+inline constexpr double kUnit = std::is_same_v<T, bfloat16>  ? 0x1p-8
+                                : std::is_same_v<T, float16> ? 0x1p-11
+                                                             : 0x1p-24;
+/// Half of the least number: what rounding may be off by where numbers have a fixed distance. Of
+/// the others it is too small to matter.
+template <class T>
+inline constexpr double kLeast = std::is_same_v<T, float16> ? 0x1p-25 : 0.0;
 inline constexpr double kFloatUnit = kUnit<float>;
 
 /// |actual - expected| <= tolerance(i) for every i, reporting the worst; a NaN is never close.

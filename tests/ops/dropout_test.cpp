@@ -22,7 +22,7 @@ class Drop : public testing::Test {
  protected:
   device::ExecutionSpace space_;
 };
-using StorageTypes = testing::Types<float, bfloat16>;
+using StorageTypes = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(Drop, StorageTypes);
 
 TYPED_TEST(Drop, DropoutIsTheReference) {
@@ -41,7 +41,7 @@ TYPED_TEST(Drop, DropoutIsTheReference) {
     DeviceValues<T> x_device(x), y(n);
     dropout(this->space_, s, y.data(), x_device.data(), kRate, draws());
     const auto tolerance = [&](std::size_t i) {
-      return (kUnit<T> + 4.0 * kFloatUnit) * std::abs(expected[i]);
+      return (kUnit<T> + 4.0 * kFloatUnit) * std::abs(expected[i]) + kLeast<T>;
     };
     EXPECT_TRUE(close(y.values(), expected, tolerance));
     dropout(this->space_, s, x_device.data(), x_device.data(), kRate, draws());
@@ -68,7 +68,7 @@ TYPED_TEST(Drop, DropConnectIsTheReference) {
     const T* none = nullptr;
     drop_connect(this->space_, s, y.data(), x_device.data(), none, kSurvival, draws());
     const auto tolerance = [&](std::size_t i) {
-      return (kUnit<T> + 4.0 * kFloatUnit) * std::abs(alone[i]);
+      return (kUnit<T> + 4.0 * kFloatUnit) * std::abs(alone[i]) + kLeast<T>;
     };
     EXPECT_TRUE(close(y.values(), alone, tolerance));
     // The sum is what adding to the stored product gives, bit for bit.

@@ -26,7 +26,7 @@ class Elementwise : public testing::Test {
   }
   device::ExecutionSpace space;
 };
-using StorageTypes = testing::Types<float, bfloat16>;
+using StorageTypes = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(Elementwise, StorageTypes);
 
 TYPED_TEST(Elementwise, ActivationForwardIsTheReference) {
@@ -150,7 +150,7 @@ TYPED_TEST(Elementwise, ConvertRoundsToNearest) {
     DeviceValues<float> x_device(x);
     DeviceValues<T> y(n);
     convert(this->space, y.data(), x_device.data(), n);
-    const auto half_unit = [&](std::size_t i) { return kUnit<T> * std::abs(x[i]); };
+    const auto half_unit = [&](std::size_t i) { return kUnit<T> * std::abs(x[i]) + kLeast<T>; };
     EXPECT_TRUE(close(y.values(), x, half_unit));
     EXPECT_TRUE(same_bits(y, DeviceValues<T>(x)));
   }

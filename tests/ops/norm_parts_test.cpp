@@ -214,14 +214,14 @@ TEST(NormPartsTest, AreStableWhereTheMeanIsLarge) {
 std::string name_of_param(const testing::TestParamInfo<std::tuple<PartsCase, DType>>& param) {
   const auto& [c, type] = param.param;
   return std::to_string(c.parts) + "Of" + std::to_string(c.rows) + "x" +
-         std::to_string(c.channels) + (type == DType::F32 ? "Float32" : "Bfloat16");
+         std::to_string(c.channels) + spelled(type);
 }
 INSTANTIATE_TEST_SUITE_P(
     Table, NormParts,
     testing::Combine(testing::Values(PartsCase{1, 16, 2}, PartsCase{1, 3, 1}, PartsCase{8, 1, 4},
                                      PartsCase{49, 64, 2}, PartsCase{350, 3, 3},
                                      PartsCase{700, 128, 2}, PartsCase{33, 300, 5}),
-                     testing::Values(DType::F32, DType::BF16)),
+                     testing::Values(DType::F32, DType::BF16, DType::F16)),
     name_of_param);
 
 }  // namespace

@@ -178,11 +178,11 @@ TEST_P(Norm, BackwardIsTheReference) {
 
 std::string name_of_param(const testing::TestParamInfo<Param>& param) {
   const auto& [c, type] = param.param;
-  return c.name + (type == DType::F32 ? "Float32" : "Bfloat16");
+  return c.name + spelled(type);
 }
 INSTANTIATE_TEST_SUITE_P(Table, Norm,
                          testing::Combine(testing::ValuesIn(norm_cases()),
-                                          testing::Values(DType::F32, DType::BF16)),
+                                          testing::Values(DType::F32, DType::BF16, DType::F16)),
                          name_of_param);
 
 // ---- statistics ---------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class Updater {
                            .velocity = slots > 0 ? velocity_.data() : nullptr,
                            .mean_square = slots > 1 ? mean_square_.data() : nullptr,
                            .gradients = on_device.data(),
-                           .copy = copy_.data(),
+                           .copy = copy_.raw(),
                            .spans = spans_.data(),
                            .num_spans = spans_.size(),
                            .tensors = lars ? tensors_.data() : nullptr,

@@ -116,12 +116,12 @@ TEST_P(Pool, GlobalAverageIsTheReference) {
 
 std::string name_of_param(const testing::TestParamInfo<Param>& param) {
   const auto& [c, type] = param.param;
-  return c.name + (type == DType::F32 ? "Float32" : "Bfloat16");
+  return c.name + spelled(type);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Pool,
                          testing::Combine(testing::ValuesIn(pool_cases()),
-                                          testing::Values(DType::F32, DType::BF16)),
+                                          testing::Values(DType::F32, DType::BF16, DType::F16)),
                          name_of_param);
 
 template <class T>
@@ -129,7 +129,7 @@ class StorageType : public testing::Test {
  protected:
   device::ExecutionSpace space;
 };
-using StorageTypes = testing::Types<float, bfloat16>;
+using StorageTypes = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(StorageType, StorageTypes);
 
 TYPED_TEST(StorageType, MaxPoolKeepsNan) {

@@ -117,7 +117,7 @@ class PrepareImages : public testing::Test {
     return y.values();
   }
 };
-using StorageTypes = testing::Types<float, bfloat16>;
+using StorageTypes = testing::Types<float, bfloat16, float16>;
 TYPED_TEST_SUITE(PrepareImages, StorageTypes);
 
 Values some_bytes() {
@@ -173,7 +173,10 @@ TYPED_TEST(PrepareImages, FloatsOfAnyTypeAreRoundedAndThenMixed) {
               this->mix(rounded, mixing_of_four()));
     return rounded;
   };
-  EXPECT_NE(stored_as(float{}), stored_as(float16{}));
+  // Of a type with as many bits as float16 rounding to it first makes no difference.
+  if constexpr (!std::is_same_v<TypeParam, float16>) {
+    EXPECT_NE(stored_as(float{}), stored_as(float16{}));
+  }
   (void)stored_as(bfloat16{});
 }
 

@@ -219,6 +219,7 @@ std::string threads_and_digest() {
   Digest digest;
   add_kernels<float>(digest);
   add_kernels<bfloat16>(digest);
+  add_kernels<float16>(digest);
   add_update(digest);
   return std::to_string(device::ExecutionSpace().concurrency()) + " " + digest.text();
 }

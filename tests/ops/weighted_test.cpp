@@ -128,7 +128,7 @@ template <class T>
 testing::AssertionResult close_sums(const Values& actual, const Values& expected,
                                     const Values& magnitude, double terms) {
   return close(actual, expected, [&](std::size_t i) {
-    return (terms + 2.0) * kFloatUnit * magnitude[i] + kUnit<T> * std::abs(expected[i]);
+    return (terms + 2.0) * kFloatUnit * magnitude[i] + kUnit<T> * std::abs(expected[i]) + kLeast<T>;
   });
 }
 
@@ -239,13 +239,13 @@ TEST_P(Weighted, OtherPassesLeaveWeightGradientsAlone) {
 
 std::string name_of_param(const testing::TestParamInfo<Param>& info) {
   const auto& [c, kind, type] = info.param;
-  return c.name + name_of(kind) + (type == DType::F32 ? "Float32" : "Bfloat16");
+  return c.name + name_of(kind) + spelled(type);
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Weighted,
                          testing::Combine(testing::ValuesIn(weighted_cases()),
                                           testing::ValuesIn(backend_kinds()),
-                                          testing::Values(DType::F32, DType::BF16)),
+                                          testing::Values(DType::F32, DType::BF16, DType::F16)),
                          name_of_param);
 
 #ifdef MILLRACE_ONEDNN
@@ -283,6 +283,7 @@ struct FakeDescriptor {
   };
   std::vector<std::size_t> bytes;
   std::size_t at = 0;
+  explicit operator bool() const { return !bytes.empty(); }
   [[nodiscard]] Scratch scratchpad_desc() const { return {bytes[at]}; }
   bool next_impl() { return at + 1 < bytes.size() && (++at, true); }
 };

@@ -170,6 +170,7 @@ class KokkosConvolution final : public WeightedOp {
 class KokkosBackend final : public Backend {
  public:
   [[nodiscard]] const char* name() const override { return "kokkos"; }
+  [[nodiscard]] bool multiplies(DType) const override { return false; }
   [[nodiscard]] std::unique_ptr<WeightedOp> convolution(const ConvShape& shape, DType type,
                                                         Passes passes) override {
     return device::dispatch(type, [&]<class T>() -> std::unique_ptr<WeightedOp> {

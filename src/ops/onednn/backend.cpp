@@ -4,10 +4,16 @@
 // layout the primitive asks for, so each has three: canonical, packed for forward and packed for
 // backward input. Backward weight produces its own layout in scratch, which a reorder
 // then adds onto the canonical float32 gradient.
+//
+// Which of its passes oneDNN can compute is asked when an op is made. Where it has no primitive for
+// a 16-bit type that the processor multiplies, its float32 primitive works between conversions
+// (ops/widened.hpp); where it has none at all, plain loops do.
 #include <cstring>
 #include <optional>
 
 #include "core/error.hpp"
+#include "device/compat.hpp"
+#include "ops/by_pass.hpp"
 #include "ops/depthwise.hpp"
 #include "ops/elementwise.hpp"
 #include "ops/merged_groups.hpp"
@@ -15,6 +21,7 @@
 #include "ops/strided_pointwise.hpp"
 #include "ops/vendor_backend.hpp"
 #include "ops/weighted.hpp"
+#include "ops/widened.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -43,11 +50,20 @@ struct Layouts {
   bool blind_taps = false;  ///< some part of the kernel only ever sees padding
 };
 
+/// The primitives that oneDNN has for the passes of an op.
+struct Primitives {
+  Layouts layouts;
+  std::optional<dnnl::primitive> forward, backward_input, backward_weight;
+  bool bias = false;
+
+  [[nodiscard]] Passes passes() const {
+    return {backward_input.has_value(), backward_weight.has_value(), forward.has_value()};
+  }
+};
+
 class OneDnnOp final : public WeightedOp {
  public:
-  OneDnnOp(std::shared_ptr<Context> context, const Layouts& layouts, dnnl::primitive forward,
-           std::optional<dnnl::primitive> backward_input,
-           std::optional<dnnl::primitive> backward_weight, bool bias);
+  OneDnnOp(std::shared_ptr<Context> context, const Primitives& primitives);
 
   [[nodiscard]] WeightedBytes bytes() const override { return bytes_; }
   void bind(const WeightedMemory& memory) override;
@@ -58,6 +74,9 @@ class OneDnnOp final : public WeightedOp {
                        bool first) override;
 
  private:
+  void add_forward(const dnnl::primitive& primitive);
+  void add_backward_input(const dnnl::primitive& primitive);
+  void add_backward_weight(const dnnl::primitive& primitive);
   [[nodiscard]] Call reorder(const memory::desc& from, const memory::desc& to, bool add) const;
   [[nodiscard]] memory::desc reorder_scratch(const memory::desc& from, const memory::desc& to,
                                              bool add) const;
@@ -77,12 +96,16 @@ class OneDnnOp final : public WeightedOp {
   const float* dbias_part_ = nullptr;
 };
 
-OneDnnOp::OneDnnOp(std::shared_ptr<Context> context, const Layouts& layouts,
-                   dnnl::primitive forward, std::optional<dnnl::primitive> backward_input,
-                   std::optional<dnnl::primitive> backward_weight, bool bias)
-    : context_(std::move(context)), layouts_(layouts), bias_(bias) {
+OneDnnOp::OneDnnOp(std::shared_ptr<Context> context, const Primitives& primitives)
+    : context_(std::move(context)), layouts_(primitives.layouts), bias_(primitives.bias) {
+  if (primitives.forward) add_forward(*primitives.forward);
+  if (primitives.backward_input) add_backward_input(*primitives.backward_input);
+  if (primitives.backward_weight) add_backward_weight(*primitives.backward_weight);
+}
+
+void OneDnnOp::add_forward(const dnnl::primitive& primitive) {
   const dnnl::engine& e = context_->engine;
-  forward_ = {std::move(forward),
+  forward_ = {primitive,
               {{DNNL_ARG_SRC, unbound(layouts_.src, e)},
                {DNNL_ARG_WEIGHTS, unbound(layouts_.packed_forward, e)},
                {DNNL_ARG_DST, unbound(layouts_.dst, e)},
@@ -90,38 +113,42 @@ OneDnnOp::OneDnnOp(std::shared_ptr<Context> context, const Layouts& layouts,
   if (bias_) forward_.arguments.emplace(DNNL_ARG_BIAS, unbound(layouts_.bias, e));
   bytes_.packed_forward = bytes_of(layouts_.packed_forward);
   bytes_.scratch =
-      std::max(bytes_of(layouts_.scratch_forward),
-               bytes_of(reorder_scratch(layouts_.kernel, layouts_.packed_forward, false)));
+      std::max({bytes_.scratch, bytes_of(layouts_.scratch_forward),
+                bytes_of(reorder_scratch(layouts_.kernel, layouts_.packed_forward, false))});
   pack_forward_ = reorder(layouts_.kernel, layouts_.packed_forward, false);
-  if (backward_input) {
-    backward_input_ = {std::move(*backward_input),
-                       {{DNNL_ARG_DIFF_SRC, unbound(layouts_.src, e)},
-                        {DNNL_ARG_WEIGHTS, unbound(layouts_.packed_backward, e)},
-                        {DNNL_ARG_DIFF_DST, unbound(layouts_.dst, e)},
-                        {DNNL_ARG_SCRATCHPAD, unbound(layouts_.scratch_input, e)}}};
-    bytes_.packed_backward = bytes_of(layouts_.packed_backward);
-    bytes_.scratch =
-        std::max({bytes_.scratch, bytes_of(layouts_.scratch_input),
-                  bytes_of(reorder_scratch(layouts_.kernel, layouts_.packed_backward, false))});
-    pack_backward_ = reorder(layouts_.kernel, layouts_.packed_backward, false);
-  }
-  if (backward_weight) {
-    backward_weight_ = {std::move(*backward_weight),
-                        {{DNNL_ARG_SRC, unbound(layouts_.src, e)},
-                         {DNNL_ARG_DIFF_WEIGHTS, unbound(layouts_.gradient, e)},
-                         {DNNL_ARG_DIFF_DST, unbound(layouts_.dst, e)},
-                         {DNNL_ARG_SCRATCHPAD, unbound(layouts_.scratch_weight, e)}}};
-    if (bias_) backward_weight_.arguments.emplace(DNNL_ARG_DIFF_BIAS, unbound(layouts_.bias, e));
-    const std::int64_t held =
-        aligned(bytes_of(layouts_.gradient)) + (bias_ ? aligned(bytes_of(layouts_.bias)) : 0);
-    const std::int64_t used =
-        std::max({bytes_of(layouts_.scratch_weight),
-                  bytes_of(reorder_scratch(layouts_.gradient, layouts_.canonical, false)),
-                  bytes_of(reorder_scratch(layouts_.gradient, layouts_.canonical, true))});
-    bytes_.scratch = std::max(bytes_.scratch, held + used);
-    store_gradient_ = reorder(layouts_.gradient, layouts_.canonical, false);
-    add_gradient_ = reorder(layouts_.gradient, layouts_.canonical, true);
-  }
+}
+
+void OneDnnOp::add_backward_input(const dnnl::primitive& primitive) {
+  const dnnl::engine& e = context_->engine;
+  backward_input_ = {primitive,
+                     {{DNNL_ARG_DIFF_SRC, unbound(layouts_.src, e)},
+                      {DNNL_ARG_WEIGHTS, unbound(layouts_.packed_backward, e)},
+                      {DNNL_ARG_DIFF_DST, unbound(layouts_.dst, e)},
+                      {DNNL_ARG_SCRATCHPAD, unbound(layouts_.scratch_input, e)}}};
+  bytes_.packed_backward = bytes_of(layouts_.packed_backward);
+  bytes_.scratch =
+      std::max({bytes_.scratch, bytes_of(layouts_.scratch_input),
+                bytes_of(reorder_scratch(layouts_.kernel, layouts_.packed_backward, false))});
+  pack_backward_ = reorder(layouts_.kernel, layouts_.packed_backward, false);
+}
+
+void OneDnnOp::add_backward_weight(const dnnl::primitive& primitive) {
+  const dnnl::engine& e = context_->engine;
+  backward_weight_ = {primitive,
+                      {{DNNL_ARG_SRC, unbound(layouts_.src, e)},
+                       {DNNL_ARG_DIFF_WEIGHTS, unbound(layouts_.gradient, e)},
+                       {DNNL_ARG_DIFF_DST, unbound(layouts_.dst, e)},
+                       {DNNL_ARG_SCRATCHPAD, unbound(layouts_.scratch_weight, e)}}};
+  if (bias_) backward_weight_.arguments.emplace(DNNL_ARG_DIFF_BIAS, unbound(layouts_.bias, e));
+  const std::int64_t held =
+      aligned(bytes_of(layouts_.gradient)) + (bias_ ? aligned(bytes_of(layouts_.bias)) : 0);
+  const std::int64_t used =
+      std::max({bytes_of(layouts_.scratch_weight),
+                bytes_of(reorder_scratch(layouts_.gradient, layouts_.canonical, false)),
+                bytes_of(reorder_scratch(layouts_.gradient, layouts_.canonical, true))});
+  bytes_.scratch = std::max(bytes_.scratch, held + used);
+  store_gradient_ = reorder(layouts_.gradient, layouts_.canonical, false);
+  add_gradient_ = reorder(layouts_.gradient, layouts_.canonical, true);
 }
 
 dnnl::reorder::primitive_desc OneDnnOp::reorder_descriptor(const memory::desc& from,
@@ -155,10 +182,12 @@ void OneDnnOp::bind(const WeightedMemory& m) {
     call.set(DNNL_ARG_TO, to);
     call.set(DNNL_ARG_SCRATCHPAD, scratch);
   };
-  forward_.set(DNNL_ARG_WEIGHTS, m.packed_forward);
-  forward_.set(DNNL_ARG_SCRATCHPAD, m.scratch);
-  if (bias_) forward_.set(DNNL_ARG_BIAS, m.bias);
-  bind_reorder(pack_forward_, m.kernel, m.packed_forward, m.scratch);
+  if (forward_.primitive) {
+    forward_.set(DNNL_ARG_WEIGHTS, m.packed_forward);
+    forward_.set(DNNL_ARG_SCRATCHPAD, m.scratch);
+    if (bias_) forward_.set(DNNL_ARG_BIAS, m.bias);
+    bind_reorder(pack_forward_, m.kernel, m.packed_forward, m.scratch);
+  }
   if (backward_input_.primitive) {
     backward_input_.set(DNNL_ARG_WEIGHTS, m.packed_backward);
     backward_input_.set(DNNL_ARG_SCRATCHPAD, m.scratch);
@@ -184,7 +213,7 @@ void OneDnnOp::bind(const WeightedMemory& m) {
 
 void OneDnnOp::pack(const ExecutionSpace& space, bool backward) {
   device::fence(space);
-  pack_forward_.run(context_->stream);
+  if (pack_forward_.primitive) pack_forward_.run(context_->stream);
   if (backward && pack_backward_.primitive) pack_backward_.run(context_->stream);
 }
 
@@ -255,11 +284,6 @@ KernelDims kernel_dims(const ConvShape& s) {
 //
 // What oneDNN is slow at, by shape, precision and instruction set, and what runs instead.
 
-bool has_tiles() {
-  const auto tiles = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
-  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & tiles) == tiles;
-}
-
 /// A 1x1 convolution of images of one pixel: as a convolution it runs at a hundredth of the rate of
 /// the product of matrices that it is.
 bool is_product(const ConvShape& s) {
@@ -293,7 +317,7 @@ std::int64_t groups_to_merge(const ConvShape& s, DType type) {
   const bool narrow = (width == 4 || width == 8) && s.window.out.c / s.groups == width;
   const std::int64_t merged = narrow ? 16 / width : 1;
   const bool wins = narrow && type == DType::BF16 && !s.bias && s.groups % merged == 0;
-  return wins && has_tiles() ? merged : 1;
+  return wins && onednn::has(dnnl::cpu_isa::avx512_core_amx) ? merged : 1;
 }
 
 enum class Kernels { Fastest, VendorOnly };
@@ -302,66 +326,114 @@ class OneDnnBackend final : public Backend {
  public:
   OneDnnBackend(Kernels kernels, const ScratchCaps& caps) : kernels_(kernels), caps_(caps) {}
   [[nodiscard]] const char* name() const override { return "onednn"; }
+  [[nodiscard]] bool multiplies(DType type) const override { return onednn::multiplies(type); }
   [[nodiscard]] std::unique_ptr<WeightedOp> convolution(const ConvShape& s, DType type,
                                                         Passes passes) override;
   [[nodiscard]] std::unique_ptr<WeightedOp> dense(const DenseShape& s, DType type,
-                                                  Passes passes) override;
+                                                  Passes passes) override {
+    return complete(Product{s, caps_.dense}, type, passes);
+  }
 
  private:
-  [[nodiscard]] std::unique_ptr<WeightedOp> prepare(const ConvShape& s, DType type, Passes passes);
-  [[nodiscard]] std::unique_ptr<WeightedOp> prepare_vendors(const ConvShape& s, DType type,
-                                                            Passes passes);
-  [[nodiscard]] std::unique_ptr<WeightedOp> product(const DenseShape& s, DType type, Passes passes,
-                                                    std::int64_t cap);
+  /// A dense op, and the scratch that it may take.
+  struct Product {
+    DenseShape shape;
+    std::int64_t cap;
+  };
+  [[nodiscard]] std::unique_ptr<WeightedOp> choose(const ConvShape& s, DType type,
+                                                   Passes passes) const;
+  [[nodiscard]] Primitives primitives(const ConvShape& s, DType type, Passes passes) const;
+  [[nodiscard]] Primitives primitives(const Product& p, DType type, Passes passes) const;
+
+  template <class Op>
+  [[nodiscard]] std::unique_ptr<WeightedOp> complete(const Op& op, DType type, Passes passes) const;
+  [[nodiscard]] std::unique_ptr<WeightedOp> widened(const ConvShape& s, DType type,
+                                                    Passes passes) const;
+  [[nodiscard]] std::unique_ptr<WeightedOp> widened(const Product& p, DType type,
+                                                    Passes passes) const;
+  [[nodiscard]] std::unique_ptr<WeightedOp> plain(const ConvShape& s, Passes passes) const {
+    return plain_->convolution(s, DType::F32, passes);
+  }
+  [[nodiscard]] std::unique_ptr<WeightedOp> plain(const Product& p, Passes passes) const {
+    return plain_->dense(p.shape, DType::F32, passes);
+  }
 
   Kernels kernels_;
   ScratchCaps caps_;
   std::shared_ptr<Context> context_ = std::make_shared<Context>();
+  std::unique_ptr<Backend> plain_ = make_kokkos_backend();
 };
 
 std::unique_ptr<WeightedOp> OneDnnBackend::convolution(const ConvShape& s, DType type,
                                                        Passes passes) {
   try {
-    return prepare(s, type, passes);
+    return choose(s, type, passes);
   } catch (const dnnl::error& error) {
     const WindowShape& w = s.window;
     fail(ErrorKind::Internal,
-         "oneDNN has no {} convolution {}x{}, stride {}x{}, {} groups, from {} to {}: {}",
+         "oneDNN refuses a {} convolution {}x{}, stride {}x{}, {} groups, from {} to {}: {}",
          name_of(type), w.kernel_h, w.kernel_w, w.stride_h, w.stride_w, s.groups, w.in, w.out,
          error.what());
   }
 }
 
-std::unique_ptr<WeightedOp> OneDnnBackend::dense(const DenseShape& s, DType type, Passes passes) {
-  try {
-    return product(s, type, passes, caps_.dense);
-  } catch (const dnnl::error& error) {
-    fail(ErrorKind::Internal, "oneDNN has no {} dense op from {} to {} units, batch {}: {}",
-         name_of(type), s.in, s.units, s.batch, error.what());
-  }
-}
-
-std::unique_ptr<WeightedOp> OneDnnBackend::prepare(const ConvShape& s, DType type, Passes passes) {
-  if (kernels_ == Kernels::VendorOnly) return prepare_vendors(s, type, passes);
+std::unique_ptr<WeightedOp> OneDnnBackend::choose(const ConvShape& s, DType type,
+                                                  Passes passes) const {
+  if (kernels_ == Kernels::VendorOnly) return complete(s, type, passes);
   if (is_strided_pointwise(s)) {
-    return make_strided_pointwise(s, type, convolution(gathered_shape(s), type, passes));
+    return make_strided_pointwise(s, type, choose(gathered_shape(s), type, passes));
   }
   if (is_product(s)) {
-    return product({s.window.batch, s.window.in.c, s.window.out.c, s.bias}, type, passes,
-                   caps_.convolution);
+    const DenseShape dense{s.window.batch, s.window.in.c, s.window.out.c, s.bias};
+    return complete(Product{dense, caps_.convolution}, type, passes);
   }
   if (passes.backward_weight && has_slow_gradient(s, type)) {
-    return make_depthwise_gradient(s, type,
-                                   prepare_vendors(s, type, {passes.backward_input, false}));
+    return make_depthwise_gradient(s, type, complete(s, type, {passes.backward_input, false}));
   }
   if (const std::int64_t merged = groups_to_merge(s, type); merged > 1) {
-    return make_merged_groups(s, merged, type, prepare(merged_shape(s, merged), type, passes));
+    return make_merged_groups(s, merged, type, choose(merged_shape(s, merged), type, passes));
   }
-  return prepare_vendors(s, type, passes);
+  return complete(s, type, passes);
 }
 
-std::unique_ptr<WeightedOp> OneDnnBackend::prepare_vendors(const ConvShape& s, DType type,
-                                                           Passes passes) {
+/// Each pass by oneDNN's primitive for the type, or else by that for float32 between conversions,
+/// or else by plain loops.
+template <class Op>
+std::unique_ptr<WeightedOp> OneDnnBackend::complete(const Op& op, DType type, Passes passes) const {
+  const Primitives found = primitives(op, type, passes);
+  const Passes native = found.passes();
+  if (native == passes) return std::make_unique<OneDnnOp>(context_, found);
+  const Passes rest{passes.backward_input && !native.backward_input,
+                    passes.backward_weight && !native.backward_weight,
+                    passes.forward && !native.forward};
+  std::unique_ptr<WeightedOp> others =
+      type == DType::F32 ? plain(op, rest) : widened(op, type, rest);
+  if (rest == passes) return others;
+  return make_by_pass(native, std::make_unique<OneDnnOp>(context_, found), std::move(others));
+}
+
+std::unique_ptr<WeightedOp> OneDnnBackend::widened(const ConvShape& s, DType type,
+                                                   Passes passes) const {
+  const WindowShape& w = s.window;
+  const std::int64_t samples =
+      samples_in_block(w.batch, w.in.elements() + w.out.elements(), ExecutionSpace().concurrency());
+  ConvShape block = s;
+  block.window.batch = samples;
+  return make_widened({w.batch / samples, block.window.in_elements(), block.window.out_elements(),
+                       s.kernel_elements()},
+                      type, complete(block, DType::F32, passes));
+}
+
+std::unique_ptr<WeightedOp> OneDnnBackend::widened(const Product& p, DType type,
+                                                   Passes passes) const {
+  const DenseShape& s = p.shape;
+  return make_widened({1, s.batch * s.in, s.batch * s.units, s.in * s.units}, type,
+                      complete(p, DType::F32, passes));
+}
+
+Primitives OneDnnBackend::primitives(const ConvShape& s, DType type, Passes passes) const {
+  Primitives found;
+  if (!onednn::multiplies(type)) return found;
   const WindowShape& w = s.window;
   const auto t = onednn::data_type(type);
   const auto f32 = memory::data_type::f32;
@@ -384,11 +456,13 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare_vendors(const ConvShape& s, D
   const std::int64_t cap = caps_.convolution;
 
   const auto forward =
-      s.bias ? onednn::forward_descriptor<Forward>(e, cap, training, direct, src, kernel, bias, dst,
-                                                   strides, dilates, before, after)
-             : onednn::forward_descriptor<Forward>(e, cap, training, direct, src, kernel, dst,
+      s.bias ? onednn::forward_descriptor<Forward>(e, cap, type, training, direct, src, kernel,
+                                                   bias, dst, strides, dilates, before, after)
+             : onednn::forward_descriptor<Forward>(e, cap, type, training, direct, src, kernel, dst,
                                                    strides, dilates, before, after);
-  Layouts l;
+  if (!forward) return found;  // the others are described with its help
+  Layouts& l = found.layouts;
+  found.bias = s.bias;
   l.blind_taps = has_blind_taps(w.kernel_h, s.dilation_h, w.stride_h, w.pad_top, w.in.h, w.out.h) ||
                  has_blind_taps(w.kernel_w, s.dilation_w, w.stride_w, w.pad_left, w.in.w, w.out.w);
   l.kernel = memory::desc(k.dims, t, k.canonical);
@@ -396,34 +470,40 @@ std::unique_ptr<WeightedOp> OneDnnBackend::prepare_vendors(const ConvShape& s, D
   l.src = src;
   l.dst = dst;
   l.bias = bias;
-  l.packed_forward = forward.weights_desc();
-  l.scratch_forward = forward.scratchpad_desc();
-  std::optional<dnnl::primitive> input;
-  std::optional<dnnl::primitive> weight;
+  if (passes.forward && forward) {
+    l.packed_forward = forward.weights_desc();
+    l.scratch_forward = forward.scratchpad_desc();
+    found.forward = Forward(forward);
+  }
   if (passes.backward_input) {
     const auto d = onednn::backward_descriptor<dnnl::convolution_backward_data>(
-        e, cap, forward, direct, src, kernel, dst, strides, dilates, before, after);
-    l.packed_backward = d.weights_desc();
-    l.scratch_input = d.scratchpad_desc();
-    input = dnnl::convolution_backward_data(d);
+        e, cap, type, forward, direct, src, kernel, dst, strides, dilates, before, after);
+    if (d) {
+      l.packed_backward = d.weights_desc();
+      l.scratch_input = d.scratchpad_desc();
+      found.backward_input = dnnl::convolution_backward_data(d);
+    }
   }
   if (passes.backward_weight) {
     using Weights = dnnl::convolution_backward_weights;
     const auto d =
-        s.bias ? onednn::backward_descriptor<Weights>(e, cap, forward, direct, src, gradient, bias,
-                                                      dst, strides, dilates, before, after)
-               : onednn::backward_descriptor<Weights>(e, cap, forward, direct, src, gradient, dst,
-                                                      strides, dilates, before, after);
-    l.gradient = d.diff_weights_desc();
-    l.scratch_weight = d.scratchpad_desc();
-    weight = Weights(d);
+        s.bias ? onednn::backward_descriptor<Weights>(e, cap, type, forward, direct, src, gradient,
+                                                      bias, dst, strides, dilates, before, after)
+               : onednn::backward_descriptor<Weights>(e, cap, type, forward, direct, src, gradient,
+                                                      dst, strides, dilates, before, after);
+    if (d) {
+      l.gradient = d.diff_weights_desc();
+      l.scratch_weight = d.scratchpad_desc();
+      found.backward_weight = Weights(d);
+    }
   }
-  return std::make_unique<OneDnnOp>(context_, l, Forward(forward), std::move(input),
-                                    std::move(weight), s.bias);
+  return found;
 }
 
-std::unique_ptr<WeightedOp> OneDnnBackend::product(const DenseShape& s, DType type, Passes passes,
-                                                   std::int64_t cap) {
+Primitives OneDnnBackend::primitives(const Product& p, DType type, Passes passes) const {
+  Primitives found;
+  if (!onednn::multiplies(type)) return found;
+  const DenseShape& s = p.shape;
   const auto t = onednn::data_type(type);
   const auto f32 = memory::data_type::f32;
   const Dims dims = {s.units, s.in};
@@ -437,36 +517,43 @@ std::unique_ptr<WeightedOp> OneDnnBackend::product(const DenseShape& s, DType ty
   const dnnl::engine& e = context_->engine;
 
   const auto forward =
-      s.bias ? onednn::forward_descriptor<Forward>(e, cap, training, src, kernel, bias, dst)
-             : onednn::forward_descriptor<Forward>(e, cap, training, src, kernel, dst);
-  Layouts l;
+      s.bias ? onednn::forward_descriptor<Forward>(e, p.cap, type, training, src, kernel, bias, dst)
+             : onednn::forward_descriptor<Forward>(e, p.cap, type, training, src, kernel, dst);
+  if (!forward) return found;
+  Layouts& l = found.layouts;
+  found.bias = s.bias;
   l.kernel = memory::desc(dims, t, memory::format_tag::oi);
   l.canonical = memory::desc(dims, f32, memory::format_tag::oi);
   l.src = src;
   l.dst = dst;
   l.bias = bias;
-  l.packed_forward = forward.weights_desc();
-  l.scratch_forward = forward.scratchpad_desc();
-  std::optional<dnnl::primitive> input;
-  std::optional<dnnl::primitive> weight;
+  if (passes.forward && forward) {
+    l.packed_forward = forward.weights_desc();
+    l.scratch_forward = forward.scratchpad_desc();
+    found.forward = Forward(forward);
+  }
   if (passes.backward_input) {
-    const auto d = onednn::backward_descriptor<dnnl::inner_product_backward_data>(e, cap, forward,
-                                                                                  src, kernel, dst);
-    l.packed_backward = d.weights_desc();
-    l.scratch_input = d.scratchpad_desc();
-    input = dnnl::inner_product_backward_data(d);
+    const auto d = onednn::backward_descriptor<dnnl::inner_product_backward_data>(
+        e, p.cap, type, forward, src, kernel, dst);
+    if (d) {
+      l.packed_backward = d.weights_desc();
+      l.scratch_input = d.scratchpad_desc();
+      found.backward_input = dnnl::inner_product_backward_data(d);
+    }
   }
   if (passes.backward_weight) {
     using Weights = dnnl::inner_product_backward_weights;
     const auto d =
-        s.bias ? onednn::backward_descriptor<Weights>(e, cap, forward, src, gradient, bias, dst)
-               : onednn::backward_descriptor<Weights>(e, cap, forward, src, gradient, dst);
-    l.gradient = d.diff_weights_desc();
-    l.scratch_weight = d.scratchpad_desc();
-    weight = Weights(d);
+        s.bias ? onednn::backward_descriptor<Weights>(e, p.cap, type, forward, src, gradient, bias,
+                                                      dst)
+               : onednn::backward_descriptor<Weights>(e, p.cap, type, forward, src, gradient, dst);
+    if (d) {
+      l.gradient = d.diff_weights_desc();
+      l.scratch_weight = d.scratchpad_desc();
+      found.backward_weight = Weights(d);
+    }
   }
-  return std::make_unique<OneDnnOp>(context_, l, Forward(forward), std::move(input),
-                                    std::move(weight), s.bias);
+  return found;
 }
 
 }  // namespace

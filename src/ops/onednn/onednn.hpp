@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -17,7 +18,30 @@ namespace millrace::ops::onednn {
 using dnnl::memory;
 
 [[nodiscard]] inline memory::data_type data_type(DType type) {
-  return type == DType::BF16 ? memory::data_type::bf16 : memory::data_type::f32;
+  switch (type) {
+    case DType::BF16:
+      return memory::data_type::bf16;
+    case DType::F16:
+      return memory::data_type::f16;
+    default:
+      return memory::data_type::f32;
+  }
+}
+
+/// Whether the processor, as far as the library may use it, has all of an instruction set.
+[[nodiscard]] inline bool has(dnnl::cpu_isa set) {
+  const auto bits = static_cast<unsigned>(set);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
+}
+
+/// Whether the processor multiplies values of the type as they are. Where it does not, the library
+/// has slow stand-ins at best: with AVX-512 alone its bfloat16 takes twice the time of float32.
+[[nodiscard]] inline bool multiplies(DType type) {
+  if (type == DType::BF16) return has(dnnl::cpu_isa::avx512_core_bf16);
+#if DNNL_VERSION_MAJOR >= 3
+  if (type == DType::F16) return has(dnnl::cpu_isa::avx512_core_fp16);
+#endif
+  return type == DType::F32;
 }
 
 template <class Descriptor>
@@ -33,11 +57,12 @@ template <class Descriptor>
 }
 
 /// Of the implementations that `describe` lists, fastest first, the first whose scratch has at most
-/// `cap` bytes, or else the one that needs least. `describe` makes a fresh descriptor at each call:
-/// copies of one share their place in the list.
+/// `cap` bytes, or else the one that needs least; empty where there is none. `describe` makes a
+/// fresh descriptor at each call: copies of one share their place in the list.
 template <class Describe>
 auto implementation_within(std::int64_t cap, const Describe& describe) {
   auto candidate = describe();
+  if (!candidate) return candidate;
   std::int64_t least = bytes_of(candidate.scratchpad_desc());
   int best = 0;
   for (int at = 1; least > cap && candidate.next_impl(); ++at) {
@@ -51,31 +76,45 @@ auto implementation_within(std::int64_t cap, const Describe& describe) {
   return chosen;
 }
 
-/// Descriptor of a forward primitive whose scratch has at most `cap` bytes where there is one:
-/// operation descriptors are gone since 3.0, and read before whenever another implementation is
-/// looked for.
+/// The same, and empty also where all that the library has for a 16-bit type is a plain loop.
+template <class Describe>
+auto implementation_within(std::int64_t cap, DType type, const Describe& describe) {
+  const auto fastest = describe();
+  const bool slow =
+      fastest && type != DType::F32 && std::string_view(fastest.impl_info_str()).starts_with("ref");
+  return slow ? decltype(describe())() : implementation_within(cap, describe);
+}
+
+/// Descriptor of a forward primitive whose scratch has at most `cap` bytes where there is one;
+/// empty where the library has no such primitive. Operation descriptors are gone since 3.0, and
+/// read before whenever another implementation is looked for.
 template <class Primitive, class... Args>
-auto forward_descriptor(const dnnl::engine& engine, std::int64_t cap, const Args&... args) {
+auto forward_descriptor(const dnnl::engine& engine, std::int64_t cap, DType type,
+                        const Args&... args) {
   using Descriptor = typename Primitive::primitive_desc;
+  constexpr bool kMayBeEmpty = true;
 #if DNNL_VERSION_MAJOR >= 3
-  return implementation_within(cap, [&] { return Descriptor(engine, args..., user_scratch()); });
+  return implementation_within(
+      cap, type, [&] { return Descriptor(engine, args..., user_scratch(), kMayBeEmpty); });
 #else
   const typename Primitive::desc operation(args...);
-  return implementation_within(cap, [&] { return Descriptor(operation, user_scratch(), engine); });
+  return implementation_within(
+      cap, type, [&] { return Descriptor(operation, user_scratch(), engine, kMayBeEmpty); });
 #endif
 }
 
 template <class Primitive, class Hint, class... Args>
-auto backward_descriptor(const dnnl::engine& engine, std::int64_t cap, const Hint& hint,
+auto backward_descriptor(const dnnl::engine& engine, std::int64_t cap, DType type, const Hint& hint,
                          const Args&... args) {
   using Descriptor = typename Primitive::primitive_desc;
+  constexpr bool kMayBeEmpty = true;
 #if DNNL_VERSION_MAJOR >= 3
-  return implementation_within(cap,
-                               [&] { return Descriptor(engine, args..., hint, user_scratch()); });
+  return implementation_within(
+      cap, type, [&] { return Descriptor(engine, args..., hint, user_scratch(), kMayBeEmpty); });
 #else
   const typename Primitive::desc operation(args...);
-  return implementation_within(cap,
-                               [&] { return Descriptor(operation, user_scratch(), engine, hint); });
+  return implementation_within(
+      cap, type, [&] { return Descriptor(operation, user_scratch(), engine, hint, kMayBeEmpty); });
 #endif
 }
 

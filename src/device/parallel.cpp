@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/parallel.hpp"
+
+#include <algorithm>
+
+#include "device/compat.hpp"
+
+namespace millrace::device {
+
+static_assert(kHostAccessible ==
+                  Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible,
+              "say in device/parallel.hpp that this backend of Kokkos is no host's");
+
+void fence(const ExecutionSpace& space) { space.fence(); }
+
+#if MILLRACE_ON_HOST
+namespace {
+
+/// The part of [0, n) that is thread number `part` of `parts`.
+struct Part {
+  RangeFunction run;
+  const void* functor;
+  std::int64_t n;
+  std::int64_t parts;
+  void operator()(std::int64_t part) const {
+    run(functor, n * part / parts, n * (part + 1) / parts);
+  }
+};
+
+}  // namespace
+
+void launch(const char* label, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
+            const void* functor) {
+  const auto parts = std::min<std::int64_t>(n, space.concurrency());
+  using Policy = Kokkos::RangePolicy<ExecutionSpace, Kokkos::IndexType<std::int64_t>,
+                                     Kokkos::Schedule<Kokkos::Static>>;
+  Kokkos::parallel_for(label, Policy(space, 0, parts), Part{run, functor, n, parts});
+}
+#endif
+
+}  // namespace millrace::device

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/widened.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.hpp"
+#include "device/arena.hpp"
+#include "ops/elementwise.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using device::aligned;
+using device::ExecutionSpace;
+
+/// Bytes of float32 copies that a core works on at a time: about its second-level cache.
+constexpr std::int64_t kBlockBytes = 2 << 20;
+
+std::int64_t float_bytes(std::int64_t elements) {
+  return aligned(elements * static_cast<std::int64_t>(sizeof(float)));
+}
+
+template <class T>
+class Widened final : public WeightedOp {
+ public:
+  Widened(const WidenedShape& shape, std::unique_ptr<WeightedOp> wide)
+      : shape_(shape), wide_(std::move(wide)), reads_kernel_(wide_->bytes().packed_forward == 0) {}
+
+  [[nodiscard]] WeightedBytes bytes() const override {
+    WeightedBytes bytes = wide_->bytes();
+    if (reads_kernel_) bytes.packed_forward = float_bytes(shape_.kernel);
+    bytes.scratch += own_scratch();
+    return bytes;
+  }
+  /// The float32 kernel is only needed while it is packed; where `wide` packs nothing, it stays.
+  void bind(const WeightedMemory& memory) override {
+    memory_ = memory;
+    WeightedMemory rest = memory;
+    rest.kernel = wide_kernel();
+    rest.scratch += own_scratch();
+    wide_->bind(rest);
+  }
+  void pack(const ExecutionSpace& space, bool backward) override {
+    widen<T>(space, reinterpret_cast<float*>(wide_kernel()),
+             reinterpret_cast<const T*>(memory_.kernel), shape_.kernel);
+    wide_->pack(space, backward);
+  }
+  void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
+    for (std::int64_t block = 0; block < shape_.blocks; ++block) {
+      widen_in(space, x, block);
+      wide_->forward(space, bytes_of(wide_out()), bytes_of(wide_in()));
+      convert<T>(space, reinterpret_cast<T*>(y) + block * shape_.out, wide_out(), shape_.out);
+    }
+  }
+  void backward_input(const ExecutionSpace& space, std::byte* dx, const std::byte* dy) override {
+    for (std::int64_t block = 0; block < shape_.blocks; ++block) {
+      widen_out(space, dy, block);
+      wide_->backward_input(space, bytes_of(wide_in()), bytes_of(wide_out()));
+      convert<T>(space, reinterpret_cast<T*>(dx) + block * shape_.in, wide_in(), shape_.in);
+    }
+  }
+  void backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
+                       bool first) override {
+    for (std::int64_t block = 0; block < shape_.blocks; ++block) {
+      widen_in(space, x, block);
+      widen_out(space, dy, block);
+      wide_->backward_weight(space, bytes_of(wide_out()), bytes_of(wide_in()), first && block == 0);
+    }
+  }
+
+ private:
+  static std::byte* bytes_of(float* values) { return reinterpret_cast<std::byte*>(values); }
+
+  void widen_in(const ExecutionSpace& space, const std::byte* x, std::int64_t block) const {
+    widen<T>(space, wide_in(), reinterpret_cast<const T*>(x) + block * shape_.in, shape_.in);
+  }
+  void widen_out(const ExecutionSpace& space, const std::byte* y, std::int64_t block) const {
+    widen<T>(space, wide_out(), reinterpret_cast<const T*>(y) + block * shape_.out, shape_.out);
+  }
+
+  // Scratch: a block of x and one of y, or else, while packing, the kernel.
+  [[nodiscard]] std::int64_t own_scratch() const {
+    return std::max(float_bytes(shape_.in) + float_bytes(shape_.out),
+                    reads_kernel_ ? 0 : float_bytes(shape_.kernel));
+  }
+  [[nodiscard]] std::byte* wide_kernel() const {
+    return reads_kernel_ ? memory_.packed_forward : memory_.scratch;
+  }
+  [[nodiscard]] float* wide_in() const { return reinterpret_cast<float*>(memory_.scratch); }
+  [[nodiscard]] float* wide_out() const {
+    return reinterpret_cast<float*>(memory_.scratch + float_bytes(shape_.in));
+  }
+
+  WidenedShape shape_;
+  std::unique_ptr<WeightedOp> wide_;
+  bool reads_kernel_;  ///< `wide` does, in every pass
+  WeightedMemory memory_;
+};
+
+}  // namespace
+
+std::int64_t samples_in_block(std::int64_t batch, std::int64_t sample_elements, int threads) {
+  const std::int64_t most =
+      kBlockBytes * threads / std::max<std::int64_t>(1, float_bytes(sample_elements));
+  std::int64_t samples = std::clamp<std::int64_t>(most, 1, batch);
+  while (batch % samples != 0) --samples;
+  return samples;
+}
+
+std::unique_ptr<WeightedOp> make_widened(const WidenedShape& shape, DType type,
+                                         std::unique_ptr<WeightedOp> wide) {
+  MILLRACE_ASSERT(type == DType::BF16 || type == DType::F16);
+  if (type == DType::BF16) return std::make_unique<Widened<bfloat16>>(shape, std::move(wide));
+  return std::make_unique<Widened<float16>>(shape, std::move(wide));
+}
+
+}  // namespace millrace::ops
