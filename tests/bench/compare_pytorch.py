@@ -3,13 +3,15 @@
 """Trains the same networks with PyTorch and with millrace, in turns, and prints how they compare.
 
 Usage: compare_pytorch.py [--cases NAME,..] [--types TYPE,..] [--threads N] [--rounds N] [--isa LEVEL]
-                          [--millrace FILE] [--note] [--markdown] [--json FILE]
+                          [--torch-keeps-memory] [--millrace FILE] [--note] [--markdown] [--json FILE]
 
 Both sides train networks of one architecture (torch_networks.py; their parameters are counted on both) on synthetic
 images, with momentum, weight decay and cross-entropy, on the same cores, one after the other, several rounds each.
 Rates are medians of the rounds, and those of a round medians of its steps; the second ratio is that of the processor
 time of a step, which other work on the machine disturbs less. PyTorch stores images channels-last; bfloat16 is its
 autocast with float32 weights, as in millrace's precision 16.32. float16 runs on millrace's side alone.
+--torch-keeps-memory tells the C library to give PyTorch's freed tensors back to PyTorch rather than to the system,
+which spares it page faults: the harder comparison, and not what PyTorch does when it is left alone.
 
 --isa avx2 or avx512 holds both sides to these instructions (avx512: with bfloat16 products, without tiles), and stops
 where oneDNN or PyTorch say that they use others; millrace's own kernels obey MILLRACE_MAX_ISA, of which this sees
@@ -79,6 +81,7 @@ class Case:
 
 # From the most to the least: name, and the flag of the processor that tells it.
 LEVELS = {"amx": "amx_bf16", "avx512-bf16": "avx512_bf16", "avx512": "avx512f", "avx2": "avx2"}
+KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 28)}
 CAPS = {"native": {},
         "avx512": {"MILLRACE_MAX_ISA": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
                    "DNNL_MAX_CPU_ISA": "AVX512_CORE_BF16", "ATEN_CPU_CAPABILITY": "avx512",
@@ -233,7 +236,8 @@ class Side:
     """What one of the two did in a case: a first run of a single step, then rounds."""
 
     name: str
-    command: Callable[[int, int], list[str]] = field(repr=False)  # of warm-up and measured steps
+    command: Callable[[int, int], list[str]]  # of warm-up and measured steps
+    environment: dict[str, str]
     first_cpu: float = 0.0
     kernels: list[Kernel] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)  # images a second
@@ -249,7 +253,7 @@ class Side:
 
     def run_first(self, threads: int, cap: str) -> None:
         """What the libraries say of themselves, and what there is to do before a second step."""
-        output, self.first_cpu = timed_run(self.command(0, 1), threads, **CAPS[cap], ONEDNN_VERBOSE="1",
+        output, self.first_cpu = timed_run(self.command(0, 1), threads, **self.environment, ONEDNN_VERBOSE="1",
                                            DNNL_VERBOSE="1")
         self.kernels = convolution_kernels(output)
         used = re.findall(r",info,cpu,isa:(.*)", output) + re.findall(r'"capability": "(\w+)"', output)
@@ -257,8 +261,8 @@ class Side:
         if beyond:
             stop(f"--isa {cap} has no effect on {self.name}: it uses {beyond[0]}")
 
-    def run_round(self, network: Network, threads: int, cap: str) -> None:
-        output, cpu = timed_run(self.command(network.warmup, network.steps), threads, **CAPS[cap])
+    def run_round(self, network: Network, threads: int) -> None:
+        output, cpu = timed_run(self.command(network.warmup, network.steps), threads, **self.environment)
         result = json.loads(output)
         if result["threads"] != threads:
             stop(f"{self.name} took {result['threads']} threads, not {threads}")
@@ -304,10 +308,17 @@ class Comparison:
                 "cpu_ratio": self.cpu_ratio, "verdict": self.verdict}
 
 
+def sides_of(case: Case, options: argparse.Namespace) -> tuple[Side, Side | None]:
+    cap = CAPS[options.isa]
+    ours = Side("millrace", lambda *steps: millrace_command(options.millrace, case, options.threads, *steps), cap)
+    if case.storage not in PYTORCH_TYPES:
+        return ours, None
+    memory = KEPT_MEMORY if options.torch_keeps_memory else {}
+    return ours, Side("PyTorch", lambda *steps: torch_command(case, *steps), {**cap, **memory})
+
+
 def compare(case: Case, options: argparse.Namespace) -> Comparison:
-    ours = Side("millrace", lambda *steps: millrace_command(options.millrace, case, options.threads, *steps))
-    theirs = Side("PyTorch", lambda *steps: torch_command(case, *steps)) if case.storage in PYTORCH_TYPES else None
-    result = Comparison(case, ours, theirs, options.threads == 1)
+    result = Comparison(case, *sides_of(case, options), one_thread=options.threads == 1)
     print(f"\n{case.network.title}, batch {case.network.batch}, {case.storage}: convolutions of one step")
     for side in result.sides:
         side.run_first(options.threads, options.isa)
@@ -315,7 +326,7 @@ def compare(case: Case, options: argparse.Namespace) -> Comparison:
             print(f"  {side.name:9}{kernel}")
     for i in range(options.rounds):
         for side in result.sides:
-            side.run_round(case.network, options.threads, options.isa)
+            side.run_round(case.network, options.threads)
         print(f"  round {i + 1}: " + ", ".join(
             f"{side.name} {side.rates[-1]:.1f} img/s ({1e3 * side.step_cpu[-1]:.0f} ms processor time a step)"
             for side in result.sides), flush=True)
@@ -392,6 +403,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=positive, default=1, help="on as many cores (default 1)")
     parser.add_argument("--rounds", type=positive, default=3, help="of each side, in turns (default 3)")
     parser.add_argument("--isa", choices=list(CAPS), default="native", help="most that both sides may use")
+    parser.add_argument("--torch-keeps-memory", action="store_true", help="spare PyTorch most of its page faults")
     parser.add_argument("--millrace", type=Path, default=ROOT / "build/default/millrace", metavar="FILE",
                         help="the program (default build/default/millrace)")
     parser.add_argument("--note", action="store_true", help=f"note PyTorch's rates in {RATES.name}")
@@ -422,8 +434,9 @@ def main() -> int:
         return 0
     if not options.millrace.is_file():
         stop(f"{options.millrace} does not exist; build it or say where it is with --millrace")
+    memory = ", kept memory" if options.torch_keeps_memory else ""
     about = {"machine": describe_machine(pin(options.threads)), "level": level_under(options.isa),
-             "torch": describe_torch(), "threads": options.threads,
+             "torch": describe_torch() + memory, "threads": options.threads,
              "millrace": run([str(options.millrace), "doctor"], 1, **CAPS[options.isa]).splitlines()[:2]}
     caption = (f"{about['machine']}; {about['level']} (--isa {options.isa}), {options.threads} thread(s) each\n"
                f"{about['torch']}\n" + "\n".join(about["millrace"]))
@@ -431,7 +444,7 @@ def main() -> int:
     for name in options.cases:
         check_parameters(options.millrace, NETWORKS[name])
     results = [compare(Case(NETWORKS[name], storage), options) for name in options.cases for storage in options.types]
-    processor = f"{cpuinfo('model name')}, {about['level']}"
+    processor = f"{cpuinfo('model name')}, {about['level']}{memory}"
     noted = noted_rates(processor)
     print("", caption, "", table(results, options.markdown), "", sep="\n")
     print("\n".join(warnings(results, noted)) if noted else f"no rates noted for {processor}, {torch.__version__}")
