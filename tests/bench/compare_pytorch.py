@@ -1,30 +1,40 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Trains the same networks with PyTorch and with millrace, in turns, and prints how they compare.
 
-Usage: compare_pytorch.py [--cases NAME,..] [--threads N] [--rounds N] [--millrace FILE]
-                          [--markdown] [--json FILE]
+Usage: compare_pytorch.py [--cases NAME,..] [--types TYPE,..] [--threads N] [--rounds N] [--isa LEVEL]
+                          [--torch-keeps-memory] [--millrace FILE] [--note] [--markdown] [--json FILE]
 
-Both sides train ResNets of one architecture on synthetic images, with momentum, weight decay and
-cross-entropy, on the same cores, one after the other, several rounds each; rates are medians of the rounds,
-and those of a round medians of its steps. PyTorch stores images channels-last; bfloat16 is its autocast with
-float32 weights, as in millrace's precision 16.32. A comparison is void where PyTorch itself reaches less than
-0.9 of what was noted for it on one core: then the machine was busy, or is another.
+Both sides train networks of one architecture (torch_networks.py; their parameters are counted on both) on synthetic
+images, with momentum, weight decay and cross-entropy, on the same cores, one after the other, several rounds each.
+Rates are medians of the rounds, and those of a round medians of its steps; the second ratio is that of the processor
+time of a step, which other work on the machine disturbs less. PyTorch stores images channels-last; bfloat16 is its
+autocast with float32 weights, as in millrace's precision 16.32. float16 runs on millrace's side alone.
+--torch-keeps-memory tells the C library to give PyTorch's freed tensors back to PyTorch rather than to the system,
+which spares it page faults: the harder comparison, and not what PyTorch does when it is left alone.
 
-Exit code: 0 all bars met, 1 a ratio below its bar, 2 something could not run, 3 void.
-Needs PyTorch (scripts/setup --with-bench installs Debian's) and a quiet machine.
+--isa avx2 or avx512 holds both sides to these instructions (avx512: with bfloat16 products, without tiles), and stops
+where oneDNN or PyTorch say that they use others; millrace's own kernels obey MILLRACE_MAX_ISA, of which this sees
+nothing. pytorch_rates.json beside this file holds what PyTorch reached on one core, by processor; --note writes
+today's rates into it, and a rate below 0.9 of a noted one is warned of: then the machine was busy.
+
+Exit code: 0 all bars met, 1 a ratio below its bar, 2 something could not run. Bars are for one thread.
+Needs PyTorch in the Python that runs this, and a quiet machine.
 """
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,198 +48,162 @@ def stop(message: str) -> NoReturn:
 try:
     import torch
     import torch.nn.functional as F
-    from torch import Tensor, nn
+    from torch_networks import NETWORKS, Network
 except ImportError as error:
-    stop(f"{sys.executable} has no PyTorch ({error}); scripts/setup --with-bench installs it for "
-         "/usr/bin/python3")
+    stop(f"{sys.executable} has no PyTorch ({error}); run this with a Python that has it: pip install torch, or "
+         "scripts/setup --with-bench and /usr/bin/python3")
 
 ROOT = Path(__file__).resolve().parents[2]
+RATES = Path(__file__).resolve().with_name("pytorch_rates.json")
 WEIGHT_DECAY = 1e-4
-VOID_BELOW = 0.9
+WARN_BELOW = 0.9
+PRECISIONS = {"float32": ("--precision", "32.32"), "bfloat16": ("--precision", "16.32"),
+              "float16": ("--precision", "16.32", "--half", "fp16")}
+PYTORCH_TYPES = ("float32", "bfloat16")
+BARS = {"resnet20-float32": 1.2, "resnet20-bfloat16": 1.5, "resnet50-bfloat16": 1.2}  # 1 for the others
 
 
 @dataclass(frozen=True)
 class Case:
-    """A network and how it is trained; `noted` is PyTorch 1.13's rate on one core of Sapphire Rapids."""
-
-    network: str
-    batch: int
+    network: Network
     storage: str
-    noted: float
-    bar: float
-    warmup: int
-    steps: int
 
     @property
     def name(self) -> str:
-        return f"resnet{self.network}-{self.storage}"
+        return f"{self.network.name}-{self.storage}"
 
     @property
-    def title(self) -> str:
-        return f"ResNet-{self.network}, {'CIFAR-10' if self.network == '20' else 'ImageNet at 224'}"
+    def bar(self) -> float:
+        return BARS.get(self.name, 1.0)
 
 
-CASES = (
-    Case("20", batch=128, storage="float32", noted=325.0, bar=1.2, warmup=3, steps=15),
-    Case("20", batch=128, storage="bfloat16", noted=587.0, bar=1.5, warmup=3, steps=25),
-    Case("50", batch=16, storage="bfloat16", noted=7.5, bar=1.2, warmup=1, steps=5),
-)
+# ---- the processor --------------------------------------------------------------------------------
+
+# From the most to the least: name, and the flag of the processor that tells it.
+LEVELS = {"amx": "amx_bf16", "avx512-bf16": "avx512_bf16", "avx512": "avx512f", "avx2": "avx2"}
+KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 28)}
+CAPS = {"native": {},
+        "avx512": {"MILLRACE_MAX_ISA": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16",
+                   "DNNL_MAX_CPU_ISA": "AVX512_CORE_BF16", "ATEN_CPU_CAPABILITY": "avx512",
+                   "MKL_ENABLE_INSTRUCTIONS": "AVX512"},
+        "avx2": {"MILLRACE_MAX_ISA": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "DNNL_MAX_CPU_ISA": "AVX2",
+                 "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}}
+BEYOND_CAP = {"native": "(?!)", "avx512": "AMX|Advanced Matrix", "avx2": "AVX-?512|AMX|Advanced Matrix"}
 
 
-# ---- the networks in PyTorch ----------------------------------------------------------------------
+def cpuinfo(key: str) -> str:
+    match = re.search(rf"^{key}\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return match.group(1) if match else "unknown"
 
 
-def conv_norm(inputs: int, outputs: int, kernel: int, stride: int) -> list[nn.Module]:
-    conv = nn.Conv2d(inputs, outputs, kernel, stride, (kernel - 1) // 2, bias=False)
-    return [conv, nn.BatchNorm2d(outputs)]
+def level_under(cap: str) -> str:
+    """The highest level that the processor has and the cap leaves."""
+    flags = cpuinfo("flags").split()
+    first = {"native": "amx", "avx512": "avx512-bf16", "avx2": "avx2"}[cap]
+    names = list(LEVELS)
+    return next((name for name in names[names.index(first):] if LEVELS[name] in flags), "baseline")
 
 
-class ShortcutA(nn.Module):
-    """Every stride-th pixel, with zero channels at the end."""
-
-    def __init__(self, stride: int, extra: int) -> None:
-        super().__init__()
-        self.stride, self.extra = stride, extra
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.extra))
-
-
-class Block(nn.Module):
-    """A residual block; `plan` holds kernel, channels and stride of its convolutions."""
-
-    def __init__(self, inputs: int, plan: list[tuple[int, int, int]], shortcut: nn.Module) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for kernel, outputs, stride in plan:
-            layers += [*conv_norm(inputs, outputs, kernel, stride), nn.ReLU(inplace=True)]
-            inputs = outputs
-        self.body = nn.Sequential(*layers[:-1])
-        self.shortcut = shortcut
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu_(self.body(x) + self.shortcut(x))
-
-
-def basic_block(inputs: int, width: int, stride: int) -> Block:
-    same = inputs == width and stride == 1
-    shortcut = nn.Identity() if same else ShortcutA(stride, width - inputs)
-    return Block(inputs, [(3, width, stride), (3, width, 1)], shortcut)
-
-
-def bottleneck_block(inputs: int, width: int, stride: int) -> Block:
-    outputs = 4 * width
-    project = nn.Sequential(*conv_norm(inputs, outputs, 1, stride))
-    shortcut = nn.Identity() if inputs == outputs else project
-    return Block(inputs, [(1, width, 1), (3, width, stride), (1, outputs, 1)], shortcut)
-
-
-def head(inputs: int, classes: int) -> list[nn.Module]:
-    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes)]
-
-
-def resnet20() -> nn.Sequential:
-    layers = [*conv_norm(3, 16, 3, 1), nn.ReLU(inplace=True)]
-    channels = 16
-    for stage, width in enumerate((16, 32, 64)):
-        for i in range(3):
-            layers.append(basic_block(channels, width, 2 if stage > 0 and i == 0 else 1))
-            channels = width
-    return nn.Sequential(*layers, *head(channels, 10))
-
-
-def resnet50() -> nn.Sequential:
-    # ceil_mode pads below and on the right only, as "SAME" does.
-    layers = [*conv_norm(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, ceil_mode=True)]
-    channels = 64
-    for stage, blocks in enumerate((3, 4, 6, 3)):
-        width = 64 << stage
-        for i in range(blocks):
-            layers.append(bottleneck_block(channels, width, 2 if stage > 0 and i == 0 else 1))
-            channels = 4 * width
-    return nn.Sequential(*layers, *head(channels, 1000))
-
-
-NETWORKS = {"20": (resnet20, 32, 10, 269_722), "50": (resnet50, 224, 1000, 25_557_032)}
+def describe_machine(cores: list[int]) -> str:
+    return (f"{cpuinfo('model name')}, core {', '.join(map(str, cores))} of {os.cpu_count()}; "
+            f"load average before: {os.getloadavg()[0]:.1f}")
 
 
 # ---- one round of PyTorch, in a process of its own ------------------------------------------------
 
 
+def torch_parameters(network: Network) -> list[int]:
+    return sorted(p.numel() for p in network.build().parameters())
+
+
 def train_with_torch(case: Case, warmup: int, steps: int) -> dict[str, Any]:
-    build, size, classes, parameters = NETWORKS[case.network]
+    network = case.network
     torch.manual_seed(0)
-    model = build().to(memory_format=torch.channels_last).train()
-    counted = sum(p.numel() for p in model.parameters())
-    if counted != parameters:
-        stop(f"the PyTorch model has {counted} parameters, not {parameters}: another architecture")
-    images = torch.randn(case.batch, 3, size, size).contiguous(memory_format=torch.channels_last)
-    labels = torch.randint(classes, (case.batch,))
+    model = network.build().to(memory_format=torch.channels_last).train()
+    images = torch.randn(network.batch, 3, network.size, network.size).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(network.classes, (network.batch,))
     optimiser = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=WEIGHT_DECAY)
-    seconds = []
+    seconds, processor = [], []
     for _ in range(warmup + steps):
-        start = time.perf_counter()
+        start, processor_start = time.perf_counter(), time.process_time()
         optimiser.zero_grad(set_to_none=True)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=case.storage == "bfloat16"):
             loss = F.cross_entropy(model(images), labels)
         loss.backward()
         optimiser.step()
         seconds.append(time.perf_counter() - start)
-    return {"step_seconds": seconds[warmup:], "threads": torch.get_num_threads()}
+        processor.append(time.process_time() - processor_start)
+    return {"median_ms": 1e3 * statistics.median(seconds[warmup:]), "threads": torch.get_num_threads(),
+            "processor_ms": 1e3 * statistics.mean(processor[warmup:]),
+            "capability": torch_config(r"CPU capability usage: (\w+)")}
+
+
+def torch_config(pattern: str) -> str:
+    match = re.search(pattern, torch.__config__.show())
+    return match.group(1) if match else "unknown"
 
 
 def describe_torch() -> str:
-    library = re.search(r"MKL-DNN v([\w.]+)", torch.__config__.show())
     used = torch.backends.mkldnn.is_available() and torch._C._get_mkldnn_enabled()
-    return (f"PyTorch {torch.__version__}, mkldnn {'enabled' if used else 'disabled'} "
-            f"(oneDNN {library.group(1) if library else 'unknown'}), channels-last")
+    return (f"PyTorch {torch.__version__} (oneDNN {torch_config(r'MKL-DNN v([0-9.]+)')}"
+            f"{'' if used else ', disabled'}), channels-last")
 
 
 # ---- both sides as commands -----------------------------------------------------------------------
 
 
 def torch_command(case: Case, warmup: int, steps: int) -> list[str]:
-    return [sys.executable, __file__, "--worker", case.name, str(warmup), str(steps)]
+    return [sys.executable, __file__, "--worker", case.network.name, case.storage, str(warmup), str(steps)]
+
+
+def network_words(network: Network, batch: int, storage: str) -> list[str]:
+    """What tells millrace a network and how to train it, as train_with_torch does."""
+    return [*network.words, "--synthetic-data", "--batch-size", str(batch), *PRECISIONS[storage], "--optimiser",
+            "momentum", "--weight-decay", str(WEIGHT_DECAY), "--weight-decay-excludes", "none"]
 
 
 def millrace_command(binary: Path, case: Case, threads: int, warmup: int, steps: int) -> list[str]:
-    dataset = "cifar-10" if case.network == "20" else "imagenet"
-    precision = "32.32" if case.storage == "float32" else "16.32"
-    return [str(binary), "bench", "--dataset", dataset, "--synthetic-data", "--model-size", case.network,
-            "--batch-norm", "--batch-size", str(case.batch), "--precision", precision,
-            "--optimiser", "momentum", "--weight-decay", str(WEIGHT_DECAY),
-            "--threads-per-device", str(threads), "--warmup-steps", str(warmup), "--steps", str(steps),
-            "--json"]
+    return [str(binary), "bench", *network_words(case.network, case.network.batch, case.storage),
+            "--threads-per-device", str(threads), "--warmup-steps", str(warmup), "--steps", str(steps), "--json"]
 
 
-def run(command: list[str], threads: int, **environment: str) -> str:
-    """Output of a command that inherits this process' cores."""
+def timed_run(command: list[str], threads: int, **environment: str) -> tuple[str, float]:
+    """Output and processor seconds of a command that inherits this process' cores."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     variables = {**os.environ, "OMP_NUM_THREADS": str(threads), **environment}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         stop(f"exit code {done.returncode} from: {' '.join(command)}\n{done.stderr.strip()}")
-    return done.stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done.stdout, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def torch_rate(case: Case, threads: int) -> float:
-    result = json.loads(run(torch_command(case, case.warmup, case.steps), threads))
-    if result["threads"] != threads:
-        stop(f"PyTorch took {result['threads']} threads, not {threads}")
-    return case.batch / statistics.median(result["step_seconds"])
+def run(command: list[str], threads: int, **environment: str) -> str:
+    return timed_run(command, threads, **environment)[0]
 
 
-def millrace_rate(binary: Path, case: Case, threads: int) -> float:
-    result = json.loads(run(millrace_command(binary, case, threads, case.warmup, case.steps), threads))
-    return float(result["images_per_second"])
+def millrace_parameters(binary: Path, network: Network) -> list[int]:
+    """Elements of each parameter, from the list that a training begins with."""
+    output = run([str(binary), "train", *network_words(network, 2, "float32"), "--iterations", "1", "--no-validation",
+                  "--no-logs"], 1)
+    shapes = re.findall(r"^  \S+ \(([\dx]+)\)$", output, re.MULTILINE)
+    return sorted(math.prod(map(int, shape.split("x"))) for shape in shapes)
+
+
+def check_parameters(binary: Path, network: Network) -> None:
+    theirs, ours = torch_parameters(network), millrace_parameters(binary, network)
+    if ours != theirs:
+        stop(f"{network.title} has {sum(theirs):,} parameters in {len(theirs)} tensors in PyTorch, {sum(ours):,} in "
+             f"{len(ours)} in millrace: not one architecture")
+    print(f"{network.title}: {sum(ours):,} parameters in {len(ours)} tensors of equal sizes on both sides")
 
 
 # ---- which kernels of oneDNN ran ------------------------------------------------------------------
 
 EXECUTED = re.compile(
     r"_verbose,(?:v\d,)?(?:primitive,)?exec,cpu,convolution,(?P<kernel>[^,]+),(?P<pass>\w+),"
-    r"src_(?P<type>\w+?):\w*:blocked:(?P<layout>\w+):")
-PASSES = {"forward_training": "forward", "backward_data": "backward input",
-          "backward_weights": "backward weight"}
+    r"src[_:](?P<type>\w+?):\w*:blocked:(?P<layout>\w+):")
+PASSES = {"forward_training": "forward", "backward_data": "backward input", "backward_weights": "backward weight"}
 LAYOUTS = {"acdb": "nhwc", "abcd": "nchw"}
 
 
@@ -254,107 +228,163 @@ def convolution_kernels(verbose: str) -> list[Kernel]:
                   for (what, kernel, storage, layout), calls in counts.items())
 
 
-def kernels_of(command: list[str], threads: int) -> list[Kernel]:
-    return convolution_kernels(run(command, threads, ONEDNN_VERBOSE="1", DNNL_VERBOSE="1"))
-
-
 # ---- the comparison -------------------------------------------------------------------------------
+
+
+@dataclass
+class Side:
+    """What one of the two did in a case: a first run of a single step, then rounds."""
+
+    name: str
+    command: Callable[[int, int], list[str]]  # of warm-up and measured steps
+    environment: dict[str, str]
+    first_cpu: float = 0.0
+    kernels: list[Kernel] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)  # images a second
+    step_cpu: list[float] = field(default_factory=list)  # processor seconds of a step
+
+    @property
+    def rate(self) -> float:
+        return statistics.median(self.rates)
+
+    @property
+    def cpu(self) -> float:
+        return statistics.median(self.step_cpu)
+
+    def run_first(self, threads: int, cap: str) -> None:
+        """What the libraries say of themselves, and what there is to do before a second step."""
+        output, self.first_cpu = timed_run(self.command(0, 1), threads, **self.environment, ONEDNN_VERBOSE="1",
+                                           DNNL_VERBOSE="1")
+        self.kernels = convolution_kernels(output)
+        used = re.findall(r",info,cpu,isa:(.*)", output) + re.findall(r'"capability": "(\w+)"', output)
+        beyond = [isa for isa in used if re.search(BEYOND_CAP[cap], isa)]
+        if beyond:
+            stop(f"--isa {cap} has no effect on {self.name}: it uses {beyond[0]}")
+
+    def run_round(self, network: Network, threads: int) -> None:
+        output, cpu = timed_run(self.command(network.warmup, network.steps), threads, **self.environment)
+        result = json.loads(output)
+        if result["threads"] != threads:
+            stop(f"{self.name} took {result['threads']} threads, not {threads}")
+        self.rates.append(1e3 * network.batch / result["median_ms"])
+        self.step_cpu.append(result.get("processor_ms", 1e3 * self.beyond_first(cpu, network)) / 1e3)
+
+    def beyond_first(self, cpu: float, network: Network) -> float:
+        """Processor seconds of a step, of a program that does not tell: its start is short beside a step."""
+        return (cpu - self.first_cpu) / (network.warmup + network.steps - 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"rate": self.rate, "cpu_seconds": self.cpu, "rates": self.rates, "step_cpu_seconds": self.step_cpu,
+                "kernels": [asdict(kernel) for kernel in self.kernels]}
 
 
 @dataclass
 class Comparison:
     case: Case
-    one_core: bool
-    torch_rounds: list[float] = field(default_factory=list)
-    millrace_rounds: list[float] = field(default_factory=list)
-    torch_kernels: list[Kernel] = field(default_factory=list)
-    millrace_kernels: list[Kernel] = field(default_factory=list)
+    millrace: Side
+    torch: Side | None  # none where PyTorch does not take part
+    one_thread: bool
 
     @property
-    def torch_rate(self) -> float:
-        return statistics.median(self.torch_rounds)
+    def sides(self) -> list[Side]:
+        return [self.millrace] if self.torch is None else [self.torch, self.millrace]
 
     @property
-    def millrace_rate(self) -> float:
-        return statistics.median(self.millrace_rounds)
+    def ratio(self) -> float | None:
+        return None if self.torch is None else self.millrace.rate / self.torch.rate
 
     @property
-    def ratio(self) -> float:
-        return self.millrace_rate / self.torch_rate
+    def cpu_ratio(self) -> float | None:
+        return None if self.torch is None else self.torch.cpu / self.millrace.cpu
 
     @property
     def verdict(self) -> str:
-        """What was noted, and the bars, are for one core."""
-        if not self.one_core:
+        if self.ratio is None or not self.one_thread:
             return "no bar"
-        if self.torch_rate < VOID_BELOW * self.case.noted:
-            return "void"
-        return "met" if self.ratio >= self.case.bar else "missed"
+        return f"{self.case.bar:g} x {'met' if self.ratio >= self.case.bar else 'missed'}"
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "name": self.case.name, "torch_rate": self.torch_rate,
-                "millrace_rate": self.millrace_rate, "ratio": self.ratio, "verdict": self.verdict}
+        return {"name": self.case.name, **{side.name: side.as_dict() for side in self.sides}, "ratio": self.ratio,
+                "cpu_ratio": self.cpu_ratio, "verdict": self.verdict}
 
 
-def compare(case: Case, binary: Path, threads: int, rounds: int) -> Comparison:
-    result = Comparison(case, one_core=threads == 1)
-    result.torch_kernels = kernels_of(torch_command(case, 0, 1), threads)
-    result.millrace_kernels = kernels_of(millrace_command(binary, case, threads, 0, 1), threads)
-    print(f"\n{case.title}, batch {case.batch}, {case.storage}: convolutions of one step")
-    for side, kernels in (("PyTorch", result.torch_kernels), ("millrace", result.millrace_kernels)):
-        for kernel in kernels or ["none by oneDNN"]:
-            print(f"  {side:9}{kernel}")
-    for i in range(rounds):
-        result.torch_rounds.append(torch_rate(case, threads))
-        result.millrace_rounds.append(millrace_rate(binary, case, threads))
-        print(f"  round {i + 1}: PyTorch {result.torch_rounds[-1]:7.1f}, "
-              f"millrace {result.millrace_rounds[-1]:7.1f} img/s, "
-              f"ratio {result.millrace_rounds[-1] / result.torch_rounds[-1]:.2f}", flush=True)
+def sides_of(case: Case, options: argparse.Namespace) -> tuple[Side, Side | None]:
+    cap = CAPS[options.isa]
+    ours = Side("millrace", lambda *steps: millrace_command(options.millrace, case, options.threads, *steps), cap)
+    if case.storage not in PYTORCH_TYPES:
+        return ours, None
+    memory = KEPT_MEMORY if options.torch_keeps_memory else {}
+    return ours, Side("PyTorch", lambda *steps: torch_command(case, *steps), {**cap, **memory})
+
+
+def compare(case: Case, options: argparse.Namespace) -> Comparison:
+    result = Comparison(case, *sides_of(case, options), one_thread=options.threads == 1)
+    print(f"\n{case.network.title}, batch {case.network.batch}, {case.storage}: convolutions of one step")
+    for side in result.sides:
+        side.run_first(options.threads, options.isa)
+        for kernel in side.kernels or ["none by oneDNN"]:
+            print(f"  {side.name:9}{kernel}")
+    for i in range(options.rounds):
+        for side in result.sides:
+            side.run_round(case.network, options.threads)
+        print(f"  round {i + 1}: " + ", ".join(
+            f"{side.name} {side.rates[-1]:.1f} img/s ({1e3 * side.step_cpu[-1]:.0f} ms processor time a step)"
+            for side in result.sides), flush=True)
     return result
 
 
-def describe_machine(cores: list[int]) -> str:
-    model = re.search(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return (f"{model.group(1) if model else 'unknown processor'}, core {', '.join(map(str, cores))} of "
-            f"{os.cpu_count()}; load average before: {os.getloadavg()[0]:.1f}")
+# ---- noted rates ----------------------------------------------------------------------------------
 
 
-def verdict_text(c: Comparison) -> str:
-    if c.verdict == "void":
-        return f"void: PyTorch below {VOID_BELOW:.1f} x {c.case.noted:g}"
-    return c.verdict if c.verdict == "no bar" else f"{c.case.bar:g} x {c.verdict}"
+def warnings(results: list[Comparison], noted: dict[str, float]) -> list[str]:
+    """Where PyTorch was slower than noted for this processor."""
+    slow = [(c.case, c.torch.rate, noted[c.case.name]) for c in results
+            if c.torch is not None and c.one_thread and c.case.name in noted]
+    return [f"warning: {case.name}: PyTorch reached {rate:.1f} img/s, {rate / before:.2f} of the {before:g} noted"
+            for case, rate, before in slow if rate < WARN_BELOW * before]
 
 
-def plain_table(results: list[Comparison]) -> str:
-    lines = [f"{'network':28} {'batch':>5} {'storage':9} {'PyTorch':>9} {'millrace':>9} {'ratio':>6}  bar"]
-    for c in results:
-        lines.append(f"{c.case.title:28} {c.case.batch:5d} {c.case.storage:9} {c.torch_rate:9.1f} "
-                     f"{c.millrace_rate:9.1f} {c.ratio:6.2f}  {verdict_text(c)}")
-    return "\n".join(lines)
+def note(results: list[Comparison], processor: str) -> None:
+    rates = json.loads(RATES.read_text()) if RATES.exists() else {}
+    mine = rates.setdefault(processor, {}).setdefault(torch.__version__, {})
+    mine.update({c.case.name: round(c.torch.rate, 1) for c in results if c.torch is not None and c.one_thread})
+    RATES.write_text(json.dumps(rates, indent=2, sort_keys=True) + "\n")
 
 
-def markdown_table(results: list[Comparison]) -> str:
-    lines = ["| network | batch | storage | PyTorch img/s | millrace img/s | ratio | bar |",
-             "|---|---|---|---|---|---|---|"]
-    for c in results:
-        lines.append(f"| {c.case.title} | {c.case.batch} | {c.case.storage} | {c.torch_rate:.1f} | "
-                     f"{c.millrace_rate:.1f} | {c.ratio:.2f} | {verdict_text(c)} |")
-    return "\n".join(lines)
+def noted_rates(processor: str) -> dict[str, float]:
+    rates = json.loads(RATES.read_text()) if RATES.exists() else {}
+    return rates.get(processor, {}).get(torch.__version__, {})
 
 
-def exit_code(results: list[Comparison]) -> int:
-    verdicts = {c.verdict for c in results}
-    return 1 if "missed" in verdicts else 3 if "void" in verdicts else 0
+# ---- tables ---------------------------------------------------------------------------------------
+
+HEADS = ("network", "batch", "storage", "PyTorch img/s", "millrace img/s", "ratio", "of processor time", "bar")
+
+
+def table(results: list[Comparison], markdown: bool) -> str:
+    def number(value: float | None, digits: int) -> str:
+        return "-" if value is None else f"{value:.{digits}f}"
+
+    rows = [(c.case.network.title, str(c.case.network.batch), c.case.storage,
+             number(c.torch and c.torch.rate, 1), number(c.millrace.rate, 1), number(c.ratio, 2),
+             number(c.cpu_ratio, 2), c.verdict) for c in results]
+    if markdown:
+        return "\n".join(f"| {' | '.join(row)} |" for row in (HEADS, ("---",) * len(HEADS), *rows))
+    widths = [max(map(len, column)) for column in zip(HEADS, *rows)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in (HEADS, *rows))
 
 
 # ---- command line ---------------------------------------------------------------------------------
 
 
-def case_named(name: str) -> Case:
-    for case in CASES:
-        if case.name == name:
-            return case
-    raise argparse.ArgumentTypeError(f"no case {name!r}; cases: {', '.join(c.name for c in CASES)}")
+def names_of(what: str, known: list[str]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        for name in text.split(","):
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"no {what} {name!r}; there are: {', '.join(known)}")
+        return text.split(",")
+
+    return parse
 
 
 def positive(text: str) -> int:
@@ -365,16 +395,21 @@ def positive(text: str) -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--cases", type=lambda text: [case_named(name) for name in text.split(",")],
-                        default=list(CASES), metavar="NAME,..",
-                        help=f"of {', '.join(c.name for c in CASES)} (default all)")
+    networks, types = list(NETWORKS), list(PRECISIONS)
+    parser.add_argument("--cases", type=names_of("case", networks), default=networks, metavar="NAME,..",
+                        help=f"networks, of {', '.join(networks)} (default all)")
+    parser.add_argument("--types", type=names_of("type", types), default=list(PYTORCH_TYPES), metavar="TYPE,..",
+                        help=f"of {', '.join(types)} (default {','.join(PYTORCH_TYPES)}; float16: millrace alone)")
     parser.add_argument("--threads", type=positive, default=1, help="on as many cores (default 1)")
     parser.add_argument("--rounds", type=positive, default=3, help="of each side, in turns (default 3)")
+    parser.add_argument("--isa", choices=list(CAPS), default="native", help="most that both sides may use")
+    parser.add_argument("--torch-keeps-memory", action="store_true", help="spare PyTorch most of its page faults")
     parser.add_argument("--millrace", type=Path, default=ROOT / "build/default/millrace", metavar="FILE",
                         help="the program (default build/default/millrace)")
+    parser.add_argument("--note", action="store_true", help=f"note PyTorch's rates in {RATES.name}")
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
-    parser.add_argument("--worker", nargs=3, metavar=("CASE", "WARMUP", "STEPS"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -387,24 +422,37 @@ def pin(threads: int) -> list[int]:
     return cores[-threads:]
 
 
+def work(name: str, storage: str, warmup: str, steps: str) -> None:
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    print(json.dumps(train_with_torch(Case(NETWORKS[name], storage), int(warmup), int(steps))))
+
+
 def main() -> int:
     options = parse_arguments()
     if options.worker is not None:
-        case, warmup, steps = options.worker
-        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-        print(json.dumps(train_with_torch(case_named(case), int(warmup), int(steps))))
+        work(*options.worker)
         return 0
     if not options.millrace.is_file():
         stop(f"{options.millrace} does not exist; build it or say where it is with --millrace")
-    cores = pin(options.threads)
-    about = {"machine": describe_machine(cores), "torch": describe_torch(), "threads": options.threads}
-    print(f"{about['machine']}\n{about['torch']}\n{options.threads} thread(s) each")
-    results = [compare(case, options.millrace, options.threads, options.rounds) for case in options.cases]
-    print("\n" + (markdown_table if options.markdown else plain_table)(results))
+    memory = ", kept memory" if options.torch_keeps_memory else ""
+    about = {"machine": describe_machine(pin(options.threads)), "level": level_under(options.isa),
+             "torch": describe_torch() + memory, "threads": options.threads,
+             "millrace": run([str(options.millrace), "doctor"], 1, **CAPS[options.isa]).splitlines()[:2]}
+    caption = (f"{about['machine']}; {about['level']} (--isa {options.isa}), {options.threads} thread(s) each\n"
+               f"{about['torch']}\n" + "\n".join(about["millrace"]))
+    print(caption)
+    for name in options.cases:
+        check_parameters(options.millrace, NETWORKS[name])
+    results = [compare(Case(NETWORKS[name], storage), options) for name in options.cases for storage in options.types]
+    processor = f"{cpuinfo('model name')}, {about['level']}{memory}"
+    noted = noted_rates(processor)
+    print("", caption, "", table(results, options.markdown), "", sep="\n")
+    print("\n".join(warnings(results, noted)) if noted else f"no rates noted for {processor}, {torch.__version__}")
+    if options.note:
+        note(results, processor)
     if options.json is not None:
-        cases = [c.as_dict() for c in results]
-        options.json.write_text(json.dumps({**about, "cases": cases}, indent=2) + "\n")
-    return exit_code(results)
+        options.json.write_text(json.dumps({**about, "cases": [c.as_dict() for c in results]}, indent=2) + "\n")
+    return 1 if any(c.verdict.endswith("missed") for c in results) else 0
 
 
 if __name__ == "__main__":

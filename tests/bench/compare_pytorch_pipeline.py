@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Trains on two ranks with PyTorch and with millrace, in turns, and prints how they compare.
 
@@ -14,7 +14,8 @@ pipeline  two processes with a core each, 1F1B; PyTorch sends and receives over 
 replicas  two processes with a core each; PyTorch's DistributedDataParallel over gloo, which reduces in the last
           backward pass only; millrace's --replicas 2
 
-Exit code: 0 measured, 2 something could not run. Needs PyTorch and two idle cores.
+Exit code: 0 measured, 2 something could not run. Needs PyTorch in the Python that runs this, and two
+idle cores.
 """
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compare_pytorch import (NETWORKS, ROOT, WEIGHT_DECAY, describe_machine, describe_torch, positive, run,
-                             stop)
+from compare_pytorch import ROOT, WEIGHT_DECAY, describe_machine, describe_torch, network_words, positive, run, stop
+from torch_networks import NETWORKS, Network
 
 import torch
 import torch.distributed as dist
@@ -46,7 +47,7 @@ WAYS = ("one", "pipeline", "replicas")
 class Case:
     """A network, its micro-batches in a weight update, and the cuts (index of a layer) worth a trial."""
 
-    network: str
+    network: Network
     batch: int
     micro_batches: int
     cuts: tuple[int, ...]
@@ -55,11 +56,11 @@ class Case:
 
     @property
     def name(self) -> str:
-        return f"resnet{self.network}"
+        return self.network.name
 
 
-CASES = (Case("20", batch=32, micro_batches=16, cuts=(5, 6, 7), warmup=2, steps=8),
-         Case("50", batch=4, micro_batches=16, cuts=(11, 12, 13), warmup=1, steps=2))
+CASES = (Case(NETWORKS["resnet20"], batch=32, micro_batches=16, cuts=(5, 6, 7), warmup=2, steps=8),
+         Case(NETWORKS["resnet50"], batch=4, micro_batches=16, cuts=(11, 12, 13), warmup=1, steps=2))
 
 
 # ---- PyTorch, in processes of its own -------------------------------------------------------------
@@ -69,16 +70,15 @@ class Data:
     """The same random micro-batch over and over."""
 
     def __init__(self, case: Case) -> None:
-        _, size, classes, _ = NETWORKS[case.network]
         torch.manual_seed(1)
-        shape = (case.batch, 3, size, size)
+        shape = (case.batch, 3, case.network.size, case.network.size)
         self.images = torch.randn(shape).contiguous(memory_format=torch.channels_last)
-        self.labels = torch.randint(classes, (case.batch,))
+        self.labels = torch.randint(case.network.classes, (case.batch,))
 
 
 def network_of(case: Case) -> nn.Sequential:
     torch.manual_seed(0)
-    return NETWORKS[case.network][0]().to(memory_format=torch.channels_last).train()
+    return case.network.build().to(memory_format=torch.channels_last).train()
 
 
 def optimiser_of(model: nn.Module) -> torch.optim.Optimizer:
@@ -230,22 +230,16 @@ def layout_of(binary: Path, case: Case, way: str, directory: Path) -> list[str]:
         return depth
     plan = directory / f"{case.name}.json"
     if not plan.exists():
-        plan.write_text(run([str(binary), "plan", *network_words(case), *depth, "--shards", "2", "--cost-model",
-                             "profile", "--threads-per-device", "1", "--format", "json"], 1))
+        plan.write_text(run([str(binary), "plan", *network_words(case.network, case.batch, "bfloat16"), *depth,
+                             "--shards", "2", "--cost-model", "profile", "--threads-per-device", "1", "--format",
+                             "json"], 1))
     return [*depth, "--plan", str(plan)]
 
 
-def network_words(case: Case) -> list[str]:
-    dataset = "cifar-10" if case.network == "20" else "imagenet"
-    return ["--dataset", dataset, "--synthetic-data", "--model-size", case.network, "--batch-norm", "--batch-size",
-            str(case.batch), "--precision", "16.32", "--optimiser", "momentum", "--weight-decay",
-            str(WEIGHT_DECAY)]
-
-
 def millrace_seconds(binary: Path, case: Case, way: str, directory: Path) -> float:
-    command = [str(binary), "bench", *network_words(case), *layout_of(binary, case, way, directory),
-               "--threads-per-device", "1", "--warmup-steps", str(case.warmup), "--steps", str(case.steps),
-               "--json"]
+    command = [str(binary), "bench", *network_words(case.network, case.batch, "bfloat16"),
+               *layout_of(binary, case, way, directory), "--threads-per-device", "1", "--warmup-steps",
+               str(case.warmup), "--steps", str(case.steps), "--json"]
     output = run(command, 1, OMP_WAIT_POLICY="passive")
     return float(json.loads(output)["median_ms"]) / 1e3
 
