@@ -11,6 +11,7 @@
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "millrace_version.hpp"
+#include "ops/weighted.hpp"
 #include "train/memory.hpp"
 
 namespace millrace::cli {
@@ -29,6 +30,9 @@ int doctor(const Invocation& invocation, const comm::World& world) {
   if (world.rank() != 0) return 0;
   fmt::print("millrace   {} ({})\n", kVersion, kCommit);
   fmt::print("device     {}\n", device::describe_environment());
+  fmt::print("kernels    {}\n", device::describe_kernels());
+  fmt::print("products   {}\n           {}\n", ops::describe_products(DType::BF16),
+             ops::describe_products(DType::F16));
   fmt::print("MPI        {}\n", comm::library_version());
   fmt::print("launcher   {}\n", launch_command(1, {}, {}).front());
   fmt::print("cores      {}\n", machine.cores);

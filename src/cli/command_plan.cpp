@@ -17,6 +17,7 @@
 #include "pipeline/channels.hpp"
 #include "pipeline/render.hpp"
 #include "pipeline/simulate.hpp"
+#include "train/computing.hpp"
 #include "train/network.hpp"
 #include "train/profile.hpp"
 
@@ -88,6 +89,8 @@ int command_plan(const Invocation& invocation) {
   const Resolution resolution = resolve(options, facts, this_machine());
   for (const std::string& notice : invocation.notices) fmt::print(stderr, "{}\n", notice);
   for (const std::string& notice : resolution.notices) fmt::print(stderr, "{}\n", notice);
+  for (const std::string& line : train::describe_computing(resolution.config))
+    fmt::print(stderr, "{}\n", line);
   const train::TrainConfig& config = resolution.config;
   const models::Graph graph = train::network_of(config);
   const bool profile = options.text("cost-model") == "profile";

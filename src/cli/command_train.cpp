@@ -7,6 +7,7 @@
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "models/registry.hpp"
+#include "train/computing.hpp"
 #include "train/signals.hpp"
 #include "train/trainer.hpp"
 
@@ -61,6 +62,7 @@ int check_training(const Invocation& invocation) {
   const PreparedRun run = prepare_checking(invocation);
   const models::Graph graph = models::build_model(run.config.model);
   for (const std::string& notice : run.notices) fmt::print("{}\n", notice);
+  for (const std::string& line : train::describe_computing(run.config)) fmt::print("{}\n", line);
   fmt::print("Total Parameters: {}\n Batch Size: {}\nImage Size: {}x{}\n",
              graph.trainable_elements(), run.config.total_batch(), run.config.model.image.h,
              run.config.model.image.w);

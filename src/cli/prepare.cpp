@@ -19,6 +19,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
+#include "train/computing.hpp"
 #include "train/memory.hpp"
 #include "train/together.hpp"
 
@@ -191,7 +192,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
     run.config.run_directory = directory;
     if (directory.empty()) return;
     run.lock.emplace(directory);
-    io::write_file_atomically(directory / "config.toml", run.config.resolved_toml);
+    io::write_file_atomically(directory / "config.toml", train::config_file_text(run.config));
   });
   run.config.run_directory = world.broadcast(run.config.run_directory.string());
   together.run([&] { place_trace(invocation.options, run.config); });

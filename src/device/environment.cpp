@@ -69,11 +69,12 @@ std::string instruction_set() {
   }
 }
 
-std::string vendor_library() {
+std::string library_name() {
   const dnnl_version_t& version = *dnnl::version();
-  return fmt::format("{}; oneDNN {}.{}.{}", instruction_set(), version.major, version.minor,
-                     version.patch);
+  return fmt::format("oneDNN {}.{}.{}", version.major, version.minor, version.patch);
 }
+
+std::string vendor_library() { return fmt::format("{}; {}", instruction_set(), library_name()); }
 #else
 std::string vendor_library() { return "own kernels only"; }
 #endif
@@ -110,6 +111,17 @@ std::vector<int> core_numbers() {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &mask)) numbers.push_back(cpu);
   return numbers;
+}
+
+std::string describe_kernels() {
+  cap_vendor_library();
+  const std::string own = fmt::format("own loops {}", describe_instruction_level());
+#ifdef MILLRACE_ONEDNN
+  return fmt::format("{}; {} up to {}", own, library_name(), instruction_set());
+#else
+  return kHostAccessible ? own + "; no oneDNN: convolutions are plain loops, some 20 times slower"
+                         : own;
+#endif
 }
 
 std::string describe_environment() {

@@ -31,6 +31,10 @@ void cap_vendor_library();
 /// Their numbers.
 [[nodiscard]] std::vector<int> core_numbers();
 
+/// Which instructions kernels use, and what is slow about it: "own loops avx512; oneDNN 2.6.3 up to
+/// avx512_core_bf16".
+[[nodiscard]] std::string describe_kernels();
+
 /// What equal bits need to be equal on: "OpenMP, 2 threads; avx512_core_amx; oneDNN 2.6.3; Kokkos
 /// 3.4.1". Recorded in checkpoints.
 [[nodiscard]] std::string describe_environment();

@@ -190,7 +190,8 @@ struct MaxBackward {
         MILLRACE_SIMD
         for (std::int64_t j = 0; j < p.lanes; ++j) {
           const std::int32_t won_by = won[j];
-          sum[j] += won_by == code ? to_float(source[j]) : 0.0f;
+          const float gradient = to_float(source[j]);  // read whether won or not, as vectors do
+          sum[j] += won_by == code ? gradient : 0.0f;
         }
       });
       T* target = dx + offset(s.in, p.n, p.h, p.w) + p.first;

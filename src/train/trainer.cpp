@@ -24,6 +24,7 @@
 #include "pipeline/channels.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
+#include "train/computing.hpp"
 #include "train/device_numbers.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/memory.hpp"
@@ -187,6 +188,7 @@ void Run::announce() {
   console_.line(format_start(config_, inputs_.command_line, graph));
   for (const std::string& notice : inputs_.notices) console_.line(notice);
   console_.line(fmt::format("Device: {}", device::describe_environment()));
+  for (const std::string& line : describe_computing(config_)) console_.line(line);
   const std::int64_t reading = reading_bytes();
   predicted_peak_ = predicted_peak(reading);
   const std::vector<std::string> memory = world_.gather(fmt::format(
@@ -310,7 +312,7 @@ Outcome Run::restored() {
   if (leads()) {
     log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
     // What was changed for this process holds for those that come after it.
-    io::write_file_atomically(config_.run_directory / "config.toml", config_.resolved_toml);
+    io::write_file_atomically(config_.run_directory / "config.toml", config_file_text(config_));
   }
   return loop(header.iteration);
 }
