@@ -37,7 +37,7 @@ namespace {
 
 using device::ExecutionSpace;
 
-constexpr std::int64_t kElements = 256;
+constexpr std::int64_t kElements = 128;
 constexpr std::int64_t kChannels = 64;
 
 /// Memory for any kernel here, filled with ones.
@@ -73,7 +73,7 @@ constexpr auto kOperations = std::to_array<Operations>({
     {"WidenFloat32", {5, 5, 5}},
     {"ConvertFloat32", {5, 5, 5}},
     {"MaxPoolFloat32", {91, 129, 219}},
-    {"MaxPoolBackwardFloat32", {128, 67, 122}},
+    {"MaxPoolBackwardFloat32", {46, 65, 109}},
     {"GlobalAverageBackwardFloat32", {8, 8, 10}},
     {"GlobalAverageFloat32", {4, 4, 5}},
     {"ScaleFloat32", {9, 9, 11}},
@@ -92,7 +92,7 @@ constexpr auto kOperations = std::to_array<Operations>({
     {"WidenBfloat16", {6, 6, 6}},
     {"ConvertBfloat16", {21, 18, 13}},
     {"MaxPoolBfloat16", {102, 135, 210}},
-    {"MaxPoolBackwardBfloat16", {160, 80, 123}},
+    {"MaxPoolBackwardBfloat16", {72, 87, 120}},
     {"GlobalAverageBackwardBfloat16", {26, 25, 27}},
     {"GlobalAverageBfloat16", {6, 6, 7}},
     {"ScaleBfloat16", {29, 28, 28}},
@@ -111,7 +111,7 @@ constexpr auto kOperations = std::to_array<Operations>({
     {"WidenFloat16", {29, 23, 20}},
     {"ConvertFloat16", {45, 48, 26}},
     {"MaxPoolFloat16", {227, 232, 298}},
-    {"MaxPoolBackwardFloat16", {236, 160, 217}},
+    {"MaxPoolBackwardFloat16", {194, 184, 197}},
     {"GlobalAverageBackwardFloat16", {80, 83, 62}},
     {"GlobalAverageFloat16", {34, 27, 22}},
     {"ScaleFloat16", {177, 172, 116}},
@@ -183,14 +183,12 @@ void add_elementwise_loops(const std::string& type, std::vector<Loop>& loops) {
   loops.push_back({"AddRelu" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
                      add_forward<T>(space, as(o.a), as(o.b), as(o.c), n, Fn::Relu);
                    }});
-  loops.push_back(
-      {"Widen" + type, wide + 3, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-         widen<T>(space, o.a.data(), as(o.b), n);
-       }});
-  loops.push_back(
-      {"Convert" + type, wide + 4, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-         convert<T>(space, as(o.a), o.b.data(), n);
-       }});
+  loops.push_back({"Widen" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
+                     widen<T>(space, o.a.data(), as(o.b), n);
+                   }});
+  loops.push_back({"Convert" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
+                     convert<T>(space, as(o.a), o.b.data(), n);
+                   }});
 }
 
 template <class T>
@@ -221,11 +219,10 @@ void add_image_loops(const std::string& type, std::vector<Loop>& loops) {
          global_average_forward<T>(space, 1, image(n), as(o.a), as(o.b));
        }});
   const auto scale = [](std::int64_t n) { return ScaleShape{1, n / kChannels, kChannels}; };
-  loops.push_back(
-      {"Scale" + type, 3 * wide + 6, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-         const T* none = nullptr;
-         scale_forward<T>(space, scale(n), as(o.a), as(o.b), as(o.c), none, Fn::None);
-       }});
+  loops.push_back({"Scale" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
+                     const T* none = nullptr;
+                     scale_forward<T>(space, scale(n), as(o.a), as(o.b), as(o.c), none, Fn::None);
+                   }});
   loops.push_back(
       {"ScaleBackward" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
          scale_backward<T>(space, scale(n), as(o.a), as(o.d), as(o.b), as(o.c), as(o.floats));
@@ -262,10 +259,9 @@ std::vector<Loop> all_loops() {
   loops.push_back({"Momentum", [](const ExecutionSpace& space, Operands& o, std::int64_t n) {
                      update(space, UpdateRule::Momentum, o, n, DType::F32);
                    }});
-  loops.push_back(
-      {"MomentumCopied", 26, [](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-         update(space, UpdateRule::Momentum, o, n, DType::BF16);
-       }});
+  loops.push_back({"MomentumCopied", [](const ExecutionSpace& space, Operands& o, std::int64_t n) {
+                     update(space, UpdateRule::Momentum, o, n, DType::BF16);
+                   }});
   loops.push_back({"RmsProp", [](const ExecutionSpace& space, Operands& o, std::int64_t n) {
                      update(space, UpdateRule::RmsProp, o, n, DType::F32);
                    }});
