@@ -69,7 +69,7 @@ class PicturesTest : public testing::Test {
                           "--data-dir",
                           (place() / data).string(),
                           "--model-size",
-                          "18",
+                          "10",
                           "--image-size",
                           "32",
                           "--batch-size",
