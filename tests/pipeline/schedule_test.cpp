@@ -355,7 +355,7 @@ TEST(ScheduleTextTest, FilesComeBackAsTheyWere) {
   for (const ScheduleKind kind : schedule_kinds()) {
     const std::int32_t chunks = kind == ScheduleKind::ZbV ? 2 : 1;
     const Schedule compute = generate(request(kind, 3, 4, chunks));
-    for (Schedule schedule : {compute, with_communication(compute, chain(compute.stages))}) {
+    for (const Schedule& schedule : {compute, with_communication(compute, chain(compute.stages))}) {
       Schedule read = parse_schedule(to_csv(schedule), "file");
       read.name = schedule.name;
       EXPECT_EQ(read, schedule);
@@ -381,7 +381,7 @@ TEST(ScheduleTextTest, MistakesNameTheirPlace) {
 }
 
 TEST(ScheduleRequestTest, ImpossibleOnesAreRefused) {
-  const auto refused = [](ScheduleRequest r) {
+  const auto refused = [](const ScheduleRequest& r) {
     try {
       (void)generate(r);
     } catch (const Error& error) {
