@@ -28,18 +28,15 @@ else()
   message(STATUS "clang-format-14 was not found: the format is not tested")
 endif()
 
-# All sources: the preset tidy. Here those that the last commit changed.
-find_program(CLANG_TIDY clang-tidy-14)
-find_program(GIT git)
-if(CLANG_TIDY AND GIT AND NOT MILLRACE_SANITIZE)
-  add_test(NAME tidy COMMAND ${BASH} ${CMAKE_CURRENT_SOURCE_DIR}/support/tidy.sh ${CLANG_TIDY}
-    ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
-  set_tests_properties(tidy PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1200)
-endif()
-
 find_program(SHELLCHECK shellcheck)
 if(SHELLCHECK)
   add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test .ci/run
-    ${layering} ${CMAKE_CURRENT_SOURCE_DIR}/support/format.sh
-    ${CMAKE_CURRENT_SOURCE_DIR}/support/tidy.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    ${layering} tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
+    tests/e2e/two_hosts.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endif()
+
+foreach(check layering layering_finds format shellcheck)
+  if(TEST ${check})
+    set_tests_properties(${check} PROPERTIES LABELS fast)
+  endif()
+endforeach()

@@ -30,7 +30,7 @@ TEST(Cifar100Test, TrainsAndValidatesOnFineLabels) {
                                          "32.32",       "--validation-mode",
                                          "all",         "--seed",
                                          "3",           "--threads-per-device",
-                                         "2",           "--run-dir",
+                                         "1",           "--run-dir",
                                          run.string()});
   ASSERT_EQ(result.code, 0) << result.output;
   // 75,290 of ResNet-8 and the wider last layer.

@@ -98,7 +98,7 @@ TEST(TrainTest, PredictsThePeakOfTheProcess) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory hides that of the training";
   const TemporaryDirectory directory;
   for (const auto& more :
-       {std::vector<std::string>{"--precision", "32.32"},
+       {std::vector<std::string>{"--precision", "32.32", "--threads-per-device", "2"},
         {"--model-size", "20", "--batch-size", "128", "--gradients-to-accumulate", "1"}})
     expect_predicted_peak(train(directory / ("run" + std::to_string(more.size())),
                                 with({"--iterations", "4"}, more)));

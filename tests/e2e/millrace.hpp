@@ -40,7 +40,8 @@ inline Words small_training() {
           "--model-size", "8"};
 }
 
-/// The same, 10 iterations an epoch, with more words behind.
+/// The same, 10 iterations an epoch, with more words behind. On one thread, so that tests may run
+/// side by side: threads that wait for one another spin.
 inline ProcessResult train(const std::filesystem::path& run, const Words& more) {
   const Words usual = {"--batch-size",
                        "32",
@@ -55,7 +56,7 @@ inline ProcessResult train(const std::filesystem::path& run, const Words& more) 
                        "--seed",
                        "5",
                        "--threads-per-device",
-                       "2",
+                       "1",
                        "--run-dir",
                        run.string()};
   return millrace(small_training() + usual + more);

@@ -69,7 +69,7 @@ class PicturesTest : public testing::Test {
                           "--data-dir",
                           (place() / data).string(),
                           "--model-size",
-                          "18",
+                          "10",
                           "--image-size",
                           "32",
                           "--batch-size",
@@ -164,7 +164,7 @@ TEST_F(PicturesTest, TwoStagesAndReplicasSeeTheSame) {
 }
 
 // Photos as they come, some of them of thousands of pixels.
-TEST(RealPicturesTest, AResNet50TrainsAlikeAloneAndAsTwoStagesOfTwoReplicas) {
+TEST(RealPicturesTest, AResNet26TrainsAlikeAloneAndAsTwoStagesOfTwoReplicas) {
   const std::pair<const char*, Words> sets[] = {
       {"tfrecord_imagenet_format", {"--label-offset", "0"}}, {"image_folder", {}}};
   for (const auto& [name, more] : sets) {
@@ -181,7 +181,7 @@ TEST(RealPicturesTest, AResNet50TrainsAlikeAloneAndAsTwoStagesOfTwoReplicas) {
                                                   "--model",
                                                   "resnet",
                                                   "--model-size",
-                                                  "50",
+                                                  "26",
                                                   "--image-size",
                                                   "96",
                                                   "--batch-size",
@@ -191,7 +191,7 @@ TEST(RealPicturesTest, AResNet50TrainsAlikeAloneAndAsTwoStagesOfTwoReplicas) {
                                                   "--replicas",
                                                   "2",
                                                   "--iterations",
-                                                  "3",
+                                                  "2",
                                                   "--warmup-epochs",
                                                   "0",
                                                   "--no-validation",

@@ -70,7 +70,8 @@ TEST(DialectTest, TrainsWithTheWordsOfAnotherTrainer) {
   const fs::path run = directory / "run";
   const ProcessResult result =
       millrace({"train", "--dialect", "nvidia", "--batch_size=4", "--use_xla", "--nouse_tf_amp",
-                "--smoke", "--model-size", "18", "--image-size", "32", "--run-dir", run.string()});
+                "--smoke", "--model-size", "18", "--image-size", "32", "--threads-per-device", "1",
+                "--run-dir", run.string()});
   ASSERT_EQ(result.code, 0) << result.output;
   EXPECT_NE(result.output.find("--use_xla has no effect here: kernels are fused always\n"),
             std::string::npos)
@@ -79,9 +80,9 @@ TEST(DialectTest, TrainsWithTheWordsOfAnotherTrainer) {
 }
 
 TEST(ValidateTest, LooksAtInitialWeightsAndRepeats) {
-  const ProcessResult result =
-      millrace({"validate", "--dataset", "cifar-10", "--data-dir", small_data().string(),
-                "--model-size", "8", "--batch-size", "100", "--repeat", "2"});
+  const ProcessResult result = millrace({"validate", "--dataset", "cifar-10", "--data-dir",
+                                         small_data().string(), "--model-size", "8", "--batch-size",
+                                         "100", "--repeat", "2", "--threads-per-device", "1"});
   ASSERT_EQ(result.code, 0) << result.output;
   EXPECT_NE(result.output.find("these are initial weights"), std::string::npos) << result.output;
   const std::size_t first = result.output.find("Validation top-1 accuracy [ckpt-0]");

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "millrace.hpp"
 
@@ -13,18 +12,18 @@ namespace {
 
 struct Case {
   const char* name;
+  const char* threads;
   std::vector<std::string> options;
 };
 
 /// The law holds at equal numbers of threads, whatever the number.
-class RestoreTest : public testing::TestWithParam<std::tuple<Case, const char*>> {};
+class RestoreTest : public testing::TestWithParam<Case> {};
 
 TEST_P(RestoreTest, StoppedAndRestoredEqualsUninterrupted) {
   const TemporaryDirectory directory;
-  const auto& [variant, threads] = GetParam();
-  std::vector<std::string> options = variant.options;
-  options.insert(options.end(),
-                 {"--epochs", "2", "--logs-per-epoch", "5", "--threads-per-device", threads});
+  std::vector<std::string> options = GetParam().options;
+  options.insert(options.end(), {"--epochs", "2", "--logs-per-epoch", "5", "--threads-per-device",
+                                 GetParam().threads});
   const std::filesystem::path whole = directory / "whole";
   ASSERT_EQ(train(whole, options).code, 0);
 
@@ -49,17 +48,15 @@ TEST_P(RestoreTest, StoppedAndRestoredEqualsUninterrupted) {
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 11);  // header and five an epoch
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Precisions, RestoreTest,
-    testing::Combine(testing::Values(Case{"Float32", {"--precision", "32.32"}},
-                                     Case{"Bfloat16", {"--precision", "16.32"}},
-                                     Case{"GroupNormRecomputed",
-                                          {"--precision", "16.32", "--group-norm", "--groups", "8",
-                                           "--xla-recompute"}}),
-                     testing::Values("1", "2")),
-    [](const auto& test) {
-      return std::string(std::get<0>(test.param).name) + "Threads" + std::get<1>(test.param);
-    });
+INSTANTIATE_TEST_SUITE_P(Precisions, RestoreTest,
+                         testing::Values(Case{"Float32", "1", {"--precision", "32.32"}},
+                                         Case{"Bfloat16", "1", {"--precision", "16.32"}},
+                                         Case{"Bfloat16TwoThreads", "2", {"--precision", "16.32"}},
+                                         Case{"GroupNormRecomputed",
+                                              "1",
+                                              {"--precision", "16.32", "--group-norm", "--groups",
+                                               "8", "--xla-recompute"}}),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 TEST(LawTest, AValidationThatWasCutShortIsMadeUpFor) {
   const TemporaryDirectory directory;

@@ -45,7 +45,8 @@ class LastInput {
   LastInput(const LastInput&) = delete;
   LastInput& operator=(const LastInput&) = delete;
   void keep(const Bytes& input) {
-    if (!input.empty()) std::memcpy(memory_, input.data(), input.size());
+    const std::size_t size = std::min(input.size(), kMaxInput);
+    if (size > 0) std::memcpy(memory_, input.data(), size);
   }
 
  private:
@@ -125,7 +126,7 @@ void check_memory() {
 }
 
 struct Arguments {
-  std::uint64_t seconds = 5;
+  std::uint64_t seconds = 0;
   std::uint64_t seed = 1;
   std::vector<std::string> files;
 };
@@ -150,7 +151,11 @@ void fuzz_for(const Arguments& arguments, const std::string& name) {
   using Clock = std::chrono::steady_clock;
   LastInput last(name + ".last");
   const std::vector<Bytes> inputs = known_inputs();
-  for (const Bytes& input : inputs) run_one(input);
+  for (const Bytes& input : inputs) {
+    last.keep(input);
+    run_one(input);
+    check_memory();
+  }
   Mutator mutator(arguments.seed, inputs);
   const auto end = Clock::now() + std::chrono::seconds(arguments.seconds);
   std::uint64_t runs = 0;

@@ -4,14 +4,17 @@
 // must end each in a result or in an Error. A target (<name>_fuzz.cpp) says what to do with one
 // input and gives a few good ones to begin with. Two drivers run it:
 //
-//   driver.cpp     mutates known inputs blindly; ctest runs it for seconds, under the sanitizers
-//                  for what it is worth:     fuzz_<name>_test [--seconds N] [--seed N] [FILE ..]
+//   driver.cpp     runs the known inputs (so does every ctest), then mutates them blindly for as
+//                  long as it is told:       fuzz_<name>_test [--seconds N] [--seed N] [FILE ..]
 //   libfuzzer.cpp  libFuzzer (preset fuzz), which follows the coverage and keeps what it finds:
 //                  fuzz_<name>_test CORPUS_FOLDER; an empty folder is filled with the known inputs
 //
-// Known inputs are the good ones and those in corpus/<name>: what libFuzzer found in ten minutes,
-// of up to 512 bytes each, thinned out by
-//   fuzz_<name>_test -merge=1 -max_len=512 tests/fuzz/corpus/<name> CORPUS_FOLDER
+// Known inputs are the good ones and those in corpus/<name>.tar.gz: what libFuzzer found in ten
+// minutes, of up to 512 bytes each, thinned out. The build unpacks them into tests/fuzz/corpus of
+// the build folder. What a campaign found is added, and packed again, by
+//   cd build/fuzz
+//   ./fuzz_<name>_test -merge=1 -max_len=512 tests/fuzz/corpus/<name> CORPUS_FOLDER
+//   cmake --build . --target pack_fuzz_<name>
 //
 // With FILEs the driver only runs those, as libFuzzer does. The input of a crash is left in
 // fuzz_<name>.last of the current folder by the driver, in crash-* by libFuzzer.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 #include <string>
@@ -141,10 +142,18 @@ TEST(ScheduleTest, GoldenNumbersOfLatency) {
 
 // ---- every schedule of every size
 
+/// Short pipelines end in every way that there is; of long ones a few, and those that come out
+/// even. With MILLRACE_LONG_TESTS all.
+bool says_something_new(std::int32_t devices, std::int32_t depth) {
+  return std::getenv("MILLRACE_LONG_TESTS") != nullptr || depth <= 16 || depth == 31 ||
+         depth == 32 || depth == 64 || depth == 2 * devices || depth == 3 * devices;
+}
+
 std::vector<ScheduleRequest> all_requests() {
   std::vector<ScheduleRequest> all;
   for (std::int32_t devices = 1; devices <= 16; ++devices) {
     for (std::int32_t depth = 1; depth <= 64; ++depth) {
+      if (!says_something_new(devices, depth)) continue;
       for (const ScheduleKind kind : schedule_kinds()) {
         if (kind == ScheduleKind::Looped) {
           // Long ones at a few depths: the rest says nothing new.
@@ -188,7 +197,7 @@ TEST(ScheduleTest, AllSizesAreSoundAndIdleAsLongAsTheFormulaeSay) {
     ASSERT_NEAR(*std::max_element(line.idle.begin(), line.idle.end()), idle_of(r), 1e-9)
         << schedule.name << " " << r.devices << " " << r.micro_batches << " " << r.chunks;
   }
-  EXPECT_GT(cases, 7000u);
+  EXPECT_GT(cases, 2500u);
   std::printf("%zu schedules\n", cases);
 }
 
@@ -346,7 +355,7 @@ TEST(ScheduleTextTest, FilesComeBackAsTheyWere) {
   for (const ScheduleKind kind : schedule_kinds()) {
     const std::int32_t chunks = kind == ScheduleKind::ZbV ? 2 : 1;
     const Schedule compute = generate(request(kind, 3, 4, chunks));
-    for (Schedule schedule : {compute, with_communication(compute, chain(compute.stages))}) {
+    for (const Schedule& schedule : {compute, with_communication(compute, chain(compute.stages))}) {
       Schedule read = parse_schedule(to_csv(schedule), "file");
       read.name = schedule.name;
       EXPECT_EQ(read, schedule);
@@ -372,7 +381,7 @@ TEST(ScheduleTextTest, MistakesNameTheirPlace) {
 }
 
 TEST(ScheduleRequestTest, ImpossibleOnesAreRefused) {
-  const auto refused = [](ScheduleRequest r) {
+  const auto refused = [](const ScheduleRequest& r) {
     try {
       (void)generate(r);
     } catch (const Error& error) {

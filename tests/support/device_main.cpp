@@ -20,6 +20,8 @@ int test_threads() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  // ctest asks each program for its cases: that needs no Kokkos.
+  if (testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
   const millrace::device::Environment environment(test_threads());
   return RUN_ALL_TESTS();
 }

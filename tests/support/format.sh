@@ -7,4 +7,4 @@ for folder in src models partition pipeline io tests; do
   if [[ -d $folder ]]; then
     find "$folder" -name '*.hpp' -o -name '*.cpp'
   fi
-done | xargs --no-run-if-empty "$1" --dry-run --Werror
+done | xargs --no-run-if-empty --max-args=40 --max-procs="$(nproc)" "$1" --dry-run --Werror

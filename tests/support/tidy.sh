@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # tidy.sh CLANG_TIDY BUILD ROOT: clang-tidy over the sources that the last commit, or the work tree,
 # changed, as many as it can in MILLRACE_TIDY_SECONDS (default 400); the preset tidy looks at all.
-# Uses the commands of BUILD, without the flags that only GCC knows. Exits with 77 (skipped) where
-# there is no history to tell what changed.
+# Uses the commands of BUILD, without what only GCC knows: some flags, and its precompiled headers.
+# Exits with 77 (skipped) where there is no history to tell what changed.
 set -euo pipefail
 tidy=$1
 build=$2
@@ -11,7 +11,7 @@ cd "$3"
 git rev-parse --verify --quiet HEAD~1 >/dev/null || exit 77
 commands=$(mktemp -d)
 trap 'rm -rf "$commands"' EXIT
-sed -E 's/ -(fno-tree-slp-vectorize|mmove-max=[0-9]+|mstore-max=[0-9]+|Wduplicated-cond|Wlogical-op|Wno-restrict|mprefer-vector-width=[0-9]+)//g' \
+sed -E 's/ -(fno-tree-slp-vectorize|mmove-max=[0-9]+|mstore-max=[0-9]+|Wduplicated-cond|Wlogical-op|Wno-restrict|mprefer-vector-width=[0-9]+|Winvalid-pch|include [^ ]*cmake_pch\.hxx)//g' \
   "$build/compile_commands.json" >"$commands/compile_commands.json"
 deadline=$(($(date +%s) + ${MILLRACE_TIDY_SECONDS:-400}))
 export tidy commands deadline

@@ -82,7 +82,8 @@ Outcome train(const Layout& layout, std::int64_t steps = kSteps) {
   }
   expect_schedule_was_kept(session.executor(), layout.span > 1, name_of(layout));
   session.check_replicas();
-  outcome.validation = session.evaluate(session.validation_feeds(data), data->size(),
+  const auto held_out = std::make_shared<NoiseDataset>(config.model.image, -1, kValidationImages);
+  outcome.validation = session.evaluate(session.validation_feeds(held_out), held_out->size(),
                                         [](std::int64_t) { return false; });
   const Snapshot snapshot = session.snapshot();
   outcome.digest = io::digest(snapshot.tensors());
@@ -90,31 +91,33 @@ Outcome train(const Layout& layout, std::int64_t steps = kSteps) {
   return outcome;
 }
 
-const Outcome& reference(const Layout& like) {
+const Outcome& reference(const Layout& like, std::int64_t steps = kSteps) {
   const Layout one = {.type = like.type,
                       .norm = like.norm,
                       .rule = like.rule,
                       .narrow = like.narrow,
                       .family = like.family,
-                      .trained = like.trained};
-  using Key =
-      std::tuple<DType, models::NormKind, UpdateRule, bool, Family, std::vector<std::string>>;
+                      .trained = like.trained,
+                      .batch = like.batch};
+  using Key = std::tuple<DType, models::NormKind, UpdateRule, bool, Family,
+                         std::vector<std::string>, std::int64_t, std::int64_t>;
   static std::map<Key, Outcome> known;
-  const Key key{one.type, one.norm, one.rule, one.narrow, one.family, one.trained};
+  const Key key{one.type,   one.norm,    one.rule,  one.narrow,
+                one.family, one.trained, one.batch, steps};
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
-  return known.emplace(key, train(one)).first->second;
+  return known.emplace(key, train(one, steps)).first->second;
 }
 
-void expect_same(const Layout& layout) {
+void expect_same(const Layout& layout, std::int64_t steps = kSteps) {
   const std::string name = name_of(layout);
-  const Outcome& expected = reference(layout);
-  const Outcome actual = train(layout);
+  const Outcome& expected = reference(layout, steps);
+  const Outcome actual = train(layout, steps);
   EXPECT_EQ(actual.losses, expected.losses) << name;
   EXPECT_EQ(actual.digest, expected.digest) << name;
   EXPECT_EQ(actual.validation.loss, expected.validation.loss) << name;
   EXPECT_EQ(actual.validation.top1, expected.validation.top1) << name;
-  EXPECT_EQ(actual.validation.samples, 500) << name;
+  EXPECT_EQ(actual.validation.samples, kValidationImages) << name;
 }
 
 bool possible(const Layout& layout) {
@@ -513,6 +516,78 @@ TEST(LawTest, AReplicaWithOtherWeightsIsFound) {
     EXPECT_NE(std::string(error.what()).find("stage 1: replica 1"), std::string::npos)
         << error.what();
   }
+}
+
+// ---- two threads --------------------------------------------------------------------------------
+//
+// All of the above holds at any number of threads, and is run at two of them by hand (law_whole).
+// What every change is tested on are the layouts that differ by what threads do: share out the rows
+// of a kernel. A schedule only orders the calls, on one thread of the host. Two steps of few
+// micro-batches are enough for gradients, slots and statistics to meet: on a busy machine, threads
+// that wait for one another take fifty times as long as one.
+
+constexpr std::int64_t kFewSteps = 2;
+constexpr std::int64_t kLargeBatch = 4;
+
+/// What the kernels of a layout's stages depend on.
+test::Choices kernel_choices(const Layout& l) {
+  return {l.stages, l.recompute ? 1 : 0, static_cast<int>(l.type), static_cast<int>(l.norm)};
+}
+
+TEST(TwoThreadsTest, EveryPairOfKernelsGivesTheBitsOfOneStage) {
+  std::map<test::Choices, std::vector<Layout>> alike;
+  for (const Layout& layout : all_layouts()) alike[kernel_choices(layout)].push_back(layout);
+  // One of those whose kernels are alike, with another schedule each time.
+  std::vector<Layout> candidates;
+  std::vector<test::Choices> factors;
+  for (const auto& [factor, layouts] : alike) {
+    candidates.push_back(layouts[candidates.size() % layouts.size()]);
+    candidates.back().batch = kLargeBatch;
+    factors.push_back(factor);
+  }
+  for (const std::size_t i : test::covering_array(factors)) expect_same(candidates[i], kFewSteps);
+}
+
+class TwoThreadsFamilyTest : public testing::TestWithParam<std::pair<Family, DType>> {};
+
+TEST_P(TwoThreadsFamilyTest, GivesTheBitsOfOneStage) {
+  const auto& [family, type] = GetParam();
+  expect_same({.stages = 5,
+               .kind = ScheduleKind::OneFOneB,
+               .recompute = true,
+               .type = type,
+               .family = family,
+               .batch = kLargeBatch},
+              kFewSteps);
+}
+
+// Each of their ops in some type; both types of it are among the tests of ops.
+INSTANTIATE_TEST_SUITE_P(Families, TwoThreadsFamilyTest,
+                         testing::Values(std::pair{Family::ResNeXt, DType::F32},
+                                         std::pair{Family::SqueezeNet, DType::BF16},
+                                         std::pair{Family::EfficientNet, DType::BF16}),
+                         [](const auto& test) { return std::string(name_of(test.param.first)); });
+
+TEST(TwoThreadsTest, SharesOfARoundedUpdateGiveTheBitsOfTheWhole) {
+  Layout layout{.stages = 2,
+                .kind = ScheduleKind::OneFOneB,
+                .type = DType::BF16,
+                .replicas = 2,
+                .rule = UpdateRule::Lars,
+                .narrow = true,
+                .batch = kLargeBatch};
+  const std::string whole = train(layout, kFewSteps).digest;
+  layout.sharded = true;
+  EXPECT_EQ(train(layout, kFewSteps).digest, whole);
+}
+
+TEST(TwoThreadsTest, StatisticsOfReplicasGiveTheBitsOfOneStage) {
+  const Layout one{.type = DType::BF16, .replicas = 2, .span = 2, .batch = kLargeBatch};
+  Layout cut = one;
+  cut.stages = 5;
+  cut.kind = ScheduleKind::Grouped;
+  cut.recompute = true;
+  EXPECT_EQ(train(cut, kFewSteps).digest, train(one, kFewSteps).digest) << name_of(cut);
 }
 
 // The digest is alive: a step more, or other images, give another one.

@@ -214,6 +214,24 @@ TEST(MixingLawTest, LayoutsGiveTheBitsOfOneStage) {
   }
 }
 
+// Run at two threads; the whole test above is, by hand (mixing_law_whole). Images become the input
+// of the first op in kernels, as bytes or as floats, alone or recomputed.
+TEST(MixingTwoThreadsTest, LayoutsGiveTheBitsOfOneStage) {
+  using enum RecomputePolicy;
+  for (const Recipe& recipe : {Recipe{.mixing = kBoth},
+                               Recipe{.mixing = kCutmix, .smoothing = 0.0, .type = DType::BF16}}) {
+    const Outcome expected = train(recipe, {}, 2);
+    for (const Layout& layout :
+         {Layout{.image_type = DType::U8}, Layout{.stages = 3, .recompute = Stage},
+          Layout{.stages = 2,
+          .kind = ScheduleKind::OneFOneB,
+          .recompute = Layers,
+          .image_type = DType::U8,
+          .threads = 2}})
+      expect_same(train(recipe, layout, 2), expected, name_of(layout));
+  }
+}
+
 TEST(MixingLawTest, RestartsWithinAnEpochChangeNothing) {
   for (const bool device : {false, true}) {
     const Recipe recipe{.mixing = kBoth};
