@@ -133,7 +133,7 @@ std::vector<Layout> all_layouts() {
     for (const ScheduleKind kind : pipeline::schedule_kinds())
       for (const std::int32_t chunks : {1, 2})
         for (const bool recompute : {false, true})
-          for (const DType type : {DType::F32, DType::BF16})
+          for (const DType type : {DType::F32, DType::BF16, DType::F16})
             for (const auto norm : {models::NormKind::Batch, models::NormKind::Group}) {
               const Layout layout{stages, kind, chunks, recompute, type, norm, 1};
               if (possible(layout)) layouts.push_back(layout);
@@ -167,7 +167,7 @@ class FamilyLawTest : public testing::TestWithParam<Family> {};
 TEST_P(FamilyLawTest, LayoutsGiveTheBitsOfOneStage) {
   Layout layout;
   layout.family = GetParam();
-  for (const DType type : {DType::F32, DType::BF16}) {
+  for (const DType type : {DType::F32, DType::BF16, DType::F16}) {
     layout.type = type;
     for (const auto& [stages, kind, chunks, recompute] :
          {std::tuple{3, ScheduleKind::OneFOneB, 1, true},
@@ -563,7 +563,7 @@ TEST_P(TwoThreadsFamilyTest, GivesTheBitsOfOneStage) {
 
 // Each of their ops in some type; both types of it are among the tests of ops.
 INSTANTIATE_TEST_SUITE_P(Families, TwoThreadsFamilyTest,
-                         testing::Values(std::pair{Family::ResNeXt, DType::F32},
+                         testing::Values(std::pair{Family::ResNeXt, DType::F16},
                                          std::pair{Family::SqueezeNet, DType::BF16},
                                          std::pair{Family::EfficientNet, DType::BF16}),
                          [](const auto& test) { return std::string(name_of(test.param.first)); });

@@ -343,12 +343,39 @@ TEST(Exceptions, NameASumOverReplicas) {
   EXPECT_GT(seen, 0);
 }
 
+// Scaled by 2^24 the gradients are beyond float16, whose largest number is 65504: steps are
+// skipped, the same in every layout, until the scale has come down to where it trains.
+TEST(DynamicScaling, FindsTheRangeOfFloat16InEveryLayout) {
+  constexpr int kScalingSteps = 14;
+  const comm::World world;
+  const auto trained = [&](const Layout& layout) {
+    TrainConfig config = planned(layout);
+    config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = 0x1p24};
+    Training training(config, world);
+    training.steps(kScalingSteps);
+    return std::pair(training.session().scaling(), training.digest());
+  };
+  for (const bool narrow : {false, true}) {
+    const auto [scaling, digest] = trained({.type = DType::F16, .narrow = narrow});
+    EXPECT_GT(scaling.skipped, 2);
+    EXPECT_LT(scaling.skipped, kScalingSteps - 2);
+    for (Layout layout : {Layout{.stages = 3, .kind = ScheduleKind::OneFOneB, .recompute = true},
+                          Layout{.stages = 4, .kind = ScheduleKind::ZbV, .chunks = 2}}) {
+      layout.type = DType::F16;
+      layout.narrow = narrow;
+      const auto [cut_scaling, cut_digest] = trained(layout);
+      EXPECT_EQ(cut_scaling, scaling);
+      EXPECT_EQ(cut_digest, digest);
+    }
+  }
+}
+
 // ---- checkpoints --------------------------------------------------------------------------------
 
 TEST(NarrowMasters, RestoreBitForBit) {
-  const TrainConfig config =
-      planned({.stages = 2, .kind = ScheduleKind::OneFOneB, .type = DType::BF16, .narrow = true});
-  expect_restored_alike(config, 2, 2);
+  for (const DType type : {DType::BF16, DType::F16})
+    expect_restored_alike(
+        planned({.stages = 2, .kind = ScheduleKind::OneFOneB, .type = type, .narrow = true}), 2, 2);
 }
 
 TEST(NarrowMasters, CheckpointsFitEveryPrecision) {

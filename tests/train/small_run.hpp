@@ -140,7 +140,7 @@ inline TrainConfig config_of(const Layout& layout) {
   config.optimiser.lars_skips = {"gamma", "beta", "bias"};
   config.optimiser.weight_decay = 1e-4;
   config.precision = {.activations = layout.type,
-                      .master = layout.narrow ? DType::BF16 : DType::F32};
+                      .master = layout.narrow ? layout.type : DType::F32};
   config.optimiser.sharded = layout.sharded;
   config.recompute = layout.recompute ? RecomputePolicy::Stage : RecomputePolicy::None;
   config.validation_batch_size = 3;
