@@ -119,7 +119,7 @@ std::string describe_kernels() {
 #ifdef MILLRACE_ONEDNN
   return fmt::format("{}; {} up to {}", own, library_name(), instruction_set());
 #else
-  return kHostAccessible ? own + "; no oneDNN: convolutions are plain loops, some 20 times slower"
+  return kHostAccessible ? own + "; no oneDNN: convolutions are plain loops, some 70 times slower"
                          : own;
 #endif
 }

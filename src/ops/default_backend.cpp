@@ -18,6 +18,9 @@ std::string describe_products(DType type) {
   if (type == DType::F32) return std::string(name);
   if (make_default_backend()->multiplies(type))
     return fmt::format("{}: products of 16 bits, sums in float32", name);
+#ifndef MILLRACE_ONEDNN
+  return fmt::format("{}: stored in 16 bits, multiplied in float32", name);
+#endif
   return fmt::format("{}: stored in 16 bits, multiplied in float32: {}", name,
                      type == DType::BF16 ? "this processor has no 16-bit products"
                                          : "processor and library have no products of it");
