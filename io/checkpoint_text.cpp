@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -45,8 +44,8 @@ std::string describe(const CheckpointReader& checkpoint) {
   std::size_t width = 4;
   for (const TensorInfo& info : checkpoint.tensors()) width = std::max(width, info.name.size());
   const auto row = [&](auto name, auto role, auto type, auto shape, auto bytes) {
-    fmt::format_to(std::back_inserter(text), "{:<{}}  {:<9}  {:<8}  {:<20}  {:>13}\n", name, width,
-                   role, type, shape, bytes);
+    text += fmt::format("{:<{}}  {:<9}  {:<8}  {:<20}  {:>13}\n", name, width, role, type, shape,
+                        bytes);
   };
   row("name", "role", "type", "shape", "bytes");
   for (const TensorInfo& info : checkpoint.tensors()) {
@@ -55,8 +54,8 @@ std::string describe(const CheckpointReader& checkpoint) {
   }
   text += '\n';
   for (const auto& [role, total] : totals_of(checkpoint)) {
-    fmt::format_to(std::back_inserter(text), "{:<9}  {} tensors, {} elements, {}\n", name_of(role),
-                   total.tensors, with_commas(total.elements), human_bytes(total.bytes));
+    text += fmt::format("{:<9}  {} tensors, {} elements, {}\n", name_of(role), total.tensors,
+                        with_commas(total.elements), human_bytes(total.bytes));
   }
   return text;
 }

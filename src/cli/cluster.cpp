@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/cluster.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
@@ -83,7 +81,7 @@ void check_room(const Cluster& cluster, std::int64_t ranks) {
   }
   if (room < ranks)
     fail(ErrorKind::Usage, "--hosts: {} have room for {} ranks, the run has {}: give them more",
-         fmt::join(cluster.hosts, " "), room, ranks);
+         join(cluster.hosts, " "), room, ranks);
 }
 
 Cluster parse_tf_config(std::string_view json) {

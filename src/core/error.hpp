@@ -13,11 +13,10 @@
 // sanitizer.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace millrace {
 
@@ -50,10 +49,13 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
+/// What fail does, once for all types of arguments.
+[[noreturn]] void fail_with(ErrorKind kind, fmt::string_view format, fmt::format_args args);
+
 /// Throws Error with a formatted message.
 template <class... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
+  fail_with(kind, format, fmt::make_format_args(args...));
 }
 
 }  // namespace millrace

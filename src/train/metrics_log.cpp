@@ -34,7 +34,7 @@ T field(const std::vector<std::string>& fields, std::size_t column,
   if (column < fields.size())
     if (const auto value = parse_number<T>(fields[column])) return *value;
   fail(ErrorKind::Data, "{}: row '{}' has no number in column {}; restore the file or delete it",
-       path.string(), fmt::join(fields, ","), column + 1);
+       path.string(), join(fields, ","), column + 1);
 }
 
 /// Keeps rows up to an iteration that stands in the given column; the header has no number there.
