@@ -5,17 +5,15 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 #include "io/manifest.hpp"
 #include "io/tensor_shape.hpp"
 
 namespace millrace::io {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Total {
   std::int64_t tensors = 0;
@@ -62,29 +60,30 @@ std::string describe(const CheckpointReader& checkpoint) {
 
 std::string describe_json(const CheckpointReader& checkpoint) {
   const CheckpointHeader& header = checkpoint.header();
-  Json tensors = Json::array();
+  Json tensors = Json::list();
   for (const TensorInfo& info : checkpoint.tensors()) {
-    tensors.push_back({{"name", info.name},
-                       {"role", name_of(info.role)},
-                       {"dtype", name_of(info.type)},
-                       {"shape", info.shape},
-                       {"bytes", info.bytes()}});
+    tensors.push_back(Json::object({{"name", info.name},
+                                    {"role", name_of(info.role)},
+                                    {"dtype", name_of(info.type)},
+                                    {"shape", info.shape},
+                                    {"bytes", info.bytes()}}));
   }
   Json totals = Json::object();
   for (const auto& [role, total] : totals_of(checkpoint)) {
-    totals[std::string(name_of(role))] = {
-        {"tensors", total.tensors}, {"elements", total.elements}, {"bytes", total.bytes}};
+    totals.set(name_of(role), Json::object({{"tensors", total.tensors},
+                                            {"elements", total.elements},
+                                            {"bytes", total.bytes}}));
   }
-  const Json all = {{"path", checkpoint.path().string()},
-                    {"iteration", header.iteration},
-                    {"epoch", header.epoch},
-                    {"next_position", header.next_position},
-                    {"model", header.model},
-                    {"environment", header.environment},
-                    {"tensors", std::move(tensors)},
-                    {"totals", std::move(totals)}};
+  const Json all = Json::object({{"path", checkpoint.path().string()},
+                                 {"iteration", header.iteration},
+                                 {"epoch", header.epoch},
+                                 {"next_position", header.next_position},
+                                 {"model", header.model},
+                                 {"environment", header.environment},
+                                 {"tensors", std::move(tensors)},
+                                 {"totals", std::move(totals)}});
   // A path need not be UTF-8.
-  return all.dump(1, ' ', false, Json::error_handler_t::replace);
+  return all.dump(1, Json::NotUtf8::Replaced);
 }
 
 std::vector<std::string> verify(const std::filesystem::path& directory) {

@@ -7,6 +7,7 @@
 // bfloat16   the 16-bit storage type, rounding to nearest even
 // random     counter-based random numbers and the keyed permutation: values, never hidden state
 // crc32c, sha256   checksums of saved tensors and the digest of a model
+// json       JSON as a value
 // text       nearest match, human-readable bytes and durations
 //
 // Nothing here includes Kokkos, MPI or HDF5, so all of it is tested in milliseconds and under every
