@@ -4,19 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 #include "io/manifest.hpp"
 #include "io/tensor_shape.hpp"
 
 namespace millrace::io {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Total {
   std::int64_t tensors = 0;
@@ -45,8 +42,8 @@ std::string describe(const CheckpointReader& checkpoint) {
   std::size_t width = 4;
   for (const TensorInfo& info : checkpoint.tensors()) width = std::max(width, info.name.size());
   const auto row = [&](auto name, auto role, auto type, auto shape, auto bytes) {
-    fmt::format_to(std::back_inserter(text), "{:<{}}  {:<9}  {:<8}  {:<20}  {:>13}\n", name, width,
-                   role, type, shape, bytes);
+    text += fmt::format("{:<{}}  {:<9}  {:<8}  {:<20}  {:>13}\n", name, width, role, type, shape,
+                        bytes);
   };
   row("name", "role", "type", "shape", "bytes");
   for (const TensorInfo& info : checkpoint.tensors()) {
@@ -55,37 +52,38 @@ std::string describe(const CheckpointReader& checkpoint) {
   }
   text += '\n';
   for (const auto& [role, total] : totals_of(checkpoint)) {
-    fmt::format_to(std::back_inserter(text), "{:<9}  {} tensors, {} elements, {}\n", name_of(role),
-                   total.tensors, with_commas(total.elements), human_bytes(total.bytes));
+    text += fmt::format("{:<9}  {} tensors, {} elements, {}\n", name_of(role), total.tensors,
+                        with_commas(total.elements), human_bytes(total.bytes));
   }
   return text;
 }
 
 std::string describe_json(const CheckpointReader& checkpoint) {
   const CheckpointHeader& header = checkpoint.header();
-  Json tensors = Json::array();
+  Json tensors = Json::list();
   for (const TensorInfo& info : checkpoint.tensors()) {
-    tensors.push_back({{"name", info.name},
-                       {"role", name_of(info.role)},
-                       {"dtype", name_of(info.type)},
-                       {"shape", info.shape},
-                       {"bytes", info.bytes()}});
+    tensors.push_back(Json::object({{"name", info.name},
+                                    {"role", name_of(info.role)},
+                                    {"dtype", name_of(info.type)},
+                                    {"shape", info.shape},
+                                    {"bytes", info.bytes()}}));
   }
   Json totals = Json::object();
   for (const auto& [role, total] : totals_of(checkpoint)) {
-    totals[std::string(name_of(role))] = {
-        {"tensors", total.tensors}, {"elements", total.elements}, {"bytes", total.bytes}};
+    totals.set(name_of(role), Json::object({{"tensors", total.tensors},
+                                            {"elements", total.elements},
+                                            {"bytes", total.bytes}}));
   }
-  const Json all = {{"path", checkpoint.path().string()},
-                    {"iteration", header.iteration},
-                    {"epoch", header.epoch},
-                    {"next_position", header.next_position},
-                    {"model", header.model},
-                    {"environment", header.environment},
-                    {"tensors", std::move(tensors)},
-                    {"totals", std::move(totals)}};
+  const Json all = Json::object({{"path", checkpoint.path().string()},
+                                 {"iteration", header.iteration},
+                                 {"epoch", header.epoch},
+                                 {"next_position", header.next_position},
+                                 {"model", header.model},
+                                 {"environment", header.environment},
+                                 {"tensors", std::move(tensors)},
+                                 {"totals", std::move(totals)}});
   // A path need not be UTF-8.
-  return all.dump(1, ' ', false, Json::error_handler_t::replace);
+  return all.dump(1, Json::NotUtf8::Replaced);
 }
 
 std::vector<std::string> verify(const std::filesystem::path& directory) {

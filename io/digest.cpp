@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <tuple>
 
 #include "core/sha256.hpp"
+#include "core/text.hpp"
 #include "io/checkpoint.hpp"
 #include "io/manifest.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 // of bytes, so no two sets of tensors are fed alike.
 void feed(Sha256& sha, const TensorInfo& info, std::span<const std::byte> data) {
   const std::string line = fmt::format("{} {} {} {}\n", info.name, name_of(info.role),
-                                       name_of(info.type), fmt::join(info.shape, "x"));
+                                       name_of(info.type), join(info.shape, "x"));
   sha.update(std::as_bytes(std::span(line)));
   sha.update(data);
 }

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <hdf5.h>
 #if H5_VERSION_GE(1, 13, 2)
 #include <H5FDdevelop.h>
@@ -25,6 +24,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/tensor_shape.hpp"
 
@@ -144,6 +144,10 @@ TypeHandle make_type(DType type) {
 std::vector<hsize_t> stored_extents(std::span<const std::int64_t> shape) {
   if (shape.empty()) return {1};
   return {shape.begin(), shape.end()};
+}
+
+std::string extents_text(const std::vector<hsize_t>& extents) {
+  return join(std::vector<std::int64_t>(extents.begin(), extents.end()), ", ");
 }
 
 // Cuts leading extents until a chunk has at most kChunkBytes, into pieces of about equal size
@@ -471,8 +475,8 @@ class Hdf5Reader::State {
     std::vector<hsize_t> stored(static_cast<std::size_t>(rank));
     report_.check(H5Sget_simple_extent_dims(space.get(), stored.data(), nullptr), "inspect", name);
     if (stored != expected) {
-      report_.refuse(name, "has extents [{}], expected [{}]", fmt::join(stored, ", "),
-                     fmt::join(expected, ", "));
+      report_.refuse(name, "has extents [{}], expected [{}]", extents_text(stored),
+                     extents_text(expected));
     }
   }
 

@@ -7,19 +7,17 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "io/tensor_shape.hpp"
 
 namespace millrace::io {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormatName = "millrace checkpoint";
 constexpr std::string_view kObjectEnd = "\n}\n";
@@ -34,20 +32,20 @@ constexpr std::array kTypes = {DType::F32, DType::BF16, DType::F16, DType::U8, D
 std::string hex(std::uint32_t crc) { return fmt::format("{:08x}", crc); }
 
 Json to_json(const TensorEntry& entry) {
-  return {{"name", entry.info.name},
-          {"role", name_of(entry.info.role)},
-          {"dtype", name_of(entry.info.type)},
-          {"shape", entry.info.shape},
-          {"crc32c", hex(entry.crc32c)}};
+  return Json::object({{"name", entry.info.name},
+                       {"role", name_of(entry.info.role)},
+                       {"dtype", name_of(entry.info.type)},
+                       {"shape", entry.info.shape},
+                       {"crc32c", hex(entry.crc32c)}});
 }
 
 Json to_json(const PartEntry& part) {
-  Json tensors = Json::array();
+  Json tensors = Json::list();
   for (const TensorEntry& entry : part.tensors) tensors.push_back(to_json(entry));
-  return {{"file", part.file},
-          {"bytes", part.checksum.bytes},
-          {"crc32c", hex(part.checksum.crc32c)},
-          {"tensors", std::move(tensors)}};
+  return Json::object({{"file", part.file},
+                       {"bytes", part.checksum.bytes},
+                       {"crc32c", hex(part.checksum.crc32c)},
+                       {"tensors", std::move(tensors)}});
 }
 
 // Reads members of one JSON object; every error names the manifest and where in it.
@@ -62,8 +60,8 @@ class Fields {
     fail(ErrorKind::Checkpoint, "{}: {}{} {}", label_, where_, key, what);
   }
   [[nodiscard]] const Json& member(const char* key) const {
-    const auto found = object_.find(key);
-    if (found == object_.end()) bad(key, "is missing");
+    const Json* const found = object_.find(key);
+    if (found == nullptr) bad(key, "is missing");
     return *found;
   }
   /// A member that early writers did not know.
@@ -75,8 +73,8 @@ class Fields {
   }
   [[nodiscard]] std::string text(const char* key) const {
     const Json& value = member(key);
-    if (!value.is_string()) bad(key, "is not a text");
-    return value.get<std::string>();
+    if (!value.is_text()) bad(key, "is not a text");
+    return value.text();
   }
   [[nodiscard]] std::int64_t count(const char* key) const {
     const auto value = as_count(member(key));
@@ -86,12 +84,12 @@ class Fields {
   [[nodiscard]] double number(const char* key) const {
     const Json& value = member(key);
     if (!value.is_number()) bad(key, "is not a number");
-    return value.get<double>();
+    return value.as_double();
   }
-  [[nodiscard]] const Json& list(const char* key) const {
+  [[nodiscard]] std::span<const Json> list(const char* key) const {
     const Json& value = member(key);
-    if (!value.is_array()) bad(key, "is not a list");
-    return value;
+    if (!value.is_list()) bad(key, "is not a list");
+    return value.items();
   }
   [[nodiscard]] std::uint32_t crc(const char* key) const {
     const std::string digits = text(key);
@@ -121,8 +119,8 @@ class Fields {
 
  private:
   static std::optional<std::int64_t> as_count(const Json& value) {
-    if (!value.is_number_unsigned()) return std::nullopt;
-    const auto number = value.get<std::uint64_t>();
+    if (!value.is_unsigned()) return std::nullopt;
+    const std::uint64_t number = value.as_uint64();
     if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
       return std::nullopt;
     }
@@ -205,7 +203,7 @@ std::string_view unsealed_part(std::string_view text, std::string_view label) {
 Json parse_json(std::string_view body, std::string_view label) {
   try {
     return Json::parse(std::string(body) + std::string(kObjectEnd));
-  } catch (const Json::exception& error) {
+  } catch (const JsonError& error) {
     fail(ErrorKind::Checkpoint, "{}: is no JSON: {}", label, error.what());
   }
 }
@@ -286,24 +284,24 @@ std::string to_text(const Manifest& manifest) {
   const CheckpointHeader& header = manifest.header;
   MILLRACE_ASSERT(std::isfinite(header.epoch) && header.iteration >= 0 &&
                   header.next_position >= 0);
-  Json parts = Json::array();
+  Json parts = Json::list();
   for (const PartEntry& part : manifest.parts) parts.push_back(to_json(part));
-  const Json all = {{"format", kFormatName},
-                    {"format_version", kCheckpointFormatVersion},
-                    {"iteration", header.iteration},
-                    {"epoch", header.epoch},
-                    {"next_position", header.next_position},
-                    {"model", header.model},
-                    {"config_toml", header.config_toml},
-                    {"environment", header.environment},
-                    {"data", header.data},
-                    {"log_state", header.log_state},
-                    {"scaling_state", header.scaling_state},
-                    {"stand_ins", header.stand_ins},
-                    {"parts", std::move(parts)}};
+  const Json all = Json::object({{"format", kFormatName},
+                                 {"format_version", kCheckpointFormatVersion},
+                                 {"iteration", header.iteration},
+                                 {"epoch", header.epoch},
+                                 {"next_position", header.next_position},
+                                 {"model", header.model},
+                                 {"config_toml", header.config_toml},
+                                 {"environment", header.environment},
+                                 {"data", header.data},
+                                 {"log_state", header.log_state},
+                                 {"scaling_state", header.scaling_state},
+                                 {"stand_ins", header.stand_ins},
+                                 {"parts", std::move(parts)}});
   try {
     return seal_manifest(all.dump(1) + "\n");
-  } catch (const Json::exception& error) {
+  } catch (const JsonError& error) {
     fail(ErrorKind::Config, "checkpoint {}: a text to be saved is not UTF-8: {}", header.iteration,
          error.what());
   }

@@ -9,21 +9,19 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 #include <set>
 
 #include "core/bfloat16.hpp"
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/tensor_shape.hpp"
 
 namespace millrace::io {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
@@ -91,63 +89,41 @@ std::vector<float> cast(std::span<const std::byte> data) {
   return converted<Element>(data, [](Element x) { return static_cast<float>(x); });
 }
 
-// Parses the header, refusing an object that has a key twice: JSON libraries keep one of the two,
-// and not all the same one.
-class HeaderParser {
- public:
-  explicit HeaderParser(std::string_view label) : label_(label) {}
-
-  Json parse(std::string_view text) {
-    try {
-      Json header = Json::parse(text, [this](int, Json::parse_event_t event, Json& parsed) {
-        return accept(event, parsed);
-      });
-      if (!header.is_object()) fail(ErrorKind::Data, "{}: the header is no JSON object", label_);
-      return header;
-    } catch (const Json::exception&) {
-      fail(ErrorKind::Data, "{}: the header is no JSON: is it a safetensors file, and whole?",
-           label_);
-    }
+// An object that has a key twice is refused: JSON libraries keep one of the two, and not all the
+// same one.
+Json parse_header(std::string_view text, std::string_view label) {
+  try {
+    Json header = Json::parse(text, Json::Duplicates::Refused);
+    if (!header.is_object()) fail(ErrorKind::Data, "{}: the header is no JSON object", label);
+    return header;
+  } catch (const JsonDuplicate& duplicate) {
+    fail(ErrorKind::Data, "{}: {} is in the header twice", label, duplicate.what());
+  } catch (const JsonError&) {
+    fail(ErrorKind::Data, "{}: the header is no JSON: is it a safetensors file, and whole?", label);
   }
-
- private:
-  bool accept(Json::parse_event_t event, const Json& parsed) {
-    if (event == Json::parse_event_t::object_start) keys_.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys_.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) {
-        fail(ErrorKind::Data, "{}: {} is in the header twice", label_, parsed.dump());
-      }
-    }
-    return true;
-  }
-
-  std::string_view label_;
-  std::vector<std::set<std::string>> keys_;  ///< of the objects that are open
-};
+}
 
 std::int64_t read_count(const Json& value, std::string_view label, std::string_view name) {
-  const bool fits = value.is_number_unsigned() &&
-                    value.get<std::uint64_t>() <=
-                        static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  const bool fits =
+      value.is_unsigned() &&
+      value.as_uint64() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (!fits) fail(ErrorKind::Data, "{}: {}: {} is not a size", label, name, value.dump());
-  return value.get<std::int64_t>();
+  return value.as_int64();
 }
 
 const Json& read_member(const Json& object, const char* key, std::string_view label,
                         std::string_view name) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  if (found == object.end()) fail(ErrorKind::Data, "{}: {}: {} is missing", label, name, key);
+  const Json* const found = object.find(key);
+  if (found == nullptr) fail(ErrorKind::Data, "{}: {}: {} is missing", label, name, key);
   return *found;
 }
 
 std::vector<std::int64_t> read_counts(const Json& object, const char* key, std::string_view label,
                                       std::string_view name) {
   const Json& list = read_member(object, key, label, name);
-  if (!list.is_array()) fail(ErrorKind::Data, "{}: {}: {} is not a list", label, name, key);
+  if (!list.is_list()) fail(ErrorKind::Data, "{}: {}: {} is not a list", label, name, key);
   std::vector<std::int64_t> counts;
-  for (const Json& item : list) counts.push_back(read_count(item, label, name));
+  for (const Json& item : list.items()) counts.push_back(read_count(item, label, name));
   return counts;
 }
 
@@ -163,7 +139,7 @@ SafeTensor read_tensor(const Json& object, std::span<const std::byte> data, std:
                        std::string_view name) {
   SafeTensor tensor;
   const Json& type = read_member(object, "dtype", label, name);
-  if (type.is_string()) tensor.type = type.get<std::string>();
+  if (type.is_text()) tensor.type = type.text();
   const auto width = element_bytes(tensor.type);
   if (!width) fail(ErrorKind::Data, "{}: {}: dtype {} is unknown", label, name, type.dump());
   tensor.shape = read_counts(object, "shape", label, name);
@@ -188,9 +164,9 @@ SafeTensor read_tensor(const Json& object, std::span<const std::byte> data, std:
 std::map<std::string, std::string> read_metadata(const Json& object, std::string_view label) {
   std::map<std::string, std::string> metadata;
   if (!object.is_object()) fail(ErrorKind::Data, "{}: {} is no object", label, kMetadata);
-  for (const auto& [key, value] : object.items()) {
-    if (!value.is_string()) fail(ErrorKind::Data, "{}: {}: a value is no text", label, kMetadata);
-    metadata.emplace(key, value.get<std::string>());
+  for (const auto& [key, value] : object.members()) {
+    if (!value.is_text()) fail(ErrorKind::Data, "{}: {}: a value is no text", label, kMetadata);
+    metadata.emplace(key, value.text());
   }
   return metadata;
 }
@@ -259,17 +235,22 @@ std::vector<const Entry*> by_alignment(const SafeTensors& content) {
 }
 
 std::string make_header(const SafeTensors& content, std::span<const Entry* const> ordered) {
-  auto header = nlohmann::ordered_json::object();
-  if (!content.metadata.empty()) header[kMetadata] = content.metadata;
+  Json::Object header;
+  if (!content.metadata.empty()) {
+    Json metadata = Json::object();
+    for (const auto& [key, value] : content.metadata) metadata.set(key, value);
+    header.push_back({kMetadata, std::move(metadata)});
+  }
   std::size_t offset = 0;
   for (const Entry* const entry : ordered) {
     const auto& [name, tensor] = *entry;
-    header[name] = {{"dtype", tensor.type},
-                    {"shape", tensor.shape},
-                    {"data_offsets", {offset, offset + tensor.data.size()}}};
+    header.push_back({name, Json::object({{"dtype", tensor.type},
+                                          {"shape", tensor.shape},
+                                          {"data_offsets",
+                                           Json::list({offset, offset + tensor.data.size()})}})});
     offset += tensor.data.size();
   }
-  std::string text = header.dump();
+  std::string text = Json(std::move(header)).dump();
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');
   return text;
 }
@@ -299,9 +280,9 @@ std::vector<float> SafeTensor::to_floats() const {
 SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view label) {
   const std::string_view text = header_text(bytes, label);
   const std::span<const std::byte> data = bytes.subspan(kLengthBytes + text.size());
-  const Json header = HeaderParser(label).parse(text);
+  const Json header = parse_header(text, label);
   SafeTensors content;
-  for (const auto& [name, value] : header.items()) {
+  for (const auto& [name, value] : header.members()) {
     if (name == kMetadata) {
       content.metadata = read_metadata(value, label);
     } else {

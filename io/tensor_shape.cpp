@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/tensor_shape.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <limits>
+
+#include "core/text.hpp"
 
 namespace millrace::io {
 
@@ -24,7 +24,7 @@ std::optional<std::int64_t> checked_elements(std::span<const std::int64_t> shape
 }
 
 std::string shape_text(std::span<const std::int64_t> shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
+  return fmt::format("[{}]", join(shape, ", "));
 }
 
 }  // namespace millrace::io

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/efficientnet.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -74,7 +72,7 @@ const Size& find_size(std::string_view wanted) {
     names.push_back(size.name);
   }
   fail(ErrorKind::Config, "model efficientnet has no size {}; sizes: {}", wanted,
-       fmt::join(names, ", "));
+       join(names, ", "));
 }
 
 template <class Value>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -21,7 +20,7 @@ void require_match(const Graph& graph, const std::string& filter) {
   constexpr std::size_t kShown = 5;
   fail(ErrorKind::Config,
        "--variable-filter: no trainable parameter of {} has '{}' in its name; the nearest are {}",
-       graph.name, filter, fmt::join(nearest_containing(filter, names, kShown), ", "));
+       graph.name, filter, join(nearest_containing(filter, names, kShown), ", "));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -39,8 +38,7 @@ std::string number_or_blank(std::int64_t number) {
 Row table_row(const Graph& graph, const Op& op) {
   std::string inputs;
   for (const ValueId input : op.inputs) {
-    fmt::format_to(std::back_inserter(inputs), "{}{}", inputs.empty() ? "" : ", ",
-                   graph.value(input).shape);
+    inputs += fmt::format("{}{}", inputs.empty() ? "" : ", ", graph.value(input).shape);
   }
   return {op.name,
           describe(op.kind),

@@ -328,3 +328,8 @@ std::int64_t forward_macs(const OpKind& kind, const Shape& input, const Shape& o
 }
 
 }  // namespace millrace::models
+
+fmt::format_context::iterator fmt::formatter<millrace::models::Extent>::format(
+    const millrace::models::Extent& e, fmt::format_context& context) const {
+  return fmt::format_to(context.out(), "{}x{}", e.h, e.w);
+}

@@ -4,7 +4,7 @@
 // its output, the parameters it owns and its multiply-accumulates.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 #include <span>
@@ -200,8 +200,8 @@ struct ParameterSpec {
 }  // namespace millrace::models
 
 template <>
-struct fmt::formatter<millrace::models::Extent> : fmt::formatter<std::string_view> {
-  auto format(const millrace::models::Extent& e, fmt::format_context& context) const {
-    return fmt::format_to(context.out(), "{}x{}", e.h, e.w);
-  }
+struct fmt::formatter<millrace::models::Extent> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  fmt::format_context::iterator format(const millrace::models::Extent& e,
+                                       fmt::format_context& context) const;
 };

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/registry.hpp"
 
-#include <fmt/ranges.h>
-
 #include <array>
 #include <string>
 #include <string_view>
@@ -50,7 +48,7 @@ const Family& find_family(std::string_view model) {
   }
   const std::string nearest = nearest_match(model, names);
   fail(ErrorKind::Config, "there is no model {}{}; models: {}", model,
-       nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest), fmt::join(names, ", "));
+       nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest), join(names, ", "));
 }
 
 }  // namespace

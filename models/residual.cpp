@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/residual.hpp"
 
-#include <fmt/ranges.h>
-
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "models/squeeze_excite.hpp"
 
 namespace millrace::models {
@@ -275,8 +274,7 @@ ResidualTable find_table(std::span<const ResidualTable> tables, const ModelOptio
     if (sizes.empty() || sizes.back() != table.size) sizes.push_back(table.size);
   }
   fail(ErrorKind::Config, "model {} has no size {}{} for {}; sizes: {}", options.model,
-       options.size, remark, options.task == Task::Cifar ? "CIFAR" : "ImageNet",
-       fmt::join(sizes, ", "));
+       options.size, remark, options.task == Task::Cifar ? "CIFAR" : "ImageNet", join(sizes, ", "));
 }
 
 Graph build_residual(const ModelOptions& options, const ResidualNet& net) {

@@ -2,7 +2,6 @@
 #include "partition/balance.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -292,7 +291,7 @@ std::vector<OpRange> shard_by_memory(const Graph& graph, std::int32_t shards,
          shards - 1,
          filtered ? "--sharding-include-filter and --sharding-exclude-filter leave"
                   : "there are only",
-         cuts.size(), graph.name, names.empty() ? "" : ": ", fmt::join(names, ", "));
+         cuts.size(), graph.name, names.empty() ? "" : ": ", join(names, ", "));
   }
   const Boundaries boundaries(cuts, graph.ops.size());
   KnownMemory known(boundaries, memory);

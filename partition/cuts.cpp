@@ -2,7 +2,6 @@
 #include "partition/cuts.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string_view>
@@ -69,7 +68,7 @@ void check_order(const Graph& graph, const std::vector<Cut>& cuts) {
   names.reserve(sorted.size());
   for (const Cut& cut : sorted) names.push_back(*cut.name);
   fail(ErrorKind::Config, "--pipeline-splits: {} comes before {} in {}; the order is {}",
-       *end->name, *std::prev(end)->name, graph.name, fmt::join(names, " "));
+       *end->name, *std::prev(end)->name, graph.name, join(names, " "));
 }
 
 }  // namespace
@@ -125,7 +124,7 @@ void check_count(const Graph& graph, std::span<const std::string> splits, std::i
   if (std::ssize(splits) == stages - 1) return;
   fail(ErrorKind::Config,
        "--pipeline-splits not specified or wrong number of splits. Need {} of ['{}']", stages - 1,
-       fmt::join(possible_splits(graph), "', '"));
+       join(possible_splits(graph), "', '"));
 }
 
 std::vector<Link> links_of(const Graph& graph, std::span<const OpRange> stages) {

@@ -4,17 +4,15 @@
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 #include "partition/plan.hpp"
 
 namespace millrace::partition {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormat = "millrace plan";
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
@@ -34,40 +32,39 @@ class Fields {
   }
   const Json& member(const char* key) {
     asked_.emplace_back(key);
-    const auto found = object_.find(key);
-    if (found == object_.end()) bad(key, "is missing");
+    const Json* const found = object_.find(key);
+    if (found == nullptr) bad(key, "is missing");
     return *found;
   }
   std::string text(const char* key) {
     const Json& value = member(key);
-    if (!value.is_string()) bad(key, "is not a text");
-    return value.get<std::string>();
+    if (!value.is_text()) bad(key, "is not a text");
+    return value.text();
   }
   std::int64_t count(const char* key, std::int64_t least, std::int64_t most = kMost) {
     const Json& value = member(key);
-    const bool whole = value.is_number_unsigned() &&
-                       value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most);
-    if (!whole || value.get<std::int64_t>() < least)
+    const bool whole = value.is_unsigned() && value.as_uint64() <= static_cast<std::uint64_t>(most);
+    if (!whole || value.as_int64() < least)
       bad(key, fmt::format("is {}, not a whole number from {}{}", value.dump(), least,
                            most == kMost ? "" : fmt::format(" to {}", most)));
-    return value.get<std::int64_t>();
+    return value.as_int64();
   }
   std::int32_t small_count(const char* key, std::int64_t least) {
     return static_cast<std::int32_t>(count(key, least, std::numeric_limits<std::int32_t>::max()));
   }
   double number(const char* key) {
     const Json& value = member(key);
-    if (!value.is_number() || value.get<double>() < 0.0)
+    if (!value.is_number() || value.as_double() < 0.0)
       bad(key, fmt::format("is {}, not a number from 0", value.dump()));
-    return value.get<double>();
+    return value.as_double();
   }
-  const Json& list(const char* key) {
+  std::span<const Json> list(const char* key) {
     const Json& value = member(key);
-    if (!value.is_array()) bad(key, "is not a list");
-    return value;
+    if (!value.is_list()) bad(key, "is not a list");
+    return value.items();
   }
   void expect_no_others() const {
-    for (const auto& [key, value] : object_.items()) {
+    for (const auto& [key, value] : object_.members()) {
       if (std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
       const std::string nearest = nearest_match(key, asked_);
       bad(key, nearest.empty() ? "is no key of a plan"
@@ -84,13 +81,13 @@ class Fields {
 
 Json stage_to_json(const Plan& plan, std::size_t s) {
   const pipeline::StageCost& cost = plan.costs.at(s);
-  return {{"device", plan.device_of[s]},
-          {"forward", cost.forward},
-          {"backward_input", cost.backward_input},
-          {"backward_weight", cost.backward_weight},
-          {"update", cost.update},
-          {"stash_bytes", cost.stash_bytes},
-          {"memory_bytes", plan.memory.at(s)}};
+  return Json::object({{"device", plan.device_of[s]},
+                       {"forward", cost.forward},
+                       {"backward_input", cost.backward_input},
+                       {"backward_weight", cost.backward_weight},
+                       {"update", cost.update},
+                       {"stash_bytes", cost.stash_bytes},
+                       {"memory_bytes", plan.memory.at(s)}});
 }
 
 void read_stage(Plan& plan, const Json& object, std::string_view label, std::size_t s) {
@@ -117,8 +114,8 @@ DType read_type(Fields& fields) {
 std::vector<std::string> read_splits(Fields& fields) {
   std::vector<std::string> splits;
   for (const Json& split : fields.list("splits")) {
-    if (!split.is_string()) fields.bad("splits", "holds something that is not a text");
-    splits.push_back(split.get<std::string>());
+    if (!split.is_text()) fields.bad("splits", "holds something that is not a text");
+    splits.push_back(split.text());
   }
   return splits;
 }
@@ -126,24 +123,30 @@ std::vector<std::string> read_splits(Fields& fields) {
 Json parse(std::string_view text, std::string_view label) {
   try {
     return Json::parse(text);
-  } catch (const Json::parse_error& error) {
+  } catch (const JsonError& error) {
     fail(ErrorKind::Config, "{}: is not JSON: it breaks off or goes wrong at byte {}", label,
-         error.byte);
+         error.byte());
   }
 }
 
 }  // namespace
 
 std::string to_json(const Plan& plan) {
-  Json stages = Json::array();
+  Json stages = Json::list();
   for (std::size_t s = 0; s < plan.stages(); ++s) stages.push_back(stage_to_json(plan, s));
-  const Json json = {{"format", kFormat},          {"version", 1},
-                     {"model", plan.model},        {"batch_size", plan.batch},
-                     {"type", name_of(plan.type)}, {"micro_batches", plan.micro_batches},
-                     {"schedule", plan.schedule},  {"splits", plan.splits},
-                     {"seconds", plan.seconds},    {"bound", plan.bound},
-                     {"bubble", plan.bubble},      {"cost_model", plan.cost_model},
-                     {"stages", std::move(stages)}};
+  const Json json = Json::object({{"format", kFormat},
+                                  {"version", 1},
+                                  {"model", plan.model},
+                                  {"batch_size", plan.batch},
+                                  {"type", name_of(plan.type)},
+                                  {"micro_batches", plan.micro_batches},
+                                  {"schedule", plan.schedule},
+                                  {"splits", plan.splits},
+                                  {"seconds", plan.seconds},
+                                  {"bound", plan.bound},
+                                  {"bubble", plan.bubble},
+                                  {"cost_model", plan.cost_model},
+                                  {"stages", std::move(stages)}});
   return json.dump(2) + "\n";
 }
 
@@ -164,7 +167,7 @@ Plan parse_plan(std::string_view text, std::string_view label) {
   plan.bound = fields.number("bound");
   plan.bubble = fields.number("bubble");
   plan.cost_model = fields.text("cost_model");
-  const Json& stages = fields.list("stages");
+  const std::span<const Json> stages = fields.list("stages");
   if (stages.size() != plan.splits.size() + 1)
     fields.bad("stages", fmt::format("has {} entries, which does not go with {} splits",
                                      stages.size(), plan.splits.size()));

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -933,12 +932,12 @@ std::string to_string(const StageProgram& program, const Graph& graph) {
   std::string text;
   for (std::size_t p = 0; p < kPhases; ++p) {
     for (const Call& call : program.calls[p]) {
-      fmt::format_to(std::back_inserter(text), "{} {:<22} {:<20}", kPhaseNames[p],
-                     name_of(call.kind), graph.op(call.op).name);
+      text += fmt::format("{} {:<22} {:<20}", kPhaseNames[p], name_of(call.kind),
+                          graph.op(call.op).name);
       for (std::size_t r = 0; r < kRoles; ++r) {
         if (!call.buffers[r].valid()) continue;
-        fmt::format_to(std::back_inserter(text), " {}={}:{}", name_of(static_cast<Role>(r)),
-                       call.buffers[r].value, program.buffer(call.buffers[r]).name);
+        text += fmt::format(" {}={}:{}", name_of(static_cast<Role>(r)), call.buffers[r].value,
+                            program.buffer(call.buffers[r]).name);
       }
       text += '\n';
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -49,7 +48,7 @@ ScheduleKind parse_schedule_kind(std::string_view name) {
     if (to_lower(name_of(kind)) == to_lower(name)) return kind;
     names.push_back(name_of(kind));
   }
-  fail(ErrorKind::Config, "there is no schedule '{}'; there are {}", name, fmt::join(names, ", "));
+  fail(ErrorKind::Config, "there is no schedule '{}'; there are {}", name, join(names, ", "));
 }
 
 std::string to_csv(const Schedule& schedule) {
@@ -58,7 +57,7 @@ std::string to_csv(const Schedule& schedule) {
     std::vector<std::string> cells;
     cells.reserve(list.size());
     for (const Action& action : list) cells.push_back(to_string(action));
-    csv += fmt::format("{}\n", fmt::join(cells, ","));
+    csv += fmt::format("{}\n", join(cells, ","));
   }
   return csv;
 }

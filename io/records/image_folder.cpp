@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "io/records/bad_pictures.hpp"
 #include "io/records/byte_window.hpp"
 #include "io/records/file_stamp.hpp"
@@ -236,7 +236,7 @@ std::string describe_class_places(const fs::path& directory, Split split) {
   for (const std::string_view name : folders_of(split))
     places.push_back(inside(directory, name).string());
   return fmt::format(
-      "{}{}", fmt::join(places, ", "),
+      "{}{}", join(places, ", "),
       split == Split::Train ? fmt::format(" (where {} are no classes)", split_folder_names()) : "");
 }
 
@@ -283,7 +283,7 @@ void ImageFolderSource::note_empty_classes(Split split) {
   notices_.push_back(fmt::format(
       "{}: {} of {} classes have no {} pictures: {}{}; a folder that is no class moves the labels "
       "of those behind it: remove it",
-      folder_.string(), all, index_.classes.size(), split_name(split), fmt::join(names, ", "),
+      folder_.string(), all, index_.classes.size(), split_name(split), join(names, ", "),
       names.size() < all ? ", ..." : ""));
 }
 

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -39,6 +38,6 @@ bool has_split_name(std::string_view name) noexcept {
   return std::ranges::find(kSplitFolders, name) != kSplitFolders.end();
 }
 
-std::string split_folder_names() { return fmt::format("{}", fmt::join(kSplitFolders, ", ")); }
+std::string split_folder_names() { return join(kSplitFolders, ", "); }
 
 }  // namespace millrace::io

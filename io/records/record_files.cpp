@@ -2,7 +2,6 @@
 #include "io/records/record_files.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -168,9 +167,8 @@ void find_empty(RecordFileSet& set) {
 /// "a, b, c, d, e, ..."
 std::string first_of(const std::vector<std::string>& names) {
   const std::size_t shown = std::min(names.size(), kListed);
-  return printable(fmt::format(
-      "{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
-      shown < names.size() ? ", ..." : ""));
+  return printable(fmt::format("{}{}", join(std::span(names).first(shown), ", "),
+                               shown < names.size() ? ", ..." : ""));
 }
 
 std::string describe_shards(const RecordFileSet& set, const std::vector<std::string>& names,
@@ -237,7 +235,7 @@ std::string describe_record_places(const fs::path& directory, Split split) {
   std::vector<std::string> folders = {directory.string()};
   for (const std::string_view inner : naming.folders)
     if (!inner.empty()) folders.push_back((directory / inner).string());
-  return fmt::format("{} in {}", fmt::join(names, ", "), fmt::join(folders, ", "));
+  return fmt::format("{} in {}", join(names, ", "), join(folders, ", "));
 }
 
 std::string describe_missing(const RecordFileSet& set) {

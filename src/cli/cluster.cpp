@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/cluster.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 
 namespace millrace::cli {
@@ -42,13 +40,14 @@ std::int64_t check_slots(std::string_view host, std::string_view where) {
   return slots;
 }
 
-std::vector<std::string> hosts_of(const nlohmann::json& cluster, const std::string& job) {
+std::vector<std::string> hosts_of(const Json& cluster, const std::string& job) {
   std::vector<std::string> hosts;
-  if (!cluster.contains(job)) return hosts;
-  if (!cluster.at(job).is_array()) fail_missing("a list in cluster." + job);
-  for (const nlohmann::json& worker : cluster.at(job)) {
-    if (!worker.is_string()) fail_missing("a text in cluster." + job);
-    const std::string address = worker.get<std::string>();
+  const Json* const list = cluster.find(job);
+  if (list == nullptr) return hosts;
+  if (!list->is_list()) fail_missing("a list in cluster." + job);
+  for (const Json& worker : list->items()) {
+    if (!worker.is_text()) fail_missing("a text in cluster." + job);
+    const std::string& address = worker.text();
     hosts.push_back(address.substr(0, address.rfind(':')));
     check_host(hosts.back(), "TF_CONFIG");
   }
@@ -56,10 +55,11 @@ std::vector<std::string> hosts_of(const nlohmann::json& cluster, const std::stri
 }
 
 /// A task is a worker, or the chief, which TensorFlow counts as the first of them.
-std::string task_type(const nlohmann::json& task) {
-  const nlohmann::json type = task.value("type", nlohmann::json("worker"));
-  if (!type.is_string()) fail_missing("a text in task.type");
-  std::string name = type.get<std::string>();
+std::string task_type(const Json& task) {
+  const Json* const type = task.find("type");
+  if (type == nullptr) return "worker";
+  if (!type->is_text()) fail_missing("a text in task.type");
+  const std::string& name = type->text();
   if (name == "worker" || name == "chief") return name;
   if (name == "ps")
     fail(ErrorKind::Usage,
@@ -83,23 +83,22 @@ void check_room(const Cluster& cluster, std::int64_t ranks) {
   }
   if (room < ranks)
     fail(ErrorKind::Usage, "--hosts: {} have room for {} ranks, the run has {}: give them more",
-         fmt::join(cluster.hosts, " "), room, ranks);
+         join(cluster.hosts, " "), room, ranks);
 }
 
 Cluster parse_tf_config(std::string_view json) {
-  const nlohmann::json config = nlohmann::json::parse(json, nullptr, false);
-  if (!config.is_object()) fail(ErrorKind::Usage, "TF_CONFIG: is not a JSON object");
-  const auto cluster = config.find("cluster");
-  const bool named = cluster != config.end() && cluster->is_object() &&
+  const std::optional<Json> config = Json::try_parse(json);
+  if (!config || !config->is_object()) fail(ErrorKind::Usage, "TF_CONFIG: is not a JSON object");
+  const Json* const cluster = config->find("cluster");
+  const bool named = cluster != nullptr && cluster->is_object() &&
                      (cluster->contains("worker") || cluster->contains("chief"));
   if (!named) fail_missing("cluster.worker");
-  const auto task = config.find("task");
-  if (task == config.end() || !task->is_object() || !task->contains("index"))
-    fail_missing("task.index");
+  const Json* const task = config->find("task");
+  if (task == nullptr || !task->is_object() || !task->contains("index")) fail_missing("task.index");
   const std::string type = task_type(*task);
-  const nlohmann::json& index = task->at("index");
-  if (!index.is_number_integer()) fail_missing("a number in task.index");
-  const auto number = index.get<std::int64_t>();
+  const Json& index = task->at("index");
+  if (!index.is_integer()) fail_missing("a number in task.index");
+  const std::int64_t number = index.as_int64();
   Cluster result;
   result.hosts = hosts_of(*cluster, "chief");
   const std::int64_t chiefs = std::ssize(result.hosts);

@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 #include "train/benchmark.hpp"
 
@@ -21,17 +21,17 @@ double gflops_of(const train::BenchResult& result) {
   return result.images_per_second() * static_cast<double>(result.macs_per_image) * 6.0e-9;
 }
 
-nlohmann::ordered_json as_json(const train::BenchResult& result, int threads) {
-  return {{"steps", result.step_seconds.size()},
-          {"threads", threads},
-          {"images_per_step", result.images_per_step},
-          {"median_ms", result.median_seconds() * 1e3},
-          {"p10_ms", result.percentile_seconds(0.1) * 1e3},
-          {"p90_ms", result.percentile_seconds(0.9) * 1e3},
-          {"images_per_second", result.images_per_second()},
-          {"gflop_per_second", gflops_of(result)},
-          {"loader_wait_ms", result.loader_seconds * 1e3},
-          {"arena_bytes", result.arena_bytes}};
+Json as_json(const train::BenchResult& result, int threads) {
+  return Json::object({{"steps", result.step_seconds.size()},
+                       {"threads", threads},
+                       {"images_per_step", result.images_per_step},
+                       {"median_ms", result.median_seconds() * 1e3},
+                       {"p10_ms", result.percentile_seconds(0.1) * 1e3},
+                       {"p90_ms", result.percentile_seconds(0.9) * 1e3},
+                       {"images_per_second", result.images_per_second()},
+                       {"gflop_per_second", gflops_of(result)},
+                       {"loader_wait_ms", result.loader_seconds * 1e3},
+                       {"arena_bytes", result.arena_bytes}});
 }
 
 void print_text(const train::BenchResult& result, int threads) {
@@ -81,11 +81,11 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   const train::DataBenchResult result = measure(prepared, apart, world);
   if (world.rank() != 0) return 0;
   if (invocation.options.flag("json")) {
-    nlohmann::ordered_json json = as_json(result.together, config.threads);
+    Json json = as_json(result.together, config.threads);
     if (apart) {
-      json["loader_images_per_second"] = result.loader_rate;
-      json["device_images_per_second"] = result.device_rate;
-      json["limit"] = result.loader_limits() ? "loaders" : "devices";
+      json.set("loader_images_per_second", result.loader_rate);
+      json.set("device_images_per_second", result.device_rate);
+      json.set("limit", result.loader_limits() ? "loaders" : "devices");
     }
     fmt::print("{}\n", json.dump());
     return 0;

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "cli/picture_codec.hpp"
 #include "cli/progress_line.hpp"
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
 #include "io/generate.hpp"
@@ -105,20 +105,21 @@ std::string describe(const io::PackedPictures& packed) {
 
 std::string human(std::uint64_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
 
-nlohmann::ordered_json to_json(const io::Spread& spread) {
-  return {{"smallest", spread.smallest}, {"median", spread.median}, {"largest", spread.largest}};
+Json to_json(const io::Spread& spread) {
+  return Json::object(
+      {{"smallest", spread.smallest}, {"median", spread.median}, {"largest", spread.largest}});
 }
 
-nlohmann::ordered_json to_json(const io::PictureStatistics& statistics) {
-  nlohmann::ordered_json json = {{"pictures", statistics.pictures},
-                                 {"bytes", statistics.bytes},
-                                 {"stored_bytes", to_json(statistics.stored_bytes)},
-                                 {"per_class", statistics.per_class}};
+Json to_json(const io::PictureStatistics& statistics) {
+  Json json = Json::object({{"pictures", statistics.pictures},
+                            {"bytes", statistics.bytes},
+                            {"stored_bytes", to_json(statistics.stored_bytes)},
+                            {"per_class", statistics.per_class}});
   if (statistics.measured > 0) {
-    json["measured"] = statistics.measured;
-    json["bad"] = statistics.bad;
-    json["height"] = to_json(statistics.height);
-    json["width"] = to_json(statistics.width);
+    json.set("measured", statistics.measured);
+    json.set("bad", statistics.bad);
+    json.set("height", to_json(statistics.height));
+    json.set("width", to_json(statistics.width));
   }
   return json;
 }
@@ -344,18 +345,17 @@ int command_data_check(const Invocation& invocation) {
 
 int command_data_stats(const Invocation& invocation) {
   const fs::path directory = invocation.options.arguments.at(0);
-  nlohmann::ordered_json json;
+  Json json;
   for (const io::Split split : present_splits(directory, invocation.options)) {
     const auto [name, statistics] = describe_split(directory, split, invocation);
     if (invocation.options.flag("json")) {
-      json[split_name(split)] = to_json(statistics);
+      json.set(split_name(split), to_json(statistics));
     } else {
       fmt::print("{} ({})\n", split_name(split), name);
       print_statistics(statistics);
     }
   }
-  if (invocation.options.flag("json"))
-    fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  if (invocation.options.flag("json")) fmt::print("{}\n", json.dump(2, Json::NotUtf8::Replaced));
   return 0;
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -26,7 +25,7 @@ int doctor(const Invocation& invocation, const comm::World& world) {
   const device::Environment environment(threads);
   const std::vector<std::string> map = world.gather(fmt::format(
       "{}, {} of {} there, {} threads on cores {}", comm::host_name(), world.local_rank(),
-      world.local_size(), threads, fmt::join(device::core_numbers(), " ")));
+      world.local_size(), threads, join(device::core_numbers(), " ")));
   if (world.rank() != 0) return 0;
   fmt::print("millrace   {} ({})\n", kVersion, kCommit);
   fmt::print("device     {}\n", device::describe_environment());

@@ -3,12 +3,12 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/commands.hpp"
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_text.hpp"
 
@@ -50,9 +50,9 @@ int command_inspect(const Invocation& invocation) {
   for (const std::string& complaint : complaints) fmt::print(stderr, "{}\n", complaint);
 
   if (options.flag("json")) {
-    auto json = nlohmann::ordered_json::parse(io::describe_json(checkpoint));
-    if (options.flag("verify")) json["verified"] = true;
-    if (options.flag("digest")) json["digest"] = io::digest(checkpoint);
+    Json json = Json::parse(io::describe_json(checkpoint));
+    if (options.flag("verify")) json.set("verified", true);
+    if (options.flag("digest")) json.set("digest", io::digest(checkpoint));
     fmt::print("{}\n", json.dump(2));
   } else if (options.flag("digest")) {
     fmt::print("{}\n", io::digest(checkpoint));

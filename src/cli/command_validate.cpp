@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "io/checkpoint.hpp"
 #include "models/initialise.hpp"
 #include "models/registry.hpp"
@@ -25,11 +25,11 @@ namespace millrace::cli {
 namespace {
 
 void print_json(const train::ValidationResult& result) {
-  const nlohmann::ordered_json json = {{"iteration", result.iteration},
-                                       {"top1", result.top1()},
-                                       {"top5", result.top5()},
-                                       {"loss", result.loss},
-                                       {"images", result.images}};
+  const Json json = Json::object({{"iteration", result.iteration},
+                                  {"top1", result.top1()},
+                                  {"top5", result.top5()},
+                                  {"loss", result.loss},
+                                  {"images", result.images}});
   fmt::print("{}\n", json.dump());
 }
 

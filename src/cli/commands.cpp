@@ -2,7 +2,6 @@
 #include "cli/commands.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -160,7 +159,7 @@ Matched match_command(std::span<const std::string> words) {
   }
   const std::string nearest = nearest_match(typed, names);
   fail(ErrorKind::Usage, "unknown command '{}'; {}", typed,
-       nearest.empty() ? fmt::format("commands: {}", fmt::join(names, ", "))
+       nearest.empty() ? fmt::format("commands: {}", join(names, ", "))
                        : fmt::format("did you mean '{}'?", nearest));
 }
 

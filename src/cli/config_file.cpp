@@ -3,7 +3,6 @@
 // Files of options. Only calls that toml11 3.x and 4.x share are used; where they differ (the place
 // of a value), both are understood.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <sstream>
@@ -71,7 +70,7 @@ std::vector<std::string> section_names() {
   const std::vector<std::string> known = section_names();
   const std::string nearest = nearest_match(name, known);
   fail(ErrorKind::Config, "{}:{}: unknown section [{}]; {}", file, line, name,
-       nearest.empty() ? fmt::format("sections: {}", fmt::join(known, ", "))
+       nearest.empty() ? fmt::format("sections: {}", join(known, ", "))
                        : fmt::format("did you mean [{}]?", nearest));
 }
 
@@ -83,7 +82,7 @@ std::vector<Entry> entries_of(const std::string& file, const toml::value& root) 
     const std::size_t line = line_of(table.location());
     if (!table.is_table())
       fail(ErrorKind::Config, "{}:{}: key {} stands outside a section; sections: {}", file, line,
-           name, fmt::join(known, ", "));
+           name, join(known, ", "));
     if (std::ranges::find(known, name) == known.end()) fail_section(file, line, name);
     for (const auto& [key, value] : table.as_table())
       entries.push_back({name, key, line_of(value.location()), value});
@@ -198,7 +197,7 @@ std::string quoted(const toml::value& value) {
   if (!value.is_array()) return "a date or time";
   std::vector<std::string> elements;
   for (const toml::value& element : value.as_array()) elements.push_back(quoted(element));
-  return fmt::format("[{}]", fmt::join(elements, ", "));
+  return fmt::format("[{}]", join(elements, ", "));
 }
 
 std::string to_toml(const Value& value) {
@@ -212,7 +211,7 @@ std::string to_toml(const Value& value) {
       if (number.find_first_of(".e") == std::string::npos) number += ".0";
       numbers.push_back(std::move(number));
     }
-    return fmt::format("[{}]", fmt::join(numbers, ", "));
+    return fmt::format("[{}]", join(numbers, ", "));
   }
   return to_string(value);
 }

@@ -2,7 +2,6 @@
 #include "cli/dialect.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -248,7 +247,7 @@ void pass_over(Translation& translation, std::vector<std::string> unread) {
   for (const std::string& name : gone) translation.options.erase(name);
   if (!unread.empty())
     translation.notices.push_back(
-        fmt::format("{}: no effect on {}", fmt::join(unread, ", "), purpose(translation.command)));
+        fmt::format("{}: no effect on {}", join(unread, ", "), purpose(translation.command)));
 }
 
 /// What was typed under two names must be said once.

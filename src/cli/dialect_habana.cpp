@@ -2,7 +2,6 @@
 #include "cli/dialect_habana.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -126,7 +125,7 @@ void set_habana_hooks(DialectReader& read, bool profiles_without_hook) {
     const auto means = [&](std::string_view known) { return to_lower(known) == to_lower(hook); };
     if (std::ranges::none_of(kHooks, means))
       fail(ErrorKind::Usage, "{}: '{}' is none of {}", read.spelled("hooks"), hook,
-           fmt::join(kHooks, ", "));
+           join(kHooks, ", "));
     if (means(kProfiler))
       profiles = true;
     else

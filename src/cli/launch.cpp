@@ -2,7 +2,6 @@
 #include "cli/launch.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include "cli/launcher_process.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "device/environment.hpp"
 #include "train/device_numbers.hpp"
 
@@ -39,9 +39,9 @@ std::string standing_of(int rank, const pipeline::PipelinePlan& plan) {
     std::vector<int> stages;
     for (std::size_t s = 0; s < plan.schedule.device_of.size(); ++s)
       if (plan.schedule.device_of[s] == d % map.devices) stages.push_back(static_cast<int>(s));
-    parts.push_back(fmt::format("replica {}, stage {}", d / map.devices, fmt::join(stages, " ")));
+    parts.push_back(fmt::format("replica {}, stage {}", d / map.devices, join(stages, " ")));
   }
-  return fmt::format("{}", fmt::join(parts, "; "));
+  return join(parts, "; ");
 }
 
 /// The launcher's exit code as one of ours.
@@ -97,7 +97,7 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
     for (const std::string& host : cluster->hosts)
       hosts.push_back(host.find(':') == std::string::npos ? fmt::format("{}:{}", host, each)
                                                           : host);
-    add({comm::is_open_mpi() ? "-H" : "-hosts", fmt::format("{}", fmt::join(hosts, ","))});
+    add({comm::is_open_mpi() ? "-H" : "-hosts", join(hosts, ",")});
     // Other machines know nothing of this one's environment.
     for (const char* name : {"TF_CONFIG", "MULTI_HLS_IPS", "MPI_TCP_INCLUDE", "DATA_DIR",
                              "MILLRACE_RUN_DIR", "OMP_WAIT_POLICY", "PATH", "LD_LIBRARY_PATH"})
@@ -120,8 +120,7 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
   const std::vector<std::string> command = launch_command(ranks, words, cluster);
   // Standard output is the ranks' own, which may be asked for JSON.
   fmt::print(stderr, "Starting {} ranks on {}: {} -n {} .. (--no-launch refuses)\n", ranks,
-             cluster ? fmt::format("{}", fmt::join(cluster->hosts, " ")) : "this machine",
-             command.front(), ranks);
+             cluster ? join(cluster->hosts, " ") : "this machine", command.front(), ranks);
   allow_root();
   return meaning_of(run_launcher(command, received), command.front(), plan);
 }

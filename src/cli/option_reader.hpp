@@ -20,36 +20,22 @@ class Reader {
  public:
   explicit Reader(const Options& options) : options_(options) {}
 
-  bool flag(std::string_view name) { return note(name, options_.flag(name)); }
-  std::int64_t integer(std::string_view name, std::int64_t otherwise) {
-    return note(name, options_.integer(name).value_or(otherwise));
-  }
+  bool flag(std::string_view name);
+  std::int64_t integer(std::string_view name, std::int64_t otherwise);
   /// An option whose default follows another option, and shall follow it still when that one
   /// changes: recorded only when given.
-  std::int64_t follower(std::string_view name, std::int64_t otherwise) {
-    return given(name) ? integer(name, otherwise) : otherwise;
-  }
-  double follower_real(std::string_view name, double otherwise) {
-    return given(name) ? real(name, otherwise) : otherwise;
-  }
-  double real(std::string_view name, double otherwise) {
-    return note(name, options_.real(name).value_or(otherwise));
-  }
-  std::vector<double> reals(std::string_view name, std::vector<double> otherwise) {
-    return note(name, options_.reals(name).value_or(std::move(otherwise)));
-  }
-  std::string text(std::string_view name, std::string_view otherwise) {
-    return note(name, options_.text(name).value_or(std::string(otherwise)));
-  }
+  std::int64_t follower(std::string_view name, std::int64_t otherwise);
+  double follower_real(std::string_view name, double otherwise);
+  double real(std::string_view name, double otherwise);
+  std::vector<double> reals(std::string_view name, std::vector<double> otherwise);
+  std::string text(std::string_view name, std::string_view otherwise);
   /// Marks an option as one that has an effect, without recording it.
-  void use(std::string_view name) { used_.insert(std::string(name)); }
-  [[nodiscard]] bool used(std::string_view name) const {
-    return used_.contains(name) || effective_.contains(name);
-  }
+  void use(std::string_view name);
+  [[nodiscard]] bool used(std::string_view name) const;
   /// Replaces what is recorded for an option, or records it in the first place.
   template <class T>
   T note(std::string_view name, T value) {
-    effective_.insert_or_assign(std::string(name), Value(value));
+    record(name, Value(value));
     return value;
   }
 
@@ -60,6 +46,8 @@ class Reader {
   }
 
  private:
+  void record(std::string_view name, Value value);
+
   const Options& options_;
   std::set<std::string, std::less<>> used_;
   std::map<std::string, Value, std::less<>> effective_;

@@ -2,7 +2,6 @@
 #include "cli/options.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -193,7 +192,7 @@ std::string describe_families(FamilySet families) {
         std::pair{Family::SqueezeNet, std::string_view("squeezenet")},
         std::pair{Family::EfficientNet, std::string_view("efficientnet")}})
     if ((families & static_cast<FamilySet>(family)) != 0) names.push_back(name);
-  return fmt::format("{}", fmt::join(names, " or "));
+  return join(names, " or ");
 }
 
 std::string describe_values(const OptionSpec& spec) {
@@ -207,7 +206,7 @@ std::string describe_values(const OptionSpec& spec) {
     case ValueType::RealList:
       return "a list of ascending numbers" + describe(spec.range);
     case ValueType::Choice:
-      return fmt::format("one of {}", fmt::join(choices(spec), ", "));
+      return fmt::format("one of {}", join(choices(spec), ", "));
     case ValueType::Text:
       return "some text";
     case ValueType::NameList:
@@ -224,9 +223,7 @@ std::string to_string(const Value& value) {
     std::string operator()(std::int64_t integer) const { return fmt::format("{}", integer); }
     std::string operator()(double real) const { return fmt::format("{}", real); }
     std::string operator()(const std::string& text) const { return text; }
-    std::string operator()(const std::vector<double>& reals) const {
-      return fmt::format("{}", fmt::join(reals, ","));
-    }
+    std::string operator()(const std::vector<double>& reals) const { return join(reals, ","); }
   };
   return std::visit(Visitor{}, value);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -48,7 +47,7 @@ const OptionSpec& complete(Command command, std::string_view name) {
   std::vector<std::string> names;
   names.reserve(matches.size());
   for (const OptionSpec* spec : matches) names.push_back(fmt::format("--{}", spec->name));
-  fail(ErrorKind::Usage, "--{} could be any of {}: write more of it", name, fmt::join(names, ", "));
+  fail(ErrorKind::Usage, "--{} could be any of {}: write more of it", name, join(names, ", "));
 }
 
 /// Takes the words behind a list's option that are no options into its value: people write lists

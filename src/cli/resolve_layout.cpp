@@ -2,7 +2,6 @@
 #include "cli/resolve_layout.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -49,7 +48,7 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
   if (wanted > devices || devices % wanted != 0)
     fail(ErrorKind::Config,
          "{} ranks cannot share {} device(s) ({} shards x {} replicas) evenly: possible are {}",
-         wanted, devices, map.devices, map.replicas, fmt::join(divisors(devices), ", "));
+         wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "));
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = ranks_here(machine, config);
   config.threads =
@@ -97,8 +96,8 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   pipeline::PipelinePlan& pipeline = config.pipeline;
   if (plan) {
     config.splits = plan->splits;
-    read.note("pipeline-splits", fmt::format("{}", fmt::join(config.splits, " ")));
-    read.note("device-mapping", fmt::format("{}", fmt::join(plan->device_of, " ")));
+    read.note("pipeline-splits", join(config.splits, " "));
+    read.note("device-mapping", join(plan->device_of, " "));
   } else {
     config.splits = resolve_splits(read, graph, config, request, notices);
   }

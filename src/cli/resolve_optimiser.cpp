@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -25,8 +24,7 @@ UpdateRule rule_of(std::string_view name) {
 /// A list of names that may be empty.
 std::vector<std::string> names(Reader& read, std::string_view option,
                                const std::vector<std::string>& otherwise) {
-  const std::string usual =
-      otherwise.empty() ? std::string(kNoNames) : fmt::format("{}", fmt::join(otherwise, " "));
+  const std::string usual = otherwise.empty() ? std::string(kNoNames) : join(otherwise, " ");
   const std::string text = read.text(option, usual);
   if (text == kNoNames) return {};
   std::vector<std::string> list = split_list(text, ' ');

@@ -2,13 +2,13 @@
 #include "cli/smoke.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <initializer_list>
 
 #include "cli/resolve_parts.hpp"
+#include "core/text.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -42,7 +42,7 @@ class Smaller {
     if (same && before.empty()) return;
     if (before.empty()) before.emplace_back("the default");
     reductions_.push_back(
-        fmt::format("smoke: {} instead of {}", words_of(name, value), fmt::join(before, ", ")));
+        fmt::format("smoke: {} instead of {}", words_of(name, value), join(before, ", ")));
     options_.set(
         *find_option(name),
         {.value = value, .origin = Origin::File, .where = fmt::format("--smoke (--{})", name)});

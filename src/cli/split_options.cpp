@@ -2,7 +2,6 @@
 #include "cli/split_options.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "cli/schedule_options.hpp"
 #include "core/error.hpp"
@@ -59,7 +58,7 @@ std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const Tr
   }
   fail(ErrorKind::Usage, "{}\n{}\n--pipeline-splits auto would take: {}", message,
        partition::cut_table(graph, costs, config.batch_size, type),
-       fmt::join(automatic_splits(read, graph, config, schedule), " "));
+       join(automatic_splits(read, graph, config, schedule), " "));
 }
 
 }  // namespace
@@ -143,12 +142,12 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const 
     splits = sharded ? shard_splits(read, graph, config, schedule)
                      : automatic_splits(read, graph, config, schedule);
     notices.push_back(
-        fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", fmt::join(splits, " ")));
+        fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", join(splits, " ")));
   }
   (void)partition::stages_of(graph, splits);  // a wrong name says more than a wrong number
   if (std::ssize(splits) != stages - 1)
     refuse_missing_splits(read, graph, config, schedule, splits);
-  read.note("pipeline-splits", fmt::format("{}", fmt::join(splits, " ")));
+  read.note("pipeline-splits", join(splits, " "));
   return splits;
 }
 

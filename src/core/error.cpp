@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/error.hpp"
 
+#include <fmt/format.h>
+
 namespace millrace {
 
 int exit_code(ErrorKind kind) noexcept {
@@ -28,6 +30,10 @@ int exit_code(ErrorKind kind) noexcept {
       return 130;
   }
   return 70;
+}
+
+void fail_with(ErrorKind kind, fmt::string_view format, fmt::format_args args) {
+  throw Error(kind, fmt::vformat(format, args));
 }
 
 }  // namespace millrace

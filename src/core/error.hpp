@@ -7,17 +7,17 @@
 // bfloat16   the 16-bit storage type, rounding to nearest even
 // random     counter-based random numbers and the keyed permutation: values, never hidden state
 // crc32c, sha256   checksums of saved tensors and the digest of a model
+// json       JSON as a value
 // text       nearest match, human-readable bytes and durations
 //
 // Nothing here includes Kokkos, MPI or HDF5, so all of it is tested in milliseconds and under every
 // sanitizer.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 namespace millrace {
 
@@ -50,10 +50,13 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
+/// What fail does, once for all types of arguments.
+[[noreturn]] void fail_with(ErrorKind kind, fmt::string_view format, fmt::format_args args);
+
 /// Throws Error with a formatted message.
 template <class... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(kind, fmt::format(format, std::forward<Args>(args)...));
+  fail_with(kind, format, fmt::make_format_args(args...));
 }
 
 }  // namespace millrace

@@ -81,7 +81,7 @@ std::string Sha256::hex_digest() {
   for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<std::byte>(bits >> (56 - 8 * i));
   update(length);
   std::string text;
-  for (const std::uint32_t word : state_) fmt::format_to(std::back_inserter(text), "{:08x}", word);
+  for (const std::uint32_t word : state_) text += fmt::format("{:08x}", word);
   return text;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdint>
 
@@ -24,8 +24,8 @@ struct Shape {
 }  // namespace millrace
 
 template <>
-struct fmt::formatter<millrace::Shape> : fmt::formatter<std::string_view> {
-  auto format(const millrace::Shape& s, fmt::format_context& context) const {
-    return fmt::format_to(context.out(), "{}x{}x{}", s.h, s.w, s.c);
-  }
+struct fmt::formatter<millrace::Shape> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  fmt::format_context::iterator format(const millrace::Shape& s,
+                                       fmt::format_context& context) const;
 };

@@ -7,10 +7,26 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 namespace millrace {
 namespace {
+
+void append(std::string& text, std::string_view part) { text += part; }
+template <class Number>
+requires std::is_arithmetic_v<Number>
+void append(std::string& text, Number number) { text += fmt::format("{}", number); }
+
+template <class Part>
+std::string join_parts(std::span<const Part> parts, std::string_view separator) {
+  std::string text;
+  for (const Part& part : parts) {
+    if (&part != parts.data()) text += separator;
+    append(text, part);
+  }
+  return text;
+}
 
 /// Last row of the table of edit distances: from `a` to every prefix of `b`, where the way to an
 /// empty `a` costs what `row` says.
@@ -184,6 +200,22 @@ std::string printable(std::string_view text) {
         result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   }
   return result;
+}
+
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+  return join_parts(parts, separator);
+}
+std::string join(std::span<const std::string_view> parts, std::string_view separator) {
+  return join_parts(parts, separator);
+}
+std::string join(std::span<const std::int64_t> numbers, std::string_view separator) {
+  return join_parts(numbers, separator);
+}
+std::string join(std::span<const int> numbers, std::string_view separator) {
+  return join_parts(numbers, separator);
+}
+std::string join(std::span<const double> numbers, std::string_view separator) {
+  return join_parts(numbers, separator);
 }
 
 std::vector<std::string> split_list(std::string_view text, char separator) {

@@ -62,6 +62,14 @@ template <class T>
 /// returned it changes nothing.
 [[nodiscard]] std::string printable(std::string_view text);
 
+/// The parts with `separator` between them. fmt::join says the same and takes half a second to
+/// compile in every source that uses it.
+[[nodiscard]] std::string join(std::span<const std::string> parts, std::string_view separator);
+[[nodiscard]] std::string join(std::span<const std::string_view> parts, std::string_view separator);
+[[nodiscard]] std::string join(std::span<const std::int64_t> numbers, std::string_view separator);
+[[nodiscard]] std::string join(std::span<const int> numbers, std::string_view separator);
+[[nodiscard]] std::string join(std::span<const double> numbers, std::string_view separator);
+
 /// Pieces of `text` between `separator`, trimmed of blanks; empty pieces are dropped.
 [[nodiscard]] std::vector<std::string> split_list(std::string_view text, char separator = ',');
 

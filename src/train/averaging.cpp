@@ -2,7 +2,6 @@
 #include "train/averaging.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "device/tensor.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint_layout.hpp"
@@ -239,7 +239,7 @@ std::vector<fs::path> checkpoints_at(const fs::path& run_directory,
   fail(ErrorKind::Checkpoint,
        "{}: cannot be averaged: {} of {} checkpoints are not there any more: {}; millrace average "
        "takes those that are",
-       run_directory.string(), missing.size(), iterations.size(), fmt::join(missing, ", "));
+       run_directory.string(), missing.size(), iterations.size(), join(missing, ", "));
 }
 
 }  // namespace millrace::train

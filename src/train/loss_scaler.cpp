@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "core/json.hpp"
 
 namespace millrace::train {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr double kHighestScale = static_cast<double>(std::numeric_limits<float>::max());
 
@@ -38,23 +36,23 @@ ScalingState after_step(const LossScaling& scaling, const ScalingState& before, 
 }
 
 std::string to_json(const ScalingState& state) {
-  const Json json = {{"scale", state.scale},
-                     {"good_steps", state.good_steps},
-                     {"skipped", state.skipped},
-                     {"skipped_in_row", state.skipped_in_row}};
-  return json.dump();
+  return Json::object({{"scale", state.scale},
+                       {"good_steps", state.good_steps},
+                       {"skipped", state.skipped},
+                       {"skipped_in_row", state.skipped_in_row}})
+      .dump();
 }
 
 ScalingState parse_scaling(std::string_view text, const LossScaling& scaling) {
   if (text.empty()) return first_scaling(scaling);
   try {
     const Json json = Json::parse(text);
-    const ScalingState state{.scale = json.at("scale").get<double>(),
-                             .good_steps = json.at("good_steps").get<std::int64_t>(),
-                             .skipped = json.at("skipped").get<std::int64_t>(),
-                             .skipped_in_row = json.at("skipped_in_row").get<std::int64_t>()};
+    const ScalingState state{.scale = json.at("scale").as_double(),
+                             .good_steps = json.at("good_steps").as_int64(),
+                             .skipped = json.at("skipped").as_int64(),
+                             .skipped_in_row = json.at("skipped_in_row").as_int64()};
     if (plausible(state)) return state;
-  } catch (const Json::exception&) {
+  } catch (const JsonError&) {
     // Told below.
   }
   fail(

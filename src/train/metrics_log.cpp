@@ -5,16 +5,14 @@
 
 #include <array>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "core/error.hpp"
+#include "core/json.hpp"
 #include "core/sha256.hpp"
 #include "core/text.hpp"
 
 namespace millrace::train {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kTrainingHeader =
     "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,img_per_sec,"
@@ -34,7 +32,7 @@ T field(const std::vector<std::string>& fields, std::size_t column,
   if (column < fields.size())
     if (const auto value = parse_number<T>(fields[column])) return *value;
   fail(ErrorKind::Data, "{}: row '{}' has no number in column {}; restore the file or delete it",
-       path.string(), fmt::join(fields, ","), column + 1);
+       path.string(), join(fields, ","), column + 1);
 }
 
 /// Keeps rows up to an iteration that stands in the given column; the header has no number there.
@@ -49,11 +47,10 @@ std::function<bool(std::string_view)> csv_rows_until(std::int64_t iteration, std
 
 std::function<bool(std::string_view)> json_rows_until(std::int64_t iteration) {
   return [=](std::string_view line) {
-    const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!object.is_object()) return false;
-    const auto found = object.find("iteration");
-    if (found == object.end()) return true;
-    return found->is_number_integer() && found->get<std::int64_t>() <= iteration;
+    const std::optional<Json> object = Json::try_parse(line);
+    if (!object || !object->is_object()) return false;
+    const Json* const found = object->find("iteration");
+    return found == nullptr || (found->is_integer() && found->as_int64() <= iteration);
   };
 }
 
@@ -68,11 +65,13 @@ LineFile open_csv(const std::filesystem::path& path, LineFile::Open open, std::s
 std::string json_header(const TrainConfig& config) {
   Sha256 digest;
   digest.update(std::as_bytes(std::span(config.resolved_toml)));
-  const Json header = {
-      {"schema", "millrace-metrics-1"},       {"run", config.run_directory.filename().string()},
-      {"config_sha256", digest.hex_digest()}, {"dataset", config.data.dataset},
-      {"total_batch", config.total_batch()},  {"iterations", config.iterations}};
-  return header.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json::object({{"schema", "millrace-metrics-1"},
+                       {"run", config.run_directory.filename().string()},
+                       {"config_sha256", digest.hex_digest()},
+                       {"dataset", config.data.dataset},
+                       {"total_batch", config.total_batch()},
+                       {"iterations", config.iterations}})
+      .dump(-1, Json::NotUtf8::Replaced);
 }
 
 }  // namespace
@@ -86,22 +85,23 @@ double ValidationResult::latency_ms() const {
 }
 
 std::string to_json(const PartialRow& partial) {
-  const Json json = {{"iterations", partial.iterations},
-                     {"loss_sum", partial.loss_sum},
-                     {"correct", partial.correct},
-                     {"correct_top5", partial.correct_top5}};
-  return json.dump();
+  return Json::object({{"iterations", partial.iterations},
+                       {"loss_sum", partial.loss_sum},
+                       {"correct", partial.correct},
+                       {"correct_top5", partial.correct_top5}})
+      .dump();
 }
 
 PartialRow parse_partial_row(std::string_view text) {
   if (text.empty()) return {};
   try {
     const Json json = Json::parse(text);
-    return {.iterations = json.at("iterations").get<std::int64_t>(),
-            .loss_sum = json.at("loss_sum").get<double>(),
-            .correct = json.at("correct").get<std::int64_t>(),
-            .correct_top5 = json.value("correct_top5", std::int64_t{0})};
-  } catch (const Json::exception&) {
+    const Json* const top5 = json.find("correct_top5");
+    return {.iterations = json.at("iterations").as_int64(),
+            .loss_sum = json.at("loss_sum").as_double(),
+            .correct = json.at("correct").as_int64(),
+            .correct_top5 = top5 == nullptr ? 0 : top5->as_int64()};
+  } catch (const JsonError&) {
     fail(ErrorKind::Checkpoint,
          "the state of the log in the checkpoint is '{}', expected an object with iterations, "
          "loss_sum and correct",
@@ -138,8 +138,7 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
             open_csv(directory / "validation.csv", LineFile::Open::Append, kValidationHeader),
             LineFile(directory / "metrics.jsonl", LineFile::Open::Append)});
   read_rows(directory / "training.csv");
-  const Json restored = {{"iteration", iteration}, {"event", "restored"}};
-  files_->json.write(restored.dump());
+  files_->json.write(Json::object({{"iteration", iteration}, {"event", "restored"}}).dump());
 }
 
 void MetricsLog::read_rows(const std::filesystem::path& path) {
@@ -226,16 +225,16 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
         "{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6f}", row.step, row.iteration, row.epoch,
         row.learning_rate, row.loss, row.loss_average, row.accuracy, row.accuracy_average,
         row.seconds_per_iteration, row.images_per_second, row.total_seconds));
-    const Json json = {{"iteration", row.iteration},
-                       {"epoch", row.epoch},
-                       {"train/loss", row.loss},
-                       {"train/top1", row.accuracy / 100.0},
-                       {"train/top5", row.top5 / 100.0},
-                       {"lr", row.learning_rate},
-                       {"images_per_s", row.images_per_second},
-                       {"step_ms", 1000.0 * row.seconds_per_iteration},
-                       {"loss_scale", row.loss_scale},
-                       {"skipped_updates", row.skipped}};
+    const Json json = Json::object({{"iteration", row.iteration},
+                                    {"epoch", row.epoch},
+                                    {"train/loss", row.loss},
+                                    {"train/top1", row.accuracy / 100.0},
+                                    {"train/top5", row.top5 / 100.0},
+                                    {"lr", row.learning_rate},
+                                    {"images_per_s", row.images_per_second},
+                                    {"step_ms", 1000.0 * row.seconds_per_iteration},
+                                    {"loss_scale", row.loss_scale},
+                                    {"skipped_updates", row.skipped}});
     files_->json.write(json.dump());
   }
   partial_ = {};
@@ -251,10 +250,13 @@ void MetricsLog::report(const ValidationResult& result) {
   files_->validation.write(fmt::format(
       "{},{},{:.8g},{:.6g},{:.6g},{:.6g},{}", result.iteration, epoch, 100.0 * result.top1(),
       result.seconds, result.images_per_second(), result.latency_ms(), result.name));
-  Json json = {{"iteration", result.iteration}, {"epoch", epoch},
-               {"val/loss", result.loss},       {"val/top1", result.top1()},
-               {"val/top5", result.top5()},     {"images_per_s", result.images_per_second()}};
-  if (!result.name.empty()) json["name"] = result.name;
+  Json json = Json::object({{"iteration", result.iteration},
+                            {"epoch", epoch},
+                            {"val/loss", result.loss},
+                            {"val/top1", result.top1()},
+                            {"val/top5", result.top5()},
+                            {"images_per_s", result.images_per_second()}});
+  if (!result.name.empty()) json.set("name", result.name);
   files_->json.write(json.dump());
 }
 

@@ -2,7 +2,6 @@
 #include "train/progress.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -77,7 +76,7 @@ void add_layout(std::string& text, const TrainConfig& config) {
     text += fmt::format(
         " Pipeline: {} stages on {} devices, {} micro-batches, schedule {}, cut at {}\n",
         plan.schedule.stages, plan.ranks.devices, plan.schedule.micro_batches, plan.schedule.name,
-        fmt::join(config.splits, " "));
+        join(config.splits, " "));
   if (plan.ranks.replicas > 1) text += fmt::format(" Replicas: {}\n", plan.ranks.replicas);
   if (plan.ranks.ranks > 1) text += fmt::format(" Ranks: {}\n", plan.ranks.ranks);
 }
@@ -116,7 +115,7 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
   text += "Trainable Variables:\n";
   for (const models::Parameter& parameter : graph.parameters)
     if (parameter.trainable())
-      add("  {} ({}){}", parameter.name, fmt::join(parameter.shape, "x"),
+      add("  {} ({}){}", parameter.name, join(parameter.shape, "x"),
           parameter.frozen ? ", frozen" : "");
   text += fmt::format("Total Parameters: {}", graph.trainable_elements());
   return text;

@@ -2,7 +2,6 @@
 #include "train/session.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "core/crc32c.hpp"
+#include "core/text.hpp"
 #include "device/host_buffer.hpp"
 #include "train/memory.hpp"
 #include "train/network.hpp"
@@ -333,7 +333,7 @@ std::string describe_slots(const io::CheckpointReader& checkpoint) {
   std::set<std::string_view> names;
   for (const io::TensorInfo& tensor : checkpoint.tensors())
     if (tensor.role == io::TensorRole::Slot) names.insert(slot_name(tensor));
-  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+  return names.empty() ? "none" : join(std::vector(names.begin(), names.end()), ", ");
 }
 
 void require_slot_of_rule(const io::CheckpointReader& checkpoint, const io::TensorInfo& slot,

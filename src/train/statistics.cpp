@@ -2,10 +2,11 @@
 #include "train/statistics.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
+
+#include "core/text.hpp"
 
 namespace millrace::train {
 namespace {
@@ -145,7 +146,7 @@ std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& 
         "{}\n",
         replica, device, plan.ranks.rank_of(replica, device), share(d.forward), share(d.backward),
         share(d.update), share(d.reduce), share(d.receive_wait), share(d.send_wait),
-        share(d.load_wait), share(d.idle()), fmt::join(stages, " "));
+        share(d.load_wait), share(d.idle()), join(stages, " "));
   }
   text += fmt::format(
       "Bubble: {:.1f} % measured, {:.1f} % simulated with the measured costs "

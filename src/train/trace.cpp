@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -67,7 +66,7 @@ class Writer {
   template <class... Args>
   void add(fmt::format_string<Args...> format, Args&&... args) {
     if (!text_.empty()) text_ += ",\n";
-    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += fmt::vformat(format, fmt::make_format_args(args...));
   }
 
   std::int64_t offset_;

@@ -2,7 +2,6 @@
 #include "train/trainer.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -419,8 +418,7 @@ void Run::report_pipeline() {
 /// in all; the rank that found one has told the terminal. Collective; other ranks than the first
 /// know nothing.
 std::int64_t Run::note_replaced(const io::Dataset& dataset, std::set<std::string>& known) {
-  for (const std::string& lines :
-       world_.gather(fmt::format("{}", fmt::join(dataset.replaced(), "\n"))))
+  for (const std::string& lines : world_.gather(join(dataset.replaced(), "\n")))
     for (const std::string& line : split_list(lines, '\n'))
       if (!line.empty() && known.insert(line).second)
         console_.keep(fmt::format("Bad picture, another one of its class stands in: {}", line));

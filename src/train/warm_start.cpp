@@ -2,7 +2,6 @@
 #include "train/warm_start.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -25,7 +24,7 @@ void require_matches(const models::Graph& graph, std::span<const std::string> fr
     constexpr std::size_t kShown = 5;
     fail(ErrorKind::Config,
          "--init-fresh: no parameter of {} has '{}' in its name; the nearest are {}", graph.name,
-         text, fmt::join(nearest_containing(text, names, kShown), ", "));
+         text, join(nearest_containing(text, names, kShown), ", "));
   }
 }
 
@@ -35,7 +34,7 @@ void require_matches(const models::Graph& graph, std::span<const std::string> fr
   const std::span<const std::string> shown(misfits.data(), std::min(kShown, misfits.size()));
   fail(ErrorKind::Checkpoint,
        "--init-path {}: does not fit {}: {}{}; name what is to begin anew with --init-fresh", path,
-       graph.name, fmt::join(shown, ", "),
+       graph.name, join(shown, ", "),
        misfits.size() > kShown ? fmt::format(" and {} more", misfits.size() - kShown) : "");
 }
 
@@ -60,8 +59,7 @@ std::set<std::string> tensors_to_take(const models::Graph& graph,
     }
     if (found->second->shape != parameter.shape)
       misfits.push_back(fmt::format("{} is {} there and {} here", parameter.name,
-                                    fmt::join(found->second->shape, "x"),
-                                    fmt::join(parameter.shape, "x")));
+                                    join(found->second->shape, "x"), join(parameter.shape, "x")));
     taken.insert(parameter.name);
     left.erase(found);
   }
