@@ -7,6 +7,7 @@
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/instruction_level.hpp"
 
 namespace millrace::io {
 
@@ -25,9 +26,11 @@ template <class T>
 void round_to_nearest(std::span<const float> values, std::span<T> rounded) {
   constexpr std::size_t kBlock = 64;
   const std::size_t whole = rounded.size() - rounded.size() % kBlock;
-  for (std::size_t begin = 0; begin < whole; begin += kBlock)
-    for (std::size_t i = begin; i < begin + kBlock; ++i) rounded[i] = store_as<T>(values[i]);
-  for (std::size_t i = whole; i < rounded.size(); ++i) rounded[i] = store_as<T>(values[i]);
+  at_level([&] {
+    for (std::size_t begin = 0; begin < whole; begin += kBlock)
+      for (std::size_t i = begin; i < begin + kBlock; ++i) rounded[i] = store_as<T>(values[i]);
+    for (std::size_t i = whole; i < rounded.size(); ++i) rounded[i] = store_as<T>(values[i]);
+  });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "core/error.hpp"
+#include "core/instruction_level.hpp"
 
 namespace millrace::io {
 namespace {
@@ -58,9 +59,11 @@ void normalise_pixels(std::span<const std::uint8_t> bytes, const PixelScaling& s
                       std::span<float> values) {
   check_sizes(bytes.size(), values.size());
   const Pattern pattern = pattern_of(scaling);
-  for (std::size_t done = 0; done < bytes.size(); done += kBlock)
-    scale_bytes(bytes.data() + done, pattern, std::min(kBlock, bytes.size() - done),
-                values.data() + done);
+  at_level([&] {
+    for (std::size_t done = 0; done < bytes.size(); done += kBlock)
+      scale_bytes(bytes.data() + done, pattern, std::min(kBlock, bytes.size() - done),
+                  values.data() + done);
+  });
 }
 
 namespace {
@@ -72,12 +75,14 @@ void normalise_and_round(std::span<const std::uint8_t> bytes, const PixelScaling
   check_sizes(bytes.size(), values.size());
   const Pattern pattern = pattern_of(scaling);
   std::array<float, kBlock> wide;
-  for (std::size_t done = 0; done < bytes.size(); done += kBlock) {
-    const std::size_t n = std::min(kBlock, bytes.size() - done);
-    scale_bytes(bytes.data() + done, pattern, n, wide.data());
-    T* const to = values.data() + done;
-    for (std::size_t i = 0; i < n; ++i) to[i] = rounded<T>(wide[i]);
-  }
+  at_level([&] {
+    for (std::size_t done = 0; done < bytes.size(); done += kBlock) {
+      const std::size_t n = std::min(kBlock, bytes.size() - done);
+      scale_bytes(bytes.data() + done, pattern, n, wide.data());
+      T* const to = values.data() + done;
+      for (std::size_t i = 0; i < n; ++i) to[i] = rounded<T>(wide[i]);
+    }
+  });
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "core/error.hpp"
+#include "core/instruction_level.hpp"
 
 namespace millrace::io {
 namespace {
@@ -304,14 +305,17 @@ void Resampler::resample_float(const PixelView& source, std::uint8_t* image) {
   float_row_.resize(source_bytes + kSpare);
   float_result_.resize(bytes + kSpare);
   const auto taps = static_cast<std::size_t>(rows_.taps);
-  for (std::size_t y = 0; y < rows_.size(); ++y) {
-    std::array<const std::uint8_t*, kLanes> rows{};
-    for (std::size_t t = 0; t < taps; ++t)
-      rows[t] = source.at(left, rows_.first[y] + static_cast<std::int32_t>(t));
-    blend_rows(rows, taps, rows_.weight.data() + y * taps, source_bytes, float_row_.data());
-    blend_columns(float_row_.data(), columns_, columns_.weight.data(), 0.0f, float_result_.data());
-    round_row(float_result_.data(), bytes, image + y * bytes);
-  }
+  at_level([&] {
+    for (std::size_t y = 0; y < rows_.size(); ++y) {
+      std::array<const std::uint8_t*, kLanes> rows{};
+      for (std::size_t t = 0; t < taps; ++t)
+        rows[t] = source.at(left, rows_.first[y] + static_cast<std::int32_t>(t));
+      blend_rows(rows, taps, rows_.weight.data() + y * taps, source_bytes, float_row_.data());
+      blend_columns(float_row_.data(), columns_, columns_.weight.data(), 0.0f,
+                    float_result_.data());
+      round_row(float_result_.data(), bytes, image + y * bytes);
+    }
+  });
 }
 
 /// Columns first, with bytes between the two, as Pillow does.
@@ -325,24 +329,27 @@ void Resampler::resample_fixed(const PixelView& source, std::uint8_t* image) {
   fixed_row_.resize(source_bytes + kSpare);
   fixed_result_.resize(bytes + kSpare);
   narrow_rows_.resize(height * bytes);
-  for (std::size_t y = 0; y < height; ++y) {
-    const std::uint8_t* const row = source.at(left, top + static_cast<std::int32_t>(y));
-    std::copy(row, row + source_bytes, fixed_row_.begin());
-    blend_columns(fixed_row_.data(), columns_, columns_.fixed.data(), kHalf, fixed_result_.data());
-    round_row(fixed_result_.data(), bytes, narrow_rows_.data() + y * bytes);
-  }
   const auto taps = static_cast<std::size_t>(rows_.taps);
-  for (std::size_t y = 0; y < rows_.size(); ++y) {
-    std::fill(fixed_result_.begin(), fixed_result_.end(), kHalf);
-    for (std::size_t t = 0; t < taps; ++t) {
-      const std::int32_t weight = rows_.fixed[y * taps + t];
-      const std::size_t from = static_cast<std::size_t>(rows_.first[y] - top) + t;
-      const std::uint8_t* const row = narrow_rows_.data() + from * bytes;
-      std::int32_t* const sum = fixed_result_.data();
-      for (std::size_t i = 0; i < bytes; ++i) sum[i] += weight * row[i];
+  at_level([&] {
+    for (std::size_t y = 0; y < height; ++y) {
+      const std::uint8_t* const row = source.at(left, top + static_cast<std::int32_t>(y));
+      std::copy(row, row + source_bytes, fixed_row_.begin());
+      blend_columns(fixed_row_.data(), columns_, columns_.fixed.data(), kHalf,
+                    fixed_result_.data());
+      round_row(fixed_result_.data(), bytes, narrow_rows_.data() + y * bytes);
     }
-    round_row(fixed_result_.data(), bytes, image + y * bytes);
-  }
+    for (std::size_t y = 0; y < rows_.size(); ++y) {
+      std::fill(fixed_result_.begin(), fixed_result_.end(), kHalf);
+      for (std::size_t t = 0; t < taps; ++t) {
+        const std::int32_t weight = rows_.fixed[y * taps + t];
+        const std::size_t from = static_cast<std::size_t>(rows_.first[y] - top) + t;
+        const std::uint8_t* const row = narrow_rows_.data() + from * bytes;
+        std::int32_t* const sum = fixed_result_.data();
+        for (std::size_t i = 0; i < bytes; ++i) sum[i] += weight * row[i];
+      }
+      round_row(fixed_result_.data(), bytes, image + y * bytes);
+    }
+  });
 }
 
 }  // namespace millrace::io
