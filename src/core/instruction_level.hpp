@@ -56,8 +56,12 @@ namespace levels {
 // Instruction sets by name rather than "arch=": GCC inlines into a function only what was compiled
 // for the same architecture and a part of its instruction sets.
 #define MILLRACE_AVX2 "avx2,bmi,bmi2"
-#define MILLRACE_AVX512 \
-  MILLRACE_AVX2 ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl,prefer-vector-width=512"
+#if defined(__clang__)
+#define MILLRACE_WIDE ""  // takes the widest by itself
+#else
+#define MILLRACE_WIDE ",prefer-vector-width=512"
+#endif
+#define MILLRACE_AVX512 MILLRACE_AVX2 ",avx512f,avx512bw,avx512cd,avx512dq,avx512vl" MILLRACE_WIDE
 
 template <class Function>
 [[gnu::flatten]] void sse42(const Function& function) {
@@ -73,6 +77,7 @@ template <class Function>
 }
 
 #undef MILLRACE_AVX2
+#undef MILLRACE_WIDE
 #undef MILLRACE_AVX512
 
 }  // namespace levels

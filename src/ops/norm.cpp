@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/norm.hpp"
 
+#include <cmath>
+
 namespace millrace::ops {
 namespace {
 
