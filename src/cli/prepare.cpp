@@ -255,9 +255,11 @@ Options recorded_options(Options given, const std::filesystem::path& path,
   const Options recorded = recorded_in(io::open_newest(path, complaints));
   // Looking at weights in another precision changes no training, nor does the size of batches.
   Options options;
-  if (const Setting* precision = given.find("precision")) {
-    options.set(*find_option("precision"), *precision);
-    given.erase("precision");
+  for (const char* name : {"precision", "half"}) {
+    const Setting* setting = given.find(name);
+    if (setting == nullptr) continue;
+    options.set(*find_option(name), *setting);
+    given.erase(name);
   }
   if (const Setting* batch = given.find("batch-size")) {
     if (given.find("valid-batch-size") == nullptr)

@@ -130,17 +130,33 @@ TEST_P(ImportTest, ValidateCountsTheSameImages) {
                 "--dataset", "cifar-10", "--model-size", GetParam().size, "--block", "basic",
                 "--shortcut-pad", "both", "--normalise", "imagenet", "--precision", "32.32"});
   ASSERT_EQ(imported.code, 0) << imported.output;
-  const ProcessResult result =
-      millrace({"validate", "--restore-path", run, "--json", "--data-dir",
-                (shared_data() / "cifar-10-batches-bin").string(), "--threads-per-device", "1"});
-  ASSERT_EQ(result.code, 0) << result.output;
-  const auto field = [&](const std::string& name) {
-    const std::size_t at = result.output.find("\"" + name + "\":");
-    return std::stod(result.output.substr(at + name.size() + 3));
+  const auto validated = [&](std::vector<std::string> precision) {
+    std::vector<std::string> words = {"validate",
+                                      "--restore-path",
+                                      run,
+                                      "--json",
+                                      "--data-dir",
+                                      (shared_data() / "cifar-10-batches-bin").string(),
+                                      "--threads-per-device",
+                                      "1"};
+    words.insert(words.end(), precision.begin(), precision.end());
+    const ProcessResult result = millrace(words);
+    EXPECT_EQ(result.code, 0) << result.output;
+    return result.output;
   };
-  EXPECT_EQ(std::llround(field("top1") * 10'000), GetParam().correct);
-  EXPECT_EQ(std::llround(field("images")), 10'000);
-  EXPECT_NEAR(field("loss"), GetParam().cross_entropy, 2e-5);
+  const auto field = [](const std::string& output, const std::string& name) {
+    const std::size_t at = output.find("\"" + name + "\":");
+    return std::stod(output.substr(at + name.size() + 3));
+  };
+  const std::string exact = validated({});
+  EXPECT_EQ(std::llround(field(exact, "top1") * 10'000), GetParam().correct);
+  EXPECT_EQ(std::llround(field(exact, "images")), 10'000);
+  EXPECT_NEAR(field(exact, "loss"), GetParam().cross_entropy, 2e-5);
+  for (const char* half : {"bf16", "fp16"}) {
+    const std::string rounded = validated({"--precision", "16.32", "--half", half});
+    EXPECT_NEAR(field(rounded, "top1") * 10'000, static_cast<double>(GetParam().correct), 15.0)
+        << half;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cifar10, ImportTest,
