@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/environment.hpp"
+#include "device/compat.hpp"
 
 #include <gtest/gtest.h>
 
