@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 #include "device/environment.hpp"
 #include "io/prefetch.hpp"
 #include "io/synthetic.hpp"

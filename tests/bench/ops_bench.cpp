@@ -27,6 +27,7 @@
 #include "core/random.hpp"
 #include "core/text.hpp"
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 #include "device/environment.hpp"
 #include "io/cifar.hpp"
 #include "io/generate.hpp"

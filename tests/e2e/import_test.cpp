@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "device/compat.hpp"
 #include "io/cifar.hpp"
 #include "io/prefetch.hpp"
 #include "io/safetensors.hpp"

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "device/compat.hpp"
 #include "tests/ops/norm_cases.hpp"
 #include "tests/support/grad_check.hpp"
 #include "tests/support/reference_ops.hpp"

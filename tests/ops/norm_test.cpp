@@ -11,6 +11,7 @@
 #include <optional>
 #include <tuple>
 
+#include "device/compat.hpp"
 #include "tests/ops/norm_cases.hpp"
 #include "tests/support/reference_ops.hpp"
 

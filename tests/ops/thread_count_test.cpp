@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/sha256.hpp"
+#include "device/compat.hpp"
 #include "ops/channels.hpp"
 #include "ops/depthwise.hpp"
 #include "ops/dropout.hpp"

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string_view>
 
+#include "device/compat.hpp"
 #include "device/vendor_scope.hpp"
 #include "models/registry.hpp"
 #include "pipeline/executor.hpp"

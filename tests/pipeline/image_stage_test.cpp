@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "device/compat.hpp"
 #include "io/mixing.hpp"
 #include "io/prefetch.hpp"
 #include "models/registry.hpp"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "device/compat.hpp"
 #include "models/registry.hpp"
 
 namespace millrace::pipeline {

@@ -14,6 +14,7 @@
 
 #include "core/random.hpp"
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 #include "models/registry.hpp"
 #include "pipeline/stage.hpp"
 

@@ -19,6 +19,7 @@
 
 #include "core/error.hpp"
 #include "device/arena.hpp"
+#include "device/compat.hpp"
 #include "models/registry.hpp"
 #include "pipeline/stage.hpp"
 
