@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/environment.hpp"
-#include "device/compat.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "device/compat.hpp"
 #include "device/tensor.hpp"
 #include "device/vendor_scope.hpp"
 
