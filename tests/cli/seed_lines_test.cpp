@@ -1083,11 +1083,9 @@ TEST(DialectTest, LoadersKeepToWhatTheScriptGivesThem) {
   EXPECT_EQ(data_request(cached.options).cached_bytes, std::numeric_limits<std::int64_t>::max());
 }
 
-TEST(DialectTest, FloatsOf16BitsAreRefusedOnProcessors) {
+TEST(DialectTest, Float16IsTakenAsItIsMeant) {
   const Read read = read_seed("habana", "imagenet_main.py -dt fp16 -bs 8 --data_dir /imagenet");
-  const Failure failure = failure_of([&] { (void)config_of(read); });
-  EXPECT_EQ(failure.kind, ErrorKind::Config);
-  EXPECT_TRUE(contains(failure.text, "on them 16 bits are bf16")) << failure.text;
+  EXPECT_EQ(config_of(read).precision, (Precision{DType::F16, DType::F32}));
 }
 
 TEST(DialectTest, DefaultOfTheIpuTrainerGivesWay) {

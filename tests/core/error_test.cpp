@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 TEST(Error, EachKindHasItsExitCode) {
-  EXPECT_EQ(exit_code(ErrorKind::Internal), 1);
+  EXPECT_EQ(exit_code(ErrorKind::Internal), 70);
   EXPECT_EQ(exit_code(ErrorKind::Usage), 2);
   EXPECT_EQ(exit_code(ErrorKind::Config), 2);
   EXPECT_EQ(exit_code(ErrorKind::Data), 3);

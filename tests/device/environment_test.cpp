@@ -46,11 +46,12 @@ TEST(Parallel, RunsEveryItemOnce) {
 TEST(Dispatch, NamesTheTypeItHasNoKernelsFor) {
   EXPECT_EQ(dispatch(DType::F32, []<class T>() { return sizeof(T); }), 4u);
   EXPECT_EQ(dispatch(DType::BF16, []<class T>() { return sizeof(T); }), 2u);
+  EXPECT_EQ(dispatch(DType::F16, []<class T>() { return dtype_of<T>(); }), DType::F16);
   try {
-    dispatch(DType::F16, []<class T>() {});
+    dispatch(DType::U8, []<class T>() {});
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()), "no kernels store float16");
+    EXPECT_EQ(std::string(error.what()), "no kernels store uint8");
   }
 }
 
