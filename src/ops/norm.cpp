@@ -548,8 +548,10 @@ void reduce_chunks(const ExecutionSpace& space, const Tiling& t,
     const auto run = [&]<bool kSkip, bool kTwo>() {
       parallel("norm reduce", space, t.work_items(), Reduce<T, kFn, kSkip, kTwo>{t, args});
     };
-    if (args.skip_used && two) run.template operator()<true, true>();
-    if (args.skip_used && !two) run.template operator()<true, false>();
+    if constexpr (kExact<kFn>) {
+      if (args.skip_used && two) run.template operator()<true, true>();
+      if (args.skip_used && !two) run.template operator()<true, false>();
+    }
     if (!args.skip_used && two) run.template operator()<false, true>();
     if (!args.skip_used && !two) run.template operator()<false, false>();
   });
