@@ -470,7 +470,7 @@ Primitives OneDnnBackend::primitives(const ConvShape& s, DType type, Passes pass
   l.src = src;
   l.dst = dst;
   l.bias = bias;
-  if (passes.forward && forward) {
+  if (passes.forward) {
     l.packed_forward = forward.weights_desc();
     l.scratch_forward = forward.scratchpad_desc();
     found.forward = Forward(forward);
@@ -527,7 +527,7 @@ Primitives OneDnnBackend::primitives(const Product& p, DType type, Passes passes
   l.src = src;
   l.dst = dst;
   l.bias = bias;
-  if (passes.forward && forward) {
+  if (passes.forward) {
     l.packed_forward = forward.weights_desc();
     l.scratch_forward = forward.scratchpad_desc();
     found.forward = Forward(forward);
