@@ -118,6 +118,28 @@ KOKKOS_INLINE_FUNCTION void for_window(const WindowShape& s, const Place& p, con
   }
 }
 
+/// Some pixels of one window, looked at in one pass over the channels: the best values so far stay
+/// in registers.
+template <int N>
+struct Batch {
+  std::int32_t code[N];    ///< place in the window
+  std::int64_t offset[N];  ///< of the first channel of the strip
+  int count = 0;
+
+  KOKKOS_INLINE_FUNCTION void add(std::int64_t place, std::int64_t at) {
+    code[count] = static_cast<std::int32_t>(place);
+    offset[count] = at;
+    ++count;
+  }
+  /// Fills up with the last place again.
+  KOKKOS_INLINE_FUNCTION void fill() {
+    for (int k = count; k < N; ++k) {
+      code[k] = code[count - 1];
+      offset[k] = offset[count - 1];
+    }
+  }
+};
+
 /// Calls f(h, w, offset) for every output pixel whose window input pixel p is in, ascending.
 template <class F>
 KOKKOS_INLINE_FUNCTION void for_windows_of(const WindowShape& s, const Place& p, const F& f) {
@@ -130,7 +152,11 @@ KOKKOS_INLINE_FUNCTION void for_windows_of(const WindowShape& s, const Place& p,
   }
 }
 
-template <class T>
+// Places in a batch: those of a 2 x 2 window, and of a 3 x 3 one. GPUs have a thread an element.
+constexpr int kSmallWindow = kRows ? 4 : 1;
+constexpr int kLargeWindow = kRows ? 9 : 1;
+
+template <class T, int N>
 struct MaxForward {
   WindowShape s;
   T* y;
@@ -147,18 +173,17 @@ struct MaxForward {
         best[j] = kLowest;
         code[j] = static_cast<std::int32_t>(first);
       }
+      Batch<N> batch;
       for_window(s, p, [&](std::int64_t place, std::int64_t in) {
-        const auto here = static_cast<std::int32_t>(place);
-        const T* source = x + in;
-        MILLRACE_SIMD
-        for (std::int64_t j = 0; j < p.lanes; ++j) {
-          const float value = to_float(source[j]);
-          // A NaN is kept wherever it stands, so that divergence is not hidden. `|` for vectors.
-          const bool better = (value > best[j]) | (value != value);
-          best[j] = better ? value : best[j];
-          code[j] = better ? here : code[j];
-        }
+        batch.add(place, in);
+        if (batch.count < N) return;
+        take_best(batch, p.lanes, best, code);
+        batch.count = 0;
       });
+      if (batch.count > 0) {
+        batch.fill();  // which changes nothing: the last place has won or lost already
+        take_best(batch, p.lanes, best, code);
+      }
       const std::int64_t out = offset(s.out, p.n, p.h, p.w) + p.first;
       MILLRACE_SIMD
       for (std::int64_t j = 0; j < p.lanes; ++j) y[out + j] = store_exact<T>(best[j]);
@@ -168,6 +193,24 @@ struct MaxForward {
         winner[out + j] = static_cast<std::uint8_t>(code[j]);
       }
     });
+  }
+
+  KOKKOS_INLINE_FUNCTION void take_best(const Batch<N>& batch, std::int64_t lanes, float* best,
+                                        std::int32_t* code) const {
+    MILLRACE_SIMD
+    for (std::int64_t j = 0; j < lanes; ++j) {
+      float best_here = best[j];
+      std::int32_t code_here = code[j];
+      for (int k = 0; k < N; ++k) {
+        const float value = to_float(x[batch.offset[k] + j]);
+        // A NaN is kept wherever it stands, so that divergence is not hidden. `|` for vectors.
+        const bool better = (value > best_here) | (value != value);
+        best_here = better ? value : best_here;
+        code_here = better ? batch.code[k] : code_here;
+      }
+      best[j] = best_here;
+      code[j] = code_here;
+    }
   }
 };
 
@@ -344,8 +387,13 @@ struct ShortcutBackward {
 template <class T>
 void max_pool_forward(const ExecutionSpace& space, const WindowShape& shape, T* y,
                       std::uint8_t* winner, const T* x) {
-  parallel("max pool", space, work_items(shape.batch, shape.out),
-           MaxForward<T>{shape, y, winner, x});
+  const auto run = [&](const auto& forward) {
+    parallel("max pool", space, work_items(shape.batch, shape.out), forward);
+  };
+  if (shape.kernel_h * shape.kernel_w <= kSmallWindow)
+    run(MaxForward<T, kSmallWindow>{shape, y, winner, x});
+  else
+    run(MaxForward<T, kLargeWindow>{shape, y, winner, x});
 }
 
 template <class T>
