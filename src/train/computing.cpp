@@ -11,8 +11,7 @@ namespace millrace::train {
 std::vector<std::string> describe_computing(const TrainConfig& config) {
   std::vector<std::string> lines = {fmt::format("Kernels: {}", device::describe_kernels())};
   const DType type = config.precision.activations;
-  if (type != DType::F32)
-    lines.push_back(fmt::format("Precision: {}", ops::describe_products(type)));
+  if (type != DType::F32) lines.push_back(ops::describe_products(type));
   return lines;
 }
 

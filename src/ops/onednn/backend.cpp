@@ -59,6 +59,29 @@ struct Primitives {
   [[nodiscard]] Passes passes() const {
     return {backward_input.has_value(), backward_weight.has_value(), forward.has_value()};
   }
+
+  /// Each takes the primitive of a description, unless that is empty.
+  template <class Primitive>
+  void take_forward(const typename Primitive::primitive_desc& d) {
+    if (!d) return;
+    layouts.packed_forward = d.weights_desc();
+    layouts.scratch_forward = d.scratchpad_desc();
+    forward = Primitive(d);
+  }
+  template <class Primitive>
+  void take_backward_input(const typename Primitive::primitive_desc& d) {
+    if (!d) return;
+    layouts.packed_backward = d.weights_desc();
+    layouts.scratch_input = d.scratchpad_desc();
+    backward_input = Primitive(d);
+  }
+  template <class Primitive>
+  void take_backward_weight(const typename Primitive::primitive_desc& d) {
+    if (!d) return;
+    layouts.gradient = d.diff_weights_desc();
+    layouts.scratch_weight = d.scratchpad_desc();
+    backward_weight = Primitive(d);
+  }
 };
 
 class OneDnnOp final : public WeightedOp {
@@ -470,32 +493,19 @@ Primitives OneDnnBackend::primitives(const ConvShape& s, DType type, Passes pass
   l.src = src;
   l.dst = dst;
   l.bias = bias;
-  if (passes.forward) {
-    l.packed_forward = forward.weights_desc();
-    l.scratch_forward = forward.scratchpad_desc();
-    found.forward = Forward(forward);
-  }
+  if (passes.forward) found.take_forward<Forward>(forward);
   if (passes.backward_input) {
-    const auto d = onednn::backward_descriptor<dnnl::convolution_backward_data>(
-        e, cap, type, forward, direct, src, kernel, dst, strides, dilates, before, after);
-    if (d) {
-      l.packed_backward = d.weights_desc();
-      l.scratch_input = d.scratchpad_desc();
-      found.backward_input = dnnl::convolution_backward_data(d);
-    }
+    using Data = dnnl::convolution_backward_data;
+    found.take_backward_input<Data>(onednn::backward_descriptor<Data>(
+        e, cap, type, forward, direct, src, kernel, dst, strides, dilates, before, after));
   }
   if (passes.backward_weight) {
     using Weights = dnnl::convolution_backward_weights;
-    const auto d =
+    found.take_backward_weight<Weights>(
         s.bias ? onednn::backward_descriptor<Weights>(e, cap, type, forward, direct, src, gradient,
                                                       bias, dst, strides, dilates, before, after)
                : onednn::backward_descriptor<Weights>(e, cap, type, forward, direct, src, gradient,
-                                                      dst, strides, dilates, before, after);
-    if (d) {
-      l.gradient = d.diff_weights_desc();
-      l.scratch_weight = d.scratchpad_desc();
-      found.backward_weight = Weights(d);
-    }
+                                                      dst, strides, dilates, before, after));
   }
   return found;
 }
@@ -527,31 +537,18 @@ Primitives OneDnnBackend::primitives(const Product& p, DType type, Passes passes
   l.src = src;
   l.dst = dst;
   l.bias = bias;
-  if (passes.forward) {
-    l.packed_forward = forward.weights_desc();
-    l.scratch_forward = forward.scratchpad_desc();
-    found.forward = Forward(forward);
-  }
+  if (passes.forward) found.take_forward<Forward>(forward);
   if (passes.backward_input) {
-    const auto d = onednn::backward_descriptor<dnnl::inner_product_backward_data>(
-        e, p.cap, type, forward, src, kernel, dst);
-    if (d) {
-      l.packed_backward = d.weights_desc();
-      l.scratch_input = d.scratchpad_desc();
-      found.backward_input = dnnl::inner_product_backward_data(d);
-    }
+    using Data = dnnl::inner_product_backward_data;
+    found.take_backward_input<Data>(
+        onednn::backward_descriptor<Data>(e, p.cap, type, forward, src, kernel, dst));
   }
   if (passes.backward_weight) {
     using Weights = dnnl::inner_product_backward_weights;
-    const auto d =
+    found.take_backward_weight<Weights>(
         s.bias ? onednn::backward_descriptor<Weights>(e, p.cap, type, forward, src, gradient, bias,
                                                       dst)
-               : onednn::backward_descriptor<Weights>(e, p.cap, type, forward, src, gradient, dst);
-    if (d) {
-      l.gradient = d.diff_weights_desc();
-      l.scratch_weight = d.scratchpad_desc();
-      found.backward_weight = Weights(d);
-    }
+               : onednn::backward_descriptor<Weights>(e, p.cap, type, forward, src, gradient, dst));
   }
   return found;
 }
