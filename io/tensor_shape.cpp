@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/tensor_shape.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
