@@ -77,18 +77,11 @@ InstructionLevel instruction_level() {
 
 std::string_view describe_instruction_level() {
 #if defined(MILLRACE_LEVELS)
-  const bool capped = instruction_level() != *machine_level();
-  switch (instruction_level()) {
-    case InstructionLevel::Sse42:
-      return capped ? "sse4.2 (capped by MILLRACE_MAX_ISA)" : "sse4.2";
-    case InstructionLevel::Avx2:
-      return capped ? "avx2 (capped by MILLRACE_MAX_ISA)" : "avx2";
-    case InstructionLevel::Avx512:
-      return "avx512";
-  }
-#endif
+  return name_of(instruction_level());
+#else
   (void)level_cap();  // refuses what it cannot do
   return "native";
+#endif
 }
 
 }  // namespace millrace

@@ -43,7 +43,7 @@ inline constexpr std::array kInstructionLevels = {InstructionLevel::Sse42, Instr
 /// The level that at_level() runs at: machine_level(), or level_cap() where that is lower.
 [[nodiscard]] InstructionLevel instruction_level();
 
-/// That level for people: "avx2", "avx2 (capped by MILLRACE_MAX_ISA)", "native".
+/// That level, or "native" where everything is compiled for one machine.
 [[nodiscard]] std::string_view describe_instruction_level();
 
 // Levels need attributes of GCC and clang for x86-64, on code for host cores.

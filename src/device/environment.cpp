@@ -4,13 +4,18 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <optional>
 
 #ifdef MILLRACE_ONEDNN
 #include <oneapi/dnnl/dnnl.hpp>
 #endif
 
+#include "core/error.hpp"
 #include "core/instruction_level.hpp"
+#include "core/text.hpp"
 #include "device/compat.hpp"
 
 namespace millrace::device {
@@ -33,7 +38,23 @@ void initialise_kokkos(int threads, int gpu) {
 }
 
 #ifdef MILLRACE_ONEDNN
-bool is_set(const char* variable) { return std::getenv(variable) != nullptr; }
+/// The variable of oneDNN that caps it, of which an empty one says nothing. Errors: Usage.
+std::string_view library_variable() {
+  constexpr auto kSets = std::to_array<std::string_view>(
+      {"ALL", "DEFAULT", "SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_MIC",
+       "AVX512_MIC_4OPS", "AVX512_CORE", "AVX512_CORE_VNNI", "AVX512_CORE_BF16", "AVX512_CORE_FP16",
+       "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16", "AVX10_1_512", "AVX10_1_512_AMX",
+       "AVX10_1_512_AMX_FP16"});
+  for (const char* const name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    if (std::find(kSets.begin(), kSets.end(), std::string_view(value)) == kSets.end())
+      fail(ErrorKind::Usage, "{}={}: oneDNN knows no such instruction set; it has {}", name, value,
+           join(std::span<const std::string_view>(kSets), ", "));
+    return name;
+  }
+  return "";
+}
 
 dnnl::cpu_isa library_set(InstructionLevel level) {
   switch (level) {
@@ -91,9 +112,16 @@ Environment::~Environment() { Kokkos::finalize(); }
 void cap_vendor_library() {
   [[maybe_unused]] const std::optional<InstructionLevel> cap = level_cap();
 #ifdef MILLRACE_ONEDNN
-  if (cap && !is_set("ONEDNN_MAX_CPU_ISA") && !is_set("DNNL_MAX_CPU_ISA"))
+  if (library_variable().empty() && cap)
     (void)dnnl::set_max_cpu_isa(library_set(*cap));  // refused once the library is in use
 #endif
+}
+
+std::string_view vendor_cap() {
+#ifdef MILLRACE_ONEDNN
+  if (!library_variable().empty()) return library_variable();
+#endif
+  return level_cap() ? "MILLRACE_MAX_ISA" : "";
 }
 
 bool computes_on_cores() { return kHostAccessible; }
@@ -113,15 +141,24 @@ std::vector<int> core_numbers() {
   return numbers;
 }
 
-std::string describe_kernels() {
+std::string describe_arithmetic() {
   cap_vendor_library();
   const std::string own = fmt::format("own loops {}", describe_instruction_level());
 #ifdef MILLRACE_ONEDNN
   return fmt::format("{}; {} up to {}", own, library_name(), instruction_set());
 #else
-  return kHostAccessible ? own + "; no oneDNN: convolutions are plain loops, some 70 times slower"
-                         : own;
+  return own;
 #endif
+}
+
+std::string describe_kernels() {
+  std::string text = describe_arithmetic();
+  if (!vendor_cap().empty()) text += fmt::format("; capped by {}", vendor_cap());
+#ifndef MILLRACE_ONEDNN
+  if (kHostAccessible)
+    text += "; no oneDNN: convolutions are plain loops, which take many times as long";
+#endif
+  return text;
 }
 
 std::string describe_environment() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace millrace::device {
@@ -20,7 +21,11 @@ class Environment {
 
 /// Caps the instruction sets of the vendor's library as MILLRACE_MAX_ISA says, unless a variable of
 /// its own does. Has to come before the library is asked for anything; an Environment sees to that.
+/// Errors: Usage, for values of such a variable that the library would pass over.
 void cap_vendor_library();
+
+/// The variable of the environment that caps the vendor's library; "" where none does.
+[[nodiscard]] std::string_view vendor_cap();
 
 /// Whether kernels run on CPU cores in this build, or else on a GPU.
 [[nodiscard]] bool computes_on_cores();
@@ -31,9 +36,12 @@ void cap_vendor_library();
 /// Their numbers.
 [[nodiscard]] std::vector<int> core_numbers();
 
-/// Which instructions kernels use, and what is slow about it: "own loops avx512; oneDNN 2.6.3 up to
-/// avx512_core_bf16".
+/// Which instructions kernels use, and what is slow about it: "own loops avx2; oneDNN 2.6.3 up to
+/// avx2; capped by MILLRACE_MAX_ISA".
 [[nodiscard]] std::string describe_kernels();
+
+/// The same without who caps them: what has to be equal on all ranks.
+[[nodiscard]] std::string describe_arithmetic();
 
 /// What equal bits need to be equal on: "OpenMP, 2 threads; avx512_core_amx; oneDNN 2.6.3; Kokkos
 /// 3.4.1". Recorded in checkpoints.

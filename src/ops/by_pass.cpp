@@ -21,7 +21,8 @@ class ByPass final : public WeightedOp {
     const WeightedBytes a = first_->bytes();
     const WeightedBytes b = second_->bytes();
     return {aligned(a.packed_forward) + b.packed_forward,
-            aligned(a.packed_backward) + b.packed_backward, std::max(a.scratch, b.scratch)};
+            aligned(a.packed_backward) + b.packed_backward, std::max(a.scratch, b.scratch),
+            a.reads_kernel || b.reads_kernel};
   }
   void bind(const WeightedMemory& memory) override {
     first_->bind(memory);

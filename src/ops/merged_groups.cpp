@@ -5,6 +5,7 @@
 
 #include "core/error.hpp"
 #include "device/arena.hpp"
+#include "ops/inner_kernel.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -62,27 +63,28 @@ class MergedGroups final : public WeightedOp {
                   shape.window.out.c / shape.groups, merged},
         elements_(shape.kernel_elements()),
         wide_(std::move(wide)),
-        reads_kernel_(wide_->bytes().packed_forward == 0) {}
+        kernel_(*wide_, kernel_bytes()) {}
 
   [[nodiscard]] WeightedBytes bytes() const override {
     WeightedBytes bytes = wide_->bytes();
-    if (reads_kernel_) bytes.packed_forward = kernel_bytes();
+    bytes.packed_forward = kernel_.packed_bytes();
     bytes.scratch += kernel_bytes();
+    bytes.reads_kernel = false;
     return bytes;
   }
-  /// The wide kernel, or its gradient, is only needed while it is packed, or added up; where `wide`
-  /// packs nothing, the kernel stays.
+  /// Scratch holds the wide kernel's gradient while it is added up, and perhaps, while it is
+  /// packed, the kernel.
   void bind(const WeightedMemory& memory) override {
     memory_ = memory;
     WeightedMemory rest = memory;
-    rest.kernel = wide_kernel();
+    rest.kernel = kernel_.in(memory);
     rest.dkernel = wide_gradient();
     rest.scratch += kernel_bytes();
     wide_->bind(rest);
   }
   void pack(const ExecutionSpace& space, bool backward) override {
     parallel("widen groups", space, elements_ / diagonal_.in,
-             Widen<T>{diagonal_, reinterpret_cast<T*>(wide_kernel()),
+             Widen<T>{diagonal_, reinterpret_cast<T*>(kernel_.in(memory_)),
                       reinterpret_cast<const T*>(memory_.kernel)});
     wide_->pack(space, backward);
   }
@@ -103,15 +105,12 @@ class MergedGroups final : public WeightedOp {
   [[nodiscard]] std::int64_t kernel_bytes() const {
     return device::aligned(elements_ * diagonal_.merged * static_cast<std::int64_t>(sizeof(float)));
   }
-  [[nodiscard]] std::byte* wide_kernel() const {
-    return reads_kernel_ ? memory_.packed_forward : memory_.scratch;
-  }
   [[nodiscard]] float* wide_gradient() const { return reinterpret_cast<float*>(memory_.scratch); }
 
   Diagonal diagonal_;
   std::int64_t elements_;  ///< of the narrow kernel
   std::unique_ptr<WeightedOp> wide_;
-  bool reads_kernel_;  ///< the wide op does, in every pass
+  InnerKernel kernel_;
   WeightedMemory memory_;
 };
 

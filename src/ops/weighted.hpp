@@ -70,7 +70,8 @@ struct Passes {
 struct WeightedBytes {
   std::int64_t packed_forward = 0;
   std::int64_t packed_backward = 0;
-  std::int64_t scratch = 0;  ///< may be shared with every other op of the device
+  std::int64_t scratch = 0;   ///< may be shared with every other op of the device
+  bool reads_kernel = false;  ///< some pass reads the kernel, not only what is packed of it
 };
 
 /// Where that memory is, and the op's parameters; fixed for the life of the op.
@@ -115,6 +116,8 @@ class Backend {
   [[nodiscard]] virtual const char* name() const = 0;
   /// Whether values of a 16-bit type are multiplied as they are, or else as float32.
   [[nodiscard]] virtual bool multiplies(DType type) const = 0;
+  /// Memory that the library takes for itself, whatever the ops, beyond some two megabytes.
+  [[nodiscard]] virtual std::int64_t own_bytes() const { return 0; }
   [[nodiscard]] virtual std::unique_ptr<WeightedOp> convolution(const ConvShape& shape, DType type,
                                                                 Passes passes) = 0;
   [[nodiscard]] virtual std::unique_ptr<WeightedOp> dense(const DenseShape& shape, DType type,

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "device/arena.hpp"
 #include "ops/elementwise.hpp"
+#include "ops/inner_kernel.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -25,24 +26,24 @@ template <class T>
 class Widened final : public WeightedOp {
  public:
   Widened(const WidenedShape& shape, std::unique_ptr<WeightedOp> wide)
-      : shape_(shape), wide_(std::move(wide)), reads_kernel_(wide_->bytes().packed_forward == 0) {}
+      : shape_(shape), wide_(std::move(wide)), kernel_(*wide_, float_bytes(shape.kernel)) {}
 
   [[nodiscard]] WeightedBytes bytes() const override {
     WeightedBytes bytes = wide_->bytes();
-    if (reads_kernel_) bytes.packed_forward = float_bytes(shape_.kernel);
+    bytes.packed_forward = kernel_.packed_bytes();
     bytes.scratch += own_scratch();
+    bytes.reads_kernel = false;
     return bytes;
   }
-  /// The float32 kernel is only needed while it is packed; where `wide` packs nothing, it stays.
   void bind(const WeightedMemory& memory) override {
     memory_ = memory;
     WeightedMemory rest = memory;
-    rest.kernel = wide_kernel();
+    rest.kernel = kernel_.in(memory);
     rest.scratch += own_scratch();
     wide_->bind(rest);
   }
   void pack(const ExecutionSpace& space, bool backward) override {
-    widen<T>(space, reinterpret_cast<float*>(wide_kernel()),
+    widen<T>(space, reinterpret_cast<float*>(kernel_.in(memory_)),
              reinterpret_cast<const T*>(memory_.kernel), shape_.kernel);
     wide_->pack(space, backward);
   }
@@ -79,13 +80,9 @@ class Widened final : public WeightedOp {
     widen<T>(space, wide_out(), reinterpret_cast<const T*>(y) + block * shape_.out, shape_.out);
   }
 
-  // Scratch: a block of x and one of y, or else, while packing, the kernel.
+  // Scratch: a block of x and one of y, or else, while packing, perhaps the kernel.
   [[nodiscard]] std::int64_t own_scratch() const {
-    return std::max(float_bytes(shape_.in) + float_bytes(shape_.out),
-                    reads_kernel_ ? 0 : float_bytes(shape_.kernel));
-  }
-  [[nodiscard]] std::byte* wide_kernel() const {
-    return reads_kernel_ ? memory_.packed_forward : memory_.scratch;
+    return std::max(float_bytes(shape_.in) + float_bytes(shape_.out), kernel_.scratch_bytes());
   }
   [[nodiscard]] float* wide_in() const { return reinterpret_cast<float*>(memory_.scratch); }
   [[nodiscard]] float* wide_out() const {
@@ -94,7 +91,7 @@ class Widened final : public WeightedOp {
 
   WidenedShape shape_;
   std::unique_ptr<WeightedOp> wide_;
-  bool reads_kernel_;  ///< `wide` does, in every pass
+  InnerKernel kernel_;
   WeightedMemory memory_;
 };
 

@@ -234,10 +234,12 @@ std::int64_t Session::library_bytes() const {
   constexpr std::int64_t kFirstUse = 1'500'000;
   constexpr std::int64_t kPerKernel = 60'000;
   std::int64_t kernels = 0;
+  std::int64_t own = 0;
   for (const HeldStage& held : stages_)
     for (const models::ParameterId id : held.run->parameters().ids())
       kernels += graph_.parameter(id).role == models::ParameterRole::Kernel ? 1 : 0;
-  return kFirstUse + kernels * kPerKernel;
+  for (const auto& [stage, backend] : backends_) own = std::max(own, backend->own_bytes());
+  return kFirstUse + own + kernels * kPerKernel;
 }
 
 std::int64_t Session::initial_bytes() const {

@@ -135,7 +135,7 @@ class KokkosConvolution final : public WeightedOp {
  public:
   KokkosConvolution(const ConvShape& shape, Passes) : shape_(shape) {}
 
-  [[nodiscard]] WeightedBytes bytes() const override { return {}; }
+  [[nodiscard]] WeightedBytes bytes() const override { return {.reads_kernel = true}; }
   void bind(const WeightedMemory& memory) override { memory_ = memory; }
   void pack(const ExecutionSpace&, bool) override {}
   void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "device/arena.hpp"
+#include "ops/weighted.hpp"
+
+namespace millrace::ops {
+
+/// Where an op keeps the kernel that it makes for another one inside it: behind what that one
+/// packs, if its passes read the kernel too, or else in scratch, as packing alone needs it.
+class InnerKernel {
+ public:
+  InnerKernel(const WeightedOp& inner, std::int64_t bytes)
+      : packed_(device::aligned(inner.bytes().packed_forward)),
+        bytes_(device::aligned(bytes)),
+        stays_(inner.bytes().reads_kernel) {}
+
+  /// Bytes of `packed_forward`, those of the inner op included.
+  [[nodiscard]] std::int64_t packed_bytes() const { return packed_ + (stays_ ? bytes_ : 0); }
+  [[nodiscard]] std::int64_t scratch_bytes() const { return stays_ ? 0 : bytes_; }
+  [[nodiscard]] std::byte* in(const WeightedMemory& memory) const {
+    return stays_ ? memory.packed_forward + packed_ : memory.scratch;
+  }
+
+ private:
+  std::int64_t packed_;
+  std::int64_t bytes_;
+  bool stays_;
+};
+
+}  // namespace millrace::ops
