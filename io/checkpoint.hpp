@@ -74,7 +74,8 @@ std::filesystem::path write_checkpoint(const std::filesystem::path& checkpoints_
                                        std::span<const NamedTensor> tensors);
 
 /// The same by several processes: one stages, each writes its part, one commits what the others
-/// tell it of their parts. A staging that is never committed is removed with the object.
+/// tell it of their parts, if that is what the network consists of. A staging that is never
+/// committed is removed with the object.
 class CheckpointStaging {
  public:
   /// Makes the temporary directory. Errors: Io.
@@ -86,17 +87,21 @@ class CheckpointStaging {
   /// Where the parts go.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return temporary_; }
   /// Writes the manifest over `parts`, reads everything back, and gives the checkpoint its name;
-  /// returns its path. Errors: Io.
-  std::filesystem::path commit(std::span<const std::string> parts);
+  /// returns its path. Errors: Checkpoint, naming part and tensor, when the parts together are not
+  /// `expected`, each tensor once, or one was written at another step than this header's; Io.
+  std::filesystem::path commit(std::span<const std::string> parts,
+                               std::span<const TensorInfo> expected);
 
  private:
   std::filesystem::path directory_;
   CheckpointHeader header_;
   std::filesystem::path temporary_;
 };
-/// Writes part `number` into a staging's directory; returns what commit() needs to know of it.
-/// Without tensors there is no file and nothing to know. Errors: Io.
+/// Writes part `number` into a staging's directory; returns what commit() needs to know of it, with
+/// the step that this process is at. Without tensors there is no file and nothing to know. Errors:
+/// Io.
 [[nodiscard]] std::string write_checkpoint_part(const std::filesystem::path& staging, int number,
+                                                const CheckpointHeader& header,
                                                 std::span<const NamedTensor> tensors);
 
 /// A verified checkpoint. Errors of open and read: Checkpoint, naming file, tensor and what
@@ -106,6 +111,9 @@ class CheckpointReader {
   explicit CheckpointReader(const std::filesystem::path& directory);
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] const CheckpointHeader& header() const noexcept { return header_; }
+  /// CRC-32C of its manifest, which holds those of everything else: two checkpoints of one seal are
+  /// the same.
+  [[nodiscard]] std::uint32_t seal() const noexcept { return seal_; }
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const noexcept { return tensors_; }
   /// nullptr when there is no such tensor.
   [[nodiscard]] const TensorInfo* find(const std::string& name) const;
@@ -115,6 +123,7 @@ class CheckpointReader {
  private:
   std::filesystem::path path_;
   CheckpointHeader header_;
+  std::uint32_t seal_ = 0;
   std::vector<TensorInfo> tensors_;   ///< in name order
   std::vector<std::size_t> part_of_;  ///< index into parts_, for each tensor
   std::vector<std::uint32_t> crc_of_;

@@ -30,7 +30,12 @@ auto as_checkpoint_error(Read read) {
   }
 }
 
-Manifest load_manifest(const fs::path& directory) {
+struct SealedManifest {
+  Manifest manifest;
+  std::uint32_t seal;
+};
+
+SealedManifest load_manifest(const fs::path& directory) {
   const fs::path path = directory / kManifestName;
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
@@ -39,7 +44,7 @@ Manifest load_manifest(const fs::path& directory) {
   }
   const auto bytes = as_checkpoint_error([&] { return read_file(path, kMaxManifestBytes); });
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return parse_manifest(text, path.string());
+  return {parse_manifest(text, path.string()), crc32c(bytes)};
 }
 
 void require_intact(const fs::path& path, const FileChecksum& expected) {
@@ -65,7 +70,8 @@ std::int64_t TensorInfo::elements() const noexcept {
 }
 
 CheckpointReader::CheckpointReader(const fs::path& directory) : path_(directory) {
-  Manifest manifest = load_manifest(directory);
+  auto [manifest, seal] = load_manifest(directory);
+  seal_ = seal;
   header_ = std::move(manifest.header);
   const auto named = iteration_in(path_.filename().string());
   if (named && *named != header_.iteration) {

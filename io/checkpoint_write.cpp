@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <system_error>
 
@@ -67,6 +68,51 @@ PartEntry write_part(const fs::path& directory, int number, std::span<const Name
   return part;
 }
 
+// Processes that count steps differently, or train something else, have no common checkpoint.
+void require_same_step(const fs::path& part, const CheckpointHeader& own,
+                       const CheckpointHeader& leading) {
+  const auto require = [&part](std::string_view what, const auto& here, const auto& there) {
+    if (here != there)
+      fail(ErrorKind::Checkpoint,
+           "{}: its process is at {} {}, the first one at {}: nothing was saved", part.string(),
+           what, here, there);
+  };
+  require("iteration", own.iteration, leading.iteration);
+  require("position", own.next_position, leading.next_position);
+  require("model", own.model, leading.model);
+  require("loss scale", own.scaling_state, leading.scaling_state);
+  require("data", own.data, leading.data);
+}
+
+// All parts together are the network: no tensor is missing, double, strange or of another shape.
+void require_whole(const fs::path& directory, const Manifest& manifest,
+                   std::span<const TensorInfo> expected) {
+  std::map<std::string_view, const TensorInfo*> missing;
+  for (const TensorInfo& info : expected) missing.emplace(info.name, &info);
+  for (const PartEntry& part : manifest.parts) {
+    for (const TensorEntry& entry : part.tensors) {
+      const TensorInfo& found = entry.info;
+      const auto wanted = missing.find(found.name);
+      const auto refuse = [&](std::string_view why) {
+        fail(ErrorKind::Checkpoint, "{}: tensor {} {}: nothing was saved",
+             (directory / part.file).string(), found.name, why);
+      };
+      if (wanted == missing.end())
+        refuse("is in another part as well, or of no use to the network");
+      if (*wanted->second != found)
+        refuse(fmt::format("is a {} of {} {}, and the network needs a {} of {} {}",
+                           name_of(found.role), shape_text(found.shape), name_of(found.type),
+                           name_of(wanted->second->role), shape_text(wanted->second->shape),
+                           name_of(wanted->second->type)));
+      missing.erase(wanted);
+    }
+  }
+  if (missing.empty()) return;
+  fail(ErrorKind::Checkpoint, "{}: tensor {}{} is in no part: nothing was saved",
+       directory.string(), missing.begin()->first,
+       missing.size() > 1 ? fmt::format(" (and {} more)", missing.size() - 1) : "");
+}
+
 // Reads everything back as any reader would. The checksums of the tensors come from the memory of
 // those who wrote them, and reading compares with them.
 void verify_written(const fs::path& directory, const Manifest& written) {
@@ -126,14 +172,19 @@ CheckpointStaging::~CheckpointStaging() {
   if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
 }
 
-fs::path CheckpointStaging::commit(std::span<const std::string> parts) {
+fs::path CheckpointStaging::commit(std::span<const std::string> parts,
+                                   std::span<const TensorInfo> expected) {
   Manifest manifest;
   manifest.header = header_;
   for (const std::string& text : parts) {
     if (text.empty()) continue;
-    for (PartEntry& part : parse_manifest(text, "what a process told of its part").parts)
+    Manifest told = parse_manifest(text, "what a process told of its part");
+    for (PartEntry& part : told.parts) {
+      require_same_step(temporary_ / part.file, told.header, header_);
       manifest.parts.push_back(std::move(part));
+    }
   }
+  require_whole(temporary_, manifest, expected);
   write_file_atomically(temporary_ / kManifestName, to_text(manifest));
   try {
     verify_written(temporary_, manifest);
@@ -148,10 +199,12 @@ fs::path CheckpointStaging::commit(std::span<const std::string> parts) {
 }
 
 std::string write_checkpoint_part(const fs::path& staging, int number,
+                                  const CheckpointHeader& header,
                                   std::span<const NamedTensor> tensors) {
   if (tensors.empty()) return {};
   require_sound(tensors);
   Manifest manifest;
+  manifest.header = header;
   manifest.parts.push_back(write_part(staging, number, tensors));
   return to_text(manifest);
 }
@@ -160,8 +213,10 @@ fs::path write_checkpoint(const fs::path& checkpoints_directory, const Checkpoin
                           std::span<const NamedTensor> tensors) {
   require_sound(tensors);
   CheckpointStaging staging(checkpoints_directory, header);
-  const std::string part = write_checkpoint_part(staging.path(), 0, tensors);
-  return staging.commit({&part, 1});
+  const std::string part = write_checkpoint_part(staging.path(), 0, header, tensors);
+  std::vector<TensorInfo> infos;
+  for (const NamedTensor& tensor : tensors) infos.push_back(tensor.info);
+  return staging.commit({&part, 1}, infos);
 }
 
 }  // namespace millrace::io

@@ -256,8 +256,7 @@ std::filesystem::path find_config(const std::filesystem::path& given) {
 }
 
 Options read_config_file(const std::filesystem::path& path) {
-  constexpr std::uint64_t kMaxBytes = 1 << 20;
-  return parse_config(io::read_text(path, kMaxBytes), path.string());
+  return parse_config(io::read_text(path, kMaxConfigBytes), path.string());
 }
 
 std::string to_toml(const std::map<std::string, Value, std::less<>>& values) {

@@ -19,6 +19,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
+#include "train/agreement.hpp"
 #include "train/computing.hpp"
 #include "train/memory.hpp"
 #include "train/together.hpp"
@@ -135,20 +136,28 @@ void place_trace(const Options& options, train::TrainConfig& config) {
   config.trace = config.run_directory / config.trace;
 }
 
-/// All ranks must have been told the same, but for what follows from the machine they are on.
-void check_alike(const std::string& own, const std::string& leading) {
-  std::istringstream here(own);
-  std::istringstream there(leading);
-  std::string mine;
-  std::string first;
-  for (;;) {
-    const bool more = static_cast<bool>(std::getline(here, mine));
-    if (static_cast<bool>(std::getline(there, first)) != more) break;
-    if (!more) return;
-    if (mine != first && !mine.starts_with("threads-per-device")) break;
-  }
-  fail(ErrorKind::Usage, "was started with {}, rank 0 with {}: start all ranks alike",
-       mine.empty() ? "fewer options" : mine, first.empty() ? "fewer options" : first);
+/// Options but for what follows from the machine that a rank is on.
+std::string common_options(const train::TrainConfig& config) {
+  std::istringstream lines(config.resolved_toml);
+  std::string common;
+  for (std::string line; std::getline(lines, line);)
+    if (!line.starts_with("threads-per-device")) common += line + "\n";
+  return common;
+}
+
+/// What a rank that differs would spoil the training of all with.
+std::vector<train::Fact> common_facts(const PreparedRun& run) {
+  std::vector<train::Fact> facts = {
+      {"options", common_options(run.config), "start all ranks alike"},
+      {"build", fmt::format("millrace {} ({})", kVersion, kCommit),
+       "run the same build on all ranks"},
+      {"kernels", device::describe_arithmetic(),
+       "set MILLRACE_MAX_ISA on all ranks to what each of them has, and install one oneDNN"}};
+  for (const auto& [name, images] :
+       {std::pair{"training images", run.data.train}, {"validation images", run.data.validation}})
+    facts.push_back({name, images ? io::describe(*images) : "none",
+                     "give all ranks the same data set with --data-dir", ErrorKind::Data});
+  return facts;
 }
 
 }  // namespace
@@ -183,8 +192,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
     place = opened.place;
   });
   if (must_launch(run.config, world)) return run;
-  const std::string leading = world.broadcast(run.config.resolved_toml);
-  together.run([&] { check_alike(run.config.resolved_toml, leading); });
+  train::require_alike(world, common_facts(run));
   together.lead([&] {
     // What cannot be written is found before a directory is made.
     if (invocation.options.text("trace")) io::write_file_atomically(run.config.trace, "");
@@ -209,9 +217,13 @@ bool must_launch(const train::TrainConfig& config, const comm::World& world) {
 
 namespace {
 
-PreparedRun reopen(const Invocation& invocation, const comm::World& world,
-                   const MachineFacts& machine) {
-  const std::filesystem::path directory = restore_path(invocation.options);
+/// What the leader found in the directory of a run that goes on.
+struct FoundRun {
+  std::optional<io::RunLock> lock;
+  std::string config_toml;
+};
+
+FoundRun find_run(const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / "config.toml";
   if (!std::filesystem::exists(directory))
     fail(ErrorKind::Checkpoint,
@@ -221,29 +233,49 @@ PreparedRun reopen(const Invocation& invocation, const comm::World& world,
          "{}: is missing: --restore-path takes the directory of a run, in which config.toml and "
          "checkpoints lie",
          file.string());
-  const Options written = read_config_file(file);
-  std::optional<io::RunLock> lock;
-  if (world.rank() == 0) lock.emplace(directory);
-  // The checkpoint knows what it was trained with; the file may have been edited since.
-  std::vector<std::string> complaints;  // the trainer repeats them
-  const Options recorded =
-      continued_options(written, recorded_in(io::open_newest(directory, complaints)));
-  const Options options = continued_options(invocation.options, recorded);
+  FoundRun found;
+  found.config_toml = io::read_text(file, kMaxConfigBytes);
+  found.lock.emplace(directory);
+  return found;
+}
+
+/// What a run goes on with. The checkpoint knows what it was trained with; config.toml may have
+/// been edited since.
+Options options_of_rest(const Invocation& invocation, const std::filesystem::path& directory,
+                        const std::string& config_toml, const io::CheckpointReader& checkpoint) {
+  const Options written = parse_config(config_toml, (directory / "config.toml").string());
+  return continued_options(invocation.options, continued_options(written, recorded_in(checkpoint)));
+}
+
+PreparedRun reopen(const Invocation& invocation, const Options& options,
+                   const std::filesystem::path& directory, const MachineFacts& machine) {
   Opened opened = open_and_resolve(options, machine);
   check_recordable(options, opened);
   PreparedRun run = std::move(opened.run);
   run.config.run_directory = directory;
   place_trace(invocation.options, run.config);
-  run.lock = std::move(lock);
   return run;
 }
 
 }  // namespace
 
 PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
+  const train::Together together(world);
   const MachineFacts machine = this_machine(world);
+  std::filesystem::path directory;
+  FoundRun found;
+  together.run([&] { directory = restore_path(invocation.options); });
+  together.lead([&] { found = find_run(directory); });
+  found.config_toml = world.broadcast(found.config_toml);
+  std::vector<std::string> complaints;  // the trainer repeats them
+  const io::CheckpointReader newest = train::agreed_newest(world, directory, complaints);
   PreparedRun run;
-  open_in_turn(world, [&] { run = reopen(invocation, world, machine); });
+  open_in_turn(world, [&] {
+    run = reopen(invocation, options_of_rest(invocation, directory, found.config_toml, newest),
+                 directory, machine);
+  });
+  run.lock = std::move(found.lock);
+  if (!must_launch(run.config, world)) train::require_alike(world, common_facts(run));
   return run;
 }
 
@@ -300,6 +332,7 @@ PreparedBench prepare_bench(const Invocation& invocation, const comm::World& wor
   impose(options, "validation-mode", std::string("none"));
   const MachineFacts machine = this_machine(world);
   open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine).run; });
+  if (!must_launch(bench.run.config, world)) train::require_alike(world, common_facts(bench.run));
   bench.run.notices.insert(bench.run.notices.begin(), invocation.notices.begin(),
                            invocation.notices.end());
   return bench;

@@ -293,15 +293,27 @@ void Session::initialise(std::uint64_t seed) {
   for (const HeldStage& held : stages_) held.run->parameters().initialise(seed);
 }
 
+namespace {
+
+io::TensorInfo info_of(const models::Parameter& parameter) {
+  return {parameter.name, parameter.trainable() ? io::TensorRole::Parameter : io::TensorRole::State,
+          DType::F32, parameter.shape};
+}
+
+io::TensorInfo info_of(const models::Parameter& parameter, const UpdateSlot& slot) {
+  return {fmt::format("{}/{}", parameter.name, slot.name), io::TensorRole::Slot, DType::F32,
+          parameter.shape};
+}
+
+}  // namespace
+
 template <class F>
 void Session::for_slots(const HeldStage& held, models::ParameterId id, F&& f) const {
   const pipeline::Parameters& parameters = held.run->parameters();
   if (!parameters.owns(id)) return;
   const models::Parameter& parameter = graph_.parameter(id);
   for (std::size_t i = 0; i < parameters.slots().size(); ++i)
-    f(io::TensorInfo{fmt::format("{}/{}", parameter.name, parameters.slots()[i].name),
-                     io::TensorRole::Slot, DType::F32, parameter.shape},
-      parameters.stored_slot(i, id));
+    f(info_of(parameter, parameters.slots()[i]), parameters.stored_slot(i, id));
 }
 
 template <class F>
@@ -313,12 +325,7 @@ void Session::for_tensors(Replicas replicas, F&& f) const {
     if (!answers && parameters.share_borders().size() == 2) continue;
     for (const models::ParameterId id : parameters.ids()) {
       const models::Parameter& parameter = graph_.parameter(id);
-      const bool trainable = parameter.trainable();
-      if (answers)
-        f(io::TensorInfo{parameter.name,
-                         trainable ? io::TensorRole::Parameter : io::TensorRole::State, DType::F32,
-                         parameter.shape},
-          parameters.stored(id));
+      if (answers) f(info_of(parameter), parameters.stored(id));
       if (parameter.learns()) for_slots(held, id, f);
     }
   }
@@ -420,6 +427,17 @@ Snapshot Session::snapshot() {
                 result.add(info, values);
               });
   return result;
+}
+
+std::vector<io::TensorInfo> Session::checkpoint_tensors() const {
+  std::vector<io::TensorInfo> all;
+  for (const models::Parameter& parameter : graph_.parameters) {
+    all.push_back(info_of(parameter));
+    if (!parameter.learns()) continue;
+    for (const UpdateSlot& slot : update_slots(config_.optimiser.kind))
+      all.push_back(info_of(parameter, slot));
+  }
+  return all;
 }
 
 void Session::check_replicas() {

@@ -100,6 +100,8 @@ class Session {
   /// The tensors that this process answers for: those of its stages of the first replica, and slots
   /// that other replicas keep.
   [[nodiscard]] Snapshot snapshot();
+  /// What all processes' snapshots together must hold, from the network alone.
+  [[nodiscard]] std::vector<io::TensorInfo> checkpoint_tensors() const;
   /// Collective. Errors: Internal, naming stage and replica, when replicas hold different weights.
   void check_replicas();
 

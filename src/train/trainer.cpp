@@ -21,6 +21,7 @@
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "pipeline/channels.hpp"
+#include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
 #include "train/computing.hpp"
@@ -82,8 +83,11 @@ std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& co
 /// Iterations that have a row in validation.csv, of the run's own weights or of an average.
 std::set<std::int64_t> validated_iterations(const std::filesystem::path& run_directory,
                                             std::string_view name = "") {
-  std::ifstream file(run_directory / "validation.csv");
+  const std::filesystem::path path = run_directory / "validation.csv";
+  std::ifstream file(path);
   std::set<std::int64_t> iterations;
+  if (!file && std::filesystem::exists(path))
+    fail(ErrorKind::Io, "{}: cannot be read: {}", path.string(), std::strerror(errno));
   std::string line;
   std::getline(file, line);  // header
   constexpr std::int64_t kColumnsBeforeName = 6;
@@ -150,6 +154,7 @@ class Run {
   [[nodiscard]] bool logs() const { return leads() && log_.has_value(); }
   [[nodiscard]] bool told_to_stop();
   [[nodiscard]] bool make_up_for_validation(std::int64_t done);
+  [[nodiscard]] bool validated_already(std::int64_t done, std::string_view name = "") const;
   [[nodiscard]] bool validate_now(std::int64_t done, const std::string& name = "");
   void warm_start();
   [[nodiscard]] bool make_averages();
@@ -247,7 +252,7 @@ void Run::prepare_fresh() {
   try {
     prepare(0);
     session_->initialise(config_.seed);
-    if (!config_.init_path.empty()) Together(world_).run([&] { warm_start(); });
+    if (!config_.init_path.empty()) warm_start();
   } catch (const Error& error) {
     std::error_code ignored;
     const bool refused = error.kind() == ErrorKind::Config || error.kind() == ErrorKind::Checkpoint;
@@ -261,15 +266,15 @@ void Run::prepare_fresh() {
 /// restored goes on from its own.
 void Run::warm_start() {
   std::vector<std::string> complaints;
-  const io::CheckpointReader checkpoint = io::open_newest(config_.init_path, complaints);
-  session_->begin_with(checkpoint, config_.init_fresh);
+  const io::CheckpointReader checkpoint = agreed_newest(world_, config_.init_path, complaints);
+  Together(world_).run([&] { session_->begin_with(checkpoint, config_.init_fresh); });
   for (const std::string& complaint : complaints) console_.line(complaint);
   console_.line(fmt::format("Beginning with the weights of {}", checkpoint.path().string()));
 }
 
 Outcome Run::fresh() {
   prepare_fresh();
-  if (leads()) log_.emplace(config_);
+  Together(world_).lead([&] { log_.emplace(config_); });
   if (due_after(config_, 0).checkpoint) save(0);
   return loop(0);
 }
@@ -293,7 +298,7 @@ void Run::require_same_data(const io::CheckpointHeader& header,
 
 Outcome Run::restored() {
   std::vector<std::string> complaints;
-  const io::CheckpointReader checkpoint = io::open_newest(config_.run_directory, complaints);
+  const io::CheckpointReader checkpoint = agreed_newest(world_, config_.run_directory, complaints);
   prepare(checkpoint.header().iteration);
   for (const std::string& complaint : complaints) console_.line(complaint);
   console_.line(
@@ -305,14 +310,17 @@ Outcome Run::restored() {
                     "rounding, not bit for bit.",
                     header.environment, here));
   }
-  require_same_data(header, checkpoint.path());
-  session_->load(checkpoint);
+  const Together together(world_);
+  together.run([&] {
+    require_same_data(header, checkpoint.path());
+    session_->load(checkpoint);
+  });
   limit_.resume(epoch_of(header.iteration), header.stand_ins);
-  if (leads()) {
+  together.lead([&] {
     log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
     // What was changed for this process holds for those that come after it.
     io::write_file_atomically(config_.run_directory / "config.toml", config_file_text(config_));
-  }
+  });
   return loop(header.iteration);
 }
 
@@ -557,7 +565,15 @@ bool Run::after_iteration(std::int64_t done, bool stopping) {
 /// Validates the point that a restored run begins at, if the process before was stopped in it.
 bool Run::make_up_for_validation(std::int64_t done) {
   if (done == 0 || !due_after(config_, done).validate || config_.run_directory.empty()) return true;
-  return validated_iterations(config_.run_directory).contains(done) || validate_now(done);
+  return validated_already(done) || validate_now(done);
+}
+
+/// As rank 0 reads the run's table. Collective.
+bool Run::validated_already(std::int64_t done, std::string_view name) const {
+  bool found = false;
+  Together(world_).lead(
+      [&] { found = validated_iterations(config_.run_directory, name).contains(done); });
+  return world_.maximum(found ? 1 : 0) == 1;
 }
 
 io::CheckpointHeader Run::header_of(std::int64_t done) const {
@@ -569,7 +585,7 @@ io::CheckpointHeader Run::header_of(std::int64_t done) const {
   header.config_toml = config_.resolved_toml;
   header.environment = device::describe_environment();
   header.data = io::describe(*inputs_.train);
-  header.log_state = to_json(log_->partial());
+  if (log_) header.log_state = to_json(log_->partial());
   header.scaling_state = to_json(session_->scaling());
   if (done > 0 && epoch_of(done - 1) == epoch_of(done)) header.stand_ins = limit_.in_epoch();
   return header;
@@ -592,11 +608,13 @@ void Run::save(std::int64_t done) {
   });
   const std::string place = world_.broadcast(staging ? staging->path().string() : "");
   std::string part;
-  together.run([&] { part = io::write_checkpoint_part(place, world_.rank(), snapshot.tensors()); });
+  together.run([&] {
+    part = io::write_checkpoint_part(place, world_.rank(), header_of(done), snapshot.tensors());
+  });
   const std::vector<std::string> parts = world_.gather(part);
   watchdog_.touch();
   together.lead([&] {
-    const std::filesystem::path path = staging->commit(parts);
+    const std::filesystem::path path = staging->commit(parts, session_->checkpoint_tensors());
     console_.line(fmt::format("Saved checkpoint to {}", path.string()));
     io::retire_checkpoints(checkpoints(), config_.max_checkpoints_to_keep);
   });
@@ -627,12 +645,18 @@ bool Run::validate_now(std::int64_t done, const std::string& name) {
 /// interrupted process has validated already. False when a signal ended it early.
 bool Run::validate_saved() {
   if (config_.run_directory.empty()) return true;
-  const std::set<std::int64_t> done_already = validated_iterations(config_.run_directory);
-  for (const std::filesystem::path& path : io::list_checkpoints(checkpoints())) {
-    const io::CheckpointReader checkpoint(path);
+  const Together together(world_);
+  std::string listed;
+  together.lead([&] {
+    for (const std::filesystem::path& path : io::list_checkpoints(checkpoints()))
+      listed += path.string() + '\n';
+  });
+  for (const std::string& path : split_list(world_.broadcast(listed), '\n')) {
+    if (path.empty()) continue;
+    const io::CheckpointReader checkpoint = agreed_checkpoint(world_, path);
     const std::int64_t done = checkpoint.header().iteration;
-    if (!is_validation_point(config_, done) || done_already.contains(done)) continue;
-    session_->load(checkpoint);
+    if (!is_validation_point(config_, done) || validated_already(done)) continue;
+    together.run([&] { session_->load(checkpoint); });
     if (!validate_now(done)) return false;
   }
   return true;
@@ -655,8 +679,9 @@ bool Run::make_averages() {
     written = world_.broadcast(written);
     const std::string& name = average.rule.name;
     if (config_.validation == ValidationMode::None) continue;
-    if (validated_iterations(config_.run_directory, name).contains(config_.iterations)) continue;
-    together.run([&] { session_->load(io::CheckpointReader(written)); });
+    if (validated_already(config_.iterations, name)) continue;
+    const io::CheckpointReader checkpoint = agreed_checkpoint(world_, written);
+    together.run([&] { session_->load(checkpoint); });
     if (!validate_now(config_.iterations, name)) return false;
   }
   return true;

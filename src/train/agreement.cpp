@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/agreement.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "core/text.hpp"
+#include "train/together.hpp"
+
+namespace millrace::train {
+namespace {
+
+/// The first line that differs: what `text` has there, or that it has ended.
+std::pair<std::string, std::string> first_difference(std::string_view own,
+                                                     std::string_view leading) {
+  const std::vector<std::string> here = split_list(own, '\n');
+  const std::vector<std::string> there = split_list(leading, '\n');
+  const auto line_of = [](const std::vector<std::string>& lines, std::size_t i) {
+    return i < lines.size() ? lines[i] : std::string("nothing more");
+  };
+  std::size_t i = 0;
+  while (i < here.size() && i < there.size() && here[i] == there[i]) ++i;
+  return {line_of(here, i), line_of(there, i)};
+}
+
+/// Rank 0 opens what `choose` says; the others open what it has opened.
+io::CheckpointReader open_together(const comm::World& world,
+                                   const std::function<io::CheckpointReader()>& choose) {
+  const Together together(world);
+  std::optional<io::CheckpointReader> reader;
+  together.lead([&] { reader.emplace(choose()); });
+  const std::string path = world.broadcast(reader ? reader->path().string() : "");
+  const std::string seal = world.broadcast(reader ? fmt::format("{:08x}", reader->seal()) : "");
+  together.run([&] {
+    if (!reader) reader.emplace(path);
+    if (const std::string here = fmt::format("{:08x}", reader->seal()); here != seal)
+      fail(ErrorKind::Checkpoint,
+           "{}: is another checkpoint than rank 0 has under that name (manifest {} here, {} "
+           "there): give all ranks the same files",
+           path, here, seal);
+  });
+  return std::move(*reader);
+}
+
+}  // namespace
+
+void require_alike(const comm::World& world, const std::vector<Fact>& facts) {
+  if (world.size() == 1) return;
+  const Together together(world);
+  for (const Fact& fact : facts) {
+    const std::string leading = world.broadcast(fact.value);
+    together.run([&] {
+      if (fact.value == leading) return;
+      const auto [here, there] = first_difference(fact.value, leading);
+      fail(fact.kind, "{}: {} here, {} on rank 0: {}", fact.name, here, there, fact.remedy);
+    });
+  }
+}
+
+io::CheckpointReader agreed_newest(const comm::World& world, const std::filesystem::path& directory,
+                                   std::vector<std::string>& complaints) {
+  return open_together(world, [&] { return io::open_newest(directory, complaints); });
+}
+
+io::CheckpointReader agreed_checkpoint(const comm::World& world,
+                                       const std::filesystem::path& path_of_leader) {
+  return open_together(world, [&] { return io::CheckpointReader(path_of_leader); });
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks of which one sees, or was told, something else than the others: it is named before anything
+// is trained or written, and nobody waits for ever.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace.hpp"
+
+namespace millrace::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Words kLayout = {"--shards", "2", "--pipeline-splits", "b2/0/relu"};
+const Words kLength = {"--batch-size",         "8", "--gradients-to-accumulate", "4",
+                       "--threads-per-device", "1", "--warmup-epochs",           "0"};
+
+/// `name=value` of the environment, as `env` takes them.
+using Environment = Words;
+
+/// One rank that differs, and what is said of it.
+struct Difference {
+  const char* name;
+  Environment environment;  ///< of the rank alone
+  Words options;            ///< behind those of all
+  std::string said;
+  int code;
+  int rank = 1;
+};
+
+Environment shim(const std::string& rule, int rank = 1) {
+  return {"LD_PRELOAD=" + std::string(MILLRACE_FILE_SHIM),
+          "MILLRACE_SHIM_RANK=" + std::to_string(rank), rule};
+}
+
+/// millrace on two ranks, one of which differs.
+ProcessResult on_two_ranks(const Words& command, const Difference& difference) {
+  const Words launcher = {"OMPI_ALLOW_RUN_AS_ROOT=1",
+                          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                          MILLRACE_MPIEXEC,
+                          "--oversubscribe",
+                          "--bind-to",
+                          "none",
+                          "--mca",
+                          "mpi_yield_when_idle",
+                          "1"};
+  const auto rank = [&](int number) {
+    const bool differs = number == difference.rank;
+    return Words{"-n", "1", "env"} + (differs ? difference.environment : Environment{}) +
+           Words{MILLRACE_BINARY} + command + (differs ? difference.options : Words{});
+  };
+  return run_process("/usr/bin/env", launcher + rank(0) + Words{":"} + rank(1));
+}
+
+/// Every file below a directory with its bytes.
+std::map<std::string, std::string> contents_of(const fs::path& directory) {
+  std::map<std::string, std::string> files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory))
+    if (entry.is_regular_file() && entry.path().filename() != ".lock")
+      files[fs::relative(entry.path(), directory).string()] = read_text(entry.path());
+  return files;
+}
+
+void expect_named(const ProcessResult& result, const Difference& difference) {
+  EXPECT_EQ(result.code, difference.code) << result.output;
+  EXPECT_NE(result.output.find(difference.said), std::string::npos)
+      << "'" << difference.said << "' is not in\n"
+      << result.output;
+  // What all have but rank 0, rank 0 has not: it is the others that are named.
+  const std::string named = "rank " + std::to_string(std::max(1, difference.rank)) + ":";
+  EXPECT_NE(result.output.find(named), std::string::npos) << result.output;
+}
+
+/// The data set with two images of other classes changed for each other, and one that is shorter.
+const fs::path& other_data(const char* which) {
+  static const TemporaryDirectory directory;
+  static const bool made = [] {
+    constexpr std::size_t kRecord = 3073;
+    for (const char* name : {"reordered", "shorter"})
+      fs::copy(small_data(), directory / name, fs::copy_options::recursive);
+    std::string images = read_text(small_data() / "data_batch_1.bin");
+    fs::resize_file(directory / "shorter" / "data_batch_1.bin", images.size() - 64 * kRecord);
+    std::rotate(images.begin(), images.begin() + kRecord, images.end());
+    std::ofstream(directory / "reordered" / "data_batch_1.bin", std::ios::binary) << images;
+    return true;
+  }();
+  static std::map<std::string, fs::path> paths;
+  (void)made;
+  return paths[which] = directory / which;
+}
+
+Environment with_other_data(const char* which) {
+  return shim("MILLRACE_SHIM_SWAP=" + small_data().string() + "=>" + other_data(which).string());
+}
+
+// ---- training -----------------------------------------------------------------------------------
+
+class TrainingTest : public testing::TestWithParam<Difference> {};
+
+TEST_P(TrainingTest, WhoeverDiffersIsNamedAndNothingIsWritten) {
+  const TemporaryDirectory directory;
+  const fs::path run = directory / "run";
+  const Words command =
+      small_training() + kLength + kLayout + Words{"--iterations", "4", "--run-dir", run.string()};
+  expect_named(on_two_ranks(command, GetParam()), GetParam());
+  EXPECT_FALSE(fs::exists(run));
+}
+
+std::string name_of(const testing::TestParamInfo<Difference>& difference) {
+  return difference.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, TrainingTest,
+    testing::Values(
+        Difference{"Seed", {}, {"--seed", "7"}, "seed = 7", 2},
+        Difference{"Splits", {}, {"--pipeline-splits", "b3/0/relu"}, "b3/0/relu", 2},
+        Difference{"Schedule", {}, {"--pipeline-schedule", "GPipe"}, "GPipe", 2},
+        Difference{"Cadence", {}, {"--ckpts-per-epoch", "4"}, "ckpts-per-epoch = 4", 2},
+        Difference{"Length", {}, {"--iterations", "6"}, "iterations = 6", 2},
+        Difference{"Rate", {}, {"--base-learning-rate", "-9"}, "base-learning-rate", 2},
+        Difference{"Precision", {}, {"--precision", "32.32"}, "precision = \"32.32\"", 2},
+        Difference{"Leader", {}, {"--seed", "7"}, "seed = 7 on rank 0", 2, 0},
+        Difference{"Level", {"MILLRACE_MAX_ISA=sse4.2"}, {}, "kernels: own loops sse4.2", 2},
+        Difference{"Library", {"ONEDNN_MAX_CPU_ISA=SSE41"}, {}, "up to sse41 here", 2},
+        Difference{"ReorderedData", with_other_data("reordered"), {}, "training images: ", 3},
+        Difference{"ShorterData", with_other_data("shorter"), {}, "576", 2},
+        Difference{"UnreadableData",
+                   shim("MILLRACE_SHIM_DENY=data_batch_1.bin"),
+                   {},
+                   "data_batch_1.bin",
+                   5}),
+    name_of);
+
+// ---- restoring ----------------------------------------------------------------------------------
+
+/// Two runs of four iterations, of which two are done, with a checkpoint after each.
+class RestoringTest : public testing::TestWithParam<Difference> {
+ protected:
+  static void SetUpTestSuite() {
+    for (const char* seed : {"5", "6"}) {
+      const std::string run = (pristine() / seed).string();
+      ASSERT_EQ(millrace(small_training() + kLength + kLayout +
+                         Words{"--iterations", "4", "--stop-after", "1", "--seed", seed,
+                               "--max-ckpts-to-keep", "0", "--ranks", "1", "--run-dir", run})
+                    .code,
+                75);
+      ASSERT_EQ(
+          millrace({"restore", "--restore-path", run, "--stop-after", "1", "--ranks", "1"}).code,
+          75);
+    }
+    fs::copy(pristine() / "5", pristine() / "whole", fs::copy_options::recursive);
+    ASSERT_EQ(
+        millrace({"restore", "--restore-path", (pristine() / "whole").string(), "--ranks", "1"})
+            .code,
+        0);
+  }
+  void SetUp() override {
+    for (const char* seed : {"5", "6"})
+      fs::copy(pristine() / seed, directory_ / seed, fs::copy_options::recursive);
+  }
+  static const TemporaryDirectory& pristine() {
+    static const TemporaryDirectory shared;
+    return shared;
+  }
+  [[nodiscard]] fs::path run() const { return directory_ / "5"; }
+  [[nodiscard]] ProcessResult restore(const Difference& difference) const {
+    return on_two_ranks({"restore", "--restore-path", run().string(), "--ranks", "2"}, difference);
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_P(RestoringTest, WhoeverDiffersIsNamedAndNothingIsWritten) {
+  const auto before = contents_of(run());
+  expect_named(restore(GetParam()), GetParam());
+  EXPECT_EQ(contents_of(run()), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, RestoringTest,
+    testing::Values(
+        Difference{"Splits", {}, {"--pipeline-splits", "b3/0/relu"}, "b3/0/relu", 2},
+        Difference{"Schedule", {}, {"--pipeline-schedule", "GPipe"}, "GPipe", 2},
+        Difference{"Cadence", {}, {"--ckpts-per-epoch", "4"}, "ckpts-per-epoch = 4", 2},
+        Difference{"Level", {"MILLRACE_MAX_ISA=sse4.2"}, {}, "kernels: own loops sse4.2", 2},
+        Difference{"ReorderedData", with_other_data("reordered"), {}, "training images: ", 3},
+        Difference{"UnreadableCheckpoint", shim("MILLRACE_SHIM_DENY=ckpt-2/"), {}, "ckpt-2", 6},
+        Difference{"UnreadablePart", shim("MILLRACE_SHIM_DENY=ckpt-2/part"), {}, "part-000.h5", 6},
+        Difference{"MissingCheckpoint", shim("MILLRACE_SHIM_SWAP=ckpt-2=>ckpt-7"), {}, "ckpt-2", 6},
+        Difference{"OlderCheckpoint",
+                   shim("MILLRACE_SHIM_SWAP=ckpt-2/=>ckpt-1/"),
+                   {},
+                   "holds iteration 1",
+                   6},
+        Difference{"OtherRun",
+                   shim("MILLRACE_SHIM_SWAP=/5/checkpoints/=>/6/checkpoints/"),
+                   {},
+                   "is another checkpoint than rank 0 has",
+                   6},
+        Difference{
+            "OtherPart",
+            shim("MILLRACE_SHIM_SWAP=/5/checkpoints/ckpt-2/part=>/6/checkpoints/ckpt-2/part"),
+            {},
+            "part-000.h5: damaged",
+            6}),
+    name_of);
+
+/// What the others cannot read is rank 0's to decide on: they go on with what it has found.
+TEST_F(RestoringTest, FilesThatRankZeroAloneReadsStopNobody) {
+  for (const char* file :
+       {"/config.toml", "/validation.csv", "/training.csv", "/checkpoints/ckpt-1"}) {
+    fs::remove_all(run());
+    fs::copy(pristine() / "5", run(), fs::copy_options::recursive);
+    const ProcessResult result =
+        restore({"", shim("MILLRACE_SHIM_DENY=/5" + std::string(file)), {}, "", 0});
+    ASSERT_EQ(result.code, 0) << file << "\n" << result.output;
+    EXPECT_EQ(digest_of(run()), digest_of(pristine() / "whole")) << file;
+  }
+}
+
+/// All restore what rank 0 can read, and come to the same end.
+TEST_F(RestoringTest, ACheckpointThatRankZeroCannotReadIsPassedOverByAll) {
+  const ProcessResult result = restore({"", shim("MILLRACE_SHIM_DENY=ckpt-2/", 0), {}, "", 0, 0});
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_NE(result.output.find("Restoring training from latest checkpoint: " +
+                               (run() / "checkpoints" / "ckpt-1").string()),
+            std::string::npos)
+      << result.output;
+  EXPECT_EQ(digest_of(run()), digest_of(pristine() / "whole"));
+}
+
+TEST_F(RestoringTest, WeightsToBeginWithAreTheSameOnAllRanks) {
+  const auto begin = [&](const Environment& environment, const std::string& said) {
+    const Difference difference{"", environment, {}, said, 6};
+    const fs::path fresh = directory_ / "fresh";
+    expect_named(on_two_ranks(small_training() + kLength + kLayout +
+                                  Words{"--iterations", "2", "--init-path", run().string(),
+                                        "--run-dir", fresh.string()},
+                              difference),
+                 difference);
+    EXPECT_FALSE(fs::exists(fresh));
+  };
+  begin(shim("MILLRACE_SHIM_DENY=ckpt-2/"), "ckpt-2");
+  begin(shim("MILLRACE_SHIM_SWAP=/5/checkpoints/=>/6/checkpoints/"),
+        "is another checkpoint than rank 0 has");
+}
+
+}  // namespace
+}  // namespace millrace::test
