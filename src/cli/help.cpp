@@ -114,7 +114,7 @@ std::string general_help() {
       "Exit codes: 0 done, 2 usage or configuration, 3 data, 4 numeric, 5 input or output, 6 "
       "invalid "
       "checkpoint,\n"
-      "7 peer failure, 75 pre-empted, 124 watchdog, 130 interrupted.\n";
+      "7 peer failure, 70 a defect of millrace, 75 pre-empted, 124 watchdog, 130 interrupted.\n";
   return text;
 }
 

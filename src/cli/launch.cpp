@@ -100,7 +100,8 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
     add({comm::is_open_mpi() ? "-H" : "-hosts", join(hosts, ",")});
     // Other machines know nothing of this one's environment.
     for (const char* name : {"TF_CONFIG", "MULTI_HLS_IPS", "MPI_TCP_INCLUDE", "DATA_DIR",
-                             "MILLRACE_RUN_DIR", "OMP_WAIT_POLICY", "PATH", "LD_LIBRARY_PATH"})
+                             "MILLRACE_RUN_DIR", "MILLRACE_MAX_ISA", "ONEDNN_MAX_CPU_ISA",
+                             "DNNL_MAX_CPU_ISA", "OMP_WAIT_POLICY", "PATH", "LD_LIBRARY_PATH"})
       if (comm::is_open_mpi() && std::getenv(name) != nullptr) add({"-x", name});
     const std::string& interface = cluster->interface;
     if (!interface.empty() && comm::is_open_mpi())

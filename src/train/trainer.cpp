@@ -246,8 +246,8 @@ void Run::prepare(std::int64_t first) {
   watchdog_.follow(*session_);
 }
 
-/// A network that does not fit, into memory or to the weights it should begin with, leaves no run
-/// behind.
+/// What cannot begin, as the network does not fit into memory or to the weights it should begin
+/// with, leaves no run behind; but for a defect of ours, of which the log tells.
 void Run::prepare_fresh() {
   try {
     prepare(0);
@@ -255,8 +255,7 @@ void Run::prepare_fresh() {
     if (!config_.init_path.empty()) warm_start();
   } catch (const Error& error) {
     std::error_code ignored;
-    const bool refused = error.kind() == ErrorKind::Config || error.kind() == ErrorKind::Checkpoint;
-    if (refused && leads() && !config_.run_directory.empty())
+    if (error.kind() != ErrorKind::Internal && leads() && !config_.run_directory.empty())
       std::filesystem::remove_all(config_.run_directory, ignored);
     throw;
   }

@@ -131,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"Level", {"MILLRACE_MAX_ISA=sse4.2"}, {}, "kernels: own loops sse4.2", 2},
         Difference{"Library", {"ONEDNN_MAX_CPU_ISA=SSE41"}, {}, "up to sse41 here", 2},
         Difference{"ReorderedData", with_other_data("reordered"), {}, "training images: ", 3},
-        Difference{"ShorterData", with_other_data("shorter"), {}, "576", 2},
+        Difference{"ShorterData", with_other_data("shorter"), {}, "576 images", 3},
         Difference{"UnreadableData",
                    shim("MILLRACE_SHIM_DENY=data_batch_1.bin"),
                    {},
@@ -145,6 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
 class RestoringTest : public testing::TestWithParam<Difference> {
  protected:
   static void SetUpTestSuite() {
+    if (fs::exists(pristine() / "whole")) return;  // made by the other suite of this name
     for (const char* seed : {"5", "6"}) {
       const std::string run = (pristine() / seed).string();
       ASSERT_EQ(millrace(small_training() + kLength + kLayout +
@@ -188,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
     Ranks, RestoringTest,
     testing::Values(
         Difference{"Splits", {}, {"--pipeline-splits", "b3/0/relu"}, "b3/0/relu", 2},
-        Difference{"Schedule", {}, {"--pipeline-schedule", "GPipe"}, "GPipe", 2},
+        Difference{"Keeping", {}, {"--max-ckpts-to-keep", "3"}, "max-ckpts-to-keep = 3", 2},
         Difference{"Cadence", {}, {"--ckpts-per-epoch", "4"}, "ckpts-per-epoch = 4", 2},
         Difference{"Level", {"MILLRACE_MAX_ISA=sse4.2"}, {}, "kernels: own loops sse4.2", 2},
         Difference{"ReorderedData", with_other_data("reordered"), {}, "training images: ", 3},
