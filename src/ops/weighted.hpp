@@ -116,6 +116,8 @@ class Backend {
   [[nodiscard]] virtual const char* name() const = 0;
   /// Whether values of a 16-bit type are multiplied as they are, or else as float32.
   [[nodiscard]] virtual bool multiplies(DType type) const = 0;
+  /// What the latter is due to, for people; "" where nothing could be otherwise.
+  [[nodiscard]] virtual std::string why_not(DType) const { return {}; }
   /// Memory that the library takes for itself, whatever the ops, beyond some two megabytes.
   [[nodiscard]] virtual std::int64_t own_bytes() const { return 0; }
   [[nodiscard]] virtual std::unique_ptr<WeightedOp> convolution(const ConvShape& shape, DType type,

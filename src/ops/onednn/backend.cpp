@@ -8,11 +8,14 @@
 // Which of its passes oneDNN can compute is asked when an op is made. Where it has no primitive for
 // a 16-bit type that the processor multiplies, its float32 primitive works between conversions
 // (ops/widened.hpp); where it has none at all, plain loops do.
+#include <fmt/format.h>
+
 #include <cstring>
 #include <optional>
 
 #include "core/error.hpp"
 #include "device/compat.hpp"
+#include "device/environment.hpp"
 #include "ops/by_pass.hpp"
 #include "ops/depthwise.hpp"
 #include "ops/elementwise.hpp"
@@ -350,6 +353,12 @@ class OneDnnBackend final : public Backend {
   OneDnnBackend(Kernels kernels, const ScratchCaps& caps) : kernels_(kernels), caps_(caps) {}
   [[nodiscard]] const char* name() const override { return "onednn"; }
   [[nodiscard]] bool multiplies(DType type) const override { return onednn::multiplies(type); }
+  [[nodiscard]] std::string why_not(DType type) const override {
+    if (type == DType::F16 && DNNL_VERSION_MAJOR < 3) return "this oneDNN has no products of it";
+    const std::string_view cap = device::vendor_cap();
+    return cap.empty() ? "this processor has no 16-bit products"
+                       : fmt::format("{} allows no 16-bit products", cap);
+  }
   // The generators of its float32 products below AVX-512, as measured.
   [[nodiscard]] std::int64_t own_bytes() const override {
     return onednn::has(dnnl::cpu_isa::avx512_core) ? 0 : 3'500'000;
