@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -74,6 +75,56 @@ TEST(Float16, WhatIsTooLargeIsInfiniteAndNaNsStay) {
     std::memcpy(&x, &pattern, sizeof x);
     EXPECT_TRUE(is_nan(to_float16(x).bits)) << pattern;
     EXPECT_EQ(to_float16(x).bits & 0x8000u, (pattern >> 16) & 0x8000u);
+  }
+}
+
+// Exactly: the share of all draws that goes up is the part of the way to the neighbour above.
+TEST(Float16, StochasticRoundingTakesTheNeighbourAboveInProportion) {
+  // Subnormals, the way to the least normal number, normals, the next power of two, the largest.
+  for (const std::uint32_t below :
+       {0x0000u, 0x0001u, 0x0155u, 0x03ffu, 0x0400u, 0x07ffu, 0x3555u, 0x3c00u, 0x3fffu, 0x7bfeu}) {
+    for (const std::uint32_t parts : {1u, 2048u, 4095u, 5000u, 8191u}) {
+      const double low = value_of(below);
+      const double x = low + static_cast<double>(parts) / 8192.0 * (value_of(below + 1) - low);
+      ASSERT_EQ(static_cast<double>(static_cast<float>(x)), x) << "a float holds it";
+      for (const std::uint32_t sign : {0x0000u, 0x8000u}) {
+        const auto signed_x = static_cast<float>(sign != 0 ? -x : x);
+        std::uint32_t above = 0;
+        for (std::uint32_t noise = 0; noise < kPatterns; ++noise) {
+          const std::uint32_t rounded =
+              to_float16_stochastic(signed_x, static_cast<std::uint16_t>(noise)).bits ^ sign;
+          if (rounded != below) {
+            ASSERT_EQ(rounded, below + 1) << noise;
+            ++above;
+          }
+        }
+        EXPECT_EQ(above, kPatterns / 8192 * parts) << signed_x;
+      }
+    }
+  }
+}
+
+TEST(Float16, StochasticRoundingLeavesWhatIsStoredAlone) {
+  for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
+    const float x = to_float(float16{static_cast<std::uint16_t>(bits)});
+    for (const std::uint16_t noise : std::array<std::uint16_t, 4>{0, 1, 0x8000, 0xffff}) {
+      const std::uint32_t rounded = to_float16_stochastic(x, noise).bits;
+      if (is_nan(bits)) {
+        ASSERT_TRUE(is_nan(rounded)) << bits;
+      } else {
+        ASSERT_EQ(rounded, bits) << noise;
+      }
+    }
+  }
+}
+
+TEST(Float16, StochasticRoundingMakesNoInfinityOfAFiniteNumber) {
+  for (const float x : {65504.0f, std::nextafter(65504.0f, 1e6f), 65520.0f, 65535.9f, 65536.0f,
+                        1e6f, std::numeric_limits<float>::max()}) {
+    for (std::uint32_t noise = 0; noise < kPatterns; ++noise) {
+      ASSERT_EQ(to_float16_stochastic(x, static_cast<std::uint16_t>(noise)).bits, 0x7bffu) << x;
+      ASSERT_EQ(to_float16_stochastic(-x, static_cast<std::uint16_t>(noise)).bits, 0xfbffu) << x;
+    }
   }
 }
 

@@ -50,6 +50,7 @@ Tensors tensors_of(const Spans& spans) {
 }
 
 /// The state on the device and its updates.
+template <class Copy = bfloat16>
 class Updater {
  public:
   Updater(UpdateRule rule, const Update& update, const Spans& spans, const State& state)
@@ -74,6 +75,7 @@ class Updater {
                            .mean_square = slots > 1 ? mean_square_.data() : nullptr,
                            .gradients = on_device.data(),
                            .copy = copy_.raw(),
+                           .copy_type = device::dtype_of<Copy>(),
                            .spans = spans_.data(),
                            .num_spans = spans_.size(),
                            .tensors = lars ? tensors_.data() : nullptr,
@@ -95,7 +97,7 @@ class Updater {
   OnDevice<ParameterSpan> spans_;
   OnDevice<TensorSpans> tensors_;
   DeviceValues<float> weights_, velocity_, mean_square_, ratios_, squares_;
-  DeviceValues<bfloat16> copy_;
+  DeviceValues<Copy> copy_;
 };
 
 double wide(float x) { return static_cast<double>(x); }
@@ -341,7 +343,8 @@ TEST(Optimiser, LarsGivesATensorTheSameBitsInEveryLayout) {
 
 // ---- 16 bits ------------------------------------------------------------------------------------
 
-/// Weights and slots in bfloat16.
+/// Weights and slots in T.
+template <class T>
 struct Narrow {
   Narrow(const Spans& list, const State& state)
       : spans(list),
@@ -355,36 +358,41 @@ struct Narrow {
 
   void step(UpdateRule rule, const Update& update, const Values& gradients, bool stochastic) {
     DeviceValues<float> on_device(gradients);
-    update_weights<bfloat16>(space, rule, update,
-                             {.weights = weights.data(),
-                              .velocity = velocity.data(),
-                              .mean_square = mean_square.data(),
-                              .gradients = on_device.data(),
-                              .vectors = vectors.data(),
-                              .stochastic = stochastic,
-                              .spans = spans.data(),
-                              .num_spans = spans.size(),
-                              .tensors = tensors.data(),
-                              .num_tensors = tensors.size(),
-                              .squares = reinterpret_cast<double*>(squares.raw()),
-                              .ratios = ratios.data()});
+    update_weights<T>(space, rule, update,
+                      {.weights = weights.data(),
+                       .velocity = velocity.data(),
+                       .mean_square = mean_square.data(),
+                       .gradients = on_device.data(),
+                       .vectors = vectors.data(),
+                       .stochastic = stochastic,
+                       .spans = spans.data(),
+                       .num_spans = spans.size(),
+                       .tensors = tensors.data(),
+                       .num_tensors = tensors.size(),
+                       .squares = reinterpret_cast<double*>(squares.raw()),
+                       .ratios = ratios.data()});
     device::fence(space);
   }
 
   device::ExecutionSpace space;
   OnDevice<ParameterSpan> spans;
   OnDevice<TensorSpans> tensors;
-  DeviceValues<bfloat16> weights, velocity, mean_square;
+  DeviceValues<T> weights, velocity, mean_square;
   DeviceValues<float> vectors, ratios, squares;
 };
 
 RandomStream stream_of(const char* name) { return {7, RandomPurpose::Rounding, hash_name(name)}; }
 
-TEST(NarrowOptimiser, MomentumByHand) {
+template <class T>
+class NarrowOptimiser : public testing::Test {};
+using NarrowTypes = testing::Types<bfloat16, float16>;
+TYPED_TEST_SUITE(NarrowOptimiser, NarrowTypes);
+
+TEST(NarrowMomentum, ByHand) {
   const Update update{
       .rate = 0.5f, .momentum = 0.5f, .weight_decay = 0.25f, .gradient_scale = 0.5f};
-  Narrow narrow({{.offset = 0, .elements = 1, .decays = true}},
-                {Values(1, 1.0), Values(1, 0.5078125), Values(1)});
+  Narrow<bfloat16> narrow({{.offset = 0, .elements = 1, .decays = true}},
+                          {Values(1, 1.0), Values(1, 0.5078125), Values(1)});
   narrow.step(UpdateRule::Momentum, update, Values(1, 2.0), false);
   // g = 1 + 0.25; v = 0.25390625 + 1.25 = 1.50390625, half-way between 1.5 and 1.5078125: it is
   // stored as the even one, but w = 1 - v / 2 = 0.248046875 (exact) is made of v before that.
@@ -392,35 +400,44 @@ TEST(NarrowOptimiser, MomentumByHand) {
   EXPECT_EQ(narrow.weights.values()[0], 0.248046875);
 }
 
-TEST(NarrowOptimiser, RoundsTheGradientOnce) {
-  Narrow narrow({{.offset = 0, .elements = 2}}, {Values(2, 0.0), Values(2), Values(2)});
-  // 1 + 2^-8 is half-way and goes to 1; a little more goes up.
-  narrow.step(UpdateRule::Sgd, {.rate = 1.0f}, {1.00390625, 1.00390637}, false);
-  EXPECT_EQ(narrow.weights.values(), (Values{-1.0, -1.0078125}));
+TYPED_TEST(NarrowOptimiser, RoundsTheGradientOnce) {
+  constexpr double kHalf = kUnit<TypeParam>;  // of the gap between 1 and its neighbour
+  Narrow<TypeParam> narrow({{.offset = 0, .elements = 2}}, {Values(2, 0.0), Values(2), Values(2)});
+  // Half-way it goes to 1, the even one; a little more goes up.
+  narrow.step(UpdateRule::Sgd, {.rate = 1.0f}, {1.0 + kHalf, 1.0 + kHalf + 0x1p-23}, false);
+  EXPECT_EQ(narrow.weights.values(), (Values{-1.0, -1.0 - 2.0 * kHalf}));
 }
 
 // Against float32 arithmetic on the stored values, rounded to nearest by hand.
-TEST_P(UpdateRuleTest, NarrowStoresTheRoundedReference) {
+template <class T>
+void expect_rounded_reference(UpdateRule rule) {
   State state = start();
-  for (double& w : state.weights) w = wide(rounded_as<bfloat16>(static_cast<float>(w)));
-  Narrow narrow(kSpans, state);
-  Values gradients = random_as<bfloat16>(kElements, 10);
-  narrow.step(GetParam(), kUpdate, gradients, false);
-  update_reference(GetParam(), kUpdate, kSpans, state, gradients);
-  // 2^-9 of the value for the store; what float32 arithmetic adds is small beside it.
-  EXPECT_TRUE(close_to(narrow.weights.values(), state.weights, 0x1.01p-8));
-  if (update_slots(GetParam()).empty()) return;
-  EXPECT_TRUE(close_to(narrow.velocity.values(), state.velocity, 0x1.01p-8));
-  if (update_slots(GetParam()).size() < 2) return;
-  EXPECT_TRUE(close_to(narrow.mean_square.values(), state.mean_square, 0x1.01p-8));
+  for (double& w : state.weights) w = wide(rounded_as<T>(static_cast<float>(w)));
+  Narrow<T> narrow(kSpans, state);
+  Values gradients = random_as<T>(kElements, 10);
+  narrow.step(rule, kUpdate, gradients, false);
+  update_reference(rule, kUpdate, kSpans, state, gradients);
+  // Half a unit of values below 2 for the store; what float32 arithmetic adds is small beside it.
+  constexpr double kTolerance = 0x1.01p0 * kUnit<T>;
+  EXPECT_TRUE(close_to(narrow.weights.values(), state.weights, kTolerance));
+  if (update_slots(rule).empty()) return;
+  EXPECT_TRUE(close_to(narrow.velocity.values(), state.velocity, kTolerance));
+  if (update_slots(rule).size() < 2) return;
+  EXPECT_TRUE(close_to(narrow.mean_square.values(), state.mean_square, kTolerance));
   for (const ParameterSpan& span : kSpans)  // or nobody has stored anything
     for (std::int64_t i = span.offset; i < span.offset + span.elements; ++i)
       ASSERT_NE(narrow.mean_square.values()[static_cast<std::size_t>(i)], 1.0) << i;
 }
 
+TEST_P(UpdateRuleTest, NarrowStoresTheRoundedReference) {
+  expect_rounded_reference<bfloat16>(GetParam());
+  expect_rounded_reference<float16>(GetParam());
+}
+
 // Steps of an eighth of the gap between neighbours: to nearest nothing ever moves; stochastically
 // an eighth of the elements does, within five standard deviations, and the mean follows the sum.
-TEST(NarrowOptimiser, SmallStepsCountOnAverage) {
+TYPED_TEST(NarrowOptimiser, SmallStepsCountOnAverage) {
+  constexpr double kGap = 2.0 * kUnit<TypeParam>;
   constexpr std::int64_t kMany = 16 * kSpanElements;
   constexpr int kSteps = 8;
   Spans spans;
@@ -431,9 +448,9 @@ TEST(NarrowOptimiser, SmallStepsCountOnAverage) {
                     Values(static_cast<std::size_t>(kMany)),
                     Values(static_cast<std::size_t>(kMany))};
   const Values gradients(static_cast<std::size_t>(kMany), 1.0);
-  Update update{.rate = 0x1p-10f};
-  Narrow nearest(spans, state);
-  Narrow stochastic(spans, state);
+  Update update{.rate = static_cast<float>(kGap / 8.0)};
+  Narrow<TypeParam> nearest(spans, state);
+  Narrow<TypeParam> stochastic(spans, state);
   for (int step = 0; step < kSteps; ++step) {
     update.step = static_cast<std::uint64_t>(step);
     nearest.step(UpdateRule::Sgd, update, gradients, false);
@@ -442,17 +459,18 @@ TEST(NarrowOptimiser, SmallStepsCountOnAverage) {
   EXPECT_EQ(nearest.weights.values(), state.weights);
   double mean = 0.0;
   for (const double w : stochastic.weights.values()) mean += w / static_cast<double>(kMany);
-  // Each step of each element moves by 2^-7 with probability 1/8.
-  const double deviation = 0x1p-7 * std::sqrt(kSteps * 0.125 * 0.875 / static_cast<double>(kMany));
-  EXPECT_NEAR(mean, 1.5 - kSteps * 0x1p-10, 5.0 * deviation);
+  // Each step of each element moves by the gap with probability 1/8.
+  const double deviation = kGap * std::sqrt(kSteps * 0.125 * 0.875 / static_cast<double>(kMany));
+  EXPECT_NEAR(mean, 1.5 - kSteps * kGap / 8.0, 5.0 * deviation);
 }
 
 // Draws are by tensor, step and element: no two of them move together.
-TEST(NarrowOptimiser, DrawsDifferByTensorStepAndElement) {
+TYPED_TEST(NarrowOptimiser, DrawsDifferByTensorStepAndElement) {
   const auto moved = [](const char* name, std::uint64_t step) {
-    Narrow narrow({{.offset = 0, .elements = 1024, .rounding = stream_of(name)}},
-                  {Values(1024, 1.5), Values(1024), Values(1024)});
-    narrow.step(UpdateRule::Sgd, {.rate = 0x1p-8f, .step = step}, Values(1024, 1.0), true);
+    Narrow<TypeParam> narrow({{.offset = 0, .elements = 1024, .rounding = stream_of(name)}},
+                             {Values(1024, 1.5), Values(1024), Values(1024)});
+    const auto half_a_gap = static_cast<float>(kUnit<TypeParam>);
+    narrow.step(UpdateRule::Sgd, {.rate = half_a_gap, .step = step}, Values(1024, 1.0), true);
     return narrow.weights.values();
   };
   const Values first = moved("a", 1);
@@ -477,21 +495,22 @@ double agreeing(const Values& a, double a_middle, const Values& b, double b_midd
   return static_cast<double>(equal);
 }
 
-// ... and by what is stored. Without gradients, 1 - 2^-9 of a velocity (or mean square) of 1 is
-// half-way between its neighbours, and so is the 1/2 + 2^-9 that is left of a weight of 3/2: each
-// goes up in half of the elements, and any two of the three both ways in half of them.
-TEST(NarrowOptimiser, DrawsDifferByWhatIsStored) {
+// ... and by what is stored. With e of 2^-9 (float16: 2^-12) and without gradients, 1 - e of a
+// velocity (or mean square) of 1 is half-way between its neighbours, and so is the 1/2 + e that is
+// left of a weight of 3/2: each goes up in half of the elements, and any two of the three both ways
+// in half of them.
+TYPED_TEST(NarrowOptimiser, DrawsDifferByWhatIsStored) {
   constexpr std::size_t kMany = 4096;
   constexpr double kHalf = 2048.0;
   constexpr double kTolerance = 5.0 * 32.0;  // standard deviations of a fair coin
-  constexpr double kSlot = 1.0 - 0x1p-9;
-  constexpr double kWeight = 0.5 + 0x1p-9;
-  const Update update{
-      .rate = 1.0f, .momentum = 1.0f - 0x1p-9f, .mean_square_decay = 1.0f - 0x1p-9f};
+  constexpr double kSlot = 1.0 - kUnit<TypeParam> / 2.0;
+  constexpr double kWeight = 0.5 + kUnit<TypeParam> / 2.0;
+  const auto slot = static_cast<float>(kSlot);
+  const Update update{.rate = 1.0f, .momentum = slot, .mean_square_decay = slot};
   for (const UpdateRule rule : {UpdateRule::Momentum, UpdateRule::MomentumRateInside,
                                 UpdateRule::RmsProp, UpdateRule::Lars}) {
-    Narrow narrow({{.offset = 0, .elements = kMany, .rounding = stream_of("a")}},
-                  {Values(kMany, 1.5), Values(kMany, 1.0), Values(kMany, 1.0)});
+    Narrow<TypeParam> narrow({{.offset = 0, .elements = kMany, .rounding = stream_of("a")}},
+                             {Values(kMany, 1.5), Values(kMany, 1.0), Values(kMany, 1.0)});
     narrow.step(rule, update, Values(kMany, 0.0), true);
     const Values weights = narrow.weights.values();
     const Values velocity = narrow.velocity.values();
@@ -508,9 +527,10 @@ TEST(NarrowOptimiser, DrawsDifferByWhatIsStored) {
 }
 
 // A tensor's bits are its own affair, wherever it lies and whatever lies around it.
-TEST_P(UpdateRuleTest, NarrowGivesATensorTheSameBitsInEveryLayout) {
+template <class T>
+void expect_the_same_bits_in_every_layout(UpdateRule rule) {
   const std::int64_t n = kSpanElements + 700;
-  const Values weights = random_as<bfloat16>(n, 1);
+  const Values weights = random_as<T>(n, 1);
   const Values gradients = random_as<float>(n, 2);
   const auto updated = [&](std::int64_t before) {
     Spans spans;
@@ -529,13 +549,12 @@ TEST_P(UpdateRuleTest, NarrowGivesATensorTheSameBitsInEveryLayout) {
       return all;
     };
     const Values ones(static_cast<std::size_t>(before + n), 1.0);
-    Narrow narrow(spans, {placed(weights), ones, ones});
+    Narrow<T> narrow(spans, {placed(weights), ones, ones});
     Update update = kUpdate;
     for (update.step = 5; update.step < 7; ++update.step)
-      narrow.step(GetParam(), update, placed(gradients), true);
+      narrow.step(rule, update, placed(gradients), true);
     std::vector<std::byte> bits;
-    for (const DeviceValues<bfloat16>* values :
-         {&narrow.weights, &narrow.velocity, &narrow.mean_square}) {
+    for (const DeviceValues<T>* values : {&narrow.weights, &narrow.velocity, &narrow.mean_square}) {
       const std::vector<std::byte> all = values->bits();
       bits.insert(bits.end(), all.begin() + before * 2, all.end());
     }
@@ -546,10 +565,15 @@ TEST_P(UpdateRuleTest, NarrowGivesATensorTheSameBitsInEveryLayout) {
   EXPECT_TRUE(updated(1023) == alone);
 }
 
-TEST(NarrowOptimiser, WritesTheVectorsThatKernelsReadAsFloats) {
+TEST_P(UpdateRuleTest, NarrowGivesATensorTheSameBitsInEveryLayout) {
+  expect_the_same_bits_in_every_layout<bfloat16>(GetParam());
+  expect_the_same_bits_in_every_layout<float16>(GetParam());
+}
+
+TYPED_TEST(NarrowOptimiser, WritesTheVectorsThatKernelsReadAsFloats) {
   const Spans spans = {{.offset = 0, .elements = 8},
                        {.offset = 8, .elements = 5, .vector = 3, .rounding = stream_of("v")}};
-  Narrow narrow(spans, {random_as<bfloat16>(13, 1), Values(13), Values(13)});
+  Narrow<TypeParam> narrow(spans, {random_as<TypeParam>(13, 1), Values(13), Values(13)});
   narrow.step(UpdateRule::Sgd, {.rate = 0.1f}, random_as<float>(13, 2), true);
   const Values weights = narrow.weights.values();
   const Values vectors = narrow.vectors.values();
@@ -557,16 +581,22 @@ TEST(NarrowOptimiser, WritesTheVectorsThatKernelsReadAsFloats) {
     EXPECT_EQ(vectors[i], i >= 3 && i < 8 ? weights[i + 5] : 0.0) << i;
 }
 
-TEST_P(UpdateRuleTest, StoresTheCopyAsItGoes) {
-  Updater updater(GetParam(), kUpdate, kSpans, start());
+template <class Copy>
+void expect_rounded_copies(UpdateRule rule) {
+  Updater<Copy> updater(rule, kUpdate, kSpans, start());
   updater.step(random_as<float>(kElements, 10));
   const Values weights = updater.state().weights;
   const Values copies = updater.copies();
   for (const ParameterSpan& span : kSpans)
     for (std::int64_t i = span.offset; i < span.offset + span.elements; ++i) {
       const auto k = static_cast<std::size_t>(i);
-      ASSERT_EQ(copies[k], wide(rounded_as<bfloat16>(static_cast<float>(weights[k])))) << k;
+      ASSERT_EQ(copies[k], wide(rounded_as<Copy>(static_cast<float>(weights[k])))) << k;
     }
+}
+
+TEST_P(UpdateRuleTest, StoresTheCopyAsItGoes) {
+  expect_rounded_copies<bfloat16>(GetParam());
+  expect_rounded_copies<float16>(GetParam());
 }
 
 // ---- the look for what is not finite ------------------------------------------------------------

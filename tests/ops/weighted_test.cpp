@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "ops/widened.hpp"
 #include "tests/ops/backends.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/shapes.hpp"
@@ -32,6 +33,7 @@ struct WeightedCase {
   std::string name;
   ConvShape conv;
   std::optional<DenseShape> dense;
+  std::int64_t blocks = 0;  ///< of samples, through make_widened; 0: as the backend likes
 };
 void PrintTo(const WeightedCase& c, std::ostream* out) { *out << c.name; }
 
@@ -42,9 +44,28 @@ std::vector<WeightedCase> weighted_cases() {
   return cases;
 }
 
+/// Three blocks of two samples, by float32 ops between conversions: of what has a bias, whose
+/// gradient adds up over blocks as well, and is small enough for a batch of six.
+std::vector<WeightedCase> cases_in_blocks() {
+  std::vector<WeightedCase> cases;
+  for (ConvCase c : conv_cases()) {
+    if (!c.bias || c.kernel.h > 3) continue;
+    c.batch = 6;
+    cases.push_back({c.name, c.shape(), std::nullopt, 3});
+  }
+  return cases;
+}
+
 std::unique_ptr<WeightedOp> prepare(BackendKind kind, const WeightedCase& c, DType type,
                                     Passes passes) {
   const std::unique_ptr<Backend> backend = make_backend(kind);
+  if (c.blocks > 0) {
+    ConvShape block = c.conv;
+    block.window.batch /= c.blocks;
+    return make_widened({c.blocks, block.window.in_elements(), block.window.out_elements(),
+                         block.kernel_elements()},
+                        type, backend->convolution(block, DType::F32, passes));
+  }
   return c.dense ? backend->dense(*c.dense, type, passes)
                  : backend->convolution(c.conv, type, passes);
 }
@@ -247,6 +268,28 @@ INSTANTIATE_TEST_SUITE_P(Table, Weighted,
                                           testing::ValuesIn(backend_kinds()),
                                           testing::Values(DType::F32, DType::BF16, DType::F16)),
                          name_of_param);
+INSTANTIATE_TEST_SUITE_P(Blocks, Weighted,
+                         testing::Combine(testing::ValuesIn(cases_in_blocks()),
+                                          testing::ValuesIn(backend_kinds()),
+                                          testing::Values(DType::BF16, DType::F16)),
+                         name_of_param);
+
+TEST(Widened, BlocksAreTheLargestThatDivideTheBatchAndFit) {
+  for (const std::int64_t batch : {1, 2, 7, 12, 64, 100}) {
+    for (const int threads : {1, 2, 16}) {
+      for (std::int64_t elements = 16; elements <= 1 << 24; elements *= 4) {
+        std::int64_t largest = 1;
+        for (std::int64_t samples = 2; samples <= batch; ++samples) {
+          // 2 MiB a thread hold 2^19 values of float32.
+          const bool fits = samples * elements <= std::int64_t{threads} << 19;
+          if (batch % samples == 0 && fits) largest = samples;
+        }
+        EXPECT_EQ(samples_in_block(batch, elements, threads), largest)
+            << batch << " samples of " << elements << ", " << threads << " threads";
+      }
+    }
+  }
+}
 
 #ifdef MILLRACE_ONEDNN
 TEST(Backend, UnusedPassesCostNoMemory) {

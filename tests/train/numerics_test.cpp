@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <memory>
 
 #include "tests/support/temporary_directory.hpp"
 #include "tests/train/small_run.hpp"
@@ -173,25 +174,80 @@ std::vector<double> largest_gradients(Session& session) {
   return result;
 }
 
-// A scale at which the gradients of one stage overflow and those of the others do not.
-TEST(SkippedSteps, AnInfinityOfOneStageStopsAll) {
-  TrainConfig config = planned({.stages = 4, .kind = ScheduleKind::GPipe});
-  const comm::World world;
-  config.loss_scaling.initial = 1.0;
-  Training unscaled(config, world);
-  (void)unscaled.step();
-  const std::vector<double> sizes = largest_gradients(unscaled.session());
+/// The least exponent of a scale at which a gradient of the last step, made without one, would have
+/// been infinite on some rank.
+std::int64_t exponent_of_overflow(Session& session, const comm::World& world) {
+  const std::vector<double> sizes = largest_gradients(session);
   const double largest = *std::max_element(sizes.begin(), sizes.end());
   constexpr double kMost = static_cast<double>(std::numeric_limits<float>::max());
-  config.loss_scaling.initial = std::exp2(std::ceil(std::log2(kMost / largest)));
-  Training scaled(config, world);
-  const std::string before = scaled.digest();
-  EXPECT_TRUE(scaled.step().skipped);
-  EXPECT_EQ(scaled.digest(), before);
-  const std::vector<double> overflown = largest_gradients(scaled.session());
-  EXPECT_EQ(
-      std::count_if(overflown.begin(), overflown.end(), [](double x) { return std::isinf(x); }), 1)
-      << fmt::format("{}", fmt::join(sizes, " "));
+  return -world.maximum(-static_cast<std::int64_t>(std::ceil(std::log2(kMost / largest))));
+}
+
+/// Makes the gradient of a kernel 2^5 times as large: the norm behind it takes back that the kernel
+/// is smaller.
+void shrink(Session& session, std::string_view kernel) {
+  const models::Graph& graph = session.graph();
+  for (const pipeline::Unit& unit : session.units()) {
+    const pipeline::Parameters& parameters = unit.run->parameters();
+    for (const models::ParameterId id : parameters.ids()) {
+      if (graph.parameter(id).name != kernel) continue;
+      float* const values = parameters.value(id);
+      for (std::int64_t i = 0; i < graph.parameter(id).elements(); ++i) values[i] *= 0x1p-5f;
+    }
+    parameters.refresh_copies(device::ExecutionSpace{});
+  }
+}
+
+/// Whether a step was skipped anywhere, which is everywhere.
+bool skips_together(Training& training, const comm::World& world) {
+  const bool skipped = training.step().skipped;
+  const bool somewhere = world.maximum(skipped ? 1 : 0) != 0;
+  const bool everywhere = world.maximum(skipped ? 0 : 1) == 0;
+  EXPECT_EQ(somewhere, everywhere) << "one rank has skipped a step alone";
+  return somewhere;
+}
+
+/// Each of two stages in turn is the only one with a gradient that is not finite. Nothing moves
+/// until the scale has come down; from there on it is the training of `steady` with that scale.
+void expect_one_stage_to_stop_all(const comm::World& world, const Layout& steady) {
+  const Layout cut{.stages = 2, .kind = ScheduleKind::OneFOneB};
+  for (const auto& [stage, kernel] :
+       {std::pair{0, "b0/conv/kernel"}, std::pair{1, "b3/2/conv1/kernel"}}) {
+    const auto begin = [&, &kernel = kernel](const Layout& layout, double scale,
+                                             std::int64_t first) {
+      TrainConfig config = planned(layout);
+      config.pipeline.ranks.ranks = world.size();
+      config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = scale};
+      auto training = std::make_unique<Training>(config, world, -1, first);
+      shrink(training->session(), kernel);
+      return training;
+    };
+    const auto unscaled = begin(cut, 1.0, 0);
+    unscaled->steps(1);
+    const std::int64_t exponent = exponent_of_overflow(unscaled->session(), world);
+
+    const auto scaled = begin(cut, std::ldexp(1.0, static_cast<int>(exponent)), 0);
+    Session& session = scaled->session();
+    const std::string before = scaled->digest();
+    EXPECT_TRUE(skips_together(*scaled, world));
+    EXPECT_EQ(scaled->digest(), before);
+    const std::vector<double> sizes = largest_gradients(session);
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      EXPECT_EQ(std::isinf(sizes[i]), session.units()[i].stage == stage) << kernel << i;
+
+    std::int64_t skipped = 1;
+    for (; skips_together(*scaled, world); ++skipped) ASSERT_LT(skipped, kMaxSkippedInRow);
+    const auto found = begin(steady, session.scaling().scale, skipped);
+    EXPECT_FALSE(skips_together(*found, world));
+    EXPECT_EQ(scaled->digest(), found->digest()) << kernel;
+    scaled->steps(2);
+    found->steps(2);
+    EXPECT_EQ(scaled->digest(), found->digest()) << kernel;
+  }
+}
+
+TEST(SkippedSteps, AnInfinityOfOneStageStopsAll) {
+  expect_one_stage_to_stop_all(comm::World{}, {});
 }
 
 // ---- dynamic scaling ----------------------------------------------------------------------------
@@ -540,12 +596,23 @@ TEST(Decay, LarsTakesItsEpsilonFromTheConfiguration) {
 
 // ---- two processes ------------------------------------------------------------------------------
 
-// Run by mpirun. Rank 1's images alone hold the infinity; the ranks agree, and weights that are
-// shared out over them end as those that are not.
-TEST(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
-  if (std::getenv("MILLRACE_TEST_RANKS") == nullptr) GTEST_SKIP() << "needs mpirun";
-  const comm::World world;
-  ASSERT_EQ(world.size(), 2);
+/// Run by mpirun.
+class TwoRanks : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::getenv("MILLRACE_TEST_RANKS") == nullptr) GTEST_SKIP() << "needs mpirun";
+    ASSERT_EQ(world().size(), 2);
+  }
+  /// Of all tests together, as MPI starts once a process.
+  static const comm::World& world() {
+    static const comm::World shared;
+    return shared;
+  }
+};
+
+// Rank 1's images alone hold the infinity; the ranks agree, and weights that are shared out over
+// them end as those that are not.
+TEST_F(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
   std::map<std::string, std::vector<std::vector<float>>> ends;
   for (const bool over_stages : {false, true}) {
     for (const bool sharded : {false, true}) {
@@ -559,13 +626,13 @@ TEST(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
       config.pipeline.ranks.ranks = 2;
       const std::int64_t broken =
           image_at(config, 17 * config.batch_size);  // third step, replica 1 of two
-      const bool mine = over_stages ? world.rank() == 0 : world.rank() == 1;
-      Training training(config, world, mine ? broken : -1);
+      const bool mine = over_stages ? world().rank() == 0 : world().rank() == 1;
+      Training training(config, world(), mine ? broken : -1);
       training.steps(2);
       const auto before = training.values();
-      EXPECT_TRUE(training.step().skipped) << "rank " << world.rank();
-      EXPECT_TRUE(training.values() == before) << "rank " << world.rank();
-      EXPECT_FALSE(training.step().skipped) << "rank " << world.rank();
+      EXPECT_TRUE(training.step().skipped) << "rank " << world().rank();
+      EXPECT_TRUE(training.values() == before) << "rank " << world().rank();
+      EXPECT_FALSE(training.step().skipped) << "rank " << world().rank();
       training.session().check_replicas();
       EXPECT_EQ(training.session().scaling().skipped, 1);
       for (const auto& [name, values] : training.values())
@@ -577,6 +644,12 @@ TEST(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
     ASSERT_LE(values.size(), 2u) << name;
     EXPECT_TRUE(values.back() == values.front()) << name;
   }
+}
+
+// The ranks are the stages. The oracle is cut as well: one replica in one stage has no place on two
+// ranks.
+TEST_F(TwoRanks, WaitForTheOnlyStageWithAnInfinity) {
+  expect_one_stage_to_stop_all(world(), {.stages = 2, .kind = ScheduleKind::OneFOneB});
 }
 
 }  // namespace
