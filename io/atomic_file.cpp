@@ -229,6 +229,12 @@ void StagedFile::commit() {
   sync_directory(directory_of(path_));
 }
 
+FileIdentity file_identity(const std::filesystem::path& path) noexcept {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return {.device = status.st_dev, .number = status.st_ino};
+}
+
 bool process_lives(std::int64_t process) {
   if (process < 1 || process > std::numeric_limits<pid_t>::max()) return false;
   if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return false;

@@ -71,6 +71,16 @@ class StagedFile {
   UniqueFd file_;
 };
 
+/// Which file or directory a path leads to.
+struct FileIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t number = 0;
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
+/// Zeros where there is none.
+[[nodiscard]] FileIdentity file_identity(const std::filesystem::path& path) noexcept;
+
 /// Whether a process of this machine lives; one that ended and that nobody has asked about does
 /// not.
 [[nodiscard]] bool process_lives(std::int64_t process);

@@ -62,6 +62,7 @@ struct CheckpointHeader {
   std::string log_state = {};  ///< what the run's log has gathered since its last row (JSON), or ""
   std::string scaling_state = {};  ///< how far the loss scaling has come (JSON), or ""
   std::int64_t stand_ins = 0;      ///< samples of this epoch so far that others had to stand in for
+  std::int64_t skipped_in_row = 0;  ///< updates just before it that were not finite, and left out
   friend bool operator==(const CheckpointHeader&, const CheckpointHeader&) = default;
 };
 
@@ -130,6 +131,11 @@ class CheckpointReader {
   std::vector<Hdf5Reader> parts_;
 };
 
+/// Everything that is wrong with the checkpoint in `directory`, one line each, by file and then by
+/// tensor; empty when every tensor reads back with its checksum. Files whose checksum differs are
+/// looked into by a process of their own, as HDF5 is no safe parser.
+[[nodiscard]] std::vector<std::string> verify(const std::filesystem::path& directory);
+
 /// One SHA-256 over name, role, type, shape and bytes of the tensors in name order (the role breaks
 /// ties), whatever their order here: 64 hexadecimal digits. The header has no part in it.
 [[nodiscard]] std::string digest(std::span<const NamedTensor> tensors);
@@ -152,9 +158,9 @@ class CheckpointReader {
 void visit_checkpoints(const std::filesystem::path& directory,
                        const std::function<void(const CheckpointReader&)>& visit);
 
-/// Removes the oldest checkpoints until `keep` are left (0: all stay), and what killed writers
-/// left. The newest that verifies is never removed, and damaged ones after it do not count. Errors:
-/// Io.
+/// Removes the oldest checkpoints until `keep` that verify are left (0: all stay), and what killed
+/// writers left. The newest that verifies is never removed, nor the newest that does and was not
+/// written while updates were left out: the training may be about to diverge. Errors: Io.
 void retire_checkpoints(const std::filesystem::path& checkpoints_directory, int keep);
 
 }  // namespace millrace::io

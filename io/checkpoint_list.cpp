@@ -170,12 +170,24 @@ void retire_checkpoints(const fs::path& checkpoints_directory, int keep) {
     if (error) fail_io("remove", path, error.value());
   }
   if (keep <= 0) return;
-  std::vector<fs::path> found = list_checkpoints(checkpoints_directory);
-  const auto newest_sound = std::find_if(found.rbegin(), found.rend(), [](const fs::path& path) {
-    return try_open(path).reader.has_value();
-  });
-  const auto kept = std::min<std::ptrdiff_t>(keep, found.rend() - newest_sound);
-  for (auto it = newest_sound + kept; it != found.rend(); ++it) remove_checkpoint(*it);
+  const std::vector<fs::path> found = list_checkpoints(checkpoints_directory);
+  int left = keep;
+  bool healthy_kept = false;
+  for (auto path = found.rbegin(); path != found.rend(); ++path) {
+    if (left == 0 && healthy_kept) {
+      remove_checkpoint(*path);
+      continue;
+    }
+    const Attempt attempt = try_open(*path);
+    if (!attempt.reader) continue;  // damaged: of no use, and none that counts
+    const bool healthy = attempt.reader->header().skipped_in_row == 0;
+    if (left == 0 && !healthy) {
+      remove_checkpoint(*path);
+      continue;
+    }
+    left = std::max(0, left - 1);
+    healthy_kept = healthy_kept || healthy;
+  }
 }
 
 }  // namespace millrace::io

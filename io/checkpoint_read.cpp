@@ -47,6 +47,8 @@ SealedManifest load_manifest(const fs::path& directory) {
   return {parse_manifest(text, path.string()), crc32c(bytes)};
 }
 
+}  // namespace
+
 void require_intact(const fs::path& path, const FileChecksum& expected) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
@@ -63,7 +65,9 @@ void require_intact(const fs::path& path, const FileChecksum& expected) {
   }
 }
 
-}  // namespace
+std::vector<PartEntry> parts_of(const fs::path& directory) {
+  return load_manifest(directory).manifest.parts;
+}
 
 std::int64_t TensorInfo::elements() const noexcept {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());

@@ -86,25 +86,4 @@ std::string describe_json(const CheckpointReader& checkpoint) {
   return all.dump(1, Json::NotUtf8::Replaced);
 }
 
-std::vector<std::string> verify(const std::filesystem::path& directory) {
-  std::vector<std::string> problems;
-  const auto note = [&problems](auto action) {
-    try {
-      action();
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Checkpoint) throw;
-      problems.emplace_back(error.what());
-    }
-  };
-  note([&] {
-    const CheckpointReader checkpoint(directory);
-    std::vector<std::byte> data;
-    for (const TensorInfo& info : checkpoint.tensors()) {
-      data.resize(static_cast<std::size_t>(info.bytes()));
-      note([&] { checkpoint.read(info.name, data); });
-    }
-  });
-  return problems;
-}
-
 }  // namespace millrace::io

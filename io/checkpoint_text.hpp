@@ -18,8 +18,4 @@ namespace millrace::io {
 /// "bytes"}}}.
 [[nodiscard]] std::string describe_json(const CheckpointReader& checkpoint);
 
-/// Everything that is wrong with the checkpoint in `directory`, one line each; empty when every
-/// tensor reads back with its checksum.
-[[nodiscard]] std::vector<std::string> verify(const std::filesystem::path& directory);
-
 }  // namespace millrace::io

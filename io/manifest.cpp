@@ -228,7 +228,8 @@ CheckpointHeader read_header(const Fields& fields) {
           .data = fields.text_or_nothing("data"),
           .log_state = fields.text("log_state"),
           .scaling_state = fields.text_or_nothing("scaling_state"),
-          .stand_ins = fields.count_or_zero("stand_ins")};
+          .stand_ins = fields.count_or_zero("stand_ins"),
+          .skipped_in_row = fields.count_or_zero("skipped_in_row")};
 }
 
 void require_unique(const Manifest& manifest, const Fields& fields) {
@@ -298,6 +299,7 @@ std::string to_text(const Manifest& manifest) {
                                  {"log_state", header.log_state},
                                  {"scaling_state", header.scaling_state},
                                  {"stand_ins", header.stand_ins},
+                                 {"skipped_in_row", header.skipped_in_row},
                                  {"parts", std::move(parts)}});
   try {
     return seal_manifest(all.dump(1) + "\n");

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,12 @@ struct Manifest {
 
 /// Appends the seal to a JSON object that ends with "\n}\n".
 [[nodiscard]] std::string seal_manifest(std::string_view unsealed);
+
+/// The parts that the manifest in `directory` names. Errors: Checkpoint.
+[[nodiscard]] std::vector<PartEntry> parts_of(const std::filesystem::path& directory);
+
+/// Errors: Checkpoint, when a file is missing, or has another size or checksum.
+void require_intact(const std::filesystem::path& path, const FileChecksum& expected);
 
 /// Why `name` cannot name a tensor (empty parts, "." and "..", control characters, too long); "" if
 /// it can.

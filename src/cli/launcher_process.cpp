@@ -22,7 +22,7 @@
 namespace millrace::cli {
 namespace {
 
-constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 // A handler can reach nothing but static objects.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
@@ -43,16 +43,24 @@ extern "C" void millrace_forward_signal(int signal) {
   if (g_launcher > 0) kill(g_launcher, SIGUSR1);
 }
 
+/// Under nohup.
+bool nobody_hangs_up() {
+  struct sigaction action = {};
+  return sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 void forward_signals() {
   struct sigaction action = {};
   action.sa_handler = millrace_forward_signal;
   action.sa_flags = SA_RESTART;
-  for (const int signal : kForwarded) sigaction(signal, &action, nullptr);
+  for (const int signal : kForwarded)
+    if (signal != SIGHUP || !nobody_hangs_up()) sigaction(signal, &action, nullptr);
 }
 
 [[noreturn]] void become(const std::vector<std::string>& command, int messages) {
   dup2(messages, STDERR_FILENO);
-  for (const int signal : kForwarded) std::signal(signal, SIG_DFL);
+  for (const int signal : kForwarded)
+    if (signal != SIGHUP || !nobody_hangs_up()) std::signal(signal, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <random>
 #include <system_error>
 
 #include "core/error.hpp"
+#include "io/checkpoint.hpp"
+#include "io/run_lock.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -37,6 +41,34 @@ void make_parents(const std::filesystem::path& directory) {
 /// "a/b/" names the directory a/b.
 std::filesystem::path without_end(const std::filesystem::path& directory) {
   return directory.has_filename() ? directory : directory.parent_path();
+}
+
+/// A run that was killed before its first checkpoint: its configuration is there, nothing that it
+/// could go on from, and nothing that is not a run's.
+bool holds_no_checkpoint(const std::filesystem::path& directory) {
+  constexpr auto kFiles = std::to_array<std::string_view>(
+      {".lock", "config.toml", "log.txt", "training.csv", "validation.csv", "metrics.jsonl",
+       "trace.json", "checkpoints"});
+  std::error_code error;
+  bool configured = false;
+  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    configured = configured || name == "config.toml";
+    const bool known = std::find(kFiles.begin(), kFiles.end(), name) != kFiles.end() ||
+                       name.starts_with("config.toml.tmp.");
+    if (!known) return false;
+  }
+  return !error && configured && io::list_checkpoints(directory).empty();
+}
+
+/// Makes room for a new run; while no other process is at it, and only of what the old one has
+/// made.
+void clear_begun_run(const std::filesystem::path& directory) {
+  const io::RunLock lock(directory);
+  for (const std::filesystem::directory_entry& entry :
+       std::filesystem::directory_iterator(directory))
+    if (entry.path().filename() != ".lock") std::filesystem::remove_all(entry.path());
 }
 
 std::string norm_name(const models::ModelOptions& model) {
@@ -93,6 +125,7 @@ void create_run_directory(const std::filesystem::path& directory) {
     const bool directory_there = std::filesystem::is_directory(path, ignored);
     if (directory_there && std::filesystem::is_empty(path, ignored)) return;
     const bool run = std::filesystem::exists(path / "checkpoints", ignored);
+    if (holds_no_checkpoint(path)) return clear_begun_run(path);
     fail(ErrorKind::Io, "{}: exists already: {}", path.string(),
          run ? "continue that run with millrace restore --restore-path, or choose another --run-dir"
              : "choose another --run-dir, or remove it first");

@@ -20,7 +20,9 @@ namespace millrace::cli {
 /// runs with the same options must not meet in one directory.
 [[nodiscard]] std::string random_tag();
 
-/// Makes the directory, which nobody had before, and what it lies in. Errors: Io with the path.
+/// Makes the directory, which nobody had before, and what it lies in. A run that ended before its
+/// first checkpoint is nobody: its remains are removed. Errors: Io with the path; Usage when that
+/// run is still at work.
 void create_run_directory(const std::filesystem::path& directory);
 
 /// Makes the directory for a run and returns it: the one given by name, or a new one in the log

@@ -1,21 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/signals.hpp"
 
+#include <ctime>
+
 #include <array>
 #include <csignal>
+#include <cstdint>
 
 namespace millrace::train {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
-// A handler can reach nothing but a static object.
-// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+// A handler can reach nothing but static objects.
+// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile std::sig_atomic_t g_received = 0;
+volatile std::sig_atomic_t g_second = 0;  ///< of the system's clock, when that was
+// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
+
+std::sig_atomic_t seconds_now() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // one of the few calls that handlers may make
+  return static_cast<std::sig_atomic_t>(now.tv_sec);
+}
+
+/// Whether a second signal means "now": a person at the keyboard does; schedulers and launchers
+/// pass one request on by several ways, and repeat SIGUSR1.
+bool is_urgent(int signal) {
+  constexpr std::sig_atomic_t kEcho = 2;
+  if (g_received == 0 || signal == SIGUSR1 || signal == SIGUSR2) return false;
+  if (signal == SIGINT && g_received == SIGINT) return true;
+  return seconds_now() - g_second >= kEcho;
+}
 
 extern "C" void millrace_note_signal(int signal) {
-  if (signal == SIGINT && g_received == SIGINT) std::signal(SIGINT, SIG_DFL);
-  if (g_received == 0) g_received = signal;
+  if (is_urgent(signal)) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);  // delivered when this returns
+    return;
+  }
+  if (g_received != 0) return;
+  g_second = seconds_now();
+  g_received = signal;
 }
 
 /// Whether an object lives: as the handlers, of the process and not of one of them.
@@ -24,6 +50,10 @@ bool g_listening = false;
 
 void handle(int signal, void (*handler)(int)) {
   struct sigaction action = {};
+  // Under nohup nobody means this process when the terminal goes.
+  if (signal == SIGHUP && sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN)
+    return;
+  action = {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   sigaction(signal, &action, nullptr);

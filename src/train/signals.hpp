@@ -4,8 +4,10 @@
 namespace millrace::train {
 
 /// Turns requests to stop into a flag that the training looks at between two iterations. SIGTERM,
-/// SIGUSR1 and SIGUSR2 (what schedulers send before they take the machine) and SIGINT are caught
-/// while an object lives; a second SIGINT ends the process as if it had not been caught. SIGPIPE
+/// SIGUSR1 and SIGUSR2 (what schedulers send before they take the machine), SIGHUP (the terminal is
+/// gone; not where nohup had it ignored) and SIGINT are caught while an object lives. A second
+/// SIGINT, or a SIGTERM or SIGHUP some seconds after the first request, ends the process as if it
+/// had not been caught. SIGPIPE
 /// is ignored: a training goes on when nobody reads what it prints. Objects may be nested. When the
 /// last one ends, requests count no more if there was one: the process is about to end as it was
 /// asked to, and whoever repeats it must not kill it on its way.

@@ -109,7 +109,8 @@ class Run {
         world_(world),
         console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()),
         limit_(world, *inputs.train, config.data.max_bad_fraction, "training"),
-        watchdog_(world.rank(), config.hang_timeout) {}
+        watchdog_(world.rank(), config.hang_timeout),
+        place_(io::file_identity(config.run_directory)) {}
 
   [[nodiscard]] Outcome fresh();
   [[nodiscard]] Outcome restored();
@@ -149,6 +150,7 @@ class Run {
   void show_standing(std::int64_t done, double loss, double top1);
   [[nodiscard]] Outcome stop_reason() const;
   void save(std::int64_t done);
+  void require_place() const;
   [[nodiscard]] io::CheckpointHeader header_of(std::int64_t done) const;
   [[nodiscard]] bool leads() const { return world_.rank() == 0; }
   [[nodiscard]] bool logs() const { return leads() && log_.has_value(); }
@@ -183,7 +185,8 @@ class Run {
   std::vector<PlannedAverage> averages_;
   std::set<std::string> bad_training_;  ///< lines of pictures that any rank replaced; of rank 0
   std::set<std::string> bad_validation_;
-  int received_ = 0;  ///< a signal that some rank was sent
+  io::FileIdentity place_;  ///< of the run directory
+  int received_ = 0;        ///< a signal that some rank was sent
   Clock::time_point start_ = Clock::now();
 };
 
@@ -586,13 +589,25 @@ io::CheckpointHeader Run::header_of(std::int64_t done) const {
   header.data = io::describe(*inputs_.train);
   if (log_) header.log_state = to_json(log_->partial());
   header.scaling_state = to_json(session_->scaling());
+  header.skipped_in_row = session_->scaling().skipped_in_row;
   if (done > 0 && epoch_of(done - 1) == epoch_of(done)) header.stand_ins = limit_.in_epoch();
   return header;
+}
+
+/// A directory that was removed, or changed for another, while the run was at it must not become
+/// half of one again.
+void Run::require_place() const {
+  if (io::file_identity(config_.run_directory) == place_) return;
+  fail(ErrorKind::Io,
+       "{}: is no longer the directory that this run began in: it was removed or replaced "
+       "meanwhile, and nothing more is written to it",
+       config_.run_directory.string());
 }
 
 /// Every rank writes the stages that it answers for; the leader makes a checkpoint of it.
 void Run::save(std::int64_t done) {
   if (config_.run_directory.empty()) return;
+  const Watchdog::Disk disk(watchdog_, "is writing a checkpoint, or waits for those that do");
   (void)note_replaced(*inputs_.train, bad_training_);
   const Snapshot snapshot = session_->snapshot();
   Together together(world_);
@@ -602,6 +617,7 @@ void Run::save(std::int64_t done) {
   });
   std::optional<io::CheckpointStaging> staging;
   together.lead([&] {
+    require_place();
     log_->sync();
     staging.emplace(checkpoints(), header_of(done));
   });

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -13,6 +14,16 @@ namespace {
 
 /// From the first rank that gives up to the end of all, so that each is heard.
 constexpr std::chrono::seconds kGrace{2};
+
+using Clock = std::chrono::steady_clock;
+
+/// Between two looks; and what counts of it at most: the rest has passed while this process was
+/// stopped or the machine asleep, and is nobody's hang.
+constexpr std::chrono::milliseconds kTick{200};
+constexpr std::chrono::seconds kMostOfATick{1};
+
+/// Disks and file systems over networks may take so many times longer.
+constexpr int kDisk = 10;
 
 }  // namespace
 
@@ -54,26 +65,32 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::watch(std::chrono::seconds limit) {
-  using Clock = std::chrono::steady_clock;
   std::uint64_t seen = 0;
-  Clock::time_point since = Clock::now();
+  Clock::time_point last = Clock::now();
+  Clock::duration quiet{0};
   std::unique_lock lock(mutex_);
-  while (!end_.wait_for(lock, std::chrono::milliseconds(200), [this] { return ending_; })) {
+  while (!end_.wait_for(lock, kTick, [this] { return ending_; })) {
+    const Clock::time_point now = Clock::now();
+    quiet += std::min<Clock::duration>(now - last, kMostOfATick);
+    last = now;
     const Session* session = session_;
     const pipeline::Executor* executor = session != nullptr ? session->active() : nullptr;
-    const std::uint64_t now = touched_ + (executor != nullptr ? executor->progress() : 0);
-    if (now != seen) {
-      seen = now;
-      since = Clock::now();
+    const std::uint64_t progress = touched_ + (executor != nullptr ? executor->progress() : 0);
+    if (progress != seen) {
+      seen = progress;
+      quiet = {};
     }
-    if (Clock::now() - since < limit) continue;
+    const char* const disk = disk_;
+    if (quiet < (disk != nullptr ? kDisk * limit : limit)) continue;
     fmt::print(stderr,
                "millrace: error: no progress for {} s: {}; raise --hang-timeout if it is "
                "only slow\n",
-               limit.count(),
-               session != nullptr
-                   ? describe_standing(executor, rank_)
-                   : fmt::format("rank {}: is starting and waits for the other ranks", rank_));
+               std::chrono::duration_cast<std::chrono::seconds>(quiet).count(),
+               disk != nullptr      ? fmt::format("rank {}: {}", rank_, disk)
+               : session != nullptr ? describe_standing(executor, rank_)
+                                    : fmt::format("rank {}: is starting and waits for the other "
+                                                  "ranks",
+                                                  rank_));
     std::fflush(stderr);
     std::this_thread::sleep_for(kGrace);
     std::_Exit(exit_code(ErrorKind::Watchdog));

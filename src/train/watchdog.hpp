@@ -18,9 +18,9 @@ namespace millrace::train {
 [[nodiscard]] std::string describe_standing(const pipeline::Executor* executor, int rank);
 
 /// Ends the process with code 124 when nothing has gone on for `seconds`, after it has said on
-/// standard error where it stands. Every rank has one, and they wait a little for each other, so
-/// that all are heard. It calls nothing of MPI, so it may be there before MPI is. 0 seconds: it
-/// never does.
+/// standard error where it stands. Time in which the whole process was stopped does not count.
+/// Every rank has one, and they wait a little for each other, so that all are heard. It calls
+/// nothing of MPI, so it may be there before MPI is. 0 seconds: it never does.
 class Watchdog {
  public:
   Watchdog(int rank, int seconds);
@@ -33,12 +33,29 @@ class Watchdog {
   /// Something else than an action has been done.
   void touch() { ++touched_; }
 
+  /// While one of these lives, the process waits for a disk, and has ten times as long.
+  class Disk {
+   public:
+    /// `doing` is a literal, for people: "is writing a checkpoint".
+    Disk(Watchdog& watchdog, const char* doing) : watchdog_(watchdog) { watchdog_.disk_ = doing; }
+    ~Disk() {
+      watchdog_.disk_ = nullptr;
+      watchdog_.touch();
+    }
+    Disk(const Disk&) = delete;
+    Disk& operator=(const Disk&) = delete;
+
+   private:
+    Watchdog& watchdog_;
+  };
+
  private:
   void watch(std::chrono::seconds limit);
 
   std::atomic<const Session*> session_{nullptr};
   int rank_;
   std::atomic<std::uint64_t> touched_{0};
+  std::atomic<const char*> disk_{nullptr};
   std::mutex mutex_;
   std::condition_variable end_;
   bool ending_ = false;

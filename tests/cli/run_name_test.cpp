@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/run_name.hpp"
+#include "io/run_lock.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -63,6 +64,23 @@ TEST(RunDirectoryTest, ExistingOneIsRefusedWithARemedy) {
             root.path().string() +
                 ": exists already: continue that run with millrace restore --restore-path, or "
                 "choose another --run-dir");
+}
+
+/// Killed before its first checkpoint.
+TEST(RunDirectoryTest, OneThatHoldsNoCheckpointIsBegunAnew) {
+  const TemporaryDirectory root;
+  std::filesystem::create_directories(root.path() / "checkpoints" / ".ckpt-0.tmp.1");
+  for (const char* file : {"config.toml", "log.txt", ".lock"})
+    std::ofstream(root.path() / file) << "old";
+  EXPECT_NO_THROW(create_run_directory(root.path()));
+  EXPECT_FALSE(std::filesystem::exists(root.path() / "config.toml"));
+  // Not where something else lies too, nor while its process lives.
+  std::ofstream(root.path() / "config.toml") << "old";
+  std::ofstream(root.path() / "thesis.tex") << "mine";
+  EXPECT_EQ(failure_of([&] { create_run_directory(root.path()); }).kind, ErrorKind::Io);
+  std::filesystem::remove(root.path() / "thesis.tex");
+  const io::RunLock lock(root.path());
+  EXPECT_EQ(failure_of([&] { create_run_directory(root.path()); }).kind, ErrorKind::Usage);
 }
 
 TEST(RunDirectoryTest, EmptyOneIsTaken) {

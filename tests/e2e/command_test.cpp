@@ -171,24 +171,76 @@ TEST(ValidateTest, ModesDecideWhatIsValidatedAndKept) {
   EXPECT_TRUE(std::filesystem::exists(directory / "two/checkpoints/ckpt-40"));
 }
 
-TEST(SignalTest, TerminationSavesAndEndsWith75) {
-  const TemporaryDirectory directory;
-  const std::filesystem::path run = directory / "run";
-  ProcessResult result;
-  std::thread trainer([&] { result = train(run, {"--iterations", "100000", "--no-validation"}); });
-  // Its own lock file names the process once it trains.
-  std::string holder;
-  for (int i = 0;
-       i < 600 && (holder.empty() || !std::filesystem::exists(run / "checkpoints/ckpt-0")); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    holder = read_text(run / ".lock");
+/// A training without end, for what is sent to it.
+class Endless {
+ public:
+  explicit Endless(const Words& more = {})
+      : thread_([this, more] {
+          result_ = train(run(), Words{"--iterations", "100000", "--no-validation"} + more);
+        }) {
+    // Its own lock file names the process once it trains.
+    std::string holder;
+    for (int i = 0;
+         i < 600 && (holder.empty() || !std::filesystem::exists(run() / "checkpoints/ckpt-0"));
+         ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      holder = read_text(run() / ".lock");
+    }
+    process_ = static_cast<pid_t>(std::stol(holder));
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
-  ASSERT_FALSE(holder.empty());
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  kill(static_cast<pid_t>(std::stol(holder)), SIGTERM);
-  trainer.join();
-  EXPECT_EQ(result.code, 75) << result.output;
-  EXPECT_EQ(millrace({"inspect", run.string(), "--verify"}).code, 0);
+  [[nodiscard]] std::filesystem::path run() const { return directory_ / "run"; }
+  void send(int signal) const { kill(process_, signal); }
+  const ProcessResult& join() {
+    thread_.join();
+    return result_;
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  ProcessResult result_;
+  pid_t process_ = 0;
+  std::thread thread_;
+};
+
+TEST(SignalTest, RequestsToStopSaveAndEndWith75) {
+  for (const int signal : {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    Endless training;
+    training.send(signal);
+    EXPECT_EQ(training.join().code, 75) << signal;
+    EXPECT_EQ(millrace({"inspect", training.run().string(), "--verify"}).code, 0) << signal;
+  }
+}
+
+TEST(SignalTest, AnInterruptionSavesAndEndsWith130) {
+  Endless training;
+  training.send(SIGINT);
+  EXPECT_EQ(training.join().code, 130);
+  EXPECT_EQ(millrace({"inspect", training.run().string(), "--verify"}).code, 0);
+}
+
+// Suspended for longer than a hang may last, and woken: nobody has hung.
+TEST(SignalTest, ASuspendedRunGoesOn) {
+  Endless training({"--hang-timeout", "2"});
+  training.send(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(4));
+  training.send(SIGCONT);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  training.send(SIGTERM);
+  EXPECT_EQ(training.join().code, 75);
+}
+
+TEST(SignalTest, ARunWhoseDirectoryIsGoneSaysSo) {
+  Endless training;
+  std::filesystem::rename(training.run(), training.run().parent_path() / "elsewhere");
+  std::filesystem::create_directory(training.run());
+  training.send(SIGTERM);
+  const ProcessResult& result = training.join();
+  EXPECT_EQ(result.code, 5) << result.output;
+  EXPECT_NE(result.output.find("is no longer the directory that this run began in"),
+            std::string::npos)
+      << result.output;
+  EXPECT_TRUE(std::filesystem::is_empty(training.run()));
 }
 
 // ---- mistakes

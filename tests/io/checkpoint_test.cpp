@@ -216,6 +216,93 @@ TEST_F(CheckpointTest, TensorOfAnotherCheckpointIsFoundByItsOwnChecksum) {
   EXPECT_EQ(verify(path).size(), reader.tensors().size());
 }
 
+// A flipped bit in a tensor's bytes: the file is named, and the tensor.
+TEST_F(CheckpointTest, VerifyNamesTheTensorsOfADamagedFile) {
+  const fs::path path = write(5);
+  const fs::path file = path / "part-000.h5";
+  const auto good = read_bytes(file);
+  const CheckpointReader reader(path);
+  for (const TensorInfo& info : reader.tensors()) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(info.bytes()));
+    reader.read(info.name, bytes);
+    auto damaged = good;
+    const auto at = std::search(damaged.begin(), damaged.end(), bytes.begin(), bytes.end());
+    if (at == damaged.end()) continue;  // in several chunks
+    *at ^= std::byte{1};
+    write_bytes(file, damaged);
+    const std::vector<std::string> problems = verify(path);
+    ASSERT_EQ(problems.size(), 2u) << info.name;
+    EXPECT_NE(problems[0].find("part-000.h5: damaged"), std::string::npos) << problems[0];
+    EXPECT_NE(problems[1].find(info.name), std::string::npos) << problems[1];
+  }
+}
+
+TEST_F(CheckpointTest, VerifyLooksAtAllFiles) {
+  CheckpointStaging staging(folder_, sample_header(5));
+  const SampleModel model(1);
+  std::vector<std::string> parts;
+  std::vector<TensorInfo> infos;
+  for (const NamedTensor& tensor : model.tensors()) {
+    parts.push_back(write_checkpoint_part(staging.path(), static_cast<int>(parts.size()),
+                                          sample_header(5), {&tensor, 1}));
+    infos.push_back(tensor.info);
+  }
+  const fs::path path = staging.commit(parts, infos);
+  for (const char* file : {"part-000.h5", "part-002.h5"}) fs::resize_file(path / file, 100);
+  const std::vector<std::string> problems = verify(path);
+  ASSERT_EQ(problems.size(), 2u);
+  EXPECT_NE(problems[0].find("part-000.h5"), std::string::npos) << problems[0];
+  EXPECT_NE(problems[1].find("part-002.h5"), std::string::npos) << problems[1];
+}
+
+// ---- what several processes wrote ---------------------------------------------------------------
+
+/// Two parts of a model as two processes would write them, for what goes wrong between them.
+class PartsTest : public CheckpointTest {
+ protected:
+  [[nodiscard]] std::vector<TensorInfo> infos() const {
+    std::vector<TensorInfo> all;
+    for (const NamedTensor& tensor : model_.tensors()) all.push_back(tensor.info);
+    return all;
+  }
+  [[nodiscard]] std::span<const NamedTensor> tensors(std::size_t first, std::size_t count) const {
+    return std::span(model_.tensors()).subspan(first, count);
+  }
+  /// Nothing is left of a commit that is refused with these words.
+  void expect_refused(std::span<const NamedTensor> second, const CheckpointHeader& of_second,
+                      std::span<const TensorInfo> expected, const std::vector<std::string>& words) {
+    {
+      CheckpointStaging staging(folder_, sample_header(5));
+      const std::vector<std::string> parts = {
+          write_checkpoint_part(staging.path(), 0, sample_header(5), tensors(0, 2)),
+          write_checkpoint_part(staging.path(), 1, of_second, second)};
+      expect_error(ErrorKind::Checkpoint, words, [&] { (void)staging.commit(parts, expected); });
+    }
+    EXPECT_TRUE(names_in(folder_).empty());
+  }
+
+  SampleModel model_{1};
+};
+
+TEST_F(PartsTest, HaveToMakeUpTheNetwork) {
+  const std::vector<TensorInfo> all = infos();
+  const std::size_t rest = all.size() - 2;
+  const std::vector<TensorInfo> fewer(all.begin(), all.end() - 1);
+  std::vector<TensorInfo> other = all;
+  other.back().shape.push_back(2);
+  const CheckpointHeader header = sample_header(5);
+  expect_refused(tensors(2, rest - 1), header, all, {all.back().name, "is in no part"});
+  expect_refused(tensors(2, rest), header, fewer, {"part-001.h5", all.back().name, "of no use"});
+  expect_refused(tensors(1, rest + 1), header, all, {"part-001.h5", all[1].name, "another part"});
+  expect_refused(tensors(2, rest), header, other, {all.back().name, "and the network needs"});
+}
+
+TEST_F(PartsTest, HaveToBeOfOneStep) {
+  const std::vector<TensorInfo> all = infos();
+  expect_refused(tensors(2, all.size() - 2), sample_header(6), all,
+                 {"part-001.h5", "iteration 6", "at 5"});
+}
+
 TEST_F(CheckpointTest, MissingFilesAreNamedAndExtraOnesIgnored) {
   const fs::path path = write(5);
   write_text(path / "notes.txt", "mine");
@@ -423,6 +510,29 @@ TEST_F(CheckpointTest, RetiringKeepsTheNewestThatVerifies) {
   flip_bit(folder_ / "ckpt-2" / "part-000.h5", 4000);
   retire_checkpoints(folder_, 1);
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-2", "ckpt-3"}));
+}
+
+TEST_F(CheckpointTest, RetiringCountsOnlyWhatVerifies) {
+  for (const int iteration : {1, 2, 3}) write(iteration);
+  flip_bit(folder_ / "ckpt-2" / "part-000.h5", 4000);
+  retire_checkpoints(folder_, 2);
+  EXPECT_TRUE(fs::exists(folder_ / "ckpt-1"));
+  EXPECT_TRUE(fs::exists(folder_ / "ckpt-3"));
+}
+
+// A training that is about to diverge must not push out the last checkpoint from before.
+TEST_F(CheckpointTest, RetiringKeepsTheNewestFromBeforeUpdatesWereSkipped) {
+  const SampleModel model(1);
+  for (const int iteration : {1, 2, 3, 4}) {
+    CheckpointHeader header = sample_header(iteration);
+    header.skipped_in_row = iteration > 2 ? iteration - 2 : 0;
+    write_checkpoint(folder_, header, model.tensors());
+    retire_checkpoints(folder_, 1);
+  }
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-2", "ckpt-4"}));
+  write(5);
+  retire_checkpoints(folder_, 1);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-5"}));
 }
 
 TEST_F(CheckpointTest, RetiringRemovesLeftoversOfDeadWritersOnly) {
