@@ -55,6 +55,17 @@ MILLRACE_FUNCTION Parts parts_of(float x) {
           static_cast<std::int32_t>((wide >> 16) & 0x8000u)};
 }
 
+/// Of a magnitude below 2^-14 the multiple of 2^-24: a sum with 2^-1 leaves those, and rounds to
+/// them as sums do.
+MILLRACE_FUNCTION std::int32_t subnormal_of(std::int32_t magnitude) {
+  float tiny;
+  std::memcpy(&tiny, &magnitude, sizeof tiny);
+  tiny += 0.5f;
+  std::int32_t sum;
+  std::memcpy(&sum, &tiny, sizeof sum);
+  return sum - 0x3f000000;
+}
+
 }  // namespace float16_detail
 
 /// Rounds to nearest, ties to even; what is too large becomes infinity, a NaN a quiet NaN.
@@ -64,13 +75,7 @@ MILLRACE_FUNCTION float16 to_float16(float x) {
   // A normal number: the exponent moves by 112, and 13 bits of fraction are rounded off.
   const std::int32_t odd = (magnitude >> 13) & 1;
   const std::int32_t normal = (magnitude - 0x38000000 + 0x0fff + odd) >> 13;
-  // A smaller one: a sum with 2^-1 leaves multiples of 2^-24 and rounds to them as sums do.
-  float tiny;
-  std::memcpy(&tiny, &magnitude, sizeof tiny);
-  tiny += 0.5f;
-  std::int32_t subnormal;
-  std::memcpy(&subnormal, &tiny, sizeof subnormal);
-  subnormal -= 0x3f000000;
+  const std::int32_t subnormal = float16_detail::subnormal_of(magnitude);
   std::int32_t half = magnitude < 0x38800000 ? subnormal : normal;  // below 2^-14
   half = magnitude >= 0x47800000 ? 0x7c00 : half;                   // 2^16 and more
   half = magnitude > 0x7f800000 ? 0x7e00 : half;
@@ -106,6 +111,26 @@ MILLRACE_FUNCTION float16 store_as<float16>(float x) {
 template <>
 MILLRACE_FUNCTION float16 store_exact<float16>(float x) {
   return to_float16(x);
+}
+/// Without the way through 16 bits: half the work.
+template <>
+MILLRACE_FUNCTION float rounded_as<float16>(float x) {
+  const auto [magnitude, sign] = float16_detail::parts_of(x);
+  const std::int32_t odd = (magnitude >> 13) & 1;
+  const std::int32_t normal = (magnitude + 0x0fff + odd) & ~0x1fff;
+  float tiny;
+  std::memcpy(&tiny, &magnitude, sizeof tiny);
+  tiny = (tiny + 0.5f) - 0.5f;  // as subnormal_of()
+  std::int32_t bits;
+  std::memcpy(&bits, &tiny, sizeof bits);
+  bits = magnitude < 0x38800000 ? bits : normal;
+  bits = normal >= 0x47800000 ? 0x7f800000 : bits;
+  bits = magnitude > 0x7f800000 ? 0x7fc00000 : bits;
+  const std::uint32_t wide = static_cast<std::uint32_t>(bits) | static_cast<std::uint32_t>(sign)
+                                                                    << 16;
+  float result;
+  std::memcpy(&result, &wide, sizeof result);
+  return result;
 }
 template <>
 MILLRACE_FUNCTION float16 store_stochastic<float16>(float x, std::uint16_t noise) {

@@ -79,6 +79,37 @@ TEST(Float16, WhatIsTooLargeIsInfiniteAndNaNsStay) {
 }
 
 // Exactly: the share of all draws that goes up is the part of the way to the neighbour above.
+std::uint32_t bits_of(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+// Every 509th pattern of a float, and those around each number of float16 and around each middle.
+TEST(Float16, RoundingInFloatIsTheWayThroughSixteenBits) {
+  const auto check = [](std::uint32_t bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    ASSERT_EQ(bits_of(rounded_as<float16>(x)), bits_of(to_float(to_float16(x)))) << bits;
+  };
+  for (std::uint64_t bits = 0; bits < 0x1'0000'0000u; bits += 509)
+    check(static_cast<std::uint32_t>(bits));
+  for (std::uint32_t half = 0; half < kPatterns; ++half) {
+    const std::uint32_t number = bits_of(to_float(float16{static_cast<std::uint16_t>(half)}));
+    for (const std::uint32_t step : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x1fffu}) {
+      check(number + step);
+      check(number - step);
+    }
+  }
+}
+
+TEST(Float16, WhatNeedsNoRoundingIsStoredAsItIs) {
+  for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
+    const float16 half{static_cast<std::uint16_t>(bits)};
+    ASSERT_EQ(store_exact<float16>(to_float(half)).bits, bits);
+  }
+}
+
 TEST(Float16, StochasticRoundingTakesTheNeighbourAboveInProportion) {
   // Subnormals, the way to the least normal number, normals, the next power of two, the largest.
   for (const std::uint32_t below :

@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "core/error.hpp"
+#include "ops/by_pass.hpp"
 #include "ops/widened.hpp"
 #include "tests/ops/backends.hpp"
 #include "tests/ops/device_values.hpp"
@@ -34,6 +35,7 @@ struct WeightedCase {
   ConvShape conv;
   std::optional<DenseShape> dense;
   std::int64_t blocks = 0;  ///< of samples, through make_widened; 0: as the backend likes
+  bool mixed = false;       ///< the blocks' backward passes are plain loops
 };
 void PrintTo(const WeightedCase& c, std::ostream* out) { *out << c.name; }
 
@@ -51,9 +53,19 @@ std::vector<WeightedCase> cases_in_blocks() {
   for (ConvCase c : conv_cases()) {
     if (!c.bias || c.kernel.h > 3) continue;
     c.batch = 6;
-    cases.push_back({c.name, c.shape(), std::nullopt, 3});
+    for (const bool mixed : {false, true})
+      cases.push_back({c.name + (mixed ? "Mixed" : ""), c.shape(), std::nullopt, 3, mixed});
   }
   return cases;
+}
+
+/// Forward by one backend, which packs its kernel, the rest by loops that read it as it is.
+std::unique_ptr<WeightedOp> mixed_convolution(Backend& backend, const ConvShape& shape,
+                                              Passes passes) {
+  constexpr Passes kForward = {false, false, true};
+  const Passes rest = {passes.backward_input, passes.backward_weight, false};
+  return make_by_pass(kForward, backend.convolution(shape, DType::F32, kForward),
+                      make_kokkos_backend()->convolution(shape, DType::F32, rest));
 }
 
 std::unique_ptr<WeightedOp> prepare(BackendKind kind, const WeightedCase& c, DType type,
@@ -64,7 +76,9 @@ std::unique_ptr<WeightedOp> prepare(BackendKind kind, const WeightedCase& c, DTy
     block.window.batch /= c.blocks;
     return make_widened({c.blocks, block.window.in_elements(), block.window.out_elements(),
                          block.kernel_elements()},
-                        type, backend->convolution(block, DType::F32, passes));
+                        type,
+                        c.mixed ? mixed_convolution(*backend, block, passes)
+                                : backend->convolution(block, DType::F32, passes));
   }
   return c.dense ? backend->dense(*c.dense, type, passes)
                  : backend->convolution(c.conv, type, passes);
