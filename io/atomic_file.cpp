@@ -281,12 +281,26 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
   write_file_atomically(path, pieces);
 }
 
-std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const UniqueFd file = open_file(path, O_RDONLY);
+namespace {
+
+struct RegularFile {
+  UniqueFd file;
+  std::uint64_t size;
+};
+
+/// To be read. Opening a pipe would wait for somebody who writes to it; so nothing is waited for.
+RegularFile open_regular_file(const std::filesystem::path& path) {
+  UniqueFd file = open_file(path, O_RDONLY | O_NONBLOCK);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail_io("inspect", path, errno);
   if (!S_ISREG(status.st_mode)) fail(ErrorKind::Io, "{}: not a regular file", path.string());
-  const auto size = static_cast<std::uint64_t>(status.st_size);
+  return {std::move(file), static_cast<std::uint64_t>(status.st_size)};
+}
+
+}  // namespace
+
+std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const auto [file, size] = open_regular_file(path);
   if (size > max_bytes) {
     fail(ErrorKind::Io, "{}: {} bytes, more than the {} that are read", path.string(), size,
          max_bytes);
@@ -304,7 +318,7 @@ std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes
 }
 
 FileChecksum checksum_file(const std::filesystem::path& path) {
-  const UniqueFd file = open_file(path, O_RDONLY);
+  const UniqueFd file = open_regular_file(path).file;
   std::vector<std::byte> buffer(kReadPiece);
   FileChecksum result;
   for (;;) {

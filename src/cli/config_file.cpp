@@ -216,9 +216,39 @@ std::string to_toml(const Value& value) {
   return to_string(value);
 }
 
+/// toml11 calls itself for every level of lists and tables, and of dotted keys, without end: a
+/// configuration, which has two, is looked over before. Errors: Config.
+void require_shallow(std::string_view text, std::string_view file_name) {
+  constexpr int kDeepest = 16;
+  int depth = 0;
+  int dots = 0;
+  int line = 1;
+  char quote = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\n') ++line;
+    if (quote != 0) {
+      if (c == '\\' && quote == '"') ++i;
+      if (c == quote) quote = 0;
+      continue;
+    }
+    if (c == '"' || c == '\'') quote = c;
+    if (c == '#') i = std::min(text.find('\n', i), text.size()) - 1;
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    dots = c == '.' ? dots + 1 : (c == '\n' || c == ',' || c == '=' || c == '[') ? 0 : dots;
+    if (std::max(depth, dots) > kDeepest)
+      fail(ErrorKind::Config, "{}:{}: is nested more than {} deep", file_name, line, kDeepest);
+  }
+}
+
 }  // namespace
 
 Options parse_config(const std::string& text, const std::string& file_name) {
+  if (text.size() > kMaxConfigBytes)
+    fail(ErrorKind::Config, "{}: a configuration of {} bytes, more than the {} that are read",
+         file_name, text.size(), kMaxConfigBytes);
+  require_shallow(text, file_name);
   toml::value root;
   try {
     std::istringstream stream(text);

@@ -198,7 +198,7 @@ using Environment = std::function<std::optional<std::string>(const std::string&)
 /// `file:line:` for everything else.
 [[nodiscard]] Options read_config_file(const std::filesystem::path& path);
 /// The most that such a file may have.
-inline constexpr std::uint64_t kMaxConfigBytes = 1 << 20;
+inline constexpr std::uint64_t kMaxConfigBytes = 64 << 10;
 [[nodiscard]] Options parse_config(const std::string& text, const std::string& file_name);
 /// The inverse: sections and keys in the order of the table.
 [[nodiscard]] std::string to_toml(const std::map<std::string, Value, std::less<>>& values);

@@ -108,7 +108,7 @@ partition::Plan automatic_plan(const models::Graph& graph, std::span<const parti
 }
 
 std::optional<partition::Plan> plan_given(const Options& options, const Graph& graph) {
-  constexpr std::uint64_t kMostBytes = 1 << 28;
+  constexpr std::uint64_t kMostBytes = 4 << 20;
   const std::optional<std::string> file = options.text("plan");
   if (!file) return std::nullopt;
   partition::Plan plan = partition::parse_plan(io::read_text(*file, kMostBytes), *file);

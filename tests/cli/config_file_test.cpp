@@ -125,6 +125,28 @@ TEST(ConfigFileTest, MissingFileNamesItsPath) {
   EXPECT_TRUE(contains(failure.text, path.string())) << failure.text;
 }
 
+// What toml11 would follow down to the end of the stack, or for minutes.
+TEST(ConfigFileTest, DeepOnesAreRefusedBeforeTheyAreParsed) {
+  std::string dotted = "a";
+  std::string tables = "x = ";
+  for (int i = 0; i < 4000; ++i) {
+    dotted += ".a";
+    tables += "{a=";
+  }
+  for (const std::string& text : {"x = " + std::string(40'000, '['), "[" + dotted + "]\n",
+                                  dotted + " = 1\n", "x = {" + dotted + " = 1}\n", tables}) {
+    const Failure failure = failure_of([&] { (void)parse_config("\n" + text, "deep.toml"); });
+    EXPECT_EQ(failure.kind, ErrorKind::Config);
+    EXPECT_EQ(failure.text, "deep.toml:2: is nested more than 16 deep");
+  }
+  const std::string quoted =
+      "[data]\ndata-dir = \"" + std::string(40, '[') + "\" # [[[[[[[[[[[[[[[[[[";
+  EXPECT_NO_THROW((void)parse_config(quoted, "quoted.toml"));
+  const Failure large =
+      failure_of([&] { (void)parse_config(std::string(70'000, '\n'), "a.toml"); });
+  EXPECT_TRUE(contains(large.text, "70000 bytes, more than the 65536")) << large.text;
+}
+
 TEST(ConfigFileTest, WritesWhatItReads) {
   const std::map<std::string, Value, std::less<>> values = {
       {"dataset", std::string("cifar-10")},

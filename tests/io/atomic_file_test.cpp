@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -70,6 +71,15 @@ TEST(AtomicFileTest, ReadFileHasACap) {
                [&] { static_cast<void>(read_file(directory.path() / "y", 9)); });
   expect_error(ErrorKind::Io, {"not a regular file"},
                [&] { static_cast<void>(read_file(directory.path(), 9)); });
+}
+
+// Nobody ever writes to it.
+TEST(AtomicFileTest, APipeIsRefusedRatherThanWaitedFor) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path pipe = directory.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_error(ErrorKind::Io, {"pipe", "not a regular file"}, [&] { (void)read_file(pipe, 10); });
+  expect_error(ErrorKind::Io, {"pipe", "not a regular file"}, [&] { (void)checksum_file(pipe); });
 }
 
 TEST(AtomicFileTest, ChecksumIsThatOfTheWholeFile) {

@@ -223,12 +223,12 @@ TEST_F(CheckpointTest, VerifyNamesTheTensorsOfADamagedFile) {
   const auto good = read_bytes(file);
   const CheckpointReader reader(path);
   for (const TensorInfo& info : reader.tensors()) {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(info.bytes()));
-    reader.read(info.name, bytes);
+    std::vector<unsigned char> bytes(static_cast<std::size_t>(info.bytes()));
+    reader.read(info.name, std::as_writable_bytes(std::span(bytes)));
     auto damaged = good;
     const auto at = std::search(damaged.begin(), damaged.end(), bytes.begin(), bytes.end());
     if (at == damaged.end()) continue;  // in several chunks
-    *at ^= std::byte{1};
+    *at ^= 1;
     write_bytes(file, damaged);
     const std::vector<std::string> problems = verify(path);
     ASSERT_EQ(problems.size(), 2u) << info.name;
