@@ -57,8 +57,16 @@ void forward_signals() {
     if (signal != SIGHUP || !nobody_hangs_up()) sigaction(signal, &action, nullptr);
 }
 
-[[noreturn]] void become(const std::vector<std::string>& command, int messages) {
-  dup2(messages, STDERR_FILENO);
+/// What a launcher writes to: its own two pipes rather than this program's, as it ends its ranks
+/// when nobody reads any more what they print.
+struct Ends {
+  int output;
+  int messages;
+};
+
+[[noreturn]] void become(const std::vector<std::string>& command, const Ends& ends) {
+  dup2(ends.output, STDOUT_FILENO);
+  dup2(ends.messages, STDERR_FILENO);
   for (const int signal : kForwarded)
     if (signal != SIGHUP || !nobody_hangs_up()) std::signal(signal, SIG_DFL);
   sigset_t none;
@@ -75,13 +83,13 @@ void forward_signals() {
 }
 
 /// Starts the command; a signal meanwhile waits until the handler knows whom to pass it to.
-pid_t start(const std::vector<std::string>& command, int messages) {
+pid_t start(const std::vector<std::string>& command, const Ends& ends) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
   const pid_t child = fork();
-  if (child == 0) become(command, messages);
+  if (child == 0) become(command, ends);
   g_launcher = child;
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (child < 0)
@@ -116,6 +124,22 @@ void show(const io::UniqueFd& from, LauncherOutput& output, std::chrono::millise
     if (n <= 0) return;
     const std::string text = output.take({buffer.data(), static_cast<std::size_t>(n)});
     std::fwrite(text.data(), 1, text.size(), stderr);
+  }
+}
+
+/// Passes on what the ranks print, as it comes, for as long as somebody reads it.
+void pass_on(const io::UniqueFd& from) {
+  std::array<char, 65536> buffer{};
+  for (;;) {
+    const ssize_t n = read(from.get(), buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;
+    for (ssize_t done = 0; done < n;) {
+      const ssize_t m =
+          write(STDOUT_FILENO, buffer.data() + done, static_cast<std::size_t>(n - done));
+      if (m < 0 && errno != EINTR) break;  // nobody does
+      if (m > 0) done += m;
+    }
   }
 }
 
@@ -160,7 +184,8 @@ int exit_code_of(int status, const LauncherOutput& output) {
 }
 
 /// Waits for the launcher and shows what it prints; gives its exit code.
-int wait_for(pid_t child, const io::UniqueFd& messages, LauncherOutput& output) {
+int wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messages,
+             LauncherOutput& output) {
   constexpr std::chrono::milliseconds kPause{10};
   int status = 0;
   Reminder reminder;
@@ -169,6 +194,7 @@ int wait_for(pid_t child, const io::UniqueFd& messages, LauncherOutput& output) 
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0 && errno != EINTR)
       fail(ErrorKind::Io, "waiting for the ranks: {}", std::generic_category().message(errno));
+    pass_on(printed);
     show(messages, output, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
     reminder.remind(child);
@@ -183,13 +209,17 @@ int wait_for(pid_t child, const io::UniqueFd& messages, LauncherOutput& output) 
 
 LauncherEnd run_launcher(const std::vector<std::string>& command, int received) {
   forward_signals();
+  (void)std::fflush(stdout);                             // before what the ranks print
   if (received != 0) millrace_forward_signal(received);  // before this function was there to listen
+  Pipe printed = make_pipe();
   Pipe messages = make_pipe();
-  const pid_t child = start(command, messages.write.get());
+  const pid_t child =
+      start(command, {.output = printed.write.get(), .messages = messages.write.get()});
+  printed.write = io::UniqueFd();
   messages.write = io::UniqueFd();
   if (g_asked != 0) kill(child, SIGUSR1);
   LauncherOutput output;
-  const int code = wait_for(child, messages.read, output);
+  const int code = wait_for(child, printed.read, messages.read, output);
   return {.code = code,
           .interrupted = g_interrupted != 0,
           .asked = g_asked != 0,

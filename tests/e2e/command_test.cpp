@@ -186,11 +186,14 @@ class Endless {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       holder = read_text(run() / ".lock");
     }
-    process_ = static_cast<pid_t>(std::stol(holder));
+    EXPECT_FALSE(holder.empty()) << "it does not train";
+    process_ = static_cast<pid_t>(std::strtol(holder.c_str(), nullptr, 10));
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
   }
   [[nodiscard]] std::filesystem::path run() const { return directory_ / "run"; }
-  void send(int signal) const { kill(process_, signal); }
+  void send(int signal) const {
+    if (process_ > 0) kill(process_, signal);
+  }
   const ProcessResult& join() {
     thread_.join();
     return result_;
@@ -217,6 +220,21 @@ TEST(SignalTest, AnInterruptionSavesAndEndsWith130) {
   training.send(SIGINT);
   EXPECT_EQ(training.join().code, 130);
   EXPECT_EQ(millrace({"inspect", training.run().string(), "--verify"}).code, 0);
+}
+
+// A long step is not waited for when somebody asks again.
+TEST(SignalTest, ASecondRequestEndsAtOnce) {
+  setenv("MILLRACE_MAX_ISA", "sse4.2", 1);  // to make it one
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Endless training({"--model-size", "110", "--precision", "32.32", "--batch-size", "8",
+                      "--gradients-to-accumulate", "80"});
+    training.send(signal);
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    training.send(signal);
+    EXPECT_EQ(training.join().code, 128 + signal);
+    EXPECT_EQ(millrace({"inspect", training.run().string(), "--verify"}).code, 0) << signal;
+  }
+  unsetenv("MILLRACE_MAX_ISA");
 }
 
 // Suspended for longer than a hang may last, and woken: nobody has hung.

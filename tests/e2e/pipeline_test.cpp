@@ -547,6 +547,19 @@ TEST(FailureTest, ADeadRankEndsTheJob) {
       << result.output;
 }
 
+TEST(FailureTest, NobodyWhoReadsStopsNobodyWhoTrains) {
+  const TemporaryDirectory directory;
+  std::string line = MILLRACE_BINARY;
+  for (const std::string& word : small_training() + kRun +
+                                     Words{"--shards", "2", "--pipeline-splits", "b2/0/relu",
+                                           "--run-dir", (directory / "run").string()})
+    line += " '" + word + "'";
+  const ProcessResult result =
+      run_process("/bin/bash", {"-c", line + " | head -n 1; exit ${PIPESTATUS[0]}"});
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_EQ(millrace({"inspect", (directory / "run").string(), "--verify"}).code, 0);
+}
+
 /// Whether the ranks have started yet or not.
 TEST(SignalTest, AnEarlyOneStopsTheJobAsWell) {
   const TemporaryDirectory directory;
