@@ -11,7 +11,7 @@ cd "$3"
 git rev-parse --verify --quiet HEAD~1 >/dev/null || exit 77
 commands=$(mktemp -d)
 trap 'rm -rf "$commands"' EXIT
-sed -E 's/ -(fno-tree-slp-vectorize|mmove-max=[0-9]+|mstore-max=[0-9]+|Wduplicated-cond|Wlogical-op|Wno-restrict|mprefer-vector-width=[0-9]+|fpch-preprocess|Winvalid-pch|include [^ ]*cmake_pch\.hxx)//g' \
+sed -E 's/ -(fno-tree-slp-vectorize|mmove-max=[0-9]+|mstore-max=[0-9]+|Wduplicated-cond|Wlogical-op|Wno-restrict|Wno-stringop-[a-z]+|mprefer-vector-width=[0-9]+|fpch-preprocess|Winvalid-pch|include [^ ]*cmake_pch\.hxx)//g' \
   "$build/compile_commands.json" >"$commands/compile_commands.json"
 deadline=$(($(date +%s) + ${MILLRACE_TIDY_SECONDS:-400}))
 export tidy commands deadline
