@@ -283,24 +283,23 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 
 namespace {
 
-struct RegularFile {
-  UniqueFd file;
-  std::uint64_t size;
-};
-
 /// To be read. Opening a pipe would wait for somebody who writes to it; so nothing is waited for.
-RegularFile open_regular_file(const std::filesystem::path& path) {
-  UniqueFd file = open_file(path, O_RDONLY | O_NONBLOCK);
+UniqueFd open_for_reading(const std::filesystem::path& path) {
+  return open_file(path, O_RDONLY | O_NONBLOCK);
+}
+
+std::uint64_t size_of_regular(const UniqueFd& file, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail_io("inspect", path, errno);
   if (!S_ISREG(status.st_mode)) fail(ErrorKind::Io, "{}: not a regular file", path.string());
-  return {std::move(file), static_cast<std::uint64_t>(status.st_size)};
+  return static_cast<std::uint64_t>(status.st_size);
 }
 
 }  // namespace
 
 std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const auto [file, size] = open_regular_file(path);
+  const UniqueFd file = open_for_reading(path);
+  const std::uint64_t size = size_of_regular(file, path);
   if (size > max_bytes) {
     fail(ErrorKind::Io, "{}: {} bytes, more than the {} that are read", path.string(), size,
          max_bytes);
@@ -318,7 +317,8 @@ std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes
 }
 
 FileChecksum checksum_file(const std::filesystem::path& path) {
-  const UniqueFd file = open_regular_file(path).file;
+  const UniqueFd file = open_for_reading(path);
+  (void)size_of_regular(file, path);
   std::vector<std::byte> buffer(kReadPiece);
   FileChecksum result;
   for (;;) {

@@ -71,7 +71,8 @@ struct RandomStream {
 
 /// Uniform in [0, 1) with 24 bits, from one word of a block.
 MILLRACE_FUNCTION float uniform01(std::uint32_t word) {
-  return static_cast<float>(word >> 8) * 0x1.0p-24f;
+  // Vectors convert signed integers in one instruction.
+  return static_cast<float>(static_cast<std::int32_t>(word >> 8)) * 0x1.0p-24f;
 }
 
 /// Uniform in (0, 1) with 52 bits, from two words of a block: never 0, so its logarithm is finite.

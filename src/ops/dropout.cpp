@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/dropout.hpp"
 
+#include "ops/tiling.hpp"
+
 namespace millrace::ops {
 namespace {
 
 using device::ExecutionSpace;
 using device::parallel;
 
-// Elements of one sample that a work item does; a multiple of a random block's four words.
+// Random blocks of four words that are drawn side by side: in vectors, on CPUs.
+constexpr std::int64_t kBlocks = device::kHostAccessible ? 16 : 1;
+constexpr std::int64_t kWords = 4 * kBlocks;
+// Elements of one sample that a work item does; a multiple of the words drawn at a time.
 constexpr std::int64_t kRun = device::kHostAccessible ? 4096 : 4;
+static_assert(kRun % kWords == 0);
 
 std::int64_t runs_of(const SampleShape& shape) { return (shape.elements + kRun - 1) / kRun; }
 
@@ -38,14 +44,23 @@ struct DropElements {
     const std::int64_t base = run.sample * shape.elements;
     const std::int64_t blocks = (shape.elements + 3) / 4;
     const std::int64_t first_block = (draws.first_sample + run.sample) * blocks;
-    for (std::int64_t e = run.first; e < run.last; e += 4) {
+    for (std::int64_t e = run.first; e < run.last; e += kWords) {
       // The words that dropout_keeps draws for four neighbours, drawn once.
-      const RandomBlock words = draws.stream.block(static_cast<std::uint64_t>(draws.step),
-                                                   static_cast<std::uint64_t>(first_block + e / 4));
-      const std::int64_t count = run.last - e < 4 ? run.last - e : 4;
+      std::uint32_t words[kWords];
+      const auto step = static_cast<std::uint64_t>(draws.step);
+      const auto first = static_cast<std::uint64_t>(first_block + e / 4);
+      MILLRACE_SIMD
+      for (std::uint64_t b = 0; b < kBlocks; ++b) {
+        const RandomBlock drawn = draws.stream.block(step, first + b);
+        for (std::size_t k = 0; k < 4; ++k) words[4 * b + k] = drawn[k];
+      }
+      const std::int64_t count = run.last - e < kWords ? run.last - e : kWords;
+      const T* const source = x + base + e;
+      T* const target = y + base + e;
+      MILLRACE_SIMD
       for (std::int64_t j = 0; j < count; ++j) {
-        const bool keeps = uniform01(words[static_cast<std::size_t>(j)]) >= rate;
-        y[base + e + j] = store_as<T>(keeps ? to_float(x[base + e + j]) / kept : 0.0f);
+        const float scaled = to_float(source[j]) / kept;
+        target[j] = store_as<T>(uniform01(words[j]) >= rate ? scaled : 0.0f);
       }
     }
   }
