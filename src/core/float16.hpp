@@ -116,8 +116,10 @@ MILLRACE_FUNCTION float16 store_exact<float16>(float x) {
 template <>
 MILLRACE_FUNCTION float rounded_as<float16>(float x) {
   const auto [magnitude, sign] = float16_detail::parts_of(x);
-  const std::int32_t odd = (magnitude >> 13) & 1;
-  const std::int32_t normal = (magnitude + 0x0fff + odd) & ~0x1fff;
+  const auto odd = static_cast<std::uint32_t>(magnitude >> 13) & 1u;
+  // Unsigned, as NaNs may pass the largest integer; they are replaced below.
+  const auto normal =
+      static_cast<std::int32_t>((static_cast<std::uint32_t>(magnitude) + 0x0fffu + odd) & ~0x1fffu);
   float tiny;
   std::memcpy(&tiny, &magnitude, sizeof tiny);
   tiny = (tiny + 0.5f) - 0.5f;  // as subnormal_of()
