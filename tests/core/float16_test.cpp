@@ -103,13 +103,6 @@ TEST(Float16, RoundingInFloatIsTheWayThroughSixteenBits) {
   }
 }
 
-TEST(Float16, WhatNeedsNoRoundingIsStoredAsItIs) {
-  for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
-    const float16 half{static_cast<std::uint16_t>(bits)};
-    ASSERT_EQ(store_exact<float16>(to_float(half)).bits, bits);
-  }
-}
-
 TEST(Float16, StochasticRoundingTakesTheNeighbourAboveInProportion) {
   // Subnormals, the way to the least normal number, normals, the next power of two, the largest.
   for (const std::uint32_t below :
