@@ -44,7 +44,13 @@ SealedManifest load_manifest(const fs::path& directory) {
   }
   const auto bytes = as_checkpoint_error([&] { return read_file(path, kMaxManifestBytes); });
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return {parse_manifest(text, path.string()), crc32c(bytes)};
+  SealedManifest sealed{parse_manifest(text, path.string()), crc32c(bytes)};
+  const std::int64_t iteration = sealed.manifest.header.iteration;
+  const auto named = iteration_in(directory.filename().string());
+  if (named && *named != iteration)
+    fail(ErrorKind::Checkpoint, "{}: holds iteration {}: rename it to {}", directory.string(),
+         iteration, checkpoint_name(iteration));
+  return sealed;
 }
 
 }  // namespace
@@ -77,11 +83,6 @@ CheckpointReader::CheckpointReader(const fs::path& directory) : path_(directory)
   auto [manifest, seal] = load_manifest(directory);
   seal_ = seal;
   header_ = std::move(manifest.header);
-  const auto named = iteration_in(path_.filename().string());
-  if (named && *named != header_.iteration) {
-    fail(ErrorKind::Checkpoint, "{}: holds iteration {}: rename it to {}", path_.string(),
-         header_.iteration, checkpoint_name(header_.iteration));
-  }
   struct Place {
     TensorEntry* entry;
     std::size_t part;

@@ -18,6 +18,7 @@
 
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
+#include "train/signals.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -43,18 +44,12 @@ extern "C" void millrace_forward_signal(int signal) {
   if (g_launcher > 0) kill(g_launcher, SIGUSR1);
 }
 
-/// Under nohup.
-bool nobody_hangs_up() {
-  struct sigaction action = {};
-  return sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
 void forward_signals() {
   struct sigaction action = {};
   action.sa_handler = millrace_forward_signal;
   action.sa_flags = SA_RESTART;
   for (const int signal : kForwarded)
-    if (signal != SIGHUP || !nobody_hangs_up()) sigaction(signal, &action, nullptr);
+    if (signal != SIGHUP || !train::hangups_are_ignored()) sigaction(signal, &action, nullptr);
 }
 
 /// What a launcher writes to: its own two pipes rather than this program's, as it ends its ranks
@@ -68,7 +63,7 @@ struct Ends {
   dup2(ends.output, STDOUT_FILENO);
   dup2(ends.messages, STDERR_FILENO);
   for (const int signal : kForwarded)
-    if (signal != SIGHUP || !nobody_hangs_up()) std::signal(signal, SIG_DFL);
+    if (signal != SIGHUP || !train::hangups_are_ignored()) std::signal(signal, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

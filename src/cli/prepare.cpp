@@ -145,8 +145,10 @@ std::string common_options(const train::TrainConfig& config) {
   return common;
 }
 
-/// What a rank that differs would spoil the training of all with.
-std::vector<train::Fact> common_facts(const PreparedRun& run) {
+/// Compares what a rank that differs would spoil the training of all with. Collective; one process,
+/// or the one that starts the ranks first, has nobody to compare with.
+void require_alike(const comm::World& world, const PreparedRun& run) {
+  if (world.size() == 1 || must_launch(run.config, world)) return;
   std::vector<train::Fact> facts = {
       {"options", common_options(run.config), "start all ranks alike"},
       {"build", fmt::format("millrace {} ({})", kVersion, kCommit),
@@ -157,7 +159,7 @@ std::vector<train::Fact> common_facts(const PreparedRun& run) {
        {std::pair{"training images", run.data.train}, {"validation images", run.data.validation}})
     facts.push_back({name, images ? io::describe(*images) : "none",
                      "give all ranks the same data set with --data-dir", ErrorKind::Data});
-  return facts;
+  train::require_alike(world, facts);
 }
 
 }  // namespace
@@ -192,7 +194,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
     place = opened.place;
   });
   if (must_launch(run.config, world)) return run;
-  train::require_alike(world, common_facts(run));
+  require_alike(world, run);
   together.lead([&] {
     // What cannot be written is found before a directory is made.
     if (invocation.options.text("trace")) io::write_file_atomically(run.config.trace, "");
@@ -275,7 +277,7 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
                  directory, machine);
   });
   run.lock = std::move(found.lock);
-  if (!must_launch(run.config, world)) train::require_alike(world, common_facts(run));
+  require_alike(world, run);
   return run;
 }
 
@@ -332,7 +334,7 @@ PreparedBench prepare_bench(const Invocation& invocation, const comm::World& wor
   impose(options, "validation-mode", std::string("none"));
   const MachineFacts machine = this_machine(world);
   open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine).run; });
-  if (!must_launch(bench.run.config, world)) train::require_alike(world, common_facts(bench.run));
+  require_alike(world, bench.run);
   bench.run.notices.insert(bench.run.notices.begin(), invocation.notices.begin(),
                            invocation.notices.end());
   return bench;

@@ -15,7 +15,7 @@ constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 // A handler can reach nothing but static objects.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile std::sig_atomic_t g_received = 0;
-volatile std::sig_atomic_t g_second = 0;  ///< of the system's clock, when that was
+volatile std::sig_atomic_t g_received_at = 0;  ///< in seconds of the system's clock
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 std::sig_atomic_t seconds_now() {
@@ -30,7 +30,7 @@ bool is_urgent(int signal) {
   constexpr std::sig_atomic_t kEcho = 2;
   if (g_received == 0 || signal == SIGUSR1 || signal == SIGUSR2) return false;
   if (signal == SIGINT && g_received == SIGINT) return true;
-  return seconds_now() - g_second >= kEcho;
+  return seconds_now() - g_received_at >= kEcho;
 }
 
 extern "C" void millrace_note_signal(int signal) {
@@ -40,7 +40,7 @@ extern "C" void millrace_note_signal(int signal) {
     return;
   }
   if (g_received != 0) return;
-  g_second = seconds_now();
+  g_received_at = seconds_now();
   g_received = signal;
 }
 
@@ -49,17 +49,19 @@ extern "C" void millrace_note_signal(int signal) {
 bool g_listening = false;
 
 void handle(int signal, void (*handler)(int)) {
+  if (signal == SIGHUP && hangups_are_ignored()) return;
   struct sigaction action = {};
-  // Under nohup nobody means this process when the terminal goes.
-  if (signal == SIGHUP && sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN)
-    return;
-  action = {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
   sigaction(signal, &action, nullptr);
 }
 
 }  // namespace
+
+bool hangups_are_ignored() {
+  struct sigaction action = {};
+  return sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
 
 StopSignals::StopSignals() : outermost_(!g_listening) {
   if (!outermost_) return;

@@ -3,6 +3,9 @@
 
 namespace millrace::train {
 
+/// Whether the process was started so that nobody means it when the terminal goes, as nohup does.
+[[nodiscard]] bool hangups_are_ignored();
+
 /// Turns requests to stop into a flag that the training looks at between two iterations. SIGTERM,
 /// SIGUSR1 and SIGUSR2 (what schedulers send before they take the machine), SIGHUP (the terminal is
 /// gone; not where nohup had it ignored) and SIGINT are caught while an object lives. A second

@@ -110,7 +110,8 @@ class Run {
         console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()),
         limit_(world, *inputs.train, config.data.max_bad_fraction, "training"),
         watchdog_(world.rank(), config.hang_timeout),
-        place_(io::file_identity(config.run_directory)) {}
+        place_(io::file_identity(config.run_directory)),
+        data_(config.run_directory.empty() ? "" : io::describe(*inputs.train)) {}
 
   [[nodiscard]] Outcome fresh();
   [[nodiscard]] Outcome restored();
@@ -156,7 +157,7 @@ class Run {
   [[nodiscard]] bool logs() const { return leads() && log_.has_value(); }
   [[nodiscard]] bool told_to_stop();
   [[nodiscard]] bool make_up_for_validation(std::int64_t done);
-  [[nodiscard]] bool validated_already(std::int64_t done, std::string_view name = "") const;
+  [[nodiscard]] std::set<std::int64_t> validated(std::string_view name = "") const;
   [[nodiscard]] bool validate_now(std::int64_t done, const std::string& name = "");
   void warm_start();
   [[nodiscard]] bool make_averages();
@@ -186,6 +187,7 @@ class Run {
   std::set<std::string> bad_training_;  ///< lines of pictures that any rank replaced; of rank 0
   std::set<std::string> bad_validation_;
   io::FileIdentity place_;  ///< of the run directory
+  std::string data_;        ///< what is trained on, for checkpoints; takes reading it once
   int received_ = 0;        ///< a signal that some rank was sent
   Clock::time_point start_ = Clock::now();
 };
@@ -284,12 +286,11 @@ Outcome Run::fresh() {
 /// Another number of images would move every sample of the rest of the run.
 void Run::require_same_data(const io::CheckpointHeader& header,
                             const std::filesystem::path& path) const {
-  const std::string here = io::describe(*inputs_.train);
-  if (!header.data.empty() && header.data != here)
+  if (!header.data.empty() && header.data != data_)
     fail(ErrorKind::Data,
          "{}: was trained on {}, but what was found now is {}: give the data set of the run with "
          "--data-dir",
-         path.string(), header.data, here);
+         path.string(), header.data, data_);
   if (header.epoch == config_.epoch_after(header.iteration)) return;
   fail(
       ErrorKind::Data,
@@ -567,15 +568,20 @@ bool Run::after_iteration(std::int64_t done, bool stopping) {
 /// Validates the point that a restored run begins at, if the process before was stopped in it.
 bool Run::make_up_for_validation(std::int64_t done) {
   if (done == 0 || !due_after(config_, done).validate || config_.run_directory.empty()) return true;
-  return validated_already(done) || validate_now(done);
+  return validated().contains(done) || validate_now(done);
 }
 
-/// As rank 0 reads the run's table. Collective.
-bool Run::validated_already(std::int64_t done, std::string_view name) const {
-  bool found = false;
-  Together(world_).lead(
-      [&] { found = validated_iterations(config_.run_directory, name).contains(done); });
-  return world_.maximum(found ? 1 : 0) == 1;
+/// What has a row in the run's table, as rank 0 reads it. Collective.
+std::set<std::int64_t> Run::validated(std::string_view name) const {
+  std::string listed;
+  Together(world_).lead([&] {
+    for (const std::int64_t done : validated_iterations(config_.run_directory, name))
+      listed += fmt::format("{},", done);
+  });
+  std::set<std::int64_t> iterations;
+  for (const std::string& done : split_list(world_.broadcast(listed)))
+    iterations.insert(parse_number<std::int64_t>(done).value());
+  return iterations;
 }
 
 io::CheckpointHeader Run::header_of(std::int64_t done) const {
@@ -586,7 +592,7 @@ io::CheckpointHeader Run::header_of(std::int64_t done) const {
   header.model = session_->graph().name;
   header.config_toml = config_.resolved_toml;
   header.environment = device::describe_environment();
-  header.data = io::describe(*inputs_.train);
+  header.data = data_;
   if (log_) header.log_state = to_json(log_->partial());
   header.scaling_state = to_json(session_->scaling());
   header.skipped_in_row = session_->scaling().skipped_in_row;
@@ -661,16 +667,16 @@ bool Run::validate_now(std::int64_t done, const std::string& name) {
 bool Run::validate_saved() {
   if (config_.run_directory.empty()) return true;
   const Together together(world_);
+  const std::set<std::int64_t> done_already = validated();
   std::string listed;
   together.lead([&] {
     for (const std::filesystem::path& path : io::list_checkpoints(checkpoints()))
       listed += path.string() + '\n';
   });
   for (const std::string& path : split_list(world_.broadcast(listed), '\n')) {
-    if (path.empty()) continue;
     const io::CheckpointReader checkpoint = agreed_checkpoint(world_, path);
     const std::int64_t done = checkpoint.header().iteration;
-    if (!is_validation_point(config_, done) || validated_already(done)) continue;
+    if (!is_validation_point(config_, done) || done_already.contains(done)) continue;
     together.run([&] { session_->load(checkpoint); });
     if (!validate_now(done)) return false;
   }
@@ -694,7 +700,7 @@ bool Run::make_averages() {
     written = world_.broadcast(written);
     const std::string& name = average.rule.name;
     if (config_.validation == ValidationMode::None) continue;
-    if (validated_already(config_.iterations, name)) continue;
+    if (validated(name).contains(config_.iterations)) continue;
     const io::CheckpointReader checkpoint = agreed_checkpoint(world_, written);
     together.run([&] { session_->load(checkpoint); });
     if (!validate_now(config_.iterations, name)) return false;

@@ -79,9 +79,9 @@ void expect_named(const ProcessResult& result, const Difference& difference) {
 }
 
 /// The data set with two images of other classes changed for each other, and one that is shorter.
-const fs::path& other_data(const char* which) {
+fs::path other_data(const char* which) {
   static const TemporaryDirectory directory;
-  static const bool made = [] {
+  if (!fs::exists(directory / "reordered")) {
     constexpr std::size_t kRecord = 3073;
     for (const char* name : {"reordered", "shorter"})
       fs::copy(small_data(), directory / name, fs::copy_options::recursive);
@@ -89,11 +89,8 @@ const fs::path& other_data(const char* which) {
     fs::resize_file(directory / "shorter" / "data_batch_1.bin", images.size() - 64 * kRecord);
     std::rotate(images.begin(), images.begin() + kRecord, images.end());
     std::ofstream(directory / "reordered" / "data_batch_1.bin", std::ios::binary) << images;
-    return true;
-  }();
-  static std::map<std::string, fs::path> paths;
-  (void)made;
-  return paths[which] = directory / which;
+  }
+  return directory / which;
 }
 
 Environment with_other_data(const char* which) {

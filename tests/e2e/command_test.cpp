@@ -215,6 +215,17 @@ TEST(SignalTest, RequestsToStopSaveAndEndWith75) {
   }
 }
 
+// As under nohup: it would have ended with 75.
+TEST(SignalTest, AnIgnoredHangUpStaysIgnored) {
+  signal(SIGHUP, SIG_IGN);
+  Endless training;
+  signal(SIGHUP, SIG_DFL);
+  training.send(SIGHUP);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  training.send(SIGINT);
+  EXPECT_EQ(training.join().code, 130);
+}
+
 TEST(SignalTest, AnInterruptionSavesAndEndsWith130) {
   Endless training;
   training.send(SIGINT);
