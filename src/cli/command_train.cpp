@@ -41,6 +41,7 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
   const train::StopSignals signals;  // listens before a launcher could pass one on
   StartupWatch watch(invocation.options);
   const comm::World world;
+  watch.follow(world);
   return run_on_all_ranks(world, [&] {
     PreparedRun run = prepare(invocation, world);
     watch.end();  // the training has one of its own

@@ -38,6 +38,10 @@ namespace millrace::cli {
 class StartupWatch {
  public:
   explicit StartupWatch(const Options& options);
+  /// From now on it can say which rank this one waits for.
+  void follow(const comm::World& world) {
+    if (watchdog_) watchdog_->follow(world);
+  }
   void end() { watchdog_.reset(); }
 
  private:

@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -27,6 +30,20 @@ std::int64_t steady_nanoseconds() {
 }
 
 int count(std::size_t elements) { return static_cast<int>(elements); }
+
+constexpr int kTag = 0;
+
+/// The ranks form a binomial tree under rank 0: a rank's parent is its number without the lowest
+/// bit that is set.
+int parent_of(int rank) { return rank & (rank - 1); }
+
+/// Children from the nearest on. Each of them is the root of as many ranks as its distance.
+std::vector<int> children_of(int rank, int size) {
+  std::vector<int> children;
+  for (int distance = 1; (rank & distance) == 0 && rank + distance < size; distance *= 2)
+    children.push_back(rank + distance);
+  return children;
+}
 
 /// The ranks of this machine among themselves, in the order of `rank`.
 class RanksHere {
@@ -52,6 +69,39 @@ std::vector<int> begins_of(const std::vector<int>& lengths) {
 }
 
 }  // namespace
+
+/// Messages of what all ranks do together. MPI's own collectives never tell whose part is missing;
+/// made of messages between two ranks each, they do. Those of the pipeline pass elsewhere.
+class World::Peers {
+ public:
+  void send(int to, std::span<const std::byte> data) const {
+    check(MPI_Send(data.data(), count(data.size()), MPI_BYTE, to, kTag, MPI_COMM_WORLD),
+          "MPI_Send");
+  }
+  void receive(int from, std::span<std::byte> data) {
+    awaited_.store(from, std::memory_order_relaxed);
+    check(MPI_Recv(data.data(), count(data.size()), MPI_BYTE, from, kTag, MPI_COMM_WORLD,
+                   MPI_STATUS_IGNORE),
+          "MPI_Recv");
+    awaited_.store(-1, std::memory_order_relaxed);
+  }
+  void send_text(int to, const std::string& text) const {
+    const std::uint64_t length = text.size();
+    send(to, std::as_bytes(std::span(&length, 1)));
+    if (length > 0) send(to, std::as_bytes(std::span(text)));
+  }
+  [[nodiscard]] std::string receive_text(int from) {
+    std::uint64_t length = 0;
+    receive(from, std::as_writable_bytes(std::span(&length, 1)));
+    std::string text(length, '\0');
+    if (length > 0) receive(from, std::as_writable_bytes(std::span(text)));
+    return text;
+  }
+  [[nodiscard]] int awaited() const noexcept { return awaited_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int> awaited_{-1};
+};
 
 /// Open MPI, MPICH and its descendants, and PMIx under Slurm tell a process so.
 bool started_by_launcher() {
@@ -96,6 +146,7 @@ World::World() {
   initialised_ = true;
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  peers_ = std::make_unique<Peers>();
   const RanksHere here(rank_);
   check(MPI_Comm_rank(here.comm(), &local_rank_), "MPI_Comm_rank");
   check(MPI_Comm_size(here.comm(), &local_size_), "MPI_Comm_size");
@@ -107,47 +158,58 @@ World::World() {
 }
 
 World::~World() {
+  peers_.reset();
   if (initialised_) MPI_Finalize();
 }
 
-std::string World::broadcast(std::string text) const {
-  if (size_ == 1) return text;
-  auto length = static_cast<std::uint64_t>(text.size());
-  check(MPI_Bcast(&length, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD), "MPI_Bcast");
-  text.resize(length);
-  check(MPI_Bcast(text.data(), count(text.size()), MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
-  return text;
+int World::awaited() const noexcept { return peers_ ? peers_->awaited() : -1; }
+
+template <class T, class Combine>
+void World::reduce(std::span<T> values, Combine combine) const {
+  if (size_ == 1) return;
+  const std::vector<int> children = children_of(rank_, size_);
+  std::vector<T> theirs(children.empty() ? 0 : values.size());
+  for (const int child : children) {
+    peers_->receive(child, std::as_writable_bytes(std::span(theirs)));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = combine(values[i], theirs[i]);
+  }
+  if (rank_ != 0) {
+    peers_->send(parent_of(rank_), std::as_bytes(values));
+    peers_->receive(parent_of(rank_), std::as_writable_bytes(values));
+  }
+  for (auto child = children.rbegin(); child != children.rend(); ++child)
+    peers_->send(*child, std::as_bytes(values));
 }
 
-void World::add(std::span<double> values) const {
-  if (size_ == 1) return;
-  check(MPI_Allreduce(MPI_IN_PLACE, values.data(), count(values.size()), MPI_DOUBLE, MPI_SUM,
-                      MPI_COMM_WORLD),
-        "MPI_Allreduce");
+void World::add(std::span<double> values) const { reduce(values, std::plus<>()); }
+
+void World::maximum(std::span<std::int64_t> values) const {
+  reduce(values, [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
 }
 
 std::int64_t World::maximum(std::int64_t value) const {
-  if (size_ == 1) return value;
-  check(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD),
-        "MPI_Allreduce");
+  maximum(std::span(&value, 1));
   return value;
 }
 
+void World::barrier() const { (void)maximum(0); }
+
+std::string World::broadcast(std::string text) const {
+  if (size_ == 1) return text;
+  if (rank_ != 0) text = peers_->receive_text(parent_of(rank_));
+  const std::vector<int> children = children_of(rank_, size_);
+  for (auto child = children.rbegin(); child != children.rend(); ++child)
+    peers_->send_text(*child, text);
+  return text;
+}
+
 std::vector<std::string> World::gather(const std::string& text) const {
-  if (size_ == 1) return {text};
-  std::vector<int> lengths(rank_ == 0 ? static_cast<std::size_t>(size_) : 0);
-  const int length = count(text.size());
-  check(MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD),
-        "MPI_Gather");
-  const std::vector<int> begins = begins_of(lengths);
-  std::string all(static_cast<std::size_t>(begins.back()), '\0');
-  check(MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), begins.data(),
-                    MPI_CHAR, 0, MPI_COMM_WORLD),
-        "MPI_Gatherv");
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; r < lengths.size(); ++r)
-    texts.push_back(
-        all.substr(static_cast<std::size_t>(begins[r]), static_cast<std::size_t>(lengths[r])));
+  if (rank_ != 0) {
+    peers_->send_text(0, text);
+    return {};
+  }
+  std::vector<std::string> texts = {text};
+  for (int rank = 1; rank < size_; ++rank) texts.push_back(peers_->receive_text(rank));
   return texts;
 }
 
@@ -166,35 +228,28 @@ std::vector<int> World::gather_here(const std::vector<int>& numbers) const {
   return all;
 }
 
-void World::barrier() const {
-  if (size_ > 1) check(MPI_Barrier(MPI_COMM_WORLD), "MPI_Barrier");
-}
-
 std::int64_t World::clock_offset() const {
   constexpr int kRounds = 20;
-  constexpr int kTag = 1;
   std::int64_t offset = 0;
   std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
+  std::int64_t time = 0;
+  const std::span<std::byte> message = std::as_writable_bytes(std::span(&time, 1));
   for (int other = 1; other < size_; ++other) {
     for (int round = 0; round < kRounds; ++round) {
       if (rank_ == 0) {
-        std::int64_t time = 0;
-        check(MPI_Recv(&time, 1, MPI_INT64_T, other, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-              "MPI_Recv");
+        peers_->receive(other, message);
         time = steady_nanoseconds();
-        check(MPI_Send(&time, 1, MPI_INT64_T, other, kTag, MPI_COMM_WORLD), "MPI_Send");
+        peers_->send(other, message);
       }
       if (rank_ != other) continue;
       // The answer is taken to be made half-way; the quickest round is the truest.
-      std::int64_t theirs = steady_nanoseconds();
-      const std::int64_t begin = theirs;
-      check(MPI_Send(&theirs, 1, MPI_INT64_T, 0, kTag, MPI_COMM_WORLD), "MPI_Send");
-      check(MPI_Recv(&theirs, 1, MPI_INT64_T, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-            "MPI_Recv");
+      const std::int64_t begin = steady_nanoseconds();
+      peers_->send(0, message);
+      peers_->receive(0, message);
       const std::int64_t end = steady_nanoseconds();
       if (end - begin >= shortest) continue;
       shortest = end - begin;
-      offset = theirs - (begin + end) / 2;
+      offset = time - (begin + end) / 2;
     }
   }
   return offset;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,6 +54,8 @@ class World {
   /// Sums over the ranks, element by element, everywhere. Exact, whatever the order, when of each
   /// element only one rank's is not zero.
   void add(std::span<double> values) const;
+  /// Maxima over the ranks, element by element, everywhere.
+  void maximum(std::span<std::int64_t> values) const;
   [[nodiscard]] std::int64_t maximum(std::int64_t value) const;
   /// The texts of all ranks on rank 0, by rank; nothing elsewhere.
   [[nodiscard]] std::vector<std::string> gather(const std::string& text) const;
@@ -62,6 +65,10 @@ class World {
   /// Nanoseconds to add to this process' steady clock so that it agrees with rank 0's. Collective.
   [[nodiscard]] std::int64_t clock_offset() const;
 
+  /// The rank whose part one of these functions waits for in this process now, or -1. For any
+  /// thread.
+  [[nodiscard]] int awaited() const noexcept;
+
   /// Notes that all ranks are about to fail with the same error, so that nobody needs to be ended.
   void fail_together() const noexcept { failing_together_ = true; }
   [[nodiscard]] bool failing_together() const noexcept { return failing_together_; }
@@ -69,6 +76,11 @@ class World {
   [[noreturn]] void abort(int code) const;
 
  private:
+  class Peers;
+  template <class T, class Combine>
+  void reduce(std::span<T> values, Combine combine) const;
+
+  std::unique_ptr<Peers> peers_;  ///< null in a world of its own
   bool initialised_ = false;
   mutable bool failing_together_ = false;
   int rank_ = 0;

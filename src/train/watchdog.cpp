@@ -27,21 +27,22 @@ constexpr int kDisk = 10;
 
 }  // namespace
 
-std::string describe_standing(const pipeline::Executor* executor, int rank) {
+std::string describe_standing(const pipeline::Executor* executor, int rank, int awaited,
+                              std::string_view phase) {
   const pipeline::Standing standing =
       executor != nullptr ? executor->standing() : pipeline::Standing{};
-  if (standing.replica < 0)
-    return fmt::format("rank {}: is between two steps and waits for the other ranks", rank);
+  const std::string together = awaited >= 0 ? fmt::format(" and waits for rank {}", awaited) : "";
+  if (standing.replica < 0) return fmt::format("rank {}: {}{}", rank, phase, together);
   const pipeline::Action& action = standing.action;
-  std::string text = fmt::format("rank {}: replica {}, stage {} is at {}", rank, standing.replica,
-                                 action.stage, to_string(action));
+  const std::string text = fmt::format("rank {}: replica {}, stage {} is at {}", rank,
+                                       standing.replica, action.stage, to_string(action));
   const pipeline::PipelinePlan& plan = executor->plan();
   if (standing.awaited_member >= 0)
     return text + fmt::format(" and waits for the batch statistics of replica {} (rank {})",
                               standing.awaited_member,
                               plan.ranks.rank_of(standing.awaited_member,
                                                  plan.schedule.device(action.stage)));
-  if (standing.awaited < 0) return text;
+  if (standing.awaited < 0) return text + together;
   if (action.kind == pipeline::ActionKind::Update)
     return text +
            fmt::format(" and waits for the gradients of replica {} (rank {})", standing.awaited,
@@ -64,6 +65,15 @@ Watchdog::~Watchdog() {
   if (thread_.joinable()) thread_.join();
 }
 
+std::string Watchdog::standing() const {
+  const comm::World* world = world_;
+  const int awaited = world != nullptr ? world->awaited() : -1;
+  const Session* session = session_;
+  if (const char* const disk = disk_) return describe_standing(nullptr, rank_, awaited, disk);
+  if (session == nullptr) return describe_standing(nullptr, rank_, awaited, "is starting");
+  return describe_standing(session->active(), rank_, awaited, "is between two steps");
+}
+
 void Watchdog::watch(std::chrono::seconds limit) {
   std::uint64_t seen = 0;
   Clock::time_point last = Clock::now();
@@ -80,17 +90,11 @@ void Watchdog::watch(std::chrono::seconds limit) {
       seen = progress;
       quiet = {};
     }
-    const char* const disk = disk_;
-    if (quiet < (disk != nullptr ? kDisk * limit : limit)) continue;
+    if (quiet < (disk_ != nullptr ? kDisk * limit : limit)) continue;
     fmt::print(stderr,
                "millrace: error: no progress for {} s: {}; raise --hang-timeout if it is "
                "only slow\n",
-               std::chrono::duration_cast<std::chrono::seconds>(quiet).count(),
-               disk != nullptr      ? fmt::format("rank {}: {}", rank_, disk)
-               : session != nullptr ? describe_standing(executor, rank_)
-                                    : fmt::format("rank {}: is starting and waits for the other "
-                                                  "ranks",
-                                                  rank_));
+               std::chrono::duration_cast<std::chrono::seconds>(quiet).count(), standing());
     std::fflush(stderr);
     std::this_thread::sleep_for(kGrace);
     std::_Exit(exit_code(ErrorKind::Watchdog));

@@ -7,15 +7,19 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
+#include "comm/world.hpp"
 #include "train/session.hpp"
 
 namespace millrace::train {
 
 /// What a process says of itself when nothing moves: "rank 1: replica 0, stage 1 is at 1F3 and
-/// waits for stage 0 (rank 0)".
-[[nodiscard]] std::string describe_standing(const pipeline::Executor* executor, int rank);
+/// waits for stage 0 (rank 0)". `awaited` is the rank whose part of something that all do together
+/// is missing, or -1. Without an executor, or between its steps, the process is at `phase`.
+[[nodiscard]] std::string describe_standing(const pipeline::Executor* executor, int rank,
+                                            int awaited, std::string_view phase);
 
 /// Ends the process with code 124 when nothing has gone on for `seconds`, after it has said on
 /// standard error where it stands. Time in which the whole process was stopped does not count.
@@ -28,6 +32,8 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  /// From now on it can say which rank this process waits for. It must outlive this.
+  void follow(const comm::World& world) { world_ = &world; }
   /// From now on the actions of this session count as progress. It must outlive this.
   void follow(const Session& session) { session_ = &session; }
   /// Something else than an action has been done.
@@ -52,6 +58,9 @@ class Watchdog {
  private:
   void watch(std::chrono::seconds limit);
 
+  [[nodiscard]] std::string standing() const;
+
+  std::atomic<const comm::World*> world_{nullptr};
   std::atomic<const Session*> session_{nullptr};
   int rank_;
   std::atomic<std::uint64_t> touched_{0};
