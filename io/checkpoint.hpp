@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -158,9 +159,19 @@ class CheckpointReader {
 void visit_checkpoints(const std::filesystem::path& directory,
                        const std::function<void(const CheckpointReader&)>& visit);
 
-/// Removes the oldest checkpoints until `keep` that verify are left (0: all stay), and what killed
-/// writers left. The newest that verifies is never removed, nor the newest that does and was not
-/// written while updates were left out: the training may be about to diverge. Errors: Io.
-void retire_checkpoints(const std::filesystem::path& checkpoints_directory, int keep);
+/// Which checkpoints of a run stay.
+struct Retention {
+  int keep = 0;  ///< the newest so many that verify; 0: all
+  /// Accuracy by iteration of what was validated and gave a finite loss.
+  std::map<std::int64_t, double> validated = {};
+  bool keep_best = false;  ///< the one of the highest accuracy, too
+};
+
+/// Removes the checkpoints that do not stay, and what killed writers left. Whatever `keep` says,
+/// the newest that verifies stays; so does the newest that does and was not written while updates
+/// were left out, and the newest that was validated: the training may be about to diverge. Errors:
+/// Io.
+void retire_checkpoints(const std::filesystem::path& checkpoints_directory,
+                        const Retention& retention);
 
 }  // namespace millrace::io

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <span>
 #include <string>
 #include <system_error>
 
@@ -162,32 +163,86 @@ void visit_checkpoints(const fs::path& directory,
   fail_without_checkpoint(directory);
 }
 
-void retire_checkpoints(const fs::path& checkpoints_directory, int keep) {
+namespace {
+
+void remove_dead_writes(const fs::path& checkpoints_directory) {
   for (const fs::path& path : entries_of(checkpoints_directory)) {
     if (!is_leftover(path)) continue;
     std::error_code error;
     fs::remove_all(path, error);
     if (error) fail_io("remove", path, error.value());
   }
-  if (keep <= 0) return;
-  const std::vector<fs::path> found = list_checkpoints(checkpoints_directory);
-  int left = keep;
-  bool healthy_kept = false;
-  for (auto path = found.rbegin(); path != found.rend(); ++path) {
-    if (left == 0 && healthy_kept) {
-      remove_checkpoint(*path);
-      continue;
-    }
-    const Attempt attempt = try_open(*path);
-    if (!attempt.reader) continue;  // damaged: of no use, and none that counts
-    const bool healthy = attempt.reader->header().skipped_in_row == 0;
-    if (left == 0 && !healthy) {
-      remove_checkpoint(*path);
-      continue;
-    }
-    left = std::max(0, left - 1);
-    healthy_kept = healthy_kept || healthy;
+}
+
+// A checkpoint among those of which some are to stay. It is read at most once, and only if it may
+// have to stay.
+class Candidate {
+ public:
+  explicit Candidate(fs::path path)
+      : path_(std::move(path)), iteration_(*iteration_in(path_.filename().string())) {}
+
+  [[nodiscard]] const fs::path& path() const { return path_; }
+  [[nodiscard]] std::int64_t iteration() const { return iteration_; }
+  [[nodiscard]] bool is_sound() { return state() != State::Damaged; }
+  [[nodiscard]] bool is_healthy() { return state() == State::Healthy; }
+  // What is damaged is of no use, and counts for nothing; but it is not ours to take away.
+  [[nodiscard]] bool stays() const { return stays_ || state_ == State::Damaged; }
+  void stay() { stays_ = true; }
+
+ private:
+  enum class State { Unknown, Damaged, Skipping, Healthy };
+  State state() {
+    if (state_ != State::Unknown) return state_;
+    const Attempt attempt = try_open(path_);
+    if (!attempt.reader) return state_ = State::Damaged;
+    return state_ = attempt.reader->header().skipped_in_row == 0 ? State::Healthy : State::Skipping;
   }
+
+  fs::path path_;
+  std::int64_t iteration_;
+  State state_ = State::Unknown;
+  bool stays_ = false;
+};
+
+// The first `count` of which `holds` is true stay.
+template <class Holds>
+void keep_first(std::span<Candidate> candidates, int count, Holds holds) {
+  for (Candidate& candidate : candidates) {
+    if (count == 0) return;
+    if (!holds(candidate)) continue;
+    candidate.stay();
+    --count;
+  }
+}
+
+}  // namespace
+
+void retire_checkpoints(const fs::path& checkpoints_directory, const Retention& retention) {
+  remove_dead_writes(checkpoints_directory);
+  if (retention.keep <= 0) return;
+  std::vector<Candidate> newest_first;
+  const std::vector<fs::path> found = list_checkpoints(checkpoints_directory);
+  for (auto path = found.rbegin(); path != found.rend(); ++path) newest_first.emplace_back(*path);
+  const auto is_validated = [&](Candidate& candidate) {
+    return retention.validated.contains(candidate.iteration()) && candidate.is_sound();
+  };
+  keep_first(newest_first, retention.keep,
+             [](Candidate& candidate) { return candidate.is_sound(); });
+  keep_first(newest_first, 1, [](Candidate& candidate) { return candidate.is_healthy(); });
+  keep_first(newest_first, 1, is_validated);
+  if (retention.keep_best) {
+    std::vector<Candidate*> best_first;
+    for (Candidate& candidate : newest_first)
+      if (retention.validated.contains(candidate.iteration())) best_first.push_back(&candidate);
+    std::stable_sort(best_first.begin(), best_first.end(), [&](Candidate* a, Candidate* b) {
+      return retention.validated.at(a->iteration()) > retention.validated.at(b->iteration());
+    });
+    const auto best = std::find_if(best_first.begin(), best_first.end(),
+                                   [](Candidate* candidate) { return candidate->is_sound(); });
+    if (best != best_first.end()) (*best)->stay();
+  }
+  for (const Candidate& candidate : newest_first)
+    if (!candidate.stays()) remove_checkpoint(candidate.path());
 }
 
 }  // namespace millrace::io

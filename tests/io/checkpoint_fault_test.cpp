@@ -45,7 +45,7 @@ class CheckpointFaultTest : public testing::TestWithParam<std::int64_t> {
   static int write_new(const fs::path& folder) {
     try {
       write_checkpoint(folder, sample_header(GetParam()), SampleModel(kNewSeed).tensors());
-      retire_checkpoints(folder, 1);
+      retire_checkpoints(folder, {.keep = 1});
       return 0;
     } catch (const Error& error) {
       return exit_code(error.kind());
@@ -61,7 +61,7 @@ class CheckpointFaultTest : public testing::TestWithParam<std::int64_t> {
     if (!outcome.killed && outcome.exit_code == 0) {
       EXPECT_TRUE(is_new);
     }
-    retire_checkpoints(folder, 1);
+    retire_checkpoints(folder, {.keep = 1});
     EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 1);
     EXPECT_EQ(digest(open_newest(folder, complaints)), found);
   }

@@ -414,11 +414,11 @@ TEST_F(CheckpointTest, ReplacedCheckpointCountsWhileItsSuccessorIsMissing) {
   std::vector<std::string> complaints;
   expect_content(open_newest(directory_.path(), complaints), SampleModel(1));
   EXPECT_TRUE(complaints.empty());
-  retire_checkpoints(folder_, 1);
+  retire_checkpoints(folder_, {.keep = 1});
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-9.replaced"}));
   write(9, 2);
   expect_content(open_newest(directory_.path(), complaints), SampleModel(2));
-  retire_checkpoints(folder_, 1);
+  retire_checkpoints(folder_, {.keep = 1});
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-9"}));
 }
 
@@ -448,7 +448,7 @@ TEST_F(CheckpointTest, ReadersFollowARunThatKeepsOne) {
   std::jthread training([&] {
     for (int iteration = 2; iteration <= 60; ++iteration) {
       write(iteration, 1);
-      retire_checkpoints(folder_, 1);
+      retire_checkpoints(folder_, {.keep = 1});
     }
     done = true;
   });
@@ -492,30 +492,30 @@ TEST_F(CheckpointTest, NoCheckpointAtAllIsSaidSo) {
 
 TEST_F(CheckpointTest, RetiresTheOldest) {
   for (const int iteration : {1, 2, 3, 10}) write(iteration);
-  retire_checkpoints(folder_, 0);
+  retire_checkpoints(folder_, {.keep = 0});
   EXPECT_EQ(names_in(folder_).size(), 4u);
-  retire_checkpoints(folder_, 2);
+  retire_checkpoints(folder_, {.keep = 2});
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-10", "ckpt-3"}));
-  retire_checkpoints(folder_, 1);
+  retire_checkpoints(folder_, {.keep = 1});
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-10"}));
-  retire_checkpoints(folder_, 1);
+  retire_checkpoints(folder_, {.keep = 1});
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-10"}));
 }
 
 TEST_F(CheckpointTest, RetiringKeepsTheNewestThatVerifies) {
   for (const int iteration : {1, 2, 3}) write(iteration);
   flip_bit(folder_ / "ckpt-3" / "part-000.h5", 4000);
-  retire_checkpoints(folder_, 1);
+  retire_checkpoints(folder_, {.keep = 1});
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-2", "ckpt-3"}));
   flip_bit(folder_ / "ckpt-2" / "part-000.h5", 4000);
-  retire_checkpoints(folder_, 1);
+  retire_checkpoints(folder_, {.keep = 1});
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-2", "ckpt-3"}));
 }
 
 TEST_F(CheckpointTest, RetiringCountsOnlyWhatVerifies) {
   for (const int iteration : {1, 2, 3}) write(iteration);
   flip_bit(folder_ / "ckpt-2" / "part-000.h5", 4000);
-  retire_checkpoints(folder_, 2);
+  retire_checkpoints(folder_, {.keep = 2});
   EXPECT_TRUE(fs::exists(folder_ / "ckpt-1"));
   EXPECT_TRUE(fs::exists(folder_ / "ckpt-3"));
 }
@@ -527,12 +527,39 @@ TEST_F(CheckpointTest, RetiringKeepsTheNewestFromBeforeUpdatesWereSkipped) {
     CheckpointHeader header = sample_header(iteration);
     header.skipped_in_row = iteration > 2 ? iteration - 2 : 0;
     write_checkpoint(folder_, header, model.tensors());
-    retire_checkpoints(folder_, 1);
+    retire_checkpoints(folder_, {.keep = 1});
   }
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-2", "ckpt-4"}));
   write(5);
-  retire_checkpoints(folder_, 1);
+  retire_checkpoints(folder_, {.keep = 1});
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-5"}));
+}
+
+TEST_F(CheckpointTest, RetiringKeepsTheNewestThatWasValidated) {
+  for (const int iteration : {1, 2, 3, 4}) write(iteration);
+  Retention retention{.keep = 1, .validated = {{1, 90.0}, {3, 40.0}, {7, 95.0}}};
+  retire_checkpoints(folder_, retention);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-3", "ckpt-4"}));
+  flip_bit(folder_ / "ckpt-3" / "part-000.h5", 4000);  // and if that is damaged, the one before
+  write(1);
+  retire_checkpoints(folder_, retention);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-1", "ckpt-3", "ckpt-4"}));
+}
+
+TEST_F(CheckpointTest, RetiringKeepsTheBestWhereThatIsAskedFor) {
+  Retention retention{.keep = 1, .keep_best = true};
+  // The later one of two that are as good; a damaged one is none.
+  for (const auto& [iteration, accuracy] :
+       std::map<int, double>{{1, 50.0}, {2, 60.0}, {3, 60.0}, {4, 55.0}, {5, 10.0}}) {
+    write(iteration);
+    retention.validated[iteration] = accuracy;
+    retire_checkpoints(folder_, retention);
+  }
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-3", "ckpt-5"}));
+  write(4);
+  flip_bit(folder_ / "ckpt-3" / "part-000.h5", 4000);
+  retire_checkpoints(folder_, retention);
+  EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-3", "ckpt-4", "ckpt-5"}));
 }
 
 TEST_F(CheckpointTest, RetiringRemovesLeftoversOfDeadWritersOnly) {
@@ -548,7 +575,7 @@ TEST_F(CheckpointTest, RetiringRemovesLeftoversOfDeadWritersOnly) {
     fs::create_directories(folder_ / name / "inner");
   }
   fs::create_directories(folder_ / ".ckpt-7.tmp.x");
-  retire_checkpoints(folder_, 0);
+  retire_checkpoints(folder_, {.keep = 0});
   std::vector<std::string> expected = {living, ".ckpt-7.tmp.x", "ckpt-1"};
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(names_in(folder_), expected);
@@ -557,7 +584,7 @@ TEST_F(CheckpointTest, RetiringRemovesLeftoversOfDeadWritersOnly) {
 TEST_F(CheckpointTest, ReaderOutlivesTheDirectory) {
   const CheckpointReader reader(write(1));
   write(2);
-  retire_checkpoints(folder_, 1);
+  retire_checkpoints(folder_, {.keep = 1});
   EXPECT_FALSE(fs::exists(folder_ / "ckpt-1"));
   expect_content(reader, SampleModel(1));
 }
