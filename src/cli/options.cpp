@@ -121,6 +121,8 @@ const std::vector<Names>& rivals() {
       {"no-logs", "log-dir"},
       {"no-logs", "name-suffix"},
       {"ckpts-per-epoch", "disable-checkpoints"},
+      {"checkpoint-every", "ckpts-per-epoch"},
+      {"checkpoint-every", "disable-checkpoints"},
       {"pipeline-depth", "gradients-to-accumulate"},
       {"xla-recompute", "recompute-layers"},
       {"pipeline-schedule", "pipeline-schedule-file"},

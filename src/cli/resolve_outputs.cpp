@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -33,6 +35,42 @@ void resolve_averaging(Reader& read, train::AveragingConfig& averaging) {
       averaging.last_epochs.push_back(static_cast<std::int64_t>(epochs));
     }
   if (read.given("weight-avg-exp")) averaging.decays = read.reals("weight-avg-exp", {});
+}
+
+void resolve_keeping_best(Reader& read, train::TrainConfig& config) {
+  config.keep_best = read.flag("keep-best");
+  if (config.keep_best && config.validation != train::ValidationMode::All)
+    fail(ErrorKind::Usage,
+         "{} needs accuracies while the training runs: leave out what takes validation from it "
+         "(--validation-mode end keeps all checkpoints)",
+         read.options().find("keep-best")->where);
+}
+
+/// "500", "500steps", "0.5epochs", "10minutes".
+void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
+  const std::string text = read.text("checkpoint-every", "");
+  const std::string where = read.options().find("checkpoint-every")->where;
+  const std::size_t digits = text.find_first_not_of("0123456789.");
+  const auto number = parse_number<double>(std::string_view(text).substr(0, digits));
+  const std::string unit = digits == std::string::npos ? "steps" : text.substr(digits);
+  const bool steps = unit == "steps" || unit == "step";
+  const bool epochs = unit == "epochs" || unit == "epoch";
+  const bool minutes = unit == "minutes" || unit == "minute";
+  const bool whole = number && *number == std::floor(*number);
+  constexpr double kMost = 1e9;
+  if (!number || !(*number > 0.0) || *number > kMost || !(steps || epochs || minutes) ||
+      (steps && !whole))
+    fail(ErrorKind::Usage,
+         "{} '{}': give a positive number and steps, epochs or minutes, as in 500, 500steps, "
+         "0.5epochs, 10minutes",
+         where, text);
+  if (minutes) {
+    config.checkpoint_minutes = *number;
+    return;
+  }
+  const double updates =
+      steps ? *number : *number * static_cast<double>(config.iterations_per_epoch);
+  config.checkpoint_every = std::max<std::int64_t>(std::llround(updates), 1);
 }
 
 /// A batch of validation for whose every image there is one in a replica's share of the set: what
@@ -80,6 +118,8 @@ void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& noti
   const bool all = config.validation == train::ValidationMode::End || averages;
   config.max_checkpoints_to_keep =
       static_cast<int>(read.follower("max-ckpts-to-keep", all ? 0 : 1));
+  resolve_keeping_best(read, config);
+  if (read.given("checkpoint-every")) return resolve_checkpoint_every(read, config);
   const bool disabled = read.flag("disable-checkpoints");
   const std::int64_t per_epoch = disabled ? 0 : read.integer("ckpts-per-epoch", 1);
   if (per_epoch > 0)

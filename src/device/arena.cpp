@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/arena.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <utility>
+#include <vector>
 
 #include "core/text.hpp"
 #include "device/compat.hpp"
@@ -97,5 +99,25 @@ void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes) 
     Kokkos::deep_copy(HostBytes(host, n), ConstBytes(device, n));
   }
 }
+
+#if MILLRACE_ON_HOST
+void copy_to_host(std::span<const HostCopy> copies) {
+  constexpr std::int64_t kPiece = 1 << 20;  // so that large tensors are shared as well
+  std::vector<HostCopy> pieces;
+  for (const HostCopy& copy : copies)
+    for (std::int64_t at = 0; at < copy.bytes; at += kPiece)
+      pieces.push_back({copy.host + at, copy.device + at, std::min(kPiece, copy.bytes - at)});
+  const ExecutionSpace space;
+  parallel("copy to host", space, std::ssize(pieces), [&pieces](std::int64_t i) {
+    const HostCopy& piece = pieces[static_cast<std::size_t>(i)];
+    std::memcpy(piece.host, piece.device, static_cast<std::size_t>(piece.bytes));
+  });
+  fence(space);
+}
+#else
+void copy_to_host(std::span<const HostCopy> copies) {
+  for (const HostCopy& copy : copies) copy_to_host(copy.host, copy.device, copy.bytes);
+}
+#endif
 
 }  // namespace millrace::device

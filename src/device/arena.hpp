@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "device/tensor.hpp"
 
@@ -41,5 +42,13 @@ void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes
 /// Copies from one place of the device to another, which do not overlap, and waits.
 void copy_within(std::byte* to, const std::byte* from, std::int64_t bytes);
 void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes);
+
+struct HostCopy {
+  std::byte* host = nullptr;
+  const std::byte* device = nullptr;
+  std::int64_t bytes = 0;
+};
+/// Many of them; where the device is the host's cores, all its threads share the work.
+void copy_to_host(std::span<const HostCopy> copies);
 
 }  // namespace millrace::device

@@ -93,7 +93,8 @@ std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
          "averages of checkpoints need a run directory to lie in: leave out --no-logs");
   if (config.checkpoint_every <= 0)
     fail(ErrorKind::Config,
-         "averages need checkpoints on the way: give --ckpts-per-epoch at least 1");
+         "averages need checkpoints at known iterations: give --ckpts-per-epoch at least 1, or "
+         "--checkpoint-every in steps or epochs");
   std::vector<PlannedAverage> averages;
   const auto add = [&](const AverageRule& rule, std::int64_t first) {
     averages.push_back({rule, regular_checkpoints(config, first)});

@@ -24,12 +24,13 @@ bool is_validation_point(const TrainConfig& config, std::int64_t done) {
 
 Due due_after(const TrainConfig& config, std::int64_t done) {
   const bool last = done == config.iterations;
-  const bool periodic_checkpoints = config.checkpoint_every > 0;
   const bool validation_point = is_validation_point(config, done);
   const bool saved_for_validation =
-      periodic_checkpoints && validation_point && config.validation == ValidationMode::End;
+      config.saves_on_the_way() && validation_point && config.validation == ValidationMode::End;
+  const bool begins = done == 0 && config.saves_on_the_way();
   return {.log = last || (done > 0 && on_multiple(done, config.log_every)),
-          .checkpoint = last || on_multiple(done, config.checkpoint_every) || saved_for_validation,
+          .checkpoint =
+              last || begins || on_multiple(done, config.checkpoint_every) || saved_for_validation,
           .validate = validation_point && config.validation == ValidationMode::All};
 }
 

@@ -16,8 +16,9 @@ struct Due {
 };
 
 /// What is due when `done` updates of the run are behind: every multiple of the intervals, and the
-/// last update always. With ValidationMode::End the validation points are saved instead of
-/// validated. done = 0 asks for the checkpoint of the initial weights, before the first update.
+/// last update always. What the clock says comes on top. With ValidationMode::End the validation
+/// points are saved instead of validated. done = 0 asks for the checkpoint of the initial weights,
+/// before the first update.
 [[nodiscard]] Due due_after(const TrainConfig& config, std::int64_t done);
 
 /// How many checkpoints are due from iteration `first` >= 0 to the last one, both included.

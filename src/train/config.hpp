@@ -158,7 +158,9 @@ struct TrainConfig {
 
   std::int64_t log_every = 0;         ///< iterations between log lines
   std::int64_t checkpoint_every = 0;  ///< iterations between checkpoints; 0: only the final one
+  double checkpoint_minutes = 0.0;    ///< between checkpoints, instead of iterations; 0: none
   int max_checkpoints_to_keep = 1;    ///< 0: all
+  bool keep_best = false;             ///< and the checkpoint that was validated best
   ValidationMode validation = ValidationMode::All;
   std::int64_t validate_every = 0;  ///< iterations between validations
   std::int64_t validation_batch_size = 32;
@@ -168,6 +170,10 @@ struct TrainConfig {
   std::filesystem::path run_directory;  ///< empty with --no-logs
   std::string resolved_toml;            ///< this configuration as a file that reproduces it
 
+  /// Whether checkpoints are written on the way, not the final one alone.
+  [[nodiscard]] bool saves_on_the_way() const {
+    return checkpoint_every > 0 || checkpoint_minutes > 0.0;
+  }
   [[nodiscard]] std::int64_t total_batch() const {
     return batch_size * micro_batches * pipeline.ranks.replicas;
   }

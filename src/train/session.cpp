@@ -89,14 +89,31 @@ std::int64_t validation_batches(const TrainConfig& config, std::int64_t images) 
 
 }  // namespace
 
-void Snapshot::add(io::TensorInfo info, const pipeline::StoredValues& values) {
-  const std::byte* data = values.data;
-  if (!device::kHostAccessible || values.type != DType::F32) {
-    pipeline::read_values(values, data_.emplace_back(static_cast<std::size_t>(info.elements())));
-    data = reinterpret_cast<const std::byte*>(data_.back().data());
+Snapshot::Snapshot(std::vector<io::TensorInfo> infos) {
+  std::int64_t elements = 0;
+  for (const io::TensorInfo& info : infos) elements += info.elements();
+  data_.resize(static_cast<std::size_t>(elements));
+  const std::byte* at = reinterpret_cast<const std::byte*>(data_.data());
+  for (io::TensorInfo& info : infos) {
+    const auto bytes = static_cast<std::size_t>(info.bytes());
+    tensors_.push_back({std::move(info), {at, bytes}});
+    at += bytes;
   }
-  const auto bytes = static_cast<std::size_t>(info.bytes());
-  tensors_.push_back({std::move(info), {data, bytes}});
+}
+
+void Snapshot::take(std::span<const pipeline::StoredValues> values) {
+  MILLRACE_ASSERT(values.size() == tensors_.size());
+  std::vector<device::HostCopy> copies;
+  float* to = data_.data();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const io::TensorInfo& info = tensors_[i].info;
+    if (values[i].type == DType::F32)
+      copies.push_back({reinterpret_cast<std::byte*>(to), values[i].data, info.bytes()});
+    else
+      pipeline::read_values(values[i], {to, static_cast<std::size_t>(info.elements())});
+    to += info.elements();
+  }
+  device::copy_to_host(copies);
 }
 
 std::string first_not_finite(const Snapshot& snapshot) {
@@ -268,12 +285,11 @@ std::int64_t Session::checkpoint_bytes() const {
   std::int64_t largest = 0;
   std::int64_t copied = 0;
   std::int64_t tensors = 0;
-  for_tensors(Replicas::First,
-              [&](const io::TensorInfo& info, const pipeline::StoredValues& values) {
-                largest = std::max(largest, info.bytes());
-                ++tensors;
-                if (!device::kHostAccessible || values.type != DType::F32) copied += info.bytes();
-              });
+  for_tensors(Replicas::First, [&](const io::TensorInfo& info, const pipeline::StoredValues&) {
+    largest = std::max(largest, info.bytes());
+    ++tensors;
+    copied += info.bytes();
+  });
   // A tensor is read back next to what HDF5 holds of it.
   return open_checkpoint_bytes(tensors) + 2 * largest + copied;
 }
@@ -420,12 +436,25 @@ void Session::load(const io::CheckpointReader& checkpoint) {
   }
 }
 
-Snapshot Session::snapshot() {
-  Snapshot result;
-  for_tensors(Replicas::First,
-              [&](const io::TensorInfo& info, const pipeline::StoredValues& values) {
-                result.add(info, values);
-              });
+Snapshot Session::make_snapshot() const {
+  std::vector<io::TensorInfo> infos;
+  for_tensors(Replicas::First, [&](const io::TensorInfo& info, const pipeline::StoredValues&) {
+    infos.push_back(info);
+  });
+  return Snapshot(std::move(infos));
+}
+
+void Session::take(Snapshot& snapshot) const {
+  std::vector<pipeline::StoredValues> all;
+  for_tensors(Replicas::First, [&](const io::TensorInfo&, const pipeline::StoredValues& values) {
+    all.push_back(values);
+  });
+  snapshot.take(all);
+}
+
+Snapshot Session::snapshot() const {
+  Snapshot result = make_snapshot();
+  take(result);
   return result;
 }
 

@@ -43,15 +43,18 @@ struct StepResult {
   double loader_seconds = 0.0;  ///< that this process spent waiting for images
 };
 
-/// Every tensor of a session as float32, ready to be written: host copies, or the device's own
-/// memory where the host can read it and it holds float32. Valid until the next step.
+/// Copies of the tensors that a process answers for, as float32 on the host, ready to be written.
+/// Its memory is taken once.
 class Snapshot {
  public:
-  void add(io::TensorInfo info, const pipeline::StoredValues& values);
+  Snapshot() = default;
+  explicit Snapshot(std::vector<io::TensorInfo> infos);
   [[nodiscard]] const std::vector<io::NamedTensor>& tensors() const { return tensors_; }
+  /// Copies `values`, tensor by tensor, over what was there.
+  void take(std::span<const pipeline::StoredValues> values);
 
  private:
-  std::vector<std::vector<float>> data_;
+  std::vector<float> data_;
   std::vector<io::NamedTensor> tensors_;
 };
 
@@ -75,7 +78,7 @@ class Session {
   [[nodiscard]] const models::Graph& graph() const { return graph_; }
   /// Device memory of this process in bytes, exact.
   [[nodiscard]] std::int64_t arena_bytes() const;
-  /// Host memory that writing a checkpoint takes for a while.
+  /// Host memory that checkpoints take: a snapshot, and for a while what writing it needs.
   [[nodiscard]] std::int64_t checkpoint_bytes() const;
   /// Code and tables of the vendor's library that are only touched once its kernels run.
   [[nodiscard]] std::int64_t library_bytes() const;
@@ -97,9 +100,12 @@ class Session {
   /// Takes parameters and running statistics from the checkpoint that a run begins with, but for
   /// those of which a text of `fresh` is in the name. Errors: as tensors_to_take().
   void begin_with(const io::CheckpointReader& checkpoint, std::span<const std::string> fresh);
-  /// The tensors that this process answers for: those of its stages of the first replica, and slots
-  /// that other replicas keep.
-  [[nodiscard]] Snapshot snapshot();
+  /// Room for the tensors that this process answers for: those of its stages of the first replica,
+  /// and slots that other replicas keep.
+  [[nodiscard]] Snapshot make_snapshot() const;
+  /// What they are now. Between two steps.
+  void take(Snapshot& snapshot) const;
+  [[nodiscard]] Snapshot snapshot() const;
   /// What all processes' snapshots together must hold, from the network alone.
   [[nodiscard]] std::vector<io::TensorInfo> checkpoint_tensors() const;
   /// Collective. Errors: Internal, naming stage and replica, when replicas hold different weights.

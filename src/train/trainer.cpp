@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -24,6 +26,7 @@
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
+#include "train/checkpoint_writer.hpp"
 #include "train/computing.hpp"
 #include "train/device_numbers.hpp"
 #include "train/lr_schedule.hpp"
@@ -80,23 +83,28 @@ std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& co
   return result;
 }
 
-/// Iterations that have a row in validation.csv, of the run's own weights or of an average.
-std::set<std::int64_t> validated_iterations(const std::filesystem::path& run_directory,
-                                            std::string_view name = "") {
+/// Accuracies by iteration of what has a row in validation.csv: the run's own weights or an
+/// average.
+std::map<std::int64_t, double> validated_points(const std::filesystem::path& run_directory,
+                                                std::string_view name = "") {
   const std::filesystem::path path = run_directory / "validation.csv";
   std::ifstream file(path);
-  std::set<std::int64_t> iterations;
+  std::map<std::int64_t, double> points;
   if (!file && std::filesystem::exists(path))
     fail(ErrorKind::Io, "{}: cannot be read: {}", path.string(), std::strerror(errno));
   std::string line;
   std::getline(file, line);  // header
-  constexpr std::int64_t kColumnsBeforeName = 6;
+  constexpr std::size_t kAccuracy = 2;
+  constexpr std::size_t kName = 6;
   while (std::getline(file, line)) {
-    const bool named = std::count(line.begin(), line.end(), ',') == kColumnsBeforeName;
-    if (std::string_view(line).substr(named ? line.rfind(',') + 1 : line.size()) == name)
-      iterations.insert(std::strtoll(line.c_str(), nullptr, 10));
+    const std::vector<std::string> fields = split_list(line);
+    if (fields.size() <= kAccuracy || (fields.size() > kName ? fields[kName] : "") != name)
+      continue;
+    const auto iteration = parse_number<std::int64_t>(fields[0]);
+    const auto accuracy = parse_number<double>(fields[kAccuracy]);
+    if (iteration && accuracy) points[*iteration] = *accuracy;
   }
-  return iterations;
+  return points;
 }
 
 /// One process' part of a run, from its first iteration to its last. Rank 0 leads: it alone prints,
@@ -111,7 +119,9 @@ class Run {
         limit_(world, *inputs.train, config.data.max_bad_fraction, "training"),
         watchdog_(world.rank(), config.hang_timeout),
         place_(io::file_identity(config.run_directory)),
-        data_(config.run_directory.empty() ? "" : io::describe(*inputs.train)) {}
+        data_(config.run_directory.empty() ? "" : io::describe(*inputs.train)) {
+    watchdog_.follow(world);
+  }
 
   [[nodiscard]] Outcome fresh();
   [[nodiscard]] Outcome restored();
@@ -136,6 +146,7 @@ class Run {
   [[nodiscard]] std::int64_t predicted_peak(std::int64_t reading) const;
   [[nodiscard]] std::int64_t trace_bytes() const;
   [[nodiscard]] Outcome loop(std::int64_t first);
+  [[nodiscard]] Outcome iterate(std::int64_t first);
   StepResult step(const Feeds& feeds, std::int64_t iteration, double rate);
   void one_iteration(const Feeds& feeds, std::int64_t iteration);
   /// False when a signal ended the validation that was due.
@@ -151,11 +162,16 @@ class Run {
   void show_standing(std::int64_t done, double loss, double top1);
   [[nodiscard]] Outcome stop_reason() const;
   void save(std::int64_t done);
+  void settle();
   void require_place() const;
+  void check_weights(std::int64_t done);
+  void meet();
+  void report_checkpoints();
+  [[nodiscard]] io::Retention retention() const;
+  [[nodiscard]] CheckpointWriter::Hooks hooks();
   [[nodiscard]] io::CheckpointHeader header_of(std::int64_t done) const;
   [[nodiscard]] bool leads() const { return world_.rank() == 0; }
   [[nodiscard]] bool logs() const { return leads() && log_.has_value(); }
-  [[nodiscard]] bool told_to_stop();
   [[nodiscard]] bool make_up_for_validation(std::int64_t done);
   [[nodiscard]] std::set<std::int64_t> validated(std::string_view name = "") const;
   [[nodiscard]] bool validate_now(std::int64_t done, const std::string& name = "");
@@ -177,10 +193,15 @@ class Run {
   std::optional<device::Environment> environment_;
   std::optional<Session> session_;
   std::optional<MetricsLog> log_;
+  std::map<std::int64_t, double> validated_;  ///< accuracy by iteration; of rank 0
   std::optional<StopSignals> signals_;
   std::optional<PipelineStatistics> statistics_;
   std::optional<Trace> trace_;
   Watchdog watchdog_;
+  io::Retention retention_;                 ///< as the checkpoint found it that is on its way
+  std::optional<CheckpointWriter> writer_;  ///< none with --no-logs
+  Clock::time_point last_save_ = Clock::now();
+  bool save_is_due_ = false;  ///< by the clock of rank 0
   std::int64_t first_iteration_ = 0;
   std::int64_t predicted_peak_ = 0;
   std::vector<PlannedAverage> averages_;
@@ -242,6 +263,7 @@ void Run::prepare(std::int64_t first) {
   announce();
   require_memory();
   session_->allocate();
+  if (!config_.run_directory.empty()) writer_.emplace(world_, *session_, checkpoints(), hooks());
   statistics_.emplace(session_->executor());
   if (!config_.trace.empty()) {
     Together(world_).lead([&] { io::write_file_atomically(config_.trace, ""); });  // can be written
@@ -279,7 +301,10 @@ void Run::warm_start() {
 Outcome Run::fresh() {
   prepare_fresh();
   Together(world_).lead([&] { log_.emplace(config_); });
-  if (due_after(config_, 0).checkpoint) save(0);
+  if (due_after(config_, 0).checkpoint) {
+    save(0);
+    settle();  // whatever happens in the first step, the run can go on
+  }
   return loop(0);
 }
 
@@ -321,6 +346,7 @@ Outcome Run::restored() {
   limit_.resume(epoch_of(header.iteration), header.stand_ins);
   together.lead([&] {
     log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
+    validated_ = validated_points(config_.run_directory);
     // What was changed for this process holds for those that come after it.
     io::write_file_atomically(config_.run_directory / "config.toml", config_file_text(config_));
   });
@@ -366,7 +392,24 @@ std::int64_t Run::predicted_peak(std::int64_t reading) const {
   return sum + sum / 64;
 }
 
+/// What was begun to be saved is saved, however the training ends, where all ranks are there.
 Outcome Run::loop(std::int64_t first) {
+  try {
+    const Outcome outcome = iterate(first);
+    settle();
+    return outcome;
+  } catch (const Error&) {
+    const bool together = world_.size() == 1 || world_.failing_together();
+    try {
+      if (together) settle();
+    } catch (const Error&) {
+      // The first error is the one to be told.
+    }
+    throw;
+  }
+}
+
+Outcome Run::iterate(std::int64_t first) {
   first_iteration_ = first;
   if (!signals_) signals_.emplace();
   if (!make_up_for_validation(first)) return stop_reason();
@@ -374,7 +417,9 @@ Outcome Run::loop(std::int64_t first) {
     console_.line(fmt::format("The run has all of its {} iterations.", config_.iterations));
     return finish();
   }
+  if (writer_ && config_.saves_on_the_way()) writer_->reserve();
   start_ = Clock::now();
+  last_save_ = start_;
   {
     const Feeds feeds = session_->training_feeds(inputs_.train, first * config_.total_batch());
     const std::int64_t stop = config_.stop_after ? first + *config_.stop_after : config_.iterations;
@@ -382,17 +427,37 @@ Outcome Run::loop(std::int64_t first) {
       one_iteration(feeds, i);
       const std::int64_t done = i + 1;
       require_pictures(done);
-      const bool asked = told_to_stop() || done >= stop;
+      meet();
+      const bool asked = received_ != 0 || done >= stop;
       const bool stopping = done < config_.iterations && asked;
       if (after_iteration(done, stopping) && !stopping) continue;
+      settle();
       report_pipeline();
       report_replaced(*inputs_.train, bad_training_, "training");
+      report_checkpoints();
       return stop_reason();
     }
   }
+  settle();
   report_pipeline();
   report_replaced(*inputs_.train, bad_training_, "training");
+  report_checkpoints();
   return finish();
+}
+
+/// Between two steps the ranks tell each other what each of them knows alone: the signals that it
+/// was sent, so that all save the same step, how far its part of a checkpoint is, and what the
+/// clock of rank 0 says. Collective.
+void Run::meet() {
+  const bool due = leads() && config_.checkpoint_minutes > 0.0 &&
+                   seconds_since(last_save_) >= 60.0 * config_.checkpoint_minutes;
+  std::array<std::int64_t, 3> most = {signals_->received(), writer_ ? writer_->progress() : 0,
+                                      due ? 1 : 0};
+  world_.maximum(most);
+  const auto [signal, slowest, save] = most;
+  if (received_ == 0) received_ = static_cast<int>(signal);
+  save_is_due_ = save != 0;
+  if (writer_) writer_->advance(slowest);
 }
 
 /// Steps without an update, and where a dynamic scale has come to.
@@ -451,12 +516,6 @@ Outcome Run::finish() {
   return Outcome::Finished;
 }
 
-/// The ranks agree on it, so that all save the same step.
-bool Run::told_to_stop() {
-  if (received_ == 0) received_ = static_cast<int>(world_.maximum(signals_->received()));
-  return received_ != 0;
-}
-
 Outcome Run::stop_reason() const {
   return received_ == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
 }
@@ -487,7 +546,7 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   if (counts) statistics_->add(session_->executor(), seconds_since(start));
   if (trace_) trace_->add(session_->executor(), iteration + 1);
   if (config_.weight_check_every > 0 && (iteration + 1) % config_.weight_check_every == 0)
-    session_->check_replicas();
+    check_weights(iteration + 1);
   const auto samples = static_cast<double>(metrics.samples);
   result.loss = metrics.loss / samples;
   result.correct = metrics.top1;
@@ -527,6 +586,7 @@ void Run::saved_before_failing(std::int64_t done, const std::function<void()>& t
     const bool alike = world_.size() == 1 || world_.failing_together();
     if (!alike || error.kind() == ErrorKind::Numeric || config_.run_directory.empty()) throw;
     save(done);
+    settle();
     throw Error(error.kind(), fmt::format("{} (iteration {}, which is saved)", error.what(), done));
   }
 }
@@ -561,7 +621,7 @@ bool Run::after_iteration(std::int64_t done, bool stopping) {
   // told to stop saves, and whoever restores makes up for the validation.
   bool validated = true;
   if (due.validate) saved_before_failing(done, [&] { validated = validate_now(done); });
-  if (due.checkpoint || stopping || !validated) save(done);
+  if (due.checkpoint || save_is_due_ || stopping || !validated) save(done);
   return validated;
 }
 
@@ -575,7 +635,7 @@ bool Run::make_up_for_validation(std::int64_t done) {
 std::set<std::int64_t> Run::validated(std::string_view name) const {
   std::string listed;
   Together(world_).lead([&] {
-    for (const std::int64_t done : validated_iterations(config_.run_directory, name))
+    for (const auto& [done, accuracy] : validated_points(config_.run_directory, name))
       listed += fmt::format("{},", done);
   });
   std::set<std::int64_t> iterations;
@@ -610,53 +670,93 @@ void Run::require_place() const {
        config_.run_directory.string());
 }
 
-/// Every rank writes the stages that it answers for; the leader makes a checkpoint of it.
+/// What the threads that write do for the run.
+CheckpointWriter::Hooks Run::hooks() {
+  return {.before =
+              [this](const Snapshot& snapshot, const io::CheckpointHeader& header) {
+                if (const std::string name = first_not_finite(snapshot); !name.empty())
+                  diverged(fmt::format("{} is no longer finite", name), header.iteration);
+                if (leads()) log_->sync();  // the rows that it promises
+              },
+          .after =
+              [this](const std::filesystem::path&) {
+                io::retire_checkpoints(checkpoints(), retention_);
+              },
+          .saved =
+              [this](const std::filesystem::path& path) {
+                console_.line(fmt::format("Saved checkpoint to {}", path.string()));
+              }};
+}
+
+io::Retention Run::retention() const {
+  return {.keep = config_.max_checkpoints_to_keep,
+          .validated = validated_,
+          .keep_best = config_.keep_best};
+}
+
+/// What is saved is what all replicas have; it is written while the training goes on.
 void Run::save(std::int64_t done) {
-  if (config_.run_directory.empty()) return;
-  const Watchdog::Disk disk(watchdog_, "is writing a checkpoint, or waits for those that do");
+  if (!writer_) return;
   (void)note_replaced(*inputs_.train, bad_training_);
-  const Snapshot snapshot = session_->snapshot();
-  Together together(world_);
-  together.run([&] {
-    if (const std::string name = first_not_finite(snapshot); !name.empty())
-      diverged(fmt::format("{} is no longer finite", name), done);
-  });
-  std::optional<io::CheckpointStaging> staging;
-  together.lead([&] {
-    require_place();
-    log_->sync();
-    staging.emplace(checkpoints(), header_of(done));
-  });
-  const std::string place = world_.broadcast(staging ? staging->path().string() : "");
-  std::string part;
-  together.run([&] {
-    part = io::write_checkpoint_part(place, world_.rank(), header_of(done), snapshot.tensors());
-  });
-  const std::vector<std::string> parts = world_.gather(part);
-  watchdog_.touch();
-  together.lead([&] {
-    const std::filesystem::path path = staging->commit(parts, session_->checkpoint_tensors());
-    console_.line(fmt::format("Saved checkpoint to {}", path.string()));
-    io::retire_checkpoints(checkpoints(), config_.max_checkpoints_to_keep);
-  });
+  check_weights(done);
+  settle();  // before `retention_` changes
+  const Watchdog::Disk disk(watchdog_, "begins to write a checkpoint");
+  Together(world_).lead([this] { require_place(); });
+  retention_ = retention();
+  last_save_ = Clock::now();
+  writer_->begin(header_of(done));
+}
+
+void Run::settle() {
+  if (!writer_) return;
+  const Watchdog::Disk disk(watchdog_, "is writing a checkpoint");
+  writer_->settle();
+}
+
+/// Errors: Internal, when replicas differ, with the checkpoint that is sound: each was written of
+/// weights on which all replicas agreed. Collective.
+void Run::check_weights(std::int64_t done) {
+  if (config_.pipeline.ranks.replicas == 1) return;
+  try {
+    session_->check_replicas();
+  } catch (const Error& error) {
+    world_.fail_together();  // all ranks know the sums
+    settle();
+    std::string sound;
+    if (leads() && writer_)
+      for (const std::filesystem::path& path : io::list_checkpoints(checkpoints()))
+        sound = path.string();
+    fail(error.kind(), "iteration {}: {}{}", done, error.what(),
+         sound.empty()
+             ? ""
+             : fmt::format("; the last checkpoint, {}, is good: restore it elsewhere", sound));
+  }
+}
+
+/// What checkpoints cost, and how often they are worth it.
+void Run::report_checkpoints() {
+  if (!writer_ || !config_.saves_on_the_way()) return;
+  if (const std::string text = describe(writer_->costs()); !text.empty()) console_.line(text);
 }
 
 /// False when a signal ended it early.
 bool Run::validate_now(std::int64_t done, const std::string& name) {
-  const ValidationWatch watch{.cancelled = [this] { return signals_->received() != 0; },
+  const ValidationWatch watch{.cancelled =
+                                  [this] {
+                                    meet();
+                                    return received_ != 0;
+                                  },
                               .say = [this](const std::string& text) { console_.line(text); }};
   std::optional<ValidationResult> result =
       evaluate(*session_, config_, world_, inputs_.validation, done, watch);
-  if (!result) {
-    (void)told_to_stop();
-    return false;
-  }
+  if (!result) return false;
   result->name = name;
   if (!std::isfinite(result->loss)) {
     world_.fail_together();
     diverged(fmt::format("the loss of validation became {}", result->loss), done);
   }
   if (logs()) log_->report(*result);
+  if (name.empty()) validated_[done] = 100.0 * result->top1();
   console_.line(format_line(*result, config_.epoch_after(done)));
   report_replaced(*inputs_.validation, bad_validation_, "validation");
   return true;

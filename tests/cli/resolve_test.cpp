@@ -140,6 +140,44 @@ TEST(ResolveTest, ValidationModes) {
             1u);
 }
 
+TEST(ResolveTest, CheckpointsByStepsEpochsOrTheClock) {
+  const auto every = [](const std::string& text) {
+    const TrainConfig config = config_of(kCifar, "--checkpoint-every " + text);
+    return std::pair(config.checkpoint_every, config.checkpoint_minutes);
+  };
+  EXPECT_EQ(every("500"), std::pair(std::int64_t{500}, 0.0));
+  EXPECT_EQ(every("1step"), std::pair(std::int64_t{1}, 0.0));
+  EXPECT_EQ(every("70steps"), std::pair(std::int64_t{70}, 0.0));
+  EXPECT_EQ(every("2epochs"), std::pair(std::int64_t{2 * 1562}, 0.0));
+  EXPECT_EQ(every("0.5epochs"), std::pair(std::int64_t{781}, 0.0));
+  EXPECT_EQ(every("10minutes"), std::pair(std::int64_t{0}, 10.0));
+  EXPECT_EQ(every("0.25minutes"), std::pair(std::int64_t{0}, 0.25));
+  for (const char* bad : {"0", "1.5", "5hours", "minutes", "1e3", "1..5epochs", "99999999999",
+                          "0minutes", "5steps,"}) {
+    const Failure failure =
+        failure_of([&] { (void)config_of(kCifar, std::string("--checkpoint-every ") + bad); });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage) << bad;
+    EXPECT_TRUE(contains(failure.text, "--checkpoint-every")) << failure.text;
+  }
+  for (const char* rival : {"--ckpts-per-epoch 2", "--disable-checkpoints"})
+    EXPECT_EQ(failure_of([&] {
+                (void)config_of(kCifar, std::string("--checkpoint-every 5 ") + rival);
+              }).kind,
+              ErrorKind::Usage)
+        << rival;
+}
+
+TEST(ResolveTest, KeepingTheBestNeedsAccuracies) {
+  EXPECT_TRUE(config_of(kCifar, "--keep-best").keep_best);
+  EXPECT_FALSE(config_of(kCifar, "").keep_best);
+  for (const char* without : {"--no-validation", "--validation-mode end"}) {
+    const Failure failure =
+        failure_of([&] { (void)config_of(kCifar, std::string("--keep-best ") + without); });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage) << without;
+    EXPECT_TRUE(contains(failure.text, "--keep-best needs accuracies")) << failure.text;
+  }
+}
+
 TEST(ResolveTest, PlaceOfTheRun) {
   const RunPlace usual = resolve_line(std::string(kCifar) + "--name-suffix x").place;
   EXPECT_TRUE(usual.logs);

@@ -49,6 +49,15 @@ TEST(CadenceTest, WithoutPeriodicCheckpointsTheFinalOneStays) {
   EXPECT_EQ(when(config, &Due::checkpoint), (Points{23}));
 }
 
+TEST(CadenceTest, ByTheClockTheFirstAndTheFinalOneAreCertain) {
+  TrainConfig config = config_of(23);
+  config.checkpoint_every = 0;
+  config.checkpoint_minutes = 5.0;
+  EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 23}));
+  config.validation = ValidationMode::End;
+  EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 10, 20, 23}));
+}
+
 TEST(CadenceTest, ValidationAtTheEndNeedsCheckpointsAtItsPoints) {
   TrainConfig config = config_of(25);
   config.validation = ValidationMode::End;

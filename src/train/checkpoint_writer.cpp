@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpoint_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "train/together.hpp"
+
+namespace millrace::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// How far a process is; the largest of all ranks counts.
+constexpr std::int64_t kDone = 0;
+constexpr std::int64_t kBusy = 1;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Time on a core that the calling thread had so far.
+double seconds_of_thread() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double median(std::span<const CheckpointCost> costs, double CheckpointCost::*part) {
+  std::vector<double> values;
+  for (const CheckpointCost& cost : costs) values.push_back(cost.*part);
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// As --checkpoint-every takes it.
+std::string interval_text(double seconds) {
+  const double minutes = seconds / 60.0;
+  return minutes < 10.0 ? fmt::format("{:.2g}minutes", minutes)
+                        : fmt::format("{:.0f}minutes", minutes);
+}
+
+}  // namespace
+
+double best_interval(const CheckpointCost& cost, double seconds_between_failures) {
+  // Where the training has all cores, a thread that writes takes from it what it computes.
+  return std::sqrt(2.0 * (cost.waited_seconds + cost.busy_seconds) * seconds_between_failures);
+}
+
+std::string describe(std::span<const CheckpointCost> costs) {
+  if (costs.size() < 2) return {};
+  const std::span<const CheckpointCost> later = costs.subspan(1);
+  CheckpointCost typical = later.back();
+  typical.waited_seconds = median(later, &CheckpointCost::waited_seconds);
+  typical.written_seconds = median(later, &CheckpointCost::written_seconds);
+  typical.busy_seconds = median(later, &CheckpointCost::busy_seconds);
+  constexpr double kDay = 86400.0;
+  return fmt::format(
+      "Checkpoints: {}, {} of rank 0 each; the training waited {:.0f} ms for one, which was whole "
+      "{:.2f} s later. With a failure a day, --checkpoint-every {} loses least (Young)",
+      costs.size(), human_bytes(typical.bytes), 1e3 * typical.waited_seconds,
+      typical.written_seconds, interval_text(best_interval(typical, kDay)));
+}
+
+CheckpointWriter::CheckpointWriter(const comm::World& world, const Session& session,
+                                   std::filesystem::path directory, Hooks hooks)
+    : world_(&world),
+      session_(&session),
+      directory_(std::move(directory)),
+      hooks_(std::move(hooks)) {}
+
+void CheckpointWriter::reserve() {
+  if (!copy_) copy_ = session_->make_snapshot();
+}
+
+void CheckpointWriter::begin(io::CheckpointHeader header) {
+  const Clock::time_point start = Clock::now();
+  settle();
+  reserve();
+  session_->take(*copy_);
+  header_ = std::move(header);
+  Together(*world_).lead([this] { staging_.emplace(directory_, header_); });
+  const std::filesystem::path place = world_->broadcast(staging_ ? staging_->path().string() : "");
+  const bool alone = world_->size() == 1;  // nobody's part has to be waited for
+  phase_ = alone ? Phase::Commit : Phase::Parts;
+  run_behind([this, place, alone] {
+    std::string part = write_part(place);
+    return alone ? commit({part}) : part;
+  });
+  cost_ = {};
+  for (const io::NamedTensor& tensor : copy_->tensors()) cost_.bytes += std::ssize(tensor.data);
+  cost_.waited_seconds = seconds_since(start);
+  begun_ = Clock::now();
+}
+
+void CheckpointWriter::run_behind(std::function<std::string()> work) {
+  task_ = std::async(std::launch::async, [work = std::move(work)] {
+    const double before = seconds_of_thread();
+    std::string text = work();
+    return Done{std::move(text), seconds_of_thread() - before};
+  });
+}
+
+std::string CheckpointWriter::write_part(const std::filesystem::path& place) const {
+  hooks_.before(*copy_, header_);
+  return io::write_checkpoint_part(place, world_->rank(), header_, copy_->tensors());
+}
+
+std::int64_t CheckpointWriter::progress() const {
+  if (!task_.valid()) return kDone;
+  return task_.wait_for(std::chrono::seconds(0)) == std::future_status::ready ? kDone : kBusy;
+}
+
+void CheckpointWriter::advance(std::int64_t slowest) {
+  if (slowest != kDone || phase_ == Phase::Idle) return;
+  try {
+    if (phase_ == Phase::Parts)
+      gather_parts();
+    else
+      conclude();
+  } catch (const Error&) {
+    phase_ = Phase::Idle;
+    staging_.reset();
+    throw;
+  }
+}
+
+/// All parts are written: rank 0 makes one checkpoint of them.
+void CheckpointWriter::gather_parts() {
+  Done part;
+  Together(*world_).run([&] { part = task_.get(); });
+  cost_.busy_seconds += part.busy_seconds;
+  std::vector<std::string> parts = world_->gather(part.text);
+  phase_ = Phase::Commit;
+  if (world_->rank() != 0) return;
+  run_behind([this, parts = std::move(parts)] { return commit(parts); });
+}
+
+std::string CheckpointWriter::commit(const std::vector<std::string>& parts) {
+  const std::filesystem::path path = staging_->commit(parts, session_->checkpoint_tensors());
+  hooks_.after(path);
+  return path.string();
+}
+
+void CheckpointWriter::conclude() {
+  Together(*world_).lead([this] {
+    const Done checkpoint = task_.get();
+    cost_.busy_seconds += checkpoint.busy_seconds;
+    cost_.written_seconds = seconds_since(begun_);
+    costs_.push_back(cost_);
+    hooks_.saved(checkpoint.text);
+  });
+  staging_.reset();
+  phase_ = Phase::Idle;
+}
+
+void CheckpointWriter::settle() {
+  while (phase_ != Phase::Idle) {
+    if (task_.valid()) task_.wait();
+    advance(world_->maximum(progress()));
+  }
+}
+
+}  // namespace millrace::train
