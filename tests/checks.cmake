@@ -32,7 +32,8 @@ find_program(SHELLCHECK shellcheck)
 if(SHELLCHECK)
   add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test .ci/run
     ${layering} tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
-    tests/e2e/two_hosts.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    tests/e2e/two_hosts.sh tests/e2e/supervise.sh configs/launch/supervise.sh
+    configs/launch/slurm.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 endif()
 
 foreach(check layering layering_finds format shellcheck)
