@@ -10,7 +10,7 @@
 namespace millrace::train {
 
 /// Steps in a row without an update that end a run: no scale helps any more.
-inline constexpr std::int64_t kMaxSkippedInRow = 50;
+inline constexpr std::int64_t kMaxSkippedInRow = 20;
 
 /// How far the scaling of the loss has come; part of a checkpoint.
 struct ScalingState {

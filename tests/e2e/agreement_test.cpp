@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "millrace.hpp"
+#include "file_shim.hpp"
 
 namespace millrace::test {
 namespace {
@@ -21,9 +21,6 @@ namespace fs = std::filesystem;
 const Words kLayout = {"--shards", "2", "--pipeline-splits", "b2/0/relu"};
 const Words kLength = {"--batch-size",         "8", "--gradients-to-accumulate", "4",
                        "--threads-per-device", "1", "--warmup-epochs",           "0"};
-
-/// `name=value` of the environment, as `env` takes them.
-using Environment = Words;
 
 /// One rank that differs, and what is said of it.
 struct Difference {
@@ -35,10 +32,7 @@ struct Difference {
   int rank = 1;
 };
 
-Environment shim(const std::string& rule, int rank = 1) {
-  return {"LD_PRELOAD=" + std::string(MILLRACE_FILE_SHIM),
-          "MILLRACE_SHIM_RANK=" + std::to_string(rank), rule};
-}
+Environment shim(const std::string& rule, int rank = 1) { return file_shim(rank, {rule}); }
 
 /// millrace on two ranks, one of which differs.
 ProcessResult on_two_ranks(const Words& command, const Difference& difference) {

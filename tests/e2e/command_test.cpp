@@ -305,7 +305,7 @@ TEST(MistakeTest, DivergenceEndsWith4) {
   const std::filesystem::path run = directory / "run";
   expect_error(train(run, {"--iterations", "200", "--no-validation", "--base-learning-rate", "20"}),
                4,
-               {"not finite for 50 iterations in a row", "iteration", "--base-learning-rate",
+               {"not finite for 20 iterations in a row", "iteration", "--base-learning-rate",
                 "checkpoints"});
   EXPECT_EQ(millrace({"inspect", run.string(), "--verify"}).code, 0);
 }

@@ -17,6 +17,9 @@ inline Words operator+(Words a, const Words& b) {
   return a;
 }
 
+/// `name=value` of the environment, as `env` takes them.
+using Environment = Words;
+
 inline ProcessResult millrace(const Words& words, Capture capture = Capture::Both) {
   return run_process(MILLRACE_BINARY, words, capture);
 }

@@ -16,7 +16,7 @@
 #include <thread>
 #include <utility>
 
-#include "millrace.hpp"
+#include "job.hpp"
 #include "support/covering.hpp"
 
 namespace millrace::test {
@@ -25,20 +25,6 @@ namespace {
 /// Six iterations of eight micro-batches, with validation.
 const Words kRun = {"--batch-size", "8", "--gradients-to-accumulate", "8", "--iterations", "6",
                     "--log-freq",   "2", "--threads-per-device",      "1"};
-
-/// A variable of the environment for as long as this lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 struct Case {
   const char* name;
@@ -490,19 +476,7 @@ class Background {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       if (!std::filesystem::exists(run / "log.txt")) continue;
       if (read_text(run / "log.txt").find("Memory: ") != std::string::npos)
-        return process_of(run, rank);
-    }
-    return -1;
-  }
-  /// Process of a rank, in whatever state; -1 if there is none.
-  static pid_t process_of(const std::filesystem::path& run, int rank) {
-    const std::string variable = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-      const std::string number = entry.path().filename().string();
-      if (number.find_first_not_of("0123456789") != std::string::npos) continue;
-      if (read_text(entry.path() / "cmdline").find(run.string()) == std::string::npos) continue;
-      if (read_text(entry.path() / "environ").find(variable) != std::string::npos)
-        return std::stoi(number);
+        return process_of_rank(run, rank);
     }
     return -1;
   }
@@ -522,7 +496,7 @@ TEST(DevicesTest, RanksComputeOnThoseThatTheyWereGiven) {
   if (all.size() < 2) GTEST_SKIP() << "this process may use one core only";
   Background job(directory / "run", {"--select-ipus", "1", "0"});
   const pid_t first = Background::rank_of(directory / "run", 0);
-  const pid_t second = Background::process_of(directory / "run", 1);
+  const pid_t second = process_of_rank(directory / "run", 1);
   const bool trains = first > 0 && second > 0;
   const std::vector<int> of_first = trains ? cores_of(first) : std::vector<int>{};
   const std::vector<int> of_second = trains ? cores_of(second) : std::vector<int>{};
@@ -634,7 +608,7 @@ TEST(FailureTest, AHangBeforeTheTrainingEndsTheJobAsWell) {
   Background job(directory / "run", {"--hang-timeout", "2"});
   pid_t rank = -1;
   for (int attempt = 0; rank < 0 && attempt < 20000; ++attempt)
-    rank = Background::process_of(directory / "run", 1);
+    rank = process_of_rank(directory / "run", 1);
   ASSERT_GT(rank, 0);
   kill(rank, SIGSTOP);
   const ProcessResult& result = job.join();

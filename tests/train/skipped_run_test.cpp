@@ -12,7 +12,7 @@ namespace {
 
 // At the highest scale the sum over 8 micro-batches always overflows somewhere, and weights that
 // never move change nothing about it.
-TEST(SkippedRun, FiftyInARowEndIt) {
+TEST(SkippedRun, TwentyInARowEndIt) {
   TrainConfig config = small::config_of({});
   config.pipeline = small::plan_of({}, config);
   config.iterations = kMaxSkippedInRow + 10;
@@ -31,13 +31,13 @@ TEST(SkippedRun, FiftyInARowEndIt) {
     EXPECT_EQ(exit_code(error.kind()), 4);
     const std::string text = error.what();
     EXPECT_TRUE(text.starts_with(
-        "gradients or batch statistics were not finite for 50 iterations in a row (loss "
-        "scale 3.4e+38) at iteration 50 "))
+        "gradients or batch statistics were not finite for 20 iterations in a row (loss "
+        "scale 3.4e+38) at iteration 20 "))
         << text;
     EXPECT_EQ(text.find('\n'), std::string::npos);
   }
   const std::string printed = testing::internal::GetCapturedStdout();
-  EXPECT_NE(printed.find(", skipped updates: 40, loss scale: 3.4e+38"), std::string::npos)
+  EXPECT_NE(printed.find(", skipped updates: 10, loss scale: 3.4e+38"), std::string::npos)
       << printed;
 }
 

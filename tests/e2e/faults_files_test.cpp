@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whole runs on one, two and four ranks in which one rank is killed before the n-th call that
+// changes its files, or that call fails: what was saved stays, and the run comes to its end.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "faults.hpp"
+
+namespace millrace::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kIterations = 2;
+
+/// A call of one rank, and what goes wrong with it.
+struct Strike {
+  int rank = 0;
+  std::size_t at = 0;  ///< which call, from 1
+  std::string action;  ///< what the call did in a run without faults
+  std::string fault;
+};
+
+std::ostream& operator<<(std::ostream& out, const Strike& strike) {
+  return out << strike.fault << " at call " << strike.at << " (" << strike.action << ") of rank "
+             << strike.rank;
+}
+
+/// Beginning a run, or going on with one.
+enum class Phase { Begun, Restored };
+
+class FileFaultTest : public testing::Test {
+ protected:
+  static Words training(int ranks, const fs::path& run) {
+    return short_training(kIterations, 1) + on_ranks(ranks) + Words{"--run-dir", run.string()};
+  }
+  /// The rank as the shim knows it: a single process has none.
+  static Environment shim(int ranks, int rank, const fs::path& run, const Environment& rules) {
+    return file_shim(ranks == 1 ? -1 : rank,
+                     Environment{"MILLRACE_SHIM_BELOW=" + run.string()} + rules);
+  }
+
+  fs::path fresh_run(int ranks, Phase phase) {
+    const fs::path run = directory_ / "run";
+    fs::remove_all(run);
+    if (phase == Phase::Begun) return run;
+    const fs::path begun = directory_ / ("begun-" + std::to_string(ranks));
+    if (!fs::exists(begun)) {
+      EXPECT_EQ(millrace(training(ranks, run) + Words{"--stop-after", "1"}).code, 75);
+      fs::rename(run, begun);
+    }
+    fs::copy(begun, run, fs::copy_options::recursive);
+    return run;
+  }
+  static Words command(int ranks, Phase phase, const fs::path& run) {
+    return phase == Phase::Begun ? training(ranks, run)
+                                 : Words{"restore", "--restore-path", run.string()};
+  }
+
+  /// What a rank does to its files, call by call, when nothing goes wrong.
+  std::vector<std::string> calls_of(int ranks, int rank, Phase phase) {
+    const fs::path run = fresh_run(ranks, phase);
+    const fs::path record = directory_ / "record";
+    fs::remove(record);
+    Job job(command(ranks, phase, run),
+            shim(ranks, rank, run, {"MILLRACE_SHIM_RECORD=" + record.string()}));
+    const ProcessResult result = job.wait();
+    EXPECT_EQ(result.code, 0) << result.output;
+    std::vector<std::string> calls;
+    std::istringstream lines(read_text(record));
+    for (std::string line; std::getline(lines, line);)
+      calls.push_back(line.substr(0, line.find(' ')));
+    EXPECT_FALSE(calls.empty()) << "rank " << rank;
+    return calls;
+  }
+
+  void expect_survived(int ranks, Phase phase, const Strike& strike) {
+    std::ostringstream what;
+    what << strike;
+    SCOPED_TRACE(what.str());
+    const fs::path run = fresh_run(ranks, phase);
+    Job job(command(ranks, phase, run), shim(ranks, strike.rank, run,
+                                             {"MILLRACE_SHIM_AT=" + std::to_string(strike.at),
+                                              "MILLRACE_SHIM_FAULT=" + strike.fault}));
+    const ProcessResult result = job.wait();
+    expect_code(ranks, strike, result);
+    ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); }, std::chrono::milliseconds(5)));
+    const Undisturbed& other = undisturbed(kIterations);
+    other.expect_sound(run, result.output);
+    // In any layout the same digest; the long form goes on as users do.
+    other.expect_finished(run, training(ranks, run), whole() ? Words{} : Words{"--ranks", "1"});
+    ++survived_[strike.fault];
+  }
+
+  static void expect_code(int ranks, const Strike& strike, const ProcessResult& result) {
+    // The writer behind the training may make fewer calls than at the first time.
+    if (result.code == 0) return;
+    const bool killed = strike.fault == "kill" || strike.fault == "torn";
+    const int expected = !killed ? 5 : ranks == 1 ? 128 + SIGKILL : 7;
+    EXPECT_EQ(result.code, expected) << result.output;
+  }
+
+  /// Every `stride`-th call of every rank: killed before it and within it; and it fails in each of
+  /// the ways that it can, or, on several ranks, in one of them, call by call another.
+  void strike(int ranks, Phase phase, std::size_t stride) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::vector<std::string> calls = calls_of(ranks, rank, phase);
+      for (std::size_t i = static_cast<std::size_t>(rank) % stride; i < calls.size(); i += stride)
+        for (const std::string& fault : faults_at(i, calls[i], ranks))
+          expect_survived(ranks, phase, {rank, i + 1, calls[i], fault});
+    }
+    for (const auto& [fault, times] : survived_)
+      std::cout << ranks << " rank(s): survived " << fault << " at " << times << " calls\n";
+  }
+
+  static Words faults_at(std::size_t call, const std::string& action, int ranks) {
+    const Words errors = action == "write"  ? Words{"ENOSPC", "EIO", "EDQUOT", "EINTR", "short"}
+                         : action == "sync" ? Words{"ENOSPC", "EIO", "EDQUOT", "EINTR"}
+                                            : Words{"ENOSPC", "EIO", "EDQUOT"};
+    Words faults = {"kill"};
+    if (action == "write") faults.push_back("torn");
+    if (whole() && ranks == 1) return faults + errors;
+    faults.push_back(errors[call % errors.size()]);
+    // The short form takes one of these.
+    return whole() ? faults : Words{faults[call % faults.size()]};
+  }
+
+  TemporaryDirectory directory_;
+  std::map<std::string, int> survived_;
+};
+
+TEST_F(FileFaultTest, OneRankBegins) { strike(1, Phase::Begun, whole() ? 1 : 17); }
+TEST_F(FileFaultTest, OneRankGoesOn) { strike(1, Phase::Restored, whole() ? 1 : 17); }
+TEST_F(FileFaultTest, OneOfTwoRanksBegins) { strike(2, Phase::Begun, whole() ? 1 : 41); }
+TEST_F(FileFaultTest, OneOfTwoRanksGoesOn) { strike(2, Phase::Restored, whole() ? 1 : 41); }
+TEST_F(FileFaultTest, OneOfFourRanksBegins) {
+  if (!whole()) GTEST_SKIP() << "two ranks show the same in less time";
+  strike(4, Phase::Begun, 1);
+}
+
+}  // namespace
+}  // namespace millrace::test

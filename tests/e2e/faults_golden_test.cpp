@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Run directories that earlier builds left: they are restored to what they held, and train on.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "faults.hpp"
+
+namespace millrace::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A run of four iterations that was stopped behind the second.
+struct Golden {
+  const char* name;
+  const char* digest;  ///< of the checkpoint; that of what follows depends on the processor
+};
+
+class GoldenRunTest : public testing::TestWithParam<Golden> {};
+
+TEST_P(GoldenRunTest, IsRestoredAndTrainsOn) {
+  const TemporaryDirectory directory;
+  const fs::path archive = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/runs" /
+                           (std::string(GetParam().name) + ".tar.gz");
+  ASSERT_EQ(run_process("/usr/bin/env",
+                        {"tar", "-xzf", archive.string(), "-C", directory.path().string()})
+                .code,
+            0);
+  const fs::path run = directory / GetParam().name;
+  const auto before = newest_in(run);
+  ASSERT_TRUE(before);
+  EXPECT_EQ(before->iteration, 2);
+  EXPECT_EQ(before->digest, GetParam().digest);
+  for (const char* ranks : {"1", "2"}) {
+    const fs::path copy = directory / ranks;
+    fs::copy(run, copy, fs::copy_options::recursive);
+    const ProcessResult result =
+        millrace({"restore", "--restore-path", copy.string(), "--ranks", ranks});
+    ASSERT_EQ(result.code, 0) << result.output;
+    const auto after = newest_in(copy);
+    ASSERT_TRUE(after);
+    EXPECT_EQ(after->iteration, 4);
+    EXPECT_NE(after->digest, before->digest);
+    EXPECT_EQ(after->digest, newest_in(directory / "1")->digest) << "the layout matters";
+    Undisturbed::expect_tidy(copy);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, GoldenRunTest, testing::Values(Golden{"2026-11-22", "DIGEST"}),
+                         [](const auto&) { return std::string("OfFormat1"); });
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs of which a process is killed at any moment, a rank or one of those that start the ranks:
+// they go on without a manual step, to the same end.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "faults.hpp"
+
+namespace millrace::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kIterations = 24;
+constexpr int kSaved = 4;
+
+class RandomKillTest : public testing::Test {
+ protected:
+  static Words training(int ranks, const fs::path& run) {
+    return short_training(kIterations, kSaved) + on_ranks(ranks) + Words{"--run-dir", run.string()};
+  }
+
+  /// How long a run takes that nobody kills, and that it comes to the right end.
+  double seconds_of(int ranks) {
+    const fs::path run = directory_ / "whole";
+    const auto begin = std::chrono::steady_clock::now();
+    const ProcessResult result = millrace(training(ranks, run));
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_EQ(newest_in(run)->digest, undisturbed(kIterations).at_end());
+    return time.count();
+  }
+
+  /// Kills one of the processes that there are `seconds` from the beginning; gives which.
+  static std::string kill_one(const Job& job, const fs::path& run, double seconds,
+                              std::minstd_rand& random) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    std::vector<Member> members = members_of(run);
+    if (members.empty()) return "nobody";
+    const Member& one = members[random() % members.size()];
+    kill(one.process, SIGKILL);
+    if (one.process == job.process()) return "the program";
+    return one.rank < 0 ? one.program : "rank " + std::to_string(one.rank);
+  }
+
+  void expect_survived(int ranks, double seconds, std::minstd_rand& random) {
+    const fs::path run = directory_ / "run";
+    fs::remove_all(run);
+    Job job(training(ranks, run));
+    const std::string killed = kill_one(job, run, seconds, random);
+    SCOPED_TRACE(killed + " killed after " + std::to_string(seconds) + " s");
+    const ProcessResult result = job.wait();
+    // What a killed program leaves behind ends by itself, soon.
+    ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); }, std::chrono::milliseconds(5)))
+        << result.output;
+    undisturbed(kIterations).expect_sound(run, result.output);
+    undisturbed(kIterations).expect_finished(run, training(ranks, run));
+    std::cout << killed << " after " << seconds << " s: code " << result.code << ", saved "
+              << last_saved_in(result.output) << '\n';
+  }
+
+  void kill_at_random(int ranks, int runs) {
+    const double length = seconds_of(ranks);
+    std::minstd_rand random(static_cast<unsigned>(ranks));
+    std::uniform_real_distribution<double> moment(0.0, length);
+    for (int i = 0; i < runs; ++i) {
+      SCOPED_TRACE(i);
+      expect_survived(ranks, moment(random), random);
+    }
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(RandomKillTest, OneProcess) { kill_at_random(1, whole() ? 60 : 8); }
+TEST_F(RandomKillTest, TwoRanksAndTheirLauncher) { kill_at_random(2, whole() ? 100 : 12); }
+TEST_F(RandomKillTest, FourRanksAndTheirLauncher) {
+  if (!whole()) GTEST_SKIP() << "two ranks show the same in less time";
+  kill_at_random(4, 40);
+}
+
+}  // namespace
+}  // namespace millrace::test

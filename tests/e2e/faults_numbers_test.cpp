@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// NaNs planted in what passes between devices: by the layer that is cut, the micro-batch, the rank
+// that receives them.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "faults.hpp"
+
+namespace millrace::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kIterations = 4;
+constexpr int kMicroBatches = 2;
+
+/// What passes a cut.
+enum class Way { Forward, Backward };
+
+struct Plant {
+  const char* name;
+  const char* cut;
+  const char* named;  ///< op whose result is the first bad one
+  Way way;
+  int iteration;    ///< from 1
+  int micro_batch;  ///< from 0
+  int tensors = 1;  ///< that pass the cut for a micro-batch
+
+  /// The first message of its micro-batch.
+  [[nodiscard]] int message() const {
+    return ((iteration - 1) * kMicroBatches + micro_batch) * tensors + 1;
+  }
+};
+
+std::ostream& operator<<(std::ostream& out, const Plant& plant) { return out << plant.name; }
+
+/// Poisons a message from stage to stage of two ranks.
+Environment poison(Way way, int first, int every = 0) {
+  const bool forward = way == Way::Forward;
+  return {"LD_PRELOAD=" + std::string(MILLRACE_POISON_SHIM),
+          std::string("MILLRACE_POISON_RANK=") + (forward ? "1" : "0"),
+          std::string("MILLRACE_POISON_FROM=") + (forward ? "0" : "1"),
+          "MILLRACE_POISON_FIRST=" + std::to_string(first),
+          "MILLRACE_POISON_EVERY=" + std::to_string(every)};
+}
+
+Words training(const fs::path& run, const char* cut, int iterations) {
+  return short_training(iterations, 1) +
+         Words{"--shards", "2",         "--pipeline-splits", cut, "--max-ckpts-to-keep",
+               "0",        "--run-dir", run.string()};
+}
+
+class PlantTest : public testing::TestWithParam<Plant> {
+ protected:
+  [[nodiscard]] fs::path run() const { return directory_ / "run"; }
+  [[nodiscard]] std::string digest_at(int iteration) const {
+    return io::digest(
+        io::CheckpointReader(run() / "checkpoints" / ("ckpt-" + std::to_string(iteration))));
+  }
+  TemporaryDirectory directory_;
+};
+
+/// Gradients that are none update nothing, on no rank; a loss that is none ends the run before
+/// anything of that step is saved.
+TEST_P(PlantTest, NoRankUpdatesAnything) {
+  const Plant& plant = GetParam();
+  Job job(training(run(), plant.cut, kIterations), poison(plant.way, plant.message()));
+  const ProcessResult result = job.wait();
+  if (plant.way == Way::Forward) {
+    EXPECT_EQ(result.code, 4) << result.output;
+    EXPECT_NE(
+        result.output.find("the loss became nan at iteration " + std::to_string(plant.iteration)),
+        std::string::npos)
+        << result.output;
+    EXPECT_EQ(newest_in(run())->iteration, plant.iteration - 1);
+    return undisturbed(kIterations).expect_finished(run(), {});
+  }
+  ASSERT_EQ(result.code, 0) << result.output;
+  EXPECT_NE(result.output.find("Skipped updates: 1 of 4"), std::string::npos) << result.output;
+  for (int i = 1; i <= kIterations; ++i)
+    EXPECT_EQ(digest_at(i) == digest_at(i - 1), i == plant.iteration) << "iteration " << i;
+  EXPECT_EQ(io::verify(run() / "checkpoints" / "ckpt-4"), std::vector<std::string>{});
+}
+
+TEST_P(PlantTest, TheFirstBadResultIsNamed) {
+  const Plant& plant = GetParam();
+  Job job(training(run(), plant.cut, kIterations) + Words{"--fp-exceptions"},
+          poison(plant.way, plant.message()));
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.code, 4) << result.output;
+  for (const std::string& part :
+       {std::string("op ") + plant.named + " made a number that is not finite",
+        "micro-batch " + std::to_string(plant.micro_batch),
+        "iteration " + std::to_string(plant.iteration)})
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " is not in\n"
+                                                           << result.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Numbers, PlantTest,
+    testing::Values(Plant{"ForwardFirstLayers", "b1/0/conv1", "b1/0/conv1", Way::Forward, 2, 0},
+                    Plant{"ForwardLastLayers", "b3/0/conv2", "b3/0/conv2", Way::Forward, 3, 1, 2},
+                    Plant{"BackwardFirstLayers", "b1/0/conv1", "b0/norm", Way::Backward, 3, 1},
+                    Plant{"BackwardMiddle", "b2/0/relu", "b2/0/norm2", Way::Backward, 1, 0},
+                    Plant{"BackwardLastLayers", "b3/0/conv2", "b3/0/norm1", Way::Backward, 4, 0,
+                          2}),
+    [](const auto& plant) { return plant.param.name; });
+
+// No update fits any more: what was saved before stays the newest.
+TEST(PlantRunTest, TwentyStepsInARowWithoutAnUpdateEndTheRun) {
+  const TemporaryDirectory directory;
+  const fs::path run = directory / "run";
+  Job job(short_training(40, 5) + on_ranks(2) +
+              Words{"--max-ckpts-to-keep", "2", "--run-dir", run.string()},
+          poison(Way::Backward, 7 * kMicroBatches + 1, 1));
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.code, 4) << result.output;
+  EXPECT_NE(result.output.find("not finite for 20 iterations in a row"), std::string::npos)
+      << result.output;
+  // Of the last five updates before the first NaN and of those without one behind it.
+  EXPECT_TRUE(fs::exists(run / "checkpoints" / "ckpt-5"));
+  EXPECT_EQ(newest_in(run)->digest,
+            io::digest(io::CheckpointReader(run / "checkpoints" / "ckpt-25")));
+}
+
+}  // namespace
+}  // namespace millrace::test

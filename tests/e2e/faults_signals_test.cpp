@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Signals at any moment, once and twice; ranks that are all suspended, or one of them for ever.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "faults.hpp"
+#include "support/sanitizers.hpp"
+
+namespace millrace::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Seconds = std::chrono::duration<double>;
+
+constexpr int kIterations = 24;
+constexpr int kSaved = 8;
+
+Words training(const fs::path& run, int iterations = kIterations, int saved = kSaved) {
+  return short_training(iterations, saved) + on_ranks(2) + Words{"--run-dir", run.string()};
+}
+
+// ---- requests to stop ---------------------------------------------------------------------------
+
+class RandomSignalTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(millrace(training(directory_ / "whole")).code, 0);
+    length_ = Seconds(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  /// A request ends the run at a step that all ranks save, unless it has come to its end; before it
+  /// listens, a signal does what signals do.
+  static void expect_code(int signal, bool twice, const fs::path& run,
+                          const ProcessResult& result) {
+    if (result.code == 0) return;
+    const int asked = signal == SIGINT ? 130 : 75;
+    const bool by_signal = twice || !newest_in(run);
+    EXPECT_TRUE(result.code == asked || (by_signal && result.code == 128 + signal))
+        << result.code << "\n"
+        << result.output;
+    if (result.code != asked || twice) return;
+    if (const auto newest = newest_in(run)) {
+      EXPECT_EQ(last_saved_in(result.output), newest->iteration) << result.output;
+    }
+  }
+
+  void send_at(double seconds, int signal, bool twice) {
+    SCOPED_TRACE(std::string(strsignal(signal)) + (twice ? " twice" : "") + " after " +
+                 std::to_string(seconds) + " s");
+    const fs::path run = directory_ / "run";
+    fs::remove_all(run);
+    Job job(training(run));
+    std::this_thread::sleep_for(Seconds(seconds));
+    job.send(signal);
+    if (twice) {
+      std::this_thread::sleep_for(Seconds(std::uniform_real_distribution(0.0, 0.5)(random_)));
+      job.send(signal);
+    }
+    const ProcessResult result = job.wait();
+    ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); }, std::chrono::milliseconds(5)));
+    expect_code(signal, twice, run, result);
+    undisturbed(kIterations).expect_sound(run, result.output);
+    undisturbed(kIterations)
+        .expect_finished(run, training(run), whole() ? Words{} : Words{"--ranks", "1"});
+    const auto newest = last_saved_in(result.output);
+    std::cout << strsignal(signal) << (twice ? " twice" : "") << " after " << seconds << " s: code "
+              << result.code << ", saved " << newest << '\n';
+  }
+
+  TemporaryDirectory directory_;
+  double length_ = 0.0;
+  std::minstd_rand random_{7};
+};
+
+TEST_F(RandomSignalTest, SavesOneStepOfAllRanks) {
+  constexpr std::array kSignals = {SIGUSR1, SIGUSR2, SIGTERM, SIGHUP, SIGINT};
+  const int moments = whole() ? 50 : 8;
+  std::uniform_real_distribution<double> moment(0.0, length_);
+  for (int i = 0; i < moments; ++i) {
+    const int signal = kSignals.at(static_cast<std::size_t>(i) % kSignals.size());
+    if (whole() || i % 2 == 0) send_at(moment(random_), signal, false);
+    if (whole() || i % 2 == 1) send_at(moment(random_), signal, true);
+  }
+}
+
+// ---- suspension ---------------------------------------------------------------------------------
+
+/// A long training of two ranks that gives up soon, once it trains.
+class Watched {
+ public:
+  explicit Watched(int timeout)
+      : timeout_(timeout),
+        job_(training(run(), 100000, 0) +
+             Words{"--hang-timeout", std::to_string(timeout), "--log-freq", "10"}) {
+    EXPECT_TRUE(job_.wait_for("iteration")) << job_.output();
+  }
+  [[nodiscard]] fs::path run() const { return directory_ / "run"; }
+  [[nodiscard]] int timeout() const { return timeout_; }
+  Job& job() { return job_; }
+  void send_to_all(int signal) const {
+    for (const Member& member : members_of(run())) kill(member.process, signal);
+  }
+
+ private:
+  TemporaryDirectory directory_;
+  int timeout_;
+  Job job_;
+};
+
+TEST(SuspensionTest, ASuspendedJobIsNoHang) {
+  const int moments = whole() ? 20 : 2;
+  Watched watched(2);
+  std::minstd_rand random(11);
+  for (int i = 0; i < moments && !watched.job().ended(); ++i) {
+    SCOPED_TRACE(i);
+    std::this_thread::sleep_for(Seconds(std::uniform_real_distribution(0.0, 1.0)(random)));
+    watched.send_to_all(SIGSTOP);
+    std::this_thread::sleep_for(Seconds(3.0 * watched.timeout()));
+    watched.send_to_all(SIGCONT);
+  }
+  std::this_thread::sleep_for(Seconds(1));
+  watched.job().send(SIGTERM);
+  const ProcessResult result = watched.job().wait();
+  EXPECT_EQ(result.code, 75) << result.output;
+}
+
+TEST(SuspensionTest, ARankThatStopsIsNamed) {
+  const int moments = whole() ? 64 : 3;
+  std::minstd_rand random(13);
+  double slowest = 0.0;
+  for (int i = 0; i < moments; ++i) {
+    Watched watched(1);
+    const int rank = static_cast<int>(random() % 2);
+    const pid_t process = process_of_rank(watched.run(), rank);
+    ASSERT_GT(process, 0) << watched.job().output();
+    const double delay = std::uniform_real_distribution(0.0, 0.5)(random);
+    SCOPED_TRACE("rank " + std::to_string(rank) + " after " + std::to_string(delay) + " s");
+    std::this_thread::sleep_for(Seconds(delay));
+    kill(process, SIGSTOP);
+    const auto begin = std::chrono::steady_clock::now();
+    const ProcessResult result = watched.job().wait();
+    const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
+    kill(process, SIGKILL);
+    EXPECT_EQ(result.code, 124) << result.output;
+    // Whoever waits for it says so.
+    const std::size_t at = result.output.find("no progress for 1 s: ");
+    ASSERT_NE(at, std::string::npos) << result.output;
+    const std::string said = result.output.substr(at, result.output.find('\n', at) - at);
+    EXPECT_NE(said.find("rank " + std::to_string(rank)), std::string::npos) << said;
+    slowest = std::max(slowest, seconds);
+  }
+  std::cout << moments << " moments: the slowest end came after " << slowest << " s\n";
+  // The machine may be busy with other tests.
+  EXPECT_LT(slowest, 1.0 + 5.0 + (whole() ? 0.0 : 15.0));
+}
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stands between one rank and MPI (through LD_PRELOAD) and plants numbers that are none: messages
+// between devices arrive as NaNs, whatever was sent. Their bytes are all ones, which is a NaN in
+// float32, bfloat16 and float16.
+//
+//   MILLRACE_POISON_RANK=1     the rank that receives them
+//   MILLRACE_POISON_FROM=0     which messages: those from this rank,
+//   MILLRACE_POISON_FIRST=N    from the N-th on that arrives from it, beginning with 1,
+//   MILLRACE_POISON_EVERY=N    every N-th (0: that one alone),
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+namespace {
+
+long number(const char* name, long otherwise) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? std::strtol(value, nullptr, 10) : otherwise;
+}
+
+struct Message {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+  bool expected = false;
+};
+
+/// Receives that can be started again and again, by where their requests lie.
+std::map<MPI_Request*, Message>& messages() {
+  static std::map<MPI_Request*, Message> all;
+  return all;
+}
+
+bool is_for_this_rank() {
+  static const bool result = [] {
+    int rank = 0;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return number("MILLRACE_POISON_RANK", -1) == rank;
+  }();
+  return result;
+}
+
+bool is_poisoned(long arrived) {
+  static const long first = number("MILLRACE_POISON_FIRST", 0);
+  static const long every = number("MILLRACE_POISON_EVERY", 0);
+  if (first <= 0 || arrived < first) return false;
+  return every > 0 ? (arrived - first) % every == 0 : arrived == first;
+}
+
+void arrive(MPI_Request* request) {
+  const auto found = messages().find(request);
+  if (found == messages().end() || !found->second.expected) return;
+  found->second.expected = false;
+  static long arrived = 0;
+  if (is_poisoned(++arrived)) std::memset(found->second.data, 0xff, found->second.bytes);
+}
+
+}  // namespace
+
+extern "C" {
+
+int MPI_Recv_init(void* data, int count, MPI_Datatype type, int rank, int tag, MPI_Comm comm,
+                  MPI_Request* request) {
+  int bytes = 0;
+  PMPI_Type_size(type, &bytes);
+  if (is_for_this_rank() && rank == number("MILLRACE_POISON_FROM", -1))
+    messages()[request] = {data, static_cast<std::size_t>(bytes) * static_cast<std::size_t>(count),
+                           false};
+  return PMPI_Recv_init(data, count, type, rank, tag, comm, request);
+}
+
+int MPI_Start(MPI_Request* request) {
+  const auto found = messages().find(request);
+  if (found != messages().end()) found->second.expected = true;
+  return PMPI_Start(request);
+}
+
+int MPI_Test(MPI_Request* request, int* flag, MPI_Status* status) {
+  const int code = PMPI_Test(request, flag, status);
+  if (*flag != 0) arrive(request);
+  return code;
+}
+
+int MPI_Wait(MPI_Request* request, MPI_Status* status) {
+  const int code = PMPI_Wait(request, status);
+  arrive(request);
+  return code;
+}
+}
