@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Replicas whose weights are no longer the same: a bit is wrong in what one of them receives.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "faults.hpp"
+
+namespace millrace::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kIterations = 8;
+
+Words training(const fs::path& run) {
+  return short_training(kIterations, 2) + Words{"--replicas",
+                                                "2",
+                                                "--gradients-to-accumulate",
+                                                "1",
+                                                "--max-ckpts-to-keep",
+                                                "0",
+                                                "--run-dir",
+                                                run.string()};
+}
+
+/// From the N-th message on, rank 1 receives one bit of each that is wrong.
+Environment wrong_bits(int first) {
+  return {"LD_PRELOAD=" + std::string(MILLRACE_POISON_SHIM),
+          "MILLRACE_POISON_RANK=1",
+          "MILLRACE_POISON_FROM=0",
+          "MILLRACE_POISON_BIT=1",
+          "MILLRACE_POISON_EVERY=1",
+          "MILLRACE_POISON_FIRST=" + std::to_string(first)};
+}
+
+void expect_caught(const Words& more, int message, int sound) {
+  const TemporaryDirectory directory;
+  const fs::path run = directory / "run";
+  Job job(training(run) + more, wrong_bits(message));
+  const ProcessResult result = job.wait();
+  EXPECT_EQ(result.code, 70) << result.output;
+  const std::string named = "the last checkpoint, " +
+                            (run / "checkpoints" / ("ckpt-" + std::to_string(sound))).string() +
+                            ", is good";
+  for (const std::string& part : {std::string("replica 1 holds other weights"), named})
+    EXPECT_NE(result.output.find(part), std::string::npos) << part << " is not in\n"
+                                                           << result.output;
+  const std::optional<Newest> newest = newest_in(run);
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->iteration, sound);
+  // What it is told to do works: elsewhere no bit is wrong.
+  const ProcessResult restored = millrace({"restore", "--restore-path", run.string()});
+  EXPECT_EQ(restored.code, 0) << restored.output;
+  const fs::path straight = directory / "straight";
+  const ProcessResult undisturbed = millrace(training(straight));
+  ASSERT_EQ(undisturbed.code, 0) << undisturbed.output;
+  EXPECT_EQ(newest_in(run)->digest, newest_in(straight)->digest);
+}
+
+TEST(WrongBitTest, IsCaughtByTheNextCheckAndTheLastGoodCheckpointIsNamed) {
+  expect_caught({"--weight-check-every", "1"}, 1 + 2 * 4, 4);
+}
+
+// No checkpoint is written of replicas that differ, however seldom they are compared.
+TEST(WrongBitTest, IsCaughtBeforeACheckpointIsWritten) {
+  expect_caught({"--weight-check-every", "1000"}, 1 + 2 * 2, 2);
+}
+
+}  // namespace
+}  // namespace millrace::test
