@@ -8,7 +8,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <set>
@@ -84,17 +83,16 @@ std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& co
 std::set<std::int64_t> validated_iterations(const std::filesystem::path& run_directory,
                                             std::string_view name = "") {
   const std::filesystem::path path = run_directory / "validation.csv";
-  std::ifstream file(path);
   std::set<std::int64_t> iterations;
-  if (!file && std::filesystem::exists(path))
-    fail(ErrorKind::Io, "{}: cannot be read: {}", path.string(), std::strerror(errno));
-  std::string line;
-  std::getline(file, line);  // header
+  if (!std::filesystem::exists(path)) return iterations;
+  io::LineReader lines(path);
+  (void)lines.next();  // header
   constexpr std::int64_t kColumnsBeforeName = 6;
-  while (std::getline(file, line)) {
-    const bool named = std::count(line.begin(), line.end(), ',') == kColumnsBeforeName;
-    if (std::string_view(line).substr(named ? line.rfind(',') + 1 : line.size()) == name)
-      iterations.insert(std::strtoll(line.c_str(), nullptr, 10));
+  while (const std::optional<std::string_view> line = lines.next()) {
+    const bool named = std::count(line->begin(), line->end(), ',') == kColumnsBeforeName;
+    const auto iteration = parse_number<std::int64_t>(line->substr(0, line->find(',')));
+    if (iteration && line->substr(named ? line->rfind(',') + 1 : line->size()) == name)
+      iterations.insert(*iteration);
   }
   return iterations;
 }
@@ -321,6 +319,7 @@ Outcome Run::restored() {
   limit_.resume(epoch_of(header.iteration), header.stand_ins);
   together.lead([&] {
     log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
+    for (const std::string& notice : log_->notices()) console_.line(notice);
     // What was changed for this process holds for those that come after it.
     io::write_file_atomically(config_.run_directory / "config.toml", config_file_text(config_));
   });
