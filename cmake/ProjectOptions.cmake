@@ -59,6 +59,18 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 endif()
 target_compile_options(millrace_options INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:${millrace_compile}>")
+# A mistake of ours ends the process instead of writing where it should not: bounds of the standard
+# library's containers and of libc's copies are checked, and the tables of library functions are
+# read-only once the program runs. Sanitizers check more, nvcc compiles the checks for the device, where
+# they have no functions to call, and without optimisation libc's headers only warn.
+if(NOT MILLRACE_SANITIZE AND NOT Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
+  target_compile_definitions(millrace_options INTERFACE _GLIBCXX_ASSERTIONS)
+  target_compile_options(millrace_options INTERFACE
+    "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release,RelWithDebInfo>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=3>")
+endif()
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  target_link_options(millrace_options INTERFACE LINKER:-z,relro LINKER:-z,now)
+endif()
 if(MILLRACE_SANITIZE)
   # GCC's own checks for uninitialised values misfire on instrumented code, says its manual.
   target_compile_options(millrace_options INTERFACE

@@ -55,18 +55,6 @@ std::string_view remedy(int error_number) noexcept {
   }
 }
 
-// Reads until `out` is full or the file ends.
-std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::path& path) {
-  std::size_t done = 0;
-  while (done < out.size()) {
-    const auto n = resumed([&] { return ::read(fd, out.data() + done, out.size() - done); });
-    if (n < 0) fail_io("read", path, errno);
-    if (n == 0) break;
-    done += static_cast<std::size_t>(n);
-  }
-  return done;
-}
-
 constexpr std::string_view kTemporary = ".tmp.";
 
 // A file that no lock can tell of is given up when nobody has written to it for so long: who writes
@@ -153,6 +141,14 @@ bool is_left_over(const std::filesystem::path& path, const Mark& mark) {
   return std::chrono::system_clock::now() - written > kGivenUp;
 }
 
+// Pipes, devices and directories have no size that could be trusted, and may never end.
+std::uint64_t size_of_regular(int file, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(file, &status) != 0) fail_io("inspect", path, errno);
+  if (!S_ISREG(status.st_mode)) fail(ErrorKind::Io, "{}: not a regular file", path.string());
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
 std::filesystem::path directory_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
@@ -173,10 +169,25 @@ void fail_io(std::string_view action, const std::filesystem::path& path, int err
        std::generic_category().message(error_number), remedy(error_number));
 }
 
+std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::path& path) {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const auto n = resumed([&] { return ::read(fd, out.data() + done, out.size() - done); });
+    if (n < 0) fail_io("read", path, errno);
+    if (n == 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  return done;
+}
+
 UniqueFd open_file(const std::filesystem::path& path, int flags) {
   constexpr mode_t kMode = 0666;  // less the umask
+  // Opening a pipe would wait for somebody who writes to it; so nothing is waited for.
+  const bool to_read = (flags & (O_ACCMODE | O_DIRECTORY)) == O_RDONLY;
+  if (to_read) flags |= O_NONBLOCK;
   UniqueFd file(resumed([&] { return ::open(path.c_str(), flags | O_CLOEXEC, kMode); }));
   if (!file.valid()) fail_io((flags & O_CREAT) != 0 ? "create" : "open", path, errno);
+  if (to_read) (void)size_of_regular(file.get(), path);
   return file;
 }
 
@@ -283,42 +294,58 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 
 namespace {
 
-/// To be read. Opening a pipe would wait for somebody who writes to it; so nothing is waited for.
-UniqueFd open_for_reading(const std::filesystem::path& path) {
-  return open_file(path, O_RDONLY | O_NONBLOCK);
-}
-
-std::uint64_t size_of_regular(const UniqueFd& file, const std::filesystem::path& path) {
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) fail_io("inspect", path, errno);
-  if (!S_ISREG(status.st_mode)) fail(ErrorKind::Io, "{}: not a regular file", path.string());
-  return static_cast<std::uint64_t>(status.st_size);
+/// The whole file in memory that `make` gives for its size.
+template <class Bytes>
+Bytes read_whole(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const UniqueFd file = open_file(path, O_RDONLY);
+  const std::uint64_t size = size_of_regular(file.get(), path);
+  if (size > max_bytes) {
+    fail(ErrorKind::Io, "{}: {} bytes, more than the {} that are read", path.string(), size,
+         max_bytes);
+  }
+  Bytes bytes(size, {});
+  bytes.resize(read_some(file.get(), std::as_writable_bytes(std::span(bytes)), path));
+  return bytes;
 }
 
 }  // namespace
 
 std::vector<std::byte> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const UniqueFd file = open_for_reading(path);
-  const std::uint64_t size = size_of_regular(file, path);
-  if (size > max_bytes) {
-    fail(ErrorKind::Io, "{}: {} bytes, more than the {} that are read", path.string(), size,
-         max_bytes);
-  }
-  std::vector<std::byte> bytes(size);
-  bytes.resize(read_some(file.get(), bytes, path));
-  return bytes;
+  return read_whole<std::vector<std::byte>>(path, max_bytes);
 }
 
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const std::vector<std::byte> bytes = read_file(path, max_bytes);
-  std::string text(bytes.size(), '\0');
-  std::ranges::transform(bytes, text.begin(), [](std::byte b) { return static_cast<char>(b); });
-  return text;
+  return read_whole<std::string>(path, max_bytes);
+}
+
+LineReader::LineReader(const std::filesystem::path& path)
+    : path_(path), file_(open_file(path, O_RDONLY)) {}
+
+std::optional<std::string_view> LineReader::next() {
+  constexpr std::size_t kPiece = std::size_t{64} << 10;
+  line_ = next_;
+  std::size_t looked_at = line_;
+  for (;;) {
+    if (const std::size_t end = buffer_.find('\n', looked_at); end != std::string::npos) {
+      next_ = end + 1;
+      ++lines_;
+      return std::string_view(buffer_).substr(line_, end - line_);
+    }
+    if (buffer_.size() - line_ > kMaxLineBytes) return std::nullopt;
+    before_ += line_;
+    buffer_.erase(0, std::exchange(line_, 0));
+    next_ = 0;
+    looked_at = buffer_.size();
+    buffer_.resize(looked_at + kPiece);
+    const auto room = std::as_writable_bytes(std::span(buffer_)).subspan(looked_at);
+    const std::size_t n = read_some(file_.get(), room, path_);
+    buffer_.resize(looked_at + n);
+    if (n == 0) return std::nullopt;
+  }
 }
 
 FileChecksum checksum_file(const std::filesystem::path& path) {
-  const UniqueFd file = open_for_reading(path);
-  (void)size_of_regular(file, path);
+  const UniqueFd file = open_file(path, O_RDONLY);
   std::vector<std::byte> buffer(kReadPiece);
   FileChecksum result;
   for (;;) {

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -37,8 +39,14 @@ class UniqueFd {
 [[noreturn]] void fail_io(std::string_view action, const std::filesystem::path& path,
                           int error_number);
 
-/// The open call with O_CLOEXEC, resumed when interrupted. Errors: Io.
+/// The open call with O_CLOEXEC, resumed when interrupted. What is only read must be a regular file
+/// (or a directory, where the flags ask for one): nobody waits for a pipe. Errors: Io.
 [[nodiscard]] UniqueFd open_file(const std::filesystem::path& path, int flags);
+
+/// Reads until `out` is full or the file ends; returns how much was read. Errors: Io, naming
+/// `path`.
+[[nodiscard]] std::size_t read_some(int fd, std::span<std::byte> out,
+                                    const std::filesystem::path& path);
 
 /// Writes all of `bytes` at `offset`; returns 0 or errno. Resumes after signals and short writes.
 [[nodiscard]] int write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) noexcept;
@@ -103,6 +111,35 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 [[nodiscard]] std::vector<std::byte> read_file(const std::filesystem::path& path,
                                                std::uint64_t max_bytes);
 [[nodiscard]] std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);
+
+/// Reads a text line by line, in memory for one line. Errors: Io.
+class LineReader {
+ public:
+  /// A longer line is damage: tables of numbers have no such lines.
+  static constexpr std::size_t kMaxLineBytes = std::size_t{64} << 10;
+  explicit LineReader(const std::filesystem::path& path);
+
+  /// The next line without its end, until the next call. Nothing at the end of the file, and where
+  /// a line is too long or lacks its end: then rest() is not empty.
+  [[nodiscard]] std::optional<std::string_view> next();
+  /// Where in the file the last line given begins, or what could not be given.
+  [[nodiscard]] std::uint64_t offset() const noexcept { return before_ + line_; }
+  /// Lines given so far.
+  [[nodiscard]] std::int64_t lines() const noexcept { return lines_; }
+  /// What follows the last line given, as far as it is known.
+  [[nodiscard]] std::string_view rest() const noexcept {
+    return std::string_view(buffer_).substr(next_);
+  }
+
+ private:
+  std::filesystem::path path_;
+  UniqueFd file_;
+  std::string buffer_;
+  std::uint64_t before_ = 0;  ///< bytes of the file before the buffer
+  std::size_t line_ = 0;      ///< where the last line given begins in the buffer
+  std::size_t next_ = 0;      ///< and where the next one
+  std::int64_t lines_ = 0;
+};
 
 struct FileChecksum {
   std::uint64_t bytes = 0;

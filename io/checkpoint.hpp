@@ -13,8 +13,8 @@
 // same iteration is there already, it is called `ckpt-<iteration>.replaced` between two renames,
 // and counts while its successor is missing: a kill at any instant leaves the old or the new one. A
 // directory without a manifest, or with any other name, is not a checkpoint. A reader verifies
-// sizes and CRCs before HDF5 opens a file, because HDF5 is no safe parser. Files that the manifest
-// does not name are ignored.
+// sizes and CRCs first, and reads without the HDF5 library, which is no safe parser. Files that the
+// manifest does not name are ignored.
 //
 // One process writes to a directory at a time (run_lock.hpp); reading is possible all the while.
 #pragma once
@@ -133,9 +133,12 @@ class CheckpointReader {
 };
 
 /// Everything that is wrong with the checkpoint in `directory`, one line each, by file and then by
-/// tensor; empty when every tensor reads back with its checksum. Files whose checksum differs are
-/// looked into by a process of their own, as HDF5 is no safe parser.
+/// tensor; empty when every tensor reads back with its checksum.
 [[nodiscard]] std::vector<std::string> verify(const std::filesystem::path& directory);
+
+/// The tensors with values that no network can compute with, a line each: weights and running
+/// statistics that are not finite, and negative variances. Errors: Checkpoint.
+[[nodiscard]] std::vector<std::string> bad_values(const CheckpointReader& checkpoint);
 
 /// One SHA-256 over name, role, type, shape and bytes of the tensors in name order (the role breaks
 /// ties), whatever their order here: 64 hexadecimal digits. The header has no part in it.

@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{64} << 20;
+// Some 30,000 tensors.
+constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{8} << 20;
 
 // A file that cannot be read makes the checkpoint unusable, whatever the operating system's reason.
 template <class Read>

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
-#include <cerrno>
 #include <functional>
 #include <span>
 #include <string>
-#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
-#include "core/text.hpp"
-#include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_layout.hpp"
 #include "io/manifest.hpp"
+#include "io/tensor_values.hpp"
 
 namespace millrace::io {
 namespace {
@@ -53,33 +48,9 @@ std::vector<std::string> bad_tensors(const fs::path& file, const PartEntry& part
   return problems;
 }
 
-/// The lines that `find` gives in a process of its own; nothing when that process crashed, or took
-/// too long.
-std::vector<std::string> find_apart(const std::function<std::vector<std::string>()>& find) {
-  constexpr unsigned kSeconds = 60;
-  std::array<int, 2> ends{};
-  if (pipe(ends.data()) != 0) return {};
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(kSeconds);
-    std::string text;
-    try {
-      text = join(find(), "\n");
-    } catch (const std::exception&) {  // the caller knows already that the file is bad
-    }
-    (void)!write(ends[1], text.data(), text.size());
-    _exit(0);
-  }
-  const UniqueFd from(ends[0]);
-  close(ends[1]);
-  std::string text;
-  std::array<char, 4096> buffer{};
-  for (ssize_t n = 0; (n = read(from.get(), buffer.data(), buffer.size())) != 0;) {
-    if (n < 0 && errno != EINTR) break;
-    if (n > 0) text.append(buffer.data(), static_cast<std::size_t>(n));
-  }
-  if (child > 0) (void)waitpid(child, nullptr, 0);
-  return split_list(text, '\n');
+bool is_regular(const fs::path& file) {
+  std::error_code ignored;
+  return fs::is_regular_file(file, ignored);
 }
 
 void append(std::vector<std::string>& problems, std::vector<std::string> more) {
@@ -95,15 +66,27 @@ std::vector<std::string> verify(const fs::path& directory) {
     return {std::move(problem)};
   for (const PartEntry& part : parts) {
     const fs::path file = directory / part.file;
-    const auto tensors = [&] { return bad_tensors(file, part); };
     if (std::string problem = problem_of([&] { require_intact(file, part.checksum); });
         !problem.empty()) {
       problems.push_back(std::move(problem));
-      append(problems, find_apart(tensors));
-      continue;
+      if (!is_regular(file)) continue;  // nothing more to be said
     }
-    if (std::string problem = problem_of([&] { append(problems, tensors()); }); !problem.empty())
+    if (std::string problem = problem_of([&] { append(problems, bad_tensors(file, part)); });
+        !problem.empty())
       problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
+std::vector<std::string> bad_values(const CheckpointReader& checkpoint) {
+  std::vector<std::string> problems;
+  std::vector<float> values;
+  for (const TensorInfo& info : checkpoint.tensors()) {
+    if (info.type != DType::F32) continue;
+    values.resize(static_cast<std::size_t>(info.elements()));
+    checkpoint.read(info.name, std::as_writable_bytes(std::span(values)));
+    if (const std::string bad = bad_value(values, info.shape, value_rule(info.name)); !bad.empty())
+      problems.push_back(fmt::format("{}: {}{}", checkpoint.path().string(), info.name, bad));
   }
   return problems;
 }

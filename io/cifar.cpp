@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/cifar.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
 #include "io/augment.hpp"
 
 namespace millrace::io {
@@ -121,17 +124,75 @@ std::size_t checked_size(const fs::path& path) {
 
 /// Appends the first `size` bytes of a file.
 void append_file(const fs::path& path, std::size_t size, std::vector<std::uint8_t>& bytes) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(ErrorKind::Io, "{}: cannot be opened: check its permissions", path.string());
+  const UniqueFd file = open_file(path, O_RDONLY);
   const std::size_t begin = bytes.size();
   bytes.resize(begin + size);
-  // Streams read char, and uint8_t may be written through it.
-  file.read(reinterpret_cast<char*>(bytes.data() + begin), static_cast<std::streamsize>(size));
-  if (file.gcount() != static_cast<std::streamsize>(size))
+  const auto out = std::as_writable_bytes(std::span(bytes)).subspan(begin);
+  const std::size_t got = read_some(file.get(), out, path);
+  if (got != size)
     fail(ErrorKind::Io,
          "{}: {} of {} bytes could be read: is the disk damaged, or the file "
          "still being written?",
-         path.string(), file.gcount(), size);
+         path.string(), got, size);
+}
+
+struct FileRecords {
+  fs::path file;
+  std::int64_t records;
+};
+
+[[noreturn]] void fail_cut(const FileRecords& found, std::int64_t expected, std::string_view where,
+                           const std::string& remedy) {
+  fail(ErrorKind::Data,
+       "{}: {} records, {} {}: the file has been cut or exchanged: fetch or draw the set again{}",
+       found.file.string(), found.records, expected, where, remedy);
+}
+
+/// For those who made a smaller set of a larger one.
+std::string or_remove(const fs::path& file) {
+  return fmt::format(", or remove {} if it is meant to be like this", file.string());
+}
+
+/// The counts that lie beside a set that was drawn.
+void require_counts(const std::vector<FileRecords>& files, const fs::path& counts) {
+  LineReader lines(counts);
+  while (const std::optional<std::string_view> line = lines.next()) {
+    const std::size_t blank = std::min(line->find(' '), line->size() - 1);
+    const auto records = parse_number<std::int64_t>(line->substr(blank + 1));
+    if (line->empty() || !records)
+      fail(ErrorKind::Data, "{}: line {} is not \"file records\": draw the set again",
+           counts.string(), lines.lines());
+    for (const FileRecords& found : files)
+      if (found.file.filename() == line->substr(0, blank) && found.records != *records)
+        fail_cut(found, *records, "were drawn", or_remove(counts));
+  }
+}
+
+/// Whether the names of the classes are those of the published set.
+bool is_published(const fs::path& names, CifarKind kind) {
+  if (!is_file(names)) return false;
+  return LineReader(names).next() == (kind == CifarKind::Cifar10 ? "airplane" : "apple");
+}
+
+/// A file that was cut between two records has nothing wrong in it: its length is compared with
+/// what is known of the set.
+void require_whole(const std::vector<FileRecords>& files, CifarKind kind, CifarSplit split) {
+  const bool ten = kind == CifarKind::Cifar10;
+  const fs::path folder = files.front().file.parent_path();
+  if (const fs::path counts = folder / kRecordCountsName; is_file(counts))
+    return require_counts(files, counts);
+  const fs::path names = folder / (ten ? "batches.meta.txt" : "fine_label_names.txt");
+  if (is_published(names, kind)) {
+    const std::int64_t published = ten || split == CifarSplit::Test ? 10'000 : 50'000;
+    for (const FileRecords& found : files)
+      if (found.records != published)
+        fail_cut(found, published, "are in the published one", or_remove(names));
+    return;
+  }
+  // Files of one set are equally long, but for a record where the images do not go round.
+  const auto [least, most] = std::ranges::minmax(files, {}, &FileRecords::records);
+  if (most.records - least.records > 1)
+    fail_cut(least, most.records, fmt::format("are in {}", most.file.filename().string()), "");
 }
 
 /// All records of one split, checked. They are read rather than mapped: a file that is damaged or
@@ -143,11 +204,15 @@ std::vector<std::uint8_t> read_records(const fs::path& folder, CifarKind kind, C
   for (const fs::path& file : files) sizes.push_back(checked_size(file));
   std::vector<std::uint8_t> bytes;
   bytes.reserve(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
+  std::vector<FileRecords> found;
+  const std::size_t record_bytes = layout_of(kind).record_bytes();
   for (std::size_t i = 0; i < files.size(); ++i) {
     const std::size_t begin = bytes.size();
     append_file(files[i], sizes[i], bytes);
     check_cifar_records(std::span(bytes).subspan(begin), kind, files[i].string());
+    found.push_back({files[i], static_cast<std::int64_t>(sizes[i] / record_bytes)});
   }
+  require_whole(found, kind, split);
   return bytes;
 }
 

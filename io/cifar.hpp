@@ -20,6 +20,10 @@
 
 namespace millrace::io {
 
+/// A file beside a set that was drawn, with a line "<file> <records>" for each of its files: a file
+/// cut between two records is as good as any other.
+inline constexpr std::string_view kRecordCountsName = "millrace-records.txt";
+
 enum class CifarKind : std::uint8_t { Cifar10, Cifar100 };
 enum class CifarSplit : std::uint8_t { Train, Test };
 

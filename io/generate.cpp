@@ -14,6 +14,7 @@
 #include "core/error.hpp"
 #include "core/random.hpp"
 #include "io/atomic_file.hpp"
+#include "io/cifar.hpp"
 
 namespace millrace::io {
 namespace {
@@ -302,6 +303,18 @@ void make_folder(const fs::path& directory) {
          error.message());
 }
 
+struct FileCount {
+  fs::path file;
+  std::int64_t records;
+};
+
+void write_counts(const fs::path& directory, const std::vector<FileCount>& counts) {
+  std::string text;
+  for (const FileCount& count : counts)
+    text += fmt::format("{} {}\n", count.file.filename().string(), count.records);
+  write_file_atomically(directory / kRecordCountsName, text);
+}
+
 }  // namespace
 
 void generate_cifar10_like(const fs::path& directory, const GenerateOptions& options) {
@@ -324,9 +337,13 @@ void generate_cifar10_like(const fs::path& directory, const GenerateOptions& opt
   const Split train(kTen, options.seed, 0, options.train_records);
   const std::int64_t files = std::clamp<std::int64_t>(
       (options.train_records + kRecordsPerFile - 1) / kRecordsPerFile, 1, kMaxTrainFiles);
+  const auto end_of = [&](std::int64_t n) { return options.train_records * n / files; };
+  std::vector<FileCount> counts = {{"test_batch.bin", options.test_records}};
+  for (std::int64_t n = 1; n <= files; ++n)
+    counts.push_back({train_path(directory, n), end_of(n) - end_of(n - 1)});
+  write_counts(directory, counts);
   for (std::int64_t n = files; n >= 1; --n)
-    train.write(train_path(directory, n), options.train_records * (n - 1) / files,
-                options.train_records * n / files);
+    train.write(train_path(directory, n), end_of(n - 1), end_of(n));
 }
 
 void generate_cifar100_like(const fs::path& directory, const GenerateOptions& options) {
@@ -342,6 +359,7 @@ void generate_cifar100_like(const fs::path& directory, const GenerateOptions& op
       text += fmt::format("{} {}\n", tint, figure);
   Split(kHundred, options.seed, 1, options.test_records).write(test, 0, options.test_records);
   write_file_atomically(names, text);
+  write_counts(directory, {{train, options.train_records}, {test, options.test_records}});
   Split(kHundred, options.seed, 0, options.train_records).write(train, 0, options.train_records);
 }
 

@@ -107,11 +107,6 @@ struct Reporter {
     if (result < 0) failed(action, name);
     return result;
   }
-  template <class... Args>
-  [[noreturn]] void refuse(std::string_view name, fmt::format_string<Args...> format,
-                           Args&&... args) const {
-    fail(kind, "{}: {}: {}", path, name, fmt::format(format, std::forward<Args>(args)...));
-  }
 };
 
 // IEEE binary16, which HDF5 has no name for.
@@ -144,10 +139,6 @@ TypeHandle make_type(DType type) {
 std::vector<hsize_t> stored_extents(std::span<const std::int64_t> shape) {
   if (shape.empty()) return {1};
   return {shape.begin(), shape.end()};
-}
-
-std::string extents_text(const std::vector<hsize_t>& extents) {
-  return join(std::vector<std::int64_t>(extents.begin(), extents.end()), ", ");
 }
 
 // Cuts leading extents until a chunk has at most kChunkBytes, into pieces of about equal size
@@ -393,110 +384,6 @@ class Hdf5Writer::State {
   FileHandle file_;
 };
 
-class Hdf5Reader::State {
- public:
-  explicit State(const std::filesystem::path& path)
-      : report_{ErrorKind::Checkpoint, path.string()} {
-    const PropertyHandle access = oldest_format_access(report_);
-#if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
-    // Finished files never change, and some network file systems have no locks.
-    report_.check(H5Pset_file_locking(access.get(), false, true), "set up", "the file");
-#endif
-    file_ = FileHandle(report_.check(H5Fopen(report_.path.c_str(), H5F_ACC_RDONLY, access.get()),
-                                     "open", "the file"));
-  }
-
-  ~State() {
-    const Session session;
-    static_cast<void>(file_.close());
-  }
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
-
-  void read(const std::string& name, DType type, std::span<const std::int64_t> shape,
-            std::span<std::byte> out) const {
-    const auto elements = checked_elements(shape, size_of(type));
-    MILLRACE_ASSERT(elements && out.size() == static_cast<std::size_t>(*elements * size_of(type)));
-    require_hard_links(name);
-    const DatasetHandle dataset(
-        report_.check(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), "open", name));
-    const TypeHandle stored = make_type(type);
-    require_type(dataset, name, stored, type);
-    require_extents(dataset, name, shape);
-    require_layout(dataset, name);
-    report_.check(H5Dread(dataset.get(), stored.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, out.data()),
-                  "read", name);
-  }
-
- private:
-  // Soft and external links, and links of users, could lead anywhere.
-  void require_hard_links(const std::string& name) const {
-    for (std::size_t end = 0; end != std::string::npos;) {
-      end = name.find('/', end + 1);
-      const std::string prefix = name.substr(0, end);
-      if (report_.check(H5Lexists(file_.get(), prefix.c_str(), H5P_DEFAULT), "find", name) == 0) {
-        report_.refuse(name, "is missing from the file");
-      }
-      H5L_info_t info{};
-      report_.check(H5Lget_info(file_.get(), prefix.c_str(), &info, H5P_DEFAULT), "inspect", name);
-      if (info.type != H5L_TYPE_HARD) report_.refuse(name, "{} is a link to elsewhere", prefix);
-    }
-  }
-
-  void require_type(const DatasetHandle& dataset, const std::string& name,
-                    const TypeHandle& expected, DType type) const {
-    const TypeHandle stored(report_.check(H5Dget_type(dataset.get()), "inspect", name));
-    const bool marked = type != DType::BF16 || type_attribute(dataset, name) == name_of(type);
-    if (report_.check(H5Tequal(stored.get(), expected.get()), "inspect", name) == 0 || !marked) {
-      report_.refuse(name, "is not stored as {}", name_of(type));
-    }
-  }
-
-  [[nodiscard]] std::string type_attribute(const DatasetHandle& dataset,
-                                           const std::string& name) const {
-    if (report_.check(H5Aexists(dataset.get(), kTypeAttribute), "inspect", name) == 0) return "";
-    const AttributeHandle attribute(
-        report_.check(H5Aopen(dataset.get(), kTypeAttribute, H5P_DEFAULT), "inspect", name));
-    const TypeHandle stored(report_.check(H5Aget_type(attribute.get()), "inspect", name));
-    std::array<char, 16> text{};
-    const bool is_plain_text = H5Tget_class(stored.get()) == H5T_STRING &&
-                               H5Tis_variable_str(stored.get()) == 0 &&
-                               H5Aget_storage_size(attribute.get()) < text.size();
-    if (!is_plain_text) return "";
-    report_.check(H5Aread(attribute.get(), stored.get(), text.data()), "inspect", name);
-    return text.data();
-  }
-
-  void require_extents(const DatasetHandle& dataset, const std::string& name,
-                       std::span<const std::int64_t> shape) const {
-    const std::vector<hsize_t> expected = stored_extents(shape);
-    const SpaceHandle space(report_.check(H5Dget_space(dataset.get()), "inspect", name));
-    const int rank = report_.check(H5Sget_simple_extent_ndims(space.get()), "inspect", name);
-    std::vector<hsize_t> stored(static_cast<std::size_t>(rank));
-    report_.check(H5Sget_simple_extent_dims(space.get(), stored.data(), nullptr), "inspect", name);
-    if (stored != expected) {
-      report_.refuse(name, "has extents [{}], expected [{}]", extents_text(stored),
-                     extents_text(expected));
-    }
-  }
-
-  // Exactly the one filter of ours: no virtual or external data, no code of plug-ins.
-  void require_layout(const DatasetHandle& dataset, const std::string& name) const {
-    const PropertyHandle layout(report_.check(H5Dget_create_plist(dataset.get()), "inspect", name));
-    unsigned flags = 0;
-    unsigned config = 0;
-    std::size_t no_values = 0;
-    const bool ours =
-        H5Pget_layout(layout.get()) == H5D_CHUNKED && H5Pget_nfilters(layout.get()) == 1 &&
-        H5Pget_filter2(layout.get(), 0, &flags, &no_values, nullptr, 0, nullptr, &config) ==
-            H5Z_FILTER_FLETCHER32;
-    if (!ours) report_.refuse(name, "is not stored in chunks with Fletcher32 alone");
-  }
-
-  Reporter report_;
-  FileHandle file_;
-};
-
 Hdf5Writer::Hdf5Writer(const std::filesystem::path& path) {
   const Session session;
   state_ = std::make_unique<State>(path);
@@ -517,20 +404,6 @@ void Hdf5Writer::write(const std::string& name, DType type, std::span<const std:
 void Hdf5Writer::close() {
   const Session session;
   state_->close();
-}
-
-Hdf5Reader::Hdf5Reader(const std::filesystem::path& path) {
-  const Session session;
-  state_ = std::make_unique<State>(path);
-}
-Hdf5Reader::Hdf5Reader(Hdf5Reader&&) noexcept = default;
-Hdf5Reader& Hdf5Reader::operator=(Hdf5Reader&&) noexcept = default;
-Hdf5Reader::~Hdf5Reader() = default;
-
-void Hdf5Reader::read(const std::string& name, DType type, std::span<const std::int64_t> shape,
-                      std::span<std::byte> out) const {
-  const Session session;
-  state_->read(name, type, shape, out);
 }
 
 std::string hdf5_version() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The only place that knows HDF5. A file holds tensors as chunked datasets with the Fletcher32
-// filter; a tensor's path is its name, with slashes as groups. bfloat16 is stored as uint16 with an
-// attribute `dtype` = "bfloat16". Files are in the oldest format that can hold them, so every HDF5
-// reads them.
+// The only place that knows the HDF5 library. A file holds tensors as chunked datasets with the
+// Fletcher32 filter; a tensor's path is its name, with slashes as groups. bfloat16 is stored as
+// uint16 with an attribute `dtype` = "bfloat16". Files are in the oldest format that can hold them,
+// so every HDF5 reads them.
 //
-// The HDF5 library is not safe for threads: all calls here take one lock of the process.
+// The HDF5 library is not safe for threads: all calls of it take one lock of the process.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +40,10 @@ class Hdf5Writer {
   std::unique_ptr<State> state_;
 };
 
-/// Reads a file of Hdf5Writer. Files of others are refused as far as they differ: only datasets
-/// behind hard links, of exactly the expected type, extents and filter, are read, and no plug-in is
-/// loaded. Still, HDF5 is no safe parser: verify a checksum of the file first. Errors: Checkpoint.
+/// Reads a file of Hdf5Writer, without the HDF5 library, which changed bytes can crash (see
+/// hdf5_structure.hpp). Files of others are refused as far as they differ: only datasets behind
+/// hard links, of exactly the expected type, extents and filter, are read. The checksums of the
+/// chunks are left to HDF5's own readers, so compare one over the bytes. Errors: Checkpoint.
 class Hdf5Reader {
  public:
   explicit Hdf5Reader(const std::filesystem::path& path);

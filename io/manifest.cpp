@@ -25,6 +25,7 @@ constexpr std::string_view kSealBegin = ",\n \"crc32c\": \"";
 constexpr std::string_view kSealEnd = "\"\n}\n";
 constexpr std::size_t kHexDigits = 8;
 constexpr std::size_t kMaxNameLength = 1024;
+constexpr std::size_t kMaxRank = 32;  // of HDF5
 
 constexpr std::array kRoles = {TensorRole::Parameter, TensorRole::State, TensorRole::Slot};
 constexpr std::array kTypes = {DType::F32, DType::BF16, DType::F16, DType::U8, DType::I32};
@@ -105,6 +106,7 @@ class Fields {
       if (!extent || *extent == 0) bad(key, "has an extent that is not positive");
       shape.push_back(*extent);
     }
+    if (shape.size() > kMaxRank) bad(key, fmt::format("has more than {} extents", kMaxRank));
     return shape;
   }
   /// The value whose name_of is the text.

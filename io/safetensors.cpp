@@ -24,7 +24,10 @@ namespace millrace::io {
 namespace {
 
 constexpr std::size_t kLengthBytes = 8;
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+// Some 30,000 tensors, and as much memory as can be spared for what may be no header at all.
+constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{6} << 20;
+constexpr std::size_t kMaxNameLength = 1024;
+constexpr std::size_t kMaxRank = 32;
 constexpr const char* kMetadata = "__metadata__";
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
@@ -98,7 +101,9 @@ Json parse_header(std::string_view text, std::string_view label) {
     return header;
   } catch (const JsonDuplicate& duplicate) {
     fail(ErrorKind::Data, "{}: {} is in the header twice", label, duplicate.what());
-  } catch (const JsonError&) {
+  } catch (const JsonError& error) {
+    if (error.byte() == 0 && !text.empty())
+      fail(ErrorKind::Data, "{}: the header is beyond what is read: {}", label, error.what());
     fail(ErrorKind::Data, "{}: the header is no JSON: is it a safetensors file, and whole?", label);
   }
 }
@@ -122,6 +127,10 @@ std::vector<std::int64_t> read_counts(const Json& object, const char* key, std::
                                       std::string_view name) {
   const Json& list = read_member(object, key, label, name);
   if (!list.is_list()) fail(ErrorKind::Data, "{}: {}: {} is not a list", label, name, key);
+  if (list.items().size() > kMaxRank) {
+    fail(ErrorKind::Data, "{}: {}: {} has {} numbers, more than {}", label, name, key,
+         list.items().size(), kMaxRank);
+  }
   std::vector<std::int64_t> counts;
   for (const Json& item : list.items()) counts.push_back(read_count(item, label, name));
   return counts;
@@ -129,6 +138,10 @@ std::vector<std::int64_t> read_counts(const Json& object, const char* key, std::
 
 // Names appear in messages of one line.
 void require_printable(std::string_view name, std::string_view label) {
+  if (name.size() > kMaxNameLength) {
+    fail(ErrorKind::Data, "{}: the name {}... has {} bytes, more than {}", label,
+         printable(name.substr(0, 40)), name.size(), kMaxNameLength);
+  }
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (std::any_of(name.begin(), name.end(), control)) {
     fail(ErrorKind::Data, "{}: the name {} holds control characters", label, Json(name).dump());

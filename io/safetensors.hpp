@@ -33,7 +33,7 @@ struct SafeTensors {
 };
 
 /// Parses the bytes of a file, to which the result refers; `label` (a path) opens the messages. The
-/// bytes are treated as hostile: header at most 100 MB, no overflow, no overlap, no gap, no name
+/// bytes are treated as hostile: header at most 6 MiB, no overflow, no overlap, no gap, no name
 /// twice. Errors: Data, naming the tensor.
 [[nodiscard]] SafeTensors parse_safetensors(std::span<const std::byte> bytes,
                                             std::string_view label);

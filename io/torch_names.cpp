@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/tensor_shape.hpp"
+#include "io/tensor_values.hpp"
 
 namespace millrace::io {
 namespace {
@@ -186,6 +187,10 @@ class Import {
     }
     used_.insert(name);
     const std::vector<float> values = floats_of(name, tensor);
+    if (const std::string bad = bad_value(values, expected, value_rule(parameter.name));
+        !bad.empty())
+      fail(ErrorKind::Data, "{}: {}{}: the network cannot compute with it: fetch the weights again",
+           file_.path().string(), name, bad);
     const bool convolution = expected.size() == 4;
     return convolution ? ohwi_from_oihw(values, parameter.shape) : values;
   }

@@ -40,10 +40,12 @@ const Spelling& spelling_of(ActionKind kind) {
   fail(ErrorKind::Internal, "action of kind {} has no spelling", static_cast<int>(kind));
 }
 
-/// Takes a number off the front of `text`.
+/// Takes a number off the front of `text`. No run has millions of stages or micro-batches, and sums
+/// of two such numbers must not overflow.
 bool take_number(std::string_view& text, std::int32_t& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || number < 0) return false;
+  constexpr std::int32_t kMost = 1 << 24;
+  if (error != std::errc{} || number < 0 || number > kMost) return false;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
   return true;
 }

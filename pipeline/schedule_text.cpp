@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -15,6 +16,18 @@ namespace {
 constexpr std::array kKinds = {
     ScheduleKind::Sequential, ScheduleKind::Grouped, ScheduleKind::Interleaved, ScheduleKind::GPipe,
     ScheduleKind::OneFOneB,   ScheduleKind::Looped,  ScheduleKind::ZbH1,        ScheduleKind::ZbV};
+
+/// What split_list gives, one piece at a time: a file of one row may hold a million cells.
+std::optional<std::string_view> next_piece(std::string_view& text, char separator) {
+  while (!text.empty()) {
+    std::string_view piece = text.substr(0, text.find(separator));
+    text.remove_prefix(std::min(piece.size() + 1, text.size()));
+    while (!piece.empty() && piece.front() == ' ') piece.remove_prefix(1);
+    while (!piece.empty() && piece.back() == ' ') piece.remove_suffix(1);
+    if (!piece.empty()) return piece;
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -66,19 +79,18 @@ Schedule parse_schedule(std::string_view csv, std::string_view where) {
   Schedule schedule;
   schedule.name = where;
   std::map<std::int32_t, std::int32_t> device_of;
-  for (const std::string& row : split_list(csv, '\n')) {
-    if (row.empty()) continue;
+  while (const std::optional<std::string_view> row = next_piece(csv, '\n')) {
     const std::int32_t device = schedule.devices();
     std::vector<Action>& list = schedule.lists.emplace_back();
     int column = 0;
-    for (const std::string& cell : split_list(row, ',')) {
-      ++column;
-      if (cell.empty()) continue;  // a pause, in the files of others
-      const std::string place = fmt::format("{}: row {}, column {}", where, device + 1, column);
-      const Action action = parse_action(cell, place);
+    std::string_view cells = *row;
+    // Pauses, in the files of others, are empty cells.
+    while (const std::optional<std::string_view> cell = next_piece(cells, ',')) {
+      const std::string place = fmt::format("{}: row {}, column {}", where, device + 1, ++column);
+      const Action action = parse_action(*cell, place);
       const std::int32_t owner = device_of.try_emplace(action.stage, device).first->second;
       if (owner != device)
-        fail(ErrorKind::Config, "{}: {}: stage {} is on device {} already", place, cell,
+        fail(ErrorKind::Config, "{}: {}: stage {} is on device {} already", place, *cell,
              action.stage, owner);
       schedule.micro_batches = std::max(schedule.micro_batches, action.micro_batch + 1);
       list.push_back(action);

@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kMaxShards = 99'999;  // as its name has five digits
-constexpr std::uint64_t kMaxStateBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMaxStateBytes = std::uint64_t{16} << 20;
 
 std::string shard_name(std::string_view prefix, std::size_t shard, std::int64_t shards) {
   return fmt::format("{}-{:05}-of-{:05}", prefix, shard, shards);

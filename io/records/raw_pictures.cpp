@@ -30,7 +30,7 @@ constexpr auto kValidationFolders =
     std::to_array<std::string_view>({"validation", "val", "img_val"});
 constexpr std::string_view kTar = ".tar";
 constexpr std::string_view kTrainArchive = "ILSVRC2012_img_train.tar";
-constexpr std::uint64_t kMaxLabelsBytes = std::uint64_t{256} << 20;
+constexpr std::size_t kMaxLabels = 1'000'000;
 
 // A picture of a class that has no number yet.
 struct Named {
@@ -171,11 +171,24 @@ Found find_training(const fs::path& raw) {
   return has_folder ? empty : find_directly(raw);
 }
 
-// Lines may end as Windows ends them.
+// Lines may end as Windows ends them, and the last one may not end.
 std::vector<std::string> read_labels(const fs::path& path) {
-  std::vector<std::string> labels = split_list(read_text(path, kMaxLabelsBytes), '\n');
-  for (std::string& label : labels) label.resize(label.find_last_not_of(" \t\r") + 1);
-  std::erase(labels, "");
+  std::vector<std::string> labels;
+  const auto add = [&](std::string_view line) {
+    constexpr std::string_view kBlanks = " \t\r";
+    const std::size_t begin = line.find_first_not_of(kBlanks);
+    if (begin == std::string_view::npos) return;
+    if (labels.size() == kMaxLabels)
+      fail(ErrorKind::Data, "{}: has more than {} lines: is it the file of the labels?",
+           path.string(), kMaxLabels);
+    labels.emplace_back(line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin));
+  };
+  LineReader lines(path);
+  while (const std::optional<std::string_view> line = lines.next()) add(*line);
+  if (lines.rest().size() > LineReader::kMaxLineBytes)
+    fail(ErrorKind::Data, "{}: line {} has more than {} bytes: is it the file of the labels?",
+         path.string(), lines.lines() + 1, LineReader::kMaxLineBytes);
+  add(lines.rest());
   return labels;
 }
 

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr Seal kIndexSeal = {.magic = "MLRINDEX", .version = 2};
 // A file in such a state is better looked at than trained on.
 constexpr std::size_t kMaxBadOfFile = 1000;
-constexpr std::uint64_t kMaxOffsetLinesBytes = std::uint64_t{1} << 30;
+constexpr std::uint64_t kMaxOffsetLinesBytes = std::uint64_t{32} << 20;
 
 constexpr std::size_t kEntryBytes = 16;
 constexpr std::size_t kSmallestFileBytes = 4 + 8 + 8 + 8 + 8;  // with an empty name

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "cli/launcher_place.hpp"
 #include "cli/launcher_process.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -118,7 +119,13 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
 int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> words,
            const std::optional<Cluster>& cluster, int received) {
   const int ranks = plan.ranks.ranks;
-  const std::vector<std::string> command = launch_command(ranks, words, cluster);
+  std::vector<std::string> command = launch_command(ranks, words, cluster);
+  // Folders of this machine are not there on others.
+  std::optional<LauncherPlace> place;
+  if (comm::is_open_mpi() && !cluster) {
+    const std::vector<std::string> more = place.emplace().words();
+    command.insert(command.begin() + 1, more.begin(), more.end());
+  }
   // Standard output is the ranks' own, which may be asked for JSON.
   fmt::print(stderr, "Starting {} ranks on {}: {} -n {} .. (--no-launch refuses)\n", ranks,
              cluster ? join(cluster->hosts, " ") : "this machine", command.front(), ranks);

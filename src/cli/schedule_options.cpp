@@ -142,7 +142,7 @@ pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConf
                               plan != nullptr ? plan->costs : analytic_costs(graph, config, ranges),
                               request);
   if (!read.given("pipeline-schedule-file")) return pipeline::generate(request);
-  constexpr std::uint64_t kMostBytes = 1 << 28;
+  constexpr std::uint64_t kMostBytes = 4 << 20;  // some 700,000 actions
   const std::string file = read.text("pipeline-schedule-file", "");
   pipeline::Schedule schedule = pipeline::parse_schedule(io::read_text(file, kMostBytes), file);
   if (schedule.stages != stages_in(request) || schedule.micro_batches != request.micro_batches ||

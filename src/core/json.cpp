@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
+
+#include "core/text.hpp"
 
 namespace millrace {
 
@@ -14,8 +17,12 @@ namespace {
 
 using Library = nlohmann::json;
 
-// Values are copied, written and destroyed recursively.
-constexpr std::size_t kMaxDepth = 1000;
+// The library quotes what it read last, which may be all of the text.
+std::string shortened(std::string_view message) {
+  constexpr std::size_t kShown = 200;
+  if (message.size() <= kShown) return std::string(message);
+  return fmt::format("{}...", printable(message.substr(0, kShown)));
+}
 
 }  // namespace
 
@@ -41,16 +48,18 @@ class JsonReader final : public nlohmann::json_sax<Library> {
     Level& level = levels_.back();
     auto& members = std::get<Json::Object>(level.value.value_);
     const auto [found, fresh] = level.places.try_emplace(name, members.size());
-    if (fresh)
+    if (fresh) {
+      require_room(members.size());
       members.push_back({std::move(name), {}});
-    else if (duplicates_ == Json::Duplicates::Refused)
-      throw JsonDuplicate(Json(name).dump());
+    } else if (duplicates_ == Json::Duplicates::Refused) {
+      throw JsonDuplicate(shortened(Json(name).dump()));
+    }
     level.place = found->second;
     return true;
   }
   bool parse_error(std::size_t position, const std::string&,
                    const Library::exception& error) override {
-    throw JsonError(error.what(), position);
+    throw JsonError(shortened(error.what()), position);
   }
 
  private:
@@ -62,20 +71,24 @@ class JsonReader final : public nlohmann::json_sax<Library> {
   };
 
   bool add(Json value) {
+    if (++values_ > Json::kMaxValues)
+      throw JsonError(fmt::format("there are more than {} values", Json::kMaxValues));
     if (levels_.empty()) {
       root_ = std::move(value);
       return true;
     }
     Level& level = levels_.back();
-    if (auto* const items = std::get_if<Json::List>(&level.value.value_))
+    if (auto* const items = std::get_if<Json::List>(&level.value.value_)) {
+      require_room(items->size());
       items->push_back(std::move(value));
-    else
+    } else {
       std::get<Json::Object>(level.value.value_)[level.place].value = std::move(value);
+    }
     return true;
   }
   bool open(Json value) {
-    if (levels_.size() == kMaxDepth)
-      throw JsonError(fmt::format("values are nested more than {} deep", kMaxDepth));
+    if (levels_.size() == Json::kMaxDepth)
+      throw JsonError(fmt::format("values are nested more than {} deep", Json::kMaxDepth));
     levels_.push_back({std::move(value), {}, 0});
     return true;
   }
@@ -85,7 +98,13 @@ class JsonReader final : public nlohmann::json_sax<Library> {
     return add(std::move(value));
   }
 
+  static void require_room(std::size_t size) {
+    if (size == Json::kMaxItems)
+      throw JsonError(fmt::format("a list or object has more than {} items", Json::kMaxItems));
+  }
+
   Json::Duplicates duplicates_;
+  std::size_t values_ = 0;
   Json root_;
   std::vector<Level> levels_;
 };
@@ -238,7 +257,14 @@ template <class T>
 T Json::number() const {
   if (const auto* const value = std::get_if<std::int64_t>(&value_)) return static_cast<T>(*value);
   if (const auto* const value = std::get_if<std::uint64_t>(&value_)) return static_cast<T>(*value);
-  return static_cast<T>(get<double>("a number"));
+  const double value = get<double>("a number");
+  if constexpr (std::is_integral_v<T>) {
+    // Both bounds are powers of two, or 0: exact as double.
+    const bool fits = value >= static_cast<double>(std::numeric_limits<T>::min()) &&
+                      value < 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
+    if (!fits) throw JsonError(fmt::format("{} is beyond whole numbers", value));
+  }
+  return static_cast<T>(value);
 }
 
 const std::string& Json::text() const { return get<std::string>("a text"); }

@@ -73,7 +73,11 @@ class Json {
   /// What an object that has a key twice is: the last value counts, or JsonDuplicate, whose message
   /// is the key in quotes.
   enum class Duplicates { LastCounts, Refused };
-  /// Errors: JsonError, also for values nested more than 1000 deep.
+  /// Files that hold more are not ours; a value takes some 100 times the memory of its text.
+  static constexpr std::size_t kMaxDepth = 100;
+  static constexpr std::size_t kMaxValues = 400'000;
+  static constexpr std::size_t kMaxItems = 131'072;  ///< of one list or object
+  /// Errors: JsonError, also for what is beyond these limits.
   [[nodiscard]] static Json parse(std::string_view text,
                                   Duplicates duplicates = Duplicates::LastCounts);
 
@@ -101,7 +105,7 @@ class Json {
 
   // Errors: JsonError for a value of another type.
   [[nodiscard]] const std::string& text() const;
-  /// Of any number: the number itself, in this type.
+  /// Of any number that this type can hold: the number itself.
   [[nodiscard]] double as_double() const;
   [[nodiscard]] std::int64_t as_int64() const;
   [[nodiscard]] std::uint64_t as_uint64() const;

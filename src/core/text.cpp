@@ -85,8 +85,10 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 }  // namespace
 
 std::string nearest_match(std::string_view word, std::span<const std::string> candidates) {
+  constexpr std::size_t kMaxLetters = 1000;
   std::size_t best = word.size() / 2 + 1;
   std::string match;
+  if (word.size() > kMaxLetters) return match;
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < best) {

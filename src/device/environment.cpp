@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdlib>
 #include <optional>
+#include <string_view>
 
 #ifdef MILLRACE_ONEDNN
 #include <oneapi/dnnl/dnnl.hpp>
@@ -20,6 +21,18 @@
 
 namespace millrace::device {
 namespace {
+
+/// OpenMP gives fewer threads than were asked for, and Kokkos ends the process. Errors: Config.
+void require_threads(int threads) {
+  const char* const text = std::getenv("OMP_THREAD_LIMIT");
+  const std::optional<int> limit =
+      text == nullptr ? std::nullopt : parse_number<int>(std::string_view(text));
+  if (limit && *limit >= 1 && *limit < threads)
+    fail(ErrorKind::Config,
+         "OMP_THREAD_LIMIT={} allows fewer threads than the {} of this process: unset it, or give "
+         "--threads-per-device {}",
+         *limit, threads, *limit);
+}
 
 void initialise_kokkos(int threads, int gpu) {
   const bool chosen = gpu >= 0 && !kHostAccessible;
@@ -103,6 +116,7 @@ std::string vendor_library() { return "own kernels only"; }
 }  // namespace
 
 Environment::Environment(int threads, int gpu) {
+  require_threads(threads);
   cap_vendor_library();
   initialise_kokkos(threads, gpu);
 }

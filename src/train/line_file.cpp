@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/line_file.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
 
 namespace millrace::train {
 namespace {
@@ -38,23 +41,34 @@ void LineFile::sync() {
   if (::fsync(::fileno(file_.get())) != 0 && errno != EINVAL) fail_writing(path_, errno);
 }
 
-void cut_lines(const std::filesystem::path& path,
-               const std::function<bool(std::string_view)>& keep) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    if (!std::filesystem::exists(path)) return;
-    fail(ErrorKind::Io, "{}: cannot read: {}", path.string(),
-         std::generic_category().message(errno));
-  }
-  std::uintmax_t kept = 0;
-  // getline meets the end of the file only in a line that lacks its own end.
-  for (std::string line; std::getline(in, line) && !in.eof() && keep(line);)
-    kept += line.size() + 1;
-  in.close();
+std::string cut_lines(const std::filesystem::path& path,
+                      const std::function<Row(std::string_view, std::int64_t)>& judge) {
   std::error_code error;
+  if (!std::filesystem::exists(path, error)) return {};
+  io::LineReader lines(path);
+  std::string notice;
+  const auto damaged = [&](std::string_view what, std::string_view text) {
+    constexpr std::size_t kShown = 60;
+    notice = fmt::format("{}: line {} {} ('{}{}'): the file was cut off before it", path.string(),
+                         lines.lines(), what, printable(text.substr(0, kShown)),
+                         text.size() > kShown ? "..." : "");
+  };
+  Row row = Row::Keep;
+  while (row == Row::Keep) {
+    const std::optional<std::string_view> line = lines.next();
+    if (!line) break;
+    row = judge(*line, lines.lines());
+    if (row == Row::Damaged) damaged("is damaged", *line);
+  }
+  if (row == Row::Keep && !lines.rest().empty()) {
+    notice = fmt::format("{}: what follows line {} is no whole row: it was cut off", path.string(),
+                         lines.lines());
+  }
+  const std::uint64_t kept = lines.offset();
   if (std::filesystem::file_size(path, error) != kept && !error)
     std::filesystem::resize_file(path, kept, error);
   if (error) fail_writing(path, error.value());
+  return notice;
 }
 
 }  // namespace millrace::train

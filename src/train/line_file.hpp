@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace millrace::train {
@@ -30,9 +31,15 @@ class LineFile {
   std::unique_ptr<std::FILE, Close> file_;
 };
 
-/// Shortens the file at `path` to the lines before the first one that `keep` turns down; a last
-/// line without its end (from a killed writer) goes too. No file: nothing happens.
-void cut_lines(const std::filesystem::path& path,
-               const std::function<bool(std::string_view)>& keep);
+/// What becomes of a line: it stays, or it goes with all that follow it, as they are newer than
+/// what is restored or not what a run writes.
+enum class Row { Keep, Later, Damaged };
+
+/// Shortens the file at `path` to the lines before the first one that `judge`, told its number from
+/// 1, does not keep; a last line without its end (from a killed writer) goes too. Returns what is
+/// to be said about damage, or "". No file: nothing happens. Errors: Io.
+[[nodiscard]] std::string cut_lines(
+    const std::filesystem::path& path,
+    const std::function<Row(std::string_view, std::int64_t)>& judge);
 
 }  // namespace millrace::train

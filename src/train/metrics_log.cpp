@@ -3,13 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <fstream>
+#include <span>
 
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/sha256.hpp"
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
 
 namespace millrace::train {
 namespace {
@@ -26,32 +28,72 @@ constexpr std::size_t kLoss = 4;
 constexpr std::size_t kAccuracy = 6;
 constexpr std::size_t kTotalTime = 10;
 
-template <class T>
-T field(const std::vector<std::string>& fields, std::size_t column,
-        const std::filesystem::path& path) {
-  if (column < fields.size())
-    if (const auto value = parse_number<T>(fields[column])) return *value;
-  fail(ErrorKind::Data, "{}: row '{}' has no number in column {}; restore the file or delete it",
-       path.string(), join(fields, ","), column + 1);
+/// What lies between the commas of a line, nothing included.
+std::vector<std::string_view> cells_of(std::string_view line) {
+  std::vector<std::string_view> cells;
+  for (;;) {
+    const std::size_t comma = line.find(',');
+    cells.push_back(line.substr(0, comma));
+    if (comma == std::string_view::npos) return cells;
+    line.remove_prefix(comma + 1);
+  }
 }
 
-/// Keeps rows up to an iteration that stands in the given column; the header has no number there.
-std::function<bool(std::string_view)> csv_rows_until(std::int64_t iteration, std::size_t column) {
-  return [=](std::string_view line) {
-    const std::vector<std::string> fields = split_list(line);
-    if (column >= fields.size()) return false;
-    const auto value = parse_number<std::int64_t>(fields[column]);
-    return !value || *value <= iteration;
-  };
+/// A row of training.csv, as far as it is read back.
+struct SavedRow {
+  std::int64_t iteration = 0;
+  double loss = 0.0;
+  double accuracy = 0.0;
+  double total_seconds = 0.0;
+};
+
+std::optional<SavedRow> parse_training_row(std::string_view line) {
+  const std::vector<std::string_view> cells = cells_of(line);
+  if (cells.size() <= kTotalTime) return {};
+  const auto iteration = parse_number<std::int64_t>(cells[kIteration]);
+  const auto loss = parse_number<double>(cells[kLoss]);
+  const auto accuracy = parse_number<double>(cells[kAccuracy]);
+  const auto seconds = parse_number<double>(cells[kTotalTime]);
+  if (!iteration || !loss || !accuracy || !seconds) return {};
+  return SavedRow{*iteration, *loss, *accuracy, *seconds};
 }
 
-std::function<bool(std::string_view)> json_rows_until(std::int64_t iteration) {
-  return [=](std::string_view line) {
-    const std::optional<Json> object = Json::try_parse(line);
-    if (!object || !object->is_object()) return false;
-    const Json* const found = object->find("iteration");
-    return found == nullptr || (found->is_integer() && found->as_int64() <= iteration);
-  };
+/// The iteration of a row of validation.csv; early ones have no name.
+std::optional<std::int64_t> parse_validation_row(std::string_view line) {
+  constexpr std::size_t kNumbers = 6;
+  const std::vector<std::string_view> cells = cells_of(line);
+  if (cells.size() < kNumbers || cells.size() > kNumbers + 1) return {};
+  for (const std::string_view cell : std::span(cells).subspan(1, kNumbers - 1))
+    if (!parse_number<double>(cell)) return {};
+  return parse_number<std::int64_t>(cells[0]);
+}
+
+Row judged(std::optional<std::int64_t> iteration, std::int64_t before, std::int64_t last) {
+  if (!iteration || *iteration < before) return Row::Damaged;
+  return *iteration <= last ? Row::Keep : Row::Later;
+}
+
+/// The rows of training.csv, each behind the one before, up to an iteration.
+Row judge_training(std::string_view line, std::int64_t number, std::int64_t& before,
+                   std::int64_t last) {
+  if (number == 1) return line.starts_with("step,iteration") ? Row::Keep : Row::Damaged;
+  const std::optional<SavedRow> row = parse_training_row(line);
+  const Row verdict = row ? judged(row->iteration, before + 1, last) : Row::Damaged;
+  if (verdict == Row::Keep) before = row->iteration;
+  return verdict;
+}
+
+Row judge_validation(std::string_view line, std::int64_t number, std::int64_t last) {
+  if (number == 1) return line.starts_with("iteration,epoch") ? Row::Keep : Row::Damaged;
+  return judged(parse_validation_row(line), 0, last);
+}
+
+Row judge_json(std::string_view line, std::int64_t last) {
+  const std::optional<Json> object = Json::try_parse(line);
+  if (!object || !object->is_object()) return Row::Damaged;
+  const Json* const found = object->find("iteration");
+  if (found == nullptr) return Row::Keep;
+  return found->is_integer() ? judged(found->as_int64(), 0, last) : Row::Damaged;
 }
 
 /// Opens a CSV file, writing the header where there is none yet.
@@ -97,16 +139,18 @@ PartialRow parse_partial_row(std::string_view text) {
   try {
     const Json json = Json::parse(text);
     const Json* const top5 = json.find("correct_top5");
-    return {.iterations = json.at("iterations").as_int64(),
-            .loss_sum = json.at("loss_sum").as_double(),
-            .correct = json.at("correct").as_int64(),
-            .correct_top5 = top5 == nullptr ? 0 : top5->as_int64()};
-  } catch (const JsonError&) {
-    fail(ErrorKind::Checkpoint,
-         "the state of the log in the checkpoint is '{}', expected an object with iterations, "
-         "loss_sum and correct",
-         text);
+    const PartialRow row = {.iterations = json.at("iterations").as_int64(),
+                            .loss_sum = json.at("loss_sum").as_double(),
+                            .correct = json.at("correct").as_int64(),
+                            .correct_top5 = top5 == nullptr ? 0 : top5->as_int64()};
+    if (std::min({row.iterations, row.correct, row.correct_top5}) >= 0) return row;
+  } catch (const JsonError&) {  // told below
   }
+  constexpr std::size_t kShown = 200;
+  fail(ErrorKind::Checkpoint,
+       "the state of the log in the checkpoint is '{}', expected an object with iterations, "
+       "loss_sum and correct",
+       printable(text.substr(0, kShown)));
 }
 
 MetricsLog::MetricsLog(const TrainConfig& config)
@@ -130,9 +174,16 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
       last_reported_(iteration - partial.iterations) {
   const std::filesystem::path& directory = config.run_directory;
   if (directory.empty()) return;
-  cut_lines(directory / "training.csv", csv_rows_until(iteration, kIteration));
-  cut_lines(directory / "validation.csv", csv_rows_until(iteration, 0));
-  cut_lines(directory / "metrics.jsonl", json_rows_until(iteration));
+  const auto cut = [&](const char* name, auto judge) {
+    if (std::string notice = cut_lines(directory / name, judge); !notice.empty())
+      notices_.push_back(std::move(notice));
+  };
+  cut("training.csv", [&, before = std::int64_t{0}](auto line, auto number) mutable {
+    return judge_training(line, number, before, iteration);
+  });
+  cut("validation.csv",
+      [&](auto line, auto number) { return judge_validation(line, number, iteration); });
+  cut("metrics.jsonl", [&](auto line, auto) { return judge_json(line, iteration); });
   files_.emplace(
       Files{open_csv(directory / "training.csv", LineFile::Open::Append, kTrainingHeader),
             open_csv(directory / "validation.csv", LineFile::Open::Append, kValidationHeader),
@@ -142,20 +193,19 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
 }
 
 void MetricsLog::read_rows(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
+  io::LineReader lines(path);
   std::int64_t before = 0;
-  while (std::getline(in, line)) {
-    const std::vector<std::string> fields = split_list(line);
-    const auto iteration = field<std::int64_t>(fields, kIteration, path);
+  while (const std::optional<std::string_view> line = lines.next()) {
+    const std::optional<SavedRow> row = parse_training_row(*line);
+    if (!row) continue;  // the header: damage has been cut off
     window_.push_back({.first_iteration = before,
-                       .last_iteration = iteration,
-                       .loss = field<double>(fields, kLoss, path),
-                       .accuracy = field<double>(fields, kAccuracy, path)});
-    total_seconds_ = field<double>(fields, kTotalTime, path);
-    before = iteration;
+                       .last_iteration = row->iteration,
+                       .loss = row->loss,
+                       .accuracy = row->accuracy});
+    total_seconds_ = row->total_seconds;
+    before = row->iteration;
     ++rows_;
+    drop_old_rows(before);
   }
 }
 
@@ -181,15 +231,19 @@ double MetricsLog::images(std::int64_t iterations) const noexcept {
   return static_cast<double>(total_batch_) * static_cast<double>(iterations);
 }
 
+/// Drops from the window what is older than an epoch before `iteration`.
+void MetricsLog::drop_old_rows(std::int64_t iteration) {
+  while (window_.size() > 1 && window_.front().first_iteration < iteration - iterations_per_epoch_)
+    window_.pop_front();
+}
+
 /// Adds the row to the window, drops what is older than an epoch, and fills in the averages.
 void MetricsLog::average(TrainRow& row) {
   window_.push_back({.first_iteration = last_reported_,
                      .last_iteration = row.iteration,
                      .loss = row.loss,
                      .accuracy = row.accuracy});
-  while (window_.size() > 1 &&
-         window_.front().first_iteration < row.iteration - iterations_per_epoch_)
-    window_.pop_front();
+  drop_old_rows(row.iteration);
   double weights = 0.0;
   for (const WindowRow& each : window_) {
     const auto weight = static_cast<double>(each.last_iteration - each.first_iteration);

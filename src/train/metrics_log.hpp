@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "train/config.hpp"
 #include "train/line_file.hpp"
@@ -95,7 +96,8 @@ class MetricsLog {
   /// A new run.
   explicit MetricsLog(const TrainConfig& config);
   /// A run restored at `iteration`: rows behind it, left by a process that was killed later, are
-  /// cut off and the rest is continued.
+  /// cut off and the rest is continued. So is what is damaged, with all that follows it: see
+  /// notices().
   MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial);
 
   /// Counts one iteration; allocates nothing.
@@ -105,6 +107,8 @@ class MetricsLog {
   void report(const ValidationResult& result);
 
   [[nodiscard]] const PartialRow& partial() const noexcept { return partial_; }
+  /// A line for each file of which something damaged was cut off.
+  [[nodiscard]] const std::vector<std::string>& notices() const noexcept { return notices_; }
   /// Returns once all rows are on disk: before a checkpoint that promises them.
   void sync();
 
@@ -122,6 +126,7 @@ class MetricsLog {
   };
 
   void read_rows(const std::filesystem::path& path);
+  void drop_old_rows(std::int64_t iteration);
   void average(TrainRow& row);
   [[nodiscard]] double images(std::int64_t iterations) const noexcept;
 
@@ -129,6 +134,7 @@ class MetricsLog {
   std::int64_t train_size_;
   std::int64_t iterations_per_epoch_;
   std::optional<Files> files_;
+  std::vector<std::string> notices_;
   std::deque<WindowRow> window_;
   PartialRow partial_;
   std::int64_t rows_ = 0;

@@ -13,6 +13,7 @@
 #include "core/crc32c.hpp"
 #include "core/text.hpp"
 #include "device/host_buffer.hpp"
+#include "io/tensor_values.hpp"
 #include "train/memory.hpp"
 #include "train/network.hpp"
 #include "train/warm_start.hpp"
@@ -395,6 +396,13 @@ void Session::load_tensor(const io::CheckpointReader& checkpoint, const io::Tens
   }
   std::vector<float> host(static_cast<std::size_t>(wanted.elements()));
   checkpoint.read(wanted.name, std::as_writable_bytes(std::span(host)));
+  if (const std::string bad = io::bad_value(host, wanted.shape, io::value_rule(wanted.name));
+      !bad.empty()) {
+    fail(ErrorKind::Checkpoint,
+         "{}: {}{}: no network can compute with it: begin with another checkpoint, or import the "
+         "weights again",
+         checkpoint.path().string(), wanted.name, bad);
+  }
   pipeline::write_values(values, host);
 }
 

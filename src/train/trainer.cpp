@@ -9,7 +9,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
@@ -88,16 +87,14 @@ std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& co
 std::map<std::int64_t, double> validated_points(const std::filesystem::path& run_directory,
                                                 std::string_view name = "") {
   const std::filesystem::path path = run_directory / "validation.csv";
-  std::ifstream file(path);
   std::map<std::int64_t, double> points;
-  if (!file && std::filesystem::exists(path))
-    fail(ErrorKind::Io, "{}: cannot be read: {}", path.string(), std::strerror(errno));
-  std::string line;
-  std::getline(file, line);  // header
+  if (!std::filesystem::exists(path)) return points;
+  io::LineReader lines(path);
+  (void)lines.next();  // header
   constexpr std::size_t kAccuracy = 2;
   constexpr std::size_t kName = 6;
-  while (std::getline(file, line)) {
-    const std::vector<std::string> fields = split_list(line);
+  while (const std::optional<std::string_view> line = lines.next()) {
+    const std::vector<std::string> fields = split_list(*line);
     if (fields.size() <= kAccuracy || (fields.size() > kName ? fields[kName] : "") != name)
       continue;
     const auto iteration = parse_number<std::int64_t>(fields[0]);
@@ -347,6 +344,7 @@ Outcome Run::restored() {
   together.lead([&] {
     log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
     validated_ = validated_points(config_.run_directory);
+    for (const std::string& notice : log_->notices()) console_.line(notice);
     // What was changed for this process holds for those that come after it.
     io::write_file_atomically(config_.run_directory / "config.toml", config_file_text(config_));
   });

@@ -87,11 +87,44 @@ TEST(JsonTest, OfAKeyGivenTwiceTheLastCounts) {
 }
 
 TEST(JsonTest, RefusesWhatIsNestedTooDeep) {
-  const std::string open(1000, '[');
-  const std::string close(1000, ']');
+  const std::string open(100, '[');
+  const std::string close(100, ']');
   EXPECT_TRUE(Json::try_parse(open + close));
   EXPECT_FALSE(Json::try_parse('[' + open + close + ']'));
   EXPECT_FALSE(Json::try_parse(std::string(1'000'000, '[')));
+}
+
+TEST(JsonLimitTest, RefusesMoreValuesThanAnyFileHolds) {
+  const auto list_of = [](std::size_t items) {
+    std::string text = "[";
+    for (std::size_t i = 1; i < items; ++i) text += "1,";
+    return text + "1]";
+  };
+  EXPECT_TRUE(Json::try_parse(list_of(Json::kMaxItems)));
+  EXPECT_FALSE(Json::try_parse(list_of(Json::kMaxItems + 1)));
+  const std::string most = list_of(Json::kMaxItems);
+  EXPECT_TRUE(Json::try_parse("[" + most + "," + most + "]"));
+  EXPECT_FALSE(Json::try_parse("[" + most + "," + most + "," + most + "," + most + "]"));
+}
+
+TEST(JsonLimitTest, MessagesAreShort) {
+  for (const std::string& text : {"\"" + std::string(100'000, 'x'), std::string(100'000, '1') + "x",
+                                  "{\"" + std::string(100'000, 'x') + "\"]"}) {
+    try {
+      (void)Json::parse(text);
+      FAIL() << text.substr(0, 10);
+    } catch (const JsonError& error) {
+      EXPECT_LT(std::string(error.what()).size(), 300u);
+    }
+  }
+}
+
+TEST(JsonLimitTest, NumbersDoNotWrap) {
+  const Json json = Json::parse("[1e300, -1e300, 9223372036854775808.0, 1.5e3]");
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_THROW((void)json.items()[i].as_int64(), JsonError) << i;
+  EXPECT_THROW((void)json.items()[1].as_uint64(), JsonError);
+  EXPECT_EQ(json.items()[3].as_int64(), 1500);
 }
 
 TEST(JsonTest, RefusesOrReplacesWhatIsNotUtf8) {

@@ -286,6 +286,29 @@ TEST(MistakeTest, TruncatedDataNamesFileAndSizes) {
   EXPECT_FALSE(std::filesystem::exists(directory / "run"));
 }
 
+/// `env` before the program: its variables, and no other end than one of ours.
+ProcessResult millrace_with(const Words& variables, const Words& words) {
+  return run_process("/usr/bin/env", variables + Words{MILLRACE_BINARY} + words, Capture::Both);
+}
+
+TEST(EnvironmentLimitTest, FewerThreadsThanAskedForAreNamed) {
+  const TemporaryDirectory directory;
+  expect_error(millrace_with({"OMP_THREAD_LIMIT=1"},
+                             small_training() + Words{"--threads-per-device", "2", "--run-dir",
+                                                      (directory / "run").string()}),
+               2, {"OMP_THREAD_LIMIT=1 allows fewer threads than the 2", "--threads-per-device 1"});
+}
+
+TEST(EnvironmentLimitTest, NoPlaceForTemporaryFilesIsNamed) {
+  const TemporaryDirectory directory;
+  const std::string none = (directory / "none").string();
+  expect_error(millrace_with(
+                   {"TMPDIR=" + none},
+                   small_training() + Words{"--shards", "2", "--no-validation", "--pipeline-splits",
+                                            "b2/0", "--run-dir", (directory / "run").string()}),
+               5, {none + ": MPI cannot keep its files there", "TMPDIR"});
+}
+
 TEST(MistakeTest, LabelOutOfRangeNamesRecordAndValue) {
   const TemporaryDirectory directory;
   std::filesystem::copy(small_data(), directory / "cifar-10-batches-bin");

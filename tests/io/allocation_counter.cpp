@@ -5,6 +5,8 @@
 // compiler.
 #include "tests/io/allocation_counter.hpp"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -13,11 +15,27 @@
 namespace {
 
 std::atomic<std::int64_t> allocations{0};
+std::atomic<std::int64_t> in_use{0};
+std::atomic<std::int64_t> peak{0};
+
+void* noted(void* memory) noexcept {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (memory == nullptr) return memory;
+  const std::int64_t now = in_use += static_cast<std::int64_t>(malloc_usable_size(memory));
+  std::int64_t most = peak.load(std::memory_order_relaxed);
+  while (now > most && !peak.compare_exchange_weak(most, now, std::memory_order_relaxed)) {
+  }
+  return memory;
+}
 
 void* counted(void* memory) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (memory == nullptr) throw std::bad_alloc();
+  if (noted(memory) == nullptr) throw std::bad_alloc();
   return memory;
+}
+
+void released(void* memory) noexcept {
+  if (memory != nullptr) in_use -= static_cast<std::int64_t>(malloc_usable_size(memory));
+  std::free(memory);
 }
 
 }  // namespace
@@ -25,6 +43,9 @@ void* counted(void* memory) {
 namespace millrace::io {
 
 std::int64_t allocation_count() noexcept { return allocations.load(); }
+
+AllocationPeak::AllocationPeak() noexcept : begin_(in_use.load()) { peak = begin_; }
+std::int64_t AllocationPeak::bytes() const noexcept { return peak.load() - begin_; }
 
 }  // namespace millrace::io
 
@@ -37,11 +58,10 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return counted(std::aligned_alloc(align, rounded));
 }
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  return std::malloc(std::max<std::size_t>(1, bytes));
+  return noted(std::malloc(std::max<std::size_t>(1, bytes)));
 }
-void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { released(memory); }
+void operator delete(void* memory) noexcept { released(memory); }
+void operator delete(void* memory, std::size_t) noexcept { released(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { released(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { released(memory); }

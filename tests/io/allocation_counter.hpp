@@ -8,4 +8,15 @@ namespace millrace::io {
 /// Calls of operator new by all threads of this test program so far.
 [[nodiscard]] std::int64_t allocation_count() noexcept;
 
+/// The most memory from operator new that was in use at once since it was made, beyond what was
+/// then. One at a time.
+class AllocationPeak {
+ public:
+  AllocationPeak() noexcept;
+  [[nodiscard]] std::int64_t bytes() const noexcept;
+
+ private:
+  std::int64_t begin_;
+};
+
 }  // namespace millrace::io

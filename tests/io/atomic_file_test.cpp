@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/crc32c.hpp"
+#include "tests/io/allocation_counter.hpp"
 #include "tests/io/fixtures.hpp"
 
 namespace millrace::io {
@@ -80,6 +81,64 @@ TEST(AtomicFileTest, APipeIsRefusedRatherThanWaitedFor) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   expect_error(ErrorKind::Io, {"pipe", "not a regular file"}, [&] { (void)read_file(pipe, 10); });
   expect_error(ErrorKind::Io, {"pipe", "not a regular file"}, [&] { (void)checksum_file(pipe); });
+}
+
+// Everything that opens a file to read it does so here; what it opens may be a device, too.
+TEST(OpenFileLimitTest, OnlyRegularFilesAreRead) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path pipe = directory.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::filesystem::path& path : {pipe, fs::path("/dev/zero"), directory.path()}) {
+    expect_error(ErrorKind::Io, {path.string(), "not a regular file"},
+                 [&] { (void)open_file(path, O_RDONLY); });
+    expect_error(ErrorKind::Io, {path.string(), "not a regular file"},
+                 [&] { const LineReader reader(path); });
+  }
+}
+
+TEST(LineReaderTest, GivesWholeLinesAndWhereTheyBegin) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x";
+  write_file_atomically(path, "one\n\nthree\nfo");
+  LineReader lines(path);
+  EXPECT_EQ(lines.next(), "one");
+  EXPECT_EQ(lines.next(), "");
+  EXPECT_EQ(lines.next(), "three");
+  EXPECT_EQ(lines.offset(), 5u);
+  EXPECT_FALSE(lines.next());
+  EXPECT_EQ(lines.rest(), "fo");
+  EXPECT_EQ(lines.offset(), 11u);
+  EXPECT_EQ(lines.lines(), 3);
+}
+
+// Lines over the borders of the pieces that are read, and one that is no line of a table.
+TEST(LineReaderTest, ManyLinesTakeOneLinesMemory) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x";
+  std::string text;
+  for (int i = 0; i < 200'000; ++i) text += std::to_string(i) + ",0.5\n";
+  write_file_atomically(path, text + std::string(LineReader::kMaxLineBytes, 'x') + "\nlast\n");
+  const AllocationPeak peak;
+  LineReader lines(path);
+  for (int i = 0; i < 200'000; ++i) ASSERT_EQ(lines.next(), std::to_string(i) + ",0.5");
+  EXPECT_EQ(lines.next(), std::string(LineReader::kMaxLineBytes, 'x'));
+  EXPECT_EQ(lines.next(), "last");
+  EXPECT_FALSE(lines.next());
+  EXPECT_EQ(lines.rest(), "");
+  EXPECT_LT(peak.bytes(), 1 << 20);
+}
+
+TEST(LineReaderTest, EndlessLinesAreNotReadToTheirEnd) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "x";
+  write_file_atomically(path, "a\n" + std::string(8 << 20, 'x') + "\n");
+  const AllocationPeak peak;
+  LineReader lines(path);
+  EXPECT_EQ(lines.next(), "a");
+  EXPECT_FALSE(lines.next());
+  EXPECT_EQ(lines.offset(), 2u);
+  EXPECT_GT(lines.rest().size(), LineReader::kMaxLineBytes);
+  EXPECT_LT(peak.bytes(), 1 << 20);
 }
 
 TEST(AtomicFileTest, ChecksumIsThatOfTheWholeFile) {

@@ -2,13 +2,16 @@
 #include "io/checkpoint.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -77,6 +80,9 @@ class CheckpointTest : public testing::Test {
   TemporaryDirectory directory_;
   fs::path folder_ = directory_.path() / "checkpoints";
 };
+
+/// What somebody made on purpose.
+class CheckpointLimitTest : public CheckpointTest {};
 
 TEST_F(CheckpointTest, RoundTripKeepsHeaderAndEveryByte) {
   const SampleModel model(1);
@@ -250,9 +256,94 @@ TEST_F(CheckpointTest, VerifyLooksAtAllFiles) {
   const fs::path path = staging.commit(parts, infos);
   for (const char* file : {"part-000.h5", "part-002.h5"}) fs::resize_file(path / file, 100);
   const std::vector<std::string> problems = verify(path);
+  ASSERT_EQ(problems.size(), 4u);
+  EXPECT_NE(problems[0].find("part-000.h5: "), std::string::npos) << problems[0];
+  EXPECT_NE(problems[1].find("/b1/0/conv1/kernel: "), std::string::npos) << problems[1];
+  EXPECT_NE(problems[2].find("part-002.h5: "), std::string::npos) << problems[2];
+  EXPECT_NE(problems[3].find("/b0/norm/moving_mean: "), std::string::npos) << problems[3];
+}
+
+// Somebody changes the file and makes all checksums of the manifest right again: the tensors are
+// what they were, or the file is refused. Most of a small file is structure.
+TEST_F(CheckpointLimitTest, ChangedAndResealedFilesAreReadOrRefused) {
+  const fs::path path = write(5);
+  const fs::path file = path / "part-000.h5";
+  const auto good = read_bytes(file);
+  Manifest manifest = parse_manifest(manifest_text(path), "x");
+  std::vector<bool> is_data(good.size());
+  const SampleModel model(1);
+  for (const NamedTensor& tensor : model.tensors()) {
+    const auto bytes =
+        std::span(reinterpret_cast<const std::uint8_t*>(tensor.data.data()), tensor.data.size());
+    const auto at = std::search(good.begin(), good.end(), bytes.begin(), bytes.end());
+    ASSERT_NE(at, good.end());
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      is_data[static_cast<std::size_t>(at - good.begin()) + i] = true;
+  }
+  std::mt19937 random(1);
+  int refused = 0;
+  for (int i = 0; i < 1000; ++i) {
+    auto changed = good;
+    const int changes = 1 + static_cast<int>(random() % 3);
+    for (int c = 0; c < changes; ++c) {
+      std::size_t at = random() % changed.size();
+      while (is_data[at] || (good[at] == 0 && random() % 4 != 0)) at = random() % changed.size();
+      constexpr std::array<std::uint8_t, 6> kInteresting = {0, 1, 0x7f, 0x80, 0xfe, 0xff};
+      changed[at] = random() % 2 == 0 ? kInteresting[random() % kInteresting.size()]
+                                      : static_cast<std::uint8_t>(random());
+    }
+    write_bytes(file, changed);
+    manifest.parts[0].checksum = checksum_file(file);
+    write_text(path / kManifestName, to_text(manifest));
+    try {
+      expect_content(CheckpointReader(path), model);
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::Checkpoint) << error.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 200);
+}
+
+TEST_F(CheckpointLimitTest, ValuesThatNothingCanBeComputedWithAreNamed) {
+  const std::vector<float> good = {1.0f, 0.0f, 2.0f};
+  const std::vector<float> bad = {1.0f, std::numeric_limits<float>::quiet_NaN(), -2.0f};
+  const std::vector<float> negative = {1.0f, 0.0f, -2.0f};
+  const auto tensor = [](const char* name, TensorRole role, const std::vector<float>& values) {
+    return NamedTensor{{name, role, DType::F32, {3, 1}}, std::as_bytes(std::span(values))};
+  };
+  const std::vector<NamedTensor> tensors = {
+      tensor("a/kernel", TensorRole::Parameter, bad),
+      tensor("a/kernel/momentum", TensorRole::Slot, negative),
+      tensor("b/moving_mean", TensorRole::State, negative),
+      tensor("b/moving_variance", TensorRole::State, negative),
+      tensor("c/moving_variance", TensorRole::State, good)};
+  const fs::path path = write_checkpoint(folder_, sample_header(5), tensors);
+  const std::vector<std::string> problems = bad_values(CheckpointReader(path));
   ASSERT_EQ(problems.size(), 2u);
-  EXPECT_NE(problems[0].find("part-000.h5"), std::string::npos) << problems[0];
-  EXPECT_NE(problems[1].find("part-002.h5"), std::string::npos) << problems[1];
+  EXPECT_NE(problems[0].find("ckpt-5: a/kernel[1, 0] is nan"), std::string::npos) << problems[0];
+  EXPECT_NE(problems[1].find("b/moving_variance[2, 0] is -2, and no variance is negative"),
+            std::string::npos)
+      << problems[1];
+}
+
+TEST_F(CheckpointLimitTest, PipesAreRefused) {
+  for (const char* const name : {"manifest.json", "part-000.h5"}) {
+    const fs::path path = write(5);
+    fs::remove(path / name);
+    ASSERT_EQ(::mkfifo((path / name).c_str(), 0600), 0);
+    expect_error(ErrorKind::Checkpoint, {name, "not a regular file"},
+                 [&] { const CheckpointReader reader(path); });
+    EXPECT_EQ(verify(path).size(), 1u);
+    fs::remove(path / name);
+  }
+}
+
+TEST_F(CheckpointLimitTest, ManifestsHaveASize) {
+  const fs::path path = write(5);
+  fs::resize_file(path / kManifestName, (8 << 20) + 1);
+  expect_error(ErrorKind::Checkpoint, {"manifest.json: 8388609 bytes, more than the 8388608"},
+               [&] { const CheckpointReader reader(path); });
 }
 
 // ---- what several processes wrote ---------------------------------------------------------------

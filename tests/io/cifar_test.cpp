@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/random.hpp"
 #include "io/augment.hpp"
+#include "io/generate.hpp"
 #include "tests/io/fixtures.hpp"
 
 namespace millrace::io {
@@ -42,6 +44,56 @@ std::vector<float> image_of(const Dataset& dataset, std::int64_t index, const Re
   std::vector<float> image(static_cast<std::size_t>(dataset.image_shape().elements()));
   dataset.read(index, key, image);
   return image;
+}
+
+// Nothing in a file tells that it was cut between two records; what lies around it does.
+TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
+  const TemporaryDirectory folder;
+  write_bytes(folder.path() / "data_batch_1.bin", records10(4, 0, 1));
+  write_bytes(folder.path() / "data_batch_2.bin", records10(2, 7, 2));
+  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, 4 are in data_batch_1.bin"},
+               [&] { (void)open_cifar(folder.path(), {}); });
+  const auto write = [&](const std::string& name, const std::string& text) {
+    write_bytes(folder.path() / name,
+                {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  };
+  write(std::string(kRecordCountsName), "data_batch_1.bin 4\ndata_batch_2.bin 2\n");
+  EXPECT_EQ(open_cifar(folder.path(), {})->size(), 6);
+  write(std::string(kRecordCountsName), "data_batch_1.bin 4\ndata_batch_2.bin 3\n");
+  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, 3 were drawn"},
+               [&] { (void)open_cifar(folder.path(), {}); });
+  for (const char* const text : {"\n", "data_batch_1.bin\n", "data_batch_1.bin x\n"}) {
+    write(std::string(kRecordCountsName), text);
+    expect_error(ErrorKind::Data, {"line 1 is not"}, [&] { (void)open_cifar(folder.path(), {}); });
+  }
+  std::filesystem::remove(folder.path() / kRecordCountsName);
+  write("batches.meta.txt", "airplane\nautomobile\n");
+  expect_error(ErrorKind::Data, {"data_batch_1.bin: 4 records, 10000 are in the published one"},
+               [&] { (void)open_cifar(folder.path(), {}); });
+}
+
+TEST(CifarLimitTest, DrawnSetsKnowHowLongTheyAre) {
+  const TemporaryDirectory folder;
+  generate_cifar10_like(folder / "10", {.train_records = 20, .test_records = 8});
+  generate_cifar100_like(folder / "100", {.train_records = 9, .test_records = 8});
+  for (const CifarKind kind : {CifarKind::Cifar10, CifarKind::Cifar100}) {
+    const bool ten = kind == CifarKind::Cifar10;
+    const std::filesystem::path set = folder / (ten ? "10" : "100");
+    const std::size_t record = ten ? 3073 : 3074;
+    for (const CifarSplit split : {CifarSplit::Train, CifarSplit::Test}) {
+      EXPECT_EQ(open_cifar(set, {.kind = kind, .split = split})->size(), split == CifarSplit::Test
+                                                                             ? 8
+                                                                         : ten ? 20
+                                                                               : 9);
+      const char* const test = ten ? "test_batch.bin" : "test.bin";
+      const std::filesystem::path file = set / (split == CifarSplit::Test ? test
+                                                : ten                     ? "data_batch_1.bin"
+                                                                          : "train.bin");
+      std::filesystem::resize_file(file, std::filesystem::file_size(file) - record);
+      expect_error(ErrorKind::Data, {file.string(), "were drawn"},
+                   [&] { (void)open_cifar(set, {.kind = kind, .split = split}); });
+    }
+  }
 }
 
 TEST(CifarTest, ReadsTheFilesInOrder) {

@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <limits>
 #include <random>
 #include <string>
 
+#include "tests/io/allocation_counter.hpp"
 #include "tests/io/fixtures.hpp"
 
 namespace millrace::io {
@@ -51,6 +54,12 @@ TEST(SafeTensorsTest, ReadsTensorsAndMetadata) {
   EXPECT_EQ(content.tensors.at("b").shape, (std::vector<std::int64_t>{2, 1}));
   EXPECT_EQ(content.tensors.at("none").elements(), 0);
   EXPECT_EQ(content.tensors.at("scalar").elements(), 1);
+}
+
+std::string repeated(const std::string& text, std::size_t times) {
+  std::string all;
+  for (std::size_t i = 0; i < times; ++i) all += text;
+  return all;
 }
 
 struct Hostile {
@@ -115,7 +124,11 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"LineBreakInName", "{" + tensor("a\\nb", "[1]", "[0,4]") + "}", 4,
                 "\"a\\nb\" holds control characters"},
         Hostile{"MetadataOfNumbers", R"({"__metadata__":{"a":1}})", 0, "a value is no text"},
-        Hostile{"Deep", std::string(100'000, '['), 0, "no JSON"}),
+        Hostile{"LongName", "{" + tensor(std::string(1025, 'x'), "[1]", "[0,4]") + "}", 4,
+                "xxx... has 1025 bytes, more than 1024"},
+        Hostile{"ManyExtents", "{" + tensor("a", "[" + repeated("1,", 32) + "1]", "[0,4]") + "}", 4,
+                "a: shape has 33 numbers, more than 32"},
+        Hostile{"Deep", std::string(100'000, '['), 0, "nested more than 100 deep"}),
     [](const auto& hostile) { return hostile.param.what; });
 
 TEST(SafeTensorsTest, LengthOfTheHeaderIsNotTrusted) {
@@ -128,6 +141,58 @@ TEST(SafeTensorsTest, LengthOfTheHeaderIsNotTrusted) {
   }
   expect_error(ErrorKind::Data, {"x: 7 bytes are too few"},
                [] { static_cast<void>(parse_safetensors(std::vector<std::byte>(7), "x")); });
+}
+
+/// As many tensors of one number each.
+std::vector<std::byte> many_tensors(std::size_t count) {
+  std::string header = "{";
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string offsets = "[" + std::to_string(4 * i) + "," + std::to_string(4 * i + 4) + "]";
+    header += (i == 0 ? "" : ",") +
+              tensor("layer" + std::to_string(i) + ".0.conv.weight", "[1,1,1,1]", offsets);
+  }
+  return file_of(header + "}", 4 * count);
+}
+
+// Ten times as many take ten times as long; a hundred times if each were compared with all others.
+TEST(SafeTensorsLimitTest, ManyTensorsTakeLinearTime) {
+  const auto seconds = [](const std::vector<std::byte>& bytes) {
+    double least = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 3; ++i) {
+      const std::clock_t start = std::clock();
+      static_cast<void>(parse_safetensors(bytes, "x"));
+      least = std::min(least, static_cast<double>(std::clock() - start));
+    }
+    return least;
+  };
+  const auto many = many_tensors(30'000);
+  EXPECT_EQ(parse_safetensors(many, "x").tensors.size(), 30'000u);
+  const double few = std::max(1.0, seconds(many_tensors(3'000)));
+  EXPECT_LT(seconds(many), 50 * few);
+}
+
+// What is dear to keep in memory, in headers as large as they may be.
+TEST(SafeTensorsLimitTest, HeadersTakeLittleMemory) {
+  constexpr std::size_t kBytes = (std::size_t{6} << 20) - 100;
+  const auto filled = [](const std::string& begin, const std::string& piece) {
+    return begin + repeated(piece, (kBytes - begin.size()) / piece.size());
+  };
+  std::string keys = "{";
+  for (std::size_t i = 0; keys.size() < kBytes; ++i) keys += "\"" + std::to_string(i) + "\":1,";
+  const std::vector<std::string> headers = {
+      filled("[", "1,"), filled("[", "{},"), filled("{\"a\":[", "[1],"), filled("[", "{\"a\":1},"),
+      filled("\"", "x"), filled("{\"", "x"), filled("[", "\"\","),       keys};
+  for (const std::string& header : headers) {
+    const auto bytes = file_of(header, 0);
+    const AllocationPeak peak;
+    expect_error(ErrorKind::Data, {"x: the header is"},
+                 [&] { static_cast<void>(parse_safetensors(bytes, "x")); });
+    EXPECT_LT(peak.bytes(), std::int64_t{64} << 20) << header.substr(0, 20);
+  }
+  const auto many = many_tensors(30'000);
+  const AllocationPeak peak;
+  static_cast<void>(parse_safetensors(many, "x"));
+  EXPECT_LT(peak.bytes(), std::int64_t{64} << 20);
 }
 
 TEST(SafeTensorsTest, DamagedFilesEndWithAnErrorOrAConsistentResult) {

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <string>
@@ -72,6 +74,11 @@ class StateDictionary {
     content_.tensors.insert(std::move(node));
   }
   void remove(const std::string& name) { content_.tensors.erase(name); }
+  void set(const std::string& name, std::size_t element, float value) {
+    const SafeTensor& tensor = content_.tensors.at(name);
+    for (std::vector<float>& values : storage_)
+      if (std::as_bytes(std::span(values)).data() == tensor.data.data()) values.at(element) = value;
+  }
   void reshape(const std::string& name, const std::vector<std::int64_t>& shape) {
     content_.tensors.at(name).shape = shape;
   }
@@ -210,6 +217,36 @@ TEST(TorchNamesTest, UnusedTensorIsNamed) {
   state.add("layer1.0.extra.weight", {4});
   expect_error(ErrorKind::Data, {"layer1.0.extra.weight [4] has no place in " + graph.name},
                [&] { static_cast<void>(import_torch(state.file(), graph)); });
+}
+
+// PyTorch saves what it has, whether anything can be computed with it or not.
+TEST(TorchNamesLimitTest, ValuesThatNothingCanBeComputedWithAreNamed) {
+  const Graph graph = cifar("8");
+  struct Case {
+    const char* tensor;
+    std::size_t element;
+    float value;
+    const char* message;
+  };
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const Case& bad : {Case{"layer1.0.conv1.weight", 150, std::nanf(""),
+                               "layer1.0.conv1.weight[1, 0, 2, 0] is nan: the network cannot"},
+                          Case{"fc.bias", 9, -infinity, "fc.bias[9] is -inf"},
+                          Case{"bn1.running_mean", 0, infinity, "bn1.running_mean[0] is inf"},
+                          Case{"bn1.running_var", 3, -0.5f,
+                               "bn1.running_var[3] is -0.5, and no variance is negative"}}) {
+    StateDictionary dictionary;
+    dictionary.add_all(graph);
+    dictionary.set(bad.tensor, bad.element, bad.value);
+    const SafeTensorsFile file = dictionary.file();
+    expect_error(ErrorKind::Data, {file.path().string(), bad.message},
+                 [&] { static_cast<void>(import_torch(file, graph)); });
+  }
+  StateDictionary dictionary;
+  dictionary.add_all(graph);
+  dictionary.set("bn1.running_mean", 0, -1.0f);
+  dictionary.set("bn1.running_var", 0, 0.0f);
+  EXPECT_NO_THROW(static_cast<void>(import_torch(dictionary.file(), graph)));
 }
 
 TEST(TorchNamesTest, AnotherSizeIsRecognised) {

@@ -323,6 +323,17 @@ std::string unbalanced(const std::string& xml) {
   return open.empty() ? "" : open.back();
 }
 
+TEST(PlanLimitTest, NumbersAndSizesBeyondAnyPlanAreRefused) {
+  const auto refuses = [](const std::string& text, const std::string& message) {
+    expect_error(ErrorKind::Config, message, [&] { (void)parse_plan(text, "plan.json"); });
+  };
+  refuses("{\"seconds\": 1e400}", "plan.json: is not JSON: it breaks off or goes wrong at byte 17");
+  refuses(std::string(200, '['), "plan.json: is no plan: values are nested more than 100 deep");
+  std::string many = "[";
+  for (int i = 0; i < 1'000'000; ++i) many += "1,";
+  refuses(many, "plan.json: is no plan: a list or object has more than 131072 items");
+}
+
 TEST(PlanTest, DrawsABarAStage) {
   Plan plan = small_plan();
   plan.model = "a<b> & \"c\"";

@@ -380,6 +380,12 @@ TEST(ScheduleTextTest, MistakesNameTheirPlace) {
   EXPECT_THROW((void)parse_schedule_kind("2F2B"), Error);
 }
 
+// The number of micro-batches is one more than the largest.
+TEST(ScheduleTextTest, NumbersDoNotWrap) {
+  for (const char* const text : {"0F2147483647", "2147483647SA0", "0F99999999999"})
+    EXPECT_THROW((void)parse_schedule(text, "x"), Error) << text;
+}
+
 TEST(ScheduleRequestTest, ImpossibleOnesAreRefused) {
   const auto refused = [](const ScheduleRequest& r) {
     try {

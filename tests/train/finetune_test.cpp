@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -185,6 +187,22 @@ TEST_F(FinetuneTest, AveragesThatCannotBeHadAreRefusedBeforeTraining) {
             "the average mean-1-epochs needs the last 2 checkpoints of the run, and "
             "--max-ckpts-to-keep 1 leaves 1: give --max-ckpts-to-keep 0, which keeps all");
   EXPECT_FALSE(fs::exists(root() / "few")) << "nothing is left behind";
+}
+
+// Not the learning rate is to blame.
+TEST_F(FinetuneTest, WeightsThatNothingCanBeComputedWithAreBlamed) {
+  const io::CheckpointReader good(checkpoint(source(), 4));
+  Tensors tensors = read(checkpoint(source(), 4));
+  tensors.at("fc1/kernel").at(1) = std::nanf("");
+  std::vector<io::NamedTensor> changed;
+  for (const io::TensorInfo& info : good.tensors())
+    changed.push_back({info, std::as_bytes(std::span(tensors.at(info.name)))});
+  TrainConfig config = warm("blamed");
+  config.init_path = io::write_checkpoint(root() / "not_finite", good.header(), changed);
+  const std::string error = train_in_child(config);
+  EXPECT_NE(error.find("ckpt-4: fc1/kernel[0, 1] is nan: no network can compute with it"),
+            std::string::npos)
+      << error;
 }
 
 TEST_F(FinetuneTest, ARunBeginsWithWeightsAndStatisticsButNotWithSlots) {

@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
@@ -263,17 +267,65 @@ TEST_F(MetricsLogTest, MissingDirectoryIsAnErrorThatNamesTheFile) {
       Error);
 }
 
-TEST_F(MetricsLogTest, DamagedRowsAreRefused) {
-  const TrainConfig config = this->config("run");
-  std::ofstream(config.run_directory / "training.csv")
-      << "step,iteration,epoch\n1,3,0.75,0.1,what,1,2,3,4,5,6\n";
-  try {
-    const MetricsLog log(config, 3, {});
-    FAIL() << "the row was read";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::Data);
-    EXPECT_NE(std::string(error.what()).find("column 5"), std::string::npos) << error.what();
+// Whatever became of the last rows of a killed run, it goes on.
+TEST_F(MetricsLogTest, DamagedRowsAreCutOffAndSaid) {
+  struct Case {
+    const char* file;
+    std::size_t lines;  ///< that are left
+    std::function<std::string(std::string)> change;
+    const char* notice;
+  };
+  const auto with = [](const char* found, const char* put) {
+    return [=](std::string text) {
+      const std::size_t at = text.find(found);
+      return at == std::string::npos ? "no " + text : text.replace(at, std::strlen(found), put);
+    };
+  };
+  const auto and_then = [](const std::string& more) {
+    return [=](const std::string& text) { return text + more; };
+  };
+  const std::vector<Case> cases = {
+      {"training.csv", 2, with("2,6,", "2,x,"), "training.csv: line 3 is damaged ('2,x,"},
+      {"training.csv", 2, with("2,6,", "2,2,"), "line 3 is damaged ('2,2,"},
+      {"training.csv", 1, with("1,3,0.75", "1,3"), "line 2 is damaged ('1,3,"},
+      {"training.csv", 1, with("step", "what"), "line 1 is damaged ('what"},
+      {"training.csv", 4, and_then("4,1"), "what follows line 4 is no whole row"},
+      {"training.csv", 4, and_then(std::string(1 << 20, '1')), "what follows line 4"},
+      {"training.csv", 4, and_then("4,12,\x1b[2J\n"), "line 5 is damaged ('4,12,\\x1b[2J')"},
+      {"validation.csv", 1, and_then("9,2.25,50,1,what,3,\n"), "line 2 is damaged"},
+      {"validation.csv", 1, and_then("-3,2.25,50,1,2,3,\n"), "line 2 is damaged"},
+      {"metrics.jsonl", 4, and_then("[1]\n"), "metrics.jsonl: line 5 is damaged"},
+      {"metrics.jsonl", 4, and_then("{\"iteration\": \"x\"}\n"), "line 5 is damaged"},
+      {"metrics.jsonl", 4, and_then("{\"iteration\": 1e300}\n"), "line 5 is damaged"}};
+  for (const Case& damage : cases) {
+    const TrainConfig config = this->config("run");
+    {
+      MetricsLog log(config);
+      advance(log, 1, 9);
+    }
+    const fs::path path = config.run_directory / damage.file;
+    const std::string text = damage.change(text_of(path));
+    std::ofstream(path) << text;
+    const MetricsLog log(config, 9, {});
+    ASSERT_EQ(log.notices().size(), 1u) << damage.notice;
+    EXPECT_NE(log.notices()[0].find(damage.notice), std::string::npos) << log.notices()[0];
+    EXPECT_LT(log.notices()[0].size(), 300u);
+    const std::string left = text_of(path);
+    const auto restored = std::string_view(damage.file) == "metrics.jsonl" ? 1 : 0;
+    EXPECT_EQ(std::count(left.begin(), left.end(), '\n'),
+              static_cast<std::ptrdiff_t>(damage.lines) + restored)
+        << damage.notice;
+    fs::remove_all(config.run_directory);
   }
+}
+
+TEST_F(MetricsLogTest, RowsOfAKilledProcessAreNoDamage) {
+  const TrainConfig config = this->config("run");
+  {
+    MetricsLog log(config);
+    advance(log, 1, 12);
+  }
+  EXPECT_TRUE(MetricsLog(config, 6, {}).notices().empty());
 }
 
 TEST(PartialRowTest, SurvivesJsonToTheBit) {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The structure of an HDF5 file as Hdf5Writer writes it, read without the HDF5 library, which is no
+// safe parser: bytes that were changed on purpose crash it. What is understood here is the oldest
+// format and nothing else ("HDF5 File Format Specification", version 3.0):
+//
+//   superblock 0 -> root group -> B-tree of the group -> nodes of symbols -> next group ..
+//                                                                         -> header of a dataset
+//   header of a dataset: messages with type, extents, chunk, filter, and the B-tree of its chunks
+//
+// Every offset and length is compared with the file before it is used, no more memory is taken than
+// the limits below, and each structure is visited once, so that time is linear in what is read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/atomic_file.hpp"
+
+namespace millrace::io {
+
+/// What the header of a dataset says of it.
+struct StoredDataset {
+  std::vector<std::byte> type;  ///< the message that describes an element
+  std::vector<std::int64_t> extents;
+  std::vector<std::int64_t> chunk;  ///< extents of a chunk; empty: stored in another way than ours
+  std::uint32_t element_bytes = 0;
+  std::uint64_t chunks_at = 0;  ///< the root of the B-tree of the chunks
+  std::string type_name;        ///< the attribute `dtype`, or ""
+};
+
+/// A chunk of a dataset: the indices of its first element, and where its bytes lie.
+struct StoredChunk {
+  std::span<const std::int64_t> begin;
+  std::uint64_t address;
+};
+
+class Hdf5Structure {
+ public:
+  /// Opens a file, which stays open. Errors: Checkpoint, also for all that follows.
+  explicit Hdf5Structure(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// The dataset called `name`, as "/parameters/b0/conv/kernel".
+  [[nodiscard]] StoredDataset find(const std::string& name);
+  /// Visits each chunk of a dataset that find() gave for `name`, in the order of their indices. It
+  /// is an error when one is missing.
+  void visit_chunks(const std::string& name, const StoredDataset& dataset,
+                    const std::function<void(const StoredChunk&)>& visit) const;
+  /// Fills `out` with the bytes at `address`.
+  void read(std::uint64_t address, std::span<std::byte> out, std::string_view name) const;
+
+ private:
+  enum class Link { Hard, Soft };
+  struct Target {
+    Link link = Link::Hard;
+    std::uint64_t header = 0;
+  };
+  using Group = std::map<std::string, Target, std::less<>>;
+  struct Message {
+    std::uint16_t type;
+    std::vector<std::byte> body;
+  };
+  struct Links {
+    Group& group;
+    std::span<const std::byte> names;
+  };
+
+  [[nodiscard]] std::vector<std::byte> bytes_at(std::uint64_t address, std::uint64_t count,
+                                                std::string_view name) const;
+  [[nodiscard]] std::vector<Message> messages_at(std::uint64_t header, std::string_view name) const;
+  [[nodiscard]] const Group& group_at(std::uint64_t header, std::string_view name);
+  void read_links(std::uint64_t node, std::optional<unsigned> level, Links links,
+                  std::string_view name);
+  void read_symbols(std::uint64_t node, Links links, std::string_view name);
+
+  std::string path_;
+  UniqueFd file_;
+  std::uint64_t size_ = 0;
+  std::uint64_t root_ = 0;                 ///< header of the root group
+  std::map<std::uint64_t, Group> groups_;  ///< by their headers
+  std::uint64_t links_ = 0;                ///< in all groups so far
+};
+
+}  // namespace millrace::io

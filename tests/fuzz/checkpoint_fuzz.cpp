@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Parts of checkpoints whose checksums were made right again after they had been changed. The first
+// byte of an input says what the rest is: a file, or changes of a good one, three bytes each: where
+// (two bytes) and what.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <numeric>
+#include <string>
+
+#include "core/error.hpp"
+#include "io/atomic_file.hpp"
+#include "io/hdf5.hpp"
+#include "tests/fuzz/fuzz.hpp"
+#include "tests/fuzz/give_up.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+namespace millrace::fuzz {
+namespace {
+
+struct Tensor {
+  const char* name;
+  DType type;
+  std::vector<std::int64_t> shape;
+  [[nodiscard]] std::size_t bytes() const {
+    return static_cast<std::size_t>(
+        std::accumulate(shape.begin(), shape.end(), size_of(type), std::multiplies<>()));
+  }
+};
+
+const std::vector<Tensor>& tensors() {
+  static const std::vector<Tensor> all = {{"/parameters/b1/kernel", DType::F32, {4, 3, 2}},
+                                          {"/parameters/b1/gamma", DType::BF16, {8}},
+                                          {"/slots/b1/kernel/momentum", DType::F16, {24}},
+                                          {"/state/flags", DType::U8, {2, 1}},
+                                          {"/state/scale", DType::I32, {}}};
+  return all;
+}
+
+const Bytes& good_file() {
+  static const Bytes file = [] {
+    const test::TemporaryDirectory folder;
+    const std::filesystem::path path = folder / "part.h5";
+    io::Hdf5Writer writer(path);
+    for (const Tensor& tensor : tensors())
+      writer.write(tensor.name, tensor.type, tensor.shape, Bytes(tensor.bytes(), std::byte{0x3e}));
+    writer.close();
+    return io::read_file(path, 1 << 20);
+  }();
+  return file;
+}
+
+Bytes changed(std::span<const std::byte> changes) {
+  Bytes file = good_file();
+  for (; changes.size() >= 3; changes = changes.subspan(3)) {
+    const std::size_t at =
+        std::to_integer<std::size_t>(changes[0]) | std::to_integer<std::size_t>(changes[1]) << 8;
+    file[at % file.size()] = changes[2];
+  }
+  return file;
+}
+
+void read_all(const std::filesystem::path& path) {
+  std::vector<std::byte> data;
+  try {
+    const io::Hdf5Reader reader(path);
+    for (const Tensor& tensor : tensors()) {
+      data.resize(tensor.bytes());
+      try {
+        reader.read(tensor.name, tensor.type, tensor.shape, data);
+      } catch (const Error& error) {
+        require(error.kind() == ErrorKind::Checkpoint, "bad bytes are bad checkpoints");
+      }
+    }
+  } catch (const Error& error) {
+    require(error.kind() == ErrorKind::Checkpoint, "bad bytes are bad checkpoints");
+  }
+}
+
+}  // namespace
+
+void run_one(std::span<const std::byte> input) {
+  if (input.empty()) return;
+  const Bytes file =
+      input[0] == std::byte{0} ? Bytes(input.begin() + 1, input.end()) : changed(input.subspan(1));
+  static const int memory = memfd_create("part.h5", MFD_CLOEXEC);
+  require(ftruncate(memory, 0) == 0 && io::write_at(memory, file, 0) == 0, "memory can be written");
+  read_all("/proc/self/fd/" + std::to_string(memory));
+}
+
+std::vector<Bytes> seeds() {
+  Bytes whole(1, std::byte{0});
+  whole.insert(whole.end(), good_file().begin(), good_file().end());
+  Bytes none(1, std::byte{1});
+  Bytes one = {std::byte{1}, std::byte{60}, std::byte{0}, std::byte{0xff}};
+  return {std::move(whole), std::move(none), std::move(one)};
+}
+
+}  // namespace millrace::fuzz

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Manifests of checkpoints. The first byte of an input says whether the seal is made right before.
+#include <string>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "io/manifest.hpp"
+#include "tests/fuzz/fuzz.hpp"
+#include "tests/fuzz/give_up.hpp"
+#include "train/metrics_log.hpp"
+
+namespace millrace::fuzz {
+
+void run_one(std::span<const std::byte> input) {
+  if (input.empty()) return;
+  std::string text(reinterpret_cast<const char*>(input.data()) + 1, input.size() - 1);
+  if (input[0] != std::byte{0}) text = io::seal_manifest(" " + text + "\n}\n");
+  try {
+    const io::Manifest manifest = io::parse_manifest(text, "input");
+    require(io::parse_manifest(io::to_text(manifest), "input") == manifest,
+            "a manifest is what it is written as");
+    (void)train::parse_partial_row(manifest.header.log_state);
+  } catch (const Error& error) {
+    require(error.kind() == ErrorKind::Checkpoint, "bad texts are bad checkpoints");
+  }
+}
+
+std::vector<Bytes> seeds() {
+  io::Manifest manifest{{.iteration = 7,
+                         .epoch = 0.5,
+                         .next_position = 56,
+                         .model = "resnet-8",
+                         .config_toml = "[train]\nbatch-size = 8\n",
+                         .environment = "threads 2",
+                         .data = "cifar-10, 20 images",
+                         .log_state = train::to_json(train::PartialRow{3, 1.5, 4, 5})},
+                        {{"part-000.h5", {4000, 7}, {}}}};
+  manifest.parts[0].tensors.push_back(
+      {{"a/kernel", io::TensorRole::Parameter, DType::F32, {3, 4}}, 9});
+  const std::string sealed = io::to_text(manifest);
+  const std::string body = sealed.substr(0, sealed.rfind(",\n \"crc32c\""));
+  std::vector<Bytes> inputs;
+  for (const auto& [first, text] : {std::pair{std::byte{0}, sealed}, {std::byte{1}, body}}) {
+    const auto bytes = std::as_bytes(std::span(text));
+    Bytes input(1 + bytes.size(), first);
+    std::copy(bytes.begin(), bytes.end(), input.begin() + 1);
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+}  // namespace millrace::fuzz

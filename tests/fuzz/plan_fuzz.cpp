@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Plans as `millrace plan --json` writes them and `train --plan` reads them.
+#include <string>
+
+#include "core/error.hpp"
+#include "partition/plan.hpp"
+#include "tests/fuzz/fuzz.hpp"
+#include "tests/fuzz/give_up.hpp"
+
+namespace millrace::fuzz {
+
+void run_one(std::span<const std::byte> input) {
+  const std::string text(reinterpret_cast<const char*>(input.data()), input.size());
+  try {
+    const partition::Plan plan = partition::parse_plan(text, "input");
+    const std::string written = partition::to_json(plan);
+    require(partition::to_json(partition::parse_plan(written, "input")) == written,
+            "a plan is what it is written as");
+  } catch (const Error& error) {
+    require(error.kind() == ErrorKind::Config, "bad texts are bad configurations");
+  }
+}
+
+std::vector<Bytes> seeds() {
+  partition::Plan plan;
+  plan.model = "resnet-8";
+  plan.batch = 4;
+  plan.micro_batches = 8;
+  plan.schedule = "1F1B";
+  plan.splits = {"b2/0"};
+  plan.seconds = 0.5;
+  plan.cost_model = "analytic";
+  plan.device_of = {0, 1};
+  plan.costs.resize(2);
+  plan.memory = {1000, 2000};
+  const std::string text = partition::to_json(plan);
+  return {{reinterpret_cast<const std::byte*>(text.data()),
+           reinterpret_cast<const std::byte*>(text.data()) + text.size()}};
+}
+
+}  // namespace millrace::fuzz

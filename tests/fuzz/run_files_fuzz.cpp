@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run left about itself, as a run that is restored finds it: the first byte of an input is
+// the iteration, the rest training.csv, validation.csv and metrics.jsonl with a byte of 1 between.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "io/atomic_file.hpp"
+#include "tests/fuzz/fuzz.hpp"
+#include "tests/fuzz/give_up.hpp"
+#include "tests/support/temporary_directory.hpp"
+#include "train/metrics_log.hpp"
+
+namespace millrace::fuzz {
+namespace {
+
+constexpr std::array<const char*, 3> kFiles = {"training.csv", "validation.csv", "metrics.jsonl"};
+
+train::TrainConfig config_in(const std::filesystem::path& folder) {
+  train::TrainConfig config;
+  config.run_directory = folder;
+  config.data.train_size = 32;
+  config.iterations_per_epoch = 4;
+  config.iterations = 12;
+  return config;
+}
+
+}  // namespace
+
+void run_one(std::span<const std::byte> input) {
+  if (input.empty()) return;
+  static const test::TemporaryDirectory folder;
+  std::string_view rest(reinterpret_cast<const char*>(input.data()) + 1, input.size() - 1);
+  for (const char* const name : kFiles) {
+    const std::string_view text = rest.substr(0, rest.find('\1'));
+    rest.remove_prefix(std::min(text.size() + 1, rest.size()));
+    std::ofstream(folder / name) << text;
+  }
+  const train::TrainConfig config = config_in(folder.path());
+  const auto iteration = std::to_integer<std::int64_t>(input[0]);
+  {
+    train::MetricsLog log(config, iteration, {});
+    log.add({.loss = 1.0, .correct = 1, .learning_rate = 0.1, .seconds = 0.5});
+    (void)log.report(iteration + 1);
+  }
+  require(train::MetricsLog(config, iteration + 1, {}).notices().empty(),
+          "what was repaired is whole");
+}
+
+std::vector<Bytes> seeds() {
+  const test::TemporaryDirectory folder;
+  const train::TrainConfig config = config_in(folder.path());
+  {
+    train::MetricsLog log(config);
+    for (std::int64_t i = 1; i <= 6; ++i) {
+      log.add({.loss = 1.5, .correct = 2, .correct_top5 = 3, .learning_rate = 0.1, .seconds = 0.5});
+      if (i % 2 == 0) (void)log.report(i);
+    }
+    log.report(train::ValidationResult{.iteration = 4, .images = 8, .batches = 2, .loss = 1.0});
+  }
+  std::vector<Bytes> inputs;
+  for (const std::byte iteration : {std::byte{3}, std::byte{6}}) {
+    Bytes input(1, iteration);
+    for (const char* const name : kFiles) {
+      const Bytes file = io::read_file(folder / name, 1 << 20);
+      input.insert(input.end(), file.begin(), file.end());
+      input.push_back(std::byte{1});
+    }
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+}  // namespace millrace::fuzz

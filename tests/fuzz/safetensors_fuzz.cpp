@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weights of others. The first byte of an input says whether the length of the header is made right
+// before: it ends with the last brace.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "core/error.hpp"
+#include "io/safetensors.hpp"
+#include "tests/fuzz/fuzz.hpp"
+#include "tests/fuzz/give_up.hpp"
+
+namespace millrace::fuzz {
+namespace {
+
+void repair(Bytes& file) {
+  if (file.size() < 8) return;
+  const auto last = std::find(file.rbegin(), file.rend() - 8, std::byte{'}'});
+  const auto length = static_cast<std::uint64_t>(file.rend() - 8 - last);
+  std::memcpy(file.data(), &length, sizeof length);
+}
+
+}  // namespace
+
+void run_one(std::span<const std::byte> input) {
+  if (input.empty()) return;
+  Bytes file(input.begin() + 1, input.end());
+  if (input[0] != std::byte{0}) repair(file);
+  try {
+    std::size_t bytes = 0;
+    for (const auto& [name, tensor] : io::parse_safetensors(file, "input").tensors) {
+      bytes += tensor.data.size();
+      require(tensor.data.empty() ||
+                  (tensor.data.data() >= file.data() &&
+                   tensor.data.data() + tensor.data.size() <= file.data() + file.size()),
+              "tensors lie in the file");
+      if (tensor.type.starts_with("F8")) continue;
+      require(static_cast<std::int64_t>(tensor.to_floats().size()) == tensor.elements(),
+              "a tensor has the elements of its shape");
+    }
+    require(bytes <= file.size(), "tensors do not overlap");
+  } catch (const Error& error) {
+    require(error.kind() == ErrorKind::Data, "bad bytes are bad data");
+  }
+}
+
+std::vector<Bytes> seeds() {
+  const std::string header =
+      R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+      R"("b.c":{"dtype":"BF16","shape":[],"data_offsets":[8,10]},)"
+      R"("d":{"dtype":"I64","shape":[0,3],"data_offsets":[10,10]}})";
+  std::vector<Bytes> inputs;
+  for (const std::byte repaired : {std::byte{0}, std::byte{1}}) {
+    Bytes input(1 + 8, repaired);
+    const auto length = static_cast<std::uint64_t>(header.size());
+    std::memcpy(input.data() + 1, &length, sizeof length);
+    const auto text = std::as_bytes(std::span(header));
+    input.insert(input.end(), text.begin(), text.end());
+    input.insert(input.end(), 10, std::byte{0x3f});
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+}  // namespace millrace::fuzz
