@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <system_error>
 
 #include "core/crc32c.hpp"
@@ -82,6 +83,8 @@ void require_same_step(const fs::path& part, const CheckpointHeader& own,
   require("model", own.model, leading.model);
   require("loss scale", own.scaling_state, leading.scaling_state);
   require("data", own.data, leading.data);
+  require("configuration", fmt::format("{:08x}", crc32c(std::as_bytes(std::span(own.config_toml)))),
+          fmt::format("{:08x}", crc32c(std::as_bytes(std::span(leading.config_toml)))));
 }
 
 // All parts together are the network: no tensor is missing, double, strange or of another shape.

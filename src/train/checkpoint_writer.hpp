@@ -38,6 +38,11 @@ struct CheckpointCost {
 /// hear of each other between steps, in advance(), so that a checkpoint of several ranks is whole
 /// after a step or two. One is on its way at a time.
 ///
+///   training  ==step==|copy|==step====|==step====|==step==
+///   rank 1            .    |write part|          .
+///   rank 0            .    |write part...........|commit|     a rank that is slower holds up no
+///   step
+///
 /// begin(), advance() and settle() are collective. What fails in a thread of any rank is thrown by
 /// the next of them on all ranks, as Together does it; nothing is left of that checkpoint then.
 class CheckpointWriter {

@@ -7,6 +7,7 @@
 // lr_schedule, cadence   pure functions of the iteration: rate, and what is due when
 // session      this process' part of a network: steps, evaluation, loading and saving
 // benchmark    how fast it is, and whether loaders or devices limit it
+// checkpoint_writer  copies tensors between two steps and has threads write them
 // trainer      the loop around it: data, logs, checkpoints, validation, signals
 // metrics_log, progress  the files and lines in which a run tells about itself
 //
