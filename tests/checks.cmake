@@ -32,8 +32,17 @@ find_program(SHELLCHECK shellcheck)
 if(SHELLCHECK)
   add_test(NAME shellcheck COMMAND ${SHELLCHECK} scripts/setup scripts/demo scripts/test .ci/run
     ${layering} tests/support/format.sh tests/support/tidy.sh tests/support/pack_corpus.sh
-    tests/e2e/two_hosts.sh tests/e2e/supervise.sh configs/launch/supervise.sh
-    configs/launch/slurm.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    tests/support/hardened.sh tests/e2e/two_hosts.sh tests/e2e/supervise.sh tests/e2e/soak.sh
+    configs/launch/supervise.sh configs/launch/slurm.sh WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+endif()
+
+# What the compiler and the linker were told is in the program.
+find_program(READELF readelf)
+if(READELF AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT MILLRACE_SANITIZE
+   AND CMAKE_BUILD_TYPE MATCHES "Rel")
+  add_test(NAME hardened
+    COMMAND ${BASH} ${CMAKE_CURRENT_SOURCE_DIR}/support/hardened.sh ${READELF} $<TARGET_FILE:millrace>)
+  set_tests_properties(hardened PROPERTIES LABELS e2e)
 endif()
 
 foreach(check layering layering_finds format shellcheck)

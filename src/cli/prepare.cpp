@@ -238,6 +238,8 @@ FoundRun find_run(const std::filesystem::path& directory) {
   FoundRun found;
   found.config_toml = io::read_text(file, kMaxConfigBytes);
   found.lock.emplace(directory);
+  // What processes of this run left that were killed while they wrote.
+  io::remove_leftovers(directory, [](std::string_view) { return true; });
   return found;
 }
 

@@ -54,9 +54,9 @@ bool holds_no_checkpoint(const std::filesystem::path& directory) {
   for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
        it.increment(error)) {
     const std::string name = it->path().filename().string();
-    configured = configured || name == "config.toml";
-    const bool known = std::find(kFiles.begin(), kFiles.end(), name) != kFiles.end() ||
-                       name.starts_with("config.toml.tmp.");
+    const bool unfinished = name.starts_with("config.toml.tmp.");
+    configured = configured || unfinished || name == "config.toml";
+    const bool known = unfinished || std::find(kFiles.begin(), kFiles.end(), name) != kFiles.end();
     if (!known) return false;
   }
   return !error && configured && io::list_checkpoints(directory).empty();

@@ -17,6 +17,7 @@
 #include "io/checkpoint.hpp"
 #include "io/generate.hpp"
 #include "support.hpp"
+#include "tests/support/leftover.hpp"
 #include "train/computing.hpp"
 
 namespace millrace::cli {
@@ -161,7 +162,9 @@ TEST_F(PrepareTest, RestoringFindsTheSameConfiguration) {
     const Failure busy = failure_of([&] { (void)restore(); });
     EXPECT_EQ(busy.kind, ErrorKind::Usage) << busy.text;
   }
+  const std::filesystem::path left = test::leave_temporary(first.run_directory / "config.toml");
   EXPECT_EQ(restore("", {{"DATA_DIR", "/nowhere/cifar"}}).config, first);
+  EXPECT_FALSE(std::filesystem::exists(left)) << "a killed process left it";
 }
 
 TEST_F(PrepareTest, RestoringTakesEditsOfTheFileButNotOfTheMathematics) {

@@ -83,6 +83,14 @@ TEST(RunDirectoryTest, OneThatHoldsNoCheckpointIsBegunAnew) {
   EXPECT_EQ(failure_of([&] { create_run_directory(root.path()); }).kind, ErrorKind::Usage);
 }
 
+/// Killed while it wrote its configuration.
+TEST(RunDirectoryTest, OneWithHalfAConfigurationIsBegunAnew) {
+  const TemporaryDirectory root;
+  std::ofstream(root.path() / "config.toml.tmp.1-01234567-89abcdef") << "ol";
+  EXPECT_NO_THROW(create_run_directory(root.path()));
+  EXPECT_FALSE(std::filesystem::exists(root.path() / "config.toml.tmp.1-01234567-89abcdef"));
+}
+
 TEST(RunDirectoryTest, EmptyOneIsTaken) {
   const TemporaryDirectory root;
   EXPECT_NO_THROW(create_run_directory(root.path()));
