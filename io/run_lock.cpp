@@ -7,9 +7,12 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "core/error.hpp"
 
@@ -24,13 +27,33 @@ std::string holder_of(int fd) {
   return std::string(line.substr(0, line.find('\n')));
 }
 
+// A killed process loses its memory first, and its files, with their locks, a moment later: on a
+// busy machine whoever restarts a run at once comes in between. So does who meets a holder of
+// another machine, whose process is not known here.
+bool is_ending(const std::string& holder) {
+  std::ifstream command_line("/proc/" + holder + "/cmdline");
+  return command_line.peek() == std::ifstream::traits_type::eof();
+}
+
+// Returns 0 or errno.
+int lock(int fd) {
+  constexpr std::chrono::milliseconds kPause{50};
+  constexpr int kAttempts = 100;
+  for (int attempt = 1;; ++attempt) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
+    const int error = errno;
+    if (error != EWOULDBLOCK || attempt == kAttempts || !is_ending(holder_of(fd))) return error;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& run_directory, std::string_view what) {
   const std::filesystem::path path = run_directory / ".lock";
   file_ = open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW);
-  if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) fail_io("lock", path, errno);
+  if (const int error = lock(file_.get()); error != 0) {
+    if (error != EWOULDBLOCK) fail_io("lock", path, error);
     const std::string holder = holder_of(file_.get());
     fail(ErrorKind::Usage, "{} {} is in use by process {}; wait for it or choose another", what,
          run_directory.string(), holder.empty() ? "(just starting)" : holder);

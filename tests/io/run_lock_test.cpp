@@ -5,9 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
+#include <fstream>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "tests/io/fixtures.hpp"
 
@@ -48,6 +51,21 @@ TEST(RunLockTest, LockOfAKilledProcessIsTakenOver) {
   EXPECT_NO_THROW(RunLock(directory.path()));
   ::close(ready[0]);
   ::close(ready[1]);
+}
+
+// The holder is gone, but what it had open is not closed yet.
+TEST(RunLockTest, WaitsForAHolderThatIsEnding) {
+  const TemporaryDirectory directory;
+  std::optional<RunLock> first(directory.path());
+  const pid_t gone = ::fork();
+  if (gone == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
+  std::ofstream(directory.path() / ".lock") << gone << '\n';
+  std::jthread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    first.reset();
+  });
+  EXPECT_NO_THROW(RunLock(directory.path()));
 }
 
 TEST(RunLockTest, MissingDirectoryIsAnIoError) {
