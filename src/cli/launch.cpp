@@ -60,8 +60,10 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
          launcher);
   if (code != 0 && end.interrupted) return interrupted;
   if (code == interrupted) return code;
-  // Asked to stop before the ranks could listen, or again when they had just ended.
-  const bool stumbled = end.asked && !end.complained && code == kLauncherFailed;
+  // Asked to stop before the ranks could listen, or again when they had just ended: Open MPI's
+  // launcher crashes then, at times.
+  const bool stumbled =
+      end.asked && ((!end.complained && code == kLauncherFailed) || (end.killed && !ended));
   if (code == kSignalled + SIGUSR1 || stumbled) return exit_code(ErrorKind::Preempted);
   if (end.lost_machine && code > kSignalled)
     fail(ErrorKind::Peer, "another machine is out of reach: what was saved can be restored");

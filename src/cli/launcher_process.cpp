@@ -171,18 +171,23 @@ class Deadline {
   std::optional<Clock::time_point> begun_;
 };
 
-int exit_code_of(int status, const LauncherOutput& output) {
-  if (WIFEXITED(status)) return WEXITSTATUS(status);
+struct Ending {
+  int code;
+  bool killed;
+};
+
+Ending ending_of(int status, const LauncherOutput& output) {
+  if (WIFEXITED(status)) return {WEXITSTATUS(status), false};
   // Killed while it waited for machines that it did not reach: a rank has said why. A request that
   // comes when the ranks have just answered one ends it as well, and is no failure.
   const bool given_up = output.ending() && WTERMSIG(status) == SIGKILL;
-  if (given_up) return output.abort_code().value_or(exit_code(ErrorKind::Peer));
-  return kSignalled + WTERMSIG(status);
+  if (given_up) return {output.abort_code().value_or(exit_code(ErrorKind::Peer)), false};
+  return {kSignalled + WTERMSIG(status), true};
 }
 
-/// Waits for the launcher and shows what it prints; gives its exit code.
-int wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messages,
-             LauncherOutput& output) {
+/// Waits for the launcher and shows what it prints; gives how it ended.
+Ending wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messages,
+                LauncherOutput& output) {
   constexpr std::chrono::milliseconds kPause{10};
   int status = 0;
   Reminder reminder;
@@ -199,7 +204,7 @@ int wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messa
   }
   const std::string rest = output.finish();
   std::fwrite(rest.data(), 1, rest.size(), stderr);
-  return exit_code_of(status, output);
+  return ending_of(status, output);
 }
 
 }  // namespace
@@ -216,8 +221,9 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, int received) 
   messages.write = io::UniqueFd();
   if (g_asked != 0) kill(child, SIGUSR1);
   LauncherOutput output;
-  const int code = wait_for(child, printed.read, messages.read, output);
-  return {.code = code,
+  const Ending ending = wait_for(child, printed.read, messages.read, output);
+  return {.code = ending.code,
+          .killed = ending.killed,
           .interrupted = g_interrupted != 0,
           .asked = g_asked != 0,
           .complained = output.complained(),

@@ -12,6 +12,7 @@ namespace millrace::cli {
 /// How a launcher ended.
 struct LauncherEnd {
   int code = 0;               ///< its exit code, or kSignalled and the signal that ended it
+  bool killed = false;        ///< it was itself ended by a signal
   bool interrupted = false;   ///< by SIGINT on its way
   bool asked = false;         ///< to stop, by a signal
   bool complained = false;    ///< about something else than the end of a rank
