@@ -95,6 +95,7 @@ Schedule parse_schedule(std::string_view csv, std::string_view where) {
       schedule.micro_batches = std::max(schedule.micro_batches, action.micro_batch + 1);
       list.push_back(action);
     }
+    if (list.empty()) schedule.lists.pop_back();  // nothing but pauses, as good as an empty row
   }
   for (const auto& [stage, device] : device_of) {
     if (stage != schedule.stages)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Manifests of checkpoints. The first byte of an input says whether the seal is made right before.
+#include <algorithm>
 #include <string>
-#include <string_view>
+#include <utility>
 
 #include "core/error.hpp"
 #include "io/manifest.hpp"

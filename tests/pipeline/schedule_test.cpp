@@ -380,6 +380,10 @@ TEST(ScheduleTextTest, MistakesNameTheirPlace) {
   EXPECT_THROW((void)parse_schedule_kind("2F2B"), Error);
 }
 
+TEST(ScheduleTextTest, RowsWithoutActionsAreNoDevices) {
+  EXPECT_EQ(parse_schedule("0F0\n\n, ,\n1F0\n", "x").devices(), 2);
+}
+
 // The number of micro-batches is one more than the largest.
 TEST(ScheduleTextTest, NumbersDoNotWrap) {
   for (const char* const text : {"0F2147483647", "2147483647SA0", "0F99999999999"})
