@@ -240,6 +240,8 @@ FoundRun find_run(const std::filesystem::path& directory) {
   found.lock.emplace(directory);
   // What processes of this run left that were killed while they wrote.
   io::remove_leftovers(directory, [](std::string_view) { return true; });
+  const std::filesystem::path checkpoints = directory / "checkpoints";
+  if (std::filesystem::is_directory(checkpoints)) io::retire_checkpoints(checkpoints, {});
   return found;
 }
 

@@ -55,7 +55,8 @@ bool holds_no_checkpoint(const std::filesystem::path& directory) {
        it.increment(error)) {
     const std::string name = it->path().filename().string();
     const bool unfinished = name.starts_with("config.toml.tmp.");
-    configured = configured || unfinished || name == "config.toml";
+    // One that was killed, or met a full disk, before its configuration was there holds its lock.
+    configured = configured || unfinished || name == "config.toml" || name == ".lock";
     const bool known = unfinished || std::find(kFiles.begin(), kFiles.end(), name) != kFiles.end();
     if (!known) return false;
   }

@@ -91,6 +91,13 @@ TEST(RunDirectoryTest, OneWithHalfAConfigurationIsBegunAnew) {
   EXPECT_FALSE(std::filesystem::exists(root.path() / "config.toml.tmp.1-01234567-89abcdef"));
 }
 
+// The disk was full before there was a configuration.
+TEST(RunDirectoryTest, OneWithALockAloneIsBegunAnew) {
+  const TemporaryDirectory root;
+  std::ofstream(root.path() / ".lock") << "4711\n";
+  EXPECT_NO_THROW(create_run_directory(root.path()));
+}
+
 TEST(RunDirectoryTest, EmptyOneIsTaken) {
   const TemporaryDirectory root;
   EXPECT_NO_THROW(create_run_directory(root.path()));
