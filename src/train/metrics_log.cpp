@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <span>
 
 #include "core/error.hpp"
@@ -130,7 +131,8 @@ std::string to_json(const PartialRow& partial) {
   return Json::object({{"iterations", partial.iterations},
                        {"loss_sum", partial.loss_sum},
                        {"correct", partial.correct},
-                       {"correct_top5", partial.correct_top5}})
+                       {"correct_top5", partial.correct_top5},
+                       {"left_out", partial.left_out}})
       .dump();
 }
 
@@ -138,12 +140,17 @@ PartialRow parse_partial_row(std::string_view text) {
   if (text.empty()) return {};
   try {
     const Json json = Json::parse(text);
-    const Json* const top5 = json.find("correct_top5");
+    const auto later = [&json](std::string_view name) {  // not in early checkpoints
+      const Json* const found = json.find(name);
+      return found == nullptr ? 0 : found->as_int64();
+    };
     const PartialRow row = {.iterations = json.at("iterations").as_int64(),
                             .loss_sum = json.at("loss_sum").as_double(),
                             .correct = json.at("correct").as_int64(),
-                            .correct_top5 = top5 == nullptr ? 0 : top5->as_int64()};
-    if (std::min({row.iterations, row.correct, row.correct_top5}) >= 0) return row;
+                            .correct_top5 = later("correct_top5"),
+                            .left_out = later("left_out")};
+    const bool sound = std::min({row.iterations, row.correct, row.correct_top5, row.left_out}) >= 0;
+    if (sound && row.left_out <= row.iterations) return row;
   } catch (const JsonError&) {  // told below
   }
   constexpr std::size_t kShown = 200;
@@ -211,9 +218,13 @@ void MetricsLog::read_rows(const std::filesystem::path& path) {
 
 void MetricsLog::add(const IterationResult& result) noexcept {
   ++partial_.iterations;
-  partial_.loss_sum += result.loss;
-  partial_.correct += result.correct;
-  partial_.correct_top5 += result.correct_top5;
+  if (std::isfinite(result.loss)) {
+    partial_.loss_sum += result.loss;
+    partial_.correct += result.correct;
+    partial_.correct_top5 += result.correct_top5;
+  } else {
+    ++partial_.left_out;
+  }
   learning_rate_ = result.learning_rate;
   loss_scale_ = result.loss_scale;
   skipped_ = result.skipped;
@@ -246,6 +257,7 @@ void MetricsLog::average(TrainRow& row) {
   drop_old_rows(row.iteration);
   double weights = 0.0;
   for (const WindowRow& each : window_) {
+    if (!std::isfinite(each.loss)) continue;
     const auto weight = static_cast<double>(each.last_iteration - each.first_iteration);
     weights += weight;
     row.loss_average += weight * each.loss;
@@ -262,9 +274,11 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
   row.iteration = iteration;
   row.epoch = images(iteration) / static_cast<double>(train_size_);
   row.learning_rate = learning_rate_;
-  row.loss = partial_.loss_sum / static_cast<double>(partial_.iterations);
-  row.accuracy = 100.0 * static_cast<double>(partial_.correct) / images(partial_.iterations);
-  row.top5 = 100.0 * static_cast<double>(partial_.correct_top5) / images(partial_.iterations);
+  // No number at all where none of the iterations had a loss.
+  const std::int64_t counted = partial_.iterations - partial_.left_out;
+  row.loss = partial_.loss_sum / static_cast<double>(counted);
+  row.accuracy = 100.0 * static_cast<double>(partial_.correct) / images(counted);
+  row.top5 = 100.0 * static_cast<double>(partial_.correct_top5) / images(counted);
   average(row);
   row.seconds_per_iteration = timed_iterations_ > 0
                                   ? timed_seconds_ / static_cast<double>(timed_iterations_)

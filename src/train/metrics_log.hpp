@@ -30,7 +30,7 @@ namespace millrace::train {
 
 /// What one weight update gave, before the update.
 struct IterationResult {
-  double loss = 0.0;              ///< mean over the samples, unscaled
+  double loss = 0.0;  ///< mean over the samples, unscaled; one that is not finite counts nowhere
   std::int64_t correct = 0;       ///< samples whose first guess was right
   std::int64_t correct_top5 = 0;  ///< one of the first five
   double learning_rate = 0.0;
@@ -83,6 +83,7 @@ struct PartialRow {
   double loss_sum = 0.0;
   std::int64_t correct = 0;
   std::int64_t correct_top5 = 0;
+  std::int64_t left_out = 0;  ///< of the iterations: those whose loss was not finite
   friend bool operator==(const PartialRow&, const PartialRow&) = default;
 };
 [[nodiscard]] std::string to_json(const PartialRow& partial);

@@ -152,6 +152,7 @@ class Run {
   [[nodiscard]] std::int64_t epoch_of(std::int64_t iteration) const {
     return iteration * config_.total_batch() / std::max<std::int64_t>(1, config_.data.train_size);
   }
+  void require_loss(double loss, std::int64_t done);
   void require_updates(std::int64_t done) const;
   void require_pictures(std::int64_t done);
   void saved_before_failing(std::int64_t done, const std::function<void()>& task);
@@ -550,13 +551,23 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   result.correct = metrics.top1;
   result.correct_top5 = metrics.top5;
   result.seconds = seconds_since(start);
-  if (!std::isfinite(result.loss)) {
-    world_.fail_together();  // all ranks know the loss
-    diverged(fmt::format("the loss became {}", result.loss), iteration + 1);
-  }
+  require_loss(result.loss, iteration + 1);
   require_updates(iteration + 1);
   if (logs()) log_->add(result);
   show_standing(iteration + 1, result.loss, static_cast<double>(result.correct) / samples);
+}
+
+/// A loss that is none has left the weights alone, as its gradients are none, and the next may be
+/// sound; if it has not, nothing can be any more.
+void Run::require_loss(double loss, std::int64_t done) {
+  if (std::isfinite(loss)) return;
+  const std::string what = fmt::format("the loss became {}", loss);
+  const std::int64_t skipped = session_->scaling().skipped_in_row;
+  if (skipped == 1)
+    console_.line(fmt::format("Iteration {}: {}, and the update was left out", done, what));
+  if (skipped > 0) return;
+  world_.fail_together();  // all ranks know the loss
+  diverged(what, done);
 }
 
 /// A scale that never fits, or weights that give no finite gradients any more.
@@ -564,8 +575,8 @@ void Run::require_updates(std::int64_t done) const {
   const ScalingState& scaling = session_->scaling();
   if (scaling.skipped_in_row < kMaxSkippedInRow) return;
   world_.fail_together();  // all ranks count alike
-  diverged(fmt::format("gradients or batch statistics were not finite for {} iterations in a row "
-                       "(loss scale {:g})",
+  diverged(fmt::format("loss, gradients or batch statistics were not finite for {} iterations in a "
+                       "row (loss scale {:g})",
                        scaling.skipped_in_row, scaling.scale),
            done);
 }

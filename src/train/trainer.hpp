@@ -34,9 +34,9 @@ enum class Outcome {
 /// All of these are collective: every rank of `world` calls them with the same configuration. Rank
 /// 0 speaks and writes for all.
 
-/// Trains from the initial weights. Errors: Numeric when the loss is no longer a number or
-/// kMaxSkippedInRow steps in a row had gradients that are not finite, with the iteration and where
-/// the last checkpoint is; Io when the run directory cannot be written.
+/// Trains from the initial weights. Errors: Numeric when kMaxSkippedInRow steps in a row had
+/// a loss, gradients or batch statistics that are not finite, or weights are no longer, with the
+/// iteration and where the last checkpoint is; Io when the run directory cannot be written.
 [[nodiscard]] Outcome train(const TrainConfig& config, const TrainInputs& inputs,
                             const comm::World& world);
 

@@ -65,21 +65,15 @@ class PlantTest : public testing::TestWithParam<Plant> {
   TemporaryDirectory directory_;
 };
 
-/// Gradients that are none update nothing, on no rank; a loss that is none ends the run before
-/// anything of that step is saved.
+/// What is no number updates nothing, on no rank, and is told where the loss shows it.
 TEST_P(PlantTest, NoRankUpdatesAnything) {
   const Plant& plant = GetParam();
   Job job(training(run(), plant.cut, kIterations), poison(plant.way, plant.message()));
   const ProcessResult result = job.wait();
-  if (plant.way == Way::Forward) {
-    EXPECT_EQ(result.code, 4) << result.output;
-    EXPECT_NE(
-        result.output.find("the loss became nan at iteration " + std::to_string(plant.iteration)),
-        std::string::npos)
-        << result.output;
-    EXPECT_EQ(newest_in(run())->iteration, plant.iteration - 1);
-    return undisturbed(kIterations).expect_finished(run(), {});
-  }
+  const std::string told = "Iteration " + std::to_string(plant.iteration) +
+                           ": the loss became nan, and the update was left out";
+  EXPECT_EQ(result.output.find(told) != std::string::npos, plant.way == Way::Forward)
+      << result.output;
   ASSERT_EQ(result.code, 0) << result.output;
   EXPECT_NE(result.output.find("Skipped updates: 1 of 4"), std::string::npos) << result.output;
   for (int i = 1; i <= kIterations; ++i)

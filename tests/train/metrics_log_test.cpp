@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -91,6 +92,34 @@ TEST_F(MetricsLogTest, WritesTheHeadersOfTheRecipe) {
             "img_per_sec,total_time\n");
   EXPECT_EQ(text_of(config.run_directory / "validation.csv"),
             "iteration,epoch,val_acc,val_time,img_per_sec,latency,name\n");
+}
+
+// Of a step whose loss is none nothing was learned, and the averages are those of the others; a
+// restored run takes them up the same.
+TEST_F(MetricsLogTest, IterationsWithoutALossCountNowhere) {
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  const TrainConfig config = this->config("run");
+  {
+    MetricsLog log(config);
+    log.add({.loss = kNone, .correct = 5});
+    log.add({.loss = 1.0, .correct = 6});
+    const TrainRow first = log.report(2);
+    EXPECT_EQ(first.loss, 1.0);
+    EXPECT_EQ(first.accuracy, 75.0);
+    log.add({.loss = kNone});
+    const TrainRow none = log.report(3);
+    EXPECT_TRUE(std::isnan(none.loss));
+    EXPECT_EQ(none.loss_average, 1.0);
+    log.add({.loss = kNone});
+    EXPECT_EQ(parse_partial_row(to_json(log.partial())), log.partial());
+    EXPECT_EQ(log.partial().left_out, 1);
+  }
+  MetricsLog log(config, 4, {.iterations = 1, .left_out = 1});
+  EXPECT_TRUE(log.notices().empty()) << log.notices().front();
+  log.add({.loss = 3.0, .correct = 8});
+  const TrainRow row = log.report(5);
+  EXPECT_EQ(row.step, 3);
+  EXPECT_EQ(row.loss, 3.0);
 }
 
 TEST_F(MetricsLogTest, AveragesOverTheRowAndOverTheLastEpoch) {
