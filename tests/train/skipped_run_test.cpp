@@ -31,7 +31,7 @@ TEST(SkippedRun, TwentyInARowEndIt) {
     EXPECT_EQ(exit_code(error.kind()), 4);
     const std::string text = error.what();
     EXPECT_TRUE(text.starts_with(
-        "gradients or batch statistics were not finite for 20 iterations in a row (loss "
+        "loss, gradients or batch statistics were not finite for 20 iterations in a row (loss "
         "scale 3.4e+38) at iteration 20 "))
         << text;
     EXPECT_EQ(text.find('\n'), std::string::npos);
