@@ -260,8 +260,9 @@ T Json::number() const {
   const double value = get<double>("a number");
   if constexpr (std::is_integral_v<T>) {
     // Both bounds are powers of two, or 0: exact as double.
+    constexpr T kHalf = std::numeric_limits<T>::max() / 2 + 1;
     const bool fits = value >= static_cast<double>(std::numeric_limits<T>::min()) &&
-                      value < 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
+                      value < 2.0 * static_cast<double>(kHalf);
     if (!fits) throw JsonError(fmt::format("{} is beyond whole numbers", value));
   }
   return static_cast<T>(value);
