@@ -80,12 +80,13 @@ void CheckpointWriter::reserve() {
   if (!copy_) copy_ = session_->make_snapshot();
 }
 
-void CheckpointWriter::begin(io::CheckpointHeader header) {
+void CheckpointWriter::begin(io::CheckpointHeader header, io::Retention retention) {
   const Clock::time_point start = Clock::now();
   settle();
   reserve();
   session_->take(*copy_);
   header_ = std::move(header);
+  retention_ = std::move(retention);
   Together(*world_).lead([this] { staging_.emplace(directory_, header_); });
   const std::filesystem::path place = world_->broadcast(staging_ ? staging_->path().string() : "");
   const bool alone = world_->size() == 1;  // nobody's part has to be waited for
@@ -145,7 +146,7 @@ void CheckpointWriter::gather_parts() {
 
 std::string CheckpointWriter::commit(const std::vector<std::string>& parts) {
   const std::filesystem::path path = staging_->commit(parts, session_->checkpoint_tensors());
-  hooks_.after(path);
+  io::retire_checkpoints(directory_, retention_);
   return path.string();
 }
 

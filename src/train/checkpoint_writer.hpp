@@ -47,12 +47,10 @@ struct CheckpointCost {
 /// the next of them on all ranks, as Together does it; nothing is left of that checkpoint then.
 class CheckpointWriter {
  public:
-  /// What the run has to say. `before` and `after` are called by a thread.
+  /// What the run has to say.
   struct Hooks {
-    /// On every rank before its part is written: throws what forbids it.
+    /// By the thread of every rank before its part is written: throws what forbids it.
     std::function<void(const Snapshot&, const io::CheckpointHeader&)> before;
-    /// On rank 0 with the finished checkpoint.
-    std::function<void(const std::filesystem::path&)> after;
     /// On rank 0, by the training's thread, when a checkpoint is whole.
     std::function<void(const std::filesystem::path&)> saved;
   };
@@ -63,9 +61,9 @@ class CheckpointWriter {
 
   /// Takes the memory of the copies, if it is not there yet.
   void reserve();
-  /// Copies the tensors and has them written. If another checkpoint is still on its way, it waits
-  /// for that one first.
-  void begin(io::CheckpointHeader header);
+  /// Copies the tensors and has them written; behind that, older checkpoints are retired. If
+  /// another one is still on its way, it waits for that one first.
+  void begin(io::CheckpointHeader header, io::Retention retention);
   /// How far this process is. All ranks give the largest of theirs to advance().
   [[nodiscard]] std::int64_t progress() const;
   /// Goes on to what is next once all ranks have done their part.
@@ -91,6 +89,7 @@ class CheckpointWriter {
   Hooks hooks_;
   std::optional<Snapshot> copy_;
   io::CheckpointHeader header_;
+  io::Retention retention_;
   std::optional<io::CheckpointStaging> staging_;  ///< of rank 0
   Phase phase_ = Phase::Idle;
   std::vector<CheckpointCost> costs_;

@@ -165,7 +165,6 @@ class Run {
   void check_weights(std::int64_t done);
   void meet();
   void report_checkpoints();
-  [[nodiscard]] io::Retention retention() const;
   [[nodiscard]] CheckpointWriter::Hooks hooks();
   [[nodiscard]] io::CheckpointHeader header_of(std::int64_t done) const;
   [[nodiscard]] bool leads() const { return world_.rank() == 0; }
@@ -196,7 +195,6 @@ class Run {
   std::optional<PipelineStatistics> statistics_;
   std::optional<Trace> trace_;
   Watchdog watchdog_;
-  io::Retention retention_;                 ///< as the checkpoint found it that is on its way
   std::optional<CheckpointWriter> writer_;  ///< none with --no-logs
   Clock::time_point last_save_ = Clock::now();
   bool save_is_due_ = false;  ///< by the clock of rank 0
@@ -687,20 +685,10 @@ CheckpointWriter::Hooks Run::hooks() {
                   diverged(fmt::format("{} is no longer finite", name), header.iteration);
                 if (leads()) log_->sync();  // the rows that it promises
               },
-          .after =
-              [this](const std::filesystem::path&) {
-                io::retire_checkpoints(checkpoints(), retention_);
-              },
           .saved =
               [this](const std::filesystem::path& path) {
                 console_.line(fmt::format("Saved checkpoint to {}", path.string()));
               }};
-}
-
-io::Retention Run::retention() const {
-  return {.keep = config_.max_checkpoints_to_keep,
-          .validated = validated_,
-          .keep_best = config_.keep_best};
 }
 
 /// What is saved is what all replicas have; it is written while the training goes on.
@@ -708,12 +696,12 @@ void Run::save(std::int64_t done) {
   if (!writer_) return;
   (void)note_replaced(*inputs_.train, bad_training_);
   check_weights(done);
-  settle();  // before `retention_` changes
-  const Watchdog::Disk disk(watchdog_, "begins to write a checkpoint");
+  const Watchdog::Disk disk(watchdog_, "is writing a checkpoint");
   Together(world_).lead([this] { require_place(); });
-  retention_ = retention();
   last_save_ = Clock::now();
-  writer_->begin(header_of(done));
+  writer_->begin(header_of(done), {.keep = config_.max_checkpoints_to_keep,
+                                   .validated = validated_,
+                                   .keep_best = config_.keep_best});
 }
 
 void Run::settle() {

@@ -43,7 +43,6 @@ class CheckpointWriterTest : public testing::Test {
                   if (hold_.valid()) hold_.wait();
                   if (failing_) fail(ErrorKind::Io, "the disk is full");
                 },
-            .after = [](const fs::path&) {},
             .saved = [this](const fs::path& path) { saved_.push_back(path.filename().string()); }};
   }
 
@@ -80,7 +79,7 @@ TEST_F(CheckpointWriterTest, WhatIsWrittenIsWhatWasThereWhenItBegan) {
   hold_ = go.get_future().share();
   step();
   const std::string expected = digest();
-  writer_.begin(header());
+  writer_.begin(header(), {});
   for (int i = 0; i < 3; ++i) {  // the thread has written nothing yet
     step();
     EXPECT_NE(writer_.progress(), 0);
@@ -96,7 +95,7 @@ TEST_F(CheckpointWriterTest, WhatIsWrittenIsWhatWasThereWhenItBegan) {
 }
 
 TEST_F(CheckpointWriterTest, AdvancingAtTheBordersOfStepsIsEnough) {
-  writer_.begin(header());
+  writer_.begin(header(), {});
   for (int i = 0; i < 10'000 && saved_.empty(); ++i) {
     writer_.advance(writer_.progress());
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -111,7 +110,7 @@ TEST_F(CheckpointWriterTest, TheNextOneWaitsForTheOneBefore) {
   for (int i = 0; i < 4; ++i) {
     step();
     digests.push_back(digest());
-    writer_.begin(header());
+    writer_.begin(header(), {});
   }
   writer_.settle();
   EXPECT_EQ(saved_, (std::vector<std::string>{"ckpt-1", "ckpt-2", "ckpt-3", "ckpt-4"}));
@@ -120,7 +119,7 @@ TEST_F(CheckpointWriterTest, TheNextOneWaitsForTheOneBefore) {
 
 TEST_F(CheckpointWriterTest, WhatFailsInTheThreadIsThrownAtABorderAndLeavesNothing) {
   failing_ = true;
-  writer_.begin(header());
+  writer_.begin(header(), {});
   try {
     writer_.settle();
     FAIL() << "nothing was thrown";
@@ -131,7 +130,7 @@ TEST_F(CheckpointWriterTest, WhatFailsInTheThreadIsThrownAtABorderAndLeavesNothi
   EXPECT_EQ(entries(), 0);
   writer_.settle();  // nothing is on its way any more
   failing_ = false;
-  writer_.begin(header());
+  writer_.begin(header(), {});
   writer_.settle();
   EXPECT_EQ(saved_, std::vector<std::string>{"ckpt-0"});
 }
@@ -139,7 +138,7 @@ TEST_F(CheckpointWriterTest, WhatFailsInTheThreadIsThrownAtABorderAndLeavesNothi
 TEST_F(CheckpointWriterTest, AnEndOfTheRunWaitsForTheThread) {
   {
     CheckpointWriter writer(world_, session_, directory_.path(), hooks());
-    writer.begin(header());
+    writer.begin(header(), {});
   }
   EXPECT_EQ(digest_of("ckpt-0"), digest());
   EXPECT_EQ(entries(), 1);
