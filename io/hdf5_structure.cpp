@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "io/tensor_shape.hpp"
 
 namespace millrace::io {
 namespace {
@@ -24,9 +25,7 @@ static_assert(std::endian::native == std::endian::little, "HDF5's own numbers ar
 constexpr std::uint64_t kMaxNames = std::uint64_t{16} << 20;  ///< bytes of the names of a group
 constexpr std::uint64_t kMaxLinks = 200'000;
 constexpr std::uint64_t kMaxHeader = std::uint64_t{1} << 20;
-constexpr std::size_t kMaxNameLength = 1024;
 constexpr unsigned kMaxLevel = 16;  ///< of a B-tree
-constexpr std::size_t kMaxRank = 32;
 constexpr std::uint64_t kSymbolBytes = 40;
 constexpr std::size_t kNodeHead = 24;
 

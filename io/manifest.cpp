@@ -24,8 +24,6 @@ constexpr std::string_view kObjectEnd = "\n}\n";
 constexpr std::string_view kSealBegin = ",\n \"crc32c\": \"";
 constexpr std::string_view kSealEnd = "\"\n}\n";
 constexpr std::size_t kHexDigits = 8;
-constexpr std::size_t kMaxNameLength = 1024;
-constexpr std::size_t kMaxRank = 32;  // of HDF5
 
 constexpr std::array kRoles = {TensorRole::Parameter, TensorRole::State, TensorRole::Slot};
 constexpr std::array kTypes = {DType::F32, DType::BF16, DType::F16, DType::U8, DType::I32};

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 
 namespace millrace::io {
+
+/// Most extents of a tensor in a file, which is HDF5's limit, and most bytes of its name.
+inline constexpr std::size_t kMaxRank = 32;
+inline constexpr std::size_t kMaxNameLength = 1024;
 
 /// Product of the extents (1 for none); nothing when one is negative or the product times
 /// `element_bytes` leaves 63 bits: sizes read from files come through here before anything is
