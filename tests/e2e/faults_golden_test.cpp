@@ -49,11 +49,12 @@ TEST_P(GoldenRunTest, IsRestoredAndTrainsOn) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Runs, GoldenRunTest,
-                         testing::Values(Golden{
-                             "2026-11-22",
-                             "fe329c5ecc37d4f81cbf9f67cc55694375ec3d56040f3ebad0671d5b13522c70"}),
-                         [](const auto&) { return std::string("OfFormat1"); });
+INSTANTIATE_TEST_SUITE_P(
+    Runs, GoldenRunTest,
+    testing::Values(
+        Golden{"9fad20c", "4f711ad90c34a0f0b041256f1741a1971b623212b1426e397d1a9b1e6d3ce413"},
+        Golden{"2026-11-22", "fe329c5ecc37d4f81cbf9f67cc55694375ec3d56040f3ebad0671d5b13522c70"}),
+    [](const auto& golden) { return std::string(golden.index == 0 ? "OfACommit" : "OfFormat1"); });
 
 }  // namespace
 }  // namespace millrace::test
