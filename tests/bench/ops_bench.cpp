@@ -301,7 +301,18 @@ void update(State& state, std::int64_t parameters, UpdateRule rule, bool stochas
       });
 }
 
+/// What decides before an update whether there is one.
+void look_for_non_finite(State& state, std::int64_t parameters) {
+  Values<float> gradients(parameters), flag(1);
+  measure(state, {"elements/s", static_cast<double>(parameters), 1},
+          [&](const ExecutionSpace& space) {
+            ops::flag_non_finite(space, parameters, gradients.data(),
+                                 reinterpret_cast<std::uint32_t*>(flag.data()));
+          });
+}
+
 void add_updates(const Suite& suite, const std::string& prefix, std::int64_t parameters) {
+  suite.add(prefix + "float32/finite", look_for_non_finite, parameters);
   for (const auto& [name, rule] :
        {std::pair{"momentum", UpdateRule::Momentum}, std::pair{"rmsprop", UpdateRule::RmsProp}}) {
     suite.add(fmt::format("{}float32/update/{}", prefix, name), update<float>, parameters, rule,
