@@ -303,7 +303,12 @@ Bytes read_whole(const std::filesystem::path& path, std::uint64_t max_bytes) {
     fail(ErrorKind::Io, "{}: {} bytes, more than the {} that are read", path.string(), size,
          max_bytes);
   }
-  Bytes bytes(size, {});
+  Bytes bytes;
+  try {
+    bytes.resize(size);
+  } catch (const std::exception&) {  // the standard library's, for want of memory or of addresses
+    fail(ErrorKind::Io, "{}: its {} bytes do not fit into memory", path.string(), size);
+  }
   bytes.resize(read_some(file.get(), std::as_writable_bytes(std::span(bytes)), path));
   return bytes;
 }

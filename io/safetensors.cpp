@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/safetensors.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <set>
+#include <utility>
 
 #include "core/bfloat16.hpp"
 #include "core/error.hpp"
@@ -26,8 +27,6 @@ namespace {
 constexpr std::size_t kLengthBytes = 8;
 // Some 30,000 tensors, and as much memory as can be spared for what may be no header at all.
 constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{6} << 20;
-constexpr std::size_t kMaxNameLength = 1024;
-constexpr std::size_t kMaxRank = 32;
 constexpr const char* kMetadata = "__metadata__";
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
@@ -148,8 +147,15 @@ void require_printable(std::string_view name, std::string_view label) {
   }
 }
 
-SafeTensor read_tensor(const Json& object, std::span<const std::byte> data, std::string_view label,
-                       std::string_view name) {
+/// What the header says of a tensor: the data are not there yet.
+struct Announced {
+  SafeTensor tensor;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+Announced read_tensor(const Json& object, std::uint64_t size, std::string_view label,
+                      std::string_view name) {
   SafeTensor tensor;
   const Json& type = read_member(object, "dtype", label, name);
   if (type.is_text()) tensor.type = type.text();
@@ -157,8 +163,8 @@ SafeTensor read_tensor(const Json& object, std::span<const std::byte> data, std:
   if (!width) fail(ErrorKind::Data, "{}: {}: dtype {} is unknown", label, name, type.dump());
   tensor.shape = read_counts(object, "shape", label, name);
   const auto offsets = read_counts(object, "data_offsets", label, name);
-  const auto size = static_cast<std::int64_t>(data.size());
-  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size) {
+  if (offsets.size() != 2 || offsets[0] > offsets[1] ||
+      static_cast<std::uint64_t>(offsets[1]) > size) {
     fail(ErrorKind::Data,
          "{}: {}: data_offsets {} do not lie within the {} bytes of data: the file is cut short, "
          "fetch it again",
@@ -170,8 +176,8 @@ SafeTensor read_tensor(const Json& object, std::span<const std::byte> data, std:
     fail(ErrorKind::Data, "{}: {}: {} bytes do not hold shape {} of {}", label, name, bytes,
          shape_text(tensor.shape), tensor.type);
   }
-  tensor.data = data.subspan(static_cast<std::size_t>(offsets[0]), static_cast<std::size_t>(bytes));
-  return tensor;
+  return {std::move(tensor), static_cast<std::uint64_t>(offsets[0]),
+          static_cast<std::uint64_t>(offsets[1])};
 }
 
 std::map<std::string, std::string> read_metadata(const Json& object, std::string_view label) {
@@ -185,48 +191,81 @@ std::map<std::string, std::string> read_metadata(const Json& object, std::string
 }
 
 // Together the tensors must cover the data exactly.
-void require_cover(const std::map<std::string, SafeTensor>& tensors,
-                   std::span<const std::byte> data, std::string_view label) {
-  struct Range {
-    const std::byte* begin;
-    const std::byte* end;
-    const std::string* name;
-  };
-  std::vector<Range> ranges;
-  ranges.reserve(tensors.size());
-  for (const auto& [name, tensor] : tensors) {
-    ranges.push_back({tensor.data.data(), tensor.data.data() + tensor.data.size(), &name});
-  }
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+void require_cover(const std::map<std::string, Announced>& tensors, std::uint64_t size,
+                   std::string_view label) {
+  using Entry = std::pair<const std::string, Announced>;
+  std::vector<const Entry*> entries;
+  entries.reserve(tensors.size());
+  for (const Entry& entry : tensors) entries.push_back(&entry);
+  std::ranges::sort(entries, {}, [](const Entry* entry) {
+    return std::pair(entry->second.begin, entry->second.end);
   });
-  const std::byte* covered = data.data();
-  for (const Range& range : ranges) {
-    if (range.begin != covered) {
-      fail(ErrorKind::Data, "{}: {}: its data begins at {}, where {} was expected: {}", label,
-           *range.name, range.begin - data.data(), covered - data.data(),
-           range.begin < covered ? "tensors overlap" : "a gap");
+  std::uint64_t covered = 0;
+  for (const Entry* const entry : entries) {
+    const auto& [name, tensor] = *entry;
+    if (tensor.begin != covered) {
+      fail(ErrorKind::Data, "{}: {}: its data begins at {}, where {} was expected: {}", label, name,
+           tensor.begin, covered, tensor.begin < covered ? "tensors overlap" : "a gap");
     }
-    covered = range.end;
+    covered = tensor.end;
   }
-  const auto rest = data.data() + data.size() - covered;
-  if (rest != 0) fail(ErrorKind::Data, "{}: {} bytes at the end belong to no tensor", label, rest);
+  if (covered != size)
+    fail(ErrorKind::Data, "{}: {} bytes at the end belong to no tensor", label, size - covered);
 }
 
-std::string_view header_text(std::span<const std::byte> bytes, std::string_view label) {
-  if (bytes.size() < kLengthBytes) {
+// What a file holds, as its header says, which has been compared with `size` bytes of data.
+struct Announcement {
+  std::map<std::string, Announced> tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+Announcement read_announcement(std::string_view text, std::uint64_t size, std::string_view label) {
+  const Json header = parse_header(text, label);
+  Announcement content;
+  for (const auto& [name, value] : header.members()) {
+    if (name == kMetadata) {
+      content.metadata = read_metadata(value, label);
+    } else {
+      require_printable(name, label);
+      content.tensors.emplace(name, read_tensor(value, size, label, name));
+    }
+  }
+  require_cover(content.tensors, size, label);
+  return content;
+}
+
+// Bytes of the header in a file of `size` bytes that begins like this.
+std::size_t header_bytes(std::span<const std::byte> begin, std::uint64_t size,
+                         std::string_view label) {
+  if (begin.size() < kLengthBytes) {
     fail(ErrorKind::Data, "{}: {} bytes are too few for a safetensors file: fetch it again", label,
-         bytes.size());
+         begin.size());
   }
   std::uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), sizeof length);
-  const std::uint64_t room = bytes.size() - kLengthBytes;
+  std::memcpy(&length, begin.data(), sizeof length);
+  const std::uint64_t room = size - kLengthBytes;
   if (length > kMaxHeaderBytes || length > room) {
     fail(ErrorKind::Data, "{}: a header of {} bytes is announced, {} follow (at most {} are read)",
          label, length, room, kMaxHeaderBytes);
   }
-  return {reinterpret_cast<const char*>(bytes.data()) + kLengthBytes,
-          static_cast<std::size_t>(length)};
+  return static_cast<std::size_t>(length);
+}
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// A file is not read before its header is known to fit it.
+std::vector<std::byte> read_checked(const std::filesystem::path& path) {
+  const UniqueFd file = open_file(path, O_RDONLY);
+  const std::string label = path.string();
+  const std::uint64_t size = std::filesystem::file_size(path);
+  std::vector<std::byte> begin(kLengthBytes);
+  begin.resize(read_some(file.get(), begin, path));
+  std::vector<std::byte> header(header_bytes(begin, size, label));
+  header.resize(read_some(file.get(), header, path));
+  (void)read_announcement(as_text(header), size - kLengthBytes - header.size(), label);
+  return read_file(path, size);
 }
 
 using Entry = std::pair<const std::string, SafeTensor>;
@@ -291,26 +330,21 @@ std::vector<float> SafeTensor::to_floats() const {
 }
 
 SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view label) {
-  const std::string_view text = header_text(bytes, label);
-  const std::span<const std::byte> data = bytes.subspan(kLengthBytes + text.size());
-  const Json header = parse_header(text, label);
+  const std::size_t length = header_bytes(bytes, bytes.size(), label);
+  const std::span<const std::byte> data = bytes.subspan(kLengthBytes + length);
+  Announcement announced =
+      read_announcement(as_text(bytes.subspan(kLengthBytes, length)), data.size(), label);
   SafeTensors content;
-  for (const auto& [name, value] : header.members()) {
-    if (name == kMetadata) {
-      content.metadata = read_metadata(value, label);
-    } else {
-      require_printable(name, label);
-      content.tensors.emplace(name, read_tensor(value, data, label, name));
-    }
+  content.metadata = std::move(announced.metadata);
+  for (auto& [name, entry] : announced.tensors) {
+    entry.tensor.data = data.subspan(entry.begin, entry.end - entry.begin);
+    content.tensors.emplace(name, std::move(entry.tensor));
   }
-  require_cover(content.tensors, data, label);
   return content;
 }
 
 SafeTensorsFile::SafeTensorsFile(const std::filesystem::path& path)
-    : path_(path),
-      bytes_(read_file(path, std::numeric_limits<std::int64_t>::max())),
-      content_(parse_safetensors(bytes_, path.string())) {}
+    : path_(path), bytes_(read_checked(path)), content_(parse_safetensors(bytes_, path.string())) {}
 
 const SafeTensor& SafeTensorsFile::at(const std::string& name) const {
   const auto found = content_.tensors.find(name);

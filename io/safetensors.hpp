@@ -38,7 +38,8 @@ struct SafeTensors {
 [[nodiscard]] SafeTensors parse_safetensors(std::span<const std::byte> bytes,
                                             std::string_view label);
 
-/// A safetensors file in memory. Errors: Data, with the path and the tensor; Io.
+/// A safetensors file in memory, read once its header is known to fit it. Errors: Data, with the
+/// path and the tensor; Io.
 class SafeTensorsFile {
  public:
   explicit SafeTensorsFile(const std::filesystem::path& path);

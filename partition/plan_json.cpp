@@ -125,8 +125,8 @@ Json parse(std::string_view text, std::string_view label) {
     return Json::parse(text);
   } catch (const JsonError& error) {
     if (error.byte() == 0) fail(ErrorKind::Config, "{}: is no plan: {}", label, error.what());
-    fail(ErrorKind::Config, "{}: is not JSON: it breaks off or goes wrong at byte {}", label,
-         error.byte());
+    fail(ErrorKind::Config, "{}: cannot be read as JSON: it breaks off or goes wrong at byte {}",
+         label, error.byte());
   }
 }
 

@@ -32,8 +32,29 @@ int exit_code(ErrorKind kind) noexcept {
   return 70;
 }
 
+namespace {
+
+/// A message that quotes what was found stays a line for people, however long that is: its middle
+/// goes.
+std::string shortened(std::string text) {
+  constexpr std::size_t kMost = 4000;
+  constexpr std::size_t kHead = 2000;
+  constexpr std::size_t kTail = 1000;
+  if (text.size() <= kMost) return text;
+  const auto within_character = [&](std::size_t at) {
+    return (static_cast<unsigned char>(text[at]) & 0xc0U) == 0x80U;
+  };
+  std::size_t begin = kHead;
+  while (begin > 0 && within_character(begin)) --begin;
+  std::size_t end = text.size() - kTail;
+  while (end < text.size() && within_character(end)) ++end;
+  return text.replace(begin, end - begin, " [...] ");
+}
+
+}  // namespace
+
 void fail_with(ErrorKind kind, fmt::string_view format, fmt::format_args args) {
-  throw Error(kind, fmt::vformat(format, args));
+  throw Error(kind, shortened(fmt::vformat(format, args)));
 }
 
 }  // namespace millrace

@@ -53,7 +53,7 @@ class Error : public std::runtime_error {
 /// What fail does, once for all types of arguments.
 [[noreturn]] void fail_with(ErrorKind kind, fmt::string_view format, fmt::format_args args);
 
-/// Throws Error with a formatted message.
+/// Throws Error with a formatted message; of one beyond 4,000 bytes the middle is left out.
 template <class... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
   fail_with(kind, format, fmt::make_format_args(args...));

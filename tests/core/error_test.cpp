@@ -7,6 +7,7 @@
 
 #include "core/dtype.hpp"
 #include "core/shape.hpp"
+#include "core/text.hpp"
 
 namespace millrace {
 namespace {
@@ -32,6 +33,20 @@ TEST(Error, FailCarriesKindAndFormattedMessage) {
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Data);
     EXPECT_STREQ(error.what(), "test_batch.bin: label 12 of 10");
+  }
+}
+
+TEST(Error, OfWhatIsQuotedAtLengthTheMiddleIsLeftOut) {
+  std::string quoted;
+  for (int i = 0; i < 100'000; ++i) quoted += "\u00e4";
+  try {
+    fail(ErrorKind::Data, "a.csv: '{}' is no number: mend it", quoted);
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_LT(text.size(), 4000u);
+    EXPECT_TRUE(text.starts_with("a.csv: '\u00e4"));
+    EXPECT_TRUE(text.ends_with("is no number: mend it"));
+    EXPECT_TRUE(is_utf8(text));
   }
 }
 

@@ -195,6 +195,31 @@ TEST(SafeTensorsLimitTest, HeadersTakeLittleMemory) {
   EXPECT_LT(peak.bytes(), std::int64_t{64} << 20);
 }
 
+// The header is compared with the length of the file before anything else is read.
+TEST(SafeTensorsLimitTest, FilesThatDoNotFitTheirHeaderAreNotRead) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path path = directory / "sparse.safetensors";
+  std::ofstream(path) << "";
+  std::error_code error;
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 40, error);
+  if (error) GTEST_SKIP() << "no sparse files of 1 TiB in the temporary directory";
+  const auto failure = [&]() -> std::string {
+    try {
+      SafeTensorsFile file(path);
+      return "none";
+    } catch (const Error& found) {
+      return found.what();
+    }
+  };
+  EXPECT_NE(failure().find("the header is no JSON"), std::string::npos) << failure();
+  const std::string header = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
+  const std::uint64_t length = header.size();
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.write(reinterpret_cast<const char*>(&length), sizeof length);
+  file << header << std::flush;
+  EXPECT_NE(failure().find("belong to no tensor"), std::string::npos) << failure();
+}
+
 TEST(SafeTensorsTest, DamagedFilesEndWithAnErrorOrAConsistentResult) {
   const auto good = file_of(R"({"__metadata__":{"k":"v"},)" + tensor("a", "[2,3]", "[0,24]") + "," +
                                 tensor("b", "[4]", "[24,32]", "F16") + "}",

@@ -294,7 +294,8 @@ TEST(PlanTest, RefusesJsonThatIsNoPlan) {
           "split is no key of a plan; did you mean splits?");
   refuses("millrace plan", "other plan", "format is other plan, not millrace plan");
   refuses("\"version\": 1", "\"version\": 2", "version is 2, not a whole number from 1 to 1");
-  expect_error(ErrorKind::Config, "plan.json: is not JSON: it breaks off or goes wrong at byte 11",
+  expect_error(ErrorKind::Config,
+               "plan.json: cannot be read as JSON: it breaks off or goes wrong at byte 11",
                [] { (void)parse_plan("{\"model\": ", "plan.json"); });
   expect_error(ErrorKind::Config, "plan.json: is not an object",
                [] { (void)parse_plan("[]", "plan.json"); });
@@ -327,7 +328,8 @@ TEST(PlanLimitTest, NumbersAndSizesBeyondAnyPlanAreRefused) {
   const auto refuses = [](const std::string& text, const std::string& message) {
     expect_error(ErrorKind::Config, message, [&] { (void)parse_plan(text, "plan.json"); });
   };
-  refuses("{\"seconds\": 1e400}", "plan.json: is not JSON: it breaks off or goes wrong at byte 17");
+  refuses("{\"seconds\": 1e400}",
+          "plan.json: cannot be read as JSON: it breaks off or goes wrong at byte 17");
   refuses(std::string(200, '['), "plan.json: is no plan: values are nested more than 100 deep");
   std::string many = "[";
   for (int i = 0; i < 1'000'000; ++i) many += "1,";
