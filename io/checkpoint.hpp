@@ -145,6 +145,9 @@ class CheckpointReader {
 [[nodiscard]] std::string digest(std::span<const NamedTensor> tensors);
 [[nodiscard]] std::string digest(const CheckpointReader& checkpoint);
 
+/// Whether a folder of checkpoints holds nothing but what killed processes left unfinished.
+[[nodiscard]] bool holds_leftovers_alone(const std::filesystem::path& checkpoints);
+
 /// Paths of the complete-looking checkpoints below `directory` (a run directory, its `checkpoints`
 /// folder, or one checkpoint), by iteration. Errors: Io, when it cannot be listed.
 [[nodiscard]] std::vector<std::filesystem::path> list_checkpoints(

@@ -109,6 +109,15 @@ NewestAttempt try_newest(const std::vector<fs::path>& ascending) {
 
 }  // namespace
 
+bool holds_leftovers_alone(const fs::path& checkpoints) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(checkpoints, error))) return false;
+  const std::vector<fs::path> entries = entries_of(checkpoints);
+  return std::ranges::all_of(entries, [](const fs::path& path) {
+    return process_in(path.filename().string()).has_value();
+  });
+}
+
 std::vector<fs::path> list_checkpoints(const fs::path& directory) {
   std::error_code ignored;
   if (has_manifest(directory)) return {directory};

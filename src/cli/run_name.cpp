@@ -44,11 +44,12 @@ std::filesystem::path without_end(const std::filesystem::path& directory) {
 }
 
 /// A run that was killed before its first checkpoint: its configuration is there, nothing that it
-/// could go on from, and nothing that is not a run's.
+/// could go on from, and nothing that is not a run's. A link leads to what is not ours to remove,
+/// or to a disk that is away.
 bool holds_no_checkpoint(const std::filesystem::path& directory) {
-  constexpr auto kFiles = std::to_array<std::string_view>(
-      {".lock", "config.toml", "log.txt", "training.csv", "validation.csv", "metrics.jsonl",
-       "trace.json", "checkpoints"});
+  constexpr auto kFiles =
+      std::to_array<std::string_view>({".lock", "config.toml", "log.txt", "training.csv",
+                                       "validation.csv", "metrics.jsonl", "trace.json"});
   std::error_code error;
   bool configured = false;
   for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end;
@@ -58,15 +59,27 @@ bool holds_no_checkpoint(const std::filesystem::path& directory) {
     // One that was killed, or met a full disk, before its configuration was there holds its lock.
     configured = configured || unfinished || name == "config.toml" || name == ".lock";
     const bool known = unfinished || std::find(kFiles.begin(), kFiles.end(), name) != kFiles.end();
-    if (!known) return false;
+    const bool ours = name == "checkpoints" ? io::holds_leftovers_alone(it->path())
+                                            : known && !it->is_symlink(error);
+    if (!ours) return false;
   }
-  return !error && configured && io::list_checkpoints(directory).empty();
+  return !error && configured;
+}
+
+[[noreturn]] void fail_taken(const std::filesystem::path& directory) {
+  std::error_code ignored;
+  const auto checkpoints = std::filesystem::symlink_status(directory / "checkpoints", ignored);
+  fail(ErrorKind::Io, "{}: exists already: {}", directory.string(),
+       std::filesystem::exists(checkpoints)
+           ? "continue that run with millrace restore --restore-path, or choose another --run-dir"
+           : "choose another --run-dir, or remove it first");
 }
 
 /// Makes room for a new run; while no other process is at it, and only of what the old one has
-/// made.
+/// made. Errors: Io, when it has saved something meanwhile.
 void clear_begun_run(const std::filesystem::path& directory) {
   const io::RunLock lock(directory);
+  if (!holds_no_checkpoint(directory)) fail_taken(directory);
   for (const std::filesystem::directory_entry& entry :
        std::filesystem::directory_iterator(directory))
     if (entry.path().filename() != ".lock") std::filesystem::remove_all(entry.path());
@@ -125,7 +138,8 @@ void create_run_directory(const std::filesystem::path& directory) {
     std::error_code ignored;
     const bool directory_there = std::filesystem::is_directory(path, ignored);
     if (directory_there && std::filesystem::is_empty(path, ignored)) return;
-    const bool run = std::filesystem::exists(path / "checkpoints", ignored);
+    const bool run =
+        std::filesystem::exists(std::filesystem::symlink_status(path / "checkpoints", ignored));
     if (holds_no_checkpoint(path)) return clear_begun_run(path);
     fail(ErrorKind::Io, "{}: exists already: {}", path.string(),
          run ? "continue that run with millrace restore --restore-path, or choose another --run-dir"

@@ -83,6 +83,29 @@ TEST(RunDirectoryTest, OneThatHoldsNoCheckpointIsBegunAnew) {
   EXPECT_EQ(failure_of([&] { create_run_directory(root.path()); }).kind, ErrorKind::Usage);
 }
 
+// Checkpoints that cannot be seen, or not be read, are none of which nothing is known.
+TEST(RunDirectoryTest, OneWhoseCheckpointsAreOutOfReachIsLeftAlone) {
+  const TemporaryDirectory root;
+  const std::filesystem::path checkpoints = root.path() / "checkpoints";
+  std::ofstream(root.path() / "config.toml") << "old";
+  const auto refused = [&] {
+    const Failure failure = failure_of([&] { create_run_directory(root.path()); });
+    EXPECT_EQ(failure.kind, ErrorKind::Io);
+    EXPECT_TRUE(contains(failure.text, "continue that run")) << failure.text;
+    EXPECT_TRUE(std::filesystem::exists(root.path() / "config.toml"));
+  };
+  std::filesystem::create_directory_symlink(root.path() / "unmounted", checkpoints);
+  refused();
+  std::filesystem::remove(checkpoints);
+  std::filesystem::create_directories(checkpoints / "ckpt-20");  // without a manifest
+  refused();
+  std::filesystem::remove(checkpoints / "ckpt-20");
+  std::ofstream(checkpoints / "notes.txt") << "mine";
+  refused();
+  std::filesystem::remove(checkpoints / "notes.txt");
+  EXPECT_NO_THROW(create_run_directory(root.path()));
+}
+
 /// Killed while it wrote its configuration.
 TEST(RunDirectoryTest, OneWithHalfAConfigurationIsBegunAnew) {
   const TemporaryDirectory root;
