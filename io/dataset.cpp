@@ -77,6 +77,11 @@ std::string describe(const Dataset& dataset) {
                      dataset.fingerprint());
 }
 
+std::string describe_content(const Dataset& dataset) {
+  const std::uint32_t content = dataset.sampled_content();
+  return describe(dataset) + (content == 0 ? "" : fmt::format(", pictures {:08x}", content));
+}
+
 SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t size, Order order)
     : seed_(seed), size_(size), order_(order) {
   if (size < 1) fail(ErrorKind::Data, "a data set of {} samples has no order: it is empty", size);

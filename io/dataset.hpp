@@ -50,6 +50,9 @@ class Dataset {
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
   /// A checksum by which sets of the same name and size are told apart; here over the labels.
   [[nodiscard]] virtual std::uint32_t fingerprint() const;
+  /// A checksum over stored pictures that lie evenly over the set, where `fingerprint` knows their
+  /// labels and lengths alone; else 0. It reads some 64 of them.
+  [[nodiscard]] virtual std::uint32_t sampled_content() const { return 0; }
   /// Host memory that so many reading threads take beside the images that they write: an estimate
   /// from above for photos. One file at a time that holds more pixels than those of its size do may
   /// take up to 288 MiB beside it.
@@ -80,6 +83,9 @@ void normalise_bytes(std::span<const std::uint8_t> bytes, const PixelScaling& sc
 
 /// "cifar-10, 50000 images, crc32c 1a2b3c4d"
 [[nodiscard]] std::string describe(const Dataset& dataset);
+/// The same with the checksum of what was read of it, by which copies are told apart whose pictures
+/// have the same lengths.
+[[nodiscard]] std::string describe_content(const Dataset& dataset);
 
 /// Sample at every position of a run; see the top of this file. An empty data set has no order:
 /// Error(Data).

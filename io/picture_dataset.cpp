@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
+#include <string_view>
 #include <utility>
 
+#include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "io/images/normalise.hpp"
 #include "io/images/reader.hpp"
@@ -151,6 +154,25 @@ std::int64_t PictureDataset::next_of_class(std::int64_t index) const {
 
 namespace {
 
+/// Pictures that are looked at to learn of a set; up to twice as many in small ones.
+constexpr std::int64_t kSampled = 64;
+
+/// A checksum over some pictures of `size` that lie evenly, with what is wrong in the place of
+/// those that cannot be read.
+template <class Read>
+std::uint32_t checksum_of_some(std::int64_t size, Read read) {
+  const std::int64_t step = std::max<std::int64_t>(1, size / kSampled);
+  std::uint32_t crc = 0;
+  for (std::int64_t i = 0; i < size; i += step) {
+    try {
+      crc = crc32c(read(i), crc);
+    } catch (const Error& error) {  // readers will tell of it
+      crc = crc32c(std::as_bytes(std::span(std::string_view("unreadable"))), crc);
+    }
+  }
+  return crc;
+}
+
 /// Decoded whenever it is read.
 class EncodedPictures final : public PictureDataset {
  public:
@@ -164,6 +186,10 @@ class EncodedPictures final : public PictureDataset {
     return source_->label(index);
   }
   [[nodiscard]] std::uint32_t fingerprint() const override { return source_->fingerprint(); }
+  [[nodiscard]] std::uint32_t sampled_content() const override {
+    ReadBuffer buffer;
+    return checksum_of_some(size(), [&](std::int64_t i) { return source_->read(i, buffer).bytes; });
+  }
   [[nodiscard]] std::int64_t reading_bytes(int threads) const override {
     // Of photographs at usual qualities: pixels take up to so many times the bytes of the file.
     constexpr std::int64_t kDecoded = 16;
@@ -197,7 +223,6 @@ class EncodedPictures final : public PictureDataset {
   /// What the largest of some pictures takes that lie evenly over the set: a set of drawings has
   /// more pixels than photos of as many bytes.
   [[nodiscard]] std::int64_t sampled_bytes() const {
-    constexpr std::int64_t kSampled = 64;
     const std::int64_t step = std::max<std::int64_t>(1, size() / kSampled);
     std::int64_t most = 0;
     ReadBuffer buffer;
@@ -231,6 +256,11 @@ class DecodedPictures final : public PictureDataset {
     return pictures_->label(index);
   }
   [[nodiscard]] std::uint32_t fingerprint() const override { return pictures_->fingerprint(); }
+  [[nodiscard]] std::uint32_t sampled_content() const override {
+    ReadBuffer buffer;
+    return checksum_of_some(size(),
+                            [&](std::int64_t i) { return pictures_->read(i, buffer).pixels; });
+  }
   [[nodiscard]] std::int64_t reading_bytes(int threads) const override {
     const auto largest = static_cast<std::int64_t>(pictures_->largest_bytes());
     return threads * (largest + image_shape().elements());

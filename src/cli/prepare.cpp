@@ -145,6 +145,22 @@ std::string common_options(const train::TrainConfig& config) {
   return common;
 }
 
+/// What is asked of this start alone and stands in no configuration. Where a run lies is rank 0's.
+std::string asked_now(const Options& options) {
+  std::string asked;
+  for (const auto& [name, setting] : options.settings())
+    if (const bool counts = name != "config" && name != "dialect" && name != "run-dir";
+        counts && find_option(name)->section == Section::Command)
+      asked += fmt::format("{} = {}\n", name, to_string(setting.value));
+  return asked;
+}
+
+/// Compares what decides which steps all ranks take together. Collective.
+void require_asked_alike(const comm::World& world, const Invocation& invocation) {
+  train::require_alike(world,
+                       {{"options", asked_now(invocation.options), "start all ranks alike"}});
+}
+
 /// Compares what a rank that differs would spoil the training of all with. Collective; one process,
 /// or the one that starts the ranks first, has nobody to compare with.
 void require_alike(const comm::World& world, const PreparedRun& run) {
@@ -157,7 +173,7 @@ void require_alike(const comm::World& world, const PreparedRun& run) {
        "set MILLRACE_MAX_ISA on all ranks to what each of them has, and install one oneDNN"}};
   for (const auto& [name, images] :
        {std::pair{"training images", run.data.train}, {"validation images", run.data.validation}})
-    facts.push_back({name, images ? io::describe(*images) : "none",
+    facts.push_back({name, images ? io::describe_content(*images) : "none",
                      "give all ranks the same data set with --data-dir", ErrorKind::Data});
   train::require_alike(world, facts);
 }
@@ -185,6 +201,7 @@ MachineFacts this_machine(const comm::World& world) {
 
 PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {
   const train::Together together(world);
+  require_asked_alike(world, invocation);
   const MachineFacts machine = this_machine(world);
   PreparedRun run;
   RunPlace place;
@@ -230,13 +247,14 @@ FoundRun find_run(const std::filesystem::path& directory) {
   if (!std::filesystem::exists(directory))
     fail(ErrorKind::Checkpoint,
          "{}: no such directory: --restore-path takes the directory of a run", directory.string());
-  if (!std::filesystem::exists(file))
+  FoundRun found;
+  if (std::filesystem::exists(file))
+    found.config_toml = io::read_text(file, kMaxConfigBytes);
+  else if (io::list_checkpoints(directory).empty())  // one would know its configuration
     fail(ErrorKind::Io,
          "{}: is missing: --restore-path takes the directory of a run, in which config.toml and "
          "checkpoints lie",
          file.string());
-  FoundRun found;
-  found.config_toml = io::read_text(file, kMaxConfigBytes);
   found.lock.emplace(directory);
   // What processes of this run left that were killed while they wrote.
   io::remove_leftovers(directory, [](std::string_view) { return true; });
@@ -246,11 +264,20 @@ FoundRun find_run(const std::filesystem::path& directory) {
 }
 
 /// What a run goes on with. The checkpoint knows what it was trained with; config.toml may have
-/// been edited since.
+/// been edited since, or be gone.
 Options options_of_rest(const Invocation& invocation, const std::filesystem::path& directory,
                         const std::string& config_toml, const io::CheckpointReader& checkpoint) {
-  const Options written = parse_config(config_toml, (directory / "config.toml").string());
-  return continued_options(invocation.options, continued_options(written, recorded_in(checkpoint)));
+  Options recorded = recorded_in(checkpoint);
+  if (!config_toml.empty()) {
+    const Options written = parse_config(config_toml, (directory / "config.toml").string());
+    try {
+      recorded = continued_options(written, recorded);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{}; or is {} a checkpoint of another run?",
+                                            error.what(), checkpoint.path().string()));
+    }
+  }
+  return continued_options(invocation.options, recorded);
 }
 
 PreparedRun reopen(const Invocation& invocation, const Options& options,
@@ -267,6 +294,7 @@ PreparedRun reopen(const Invocation& invocation, const Options& options,
 
 PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
   const train::Together together(world);
+  require_asked_alike(world, invocation);
   const MachineFacts machine = this_machine(world);
   std::filesystem::path directory;
   FoundRun found;
@@ -327,6 +355,7 @@ PreparedRun prepare_validation(const Invocation& invocation) {
 }
 
 PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {
+  require_asked_alike(world, invocation);
   PreparedBench bench;
   bench.length = {.warmup = invocation.options.integer("warmup-steps").value_or(10),
                   .steps = invocation.options.integer("steps").value_or(50)};

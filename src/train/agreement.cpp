@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -13,17 +14,31 @@
 namespace millrace::train {
 namespace {
 
-/// The first line that differs: what `text` has there, or that it has ended.
+/// The part of a line before its value, or all of it.
+std::string_view key_of(std::string_view line) { return line.substr(0, line.find(" = ")); }
+
+/// The first line of `lines` that `others` lack, and what those have under its key.
+std::optional<std::pair<std::string, std::string>> first_lacking(
+    const std::vector<std::string>& lines, const std::vector<std::string>& others) {
+  for (const std::string& line : lines) {
+    if (line.starts_with('[') || std::ranges::find(others, line) != others.end()) continue;
+    const auto other = std::ranges::find(others, key_of(line), key_of);
+    return std::pair(line, other != others.end() ? *other : "not given");
+  }
+  return std::nullopt;
+}
+
+/// What `own` and `leading` have where they first differ: they are one line each, or lines of
+/// "key = value" below headings in brackets.
 std::pair<std::string, std::string> first_difference(std::string_view own,
                                                      std::string_view leading) {
   const std::vector<std::string> here = split_list(own, '\n');
   const std::vector<std::string> there = split_list(leading, '\n');
-  const auto line_of = [](const std::vector<std::string>& lines, std::size_t i) {
-    return i < lines.size() ? lines[i] : std::string("nothing more");
-  };
-  std::size_t i = 0;
-  while (i < here.size() && i < there.size() && here[i] == there[i]) ++i;
-  return {line_of(here, i), line_of(there, i)};
+  const bool lines = own.find('\n') != own.npos || leading.find('\n') != leading.npos;
+  if (!lines) return {std::string(own), std::string(leading)};
+  if (const auto found = first_lacking(here, there)) return *found;
+  if (const auto found = first_lacking(there, here)) return {found->second, found->first};
+  return {"another order of the same lines", "another"};
 }
 
 /// Rank 0 opens what `choose` says; the others open what it has opened.

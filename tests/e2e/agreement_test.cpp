@@ -117,6 +117,9 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"Schedule", {}, {"--pipeline-schedule", "GPipe"}, "GPipe", 2},
         Difference{"Cadence", {}, {"--ckpts-per-epoch", "4"}, "ckpts-per-epoch = 4", 2},
         Difference{"Length", {}, {"--iterations", "6"}, "iterations = 6", 2},
+        Difference{"End", {}, {"--stop-after", "3"}, "stop-after = 3 here, not given on rank 0", 2},
+        Difference{"Trace", {}, {"--trace", "t.json"}, "trace = t.json on rank 0", 2, 0},
+        Difference{"Timeout", {}, {"--hang-timeout", "9"}, "= 9 here, not given on rank 0", 2},
         Difference{"Rate", {}, {"--base-learning-rate", "-9"}, "base-learning-rate", 2},
         Difference{"Precision", {}, {"--precision", "32.32"}, "precision = \"32.32\"", 2},
         Difference{"Leader", {}, {"--seed", "7"}, "seed = 7 on rank 0", 2, 0},
@@ -181,6 +184,8 @@ INSTANTIATE_TEST_SUITE_P(
     Ranks, RestoringTest,
     testing::Values(
         Difference{"Splits", {}, {"--pipeline-splits", "b3/0/relu"}, "b3/0/relu", 2},
+        Difference{"Path", {}, {"--restore-path", "6"}, "restore-path = 6 here", 2},
+        Difference{"End", {}, {"--stop-after", "3"}, "stop-after = 3 here", 2},
         Difference{"Keeping", {}, {"--max-ckpts-to-keep", "3"}, "max-ckpts-to-keep = 3", 2},
         Difference{"Cadence", {}, {"--ckpts-per-epoch", "4"}, "ckpts-per-epoch = 4", 2},
         Difference{"Level", {"MILLRACE_MAX_ISA=sse4.2"}, {}, "kernels: own loops sse4.2", 2},

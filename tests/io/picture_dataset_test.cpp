@@ -8,6 +8,7 @@
 
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/error.hpp"
@@ -73,6 +74,22 @@ TEST(PictureDatasetTest, DrawsAreAFunctionOfSeedEpochAndIndex) {
   const Pixels seen = pixels_of(*set, 4, {.seed = 7, .epoch = 2, .augment = false});
   EXPECT_EQ(pixels_of(*set, 4, {.seed = 9, .epoch = 5, .augment = false}), seen);
   EXPECT_NE(seen, image);
+}
+
+TEST(PictureDatasetTest, CopiesWithOtherBytesAreToldApart) {
+  const auto content = [](const std::shared_ptr<MemorySource>& source) {
+    const auto set = make_picture_dataset(source, options());
+    EXPECT_EQ(describe(*set), "memory, 6 images, crc32c 00000001");
+    return describe_content(*set);
+  };
+  const auto source = std::make_shared<MemorySource>(6);
+  const std::string before = content(source);
+  EXPECT_EQ(content(std::make_shared<MemorySource>(6)), before);
+  std::swap(source->files[3], source->files[4]);
+  EXPECT_NE(content(source), before);
+  std::swap(source->files[3], source->files[4]);
+  source->unreadable = 5;  // is for readers to tell
+  EXPECT_NE(content(source), before);
 }
 
 TEST(PictureDatasetTest, HostAndDeviceNormaliseAlike) {
