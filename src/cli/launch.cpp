@@ -45,6 +45,15 @@ std::string standing_of(int rank, const pipeline::PipelinePlan& plan) {
   return join(parts, "; ");
 }
 
+/// The ranks that said nothing when the others gave up: not even the thread that watches them runs.
+std::vector<std::string> silent_ranks(const LauncherEnd& end, const pipeline::PipelinePlan& plan) {
+  std::vector<std::string> silent;
+  for (int rank = 0; rank < plan.ranks.ranks; ++rank)
+    if (!end.stuck_ranks.contains(rank))
+      silent.push_back(fmt::format("rank {} ({})", rank, standing_of(rank, plan)));
+  return silent;
+}
+
 /// The launcher's exit code as one of ours.
 int meaning_of(const LauncherEnd& end, const std::string& launcher,
                const pipeline::PipelinePlan& plan) {
@@ -60,6 +69,12 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
          launcher);
   if (code != 0 && end.interrupted) return interrupted;
   if (code == interrupted) return code;
+  if (const auto silent = silent_ranks(end, plan);
+      code == exit_code(ErrorKind::Watchdog) && !end.stuck_ranks.empty() && !silent.empty())
+    fail(ErrorKind::Watchdog,
+         "{} gave no sign of life: stopped, or its machine stands still; what was saved can be "
+         "restored",
+         join(silent, ", "));
   // Asked to stop before the ranks could listen, or again when they had just ended: Open MPI's
   // launcher crashes then, at times.
   const bool stumbled =

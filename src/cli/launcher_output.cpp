@@ -56,15 +56,29 @@ std::string LauncherOutput::close_box() {
   return {};
 }
 
+void LauncherOutput::note_stuck(std::string_view line) {
+  if (line.find("no progress for ") == std::string_view::npos) return;
+  const std::optional<int> rank = number_after(line, ": rank ");
+  if (!rank) return;
+  // Ranks wait two seconds for each other before the first ends.
+  constexpr std::chrono::milliseconds kTogether{1500};
+  if (stuck_.empty()) first_stuck_ = now_;
+  if (now_ - first_stuck_ < kTogether) stuck_.insert(*rank);
+}
+
 std::string LauncherOutput::take_line(std::string line) {
   const bool edge = is_edge(line);
-  if (box_.empty() && !edge) return line;
+  if (box_.empty() && !edge) {
+    note_stuck(line);
+    return line;
+  }
   const bool closes = edge && !box_.empty();
   box_ += line;
   return closes ? close_box() : std::string{};
 }
 
-std::string LauncherOutput::take(std::string_view piece) {
+std::string LauncherOutput::take(std::string_view piece, Clock::time_point now) {
+  now_ = now;
   std::string shown;
   while (!piece.empty()) {
     const std::size_t end = piece.find('\n');

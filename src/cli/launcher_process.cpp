@@ -30,16 +30,18 @@ constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 volatile std::sig_atomic_t g_launcher = 0;
 volatile std::sig_atomic_t g_interrupted = 0;
 volatile std::sig_atomic_t g_asked = 0;
+volatile std::sig_atomic_t g_asked_at = 0;
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
 /// Launchers kill their ranks soon after SIGTERM or SIGINT, but pass SIGUSR1 on, which asks to save
 /// and stop.
 extern "C" void millrace_forward_signal(int signal) {
-  if (signal != SIGUSR1 && signal != SIGUSR2 && g_asked == signal && g_launcher > 0) {
-    kill(g_launcher, signal);  // asked twice: at once
+  if (g_launcher > 0 && train::is_urgent(signal, g_asked, g_asked_at)) {
+    kill(g_launcher, signal == SIGINT ? SIGINT : SIGTERM);
     return;
   }
   if (signal == SIGINT) g_interrupted = 1;
+  if (g_asked == 0) g_asked_at = train::milliseconds_now();
   g_asked = signal;
   if (g_launcher > 0) kill(g_launcher, SIGUSR1);
 }
@@ -228,7 +230,8 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, int received) 
           .asked = g_asked != 0,
           .complained = output.complained(),
           .lost_machine = output.lost_machine(),
-          .ended_rank = output.ended_rank()};
+          .ended_rank = output.ended_rank(),
+          .stuck_ranks = output.stuck_ranks()};
 }
 
 }  // namespace millrace::cli

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct LauncherEnd {
   bool complained = false;    ///< about something else than the end of a rank
   bool lost_machine = false;  ///< another one is out of reach
   std::optional<EndedRank> ended_rank;
+  std::set<int> stuck_ranks;  ///< those that said so
 };
 
 inline constexpr int kSignalled = 128;

@@ -10,9 +10,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <string_view>
 
 #include "core/error.hpp"
 
@@ -116,6 +118,15 @@ int launched_rank() {
     if (const char* text = std::getenv(name))
       return static_cast<int>(std::strtol(text, nullptr, 10));
   return 0;
+}
+
+void remove_shared_memory() noexcept {
+  // Those that this process has mapped: its own and those of the ranks beside it.
+  constexpr std::string_view kName = "/dev/shm/vader_segment.";
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (const std::size_t at = line.find(kName); at != std::string::npos)
+      ::unlink(line.c_str() + at);
 }
 
 bool is_open_mpi() noexcept {
@@ -256,6 +267,7 @@ std::int64_t World::clock_offset() const {
 }
 
 void World::abort(int code) const {
+  remove_shared_memory();
   if (initialised_) MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
 }

@@ -31,6 +31,11 @@ namespace millrace::comm {
 [[nodiscard]] std::string library_version();
 [[nodiscard]] std::string host_name();
 
+/// Removes the files in /dev/shm that Open MPI's ranks of this machine share, which stay there when
+/// processes end without leave and no launcher of ours looks after them. For any thread, just
+/// before the end.
+void remove_shared_memory() noexcept;
+
 /// Lifetime of MPI (thread level FUNNELED), when a launcher started this process. MPI can be
 /// started once a process: so can a World. The functions below are collective: all ranks call them
 /// in the same order. Errors of MPI are fatal, as no process can go on without its peers.

@@ -163,9 +163,13 @@ void CheckpointWriter::conclude() {
 }
 
 void CheckpointWriter::settle() {
+  constexpr std::chrono::milliseconds kBeat{100};
   while (phase_ != Phase::Idle) {
-    if (task_.valid()) task_.wait();
-    advance(world_->maximum(progress()));
+    if (task_.valid()) (void)task_.wait_for(kBeat);
+    const std::int64_t own = progress();
+    const std::int64_t slowest = world_->maximum(own);
+    hooks_.waiting(own == kBusy);
+    advance(slowest);
   }
 }
 

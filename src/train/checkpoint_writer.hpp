@@ -53,6 +53,9 @@ class CheckpointWriter {
     std::function<void(const Snapshot&, const io::CheckpointHeader&)> before;
     /// On rank 0, by the training's thread, when a checkpoint is whole.
     std::function<void(const std::filesystem::path&)> saved;
+    /// Several times a second while settle() waits and all ranks answer: whether it waits for this
+    /// process' own disk.
+    std::function<void(bool)> waiting;
   };
 
   /// `session` and `world` outlive the writer; checkpoints lie in `directory`.
@@ -68,7 +71,8 @@ class CheckpointWriter {
   [[nodiscard]] std::int64_t progress() const;
   /// Goes on to what is next once all ranks have done their part.
   void advance(std::int64_t slowest);
-  /// Returns when nothing is on its way any more.
+  /// Returns when nothing is on its way any more. Ranks answer each other meanwhile: one that has a
+  /// slow disk does, one that is stopped does not.
   void settle();
 
   /// Of the checkpoints of rank 0 that are whole, in their order.

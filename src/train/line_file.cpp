@@ -23,17 +23,51 @@ namespace {
        path.string(), std::generic_category().message(error));
 }
 
-}  // namespace
-
-LineFile::LineFile(std::filesystem::path path, Open open)
-    : path_(std::move(path)), file_(std::fopen(path_.c_str(), open == Open::Fresh ? "we" : "ae")) {
-  if (!file_) fail_writing(path_, errno);
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
 }
 
-void LineFile::write(std::string_view line) {
+}  // namespace
+
+LineFile::LineFile(std::filesystem::path path, Open open, std::string head)
+    : path_(std::move(path)), head_(std::move(head)) {
+  // Opening a pipe would wait for whoever reads it.
+  std::error_code none;
+  if (std::filesystem::is_fifo(path_, none))
+    fail(ErrorKind::Io, "{}: is a pipe, where a file is to be written: remove it", path_.string());
+  folder_ = io::file_identity(folder_of(path_));
+  file_.reset(std::fopen(path_.c_str(), open == Open::Fresh ? "we" : "ae"));
+  begin();
+}
+
+/// Behind opening.
+void LineFile::begin() {
+  if (!file_) fail_writing(path_, errno);
+  identity_ = io::file_identity(path_);
+  std::error_code none;
+  const bool empty = std::filesystem::file_size(path_, none) == 0 || none;
+  if (empty && !head_.empty()) put(head_);
+}
+
+/// The stream stays the same for a thread that syncs it just now.
+void LineFile::reopen() {
+  if (std::freopen(path_.c_str(), "ae", file_.get()) == nullptr)
+    (void)file_.release();  // closed, and not to be closed again
+  begin();
+  ++replaced_;
+}
+
+void LineFile::put(std::string_view line) {
   const bool written = std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() &&
                        std::fputc('\n', file_.get()) != EOF && std::fflush(file_.get()) == 0;
   if (!written) fail_writing(path_, errno);
+}
+
+void LineFile::write(std::string_view line) {
+  // In another folder under the same name it would be another run's.
+  if (io::file_identity(path_) != identity_ && io::file_identity(folder_of(path_)) == folder_)
+    reopen();
+  put(line);
 }
 
 void LineFile::sync() {

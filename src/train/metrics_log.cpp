@@ -97,14 +97,6 @@ Row judge_json(std::string_view line, std::int64_t last) {
   return found->is_integer() ? judged(found->as_int64(), 0, last) : Row::Damaged;
 }
 
-/// Opens a CSV file, writing the header where there is none yet.
-LineFile open_csv(const std::filesystem::path& path, LineFile::Open open, std::string_view header) {
-  LineFile file(path, open);
-  if (std::filesystem::is_regular_file(path) && std::filesystem::file_size(path) > 0) return file;
-  file.write(header);
-  return file;
-}
-
 std::string json_header(const TrainConfig& config) {
   Sha256 digest;
   digest.update(std::as_bytes(std::span(config.resolved_toml)));
@@ -166,11 +158,10 @@ MetricsLog::MetricsLog(const TrainConfig& config)
       iterations_per_epoch_(config.iterations_per_epoch) {
   const std::filesystem::path& directory = config.run_directory;
   if (directory.empty()) return;
-  files_.emplace(
-      Files{open_csv(directory / "training.csv", LineFile::Open::Fresh, kTrainingHeader),
-            open_csv(directory / "validation.csv", LineFile::Open::Fresh, kValidationHeader),
-            LineFile(directory / "metrics.jsonl", LineFile::Open::Fresh)});
-  files_->json.write(json_header(config));
+  files_.emplace(Files{
+      LineFile(directory / "training.csv", LineFile::Open::Fresh, std::string(kTrainingHeader)),
+      LineFile(directory / "validation.csv", LineFile::Open::Fresh, std::string(kValidationHeader)),
+      LineFile(directory / "metrics.jsonl", LineFile::Open::Fresh, json_header(config))});
 }
 
 MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial)
@@ -191,12 +182,22 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
   cut("validation.csv",
       [&](auto line, auto number) { return judge_validation(line, number, iteration); });
   cut("metrics.jsonl", [&](auto line, auto) { return judge_json(line, iteration); });
-  files_.emplace(
-      Files{open_csv(directory / "training.csv", LineFile::Open::Append, kTrainingHeader),
-            open_csv(directory / "validation.csv", LineFile::Open::Append, kValidationHeader),
-            LineFile(directory / "metrics.jsonl", LineFile::Open::Append)});
+  files_.emplace(Files{
+      LineFile(directory / "training.csv", LineFile::Open::Append, std::string(kTrainingHeader)),
+      LineFile(directory / "validation.csv", LineFile::Open::Append,
+               std::string(kValidationHeader)),
+      LineFile(directory / "metrics.jsonl", LineFile::Open::Append, json_header(config))});
   read_rows(directory / "training.csv");
   files_->json.write(Json::object({{"iteration", iteration}, {"event", "restored"}}).dump());
+}
+
+void MetricsLog::write(LineFile& file, std::string_view line) {
+  const int before = file.replaced();
+  file.write(line);
+  if (file.replaced() != before)
+    notices_.push_back(fmt::format(
+        "{}: was removed or replaced under the run: rows go to the file that is there now",
+        file.path().string()));
 }
 
 void MetricsLog::read_rows(const std::filesystem::path& path) {
@@ -289,10 +290,11 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
   row.loss_scale = loss_scale_;
   row.skipped = skipped_;
   if (files_) {
-    files_->training.write(fmt::format(
-        "{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6f}", row.step, row.iteration, row.epoch,
-        row.learning_rate, row.loss, row.loss_average, row.accuracy, row.accuracy_average,
-        row.seconds_per_iteration, row.images_per_second, row.total_seconds));
+    write(files_->training,
+          fmt::format("{},{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6f}", row.step, row.iteration,
+                      row.epoch, row.learning_rate, row.loss, row.loss_average, row.accuracy,
+                      row.accuracy_average, row.seconds_per_iteration, row.images_per_second,
+                      row.total_seconds));
     const Json json = Json::object({{"iteration", row.iteration},
                                     {"epoch", row.epoch},
                                     {"train/loss", row.loss},
@@ -303,7 +305,7 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
                                     {"step_ms", 1000.0 * row.seconds_per_iteration},
                                     {"loss_scale", row.loss_scale},
                                     {"skipped_updates", row.skipped}});
-    files_->json.write(json.dump());
+    write(files_->json, json.dump());
   }
   partial_ = {};
   last_reported_ = iteration;
@@ -315,9 +317,10 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
 void MetricsLog::report(const ValidationResult& result) {
   if (!files_) return;
   const double epoch = images(result.iteration) / static_cast<double>(train_size_);
-  files_->validation.write(fmt::format(
-      "{},{},{:.8g},{:.6g},{:.6g},{:.6g},{}", result.iteration, epoch, 100.0 * result.top1(),
-      result.seconds, result.images_per_second(), result.latency_ms(), result.name));
+  write(files_->validation,
+        fmt::format("{},{},{:.8g},{:.6g},{:.6g},{:.6g},{}", result.iteration, epoch,
+                    100.0 * result.top1(), result.seconds, result.images_per_second(),
+                    result.latency_ms(), result.name));
   Json json = Json::object({{"iteration", result.iteration},
                             {"epoch", epoch},
                             {"val/loss", result.loss},
@@ -325,7 +328,7 @@ void MetricsLog::report(const ValidationResult& result) {
                             {"val/top5", result.top5()},
                             {"images_per_s", result.images_per_second()}});
   if (!result.name.empty()) json.set("name", result.name);
-  files_->json.write(json.dump());
+  write(files_->json, json.dump());
 }
 
 void MetricsLog::sync() {

@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "train/config.hpp"
@@ -98,7 +99,7 @@ class MetricsLog {
   explicit MetricsLog(const TrainConfig& config);
   /// A run restored at `iteration`: rows behind it, left by a process that was killed later, are
   /// cut off and the rest is continued. So is what is damaged, with all that follows it: see
-  /// notices().
+  /// take_notices().
   MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial);
 
   /// Counts one iteration; allocates nothing.
@@ -108,8 +109,9 @@ class MetricsLog {
   void report(const ValidationResult& result);
 
   [[nodiscard]] const PartialRow& partial() const noexcept { return partial_; }
-  /// A line for each file of which something damaged was cut off.
-  [[nodiscard]] const std::vector<std::string>& notices() const noexcept { return notices_; }
+  /// What is to be said since the last call: a line for each file of which something damaged was
+  /// cut off, or that was removed or replaced under the run.
+  [[nodiscard]] std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
   /// Returns once all rows are on disk: before a checkpoint that promises them.
   void sync();
 
@@ -126,6 +128,7 @@ class MetricsLog {
     LineFile json;
   };
 
+  void write(LineFile& file, std::string_view line);
   void read_rows(const std::filesystem::path& path);
   void drop_old_rows(std::int64_t iteration);
   void average(TrainRow& row);

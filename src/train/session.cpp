@@ -495,7 +495,7 @@ void Session::check_replicas() {
   for (std::size_t s = 0; s < stages; ++s)
     for (std::size_t r = 1; r < replicas; ++r)
       if (sums[s * replicas + r] != sums[s * replicas])
-        fail(ErrorKind::Internal,
+        fail(ErrorKind::Peer,
              "stage {}: replica {} holds other weights than replica 0: a device or a link between "
              "them computes or carries wrong bits; restore from the last checkpoint elsewhere",
              s, r);

@@ -109,7 +109,7 @@ class Session {
   [[nodiscard]] Snapshot snapshot() const;
   /// What all processes' snapshots together must hold, from the network alone.
   [[nodiscard]] std::vector<io::TensorInfo> checkpoint_tensors() const;
-  /// Collective. Errors: Internal, naming stage and replica, when replicas hold different weights.
+  /// Collective. Errors: Peer, naming stage and replica, when replicas hold different weights.
   void check_replicas();
 
   /// Loaders of training from a position in the run, and of validation. With images that stay on

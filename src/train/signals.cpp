@@ -15,32 +15,17 @@ constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 // A handler can reach nothing but static objects.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile std::sig_atomic_t g_received = 0;
-volatile std::sig_atomic_t g_received_at = 0;  ///< in seconds of the system's clock
+volatile std::sig_atomic_t g_received_at = 0;  ///< by milliseconds_now()
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
-std::sig_atomic_t seconds_now() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);  // one of the few calls that handlers may make
-  return static_cast<std::sig_atomic_t>(now.tv_sec);
-}
-
-/// Whether a second signal means "now": a person at the keyboard does; schedulers and launchers
-/// pass one request on by several ways, and repeat SIGUSR1.
-bool is_urgent(int signal) {
-  constexpr std::sig_atomic_t kEcho = 2;
-  if (g_received == 0 || signal == SIGUSR1 || signal == SIGUSR2) return false;
-  if (signal == SIGINT && g_received == SIGINT) return true;
-  return seconds_now() - g_received_at >= kEcho;
-}
-
 extern "C" void millrace_note_signal(int signal) {
-  if (is_urgent(signal)) {
+  if (is_urgent(signal, g_received, g_received_at)) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);  // delivered when this returns
     return;
   }
   if (g_received != 0) return;
-  g_received_at = seconds_now();
+  g_received_at = milliseconds_now();
   g_received = signal;
 }
 
@@ -57,6 +42,21 @@ void handle(int signal, void (*handler)(int)) {
 }
 
 }  // namespace
+
+std::sig_atomic_t milliseconds_now() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // one of the few calls that handlers may make
+  return static_cast<std::sig_atomic_t>(now.tv_sec * 1000 + now.tv_nsec / 1'000'000);
+}
+
+bool is_urgent(int signal, int first, std::sig_atomic_t first_at) {
+  constexpr std::uint32_t kEcho = 200;
+  if (first == 0 || signal == SIGUSR1 || signal == SIGUSR2) return false;
+  if (signal == SIGINT && first == SIGINT) return true;
+  // The clock may have gone round.
+  return static_cast<std::uint32_t>(milliseconds_now()) - static_cast<std::uint32_t>(first_at) >=
+         kEcho;
+}
 
 bool hangups_are_ignored() {
   struct sigaction action = {};

@@ -162,6 +162,7 @@ class Run {
   void save(std::int64_t done);
   void settle();
   void require_place() const;
+  void keep_configuration();
   void check_weights(std::int64_t done);
   void meet();
   void report_checkpoints();
@@ -196,6 +197,7 @@ class Run {
   std::optional<Trace> trace_;
   Watchdog watchdog_;
   std::optional<CheckpointWriter> writer_;  ///< none with --no-logs
+  std::int64_t checked_ = -1;  ///< iteration behind which the replicas were last compared
   Clock::time_point last_save_ = Clock::now();
   bool save_is_due_ = false;  ///< by the clock of rank 0
   std::int64_t first_iteration_ = 0;
@@ -343,7 +345,7 @@ Outcome Run::restored() {
   together.lead([&] {
     log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
     validated_ = validated_points(config_.run_directory);
-    for (const std::string& notice : log_->notices()) console_.line(notice);
+    for (const std::string& notice : log_->take_notices()) console_.line(notice);
     // What was changed for this process holds for those that come after it.
     io::write_file_atomically(config_.run_directory / "config.toml", config_file_text(config_));
   });
@@ -623,7 +625,10 @@ void Run::show_standing(std::int64_t done, double loss, double top1) {
 
 bool Run::after_iteration(std::int64_t done, bool stopping) {
   const Due due = due_after(config_, done);
-  if (due.log && logs()) console_.line(format_line(log_->report(done)));
+  if (due.log && logs()) {
+    console_.line(format_line(log_->report(done)));
+    for (const std::string& notice : log_->take_notices()) console_.line(notice);
+  }
   // Validated first, so that the rows up to a checkpoint are there before it; but a process that is
   // told to stop saves, and whoever restores makes up for the validation.
   bool validated = true;
@@ -677,6 +682,14 @@ void Run::require_place() const {
        config_.run_directory.string());
 }
 
+/// Checkpoints hold the configuration as well, but people look for it here.
+void Run::keep_configuration() {
+  const std::filesystem::path file = config_.run_directory / "config.toml";
+  if (std::filesystem::exists(file)) return;
+  io::write_file_atomically(file, config_file_text(config_));
+  console_.line(fmt::format("{}: was removed under the run, and is there again", file.string()));
+}
+
 /// What the threads that write do for the run.
 CheckpointWriter::Hooks Run::hooks() {
   return {.before =
@@ -688,6 +701,11 @@ CheckpointWriter::Hooks Run::hooks() {
           .saved =
               [this](const std::filesystem::path& path) {
                 console_.line(fmt::format("Saved checkpoint to {}", path.string()));
+              },
+          .waiting =
+              [this](bool own) {
+                watchdog_.answered(own ? "is writing a checkpoint"
+                                       : "has written its part of a checkpoint");
               }};
 }
 
@@ -697,7 +715,10 @@ void Run::save(std::int64_t done) {
   (void)note_replaced(*inputs_.train, bad_training_);
   check_weights(done);
   const Watchdog::Disk disk(watchdog_, "is writing a checkpoint");
-  Together(world_).lead([this] { require_place(); });
+  Together(world_).lead([this] {
+    require_place();
+    keep_configuration();
+  });
   last_save_ = Clock::now();
   writer_->begin(header_of(done), {.keep = config_.max_checkpoints_to_keep,
                                    .validated = validated_,
@@ -710,10 +731,11 @@ void Run::settle() {
   writer_->settle();
 }
 
-/// Errors: Internal, when replicas differ, with the checkpoint that is sound: each was written of
+/// Errors: Peer, when replicas differ, with the checkpoint that is sound: each was written of
 /// weights on which all replicas agreed. Collective.
 void Run::check_weights(std::int64_t done) {
-  if (config_.pipeline.ranks.replicas == 1) return;
+  if (config_.pipeline.ranks.replicas == 1 || done == checked_) return;
+  checked_ = done;
   try {
     session_->check_replicas();
   } catch (const Error& error) {

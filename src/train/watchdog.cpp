@@ -76,13 +76,18 @@ std::string Watchdog::standing() const {
 
 void Watchdog::watch(std::chrono::seconds limit) {
   std::uint64_t seen = 0;
+  std::uint64_t disk = 0;
   Clock::time_point last = Clock::now();
   Clock::duration quiet{0};
+  Clock::duration on_disk{0};
   std::unique_lock lock(mutex_);
   while (!end_.wait_for(lock, kTick, [this] { return ending_; })) {
     const Clock::time_point now = Clock::now();
-    quiet += std::min<Clock::duration>(now - last, kMostOfATick);
+    const auto passed = std::min<Clock::duration>(now - last, kMostOfATick);
     last = now;
+    quiet += passed;
+    on_disk = disk_ != nullptr && disk == disks_ ? on_disk + passed : Clock::duration{0};
+    disk = disks_;
     const Session* session = session_;
     const pipeline::Executor* executor = session != nullptr ? session->active() : nullptr;
     const std::uint64_t progress = touched_ + (executor != nullptr ? executor->progress() : 0);
@@ -90,13 +95,17 @@ void Watchdog::watch(std::chrono::seconds limit) {
       seen = progress;
       quiet = {};
     }
-    if (quiet < (disk_ != nullptr ? kDisk * limit : limit)) continue;
+    const comm::World* world = world_;
+    const bool own_disk = disk_ != nullptr && (world == nullptr || world->awaited() < 0);
+    if (quiet < (own_disk ? kDisk * limit : limit) && on_disk < kDisk * limit) continue;
     fmt::print(stderr,
                "millrace: error: no progress for {} s: {}; raise --hang-timeout if it is "
                "only slow\n",
-               std::chrono::duration_cast<std::chrono::seconds>(quiet).count(), standing());
+               std::chrono::duration_cast<std::chrono::seconds>(std::max(quiet, on_disk)).count(),
+               standing());
     std::fflush(stderr);
     std::this_thread::sleep_for(kGrace);
+    comm::remove_shared_memory();
     std::_Exit(exit_code(ErrorKind::Watchdog));
   }
 }

@@ -39,11 +39,15 @@ class Watchdog {
   /// Something else than an action has been done.
   void touch() { ++touched_; }
 
-  /// While one of these lives, the process waits for a disk, and has ten times as long.
+  /// While one of these lives, the process waits for a disk, and has ten times as long in all,
+  /// whatever goes on meanwhile; but for another rank no longer than otherwise.
   class Disk {
    public:
     /// `doing` is a literal, for people: "is writing a checkpoint".
-    Disk(Watchdog& watchdog, const char* doing) : watchdog_(watchdog) { watchdog_.disk_ = doing; }
+    Disk(Watchdog& watchdog, const char* doing) : watchdog_(watchdog) {
+      ++watchdog_.disks_;
+      watchdog_.disk_ = doing;
+    }
     ~Disk() {
       watchdog_.disk_ = nullptr;
       watchdog_.touch();
@@ -54,6 +58,11 @@ class Watchdog {
    private:
     Watchdog& watchdog_;
   };
+  /// While such a one lives: all ranks have just answered each other, and this one does that.
+  void answered(const char* doing) {
+    disk_ = doing;
+    touch();
+  }
 
  private:
   void watch(std::chrono::seconds limit);
@@ -65,6 +74,7 @@ class Watchdog {
   int rank_;
   std::atomic<std::uint64_t> touched_{0};
   std::atomic<const char*> disk_{nullptr};
+  std::atomic<std::uint64_t> disks_{0};  ///< that were waited for so far
   std::mutex mutex_;
   std::condition_variable end_;
   bool ending_ = false;

@@ -42,6 +42,21 @@ TEST(LauncherOutputTest, AMachineOutOfReachIsRead) {
   EXPECT_TRUE(output.lost_machine());
 }
 
+TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
+  LauncherOutput output;
+  const std::string lines =
+      "millrace: error: no progress for 2 s: rank 0: is starting; raise --hang-timeout\n"
+      "millrace: error: no progress for 2 s: rank 12: is at 1F3 and waits for stage 0 (rank 7)\n"
+      "rank 3: something else\n";
+  EXPECT_EQ(output.take(lines), lines);
+  EXPECT_EQ(output.stuck_ranks(), (std::set<int>{0, 12}));
+  // It was stopped, and says so when it is woken to be ended.
+  const std::string late = "millrace: error: no progress for 2 s: rank 1: is starting\n";
+  const auto later = LauncherOutput::Clock::now() + std::chrono::seconds(3);
+  EXPECT_EQ(output.take(late, later), late);
+  EXPECT_EQ(output.stuck_ranks(), (std::set<int>{0, 12}));
+}
+
 TEST(LauncherOutputTest, OtherBoxesPassWhole) {
   LauncherOutput output;
   EXPECT_EQ(output.take(kUnknown), kUnknown);

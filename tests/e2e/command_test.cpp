@@ -9,6 +9,7 @@
 #include <regex>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "millrace.hpp"
 #include "support/sanitizers.hpp"
@@ -236,11 +237,12 @@ TEST(SignalTest, AnInterruptionSavesAndEndsWith130) {
 // A long step is not waited for when somebody asks again.
 TEST(SignalTest, ASecondRequestEndsAtOnce) {
   setenv("MILLRACE_MAX_ISA", "sse4.2", 1);  // to make it one
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const auto& [first, signal] :
+       {std::pair{SIGTERM, SIGTERM}, {SIGINT, SIGINT}, {SIGINT, SIGTERM}}) {
     Endless training({"--model-size", "110", "--precision", "32.32", "--batch-size", "8",
                       "--gradients-to-accumulate", "80"});
-    training.send(signal);
-    std::this_thread::sleep_for(std::chrono::seconds(3));
+    training.send(first);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     training.send(signal);
     EXPECT_EQ(training.join().code, 128 + signal);
     EXPECT_EQ(millrace({"inspect", training.run().string(), "--verify"}).code, 0) << signal;
@@ -270,6 +272,24 @@ TEST(SignalTest, ARunWhoseDirectoryIsGoneSaysSo) {
             std::string::npos)
       << result.output;
   EXPECT_TRUE(std::filesystem::is_empty(training.run()));
+}
+
+TEST(SignalTest, FilesThatAreRemovedUnderARunComeBack) {
+  Endless training({"--log-freq", "1"});
+  for (const char* file : {"config.toml", "training.csv"})
+    std::filesystem::remove(training.run() / file);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  training.send(SIGTERM);
+  const ProcessResult& result = training.join();
+  EXPECT_EQ(result.code, 75) << result.output;
+  for (const char* file : {"config.toml: was removed", "training.csv: was removed"})
+    EXPECT_NE(result.output.find(file), std::string::npos) << result.output;
+  // A checkpoint knows its configuration.
+  std::filesystem::remove(training.run() / "config.toml");
+  EXPECT_EQ(
+      millrace({"restore", "--restore-path", training.run().string(), "--stop-after", "1"}).code,
+      75);
+  EXPECT_TRUE(std::filesystem::exists(training.run() / "config.toml"));
 }
 
 // ---- mistakes

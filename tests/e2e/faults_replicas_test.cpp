@@ -41,7 +41,7 @@ void expect_caught(const Words& more, int message, int sound) {
   const fs::path run = directory / "run";
   Job job(training(run) + more, wrong_bits(message));
   const ProcessResult result = job.wait();
-  EXPECT_EQ(result.code, 70) << result.output;
+  EXPECT_EQ(result.code, 7) << result.output;
   const std::string named = "the last checkpoint, " +
                             (run / "checkpoints" / ("ckpt-" + std::to_string(sound))).string() +
                             ", is good";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals at any moment, once and twice; ranks that are all suspended, or one of them for ever.
+// Signals at any moment, once and twice; ranks that are all suspended, or one of them for ever;
+// disks that are slow, or hang.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -163,6 +165,87 @@ TEST(SuspensionTest, ARankThatStopsIsNamed) {
   std::cout << moments << " moments: the slowest end came after " << slowest << " s\n";
   // The machine may be busy with other tests.
   EXPECT_LT(slowest, kTimeout + 5.0 + (whole() ? 0.0 : 15.0));
+}
+
+TEST(SuspensionTest, ARankThatStopsWhileItStartsIsNamed) {
+  const int moments = whole() ? 20 : 1;
+  std::minstd_rand random(17);
+  for (int i = 0; i < moments; ++i) {
+    const TemporaryDirectory directory;
+    const fs::path run = directory / "run";
+    Job job(training(run, 100000, 0) + Words{"--hang-timeout", "3"});
+    const int rank = static_cast<int>(random() % 2);
+    ASSERT_TRUE(
+        wait_until([&] { return process_of_rank(run, rank) > 0; }, std::chrono::milliseconds(1)));
+    std::this_thread::sleep_for(Seconds(std::uniform_real_distribution(0.0, 0.1)(random)));
+    const pid_t process = process_of_rank(run, rank);
+    kill(process, SIGSTOP);
+    const ProcessResult result = job.wait();
+    kill(process, SIGKILL);
+    EXPECT_EQ(result.code, 124) << result.output;
+    EXPECT_NE(result.output.find("error: rank " + std::to_string(rank) + " (replica 0, stage " +
+                                 std::to_string(rank) + ") gave no sign of life"),
+              std::string::npos)
+        << result.output;
+  }
+}
+
+// ---- disks --------------------------------------------------------------------------------------
+
+/// A training of two ranks whose end has to wait for what rank 1 writes.
+class DiskTest : public testing::Test {
+ protected:
+  static constexpr int kTimeout = 2;
+
+  /// Something happens to the last thing that rank 1 brings to its disk.
+  ProcessResult train_with(const std::string& fault) {
+    const fs::path calls = directory_ / "calls";
+    const Words command = training(run(), 2, 1) + Words{"--hang-timeout", std::to_string(kTimeout)};
+    const Environment counted = {"MILLRACE_SHIM_BELOW=" + run().string(),
+                                 "MILLRACE_SHIM_RECORD=" + calls.string()};
+    EXPECT_EQ(Job(command, file_shim(1, counted)).wait().code, 0);
+    fs::remove_all(run());
+    std::istringstream lines(read_text(calls));
+    int last = 0;
+    int number = 0;
+    for (std::string line; std::getline(lines, line);)
+      if (++number; line.starts_with("sync ")) last = number;
+    EXPECT_GT(last, 0);
+    Job job(command, file_shim(1, Environment{"MILLRACE_SHIM_AT=" + std::to_string(last),
+                                              "MILLRACE_SHIM_FAULT=" + fault} +
+                                      counted));
+    const auto begin = std::chrono::steady_clock::now();
+    ProcessResult result = job.wait();
+    seconds_ = Seconds(std::chrono::steady_clock::now() - begin).count();
+    for (const Member& member : members_of(run())) kill(member.process, SIGKILL);
+    return result;
+  }
+  [[nodiscard]] fs::path run() const { return directory_ / "run"; }
+
+  TemporaryDirectory directory_;
+  double seconds_ = 0.0;
+};
+
+TEST_F(DiskTest, ASlowOneIsNoHang) {
+  const ProcessResult result = train_with("slow");
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_GT(seconds_, 4.0 * kTimeout);
+  EXPECT_EQ(newest_in(run())->iteration, 2);
+}
+
+TEST_F(DiskTest, OneThatHangsIsNamed) {
+  const ProcessResult result = train_with("hang");
+  EXPECT_EQ(result.code, 124) << result.output;
+  EXPECT_NE(result.output.find("rank 1: is writing a checkpoint"), std::string::npos)
+      << result.output;
+  EXPECT_EQ(newest_in(run())->iteration, 1);
+}
+
+TEST_F(DiskTest, ARankThatStopsWhileItWritesIsNamed) {
+  const ProcessResult result = train_with("stop");
+  EXPECT_EQ(result.code, 124) << result.output;
+  EXPECT_NE(result.output.find("waits for rank 1"), std::string::npos) << result.output;
+  EXPECT_LT(seconds_, 5.0 * kTimeout + (whole() ? 0.0 : 15.0));
 }
 
 }  // namespace

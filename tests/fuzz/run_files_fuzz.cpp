@@ -47,7 +47,7 @@ void run_one(std::span<const std::byte> input) {
     log.add({.loss = 1.0, .correct = 1, .learning_rate = 0.1, .seconds = 0.5});
     (void)log.report(iteration + 1);
   }
-  require(train::MetricsLog(config, iteration + 1, {}).notices().empty(),
+  require(train::MetricsLog(config, iteration + 1, {}).take_notices().empty(),
           "what was repaired is whole");
 }
 

@@ -12,6 +12,9 @@
 //   MILLRACE_SHIM_FAULT=kill         the process is killed before it
 //                       torn         half of what is to be written is, then the process is killed
 //                       short        the call takes half of what is to be written
+//                       slow         it takes eight seconds more
+//                       hang         it never returns
+//                       stop         the process is stopped before it
 //                       ENOSPC, ..   the call does nothing and fails
 //   MILLRACE_SHIM_RECORD=FILE        a line for each call that was counted: what it does, and where
 #include <dlfcn.h>
@@ -99,6 +102,14 @@ void record(const char* action, const std::string& path) {
   for (;;) pause();
 }
 
+/// What keeps a call waiting.
+void delay(const std::string& fault) {
+  constexpr unsigned kSlow = 8;
+  if (fault == "slow") sleep(kSlow);
+  if (fault == "stop") raise(SIGSTOP);
+  while (fault == "hang") pause();
+}
+
 int number_of_error(const std::string& name) {
   for (const auto& [text, number] : {std::pair{"ENOSPC", ENOSPC},
                                      {"EIO", EIO},
@@ -125,6 +136,7 @@ Fate fate_of(const char* action, const std::string& path) {
   if (fault == "kill") die();
   if (fault == "torn") return Fate::Torn;
   if (fault == "short") return Fate::Short;
+  delay(fault);
   errno = number_of_error(fault);
   return errno != 0 ? Fate::Fails : Fate::Goes;
 }

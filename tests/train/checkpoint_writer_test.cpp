@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/error.hpp"
@@ -43,7 +46,8 @@ class CheckpointWriterTest : public testing::Test {
                   if (hold_.valid()) hold_.wait();
                   if (failing_) fail(ErrorKind::Io, "the disk is full");
                 },
-            .saved = [this](const fs::path& path) { saved_.push_back(path.filename().string()); }};
+            .saved = [this](const fs::path& path) { saved_.push_back(path.filename().string()); },
+            .waiting = [this](bool own) { waited_ += own ? 1 : 0; }};
   }
 
   [[nodiscard]] io::CheckpointHeader header() const {
@@ -69,6 +73,7 @@ class CheckpointWriterTest : public testing::Test {
   Feeds feeds_;
   std::int64_t done_ = 0;
   bool failing_ = false;
+  std::atomic<int> waited_{0};
   std::shared_future<void> hold_;
   std::vector<std::string> saved_;
   CheckpointWriter writer_{world_, session_, directory_.path(), hooks()};
@@ -115,6 +120,19 @@ TEST_F(CheckpointWriterTest, TheNextOneWaitsForTheOneBefore) {
   writer_.settle();
   EXPECT_EQ(saved_, (std::vector<std::string>{"ckpt-1", "ckpt-2", "ckpt-3", "ckpt-4"}));
   for (std::size_t i = 0; i < digests.size(); ++i) EXPECT_EQ(digest_of(saved_[i]), digests[i]);
+}
+
+TEST_F(CheckpointWriterTest, WhoeverWaitsForItHearsOfItNowAndThen) {
+  std::promise<void> go;
+  hold_ = go.get_future().share();
+  writer_.begin(header(), {});
+  const std::jthread later([&] {
+    while (waited_ < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    go.set_value();
+  });
+  writer_.settle();
+  EXPECT_GE(waited_, 3);
+  EXPECT_EQ(saved_, std::vector<std::string>{"ckpt-0"});
 }
 
 TEST_F(CheckpointWriterTest, WhatFailsInTheThreadIsThrownAtABorderAndLeavesNothing) {

@@ -115,7 +115,7 @@ TEST_F(MetricsLogTest, IterationsWithoutALossCountNowhere) {
     EXPECT_EQ(log.partial().left_out, 1);
   }
   MetricsLog log(config, 4, {.iterations = 1, .left_out = 1});
-  EXPECT_TRUE(log.notices().empty()) << log.notices().front();
+  EXPECT_EQ(log.take_notices(), std::vector<std::string>{});
   log.add({.loss = 3.0, .correct = 8});
   const TrainRow row = log.report(5);
   EXPECT_EQ(row.step, 3);
@@ -335,10 +335,11 @@ TEST_F(MetricsLogTest, DamagedRowsAreCutOffAndSaid) {
     const fs::path path = config.run_directory / damage.file;
     const std::string text = damage.change(text_of(path));
     std::ofstream(path) << text;
-    const MetricsLog log(config, 9, {});
-    ASSERT_EQ(log.notices().size(), 1u) << damage.notice;
-    EXPECT_NE(log.notices()[0].find(damage.notice), std::string::npos) << log.notices()[0];
-    EXPECT_LT(log.notices()[0].size(), 300u);
+    MetricsLog log(config, 9, {});
+    const std::vector<std::string> notices = log.take_notices();
+    ASSERT_EQ(notices.size(), 1u) << damage.notice;
+    EXPECT_NE(notices[0].find(damage.notice), std::string::npos) << notices[0];
+    EXPECT_LT(notices[0].size(), 300u);
     const std::string left = text_of(path);
     const auto restored = std::string_view(damage.file) == "metrics.jsonl" ? 1 : 0;
     EXPECT_EQ(std::count(left.begin(), left.end(), '\n'),
@@ -348,13 +349,29 @@ TEST_F(MetricsLogTest, DamagedRowsAreCutOffAndSaid) {
   }
 }
 
+TEST_F(MetricsLogTest, FilesThatAreRemovedUnderARunBeginAnew) {
+  const TrainConfig config = this->config("run");
+  MetricsLog log(config);
+  advance(log, 1, 3);
+  fs::remove(config.run_directory / "training.csv");
+  fs::rename(config.run_directory / "metrics.jsonl", config.run_directory / "moved");
+  advance(log, 4, 6);
+  const std::vector<std::string> notices = log.take_notices();
+  ASSERT_EQ(notices.size(), 2u);
+  EXPECT_NE(notices[0].find("training.csv: was removed or replaced"), std::string::npos);
+  EXPECT_EQ(log.take_notices(), std::vector<std::string>{});
+  EXPECT_TRUE(text_of(config.run_directory / "training.csv").starts_with("step,iteration,"));
+  EXPECT_TRUE(text_of(config.run_directory / "metrics.jsonl").starts_with("{\"schema\":"));
+  EXPECT_TRUE(MetricsLog(config, 6, {}).take_notices().empty());
+}
+
 TEST_F(MetricsLogTest, RowsOfAKilledProcessAreNoDamage) {
   const TrainConfig config = this->config("run");
   {
     MetricsLog log(config);
     advance(log, 1, 12);
   }
-  EXPECT_TRUE(MetricsLog(config, 6, {}).notices().empty());
+  EXPECT_TRUE(MetricsLog(config, 6, {}).take_notices().empty());
 }
 
 TEST(PartialRowTest, SurvivesJsonToTheBit) {
