@@ -162,6 +162,7 @@ class ChunkWalk {
             const std::function<void(const StoredChunk&)>& visit)
       : file_(file), place_(place), dataset_(dataset), visit_(visit) {
     bytes_ = dataset.element_bytes;
+    std::uint64_t whole = bytes_;
     for (std::size_t d = 0; d < dataset.chunk.size(); ++d) {
       const std::int64_t extent = dataset.extents[d];
       const std::int64_t chunk = dataset.chunk[d];
@@ -169,13 +170,19 @@ class ChunkWalk {
       // Extents are those that the manifest names, whose product is no more than the file.
       expected_ *= static_cast<std::uint64_t>((extent + chunk - 1) / chunk);
       bytes_ *= static_cast<std::uint64_t>(chunk);
+      whole *= static_cast<std::uint64_t>(extent);
     }
+    // Ours are cut along one extent at most, so that half of the last one may lie outside.
+    if (expected_ > 2 * whole / bytes_)
+      place.damaged("{} chunks of {} bytes are too many for it", expected_, bytes_);
   }
 
-  void run() {
+  /// Returns the bytes of the tree.
+  std::uint64_t run() {
     walk(dataset_.chunks_at, std::nullopt);
     if (seen_ != expected_)
       place_.damaged("{} of its {} chunks are missing", expected_ - seen_, expected_);
+    return tree_bytes_;
   }
 
  private:
@@ -196,6 +203,8 @@ class ChunkWalk {
                      expected_ - seen_);
     const std::size_t rank = dataset_.extents.size();
     const std::size_t entry = 8 + 8 * (rank + 1) + 8;
+    tree_bytes_ += kNodeHead + entries * entry;
+    if (tree_bytes_ > file_.size()) place_.damaged("its chunks are listed again and again");
     std::vector<std::byte> body(entries * entry);
     file_.read(node + kNodeHead, body, place_.name);
     Cursor rows(body, place_);
@@ -232,6 +241,7 @@ class ChunkWalk {
   std::uint64_t bytes_ = 0;  ///< of a chunk, without its checksum
   std::uint64_t expected_ = 1;
   std::uint64_t seen_ = 0;
+  std::uint64_t tree_bytes_ = 0;
   std::vector<std::int64_t> last_;
 };
 
@@ -286,8 +296,20 @@ void Hdf5Structure::read(std::uint64_t address, std::span<std::byte> out,
   }
 }
 
+/// Of a structure that is looked at for the first time.
+void Hdf5Structure::count(std::uint64_t bytes, std::string_view name) {
+  counted_ += bytes;
+  require_apart(name);
+}
+
+void Hdf5Structure::require_apart(std::string_view name) const {
+  if (counted_ > size_)
+    Place{path_, name}.damaged("its parts overlap, as together they are longer than the file");
+}
+
 std::vector<std::byte> Hdf5Structure::bytes_at(std::uint64_t address, std::uint64_t count,
                                                std::string_view name) const {
+  require_apart(name);
   if (address > size_ || count > size_ - address)  // before memory is taken
     Place{path_, name}.damaged("{} bytes at {} lie outside of its {}", count, address, size_);
   std::vector<std::byte> bytes(count);
@@ -295,11 +317,10 @@ std::vector<std::byte> Hdf5Structure::bytes_at(std::uint64_t address, std::uint6
   return bytes;
 }
 
-std::vector<Hdf5Structure::Message> Hdf5Structure::messages_at(std::uint64_t header,
-                                                               std::string_view name) const {
+Hdf5Structure::Header Hdf5Structure::header_at(std::uint64_t address, std::string_view name) const {
   constexpr std::size_t kPrefix = 16;
   const Place place{path_, name};
-  const std::vector<std::byte> prefix = bytes_at(header, kPrefix, name);
+  const std::vector<std::byte> prefix = bytes_at(address, kPrefix, name);
   Cursor in(prefix, place);
   if (in.take<std::uint8_t>() != 1) place.damaged("it has no header of version 1");
   in.skip(7);
@@ -307,12 +328,11 @@ std::vector<Hdf5Structure::Message> Hdf5Structure::messages_at(std::uint64_t hea
     std::uint64_t address;
     std::uint64_t bytes;
   };
-  std::vector<Block> blocks = {{header + kPrefix, in.take<std::uint32_t>()}};
-  std::vector<Message> messages;
-  std::uint64_t bytes = 0;
+  std::vector<Block> blocks = {{address + kPrefix, in.take<std::uint32_t>()}};
+  Header header;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
-    bytes += std::min(blocks[b].bytes, kMaxHeader) + 1;
-    if (bytes > kMaxHeader) place.damaged("its header is too long");
+    header.bytes += std::min(blocks[b].bytes, kMaxHeader) + 1;
+    if (header.bytes > kMaxHeader) place.damaged("its header is too long");
     const std::vector<std::byte> block = bytes_at(blocks[b].address, blocks[b].bytes, name);
     Cursor rows(block, place);
     while (rows.left() >= 8) {
@@ -322,22 +342,22 @@ std::vector<Hdf5Structure::Message> Hdf5Structure::messages_at(std::uint64_t hea
       const auto body = rows.take_bytes(length);
       if (type == kContinuation) {
         Cursor next(body, place);
-        const auto address = next.take<std::uint64_t>();
-        blocks.push_back({address, next.take<std::uint64_t>()});
+        const auto more = next.take<std::uint64_t>();
+        blocks.push_back({more, next.take<std::uint64_t>()});
       } else {
-        messages.push_back({type, {body.begin(), body.end()}});
+        header.messages.push_back({type, {body.begin(), body.end()}});
       }
     }
   }
-  return messages;
+  return header;
 }
 
-const Hdf5Structure::Group& Hdf5Structure::group_at(std::uint64_t header, std::string_view name) {
-  if (const auto found = groups_.find(header); found != groups_.end()) return found->second;
+const Hdf5Structure::Group& Hdf5Structure::group_at(std::uint64_t address, std::string_view name) {
+  if (const auto found = groups_.find(address); found != groups_.end()) return found->second;
   const Place place{path_, name};
-  const std::vector<Message> messages = messages_at(header, name);
-  const auto table = std::ranges::find(messages, kSymbolTable, &Message::type);
-  if (table == messages.end())
+  const Header header = header_at(address, name);
+  const auto table = std::ranges::find(header.messages, kSymbolTable, &Message::type);
+  if (table == header.messages.end())
     fail(ErrorKind::Checkpoint, "{}: {}: lies in something that is no group of our format", path_,
          name);
   Cursor in(table->body, place);
@@ -349,10 +369,11 @@ const Hdf5Structure::Group& Hdf5Structure::group_at(std::uint64_t header, std::s
   const auto names_bytes = names.take<std::uint64_t>();
   names.skip(8);
   if (names_bytes > kMaxNames) place.damaged("the names of a group take {} bytes", names_bytes);
+  count(header.bytes + names_bytes, name);
   const std::vector<std::byte> text = bytes_at(names.take<std::uint64_t>(), names_bytes, name);
   Group group;
   read_links(tree, std::nullopt, {group, text}, name);
-  return groups_.emplace(header, std::move(group)).first->second;
+  return groups_.emplace(address, std::move(group)).first->second;
 }
 
 void Hdf5Structure::read_links(std::uint64_t node, std::optional<unsigned> wanted_level,
@@ -367,6 +388,7 @@ void Hdf5Structure::read_links(std::uint64_t node, std::optional<unsigned> wante
   if (type != 0 || level > kMaxLevel || level != wanted_level.value_or(level) ||
       (wanted_level && entries == 0))
     place.damaged("a node of a group stands in the wrong place");
+  count(kNodeHead + entries * 16, name);
   const std::vector<std::byte> body = bytes_at(node + kNodeHead, entries * 16, name);
   Cursor rows(body, place);
   for (std::uint64_t i = 0; i < entries; ++i) {
@@ -405,22 +427,24 @@ void Hdf5Structure::read_symbols(std::uint64_t node, Links links, std::string_vi
 
 StoredDataset Hdf5Structure::find(const std::string& name) {
   const Place place{path_, name};
-  std::uint64_t header = root_;
+  std::uint64_t address = root_;
   for (std::size_t begin = 1; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
-    const Group& group = group_at(header, name);
+    const Group& group = group_at(address, name);
     const auto found = group.find(std::string_view(name).substr(begin, end - begin));
     if (found == group.end())
       fail(ErrorKind::Checkpoint, "{}: {}: is missing from the file", path_, name);
     if (found->second.link == Link::Soft)
       fail(ErrorKind::Checkpoint, "{}: {}: {} is a link to elsewhere", path_, name,
            name.substr(0, end));
-    header = found->second.header;
+    address = found->second.header;
     begin = end + 1;
   }
   StoredDataset dataset;
   bool filtered = false;
-  for (const Message& message : messages_at(header, name)) {
+  const Header header = header_at(address, name);
+  if (found_.insert(name).second) count(header.bytes, name);
+  for (const Message& message : header.messages) {
     if (message.type == kType) dataset.type = message.body;
     if (message.type == kExtents) dataset.extents = parse_extents(message.body, place);
     if (message.type == kLayout) parse_layout(message.body, place, dataset);
@@ -433,12 +457,13 @@ StoredDataset Hdf5Structure::find(const std::string& name) {
 }
 
 void Hdf5Structure::visit_chunks(const std::string& name, const StoredDataset& dataset,
-                                 const std::function<void(const StoredChunk&)>& visit) const {
+                                 const std::function<void(const StoredChunk&)>& visit) {
   const Place place{path_, name};
   if (dataset.chunk.size() != dataset.extents.size())
     place.damaged("its chunks have {} extents, it has {}", dataset.chunk.size(),
                   dataset.extents.size());
-  ChunkWalk(*this, place, dataset, visit).run();
+  const std::uint64_t bytes = ChunkWalk(*this, place, dataset, visit).run();
+  if (walked_.insert(name).second) count(bytes, name);
 }
 
 }  // namespace millrace::io

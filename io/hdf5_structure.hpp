@@ -8,8 +8,10 @@
 //                                                                         -> header of a dataset
 //   header of a dataset: messages with type, extents, chunk, filter, and the B-tree of its chunks
 //
-// Every offset and length is compared with the file before it is used, no more memory is taken than
-// the limits below, and each structure is visited once, so that time is linear in what is read.
+// Every offset and length is compared with the file before it is used, and no more memory is taken
+// than the limits below. Structures of an honest file lie beside each other: those of all groups
+// and datasets that were looked at take no more bytes than the file has, or some are used twice,
+// and it is refused. So time is linear in the file.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -49,12 +52,13 @@ class Hdf5Structure {
   explicit Hdf5Structure(const std::filesystem::path& path);
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   /// The dataset called `name`, as "/parameters/b0/conv/kernel".
   [[nodiscard]] StoredDataset find(const std::string& name);
   /// Visits each chunk of a dataset that find() gave for `name`, in the order of their indices. It
   /// is an error when one is missing.
   void visit_chunks(const std::string& name, const StoredDataset& dataset,
-                    const std::function<void(const StoredChunk&)>& visit) const;
+                    const std::function<void(const StoredChunk&)>& visit);
   /// Fills `out` with the bytes at `address`.
   void read(std::uint64_t address, std::span<std::byte> out, std::string_view name) const;
 
@@ -69,15 +73,21 @@ class Hdf5Structure {
     std::uint16_t type;
     std::vector<std::byte> body;
   };
+  struct Header {
+    std::vector<Message> messages;
+    std::uint64_t bytes = 0;
+  };
   struct Links {
     Group& group;
     std::span<const std::byte> names;
   };
 
+  void count(std::uint64_t bytes, std::string_view name);
+  void require_apart(std::string_view name) const;
   [[nodiscard]] std::vector<std::byte> bytes_at(std::uint64_t address, std::uint64_t count,
                                                 std::string_view name) const;
-  [[nodiscard]] std::vector<Message> messages_at(std::uint64_t header, std::string_view name) const;
-  [[nodiscard]] const Group& group_at(std::uint64_t header, std::string_view name);
+  [[nodiscard]] Header header_at(std::uint64_t address, std::string_view name) const;
+  [[nodiscard]] const Group& group_at(std::uint64_t address, std::string_view name);
   void read_links(std::uint64_t node, std::optional<unsigned> level, Links links,
                   std::string_view name);
   void read_symbols(std::uint64_t node, Links links, std::string_view name);
@@ -85,9 +95,12 @@ class Hdf5Structure {
   std::string path_;
   UniqueFd file_;
   std::uint64_t size_ = 0;
-  std::uint64_t root_ = 0;                 ///< header of the root group
-  std::map<std::uint64_t, Group> groups_;  ///< by their headers
-  std::uint64_t links_ = 0;                ///< in all groups so far
+  std::uint64_t root_ = 0;                     ///< header of the root group
+  std::map<std::uint64_t, Group> groups_;      ///< by their headers
+  std::uint64_t links_ = 0;                    ///< in all groups so far
+  std::set<std::string, std::less<>> found_;   ///< datasets whose header was looked at
+  std::set<std::string, std::less<>> walked_;  ///< and those whose chunks were
+  std::uint64_t counted_ = 0;                  ///< bytes of all structures so far
 };
 
 }  // namespace millrace::io

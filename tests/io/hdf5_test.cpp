@@ -34,6 +34,42 @@ std::vector<std::byte> read_back(const fs::path& path, const std::string& name, 
   return bytes;
 }
 
+/// A file of HDF5's oldest format that was made to be slow: a group that lists `links` names, all
+/// of which lead to one header of `header` bytes.
+std::vector<std::uint8_t> crossing_links(std::size_t links, std::size_t header) {
+  std::vector<std::uint8_t> file;
+  const auto text = [&](std::string_view t) {
+    for (const char c : t) file.push_back(static_cast<std::uint8_t>(c));
+  };
+  const auto number = [&](std::uint64_t value, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; ++i)
+      file.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
+  };
+  const std::size_t root = 96;
+  const std::size_t tree = root + 16 + 24;
+  const std::size_t heap = tree + 24 + 24;
+  const std::size_t names = heap + 32;
+  const std::size_t node = names + 8 * links;
+  const std::size_t dataset = node + 8 + 40 * links;
+  text("\x89HDF\r\n\x1a\n");
+  number(0, 5), number(8, 1), number(8, 1), number(0, 1 + 8), number(0, 8 + 32);
+  number(root, 8), number(0, root - file.size());
+  number(1, 8), number(24, 8), number(0x11, 2), number(16, 6), number(tree, 8), number(heap, 8);
+  text("TREE"), number(0, 2), number(1, 2), number(0, 16), number(0, 8), number(node, 8);
+  number(0, 8);
+  text("HEAP"), number(0, 4), number(8 * links, 8), number(0, 8), number(names, 8);
+  for (std::size_t i = 0; i < links; ++i) {
+    std::string name = "t" + std::to_string(i);
+    name.resize(8);
+    text(name);
+  }
+  text("SNOD"), number(1, 2), number(links, 2);
+  for (std::size_t i = 0; i < links; ++i)
+    number(8 * i, 8), number(dataset, 8), number(0, 8), number(0, 16);
+  number(1, 8), number(header, 8), number(0, header);
+  return file;
+}
+
 /// What every other reader of HDF5 sees.
 std::vector<std::byte> read_by_library(const fs::path& path, const std::string& name,
                                        std::size_t size) {
@@ -81,6 +117,27 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Hdf5RoundTripTest,
                                          Case{DType::U8, {1}}, Case{DType::I32, {2, 2}},
                                          Case{DType::F32, {1500, 1, 1, 1031}},
                                          Case{DType::BF16, {1, 3'000'017}}));
+
+// Each of many names may lead to all of the file.
+TEST(Hdf5LimitTest, StructuresThatAreUsedAgainAndAgainAreRefused) {
+  const TemporaryDirectory directory;
+  const fs::path path = directory.path() / "a.h5";
+  constexpr std::size_t kLinks = 1000;
+  write_bytes(path, crossing_links(kLinks, 100'000));
+  const Hdf5Reader reader(path);
+  std::array<std::byte, 4> out{};
+  std::string said;
+  int overlapping = 0;
+  for (std::size_t i = 0; i < kLinks; ++i) {
+    try {
+      reader.read("/t" + std::to_string(i), DType::F32, std::vector<std::int64_t>{1}, out);
+    } catch (const Error& error) {
+      said = error.what();
+      overlapping += said.find("overlap") != std::string::npos ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(overlapping, kLinks - 1) << said;
+}
 
 TEST(Hdf5Test, ManyTensorsInNestedGroups) {
   const TemporaryDirectory directory;
