@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -162,6 +163,14 @@ void require_counts(const std::vector<FileRecords>& files, const fs::path& count
     if (line->empty() || !records)
       fail(ErrorKind::Data, "{}: line {} is not \"file records\": draw the set again",
            counts.string(), lines.lines());
+    // Of the other split nothing may be there.
+    const fs::path drawn = counts.parent_path() / line->substr(0, blank);
+    const auto is_batch = [](const fs::path& file) {
+      return file.filename().string().starts_with("data_batch_");
+    };
+    if (is_batch(drawn) && is_batch(files.front().file) && !is_file(drawn))
+      fail(ErrorKind::Data, "{}: is missing, {} records were drawn into it: draw the set again{}",
+           drawn.string(), *records, or_remove(counts));
     for (const FileRecords& found : files)
       if (found.file.filename() == line->substr(0, blank) && found.records != *records)
         fail_cut(found, *records, "were drawn", or_remove(counts));
@@ -183,6 +192,10 @@ void require_whole(const std::vector<FileRecords>& files, CifarKind kind, CifarS
     return require_counts(files, counts);
   const fs::path names = folder / (ten ? "batches.meta.txt" : "fine_label_names.txt");
   if (is_published(names, kind)) {
+    if (ten && split == CifarSplit::Train && files.size() != kMaxTrainingFiles)
+      fail(ErrorKind::Data,
+           "{}: holds {} training files, {} are in the published set: fetch it again{}",
+           folder.string(), files.size(), kMaxTrainingFiles, or_remove(names));
     const std::int64_t published = ten || split == CifarSplit::Test ? 10'000 : 50'000;
     for (const FileRecords& found : files)
       if (found.records != published)
@@ -332,9 +345,11 @@ class CifarDataset final : public Dataset {
 
 }  // namespace
 
-void check_cifar_records(std::span<const std::uint8_t> bytes, CifarKind kind,
-                         std::string_view file) {
-  const Layout& layout = layout_of(kind);
+namespace {
+
+/// Errors: Data, unless the bytes are a whole number of records, at least one.
+void require_records(std::span<const std::uint8_t> bytes, const Layout& layout,
+                     std::string_view file) {
   const std::size_t record_bytes = layout.record_bytes();
   if (bytes.empty())
     fail(ErrorKind::Data,
@@ -346,13 +361,69 @@ void check_cifar_records(std::span<const std::uint8_t> bytes, CifarKind kind,
          "file is cut or of another format, fetch it again",
          file, bytes.size(), layout.name, record_bytes, bytes.size() / record_bytes,
          bytes.size() % record_bytes);
+}
+
+/// Tells of every record with a label out of range.
+void visit_bad_labels(std::span<const std::uint8_t> bytes, const Layout& layout,
+                      std::string_view file, const std::function<void(const std::string&)>& visit) {
+  const std::size_t record_bytes = layout.record_bytes();
   for (std::size_t at = 0; at < bytes.size(); at += record_bytes)
     for (std::size_t k = 0; k < layout.label_limits.size(); ++k)
       if (bytes[at + k] >= layout.label_limits[k])
-        fail(ErrorKind::Data,
-             "{}: record {} has label {}, but {} labels end at {}: the file is damaged or of "
-             "another format, fetch it again",
-             file, at / record_bytes, bytes[at + k], layout.name, layout.label_limits[k] - 1);
+        visit(fmt::format(
+            "{}: record {} has label {}, but {} labels end at {}: the file is damaged "
+            "or of another format, fetch it again",
+            file, at / record_bytes, bytes[at + k], layout.name, layout.label_limits[k] - 1));
+}
+
+}  // namespace
+
+void check_cifar_records(std::span<const std::uint8_t> bytes, CifarKind kind,
+                         std::string_view file) {
+  const Layout& layout = layout_of(kind);
+  require_records(bytes, layout, file);
+  visit_bad_labels(bytes, layout, file,
+                   [](const std::string& problem) { fail(ErrorKind::Data, "{}", problem); });
+}
+
+std::optional<CifarKind> cifar_kind_in(const fs::path& directory) {
+  for (const CifarKind kind : {CifarKind::Cifar10, CifarKind::Cifar100}) {
+    try {
+      (void)find_cifar(directory, kind);
+      return kind;
+    } catch (const Error&) {  // there is none
+    }
+  }
+  return std::nullopt;
+}
+
+CifarReport check_cifar(const fs::path& folder, CifarKind kind, CifarSplit split) {
+  CifarReport report;
+  const auto note = [&](const auto& task) {
+    try {
+      task();
+    } catch (const Error& error) {
+      report.problems.emplace_back(error.what());
+    }
+  };
+  const Layout& layout = layout_of(kind);
+  std::vector<fs::path> files;
+  std::vector<FileRecords> found;
+  note([&] { files = files_of(folder, kind, split); });
+  for (const fs::path& file : files)
+    note([&] {
+      std::vector<std::uint8_t> bytes;
+      append_file(file, checked_size(file), bytes);
+      ++report.files;
+      report.bytes += std::ssize(bytes);
+      report.records += std::ssize(bytes) / static_cast<std::int64_t>(layout.record_bytes());
+      require_records(bytes, layout, file.string());
+      found.push_back({file, std::ssize(bytes) / static_cast<std::int64_t>(layout.record_bytes())});
+      visit_bad_labels(bytes, layout, file.string(),
+                       [&](const std::string& problem) { report.problems.push_back(problem); });
+    });
+  if (!found.empty()) note([&] { require_whole(found, kind, split); });
+  return report;
 }
 
 fs::path find_cifar(const fs::path& directory, CifarKind kind) {

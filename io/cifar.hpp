@@ -14,7 +14,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/dataset.hpp"
 
@@ -61,6 +63,21 @@ void check_cifar_records(std::span<const std::uint8_t> bytes, CifarKind kind,
 /// cifar-100-binary at most four levels below it. Error(Data) says what was looked for and where.
 [[nodiscard]] std::filesystem::path find_cifar(const std::filesystem::path& directory,
                                                CifarKind kind);
+
+/// The kind of which find_cifar finds a set.
+[[nodiscard]] std::optional<CifarKind> cifar_kind_in(const std::filesystem::path& directory);
+
+/// What a split holds, and a line for everything that is wrong with it.
+struct CifarReport {
+  std::int64_t files = 0;
+  std::int64_t records = 0;
+  std::int64_t bytes = 0;
+  std::vector<std::string> problems;
+};
+/// Reads all of a split in the folder that find_cifar gives. Files that are missing or cannot be
+/// read are problems, too.
+[[nodiscard]] CifarReport check_cifar(const std::filesystem::path& folder, CifarKind kind,
+                                      CifarSplit split);
 
 /// Statistics of the training files below `directory` (found as by open_cifar).
 [[nodiscard]] ChannelStatistics measure_cifar(const std::filesystem::path& directory,

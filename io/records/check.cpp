@@ -164,6 +164,14 @@ ShardReport check_class(const fs::path& folder, const CheckOptions& options) {
     report.findings.push_back(
         {.file = folder.string(), .problem = without_place(failure.what(), folder.string())});
   }
+  for (const std::string& name : listing.others)
+    if (has_picture_name(name))
+      report.findings.push_back({.file = (folder / name).string(),
+                                 .problem = "is no regular file, or a link to nothing"});
+  for (const std::string& name : listing.folders)
+    if (has_picture_name(name))
+      report.findings.push_back(
+          {.file = (folder / name).string(), .problem = "is a folder, named as a picture"});
   for (const std::string& name : listing.files) {
     const fs::path path = folder / name;
     std::string problem;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "io/cifar.hpp"
 #include "io/generate.hpp"
 #include "io/records/check.hpp"
 #include "io/records/packed_check.hpp"
@@ -294,6 +296,29 @@ Described describe_split(const fs::path& directory, io::Split split, const Invoc
                                  source_options(invocation, split).max_bad_fraction)};
 }
 
+/// Whether there is nothing else to look at than a CIFAR set, and which.
+std::optional<io::CifarKind> cifar_alone(const fs::path& directory) {
+  for (const io::Split split : {io::Split::Train, io::Split::Validation})
+    if (is_packed(directory, split) || io::holds_pictures(directory, split)) return std::nullopt;
+  return io::cifar_kind_in(directory);
+}
+
+/// How many things are wrong with the splits that were asked for.
+std::size_t check_cifar(const fs::path& directory, io::CifarKind kind, const Options& options) {
+  refuse_idle(options, {"label-offset", "data-classes"}, "it needs TFRecords");
+  const fs::path folder = io::find_cifar(directory, kind);
+  std::size_t problems = 0;
+  for (const io::Split split : asked_splits(options)) {
+    const io::CifarReport report = io::check_cifar(
+        folder, kind, split == io::Split::Train ? io::CifarSplit::Train : io::CifarSplit::Test);
+    for (const std::string& problem : report.problems) fmt::print("{}\n", printable(problem));
+    fmt::print("{}: {} files, {} pictures, {}: {} bad\n", split_name(split), report.files,
+               with_commas(report.records), human_bytes(report.bytes), report.problems.size());
+    problems += report.problems.size();
+  }
+  return problems;
+}
+
 }  // namespace
 
 int command_data_generate(const Invocation& invocation) {
@@ -331,6 +356,8 @@ int command_data_check(const Invocation& invocation) {
   const Options& options = invocation.options;
   const fs::path directory = options.arguments.at(0);
   std::size_t findings = 0;
+  if (const auto kind = cifar_alone(directory))
+    return check_cifar(directory, *kind, options) == 0 ? 0 : exit_code(ErrorKind::Data);
   for (const io::Split split : present_splits(directory, options)) {
     const io::CheckReport report = check_split(directory, split, invocation);
     for (const std::string& notice : report.notices) fmt::print(stderr, "note: {}\n", notice);

@@ -68,8 +68,9 @@ TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   }
   std::filesystem::remove(folder.path() / kRecordCountsName);
   write("batches.meta.txt", "airplane\nautomobile\n");
-  expect_error(ErrorKind::Data, {"data_batch_1.bin: 4 records, 10000 are in the published one"},
-               [&] { (void)open_cifar(folder.path(), {}); });
+  write_bytes(folder.path() / "test_batch.bin", records10(4, 0, 1));
+  expect_error(ErrorKind::Data, {"test_batch.bin: 4 records, 10000 are in the published one"},
+               [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
 }
 
 TEST(CifarLimitTest, DrawnSetsKnowHowLongTheyAre) {
@@ -295,6 +296,43 @@ TEST(CifarTest, MissingFilesAreNamed) {
                [&] { (void)open_cifar(folder.path(), {}); });
   expect_error(ErrorKind::Data, {"test_batch.bin", "missing"},
                [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
+}
+
+TEST(CifarLimitTest, SetsWithoutTheirLastFilesAreRefused) {
+  const TemporaryDirectory folder;
+  write_small_set(folder.path());
+  const auto write = [](const fs::path& file, const std::string& text) {
+    write_bytes(file, {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+  };
+  write(folder.path() / kRecordCountsName,
+        "data_batch_1.bin 3\ndata_batch_2.bin 2\ndata_batch_3.bin 5\n");
+  expect_error(ErrorKind::Data, {"data_batch_3.bin: is missing", "5 records were drawn into it"},
+               [&] { (void)open_cifar(folder.path(), {}); });
+  const TemporaryDirectory published;
+  write_bytes(published.path() / "data_batch_1.bin", records10(1, 0, 1));
+  write(published.path() / "batches.meta.txt", "airplane\n");
+  expect_error(ErrorKind::Data, {"holds 1 training files, 5 are in the published set"},
+               [&] { (void)open_cifar(published.path(), {}); });
+}
+
+TEST(CifarTest, AllThatIsWrongWithASetIsListed) {
+  const TemporaryDirectory folder;
+  write_small_set(folder.path());
+  EXPECT_EQ(cifar_kind_in(folder.path()), CifarKind::Cifar10);
+  EXPECT_EQ(check_cifar(folder.path(), CifarKind::Cifar10, CifarSplit::Train).problems.size(), 0u);
+  std::vector<std::uint8_t> bytes = records10(3, 0, 1);
+  bytes[0] = 10;
+  bytes[2 * 3073] = 200;
+  write_bytes(folder.path() / "data_batch_1.bin", bytes);
+  bytes.resize(3073 + 1);
+  write_bytes(folder.path() / "data_batch_2.bin", bytes);
+  const CifarReport report = check_cifar(folder.path(), CifarKind::Cifar10, CifarSplit::Train);
+  EXPECT_EQ(report.files, 2);
+  EXPECT_EQ(report.records, 4);
+  ASSERT_EQ(report.problems.size(), 3u);
+  EXPECT_NE(report.problems[0].find("record 0 has label 10"), std::string::npos);
+  EXPECT_NE(report.problems[1].find("record 2 has label 200"), std::string::npos);
+  EXPECT_NE(report.problems[2].find("data_batch_2.bin: 3074 bytes"), std::string::npos);
 }
 
 TEST(CifarTest, CutFilesAreRefused) {

@@ -2,6 +2,7 @@
 #include "io/records/check.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "io/records/bad_pictures.hpp"
 #include "io/records/left_out.hpp"
@@ -149,6 +150,23 @@ TEST(CheckTest, OnlyWhatShouldBeAPictureIsBadInAClassFolder) {
   ASSERT_EQ(report.notices.size(), 1u);
   EXPECT_NE(report.notices[0].find("1 files are neither JPEG nor PNG"), std::string::npos);
   EXPECT_NE(report.notices[0].find("n01/README.txt"), std::string::npos);
+}
+
+TEST(CheckTest, WhatIsNoFileInAClassFolderIsBad) {
+  const test::TemporaryDirectory root;
+  const fs::path folder = root.path() / "train" / "n01";
+  store(folder / "a.JPEG", fake_picture(1));
+  fs::create_directories(folder / "folder.JPEG");
+  fs::create_directories(folder / "notes");
+  fs::create_symlink("nowhere", folder / "gone.JPEG");
+  fs::create_symlink("/dev/zero", folder / "zeros.JPEG");
+  ASSERT_EQ(mkfifo((folder / "pipe.JPEG").c_str(), 0600), 0);
+  const CheckReport report = check(root.path());
+  EXPECT_EQ(report.findings.size(), 4u);
+  for (const Finding& finding : report.findings)
+    EXPECT_NE(finding.problem.find(finding.file.ends_with("folder.JPEG") ? "folder" : "no regular"),
+              std::string::npos)
+        << to_string(finding);
 }
 
 TEST(CheckTest, AFindingNamesItsPlaceOnceAndInOneLine) {
