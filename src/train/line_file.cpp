@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/line_file.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -19,8 +20,9 @@ namespace millrace::train {
 namespace {
 
 [[noreturn]] void fail_writing(const std::filesystem::path& path, int error) {
-  fail(ErrorKind::Io, "{}: cannot write: {}; free space or choose another place with --run-dir",
-       path.string(), std::generic_category().message(error));
+  const bool full = error == ENOSPC || error == EDQUOT;
+  fail(ErrorKind::Io, "{}: cannot write: {}; {} another place with --run-dir", path.string(),
+       std::generic_category().message(error), full ? "free space or choose" : "choose");
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
@@ -49,8 +51,8 @@ void LineFile::begin() {
   if (empty && !head_.empty()) put(head_);
 }
 
-/// The stream stays the same for a thread that syncs it just now.
 void LineFile::reopen() {
+  const std::lock_guard lock(*reopening_);
   if (std::freopen(path_.c_str(), "ae", file_.get()) == nullptr)
     (void)file_.release();  // closed, and not to be closed again
   begin();
@@ -71,38 +73,78 @@ void LineFile::write(std::string_view line) {
 }
 
 void LineFile::sync() {
+  io::UniqueFd file;
+  {
+    const std::lock_guard lock(*reopening_);
+    if (file_) file = io::UniqueFd(::fcntl(::fileno(file_.get()), F_DUPFD_CLOEXEC, 0));
+  }
   // Pipes and terminals cannot be synced, and need not be.
-  if (::fsync(::fileno(file_.get())) != 0 && errno != EINVAL) fail_writing(path_, errno);
+  if (!file.valid() || (::fsync(file.get()) != 0 && errno != EINVAL)) fail_writing(path_, errno);
 }
 
-std::string cut_lines(const std::filesystem::path& path,
-                      const std::function<Row(std::string_view, std::int64_t)>& judge) {
+namespace {
+
+/// What was found in a file.
+struct Findings {
+  std::string kept;          ///< the lines that stay
+  bool in_front = true;      ///< they are the first bytes of the file
+  bool torn = false;         ///< the last line has no end
+  std::int64_t damaged = 0;  ///< lines that are
+  std::string first;         ///< of these, or what is torn, for people
+};
+
+Findings read_lines(const std::filesystem::path& path, std::string_view head,
+                    const std::function<Row(std::string_view, std::int64_t)>& judge) {
+  constexpr std::size_t kShown = 60;
+  constexpr std::size_t kLongestRow = 4096;
+  io::LineReader lines(path);
+  Findings found;
+  while (const std::optional<std::string_view> line = lines.next()) {
+    const Row row = judge(*line, lines.lines());
+    if (row == Row::Keep) {
+      found.in_front = found.in_front && found.kept.size() == lines.offset();
+      (found.kept += *line) += '\n';
+    }
+    if (row != Row::Damaged) continue;
+    if (lines.lines() == 1 && !head.empty()) (found.kept += head) += '\n';
+    if (found.damaged++ == 0)
+      found.first =
+          fmt::format("line {} is damaged ('{}{}')", lines.lines(),
+                      printable(line->substr(0, kShown)), line->size() > kShown ? "..." : "");
+  }
+  if (lines.rest().empty()) return found;
+  found.torn = lines.rest().size() <= kLongestRow;
+  if (!found.torn) ++found.damaged;
+  if (found.first.empty())
+    found.first = fmt::format("what follows line {} is no whole row", lines.lines());
+  return found;
+}
+
+}  // namespace
+
+std::string keep_lines(const std::filesystem::path& path, std::string_view head,
+                       const std::function<Row(std::string_view, std::int64_t)>& judge) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return {};
-  io::LineReader lines(path);
-  std::string notice;
-  const auto damaged = [&](std::string_view what, std::string_view text) {
-    constexpr std::size_t kShown = 60;
-    notice = fmt::format("{}: line {} {} ('{}{}'): the file was cut off before it", path.string(),
-                         lines.lines(), what, printable(text.substr(0, kShown)),
-                         text.size() > kShown ? "..." : "");
-  };
-  Row row = Row::Keep;
-  while (row == Row::Keep) {
-    const std::optional<std::string_view> line = lines.next();
-    if (!line) break;
-    row = judge(*line, lines.lines());
-    if (row == Row::Damaged) damaged("is damaged", *line);
+  const Findings found = read_lines(path, head, judge);
+  // The usual case: rows of a process that was killed later, the last of them perhaps half.
+  if (found.damaged == 0 && found.in_front) {
+    if (std::filesystem::file_size(path, error) != found.kept.size() && !error)
+      std::filesystem::resize_file(path, found.kept.size(), error);
+    if (error) fail_writing(path, error.value());
+    return found.torn ? fmt::format("{}: {}: it was cut off", path.string(), found.first) : "";
   }
-  if (row == Row::Keep && !lines.rest().empty()) {
-    notice = fmt::format("{}: what follows line {} is no whole row: it was cut off", path.string(),
-                         lines.lines());
-  }
-  const std::uint64_t kept = lines.offset();
-  if (std::filesystem::file_size(path, error) != kept && !error)
-    std::filesystem::resize_file(path, kept, error);
-  if (error) fail_writing(path, error.value());
-  return notice;
+  const std::filesystem::path aside = path.string() + ".damaged";
+  if (found.damaged > 0)
+    std::filesystem::copy_file(path, aside, std::filesystem::copy_options::overwrite_existing,
+                               error);
+  if (error) fail_writing(aside, error.value());
+  io::write_file_atomically(path, found.kept);
+  if (found.damaged == 0) return {};
+  const std::string others =
+      found.damaged > 1 ? fmt::format(", and {} more", found.damaged - 1) : "";
+  return fmt::format("{}: {}{}: left out; the file as it was is {}", path.string(), found.first,
+                     others, aside.string());
 }
 
 }  // namespace millrace::train

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -27,7 +28,7 @@ class LineFile {
   void write(std::string_view line);
   /// How often that was another one.
   [[nodiscard]] int replaced() const noexcept { return replaced_; }
-  /// Returns once everything written has reached the disk.
+  /// Returns once everything written has reached the disk. May be called beside write().
   void sync();
 
  private:
@@ -43,18 +44,21 @@ class LineFile {
   std::unique_ptr<std::FILE, Close> file_;
   io::FileIdentity identity_;
   io::FileIdentity folder_;
+  std::unique_ptr<std::mutex> reopening_ = std::make_unique<std::mutex>();
   int replaced_ = 0;
 };
 
-/// What becomes of a line: it stays, or it goes with all that follow it, as they are newer than
-/// what is restored or not what a run writes.
+/// What becomes of a line that is there when a run is restored: it stays; it goes, as it is newer
+/// than what is restored; or it goes, as it is not what a run writes.
 enum class Row { Keep, Later, Damaged };
 
-/// Shortens the file at `path` to the lines before the first one that `judge`, told its number from
-/// 1, does not keep; a last line without its end (from a killed writer) goes too. Returns what is
-/// to be said about damage, or "". No file: nothing happens. Errors: Io.
-[[nodiscard]] std::string cut_lines(
-    const std::filesystem::path& path,
+/// Keeps of the file at `path` the lines that `judge` wants kept, told their numbers from 1. A
+/// first line that is damaged makes room for `head`, if there is one. A last line without its end
+/// (from a killed writer) is cut off. Where something else was damaged, the file as it was stays
+/// beside it as "<path>.damaged". Returns what is to be said about damage, or "". No file: nothing
+/// happens. Errors: Io.
+[[nodiscard]] std::string keep_lines(
+    const std::filesystem::path& path, std::string_view head,
     const std::function<Row(std::string_view, std::int64_t)>& judge);
 
 }  // namespace millrace::train

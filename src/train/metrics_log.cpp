@@ -65,7 +65,8 @@ std::optional<std::int64_t> parse_validation_row(std::string_view line) {
   const std::vector<std::string_view> cells = cells_of(line);
   if (cells.size() < kNumbers || cells.size() > kNumbers + 1) return {};
   for (const std::string_view cell : std::span(cells).subspan(1, kNumbers - 1))
-    if (!parse_number<double>(cell)) return {};
+    if (const auto number = parse_number<double>(cell); !number || !std::isfinite(*number))
+      return {};
   return parse_number<std::int64_t>(cells[0]);
 }
 
@@ -172,16 +173,17 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
       last_reported_(iteration - partial.iterations) {
   const std::filesystem::path& directory = config.run_directory;
   if (directory.empty()) return;
-  const auto cut = [&](const char* name, auto judge) {
-    if (std::string notice = cut_lines(directory / name, judge); !notice.empty())
+  const auto keep = [&](const char* name, std::string_view head, auto judge) {
+    if (std::string notice = keep_lines(directory / name, head, judge); !notice.empty())
       notices_.push_back(std::move(notice));
   };
-  cut("training.csv", [&, before = std::int64_t{0}](auto line, auto number) mutable {
-    return judge_training(line, number, before, iteration);
-  });
-  cut("validation.csv",
-      [&](auto line, auto number) { return judge_validation(line, number, iteration); });
-  cut("metrics.jsonl", [&](auto line, auto) { return judge_json(line, iteration); });
+  keep("training.csv", kTrainingHeader,
+       [&, before = std::int64_t{0}](auto line, auto number) mutable {
+         return judge_training(line, number, before, iteration);
+       });
+  keep("validation.csv", kValidationHeader,
+       [&](auto line, auto number) { return judge_validation(line, number, iteration); });
+  keep("metrics.jsonl", "", [&](auto line, auto) { return judge_json(line, iteration); });
   files_.emplace(Files{
       LineFile(directory / "training.csv", LineFile::Open::Append, std::string(kTrainingHeader)),
       LineFile(directory / "validation.csv", LineFile::Open::Append,

@@ -98,8 +98,7 @@ class MetricsLog {
   /// A new run.
   explicit MetricsLog(const TrainConfig& config);
   /// A run restored at `iteration`: rows behind it, left by a process that was killed later, are
-  /// cut off and the rest is continued. So is what is damaged, with all that follows it: see
-  /// take_notices().
+  /// cut off and the rest is continued. Rows that are damaged are left out: see take_notices().
   MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial);
 
   /// Counts one iteration; allocates nothing.
@@ -110,7 +109,7 @@ class MetricsLog {
 
   [[nodiscard]] const PartialRow& partial() const noexcept { return partial_; }
   /// What is to be said since the last call: a line for each file of which something damaged was
-  /// cut off, or that was removed or replaced under the run.
+  /// left out, or that was removed or replaced under the run.
   [[nodiscard]] std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
   /// Returns once all rows are on disk: before a checkpoint that promises them.
   void sync();
