@@ -17,7 +17,7 @@ if (($# < 2)) || [[ $2 != train ]]; then
 fi
 # Slurm copies a job's script elsewhere, so its neighbour is found by the job's own command.
 here=$(dirname "$(scontrol show job "${SLURM_JOB_ID:?this is a script for sbatch}" |
-  sed -n 's/^ *Command=\([^ ]*\).*/\1/p')")
+  sed -n 's/^ *Command=\(.*\/slurm\.sh\).*/\1/p')")
 
 run=$1
 shift

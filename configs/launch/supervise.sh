@@ -52,7 +52,9 @@ while (($# > 0)) && [[ $1 != train ]]; do
 done
 (($# > 0)) || die "the command has no word 'train'"
 
-has_checkpoint() { compgen -G "$run/checkpoints/ckpt-*/manifest.json" >/dev/null; }
+has_checkpoint() {
+  [[ -n $(find "$run/checkpoints" -mindepth 2 -maxdepth 2 -name manifest.json -print -quit 2>/dev/null) ]]
+}
 
 child=
 stopped=
@@ -95,6 +97,8 @@ for ((count = 0; ; ++count)); do
     2 | 3 | 4 | 6 | 126 | 127) say "code $code does not heal by itself" && exit "$code" ;;
     *) ;;
   esac
+  # Asked to stop before the program could listen: it has nothing to save, and goes on later.
+  [[ -z $stopped || $stopped == INT ]] || ((code <= 128)) || exit 75
   [[ -z $stopped ]] || exit "$code"
   ((count < restarts)) || { say "gives up after $restarts restarts" && exit "$code"; }
   say "the training ended with code $code: restart $((count + 1)) of $restarts in $pause s"

@@ -47,7 +47,7 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
     watch.end();  // the training has one of its own
     if (must_launch(run.config, world)) {
       run.lock.reset();
-      return launch_ranks(run.config, invocation, signals.received());
+      return launch_ranks(run.config, invocation, [&] { return signals.received(); });
     }
     pin_rank(world, run.config);
     return code_of(train(run.config, inputs_of(run, invocation), world));

@@ -72,7 +72,7 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   if (const auto silent = silent_ranks(end, plan);
       code == exit_code(ErrorKind::Watchdog) && !end.stuck_ranks.empty() && !silent.empty())
     fail(ErrorKind::Watchdog,
-         "{} gave no sign of life: stopped, or its machine stands still; what was saved can be "
+         "{} was not heard: it is stopped, or its machine stands still; what was saved can be "
          "restored",
          join(silent, ", "));
   // Asked to stop before the ranks could listen, or again when they had just ended: Open MPI's
@@ -134,7 +134,7 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
 }
 
 int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> words,
-           const std::optional<Cluster>& cluster, int received) {
+           const std::optional<Cluster>& cluster, const std::function<int()>& received) {
   const int ranks = plan.ranks.ranks;
   std::vector<std::string> command = launch_command(ranks, words, cluster);
   // Folders of this machine are not there on others.
@@ -150,7 +150,8 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
   return meaning_of(run_launcher(command, received), command.front(), plan);
 }
 
-int launch_ranks(const train::TrainConfig& config, const Invocation& invocation, int received) {
+int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
+                 const std::function<int()>& received) {
   const pipeline::RankMap& map = config.pipeline.ranks;
   if (invocation.options.flag("no-launch"))
     fail(ErrorKind::Usage,

@@ -21,16 +21,18 @@ namespace millrace::cli {
                                                       const std::optional<Cluster>& cluster);
 
 /// Starts the ranks of a run and waits for them; returns their exit code. Signals are passed on as
-/// a request to save and stop, and so is `received`, one that came before (0: none did).
-/// Errors: Io when there is no launcher; Peer, naming the rank that a signal ended.
-[[nodiscard]] int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> words,
-                         const std::optional<Cluster>& cluster, int received = 0);
+/// a request to save and stop, and so is one that came before, which `received` gives (0: none
+/// did). Errors: Io when there is no launcher; Peer, naming the rank that a signal ended.
+[[nodiscard]] int launch(
+    const pipeline::PipelinePlan& plan, std::span<const std::string> words,
+    const std::optional<Cluster>& cluster, const std::function<int()>& received = [] { return 0; });
 
 /// The same for a command line, unless it says --no-launch. Only task 0 of a cluster starts ranks;
 /// the others say so and are done. Errors: Usage with --no-launch, with the number of processes
 /// that are missing.
-[[nodiscard]] int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
-                               int received = 0);
+[[nodiscard]] int launch_ranks(
+    const train::TrainConfig& config, const Invocation& invocation,
+    const std::function<int()>& received = [] { return 0; });
 
 /// The watchdog of a rank from its very begin until it knows its whole configuration, so that a
 /// rank which hangs before the training does not hang the others for ever. Nothing in a process

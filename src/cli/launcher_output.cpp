@@ -61,7 +61,7 @@ void LauncherOutput::note_stuck(std::string_view line) {
   const std::optional<int> rank = number_after(line, ": rank ");
   if (!rank) return;
   // Ranks wait two seconds for each other before the first ends.
-  constexpr std::chrono::milliseconds kTogether{1500};
+  constexpr std::chrono::milliseconds kTogether{1950};
   if (stuck_.empty()) first_stuck_ = now_;
   if (now_ - first_stuck_ < kTogether) stuck_.insert(*rank);
 }

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -124,13 +125,16 @@ void show(const io::UniqueFd& from, LauncherOutput& output, std::chrono::millise
   }
 }
 
-/// Passes on what the ranks print, as it comes, for as long as somebody reads it.
-void pass_on(const io::UniqueFd& from) {
+/// Passes on what the ranks print, as it comes, for as long as somebody reads it. Gives whether
+/// there was something.
+bool pass_on(const io::UniqueFd& from) {
   std::array<char, 65536> buffer{};
+  bool some = false;
   for (;;) {
     const ssize_t n = read(from.get(), buffer.data(), buffer.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
+    if (n <= 0) return some;
+    some = true;
     for (ssize_t done = 0; done < n;) {
       const ssize_t m =
           write(STDOUT_FILENO, buffer.data() + done, static_cast<std::size_t>(n - done));
@@ -143,11 +147,13 @@ void pass_on(const io::UniqueFd& from) {
 using Clock = std::chrono::steady_clock;
 
 /// Tells a launcher again to pass the signal on: one that is still starting its ranks has nobody to
-/// pass it to.
+/// pass it to. Ranks that print something listen.
 class Reminder {
  public:
-  void remind(pid_t child) {
+  void remind(pid_t child, bool ranks_print) {
     constexpr std::chrono::milliseconds kAgain{500};
+    constexpr int kMostToListeners = 6;
+    if (ranks_print) left_ = std::min(left_, kMostToListeners);
     if (g_asked == 0 || left_ == 0 || Clock::now() - told_ < kAgain) return;
     told_ = Clock::now();
     --left_;
@@ -155,7 +161,7 @@ class Reminder {
   }
 
  private:
-  int left_ = 6;
+  int left_ = 240;  // two minutes
   Clock::time_point told_ = Clock::now();
 };
 
@@ -194,14 +200,14 @@ Ending wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& me
   int status = 0;
   Reminder reminder;
   Deadline deadline;
-  for (;;) {
+  for (bool ranks_print = false;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0 && errno != EINTR)
       fail(ErrorKind::Io, "waiting for the ranks: {}", std::generic_category().message(errno));
-    pass_on(printed);
+    ranks_print = pass_on(printed) || ranks_print;
     show(messages, output, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
-    reminder.remind(child);
+    reminder.remind(child, ranks_print);
     deadline.check(child, output);
   }
   const std::string rest = output.finish();
@@ -211,10 +217,12 @@ Ending wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& me
 
 }  // namespace
 
-LauncherEnd run_launcher(const std::vector<std::string>& command, int received) {
+LauncherEnd run_launcher(const std::vector<std::string>& command,
+                         const std::function<int()>& received) {
   forward_signals();
-  (void)std::fflush(stdout);                             // before what the ranks print
-  if (received != 0) millrace_forward_signal(received);  // before this function was there to listen
+  (void)std::fflush(stdout);  // before what the ranks print
+  // Asked only now, so that none is lost between the two that listen.
+  if (const int before = received(); before != 0) millrace_forward_signal(before);
   Pipe printed = make_pipe();
   Pipe messages = make_pipe();
   const pid_t child =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,10 +26,11 @@ struct LauncherEnd {
 inline constexpr int kSignalled = 128;
 
 /// Runs a launcher in a process group of its own and waits for it. Signals that ask this process to
-/// stop reach the ranks as SIGUSR1, which asks them to save first; so does `received`, one that
-/// came before (0: none did). A second SIGINT or SIGTERM ends the ranks at once. What comes on
+/// stop reach the ranks as SIGUSR1, which asks them to save first; so does one that came before
+/// (`received` gives it, or 0). A second SIGINT or SIGTERM ends the ranks at once. What comes on
 /// standard error is shown as LauncherOutput says; what comes on standard output is passed on, and
 /// dropped when nobody reads it any more. Errors: Io.
-[[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command, int received);
+[[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command,
+                                       const std::function<int()>& received);
 
 }  // namespace millrace::cli

@@ -47,6 +47,27 @@ wait "$supervisor" || failed "the supervisor ended with $?"
 [[ $(grep -c '^supervise: .*code 137: restart' disturbed.log) == 2 ]] || failed "not two restarts"
 [[ $(digest straight) == "$(digest disturbed)" ]] || failed "another digest"
 
+echo "== a directory may be called anything"
+odd='odd [1] x/run*[a]'
+"$launch/supervise.sh" --pause 0 "$odd" "$millrace" train "${options[@]}" --stop-after 2 >odd.log 2>&1 || true
+ends_with 0 "$launch/supervise.sh" --pause 0 "$odd" "$millrace" train "${options[@]}"
+
+echo "== asked to stop before the program can listen: 75"
+cat >deaf <<'SCRIPT'
+#!/usr/bin/env bash
+touch deaf.began
+exec sleep 30
+SCRIPT
+chmod +x deaf
+code=0
+"$launch/supervise.sh" --pause 0 never ./deaf train >deaf.log 2>&1 &
+supervisor=$!
+await deaf.began
+sleep 0.2
+kill -s USR1 "$supervisor"
+wait "$supervisor" || code=$?
+[[ $code == 75 ]] || failed "asked early: code $code"
+
 echo "== what does not heal is not tried again"
 ends_with 2 "$launch/supervise.sh" --pause 0 wrong "$millrace" train --model-size 9
 grep -q 'code 2 does not heal' output.log || failed "it does not say so"
