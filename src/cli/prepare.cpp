@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <sstream>
 #include <string>
 
 #include "cli/cluster.hpp"
@@ -136,15 +135,6 @@ void place_trace(const Options& options, train::TrainConfig& config) {
   config.trace = config.run_directory / config.trace;
 }
 
-/// Options but for what follows from the machine that a rank is on.
-std::string common_options(const train::TrainConfig& config) {
-  std::istringstream lines(config.resolved_toml);
-  std::string common;
-  for (std::string line; std::getline(lines, line);)
-    if (!line.starts_with("threads-per-device")) common += line + "\n";
-  return common;
-}
-
 /// What is asked of this start alone and stands in no configuration. Where a run lies is rank 0's.
 std::string asked_now(const Options& options) {
   std::string asked;
@@ -166,7 +156,7 @@ void require_asked_alike(const comm::World& world, const Invocation& invocation)
 void require_alike(const comm::World& world, const PreparedRun& run) {
   if (world.size() == 1 || must_launch(run.config, world)) return;
   std::vector<train::Fact> facts = {
-      {"options", common_options(run.config), "start all ranks alike"},
+      {"options", run.config.resolved_toml, "start all ranks alike"},
       {"build", fmt::format("millrace {} ({})", kVersion, kCommit),
        "run the same build on all ranks"},
       {"kernels", device::describe_arithmetic(),
@@ -196,6 +186,9 @@ MachineFacts this_machine(const comm::World& world) {
   facts.cores = std::max(1, static_cast<int>(cores.size()));
   facts.ranks = world.size();
   facts.local_ranks = world.local_size();
+  // Bits depend on their number: as many on all machines as the smallest has cores for.
+  facts.threads =
+      static_cast<int>(-world.maximum(-std::int64_t{std::max(1, facts.cores / facts.local_ranks)}));
   return facts;
 }
 

@@ -44,6 +44,7 @@ struct MachineFacts {
   int cores = 1;
   int ranks = 0;            ///< that a launcher started; 0: none did
   int local_ranks = 0;      ///< of them, those on this machine
+  int threads = 0;          ///< that a rank of any machine of the job has cores for; 0: unknown
   std::int64_t memory = 0;  ///< bytes; 0: unknown
   bool has_gpu = false;     ///< whether kernels run on one, not on the cores
 };

@@ -51,8 +51,8 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
          wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "));
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = ranks_here(machine, config);
-  config.threads =
-      static_cast<int>(read.integer("threads-per-device", std::max(1, machine.cores / local)));
+  const int threads = machine.threads > 0 ? machine.threads : std::max(1, machine.cores / local);
+  config.threads = static_cast<int>(read.integer("threads-per-device", threads));
   if (local > machine.cores)
     notices.push_back(fmt::format("{} ranks share the {} cores of this machine: they take turns",
                                   local, machine.cores));

@@ -497,7 +497,7 @@ void Session::check_replicas() {
       if (sums[s * replicas + r] != sums[s * replicas])
         fail(ErrorKind::Peer,
              "stage {}: replica {} holds other weights than replica 0: a device or a link between "
-             "them computes or carries wrong bits; restore from the last checkpoint elsewhere",
+             "them computes or carries wrong bits",
              s, r);
 }
 

@@ -99,7 +99,7 @@ std::map<std::int64_t, double> validated_points(const std::filesystem::path& run
       continue;
     const auto iteration = parse_number<std::int64_t>(fields[0]);
     const auto accuracy = parse_number<double>(fields[kAccuracy]);
-    if (iteration && accuracy) points[*iteration] = *accuracy;
+    if (iteration && accuracy && std::isfinite(*accuracy)) points[*iteration] = *accuracy;
   }
   return points;
 }
@@ -164,6 +164,7 @@ class Run {
   void require_place() const;
   void keep_configuration();
   void check_weights(std::int64_t done);
+  [[nodiscard]] std::string sound_checkpoint() const;
   void meet();
   void report_checkpoints();
   [[nodiscard]] CheckpointWriter::Hooks hooks();
@@ -172,7 +173,8 @@ class Run {
   [[nodiscard]] bool logs() const { return leads() && log_.has_value(); }
   [[nodiscard]] bool make_up_for_validation(std::int64_t done);
   [[nodiscard]] std::set<std::int64_t> validated(std::string_view name = "") const;
-  [[nodiscard]] bool validate_now(std::int64_t done, const std::string& name = "");
+  [[nodiscard]] bool validate_now(std::int64_t done, const std::string& name = "",
+                                  bool newest = true);
   void warm_start();
   [[nodiscard]] bool make_averages();
   [[nodiscard]] Outcome finish();
@@ -378,13 +380,15 @@ std::int64_t Run::reading_bytes() const {
 
 /// The most memory this process will have: what it has now, and everything that is still to come.
 std::int64_t Run::predicted_peak(std::int64_t reading) const {
-  // What MPI takes for its queues and shared segments once messages pass; measured.
+  // What MPI takes for its queues and shared segments once messages pass, and HDF5 and its thread
+  // for themselves; measured.
   constexpr std::int64_t kMessages = 2'500'000;
+  constexpr std::int64_t kWriting = 1'000'000;
   const bool averages = leads() && !averages_.empty();
   const std::int64_t running =
       (averages ? averaging_bytes(session_->graph(), config_.optimiser.kind) : std::int64_t{0}) +
       (world_.size() > 1 ? kMessages : 0) + trace_bytes() + reading + session_->library_bytes() +
-      (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes());
+      (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes() + kWriting);
   const std::int64_t sum =
       resident_bytes() + session_->arena_bytes() + std::max(running, session_->initial_bytes());
   // Never under: allocators round up in ways of their own.
@@ -741,14 +745,19 @@ void Run::check_weights(std::int64_t done) {
   } catch (const Error& error) {
     world_.fail_together();  // all ranks know the sums
     settle();
-    std::string sound;
-    if (leads() && writer_)
-      for (const std::filesystem::path& path : io::list_checkpoints(checkpoints()))
-        sound = path.string();
-    fail(error.kind(), "iteration {}: {}{}", done, error.what(),
-         sound.empty()
-             ? ""
-             : fmt::format("; the last checkpoint, {}, is good: restore it elsewhere", sound));
+    fail(error.kind(), "iteration {}: {}{}", done, error.what(), sound_checkpoint());
+  }
+}
+
+/// What rank 0 says of the newest checkpoint that verifies.
+std::string Run::sound_checkpoint() const {
+  if (!leads() || !writer_) return {};
+  try {
+    std::vector<std::string> damaged;
+    return fmt::format("; the last checkpoint, {}, is good: restore it elsewhere",
+                       io::open_newest(checkpoints(), damaged).path().string());
+  } catch (const Error&) {
+    return "; no checkpoint is good";
   }
 }
 
@@ -758,8 +767,8 @@ void Run::report_checkpoints() {
   if (const std::string text = describe(writer_->costs()); !text.empty()) console_.line(text);
 }
 
-/// False when a signal ended it early.
-bool Run::validate_now(std::int64_t done, const std::string& name) {
+/// False when a signal ended it early. Weights that are not the run's `newest` may give no loss.
+bool Run::validate_now(std::int64_t done, const std::string& name, bool newest) {
   const ValidationWatch watch{.cancelled =
                                   [this] {
                                     meet();
@@ -771,8 +780,13 @@ bool Run::validate_now(std::int64_t done, const std::string& name) {
   if (!result) return false;
   result->name = name;
   if (!std::isfinite(result->loss)) {
+    const std::string what = fmt::format("the loss of validation became {}", result->loss);
+    if (!newest) {  // later ones may be sound
+      console_.line(fmt::format("Iteration {}: {}", done, what));
+      return true;
+    }
     world_.fail_together();
-    diverged(fmt::format("the loss of validation became {}", result->loss), done);
+    diverged(what, done);
   }
   if (logs()) log_->report(*result);
   if (name.empty()) validated_[done] = 100.0 * result->top1();
@@ -797,7 +811,7 @@ bool Run::validate_saved() {
     const std::int64_t done = checkpoint.header().iteration;
     if (!is_validation_point(config_, done) || done_already.contains(done)) continue;
     together.run([&] { session_->load(checkpoint); });
-    if (!validate_now(done)) return false;
+    if (!validate_now(done, "", done == config_.iterations)) return false;
   }
   return true;
 }

@@ -15,8 +15,6 @@ namespace {
 /// From the first rank that gives up to the end of all, so that each is heard.
 constexpr std::chrono::seconds kGrace{2};
 
-using Clock = std::chrono::steady_clock;
-
 /// Between two looks; and what counts of it at most: the rest has passed while this process was
 /// stopped or the machine asleep, and is nobody's hang.
 constexpr std::chrono::milliseconds kTick{200};
@@ -74,9 +72,18 @@ std::string Watchdog::standing() const {
   return describe_standing(session->active(), rank_, awaited, "is between two steps");
 }
 
+Watchdog::Sight Watchdog::look() const {
+  const comm::World* world = world_;
+  const Session* session = session_;
+  const pipeline::Executor* executor = session != nullptr ? session->active() : nullptr;
+  return {.progress = touched_ + (executor != nullptr ? executor->progress() : 0),
+          .awaited = world != nullptr ? world->awaited() : -1,
+          .on_disk = disk_ != nullptr,
+          .disks = disks_};
+}
+
 void Watchdog::watch(std::chrono::seconds limit) {
-  std::uint64_t seen = 0;
-  std::uint64_t disk = 0;
+  Sight before;
   Clock::time_point last = Clock::now();
   Clock::duration quiet{0};
   Clock::duration on_disk{0};
@@ -84,30 +91,26 @@ void Watchdog::watch(std::chrono::seconds limit) {
   while (!end_.wait_for(lock, kTick, [this] { return ending_; })) {
     const Clock::time_point now = Clock::now();
     const auto passed = std::min<Clock::duration>(now - last, kMostOfATick);
+    const Sight sight = look();
+    const bool moved = sight.progress != before.progress || sight.awaited != before.awaited;
+    quiet = moved ? Clock::duration{0} : quiet + passed;
+    on_disk = sight.on_disk && sight.disks == before.disks ? on_disk + passed : Clock::duration{0};
     last = now;
-    quiet += passed;
-    on_disk = disk_ != nullptr && disk == disks_ ? on_disk + passed : Clock::duration{0};
-    disk = disks_;
-    const Session* session = session_;
-    const pipeline::Executor* executor = session != nullptr ? session->active() : nullptr;
-    const std::uint64_t progress = touched_ + (executor != nullptr ? executor->progress() : 0);
-    if (progress != seen) {
-      seen = progress;
-      quiet = {};
-    }
-    const comm::World* world = world_;
-    const bool own_disk = disk_ != nullptr && (world == nullptr || world->awaited() < 0);
-    if (quiet < (own_disk ? kDisk * limit : limit) && on_disk < kDisk * limit) continue;
-    fmt::print(stderr,
-               "millrace: error: no progress for {} s: {}; raise --hang-timeout if it is "
-               "only slow\n",
-               std::chrono::duration_cast<std::chrono::seconds>(std::max(quiet, on_disk)).count(),
-               standing());
-    std::fflush(stderr);
-    std::this_thread::sleep_for(kGrace);
-    comm::remove_shared_memory();
-    std::_Exit(exit_code(ErrorKind::Watchdog));
+    before = sight;
+    const bool own_disk = sight.on_disk && sight.awaited < 0;
+    if (quiet >= (own_disk ? kDisk * limit : limit) || on_disk >= kDisk * limit)
+      give_up(std::max(quiet, on_disk));
   }
+}
+
+void Watchdog::give_up(Clock::duration quiet) const {
+  fmt::print(stderr,
+             "millrace: error: no progress for {} s: {}; raise --hang-timeout if it is only slow\n",
+             std::chrono::duration_cast<std::chrono::seconds>(quiet).count(), standing());
+  std::fflush(stderr);
+  std::this_thread::sleep_for(kGrace);
+  comm::remove_shared_memory();
+  std::_Exit(exit_code(ErrorKind::Watchdog));
 }
 
 }  // namespace millrace::train

@@ -65,8 +65,18 @@ class Watchdog {
   }
 
  private:
-  void watch(std::chrono::seconds limit);
+  using Clock = std::chrono::steady_clock;
+  /// What changes while something goes on.
+  struct Sight {
+    std::uint64_t progress = 0;
+    int awaited = -1;         ///< rank
+    bool on_disk = false;     ///< the process waits for one
+    std::uint64_t disks = 0;  ///< that were waited for so far
+  };
 
+  void watch(std::chrono::seconds limit);
+  [[nodiscard]] Sight look() const;
+  [[noreturn]] void give_up(Clock::duration quiet) const;
   [[nodiscard]] std::string standing() const;
 
   std::atomic<const comm::World*> world_{nullptr};

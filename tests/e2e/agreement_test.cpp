@@ -118,6 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"Cadence", {}, {"--ckpts-per-epoch", "4"}, "ckpts-per-epoch = 4", 2},
         Difference{"Length", {}, {"--iterations", "6"}, "iterations = 6", 2},
         Difference{"End", {}, {"--stop-after", "3"}, "stop-after = 3 here, not given on rank 0", 2},
+        Difference{"Threads", {}, {"--threads-per-device", "2"}, "= 2 here, ", 2},
         Difference{"Trace", {}, {"--trace", "t.json"}, "trace = t.json on rank 0", 2, 0},
         Difference{"Timeout", {}, {"--hang-timeout", "9"}, "= 9 here, not given on rank 0", 2},
         Difference{"Rate", {}, {"--base-learning-rate", "-9"}, "base-learning-rate", 2},

@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -38,6 +40,20 @@ struct Member {
   std::string program;
 };
 
+/// A file of /proc, or as much of it as could be read before its process was gone.
+inline std::string read_of_process(const std::filesystem::path& file) {
+  const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string text;
+  std::array<char, 4096> piece{};
+  while (descriptor >= 0) {
+    const ssize_t n = read(descriptor, piece.data(), piece.size());
+    if (n <= 0) break;
+    text.append(piece.data(), static_cast<std::size_t>(n));
+  }
+  if (descriptor >= 0) close(descriptor);
+  return text;
+}
+
 /// Those that have the run directory on their command line. A process that has ended has none.
 inline std::vector<Member> members_of(const std::filesystem::path& run) {
   const std::string variable = "OMPI_COMM_WORLD_RANK=";
@@ -45,9 +61,9 @@ inline std::vector<Member> members_of(const std::filesystem::path& run) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string number = entry.path().filename().string();
     if (number.find_first_not_of("0123456789") != std::string::npos) continue;
-    const std::string line = read_text(entry.path() / "cmdline");
+    const std::string line = read_of_process(entry.path() / "cmdline");
     if (line.find(run.string()) == std::string::npos) continue;
-    const std::string environment = read_text(entry.path() / "environ");
+    const std::string environment = read_of_process(entry.path() / "environ");
     const std::size_t at = environment.find(variable);
     const int rank =
         at == std::string::npos ? -1 : std::atoi(environment.c_str() + at + variable.size());
