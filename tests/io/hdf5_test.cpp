@@ -43,7 +43,7 @@ std::vector<std::uint8_t> crossing_links(std::size_t links, std::size_t header) 
   };
   const auto number = [&](std::uint64_t value, std::size_t bytes) {
     for (std::size_t i = 0; i < bytes; ++i)
-      file.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
+      file.push_back(i < 8 ? static_cast<std::uint8_t>(value >> (8 * i)) : std::uint8_t{0});
   };
   const std::size_t root = 96;
   const std::size_t tree = root + 16 + 24;
