@@ -198,7 +198,7 @@ TEST(Hdf5Test, WrongExpectationsAreNamed) {
   const Hdf5Reader reader(path);
   std::vector<std::byte> bytes(80);
   std::vector<std::byte> half(40);
-  const auto read = [&](const std::string& name, DType type, std::vector<std::int64_t> shape,
+  const auto read = [&](const std::string& name, DType type, const std::vector<std::int64_t>& shape,
                         std::span<std::byte> out) {
     return [&reader, name, type, shape, out] { reader.read(name, type, shape, out); };
   };
@@ -248,7 +248,7 @@ class Hdf5RefusalTest : public testing::Test {
     H5Pclose(layout_);
     H5Sclose(space_);
   }
-  void create(const char* name, hid_t type) {
+  void create(const char* name, hid_t type) const {
     const hid_t dataset = H5Dcreate2(file_, name, type, space_, H5P_DEFAULT, layout_, H5P_DEFAULT);
     ASSERT_GE(dataset, 0);
     H5Dclose(dataset);
