@@ -242,12 +242,25 @@ void require_shallow(std::string_view text, std::string_view file_name) {
   }
 }
 
+/// TOML is UTF-8. toml11 3.7 reads beyond the end of a text that is not. Errors: Config.
+void require_utf8(std::string_view text, std::string_view file_name) {
+  if (is_utf8(text)) return;
+  int line = 1;
+  for (std::string_view rest = text; !rest.empty(); ++line) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size() - 1) + 1;
+    if (!is_utf8(rest.substr(0, end))) break;
+    rest.remove_prefix(end);
+  }
+  fail(ErrorKind::Config, "{}:{}: is not UTF-8 text: save the file as UTF-8", file_name, line);
+}
+
 }  // namespace
 
 Options parse_config(const std::string& text, const std::string& file_name) {
   if (text.size() > kMaxConfigBytes)
     fail(ErrorKind::Config, "{}: a configuration of {} bytes, more than the {} that are read",
          file_name, text.size(), kMaxConfigBytes);
+  require_utf8(text, file_name);
   require_shallow(text, file_name);
   toml::value root;
   try {

@@ -97,6 +97,15 @@ TEST(ConfigFileTest, BrokenSyntaxIsOneLineWithItsPlace) {
   }
 }
 
+TEST(ConfigFileTest, RefusesTextThatIsNotUtf8) {
+  for (const char* text :
+       {"[train]\n# \xff\n", "[train]\n'\xbf)'", "[train]\n\xed\xa0\x80 = 3\n"}) {
+    const Failure failure = parse_failure(text);
+    EXPECT_EQ(failure.kind, ErrorKind::Config);
+    EXPECT_EQ(failure.text, "a.toml:2: is not UTF-8 text: save the file as UTF-8");
+  }
+}
+
 TEST(ConfigFileTest, KeyGivenTwiceIsRefused) {
   const Failure failure = parse_failure("[train]\nseed = 3\nseed = 4\n");
   EXPECT_EQ(failure.kind, ErrorKind::Config);
