@@ -83,8 +83,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "RUN_DIR",
      .min_arguments = 1,
      .max_arguments = 1,
-     .summary =
-         "Averages checkpoints of a run into RUN_DIR/averages, which can be validated like a run.",
+     .summary = "Averages checkpoints into RUN_DIR/averages, which can be validated like a run.",
      .example = "millrace average logs/RN20_bs32_BN_16.32_v0.1.0_3S9 --count 5",
      .run = command_average},
     {.id = Command::Import,
@@ -110,8 +109,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "DIR",
      .min_arguments = 1,
      .max_arguments = 1,
-     .summary = "Creates the index of TFRecord files or class folders that training would create "
-                "on first use.",
+     .summary = "Creates the index of TFRecord files or class folders before the first training.",
      .example = "millrace data index /data/imagenet",
      .run = command_data_index},
     {.id = Command::DataCheck,

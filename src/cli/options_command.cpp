@@ -27,8 +27,8 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
     {.name = "smoke",
      .type = Flag,
      .default_text = "off",
-     .help = "run a reduced recipe to see that it works: one replica, a batch of 16, 64 pixels, a "
-             "few weight updates; prints each reduction",
+     .help = "run a reduced recipe to see that it works: one replica, a total batch of at most 16, "
+             "64 pixels, a few weight updates; prints each reduction",
      .source = "millrace",
      .commands = kTrain},
     {.name = "compile-only",
@@ -150,7 +150,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .commands = set_of(Command::Inspect)},
     {.name = "pipeline",
      .type = Flag,
-     .help = "train: run --shards as a pipeline, as is always done with more than one micro-batch; "
+     .help = "train: run --shards as a pipeline (always the case with more than one micro-batch); "
              "bench: also show how each device spent its time",
      .source = "IPU 1.4",
      .commands = kTrain | kBench},

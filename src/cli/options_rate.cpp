@@ -10,7 +10,7 @@ using enum ValueType;
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
 constexpr std::array kOptions = std::to_array<OptionSpec>({
-    // Optimiser
+    // Optimizer
     {.name = "optimiser",
      .alias = "optimizer",
      .section = Section::Optimiser,
@@ -61,7 +61,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .value_name = "X",
      .default_text = "0.001",
      .range = above_zero(),
-     .help = "added to the mean square before its square root is taken",
+     .help = "value added to the mean square before its square root is taken",
      .source = "IPU",
      .needs = "--optimiser RMSprop",
      .mathematics = kChanges,
@@ -83,7 +83,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .value_name = "X",
      .default_text = "0",
      .range = between(0.0, 1.0),
-     .help = "added to the norm of the gradients",
+     .help = "value added to the norm of the gradients",
      .source = "IPU 2.0, Habana",
      .needs = "--optimiser LARS",
      .mathematics = kChanges,
@@ -104,7 +104,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = NameList,
      .value_name = "NAME ..",
      .default_text = "beta gamma bias",
-     .help = "update parameters whose names contain one of these with momentum, without decay; "
+     .help = "parts of names of parameters that are updated with plain momentum and no decay; "
              "none: no parameters",
      .source = "IPU 2.0, Habana",
      .needs = "--optimiser LARS",
@@ -116,7 +116,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .value_name = "X",
      .default_text = "1e-4; 1e-6 for CIFAR; EfficientNet 1e-5 on ImageNet",
      .range = between(0.0, 1.0),
-     .help = "factor of the weights that is added to the gradients; 0 disables weight decay",
+     .help = "coefficient of weight decay; 0 disables it",
      .source = "all",
      .mathematics = kChanges,
      .commands = kRuns},
@@ -125,7 +125,7 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = NameList,
      .value_name = "NAME ..",
      .default_text = "beta gamma; none for CIFAR",
-     .help = "no weight decay for parameters whose names contain one of these; none: all decay",
+     .help = "parts of names of parameters without weight decay; none: all parameters decay",
      .source = "all",
      .mathematics = kChanges,
      .commands = kRuns},
@@ -312,8 +312,8 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = Choice,
      .value_name = "scaled|linear",
      .default_text = "scaled",
-     .help = "scaled: the rate rises along the schedule (IPU); linear: it rises from 0 to its "
-             "maximum, then follows the schedule (NVIDIA, Habana)",
+     .help = "scaled: a rising factor multiplies the schedule (IPU); linear: the rate rises from 0 "
+             "to its maximum, then follows the schedule (NVIDIA, Habana)",
      .source = "all",
      .needs = "a warm-up and a schedule without a warm-up of its own",
      .mathematics = kChanges,

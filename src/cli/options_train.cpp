@@ -81,8 +81,8 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .type = Choice,
      .value_name = "other-classes|all-classes",
      .default_text = "other-classes",
-     .help =
-         "distribute this share over the other classes (IPU), or over all classes (NVIDIA, Habana)",
+     .help = "classes that receive this share: the other classes (IPU), or all classes (NVIDIA, "
+             "Habana)",
      .source = "all",
      .needs = "--label-smoothing",
      .mathematics = kChanges,

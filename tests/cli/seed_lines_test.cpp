@@ -995,7 +995,7 @@ TEST(DialectTest, HelpListsTheNamesOfTheScript) {
   EXPECT_TRUE(contains(resnext, "--batch_size, -bs")) << resnext;
   EXPECT_TRUE(contains(nvidia, "no effect: kernels are always fused")) << nvidia;
   EXPECT_TRUE(contains(nvidia, "not supported: TensorFlow's SavedModel is not written"));
-  EXPECT_TRUE(contains(nvidia, "--weight-decay: factor of the weights")) << nvidia;
+  EXPECT_TRUE(contains(nvidia, "--weight-decay: coefficient of weight decay")) << nvidia;
   EXPECT_TRUE(contains(help("surfsara --help"), "--train_batch_size"));
   EXPECT_TRUE(contains(help("ipu --model efficientnet --help"), "EfficientNet:"));
 }
