@@ -20,7 +20,8 @@ constexpr std::string_view kStart = "replicas are MPI ranks";
 constexpr std::string_view kCompiler = "kernels are always fused";
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {.name = "train_steps", .becomes = "--max-iterations, by a limit per epoch"},
+    {.name = "train_steps",
+     .becomes = "--max-iterations; limits the weight updates of every epoch"},
     {.name = "log_steps", .option = "log-freq"},
     {.name = "steps_per_loop", .idle = kLoop},
     {.name = "enable_checkpoint_and_export",

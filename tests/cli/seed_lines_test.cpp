@@ -1036,7 +1036,7 @@ TEST(DialectTest, MistakesNameTheWordAsTyped) {
             "--export_dir is not supported: TensorFlow's SavedModel is not written");
   EXPECT_EQ(text("nvidia", "main.py --batch_size"), "--batch_size needs a value");
   EXPECT_EQ(text("habana", "imagenet_main.py -bs 8 --stop_threshold 0.7"),
-            "--stop_threshold is not supported: runs do not stop at an accuracy");
+            "--stop_threshold is not supported: runs do not stop at a target accuracy");
   EXPECT_EQ(text("surfsara", "resnet_main.py --use_tpu"),
             "--use_tpu is not supported: there is no TPU");
   EXPECT_TRUE(contains(text("nvidia", "main.py --batch_size 8 --batchsize 8"), "unknown option"));
