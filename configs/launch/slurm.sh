@@ -4,8 +4,8 @@
 #
 #   sbatch --nodes 4 --ntasks-per-node 2 slurm.sh RUN_DIR train OPTIONS..
 #
-# Two minutes before its time limit the training saves a checkpoint and ends with code 75. The job is then
-# requeued and continues from the checkpoint. MILLRACE names the program (default: millrace).
+# Two minutes before its time limit the training saves a checkpoint and ends with code 75. The job is
+# then requeued and continues from the checkpoint. MILLRACE names the program (default: millrace).
 #SBATCH --signal=B:USR1@120
 #SBATCH --requeue
 #SBATCH --open-mode=append

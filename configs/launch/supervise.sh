@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a training to its end. If the training dies, it is restored from its last good checkpoint, up to a
-# maximum number of times.
+# Runs a training to its end. If the training dies, it is restored from its last good checkpoint, up
+# to a maximum number of times.
 set -uo pipefail
 set -m # the training gets its own process group, so that Ctrl-C reaches it only once
 
@@ -14,9 +14,10 @@ Usage: supervise.sh [--restarts N] [--pause SECONDS] RUN_DIR COMMAND.. train OPT
   --pause      seconds before the first restart (10); doubles with every restart, up to ten minutes
 Example: supervise.sh runs/rn50 millrace train --dataset imagenet --data-dir /data --shards 2
 
-A training that ends with a wrong option (code 2), bad data (3), diverged numbers (4) or only damaged
-checkpoints (6) is not restarted, and the script exits with that code. USR1, USR2, TERM, HUP and INT are
-passed on to the training, which saves a checkpoint and ends with code 75 or 130; it is not restarted.
+A training that ends with a wrong option (code 2), bad data (3), diverged numbers (4) or only
+damaged checkpoints (6) is not restarted, and the script exits with that code. USR1, USR2, TERM, HUP
+and INT are passed on to the training, which saves a checkpoint and ends with code 75 or 130; it is
+not restarted.
 TEXT
 }
 
