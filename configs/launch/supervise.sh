@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs a training to its end: whenever it dies, it is restored from its last good checkpoint, a bounded
-# number of times.
+# Runs a training to its end. If the training dies, it is restored from its last good checkpoint, up
+# to a maximum number of times.
 set -uo pipefail
-set -m # the training has a process group of its own: an interruption at the keyboard reaches it once
+set -m # the training gets its own process group, so that Ctrl-C reaches it only once
 
 usage() {
   cat <<'TEXT'
 Usage: supervise.sh [--restarts N] [--pause SECONDS] RUN_DIR COMMAND.. train OPTIONS..
-  RUN_DIR      the run's directory; a run that is in it already goes on
-  COMMAND      what starts millrace: millrace, mpirun -n 8 millrace, srun millrace, ..
-  --restarts   restarts before it gives up (10)
-  --pause      seconds before the first restart (10); each takes twice as long as the one before, up to
-               ten minutes
+  RUN_DIR      directory of the run; an existing run continues
+  COMMAND      command that starts millrace: millrace, mpirun -n 8 millrace, srun millrace, ..
+  --restarts   maximum number of restarts (10)
+  --pause      seconds before the first restart (10); doubles with every restart, up to ten minutes
 Example: supervise.sh runs/rn50 millrace train --dataset imagenet --data-dir /data --shards 2
 
-A wrong option (code 2), bad data (3), numbers that diverged (4) or checkpoints that are all damaged (6)
-do not heal: it ends with their code. USR1, USR2, TERM, HUP and INT are passed on, and the training
-saves; a training that was asked to stop (75, 130) is not restarted.
+A training that ends with a wrong option (code 2), bad data (3), diverged numbers (4) or only
+damaged checkpoints (6) is not restarted, and the script exits with that code. USR1, USR2, TERM, HUP
+and INT are passed on to the training, which saves a checkpoint and ends with code 75 or 130; it is
+not restarted.
 TEXT
 }
 
@@ -26,7 +26,7 @@ die() {
   say "$*"
   exit 2
 }
-whole() { [[ $1 =~ ^[0-9]+$ ]] || die "'$1' is no whole number"; }
+whole() { [[ $1 =~ ^[0-9]+$ ]] || die "'$1' is not a whole number"; }
 
 restarts=10
 pause=10
@@ -43,14 +43,14 @@ done
 run=$1
 shift
 
-# What stands before `train` starts a restored run as well.
+# The words before `train` also start a restored run.
 starter=()
 training=("$@" --run-dir "$run")
 while (($# > 0)) && [[ $1 != train ]]; do
   starter+=("$1")
   shift
 done
-(($# > 0)) || die "the command has no word 'train'"
+(($# > 0)) || die "the command does not contain the word 'train'"
 
 has_checkpoint() {
   [[ -n $(find "$run/checkpoints" -mindepth 2 -maxdepth 2 -name manifest.json -print -quit 2>/dev/null) ]]
@@ -63,11 +63,11 @@ pass_on() {
   [[ -z $child ]] || kill -s "$1" "$child" 2>/dev/null
 }
 for signal in USR1 USR2 TERM HUP INT; do
-  # shellcheck disable=SC2064 # the name of today
+  # shellcheck disable=SC2064 # expand the name now
   trap "pass_on $signal" "$signal"
 done
 
-# attempt COMMAND..: runs it to its end; signals interrupt the waiting, not the training.
+# attempt COMMAND..: runs it to its end. Signals interrupt `wait`, not the training.
 attempt() {
   "$@" &
   child=$!
@@ -77,7 +77,7 @@ attempt() {
     code=$?
     kill -0 "$child" 2>/dev/null || break
   done
-  # A signal may have come between the end of the training and the last wait.
+  # A signal may have arrived between the end of the training and the last wait.
   wait "$child" 2>/dev/null
   local last=$?
   ((last == 127)) || code=$last
@@ -94,13 +94,13 @@ for ((count = 0; ; ++count)); do
   code=$?
   case $code in
     0 | 75 | 130) exit "$code" ;;
-    2 | 3 | 4 | 6 | 126 | 127) say "code $code does not heal by itself" && exit "$code" ;;
+    2 | 3 | 4 | 6 | 126 | 127) say "the training ended with code $code: not restarted" && exit "$code" ;;
     *) ;;
   esac
-  # Asked to stop before the program could listen: it has nothing to save, and goes on later.
+  # Asked to stop before the program could handle the signal: there is nothing to save yet.
   [[ -z $stopped || $stopped == INT ]] || ((code <= 128)) || exit 75
   [[ -z $stopped ]] || exit "$code"
-  ((count < restarts)) || { say "gives up after $restarts restarts" && exit "$code"; }
+  ((count < restarts)) || { say "giving up after $restarts restarts" && exit "$code"; }
   say "the training ended with code $code: restart $((count + 1)) of $restarts in $pause s"
   sleep "$pause" &
   child=$!

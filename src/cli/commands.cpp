@@ -43,7 +43,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "",
      .min_arguments = 0,
      .max_arguments = 0,
-     .summary = "Validates one checkpoint, or all that a run directory holds.",
+     .summary = "Validates one checkpoint, or all checkpoints of a run directory.",
      .example = "millrace validate --restore-path logs/RN20_bs32_BN_16.32_v0.1.0_3S9 --json",
      .run = command_validate},
     {.id = Command::Bench,
@@ -51,7 +51,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "",
      .min_arguments = 0,
      .max_arguments = 0,
-     .summary = "Measures the time of a training step once it is steady.",
+     .summary = "Measures the time of a training step after a warm-up.",
      .example = "millrace bench --dataset cifar-10 --model-size 20 --batch-size 128",
      .run = command_bench},
     {.id = Command::Plan,
@@ -59,7 +59,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "",
      .min_arguments = 0,
      .max_arguments = 0,
-     .summary = "Shows how a network would run as a pipeline, without data and devices.",
+     .summary = "Shows how a network would run as a pipeline; needs no data or devices.",
      .example = "millrace plan --dataset imagenet --model-size 50 --shards 4 --pipeline-depth 64",
      .run = command_plan},
     {.id = Command::Doctor,
@@ -67,7 +67,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "",
      .min_arguments = 0,
      .max_arguments = 0,
-     .summary = "Shows what this machine and build have, and where ranks would run.",
+     .summary = "Shows the features of this machine and build, and where ranks would run.",
      .example = "mpirun -n 4 millrace doctor --threads-per-device 2",
      .run = command_doctor},
     {.id = Command::Inspect,
@@ -75,7 +75,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "CHECKPOINT|RUN_DIR",
      .min_arguments = 1,
      .max_arguments = 1,
-     .summary = "Shows what a checkpoint holds; of a run directory, its newest one.",
+     .summary = "Shows the contents of a checkpoint, or of the newest one in a run directory.",
      .example = "millrace inspect logs/RN20_bs32_BN_16.32_v0.1.0_3S9 --verify --digest",
      .run = command_inspect},
     {.id = Command::Average,
@@ -83,7 +83,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "RUN_DIR",
      .min_arguments = 1,
      .max_arguments = 1,
-     .summary = "Averages checkpoints of a run into RUN_DIR/averages, to be validated like a run.",
+     .summary = "Averages checkpoints into RUN_DIR/averages, which can be validated like a run.",
      .example = "millrace average logs/RN20_bs32_BN_16.32_v0.1.0_3S9 --count 5",
      .run = command_average},
     {.id = Command::Import,
@@ -91,7 +91,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "FILE RUN_DIR",
      .min_arguments = 2,
      .max_arguments = 2,
-     .summary = "Makes a run of a safetensors file with PyTorch's names.",
+     .summary = "Creates a run directory from a safetensors file with PyTorch's names.",
      .example =
          "millrace import resnet20.safetensors runs/resnet20 --dataset cifar-10 --model-size 20 "
          "--shortcut-pad both --normalise imagenet --precision 32.32",
@@ -101,7 +101,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "DIR",
      .min_arguments = 1,
      .max_arguments = 1,
-     .summary = "Draws a small data set of figures in the layout of CIFAR-10.",
+     .summary = "Generates a small data set of shapes in the format of CIFAR-10.",
      .example = "millrace data generate data/cifar-10-batches-bin --train-images 10000",
      .run = command_data_generate},
     {.id = Command::DataIndex,
@@ -109,7 +109,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "DIR",
      .min_arguments = 1,
      .max_arguments = 1,
-     .summary = "Makes the index of TFRecord files or class folders, as the first training would.",
+     .summary = "Creates the index of TFRecord files or class folders before the first training.",
      .example = "millrace data index /data/imagenet",
      .run = command_data_index},
     {.id = Command::DataCheck,
@@ -117,7 +117,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "DIR",
      .min_arguments = 1,
      .max_arguments = 1,
-     .summary = "Reads every picture and lists what is bad, by file, record and offset.",
+     .summary = "Reads every image and lists bad ones by file, record and offset.",
      .example = "millrace data check /data/imagenet --split validation",
      .run = command_data_check},
     {.id = Command::DataStats,
@@ -125,7 +125,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "DIR",
      .min_arguments = 1,
      .max_arguments = 1,
-     .summary = "Shows how many pictures each class has, and how large they are.",
+     .summary = "Shows the number of images per class and their sizes.",
      .example = "millrace data stats /data/imagenet --json",
      .run = command_data_stats},
     {.id = Command::DataConvert,
@@ -133,14 +133,14 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      .arguments = "OUT",
      .min_arguments = 1,
      .max_arguments = 1,
-     .summary = "Writes TFRecord files from raw ImageNet, or a packed file of small pictures.",
+     .summary = "Writes TFRecord files from raw ImageNet, or packed files of scaled-down images.",
      .example = "millrace data convert /data/imagenet --raw-dir /data/raw",
      .run = command_data_convert},
 });
 
 struct Matched {
   const CommandSpec* command;
-  std::size_t words;  ///< that the name takes
+  std::size_t words;  ///< number of words in the name
 };
 
 Matched match_command(std::span<const std::string> words) {
@@ -149,7 +149,7 @@ Matched match_command(std::span<const std::string> words) {
     if (words.size() >= name.size() && std::ranges::equal(name, words.first(name.size())))
       return {&command, name.size()};
   }
-  // The second word belongs to the name where the first begins a name of two words.
+  // The second word belongs to the name if the first starts a name of two words.
   std::vector<std::string> names;
   std::string typed = words[0];
   for (const CommandSpec& command : kCommands) {
@@ -163,7 +163,7 @@ Matched match_command(std::span<const std::string> words) {
                        : fmt::format("did you mean '{}'?", nearest));
 }
 
-/// The help that is asked for; that of a dialect has names of its own. Empty when none is.
+/// The help that `words` ask for; a dialect has its own. Empty when they ask for none.
 std::string wanted_help(const CommandSpec& command, std::span<const std::string> words) {
   const auto asks = [&](std::initializer_list<std::string_view> names) {
     return std::ranges::any_of(words, [&](const std::string& word) {
@@ -175,7 +175,7 @@ std::string wanted_help(const CommandSpec& command, std::span<const std::string>
   return text.empty() && asks({"--help", "-h"}) ? command_help(command) : text;
 }
 
-/// A word as a shell would need it typed.
+/// A word quoted for a shell if necessary.
 std::string shell_word(const std::string& word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,:+@%";
@@ -197,7 +197,7 @@ const CommandSpec& spec_of(Command id) {
   return *found;
 }
 
-/// Training that is told where a run lies continues it.
+/// `train --restore-path` means `restore`.
 Command meant_by(const CommandSpec& command, std::span<const std::string> words) {
   const bool continues = std::ranges::any_of(words, [](const std::string& word) {
     return word == "--restore-path" || word.starts_with("--restore-path=");
@@ -221,7 +221,7 @@ int run_command(std::span<const std::string> words, const Environment& environme
                               .words = {words.begin(), words.end()},
                               .notices = std::move(translation.notices)};
   if (invocation.options.arguments.size() < command.min_arguments)
-    fail(ErrorKind::Usage, "millrace {} needs {}; millrace {} --help shows how", command.name,
+    fail(ErrorKind::Usage, "millrace {} needs {}; millrace {} --help shows the usage", command.name,
          command.arguments, command.name);
   return command.run(invocation);
 }
@@ -259,7 +259,7 @@ int run(std::span<const std::string> words, const Environment& environment) {
   try {
     const int code = dispatch(words, environment);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      fail(ErrorKind::Io, "standard output cannot be written");
+      fail(ErrorKind::Io, "cannot write to standard output");
     return code;
   } catch (const Error& error) {
     fmt::print(stderr, "millrace: error: {}\n", error.what());
@@ -269,11 +269,12 @@ int run(std::span<const std::string> words, const Environment& environment) {
     return exit_code(ErrorKind::Config);
   } catch (const std::filesystem::filesystem_error& error) {
     fmt::print(stderr,
-               "millrace: error: cannot look at {}: {}; check the path and its permissions\n",
+               "millrace: error: cannot access {}: {}; check the path and its permissions\n",
                error.path1().string(), error.code().message());
     return exit_code(ErrorKind::Io);
-  } catch (const std::system_error& error) {  // of a print; files have messages of their own
-    fmt::print(stderr, "millrace: error: standard output cannot be written: {}\n",
+  } catch (
+      const std::system_error& error) {  // from a print; errors in files have their own messages
+    fmt::print(stderr, "millrace: error: cannot write to standard output: {}\n",
                error.code().message());
     return exit_code(ErrorKind::Io);
   } catch (const std::exception& error) {

@@ -10,24 +10,25 @@
 
 namespace millrace::cli {
 
-/// What is said when the system refuses memory.
+/// Message for a failed memory allocation.
 inline constexpr std::string_view kOutOfMemory =
-    "the system refused memory: a smaller --batch-size, --xla-recompute or more --shards need less";
+    "out of memory: a smaller --batch-size, --xla-recompute or more --shards reduce the memory "
+    "needed";
 
-/// What a command gets to work with.
+/// Input of a command.
 struct Invocation {
   Options options;
   Environment environment;
   std::string command_line;               ///< as typed, for logs
   std::vector<std::string> words;         ///< the same, word by word
-  std::vector<std::string> notices = {};  ///< of its dialect, to be printed
+  std::vector<std::string> notices = {};  ///< of its dialect, to print
 };
 
 /// One row of the table of commands.
 struct CommandSpec {
   Command id;
   std::string_view name;       ///< "inspect", or two words: "data generate"
-  std::string_view arguments;  ///< of the usage line, e.g. "DIR"
+  std::string_view arguments;  ///< for the usage line, e.g. "DIR"
   std::size_t min_arguments;
   std::size_t max_arguments;
   std::string_view summary;
@@ -58,8 +59,8 @@ int command_data_convert(const Invocation& invocation);
 /// Text of configs/README.md.
 [[nodiscard]] std::string option_reference();
 
-/// Everything between the words of a command line and the exit code, errors included: they are
-/// printed to standard error, one line each.
+/// Runs a command line and returns its exit code. Errors are printed to standard error, one line
+/// each.
 [[nodiscard]] int run(std::span<const std::string> words, const Environment& environment);
 
 }  // namespace millrace::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of options. Only calls that toml11 3.x and 4.x share are used; where they differ (the place
-// of a value), both are understood.
+// Configuration files. The code uses only calls that toml11 3.x and 4.x share and handles both
+// versions where they differ (the location of a value).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ std::size_t line_of(const Location& location) {
     return location.line();
 }
 
-/// The message of toml11 is a picture of the place over several lines: its first line says what is
-/// wrong, and the first line with a bar behind a number says where.
+/// A message of toml11 has several lines: the first says what is wrong, and the first line with a
+/// bar after a number says where.
 std::string one_line(const std::string& file, const std::string& message) {
   std::istringstream lines(message);
   std::string what;
@@ -74,15 +74,15 @@ std::vector<std::string> section_names() {
                        : fmt::format("did you mean [{}]?", nearest));
 }
 
-/// All keys of the file in the order of their lines, so that the first mistake is the one reported.
+/// All keys of the file in the order of their lines, so that the first mistake is reported.
 std::vector<Entry> entries_of(const std::string& file, const toml::value& root) {
   const std::vector<std::string> known = section_names();
   std::vector<Entry> entries;
   for (const auto& [name, table] : root.as_table()) {
     const std::size_t line = line_of(table.location());
     if (!table.is_table())
-      fail(ErrorKind::Config, "{}:{}: key {} stands outside a section; sections: {}", file, line,
-           name, join(known, ", "));
+      fail(ErrorKind::Config, "{}:{}: key {} is outside a section; sections: {}", file, line, name,
+           join(known, ", "));
     if (std::ranges::find(known, name) == known.end()) fail_section(file, line, name);
     for (const auto& [key, value] : table.as_table())
       entries.push_back({name, key, line_of(value.location()), value});
@@ -125,8 +125,8 @@ std::optional<Value> as_reals(const toml::value& value) {
   return Value(std::move(reals));
 }
 
-/// The value in the option's type, where the type of the file allows it: whole numbers stand for
-/// numbers, and for texts (`model-size = 20`).
+/// Converts a value of the file to the option's type if possible. A whole number is also accepted
+/// for a number and for a text (`model-size = 20`).
 std::optional<Value> convert(const OptionSpec& spec, const toml::value& value) {
   switch (spec.type) {
     case ValueType::Flag:
@@ -168,7 +168,7 @@ std::string_view toml_type(const OptionSpec& spec) {
     case ValueType::Text:
     case ValueType::NameList:
     case ValueType::Path:
-      return "a text in quotes";
+      return "a quoted string";
   }
   return "";
 }
@@ -187,7 +187,7 @@ std::string toml_text(std::string_view text) {
   return out + '"';
 }
 
-/// A value of a file as it may have been written there.
+/// A value as it may be written in the file.
 std::string quoted(const toml::value& value) {
   if (value.is_boolean()) return value.as_boolean() ? "true" : "false";
   if (value.is_integer()) return fmt::format("{}", std::int64_t{value.as_integer()});
@@ -206,7 +206,7 @@ std::string to_toml(const Value& value) {
     const auto& reals = std::get<std::vector<double>>(value);
     std::vector<std::string> numbers;
     for (const double real : reals) {
-      // A list in TOML 0.5 has one type: keep whole numbers real.
+      // A list in TOML 0.5 has a single type, so whole numbers are written as floats.
       std::string number = fmt::format("{}", real);
       if (number.find_first_of(".e") == std::string::npos) number += ".0";
       numbers.push_back(std::move(number));
@@ -216,8 +216,8 @@ std::string to_toml(const Value& value) {
   return to_string(value);
 }
 
-/// toml11 calls itself for every level of lists and tables, and of dotted keys, without end: a
-/// configuration, which has two, is looked over before. Errors: Config.
+/// toml11 recurses without a limit into lists, tables and dotted keys. A configuration has two
+/// levels, so the depth is checked before parsing. Errors: Config.
 void require_shallow(std::string_view text, std::string_view file_name) {
   constexpr int kDeepest = 16;
   int depth = 0;
@@ -238,7 +238,7 @@ void require_shallow(std::string_view text, std::string_view file_name) {
     if (c == ']' || c == '}') --depth;
     dots = c == '.' ? dots + 1 : (c == '\n' || c == ',' || c == '=' || c == '[') ? 0 : dots;
     if (std::max(depth, dots) > kDeepest)
-      fail(ErrorKind::Config, "{}:{}: is nested more than {} deep", file_name, line, kDeepest);
+      fail(ErrorKind::Config, "{}:{}: nested more than {} levels deep", file_name, line, kDeepest);
   }
 }
 
@@ -258,8 +258,8 @@ void require_utf8(std::string_view text, std::string_view file_name) {
 
 Options parse_config(const std::string& text, const std::string& file_name) {
   if (text.size() > kMaxConfigBytes)
-    fail(ErrorKind::Config, "{}: a configuration of {} bytes, more than the {} that are read",
-         file_name, text.size(), kMaxConfigBytes);
+    fail(ErrorKind::Config, "{}: the configuration has {} bytes; the maximum is {}", file_name,
+         text.size(), kMaxConfigBytes);
   require_utf8(text, file_name);
   require_shallow(text, file_name);
   toml::value root;
@@ -268,7 +268,8 @@ Options parse_config(const std::string& text, const std::string& file_name) {
     root = toml::parse(stream, file_name);
   } catch (const std::exception& error) {
     fail(ErrorKind::Config,
-         "{}; a configuration is TOML: headings like [train], and lines like batch-size = 32",
+         "{}; a configuration is a TOML file with headings such as [train] and lines such as "
+         "batch-size = 32",
          one_line(file_name, error.what()));
   }
   Options options;
@@ -277,7 +278,7 @@ Options parse_config(const std::string& text, const std::string& file_name) {
     const std::string where = place(file_name, entry);
     std::optional<Value> value = convert(spec, entry.value);
     if (!value)
-      fail(ErrorKind::Config, "{}: expected {}, not {}: {}", where, toml_type(spec),
+      fail(ErrorKind::Config, "{}: expected {}, found {}; allowed: {}", where, toml_type(spec),
            quoted(entry.value), describe_values(spec));
     options.set(spec, {.value = check_value(spec, std::move(*value), Origin::File, where),
                        .origin = Origin::File,

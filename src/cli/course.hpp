@@ -5,9 +5,8 @@
 
 namespace millrace::cli {
 
-/// Forgets what options say of the course of a training: its length, warm-up, horizon and
-/// validation. For commands that look at a few steps of it, where none of this has a meaning and a
-/// recipe may say it all the same.
+/// Removes the options for length, warm-up, horizon and validation of a training. For commands that
+/// run only a few steps: recipes may contain these options, but they have no meaning there.
 void forget_course(Options& options);
 
 }  // namespace millrace::cli

@@ -20,14 +20,13 @@ std::vector<int> numbers_in(const Setting& given) {
   for (const std::string& word : split_list(std::get<std::string>(given.value), ' ')) {
     const std::optional<int> number = parse_number<int>(word);
     if (!number || *number < 0)
-      fail(ErrorKind::Usage, "{}: '{}' is neither AUTO nor the number of a device", given.where,
-           word);
+      fail(ErrorKind::Usage, "{}: '{}' is neither AUTO nor a device number", given.where, word);
     numbers.push_back(*number);
   }
   return numbers;
 }
 
-/// What sets of cores that are named so need; a GPU's number is the driver's to judge.
+/// Checks that the numbered sets of cores exist. The driver checks the number of a GPU.
 void check_cores(const std::vector<int>& numbers, const MachineFacts& machine, int threads,
                  const std::string& where) {
   if (machine.has_gpu) return;
@@ -35,8 +34,8 @@ void check_cores(const std::vector<int>& numbers, const MachineFacts& machine, i
   for (const int number : numbers)
     if (number >= sets)
       fail(ErrorKind::Usage,
-           "{}: there is no device {}: the {} cores that this process may use are {} set(s) of "
-           "--threads-per-device {}, from 0",
+           "{}: there is no device {}: the {} cores that this process may use form {} set(s) of "
+           "--threads-per-device {}, numbered from 0",
            where, number, machine.cores, sets, threads);
 }
 
@@ -56,12 +55,12 @@ std::vector<std::int64_t> scratch_caps(Reader& read, const MachineFacts& machine
   for (const std::string& word : split_list(read.text("available-memory-proportion", ""), ' ')) {
     const std::optional<double> share = parse_number<double>(word);
     if (!share || !(*share > 0.0) || *share > 1.0)
-      fail(ErrorKind::Usage, "{}: '{}' is not a number above 0 to 1", given->where, word);
+      fail(ErrorKind::Usage, "{}: '{}' is not a number above 0 and at most 1", given->where, word);
     caps.push_back(static_cast<std::int64_t>(*share * static_cast<double>(memory)));
   }
   const std::size_t stages = config.pipeline.ranges.size();
   if (caps.size() != 1 && (stages < 2 || caps.size() != 2 * stages))
-    fail(ErrorKind::Usage, "{}: {} numbers for {} stage(s); give one, or two for every stage",
+    fail(ErrorKind::Usage, "{}: {} numbers for {} stage(s); give one, or two per stage",
          given->where, caps.size(), stages);
   return caps;
 }
@@ -77,16 +76,16 @@ std::vector<int> device_numbers(Reader& read, const MachineFacts& machine,
   const auto devices =
       static_cast<std::size_t>(map.devices) * static_cast<std::size_t>(map.replicas);
   if (devices == 1 && numbers.size() == 2) {
-    notices.push_back(fmt::format("{}: validation runs on the device of the training, {}",
-                                  given->where, numbers.front()));
+    notices.push_back(fmt::format("{}: validation runs on the training device, {}", given->where,
+                                  numbers.front()));
     numbers.pop_back();
   }
   if (numbers.size() == 1)
     while (numbers.size() < devices) numbers.push_back(numbers.back() + 1);
   if (numbers.size() != devices)
     fail(ErrorKind::Usage,
-         "{}: {} numbers for {} device(s) ({} shards x {} replicas); give one for each, or the "
-         "first of as many in a row",
+         "{}: {} numbers for {} device(s) ({} shards x {} replicas); give one per device, or the "
+         "first of consecutive ones",
          given->where, numbers.size(), devices, map.devices, map.replicas);
   check_cores(numbers, machine, config.threads, given->where);
   return numbers;

@@ -32,7 +32,7 @@ const DialectWord* find_word(const DialectSpec& dialect, std::string_view name) 
 struct Matched {
   const DialectWord* word = nullptr;
   std::string spelled;              ///< "--batch_size" or "-bs"
-  std::optional<std::string> text;  ///< behind '=', or that of a flag with "no" before its name
+  std::optional<std::string> text;  ///< after '=', or "false" for a flag with a leading "no"
 };
 
 Matched match(const DialectSpec& dialect, const std::string& typed) {
@@ -63,7 +63,7 @@ std::string truth(const std::string& text, const std::string& spelled) {
   fail(ErrorKind::Usage, "{}: '{}' is not true or false", spelled, text);
 }
 
-/// Two names for one option must agree.
+/// Refuses two names for one option with different values.
 class NamesOfOptions {
  public:
   void add(const DialectWord& word, const std::string& spelled, const std::string& text) {
@@ -83,19 +83,19 @@ class NamesOfOptions {
   std::map<std::string_view, Name> names_;
 };
 
-/// The value of a word of the dialect; `next` goes behind it.
+/// The value of a name of the dialect; advances `next` past it.
 std::string take_value(const Matched& matched, std::span<const std::string> words,
                        std::size_t& next) {
   std::string text = matched.text.value_or("true");
   if (!matched.text && matched.word->kind == WordKind::WithValue) {
     if (next == words.size() || words[next].starts_with("--"))
-      fail(ErrorKind::Usage, "{} has no value", matched.spelled);
+      fail(ErrorKind::Usage, "{} needs a value", matched.spelled);
     text = words[next++];
   }
   return matched.word->kind == WordKind::Flag ? truth(text, matched.spelled) : text;
 }
 
-/// Gives the words of the dialect to `read`; what is left is millrace's own.
+/// Gives the names of the dialect to `read` and returns the other words, which are millrace's own.
 std::vector<std::string> read_words(const DialectSpec& dialect, std::span<const std::string> words,
                                     DialectReader& read) {
   std::vector<std::string> own;
@@ -112,7 +112,7 @@ std::vector<std::string> read_words(const DialectSpec& dialect, std::span<const 
     }
     const DialectWord& word = *matched.word;
     if (!word.refused.empty())
-      fail(ErrorKind::Usage, "{} cannot be had: {}", matched.spelled, word.refused);
+      fail(ErrorKind::Usage, "{} is not supported: {}", matched.spelled, word.refused);
     const std::string text = take_value(matched, words, next);
     if (!word.idle.empty() && text != "false")
       read.note(fmt::format("{} has no effect here: {}", matched.spelled, word.idle));
@@ -125,7 +125,7 @@ std::vector<std::string> read_words(const DialectSpec& dialect, std::span<const 
   return own;
 }
 
-/// Beginnings of millrace's names could be taken for names of the dialect that are missing.
+/// Requires whole names, because a name unknown to the dialect could be a prefix of millrace's.
 void check_whole_names(const DialectSpec& dialect, std::span<const std::string> own) {
   for (const std::string& word : own) {
     if (!word.starts_with("--") || word.size() == 2) continue;
@@ -147,7 +147,7 @@ std::int64_t launched(const Environment& environment) {
   return 0;
 }
 
-/// The number behind the last of these options, or 1. Errors: Usage.
+/// The number given to the last of these options, or 1. Errors: Usage.
 std::int64_t number_behind(std::span<const std::string> words,
                            std::initializer_list<std::string_view> names) {
   constexpr std::int64_t kMost = 65536;
@@ -157,7 +157,7 @@ std::int64_t number_behind(std::span<const std::string> words,
     const std::string spelled = words[i].substr(0, equals);
     if (std::ranges::find(names, underscored(spelled)) == names.end()) continue;
     const bool behind = equals != std::string::npos;
-    if (!behind && i + 1 == words.size()) break;  // whoever reads the words complains
+    if (!behind && i + 1 == words.size()) break;  // reported when the words are read
     const std::string text = behind ? words[i].substr(equals + 1) : words[i + 1];
     const std::optional<std::int64_t> value = parse_number<std::int64_t>(text);
     if (!value || *value < 1 || *value > kMost)
@@ -167,8 +167,8 @@ std::int64_t number_behind(std::span<const std::string> words,
   return number;
 }
 
-/// Processes that a launcher started, a replica having one for every shard; or else the workers of
-/// each host of MULTI_HLS_IPS.
+/// Number of replicas: the processes that a launcher started divided by --shards, or else the
+/// workers per host times the hosts in MULTI_HLS_IPS.
 std::int64_t workers_of(std::span<const std::string> words, const Environment& environment) {
   const std::int64_t each = number_behind(words, {"__num_workers_per_hls", "__replicas"});
   if (const std::int64_t started = launched(environment); started > 0)
@@ -187,7 +187,7 @@ std::string take_dialect(std::vector<std::string>& words) {
       ++i;
       continue;
     }
-    if (spelled && i + 1 == words.size()) return "";  // the table's parser complains
+    if (spelled && i + 1 == words.size()) return "";  // reported by the table's parser
     name = spelled ? words[i + 1] : words[i].substr(kName.size() + 1);
     const auto at = words.begin() + static_cast<std::ptrdiff_t>(i);
     words.erase(at, at + (spelled ? 2 : 1));
@@ -199,7 +199,7 @@ bool is_keras_script(std::string_view word) {
   return word.ends_with("keras.py") || word.ends_with("ctl_imagenet_main.py");
 }
 
-/// Habana's two trainers share a dialect: the script's name tells which is meant, or else words
+/// Habana's two trainers share a dialect. The script's name selects one of them, or else a name
 /// that only one of them has.
 std::vector<DialectSpec> habana_dialects(std::span<const std::string> words) {
   const DialectSpec keras = habana_keras_dialect();
@@ -218,7 +218,7 @@ std::vector<DialectSpec> habana_dialects(std::span<const std::string> words) {
   return {resnext, keras};
 }
 
-/// What the IPU trainer takes for granted and millrace does not; a run has its own record of it.
+/// Defaults of the IPU trainer that differ from millrace's. A restored run has them recorded.
 void speak_ipu(Translation& translation) {
   Options& options = translation.options;
   const bool recorded = options.find("restore-path") != nullptr;
@@ -229,18 +229,19 @@ void speak_ipu(Translation& translation) {
 
 std::string_view purpose(Command command) {
   if (command == Command::Validate)
-    return "validation, which looks at every image once and changes no weights";
-  if (command == Command::Bench) return "a benchmark, which has --steps and leaves nothing behind";
+    return "validation, which reads every image once and changes no weights";
+  if (command == Command::Bench)
+    return "a benchmark, which runs --steps weight updates and saves nothing";
   return command == Command::Plan ? "a plan" : "this training";
 }
 
-/// Takes out what the command has no use for and says so of what was typed; habits go unsaid.
-/// `unread` are names of a dialect that nothing asked for.
+/// Removes the options that the command ignores, with one notice for those from the command line.
+/// `unread` are names of a dialect that were given and not used.
 void pass_over(Translation& translation, std::vector<std::string> unread) {
   std::vector<std::string> gone;
   for (const auto& [name, setting] : translation.options.settings()) {
     if (find_option(name)->taken_by(translation.command)) continue;
-    if (setting.origin == Origin::File) continue;  // which serves several commands
+    if (setting.origin == Origin::File) continue;  // a file may serve several commands
     if (setting.origin == Origin::CommandLine) unread.push_back(setting.where);
     gone.push_back(name);
   }
@@ -250,7 +251,7 @@ void pass_over(Translation& translation, std::vector<std::string> unread) {
         fmt::format("{}: no effect on {}", join(unread, ", "), purpose(translation.command)));
 }
 
-/// What was typed under two names must be said once.
+/// Refuses different values for one option under a name of the dialect and under millrace's.
 void check_said_once(const Options& native, const Options& translated) {
   Options typed;
   for (const auto& [name, setting] : native.settings())
@@ -267,7 +268,7 @@ void check_said_once(const Options& native, const Options& translated) {
   check_rivals(typed);
 }
 
-/// A variable or a file gives way to what the dialect's own words said on the command line.
+/// Names of the dialect on the command line override the environment and files.
 void yield_to_command_line(Options& native, const Options& translated) {
   for (const auto& [name, setting] : translated.settings()) {
     const Setting* other = native.find(name);
@@ -389,10 +390,10 @@ Translation read_command_line(Command command, std::span<const std::string> word
   std::vector<std::string> rest(words.begin(), words.end());
   const std::vector<DialectSpec> dialects = take_dialects(rest);
   if (!dialects.empty() && !find_option("dialect")->taken_by(command))
-    fail(ErrorKind::Usage, "--dialect is no option of this command; --help lists them");
+    fail(ErrorKind::Usage, "--dialect is not an option of this command; --help lists its options");
   Translation translation;
   translation.command = command;
-  if (dialects.empty() || dialects.front().translate == nullptr) {  // no names but our own
+  if (dialects.empty() || dialects.front().translate == nullptr) {  // only millrace's names
     translation.options = load_options(command, dialects.empty() ? words : std::span(rest),
                                        max_arguments, environment);
     if (!dialects.empty()) speak_ipu(translation);

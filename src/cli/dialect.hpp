@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Command lines of other trainers. A dialect is a table of option names and a function that turns
-// what was given into options of millrace, by that trainer's own arithmetic: rates for a batch of
-// 256, global batches, lengths in epochs or batches. What it does not know is read as an option of
-// millrace's own, written whole, so that --shards or --synthetic-data can stand beside it. Nothing
-// that was typed goes without a word: it has its effect, is refused, or is said to have none.
+// Command lines of other trainers. A dialect is a table of option names and a function that
+// translates them into options of millrace with that trainer's own arithmetic: learning rates for a
+// batch of 256, global batches, lengths in epochs or batches. Names that a dialect does not know
+// are read as millrace's own options, which must then be written in full: --shards and
+// --synthetic-data work with every dialect. Every option that was typed either has its effect, is
+// refused, or is reported to have no effect.
 #pragma once
 
 #include <cstdint>
@@ -21,59 +22,60 @@ namespace millrace::cli {
 
 enum class WordKind { WithValue, Flag };
 
-/// One name of a dialect. Dashes and underscores are the same in it.
+/// One name of a dialect. Dashes and underscores are interchangeable.
 struct DialectWord {
   std::string_view name;            ///< "batch_size"
   std::string_view shorthand = {};  ///< "bs" for -bs, or empty
   WordKind kind = WordKind::WithValue;
-  std::string_view option = {};   ///< of millrace, where it means just that
-  std::string_view becomes = {};  ///< what `translate` makes of it, for the help
-  std::string_view idle = {};     ///< why it has no effect here; said once
-  std::string_view refused = {};  ///< why it cannot be had here
+  std::string_view option = {};   ///< option of millrace with exactly this meaning
+  std::string_view becomes = {};  ///< what `translate` turns it into, for the help
+  std::string_view idle = {};     ///< why it has no effect; reported once
+  std::string_view refused = {};  ///< why it is not supported
 };
 
-/// What a command line in a dialect asks for.
+/// A command line in a dialect, translated.
 struct Translation {
   Command command = Command::Train;
   Options options;
   std::vector<std::string> notices;
 };
 
-/// What was given under the names of a dialect, and where the translation goes. Reading a name
-/// marks it as one that has an effect.
+/// The values given under the names of a dialect, and the translation that they go into. Reading a
+/// name marks it as having an effect.
 class DialectReader {
  public:
   DialectReader(std::string_view dialect, Translation& translation, std::int64_t worker_count)
       : workers(worker_count), dialect_(dialect), translation_(translation) {}
 
-  /// Takes a name as it was spelled, with its value. One that has its effect already is `done`.
+  /// Records a name as it was spelled, with its value. `done`: it already has its effect.
   void give(std::string_view name, std::string spelled, std::string text, bool done);
   [[nodiscard]] bool given(std::string_view name) const { return given_.contains(name); }
-  /// "--batch_size" or "-bs" as it was typed; empty when it was not.
+  /// "--batch_size" or "-bs", as it was typed; empty when it was not given.
   [[nodiscard]] std::string spelled(std::string_view name) const;
   [[nodiscard]] bool flag(std::string_view name, bool otherwise = false);
   [[nodiscard]] std::string text(std::string_view name, std::string_view otherwise);
-  /// Errors: Usage, naming the option, when its text is no number (of at most 1e15).
+  /// Errors: Usage, naming the option, when its text is not a number or exceeds 1e15.
   [[nodiscard]] double real(std::string_view name, double otherwise);
-  /// Errors: Usage, when it is no whole number from `least` on.
+  /// Errors: Usage, when it is not a whole number or is less than `least`.
   [[nodiscard]] std::int64_t integer(std::string_view name, std::int64_t otherwise,
                                      std::int64_t least = 0);
 
-  /// Sets an option of millrace. What the user gave under another name is as strong as the command
-  /// line; what is the trainer's habit, from "", gives way to it.
+  /// Sets an option of millrace. A value that the user gave under the name `from` counts as given
+  /// on the command line. With an empty `from` it is a default of the trainer, which the user's
+  /// values override.
   void set(std::string_view option, std::string_view text, std::string_view from);
   void set(std::string_view option, double value, std::string_view from);
   void set(std::string_view option, std::int64_t value, std::string_view from);
   void note(std::string text) { translation_.notices.push_back(std::move(text)); }
-  /// Says why a name that was given has no effect.
+  /// Reports why a name has no effect, if it was given.
   void pass_over(std::string_view name, std::string_view why);
-  /// Names that were given and never read, as they were typed; flags that are off are none.
+  /// Names that were given and never read, as they were typed, without flags that are off.
   [[nodiscard]] std::vector<std::string> unread() const;
   [[nodiscard]] Translation& translation() { return translation_; }
 
-  std::int64_t workers = 1;         ///< processes, each with a replica
-  std::int64_t images = 1'281'167;  ///< of an epoch, where lengths are counted in batches
-  std::string script;               ///< file name of the program, where it was given
+  std::int64_t workers = 1;         ///< number of replicas
+  std::int64_t images = 1'281'167;  ///< per epoch, for lengths in batches
+  std::string script;               ///< file name of the program, if given
 
  private:
   struct Given {
@@ -88,8 +90,8 @@ class DialectReader {
   std::map<std::string, Given, std::less<>> given_;
 };
 
-/// The network that a trainer of ImageNet has: a thousand classes and one for what is none of them,
-/// and batch-norm.
+/// The network of a trainer for ImageNet: 1000 classes and one for background, and batch
+/// normalization.
 struct ImageNetHabits {
   std::string_view model = "resnet";
   std::string_view size = "50";
@@ -98,14 +100,14 @@ struct ImageNetHabits {
 };
 void set_imagenet_habits(DialectReader& read, const ImageNetHabits& habits);
 
-/// A number of weight updates, rounded down; a run is no longer than 1e15.
+/// A number of weight updates, rounded down and limited to 1e15.
 [[nodiscard]] std::int64_t whole_steps(double steps);
 
 struct DialectSpec {
   std::string_view name;
-  std::string_view title;  ///< the scripts, for the help
+  std::string_view title;  ///< names the scripts, for the help
   std::span<const DialectWord> words;
-  /// Called after all words are read and those with an `option` are set.
+  /// Called after all words are read and the names with an `option` are set.
   void (*translate)(DialectReader& read);
 };
 
@@ -114,13 +116,13 @@ struct DialectSpec {
 [[nodiscard]] DialectSpec habana_keras_dialect();
 [[nodiscard]] DialectSpec surfsara_dialect();
 
-/// The dialects that a command line means, its --dialect taken out of `words`: none, or one, or
-/// both of Habana's where nothing tells which. Errors: Usage for an unknown name.
+/// The dialects of a command line: none, one, or both of Habana's when no word tells them apart.
+/// Removes --dialect from `words`. Errors: Usage for an unknown name.
 [[nodiscard]] std::vector<DialectSpec> take_dialects(std::vector<std::string>& words);
-/// What every name of the dialects that `words` mean becomes; empty when they mean none.
+/// Help on every name of the dialects that `words` select; empty when they select none.
 [[nodiscard]] std::string dialect_help(std::vector<std::string> words);
 
-/// Options of a whole command line, --dialect and --config included. The numbers of processes come
+/// Options of a whole command line, including --dialect and --config. The number of processes comes
 /// from the launcher's variables. Errors: Usage, naming the word.
 [[nodiscard]] Translation read_command_line(Command command, std::span<const std::string> words,
                                             std::size_t max_arguments,

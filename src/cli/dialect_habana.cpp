@@ -14,34 +14,38 @@
 namespace millrace::cli {
 namespace {
 
-constexpr std::string_view kLoader = "images are prepared ahead in threads of their own always";
-constexpr std::string_view kGiven = "the launcher says which processes there are";
+constexpr std::string_view kLoader = "images are always prepared ahead in separate threads";
+constexpr std::string_view kGiven = "the launcher determines the processes";
 constexpr std::string_view kKeyed = "random numbers are keyed by --seed, epoch and image";
 
 constexpr std::array kCommon = std::to_array<DialectWord>({
     {.name = "data_dir", .shorthand = "dd", .option = "data-dir"},
     {.name = "jpeg_data_dir", .shorthand = "jpdd", .option = "data-dir"},
     {.name = "model_dir", .shorthand = "md", .becomes = "--log-dir, or --restore-path"},
-    {.name = "clean", .kind = WordKind::Flag, .idle = "every run gets a directory of its own"},
+    {.name = "clean", .kind = WordKind::Flag, .idle = "every run gets its own directory"},
     {.name = "train_epochs", .shorthand = "te", .becomes = "--epochs"},
     {.name = "epochs_between_evals", .shorthand = "ebe", .becomes = "--epochs-between-evals"},
-    {.name = "stop_threshold", .shorthand = "st", .refused = "no run ends at an accuracy"},
-    {.name = "batch_size", .shorthand = "bs", .becomes = "--batch-size, of which the rate follows"},
+    {.name = "stop_threshold",
+     .shorthand = "st",
+     .refused = "runs do not stop at a target accuracy"},
+    {.name = "batch_size",
+     .shorthand = "bs",
+     .becomes = "--batch-size; the learning rate depends on it"},
     {.name = "hooks",
      .shorthand = "hk",
-     .becomes = "ProfilerHook: --gc-profile; others say what logs say always"},
+     .becomes = "ProfilerHook: --gc-profile; the logs always contain the numbers of the others"},
     {.name = "profile_steps", .becomes = "--profile-steps"},
     {.name = "export_dir", .shorthand = "ed", .refused = "TensorFlow's SavedModel is not written"},
     {.name = "display_steps", .shorthand = "dis", .option = "log-freq"},
-    {.name = "save_summary_steps", .idle = "logs say when with --log-freq"},
+    {.name = "save_summary_steps", .idle = "--log-freq sets the interval"},
     {.name = "disable_checkpoints", .kind = WordKind::Flag, .option = "disable-checkpoints"},
     {.name = "save_checkpoint_steps",
      .shorthand = "cs",
-     .idle = "--ckpts-per-epoch says when to save"},
+     .idle = "--ckpts-per-epoch sets the interval"},
     {.name = "no_hpu", .kind = WordKind::Flag, .idle = "there are no HPUs"},
     {.name = "dummy_epoch",
      .kind = WordKind::Flag,
-     .idle = "nothing is compiled that a first epoch could wait for"},
+     .idle = "no compilation slows down the first epoch"},
     {.name = "dtype", .shorthand = "dt", .becomes = "--precision and --half"},
     {.name = "data_loader_image_type", .shorthand = "dlit", .becomes = "--data-loader-image-type"},
     {.name = "loss_scale", .shorthand = "ls", .option = "loss-scaling"},
@@ -64,26 +68,27 @@ constexpr std::array kCommon = std::to_array<DialectWord>({
     {.name = "disable_eval", .kind = WordKind::Flag, .option = "no-validation"},
     {.name = "eval_only", .kind = WordKind::Flag, .becomes = "millrace validate"},
     {.name = "fine_tune", .kind = WordKind::Flag, .becomes = "--variable-filter fc1"},
-    {.name = "train_offset", .idle = "a run that is restored goes on where it stopped"},
+    {.name = "train_offset", .idle = "a restored run continues where it stopped"},
     {.name = "use_train_and_evaluate",
      .kind = WordKind::Flag,
-     .idle = "validation belongs to the run"},
+     .idle = "validation is part of the run"},
     {.name = "label_smoothing", .option = "label-smoothing"},
     {.name = "warmup_epochs", .becomes = "--warmup-epochs"},
     {.name = "disable_warmup", .kind = WordKind::Flag, .becomes = "--warmup-epochs 0"},
     {.name = "weight_decay", .option = "weight-decay"},
     {.name = "momentum", .option = "momentum"},
-    {.name = "mini_imagenet", .kind = WordKind::Flag, .refused = "there is no smaller ImageNet"},
+    {.name = "mini_imagenet", .kind = WordKind::Flag, .refused = "there is no reduced ImageNet"},
     {.name = "shuffle_seed", .idle = kKeyed},
     {.name = "sample_distorted_bounding_box_seed", .idle = kKeyed},
     {.name = "random_flip_left_right_seed", .idle = kKeyed},
-    {.name = "interleave_cycle_length", .idle = "images are read by their place, not by file"},
+    {.name = "interleave_cycle_length", .idle = "images are read by index, not by file"},
 });
 
 void set_precision(DialectReader& read, bool has_fp16) {
   const std::string type = read.text("dtype", "fp32");
   if (type != "fp32" && type != "bf16" && !(has_fp16 && type == "fp16"))
-    fail(ErrorKind::Usage, "--dtype: '{}' is none of fp32, bf16{}", type, has_fp16 ? ", fp16" : "");
+    fail(ErrorKind::Usage, "--dtype: '{}' is not one of fp32, bf16{}", type,
+         has_fp16 ? ", fp16" : "");
   read.set("precision", type == "fp32" ? "32.32" : "16.32", read.spelled("dtype"));
   if (type == "fp16") read.set("half", type, read.spelled("dtype"));  // bf16 is the default
 }
@@ -98,7 +103,7 @@ void set_image_type(DialectReader& read) {
     read.set("data-loader-image-type", type.second, read.spelled("data_loader_image_type"));
     return;
   }
-  fail(ErrorKind::Usage, "--data_loader_image_type: '{}' is none of fp32, bf16, fp16, uint8",
+  fail(ErrorKind::Usage, "--data_loader_image_type: '{}' is not one of fp32, bf16, fp16, uint8",
        given);
 }
 
@@ -124,12 +129,12 @@ void set_habana_hooks(DialectReader& read, bool profiles_without_hook) {
   for (const std::string& hook : split_list(read.text("hooks", ""))) {
     const auto means = [&](std::string_view known) { return to_lower(known) == to_lower(hook); };
     if (std::ranges::none_of(kHooks, means))
-      fail(ErrorKind::Usage, "{}: '{}' is none of {}", read.spelled("hooks"), hook,
+      fail(ErrorKind::Usage, "{}: '{}' is not one of {}", read.spelled("hooks"), hook,
            join(kHooks, ", "));
     if (means(kProfiler))
       profiles = true;
     else
-      read.note(fmt::format("{} {} has no effect here: logs have its numbers always",
+      read.note(fmt::format("{} {} has no effect here: the logs always contain its numbers",
                             read.spelled("hooks"), hook));
   }
   if (!profiles) return read.pass_over("profile_steps", "it needs --hooks ProfilerHook");
@@ -145,7 +150,7 @@ void set_habana_threads(DialectReader& read) {
     read.set("pipeline-num-parallel", read.integer("dataset_parallel_calls", 1, 1),
              read.spelled("dataset_parallel_calls"));
     read.pass_over("datasets_num_private_threads",
-                   "--dataset_parallel_calls says how many threads prepare images");
+                   "--dataset_parallel_calls sets the number of threads that prepare images");
   } else if (read.given("datasets_num_private_threads")) {
     read.set("pipeline-num-parallel", read.integer("datasets_num_private_threads", 1, 1),
              read.spelled("datasets_num_private_threads"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Habana's Keras ResNet: demo_resnet_keras.py, which starts workers and knows LARS's numbers, and
-// resnet_ctl_imagenet_main.py, which is told them.
+// Habana's Keras ResNet: demo_resnet_keras.py, which starts workers and sets the numbers of LARS,
+// and resnet_ctl_imagenet_main.py, which takes them as options.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,12 +15,13 @@ namespace millrace::cli {
 namespace {
 
 constexpr std::string_view kScript = "resnet_ctl_imagenet_main.py";
-constexpr std::string_view kLoop = "every weight update is a step of its own";
-constexpr std::string_view kStart = "replicas are ranks of MPI";
-constexpr std::string_view kCompiler = "kernels are fused always";
+constexpr std::string_view kLoop = "every weight update is its own step";
+constexpr std::string_view kStart = "replicas are MPI ranks";
+constexpr std::string_view kCompiler = "kernels are always fused";
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {.name = "train_steps", .becomes = "--max-iterations: so many of every epoch"},
+    {.name = "train_steps",
+     .becomes = "--max-iterations; limits the weight updates of every epoch"},
     {.name = "log_steps", .option = "log-freq"},
     {.name = "steps_per_loop", .idle = kLoop},
     {.name = "enable_checkpoint_and_export",
@@ -31,17 +32,19 @@ constexpr std::array kWords = std::to_array<DialectWord>({
      .idle = "metrics.jsonl has every number"},
     {.name = "optimizer", .becomes = "--optimiser momentum-rate-inside, or LARS"},
     {.name = "num_workers_per_hls", .becomes = "--replicas, times the hosts in MULTI_HLS_IPS"},
-    {.name = "distribution_strategy", .becomes = "unless off, --batch_size is that of all workers"},
+    {.name = "distribution_strategy",
+     .becomes = "unless off, --batch_size is the total of all workers"},
     {.name = "kubernetes_run", .kind = WordKind::Flag, .idle = kStart},
     {.name = "use_keras_mixed_precision",
      .kind = WordKind::Flag,
-     .idle = "--dtype says how numbers are kept"},
+     .idle = "--dtype sets the data types"},
     {.name = "keras_applications_model", .becomes = "--model-size and --resnet-version"},
     {.name = "horovod_hierarchical_allreduce", .kind = WordKind::Flag, .idle = kStart},
-    {.name = "lr_schedule", .becomes = "--lr-schedule piecewise, lars-polynomial, or no fall"},
+    {.name = "lr_schedule",
+     .becomes = "--lr-schedule piecewise or lars-polynomial, or a constant rate"},
     {.name = "base_learning_rate", .becomes = "--abs-learning-rate"},
     {.name = "end_learning_rate", .becomes = "--poly-lr-end-lr"},
-    {.name = "lars_epsilon", .becomes = "--lars-epsilon; 0 is 1e-7"},
+    {.name = "lars_epsilon", .becomes = "--lars-epsilon; 0 means 1e-7"},
     {.name = "single_l2_loss_op",
      .kind = WordKind::Flag,
      .becomes = "--weight-decay-form half-square; without it square"},
@@ -52,7 +55,7 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {.name = "global_seed", .option = "seed"},
     {.name = "cache_decoded_image",
      .kind = WordKind::Flag,
-     .idle = "images are decoded when they are read, or once by millrace data convert --packed"},
+     .idle = "images are decoded when read, or once by millrace data convert --packed"},
     {.name = "training_dataset_cache", .kind = WordKind::Flag, .becomes = "--dataset-cache all"},
     {.name = "num_gpus", .idle = kStart},
     {.name = "tpu", .idle = kStart},
@@ -62,10 +65,10 @@ constexpr std::array kWords = std::to_array<DialectWord>({
 
 bool is_lars(DialectReader& read) { return read.text("optimizer", "SGD") == "LARS"; }
 
-/// The launcher fills in LARS's numbers; the script itself is told them.
+/// The launcher sets the numbers of LARS; the script itself takes them as options.
 bool has_lars_preset(DialectReader& read) { return is_lars(read) && read.script != kScript; }
 
-/// The one of tf.keras.applications: ResNet50, ResNet101, ResNet152, and each with V2. Gives the
+/// A model of tf.keras.applications: ResNet50, ResNet101, ResNet152, and each with V2. Returns the
 /// size.
 std::string set_keras_model(DialectReader& read) {
   const std::string from = read.spelled("keras_applications_model");
@@ -75,14 +78,14 @@ std::string set_keras_model(DialectReader& read) {
       if (name != fmt::format("ResNet{}{}", size, version)) continue;
       if (version.empty())
         read.note(fmt::format(
-            "{} {}: that of Keras has biases in its convolutions, which the normalisation behind "
-            "them takes out again; here they have none",
+            "{} {}: the Keras model has biases in its convolutions, which the following "
+            "normalization cancels; this model has none",
             from, name));
       read.set("resnet-version", version.empty() ? "1.5" : "2", from);
       read.set("initialisers", "keras-applications", from);
       return std::string(size);
     }
-  fail(ErrorKind::Usage, "{}: '{}' is none of ResNet50, ResNet101, ResNet152 or these with V2",
+  fail(ErrorKind::Usage, "{}: '{}' is not one of ResNet50, ResNet101, ResNet152 or these with V2",
        from, name);
 }
 
@@ -93,34 +96,34 @@ void set_model(DialectReader& read) {
   read.set("padding", "keras", "");
 }
 
-/// Whether the batch size is that of all workers: it is with a strategy of TensorFlow.
+/// Whether the batch size is the total of all workers, as with a strategy of TensorFlow.
 bool has_global_batch(DialectReader& read) {
   constexpr std::array<std::string_view, 6> kStrategies = {
       "hpu", "default", "one_device", "mirrored", "multi_worker_mirrored", "off"};
   const std::string strategy = read.text("distribution_strategy", "off");
   if (std::ranges::find(kStrategies, strategy) == kStrategies.end())
     fail(ErrorKind::Usage,
-         "{}: '{}' is none of hpu, default, one_device, mirrored, multi_worker_mirrored, off",
+         "{}: '{}' is not one of hpu, default, one_device, mirrored, multi_worker_mirrored, off",
          read.spelled("distribution_strategy"), strategy);
   return strategy != "off";
 }
 
-/// Images of all workers in a step.
+/// Images of all workers in a step. Sets batch size and replicas.
 std::int64_t set_batch(DialectReader& read) {
   const std::int64_t given = read.integer("batch_size", 256, 1);
-  (void)read.integer("num_workers_per_hls", 1, 1);  // counted already
+  (void)read.integer("num_workers_per_hls", 1, 1);  // already counted
   const bool global = has_global_batch(read);
   if (global && given % read.workers != 0)
-    fail(ErrorKind::Usage, "--batch_size: {} images cannot be dealt out to {} workers", given,
-         read.workers);
+    fail(ErrorKind::Usage, "--batch_size: {} images cannot be divided evenly among {} workers",
+         given, read.workers);
   const std::int64_t each = global ? given / read.workers : given;
   read.set("batch-size", each, read.spelled("batch_size"));
   read.set("replicas", read.workers, "");
   return each * read.workers;
 }
 
-/// --train_steps cuts every epoch short, and validation comes behind such epochs; the rates stay
-/// those of whole ones.
+/// --train_steps shortens every epoch, and validation follows each shortened epoch. The learning
+/// rates remain those of whole epochs.
 void set_length(DialectReader& read, std::int64_t global_batch) {
   const double epochs = read.real("train_epochs", 1.0);
   read.set("epochs", epochs, read.spelled("train_epochs"));
@@ -144,7 +147,7 @@ struct Peak {
   double warmup_epochs;
 };
 
-/// Of the polynomial schedule: absolute, whatever the batch.
+/// Peak of the polynomial schedule: an absolute rate, not scaled with the batch.
 Peak polynomial_peak(DialectReader& read, std::int64_t global_batch) {
   Peak peak = global_batch < 16384   ? Peak{10.0, 5.0}
               : global_batch < 32768 ? Peak{25.0, 5.0}
@@ -185,7 +188,7 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
     read.pass_over("warmup_epochs", "--lr_schedule constant has no warm-up");
     (void)read.flag("disable_warmup");
   } else {
-    fail(ErrorKind::Usage, "--lr_schedule: '{}' is none of piecewise, polynomial, constant",
+    fail(ErrorKind::Usage, "--lr_schedule: '{}' is not one of piecewise, polynomial, constant",
          schedule);
   }
 }
@@ -198,7 +201,7 @@ void set_optimiser(DialectReader& read) {
   read.set("weight-decay", 1e-4, "");
   read.set("weight-decay-excludes", "beta gamma", "");
   const bool single = read.flag("single_l2_loss_op");
-  if (is_lars(read)) {  // which decays by half the square always
+  if (is_lars(read)) {  // always decays by half the square
     const double epsilon = read.real("lars_epsilon", 0.0);
     read.set("optimiser", "LARS", read.spelled("optimizer"));
     read.set("lars-epsilon", epsilon == 0.0 ? 1e-7 : epsilon, "");
@@ -231,7 +234,7 @@ void set_checkpoints(DialectReader& read) {
 
 void translate(DialectReader& read) {
   set_habana_hooks(read, true);
-  if (only_evaluates(read, false)) return;  // the run says the rest
+  if (only_evaluates(read, false)) return;  // the run has the rest recorded
   set_habana_run(read);
   set_habana_threads(read);
   set_model(read);

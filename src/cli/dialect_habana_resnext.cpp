@@ -18,10 +18,10 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {.name = "start_learning_rate", .becomes = "--abs-learning-rate, with --enable_lars"},
     {.name = "use_cosine_lr",
      .kind = WordKind::Flag,
-     .becomes = "--lr-schedule cosine; when false, piecewise"},
+     .becomes = "--lr-schedule cosine; if false, piecewise"},
 });
 
-/// Labels count from 1 in its files and are taken as they are: class 0 is never used.
+/// Its files count labels from 1 and it uses them unchanged, so that class 0 never occurs.
 void set_model(DialectReader& read) {
   set_imagenet_habits(read, {.model = "resnext", .size = "101", .initialisers = "habana"});
   read.set("padding", "same", "");
@@ -34,7 +34,7 @@ void set_model(DialectReader& read) {
     read.set("resnet-version", version == "2" ? "2" : "1.5", read.spelled("resnet_version"));
   else if (version == "2")
     fail(ErrorKind::Usage,
-         "{} 2: a ResNeXt has one form only: give --model_type resnet, or leave it out",
+         "{} 2: ResNeXt has only one version: give --model_type resnet, or leave the option out",
          read.spelled("resnet_version"));
 }
 
@@ -76,7 +76,7 @@ void set_numerics(DialectReader& read) {
 
 void translate(DialectReader& read) {
   set_habana_hooks(read, false);
-  if (only_evaluates(read, true)) return;  // the run says the rest
+  if (only_evaluates(read, true)) return;  // the run has the rest recorded
   set_habana_run(read);
   set_habana_threads(read);
   set_model(read);

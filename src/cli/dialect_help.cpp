@@ -7,10 +7,10 @@
 namespace millrace::cli {
 namespace {
 
-/// What a name becomes, or why it has no effect or cannot be had.
+/// What a name becomes, or why it has no effect or is not supported.
 std::string meaning(const DialectWord& word) {
-  if (!word.refused.empty()) return fmt::format("refused: {}", word.refused);
-  if (!word.idle.empty()) return fmt::format("no effect here: {}", word.idle);
+  if (!word.refused.empty()) return fmt::format("not supported: {}", word.refused);
+  if (!word.idle.empty()) return fmt::format("no effect: {}", word.idle);
   if (word.option.empty()) return std::string(word.becomes);
   return fmt::format("--{}: {}", word.option, find_option(word.option)->help);
 }
@@ -35,8 +35,9 @@ std::string dialect_help(std::vector<std::string> words) {
   }
   if (!text.empty())
     text +=
-        "\nDashes and underscores are the same in these names; a flag is switched off by no before "
-        "its name\nor =false behind it. Options of millrace stand beside them, written whole: "
+        "\nDashes and underscores are interchangeable in these names. To switch a flag off, put no "
+        "before its\nname or =false after it. Options of millrace are accepted too, written in "
+        "full: "
         "millrace train --help.\n";
   return text;
 }

@@ -11,22 +11,22 @@
 namespace millrace::cli {
 namespace {
 
-constexpr std::string_view kCompiler = "kernels are fused always";
+constexpr std::string_view kCompiler = "kernels are always fused";
 constexpr std::string_view kMemory = "memory is planned exactly";
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {.name = "mode", .becomes = "the command: train, validate or bench; predict is refused"},
+    {.name = "mode", .becomes = "the command: train, validate or bench; predict is not supported"},
     {.name = "data_dir", .option = "data-dir"},
     {.name = "batch_size", .option = "batch-size"},
     {.name = "num_iter",
      .becomes =
-         "--epochs or --iterations, by --iter_unit; of a benchmark --steps and --warmup-steps"},
-    {.name = "train_iter", .becomes = "the same as --num_iter"},
+         "--epochs or --iterations, by --iter_unit; for a benchmark --steps and --warmup-steps"},
+    {.name = "train_iter", .becomes = "same as --num_iter"},
     {.name = "iter_unit", .becomes = "epoch or batch: the unit of --num_iter"},
     {.name = "warmup_steps", .becomes = "--warmup-steps of a benchmark"},
     {.name = "model_dir", .becomes = "--log-dir, or --restore-path"},
-    {.name = "results_dir", .becomes = "the same as --model_dir"},
-    {.name = "log_dir", .becomes = "the same as --model_dir"},
+    {.name = "results_dir", .becomes = "same as --model_dir"},
+    {.name = "log_dir", .becomes = "same as --model_dir"},
     {.name = "display_every", .becomes = "--log-freq"},
     {.name = "lr_init", .becomes = "--abs-learning-rate for a batch of 256"},
     {.name = "lr_warmup_epochs", .becomes = "--warmup-epochs"},
@@ -37,10 +37,10 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {.name = "mixup", .option = "mixup-alpha"},
     {.name = "use_static_loss_scaling",
      .kind = WordKind::Flag,
-     .becomes = "--loss-scaling of --loss_scale"},
+     .becomes = "--loss-scaling with the value of --loss_scale"},
     {.name = "use_auto_loss_scaling",
      .kind = WordKind::Flag,
-     .becomes = "--loss-scaling dynamic, as --use_tf_amp has it; without it --loss_scale"},
+     .becomes = "--loss-scaling dynamic, the default of --use_tf_amp; if false, --loss_scale"},
     {.name = "use_tf_amp",
      .kind = WordKind::Flag,
      .becomes = "--precision 16.32 --loss-scaling dynamic"},
@@ -53,12 +53,12 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {.name = "data_idx_dir", .idle = "records are indexed on first use"},
     {.name = "gpu_memory_fraction", .idle = kMemory},
     {.name = "gpu_id", .idle = "the launcher gives a device to each rank"},
-    {.name = "data_format", .idle = "the layout is NHWC always"},
+    {.name = "data_format", .idle = "the layout is always NHWC"},
     {.name = "export_dir", .refused = "TensorFlow's SavedModel is not written"},
-    {.name = "to_predict", .refused = "there is no command predict yet"},
+    {.name = "to_predict", .refused = "there is no predict command yet"},
 });
 
-/// The option that says how long; the guide has two names for it. Errors: Usage when they differ.
+/// The option that sets the length; the guide has two names for it. Errors: Usage when they differ.
 std::string_view length_name(DialectReader& read) {
   if (!read.given("train_iter")) return "num_iter";
   if (!read.given("num_iter")) return "train_iter";
@@ -76,8 +76,8 @@ bool counts_batches(DialectReader& read) {
   return unit == "batch";
 }
 
-/// Validation comes once, behind the training. 90 epochs is how long the rates of a length in
-/// batches fall.
+/// Validation runs once, after the training. With a length in batches, the learning rate falls over
+/// 90 epochs.
 void set_length(DialectReader& read, std::int64_t global_batch) {
   const std::string_view name = length_name(read);
   const double warmup = read.real("lr_warmup_epochs", 5.0);
@@ -115,7 +115,7 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
   read.set("learning-rate-epochs", "30,60,80,90", "");
 }
 
-/// Its two ways to read pictures crop and normalise each by rules of its own.
+/// Its two image readers crop and normalize differently.
 void set_pictures(DialectReader& read) {
   const bool dali = read.flag("use_dali");
   read.set("image-preset", dali ? "dali2019" : "tf", dali ? "--use_dali" : "");
@@ -126,7 +126,7 @@ void set_precision(DialectReader& read) {
   read.set("precision", read.flag("use_tf_amp") ? "16.32" : "32.32", read.spelled("use_tf_amp"));
 }
 
-/// Mixed precision scales its loss by itself unless it is told not to.
+/// Mixed precision scales the loss dynamically unless an option sets a static scale.
 void set_loss_scaling(DialectReader& read) {
   const bool half = read.flag("use_tf_amp");
   const bool told_static = read.flag("use_static_loss_scaling");
@@ -154,7 +154,7 @@ void set_numerics(DialectReader& read) {
   if (read.real("mixup", 0.0) > 0.0) read.set("mixing-form", "reversed", "");
 }
 
-/// `model_dir` and `results_dir` are one directory there.
+/// NVIDIA's trainer uses one directory for `model_dir`, `results_dir` and `log_dir`.
 struct Place {
   std::string directory;
   std::string from;
@@ -167,7 +167,7 @@ Place place(DialectReader& read) {
     if (first.from.empty())
       first = {directory, read.spelled(name)};
     else if (directory != first.directory)
-      read.pass_over(name, first.from + " says the place");
+      read.pass_over(name, first.from + " sets the directory");
   }
   return first;
 }
@@ -176,12 +176,12 @@ void set_benchmark(DialectReader& read) {
   const std::int64_t warmup = read.integer("warmup_steps", 50);
   read.set("warmup-steps", warmup, read.spelled("warmup_steps"));
   const std::string_view name = length_name(read);
-  if (!counts_batches(read)) return read.pass_over(name, "a benchmark is counted in batches");
+  if (!counts_batches(read))
+    return read.pass_over(name, "the length of a benchmark is counted in batches");
   const std::int64_t steps = read.integer(name, 1, 1) - warmup;
   if (steps < 1)
-    fail(ErrorKind::Usage,
-         "--{}: {} batches leave none to be measured behind the {} of --warmup_steps", name,
-         read.integer(name, 1), warmup);
+    fail(ErrorKind::Usage, "--{}: {} batches leave none to measure after the {} of --warmup_steps",
+         name, read.integer(name, 1), warmup);
   read.set("steps", steps, read.spelled(name));
 }
 
@@ -194,18 +194,19 @@ void set_outputs(DialectReader& read, const std::string& mode) {
 }
 
 Command command_of(const std::string& mode, Command typed) {
-  if (mode == "predict") fail(ErrorKind::Usage, "--mode predict: there is no command predict yet");
+  if (mode == "predict")
+    fail(ErrorKind::Usage, "--mode predict is not supported: there is no predict command yet");
   if (mode == "evaluate" || mode == "inference_benchmark") return Command::Validate;
   if (mode == "training_benchmark") return Command::Bench;
   if (mode != "train" && mode != "train_and_evaluate")
     fail(ErrorKind::Usage,
-         "--mode: '{}' is none of train, train_and_evaluate, evaluate, training_benchmark, "
+         "--mode: '{}' is not one of train, train_and_evaluate, evaluate, training_benchmark, "
          "inference_benchmark",
          mode);
   return typed;
 }
 
-/// Whether there is a run that says what to validate.
+/// Whether the options name a run to validate.
 bool finds_run(DialectReader& read, const std::string& mode) {
   if (mode != "evaluate") return false;
   const Place there = place(read);
@@ -228,7 +229,7 @@ void translate(DialectReader& read) {
     return set_precision(read);
   }
   if (!read.given("batch_size"))
-    fail(ErrorKind::Usage, "--batch_size is missing: how many images does each process take?");
+    fail(ErrorKind::Usage, "--batch_size is missing: give the number of images per process");
   set_numerics(read);
   const std::int64_t global_batch = read.integer("batch_size", 1, 1) * read.workers;
   read.set("replicas", read.workers, "");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ResNet-50 of SURFsara and Intel, made of the Cloud TPU's: resnet_main.py and resnet_eval.py.
+// The ResNet-50 of SURFsara and Intel, based on the Cloud TPU's: resnet_main.py, resnet_eval.py.
 #include <algorithm>
 #include <array>
 
@@ -11,15 +11,15 @@ namespace millrace::cli {
 namespace {
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {.name = "train_batch_size", .becomes = "--batch-size of all ranks together"},
+    {.name = "train_batch_size", .becomes = "--batch-size, as the total of all ranks"},
     {.name = "train_steps", .becomes = "--iterations"},
     {.name = "eval_batch_size", .becomes = "millrace validate --valid-batch-size"},
     {.name = "num_intra_threads", .option = "threads-per-device"},
     {.name = "num_inter_threads", .idle = "a device runs one kernel at a time"},
-    {.name = "kmp_blocktime", .idle = "OMP_WAIT_POLICY says how threads wait"},
+    {.name = "kmp_blocktime", .idle = "OMP_WAIT_POLICY sets how threads wait"},
     {.name = "data_dir", .option = "data-dir"},
     {.name = "model_dir", .becomes = "--log-dir, or --restore-path"},
-    {.name = "use_tpu", .kind = WordKind::Flag, .becomes = "refused unless it is false"},
+    {.name = "use_tpu", .kind = WordKind::Flag, .becomes = "not supported unless false"},
 });
 
 void set_model(DialectReader& read) {
@@ -29,7 +29,7 @@ void set_model(DialectReader& read) {
   read.set("precision", "32.32", "");
 }
 
-/// gradual_warmup_then_dec(0.1, 260, 4.8) stands in the script, whatever the batch.
+/// The script has gradual_warmup_then_dec(0.1, 260, 4.8) for every batch size.
 void set_rate(DialectReader& read) {
   read.set("optimiser", "Nesterov", "");
   read.set("momentum", 0.9, "");
@@ -45,15 +45,15 @@ void set_rate(DialectReader& read) {
 void set_batch(DialectReader& read) {
   const std::int64_t global = read.integer("train_batch_size", 24576, 1);
   if (global % read.workers != 0)
-    fail(ErrorKind::Usage, "--train_batch_size: {} images cannot be dealt out to {} ranks", global,
-         read.workers);
+    fail(ErrorKind::Usage, "--train_batch_size: {} images cannot be divided evenly among {} ranks",
+         global, read.workers);
   read.set("batch-size", global / read.workers, read.spelled("train_batch_size"));
   read.set("replicas", read.workers, "");
   read.set("iterations", read.integer("train_steps", 4680), read.spelled("train_steps"));
 }
 
 void translate(DialectReader& read) {
-  if (read.flag("use_tpu")) fail(ErrorKind::Usage, "--use_tpu cannot be had: there is no TPU");
+  if (read.flag("use_tpu")) fail(ErrorKind::Usage, "--use_tpu is not supported: there is no TPU");
   const std::string directory = read.text("model_dir", "");
   const bool evaluates = read.script == "resnet_eval.py" ||
                          (read.given("eval_batch_size") && !read.given("train_batch_size"));

@@ -12,15 +12,15 @@
 
 namespace millrace::cli {
 
-/// What the IPU trainer trains a family of networks with when nothing else is said.
+/// The IPU trainer's defaults for a family of networks.
 struct FamilyRecipe {
   std::int64_t batch_size = 0;
   double epochs = 0;
   double weight_decay = 0;
   double label_smoothing = 0;
   std::vector<std::string> decay_excludes;
-  std::vector<double> boundaries;  ///< of a stepped schedule, fractions of the run
-  /// Of 2, for the learning rate of one image; nothing where the trainer has no default.
+  std::vector<double> boundaries;  ///< of a stepped schedule, as fractions of the run
+  /// Exponents of 2 for the learning rate of one image; empty where the trainer has no default.
   std::optional<double> sgd_exponent;
   std::optional<double> momentum_exponent;
   std::optional<double> rmsprop_exponent;

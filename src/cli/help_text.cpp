@@ -6,7 +6,7 @@
 namespace millrace::cli {
 namespace {
 
-/// Breaks `text` between words so that lines end before the width; later lines begin at the column.
+/// Breaks `text` between words into lines of kHelpWidth; later lines begin at kHelpColumn.
 std::string wrapped(std::string_view text) {
   std::string out;
   std::size_t column = kHelpColumn;

@@ -10,7 +10,7 @@ namespace millrace::cli {
 inline constexpr std::size_t kHelpColumn = 30;  ///< where texts begin
 inline constexpr std::size_t kHelpWidth = 100;
 
-/// `left`, and behind it or below it the text, broken between words into lines of kHelpWidth.
+/// `left`, followed by the text on the same or the next line, broken into lines of kHelpWidth.
 [[nodiscard]] std::string help_entry(const std::string& left, std::string_view text);
 
 }  // namespace millrace::cli

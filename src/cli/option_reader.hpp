@@ -14,25 +14,25 @@
 
 namespace millrace::cli {
 
-/// Reads options and notes which were asked for: those are the resolved configuration, and what was
-/// given but never asked for has no effect.
+/// Reads options and records those that were read. They form the resolved configuration. An option
+/// that was given but never read has no effect.
 class Reader {
  public:
   explicit Reader(const Options& options) : options_(options) {}
 
   bool flag(std::string_view name);
   std::int64_t integer(std::string_view name, std::int64_t otherwise);
-  /// An option whose default follows another option, and shall follow it still when that one
-  /// changes: recorded only when given.
+  /// An option whose default depends on another option. Recorded only when given, so that the
+  /// default still follows the other option when a run is restored.
   std::int64_t follower(std::string_view name, std::int64_t otherwise);
   double follower_real(std::string_view name, double otherwise);
   double real(std::string_view name, double otherwise);
   std::vector<double> reals(std::string_view name, std::vector<double> otherwise);
   std::string text(std::string_view name, std::string_view otherwise);
-  /// Marks an option as one that has an effect, without recording it.
+  /// Marks an option as used without recording it.
   void use(std::string_view name);
   [[nodiscard]] bool used(std::string_view name) const;
-  /// Replaces what is recorded for an option, or records it in the first place.
+  /// Records a value for an option, replacing an earlier one.
   template <class T>
   T note(std::string_view name, T value) {
     record(name, Value(value));

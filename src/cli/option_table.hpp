@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of the table of options, each in a file of its own, and the words that their rows use.
+// The parts of the option table, each in its own file, and the constants that their rows use.
 #pragma once
 
 #include <span>
@@ -13,11 +13,11 @@ namespace millrace::cli {
 [[nodiscard]] std::span<const OptionSpec> model_options();
 [[nodiscard]] std::span<const OptionSpec> data_options();
 [[nodiscard]] std::span<const OptionSpec> train_options();
-[[nodiscard]] std::span<const OptionSpec> rate_options();      ///< optimiser and learning rate
+[[nodiscard]] std::span<const OptionSpec> rate_options();      ///< optimizer and learning rate
 [[nodiscard]] std::span<const OptionSpec> output_options();    ///< validation, checkpoints, logs
 [[nodiscard]] std::span<const OptionSpec> pipeline_options();  ///< and replicas
 [[nodiscard]] std::span<const OptionSpec> device_options();
-[[nodiscard]] std::span<const OptionSpec> command_options();  ///< of one invocation: no keys
+[[nodiscard]] std::span<const OptionSpec> command_options();  ///< of one invocation
 
 namespace option_words {
 
@@ -26,18 +26,18 @@ constexpr CommandSet set_of(Command command) { return static_cast<CommandSet>(co
 inline constexpr CommandSet kTrain = set_of(Command::Train);
 inline constexpr CommandSet kBench = set_of(Command::Bench);
 inline constexpr CommandSet kPlan = set_of(Command::Plan);
-/// Everything that resolves a whole training. Restoring takes the options that it may change, and
-/// those that it must not, to refuse them by name.
+/// Commands that resolve a whole training. `restore` also takes the options that it must not
+/// change, so that it can refuse them by name.
 inline constexpr CommandSet kTrainings =
     kTrain | set_of(Command::Restore) | set_of(Command::Import);
-/// A benchmark has no length, schedule of validation, logs or checkpoints of its own.
+/// A benchmark has no length, validation schedule, logs or checkpoints.
 inline constexpr CommandSet kRuns = kTrainings | kBench | kPlan;
 inline constexpr CommandSet kRunsAndValidate = kRuns | set_of(Command::Validate);
 inline constexpr CommandSet kContinues = kTrain | set_of(Command::Restore);
 inline constexpr CommandSet kPlacesRun = kTrain;
 inline constexpr CommandSet kReads = set_of(Command::Restore) | set_of(Command::Validate);
 
-/// The tools for data that look at pictures.
+/// The data tools that read images.
 inline constexpr CommandSet kDataTools = set_of(Command::DataIndex) | set_of(Command::DataCheck) |
                                          set_of(Command::DataStats) | set_of(Command::DataConvert);
 
@@ -50,7 +50,7 @@ inline constexpr FamilySet kNormed = kResidual | kEfficientNet;
 
 inline constexpr Mathematics kChanges = Mathematics::Changes;
 inline constexpr double kMaxCount = 2147483647.0;
-inline constexpr double kMaxSeed = 9007199254740991.0;  // whole numbers that a double holds
+inline constexpr double kMaxSeed = 9007199254740991.0;  // exact as a double
 
 constexpr Range at_least(double low) { return {.low = low, .high = kMaxCount}; }
 constexpr Range above_zero() { return {.low = 0.0, .low_end = Range::Low::Excluded}; }

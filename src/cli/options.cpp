@@ -15,7 +15,7 @@
 namespace millrace::cli {
 namespace {
 
-/// Whole numbers without exponent, others as short as they read back.
+/// Whole numbers without an exponent, others in their shortest exact form.
 std::string number(double value) {
   return value == std::floor(value) && std::abs(value) < 1e15
              ? fmt::format("{}", static_cast<std::int64_t>(value))
@@ -28,8 +28,10 @@ std::string describe(const Range& range) {
   if (std::isinf(range.low) && std::isinf(range.high)) return "";
   if (std::isinf(range.high))
     return fmt::format(" {} {}", low_excluded ? "above" : "of at least", number(range.low));
-  return fmt::format(" {} {} {} {}", low_excluded ? "above" : "from", number(range.low),
-                     high_excluded ? "to below" : "to", number(range.high));
+  if (!low_excluded && !high_excluded)
+    return fmt::format(" from {} to {}", number(range.low), number(range.high));
+  return fmt::format(" {} {} and {} {}", low_excluded ? "above" : "of at least", number(range.low),
+                     high_excluded ? "below" : "at most", number(range.high));
 }
 
 bool inside(const Range& range, double value) {
@@ -55,7 +57,7 @@ ErrorKind kind_of(Origin origin) {
        hint.empty() ? "" : fmt::format("; did you mean {}?", hint));
 }
 
-/// The names of a list with one blank between them.
+/// The names of a list with one space between them.
 std::string normal_list(std::string_view text) {
   std::string normal;
   for (const char c : text) {
@@ -103,7 +105,7 @@ std::optional<Value> parse_type(ValueType type, std::string_view text) {
 
 using Names = std::vector<std::string_view>;
 
-/// Options of which only one can be meant.
+/// Pairs of options that exclude each other.
 const std::vector<Names>& rivals() {
   static const std::vector<Names> all = {
       {"epochs", "iterations"},
@@ -138,7 +140,7 @@ const std::vector<Names>& rivals() {
   return all;
 }
 
-/// The setting, unless it is a flag that is switched off.
+/// The setting, unless it is a flag that is off.
 const Setting* active(const Options& options, std::string_view name) {
   const Setting* setting = options.find(name);
   if (setting == nullptr) return nullptr;
@@ -210,9 +212,9 @@ std::string describe_values(const OptionSpec& spec) {
     case ValueType::Choice:
       return fmt::format("one of {}", join(choices(spec), ", "));
     case ValueType::Text:
-      return "some text";
+      return "text";
     case ValueType::NameList:
-      return "names with blanks or commas between them";
+      return "names separated by spaces or commas";
     case ValueType::Path:
       return "a path";
   }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// src/cli: from words on a command line to a resolved configuration.
+// src/cli: from the words of a command line to a resolved configuration.
 //
-// One table of OptionSpec says everything about every option. From it come the parsing of the
-// command line, of configuration files and of environment variables, the checks of types and
-// ranges, the help texts and configs/README.md. Options holds what was given and by whom:
+// A single table of OptionSpec describes every option. It drives the parsing of the command line,
+// of configuration files and of environment variables, the checks of types and ranges, the help
+// texts and configs/README.md. Options holds the values that were given and their origin, in this
+// order of precedence:
 //
-//   command line  >  environment  >  file (--config)  >  habit of a --dialect  >  default
+//   command line  >  environment  >  file (--config)  >  default of a --dialect  >  default
 //
-// Defaults are no part of Options: many depend on the model and the data set, so that resolve.hpp
-// knows them. A key in a file is the option's name without the dashes, in the section of its group:
-// `--batch-size 32` is `batch-size = 32` below `[train]`.
+// Options does not hold defaults. Many of them depend on the model and the data set; resolve.hpp
+// fills them in. A key in a file is the option's name without the dashes, in the section of its
+// group: `--batch-size 32` is `batch-size = 32` in `[train]`.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +29,11 @@
 
 namespace millrace::cli {
 
-/// A list of names is kept as one text, with blanks between them.
+/// A NameList is stored as one string, with a space between names.
 enum class ValueType { Flag, Integer, Real, RealList, Choice, Text, NameList, Path };
 
-/// Group of an option: heading of the help and section of files. Options of one family of networks
-/// share the section [model]; options of Command have no key.
+/// Group of an option: a heading in the help and a section in files. The groups of the network
+/// families share the section [model]. Options in Command have no key.
 enum class Section {
   Model,
   Residual,
@@ -69,11 +70,12 @@ enum class Command : unsigned {
 };
 using CommandSet = unsigned;
 
-/// Families of networks that have an option of their own.
+/// Families of networks that have their own options.
 enum class Family : unsigned { ResNet = 1, ResNeXt = 2, SqueezeNet = 4, EfficientNet = 8 };
 using FamilySet = unsigned;
 
-/// Whether a restored run may change the option.
+/// Whether an option changes the mathematics of a run. A restored run may change only those that
+/// do not.
 enum class Mathematics { Keeps, Changes };
 
 struct Range {
@@ -88,25 +90,25 @@ struct OptionSpec {
   std::string_view alias = {};  ///< a second spelling, or empty
   Section section = Section::Command;
   ValueType type = ValueType::Flag;
-  std::string_view value_name = {};  ///< "N", "DIR", or for choices "a|b|c", which are the choices
+  std::string_view value_name = {};  ///< "N", "DIR"; for a Choice its values: "a|b|c"
   std::string_view default_text = {};
   std::string_view unit = {};
   Range range = {};
   std::string_view help;
-  std::string_view source = {};       ///< trainers whose option it is; "all", "millrace"
-  std::string_view bare = {};         ///< value of the option without one; empty: it needs one
-  std::string_view environment = {};  ///< variable that stands in for the option, or empty
-  std::string_view needs = {};        ///< without what it has no effect, for messages
-  std::string_view idle = {};         ///< why it never has an effect here; said once, not refused
-  FamilySet families = 0;             ///< that have the option; 0: all
+  std::string_view source = {};       ///< trainers that have the option; "all", "millrace"
+  std::string_view bare = {};         ///< value if given without one; empty: a value is required
+  std::string_view environment = {};  ///< variable that sets the option, or empty
+  std::string_view needs = {};        ///< what the option needs to have an effect, for messages
+  std::string_view idle = {};         ///< why it never has an effect; reported once, not refused
+  FamilySet families = 0;             ///< families that have the option; 0: all
   Mathematics mathematics = Mathematics::Keeps;
   CommandSet commands = 0;
 
   [[nodiscard]] bool taken_by(Command command) const noexcept {
     return (commands & static_cast<CommandSet>(command)) != 0;
   }
-  /// Whether the command understands the option and has no use for it: validation is typed as the
-  /// training was, for the scripts of the IPU trainer share their options.
+  /// Whether the command accepts the option and ignores it. `validate` accepts the options of
+  /// `train`, because the scripts of the IPU trainer share their options.
   [[nodiscard]] bool passed_over_by(Command command) const noexcept {
     return command == Command::Validate && !taken_by(command) && taken_by(Command::Train) &&
            (section != Section::Command || source == "IPU");
@@ -118,11 +120,11 @@ struct OptionSpec {
 
 /// All options, by section.
 [[nodiscard]] std::span<const OptionSpec> option_table();
-/// The option with this name or alias; nullptr when there is none.
+/// The option with this name or alias, or nullptr.
 [[nodiscard]] const OptionSpec* find_option(std::string_view name);
 /// "model", "train", "optimizer", "lr", ...; empty for Command.
 [[nodiscard]] std::string_view section_key(Section section);
-/// The families as --model spells them: "resnet or resnext".
+/// The families with the names that --model takes: "resnet or resnext".
 [[nodiscard]] std::string describe_families(FamilySet families);
 /// "a whole number from 1 to 16", "one of SGD, momentum", ...
 [[nodiscard]] std::string describe_values(const OptionSpec& spec);
@@ -137,23 +139,23 @@ struct Setting {
   std::string where;  ///< "--batch-size", "DATA_DIR", "a.toml:12: [train] batch-size"
 };
 
-/// The value that `text` stands for. Errors: Usage (Config for files), naming `where`, the text and
-/// what is allowed.
+/// Parses `text`. Errors: Usage (Config for files), naming `where`, the text and the allowed
+/// values.
 [[nodiscard]] Value parse_value(const OptionSpec& spec, std::string_view text, Origin origin,
                                 std::string_view where);
-/// Checks range and choices of a value that already has its type, and brings a choice to its
-/// spelling.
+/// Checks the range or the choices of a value that already has its type. Returns a choice in the
+/// spelling of the table.
 [[nodiscard]] Value check_value(const OptionSpec& spec, Value value, Origin origin,
                                 std::string_view where);
 
-/// What was given. Reading an option that the table does not hold, or as another type than the
-/// table says, is an Internal error.
+/// The options that were given. Reading an option that is not in the table, or with a type other
+/// than the table's, is an Internal error.
 class Options {
  public:
   void set(const OptionSpec& spec, Setting setting);
   void erase(std::string_view name);
   [[nodiscard]] const Setting* find(std::string_view name) const;
-  /// The same for those of the command line alone.
+  /// Like find(), for options from the command line only.
   [[nodiscard]] const Setting* typed(std::string_view name) const;
   [[nodiscard]] bool flag(std::string_view name) const;
   [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name) const;
@@ -164,7 +166,7 @@ class Options {
     return settings_;
   }
 
-  /// Words that are no options, in their order.
+  /// Words that are not options, in order.
   std::vector<std::string> arguments;
 
  private:
@@ -173,37 +175,38 @@ class Options {
   std::map<std::string, Setting, std::less<>> settings_;
 };
 
-/// `stronger`, with what only `weaker` gives added. Of two options that exclude each other (epochs
-/// and iterations, ...) the stronger one stays.
+/// `stronger` plus the options that only `weaker` gives. If two options exclude each other (epochs
+/// and iterations, ...), the stronger one stays.
 [[nodiscard]] Options merge(Options stronger, const Options& weaker);
-/// Errors: Usage when two options that exclude each other are given in the same place.
+/// Errors: Usage when two options that exclude each other have the same origin (Config for files).
 void check_rivals(const Options& options);
 
-/// Options of a command line, without the command itself. Unique beginnings of names are
-/// understood, as are `--name=value` and `--flag=false`; of an option given twice the last counts.
-/// Options that the command passes over are among them.
+/// Options of a command line without the command itself. Unique prefixes of names, `--name=value`
+/// and `--flag=false` are accepted. If an option is given twice, the last value counts. The result
+/// includes options that the command passes over.
 /// Errors: Usage.
 [[nodiscard]] Options parse_arguments(Command command, std::span<const std::string> words,
                                       std::size_t max_arguments);
 
-/// Value of an environment variable, or nothing.
+/// Returns the value of an environment variable, or nothing.
 using Environment = std::function<std::optional<std::string>(const std::string&)>;
 [[nodiscard]] Environment process_environment();
 [[nodiscard]] Options read_environment(Command command, const Environment& environment);
 
-/// The file that --config means: a path, or the name of a recipe in configs/ here or where the
-/// program is installed. A name that is nowhere comes back as it is.
+/// The file that --config names: a path, or the name of a recipe in configs/ of the working
+/// directory or of the installation. Returns `given` when no such file exists.
 [[nodiscard]] std::filesystem::path find_config(const std::filesystem::path& given);
-/// Options of a TOML file, whatever the command. Errors: Io when it cannot be read, Config with
+/// Options of a TOML file, for any command. Errors: Io when it cannot be read, Config with
 /// `file:line:` for everything else.
 [[nodiscard]] Options read_config_file(const std::filesystem::path& path);
-/// The most that such a file may have.
+/// Maximum size of a configuration file.
 inline constexpr std::uint64_t kMaxConfigBytes = 64 << 10;
 [[nodiscard]] Options parse_config(const std::string& text, const std::string& file_name);
 /// The inverse: sections and keys in the order of the table.
 [[nodiscard]] std::string to_toml(const std::map<std::string, Value, std::less<>>& values);
 
-/// Command line, environment and the file named by --config, merged and free of contradictions.
+/// Command line, environment and the file named by --config, merged and checked for options that
+/// exclude each other.
 [[nodiscard]] Options load_options(Command command, std::span<const std::string> words,
                                    std::size_t max_arguments, const Environment& environment);
 

@@ -20,14 +20,14 @@ namespace {
     if (!spec.alias.empty()) known.emplace_back(spec.alias);
   }
   if (find_option(name) != nullptr)
-    fail(ErrorKind::Usage, "--{} is no option of this command; --help lists them", name);
+    fail(ErrorKind::Usage, "--{} is not an option of this command; --help lists its options", name);
   const std::string nearest = nearest_match(name, known);
   fail(ErrorKind::Usage, "unknown option --{}; {}", name,
        nearest.empty() ? "--help lists the options" : fmt::format("did you mean --{}?", nearest));
 }
 
-/// The option that `name` spells or begins, as long as only one is meant: `--epoch` is `--epochs`,
-/// because the other option that it begins, `--epochs-between-evals`, begins with that whole name.
+/// The option that `name` spells or uniquely abbreviates. `--epoch` is `--epochs`, because the
+/// other match, `--epochs-between-evals`, starts with that whole name.
 const OptionSpec& complete(Command command, std::string_view name) {
   std::vector<const OptionSpec*> matches;
   std::vector<const OptionSpec*> passed_over;
@@ -47,11 +47,12 @@ const OptionSpec& complete(Command command, std::string_view name) {
   std::vector<std::string> names;
   names.reserve(matches.size());
   for (const OptionSpec* spec : matches) names.push_back(fmt::format("--{}", spec->name));
-  fail(ErrorKind::Usage, "--{} could be any of {}: write more of it", name, join(names, ", "));
+  fail(ErrorKind::Usage, "--{} is ambiguous: it could be any of {}; write more of the name", name,
+       join(names, ", "));
 }
 
-/// Takes the words behind a list's option that are no options into its value: people write lists
-/// with blanks between the names.
+/// Appends the words after a list option to its value, up to the next option, because names in a
+/// list may be separated by spaces.
 std::size_t append_list(std::span<const std::string> words, std::size_t next, std::string& option) {
   const char* separator = option.find('=') == std::string::npos ? "=" : " ";
   for (; next < words.size() && !words[next].starts_with("--"); ++next) {
@@ -61,8 +62,8 @@ std::size_t append_list(std::span<const std::string> words, std::size_t next, st
   return next;
 }
 
-/// The same for lists of numbers, which people write with commas, blanks or both; other words
-/// behind them are no part of the list.
+/// The same for lists of numbers, which may be separated by commas, spaces or both. The list ends
+/// at the first word that is not a number.
 std::size_t append_numbers(std::span<const std::string> words, std::size_t next,
                            std::string& option) {
   const bool number_first = option.find('=') != std::string::npos;
@@ -83,7 +84,7 @@ std::size_t append_numbers(std::span<const std::string> words, std::size_t next,
        spec.value_name.empty() ? "" : ", ", describe_values(spec));
 }
 
-/// Whether an option stands there without a value, or with one that is empty.
+/// Whether an option has no value or an empty one.
 bool lacks_value(const OptionSpec& spec, const std::string& spelled,
                  std::span<const std::string> behind) {
   if (spec.type == ValueType::Flag) return false;
@@ -93,8 +94,8 @@ bool lacks_value(const OptionSpec& spec, const std::string& spelled,
   return behind.empty() || behind.front().empty() || behind.front().starts_with("--");
 }
 
-/// Spells out options as CLI11 knows them. Words that begin with two dashes are always options: no
-/// value of ours begins so.
+/// Spells out options as CLI11 expects them. Words that begin with two dashes are always options,
+/// because no value begins like this.
 std::vector<std::string> spell_out(Command command, std::span<const std::string> words) {
   std::vector<std::string> spelled;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -105,7 +106,7 @@ std::vector<std::string> spell_out(Command command, std::span<const std::string>
     }
     const std::size_t equals = word.find('=');
     const OptionSpec& spec = complete(command, std::string_view(word).substr(2, equals - 2));
-    // CLI11 would take the following word for the value.
+    // CLI11 would use the next word as the value.
     if (equals + 1 == word.size()) fail_missing_value(spec);
     spelled.push_back(
         fmt::format("--{}{}", spec.name, equals == std::string::npos ? "" : word.substr(equals)));
@@ -137,7 +138,7 @@ Options parse_arguments(Command command, std::span<const std::string> words,
     declared.emplace_back(&spec, option);
   }
   std::vector<std::string> spelled = spell_out(command, words);
-  std::reverse(spelled.begin(), spelled.end());  // CLI11 takes them from the back
+  std::reverse(spelled.begin(), spelled.end());  // CLI11 reads them in reverse
   try {
     parser.parse(std::move(spelled));
   } catch (const CLI::ParseError& error) {
@@ -159,7 +160,7 @@ Options parse_arguments(Command command, std::span<const std::string> words,
     if (word.size() > 1 && word.starts_with('-'))
       fail(ErrorKind::Usage, "unknown option {}; options begin with two dashes", word);
     if (i >= max_arguments)
-      fail(ErrorKind::Usage, "unexpected argument '{}'; --help shows what goes where", word);
+      fail(ErrorKind::Usage, "unexpected argument '{}'; --help shows the usage", word);
   }
   return options;
 }

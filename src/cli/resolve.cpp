@@ -16,7 +16,7 @@ namespace {
 
 using train::TrainConfig;
 
-/// Options that recipes carry along and that nothing here depends on: said once, never refused.
+/// Reports options that never have an effect here but occur in recipes. They are not refused.
 void note_idle(Reader& read, Notices& notices) {
   for (const auto& [name, setting] : read.options().settings()) {
     const OptionSpec& spec = *find_option(name);
@@ -27,8 +27,8 @@ void note_idle(Reader& read, Notices& notices) {
   }
 }
 
-/// An option that nothing asked for is a mistake on the command line, worth a line when it stands
-/// in a file (which may serve several command lines), and normal in the environment and for habits.
+/// An option that nothing read is an error on the command line, a notice in a file (which may serve
+/// several command lines), and normal in the environment and for defaults of a dialect.
 void check_all_used(const Reader& read, Notices& notices) {
   for (const auto& [name, setting] : read.options().settings()) {
     const OptionSpec& spec = *find_option(name);
@@ -45,7 +45,7 @@ void check_all_used(const Reader& read, Notices& notices) {
   }
 }
 
-/// Decoding pictures keeps one core behind several others that train on them, but not a GPU.
+/// One core decodes images for several cores that train on them, but not for a GPU.
 std::int64_t loader_threads(const DataRequest& request, const MachineFacts& machine) {
   constexpr std::int64_t kMost = 16;
   const bool pictures = request.dataset == kImageNet && request.source == train::ImageSource::Files;
@@ -103,8 +103,8 @@ Options continued_options(const Options& given, const Options& recorded) {
     const Setting* before = recorded.find(name);
     if (before != nullptr && before->value == setting.value) continue;
     fail(ErrorKind::Usage,
-         "{} {} would change the mathematics of the run, which began with{}: leave it out, or "
-         "start a new run",
+         "{} {} would change the mathematics of the run, which started with{}: leave the option "
+         "out, or start a new run",
          setting.where, to_string(setting.value),
          before != nullptr ? " " + to_string(before->value) : "out it");
   }

@@ -21,7 +21,7 @@ std::string dataset_in(std::string_view directory) {
   return "";
 }
 
-/// How a run mixes its images. One image has no partner.
+/// Mixup and cutmix of a run.
 void resolve_mixing(Reader& read, train::MixingConfig& mixing) {
   mixing.mixup_alpha = read.real("mixup-alpha", 0.0);
   mixing.cutmix_lambda = read.real("cutmix-lambda", 1.0);
@@ -30,9 +30,9 @@ void resolve_mixing(Reader& read, train::MixingConfig& mixing) {
                                                                : train::MixingForm::Reversed;
 }
 
-/// In which type images travel, where that was said.
+/// The data type in which images are sent to the device, if given.
 std::optional<DType> image_type(Reader& read) {
-  // Two names for the same, and one for the opposite.
+  // Two names for this setting, and one for its opposite.
   const bool bytes = read.options().flag("no-hostside-norm") || read.options().flag("eight-bit-io");
   read.note("no-hostside-norm", bytes);
   for (const char* name : {"hostside-norm", "eight-bit-io"}) read.use(name);
@@ -43,7 +43,7 @@ std::optional<DType> image_type(Reader& read) {
   fail(ErrorKind::Internal, "--data-loader-image-type: {} has no type", name);
 }
 
-/// Bytes of memory for files that were read: a size, or all of them.
+/// Bytes of memory for caching files: a size, or no limit for "all".
 std::int64_t cached_bytes(Reader& read) {
   if (read.options().flag("no-dataset-cache") || !read.given("dataset-cache")) {
     read.use("no-dataset-cache");
@@ -54,13 +54,13 @@ std::int64_t cached_bytes(Reader& read) {
   const std::optional<std::int64_t> bytes = parse_bytes(text);
   if (!bytes)
     fail(ErrorKind::Usage,
-         "{}: '{}' is neither all nor a size, as 512MiB or 8GB are; without a cache, leave the "
-         "option out",
+         "{}: '{}' is neither all nor a valid size; examples: 512MiB, 8GB. Leave the option out to "
+         "cache nothing",
          read.options().find("dataset-cache")->where, text);
   return *bytes;
 }
 
-/// How pictures are read; noted where they are.
+/// Options for reading ImageNet files; marked as used where such files are read.
 void resolve_pictures(Reader& read, DataRequest& request) {
   request.preset = read.text("image-preset", "tf");
   const bool normalised = read.flag("normalise-input");
@@ -92,7 +92,7 @@ std::string dataset_name(const Options& options) {
   if (const auto name = options.text("dataset")) return *name;
   const std::optional<std::string> directory = options.text("data-dir");
   if (image_source(options) != train::ImageSource::Files && !directory)
-    fail(ErrorKind::Usage, "--{} needs --dataset: which set should it stand for?",
+    fail(ErrorKind::Usage, "--{} needs --dataset: give the data set that it stands for",
          options.flag("synthetic-data") ? "synthetic-data" : "generated-data");
   if (!directory)
     fail(ErrorKind::Usage,
@@ -101,8 +101,7 @@ std::string dataset_name(const Options& options) {
   std::string name = dataset_in(*directory);
   if (name.empty())
     fail(ErrorKind::Usage,
-         "{} '{}' does not tell which data set it holds: give --dataset cifar-10, cifar-100 or "
-         "imagenet",
+         "{} '{}' does not name a known data set: give --dataset cifar-10, cifar-100 or imagenet",
          options.find("data-dir")->where, *directory);
   return name;
 }
@@ -152,14 +151,14 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
     resolve_pictures(read, noted);
     data.max_bad_fraction = noted.max_bad_fraction;
   }
-  // Recipes say how pictures are read, and do not mind where there are none.
+  // Recipes may set these options without effect, because they also serve other data.
   for (const char* name : {"image-preset", "image-normalisation", "label-offset"})
     if (const Setting* given = read.options().find(name);
         given != nullptr && given->origin != Origin::CommandLine)
       read.use(name);
   (void)image_size(read, request.dataset);
   if (data.source != train::ImageSource::Files) {
-    read.use("data-dir");  // recipes name it all the same, and its words may tell the data set
+    read.use("data-dir");  // recipes name it anyway, and its path may name the data set
     return;
   }
   data.directory = facts.directory.empty() ? request.directory : facts.directory;
@@ -188,7 +187,7 @@ DataRequest data_request(const Options& options, DataNeed need) {
   if (request.dataset == kImageNet) resolve_pictures(read, request);
   if (request.directory.empty())
     fail(ErrorKind::Usage,
-         "no place for {}: give --data-dir DIR or set DATA_DIR, or use --synthetic-data",
+         "no directory for {}: give --data-dir DIR or set DATA_DIR, or use --synthetic-data",
          request.dataset);
   return request;
 }

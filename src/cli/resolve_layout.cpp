@@ -24,7 +24,7 @@ namespace {
 using models::Graph;
 using train::TrainConfig;
 
-/// The numbers of ranks that `devices` can be dealt out to evenly.
+/// The numbers of ranks among which `devices` can be divided evenly.
 std::vector<std::int32_t> divisors(std::int32_t devices) {
   std::vector<std::int32_t> result;
   for (std::int32_t d = 1; d <= devices; ++d)
@@ -36,42 +36,42 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
                    std::vector<std::string>& notices) {
   pipeline::RankMap& map = config.pipeline.ranks;
   const std::int32_t devices = map.devices * map.replicas;
-  // Given only: another start of the same run may have other processes.
+  // Recorded only when given: a restored run may have another number of processes.
   const std::int64_t wanted = read.given("ranks") ? read.integer("ranks", devices)
                               : machine.ranks > 0 ? machine.ranks
                                                   : devices;
   if (machine.ranks > 0 && wanted != machine.ranks)
     fail(ErrorKind::Config,
-         "{} processes were started, but --ranks says {}: start as many as it says, or leave it "
-         "out",
+         "{} processes were started, but --ranks is {}: start that number, or leave --ranks out",
          machine.ranks, wanted);
   if (wanted > devices || devices % wanted != 0)
-    fail(ErrorKind::Config,
-         "{} ranks cannot share {} device(s) ({} shards x {} replicas) evenly: possible are {}",
-         wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "));
+    fail(
+        ErrorKind::Config,
+        "{} ranks cannot share {} device(s) ({} shards x {} replicas) evenly; possible numbers: {}",
+        wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "));
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = ranks_here(machine, config);
   const int threads = machine.threads > 0 ? machine.threads : std::max(1, machine.cores / local);
   config.threads = static_cast<int>(read.integer("threads-per-device", threads));
   if (local > machine.cores)
-    notices.push_back(fmt::format("{} ranks share the {} cores of this machine: they take turns",
+    notices.push_back(fmt::format("{} ranks share the {} cores of this machine and take turns",
                                   local, machine.cores));
 }
 
-/// How ranks get started has no part in the run itself.
+/// Options for starting ranks do not affect the run itself.
 void note_launching(Reader& read) {
   for (const char* name : {"hosts", "ssh-port", "interface", "distributed"})
     if (read.given(name)) read.use(name);
 }
 
-/// The seed trainer lets the filters be where it pipelines, and so do its command lines.
+/// The IPU trainer ignores these filters in a pipeline, and its command lines contain them there.
 void note_sharding_filters(Reader& read, std::size_t stages, std::vector<std::string>& notices) {
   for (const char* name : {"sharding-include-filter", "sharding-exclude-filter"}) {
     if (stages < 2 || !read.given(name) || read.used(name)) continue;
     read.use(name);
     notices.push_back(
-        fmt::format("{} has no effect here: it is for automatic sharding with one micro-batch, a "
-                    "pipeline is cut where --pipeline-splits or --plan says",
+        fmt::format("{} has no effect here: it is for automatic sharding with one micro-batch; a "
+                    "pipeline is cut at --pipeline-splits or by --plan",
                     read.options().find(name)->where));
   }
 }
@@ -88,8 +88,8 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
         });
     if (!known)
       fail(ErrorKind::Config,
-           "--recompute-layers: {} has no layer {}; layers are named as splits are", graph.name,
-           name);
+           "--recompute-layers: {} has no layer {}; layers have the same names as splits",
+           graph.name, name);
   }
   const std::optional<partition::Plan> plan = plan_given(read.options(), graph);
   const pipeline::ScheduleRequest request = schedule_request(read, config, plan ? &*plan : nullptr);
@@ -136,10 +136,10 @@ Options relaid(const Options& given, const Options& recorded, Options merged) {
   const std::int64_t now = depth_of(merged) * replicas_of(merged);
   if (now != before)
     fail(ErrorKind::Usage,
-         "{} micro-batches x {} replicas would change the total batch of the run, which began with "
-         "{} x {}: keep the product at {}",
+         "{} micro-batches x {} replicas would change the total batch of the run, which started "
+         "with {} x {}: keep the product at {}",
          depth_of(merged), replicas_of(merged), depth_of(recorded), replicas_of(recorded), before);
-  // Other stages need other cuts.
+  // A different number of stages needs new cuts.
   const auto relays = [&](std::string_view name) { return given.find(name) != nullptr; };
   const bool other_stages = relays("shards") || relays("chunks") || relays("device-mapping") ||
                             relays("pipeline-schedule") || relays("plan");

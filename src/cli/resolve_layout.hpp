@@ -10,15 +10,15 @@
 
 namespace millrace::cli {
 
-/// Decides stages, devices, schedule, ranks and threads of a configuration whose model, batch and
-/// precision are decided. Errors: Config and Usage, with the nearest values that are possible; when
-/// splits are missing, with all that there are and what each costs.
+/// Sets stages, devices, schedule, ranks and threads of a configuration whose model, batch and
+/// precision are already set. Errors: Config and Usage, with the possible values; for missing
+/// splits with a list of all cuts and their costs.
 void resolve_layout(Reader& read, const MachineFacts& machine, train::TrainConfig& config,
                     std::vector<std::string>& notices);
 
-/// A run that continues may be spread differently, as long as the total batch stays the same: the
-/// number of micro-batches follows the number of replicas. `given` is what was asked for now.
-/// Errors: Usage, naming both batches.
+/// Applies a new layout to the options of a restored run. The total batch must stay the same, so
+/// the number of micro-batches follows the number of replicas. `given` are the options of the new
+/// command line. Errors: Usage, naming both batches.
 [[nodiscard]] Options relaid(const Options& given, const Options& recorded, Options merged);
 
 }  // namespace millrace::cli

@@ -19,7 +19,7 @@ Family family_of(std::string_view model) {
                                    : Family::ResNet;
 }
 
-/// The option's value by the place of its word among `words`, in the order of the enumeration.
+/// The enumerator at the position of the option's word in `words`.
 template <class Enum, std::size_t N>
 Enum choice(Reader& read, std::string_view name, const std::array<std::string_view, N>& words,
             Enum otherwise) {
@@ -96,7 +96,7 @@ void resolve_efficientnet(Reader& read, EfficientNetOptions& options) {
   options.top_width = read.integer("top-width", options.top_width);
 }
 
-/// Labels are below the data set's classes; more outputs are never right, fewer cannot be.
+/// More outputs than the data set has classes are allowed; fewer are not.
 std::int64_t resolve_classes(Reader& read, const DatasetFacts& data) {
   if (!read.given("classes")) return data.classes;
   const std::int64_t classes = read.integer("classes", data.classes);
@@ -136,7 +136,7 @@ void check_families(const Options& options, Notices& notices) {
         setting.origin == Origin::Habit)
       continue;
     const std::string message =
-        fmt::format("{} is an option of other networks: it needs --model {}, this is {}",
+        fmt::format("{} is an option of other networks: it needs --model {}, but the model is {}",
                     setting.where, describe_families(spec.families), model);
     if (setting.origin == Origin::CommandLine) fail(ErrorKind::Usage, "{}", message);
     notices.push_back(message);

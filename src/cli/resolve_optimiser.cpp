@@ -21,7 +21,7 @@ UpdateRule rule_of(std::string_view name) {
   return name == "LARS" ? UpdateRule::Lars : UpdateRule::Sgd;
 }
 
-/// A list of names that may be empty.
+/// A list of names; "none" is the empty list.
 std::vector<std::string> names(Reader& read, std::string_view option,
                                const std::vector<std::string>& otherwise) {
   const std::string usual = otherwise.empty() ? std::string(kNoNames) : join(otherwise, " ");
@@ -30,7 +30,7 @@ std::vector<std::string> names(Reader& read, std::string_view option,
   std::vector<std::string> list = split_list(text, ' ');
   if (std::find(list.begin(), list.end(), kNoNames) != list.end())
     fail(ErrorKind::Usage,
-         "{}: '{}' says none and names others as well: give none alone, or the names without it",
+         "{}: '{}' combines none with other names: give none alone, or the names without it",
          read.options().find(option)->where, text);
   return list;
 }
@@ -45,7 +45,7 @@ void resolve_mean_square(Reader& read, double total_batch, train::OptimiserConfi
   optimiser.mean_square_decay = 1.0 - std::exp2(exponent) * total_batch;
   if (optimiser.mean_square_decay < 0.0)
     fail(ErrorKind::Config,
-         "{}: 1 - 2^{} x a total batch of {} is {}, a decay is from 0 to 1: lower the exponent",
+         "{}: 1 - 2^{} x a total batch of {} is {}, but a decay is from 0 to 1: lower the exponent",
          read.options().find("rmsprop-base-decay-exp")->where, exponent, total_batch,
          optimiser.mean_square_decay);
 }

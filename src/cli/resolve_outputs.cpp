@@ -13,7 +13,7 @@
 namespace millrace::cli {
 namespace {
 
-/// A run without a directory saves nothing: what asks for a checkpoint contradicts it.
+/// Refuses options that need a checkpoint in a run without a directory.
 void check_nothing_saved(const Reader& read, const train::TrainConfig& config) {
   const Setting* stop = read.options().find("stop-after");
   if (stop != nullptr)
@@ -25,7 +25,7 @@ void check_nothing_saved(const Reader& read, const train::TrainConfig& config) {
          "with mode all, or leave --no-logs out");
 }
 
-/// Checkpoints are kept until they have been averaged.
+/// Averages of checkpoints to compute after training.
 void resolve_averaging(Reader& read, train::AveragingConfig& averaging) {
   if (read.given("weight-avg-N"))
     for (const double epochs : read.reals("weight-avg-N", {})) {
@@ -41,7 +41,7 @@ void resolve_keeping_best(Reader& read, train::TrainConfig& config) {
   config.keep_best = read.flag("keep-best");
   if (config.keep_best && config.validation != train::ValidationMode::All)
     fail(ErrorKind::Usage,
-         "{} needs accuracies while the training runs: leave out what takes validation from it "
+         "{} needs validation during training: leave out the option that disables it "
          "(--validation-mode end keeps all checkpoints)",
          read.options().find("keep-best")->where);
 }
@@ -61,7 +61,7 @@ void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
   if (!number || !(*number > 0.0) || *number > kMost || !(steps || epochs || minutes) ||
       (steps && !whole))
     fail(ErrorKind::Usage,
-         "{} '{}': give a positive number and steps, epochs or minutes, as in 500, 500steps, "
+         "{}: '{}' is not a positive number of steps, epochs or minutes; examples: 500, 500steps, "
          "0.5epochs, 10minutes",
          where, text);
   if (minutes) {
@@ -73,8 +73,8 @@ void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
   config.checkpoint_every = std::max<std::int64_t>(std::llround(updates), 1);
 }
 
-/// A batch of validation for whose every image there is one in a replica's share of the set: what
-/// is larger would only take memory.
+/// The validation batch, at most a replica's share of the validation images. A larger one would
+/// only waste memory.
 std::int64_t capped_batch(const Reader& read, std::int64_t wanted, const train::TrainConfig& config,
                           Notices& notices) {
   const std::int64_t images = config.data.validation_size;
@@ -83,8 +83,8 @@ std::int64_t capped_batch(const Reader& read, std::int64_t wanted, const train::
   if (wanted <= most || images == 0) return wanted;
   if (const Setting* given = read.options().find("valid-batch-size"))
     notices.push_back(
-        fmt::format("{} {} is taken as {}: so many of the {} images there are for "
-                    "each of {} replica(s)",
+        fmt::format("{} {} is reduced to {}: the share of the {} validation images that each of {} "
+                    "replica(s) gets",
                     given->where, wanted, most, images, replicas));
   return most;
 }
@@ -92,7 +92,7 @@ std::int64_t capped_batch(const Reader& read, std::int64_t wanted, const train::
 }  // namespace
 
 void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notices) {
-  // --no-validation true or false is the other spelling of a mode.
+  // --no-validation is another spelling of a mode.
   const std::string_view otherwise = wants_validation(read.options()) ? "all" : "none";
   const std::string mode = read.text("validation-mode", otherwise);
   config.validation = mode == "all"   ? train::ValidationMode::All
@@ -126,7 +126,7 @@ void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& noti
     config.checkpoint_every = std::max<std::int64_t>(config.iterations_per_epoch / per_epoch, 1);
   else if (all)
     notices.emplace_back(
-        "--validation-mode end validates saved checkpoints, and only the final one will be saved");
+        "--validation-mode end validates saved checkpoints, but only the final one will be saved");
 }
 
 void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices) {
@@ -137,7 +137,7 @@ void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices) {
   }
   if (read.given("batches-per-step")) {
     read.use("batches-per-step");
-    notices.push_back(fmt::format("{} has no effect here: {} says when to report",
+    notices.push_back(fmt::format("{} has no effect here: {} sets the interval",
                                   read.options().find("batches-per-step")->where,
                                   read.given("log-freq") ? "--log-freq" : "--logs-per-epoch"));
   }
@@ -156,14 +156,13 @@ RunPlace resolve_place(Reader& read) {
   if (!place.logs) return place;
   place.run_directory = options.text("run-dir").value_or("");
   if (!place.run_directory.empty()) return place;
-  // Recorded only when given: a run that is continued has its place already.
+  // Recorded only when given: a restored run already has its directory.
   place.log_directory = read.given("log-dir") ? read.text("log-dir", "") : "logs";
   if (read.given("name-suffix")) place.suffix = read.text("name-suffix", "");
   if (place.suffix.find('/') != std::string::npos)
     fail(ErrorKind::Usage,
-         "{} '{}' must not hold a '/': it is part of one directory's name; --log-dir says where "
-         "that "
-         "lies",
+         "{} '{}' must not contain a '/', because it is part of a directory's name; --log-dir sets "
+         "the parent directory",
          options.find("name-suffix")->where, place.suffix);
   return place;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The parts of resolve(), in the order in which they are called: each fills the fields that its
-// options decide, from options and from what parts before it have filled.
+// The parts of resolve(), in the order of their calls. Each part sets the fields that its options
+// determine, from the options and from fields set by earlier parts.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@ inline constexpr std::string_view kCifar10 = "cifar-10";
 inline constexpr std::string_view kCifar100 = "cifar-100";
 inline constexpr std::string_view kImageNet = "imagenet";
 
-/// Product of two positive numbers. Errors: Config, saying `what` did not fit into 64 bits.
+/// Product of two positive numbers. Errors: Config, saying that `what` does not fit into 64 bits.
 [[nodiscard]] std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what);
 
 [[nodiscard]] models::Task task_of(std::string_view dataset);
 /// Name of the family of networks, in lower case.
 [[nodiscard]] std::string model_name(const Options& options);
-/// Size as the registry's tables spell it: EfficientNet's 0 and b0 are B0.
+/// Size in the spelling of the registry's tables: EfficientNet's 0 and b0 are B0.
 [[nodiscard]] std::string model_size(const Options& options, models::Task task);
-/// The data set that is meant. Errors: Usage when nothing tells it.
+/// Name of the data set. Errors: Usage when no option names it.
 [[nodiscard]] std::string dataset_name(const Options& options);
 [[nodiscard]] bool wants_validation(const Options& options);
 [[nodiscard]] train::Normalisation normalisation_of(Reader& read, std::string_view dataset);
@@ -40,7 +40,7 @@ inline constexpr std::string_view kImageNet = "imagenet";
 void check_families(const Options& options, Notices& notices);
 void resolve_model(Reader& read, const DatasetFacts& data, models::Task task,
                    models::ModelOptions& model);
-/// `usual_threads` read images where nothing was said.
+/// `usual_threads` is the default number of threads that read images.
 void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& facts,
                   std::int64_t usual_threads, train::DataConfig& data);
 void resolve_batch(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
@@ -50,9 +50,9 @@ void resolve_rate(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& 
                   Notices& notices);
 void resolve_numerics(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config,
                       Notices& notices);
-/// What is trained from where: seed, initial weights, filters; images that are mixed.
+/// Seed, initial weights, filters of the trained parameters.
 void resolve_training(Reader& read, train::TrainConfig& config);
-/// What only a layout allows: statistics and states that replicas share, filters that match.
+/// Checks options that depend on the layout. Errors: Config.
 void check_layout(Reader& read, const train::TrainConfig& config);
 void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notices);
 void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& notices);

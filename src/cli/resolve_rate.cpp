@@ -30,10 +30,11 @@ double base_rate(Reader& read, const FamilyRecipe& recipe, const TrainConfig& co
   if (read.given("abs-learning-rate")) return read.real("abs-learning-rate", 0.0);
   const std::optional<double> usual = recipe.exponent(config.optimiser.kind);
   if (!usual && !read.given("base-learning-rate"))
-    fail(ErrorKind::Usage,
-         "--optimiser {} has no usual learning rate for {} on {}: give --base-learning-rate X for "
-         "2^X times the total batch, or --abs-learning-rate",
-         *read.options().text("optimiser"), config.model.model, config.data.dataset);
+    fail(
+        ErrorKind::Usage,
+        "--optimiser {} has no default learning rate for {} on {}: give --base-learning-rate X for "
+        "2^X times the total batch, or --abs-learning-rate",
+        *read.options().text("optimiser"), config.model.model, config.data.dataset);
   return std::exp2(read.real("base-learning-rate", usual.value_or(0.0))) *
          static_cast<double>(config.total_batch());
 }
@@ -87,7 +88,7 @@ std::int64_t warmup_iterations(Reader& read, const TrainConfig& config, Notices&
   if (read.given("iterations")) {
     if (given != nullptr)
       notices.push_back(
-          fmt::format("{} is ignored: --iterations gives the length of the run", given->where));
+          fmt::format("{} is ignored: --iterations sets the length of the run", given->where));
     return 0;
   }
   const double warmup = read.real("warmup-epochs", 5.0);
@@ -107,7 +108,8 @@ void resolve_warmup(Reader& read, TrainConfig& config, Notices& notices) {
                                                               : train::WarmupForm::Scaled;
 }
 
-/// Behind what the rate falls no more; with --max-iterations that is the end of --epochs.
+/// The step after which the learning rate no longer falls. With --max-iterations it is the end of
+/// --epochs, set by resolve_length().
 void resolve_horizon(Reader& read, TrainConfig& config) {
   if (read.given("lr-horizon")) {
     config.schedule.horizon = read.integer("lr-horizon", 1);
@@ -115,7 +117,7 @@ void resolve_horizon(Reader& read, TrainConfig& config) {
     config.schedule.horizon = static_cast<std::int64_t>(
         read.real("lr-horizon-epochs", 1.0) * static_cast<double>(config.iterations_per_epoch));
     if (config.schedule.horizon == 0)
-      fail(ErrorKind::Config, "{}: is less than one of the {} iterations of an epoch",
+      fail(ErrorKind::Config, "{}: less than one iteration; an epoch has {}",
            read.options().find("lr-horizon-epochs")->where, config.iterations_per_epoch);
   }
   const bool warms_longer =
@@ -123,8 +125,8 @@ void resolve_horizon(Reader& read, TrainConfig& config) {
   if (warms_longer && (config.schedule.kind == ScheduleKind::GradualWarmup ||
                        config.schedule.kind == ScheduleKind::LarsPolynomial))
     fail(ErrorKind::Config,
-         "the learning rate would rise for {} iterations and end its way after {}: shorten "
-         "--warmup-epochs",
+         "the warm-up of {} iterations is not shorter than the learning-rate schedule of {}: "
+         "shorten --warmup-epochs",
          config.schedule.warmup_iterations, config.schedule.horizon);
 }
 

@@ -22,7 +22,7 @@ train::LossScaling loss_scaling(Reader& read) {
     return {.kind = train::ScalingKind::Dynamic, .initial = kDynamicStart};
   const std::optional<double> value = parse_number<double>(text);
   if (!value || !(*value > 0.0) || *value > kMost)
-    fail(ErrorKind::Usage, "{}: '{}' is not dynamic, nor a number above 0 to {:.0f}",
+    fail(ErrorKind::Usage, "{}: '{}' is neither dynamic nor a number above 0 and at most {:.0f}",
          read.options().find("loss-scaling")->where, text, kMost);
   return {.kind = train::ScalingKind::Static, .initial = *value};
 }
@@ -62,7 +62,7 @@ void resolve_batch(Reader& read, const FamilyRecipe& recipe, TrainConfig& config
   config.iterations_per_epoch = config.data.train_size / total;
   if (config.iterations_per_epoch == 0)
     fail(ErrorKind::Config,
-         "a total batch of {} ({} images x {} micro-batches x {} replicas) is more than the {} "
+         "the total batch of {} ({} images x {} micro-batches x {} replicas) exceeds the {} "
          "training images: lower --batch-size or --gradients-to-accumulate",
          total, config.batch_size, config.micro_batches, replicas, config.data.train_size);
   io::check_mixing(config.data.mixing, config.batch_size);
@@ -77,12 +77,13 @@ void resolve_length(Reader& read, const FamilyRecipe& recipe, TrainConfig& confi
     constexpr double kMost = 1e15;
     if (length < 1.0 || length > kMost)
       fail(ErrorKind::Config,
-           "{} epochs of {} iterations are {:.3g} iterations, allowed are 1 to {:.0e}: change "
+           "{} epochs of {} iterations are {:.3g} iterations; allowed are 1 to {:.0e}: change "
            "--epochs",
            epochs, config.iterations_per_epoch, length, kMost);
     config.iterations = static_cast<std::int64_t>(length);
     if (read.given("max-iterations")) {
-      config.schedule.horizon = config.iterations;  // the rates stay those of the whole length
+      config.schedule.horizon =
+          config.iterations;  // the learning rates remain those of the whole length
       config.iterations =
           std::min(config.iterations, read.integer("max-iterations", config.iterations));
     }
@@ -125,7 +126,7 @@ void check_layout(Reader& read, const TrainConfig& config) {
   const std::int64_t replicas = config.pipeline.ranks.replicas;
   if (span > replicas || replicas % span != 0)
     fail(ErrorKind::Config,
-         "{}: {} replicas cannot be dealt out to spans of {}: give a number that divides them",
+         "{}: {} replicas cannot be divided into spans of {}: give a divisor of the replicas",
          read.options().find("BN-span")->where, replicas, span);
 }
 

@@ -29,7 +29,7 @@ std::vector<std::int32_t> device_mapping(Reader& read) {
   for (const std::string& word : split_list(read.text("device-mapping", ""), ' ')) {
     const std::optional<std::int32_t> device = parse_number<std::int32_t>(word);
     if (!device || *device < 0)
-      fail(ErrorKind::Usage, "{}: '{}' is no device: devices are numbers from 0",
+      fail(ErrorKind::Usage, "{}: '{}' is not a device; devices are numbered from 0",
            read.options().find("device-mapping")->where, word);
     devices.push_back(*device);
   }
@@ -45,15 +45,16 @@ std::vector<pipeline::StageCost> analytic_costs(const Graph& graph, const TrainC
   return costs;
 }
 
-/// A mapping by hand or from a plan; every device up to the highest must have a stage.
+/// Checks a mapping from the options or a plan: every device up to the highest must have a stage.
 void check_mapping(const pipeline::ScheduleRequest& request, std::string_view origin) {
   constexpr std::int32_t kMostDevices = 4096;
   std::set<std::int32_t> used(request.device_of.begin(), request.device_of.end());
   if (!used.empty() && *used.rbegin() >= kMostDevices)
-    fail(ErrorKind::Usage, "{}: device {} is beyond {}", origin, *used.rbegin(), kMostDevices - 1);
+    fail(ErrorKind::Usage, "{}: device {} exceeds the maximum of {}", origin, *used.rbegin(),
+         kMostDevices - 1);
   if (!used.empty() && *used.rbegin() >= request.devices)
     fail(ErrorKind::Usage,
-         "{} needs {} devices, but --shards says {}: give the same number, or none", origin,
+         "{} needs {} devices, but --shards is {}: give that number, or leave --shards out", origin,
          1 + *used.rbegin(), request.devices);
   for (std::int32_t d = 0; d < request.devices && !used.empty(); ++d)
     if (!used.contains(d))
@@ -76,10 +77,10 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
   }
   check_mapping(request, plan != nullptr ? "--plan" : "--device-mapping");
   if (plan != nullptr && read.given("chunks"))
-    fail(ErrorKind::Usage, "{} has no effect here: the plan says how many stages a device has",
+    fail(ErrorKind::Usage, "{} has no effect here: the plan sets the number of stages per device",
          read.options().find("chunks")->where);
   const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
-  // Without a pipeline, shards run one after the other.
+  // Without a pipeline, shards run one after another.
   const bool sharded = request.devices > 1 && config.micro_batches == 1;
   const std::string otherwise = plan != nullptr ? plan->schedule
                                 : sharded       ? "Sequential"
@@ -88,12 +89,12 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
   if (pipelined || read.given("pipeline-schedule"))
     name = read.text("pipeline-schedule", otherwise);
   const bool automatic = to_lower(name) == "auto";
-  // Cuts are searched for as if it were 1F1B; the list is made for those that are found.
+  // Cuts are searched for with 1F1B; the schedule is then generated for these cuts.
   request.kind = automatic ? ScheduleKind::OneFOneB : pipeline::parse_schedule_kind(name);
   const bool chunked = request.kind == ScheduleKind::Looped || request.kind == ScheduleKind::ZbV;
   if (chunked || read.given("chunks"))
     request.chunks = static_cast<std::int32_t>(read.integer("chunks", chunked ? 2 : 1));
-  if (chunked && plan != nullptr) {  // such schedules place their stages themselves
+  if (chunked && plan != nullptr) {  // these schedules place their stages themselves
     request.chunks = static_cast<std::int32_t>(plan->device_of.size()) / request.devices;
     request.device_of.clear();
   }
@@ -120,7 +121,7 @@ pipeline::Schedule automatic_schedule(const Graph& graph, std::span<const OpRang
   automatic.micro_batches = request.micro_batches;
   automatic.device_of = request.device_of;
   automatic.links = pipeline::links(pipeline::channels(graph, ranges));
-  // As much memory as Grouped takes.
+  // The memory limit of Grouped.
   const auto stages = static_cast<std::int32_t>(ranges.size());
   for (std::int32_t s = 0; s < stages; ++s) automatic.stash_limit.push_back(2 * (stages - s));
   return pipeline::generate_auto(automatic);
@@ -142,17 +143,17 @@ pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConf
                               plan != nullptr ? plan->costs : analytic_costs(graph, config, ranges),
                               request);
   if (!read.given("pipeline-schedule-file")) return pipeline::generate(request);
-  constexpr std::uint64_t kMostBytes = 4 << 20;  // some 700,000 actions
+  constexpr std::uint64_t kMostBytes = 4 << 20;  // about 700,000 actions
   const std::string file = read.text("pipeline-schedule-file", "");
   pipeline::Schedule schedule = pipeline::parse_schedule(io::read_text(file, kMostBytes), file);
   if (schedule.stages != stages_in(request) || schedule.micro_batches != request.micro_batches ||
       schedule.devices() != request.devices)
     fail(ErrorKind::Config,
-         "{}: is for {} devices, {} stages and {} micro-batches, this run has {}, {} and {}: "
-         "change --shards, --device-mapping or --pipeline-depth",
+         "{}: the schedule has {} devices, {} stages and {} micro-batches, but the run has {}, {} "
+         "and {}: change --shards, --device-mapping or --pipeline-depth",
          file, schedule.devices(), schedule.stages, schedule.micro_batches, request.devices,
          stages_in(request), request.micro_batches);
-  // What is not computed follows from what is, for the stages of this very run.
+  // Communication is added later, for the stages of this run.
   for (std::vector<pipeline::Action>& list : schedule.lists)
     std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
   return schedule;

@@ -13,23 +13,23 @@
 
 namespace millrace::cli {
 
-/// The schedule that options ask for, on the devices of `plan` where there is one.
-/// Errors: Usage, when the options contradict each other or leave a device without a stage.
+/// The schedule that the options ask for, on the devices of `plan` if given.
+/// Errors: Usage when the options contradict each other or leave a device without a stage.
 [[nodiscard]] pipeline::ScheduleRequest schedule_request(Reader& read,
                                                          const train::TrainConfig& config,
                                                          const partition::Plan* plan);
 
-/// Stages of such a schedule, on all its devices together.
+/// Number of stages of the schedule, over all devices.
 [[nodiscard]] std::int32_t stages_in(const pipeline::ScheduleRequest& request);
 
-/// The list of actions made for the costs of these very stages.
+/// A list of actions generated from the costs of the stages.
 [[nodiscard]] pipeline::Schedule automatic_schedule(const models::Graph& graph,
                                                     std::span<const pipeline::OpRange> ranges,
                                                     std::vector<pipeline::StageCost> costs,
                                                     const pipeline::ScheduleRequest& request);
 
-/// The actions that compute, generated or from the file that the options name.
-/// Errors: Config, when the file is for another run, and as pipeline::parse_schedule.
+/// The compute actions, generated or from the file that the options name.
+/// Errors: Config when the file does not fit the run, and as pipeline::parse_schedule.
 [[nodiscard]] pipeline::Schedule schedule_of(Reader& read, const models::Graph& graph,
                                              const train::TrainConfig& config,
                                              const pipeline::ScheduleRequest& request,

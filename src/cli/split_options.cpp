@@ -25,7 +25,7 @@ std::vector<std::string> automatic_splits(Reader& read, const Graph& graph,
       .splits;
 }
 
-/// Shards of a run with one micro-batch share memory, not time.
+/// With one micro-batch, shards divide memory, not time.
 std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const TrainConfig& config,
                                       const pipeline::ScheduleRequest& schedule) {
   const partition::PlanRequest request = plan_request(config, schedule);
@@ -56,7 +56,7 @@ std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const Tr
   } catch (const Error& error) {
     message = error.what();
   }
-  fail(ErrorKind::Usage, "{}\n{}\n--pipeline-splits auto would take: {}", message,
+  fail(ErrorKind::Usage, "{}\n{}\n--pipeline-splits auto would select: {}", message,
        partition::cut_table(graph, costs, config.batch_size, type),
        join(automatic_splits(read, graph, config, schedule), " "));
 }
@@ -88,8 +88,8 @@ std::vector<partition::OpCost> estimated_costs(const Graph& graph, const TrainCo
 
 partition::Plan automatic_plan(const models::Graph& graph, std::span<const partition::OpCost> costs,
                                const partition::PlanRequest& request, std::int64_t memory_limit) {
-  // Cuts inside blocks cost an extra pass over a value and send more: they must be worth it. In
-  // very deep networks there is always a boundary between layers near enough.
+  // Cuts inside blocks cost an extra pass over a value and send more data, so they must save time.
+  // Very deep networks always have a boundary between layers close to the best cut.
   constexpr std::size_t kDeep = 400;
   constexpr double kWorth = 0.97;
   partition::Search search;
@@ -113,7 +113,7 @@ std::optional<partition::Plan> plan_given(const Options& options, const Graph& g
   if (!file) return std::nullopt;
   partition::Plan plan = partition::parse_plan(io::read_text(*file, kMostBytes), *file);
   if (plan.model != graph.name)
-    fail(ErrorKind::Config, "{}: is a plan for {}, this run trains {}", *file, plan.model,
+    fail(ErrorKind::Config, "{}: this is a plan for {}, but the run trains {}", *file, plan.model,
          graph.name);
   return plan;
 }
@@ -123,7 +123,7 @@ std::int64_t device_memory(Reader& read) {
   const std::string text = read.text("device-memory", "");
   const std::optional<std::int64_t> bytes = parse_bytes(text);
   if (!bytes)
-    fail(ErrorKind::Usage, "{}: '{}' is no size, as 512MiB or 8GB are",
+    fail(ErrorKind::Usage, "{}: invalid size '{}'; examples: 512MiB, 8GB",
          read.options().find("device-memory")->where, text);
   return *bytes;
 }
@@ -144,7 +144,7 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const 
     notices.push_back(
         fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", join(splits, " ")));
   }
-  (void)partition::stages_of(graph, splits);  // a wrong name says more than a wrong number
+  (void)partition::stages_of(graph, splits);  // reports a wrong name before a wrong number
   if (std::ssize(splits) != stages - 1)
     refuse_missing_splits(read, graph, config, schedule, splits);
   read.note("pipeline-splits", join(splits, " "));

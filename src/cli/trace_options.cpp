@@ -18,7 +18,7 @@ constexpr std::string_view kTraceInRun = "trace.json";
 
 void resolve_trace(const Options& options, train::TrainConfig& config) {
   std::optional<std::string> file = options.text("trace");
-  // A name alone lies in the run directory, which nobody knows yet.
+  // A name without a directory is placed in the run directory, which is not known yet.
   const std::string profile = options.text("gc-profile").value_or("NO_PROFILE");
   if (!file && profile != "NO_PROFILE") file = std::string(kTraceInRun);
   const std::optional<std::string> steps = options.text("profile-steps");
@@ -29,7 +29,7 @@ void resolve_trace(const Options& options, train::TrainConfig& config) {
     return;
   }
   config.trace = *file;
-  // The first ten of this process, which may continue a run.
+  // The first ten updates of this process, which may continue a run.
   config.trace_first = 0;
   config.trace_last = 10;
   if (!steps) return;
@@ -42,11 +42,11 @@ void resolve_trace(const Options& options, train::TrainConfig& config) {
   config.trace_last = two ? number(pieces[1]) : 0;
   if (config.trace_first > config.iterations)
     fail(ErrorKind::Usage,
-         "--profile-steps: the run has {} weight updates, the trace would begin at {}",
+         "--profile-steps: the run has {} weight updates, but the trace would start at {}",
          config.iterations, config.trace_first);
   if (config.trace_first < 1 || config.trace_last < config.trace_first)
     fail(ErrorKind::Usage,
-         "--profile-steps: '{}' is not the first and the last weight update of a trace, as in 5,8",
+         "--profile-steps: '{}' is not the first and last weight update of a trace; example: 5,8",
          *steps);
 }
 

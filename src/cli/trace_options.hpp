@@ -6,7 +6,7 @@
 
 namespace millrace::cli {
 
-/// Which weight updates are recorded, and where. Errors: Usage.
+/// Sets the weight updates to trace and the file to write. Errors: Usage.
 void resolve_trace(const Options& options, train::TrainConfig& config);
 
 }  // namespace millrace::cli

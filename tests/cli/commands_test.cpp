@@ -47,8 +47,9 @@ TEST(CommandsTest, MistakesEndWithTwoAndOneLine) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"inspekt x", "unknown command 'inspekt'; did you mean 'inspect'?"},
       {"data generat x", "unknown command 'data generat'; did you mean 'data generate'?"},
-      {"inspect", "millrace inspect needs CHECKPOINT|RUN_DIR; millrace inspect --help shows how"},
-      {"inspect a b", "unexpected argument 'b'; --help shows what goes where"},
+      {"inspect",
+       "millrace inspect needs CHECKPOINT|RUN_DIR; millrace inspect --help shows the usage"},
+      {"inspect a b", "unexpected argument 'b'; --help shows the usage"},
       {"inspect a --digets", "unknown option --digets; did you mean --digest?"},
       {"data generate x --train-images 0",
        "--train-images: '0' is not a whole number from 1 to 500000"},
@@ -74,7 +75,7 @@ TEST(CommandsTest, PathThatCannotBeLookedAtIsNamed) {
   const Outcome outcome =
       run_words({"train", "--dataset", "imagenet", "--data-dir", path, "--no-logs"});
   EXPECT_EQ(outcome.code, 5);
-  EXPECT_EQ(outcome.err, "millrace: error: cannot look at " + path +
+  EXPECT_EQ(outcome.err, "millrace: error: cannot access " + path +
                              "/train.packed: File name too long; check the path and its "
                              "permissions\n");
 }

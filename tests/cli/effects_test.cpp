@@ -101,7 +101,7 @@ TEST(NumericsOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--loss-scaling dynamic").loss_scaling.initial, 32768.0);
   EXPECT_EQ(line("--loss-scaling 0.5").loss_scaling.initial, 0.5);
   EXPECT_EQ(refusal("--loss-scaling fast"),
-            "--loss-scaling: 'fast' is not dynamic, nor a number above 0 to 16777216");
+            "--loss-scaling: 'fast' is neither dynamic nor a number above 0 and at most 16777216");
   EXPECT_EQ(line("--half fp16").precision, (Precision{DType::F16, DType::F32}));
   EXPECT_EQ(line("--half fp16 --precision 16.16").precision, (Precision{DType::F16, DType::F16}));
   EXPECT_TRUE(line("--fp-exceptions").check_exceptions);
@@ -140,7 +140,7 @@ TEST(OutputOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(both.config.log_every, 7);
   EXPECT_EQ(both.notices,
             (std::vector<std::string>{
-                "--batches-per-step has no effect here: --log-freq says when to report"}));
+                "--batches-per-step has no effect here: --log-freq sets the interval"}));
 }
 
 /// The count of options without effect is that of the table; each says so once, and none changes
@@ -165,10 +165,9 @@ TEST(IdleOptionsTest, SayWhyAndChangeNothing) {
 
 TEST(ScratchCapsTest, AreCounted) {
   EXPECT_EQ(refusal("--available-memory-proportion 0.1 0.2"),
-            "--available-memory-proportion: 2 numbers for 1 stage(s); give one, or two for every "
-            "stage");
+            "--available-memory-proportion: 2 numbers for 1 stage(s); give one, or two per stage");
   EXPECT_EQ(refusal("--available-memory-proportion 2"),
-            "--available-memory-proportion: '2' is not a number above 0 to 1");
+            "--available-memory-proportion: '2' is not a number above 0 and at most 1");
 }
 
 TEST(ScratchCapsTest, AreSharesOfTheMemoryOfADevice) {
@@ -190,15 +189,14 @@ TEST(DeviceNumbersTest, AreOneForEachDeviceOrTheFirstOfARow) {
   EXPECT_EQ(line("--threads-per-device 1 --select-ipus 1 0").device_numbers, std::vector<int>{1});
   EXPECT_EQ(line(two + "1 0").device_numbers, (std::vector<int>{1, 0}));
   EXPECT_EQ(line(two + "0").device_numbers, (std::vector<int>{0, 1}));
-  EXPECT_EQ(
-      refusal(two + "0 1 0"),
-      "--select-ipus: 3 numbers for 2 device(s) (2 shards x 1 replicas); give one for each, or "
-      "the first of as many in a row");
+  EXPECT_EQ(refusal(two + "0 1 0"),
+            "--select-ipus: 3 numbers for 2 device(s) (2 shards x 1 replicas); give one per "
+            "device, or the first of consecutive ones");
   EXPECT_EQ(refusal("--threads-per-device 1 --select-ipus 2"),
-            "--select-ipus: there is no device 2: the 2 cores that this process may use are 2 "
-            "set(s) of --threads-per-device 1, from 0");
+            "--select-ipus: there is no device 2: the 2 cores that this process may use form 2 "
+            "set(s) of --threads-per-device 1, numbered from 0");
   EXPECT_EQ(refusal("--select-ipus one"),
-            "--select-ipus: 'one' is neither AUTO nor the number of a device");
+            "--select-ipus: 'one' is neither AUTO nor a device number");
 }
 
 TEST(AcceptanceTest, TheLineIsTakenAsItStands) {
@@ -238,8 +236,8 @@ TEST(ShardingFilterTest, HasNoEffectOnAPipelineAndSaysSo) {
   const std::string filter = " --sharding-exclude-filter b1 --sharding-include-filter relu";
   const std::string stages = "--shards 2 --pipeline-depth 4";
   const std::string tail =
-      " has no effect here: it is for automatic sharding with one micro-batch, a pipeline is cut "
-      "where --pipeline-splits or --plan says";
+      " has no effect here: it is for automatic sharding with one micro-batch; a pipeline is cut "
+      "at --pipeline-splits or by --plan";
   for (const char* splits : {" --pipeline-splits b2/0/relu", " --pipeline-splits auto"}) {
     const Resolution plain = resolve_line(std::string(kCifar) + stages + splits);
     const Resolution filtered = resolve_line(std::string(kCifar) + stages + splits + filter);
@@ -268,14 +266,14 @@ TEST(ValidationBatchTest, IsNoLargerThanAReplicasShareOfTheImages) {
   const Resolution capped = resolved("--valid-batch-size 100000", 100);
   EXPECT_EQ(capped.config.validation_batch_size, 100);
   EXPECT_EQ(std::ranges::count(capped.notices,
-                               "--valid-batch-size 100000 is taken as 100: so many of the 100 "
-                               "images there are for each of 1 replica(s)"),
+                               "--valid-batch-size 100000 is reduced to 100: the share of the 100 "
+                               "validation images that each of 1 replica(s) gets"),
             1);
   const Resolution shared = resolved("--valid-batch-size 60 --replicas 3 --ranks 1", 100);
   EXPECT_EQ(shared.config.validation_batch_size, 34);
   EXPECT_EQ(std::ranges::count(shared.notices,
-                               "--valid-batch-size 60 is taken as 34: so many of the 100 images "
-                               "there are for each of 3 replica(s)"),
+                               "--valid-batch-size 60 is reduced to 34: the share of the 100 "
+                               "validation images that each of 3 replica(s) gets"),
             1);
   const Resolution whole = resolved("--valid-batch-size 100", 100);
   EXPECT_EQ(whole.config.validation_batch_size, 100);
@@ -289,10 +287,10 @@ TEST(ValidationBatchTest, IsNoLargerThanAReplicasShareOfTheImages) {
 TEST(WeightDecayTest, NoneStandsAlone) {
   EXPECT_TRUE(line("--weight-decay-excludes none").optimiser.decay_excludes.empty());
   EXPECT_EQ(refusal("--weight-decay-excludes none beta"),
-            "--weight-decay-excludes: 'none beta' says none and names others as well: give none "
+            "--weight-decay-excludes: 'none beta' combines none with other names: give none "
             "alone, or the names without it");
   EXPECT_EQ(refusal("--optimiser LARS --lars-skip-list beta,none"),
-            "--lars-skip-list: 'beta none' says none and names others as well: give none alone, or "
+            "--lars-skip-list: 'beta none' combines none with other names: give none alone, or "
             "the names without it");
 }
 

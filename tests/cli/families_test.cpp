@@ -74,7 +74,7 @@ TEST(FamilyDefaultsTest, RmspropAndLarsHaveNoRateWhereTheTrainerHasNone) {
   EXPECT_EQ(line(kCifar, "--optimiser RMSprop").schedule.base_rate, 0.5);
   const Failure failure = failure_of([] { (void)line(kImageNet, "--optimiser RMSprop"); });
   EXPECT_EQ(failure.text,
-            "--optimiser RMSprop has no usual learning rate for resnet on imagenet: give "
+            "--optimiser RMSprop has no default learning rate for resnet on imagenet: give "
             "--base-learning-rate X for 2^X times the total batch, or --abs-learning-rate");
   EXPECT_EQ(line(kImageNet, "--optimiser RMSprop --base-learning-rate -10").schedule.base_rate,
             4.0 / 1024);
@@ -158,9 +158,10 @@ TEST(FamilyOptionsTest, AreRefusedByOtherFamilies) {
       const Failure failure = failure_of(
           [&] { (void)line(kCifar, fmt::format("--model {} {}={}", name, option, value)); });
       EXPECT_EQ(failure.kind, ErrorKind::Usage);
-      EXPECT_EQ(failure.text,
-                fmt::format("{} is an option of other networks: it needs --model {}, this is {}",
-                            option, describe_families(spec.families), name));
+      EXPECT_EQ(
+          failure.text,
+          fmt::format("{} is an option of other networks: it needs --model {}, but the model is {}",
+                      option, describe_families(spec.families), name));
       ++refused;
     }
   }
@@ -183,13 +184,13 @@ TEST(ModelNumbersTest, AreRefusedOutsideSensibleRanges) {
   const std::string next = "--model resnext ";
   const std::vector<std::pair<std::string, std::string>> table = {
       {efficient + "--width-coefficient 1e300",
-       "--width-coefficient: '1e+300' is not a number above 0 to 16"},
+       "--width-coefficient: '1e+300' is not a number above 0 and at most 16"},
       {efficient + "--width-coefficient 1e17",
-       "--width-coefficient: '1e+17' is not a number above 0 to 16"},
+       "--width-coefficient: '1e+17' is not a number above 0 and at most 16"},
       {efficient + "--depth-coefficient 1e300",
-       "--depth-coefficient: '1e+300' is not a number above 0 to 16"},
+       "--depth-coefficient: '1e+300' is not a number above 0 and at most 16"},
       {efficient + "--depth-coefficient 100000",
-       "--depth-coefficient: '100000' is not a number above 0 to 16"},
+       "--depth-coefficient: '100000' is not a number above 0 and at most 16"},
       {efficient + "--expand-ratio 2147483647",
        "--expand-ratio: '2147483647' is not a whole number from 1 to 64"},
       {efficient + "--group-dim 2147483647",

@@ -152,10 +152,9 @@ TEST(ArgumentsTest, FlagsCanBeSwitchedOff) {
 TEST(ArgumentsTest, AmbiguousBeginningsAreListed) {
   const Failure failure = failure_of([] { (void)train_options("--log 3"); });
   EXPECT_EQ(failure.kind, ErrorKind::Usage);
-  EXPECT_EQ(
-      failure.text,
-      "--log could be any of --log-dir, --logs-per-epoch, --log-freq, --log-all-instances: write "
-      "more of it");
+  EXPECT_EQ(failure.text,
+            "--log is ambiguous: it could be any of --log-dir, --logs-per-epoch, --log-freq, "
+            "--log-all-instances; write more of the name");
 }
 
 TEST(ArgumentsTest, UnknownOptionsNameTheNearest) {
@@ -168,7 +167,7 @@ TEST(ArgumentsTest, UnknownOptionsNameTheNearest) {
 
 TEST(ArgumentsTest, OptionsOfOtherCommandsAreRefused) {
   EXPECT_EQ(failure_of([] { (void)train_options("--digest"); }).text,
-            "--digest is no option of this command; --help lists them");
+            "--digest is not an option of this command; --help lists its options");
 }
 
 TEST(ArgumentsTest, WordsThatAreNoOptionsAreCounted) {
@@ -176,7 +175,7 @@ TEST(ArgumentsTest, WordsThatAreNoOptionsAreCounted) {
   EXPECT_EQ(parse_arguments(Command::Inspect, line, 2).arguments,
             (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(failure_of([&] { (void)parse_arguments(Command::Inspect, line, 1); }).text,
-            "unexpected argument 'b'; --help shows what goes where");
+            "unexpected argument 'b'; --help shows the usage");
 }
 
 TEST(ArgumentsTest, ChoicesSuggestTheNearest) {
@@ -240,15 +239,13 @@ TEST(PrecedenceTest, AFlagThatIsOffIsNoRival) {
 
 TEST(ArgumentsTest, AMissingValueIsOneLineThatSaysWhatIsWanted) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
-      {{"--hosts"}, "--hosts needs a value: NAME[:N] .., names with blanks or commas between them"},
-      {{"--hosts", ""},
-       "--hosts needs a value: NAME[:N] .., names with blanks or commas between them"},
-      {{"--hosts="},
-       "--hosts needs a value: NAME[:N] .., names with blanks or commas between them"},
+      {{"--hosts"}, "--hosts needs a value: NAME[:N] .., names separated by spaces or commas"},
+      {{"--hosts", ""}, "--hosts needs a value: NAME[:N] .., names separated by spaces or commas"},
+      {{"--hosts="}, "--hosts needs a value: NAME[:N] .., names separated by spaces or commas"},
       {{"--weight-decay-excludes", "--seed", "1"},
-       "--weight-decay-excludes needs a value: NAME .., names with blanks or commas between them"},
+       "--weight-decay-excludes needs a value: NAME .., names separated by spaces or commas"},
       {{"--weight-decay-excludes", " , "},
-       "--weight-decay-excludes needs a value: NAME .., names with blanks or commas between them"},
+       "--weight-decay-excludes needs a value: NAME .., names separated by spaces or commas"},
       {{"--ranks"}, "--ranks needs a value: N, a whole number from 1 to 16384"},
       {{"--ranks", ""}, "--ranks needs a value: N, a whole number from 1 to 16384"},
       {{"--ranks", "--seed", "1"}, "--ranks needs a value: N, a whole number from 1 to 16384"},

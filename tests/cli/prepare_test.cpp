@@ -177,7 +177,7 @@ TEST_F(PrepareTest, RestoringTakesEditsOfTheFileButNotOfTheMathematics) {
   EXPECT_TRUE(contains(failure.text, "config.toml:")) << failure.text;
   EXPECT_TRUE(contains(failure.text,
                        "batch-size 16 would change the mathematics of the run, which "
-                       "began with 8"))
+                       "started with 8"))
       << failure.text;
 }
 
@@ -193,7 +193,7 @@ TEST_F(PrepareTest, TheFilesTellTheSetWhereTheirPlaceDoesNot) {
   fs::create_directories(plain);
   const Failure failure = failure_of(
       [&] { (void)prepare_training(invocation(Command::Train, place + plain.string()), world()); });
-  EXPECT_TRUE(contains(failure.text, "does not tell which data set")) << failure.text;
+  EXPECT_TRUE(contains(failure.text, "does not name a known data set")) << failure.text;
   io::generate_cifar10_like(plain / "some" / "cifar-10-batches-bin",
                             {.train_records = 16, .test_records = 8});
   EXPECT_EQ(prepare_training(invocation(Command::Train, place + plain.string()), world())
@@ -252,10 +252,9 @@ TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
   EXPECT_EQ(run.config.precision.master, DType::F32);  // not the 16.16 of the dialect
   EXPECT_EQ(run.config.optimiser.kind, UpdateRule::Momentum);
   EXPECT_EQ(run.config.pipeline.ranks.devices, 1);
-  EXPECT_EQ(run.notices,
-            (std::vector<std::string>{
-                "--epochs, --optimiser, --pipeline-depth, --shards: no effect on validation, which "
-                "looks at every image once and changes no weights"}));
+  EXPECT_EQ(run.notices, (std::vector<std::string>{
+                             "--epochs, --optimiser, --pipeline-depth, --shards: no effect on "
+                             "validation, which reads every image once and changes no weights"}));
   EXPECT_TRUE(contains(failure_of([&] { (void)validate("--model-size 56"); }).text,
                        "would change the mathematics of the run"));
 }

@@ -90,7 +90,7 @@ TEST(ResolveTest, LengthIsExact) {
   EXPECT_EQ(resolution.config.schedule.warmup_iterations, 0);
   ASSERT_EQ(resolution.notices.size(), 1u);
   EXPECT_EQ(resolution.notices[0],
-            "--warmup-epochs is ignored: --iterations gives the length of the run");
+            "--warmup-epochs is ignored: --iterations sets the length of the run");
 }
 
 TEST(ResolveTest, ZeroWeightDecayMeansNone) {
@@ -174,7 +174,7 @@ TEST(ResolveTest, KeepingTheBestNeedsAccuracies) {
     const Failure failure =
         failure_of([&] { (void)config_of(kCifar, std::string("--keep-best ") + without); });
     EXPECT_EQ(failure.kind, ErrorKind::Usage) << without;
-    EXPECT_TRUE(contains(failure.text, "--keep-best needs accuracies")) << failure.text;
+    EXPECT_TRUE(contains(failure.text, "--keep-best needs validation")) << failure.text;
   }
 }
 
@@ -251,14 +251,14 @@ TEST(ResolveTest, OptionsOfAFileWithoutEffectAreNoticed) {
 TEST(ResolveTest, ImpossibleNumbersAreRefused) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"--batch-size 60000",
-       "a total batch of 60000 (60000 images x 1 micro-batches x 1 replicas) is more than the "
-       "50000 training images: lower "
+       "the total batch of 60000 (60000 images x 1 micro-batches x 1 replicas) exceeds the 50000 "
+       "training images: lower "
        "--batch-size or --gradients-to-accumulate"},
       {"--epochs 0.0001",
-       "0.0001 epochs of 1562 iterations are 0.156 iterations, allowed are 1 to 1e+15: change "
+       "0.0001 epochs of 1562 iterations are 0.156 iterations; allowed are 1 to 1e+15: change "
        "--epochs"},
       {"--epochs 1e300",
-       "1e+300 epochs of 1562 iterations are 1.56e+303 iterations, allowed are 1 to 1e+15: change "
+       "1e+300 epochs of 1562 iterations are 1.56e+303 iterations; allowed are 1 to 1e+15: change "
        "--epochs"},
       {"--iterations 1000000000000000 --batch-size 50000",
        "iterations x total batch: 1000000000000000 x 50000 does not fit into 64 bits"},
@@ -312,8 +312,8 @@ TEST(DataRequestTest, TellsHowMuchMayStayInMemory) {
   EXPECT_EQ(bytes("--dataset-cache 8GiB"), std::int64_t{8} << 30);
   EXPECT_EQ(bytes("--dataset-cache 1500"), 1500);
   EXPECT_EQ(failure_of([&] { (void)bytes("--dataset-cache much"); }).text,
-            "--dataset-cache: 'much' is neither all nor a size, as 512MiB or 8GB are; without a "
-            "cache, leave the option out");
+            "--dataset-cache: 'much' is neither all nor a valid size; examples: 512MiB, 8GB. Leave "
+            "the option out to cache nothing");
 }
 
 // Sets of other classes than ImageNet's lie in the same kinds of files.
@@ -363,11 +363,12 @@ TEST(DataRequestTest, SaysWhatIsMissing) {
             "no data set: give --data-dir DIR or set DATA_DIR, or use --dataset with "
             "--synthetic-data");
   EXPECT_EQ(failure("--synthetic-data").text,
-            "--synthetic-data needs --dataset: which set should it stand for?");
-  EXPECT_EQ(failure("--dataset cifar-10").text,
-            "no place for cifar-10: give --data-dir DIR or set DATA_DIR, or use --synthetic-data");
+            "--synthetic-data needs --dataset: give the data set that it stands for");
+  EXPECT_EQ(
+      failure("--dataset cifar-10").text,
+      "no directory for cifar-10: give --data-dir DIR or set DATA_DIR, or use --synthetic-data");
   EXPECT_EQ(failure("--data-dir /d/pets").text,
-            "--data-dir '/d/pets' does not tell which data set it holds: give --dataset cifar-10, "
+            "--data-dir '/d/pets' does not name a known data set: give --dataset cifar-10, "
             "cifar-100 or imagenet");
   EXPECT_EQ(
       failure("--dataset imagenet --data-dir /d --normalise-input --image-normalisation mean").text,

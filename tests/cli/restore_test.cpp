@@ -67,10 +67,9 @@ TEST(RestoreTest, EveryOptionOfTheMathematicsIsRefusedByName) {
 }
 
 TEST(RestoreTest, RefusalNamesBothValues) {
-  EXPECT_EQ(
-      failure_of([] { (void)continued("--batch-size 64"); }).text,
-      "--batch-size 64 would change the mathematics of the run, which began with 32: leave it "
-      "out, or start a new run");
+  EXPECT_EQ(failure_of([] { (void)continued("--batch-size 64"); }).text,
+            "--batch-size 64 would change the mathematics of the run, which started with 32: leave "
+            "the option out, or start a new run");
 }
 
 TEST(RestoreTest, TheSameValueIsNoChange) {
@@ -104,7 +103,7 @@ TEST(RestoreTest, ReplicasShareTheMicroBatchesOfTheRun) {
   EXPECT_EQ(relaid("--replicas 4").integer("gradients-to-accumulate"), 3);
   EXPECT_EQ(relaid("--replicas 2 --pipeline-depth 6").integer("pipeline-depth"), 6);
   EXPECT_EQ(failure_of([&] { (void)relaid("--replicas 5"); }).text,
-            "12 micro-batches x 5 replicas would change the total batch of the run, which began "
+            "12 micro-batches x 5 replicas would change the total batch of the run, which started "
             "with 12 x 1: keep the product at 12");
   EXPECT_EQ(failure_of([&] { (void)relaid("--pipeline-depth 6"); }).kind, ErrorKind::Usage);
 }

@@ -651,7 +651,7 @@ TEST(LayoutMistakesTest, AreRefusedBeforeAnythingIsTrained) {
   refused({"--pipeline-splits", "b2/0/relu", "--device-mapping", "0", "2"}, "device 1 of 3");
   refused({"--shards", "2", "--pipeline-splits", "b1/0", "b2/0", "--device-mapping", "0", "1", "2",
            "--pipeline-schedule", "auto"},
-          "needs 3 devices, but --shards says 2");
+          "needs 3 devices, but --shards is 2");
   refused({"--replicas", "2", "--hosts", "a:1"}, "room for 1 ranks");
   refused({"--replicas", "2", "--hosts", "a:x"}, "'a:x'");
   refused({"--replicas", "2", "--ssh-port", "99"}, "--ssh-port has no effect");

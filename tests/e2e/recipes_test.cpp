@@ -73,7 +73,7 @@ TEST(DialectTest, TrainsWithTheWordsOfAnotherTrainer) {
                 "--smoke", "--model-size", "18", "--image-size", "32", "--threads-per-device", "1",
                 "--run-dir", run.string()});
   ASSERT_EQ(result.code, 0) << result.output;
-  EXPECT_NE(result.output.find("--use_xla has no effect here: kernels are fused always\n"),
+  EXPECT_NE(result.output.find("--use_xla has no effect here: kernels are always fused\n"),
             std::string::npos)
       << result.output;
   expect_living_loss(run);

@@ -70,7 +70,7 @@ wait "$supervisor" || code=$?
 
 echo "== what does not heal is not tried again"
 ends_with 2 "$launch/supervise.sh" --pause 0 wrong "$millrace" train --model-size 9
-grep -q 'code 2 does not heal' output.log || failed "it does not say so"
+grep -q 'code 2: not restarted' output.log || failed "it does not say so"
 
 echo "== gives up"
 cat >dies <<'SCRIPT'
