@@ -59,7 +59,7 @@ class Validator {
   void check_layers() const {
     if (graph_.ops.empty()) broken("ops", "the list is empty");
     if (graph_.layers.empty()) broken("layers", "the list is empty");
-    std::int32_t next = 0;  // first op that leaves no layer empty
+    std::int32_t next = 0;  // smallest valid first op of the layer
     for (const Layer& layer : graph_.layers) {
       const OpId first = layer.first_op;
       if (!in_range(first, graph_.ops) || first.value < next || (next == 0 && first.value != 0)) {

@@ -33,7 +33,8 @@ std::int64_t last_reader(const Graph& graph, ValueId value) {
   return last;
 }
 
-/// Whether a call writes this buffer. It may be the buffer of a gradient that the call also reads.
+/// Whether a call writes the buffer of this role. A gradient may be written in place of one that
+/// the call reads.
 bool is_result(Role role) {
   return role == Role::Dx || role == Role::Dz || role == Role::Dscale || role == Role::Y;
 }

@@ -115,8 +115,8 @@ Sequence looped(std::int32_t device, const ScheduleRequest& r, std::int32_t padd
   return list;
 }
 
-/// Device r of p has stages r and 2p-1-r. The last device has the two middle stages. Input
-/// gradients come first wherever a neighbor waits for them.
+/// Device r of p has stages r and 2p-1-r. The last device has the two middle stages, and the last
+/// stage is on device 0. Input gradients come first wherever a neighbor waits for them.
 Sequence zb_v(std::int32_t device, std::int32_t devices, std::int32_t padded) {
   const std::int32_t down = device;
   const std::int32_t up = 2 * devices - 1 - device;

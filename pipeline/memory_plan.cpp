@@ -28,7 +28,7 @@ struct Use {
 using Uses = std::array<Use, kPhases>;
 
 /// The calls that read or write every buffer, by phase. Crossing the stage's border counts as a use
-/// at the end of the phase.
+/// at the beginning or end of the phase.
 std::vector<Uses> collect_uses(const StageProgram& program) {
   std::vector<Uses> uses(program.buffers.size());
   std::array<std::int64_t, kPhases> ends = {};
@@ -129,7 +129,8 @@ std::vector<Region> regions_of(const StageProgram& program, const std::vector<Us
   const auto move = [&](BufferId buffer, Region to) {
     if (buffer.valid() && regions[buffer.at()] != Region::Stash) regions[buffer.at()] = to;
   };
-  // Images as they arrived are not needed outside of the forward phase if they are prepared there.
+  // Images never arrive before their forward phase. If they are prepared there, the buffer in which
+  // they arrive need not be in the stash.
   const bool prepared = prepares_images(program.options);
   for (const Crossing& c : program.inputs)
     if (!prepared || c.value != Graph::input()) move(c.activation, Region::Stash);

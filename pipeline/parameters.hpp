@@ -51,8 +51,8 @@ void read_values(const StoredValues& from, std::span<float> to);
 ///   16.16     16 bits         the masters                  a float32 copy of them
 ///
 /// 16 bits are bfloat16 or float16, the type of the activations. The update also writes the copies.
-/// Gradients, their sums and running statistics are float32 in every precision: a statistic that
-/// changes by 1 % per step would not change at all in 16 bits.
+/// Gradients, their sums and running statistics are float32 in every precision: a moving average
+/// that takes 1 % of the difference per step would stop changing in 16 bits.
 ///
 /// With several shares, the flat arrays are ordered by share; each share is a range of whole
 /// tensors. Frozen parameters come last and have only values: no slots, no gradients.

@@ -179,7 +179,8 @@ std::vector<Node> Grouping::nodes() const {
     const OpId id{i};
     if (taken[id.at()]) continue;
     if (is_identity(id)) {
-      // Left out, unless its input comes from another stage: that buffer cannot also be an output.
+      // Left out, unless it passes an input of the stage on to a later stage: one buffer cannot be
+      // received and sent.
       const ValueId output = graph_.op(id).output;
       const OpId maker = graph_.value(source(output)).producer;
       const bool made_here = maker.valid() && range_.contains(maker);

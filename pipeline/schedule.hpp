@@ -14,8 +14,8 @@
 // - per stage, forwards, input gradients and weight gradients each run in ascending micro-batch
 //   order, so that gradients are added in the same order under every schedule;
 // - there is one order of all events of all devices in which the two ends of each message are
-//   adjacent, and each device's list is a part of it. So the lists finish even if every send waits
-//   for its receive.
+//   adjacent, and each device's list is a subsequence of it. So the lists finish even if every send
+//   waits for its receive.
 //
 // Sources: GPipe (arXiv 1811.06965); 1F1B and interleaved (looped) 1F1B (2104.04473); ZB-H1 and
 // ZB-V (2401.10241). Grouped and Interleaved are the IPU's pipeline schedules, run asynchronously

@@ -104,7 +104,7 @@ void expect_best(const BalanceRequest& request, const std::vector<double>& bound
     EXPECT_NEAR(plans[k].bound, bound_of(request, plans[k].stages), 1e-9 * bounds[k]);
     std::vector<std::int32_t> ends;
     for (const OpRange range : plans[k].stages) ends.push_back(range.last);
-    EXPECT_TRUE(seen.insert(ends).second) << "a plan twice";
+    EXPECT_TRUE(seen.insert(ends).second) << "the same plan twice";
   }
 }
 
@@ -149,7 +149,7 @@ TEST(BalanceTest, EqualsBruteForceUnderALimitOfMemory) {
               " (" + std::to_string(tried.least_memory) + " bytes)",
           [&] { (void)balance(request); });
       request.memory_limit = tried.least_memory;
-      EXPECT_FALSE(balance(request).empty()) << "would not do";
+      EXPECT_FALSE(balance(request).empty()) << "the smallest limit does not work";
       continue;
     }
     BalanceRequest without = request;

@@ -166,9 +166,9 @@ TEST(CostTest, BytesAtABoundary) {
   const Costs costs(cifar_resnet("8"), 2, DType::F32, kBytes);
   const std::int64_t value = 2 * 32 * 32 * 16 * 4;
   EXPECT_EQ(costs["b0/conv"].boundary_bytes, 2 * 32 * 32 * 3 * 4) << "the images";
-  EXPECT_EQ(costs["b0/norm"].boundary_bytes, value) << "but not here, where nobody reads them";
+  EXPECT_EQ(costs["b0/norm"].boundary_bytes, value) << "the images are not read from here on";
   EXPECT_EQ(costs["b1/0/relu"].boundary_bytes, value);
-  EXPECT_EQ(costs["b1/0/conv2"].boundary_bytes, 2 * value) << "the shortcut passes by";
+  EXPECT_EQ(costs["b1/0/conv2"].boundary_bytes, 2 * value) << "with the shortcut";
 }
 
 TEST(CostTest, ParametersAreCountedWithGradientsAndOptimizerState) {

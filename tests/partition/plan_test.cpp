@@ -214,7 +214,7 @@ TEST(PlanTest, StagesThatShareADeviceFitTogether) {
   search.memory_limit = *std::max_element(plan.memory.begin(), plan.memory.end());
   try {
     (void)best_plans(graph, costs, r, search);
-    ADD_FAILURE() << "two stages fit where one does";
+    ADD_FAILURE() << "two stages fit into the memory of one";
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()).rfind("none of the plans tried fits into devices of", 0),
               0u)
@@ -316,7 +316,7 @@ std::string unbalanced(const std::string& xml) {
     if (tag.front() != '/') {
       open.push_back(tag.substr(0, tag.find(' ')));
     } else if (open.empty() || open.back() != tag.substr(1)) {
-      return "closes what is not open: " + tag;
+      return "closes a tag that is not open: " + tag;
     } else {
       open.pop_back();
     }

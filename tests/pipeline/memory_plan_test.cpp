@@ -153,7 +153,7 @@ TEST(ProgramTest, EfficientNetDropsAndAddsInOnePass) {
   options.mode = Mode::Evaluation;
   const StageProgram evaluation = compile(graph, whole(graph), options);
   EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::DropConnectForward), 0);
-  EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::AddForward), 0) << "behind the norm";
+  EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::AddForward), 0) << "fused after the norm";
   EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::DropoutForward), 0);
 }
 

@@ -308,7 +308,7 @@ TEST_P(FamilyTest, BackwardInputLeavesWeightGradientsAlone) {
 
 // With equal masks, the slope of the loss along the gradient of any parameter matches the gradient.
 TEST_P(FamilyTest, SlopeOfTheLossIsTheGradient) {
-  if (GetParam().type != DType::F32) GTEST_SKIP() << "finite differences need digits";
+  if (GetParam().type != DType::F32) GTEST_SKIP() << "finite differences need float32";
   options_.batch = 4;
   StageChain chain(graph_, {}, options_, *backend_);
   chain.begin_step();
