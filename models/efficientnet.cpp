@@ -16,7 +16,7 @@
 namespace millrace::models {
 namespace {
 
-/// Compound scaling: coefficients of channels and of blocks.
+/// Compound scaling: factors of the channels and of the number of blocks.
 struct Size {
   std::string_view name;
   double width = 1;
@@ -35,7 +35,8 @@ constexpr std::array<Size, 9> kSizes = {{{"B0", 1.0, 1.0, 0.2, 224},
                                          {"B7", 2.0, 3.1, 0.5, 600},
                                          {"cifar", 0.5, 1.0, 0.0, 32}}};
 
-/// Rows of table 1 at width and depth 1. Only the first block of a stage strides and widens.
+/// Rows of table 1 at width and depth 1. Only the first block of a stage has its stride and changes
+/// the number of channels.
 struct Stage {
   std::int64_t kernel = 3;
   int repeats = 1;
@@ -53,9 +54,9 @@ constexpr std::array<Stage, 7> kStages = {{{3, 1, 16, 1, false},
                                            {3, 1, 320, 1}}};
 
 constexpr std::int64_t kStemWidth = 32;
-/// Blocks of a stage: ten times those of the deepest published net.
+/// Limit of the blocks in a stage: ten times the deepest published network.
 constexpr double kMostRepeats = 130.0;
-/// Channels of a block's input to one after its squeeze.
+/// Input channels of a block per squeezed channel.
 constexpr std::int64_t kSqueezeRatio = 4;
 
 constexpr Initialiser kFanOut = {Initialiser::Kind::VarianceScaling, 2.0, Initialiser::Fan::Out};
@@ -102,15 +103,15 @@ void check(const EfficientNetOptions& o) {
   }
 }
 
-/// Nearest multiple of `divisor` to filters * width, not under 0.9 of it. Errors: Config for more
-/// than a network can have.
+/// Nearest multiple of `divisor` to filters * width, but at least 0.9 times that product. Errors:
+/// Config if it is above kMostChannels.
 std::int64_t scale_width(std::int64_t filters, double width, std::int64_t divisor) {
   const double wanted = static_cast<double>(filters) * width;
   const double half_up = wanted + static_cast<double>(divisor) / 2;
   if (half_up > static_cast<double>(kMostChannels)) {
     fail(ErrorKind::Config,
-         "model efficientnet: {} channels at width coefficient {} in multiples of {} are more than "
-         "the {} that a layer can have: lower the coefficient",
+         "model efficientnet: {} channels at width coefficient {} in multiples of {} exceed the "
+         "limit of {} per layer; lower the coefficient",
          filters, width, divisor, kMostChannels);
   }
   const std::int64_t nearest =
@@ -169,14 +170,14 @@ class EfficientNet {
     const double repeats = std::ceil(depth_ * stage.repeats);
     if (repeats > kMostRepeats) {
       fail(ErrorKind::Config,
-           "model efficientnet: depth coefficient {} makes {:.6g} of {} blocks, a stage can have "
-           "{}: lower the coefficient",
+           "model efficientnet: depth coefficient {} makes {:.6g} blocks of {}, above the limit of "
+           "{} per stage; lower the coefficient",
            depth_, repeats, stage.repeats, kMostRepeats);
     }
     return static_cast<int>(repeats);
   }
 
-  /// Of the block that the stage (0: the stem) begins with.
+  /// Stride of a stage's first block; stage 0 is the stem.
   [[nodiscard]] std::int64_t stride(std::size_t stage, std::int64_t published) const {
     return cifar_ && (stage == 0 || stage == 2) ? 1 : published;
   }
@@ -204,14 +205,14 @@ class EfficientNet {
     return block;
   }
 
-  /// a, b, ..., z, then aa, ab, ... (depths beyond the published ones).
+  /// a, b, ..., z, then aa, ab, ... (for depths above the published ones).
   static std::string letter(int i) {
     const std::string last(1, static_cast<char>('a' + i % 26));
     return i < 26 ? last : letter(i / 26 - 1) + last;
   }
 
-  /// Ops of the part `part` of the current block: below the layer's name, or in a layer of their
-  /// own where nothing else crosses the boundary. Returns the prefix of their names.
+  /// Begins a part of the current block and returns the prefix of its op names. A block that adds
+  /// its input stays one layer; in other blocks each part is a layer of its own.
   std::string begin_part(const Block& block, const std::string& part) {
     if (block.skips) return part;
     builder_.begin_layer(part.empty() ? block.name : block.name + "/" + part);

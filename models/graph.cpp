@@ -18,7 +18,7 @@ std::int64_t macs_of(const Graph& graph, const Op& op) {
   return forward_macs(op.kind, graph.value(op.inputs.front()).shape, graph.value(op.output).shape);
 }
 
-/// Elements of the op's parameters, of those that train or of those that do not.
+/// Elements of the op's trainable parameters, or of its running statistics.
 enum class Counted { Trainable, State };
 std::int64_t elements_of(const Graph& graph, const Op& op, Counted counted) {
   std::int64_t sum = 0;
@@ -61,7 +61,7 @@ Row totals_row(const Graph& graph) {
           with_commas(graph.forward_macs())};
 }
 
-/// Columns as wide as their widest entry, the first four flushed left and the numbers right.
+/// Columns are as wide as their widest entry; the first four are aligned left, the numbers right.
 std::string render(const std::vector<Row>& rows) {
   std::array<std::size_t, std::tuple_size_v<Row>> widths{};
   for (const Row& row : rows) {

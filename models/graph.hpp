@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// models: what a network is, as data.
+// models: networks as plain data.
 //
 // A Graph is a list of primitive ops in topological order. Ops read and write *values* (activations
 // of one sample, height x width x channels) and own *parameters*. Each op belongs to a *layer*, the
-// unit that people name when they cut a network: layer `b3/1` holds the ops `b3/1/conv1`,
+// unit that users name to cut a network: layer `b3/1` contains the ops `b3/1/conv1`,
 // `b3/1/norm1`, `b3/1/relu1`, ..., `b3/1/add`, and layer `b3/1/relu` the single op of that name.
-// The boundary before any op is a possible cut point; a layer's name means its first op.
+// The boundary before any op is a possible cut point. A layer's name means its first op.
 //
-// A Graph knows nothing of batch size, precision, devices or how an op is computed. Two builds of
-// the same network compare equal, and `to_string` shows it as a table.
+// A Graph does not depend on batch size, precision, devices or kernels. Two builds of the same
+// network compare equal. `to_string` prints a graph as a table.
 //
-// Example: 3x3 convolution, batch norm, ReLU.
+// Example: 3x3 convolution, batch normalization, ReLU.
 //   GraphBuilder b("tiny", {32, 32, 3}, 10);
 //   b.begin_layer("b0");
 //   ValueId x = b.conv("conv", b.input(), {.out_channels = 16, .kernel = {3, 3}, .pad = same(1)});
 //   x = b.batch_norm("norm", x, {});
 //   x = b.activation("relu", x, {ActivationKind::Relu});
 //
-// Invariants: an op's inputs come before its output, and every value is read by an op; shapes and
-// parameters are those that `infer` and `parameter_specs` give; layers are runs of ops without
-// gaps, and the name of each op begins with its layer's; names of layers, ops and parameters are
-// unique, and an op named like a layer is the first op of it; exactly one op (the last) is a
-// SoftmaxLoss.
+// Invariants:
+// - an op's inputs are made by earlier ops, and every value is read by an op;
+// - shapes and parameters are those that `infer` and `parameter_specs` give;
+// - a layer is a run of consecutive ops, and the name of each op begins with its layer's name;
+// - names of layers, ops and parameters are unique; an op with the name of a layer is its first op;
+// - exactly one op, the last one, is a SoftmaxLoss.
 #pragma once
 
 #include <compare>
@@ -54,21 +55,21 @@ using ValueId = Index<struct ValueTag>;
 using ParameterId = Index<struct ParameterTag>;
 using LayerId = Index<struct LayerTag>;
 
-/// A tensor that belongs to an op. Named layer/op/role (`b3/1/conv2/kernel`), which is all that
-/// checkpoints, decay exclusions and filters ever see of the graph.
+/// A tensor that belongs to an op. Its name is layer/op/role (`b3/1/conv2/kernel`). Checkpoints,
+/// weight-decay exclusions and filters depend on the name only.
 struct Parameter {
   std::string name;
-  std::vector<std::int64_t> shape;  ///< OHWI for convolutions, [units][in] for dense, [C] else
+  std::vector<std::int64_t> shape;  ///< OHWI for Conv, [units][in] for Dense, [C] otherwise
   ParameterRole role = ParameterRole::Kernel;
   Initialiser init;
   OpId op;
-  bool frozen = false;  ///< kept as it is, by a filter: see train_only()
+  bool frozen = false;  ///< excluded from training by a filter; see train_only()
   [[nodiscard]] std::int64_t elements() const noexcept;
-  /// False for running statistics: state that no gradient moves.
+  /// False for running statistics, which have no gradient.
   [[nodiscard]] bool trainable() const noexcept {
     return role != ParameterRole::MovingMean && role != ParameterRole::MovingVariance;
   }
-  /// Whether a gradient moves it in training.
+  /// Whether training updates it by its gradient.
   [[nodiscard]] bool learns() const noexcept { return trainable() && !frozen; }
   friend bool operator==(const Parameter&, const Parameter&) = default;
 };
@@ -95,7 +96,7 @@ struct Layer {
   friend bool operator==(const Layer&, const Layer&) = default;
 };
 
-/// A network. See the essay at the top of this file.
+/// A network; see the top of this file.
 struct Graph {
   std::string name;
   Shape input_shape;
@@ -110,40 +111,39 @@ struct Graph {
   [[nodiscard]] const Parameter& parameter(ParameterId id) const { return parameters.at(id.at()); }
   [[nodiscard]] static constexpr ValueId input() { return ValueId{0}; }
 
-  /// The op with this name, or the first op of the layer with this name; invalid when there is
-  /// none.
+  /// The op with this name, or the first op of the layer with this name; invalid if there is none.
   [[nodiscard]] OpId find(std::string_view layer_or_op) const;
   /// Ops that read `value`, in topological order, each once.
   [[nodiscard]] std::vector<OpId> consumers(ValueId value) const;
-  /// Elements of all trainable parameters: the number that papers' tables give.
+  /// Elements of all trainable parameters: the count that papers publish.
   [[nodiscard]] std::int64_t trainable_elements() const;
-  /// Multiply-accumulates of the forward pass for one sample, convolutions and products only.
+  /// Multiply-accumulates of the forward pass for one sample (Conv and Dense only).
   [[nodiscard]] std::int64_t forward_macs() const;
 
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 
-/// Freezes every trainable parameter whose name contains none of the texts `filters`; without
-/// filters all learn. Running statistics are no parameters in this sense: they keep moving.
-/// Errors: Config, naming a filter that is in no name, with the nearest names.
+/// Freezes every trainable parameter whose name contains none of `filters`. Without filters nothing
+/// is frozen. Running statistics are always updated. Errors: Config for a filter that no name
+/// contains, with the nearest names.
 void train_only(Graph& graph, std::span<const std::string> filters);
 
-/// By ValueId: whether the gradient of the value is of use, because a parameter that learns belongs
-/// to the op that makes it or to one before. The backward pass ends where none is.
+/// By ValueId: whether the gradient of the value is needed, because the op that makes the value or
+/// one of that op's ancestors has a parameter that learns. The backward pass stops elsewhere.
 [[nodiscard]] std::vector<bool> wanted_gradients(const Graph& graph);
 
 /// Whether a parameter of the op learns.
 [[nodiscard]] bool learns(const Graph& graph, OpId op);
 
-/// Throws Error(Internal) naming the op when an invariant of the essay does not hold.
+/// Checks the invariants above. Errors: Internal, with the op.
 void validate(const Graph& graph);
 
-/// One line an op: name, kind, shapes, parameters; then the totals.
+/// One line per op: name, kind, shapes, parameters; then the totals.
 [[nodiscard]] std::string to_string(const Graph& graph);
 
-/// Builds a graph op by op, inferring shapes and making parameters. Names given to the ops are
-/// relative to the current layer; an empty name means the layer itself. Shapes that do not fit end
-/// with Error(Config) naming the op and both shapes.
+/// Builds a graph op by op: infers shapes and adds parameters. Names of ops are relative to the
+/// current layer; an empty name means the layer itself. Errors: Config if shapes do not fit, with
+/// the op and both shapes.
 class GraphBuilder {
  public:
   GraphBuilder(std::string name, Shape input_shape, std::int64_t classes);

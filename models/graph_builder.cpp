@@ -11,19 +11,19 @@
 namespace millrace::models {
 namespace {
 
-// In double: a product that is beyond the bounds may be beyond 64 bits.
+// Sizes are computed as double: a product above the limits may not fit in 64 bits.
 
 void check_size(const std::string& graph, const std::string& op, const Shape& output) {
   if (output.c > kMostChannels) {
-    fail(ErrorKind::Config, "{}: {}: {} channels are more than the {} that a value can have", graph,
-         op, output.c, kMostChannels);
+    fail(ErrorKind::Config, "{}: {}: {} channels exceed the limit of {} per value", graph, op,
+         output.c, kMostChannels);
   }
   const double elements =
       static_cast<double>(output.h) * static_cast<double>(output.w) * static_cast<double>(output.c);
   if (elements > static_cast<double>(kMostElements)) {
     fail(ErrorKind::Config,
-         "{}: {}: {:.3g} elements ({}) are more than the {} that an image can have: ask for fewer "
-         "channels or smaller images",
+         "{}: {}: {:.3g} elements ({}) exceed the limit of {} per image; use fewer channels or "
+         "smaller images",
          graph, op, elements, output, kMostElements);
   }
 }
@@ -31,9 +31,8 @@ void check_size(const std::string& graph, const std::string& op, const Shape& ou
 void check_parameters(const std::string& graph, std::string_view what, double elements) {
   if (elements > static_cast<double>(kMostParameters)) {
     fail(ErrorKind::Config,
-         "{}: {} {:.3g} parameters, more than the {} that a network can have: ask for fewer "
-         "channels",
-         graph, what, elements, kMostParameters);
+         "{}: {} {:.3g} parameters, above the limit of {} per network; use fewer channels", graph,
+         what, elements, kMostParameters);
   }
 }
 
@@ -51,11 +50,11 @@ GraphBuilder::GraphBuilder(std::string name, Shape input_shape, std::int64_t cla
   graph_.classes = classes;
   graph_.values.push_back({.shape = input_shape, .producer = {}});
   if (input_shape.h < 1 || input_shape.w < 1 || input_shape.c < 1) {
-    fail(ErrorKind::Config, "{}: images of {} are empty; every extent must be at least 1",
+    fail(ErrorKind::Config, "{}: image size {} is empty; every extent must be at least 1",
          graph_.name, input_shape);
   }
   if (classes < 1) {
-    fail(ErrorKind::Config, "{}: {} classes asked for, at least 1 needed", graph_.name, classes);
+    fail(ErrorKind::Config, "{}: {} classes; at least 1 is required", graph_.name, classes);
   }
   check_size(graph_.name, "images", input_shape);
   check_size(graph_.name, "classes", {1, 1, classes});
@@ -85,8 +84,8 @@ ValueId GraphBuilder::append(std::string_view name, const OpKind& kind,
   }
   check_size(graph_.name, op.name, inference.output);
   if (std::ssize(graph_.ops) >= kMostOps) {
-    fail(ErrorKind::Config, "{}: {}: comes behind the {} ops that a network can have", graph_.name,
-         op.name, kMostOps);
+    fail(ErrorKind::Config, "{}: {}: exceeds the limit of {} ops per network", graph_.name, op.name,
+         kMostOps);
   }
 
   const OpId id{static_cast<std::int32_t>(graph_.ops.size())};

@@ -12,8 +12,8 @@
 namespace millrace::models {
 namespace {
 
-/// One method for each invariant of the essay; each relies on those before it in `run`, so that a
-/// damaged graph is refused before one of its indices is followed.
+/// One method per invariant of models/graph.hpp. Each relies on those before it in `run`, so that
+/// an index is checked before it is used.
 class Validator {
  public:
   explicit Validator(const Graph& graph) : graph_(graph) {}
@@ -49,16 +49,17 @@ class Validator {
     const Shape& shape = graph_.input_shape;
     if (std::min({shape.h, shape.w, shape.c}) < 1) broken("input", "shape {} is empty", shape);
     if (graph_.classes < 1) broken("classes", "{} is less than 1", graph_.classes);
-    if (graph_.values.empty()) broken("input", "there is no value for it");
+    if (graph_.values.empty()) broken("input", "has no value");
     const Value& input = graph_.values.front();
     if (input.producer.valid()) broken("input", "is made by op number {}", input.producer.value);
-    if (input.shape != shape) broken("input", "value of shape {} for {}", input.shape, shape);
+    if (input.shape != shape)
+      broken("input", "its value has shape {}, expected {}", input.shape, shape);
   }
 
   void check_layers() const {
-    if (graph_.ops.empty()) broken("ops", "there are none");
-    if (graph_.layers.empty()) broken("layers", "there are none");
-    std::int32_t next = 0;  // the least first op that leaves no gap and no layer without ops
+    if (graph_.ops.empty()) broken("ops", "the list is empty");
+    if (graph_.layers.empty()) broken("layers", "the list is empty");
+    std::int32_t next = 0;  // smallest valid first op of the layer
     for (const Layer& layer : graph_.layers) {
       const OpId first = layer.first_op;
       if (!in_range(first, graph_.ops) || first.value < next || (next == 0 && first.value != 0)) {
@@ -69,7 +70,7 @@ class Validator {
     }
   }
 
-  /// The op lies in the layer that it says, and is named below it.
+  /// The op lies in its layer, and its name begins with the layer's name.
   void check_place(std::size_t i) const {
     const Op& op = graph_.ops[i];
     if (!in_range(op.layer, graph_.layers)) {
@@ -80,16 +81,16 @@ class Validator {
     const std::size_t end =
         next < graph_.layers.size() ? graph_.layers[next].first_op.at() : graph_.ops.size();
     if (i < layer.first_op.at() || i >= end) {
-      broken("op " + op.name, "is number {}, layer {} holds {} to {}", i, layer.name,
+      broken("op " + op.name, "has number {}, but layer {} holds ops {} to {}", i, layer.name,
              layer.first_op.value, end - 1);
     }
     const bool below = op.name.size() > layer.name.size() + 1 && op.name.starts_with(layer.name) &&
                        op.name[layer.name.size()] == '/';
     if (op.name != layer.name && !below) {
-      broken("op " + op.name, "is not named below its layer {}", layer.name);
+      broken("op " + op.name, "name does not begin with its layer's name {}", layer.name);
     }
     if (op.name == layer.name && i != layer.first_op.at()) {
-      broken("op " + op.name, "has its layer's name without being its first op");
+      broken("op " + op.name, "has its layer's name but is not its first op");
     }
   }
 
@@ -106,9 +107,9 @@ class Validator {
     }
     const bool last = i + 1 == graph_.ops.size();
     const bool loss = std::holds_alternative<SoftmaxLoss>(op.kind);
-    if (loss && !last) broken("op " + op.name, "is a loss and not the last op");
-    if (last && !loss) broken("op " + op.name, "is the last op and not the loss");
-    if (last && op.output.valid()) broken("op " + op.name, "is the loss and has an output");
+    if (loss && !last) broken("op " + op.name, "is a loss but not the last op");
+    if (last && !loss) broken("op " + op.name, "is the last op but not a loss");
+    if (last && op.output.valid()) broken("op " + op.name, "is the loss but has an output");
     if (!last && !in_range(op.output, graph_.values)) {
       broken("op " + op.name, "makes value {} of {}", op.output.value, graph_.values.size());
     }
@@ -121,7 +122,7 @@ class Validator {
     const Inference inference = infer(op.kind, shapes, graph_.classes);
     if (!inference.misfit.empty()) broken("op " + op.name, "{}", inference.misfit);
     if (op.output.valid() && graph_.value(op.output).shape != inference.output) {
-      broken("op " + op.name, "makes {}, its value says {}", inference.output,
+      broken("op " + op.name, "makes {}, but its value has shape {}", inference.output,
              graph_.value(op.output).shape);
     }
   }
@@ -131,7 +132,7 @@ class Validator {
     const std::vector<ParameterSpec> specs =
         parameter_specs(op.kind, graph_.value(op.inputs.front()).shape);
     if (specs.size() != op.parameters.size()) {
-      broken("op " + op.name, "has {} parameters, needs {}", op.parameters.size(), specs.size());
+      broken("op " + op.name, "has {} parameters, expected {}", op.parameters.size(), specs.size());
     }
     for (std::size_t j = 0; j < specs.size(); ++j) {
       const ParameterId id = op.parameters[j];
@@ -140,13 +141,13 @@ class Validator {
       }
       const Parameter& parameter = graph_.parameter(id);
       if (parameter.op.value != static_cast<std::int32_t>(i)) {
-        broken("parameter " + parameter.name, "does not say that op {} owns it", op.name);
+        broken("parameter " + parameter.name, "is owned by op {} but refers to another", op.name);
       }
       const std::string name = fmt::format("{}/{}", op.name, role_name(specs[j].role));
       if (parameter.name != name) broken("parameter " + parameter.name, "must be named {}", name);
       if (parameter.role != specs[j].role || parameter.shape != specs[j].shape ||
           parameter.init != specs[j].init) {
-        broken("parameter " + parameter.name, "role, shape or initialiser is not what {} needs",
+        broken("parameter " + parameter.name, "role, shape or initializer does not match {}",
                describe(op.kind));
       }
     }
@@ -170,7 +171,7 @@ class Validator {
     }
   }
 
-  /// Each op has been found to own what it needs; what is left over is nobody's.
+  /// Every op owns exactly what it needs, so a parameter that is left over belongs to no op.
   void check_every_parameter() const {
     std::vector<bool> owned(graph_.parameters.size());
     for (const Op& op : graph_.ops) {
@@ -184,12 +185,12 @@ class Validator {
   void check_names() const {
     std::unordered_set<std::string_view> layers;
     for (const Layer& layer : graph_.layers) {
-      if (layer.name.empty()) broken("layers", "one has no name");
-      if (!layers.insert(layer.name).second) broken("layer " + layer.name, "named twice");
+      if (layer.name.empty()) broken("layers", "a layer has no name");
+      if (!layers.insert(layer.name).second) broken("layer " + layer.name, "name is used twice");
     }
     std::unordered_set<std::string_view> ops;
     for (const Op& op : graph_.ops) {
-      if (!ops.insert(op.name).second) broken("op " + op.name, "named twice");
+      if (!ops.insert(op.name).second) broken("op " + op.name, "name is used twice");
       if (layers.count(op.name) != 0 && graph_.layers[op.layer.at()].name != op.name) {
         broken("op " + op.name, "has the name of another layer");
       }

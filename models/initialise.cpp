@@ -12,7 +12,7 @@ namespace millrace::models {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-/// Deviation of the standard normal distribution cut off at 2 (TensorFlow's constant).
+/// Deviation of the standard normal distribution truncated at 2 (TensorFlow's constant).
 constexpr double kTruncatedDeviation = 0.87962566103423978;
 
 struct Fans {
@@ -20,8 +20,7 @@ struct Fans {
   double out = 1;
 };
 
-/// Kernels are [out][kh][kw][in/groups] or [units][in]: a unit sees all but the first extent, and a
-/// tap is seen by the units that the first extent counts.
+/// For kernels [out][kh][kw][in/groups] or [units][in].
 Fans fans_of(const Parameter& parameter) {
   const std::vector<std::int64_t>& shape = parameter.shape;
   MILLRACE_ASSERT(shape.size() == 2 || shape.size() == 4);
@@ -30,7 +29,7 @@ Fans fans_of(const Parameter& parameter) {
           .out = static_cast<double>(taps * shape.front())};
 }
 
-/// Standard normal number of an element (Box and Muller 1958); `attempt` counts its redraws.
+/// Standard normal number of an element (Box and Muller 1958); `attempt` counts repeated draws.
 double normal(const RandomStream& stream, std::uint64_t element, std::uint64_t attempt) {
   const RandomBlock block = stream.block(element, attempt);
   const double radius = std::sqrt(-2.0 * std::log(uniform01_double(block[0], block[1])));

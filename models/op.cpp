@@ -15,14 +15,14 @@ Inference misfit(fmt::format_string<Args...> format, Args&&... args) {
 
 Inference fits(const Shape& output) { return {.output = output, .misfit = {}}; }
 
-/// Pixels that a window spans when its taps are `dilation` apart.
+/// Pixels that a window covers if its taps are `dilation` apart.
 constexpr std::int64_t span_of(std::int64_t kernel, std::int64_t dilation) {
   return dilation * (kernel - 1) + 1;
 }
 
 bool positive(Extent e) { return e.h > 0 && e.w > 0; }
 
-/// Output extent of a window that moves over the padded input, with `channels` channels.
+/// Output shape of a window that slides over the padded input, with `channels` channels.
 Inference slide(const Shape& x, Extent kernel, Extent stride, const Padding& pad, Extent dilation,
                 std::int64_t channels) {
   if (!positive(kernel)) return misfit("kernel {} must be at least 1x1", kernel);
@@ -42,7 +42,7 @@ Inference slide(const Shape& x, Extent kernel, Extent stride, const Padding& pad
       {(padded.h - window.h) / stride.h + 1, (padded.w - window.w) / stride.w + 1, channels});
 }
 
-/// The divisor of `channels` that lies nearest to `groups`, the smaller of two.
+/// The divisor of `channels` nearest to `groups`; the smaller one of two.
 std::int64_t nearest_group_count(std::int64_t channels, std::int64_t groups) {
   for (std::int64_t distance = 0; distance < std::max(channels, groups); ++distance) {
     for (const std::int64_t candidate : {groups - distance, groups + distance}) {
@@ -52,7 +52,7 @@ std::int64_t nearest_group_count(std::int64_t channels, std::int64_t groups) {
   return 1;
 }
 
-/// One overload a kind; the number of inputs has been checked.
+/// One overload per kind. The number of inputs has been checked.
 class ShapeRules {
  public:
   ShapeRules(std::span<const Shape> inputs, std::int64_t classes)
@@ -60,7 +60,7 @@ class ShapeRules {
 
   Inference operator()(const Conv& conv) const {
     if (conv.out_channels < 1) {
-      return misfit("{} output channels asked for, at least 1 needed", conv.out_channels);
+      return misfit("{} output channels; at least 1 is required", conv.out_channels);
     }
     if (conv.groups < 1 || x_.c % conv.groups != 0 || conv.out_channels % conv.groups != 0) {
       return misfit("{} groups do not divide {} input and {} output channels (input {})",
@@ -70,22 +70,23 @@ class ShapeRules {
   }
 
   Inference operator()(const Dense& dense) const {
-    if (dense.units < 1) return misfit("{} units asked for, at least 1 needed", dense.units);
+    if (dense.units < 1) return misfit("{} units; at least 1 is required", dense.units);
     return fits({1, 1, dense.units});
   }
 
   Inference operator()(const BatchNorm& norm) const {
     if (!(norm.epsilon > 0)) return misfit("epsilon {} must be positive", norm.epsilon);
     if (!(norm.decay >= 0 && norm.decay <= 1)) {
-      return misfit("decay {} must lie between 0 and 1", norm.decay);
+      return misfit("decay {} must be between 0 and 1", norm.decay);
     }
-    if (norm.span < 1) return misfit("a span of {} replicas must be at least 1", norm.span);
+    if (norm.span < 1)
+      return misfit("statistics span {} replicas; at least 1 is required", norm.span);
     return fits(x_);
   }
 
   Inference operator()(const GroupNorm& norm) const {
     if (!(norm.epsilon > 0)) return misfit("epsilon {} must be positive", norm.epsilon);
-    if (norm.groups < 1) return misfit("{} groups asked for, at least 1 needed", norm.groups);
+    if (norm.groups < 1) return misfit("{} groups; at least 1 is required", norm.groups);
     if (x_.c % norm.groups != 0) {
       return misfit("{} channels do not divide into {} groups; the nearest count that fits is {}",
                     x_.c, norm.groups, nearest_group_count(x_.c, norm.groups));
@@ -104,7 +105,7 @@ class ShapeRules {
     Shape all = {x_.h, x_.w, 0};
     for (const Shape& input : inputs_) {
       if (input.h != x_.h || input.w != x_.w) {
-        return misfit("cannot put the channels of {} behind those of {}: heights and widths differ",
+        return misfit("cannot concatenate the channels of {} to {}: heights and widths differ",
                       input, x_);
       }
       all.c += input.c;
@@ -126,7 +127,7 @@ class ShapeRules {
     const Padding& pad = pool.pad;
     if (std::max(pad.top, pad.bottom) >= pool.kernel.h ||
         std::max(pad.left, pad.right) >= pool.kernel.w) {
-      return misfit("padding {} {} {} {} (top bottom left right) hides whole windows of {}",
+      return misfit("padding {} {} {} {} (top bottom left right) must be less than the window {}",
                     pad.top, pad.bottom, pad.left, pad.right, pool.kernel);
     }
     return result;
@@ -137,7 +138,7 @@ class ShapeRules {
   Inference operator()(const ShortcutPad& pad) const {
     if (!positive(pad.stride)) return misfit("stride {} must be at least 1x1", pad.stride);
     if (pad.channels_before < 0 || pad.channels_after < 0) {
-      return misfit("cannot put {} channels before and {} after input {}", pad.channels_before,
+      return misfit("cannot add {} channels before and {} after input {}", pad.channels_before,
                     pad.channels_after, x_);
     }
     return fits({(x_.h - 1) / pad.stride.h + 1, (x_.w - 1) / pad.stride.w + 1,
@@ -160,10 +161,10 @@ class ShapeRules {
 
   Inference operator()(const SoftmaxLoss& loss) const {
     if (loss.logits != 0 && loss.logits < classes_) {
-      return misfit("{} logits cannot tell {} classes apart", loss.logits, classes_);
+      return misfit("{} logits are fewer than {} classes", loss.logits, classes_);
     }
     const Shape wanted = {1, 1, loss.logits == 0 ? classes_ : loss.logits};
-    const std::string_view why = loss.logits == 0 ? ", one for each class" : "";
+    const std::string_view why = loss.logits == 0 ? ", one per class" : "";
     if (x_ != wanted) return misfit("logits must be {}{}, not {}", wanted, why, x_);
     return fits({});
   }
@@ -174,7 +175,7 @@ class ShapeRules {
   std::int64_t classes_;
 };
 
-/// "" when an op of this kind takes `count` inputs, else how many it takes.
+/// "" if an op of this kind takes `count` inputs, else the number that it takes.
 std::string_view wrong_count(const OpKind& kind, std::size_t count) {
   if (std::holds_alternative<Concat>(kind)) return count >= 2 ? "" : "at least 2";
   const bool two = std::holds_alternative<Add>(kind) || std::holds_alternative<ScaleChannels>(kind);
@@ -189,7 +190,7 @@ std::vector<ParameterSpec> scale_and_shift(std::int64_t channels, bool zero_gamm
           {ParameterRole::Beta, {channels}, zero}};
 }
 
-/// "3x3/2" and the like; a stride of one goes without saying.
+/// Kernel and stride, such as "3x3/2"; a stride of 1 is left out.
 std::string window_text(Extent kernel, Extent stride) {
   if (stride == Extent{1, 1}) return fmt::format("{}", kernel);
   if (stride.h == stride.w) return fmt::format("{}/{}", kernel, stride.h);
@@ -208,7 +209,7 @@ std::string_view activation_text(ActivationKind kind) {
   return "?";
 }
 
-/// What follows the kind's name in a table, with a leading blank.
+/// The attributes after the kind's name in a table, with a leading blank.
 struct Details {
   std::string operator()(const Conv& conv) const {
     std::string text = fmt::format(" {}", window_text(conv.kernel, conv.stride));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The vocabulary of ops: what each computes and what follows from that alone, namely the shape of
-// its output, the parameters it owns and its multiply-accumulates.
+// The kinds of ops: what each computes, the shape of its output, its parameters and its
+// multiply-accumulates.
 #pragma once
 
 #include <fmt/core.h>
@@ -17,14 +17,14 @@
 
 namespace millrace::models {
 
-/// Extents of a window, or a step, in pixels.
+/// Height and width of a window or a stride, in pixels.
 struct Extent {
   std::int64_t h = 1;
   std::int64_t w = 1;
   friend bool operator==(const Extent&, const Extent&) = default;
 };
 
-/// Zero pixels added on each side; TensorFlow's SAME with stride 2 needs them asymmetric.
+/// Zero pixels added on each side. TensorFlow's SAME with stride 2 can be asymmetric.
 struct Padding {
   std::int64_t top = 0;
   std::int64_t bottom = 0;
@@ -38,15 +38,15 @@ struct Padding {
   return {pixels, pixels, pixels, pixels};
 }
 
-/// TensorFlow's SAME: output = ceil(input / stride), the odd pixel after (tf.nn "Notes on
-/// padding").
+/// TensorFlow's SAME: output = ceil(input / stride). An odd pixel goes to the bottom or right (see
+/// tf.nn, "Notes on padding").
 [[nodiscard]] Padding padding_same(const Shape& input, Extent kernel, Extent stride,
                                    Extent dilation = {1, 1});
 
-/// The seed trainer's rule for stride > 1: floor((k-1)/2) before, the rest of k-1 after.
+/// The IPU trainer's rule for stride > 1: floor((k-1)/2) before, the rest of k-1 after.
 [[nodiscard]] Padding padding_explicit(Extent kernel);
 
-/// How a parameter starts. Draws are keyed by (seed, parameter name, element).
+/// How a parameter is initialized. Random numbers are keyed by (seed, parameter name, element).
 struct Initialiser {
   enum class Kind {
     Zero,
@@ -54,7 +54,7 @@ struct Initialiser {
     VarianceScaling,  ///< normal truncated at 2 sigma, sigma = sqrt(scale/fan)/0.87962566103423978
     GlorotUniform,    ///< uniform in +-sqrt(6/(fan_in+fan_out))
     Normal,           ///< normal with deviation `scale`
-    TruncatedNormal,  ///< the same, resampled outside 2 deviations
+    TruncatedNormal,  ///< the same, drawn again outside 2 deviations
   };
   Kind kind = Kind::Zero;
   double scale = 1.0;
@@ -64,18 +64,20 @@ struct Initialiser {
 
 enum class ActivationKind { Relu, Swish, Sigmoid };
 enum class PoolKind { Max, Average };
-/// Which channels form a group of a group norm: neighbours, or channel mod groups (the seed's).
+/// Which channels form a group of a group normalization: neighboring channels, or channels with
+/// equal `channel % groups` (the IPU trainer).
 enum class GroupOrder { Contiguous, Strided };
 
-// The vocabulary of ops. Inputs are given in the order named in each comment.
+// The ops. Each comment names the inputs in their order.
 
-/// x -> convolution with kernel [out][kh][kw][in/groups] (OHWI), cross-correlation as everywhere.
+/// x -> convolution with kernel [out][kh][kw][in/groups] (OHWI); a cross-correlation, as in other
+/// frameworks.
 struct Conv {
   std::int64_t out_channels = 0;
   Extent kernel = {1, 1};
   Extent stride = {1, 1};
   Padding pad = {};
-  std::int64_t groups = 1;  ///< in_channels: depthwise
+  std::int64_t groups = 1;  ///< equal to the input channels: depthwise
   Extent dilation = {1, 1};
   bool bias = false;
   Initialiser init = {Initialiser::Kind::VarianceScaling, 1.0, Initialiser::Fan::In};
@@ -89,7 +91,8 @@ struct Dense {
   friend bool operator==(const Dense&, const Dense&) = default;
 };
 /// x -> gamma (x - mean)/sqrt(var + epsilon) + beta over batch and pixels (Ioffe and Szegedy 2015).
-/// Running statistics move by `decay` once per step and take the unbiased variance.
+/// Running statistics are moving averages with factor `decay`, updated once per step with the
+/// unbiased variance.
 struct BatchNorm {
   double epsilon = 1e-5;
   double decay = 0.97;
@@ -97,7 +100,7 @@ struct BatchNorm {
   std::int64_t span = 1;  ///< replicas that share the statistics of a micro-batch
   friend bool operator==(const BatchNorm&, const BatchNorm&) = default;
 };
-/// The same per sample and group of channels (Wu and He 2018).
+/// The same over the pixels and channels of one group of one sample (Wu and He 2018).
 struct GroupNorm {
   std::int64_t groups = 32;
   double epsilon = 1.53e-5;
@@ -118,11 +121,12 @@ struct Add {
 struct Concat {
   friend bool operator==(const Concat&, const Concat&) = default;
 };
-/// x, s -> x with each channel multiplied by s (1x1xC): the product of squeeze-and-excite.
+/// x, s -> x with each channel multiplied by s (1x1xC): the product in squeeze-and-excite.
 struct ScaleChannels {
   friend bool operator==(const ScaleChannels&, const ScaleChannels&) = default;
 };
-/// x -> maximum or mean over a window; padded pixels never win and are not counted unless asked.
+/// x -> maximum or mean over a window. Padding is never the maximum; a mean counts it only with
+/// `count_padding`.
 struct Pool {
   PoolKind kind = PoolKind::Max;
   Extent kernel = {2, 2};
@@ -135,7 +139,7 @@ struct Pool {
 struct GlobalAveragePool {
   friend bool operator==(const GlobalAveragePool&, const GlobalAveragePool&) = default;
 };
-/// x -> every stride-th pixel, with zero channels put before and after (shortcut A of He et al.
+/// x -> every stride-th pixel, with zero channels added before and after (shortcut A of He et al.
 /// 2015).
 struct ShortcutPad {
   Extent stride = {1, 1};
@@ -143,21 +147,22 @@ struct ShortcutPad {
   std::int64_t channels_after = 0;
   friend bool operator==(const ShortcutPad&, const ShortcutPad&) = default;
 };
-/// x -> elements dropped with `rate` and the rest scaled by 1/(1-rate), in training only.
+/// x -> x with elements set to zero at `rate` and the rest scaled by 1/(1-rate); training only.
 struct Dropout {
   double rate = 0.5;
   friend bool operator==(const Dropout&, const Dropout&) = default;
 };
-/// x -> whole samples dropped, the rest scaled by 1/survival, in training only (stochastic depth).
+/// x -> x with whole samples set to zero and the rest scaled by 1/survival; training only
+/// (stochastic depth).
 struct DropConnect {
   double survival = 0.8;
   friend bool operator==(const DropConnect&, const DropConnect&) = default;
 };
-/// logits (1x1xK) -> softmax cross-entropy against the labels that travel beside the images. There
-/// may be more logits than classes; the softmax, and smoothing, are over all of them. Has no output
-/// value. Label smoothing and loss scaling belong to the training, not to the network.
+/// logits (1x1xK) -> softmax cross-entropy against the labels of the micro-batch. There may be more
+/// logits than classes; softmax and label smoothing cover all of them. The op has no output value.
+/// Label smoothing and loss scaling are options of the training, not of the network.
 struct SoftmaxLoss {
-  std::int64_t logits = 0;  ///< K; 0: one for each class
+  std::int64_t logits = 0;  ///< K; 0: one per class
   friend bool operator==(const SoftmaxLoss&, const SoftmaxLoss&) = default;
 };
 
@@ -167,16 +172,16 @@ using OpKind =
 
 /// "Conv", "BatchNorm", ...
 [[nodiscard]] std::string_view kind_name(const OpKind& kind);
-/// "Conv 3x3/2 g32", "Pool max 3x3/2", ...: the kind with what sets it apart, for tables.
+/// "Conv 3x3/2 g32", "Pool max 3x3/2", ...: the kind and its main attributes, for tables.
 [[nodiscard]] std::string describe(const OpKind& kind);
 
-/// What an op makes of its inputs: the output's shape (meaningless for SoftmaxLoss), or why they do
-/// not fit, in one line with both values.
+/// The shape of an op's output (meaningless for SoftmaxLoss), or one line that says why the inputs
+/// do not fit, with both values.
 struct Inference {
   Shape output;
   std::string misfit;  ///< empty when the inputs fit
 };
-/// `classes` is how many the labels tell apart: no SoftmaxLoss has fewer logits.
+/// `classes` is the number of classes of the labels. A SoftmaxLoss needs at least as many logits.
 [[nodiscard]] Inference infer(const OpKind& kind, std::span<const Shape> inputs,
                               std::int64_t classes);
 
@@ -184,16 +189,16 @@ enum class ParameterRole { Kernel, Bias, Gamma, Beta, MovingMean, MovingVariance
 /// "kernel", "bias", "gamma", "beta", "moving_mean", "moving_variance".
 [[nodiscard]] std::string_view role_name(ParameterRole role);
 
-/// A parameter as its op's kind demands it.
+/// A parameter that an op needs.
 struct ParameterSpec {
   ParameterRole role = ParameterRole::Kernel;
   std::vector<std::int64_t> shape;
   Initialiser init;
 };
-/// In the order of ParameterRole, for an op whose first input fits and has this shape.
+/// The parameters of an op whose first input has this (valid) shape, in the order of ParameterRole.
 [[nodiscard]] std::vector<ParameterSpec> parameter_specs(const OpKind& kind, const Shape& input);
 
-/// Multiply-accumulates of the forward pass for one sample; zero but for convolutions and products.
+/// Multiply-accumulates of the forward pass for one sample; zero except for Conv and Dense.
 [[nodiscard]] std::int64_t forward_macs(const OpKind& kind, const Shape& input,
                                         const Shape& output);
 

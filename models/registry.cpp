@@ -16,7 +16,7 @@
 namespace millrace::models {
 namespace {
 
-/// What a family starts from on one data set.
+/// Defaults of a family for one task.
 struct Defaults {
   std::string_view size;
   NormKind norm = NormKind::Group;
@@ -47,8 +47,8 @@ const Family& find_family(std::string_view model) {
     names.emplace_back(family.name);
   }
   const std::string nearest = nearest_match(model, names);
-  fail(ErrorKind::Config, "there is no model {}{}; models: {}", model,
-       nearest.empty() ? "" : fmt::format(", did you mean {}?", nearest), join(names, ", "));
+  fail(ErrorKind::Config, "unknown model {}{}; models: {}", model,
+       nearest.empty() ? "" : fmt::format(" (did you mean {}?)", nearest), join(names, ", "));
 }
 
 }  // namespace

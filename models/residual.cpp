@@ -93,8 +93,8 @@ class Builder {
   [[nodiscard]] bool preactivated() const { return options_.residual.version == ResNetVersion::V2; }
   [[nodiscard]] bool bottleneck() const { return net_.table.block == BlockKind::Bottleneck; }
 
-  /// Version 1.5 strides in the first block of the stages from the second on, version 2 in the last
-  /// block of those before the last.
+  /// Version 1.5 strides in the first block of every stage but the first; version 2 in the last
+  /// block of every stage but the last.
   [[nodiscard]] std::int64_t stride_of(std::size_t stage, int i) const {
     if (!preactivated()) return stage > 0 && i == 0 ? 2 : 1;
     const bool last = i + 1 == net_.table.blocks[stage];
@@ -102,7 +102,7 @@ class Builder {
   }
 
   [[nodiscard]] Gamma gamma_of(Place place) const {
-    // Only where the shortcut is the identity does a zero gamma make the whole block one.
+    // A zero gamma makes the block an identity only if its shortcut is one.
     const bool zero = start_.zero_gamma == ZeroGamma::EveryBlock ||
                       (start_.zero_gamma == ZeroGamma::IdentityBottleneck && bottleneck() &&
                        place == Place::Later);
@@ -172,9 +172,9 @@ class Builder {
     return builder_.add("add", y, shortcut(x, block));
   }
 
-  /// keras.applications: the projection reads what the first convolution reads and has no norm; it
-  /// and the last convolution have a bias; a block that strides adds every other pixel of its
-  /// input.
+  /// As in keras.applications: the projection reads the input of the first convolution and has no
+  /// normalization. It and the last convolution have a bias. A later block with a stride adds every
+  /// stride-th pixel of its input.
   ValueId preactivated_block(ValueId x, const Block& block) {
     const ValueId activated = norm_relu("norm1", "relu1", x);
     ValueId y = norm_relu("norm2", "relu2", conv("conv1", activated, {block.middle}));
@@ -190,8 +190,9 @@ class Builder {
     return builder_.add("add", y, other);
   }
 
-  /// The first block of every stage projects (B), even where the shapes match already unless asked
-  /// not to, or pads (A); the other blocks add what came in. Bottleneck blocks know B only.
+  /// The first block of every stage projects (B) or pads (A); B projects even if the shapes match,
+  /// unless StageOneShortcut::Identity is set. Other blocks add their input. Bottleneck blocks
+  /// always use B.
   ValueId shortcut(ValueId x, const Block& block) {
     if (block.place == Place::Later) return x;
     const std::int64_t extra = block.out - builder_.shape(x).c;
@@ -209,7 +210,7 @@ class Builder {
                                   .channels_after = extra - before});
   }
 
-  /// Of a convolution with a stride; without one all rules are SAME.
+  /// Padding of a convolution with a stride. With stride 1 all rules equal SAME.
   [[nodiscard]] Padding padding(const Shape& x, Extent window, Extent stride) const {
     const PaddingRule rule = options_.residual.padding;
     const bool same_rule =

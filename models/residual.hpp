@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ResNet and ResNeXt share: a stem, stages of residual blocks, a mean and a dense layer. A
-// family says how many blocks and how wide; `build_residual` does the rest.
+// The common part of ResNet and ResNeXt: a stem, stages of residual blocks, a mean and a dense
+// layer. A family gives the number and width of its blocks; `build_residual` builds the network.
 #pragma once
 
 #include <array>
@@ -21,12 +21,12 @@ struct ResidualTable {
   std::array<int, 4> blocks = {};
 };
 
-/// The first row with this size and, unless `options.block` is Auto, this kind of block. Error
-/// (Config) that lists the sizes when there is none; `remark` stands behind the size in it.
+/// The first row with the size and, unless `options.block` is Auto, the kind of block of `options`.
+/// Errors: Config if there is none, with the known sizes; `remark` follows the size in the message.
 [[nodiscard]] ResidualTable find_table(std::span<const ResidualTable> tables,
                                        const ModelOptions& options, std::string_view remark);
 
-/// Extents of stage 1; each further stage doubles them.
+/// Widths of stage 1; each later stage doubles them.
 struct ResidualWidths {
   std::int64_t stem = 0;    ///< channels after the stem; a bottleneck block has 4 times as many
   std::int64_t middle = 0;  ///< channels of the 3x3 convolutions
@@ -37,11 +37,11 @@ struct ResidualNet {
   ResidualTable table;
   ResidualWidths widths;
   std::int64_t groups = 1;         ///< of the 3x3 convolutions
-  std::int64_t squeeze_ratio = 0;  ///< channels of a block to one after its squeeze; 0: no squeeze
+  std::int64_t squeeze_ratio = 0;  ///< channels per squeezed channel; 0: no squeeze-and-excite
 };
 
-/// Layers `b0`, `b<stage>/<block>`, `b<stage>/<block>/relu`, `reduce_mean`, `fc1`, `loss`; in
-/// version 2 blocks have no layer of their own for the last ReLU, and `post` follows the last.
+/// Layers `b0`, `b<stage>/<block>`, `b<stage>/<block>/relu`, `reduce_mean`, `fc1`, `loss`. In
+/// version 2 there are no layers `b<stage>/<block>/relu`, and layer `post` follows the last block.
 [[nodiscard]] Graph build_residual(const ModelOptions& options, const ResidualNet& net);
 
 }  // namespace millrace::models

@@ -11,8 +11,8 @@
 namespace millrace::models {
 namespace {
 
-/// Basic nets have 6n+2 layers, bottleneck nets 9n+2. 56 is both; the bottleneck one comes first
-/// and is what Auto means.
+/// Basic nets have 6n+2 layers, bottleneck nets 9n+2. 56 is both; Auto picks the bottleneck net
+/// because it comes first.
 constexpr std::array<ResidualTable, 13> kCifar = {{{"8", BlockKind::Basic, {1, 1, 1}},
                                                    {"11", BlockKind::Bottleneck, {1, 1, 1}},
                                                    {"14", BlockKind::Basic, {2, 2, 2}},

@@ -7,8 +7,8 @@ namespace millrace::models {
 
 /// Residual network. Version 1.5 (stride in the 3x3): He et al. 2015, "Deep residual learning",
 /// tables 1 (ImageNet: 10, 14, 18, 26, 34, 50, 101, 152, and 200 of the TPU trainer) and 6 (CIFAR:
-/// 6n+2 basic, 9n+2 bottleneck). Version 2 (norm and ReLU first): ImageNet 50, 101, 152. Layers as
-/// `build_residual` names them.
+/// 6n+2 basic, 9n+2 bottleneck). Version 2 (normalization and ReLU first): ImageNet 50, 101, 152.
+/// Layers are named by `build_residual`.
 [[nodiscard]] Graph build_resnet(const ModelOptions& options);
 
 }  // namespace millrace::models

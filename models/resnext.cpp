@@ -26,7 +26,7 @@ constexpr std::array<ResidualTable, 6> kCifar = {{{"11", BlockKind::Bottleneck, 
                                                   {"56", BlockKind::Bottleneck, {6, 6, 6}},
                                                   {"65", BlockKind::Bottleneck, {7, 7, 7}}}};
 
-/// NVIDIA's SE-ResNeXt: one channel for sixteen.
+/// Channels per squeezed channel, as in NVIDIA's SE-ResNeXt.
 constexpr std::int64_t kSqueezeRatio = 16;
 
 void check(const ModelOptions& options) {
@@ -38,15 +38,15 @@ void check(const ModelOptions& options) {
     fail(ErrorKind::Config, "model resnext has no version 2; versions: 1.5");
   }
   if (resnext.groups < 1 || resnext.group_dim < 1) {
-    fail(ErrorKind::Config, "model resnext: {} groups of {} channels asked for, at least 1 of each",
+    fail(ErrorKind::Config, "model resnext: {} groups of {} channels: both must be at least 1",
          resnext.groups, resnext.group_dim);
   }
   if (resnext.groups > kMostChannels || resnext.group_dim > kMostChannels) {
-    fail(ErrorKind::Config, "model resnext: {} groups of {} channels asked for, at most {} of each",
+    fail(ErrorKind::Config, "model resnext: {} groups of {} channels: both must be at most {}",
          resnext.groups, resnext.group_dim, kMostChannels);
   }
   if (resnext.widening == Widening::Widenet && options.task != Task::Cifar) {
-    fail(ErrorKind::Config, "model resnext has no wide nets for ImageNet; widenet is for CIFAR");
+    fail(ErrorKind::Config, "model resnext has no widenet for ImageNet; use it with CIFAR only");
   }
 }
 

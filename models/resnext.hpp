@@ -7,7 +7,7 @@ namespace millrace::models {
 
 /// Residual network with grouped 3x3 convolutions: Xie et al. 2017, "Aggregated residual
 /// transformations", table 1 (ImageNet: 14, 26, 50, 101, 152; CIFAR: 11, 29, 38, 47, 56, 65).
-/// Layers as `build_residual` names them; squeeze-and-excite is the ops `b<stage>/<block>/SE...`.
+/// Layers are named by `build_residual`; squeeze-and-excite ops are `b<stage>/<block>/SE...`.
 [[nodiscard]] Graph build_resnext(const ModelOptions& options);
 
 }  // namespace millrace::models

@@ -14,9 +14,9 @@ struct SqueezeExcite {
   Initialiser init;  ///< of both kernels
 };
 
-/// x with each channel scaled by what two 1x1 convolutions with bias make of the means of all
-/// channels (Hu et al. 2018). Its ops are `name` (the mean), `name`/reduce, /act, /expand,
-/// /sigmoid, /scale; an empty name means the current layer.
+/// Squeeze-and-excite (Hu et al. 2018): applies two 1x1 convolutions with bias to the channel means
+/// of x, and scales each channel of x by the result. The ops are `name` (the mean), `name`/reduce,
+/// /act, /expand, /sigmoid and /scale. An empty name means the current layer.
 [[nodiscard]] ValueId squeeze_excite(GraphBuilder& builder, std::string_view name, ValueId x,
                                      const SqueezeExcite& squeeze);
 

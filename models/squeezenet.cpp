@@ -11,14 +11,14 @@
 namespace millrace::models {
 namespace {
 
-/// A row of the table: squeeze to `squeeze` channels, expand to twice `expand`. `bypass` marks the
-/// modules whose input has the shape of their output.
+/// A row of the table: squeezes to `squeeze` channels, expands to twice `expand`. `bypass` marks
+/// the modules whose input and output have the same shape.
 struct Fire {
   std::string_view name;
   std::int64_t squeeze = 0;
   std::int64_t expand = 0;
   Bypass bypass = Bypass::None;
-  std::string_view pool_after;  ///< name of the layer, or none
+  std::string_view pool_after;  ///< name of the pooling layer; empty: none
 };
 
 constexpr std::array<Fire, 8> kFires = {{{"fire2", 16, 64, Bypass::None, ""},
@@ -34,7 +34,7 @@ constexpr double kDropoutRate = 0.5;
 constexpr Initialiser kGlorot = {.kind = Initialiser::Kind::GlorotUniform};
 constexpr Initialiser kNarrow = {.kind = Initialiser::Kind::TruncatedNormal, .scale = 0.01};
 
-/// Units of the last layer. The CIFAR head has twice as many as there are classes.
+/// Units of the last layer. The CIFAR head has two per class.
 std::int64_t logits_of(const ModelOptions& options) {
   return options.task == Task::Cifar ? 2 * options.classes : options.classes;
 }

@@ -5,13 +5,13 @@
 
 namespace millrace::models {
 
-/// SqueezeNet 1.0 (Iandola et al. 2016, table 1) without norms, optionally with their simple
-/// bypass. Layers are named as in their published net: `conv1`, `pool1`, `fire2` ... `fire9` with
-/// `pool4` and `pool8` between, `drop9`, `conv10` and `pool10` (ImageNet) or `fc10` (CIFAR),
-/// `loss`.
+/// SqueezeNet 1.0 (Iandola et al. 2016, table 1) without normalization, optionally with the simple
+/// bypass of that paper. Layers have the published names: `conv1`, `pool1`, `fire2` ... `fire9`
+/// with `pool4` and `pool8` in between, `drop9`, `conv10` and `pool10` (ImageNet) or `fc10`
+/// (CIFAR), `loss`.
 ///
-/// For CIFAR the seed trainer's head is kept: the logits are the ReLU of twice as many units as
-/// there are classes, so `classes` of the graph is 2 * options.classes.
+/// For CIFAR the head is that of the IPU trainer: two units per class with a ReLU, which are used
+/// as 2 * options.classes logits.
 [[nodiscard]] Graph build_squeezenet(const ModelOptions& options);
 
 }  // namespace millrace::models

@@ -17,8 +17,8 @@
 namespace millrace::partition {
 namespace {
 
-/// Where stages may begin and end: op 0, the cuts, and the end of the network. Below, boundaries
-/// are counted from 0 and stage (i, j) lies between boundaries i and j.
+/// Where stages may begin and end: op 0, the cuts, and the end of the network. Boundaries are
+/// numbered from 0; stage (i, j) lies between boundaries i and j.
 class Boundaries {
  public:
   Boundaries(const std::vector<OpId>& cuts, std::size_t ops) {
@@ -37,7 +37,7 @@ class Boundaries {
   std::vector<std::int32_t> at_;
 };
 
-/// What `memory` says of every stage, asked once.
+/// Caches the results of `memory`.
 class KnownMemory {
  public:
   KnownMemory(const Boundaries& boundaries, const StageMemory& memory)
@@ -54,8 +54,8 @@ class KnownMemory {
   std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::int64_t> known_;
 };
 
-/// Calls `visit(stage, i, j)` for every stage that can be part of a plan, ends ascending; a plan's
-/// stages come in their order.
+/// Calls `visit(stage, i, j)` for every stage that can be part of a plan, in ascending order of
+/// stage, then of end.
 template <class Visit>
 void for_each_stage(std::size_t stages, std::size_t last, Visit&& visit) {
   for (std::size_t s = 0; s < stages; ++s) {
@@ -67,7 +67,7 @@ void for_each_stage(std::size_t stages, std::size_t last, Visit&& visit) {
   }
 }
 
-/// The least that the largest stage can need.
+/// The smallest possible memory of the largest stage.
 std::int64_t least_memory(const Boundaries& boundaries, std::size_t stages, KnownMemory& known) {
   constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   const std::size_t last = boundaries.last();
@@ -84,7 +84,7 @@ std::int64_t least_memory(const Boundaries& boundaries, std::size_t stages, Know
 
 // ---- the K best by time
 
-/// One way to cover the ops up to some boundary; the one before it is `rank` of boundary `from`.
+/// One way to cover the ops up to a boundary: way number `rank` of boundary `from`, and one stage.
 struct Way {
   double bound = 0.0;
   double unevenness = 0.0;  ///< sum of squares
@@ -126,7 +126,7 @@ class Balancer {
     return !request_.memory || known_.bytes(i, j, s) <= request_.memory_limit;
   }
 
-  /// Puts stage s behind every way to its beginning.
+  /// Appends stage s to every way that ends where it begins.
   void extend(std::size_t s, std::size_t i, std::size_t j) {
     const double work = seconds_[boundaries_.op(j)] - seconds_[boundaries_.op(i)];
     const double bound = lead_[boundaries_.op(i)] + request_.micro_batches * work;
@@ -136,7 +136,7 @@ class Balancer {
       const Way& old = ways_[s][i][rank];
       const Way way{std::max(old.bound, bound), old.unevenness + work * work, i, rank};
       const bool full = best.size() == request_.plans;
-      if (full && way.bound > best.back().bound) return;  // and so are those behind it
+      if (full && way.bound > best.back().bound) return;  // later ways have larger bounds
       if (full && !(way < best.back())) continue;
       if (!fitting && !fits(s, i, j)) return;
       fitting = true;
@@ -163,14 +163,14 @@ class Balancer {
   const Boundaries& boundaries_;
   KnownMemory& known_;
   std::size_t stages_;
-  std::vector<double> seconds_;  ///< of all before an op
-  std::vector<double> lead_;     ///< of that, what a stage that begins there waits for in a step
+  std::vector<double> seconds_;  ///< of all ops before an op
+  std::vector<double> lead_;     ///< the part of it that a stage which begins at the op waits for
   std::vector<std::vector<std::vector<Way>>> ways_;  ///< by stages, then boundary; sorted
 };
 
 // ---- shards
 
-/// The evenest way to cut with no stage above `limit`; sums of squares are exact under addition.
+/// The most even way to cut with no stage above `limit`: the smallest sum of squares.
 std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards, KnownMemory& known,
                              std::int64_t limit) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -198,8 +198,8 @@ std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards, K
 
 [[noreturn]] void fail_memory(const BalanceRequest& request, std::int64_t least) {
   fail(ErrorKind::Config,
-       "no choice of cuts fits {} stages into {} ({} bytes) each; the least that would do is {} "
-       "({} bytes)",
+       "no choice of cuts fits {} stages into {} ({} bytes) each; the smallest limit that works is "
+       "{} ({} bytes)",
        request.stages, human_bytes(request.memory_limit), request.memory_limit, human_bytes(least),
        least);
 }
@@ -254,7 +254,7 @@ double bound_seconds(std::span<const pipeline::StageCost> stages, std::int32_t m
 std::vector<Balance> balance(const BalanceRequest& request) {
   MILLRACE_ASSERT(request.stages >= 1 && request.plans >= 1);
   if (request.stages - 1 > std::ssize(request.cuts))
-    fail(ErrorKind::Config, "{} stages need {} cuts, and the network has {} places for one",
+    fail(ErrorKind::Config, "{} stages need {} cuts, but the network has only {} possible cuts",
          request.stages, request.stages - 1, request.cuts.size());
   const Boundaries boundaries(request.cuts, request.costs.size());
   KnownMemory known(boundaries, request.memory);
@@ -287,7 +287,7 @@ std::vector<OpRange> shard_by_memory(const Graph& graph, std::int32_t shards,
     names.reserve(cuts.size());
     for (const OpId cut : cuts) names.push_back(cut_name(graph, cut));
     const bool filtered = !filter.include.empty() || !filter.exclude.empty();
-    fail(ErrorKind::Config, "--shards {} needs {} cuts between layers, and {} {} of {}{}{}", shards,
+    fail(ErrorKind::Config, "--shards {} needs {} cuts between layers, but {} {} in {}{}{}", shards,
          shards - 1,
          filtered ? "--sharding-include-filter and --sharding-exclude-filter leave"
                   : "there are only",

@@ -17,15 +17,16 @@ namespace millrace::partition {
 using models::OpId;
 using pipeline::Backward;
 
-/// Bytes that the device of stage number `stage` needs when the stage holds `range`.
+/// Bytes that the device of stage number `stage` needs if the stage consists of `range`.
 using StageMemory = std::function<std::int64_t(OpRange range, std::int32_t stage)>;
 
-/// From costs alone, in constant time: parameters with all that goes with them, and `slots[stage]`
-/// times the stash. Leaves out what lives within a phase. Holds `costs` by reference.
+/// Memory from costs alone, in constant time: parameters with gradients and optimizer state, and
+/// `slots[stage]` times the stash. Buffers that live within one phase are left out. Holds `costs`
+/// by reference.
 [[nodiscard]] StageMemory additive_memory(std::span<const OpCost> costs,
                                           std::vector<std::int32_t> slots, Recompute recompute,
                                           UpdateRule rule);
-/// As stage_bytes, worked out once for equal ranges and slots; `slots` by stage. Holds `graph` by
+/// As stage_bytes, with results cached by range and slots; `slots` by stage. Holds `graph` by
 /// reference.
 [[nodiscard]] StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
                                        std::vector<pipeline::Slots> slots,
@@ -38,14 +39,14 @@ struct BalanceRequest {
   std::int32_t micro_batches = 1;
   Recompute recompute = Recompute::None;
   Backward backward = Backward::Joined;
-  std::size_t plans = 32;         ///< how many to return at most
+  std::size_t plans = 32;         ///< maximum number of results
   StageMemory memory;             ///< empty: no limit
   std::int64_t memory_limit = 0;  ///< bytes of every stage's device
 };
 
-/// Seconds of a step that no schedule can beat: max_s [ sum_{k<s} (f_k + b_k) + m (f_s + b_s) ]. A
-/// split backward lets the stages before s catch up on weight gradients while s has its last
-/// micro-batch, so that they count with f_k alone.
+/// Lower bound on the seconds of a step: max_s [ sum_{k<s} (f_k + b_k) + m (f_s + b_s) ]. With a
+/// split backward, the stages before s can compute weight gradients while s runs its last
+/// micro-batch, so they count with f_k only.
 [[nodiscard]] double bound_seconds(std::span<const pipeline::StageCost> stages,
                                    std::int32_t micro_batches, Backward backward);
 
@@ -55,28 +56,28 @@ struct Balance {
   friend bool operator==(const Balance&, const Balance&) = default;
 };
 
-/// The choices of cuts with the smallest bounds, in order of them. Exact: what comes before a stage
-/// costs the same however it is cut, so the term of a stage follows from its two ends, and the best
-/// K ways to reach each end hold the best K of all. Of equal bounds the evener stages come first,
-/// among those that are kept.
+/// The choices of cuts with the smallest bounds, smallest first. Exact: the cost of the ops before
+/// a stage does not depend on their cuts, so a stage's term depends only on its two ends, and the
+/// best K ways to reach each end contain the best K overall. Among equal bounds, more even stages
+/// come first (of those that are kept).
 ///
-///   time   K C^2 S for C cuts and S stages; `memory` is asked only for stages that would be kept
+///   time   K C^2 S for C cuts and S stages; `memory` is called only for stages that would be kept
 ///
-/// Errors: Config, when there are too few cuts, or when nothing fits into memory, with the least
-/// limit under which something would.
+/// Errors: Config if there are too few cuts, or if nothing fits in memory (with the smallest limit
+/// that works).
 [[nodiscard]] std::vector<Balance> balance(const BalanceRequest& request);
 
-/// Restricts the cuts to boundaries between layers of which one has a name with any of `include`
-/// (none given: any name) and neither has a name with any of `exclude`.
+/// Selects boundaries between layers by name. A boundary is kept if the name of one of its two
+/// layers contains any of `include` (empty: any name) and neither name contains any of `exclude`.
 struct LayerFilter {
   std::vector<std::string> include;
   std::vector<std::string> exclude;
 };
 [[nodiscard]] std::vector<OpId> filtered_cuts(const Graph& graph, const LayerFilter& filter);
 
-/// For devices that hold shards of a network without a pipeline: the cuts between layers whose
-/// largest stage needs the least memory, and of those with the same the evenest ones. Errors:
-/// Config, when the filter leaves too few cuts.
+/// Stages for shards without a pipeline: the cuts between layers that minimize the memory of the
+/// largest stage; among equals, the most even ones. Errors: Config if the filter leaves too few
+/// cuts.
 [[nodiscard]] std::vector<OpRange> shard_by_memory(const Graph& graph, std::int32_t shards,
                                                    const LayerFilter& filter,
                                                    const StageMemory& memory);

@@ -18,7 +18,7 @@ using pipeline::Role;
 using pipeline::StageProgram;
 
 constexpr std::int64_t kFloat = sizeof(float);
-/// A random number takes as long as this many flops of a convolution.
+/// Cost of one random number, in flops of a convolution.
 constexpr double kFlopsOfDraw = 200.0;
 constexpr std::int64_t kAlignment = 64;  ///< of a tensor in the flat arrays of parameters
 
@@ -33,7 +33,8 @@ std::int64_t last_reader(const Graph& graph, ValueId value) {
   return last;
 }
 
-/// Gradients may be written in place of one that is read.
+/// Whether a call writes the buffer of this role. A gradient may be written in place of one that
+/// the call reads.
 bool is_result(Role role) {
   return role == Role::Dx || role == Role::Dz || role == Role::Dscale || role == Role::Y;
 }
@@ -81,14 +82,14 @@ class Estimate {
     return 2.0 * static_cast<double>(batch_ * macs);
   }
 
-  /// Of a concatenation's kernel one operand, and as much of the whole as it is.
+  /// A concatenation's kernel moves one operand and an equal part of the whole.
   [[nodiscard]] std::int64_t concat_bytes(const Call& call) const {
     const bool forward = call.kind == pipeline::KernelKind::ConcatForward;
     const std::int64_t operand = program_.buffer(call.at(forward ? Role::X : Role::Dx)).bytes;
     return (!forward && call.has(Role::Y) ? 3 : 2) * operand;
   }
 
-  /// What is read, each buffer once, what is written, and the kernel as it is stored for computing.
+  /// Bytes read (each buffer once) and written, and the kernel in the compute type.
   [[nodiscard]] std::int64_t bytes(const Call& call) const {
     using pipeline::KernelKind;
     if (call.kind == KernelKind::ConcatForward || call.kind == KernelKind::ConcatBackward) {
@@ -114,8 +115,8 @@ class Estimate {
            device_.seconds_per_kernel;
   }
 
-  /// What a forward call names first and a later phase names again is left there by that call: a
-  /// value by the op that makes it, even where an earlier one's kernel does.
+  /// A buffer that a later phase uses is stashed by the first forward call that uses it. A value is
+  /// stashed by the op that makes it, even if the kernel of an earlier op writes it.
   void add_stash() {
     std::vector<bool> later(program_.buffers.size(), false);
     for (const Phase phase : {Phase::BackwardInput, Phase::BackwardWeight})
@@ -145,7 +146,7 @@ class Estimate {
       const ValueId value{static_cast<std::int32_t>(i)};
       const std::int64_t maker = graph_.value(value).producer.value;  // -1: the images
       const std::int64_t last = last_reader(graph_, value);
-      // Images are read where they are needed and never sent.
+      // Every stage reads the images it needs; they are never sent.
       const std::int64_t end = maker < 0 ? 0 : last;
       const std::int64_t bytes = batch_ * graph_.value(value).shape.elements() * size_of(type_);
       for (std::int64_t op = maker + 1; op <= end; ++op) {
@@ -163,7 +164,7 @@ class Estimate {
   const DeviceModel& device_;
   StageProgram program_;
   std::vector<OpCost> costs_;
-  std::vector<bool> stored_;  ///< by value: among the stash of the op that makes it
+  std::vector<bool> stored_;  ///< by value: in the stash of the op that makes it
 };
 
 }  // namespace
@@ -220,7 +221,7 @@ pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range, Rec
 
 namespace {
 
-/// Bytes of one parameter with all that goes with it.
+/// Bytes of one parameter with its copies, gradient and optimizer state.
 std::int64_t held_bytes(const Graph& graph, const models::Parameter& p, const UpdateMemory& u) {
   const std::int64_t smallest = size_of(u.precision.activations);
   const std::int64_t padded = aligned(p.elements() * smallest) / smallest;
@@ -230,7 +231,7 @@ std::int64_t held_bytes(const Graph& graph, const models::Parameter& p, const Up
   std::int64_t each = master;
   if (!narrow && u.precision.activations != DType::F32) each += smallest;
   if (narrow && p.role != models::ParameterRole::Kernel) each += kFloat;
-  // Of a frozen parameter a gradient that nobody reads, where another one of the op learns.
+  // A frozen parameter has an unused gradient if another parameter of its op learns.
   if (p.learns() || models::learns(graph, p.op)) each += kFloat;
   const std::int64_t slots = p.learns() ? std::ssize(update_slots(u.rule)) * master * padded : 0;
   return each * padded + (slots + u.shares - 1) / u.shares;

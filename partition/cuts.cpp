@@ -15,7 +15,7 @@ namespace {
 
 std::int32_t op_count(const Graph& graph) { return static_cast<std::int32_t>(graph.ops.size()); }
 
-/// Of a family of nets whose blocks end with a layer for their activation (resnet-50, resnext-101).
+/// Whether blocks end with a layer for their activation (resnet-50, resnext-101).
 bool is_residual(const Graph& graph) { return graph.name.rfind("resne", 0) == 0; }
 
 [[noreturn]] void fail_unknown(const Graph& graph, const std::string& split) {
@@ -36,19 +36,19 @@ OpId find_cut(const Graph& graph, const std::string& split) {
   if (!op.valid()) fail_unknown(graph, split);
   if (op.value == 0) {
     fail(ErrorKind::Config,
-         "--pipeline-splits: {} is where {} begins, so the first stage would be empty; splits name "
-         "the first layer of each stage but the first",
+         "--pipeline-splits: {} is the beginning of {}, so the first stage would be empty; a split "
+         "is the first layer of the next stage",
          split, graph.name);
   }
   return op;
 }
 
-/// Names and ops of splits, in the order given; throws unless that is the order of the network.
 struct Cut {
   OpId op;
   const std::string* name = nullptr;
 };
 
+/// Errors: Config unless the cuts are distinct and in the order of the network.
 void check_order(const Graph& graph, const std::vector<Cut>& cuts) {
   for (std::size_t i = 1; i < cuts.size(); ++i) {
     const auto same = std::find_if(cuts.begin(), cuts.begin() + static_cast<std::ptrdiff_t>(i),
@@ -56,8 +56,8 @@ void check_order(const Graph& graph, const std::vector<Cut>& cuts) {
     if (same == cuts.begin() + static_cast<std::ptrdiff_t>(i)) continue;
     if (*same->name == *cuts[i].name)
       fail(ErrorKind::Config, "--pipeline-splits: {} is given twice", *same->name);
-    fail(ErrorKind::Config, "--pipeline-splits: {} and {} both mean op {}; leave one out",
-         *same->name, *cuts[i].name, graph.op(cuts[i].op).name);
+    fail(ErrorKind::Config, "--pipeline-splits: {} and {} both mean op {}; remove one", *same->name,
+         *cuts[i].name, graph.op(cuts[i].op).name);
   }
   const auto later = [](const Cut& a, const Cut& b) { return a.op < b.op; };
   const auto end = std::is_sorted_until(cuts.begin(), cuts.end(), later);
@@ -67,7 +67,7 @@ void check_order(const Graph& graph, const std::vector<Cut>& cuts) {
   std::vector<std::string> names;
   names.reserve(sorted.size());
   for (const Cut& cut : sorted) names.push_back(*cut.name);
-  fail(ErrorKind::Config, "--pipeline-splits: {} comes before {} in {}; the order is {}",
+  fail(ErrorKind::Config, "--pipeline-splits: {} comes before {} in {}; use the order {}",
        *end->name, *std::prev(end)->name, graph.name, join(names, " "));
 }
 
@@ -135,7 +135,7 @@ std::vector<ValueId> values_on(const Graph& graph, std::span<const OpRange> stag
                                Direction direction) {
   std::vector<ValueId> values;
   for (const pipeline::Channel& channel : pipeline::channels(graph, stages)) {
-    // A gradient's channel leads from the later stage to the earlier one.
+    // A gradient's channel goes from the later stage to the earlier one.
     const auto [first, last] = std::minmax(channel.from, channel.to);
     const bool here = first == link.from && last == link.to;
     if (here && channel.gradient == (direction == Direction::Gradients))

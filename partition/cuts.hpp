@@ -3,28 +3,28 @@
 // partition: where to cut a network, and what each choice costs.
 //
 // A pipeline of S stages needs S - 1 *cuts*. Each is named by a *split*, the first layer or op of
-// the stage behind it; a layer's name means its first op:
+// the next stage; a layer's name means its first op:
 //
 //     ops       b0/conv ... b1/0/add | b1/0/relu ... b2/0/add | b2/0/relu ... loss
 //     splits                          b1/0/relu                b2/0/relu
 //     stages    0                      1                        2
 //
-// Any boundary between two ops can be cut, even inside a residual block, where two values cross at
-// once. A value goes from the stage that makes it straight to every stage that reads it; its
-// gradient comes back from reader to reader, so that it adds up in one order:
+// Any boundary between two ops can be cut, even inside a residual block, where two values cross.
+// A value goes directly from the stage that makes it to every stage that reads it. Its gradient
+// comes back from reader to reader, so that contributions are added in a fixed order:
 //
 //     activations   0 -> 1, 0 -> 3             a value made on stage 0, read on stages 1 and 3
 //     gradients     3 -> 1, 1 -> 0
 //
-// From the choice of cuts to a plan, one file a step:
+// The files, in the order of the work:
 //
-//   cuts     names to ranges of ops, and what flows between them
+//   cuts     ranges of ops from names, and the values that flow between them
 //   cost     seconds and bytes of an op and of a stage
-//   balance  the cuts with the smallest bound on the time of a step that fit into memory
-//   plan     the best of those under a given schedule: as a value, a table, a file, a picture
+//   balance  the cuts with the smallest lower bound on a step's time that fit in memory
+//   plan     the best of those under a given schedule, as a value, table, JSON file or drawing
 //
-// All of it is arithmetic on values: nothing here needs a device. Costs may be measured ones as
-// well as those that `cost` estimates, and whoever runs a plan needs its splits alone.
+// Nothing here needs a device. Costs can be measured, or estimated by `cost`. Running a plan needs
+// only its splits and device mapping.
 #pragma once
 
 #include <cstdint>
@@ -45,39 +45,39 @@ using models::ValueId;
 using pipeline::Link;
 using pipeline::OpRange;
 
-/// The splits that people are offered: of residual nets the layers named after their activation,
-/// between which one value crosses; of others all layers. Never the first.
+/// The splits that are suggested to users: in residual networks the layers named after their
+/// activation, where a single value crosses; in other networks all layers. Never the first layer.
 [[nodiscard]] std::vector<std::string> possible_splits(const Graph& graph);
 
 /// Ops at which a stage may begin: the first of every layer but the first layer, or every op but
 /// the first op.
 [[nodiscard]] std::vector<OpId> layer_cuts(const Graph& graph);
 [[nodiscard]] std::vector<OpId> op_cuts(const Graph& graph);
-/// How people call the boundary before `op`: by the layer that begins there, or else by the op.
+/// Name of the boundary before `op`: the layer that begins there, otherwise the op.
 [[nodiscard]] std::string cut_name(const Graph& graph, OpId op);
 
-/// The stages that splits make; without any, the whole network. Errors: Config, when a name is
-/// unknown (with the nearest one), when two mean the same op, when they are out of order, and when
-/// one would leave the first stage empty.
+/// The stages that the splits define; without splits, the whole network. Errors: Config if a name
+/// is unknown (with the nearest one), if two names mean the same op, if the splits are out of
+/// order, or if the first stage would be empty.
 [[nodiscard]] std::vector<OpRange> stages_of(const Graph& graph,
                                              std::span<const std::string> splits);
-/// The inverse, as far as names go.
+/// The inverse, with names as by cut_name().
 [[nodiscard]] std::vector<std::string> splits_of(const Graph& graph,
                                                  std::span<const OpRange> stages);
 
-/// Errors: Config, with the possible splits, unless there is one split fewer than stages.
+/// Errors: Config, with the possible splits, unless there are `stages` - 1 splits.
 void check_count(const Graph& graph, std::span<const std::string> splits, std::int32_t stages);
 
 enum class Direction { Activations, Gradients };
 
-/// The pairs of stages between which something flows, sorted. Images cross nothing: every stage
-/// that reads them gets them from the data set, and of them there is no gradient.
+/// The pairs of stages that exchange values or gradients, sorted. Images cross no link: every stage
+/// that reads them gets them from the data set, and they have no gradient.
 [[nodiscard]] std::vector<Link> links_of(const Graph& graph, std::span<const OpRange> stages);
-/// The values whose activation goes from `link.from` to `link.to`, or whose gradient comes back,
-/// in the order of their ids.
+/// The values whose activation goes from `link.from` to `link.to`, or whose gradient comes back, in
+/// order of their ids.
 [[nodiscard]] std::vector<ValueId> values_on(const Graph& graph, std::span<const OpRange> stages,
                                              Link link, Direction direction);
-/// Bytes of those values for a micro-batch of `batch` samples.
+/// Bytes of these values for a micro-batch of `batch` samples.
 [[nodiscard]] std::int64_t message_bytes(const Graph& graph, std::span<const OpRange> stages,
                                          Link link, std::int64_t batch, DType type,
                                          Direction direction);

@@ -33,7 +33,7 @@ pipeline::ProgramOptions program_options(const PlanRequest& request) {
           .mixing = request.mixing};
 }
 
-/// Of both directions the larger one, by link.
+/// Bytes of the larger direction, by link.
 std::vector<double> bytes_of_links(const Graph& graph, std::span<const OpRange> stages,
                                    const std::vector<Link>& links, const PlanRequest& request) {
   std::vector<double> bytes;
@@ -55,7 +55,7 @@ std::vector<pipeline::Slots> slots_of(const Graph& graph, std::span<const OpRang
   return pipeline::slots_of(graph, plan);
 }
 
-/// The most that a device needs for all of its stages.
+/// Memory of the device whose stages need the most in sum.
 std::int64_t largest_device(const Plan& plan) {
   std::vector<std::int64_t> bytes;
   for (std::size_t s = 0; s < plan.stages(); ++s) {
@@ -66,15 +66,15 @@ std::int64_t largest_device(const Plan& plan) {
   return *std::max_element(bytes.begin(), bytes.end());
 }
 
-/// Stages that share a device fit one by one before they fit together.
+/// Stages that share a device may fit one by one but not together.
 void remove_too_large(std::vector<Plan>& plans, std::int64_t limit) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const Plan& plan : plans) least = std::min(least, largest_device(plan));
   std::erase_if(plans, [&](const Plan& plan) { return largest_device(plan) > limit; });
   if (!plans.empty()) return;
   fail(ErrorKind::Config,
-       "no plan that was tried fits its stages into devices of {} ({} bytes); the least that would "
-       "do is {} ({} bytes)",
+       "none of the plans tried fits into devices of {} ({} bytes); the smallest limit that works "
+       "is {} ({} bytes)",
        human_bytes(limit), limit, human_bytes(least), least);
 }
 
@@ -100,7 +100,7 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   plan.device_of = schedule.device_of;
   plan.seconds = line.makespan;
   plan.bound = bound_seconds(simulated.stages, schedule.micro_batches, backward_of(request));
-  plan.bubble = std::max(line.bubble(), 0.0);  // but for rounding
+  plan.bubble = std::max(line.bubble(), 0.0);  // rounding may make it negative
   plan.costs = std::move(simulated.stages);
   plan.cost_model = request.cost_model;
   const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
@@ -110,9 +110,9 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   return plan;
 }
 
-/// The best balances by their bounds, then the evenest ones: as the filling of the pipeline takes
-/// no part in a very long step, its bound asks for stages of equal cost. Schedules that keep few
-/// micro-batches in flight come closer to the bounds of those.
+/// The best balances by bound, then the most even ones. The most even ones are the best for a very
+/// long step, where the time to fill the pipeline does not count. Schedules with few micro-batches
+/// in flight get closer to the bounds of even stages.
 std::vector<Balance> choices(const BalanceRequest& request) {
   std::vector<Balance> all = balance(request);
   BalanceRequest endless = request;
@@ -144,7 +144,7 @@ std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
   balances.backward = backward_of(request);
   balances.plans = search.candidates;
   if (search.memory_limit > 0) {
-    // Slots depend on the schedule and hardly on the cuts, so that any choice tells them.
+    // Slots depend on the schedule and hardly on the cuts, so any choice of cuts serves here.
     const std::vector<OpRange> any = balance(balances).front().stages;
     const Schedule schedule = pipeline::with_communication(compute, links_of(graph, any));
     balances.memory = exact_memory(graph, program_options(request), slots_of(graph, any, schedule),

@@ -17,8 +17,8 @@
 
 namespace millrace::partition {
 
-/// Where a network is cut and what comes of it. A run needs `splits` and `device_of`; the rest says
-/// for which run they were found and what was expected of it.
+/// The cuts of a network and their predicted cost. A run needs only `splits` and `device_of`; the
+/// rest records the run that they were found for, and the prediction.
 struct Plan {
   std::string model;
   std::int64_t batch = 1;  ///< samples of a micro-batch
@@ -30,13 +30,13 @@ struct Plan {
   std::vector<pipeline::StageCost> costs;  ///< by stage
   std::vector<std::int64_t> memory;        ///< bytes, by stage
   double seconds = 0.0;                    ///< of a step, simulated
-  double bound = 0.0;                      ///< that no schedule can beat
-  double bubble = 0.0;                     ///< share of the devices' time in which they wait
+  double bound = 0.0;                      ///< lower bound on `seconds` for any schedule
+  double bubble = 0.0;                     ///< share of the devices' time spent waiting
   std::string cost_model;                  ///< where the costs come from
   [[nodiscard]] std::size_t stages() const { return device_of.size(); }
 };
 
-/// For which run plans are made.
+/// The run that plans are made for.
 struct PlanRequest {
   std::int64_t batch = 1;
   DType type = DType::F32;
@@ -44,40 +44,40 @@ struct PlanRequest {
   UpdateMemory update = UpdateRule::Sgd;
   std::optional<DType> images = {};  ///< as in pipeline::ProgramOptions
   bool mixing = false;
-  pipeline::ScheduleRequest schedule;  ///< says how many stages, devices and micro-batches
+  pipeline::ScheduleRequest schedule;  ///< sets the numbers of stages, devices and micro-batches
   pipeline::LinkModel link;
   std::string cost_model;
 };
 
-/// The plan with these stages, as many as the schedule has: simulated, and its memory worked out
-/// exactly (see stage_bytes). Errors: Config, as pipeline::generate.
+/// The plan with these stages; their number must equal that of the schedule. The time is simulated
+/// and the memory is that of stage_bytes. Errors: Config, as pipeline::generate.
 [[nodiscard]] Plan make_plan(const Graph& graph, std::span<const OpCost> costs,
                              std::span<const OpRange> stages, const PlanRequest& request);
 
 struct Search {
   std::vector<models::OpId> cuts;  ///< where stages may begin; empty: between all layers
-  std::size_t candidates = 32;     ///< balances of either kind that are simulated
+  std::size_t candidates = 32;     ///< number of balances of each kind that are simulated
   std::int64_t memory_limit = 0;   ///< bytes of a device; 0: none
 };
 
-/// The balances with the smallest bounds and the evenest ones, as plans, the fastest first. Errors:
-/// Config, when no plan fits into memory, with the least limit under which one would.
+/// The balances with the smallest bounds and the most even ones, as plans, fastest first. Errors:
+/// Config if no plan fits in memory, with the smallest limit that works.
 [[nodiscard]] std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
                                            const PlanRequest& request, const Search& search);
 
-/// A line a stage: where it is, what it holds, what it takes; then the whole.
+/// One line per stage: its device, layers and costs; then the totals.
 [[nodiscard]] std::string to_text(const Plan& plan, const Graph& graph);
 
-/// A line for every possible split: bytes that would cross there for a micro-batch, the share of
-/// time before it, the parameters before it, and what the ops before it stash.
+/// One line per possible split: bytes that cross there per micro-batch; share of the time,
+/// parameters and stash bytes of the ops before it.
 [[nodiscard]] std::string cut_table(const Graph& graph, std::span<const OpCost> costs,
                                     std::int64_t batch, DType type);
 
 [[nodiscard]] std::string to_json(const Plan& plan);
-/// The inverse, digit by digit. Errors: Config, naming `label` and the key.
+/// The exact inverse of to_json. Errors: Config, with `label` and the key.
 [[nodiscard]] Plan parse_plan(std::string_view text, std::string_view label);
 
-/// Bars of the stages' seconds with the names of the cuts: a picture on its own, for light and dark
+/// A stand-alone bar chart of the stages' seconds with the names of the cuts, for light and dark
 /// pages.
 [[nodiscard]] std::string to_svg(const Plan& plan);
 

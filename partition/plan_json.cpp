@@ -18,8 +18,8 @@ constexpr std::string_view kFormat = "millrace plan";
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr std::array kTypes = {DType::F32, DType::BF16, DType::F16};
 
-/// Members of one JSON object; errors name the file, where in it, and the key. Keys that nobody has
-/// asked for are mistakes, too.
+/// Members of one JSON object. Errors name the file, the place in it and the key. Unknown keys are
+/// errors.
 class Fields {
  public:
   Fields(const Json& object, std::string_view label, std::string where)
@@ -38,14 +38,14 @@ class Fields {
   }
   std::string text(const char* key) {
     const Json& value = member(key);
-    if (!value.is_text()) bad(key, "is not a text");
+    if (!value.is_text()) bad(key, "is not a string");
     return value.text();
   }
   std::int64_t count(const char* key, std::int64_t least, std::int64_t most = kMost) {
     const Json& value = member(key);
     const bool whole = value.is_unsigned() && value.as_uint64() <= static_cast<std::uint64_t>(most);
     if (!whole || value.as_int64() < least)
-      bad(key, fmt::format("is {}, not a whole number from {}{}", value.dump(), least,
+      bad(key, fmt::format("is {}, expected a whole number from {}{}", value.dump(), least,
                            most == kMost ? "" : fmt::format(" to {}", most)));
     return value.as_int64();
   }
@@ -55,7 +55,7 @@ class Fields {
   double number(const char* key) {
     const Json& value = member(key);
     if (!value.is_number() || value.as_double() < 0.0)
-      bad(key, fmt::format("is {}, not a number from 0", value.dump()));
+      bad(key, fmt::format("is {}, expected a number from 0", value.dump()));
     return value.as_double();
   }
   std::span<const Json> list(const char* key) {
@@ -67,8 +67,8 @@ class Fields {
     for (const auto& [key, value] : object_.members()) {
       if (std::find(asked_.begin(), asked_.end(), key) != asked_.end()) continue;
       const std::string nearest = nearest_match(key, asked_);
-      bad(key, nearest.empty() ? "is no key of a plan"
-                               : fmt::format("is no key of a plan; did you mean {}?", nearest));
+      bad(key, nearest.empty() ? "is not a key of a plan"
+                               : fmt::format("is not a key of a plan; did you mean {}?", nearest));
     }
   }
 
@@ -108,13 +108,13 @@ DType read_type(Fields& fields) {
   const std::string name = fields.text("type");
   for (const DType type : kTypes)
     if (name_of(type) == name) return type;
-  fields.bad("type", fmt::format("is {}, not float32, bfloat16 or float16", name));
+  fields.bad("type", fmt::format("is {}, expected float32, bfloat16 or float16", name));
 }
 
 std::vector<std::string> read_splits(Fields& fields) {
   std::vector<std::string> splits;
   for (const Json& split : fields.list("splits")) {
-    if (!split.is_text()) fields.bad("splits", "holds something that is not a text");
+    if (!split.is_text()) fields.bad("splits", "has an entry that is not a string");
     splits.push_back(split.text());
   }
   return splits;
@@ -124,9 +124,8 @@ Json parse(std::string_view text, std::string_view label) {
   try {
     return Json::parse(text);
   } catch (const JsonError& error) {
-    if (error.byte() == 0) fail(ErrorKind::Config, "{}: is no plan: {}", label, error.what());
-    fail(ErrorKind::Config, "{}: cannot be read as JSON: it breaks off or goes wrong at byte {}",
-         label, error.byte());
+    if (error.byte() == 0) fail(ErrorKind::Config, "{}: is not a plan: {}", label, error.what());
+    fail(ErrorKind::Config, "{}: invalid or incomplete JSON at byte {}", label, error.byte());
   }
 }
 
@@ -155,7 +154,7 @@ Plan parse_plan(std::string_view text, std::string_view label) {
   const Json json = parse(text, label);
   Fields fields(json, label, "");
   if (const std::string format = fields.text("format"); format != kFormat)
-    fields.bad("format", fmt::format("is {}, not {}", format, kFormat));
+    fields.bad("format", fmt::format("is {}, expected {}", format, kFormat));
   (void)fields.count("version", 1, 1);
   Plan plan;
   plan.model = fields.text("model");
@@ -170,7 +169,7 @@ Plan parse_plan(std::string_view text, std::string_view label) {
   plan.cost_model = fields.text("cost_model");
   const std::span<const Json> stages = fields.list("stages");
   if (stages.size() != plan.splits.size() + 1)
-    fields.bad("stages", fmt::format("has {} entries, which does not go with {} splits",
+    fields.bad("stages", fmt::format("has {} entries, but there are {} splits; expected one more",
                                      stages.size(), plan.splits.size()));
   for (std::size_t s = 0; s < stages.size(); ++s) read_stage(plan, stages[s], label, s);
   fields.expect_no_others();

@@ -13,9 +13,9 @@ namespace {
 constexpr double kBarWidth = 480.0;  ///< of the longest stage
 constexpr double kRow = 30.0;
 constexpr double kTop = 64.0;
-constexpr double kLetter = 7.8;  ///< width of one, at most
+constexpr double kLetter = 7.8;  ///< maximum width of a letter
 
-/// Colours that stand out from white and from black.
+/// Colors that are visible on white and on black.
 struct Part {
   std::string_view name;
   std::string_view colour;

@@ -21,7 +21,7 @@ double work(const pipeline::StageCost& cost) {
   return cost.forward + cost.backward_input + cost.backward_weight;
 }
 
-/// The layer that ends with this op, or else the op.
+/// The layer that ends with this op, otherwise the op.
 std::string end_name(const Graph& graph, OpId op) {
   const OpId next{op.value + 1};
   const models::Op& last = graph.op(op);
@@ -42,7 +42,7 @@ std::int64_t parameters_of(const Graph& graph, OpRange range) {
   return sum;
 }
 
-/// Activations that a stage sends for a micro-batch.
+/// Bytes of activations that a stage sends per micro-batch.
 std::int64_t bytes_out(const Plan& plan, const Graph& graph, const std::vector<OpRange>& stages,
                        const std::vector<Link>& links, std::size_t stage) {
   std::int64_t bytes = 0;
@@ -77,9 +77,8 @@ std::string to_text(const Plan& plan, const Graph& graph) {
   const auto devices =
       static_cast<std::size_t>(1 + *std::max_element(plan.device_of.begin(), plan.device_of.end()));
   return fmt::format(
-      "{}: {} on {}, schedule {}, {} of {} in {}\n{}step {} ms, at least {} ms; the devices wait "
-      "{} "
-      "of the time; costs: {}\n",
+      "{}: {} on {}, schedule {}, {} of {} in {}\n{}step {} ms (lower bound {} ms); the devices "
+      "wait {} of the time; costs: {}\n",
       plan.model, count(stages.size(), "stage", "stages"), count(devices, "device", "devices"),
       plan.schedule,
       count(static_cast<std::size_t>(plan.micro_batches), "micro-batch", "micro-batches"),

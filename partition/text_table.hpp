@@ -7,8 +7,8 @@
 
 namespace millrace::partition {
 
-/// Rows of equal length as lines with columns as wide as their widest entry: the first
-/// `left_columns` flushed left, the others, which are numbers, right.
+/// Prints rows of equal length. Columns are as wide as their widest entry; the first `left_columns`
+/// are aligned left, the others, which are numbers, right.
 [[nodiscard]] std::string text_table(const std::vector<std::vector<std::string>>& rows,
                                      std::size_t left_columns);
 

@@ -17,10 +17,10 @@ struct Spelling {
   std::string_view word;
   bool of_micro_batch;
   char peer;      ///< '>' to, '<' from, 0 for no message
-  int neighbour;  ///< stage of the other end where the text leaves it out, relative to the own one
+  int neighbour;  ///< stage of an omitted other end, relative to the action's own stage
 };
 
-// Longer words before those that they begin with.
+// A word stands before every word that is a prefix of it.
 constexpr std::array kSpellings = std::to_array<Spelling>({
     {ActionKind::SendActivation, "SEND_F", true, '>', 1},
     {ActionKind::ReceiveActivation, "RECV_F", true, '<', -1},
@@ -40,8 +40,8 @@ const Spelling& spelling_of(ActionKind kind) {
   fail(ErrorKind::Internal, "action of kind {} has no spelling", static_cast<int>(kind));
 }
 
-/// Takes a number off the front of `text`. No run has millions of stages or micro-batches, and sums
-/// of two such numbers must not overflow.
+/// Removes a number from the front of `text`. Numbers are limited so that sums of two of them do
+/// not overflow.
 bool take_number(std::string_view& text, std::int32_t& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   constexpr std::int32_t kMost = 1 << 24;
@@ -88,7 +88,7 @@ Action counterpart(const Action& message) {
       other.kind = ActionKind::SendGradient;
       return other;
     default:
-      fail(ErrorKind::Internal, "{} is no message", to_string(message));
+      fail(ErrorKind::Internal, "{} is not a message", to_string(message));
   }
 }
 
@@ -105,7 +105,7 @@ Action parse_action(std::string_view text, std::string_view where) {
   if (!parse(text, action))
     fail(
         ErrorKind::Config,
-        "{}: '{}' is no action: expected stage, kind and micro-batch, such as 2F0, 2B0, 2I0 or 2W0",
+        "{}: '{}' is not an action; expected stage, kind and micro-batch, as in 2F0, 2B0, 2I0, 2W0",
         where, text);
   return action;
 }

@@ -13,8 +13,8 @@
 namespace millrace::pipeline {
 namespace {
 
-/// Keeps the shortest schedule within the limits; of equals the one that holds less, then the one
-/// offered first.
+/// Keeps the shortest schedule within the limits; among equals the one with the smaller stash, then
+/// the one offered first.
 class Contest {
  public:
   Contest(const ScheduleProblem& problem, const Costs& costs) : problem_(problem), costs_(costs) {}
@@ -50,7 +50,7 @@ class Contest {
   std::int32_t held_ = 0;
 };
 
-/// Whole backwards become their halves, one after the other.
+/// Replaces every Backward with BackwardInput and BackwardWeight.
 void split_backwards(Schedule& schedule) {
   for (std::vector<Action>& list : schedule.lists) {
     std::vector<Action> split;
@@ -84,14 +84,14 @@ void offer_generated(Contest& contest, const ScheduleProblem& problem) {
   if (problem.split) offer(ScheduleKind::ZbH1, 0);
 }
 
-/// Limits under which the list scheduler is tried: those of the request, and those that a warm-up
-/// of 1F1B sets, which keep forwards from getting in the way of backwards.
+/// Limits that the list scheduler tries: those of the request, and those of 1F1B with several
+/// warm-ups, which keep forwards from delaying backwards.
 std::vector<Caps> all_caps(const ScheduleProblem& problem) {
   std::vector<Caps> all = {problem.caps};
   for (const double depth : {1.0, 1.5, 2.0, 3.0}) {
     Caps caps = problem.caps;
     for (std::int32_t s = 0; s < problem.stages; ++s) {
-      // Deferred weight gradients hold their micro-batch as long as the first stage does.
+      // With deferred weight gradients every stage holds its micro-batches as long as the first.
       const std::int32_t fill = problem.split ? problem.stages : problem.stages - s;
       auto& cap = caps[static_cast<std::size_t>(s)];
       cap = std::min(cap, static_cast<std::int32_t>(depth * fill));
@@ -124,7 +124,7 @@ void offer_listed(Contest& contest, const ScheduleProblem& problem) {
     for (const Rule& rule : rules) contest.offer(list_schedule(problem, paths, rule, caps));
 }
 
-/// When the first micro-batch can be at each stage, at the earliest.
+/// Earliest time at which the first micro-batch can reach each stage.
 std::vector<double> first_arrivals(const ScheduleProblem& problem) {
   std::vector<double> arrival(problem.costs.size());
   for (std::int32_t s = 0; s < problem.stages; ++s) {
@@ -157,7 +157,7 @@ double lower_bound_seconds(const AutoRequest& request) {
     if (stages.empty()) continue;
     double head = kNever;
     double tail = kNever;        // after the device's last input gradient
-    double before_weight = 0.0;  // work that stands before that
+    double before_weight = 0.0;  // work before the end of that gradient
     double all = 0.0;
     for (const std::int32_t s : stages) {
       const double backward = problem.seconds(problem.backward(), s);

@@ -17,8 +17,8 @@
 
 namespace millrace::pipeline {
 
-/// A compiled program with its kernels prepared and its buffers placed: what is left to do in a
-/// step is to walk lists. Nothing of ours allocates in there.
+/// A compiled program with prepared kernels and placed buffers. A step only runs the lists of
+/// calls; it does not allocate.
 class BoundProgram {
  public:
   /// Prepares the kernels of `program` on `backend`. The graph and the parameters must outlive it.
@@ -27,28 +27,28 @@ class BoundProgram {
   BoundProgram(const BoundProgram&) = delete;  // kernels hold addresses of its members
   BoundProgram& operator=(const BoundProgram&) = delete;
 
-  /// Exact bytes of workspace: packed kernels, slots, transient buffers, scratch of the vendor's
+  /// Exact bytes of workspace: packed kernels, slots, transient buffers, scratch of the vendor
   /// library.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
   void bind(std::byte* workspace);
 
   /// Packs the kernels; call after every change of the weights.
   void begin_step(const device::ExecutionSpace& space, float loss_scaling);
-  /// A whole phase, of a program that exchanges nothing.
+  /// Runs a whole phase of a program without exchanges.
   void run(const device::ExecutionSpace& space, Phase phase, const RunContext& context);
 
-  /// Before each part of a phase but the first, the replicas of a group exchange what is in the
-  /// `exchanged` buffer; most phases are one part.
+  /// Most phases have one part. Before every later part the replicas of a group exchange the
+  /// content of the `exchanged` buffer.
   [[nodiscard]] std::size_t parts(Phase phase) const { return parts_of(phase).size(); }
   [[nodiscard]] BufferId exchanged(Phase phase, std::size_t part) const;
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
                 const RunContext& context);
 
-  /// The same, calling `after` when a call is done.
+  /// The same; calls `after` after every call.
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
                 const RunContext& context, const std::function<void(const Call&)>& after);
 
-  /// A whole phase, adding the seconds that every call takes to those of its op.
+  /// Runs a whole phase and adds the seconds of every call to those of its op.
   void profile(const device::ExecutionSpace& space, Phase phase, const RunContext& context,
                std::span<double> seconds_by_op);
 
@@ -81,7 +81,7 @@ class BoundProgram {
 
   void divide();
   void prepare_weighted(ops::Backend& backend);
-  /// Whether the program has such a call.
+  /// Whether the program has a call of this kind and op.
   [[nodiscard]] bool calls(KernelKind kind, OpId op) const;
   void place_workspace();
   [[nodiscard]] std::int64_t scratch_floats_of_norms() const;

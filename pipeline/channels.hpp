@@ -10,7 +10,7 @@
 
 namespace millrace::pipeline {
 
-/// What is sent between two stages for every micro-batch: one value, or its gradient.
+/// One value, or its gradient, that is sent between two stages for every micro-batch.
 struct Channel {
   ValueId value;
   std::int32_t from = 0;  ///< stages
@@ -20,10 +20,10 @@ struct Channel {
                           const Channel&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
-/// All channels of a network cut into `ranges` (which cover it, in order): a value goes from the
-/// stage that makes it to every stage that reads it, its gradient from reader to reader, the last
-/// one first, and only where it is wanted. Sorted, so that a channel's index may serve as the tag
-/// of its messages.
+/// All channels of a network cut into `ranges` (which cover it, in order). A value goes from the
+/// stage that makes it to every stage that reads it. Its gradient, if it is needed, comes back from
+/// reader to reader, last reader first. Sorted, so that a channel's index can be the tag of its
+/// messages.
 [[nodiscard]] std::vector<Channel> channels(const Graph& graph, std::span<const OpRange> ranges);
 
 /// The same as links between stages, sorted.

@@ -9,8 +9,8 @@
 namespace millrace::pipeline {
 namespace {
 
-/// Appends the two ends of every message that `action` sends: as neither list goes on in between,
-/// both are next to each other in the order of all events.
+/// Appends the two ends of every message that `action` sends. Both are appended at once, so they
+/// are adjacent in the order of all events.
 void append_messages(Schedule& schedule, std::span<const Link> links, const Action& action) {
   const auto send = [&](ActionKind kind, std::int32_t to) {
     if (schedule.device(to) == schedule.device(action.stage)) return;
@@ -61,8 +61,7 @@ Schedule with_communication(const Schedule& compute, std::span<const Link> links
                            updates.push_back({ActionKind::Update, action.stage});
                          });
   if (!done)
-    fail(ErrorKind::Config, "schedule {} cannot be run: its devices wait for each other",
-         compute.name);
+    fail(ErrorKind::Config, "schedule {}: deadlock: its devices wait for each other", compute.name);
   std::sort(updates.begin(), updates.end());
   for (const Action& update : updates)
     result.lists[static_cast<std::size_t>(result.device(update.stage))].push_back(update);

@@ -18,7 +18,7 @@ ops::Draws draws(RandomPurpose purpose, std::uint64_t op_name, const RunContext&
 
 }  // namespace
 
-/// Forward and backward are the same function, on activations and on gradients.
+/// Forward and backward are the same function, applied to activations and to gradients.
 template <class T>
 Kernel make_dropout_kernel(const Binding& b) {
   const ops::SampleShape shape = sample_shape(b);

@@ -10,7 +10,7 @@
 namespace millrace::pipeline {
 namespace {
 
-/// What calls write; where a call only reads one, the call before has been looked through.
+/// Roles of results. If a call only reads such a buffer, it was checked after an earlier call.
 constexpr std::array kActivations = {Role::Y, Role::Dz, Role::Dx, Role::Dscale};
 constexpr std::array kFloats = {Role::Statistics, Role::Coefficients, Role::Sums, Role::Loss};
 
@@ -18,7 +18,8 @@ bool makes_gradients(KernelKind kind) {
   return kind == KernelKind::WeightedBackwardWeight || kind == KernelKind::NormBackwardWeight;
 }
 
-/// A variance beyond float32 leaves statistics that are finite: one over its root is 0.
+/// A variance above the range of float32 gives finite statistics (one over its root is 0), so the
+/// running sums are checked too.
 bool adds_to_running_sums(KernelKind kind) {
   return kind == KernelKind::NormStatistics || kind == KernelKind::NormJoinMoments;
 }
@@ -44,7 +45,7 @@ class Search {
   }
 
  private:
-  /// A concatenation's output before its last operand: the rest holds what lay there.
+  /// A concatenation's output before its last operand: the rest is not written yet.
   [[nodiscard]] bool half_written(const Call& call) const {
     const auto parts = static_cast<std::int32_t>(program_.graph().op(call.op).inputs.size());
     return call.kind == KernelKind::ConcatForward && call.part + 1 < parts;
@@ -54,8 +55,8 @@ class Search {
     return program_.parameters().finite(space_, {program_.address(buffer, context_), type},
                                         elements);
   }
-  /// What the call's operation sums up over an iteration: gradients of what it learns, or running
-  /// sums of its statistics.
+  /// Checks the sums of the call's op over an iteration: gradients of parameters that learn, or
+  /// running sums of statistics.
   [[nodiscard]] std::optional<Finding> look_at_sums(const Call& call, bool gradients) const {
     const Parameters& parameters = program_.parameters();
     for (const models::ParameterId id : parameters.ids()) {
@@ -106,7 +107,7 @@ std::string first_not_finite_sum(const Graph& graph, const Parameters& parameter
     if (parameter.trainable() && !parameter.learns()) continue;
     const float* const sum =
         parameter.learns() ? parameters.gradient(id) : parameters.running_sum(id);
-    // A share of the sums may begin and end within a parameter's.
+    // A share may begin and end inside a parameter.
     const std::int64_t begin = std::max(first, sum - all);
     const std::int64_t end = std::min(first + elements, sum - all + parameter.elements());
     if (begin >= end) continue;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looks for the kernel that first makes a number that is not finite. Only what a call wrote is
-// looked at, and only elements that belong to a tensor: scratch, packed kernels and gaps between
-// tensors hold what they may.
+// Finds the first kernel whose result has a number that is not finite. Only elements of tensors
+// that a call wrote are checked; scratch, packed kernels and gaps between tensors may have any
+// content.
 #pragma once
 
 #include <optional>
@@ -13,24 +13,24 @@
 
 namespace millrace::pipeline {
 
-/// The first result of a phase that holds an infinity or a NaN.
+/// The first result of a phase with an infinity or NaN.
 struct Finding {
   std::string op;
   std::string kernel;
-  std::string result;  ///< a role of the call's buffers, or the parameter whose sum it is
+  std::string result;  ///< a role of the call's buffers, or the sum of a parameter
 };
 
 /// "forward", "backward input" or "backward weight".
 [[nodiscard]] std::string_view name_of(Phase phase);
 
-/// Runs a part of a phase as BoundProgram::run_part does, looking through the results behind every
-/// call, and ends with the first that is not finite.
+/// Runs a part of a phase as BoundProgram::run_part does and checks the results after every call.
+/// Returns the first result that is not finite.
 [[nodiscard]] std::optional<Finding> run_checked(BoundProgram& program,
                                                  const device::ExecutionSpace& space, Phase phase,
                                                  std::size_t part, const RunContext& context);
 
-/// Name of the first parameter of which the step's sums hold a number that is not finite within
-/// elements [first, first + elements) of parameters.accumulated(); "" when none does.
+/// Name of the first parameter with a sum that is not finite among elements [first, first +
+/// elements) of parameters.accumulated(); "" if there is none.
 [[nodiscard]] std::string first_not_finite_sum(const Graph& graph, const Parameters& parameters,
                                                const device::ExecutionSpace& space,
                                                std::int64_t first, std::int64_t elements);

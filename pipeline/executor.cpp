@@ -30,8 +30,8 @@ std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 
 bool shared_out(const Parameters& parameters) { return parameters.share_borders().size() > 2; }
 
-/// Who adds up what: equal parts, or of gradients what each replica updates. Running sums, which
-/// all need, are then the last one's to add up.
+/// Each replica adds up an equal part; if the update is divided, the gradients of the parameters
+/// that it updates. Running sums are then added up by the last replica and sent to all.
 Reduction reduction_of(const Parameters& parameters, const Unit& unit, std::int32_t replicas) {
   const std::int64_t elements = parameters.accumulated_elements();
   if (!shared_out(parameters)) return {equal_parts(elements, replicas), 0, unit.replica};
@@ -51,14 +51,15 @@ std::optional<Gather> gather_of(const Parameters& parameters, const Unit& unit) 
 std::int32_t span_among(const Graph& graph, std::int32_t replicas) {
   const std::int64_t span = span_of(graph);
   if (replicas % span != 0)
-    fail(ErrorKind::Config,
-         "batch statistics span {} replicas, and {} replicas are no groups of that size: give a "
-         "span that divides them",
-         span, replicas);
+    fail(
+        ErrorKind::Config,
+        "batch statistics span {} replicas, which does not divide the {} replicas; use a span that "
+        "does",
+        span, replicas);
   return static_cast<std::int32_t>(span);
 }
 
-/// Borders of equal parts, one of each member of a group.
+/// Borders of equal parts, one for each member of a group.
 Borders member_borders(std::int64_t elements, std::int32_t members) {
   Borders borders;
   for (std::int32_t r = 0; r <= members; ++r) borders.push_back(elements / members * r);
@@ -104,7 +105,7 @@ Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const
 }
 
 void Executor::collect_entries(int rank) {
-  // Replicas take turns entry by entry: what they do together then never waits within a process.
+  // Replicas take turns entry by entry, so that the entries of a team are adjacent.
   for (const Entry& entry : event_order(plan_->schedule, links(channels_)))
     for (std::int32_t r = 0; r < plan_->ranks.replicas; ++r)
       if (plan_->ranks.rank_of(r, entry.device) == rank) entries_.push_back({r, entry});
@@ -124,7 +125,7 @@ void Executor::make_ports() {
       if (c.gradient && !training_) continue;
       const bool sends = c.from == state.unit.stage;
       if (!sends && c.to != state.unit.stage) continue;
-      // Inputs of a stage receive activations and send gradients, outputs the other way round.
+      // Inputs of a stage receive activations and send gradients; outputs do the opposite.
       const bool input = sends == c.gradient;
       Port port;
       port.here = crossing(input ? program.inputs : program.outputs, c.value, c.gradient);
@@ -174,7 +175,7 @@ void Executor::bind(std::byte* memory, comm::Transport& transport, const comm::W
   prepare_exchanges(transport, ranks.replicas * tags_of_replica + plan_->schedule.stages * tags);
 }
 
-/// All exchanges of a stage take the same tags: every process comes to them in the same order.
+/// All exchanges of a stage use the same tags, because every process runs them in the same order.
 void Executor::prepare_exchanges(comm::Transport& transport, int first_tag) {
   if (span_ == 1) return;
   const RankMap& ranks = plan_->ranks;
@@ -293,7 +294,7 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   current_ = -1;
 }
 
-/// The entries of a group's replicas stand side by side, as collect_entries() has merged them.
+/// The entries of a group's replicas are adjacent; see collect_entries().
 Executor::Team Executor::team_at(std::size_t entry) const {
   const auto& [action, unit] = instructions_[entry];
   const std::optional<Phase> phase = exchanging_phase(action.kind);
@@ -308,7 +309,7 @@ Executor::Team Executor::team_at(std::size_t entry) const {
   return team;
 }
 
-/// Calls f(unit's state, entry) for all entries of the team in turn, timing each.
+/// Calls f(unit's state, entry) for all entries of the team and measures the time of each.
 template <class F>
 void Executor::for_team(Team team, F&& f) {
   for (std::size_t entry = team.first; entry < team.first + team.count; ++entry) {
@@ -345,7 +346,7 @@ void Executor::execute(Team team, const StepSettings& settings,
       break;
     case ActionKind::ReceiveActivation:
     case ActionKind::ReceiveGradient:
-      record.done = action;  // posted long ago
+      record.done = action;  // posted earlier
       break;
     case ActionKind::Reduce:
       state.reduction.start();
@@ -401,7 +402,7 @@ void Executor::run_together(Team team, Phase phase, const StepSettings& settings
   }
 }
 
-/// Until each replica of the team has what the others of its group know, and they have its own.
+/// Waits until each replica of the team has the sums of its group, and the group has its sums.
 void Executor::await_members(Team team, Phase phase, std::size_t part) {
   for (std::size_t entry = team.first; entry < team.first + team.count; ++entry) {
     current_.store(static_cast<std::int64_t>(entry), std::memory_order_relaxed);
@@ -467,7 +468,7 @@ void Executor::load(UnitState& state, const RunContext& where, io::Loader& feed,
 }
 
 void Executor::begin_backward(UnitState& state, std::int32_t m, ActionRecord& record) {
-  // The gradient is the answer to what was sent: it comes last, and then nothing is left to await.
+  // The gradient arrives after the sent activation was used, so the waits after it are short.
   receive(state.gradients_in, m, record);
   await_sent(state.activations_out, m, Memory::Any, record);
   await_sent(state.gradients_out, m, Memory::Any, record);
@@ -481,7 +482,7 @@ void Executor::end_backward(UnitState& state, const Action& action, const StepSe
     record.done = {.kind = ActionKind::BackwardInput, .stage = state.unit.stage, .micro_batch = m};
   }
   if (!ends_micro_batch(action.kind)) return;
-  // Joined programs have an empty list of weight gradients.
+  // For a joined backward this list is empty.
   run_part(state, Phase::BackwardWeight, 0, m, settings);
   const bool both = record.done.kind == ActionKind::BackwardInput;
   record.done = {.kind = both ? ActionKind::Backward : ActionKind::BackwardWeight,
@@ -564,8 +565,8 @@ void Executor::advance_reductions() {
     if (!state.reduction.advance(*space_)) ++reducing_;
 }
 
-/// A stage has reached its update: its sums are complete, and this replica looks through its part
-/// of them. The weights move in update_together().
+/// Waits for the sums of a stage and checks this replica's part of them. The weights are updated in
+/// update_together().
 void Executor::await_sums(UnitState& state, const StepSettings& settings, ActionRecord& record) {
   const std::int64_t begin = now();
   while (!state.reduction.advance(*space_)) {
@@ -580,10 +581,10 @@ void Executor::await_sums(UnitState& state, const StepSettings& settings, Action
                                         state.reduction.elements());
   finite_ &= finite;
   if (settings.check_exceptions && !finite) {
-    // No kernel made it: each of the numbers that were added was finite.
+    // The sum overflowed: all numbers that were added are finite.
     fail(ErrorKind::Numeric,
-         "the sum over replicas of what {} moves by is not finite, stage {}, iteration {}: use a "
-         "smaller --loss-scaling",
+         "the sum over replicas of the gradient or statistic of {} is not finite, stage {}, "
+         "iteration {}; use a smaller --loss-scaling",
          first_not_finite_sum(state.program->graph(), parameters, *space_, state.reduction.first(),
                               state.reduction.elements()),
          state.unit.stage, settings.iteration + 1);
@@ -591,15 +592,15 @@ void Executor::await_sums(UnitState& state, const StepSettings& settings, Action
   record.done = {.kind = ActionKind::Update, .stage = state.unit.stage};
 }
 
-/// Behind all entries of this process, so that no other one waits for a message that is still to be
-/// sent while this one waits for it here. Its time is the last entry's.
+/// Runs after all entries of this process, so that no process waits for a message from a process
+/// that is waiting here. Its time counts for the last entry.
 void Executor::update_together(const StepSettings& settings) {
   skipped_ = world_->maximum(finite_ ? 0 : 1) != 0;
   if (!skipped_) {
     const std::int32_t total = micro_batches_ * plan_->ranks.replicas;
     ops::Update update = settings.update;
     update.step = static_cast<std::uint64_t>(settings.iteration);
-    // In double: the product may be beyond float.
+    // The product may not fit in float.
     update.gradient_scale = static_cast<float>(
         1.0 / (static_cast<double>(settings.loss_scaling) * static_cast<double>(total)));
     for (UnitState& state : units_) state.unit.run->parameters().update(*space_, update, total);
@@ -609,7 +610,7 @@ void Executor::update_together(const StepSettings& settings) {
   records_.back().end = now();
 }
 
-/// What each replica has updated goes to the others, where weights are shared out.
+/// If the update is divided, each replica sends the weights that it updated to the others.
 void Executor::share_weights() {
   for (UnitState& state : units_)
     if (state.weights) state.weights->start();

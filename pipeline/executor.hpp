@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The run half of pipeline carries a schedule out. One Executor is one process' part: the stages of
-// all devices that the process holds, and of all replicas that those belong to. It walks one list,
-// in which the lists of its devices are merged in an order that can always be finished, and knows
-// four rules about memory besides:
+// Runs a schedule. One Executor runs the part of one process: the stages of all its devices, over
+// all replicas that these belong to. It merges the lists of its devices into one list, in an order
+// that always finishes, and executes it. Rules about memory:
 //
-// - micro-batch m of a stage works in slot m % slots; the receives of its inputs are posted as soon
-//   as micro-batch m - slots has left the slot, long before they are needed;
-// - the receives of its outputs' gradients are posted behind its forward;
-// - what it sends lies still until it has left: activations in the slot, gradients in the outbox;
-// - between stages of one device values are copied, between devices they are messages, also when
-//   one process holds both.
+// - micro-batch m of a stage uses slot m % slots; the receives of its inputs are posted when
+//   micro-batch m - slots leaves the slot, long before they are needed;
+// - the receives of its outputs' gradients are posted after its forward;
+// - a sent buffer does not change until the message has left: activations stay in the slot,
+//   gradients in the outbox;
+// - between stages of one device values are copied; between devices they are sent as messages, even
+//   if one process has both devices.
 //
-// Where batch norms span replicas, the same entry of a group's replicas is one event: those of this
-// process run it together, part by part, and between two parts all of the group exchange their
-// sums. The lists are merged so that such entries stand side by side, on all processes in the order
-// of the same events: the first event that is not through yet has all of its replicas at it, so
-// that the group's messages can always be finished, even by sends that wait for their receives.
+// If batch normalization spans replicas, the same entry of all replicas of a group is one event.
+// The replicas in this process run it together, part by part, and between two parts the whole group
+// exchanges its sums. The merged lists keep such entries adjacent and have the events in the same
+// order on all processes. So all replicas of the first unfinished event work on it, and the group's
+// messages always complete, even if sends wait for their receives.
 //
-// The weights move at the end of the step and everywhere together: once all stages of the process
-// have their sums, the processes agree whether all of them are finite, and either all update or
-// none does.
+// All weights are updated together at the end of the step. When all stages of the process have
+// their sums, the processes agree whether all sums are finite; then either all of them update or
+// none.
 //
-// Nothing here allocates, looks up a name or logs while a step runs.
+// Nothing here allocates, looks up a name or logs during a step.
 #pragma once
 
 #include <array>
@@ -53,65 +53,66 @@ struct Unit {
   Stage* run = nullptr;
 };
 
-/// What happened at one entry of a schedule, in nanoseconds of the steady clock: waiting lies at
-/// the beginning, or is counted as if it did. What replicas run together begins and ends together.
+/// Times of one entry of a schedule, in nanoseconds of the steady clock. Waiting counts as if it
+/// were all at the beginning. Entries that replicas run together have the same begin and end.
 struct ActionRecord {
   std::int64_t begin = 0;
-  std::int64_t receive_wait = 0;  ///< also for what other replicas run in between
+  std::int64_t receive_wait = 0;  ///< includes time in which other replicas run
   std::int64_t send_wait = 0;
   std::int64_t load_wait = 0;  ///< for images
   std::int64_t end = 0;
-  Action done;  ///< noted by the code that did it, to be held against the schedule
+  Action done;  ///< set by the code that ran, for comparison with the schedule
 };
 
-/// What a process is at, readable from another thread at any time.
+/// The current action of a process, readable from another thread at any time.
 struct Standing {
-  std::int32_t replica = -1;  ///< -1: at no action
+  std::int32_t replica = -1;  ///< -1: no action
   Action action;
-  std::int32_t awaited = -1;  ///< stage (of a reduction: replica) whose message is missing, or -1
+  std::int32_t awaited = -1;  ///< stage (in a reduction: replica) whose message is missing, or -1
   std::int32_t awaited_member = -1;  ///< replica whose batch statistics are missing, or -1
 };
 
-/// What a step of training is done with.
+/// Settings of a training step.
 struct StepSettings {
-  std::uint64_t seed = 0;      ///< of the run, and
-  std::int64_t iteration = 0;  ///< the number of the step: what random masks are drawn by
+  std::uint64_t seed = 0;      ///< of the run; random masks depend on it
+  std::int64_t iteration = 0;  ///< number of the step; random masks depend on it
   float loss_scaling = 1.0f;
-  ops::Update update;             ///< all but the scale of gradients, which the executor knows
-  bool check_exceptions = false;  ///< look behind every kernel for numbers that are not finite
+  ops::Update update;             ///< all but the scale of gradients, which the executor sets
+  bool check_exceptions = false;  ///< check results of every kernel for non-finite numbers
 };
 
 class Executor {
  public:
-  /// `units` are those of this rank, by replica and stage; they must outlive the executor, as must
-  /// `plan`. A plan of forwards alone runs the stages' programs of evaluation. Errors: Config, when
-  /// batch norms span more replicas than there are, or groups of unequal size.
+  /// `units` are those of this rank, by replica and stage. They and `plan` must outlive the
+  /// executor. A forward-only plan runs the evaluation programs. Errors: Config if the span of
+  /// batch normalization does not divide the number of replicas.
   Executor(const Graph& graph, const PipelinePlan& plan, std::span<const Unit> units, int rank);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Scratch memory of the reductions, and where it is. The stages must be bound before; the world
-  /// is what processes agree over.
+  /// Bytes of the scratch memory of the reductions.
   [[nodiscard]] std::int64_t bytes() const;
+  /// Sets the scratch memory. The stages must be bound first. `world` is used for the agreement of
+  /// all processes.
   void bind(std::byte* memory, comm::Transport& transport, const comm::World& world);
 
-  /// Whether unit `u` reads images, labels or both: it then needs a feed.
+  /// Whether the unit reads images or labels; if so it needs a feed.
   [[nodiscard]] bool reads_images(std::size_t unit) const;
   [[nodiscard]] bool reads_labels(std::size_t unit) const;
 
   /// Runs the whole schedule once. `feeds` by unit, null where none is needed. Training ends with
-  /// the update of the weights; it is skipped, and nothing that is trained changes, when a gradient
-  /// or a batch's statistic is not finite on any rank. Errors: Numeric, naming the first op whose
-  /// result is not finite, where settings ask for it.
+  /// the update of the weights. If a gradient or a batch statistic is not finite on any rank, the
+  /// update is skipped and no trained value changes. Errors: Numeric with the first op whose result
+  /// is not finite, if `check_exceptions` is set.
   void run(const device::ExecutionSpace& space, const StepSettings& settings,
            std::span<io::Loader* const> feeds);
 
-  /// Whether the last run left out its update. The same on all ranks.
+  /// Whether the last run skipped its update. The same on all ranks.
   [[nodiscard]] bool skipped() const { return skipped_; }
-  /// Metrics of the last run by replica and micro-batch: number replica + replicas x micro-batch.
-  /// Zero for those that other ranks computed.
+  /// Metrics of the last run, at index replica + replicas x micro-batch. Zero for those that other
+  /// ranks computed.
   [[nodiscard]] std::span<const MicroBatchMetrics> metrics() const { return metrics_; }
-  /// What happened last, in the order of `entries`.
+  /// Records of the last run, in the order of `entries`.
   [[nodiscard]] std::span<const ActionRecord> records() const { return records_; }
   struct EntryOf {
     std::int32_t replica = 0;
@@ -120,21 +121,21 @@ class Executor {
   };
   [[nodiscard]] std::span<const EntryOf> entries() const { return entries_; }
   [[nodiscard]] const PipelinePlan& plan() const { return *plan_; }
-  /// Highest number of micro-batches that each unit held at once in the last run.
+  /// Maximum number of micro-batches that each unit held at once in the last run.
   [[nodiscard]] std::span<const std::int32_t> measured_stash() const { return measured_stash_; }
 
   [[nodiscard]] Standing standing() const;
-  /// Grows with every action.
+  /// Increases with every action.
   [[nodiscard]] std::uint64_t progress() const { return progress_.load(); }
 
  private:
   /// A value or gradient that crosses this unit's border, to or from another unit.
   struct Port {
     BufferId here;
-    BufferId there;            ///< in the other unit's program, where it is on the same device
+    BufferId there;            ///< in the other unit's program, if it is on the same device
     int other = -1;            ///< that unit
     std::int32_t peer = 0;     ///< stage at the other end
-    bool in_slot = true;       ///< lies in the micro-batch's slot, not in the outbox
+    bool in_slot = true;       ///< in the micro-batch's slot (false: in the outbox)
     std::vector<int> message;  ///< by slot; empty on the same device
     [[nodiscard]] int message_of(std::int32_t micro_batch) const {
       return message[static_cast<std::size_t>(micro_batch) % message.size()];
@@ -145,15 +146,15 @@ class Executor {
     BoundProgram* program = nullptr;
     Slots slots;
     Reduction reduction;
-    std::optional<Gather> weights = {};  ///< from the replicas that update them, where shared out
+    std::optional<Gather> weights = {};  ///< all-gather of weights whose update is divided
     std::int32_t held = 0;
     std::vector<Port> activations_in = {};
     std::vector<Port> activations_out = {};
     std::vector<Port> gradients_in = {};
     std::vector<Port> gradients_out = {};
-    /// Of batch statistics, by phase and part behind it.
+    /// Exchanges of batch statistics, by phase and the part that follows.
     std::array<std::vector<Gather>, kPhases> exchanges = {};
-    std::int64_t worked = 0;  ///< of what replicas run together, in nanoseconds
+    std::int64_t worked = 0;  ///< nanoseconds of work in an entry that replicas run together
   };
   struct Instruction {
     Action action;
@@ -168,7 +169,7 @@ class Executor {
   [[nodiscard]] int unit_of(std::int32_t replica, std::int32_t stage) const;
   [[nodiscard]] RunContext context(const UnitState& state, std::int32_t micro_batch) const;
 
-  /// Entries that run together, the first and those behind it.
+  /// Consecutive entries that run together.
   struct Team {
     std::size_t first = 0;
     std::size_t count = 1;
@@ -217,8 +218,8 @@ class Executor {
   const device::ExecutionSpace* space_ = nullptr;
   std::uint64_t seed_ = 0;
   std::int64_t iteration_ = 0;
-  int reducing_ = 0;    ///< reductions on their way
-  bool finite_ = true;  ///< the sums of this process so far
+  int reducing_ = 0;    ///< reductions in progress
+  bool finite_ = true;  ///< whether the sums of this process are finite so far
   bool skipped_ = false;
   std::atomic<std::uint64_t> progress_{0};
   std::atomic<std::int64_t> current_{-1};  ///< entry

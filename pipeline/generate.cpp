@@ -13,7 +13,7 @@ namespace {
 
 using Sequence = std::vector<Action>;
 
-/// Appends actions to a list, short to read.
+/// Appends actions to a list.
 struct Writer {
   Sequence& list;
   void forward(std::int32_t stage, std::int32_t m) {
@@ -30,7 +30,7 @@ struct Writer {
   }
 };
 
-// ---- one stage's own order
+// ---- the order of one stage
 
 Sequence sequential(std::int32_t stage, std::int32_t m) {
   Sequence list;
@@ -42,7 +42,8 @@ Sequence sequential(std::int32_t stage, std::int32_t m) {
   return list;
 }
 
-/// `warmup` forwards, then a backward and a forward in turn. All of them at once is GPipe.
+/// `warmup` forwards, then alternately a backward and a forward. With all forwards in the warm-up
+/// this is GPipe.
 Sequence one_f_one_b(std::int32_t stage, std::int32_t m, std::int32_t warmup) {
   Sequence list;
   Writer w{list};
@@ -54,8 +55,8 @@ Sequence one_f_one_b(std::int32_t stage, std::int32_t m, std::int32_t warmup) {
   return list;
 }
 
-/// As 1F1B, but weight gradients of stage s wait for s more micro-batches, so that they fill what
-/// would be the bubble; every stage then holds as many micro-batches as the first.
+/// Like 1F1B, but weight gradients of stage s are delayed by s micro-batches to fill the bubble.
+/// Every stage then holds as many micro-batches as the first.
 Sequence zb_h1(std::int32_t stage, std::int32_t stages, std::int32_t m) {
   const std::int32_t warmup = stages - stage;
   Sequence list;
@@ -86,10 +87,9 @@ Sequence stage_order(const ScheduleRequest& r, std::int32_t stage, std::int32_t 
   }
 }
 
-// ---- one device's order, for schedules that are made for several chunks
+// ---- the order of one device, for schedules with several chunks
 
-/// Forwards and backwards of looped 1F1B count through groups of `devices` micro-batches, in each
-/// group through the chunks.
+/// Interleaved 1F1B runs groups of `devices` micro-batches, each group through all chunks.
 struct LoopedCounter {
   std::int32_t devices;
   std::int32_t chunks;
@@ -115,14 +115,14 @@ Sequence looped(std::int32_t device, const ScheduleRequest& r, std::int32_t padd
   return list;
 }
 
-/// Device r holds stages r and 2p-1-r. The last device has both ends of the V's turn, so that
-/// backwards begin at once; input gradients go first wherever a neighbour waits for them.
+/// Device r of p has stages r and 2p-1-r. The last device has the two middle stages, and the last
+/// stage is on device 0. Input gradients come first wherever a neighbor waits for them.
 Sequence zb_v(std::int32_t device, std::int32_t devices, std::int32_t padded) {
   const std::int32_t down = device;
   const std::int32_t up = 2 * devices - 1 - device;
   Sequence list;
   Writer w{list};
-  std::int32_t f0 = 0;  // next micro-batch of each kind on the way down (0) and up (1)
+  std::int32_t f0 = 0;  // next micro-batch of each kind for stages `down` (0) and `up` (1)
   std::int32_t f1 = 0;
   std::int32_t b0 = 0;
   std::int32_t b1 = 0;
@@ -171,34 +171,35 @@ std::int32_t stages_of(const ScheduleRequest& r) {
 void check(const ScheduleRequest& r) {
   const auto at_least = [](std::int32_t value, std::int32_t least, std::string_view what) {
     if (value < least)
-      fail(ErrorKind::Config, "a schedule of {} {}: at least {} {} needed", value, what, least,
+      fail(ErrorKind::Config, "schedule: {} {}; at least {} {} required", value, what, least,
            least == 1 ? "is" : "are");
   };
   at_least(r.devices, 1, "devices");
   at_least(r.chunks, 1, "chunks");
   at_least(r.micro_batches, 1, "micro-batches");
-  at_least(r.extra_warmup, 0, "more micro-batches of warm-up");
+  at_least(r.extra_warmup, 0, "extra micro-batches of warm-up");
   const bool placed = r.kind == ScheduleKind::Looped || r.kind == ScheduleKind::ZbV;
   if (placed && !r.device_of.empty())
-    fail(ErrorKind::Config, "schedule {} places its stages itself: leave the device mapping out",
+    fail(ErrorKind::Config, "schedule {} maps its stages to devices itself; remove the mapping",
          name_of(r.kind));
   if (r.kind == ScheduleKind::ZbV && r.chunks != 2)
-    fail(ErrorKind::Config, "schedule {} has 2 chunks a device, not {}", name_of(r.kind), r.chunks);
+    fail(ErrorKind::Config, "schedule {} has 2 chunks per device, not {}", name_of(r.kind),
+         r.chunks);
   if (!placed && r.chunks > 1)
     fail(ErrorKind::Config,
-         "schedule {} has 1 stage a device, not {}: take Looped or ZB-V, or map stages to devices",
+         "schedule {} has 1 stage per device, not {}; use Looped or ZB-V, or a device mapping",
          name_of(r.kind), r.chunks);
   if (r.extra_warmup > 0 && r.kind != ScheduleKind::OneFOneB && r.kind != ScheduleKind::Interleaved)
-    fail(ErrorKind::Config, "schedule {} has a warm-up of its own: only 1F1B takes more",
+    fail(ErrorKind::Config, "schedule {} has a fixed warm-up; only 1F1B and Interleaved take more",
          name_of(r.kind));
   for (const std::int32_t device : r.device_of)
     if (device < 0 || device >= r.devices)
-      fail(ErrorKind::Config, "the mapping names device {}, there are devices 0 to {}", device,
+      fail(ErrorKind::Config, "the device mapping has device {}; devices are 0 to {}", device,
            r.devices - 1);
 }
 
-/// Lists of all stages of a device become one. They are in an order that can be run, so that
-/// whatever is ready may be taken.
+/// Merges the lists of all stages of a device. Their orders cannot deadlock, so any action that is
+/// ready may come next.
 void merge(Schedule& schedule, const std::vector<Sequence>& by_stage) {
   const std::vector<Link> links = chain(schedule.stages);
   const bool done = walk(by_stage, schedule.device_of, schedule.stages, schedule.micro_batches,
@@ -209,8 +210,7 @@ void merge(Schedule& schedule, const std::vector<Sequence>& by_stage) {
   MILLRACE_ASSERT(done);
 }
 
-/// Schedules are made for numbers of micro-batches that suit them; those too many are left out.
-/// That keeps every order that the others have.
+/// Removes the micro-batches by which a generator rounded up. The order of the others is unchanged.
 void drop_padding(Schedule& schedule) {
   for (Sequence& list : schedule.lists)
     std::erase_if(list, [&](const Action& a) { return a.micro_batch >= schedule.micro_batches; });

@@ -11,7 +11,7 @@ namespace {
 
 using device::ExecutionSpace;
 
-/// Elements of the value that the op makes, or of what the loss reads.
+/// Elements of the op's output, or of the loss's input.
 std::int64_t elements(const Binding& b) {
   const models::Op& op = b.graph.op(b.call.op);
   const models::ValueId shaped = op.output.valid() ? op.output : op.inputs.front();
@@ -22,14 +22,14 @@ template <class T>
 Kernel activation_backward(const Binding& b) {
   const auto dx = b.operand<T>(Role::Dx);
   const auto dy = b.operand<T>(Role::Dy);
-  // The function's derivative comes from its output where that is kept, else from its input.
+  // The derivative is computed from the output if it is kept, otherwise from the input.
   const auto kept = b.operand<T>(b.call.has(Role::Y) ? Role::Y : Role::X);
   return [=, n = elements(b), fn = b.fn()](const ExecutionSpace& space, const RunContext& c) {
     ops::activation_backward<T>(space, dx(c), dy(c), kept(c), n, fn);
   };
 }
 
-/// Over the logits, of which a network may have more than there are classes.
+/// The shape over all logits; there may be more logits than classes.
 ops::SoftmaxLossShape loss_shape(const Binding& b) {
   const models::Op& op = b.graph.op(b.call.op);
   return {b.batch, b.graph.value(op.inputs.front()).shape.c, b.label_smoothing.share,

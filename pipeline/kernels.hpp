@@ -13,23 +13,24 @@
 
 namespace millrace::pipeline {
 
-/// Which memory a phase works in, what it may overwrite, and which samples it works on.
+/// The memory and the samples that a phase works on.
 struct RunContext {
   int stash_slot = 0;
   int weight_slot = 0;
   int outbox_slot = 0;
   int member = 0;     ///< place among the replicas that share batch statistics
-  bool first = true;  ///< first micro-batch of the step: gradients and running sums start over
-  // What random masks are keyed by, beside the op's name.
+  bool first = true;  ///< first micro-batch of the step: overwrites gradients and running sums
+  // Random masks depend on these and on the op's name.
   std::uint64_t seed = 0;
   std::int64_t iteration = 0;
-  std::int64_t first_sample = 0;  ///< position of the micro-batch's first in the global batch
+  std::int64_t first_sample =
+      0;  ///< position of the micro-batch's first sample in the global batch
 };
 
-/// A call with everything but its slot decided.
+/// A call that is complete except for its slot.
 using Kernel = std::function<void(const device::ExecutionSpace&, const RunContext&)>;
 
-/// A buffer's address as a function of the slot; nullptr for a buffer that a call does without.
+/// A buffer's address as a function of the slot; nullptr for a buffer that the call does not use.
 struct Place {
   std::byte* base = nullptr;
   std::int64_t stash_stride = 0;
@@ -50,13 +51,13 @@ struct Operand {
   }
 };
 
-/// What a kernel is made from: the call, and where everything lies that it names. Only `parameters`
-/// and `loss_scaling` must outlive the kernel.
+/// Arguments to make a kernel: the call and the places of its buffers. Only `parameters` and
+/// `loss_scaling` must outlive the kernel.
 struct Binding {
   const Graph& graph;
   const Call& call;
   std::int64_t batch;
-  DType images;  ///< type in which images arrive
+  DType images;  ///< type of the images as they arrive
   const Parameters& parameters;
   float* scratch;
   LabelSmoothing label_smoothing;
@@ -70,10 +71,10 @@ struct Binding {
   [[nodiscard]] ops::Fn fn() const;
 };
 
-/// The kernel of any call but those that a Backend makes (Weighted...), for activations of `type`.
+/// Makes the kernel of a call, for activations of `type`. A Backend makes the Weighted... kernels.
 [[nodiscard]] Kernel make_kernel(const Binding& binding, DType type);
 
-/// Its parts, by kind of call; T is a storage type.
+/// Parts of make_kernel by kind of call; T is a storage type.
 template <class T>
 [[nodiscard]] Kernel make_norm_kernel(const Binding& binding);
 template <class T>

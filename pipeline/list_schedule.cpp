@@ -12,7 +12,7 @@
 namespace millrace::pipeline {
 namespace {
 
-// ---- the request, checked and with nothing left out
+// ---- checks of the request
 
 void check_numbers(const AutoRequest& r) {
   const std::size_t stages = r.costs.stages.size();
@@ -20,43 +20,44 @@ void check_numbers(const AutoRequest& r) {
     if (size != 0 && size != wanted)
       fail(ErrorKind::Config, "schedule Auto: {} {}, expected {}", size, what, wanted);
   };
-  if (stages == 0) fail(ErrorKind::Config, "schedule Auto: costs of at least 1 stage are needed");
+  if (stages == 0)
+    fail(ErrorKind::Config, "schedule Auto: no stages; costs of at least 1 stage are required");
   if (r.micro_batches < 1)
-    fail(ErrorKind::Config, "schedule Auto: {} micro-batches: at least 1 is needed",
+    fail(ErrorKind::Config, "schedule Auto: {} micro-batches; at least 1 is required",
          r.micro_batches);
-  sized(r.device_of.size(), stages, "devices of stages");
+  sized(r.device_of.size(), stages, "entries in the device mapping");
   sized(r.stash_limit.size(), stages, "limits of micro-batches");
   sized(r.costs.message_bytes.size(), r.links.empty() ? stages - 1 : r.links.size(),
-        "sizes of messages");
+        "message sizes");
   for (const std::int32_t device : r.device_of)
-    if (device < 0) fail(ErrorKind::Config, "schedule Auto: a stage is on device {}", device);
+    if (device < 0) fail(ErrorKind::Config, "schedule Auto: invalid device {} of a stage", device);
   for (const Link& l : r.links)
     if (l.from < 0 || l.from >= l.to || l.to >= static_cast<std::int32_t>(stages))
-      fail(ErrorKind::Config, "schedule Auto: a link leads from stage {} to {}, of {}", l.from,
-           l.to, stages);
+      fail(ErrorKind::Config, "schedule Auto: invalid link from stage {} to {} of {} stages",
+           l.from, l.to, stages);
 }
 
 void check_limits(const ScheduleProblem& p) {
   if (!p.byte_limit.empty() && std::ssize(p.byte_limit) != p.devices())
-    fail(ErrorKind::Config, "schedule Auto: {} limits of bytes, expected {}", p.byte_limit.size(),
+    fail(ErrorKind::Config, "schedule Auto: {} byte limits, expected {}", p.byte_limit.size(),
          p.devices());
   for (std::int32_t s = 0; s < p.stages; ++s)
     if (p.caps[static_cast<std::size_t>(s)] < 1)
-      fail(ErrorKind::Config, "schedule Auto: stage {} may hold {} micro-batches, it needs 1", s,
+      fail(ErrorKind::Config,
+           "schedule Auto: stage {} may hold {} micro-batches; at least 1 is required", s,
            p.caps[static_cast<std::size_t>(s)]);
   for (std::size_t d = 0; d < p.byte_limit.size(); ++d)
     if (p.byte_limit[d] < p.bytes_of_micro_batch(d))
       fail(ErrorKind::Config,
-           "schedule Auto: device {} may hold {:.0f} bytes, one micro-batch takes {:.0f}", d,
+           "schedule Auto: device {} may hold {:.0f} bytes, but one micro-batch needs {:.0f}", d,
            p.byte_limit[d], p.bytes_of_micro_batch(d));
 }
 
 // ---- memory
 
-/// Which forwards a device has room for. Under a limit of bytes a forward must leave so much that
-/// all micro-batches before it can still run to their end, oldest first, through all of the
-/// device's stages; a limit by stage cannot lock up, as all there is for the oldest to wait for is
-/// its own stages. So the oldest can always go on.
+/// Which forwards a device has memory for. With a byte limit, a forward must leave enough memory
+/// for all earlier micro-batches to finish on the device, oldest first. A limit by stage needs no
+/// such check. So the oldest micro-batch can always continue.
 class Room {
  public:
   Room(const ScheduleProblem& problem, const Caps& caps)
@@ -104,7 +105,7 @@ class Room {
   }
 
  private:
-  /// Stages of a device that a micro-batch has not ended on, and what it takes there.
+  /// The stages of a device that a micro-batch has not finished, and its bytes on them.
   struct Ahead {
     std::size_t stages = 0;
     double bytes = 0.0;
@@ -120,7 +121,8 @@ class Room {
 
 constexpr double kUnknown = -1.0;
 
-/// When what an action reads is where it is read; kUnknown while some of it has not begun.
+/// The time at which the inputs of an action have arrived; kUnknown while an input is not
+/// scheduled.
 class Arrivals {
  public:
   explicit Arrivals(const ScheduleProblem& p)
@@ -134,7 +136,7 @@ class Arrivals {
     for (std::int32_t m = 0; m < p.micro_batches; ++m) {
       for (const Link& l : p.links) {
         if (l.activations) ++missing_f_[at(l.to, m)];
-        ++missing_b_[at(l.from, m)];  // as Progress orders it
+        ++missing_b_[at(l.from, m)];  // see Progress::behind
       }
     }
   }
@@ -147,7 +149,7 @@ class Arrivals {
     return (forward ? forward_ : backward_)[i];
   }
 
-  /// Calls `reached` with every device that something arrives at.
+  /// Calls `reached` with every device that gets a result of the action.
   template <class Reached>
   void finish(const Action& a, double end, Reached&& reached) {
     const std::int32_t m = a.micro_batch;
@@ -191,7 +193,7 @@ class Arrivals {
   }
 
   const ScheduleProblem& problem_;
-  std::vector<int> missing_f_;  ///< by stage and micro-batch: values that are not on their way
+  std::vector<int> missing_f_;  ///< by stage and micro-batch: inputs that are not scheduled yet
   std::vector<int> missing_b_;
   std::vector<double> forward_;
   std::vector<double> backward_;
@@ -199,8 +201,8 @@ class Arrivals {
   std::vector<double> wire_free_;  ///< by pair of devices
 };
 
-/// Always goes on with the device that can begin something first, so that nothing that is decided
-/// later can arrive earlier.
+/// Continues with the device that can begin an action first, so that no later decision can make an
+/// input arrive earlier.
 class ListScheduler {
  public:
   ListScheduler(const ScheduleProblem& problem, const Paths& paths, const Rule& rule,
@@ -237,7 +239,7 @@ class ListScheduler {
 
  private:
   struct Option {
-    double earliest = 0.0;  ///< when the device could begin something, maybe something else
+    double earliest = 0.0;  ///< when the device could begin any action
     double begin = 0.0;
     Action action;
   };
@@ -247,7 +249,7 @@ class ListScheduler {
     std::int32_t backward = 0;
     std::int32_t weight = 0;
   };
-  /// Smaller goes first.
+  /// The smallest key comes first.
   using Key = std::tuple<double, std::int32_t, std::int32_t>;
 
   static bool begins_before(const std::optional<Option>& a, const std::optional<Option>& b) {
@@ -267,7 +269,7 @@ class ListScheduler {
                           : kind == 1 ? paths_.backward(a.stage)
                                       : problem_.cost(a.stage).backward_weight;
       rank = rule_.age * pace_ * a.micro_batch - path;
-      // Weight gradients hold nobody up but the step's end: they fill gaps.
+      // Only the end of the step waits for weight gradients, so they fill gaps.
       if (kind == 2) rank += pace_ * problem_.micro_batches * (1.0 + rule_.age);
     }
     return {rank, a.micro_batch, kind == 0 ? -a.stage : a.stage};
@@ -333,10 +335,10 @@ class ListScheduler {
   Arrivals arrivals_;
   Room room_;
   std::vector<Next> next_;    ///< by stage
-  std::vector<double> free_;  ///< by device, from when on
+  std::vector<double> free_;  ///< by device: when it becomes idle
   std::vector<std::uint8_t> did_forward_;
   std::vector<std::optional<Option>> choices_;  ///< by device
-  double pace_ = 0.0;                           ///< work of the longest device a micro-batch
+  double pace_ = 0.0;                           ///< longest work of a device per micro-batch
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The list scheduler below `generate_auto`: one pass through all events in order of time, in which
-// every device takes what a rule prefers among the actions that can begin.
+// The list scheduler of `generate_auto`: one pass through all events in order of time. Each device
+// takes the action that a rule prefers among those that can begin.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace millrace::pipeline {
 
 using Caps = std::vector<std::int32_t>;
 
-/// An AutoRequest, checked and with nothing left out. Errors: as generate_auto.
+/// A checked AutoRequest with all defaults filled in. Errors: as generate_auto.
 class ScheduleProblem {
  public:
   explicit ScheduleProblem(const AutoRequest& request);
@@ -56,29 +56,30 @@ class ScheduleProblem {
   std::vector<Link> links;
   LinkModel link;
   std::vector<double> message_bytes;
-  Caps caps;  ///< most micro-batches held, by stage
+  Caps caps;  ///< maximum number of micro-batches held, by stage
   std::vector<double> byte_limit;
   std::vector<std::vector<std::int32_t>> stages_on;  ///< by device
 };
 
-/// What a device takes among actions that can begin.
+/// Which action a device takes among those that can begin.
 struct Rule {
   enum class Order {
-    ByKind,  ///< lowest `ranks` first, of equals the smaller micro-batch
-    InTurn,  ///< a forward after a backward, and a backward after a forward
-    ByPath,  ///< the longest way to the end of the step first
+    ByKind,  ///< lowest of `ranks` first; among equals the smaller micro-batch
+    InTurn,  ///< alternately a forward and a backward
+    ByPath,  ///< longest path to the end of the step first
   };
   Order order = Order::ByKind;
   std::array<int, 3> ranks = {1, 0, 2};  ///< of forward, backward (input), weight
-  /// ByPath: share of the longest device's work by which an earlier micro-batch goes before a later
-  /// one; 0 runs forwards as far ahead as there is room, 1 keeps to the order of micro-batches.
+  /// ByPath: priority of an earlier micro-batch over the next one, as a share of the longest
+  /// device's work per micro-batch. 0 runs forwards as far ahead as memory allows; 1 keeps to the
+  /// order of micro-batches.
   double age = 0.0;
-  /// How long a device waits for something better that is on its way, in durations of what it could
-  /// do meanwhile.
+  /// How long a device waits for a preferred action that is not ready yet, as a multiple of the
+  /// duration of the action that is ready.
   double patience = 0.0;
 };
 
-/// Seconds from the begin of an action to the end of its micro-batch, on empty devices.
+/// Seconds from the beginning of an action to the end of its micro-batch on idle devices.
 class Paths {
  public:
   explicit Paths(const ScheduleProblem& problem);
@@ -94,8 +95,8 @@ class Paths {
   std::vector<double> backward_;
 };
 
-/// A complete schedule, compute only, in which no stage holds more than its cap (at least 1) and no
-/// device more than its bytes. Always finishes.
+/// A complete schedule (compute actions only) in which no stage exceeds its cap (at least 1) and no
+/// device its byte limit. Always finishes.
 [[nodiscard]] Schedule list_schedule(const ScheduleProblem& problem, const Paths& paths,
                                      const Rule& rule, const Caps& caps);
 

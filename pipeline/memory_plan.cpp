@@ -27,7 +27,8 @@ struct Use {
 
 using Uses = std::array<Use, kPhases>;
 
-/// When every buffer is read or written, phase by phase; borders count as uses at the phase's ends.
+/// The calls that read or write every buffer, by phase. Crossing the stage's border counts as a use
+/// at the beginning or end of the phase.
 std::vector<Uses> collect_uses(const StageProgram& program) {
   std::vector<Uses> uses(program.buffers.size());
   std::array<std::int64_t, kPhases> ends = {};
@@ -52,8 +53,8 @@ std::vector<Uses> collect_uses(const StageProgram& program) {
       use.last = std::max<std::int64_t>(use.last, 0);
     }
   };
-  // What travels must stay put until it has left, and have a place before it arrives: it is held
-  // for as long as the micro-batch's slot is.
+  // A buffer that crosses the border must exist before it arrives and until it is sent, so it is
+  // held as long as the micro-batch's slot.
   const bool training = program.options.mode == Mode::Training;
   for (const Crossing& c : program.inputs) {
     touch(c.activation, Phase::Forward, false);
@@ -74,7 +75,7 @@ std::vector<Uses> collect_uses(const StageProgram& program) {
   return uses;
 }
 
-/// All phases end to end: [first, last] over the whole life of a micro-batch.
+/// The lifetime of a buffer over all phases, one after the other.
 std::optional<Lifetime> over_all_phases(const StageProgram& program, const Uses& uses,
                                         std::int64_t bytes) {
   std::optional<Lifetime> life;
@@ -128,7 +129,8 @@ std::vector<Region> regions_of(const StageProgram& program, const std::vector<Us
   const auto move = [&](BufferId buffer, Region to) {
     if (buffer.valid() && regions[buffer.at()] != Region::Stash) regions[buffer.at()] = to;
   };
-  // Images never arrive before their forward phase; what they are made from may go with it.
+  // Images never arrive before their forward phase. If they are prepared there, the buffer in which
+  // they arrive need not be in the stash.
   const bool prepared = prepares_images(program.options);
   for (const Crossing& c : program.inputs)
     if (!prepared || c.value != Graph::input()) move(c.activation, Region::Stash);

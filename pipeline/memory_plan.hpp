@@ -9,29 +9,29 @@
 
 namespace millrace::pipeline {
 
-/// A buffer that is needed from call `first` to call `last` of some time line, both included.
+/// A buffer that is needed from call `first` to call `last`, both included.
 struct Lifetime {
   std::int64_t bytes = 0;
   std::int64_t first = 0;
   std::int64_t last = 0;
 };
 
-/// Offsets (multiples of `alignment`) such that no two buffers alive together overlap: largest
-/// first, each at the lowest place that is free throughout its life.
+/// Offsets (multiples of `alignment`) such that no two buffers that are alive at the same time
+/// overlap. Places the largest buffer first, each at the lowest offset that is free for its life.
 struct Packing {
   std::vector<std::int64_t> offsets;
   std::int64_t bytes = 0;
 };
 [[nodiscard]] Packing pack(std::span<const Lifetime> lifetimes, std::int64_t alignment);
 
-/// Most bytes alive at once: what no packing can go below.
+/// Maximum number of bytes alive at once: a lower bound for every packing.
 [[nodiscard]] std::int64_t peak_bytes(std::span<const Lifetime> lifetimes, std::int64_t alignment);
 
-/// Micro-batches whose memory is held at once.
+/// Numbers of micro-batches whose memory is held at once.
 struct Slots {
   int stash = 1;   ///< between Forward and the end of the backward phases
   int weight = 1;  ///< between BackwardInput and BackwardWeight, for split backward
-  int outbox = 0;  ///< whose gradients of inputs are still being sent; 0: none are
+  int outbox = 0;  ///< with input gradients still being sent; 0: none are sent
   friend bool operator==(const Slots&, const Slots&) = default;
 };
 
@@ -42,7 +42,8 @@ struct Placement {
   std::int64_t offset = 0;  ///< within a slot of the region
 };
 
-/// Where every buffer of a program lives. Exact: the run half takes these bytes and no others.
+/// The place of every buffer of a program. Exact: at run time a program uses these bytes and no
+/// others.
 struct MemoryPlan {
   Slots slots;
   std::vector<Placement> placements;  ///< by BufferId
@@ -56,9 +57,9 @@ struct MemoryPlan {
   }
 };
 
-/// With one slot and no outbox a micro-batch is finished before the next begins, and all buffers
-/// share one packing over the whole time line; with more, each slot holds what must outlive a phase
-/// and what crosses the stage's border, which may arrive early and leave late.
+/// With one slot and no outbox, a micro-batch is finished before the next begins, and all buffers
+/// share one packing over all phases. Otherwise each slot contains the buffers that must outlive a
+/// phase and those that cross the stage's border, which may arrive early and leave late.
 [[nodiscard]] MemoryPlan plan_memory(const StageProgram& program, Slots slots,
                                      std::int64_t alignment = 64);
 

@@ -14,7 +14,8 @@ models::ParameterId parameter(const Binding& b, ParameterRole role) {
   return parameter_of(b.graph, b.call.op, role);
 }
 
-/// Where a norm adds up its running statistics; nowhere in a recomputation, nor for group norm.
+/// Where a norm adds up its running statistics; nowhere in a recomputation or for group
+/// normalization.
 ops::RunningSums running_sums(const Binding& b) {
   ops::RunningSums running;
   if (const auto mean = parameter(b, ParameterRole::MovingMean); mean.valid() && !b.call.repeated) {
@@ -51,7 +52,7 @@ std::int64_t span(const Binding& b) {
   return std::get<models::BatchNorm>(b.graph.op(b.call.op).kind).span;
 }
 
-/// Every replica adds what all have come to: the mean over the replicas stays what it is.
+/// Every replica adds the statistics of the whole group, so the mean over the replicas is the same.
 Kernel join_moments(const Binding& b, const ops::NormShape& shape) {
   const auto exchange = b.operand<double>(Role::Exchange);
   const auto out = b.operand<float>(Role::Statistics);
@@ -95,7 +96,7 @@ Kernel apply(const Binding& b, const ops::NormShape& shape) {
   };
 }
 
-/// What both first passes of the backward read and write.
+/// Operands of both first passes of the backward.
 template <class T>
 class ReduceArguments {
  public:

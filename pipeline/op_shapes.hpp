@@ -8,7 +8,7 @@
 
 namespace millrace::pipeline {
 
-/// Shapes of graph ops in the terms of the kernels, for micro-batches of `batch` samples.
+/// Shapes of graph ops as the kernels need them, for micro-batches of `batch` samples.
 [[nodiscard]] ops::ConvShape conv_shape(const Graph& graph, OpId op, std::int64_t batch);
 [[nodiscard]] ops::DenseShape dense_shape(const Graph& graph, OpId op, std::int64_t batch);
 [[nodiscard]] ops::NormShape norm_shape(const Graph& graph, OpId op, std::int64_t batch);
@@ -21,7 +21,7 @@ namespace millrace::pipeline {
 /// Epsilon of a batch or group norm.
 [[nodiscard]] float norm_epsilon(const Graph& graph, OpId op);
 
-/// The op's parameter of this role; invalid when it has none.
+/// The op's parameter of this role; invalid if there is none.
 [[nodiscard]] models::ParameterId parameter_of(const Graph& graph, OpId op,
                                                models::ParameterRole role);
 

@@ -17,10 +17,10 @@ using device::aligned;
 using models::Parameter;
 using models::ParameterId;
 
-/// Share of parameters that nobody updates.
+/// Share of parameters that no replica updates.
 constexpr std::int32_t kFrozen = -1;
 
-/// Hands out stretches of the memory, each aligned; without memory it only counts.
+/// Hands out aligned ranges of the memory; without memory it only counts bytes.
 class Taker {
  public:
   explicit Taker(std::byte* memory) : memory_(memory) {}
@@ -115,8 +115,9 @@ Parameters::Parameters(const Graph& graph, OpRange range, const ParameterOptions
   bytes_ = lay_out(nullptr);
 }
 
-/// The share of each parameter: the largest tensor first, each to the share that has least. State
-/// belongs to all and is listed with the first; what is frozen belongs to none.
+/// The share of each parameter. Tensors are assigned largest first, each to the share that has the
+/// least. Running statistics belong to all shares and are listed with the first; frozen parameters
+/// belong to none.
 std::vector<std::int32_t> Parameters::owners() const {
   std::vector<std::int32_t> owner(ids_.size(), 0);
   std::vector<std::size_t> order;
@@ -179,7 +180,8 @@ void Parameters::add_spans(const Parameter& parameter, std::int64_t offset, bool
   if (own) tensors_.push_back({first - first_own_span_, std::ssize(spans_) - first});
 }
 
-/// Elements that a tensor takes in a flat array, so that the next one starts aligned in each.
+/// Elements of a tensor in a flat array with padding, so that the next one is aligned in each
+/// array.
 std::int64_t Parameters::padded(std::int64_t elements) const {
   const std::int64_t smallest = size_of(options_.precision.activations);
   return aligned(elements * smallest) / smallest;

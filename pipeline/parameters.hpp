@@ -17,109 +17,109 @@
 
 namespace millrace::pipeline {
 
-/// What the update rule needs to know of the parameters.
+/// Options of the parameters and their update.
 struct ParameterOptions {
   UpdateRule rule = UpdateRule::Sgd;
-  std::vector<std::string> decay_excludes = {};  ///< substrings of names that do not decay
-  std::vector<std::string> lars_skips = {};      ///< LARS: of names that neither adapt nor decay
+  std::vector<std::string> decay_excludes = {};  ///< parts of names without weight decay
+  std::vector<std::string> lars_skips = {};      ///< parts of names without LARS ratio and decay
   Precision precision = {DType::F32, DType::F32};
-  bool stochastic_rounding = true;  ///< 16-bit masters: else to nearest even
+  bool stochastic_rounding = true;  ///< of 16-bit masters; false: round to nearest even
   std::uint64_t seed = 0;           ///< of stochastic rounding
-  /// Replicas that whole tensors are shared out to, and which of them this is: it keeps slots and
-  /// updates weights of its own tensors alone.
+  /// Number of replicas among which whole tensors are divided, and the index of this one. It keeps
+  /// optimizer state and updates weights only for its own tensors.
   std::int32_t shares = 1;
   std::int32_t share = 0;
 };
 
-/// Values on the device, in the type that they are kept in.
+/// Values on the device, in their storage type.
 struct StoredValues {
   std::byte* data = nullptr;
   DType type = DType::F32;
 };
-/// Copy between host and device, and wait; what is written is rounded to nearest even.
+/// Copy between host and device, and wait. Written values are rounded to nearest even.
 void write_values(const StoredValues& to, std::span<const float> from);
 void read_values(const StoredValues& from, std::span<float> to);
 
-/// Parameters of a stage in device memory: master weights, the slots that the update rule keeps and
-/// gradients as flat arrays of equal order, running statistics and their per-step sums as another
-/// pair. The update is one pass over the flat arrays whatever the number of tensors; what replicas
-/// add up (gradients and running sums) is one array, too.
+/// Parameters of a stage in device memory. Master weights, optimizer state (slots) and gradients
+/// are flat arrays in the same order; running statistics and their per-step sums are another pair.
+/// The update is one pass over the flat arrays for any number of tensors. Gradients and running
+/// sums, which replicas add up, form one array.
 ///
 ///             master, slots   kernels are packed from      biases, gamma and beta are read from
 ///   32.32     float32         the masters                  the masters
 ///   16.32     float32         a 16-bit copy of all         the masters
 ///   16.16     16 bits         the masters                  a float32 copy of them
 ///
-/// 16 bits are bfloat16 or float16, the type of the activations. The update stores copies as it
-/// goes. Gradients, their sums and running statistics are float32 in every precision: a statistic
-/// that moves by a hundredth a step would stand still in 16 bits.
+/// 16 bits are bfloat16 or float16, the type of the activations. The update also writes the copies.
+/// Gradients, their sums and running statistics are float32 in every precision: a moving average
+/// that takes 1 % of the difference per step would stop changing in 16 bits.
 ///
-/// With several shares the flat order is that of the shares, each a stretch of whole tensors.
-/// Frozen parameters lie behind them and have values alone: no slots, no gradients.
+/// With several shares, the flat arrays are ordered by share; each share is a range of whole
+/// tensors. Frozen parameters come last and have only values: no slots, no gradients.
 class Parameters {
  public:
   Parameters(const Graph& graph, OpRange range, const ParameterOptions& options);
 
-  /// Bytes that bind() will be given.
+  /// Bytes that bind() needs.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
   void bind(std::byte* memory);
 
-  /// Parameters of the range in graph order, state included.
+  /// Parameters of the range in graph order, running statistics included.
   [[nodiscard]] const std::vector<models::ParameterId>& ids() const { return ids_; }
   [[nodiscard]] std::span<const UpdateSlot> slots() const { return update_slots(options_.rule); }
-  /// Whether this share updates a trainable parameter and keeps its slots; nobody does of a frozen
-  /// one.
+  /// Whether this share updates a trainable parameter and keeps its slots; false for frozen ones.
   [[nodiscard]] bool owns(models::ParameterId id) const;
 
   // Device pointers, valid after bind().
-  /// Float32 values as kernels read them; not of kernels whose masters have 16 bits.
+  /// Float32 values that device kernels read; not for convolution kernels with 16-bit masters.
   [[nodiscard]] float* value(models::ParameterId id) const;
-  /// Of a convolution or dense op, in the compute precision.
+  /// Kernel of a convolution or dense op, in the compute type.
   [[nodiscard]] const std::byte* kernel(models::ParameterId id) const;
-  /// Of a frozen parameter: nullptr, or, where another one of the same op learns and one kernel
-  /// makes the gradients of both, memory that nobody reads.
+  /// For a frozen parameter nullptr, or memory that is never read if the same device kernel
+  /// computes the gradient of a parameter that learns.
   [[nodiscard]] float* gradient(models::ParameterId id) const;
-  /// Sum over the step's micro-batches from which a running statistic moves.
+  /// Sum over the step's micro-batches that updates a running statistic.
   [[nodiscard]] float* running_sum(models::ParameterId id) const;
-  /// The master of a parameter, or a running statistic. Call refresh_copies() when written.
+  /// Master weights of a parameter, or a running statistic. Call refresh_copies() after a write.
   [[nodiscard]] StoredValues stored(models::ParameterId id) const;
-  /// Of a trainable parameter that is owned, by place in slots().
+  /// Slot number `index` of slots(), for a trainable parameter that this share owns.
   [[nodiscard]] StoredValues stored_slot(std::size_t index, models::ParameterId id) const;
 
-  /// Everything that a step adds up: gradients, then running sums. A multiple of 64 bytes.
+  /// The sums of a step: gradients, then running sums. A multiple of 64 bytes.
   [[nodiscard]] std::span<float> accumulated() const {
     return {gradients_, static_cast<std::size_t>(accumulated_elements())};
   }
   [[nodiscard]] std::int64_t accumulated_elements() const {
     return learning_elements_ + state_elements_;
   }
-  /// Elements that gradients have.
+  /// Elements of the gradients.
   [[nodiscard]] std::int64_t learning_elements() const { return learning_elements_; }
-  /// Where the shares' stretches of the flat order begin, and the end of the last.
+  /// First element of each share in the flat order, and the end of the last share.
   [[nodiscard]] std::span<const std::int64_t> share_borders() const { return borders_; }
-  /// The masters of all parameters, in the flat order.
+  /// Master weights of all parameters, in the flat order.
   [[nodiscard]] StoredValues masters() const { return {weights_, options_.precision.master}; }
-  /// All that training changes and every replica holds, for comparing replicas.
+  /// The state that must be equal on all replicas, for comparing them.
   [[nodiscard]] std::span<const std::byte> trained() const {
     return {weights_, static_cast<std::size_t>(trained_bytes_)};
   }
 
-  /// Initial values from (seed, name), slots as their table says.
+  /// Sets initial values from (seed, name), and slots from the table of update slots.
   void initialise(std::uint64_t seed);
-  /// Elements of the largest parameter, of which initialise() takes a copy in float32.
+  /// Elements of the largest parameter; initialise() needs a float32 copy of it.
   [[nodiscard]] std::int64_t largest() const;
-  /// Brings what kernels read up to date with masters that update() did not change.
+  /// Updates the copies that device kernels read, after masters were written other than by
+  /// update().
   void refresh_copies(const device::ExecutionSpace& space) const;
-  /// Whether all `elements` of `values`, which lie anywhere on the device, are finite. Waits.
+  /// Whether all `elements` of `values` (any device memory) are finite. Waits.
   [[nodiscard]] bool finite(const device::ExecutionSpace& space, const StoredValues& values,
                             std::int64_t elements) const;
-  /// One weight update of what is owned, and the running statistics' move by the mean over
+  /// Updates the weights that this share owns, and the running statistics from the mean over
   /// `micro_batches`.
   void update(const device::ExecutionSpace& space, const ops::Update& update,
               std::int64_t micro_batches);
 
  private:
-  /// Stretches of the span table.
+  /// Ranges of the span table.
   enum class Which { Own, All };
 
   [[nodiscard]] std::size_t place(models::ParameterId id) const;
@@ -140,12 +140,12 @@ class Parameters {
   ParameterOptions options_;
   std::vector<models::ParameterId> ids_;
   std::vector<std::int64_t> offsets_;     ///< by place in ids_, elements in the flat arrays
-  std::vector<std::int64_t> vectors_at_;  ///< by place in ids_, among the vectors; -1: is none
-  std::vector<std::int64_t> unread_;      ///< by place in ids_, of gradients nobody reads; or -1
+  std::vector<std::int64_t> vectors_at_;  ///< by place in ids_, among the vectors; -1: not a vector
+  std::vector<std::int64_t> unread_;      ///< by place in ids_, offset of an unread gradient; or -1
   std::vector<std::size_t> place_;        ///< by ParameterId
   std::vector<std::int64_t> borders_ = {0};
   std::vector<ops::ParameterSpan> spans_;
-  std::vector<ops::TensorSpans> tensors_;  ///< of what is owned, counted in spans from the first
+  std::vector<ops::TensorSpans> tensors_;  ///< owned tensors, in spans from the first own span
   std::int64_t first_own_span_ = 0;
   std::int64_t own_spans_ = 0;
   // Padded:
@@ -157,7 +157,7 @@ class Parameters {
   std::int64_t bytes_ = 0;
   std::int64_t trained_bytes_ = 0;
   std::byte* weights_ = nullptr;
-  std::array<std::byte*, kUpdateSlots.size()> slots_ = {};  ///< null where the rule keeps none
+  std::array<std::byte*, kUpdateSlots.size()> slots_ = {};  ///< null: the rule has no such slot
   float* gradients_ = nullptr;
   float* state_ = nullptr;
   float* sums_ = nullptr;

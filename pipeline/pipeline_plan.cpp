@@ -9,9 +9,9 @@
 namespace millrace::pipeline {
 namespace {
 
-/// Gradients of inputs on their way at once: one leaves while the next is computed.
+/// One input gradient is sent while the next is computed.
 constexpr int kOutboxSlots = 2;
-/// Micro-batches of evaluation in a stage at once, likewise.
+/// Micro-batches of evaluation in a stage at once, for the same reason.
 constexpr int kEvaluationSlots = 2;
 
 }  // namespace
@@ -38,7 +38,7 @@ PipelinePlan forward_plan(const Graph& graph, const PipelinePlan& plan,
 std::vector<Slots> slots_of(const Graph& graph, const PipelinePlan& plan) {
   const Schedule& schedule = plan.schedule;
   const std::vector<Link> all = links(channels(graph, plan.ranges));
-  // What stays on the device is copied at once.
+  // Gradients that stay on the device are copied at once.
   const auto sends_gradients = [&](std::int32_t stage) {
     return std::any_of(all.begin(), all.end(), [&](const Link& l) {
       return l.gradients && l.to == stage && schedule.device(l.from) != schedule.device(stage);

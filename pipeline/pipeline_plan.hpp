@@ -10,8 +10,8 @@
 
 namespace millrace::pipeline {
 
-/// All that is decided about how a network runs: where it is cut, who does what in which order, and
-/// which process holds which device. The same on all ranks.
+/// How a network runs: its stages, the schedule, and the process of each device. The same on all
+/// ranks.
 struct PipelinePlan {
   std::vector<OpRange> ranges;  ///< by stage; empty: one stage with the whole network
   Schedule schedule;            ///< with communication, and valid
@@ -19,14 +19,14 @@ struct PipelinePlan {
   friend bool operator==(const PipelinePlan&, const PipelinePlan&) = default;
 };
 
-/// The network in one piece: forward and backward of one micro-batch after the other.
+/// The whole network as one stage, with a Sequential schedule.
 [[nodiscard]] PipelinePlan plan_of_one_stage(const Graph& graph, std::int32_t micro_batches);
 
 /// The same stages on the same devices, with forwards only.
 [[nodiscard]] PipelinePlan forward_plan(const Graph& graph, const PipelinePlan& plan,
                                         std::int32_t micro_batches);
 
-/// Slots that every stage of a plan needs.
+/// The slots that each stage of a plan needs.
 [[nodiscard]] std::vector<Slots> slots_of(const Graph& graph, const PipelinePlan& plan);
 
 }  // namespace millrace::pipeline

@@ -16,9 +16,9 @@ namespace {
 
 using models::Op;
 
-/// Ops that become one kernel: a leader and what fuses behind it.
+/// Ops that become one kernel: a leader and the ops fused after it.
 struct Node {
-  /// Operand of a concatenation, with the activation that is applied on the way.
+  /// Operand of a concatenation, with the activation that is fused into it.
   struct Part {
     ValueId input;
     OpId reader;  ///< the op that reads it: the activation, or the concatenation
@@ -30,7 +30,7 @@ struct Node {
   ValueId skip;  ///< other operand of an addition
   ValueId output;
   FusedFn fn = FusedFn::None;
-  OpId adder = {};               ///< the addition, which is what reads `skip`
+  OpId adder = {};               ///< the addition, which reads `skip`
   std::vector<Part> parts = {};  ///< of a concatenation
 };
 
@@ -74,7 +74,7 @@ class Grouping {
     return std::any_of(all.begin(), all.end(), [&](OpId r) { return r.value >= range_.last; });
   }
   [[nodiscard]] std::vector<Node> nodes() const;
-  /// The value that `value` is a copy of: in evaluation what goes into a dropout of the range.
+  /// The value that `value` is a copy of: in evaluation the input of a dropout of the range.
   [[nodiscard]] ValueId source(ValueId value) const {
     while (is_identity(graph_.value(value).producer)) {
       value = graph_.op(graph_.value(value).producer).inputs.front();
@@ -86,7 +86,7 @@ class Grouping {
   [[nodiscard]] bool is_identity(OpId op) const {
     return mode_ == Mode::Evaluation && op.valid() && range_.contains(op) && drops(graph_.op(op));
   }
-  /// The only op that reads `value` or copies of it, when it is in the range too.
+  /// The only op that reads `value` or copies of it, if it is in the range.
   [[nodiscard]] OpId sole_reader(ValueId value) const {
     const std::vector<OpId>& all = readers(value);
     if (all.size() != 1 || !range_.contains(all.front())) return OpId{};
@@ -114,7 +114,7 @@ void Grouping::fuse_activation(Node& node, bool relu_only, std::vector<bool>& ta
   taken[next.at()] = true;
 }
 
-/// Of an addition's operands the one named first fuses; the other is stored.
+/// An addition fuses with its first operand; the other operand is stored.
 void Grouping::fuse_addition(Node& node, std::vector<bool>& taken) const {
   const OpId next = sole_reader(node.output);
   if (!next.valid() || !is<models::Add>(graph_.op(next)) || taken[next.at()]) return;
@@ -152,7 +152,7 @@ Node Grouping::group_from(OpId id, std::vector<bool>& taken) const {
   return node;
 }
 
-/// Relu of a convolution that only goes into a concatenation is applied on the way there.
+/// A ReLU after a convolution is fused into a concatenation that is its only reader.
 void Grouping::fuse_into_concat(std::vector<Node>& nodes) const {
   const auto maker_of = [&](ValueId value) {
     return std::find_if(nodes.begin(), nodes.end(),
@@ -179,7 +179,8 @@ std::vector<Node> Grouping::nodes() const {
     const OpId id{i};
     if (taken[id.at()]) continue;
     if (is_identity(id)) {
-      // Left out, unless it passes on what came in: a buffer cannot wait for both.
+      // Left out, unless it passes an input of the stage on to a later stage: one buffer cannot be
+      // received and sent.
       const ValueId output = graph_.op(id).output;
       const OpId maker = graph_.value(source(output)).producer;
       const bool made_here = maker.valid() && range_.contains(maker);
@@ -193,7 +194,7 @@ std::vector<Node> Grouping::nodes() const {
   return result;
 }
 
-/// Buffers that one forward pass leaves behind.
+/// Buffers that a forward pass keeps.
 struct ForwardBuffers {
   std::vector<BufferId> activation;  ///< by ValueId
   std::vector<BufferId> statistics;  ///< by OpId of the norm
@@ -226,11 +227,11 @@ class Compiler {
   [[nodiscard]] std::int64_t channels(OpId norm) const {
     return graph_.value(graph_.op(norm).output).shape.c;
   }
-  /// Sets of statistics a channel: one a batch, or one a sample.
+  /// Sets of statistics per channel: one per batch, or one per sample.
   [[nodiscard]] std::int64_t instances(OpId norm) const {
     return is<models::BatchNorm>(graph_.op(norm)) ? 1 : program_.options.batch;
   }
-  /// Whether the statistics of a norm are those of several replicas.
+  /// Whether the statistics of a norm span several replicas.
   [[nodiscard]] bool spans_replicas(OpId norm) const {
     const auto* batch_norm = std::get_if<models::BatchNorm>(&graph_.op(norm).kind);
     return training() && batch_norm != nullptr && batch_norm->span > 1;
@@ -293,13 +294,13 @@ class Compiler {
   const Graph& graph_;
   Grouping grouping_;
   std::vector<Node> nodes_;
-  std::vector<bool> wanted_;  ///< gradients that reach a parameter that learns, by ValueId
+  std::vector<bool> wanted_;  ///< by ValueId; see models::wanted_gradients
   StageProgram program_;
   ForwardBuffers kept_;
-  BufferId arrival_;                                      ///< of images that are prepared here
+  BufferId arrival_;                                      ///< images before they are prepared
   std::vector<std::vector<Contribution>> contributions_;  ///< by ValueId
-  std::vector<int> pending_;      ///< contributions that still hold a buffer, by BufferId
-  std::vector<bool> read_later_;  ///< by a later phase: must not be overwritten
+  std::vector<int> pending_;      ///< contributions that still use a buffer, by BufferId
+  std::vector<bool> read_later_;  ///< buffers that a later phase reads: must not be overwritten
 };
 
 BufferId Compiler::make_buffer(std::string name, std::int64_t bytes) {
@@ -315,7 +316,7 @@ BufferId Compiler::make_gradient(ValueId value) {
   return make_buffer("d " + name, activation_bytes(value));
 }
 
-/// Two doubles a channel of every replica.
+/// Two doubles per channel and replica.
 BufferId Compiler::make_exchange(OpId norm) {
   const std::int64_t span = std::get<models::BatchNorm>(graph_.op(norm).kind).span;
   return make_buffer(op_name(norm) + " exchange",
@@ -368,7 +369,7 @@ void Compiler::make_crossings() {
 
 // ---- forward ------------------------------------------------------------------------------------
 
-/// Where images arrive that are not yet what the network reads.
+/// The buffer for images that arrive in another form than the network reads.
 BufferId Compiler::make_arrival() {
   const std::int64_t batch = program_.options.batch;
   const DType type = image_type(program_.options);
@@ -380,7 +381,7 @@ BufferId Compiler::make_arrival() {
   return arrival_;
 }
 
-/// One for the images and the labels, where both are in this stage.
+/// One buffer for the images and the labels if both are in this stage.
 BufferId Compiler::mixing_buffer() {
   if (program_.options.mixing && !program_.mixing.valid())
     program_.mixing = make_buffer(
@@ -399,7 +400,8 @@ void Compiler::prepare_images(Phase phase, ForwardBuffers& kept) {
         {Role::Y, images}});
 }
 
-/// With recompute of layers: together with the layer that reads them.
+/// With recomputation of layers, images are prepared again if the layer that reads them is
+/// recomputed.
 bool Compiler::recomputes_images() const {
   if (program_.options.recompute != Recompute::Layers) return true;
   const OpId reader = grouping_.readers(Graph::input()).front();
@@ -417,21 +419,21 @@ bool Compiler::is_recomputed(const Node& node) const {
     return names_layer(program_.options.recompute_layers,
                        graph_.layers[graph_.op(op).layer.at()].name);
   };
-  // What is fused is one kernel: all of it, or nothing.
+  // Fused ops are one kernel, so all of them must be recomputed.
   return named(node.leader) && named(node.last);
 }
 
-/// The buffer of what the node makes.
+/// The buffer of the node's output.
 BufferId Compiler::make_output(const Node& node, ForwardBuffers& kept) {
   const BufferId y = make_buffer(op_name(node.last), activation_bytes(node.output));
   kept.activation[node.output.at()] = y;
   return y;
 }
 
-/// Statistics of a norm's input, by themselves or together with those of other replicas.
+/// Statistics of a norm's input, on this replica alone or over its group.
 BufferId Compiler::forward_statistics(OpId norm, BufferId x, Phase phase, bool repeated,
                                       const ForwardBuffers& kept) {
-  // What replicas have exchanged is kept: it is little, and asking again would be waiting again.
+  // Exchanged statistics are kept: they are small, and a second exchange would wait again.
   if (repeated && spans_replicas(norm)) return kept.statistics[norm.at()];
   const BufferId statistics =
       make_buffer(op_name(norm) + " statistics",
@@ -478,7 +480,7 @@ void Compiler::forward_loss(const Node& node, Phase phase, const ForwardBuffers&
         {Role::Mixing, mixing_buffer()}});
 }
 
-/// Relu works in place: its gradient asks the output, and nobody else reads what went in.
+/// A ReLU works in place: its gradient needs only the output, and no other op reads its input.
 void Compiler::forward_weighted(const Node& node, Phase phase, ForwardBuffers& kept) {
   const BufferId x = kept.activation[node.input.at()];
   const BufferId y = make_output(node, kept);
@@ -558,7 +560,8 @@ void Compiler::forward_node(const Node& node, Phase phase, bool repeated, Forwar
   if (node.skip.valid()) call.at(Role::Skip) = kept.activation[node.skip.at()];
 }
 
-/// Drops calls of the recomputation, [0, first_kept) of BackwardInput, whose results nobody reads.
+/// Removes calls of the recomputation, [0, first_kept) of BackwardInput, whose results are not
+/// read.
 void Compiler::remove_unread(std::size_t first_kept) {
   auto& list = program_.calls[static_cast<std::size_t>(Phase::BackwardInput)];
   std::vector<bool> read(program_.buffers.size(), false);
@@ -590,8 +593,8 @@ void Compiler::contribute(ValueId value, OpId reader, BufferId buffer) {
   ++pending_[buffer.at()];
 }
 
-/// Gradient of `value` as at most `at_most` buffers whose rounded sum it is. The buffers are
-/// released: the caller reads them in the call that it emits next.
+/// The gradient of `value` as at most `at_most` buffers, of which it is the rounded sum. The
+/// buffers are released; the caller must read them in the next call that it emits.
 std::vector<BufferId> Compiler::take_gradients(ValueId value, std::size_t at_most) {
   std::vector<Contribution>& list = contributions_[value.at()];
   MILLRACE_ASSERT(!list.empty());
@@ -616,7 +619,7 @@ std::vector<BufferId> Compiler::take_gradients(ValueId value, std::size_t at_mos
   return buffers;
 }
 
-/// A buffer for the gradient of `value`: `in_place` when nothing else needs it any more.
+/// A buffer for the gradient of `value`: `in_place` if nothing else needs it any more.
 BufferId Compiler::output_gradient(ValueId value, BufferId in_place) {
   if (reusable(in_place, 0) && program_.buffer(in_place).bytes == activation_bytes(value)) {
     return in_place;
@@ -624,7 +627,8 @@ BufferId Compiler::output_gradient(ValueId value, BufferId in_place) {
   return make_gradient(value);
 }
 
-/// For the gradient before an addition, or of two contributions: in place of one if possible.
+/// A buffer for the gradient before an addition, or for the sum of two contributions; in place of
+/// one of them if possible.
 BufferId Compiler::joined_gradient(const Node& node, std::span<const BufferId> dy) {
   const auto free = std::find_if(dy.begin(), dy.end(), [&](BufferId b) { return reusable(b, 0); });
   return free != dy.end() ? *free : make_gradient(node.output);
@@ -634,7 +638,7 @@ void Compiler::backward_norm(const Node& node) {
   const OpId norm = node.leader;
   const bool learns = models::learns(graph_, norm);
   if (!learns && !wants_gradient(node.input)) {
-    // Of a norm and an addition in one, the addition's other operand alone wants its gradient.
+    // Norm fused with an addition: only the addition's other operand needs its gradient.
     contribute(node.skip, node.adder, undo_fused(node, take_gradient(node.output)));
     return;
   }
@@ -688,7 +692,8 @@ void Compiler::backward_norm(const Node& node) {
   contribute(node.input, norm, dx);
 }
 
-/// The gradient before the activation that was fused at the node's end, which asks its output.
+/// The gradient before the activation that is fused at the node's end. It is computed from the
+/// activation's output.
 BufferId Compiler::undo_fused(const Node& node, BufferId dy) {
   if (node.fn == FusedFn::None) return dy;
   const BufferId dz = output_gradient(node.output, dy);
@@ -728,7 +733,7 @@ void Compiler::backward_activation(const Node& node) {
   Call& call = emit(Phase::BackwardInput, KernelKind::ActivationBackward, node.leader,
                     {{Role::Dy, dy}, {Role::Dx, dx}});
   call.fn = fn;
-  // Relu asks its output, which is stored for the next op anyway; the others ask their input.
+  // ReLU needs its output, which is stored for the next op anyway; the others need their input.
   const bool by_output = fn == FusedFn::Relu;
   call.at(by_output ? Role::Y : Role::X) =
       kept_.activation[by_output ? node.output.at() : node.input.at()];
@@ -867,8 +872,8 @@ std::int64_t span_of(const Graph& graph) {
     if (first == nullptr) first = &op;
     if (span(op) != span(*first))
       fail(ErrorKind::Config,
-           "op {} shares its batch statistics between {} replicas, op {} between {}: give all "
-           "batch norms one span",
+           "op {} shares its batch statistics between {} replicas, op {} between {}; use one span "
+           "for all batch normalizations",
            first->name, span(*first), op.name, span(op));
   }
   return first != nullptr ? span(*first) : 1;

@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// pipeline: from a graph to something that runs.
+// pipeline: compiles graphs and runs them.
 //
-// The pure half (this file, memory_plan) compiles a range of a graph into a StageProgram: fixed
-// lists of kernel calls over named buffers, a value that can be printed, compared and tested
-// without a device. The run half (bound_program, parameters, stage) gives every buffer an address
-// in one arena and walks the lists.
+// The pure half (this file, memory_plan) compiles a range of a graph into a StageProgram: lists of
+// kernel calls on named buffers. It is plain data that can be printed, compared and tested without
+// a device. The run half (bound_program, parameters, stage) gives every buffer an address in one
+// arena and runs the lists.
 //
 //   graph ops        conv1  norm1 relu1  conv2  norm2            add  relu
 //   forward calls    conv   stats apply  conv   stats            apply(+skip, relu)
 //   backward calls   ...    reduce apply dx dw  reduce apply ...  in reverse
 //
-// Ops fuse where data flow allows (norm + add + activation, relu + concatenation, drop-connect +
-// add, squeeze-and-excite product + add + relu); what flows through a possible cut point is rounded
-// to the storage type even then, so that a program gives the same bits wherever the network is cut.
-// In evaluation dropout and drop-connect are the identity: what reads them reads their input. A
-// value read by several ops gets several gradient contributions: they are summed pairwise in
-// reverse topological order of the readers, rounded after each addition.
+// Ops are fused where the data flow allows it: norm + add + activation, ReLU + concatenation,
+// drop-connect + add, squeeze-and-excite product + add + ReLU. A value at a possible cut point is
+// rounded to the storage type even if it is fused, so that the bits do not depend on the cuts. In
+// evaluation dropout and drop-connect are the identity: their readers read their input. If several
+// ops read a value, its gradient is the sum of their contributions, added pairwise in reverse
+// topological order of the readers and rounded after each addition.
 //
-// A micro-batch goes through three phases. What one phase leaves for a later one is kept in
-// *slots*:
+// A micro-batch runs through three phases. Data that a later phase needs is kept in *slots*:
 //
-//   phase           leaves for later                      kept in
+//   phase           keeps for later phases                kept in
 //   Forward         activations, statistics, winners      stash slot, until BackwardWeight
-//   BackwardInput   what the weight gradients still need  weight slot, until BackwardWeight
-//   BackwardWeight  nothing: it adds onto the gradients
+//   BackwardInput   inputs of the weight gradients        weight slot, until BackwardWeight
+//   BackwardWeight  nothing: it adds to the gradients
 //
-// Joined backward does both in one list and needs no weight slot. With recompute of the
-// stage, only its inputs are stashed and BackwardInput begins by running the forward calls again;
-// with recompute of layers, theirs alone.
+// A joined backward does both in one list and needs no weight slot. With recomputation of the stage
+// only its inputs are stashed, and BackwardInput begins with the forward calls. With recomputation
+// of layers it begins with the calls of those layers.
 //
-// Images may arrive otherwise than the network reads them: as bytes, as floats of another type, or
-// to be mixed. The stage that reads them then begins with PrepareImages. What arrived is gone after
-// the forward phase, unless the layer that reads the images is recomputed: then it is what arrived
-// that is stashed, often a byte a pixel, and the images are prepared again.
+// Images may arrive in another form than the network reads: as bytes, as floats of another type, or
+// not yet mixed. The stage that reads them then begins with PrepareImages. The images as they
+// arrived are not kept after the forward phase, unless the layer that reads them is recomputed:
+// then they are stashed (often one byte per pixel) and prepared again.
 //
-// Batch norms whose statistics span replicas make their sums in two calls. Between them whoever
-// runs the program lets the replicas exchange what the first one left (`exchanges_before`), which
-// parts the phase there. Such statistics are stashed, not recomputed: nothing is exchanged twice.
+// A batch normalization whose statistics span replicas computes its sums in two calls. In between,
+// the caller of the program exchanges the results of the first call among the replicas
+// (`exchanges_before`); this splits the phase into parts. Such statistics are stashed rather than
+// recomputed, so that nothing is exchanged twice.
 #pragma once
 
 #include <array>
@@ -69,8 +69,8 @@ struct OpRange {
 [[nodiscard]] OpRange whole(const Graph& graph);
 
 enum class Mode { Training, Evaluation };
-/// Which activations are computed again in the backward pass instead of being kept: none, all of
-/// the stage, or those of some layers.
+/// Which activations are recomputed in the backward pass instead of being kept: none, those of the
+/// whole stage, or those of some layers.
 enum class Recompute { None, Stage, Layers };
 enum class Backward { Joined, Split };
 
@@ -82,20 +82,20 @@ struct ProgramOptions {
   Backward backward = Backward::Joined;
   /// With Recompute::Layers: the layers of these names, and those below them (`b2` means `b2/0`).
   std::vector<std::string> recompute_layers = {};
-  /// In which type images arrive: F32, BF16, F16, or U8 before they are normalised; none: `type`.
+  /// Type of the images as they arrive: F32, BF16, F16, or U8 (not yet normalized); none: `type`.
   std::optional<DType> images = {};
-  bool mixing = false;  ///< images and labels are mixed; training only
+  bool mixing = false;  ///< whether images and labels are mixed; training only
   friend bool operator==(const ProgramOptions&, const ProgramOptions&) = default;
 };
-/// In which type images arrive.
+/// Type of the images as they arrive.
 [[nodiscard]] inline DType image_type(const ProgramOptions& options) {
   return options.images.value_or(options.type);
 }
-/// Whether images arrive otherwise than the network reads them.
+/// Whether images arrive in another form than the network reads.
 [[nodiscard]] inline bool prepares_images(const ProgramOptions& options) {
   return image_type(options) != options.type || options.mixing;
 }
-/// Whether `names` hold this layer or one above it.
+/// Whether `names` contains this layer or one above it.
 [[nodiscard]] bool names_layer(std::span<const std::string> names, std::string_view layer);
 
 enum class Phase { Forward, BackwardInput, BackwardWeight };
@@ -135,7 +135,7 @@ enum class KernelKind {
   DropoutBackward,      ///< Dy -> Dx
   DropConnectForward,   ///< X, [Skip] -> Y
   DropConnectBackward,  ///< Dy -> Dx
-  PrepareImages,        ///< X (what arrived), [Scaling], [Mixing] -> Y
+  PrepareImages,        ///< X (as arrived), [Scaling], [Mixing] -> Y
 };
 [[nodiscard]] std::string_view name_of(KernelKind kind);
 [[nodiscard]] constexpr bool is_weighted(KernelKind kind) {
@@ -145,12 +145,12 @@ enum class KernelKind {
   return kind >= KernelKind::NormStatistics && kind <= KernelKind::NormBackwardWeight;
 }
 
-/// Whether the replicas of a group must have exchanged their parts before this call.
+/// Whether the replicas of a group must exchange their parts before this call.
 [[nodiscard]] constexpr bool exchanges_before(KernelKind kind) {
   return kind == KernelKind::NormJoinMoments || kind == KernelKind::NormJoinSums;
 }
 
-/// What a buffer is to a call.
+/// How a call uses a buffer.
 enum class Role {
   X,
   Skip,
@@ -183,7 +183,7 @@ struct Call {
   OpId op;
   FusedFn fn = FusedFn::None;
   bool repeated = false;   ///< part of a recomputation: must not touch running statistics
-  bool with_skip = false;  ///< NormBackwardReduce: an addition was fused behind the norm
+  bool with_skip = false;  ///< NormBackwardReduce: an addition was fused after the norm
   std::int32_t part = 0;   ///< Concat...: which operand
   std::array<BufferId, kRoles> buffers = {};
 
@@ -200,9 +200,9 @@ struct Buffer {
 };
 
 /// A value that crosses the stage's border (for the images: where they arrive), with its gradient
-/// (invalid where none flows). Values go from their maker straight to every stage that reads them;
-/// gradients come back from reader to reader, the last one first, so that they add up in one order
-/// wherever the cuts are.
+/// (invalid if there is none). Values go directly from their maker to every stage that reads them.
+/// Gradients come back from reader to reader, last reader first, so that they are added in the same
+/// order for all cuts.
 struct Crossing {
   ValueId value;
   BufferId activation;
@@ -216,12 +216,12 @@ struct StageProgram {
   std::vector<Buffer> buffers;
   std::array<std::vector<Call>, kPhases> calls;
   std::vector<Crossing> inputs;  ///< values made before the range (or the images) and read in it
-  /// Values made in the range and read behind it; and values read both in and behind it, of which
-  /// only the gradient passes (their `activation` is invalid).
+  /// Values made in the range and read after it; also values read both in and after it, for which
+  /// only the gradient passes through (their `activation` is invalid).
   std::vector<Crossing> outputs;
-  BufferId labels, loss, rank;  ///< of the stage that ends with the loss
-  BufferId scaling;             ///< of images that arrive as bytes, one PixelScaling each
-  BufferId mixing;              ///< one ImageMixing a sample, where images or labels are mixed
+  BufferId labels, loss, rank;  ///< valid in the stage that ends with the loss
+  BufferId scaling;             ///< one PixelScaling per image, if images arrive as bytes
+  BufferId mixing;              ///< one ImageMixing per sample, if images or labels are mixed
 
   [[nodiscard]] const std::vector<Call>& phase(Phase p) const {
     return calls[static_cast<std::size_t>(p)];
@@ -230,15 +230,15 @@ struct StageProgram {
   friend bool operator==(const StageProgram&, const StageProgram&) = default;
 };
 
-/// How many replicas share batch statistics. Errors: Config, naming two batch norms that do not
-/// agree.
+/// Number of replicas that share batch statistics. Errors: Config, with two batch normalizations
+/// that differ.
 [[nodiscard]] std::int64_t span_of(const Graph& graph);
 
 /// Compiles `range` of `graph`.
 [[nodiscard]] StageProgram compile(const Graph& graph, OpRange range,
                                    const ProgramOptions& options);
 
-/// One line a call: phase, kernel, op, buffers by role.
+/// One line per call: phase, kernel, op, buffers by role.
 [[nodiscard]] std::string to_string(const StageProgram& program, const Graph& graph);
 
 }  // namespace millrace::pipeline

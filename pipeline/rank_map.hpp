@@ -5,9 +5,9 @@
 
 namespace millrace::pipeline {
 
-/// Which process holds which device. Devices are counted through the first replica, then through
-/// the next one, and dealt out in equal runs: neighbouring stages come onto neighbouring ranks,
-/// which launchers put onto one machine.
+/// Which process has which device. Devices are numbered replica by replica and divided into equal
+/// consecutive groups, so that neighboring stages are on neighboring ranks, which launchers place
+/// on one machine.
 struct RankMap {
   std::int32_t devices = 1;  ///< of a replica
   std::int32_t replicas = 1;

@@ -19,7 +19,7 @@ std::int32_t replicas_of(const Borders& borders) {
   return static_cast<std::int32_t>(borders.size()) - 1;
 }
 
-/// Of a message between two replicas.
+/// Tag of a message between two replicas.
 int tag(const Peers& peers, std::int32_t replicas, std::int32_t from, std::int32_t to) {
   return peers.first_tag + from * replicas + to;
 }

@@ -11,30 +11,30 @@
 
 namespace millrace::pipeline {
 
-/// Where the replicas' parts of an array begin, in elements, and the end of the last: R + 1
+/// Begins of the replicas' parts of an array, in elements, and the end of the last part: R + 1
 /// numbers.
 using Borders = std::vector<std::int64_t>;
-/// Equal parts, but for whole blocks of 64 bytes of floats.
+/// Equal parts of an array of floats, in whole blocks of 64 bytes.
 [[nodiscard]] Borders equal_parts(std::int64_t elements, std::int32_t replicas);
 
-/// The other replicas of a stage, as messages see them.
+/// How messages reach the other replicas of a stage.
 struct Peers {
   comm::Transport* transport = nullptr;
   std::span<const int> rank_of;  ///< by replica
-  int first_tag = 0;             ///< of replicas x replicas
+  int first_tag = 0;             ///< first of replicas x replicas tags
 };
 
-/// Each replica sends its part of an array to all others, so that all have all of it.
+/// All-gather: each replica sends its part of an array to all others.
 class Gather {
  public:
-  /// Of every part only what lies at element `begin` or behind it is sent.
+  /// Only elements from `begin` on are sent.
   Gather(Borders borders, std::int64_t begin, std::int32_t own);
   void bind(std::byte* array, std::int64_t element_bytes, const Peers& peers);
-  /// Begins: this replica's part is complete, and nobody reads the others any more.
+  /// Begins. This replica's part must be complete, and the other parts must no longer be in use.
   void start();
   /// True once the array is complete.
   [[nodiscard]] bool done() const;
-  /// A replica that has not sent its part, or one that has not taken ours.
+  /// A replica that has not sent its part or not received ours.
   [[nodiscard]] std::int32_t awaited() const;
 
  private:
@@ -52,29 +52,29 @@ class Gather {
   std::vector<Message> messages_;  ///< receives, then sends
 };
 
-/// Adds up an array over the replicas of a stage while other work goes on, in the order of the
-/// replicas whatever arrives first: each replica is sent one part of the array by all others, adds
-/// the parts in their order, and sends the sum to all. Every replica moves 2 (R-1)/R of the array,
-/// the least that is possible, and all end with the same bits.
+/// All-reduce of an array over the replicas of a stage, while other work continues. Each replica
+/// receives one part of the array from all others, adds them in the order of the replicas (not of
+/// arrival) and sends the sum to all. Each replica moves 2 (R-1)/R of the array, which is the
+/// minimum, and all get the same bits.
 class Reduction {
  public:
-  /// Parts of an array of floats by replica, of which this is number `own`. Sums before element
-  /// `gathered_from` stay with the replica that added them up.
+  /// `borders` are the parts of an array of floats by replica; `own` is this replica. Sums before
+  /// element `gathered_from` are not sent to the other replicas.
   Reduction(const Borders& borders, std::int64_t gathered_from, std::int32_t own);
 
-  /// Scratch memory that bind() will be given.
+  /// Bytes of scratch memory that bind() needs.
   [[nodiscard]] std::int64_t bytes() const;
-  /// Tags [first_tag, first_tag + tags(replicas)) are for the messages of this reduction.
+  /// The messages use tags [first_tag, first_tag + tags(replicas)).
   void bind(std::span<float> array, std::byte* scratch, const Peers& peers);
   [[nodiscard]] static int tags(std::int32_t replicas) { return 2 * replicas * replicas; }
 
-  /// Begins: this replica's array is complete.
+  /// Begins. This replica's array must be complete.
   void start();
-  /// Does what can be done without waiting; true once the array holds the sums.
+  /// Does what is possible without waiting; true once the array has the sums.
   bool advance(const device::ExecutionSpace& space);
-  /// What it waits for now, when one advance() was not enough: a replica, or -1.
+  /// The replica that the reduction waits for, or -1.
   [[nodiscard]] std::int32_t awaited() const;
-  /// First element of the part that this replica adds up, and how many they are.
+  /// First element and number of elements of the part that this replica adds up.
   [[nodiscard]] std::int64_t first() const { return borders_[static_cast<std::size_t>(own_)]; }
   [[nodiscard]] std::int64_t elements() const {
     return borders_[static_cast<std::size_t>(own_) + 1] - first();
@@ -90,7 +90,7 @@ class Reduction {
   std::span<float> array_;
   float* scratch_ = nullptr;
   comm::Transport* transport_ = nullptr;
-  std::vector<int> receives_;  ///< of the other replicas, in their order
+  std::vector<int> receives_;  ///< from the other replicas, in their order
   std::vector<int> sends_;
   Gather gather_;
 };

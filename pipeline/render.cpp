@@ -17,7 +17,7 @@ constexpr std::size_t kWaiting = static_cast<std::size_t>(-1);
 /// By cell: the interval that takes up most of it.
 std::vector<std::size_t> cells_of(const std::vector<Interval>& device, std::size_t cells,
                                   double cells_per_second) {
-  // What rounding leaves over at the edge of a cell is not worth showing.
+  // Ignores rounding errors at the edges of cells.
   constexpr double kLeast = 1e-6;
   std::vector<std::size_t> shown(cells, kWaiting);
   std::vector<double> share(cells, kLeast);
@@ -40,7 +40,8 @@ std::vector<std::size_t> cells_of(const std::vector<Interval>& device, std::size
   return shown;
 }
 
-/// As many cells as an action has: "F12", "B3----- ", and the letter alone where no number fits.
+/// The text of an action in `cells` characters: "F12", "B3----- ", or only the letter if the number
+/// does not fit.
 std::string box(const std::string& label, char letter, std::size_t cells) {
   const bool named = label.size() <= cells;
   std::string text = named ? label : std::string(1, letter);
@@ -100,7 +101,8 @@ TimeLine unit_time(const Schedule& schedule, std::span<const Link> links) {
 std::string staircase(const TimeLine& line, std::int32_t columns) {
   const std::size_t names = name_width(line.devices.size());
   if (columns <= static_cast<std::int32_t>(names))
-    fail(ErrorKind::Config, "a chart of {} columns: at least {} are needed", columns, names + 1);
+    fail(ErrorKind::Config, "a chart of {} columns is too narrow; at least {} are required",
+         columns, names + 1);
   const std::size_t cells = static_cast<std::size_t>(columns) - names;
   const double end = end_of(line);
   return chart(line, cells, end > 0.0 ? static_cast<double>(cells) / end : 0.0);

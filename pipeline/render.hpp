@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pictures of schedules and of runs. A TimeLine is drawn the same way whether `simulate` made it or
-// a run was measured; times count from 0. Three stages, four micro-batches, 1F1B, in unit time:
+// Drawings of schedules and runs, as text and SVG. Simulated and measured time lines are drawn the
+// same way; times start at 0. Three stages, four micro-batches, 1F1B, in unit time:
 //
 //   device 0  F0 F1 F2             B0--- F3 B1---    B2---    B3---
 //   device 1     F0 F1       B0--- F2 B1--- F3 B2---    B3---
@@ -17,36 +17,37 @@
 
 namespace millrace::pipeline {
 
-/// A schedule's time line when forward, input gradient and weight gradient take one second each,
-/// and nothing else takes time. Errors: Config when it cannot finish.
+/// The time line of a schedule in which forward, input gradient and weight gradient take one second
+/// each and the rest takes no time. Errors: Config if the schedule cannot finish.
 [[nodiscard]] TimeLine unit_time(const Schedule& schedule, std::span<const Link> links);
 
-/// A row of text a device, each at most `columns` wide and without blanks at its end. A character
-/// is a quantum of time and shows what takes up most of it: F, B, I, W, R (reduction) or U (update)
-/// with micro-batch numbers where they fit, dashes as far as it lasts, blank where the device
-/// waits. Where devices hold several stages an action begins with its stage, as in `to_string`.
-/// Messages are not shown. Errors: Config when `columns` leave no room beside the names of devices.
+/// One row of text per device, at most `columns` wide, without trailing blanks. Each character is
+/// an equal interval of time and shows the action that takes most of it: F, B, I, W, R (reduction)
+/// or U (update), with the micro-batch number where it fits and dashes for the rest; blank where
+/// the device waits. If a device has several stages, actions begin with the stage, as in
+/// `to_string`. Messages are not shown. Errors: Config if `columns` has no room besides the device
+/// names.
 [[nodiscard]] std::string staircase(const TimeLine& line, std::int32_t columns);
-/// The schedule of a chain of stages in unit time, which takes the same number of characters for
-/// each second: as many as a number needs, or as fit into 100 columns.
+/// The schedule of a chain of stages in unit time. Each second has the same number of characters:
+/// enough for the numbers, but at most 100 columns in total.
 [[nodiscard]] std::string staircase(const Schedule& schedule);
 
 struct SvgOptions {
-  double width = 1200.0;  ///< of the picture; its height follows from the number of devices
-  bool arrows = false;    ///< from every send to what reads it, where the time line has messages
+  double width = 1200.0;  ///< of the drawing; the height depends on the number of devices
+  bool arrows = false;    ///< from every send to its reader, if the time line has messages
 };
-/// A time line with its title, which may be empty.
+/// A time line with an optional title.
 struct SvgPanel {
   std::string title;
   const TimeLine* line = nullptr;
 };
 
-/// A row a device with a box for each forward and backward, and for reductions and updates that
-/// take time; gaps are waits. Boxes say what they are, or their micro-batch alone, where they are
-/// wide enough, and always in their tooltip. Has a legend and an axis in seconds, and no
-/// background: its colours are legible on a dark page and on a light one.
+/// One row per device with a box for each forward and backward, and for reductions and updates that
+/// take time; gaps are waits. A box is labeled with its action, or only with its micro-batch, if it
+/// is wide enough; the tooltip always has the action. There is a legend and an axis in seconds, but
+/// no background: the colors work on dark and light pages.
 [[nodiscard]] std::string to_svg(const TimeLine& line, const SvgOptions& options = {});
-/// Time lines one above the other on one axis, such as a measured and a simulated one.
+/// Several time lines above each other with one axis, for example measured and simulated.
 [[nodiscard]] std::string to_svg(std::span<const SvgPanel> panels, const SvgOptions& options = {});
 
 }  // namespace millrace::pipeline

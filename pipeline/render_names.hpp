@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What pictures in text and in SVG have in common.
+// Shared by the text and SVG drawings.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 
 namespace millrace::pipeline {
 
-/// The letter of anything but a message.
+/// The letter of an action that is not a message.
 [[nodiscard]] inline char letter_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::Forward:
@@ -35,13 +35,13 @@ namespace millrace::pipeline {
   }
 }
 
-/// Whether a picture shows it: everything but messages.
+/// Whether a drawing shows the interval: everything except messages.
 [[nodiscard]] inline bool is_shown(const Interval& i) {
   return is_compute(i.action.kind) ||
          (i.end > i.begin && !is_send(i.action.kind) && !is_receive(i.action.kind));
 }
 
-/// When the last of it is over.
+/// End of the last interval.
 [[nodiscard]] inline double end_of(const TimeLine& line) {
   double end = line.makespan;
   for (const std::vector<Interval>& device : line.devices)
@@ -49,7 +49,7 @@ namespace millrace::pipeline {
   return end;
 }
 
-/// How actions are called in one picture.
+/// Names of the actions in one drawing.
 class Labels {
  public:
   explicit Labels(const TimeLine& line) {
@@ -72,7 +72,7 @@ class Labels {
   bool with_stage_ = false;
 };
 
-/// Letters that the name of a row takes, with what sets it apart.
+/// Width of the row names in characters, with the gap after them.
 [[nodiscard]] inline std::size_t name_width(std::size_t devices) {
   return fmt::formatted_size("device {}  ", devices == 0 ? 0 : devices - 1);
 }

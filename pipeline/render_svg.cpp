@@ -16,8 +16,8 @@
 namespace millrace::pipeline {
 namespace {
 
-/// Colours that colour-blind readers can tell apart (Okabe and Ito), each light enough for black
-/// letters; the grey of everything outside of boxes stands out from white and black alike.
+/// Colors that color-blind readers can distinguish (Okabe and Ito), each light enough for black
+/// letters. The gray outside of boxes is visible on white and on black.
 constexpr std::string_view kGrey = "#767676";
 
 std::string_view colour_of(ActionKind kind) {
@@ -68,7 +68,7 @@ std::string escaped(std::string_view text) {
         result += "&gt;";
         break;
       default:
-        // XML has no way to write other control characters.
+        // XML cannot represent other control characters.
         result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
     }
   }
@@ -77,7 +77,7 @@ std::string escaped(std::string_view text) {
 
 /// Pixels.
 constexpr double kMargin = 10.0;
-constexpr double kLetter = 7.0;  ///< width of a letter, at most
+constexpr double kLetter = 7.0;  ///< maximum width of a letter
 constexpr double kLine = 24.0;   ///< height of a line of text
 constexpr double kRow = 26.0;    ///< height of a device's row
 constexpr double kBox = 20.0;    ///< height of a box in it
@@ -97,8 +97,8 @@ class Svg {
   Svg(std::span<const SvgPanel> panels, const SvgOptions& options)
       : panels_(panels), options_(options) {
     if (!(options.width >= kLeastWidth))
-      fail(ErrorKind::Config, "a picture {} wide: at least {} is needed", options.width,
-           kLeastWidth);
+      fail(ErrorKind::Config, "an SVG of width {} is too narrow; at least {} is required",
+           options.width, kLeastWidth);
     std::size_t devices = 0;
     for (const SvgPanel& panel : panels) {
       MILLRACE_ASSERT(panel.line != nullptr);
@@ -197,7 +197,7 @@ class Svg {
     const auto fits = [&](const std::string& text) {
       return width >= kLetter * static_cast<double>(text.size()) + 2.0;
     };
-    // The colour tells the kind where there is room for a number alone.
+    // If only the number fits, the color shows the kind.
     const std::string number =
         i.action.micro_batch >= 0 ? fmt::format("{}", i.action.micro_batch) : label;
     if (!fits(label) && !fits(number)) return;
@@ -205,7 +205,7 @@ class Svg {
         left + width / 2.0, y_ + 17.0, fits(label) ? label : number);
   }
 
-  /// Where the boxes of forwards and input gradients are.
+  /// Place of the box of a forward or input gradient.
   struct Place {
     const Interval* interval;
     double y;
@@ -264,8 +264,8 @@ class Svg {
   const SvgOptions& options_;
   double seconds_ = 0.0;
   double left_ = 0.0;
-  double scale_ = 0.0;  ///< pixels a second
-  double y_ = kMargin;  ///< where drawing goes on
+  double scale_ = 0.0;  ///< pixels per second
+  double y_ = kMargin;  ///< where the next element is drawn
   std::string legend_;
   std::string body_;
 };

@@ -66,7 +66,7 @@ void Progress::finish(const Action& action) {
 
 namespace {
 
-/// When everything is done that an action needs.
+/// Computes the time at which everything that an action needs is done.
 class Clock {
  public:
   Clock(const Progress& progress, std::int32_t micro_batches, std::size_t stages)
@@ -115,7 +115,7 @@ bool walk(std::span<const std::vector<Action>> queues,
                                 ? 0
                                 : *std::max_element(device_of_queue.begin(), device_of_queue.end());
   std::vector<std::int64_t> free(static_cast<std::size_t>(last) + 1);
-  // Begin, forward after backward, micro-batch, queue: the order in which events are taken.
+  // Order of events: begin, backward before forward, micro-batch, queue.
   using Key = std::tuple<std::int64_t, bool, std::int32_t, std::size_t>;
   while (true) {
     std::optional<Key> best;

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The schedule half of pipeline: who does what in which order, as plain data.
+// The schedule half of pipeline: the order of all actions of a step, as plain data.
 //
-// A Schedule holds one list of actions a device. Generators write only what is computed; a pass
-// adds the messages, the reduction of gradients and the update; a validator proves that the lists
-// finish; a simulator replays them with real costs. Three stages, four micro-batches, 1F1B:
+// A Schedule has one list of actions per device. Generators write only compute actions. A second
+// pass adds messages, the all-reduce of gradients and the update. A validator proves that the lists
+// finish. A simulator replays them with given costs. Three stages, four micro-batches, 1F1B:
 //
 //   device 0  F0 F1 F2             B0    F3    B1       B2    B3
 //   device 1     F0 F1       B0    F2    B1    F3    B2    B3
 //   device 2        F0 B0 F1 B1 F2 B2 F3 B3
 //
-// What every schedule here keeps to:
+// Every schedule here has two properties:
 // - per stage, forwards, input gradients and weight gradients each run in ascending micro-batch
-//   order, so that gradients add up in one order whatever the schedule (law 1);
-// - a device's list is a subsequence of one order of all events in which a message's two ends stand
-//   side by side, so that the lists finish even when every send waits for its receive.
+//   order, so that gradients are added in the same order under every schedule;
+// - there is one order of all events of all devices in which the two ends of each message are
+//   adjacent, and each device's list is a subsequence of it. So the lists finish even if every send
+//   waits for its receive.
 //
-// Sources: GPipe (arXiv 1811.06965); 1F1B and looped 1F1B (2104.04473); ZB-H1 and ZB-V
-// (2401.10241). Grouped and Interleaved are the IPU's pipeline schedules, run asynchronously here:
-// Grouped is 1F1B with a warm-up twice as deep, Interleaved is 1F1B.
+// Sources: GPipe (arXiv 1811.06965); 1F1B and interleaved (looped) 1F1B (2104.04473); ZB-H1 and
+// ZB-V (2401.10241). Grouped and Interleaved are the IPU's pipeline schedules, run asynchronously
+// here: Grouped is 1F1B with twice the warm-up, Interleaved is 1F1B.
 #pragma once
 
 #include <cstdint>
@@ -37,16 +38,16 @@ enum class ScheduleKind {
   Interleaved,
   GPipe,
   OneFOneB,
-  Looped,  ///< 1F1B over several chunks a device
+  Looped,  ///< interleaved 1F1B: several chunks per device
   ZbH1,
   ZbV,
 };
 [[nodiscard]] std::string_view name_of(ScheduleKind kind);
 [[nodiscard]] std::span<const ScheduleKind> schedule_kinds();
-/// By name, upper or lower case. Errors: Config, with all names.
+/// The kind with this name, in upper or lower case. Errors: Config, with all names.
 [[nodiscard]] ScheduleKind parse_schedule_kind(std::string_view name);
 
-/// Whether the backward pass runs as two actions, input gradients first.
+/// Whether the backward pass is two actions: input gradients, then weight gradients.
 [[nodiscard]] constexpr bool splits_backward(ScheduleKind kind) {
   return kind == ScheduleKind::ZbH1 || kind == ScheduleKind::ZbV;
 }
@@ -65,33 +66,32 @@ struct Schedule {
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
 
-/// Whether a schedule trains, and does not only evaluate.
+/// Whether a schedule trains (false: it only evaluates).
 [[nodiscard]] bool has_backward(const Schedule& schedule);
-/// Whether its backward passes run as two actions.
+/// Whether its backward pass is two actions.
 [[nodiscard]] bool splits_backward(const Schedule& schedule);
 
 struct ScheduleRequest {
   ScheduleKind kind = ScheduleKind::OneFOneB;
   std::int32_t devices = 1;
-  std::int32_t chunks = 1;  ///< stages a device; Looped takes any number, ZbV two
+  std::int32_t chunks = 1;  ///< stages per device; Looped takes any number, ZbV two
   std::int32_t micro_batches = 1;
-  /// 1F1B: micro-batches that a stage takes in beyond those that keep the pipeline full, at most as
-  /// many again (which is Grouped): memory against the latency of links.
+  /// 1F1B: additional micro-batches in a stage's warm-up, which cost memory and hide the latency of
+  /// links. Limited to twice the normal warm-up in total, which is Grouped.
   std::int32_t extra_warmup = 0;
-  /// Device of each stage, for schedules that leave it open; empty: stage s on device s.
+  /// Device of each stage, for schedules that do not fix it; empty: stage s on device s.
   std::vector<std::int32_t> device_of;
 };
 
-/// What is computed, in order. Errors: Config, with the nearest values that are possible.
+/// The compute actions in order. Errors: Config if values of the request do not go together.
 [[nodiscard]] Schedule generate(const ScheduleRequest& request);
-/// Forward passes only, as for validation: micro-batches flow through ascending stages.
+/// Forward passes only, for validation.
 [[nodiscard]] Schedule generate_forward(std::span<const std::int32_t> device_of,
                                         std::int32_t micro_batches);
 
-/// A pair of stages, from < to, between which activations flow forward and gradients back. A value
-/// goes from its producer straight to each stage that reads it; its gradient comes back from reader
-/// to reader and adds up on the way, the last one first, so that some links have one direction
-/// only.
+/// A pair of stages, from < to, with activations going forward and gradients coming back. A value
+/// goes directly from its producer to each stage that reads it. Its gradient comes back from reader
+/// to reader, last reader first, and is summed on the way. So some links have one direction only.
 struct Link {
   std::int32_t from = 0;
   std::int32_t to = 0;
@@ -102,14 +102,14 @@ struct Link {
 /// Each stage feeds the next.
 [[nodiscard]] std::vector<Link> chain(std::int32_t stages);
 
-/// Adds messages between stages on different devices, then a reduction after the last weight
-/// gradient of each stage and the updates at the end. A receive stands where its device is when the
-/// other one sends: early, so that it can be posted ahead. Links skip stages where values do.
+/// Adds messages between stages on different devices, a reduction after the last weight gradient of
+/// each stage, and the updates at the end. A receive stands where its device is when the other one
+/// sends: early, so that it can be posted ahead.
 [[nodiscard]] Schedule with_communication(const Schedule& compute, std::span<const Link> links);
 
-/// Proves that a schedule is complete and ordered, that messages match, and that it finishes with
-/// sends that wait for their receives. Errors: Config, naming device, entry and action. Takes
-/// schedules with or without communication.
+/// Proves that a schedule is complete and ordered, that messages match, and that it finishes even
+/// if sends wait for their receives. Accepts schedules with or without communication. Errors:
+/// Config, with device, entry and action.
 void validate(const Schedule& schedule, std::span<const Link> links);
 
 /// One entry of a device's list.
@@ -118,24 +118,25 @@ struct Entry {
   std::int32_t index = 0;
   friend auto operator<=>(const Entry&, const Entry&) = default;  // NOLINT(modernize-use-nullptr)
 };
-/// All entries in one order that can be carried out by a single process, the two ends of a message
-/// side by side; by time, when a forward and the halves of a backward take equally long. Errors: as
-/// validate.
+/// All entries in one order that a single process can execute, with the two ends of a message
+/// adjacent. Sorted by time if forward, input gradient and weight gradient take equally long.
+/// Errors: as validate.
 [[nodiscard]] std::vector<Entry> event_order(const Schedule& schedule, std::span<const Link> links);
 
-/// Most micro-batches that a stage holds between their forward and the end of their backward, by
-/// stage.
+/// Maximum number of micro-batches between their forward and the end of their backward, by stage.
 [[nodiscard]] std::vector<std::int32_t> stash_peaks(const Schedule& schedule);
-/// The same counted from the receive of the stage's inputs: slots that the executor needs.
+/// The same, counted from the receive of the stage's inputs: the slots that the executor needs.
 [[nodiscard]] std::vector<std::int32_t> slot_peaks(const Schedule& schedule);
-/// The same for schedules of forwards alone, where a micro-batch is held until those stages of the
-/// same device that read from it have run.
+/// The same for forward-only schedules, where a micro-batch is held until the stages of the same
+/// device that read from it have run.
 [[nodiscard]] std::vector<std::int32_t> forward_slot_peaks(const Schedule& schedule,
                                                            std::span<const Link> links);
-/// Most micro-batches between BackwardInput and BackwardWeight, by stage; 0 where backward is one.
+/// Maximum number of micro-batches between BackwardInput and BackwardWeight, by stage; 0 if
+/// backward is one action.
 [[nodiscard]] std::vector<std::int32_t> weight_slot_peaks(const Schedule& schedule);
 
-/// A row a device: comma-separated actions. `parse_schedule` takes compute actions alone, too.
+/// One row of comma-separated actions per device. `parse_schedule` also accepts compute actions
+/// only.
 [[nodiscard]] std::string to_csv(const Schedule& schedule);
 /// Errors: Config, with `where`, row and column.
 [[nodiscard]] Schedule parse_schedule(std::string_view csv, std::string_view where);

@@ -17,7 +17,8 @@ constexpr std::array kKinds = {
     ScheduleKind::Sequential, ScheduleKind::Grouped, ScheduleKind::Interleaved, ScheduleKind::GPipe,
     ScheduleKind::OneFOneB,   ScheduleKind::Looped,  ScheduleKind::ZbH1,        ScheduleKind::ZbV};
 
-/// What split_list gives, one piece at a time: a file of one row may hold a million cells.
+/// The next piece of `text`, as split_list would return it. A row may have a million cells, so no
+/// list is made.
 std::optional<std::string_view> next_piece(std::string_view& text, char separator) {
   while (!text.empty()) {
     std::string_view piece = text.substr(0, text.find(separator));
@@ -61,7 +62,7 @@ ScheduleKind parse_schedule_kind(std::string_view name) {
     if (to_lower(name_of(kind)) == to_lower(name)) return kind;
     names.push_back(name_of(kind));
   }
-  fail(ErrorKind::Config, "there is no schedule '{}'; there are {}", name, join(names, ", "));
+  fail(ErrorKind::Config, "unknown schedule '{}'; schedules: {}", name, join(names, ", "));
 }
 
 std::string to_csv(const Schedule& schedule) {
@@ -84,27 +85,27 @@ Schedule parse_schedule(std::string_view csv, std::string_view where) {
     std::vector<Action>& list = schedule.lists.emplace_back();
     int column = 0;
     std::string_view cells = *row;
-    // Pauses, in the files of others, are empty cells.
+    // Other programs write idle times as empty cells.
     while (const std::optional<std::string_view> cell = next_piece(cells, ',')) {
       const std::string place = fmt::format("{}: row {}, column {}", where, device + 1, ++column);
       const Action action = parse_action(*cell, place);
       const std::int32_t owner = device_of.try_emplace(action.stage, device).first->second;
       if (owner != device)
-        fail(ErrorKind::Config, "{}: {}: stage {} is on device {} already", place, *cell,
+        fail(ErrorKind::Config, "{}: {}: stage {} is already on device {}", place, *cell,
              action.stage, owner);
       schedule.micro_batches = std::max(schedule.micro_batches, action.micro_batch + 1);
       list.push_back(action);
     }
-    if (list.empty()) schedule.lists.pop_back();  // nothing but pauses, as good as an empty row
+    if (list.empty()) schedule.lists.pop_back();  // ignored like an empty row
   }
   for (const auto& [stage, device] : device_of) {
     if (stage != schedule.stages)
-      fail(ErrorKind::Config, "{}: nothing is done on stage {}, but on stage {}", where,
+      fail(ErrorKind::Config, "{}: no actions for stage {}, but for stage {}", where,
            schedule.stages, stage);
     ++schedule.stages;
     schedule.device_of.push_back(device);
   }
-  if (schedule.stages == 0) fail(ErrorKind::Config, "{}: holds no action", where);
+  if (schedule.stages == 0) fail(ErrorKind::Config, "{}: contains no actions", where);
   return schedule;
 }
 

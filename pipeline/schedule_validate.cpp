@@ -12,7 +12,7 @@
 namespace millrace::pipeline {
 namespace {
 
-/// Where an action stands, for messages that start counting at 1.
+/// Position of an action. Errors number entries from 1.
 struct Spot {
   std::size_t device;
   std::size_t entry;
@@ -34,23 +34,24 @@ void for_each_entry(const Schedule& schedule, Visit&& visit) {
 
 void check_frame(const Schedule& s) {
   if (s.stages < 1 || s.micro_batches < 1 || std::ssize(s.device_of) != s.stages)
-    fail(ErrorKind::Config, "schedule: {} stages, {} micro-batches and places for {} stages",
+    fail(ErrorKind::Config, "schedule: {} stages, {} micro-batches and a mapping of {} stages",
          s.stages, s.micro_batches, s.device_of.size());
   for (const std::int32_t device : s.device_of)
     if (device < 0 || device >= s.devices())
-      fail(ErrorKind::Config, "schedule: a stage is on device {}, of {}", device, s.devices());
+      fail(ErrorKind::Config, "schedule: invalid device {} of a stage; there are {} devices",
+           device, s.devices());
 }
 
 void check_entry(const Schedule& s, const Spot& spot, const Action& a) {
-  if (a.stage < 0 || a.stage >= s.stages) reject(spot, a, "there are stages 0 to {}", s.stages - 1);
+  if (a.stage < 0 || a.stage >= s.stages) reject(spot, a, "stages are 0 to {}", s.stages - 1);
   if (s.device(a.stage) != static_cast<std::int32_t>(spot.device))
     reject(spot, a, "stage {} is on device {}", a.stage, s.device(a.stage));
   const bool of_step = a.kind == ActionKind::Reduce || a.kind == ActionKind::Update;
   if (!of_step && (a.micro_batch < 0 || a.micro_batch >= s.micro_batches))
-    reject(spot, a, "there are micro-batches 0 to {}", s.micro_batches - 1);
+    reject(spot, a, "micro-batches are 0 to {}", s.micro_batches - 1);
 }
 
-/// What a complete schedule of this kind consists of.
+/// The actions of a complete schedule of this kind.
 class Contents {
  public:
   Contents(const Schedule& schedule, std::span<const Link> links) {
@@ -89,8 +90,7 @@ class Contents {
       seen_.insert(action);
       return;
     }
-    reject(spot, action, "{}",
-           seen_.contains(action) ? "stands there twice" : "does not belong there");
+    reject(spot, action, "{}", seen_.contains(action) ? "appears twice" : "does not belong here");
   }
 
   void require_all() const {
@@ -109,7 +109,7 @@ class Contents {
   std::set<Action> seen_;
 };
 
-/// Per stage, each kind in ascending micro-batch order, and the step's end behind everything.
+/// Per stage, each kind is in ascending micro-batch order, with reduction and update at the end.
 class Order {
  public:
   void take(const Spot& spot, const Action& a) {
@@ -131,7 +131,7 @@ class Order {
   std::set<std::int32_t> ended_;
 };
 
-/// Runs the lists with sends that wait until their receive is at the head of its list.
+/// Runs the lists. A send waits until its receive is at the head of its list.
 class Rendezvous {
  public:
   Rendezvous(const Schedule& schedule, std::span<const Link> links)
@@ -147,7 +147,7 @@ class Rendezvous {
     }
     for (std::size_t d = 0; d < head_.size(); ++d)
       if (head_[d] < schedule_.lists[d].size())
-        reject({d, head_[d]}, schedule_.lists[d][head_[d]], "never gets its turn: {}", heads());
+        reject({d, head_[d]}, schedule_.lists[d][head_[d]], "can never run: {}", heads());
     return std::move(order_);
   }
 
@@ -157,7 +157,7 @@ class Rendezvous {
     return head_[device] < list.size() ? &list[head_[device]] : nullptr;
   }
 
-  /// Lets the device that has come least far make a step, or else the next one.
+  /// Runs one action of the earliest device that can run one.
   bool step_earliest() {
     tried_.assign(head_.size(), false);
     for (std::size_t n = 0; n < head_.size(); ++n) {
@@ -202,14 +202,14 @@ class Rendezvous {
     return true;
   }
 
-  /// Whether all messages that a compute action reads have come.
+  /// Whether all messages that a compute action reads have arrived.
   [[nodiscard]] bool has_received(const Action& a) const {
     bool all = true;
     for_messages_to(a, [&](const Action& receive) { all = all && received_.contains(receive); });
     return all;
   }
 
-  /// When the last of them came.
+  /// When the last of them arrived.
   [[nodiscard]] std::int32_t last_arrival(const Action& a) const {
     std::int32_t time = 0;
     for_messages_to(a,
@@ -228,7 +228,7 @@ class Rendezvous {
   }
 
   [[nodiscard]] std::string heads() const {
-    std::string text = "the devices stand at";
+    std::string text = "the devices wait at";
     for (std::size_t d = 0; d < head_.size(); ++d) {
       const Action* action = at_head(d);
       text += fmt::format(" {}", action != nullptr ? to_string(*action) : "the end");
@@ -241,12 +241,12 @@ class Rendezvous {
   std::vector<std::size_t> head_;
   std::vector<std::int32_t> now_;  ///< by device, in thirds of a stage's work on a micro-batch
   std::vector<bool> tried_;
-  std::map<Action, std::int32_t> received_;  ///< and when
+  std::map<Action, std::int32_t> received_;  ///< with the time
   std::vector<Entry> order_;
   bool messages_ = false;
 };
 
-/// Most entries between `begins` and `ends` of the same stage, by stage.
+/// Maximum number of entries between `begins` and `ends` of the same stage, by stage.
 template <class Begins, class Ends>
 std::vector<std::int32_t> peaks(const Schedule& schedule, Begins&& begins, Ends&& ends) {
   std::vector<std::int32_t> held(static_cast<std::size_t>(schedule.stages));

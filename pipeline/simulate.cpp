@@ -28,7 +28,7 @@ double seconds_of(const StageCost& cost, ActionKind kind) {
   }
 }
 
-/// When the outputs of forwards and the input gradients of backwards are where they are read.
+/// Tracks when outputs of forwards and input gradients of backwards arrive at their readers.
 class Simulation {
  public:
   Simulation(const Schedule& schedule, std::span<const Link> links, const Costs& costs)
@@ -67,8 +67,8 @@ class Simulation {
     }
     for (std::size_t d = 0; d < head_.size(); ++d)
       if (head_[d] < schedule_.lists[d].size())
-        fail(ErrorKind::Config, "schedule {}: device {} waits forever at {}", schedule_.name, d,
-             to_string(schedule_.lists[d][head_[d]]));
+        fail(ErrorKind::Config, "schedule {}: deadlock: device {} can never run {}", schedule_.name,
+             d, to_string(schedule_.lists[d][head_[d]]));
     summarise();
     return std::move(line_);
   }
@@ -88,7 +88,7 @@ class Simulation {
            static_cast<std::size_t>(a.micro_batch);
   }
 
-  /// When all that the action reads has arrived; nothing while some of it is not on its way.
+  /// When all inputs of the action have arrived; nothing while an input is not sent yet.
   [[nodiscard]] std::optional<double> ready(const Action& a) const {
     const bool forward = a.kind == ActionKind::Forward;
     if (!forward && !makes_input_gradient(a.kind)) return 0.0;
@@ -197,8 +197,8 @@ double lock_step_seconds(ScheduleKind kind, std::int32_t stages, std::int32_t mi
     case ScheduleKind::Grouped:
       return (m + s - 1) * (forward + backward);
     case ScheduleKind::Interleaved:
-      // The first ticks have forwards only, the last ones backwards only; between them neighbours
-      // do one of each, and the longer one sets the pace.
+      // The first ticks have only forwards, the last ones only backwards. In between, neighbors do
+      // one of each, and the longer one sets the pace.
       return s * forward + (2 * m - 2) * std::max(forward, backward) + s * backward;
     default:
       fail(ErrorKind::Config, "schedule {} does not run in lock-step", name_of(kind));

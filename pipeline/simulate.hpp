@@ -9,7 +9,7 @@
 
 namespace millrace::pipeline {
 
-/// Seconds that one micro-batch takes on a stage, and bytes it leaves there until its backward.
+/// Seconds of one micro-batch on a stage, and the bytes that it stashes there until its backward.
 struct StageCost {
   double forward = 0.0;
   double backward_input = 0.0;
@@ -18,8 +18,8 @@ struct StageCost {
   double stash_bytes = 0.0;
 };
 
-/// Seconds of a message of n bytes: latency + n / bandwidth. Messages of one direction between two
-/// devices wait for each other only for their bytes, not for the latency.
+/// A message of n bytes takes latency + n / bandwidth. Messages in one direction between two
+/// devices share the bandwidth one after the other, but not the latency.
 struct LinkModel {
   double latency = 0.0;
   double bytes_per_second = 1e30;
@@ -27,7 +27,7 @@ struct LinkModel {
 
 struct Costs {
   std::vector<StageCost> stages;
-  std::vector<double> message_bytes;  ///< by link; empty: nothing
+  std::vector<double> message_bytes;  ///< by link; empty: messages have no bytes
   LinkModel link;
 };
 
@@ -37,9 +37,8 @@ struct Interval {
   double end = 0.0;
 };
 
-/// What a schedule would do. `idle` is a device's time without work between its first and its last
-/// action; the bubble is the share of all devices' time until the end in which they compute
-/// nothing.
+/// The simulated times of a schedule. `idle` is a device's time without work between its first and
+/// last action. The bubble is the share of all devices' time, until the end, without compute.
 struct TimeLine {
   std::vector<std::vector<Interval>> devices;
   double makespan = 0.0;
@@ -49,23 +48,22 @@ struct TimeLine {
   [[nodiscard]] double bubble() const;
 };
 
-/// Replays the lists: each device takes its entries in order, sends do not hold it up, and what
-/// reads a message waits for it. Reductions take no time. Errors: Config when it cannot finish.
+/// Replays the lists. Each device runs its entries in order; sends do not block it; the reader of a
+/// message waits for it. Reductions take no time. Errors: Config if the schedule cannot finish.
 [[nodiscard]] TimeLine simulate(const Schedule& schedule, std::span<const Link> links,
                                 const Costs& costs);
 
-/// Seconds of a step when devices move in lock-step, as IPUs do: Sequential, Grouped or
-/// Interleaved, with stages of equal cost.
+/// Seconds of a step if devices run in lock-step, as IPUs do: for Sequential, Grouped or
+/// Interleaved and stages of equal cost.
 [[nodiscard]] double lock_step_seconds(ScheduleKind kind, std::int32_t stages,
                                        std::int32_t micro_batches, double forward, double backward);
 
-/// What no schedule with one queue a device can beat:
-/// max_s [ sum_{k<s} (f_k + b_k) + m (f_s + b_s) ], with s and k counting through
-/// stages whose backward is one action.
+/// Lower bound on the seconds of a step with a joined backward:
+/// max_s [ sum_{k<s} (f_k + b_k) + m (f_s + b_s) ] over stages s and k.
 [[nodiscard]] double lower_bound_seconds(std::span<const StageCost> stages,
                                          std::int32_t micro_batches);
-/// The same for a schedule: no device can do its own work faster, either; and where backward is
-/// split, what comes before a stage is its forwards alone.
+/// Lower bound for a schedule: also at least the work of each device. With a split backward only
+/// the forwards of the stages before count.
 [[nodiscard]] double lower_bound_seconds(const Schedule& schedule,
                                          std::span<const StageCost> stages);
 

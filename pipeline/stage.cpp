@@ -58,7 +58,7 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
                                     .type = options.type,
                                     .mode = Mode::Evaluation,
                                     .images = options.images};
-    // Validation reports the plain cross-entropy, whatever smoothing the training uses.
+    // Validation reports the cross-entropy without the label smoothing of the training.
     evaluation_.emplace(graph, compile(graph, range, evaluation), options.evaluation_slots, backend,
                         parameters_, LabelSmoothing{});
   }

@@ -25,7 +25,7 @@ struct StageOptions {
   LabelSmoothing label_smoothing = {};
   std::optional<DType> images = {};  ///< as ProgramOptions::images
   bool mixing = false;               ///< training mixes images and labels
-  ParameterOptions parameters;       ///< `type` is the precision of activations there, too
+  ParameterOptions parameters;       ///< `type` overrides its precision of activations
 };
 
 /// Sums over the samples of one micro-batch (padding excluded).
@@ -37,13 +37,13 @@ struct MicroBatchMetrics {
   MicroBatchMetrics& operator+=(const MicroBatchMetrics& other);
 };
 
-/// A stage on a device: its parameters, and the programs that train and evaluate it. The two
-/// programs take turns in one workspace. Memory is planned at construction and given by bind().
+/// A stage on a device: its parameters and its training and evaluation programs, which share one
+/// workspace. Memory is planned at construction and set by bind().
 class Stage {
  public:
   Stage(const Graph& graph, OpRange range, const StageOptions& options, ops::Backend& backend);
 
-  /// Exact bytes of device memory that bind() takes, vendor scratch included.
+  /// Exact bytes of device memory that bind() needs, including scratch of the vendor library.
   [[nodiscard]] std::int64_t bytes() const;
   void bind(std::byte* memory);
 
@@ -51,9 +51,9 @@ class Stage {
   [[nodiscard]] BoundProgram& training() { return *training_; }
   [[nodiscard]] BoundProgram& evaluation() { return *evaluation_; }
 
-  /// Copies what the program reads of a micro-batch (host memory) to where it reads it.
+  /// Copies the images and labels that the program reads from host memory to its buffers.
   static void load(BoundProgram& program, const RunContext& context, const io::Batch& batch);
-  /// The same for images that are neither bytes nor mixed.
+  /// The same, for images that need no scaling or mixing.
   static void load(BoundProgram& program, const RunContext& context,
                    std::span<const std::byte> images, std::span<const std::int32_t> labels) {
     io::Batch batch;
@@ -61,8 +61,8 @@ class Stage {
     batch.labels = labels;
     load(program, context, batch);
   }
-  /// Metrics of the micro-batch whose forward phase ran last in this slot. Needs the loss in the
-  /// stage.
+  /// Metrics of the micro-batch whose forward phase ran last in this slot. The stage must contain
+  /// the loss.
   [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program, const RunContext& context);
 
  private:
@@ -71,7 +71,7 @@ class Stage {
   std::optional<BoundProgram> evaluation_;
   std::vector<float> host_loss_;
   std::vector<std::int32_t> host_rank_;
-  std::int64_t logits_;  ///< of a sample, which is the rank that padding gets
+  std::int64_t logits_;  ///< per sample; also the rank that marks padding samples
 };
 
 }  // namespace millrace::pipeline

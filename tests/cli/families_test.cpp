@@ -210,11 +210,11 @@ TEST(ModelNumbersTest, AreRefusedOutsideSensibleRanges) {
       {next + "--group-dim 4097", "--group-dim: '4097' is not a whole number from 1 to 4096"},
       // Each inside its range, but not both.
       {next + "--convolution-groups 4096 --group-dim 4096",
-       "resnext-14: b1/0/conv1: 16777216 channels are more than the 1048576 that a value can have"},
-      {next + "--widenet", "model resnext has no wide nets for ImageNet; widenet is for CIFAR"},
+       "resnext-14: b1/0/conv1: 16777216 channels exceed the limit of 1048576 per value"},
+      {next + "--widenet", "model resnext has no widenet for ImageNet; use it with CIFAR only"},
       {efficient + "--width-coefficient 16 --top-width 65536 --depth-divisor 1024",
-       "model efficientnet: 65536 channels at width coefficient 16 in multiples of 1024 are more "
-       "than the 1048576 that a layer can have: lower the coefficient"},
+       "model efficientnet: 65536 channels at width coefficient 16 in multiples of 1024 exceed the "
+       "limit of 1048576 per layer; lower the coefficient"},
   };
   for (const auto& [rest, expected] : table) EXPECT_EQ(refused(kImageNet, rest), expected);
 }

@@ -98,7 +98,7 @@ TEST(EfficientNet, ImageSizeGoesWithTheModel) {
   for (const auto& [size, pixels] : sizes) EXPECT_EQ(efficientnet_image_size(size), pixels) << size;
 }
 
-TEST(EfficientNet, SizesMayBeWrittenAsPeopleDo) {
+TEST(EfficientNet, SizesHaveSeveralSpellings) {
   const Graph b1 = build_efficientnet(imagenet("B1"));
   EXPECT_EQ(build_efficientnet(imagenet("b1")), b1);
   EXPECT_EQ(build_efficientnet(imagenet("1")), b1);
@@ -133,7 +133,7 @@ TEST(EfficientNet, CutsOfTheRecipeSendOneTensor) {
   EXPECT_TRUE(build_efficientnet(grouped()).find("block2a/SE").valid());
 }
 
-TEST(EfficientNet, OpsOfABlockThatSkips) {
+TEST(EfficientNet, OpsOfABlockThatAddsItsInput) {
   const Graph graph = build_efficientnet(imagenet());
   EXPECT_EQ(op_names(graph, "block2b"),
             (std::vector<std::string>{
@@ -145,7 +145,7 @@ TEST(EfficientNet, OpsOfABlockThatSkips) {
   EXPECT_EQ(reads(graph, "block2b/add", 1), "block2a/c/norm");
 }
 
-TEST(EfficientNet, OpsOfABlockThatDoesNot) {
+TEST(EfficientNet, OpsOfABlockThatDoesNotAddItsInput) {
   const Graph graph = build_efficientnet(imagenet());
   using Names = std::vector<std::string>;
   EXPECT_EQ(op_names(graph, "block2a"), (Names{"block2a/conv", "block2a/norm", "block2a/act"}));
@@ -178,7 +178,7 @@ TEST(EfficientNet, PaddingIsSame) {
   EXPECT_EQ(kind_of<Conv>(graph, "block3b/b/conv").pad, same(2));
 }
 
-TEST(EfficientNet, CifarKeepsTheImageInTheFirstTwoHalvings) {
+TEST(EfficientNet, CifarOmitsTheFirstTwoHalvings) {
   const Graph graph = build_efficientnet(cifar());
   EXPECT_EQ(output_of(graph, "block0/act"), (Shape{32, 32, 16}));
   EXPECT_EQ(output_of(graph, "block2a/b/conv"), (Shape{32, 32, 48}));
@@ -268,7 +268,7 @@ TEST(EfficientNet, TopWidthScalesAndMayBeNone) {
   EXPECT_EQ(reads(none, "Top/mean"), "block7a/c/norm");
 }
 
-// Nearest multiple, half up, not under 0.9 of what was asked for.
+// The nearest multiple, half rounded up, but at least 0.9 times the requested width.
 TEST(EfficientNet, DepthDivisorRoundsChannels) {
   const auto stem = [](double width, std::int64_t divisor) {
     const Graph graph = changed([&](EfficientNetOptions& o) {
@@ -289,7 +289,7 @@ TEST(EfficientNet, NormsTakeTheirConstants) {
   ModelOptions options = imagenet();
   EXPECT_EQ(kind_of<GroupNorm>(build_efficientnet(options), "block0/norm"),
             (GroupNorm{.groups = 4, .epsilon = 1e-3}));
-  options.groups = 10'000;  // no layer has as many channels: each channel a group
+  options.groups = 10'000;  // more than the channels of any layer: one group per channel
   options.efficientnet.norm_epsilon = 1e-4;
   const Graph many = build_efficientnet(options);
   EXPECT_EQ(kind_of<GroupNorm>(many, "block0/norm"), (GroupNorm{.groups = 32, .epsilon = 1e-4}));
@@ -339,8 +339,8 @@ TEST(EfficientNet, RefusesWhatItDoesNotHave) {
           [](O& o) { o.activation = ActivationKind::Sigmoid; });
 }
 
-// Numbers beyond what integers hold end with a line, not with a net that nobody asked for.
-TEST(EfficientNet, RefusesNumbersThatMakeNoNet) {
+// Numbers that overflow integers must end with an error, not with a wrong network.
+TEST(EfficientNet, RefusesNumbersOutOfRange) {
   const auto refuses = [](const std::string& message, const auto& change) {
     expect_error(ErrorKind::Config, message, [&] { changed(change); });
   };
@@ -348,24 +348,22 @@ TEST(EfficientNet, RefusesNumbersThatMakeNoNet) {
   constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
   for (const auto& [width, text] : {std::pair(1e300, "1e+300"), {1e17, "1e+17"}, {4e4, "40000"}})
     refuses(fmt::format("model efficientnet: 32 channels at width coefficient {} in multiples of 8 "
-                        "are more than the 1048576 that a layer can have: lower the coefficient",
+                        "exceed the limit of 1048576 per layer; lower the coefficient",
                         text),
             [w = width](O& o) { o.width = w; });
   for (const auto& [depth, text] : {std::pair(1e300, "1e+300"), {1e5, "100000"}, {131.0, "131"}})
-    refuses(fmt::format("model efficientnet: depth coefficient {0} makes {0} of 1 blocks, a stage "
-                        "can have 130: lower the coefficient",
+    refuses(fmt::format("model efficientnet: depth coefficient {0} makes {0} blocks of 1, above "
+                        "the limit of 130 per stage; lower the coefficient",
                         text),
             [d = depth](O& o) { o.depth = d; });
   refuses("model efficientnet: expand ratio 9223372036854775807 must be from 1 to 1048576",
           [](O& o) { o.expand_ratio = kHuge; });
-  refuses(
-      "efficientnet-B0: block2a/conv: 16777216 channels are more than the 1048576 that a value "
-      "can have",
-      [](O& o) { o.expand_ratio = 1048576; });
+  refuses("efficientnet-B0: block2a/conv: 16777216 channels exceed the limit of 1048576 per value",
+          [](O& o) { o.expand_ratio = 1048576; });
   refuses("model efficientnet: depth divisor 9223372036854775807 must be from 1 to 1048576",
           [](O& o) { o.depth_divisor = kHuge; });
   refuses(fmt::format("model efficientnet: {} channels at width coefficient 1 in multiples of 8 "
-                      "are more than the 1048576 that a layer can have: lower the coefficient",
+                      "exceed the limit of 1048576 per layer; lower the coefficient",
                       kHuge),
           [](O& o) { o.top_width = kHuge; });
   EXPECT_NO_THROW(changed([](O& o) { o.group_dim = kHuge; }));  // one group

@@ -23,7 +23,7 @@ std::set<std::string> learning(const Graph& graph) {
   return names;
 }
 
-TEST(TrainOnly, LeavesWhatOneOfTheTextsIsIn) {
+TEST(TrainOnly, FreezesNamesWithoutAnyFilter) {
   Graph graph = resnet8();
   train_only(graph, std::vector<std::string>{"fc1", "b1/0/norm1"});
   EXPECT_EQ(learning(graph), (std::set<std::string>{"b1/0/norm1/beta", "b1/0/norm1/gamma",
@@ -32,14 +32,14 @@ TEST(TrainOnly, LeavesWhatOneOfTheTextsIsIn) {
     EXPECT_TRUE(parameter.trainable() || !parameter.frozen) << "state is never frozen";
 }
 
-TEST(TrainOnly, WithoutTextsAllLearn) {
+TEST(TrainOnly, WithoutFiltersAllLearn) {
   Graph graph = resnet8();
   train_only(graph, std::vector<std::string>{"fc1"});
   train_only(graph, {});
   EXPECT_EQ(graph, resnet8());
 }
 
-TEST(TrainOnly, RefusesATextThatIsInNoName) {
+TEST(TrainOnly, RefusesAFilterThatMatchesNoName) {
   Graph graph = resnet8();
   expect_error(
       ErrorKind::Config,
@@ -61,7 +61,7 @@ TEST(WantedGradients, BeginAtTheFirstParameterThatLearns) {
   const std::vector<bool> all = wanted_gradients(graph);
   EXPECT_FALSE(all[Graph::input().at()]);
   EXPECT_EQ(std::count(all.begin(), all.end(), true), std::ssize(all) - 1);
-  // A shortcut that learns while the branch beside it does not.
+  // A branch that learns beside a shortcut that does not.
   train_only(graph, std::vector<std::string>{"b2/0/conv2"});
   EXPECT_FALSE(wanted_by("b1/0/relu"));
   EXPECT_FALSE(wanted_by("b2/0/norm1"));

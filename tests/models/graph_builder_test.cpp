@@ -39,7 +39,7 @@ TEST(GraphBuilder, NamesOpsAndParametersBelowTheirLayer) {
 }
 
 /// Squeeze-and-excite after a depthwise convolution, a fire module and stochastic depth: the ops
-/// that residual networks do without.
+/// that residual networks do not use.
 Graph wide_vocabulary() {
   GraphBuilder b("wide", {13, 9, 6}, 5);
   b.begin_layer("block1");
@@ -111,48 +111,46 @@ TEST(GraphBuilder, MisfitsNameNetworkAndOp) {
                "tiny: b1/0/norm: 4 channels do not divide into 32 groups; the nearest count that "
                "fits is 4",
                [&] { b.group_norm("norm", x, {}); });
-  expect_error(ErrorKind::Config,
-               "tiny: b1/0: logits must be 1x1x10, one for each class, not 8x8x4",
+  expect_error(ErrorKind::Config, "tiny: b1/0: logits must be 1x1x10, one per class, not 8x8x4",
                [&] { b.softmax_loss("", x); });
 }
 
 TEST(GraphBuilder, RefusesEmptyImagesAndNoClasses) {
   expect_error(ErrorKind::Config,
-               "tiny: images of 8x0x3 are empty; every extent must be at least 1", [] {
+               "tiny: image size 8x0x3 is empty; every extent must be at least 1", [] {
                  GraphBuilder("tiny", {8, 0, 3}, 10);
                });
-  expect_error(ErrorKind::Config, "tiny: 0 classes asked for, at least 1 needed", [] {
+  expect_error(ErrorKind::Config, "tiny: 0 classes; at least 1 is required", [] {
     GraphBuilder("tiny", {8, 8, 3}, 0);
   });
 }
 
-TEST(GraphBuilder, RefusesWhatNoTrainingCanHold) {
+TEST(GraphBuilder, RefusesNetworksAboveTheLimits) {
   expect_error(ErrorKind::Config,
-               "tiny: classes: 1048577 channels are more than the 1048576 that a value can have",
-               [] {
+               "tiny: classes: 1048577 channels exceed the limit of 1048576 per value", [] {
                  GraphBuilder("tiny", {8, 8, 3}, 1048577);
                });
   expect_error(ErrorKind::Config,
-               "tiny: images: 1.11e+19 elements (2147483647x1717986918x3) are more than the "
-               "4294967296 that an image can have: ask for fewer channels or smaller images",
+               "tiny: images: 1.11e+19 elements (2147483647x1717986918x3) exceed the limit of "
+               "4294967296 per image; use fewer channels or smaller images",
                [] {
                  GraphBuilder("tiny", {2147483647, 1717986918, 3}, 10);
                });
   GraphBuilder b("tiny", {8, 8, 3}, 10);
   b.begin_layer("b1");
   expect_error(ErrorKind::Config,
-               "tiny: b1/conv: 1048577 channels are more than the 1048576 that a value can have",
+               "tiny: b1/conv: 1048577 channels exceed the limit of 1048576 per value",
                [&] { b.conv("conv", b.input(), {.out_channels = 1048577}); });
   expect_error(ErrorKind::Config,
-               "tiny: b1/square has 4.4e+12 parameters, more than the 1099511627776 that a network "
-               "can have: ask for fewer channels",
+               "tiny: b1/square has 4.4e+12 parameters, above the limit of 1099511627776 per "
+               "network; use fewer channels",
                [&] {
                  const ValueId x = b.conv("wide", b.input(), {.out_channels = 1048576});
                  b.conv("square", x, {.out_channels = 1048576, .kernel = {2, 2}});
                });
 }
 
-// None of them too large by itself.
+// No tensor is too large by itself.
 TEST(GraphBuilder, RefusesTooManyParametersTogether) {
   GraphBuilder b("wide", {1, 1, 1048576}, 1);
   b.begin_layer("b1");
@@ -161,18 +159,17 @@ TEST(GraphBuilder, RefusesTooManyParametersTogether) {
   x = b.dense("fc", x, {.units = 1});
   b.softmax_loss("loss", x);
   expect_error(ErrorKind::Config,
-               "wide: has 2.2e+12 parameters, more than the 1099511627776 that a network can have: "
-               "ask for fewer channels",
+               "wide: has 2.2e+12 parameters, above the limit of 1099511627776 per network; use "
+               "fewer channels",
                [&] { static_cast<void>(std::move(b).build()); });
 }
 
-TEST(GraphBuilder, RefusesOpsWithoutEnd) {
+TEST(GraphBuilder, RefusesTooManyOps) {
   GraphBuilder b("deep", {1, 1, 1}, 1);
   b.begin_layer("b1");
   ValueId x = b.input();
   for (std::int64_t i = 0; i < kMostOps; ++i) x = b.activation(std::to_string(i), x, {});
-  expect_error(ErrorKind::Config,
-               "deep: b1/more: comes behind the 100000 ops that a network can have",
+  expect_error(ErrorKind::Config, "deep: b1/more: exceeds the limit of 100000 ops per network",
                [&] { b.activation("more", x, {}); });
 }
 
@@ -189,7 +186,7 @@ TEST(GraphBuilder, BuildValidates) {
   GraphBuilder b("tiny", {8, 8, 3}, 10);
   b.begin_layer("b0");
   b.conv("conv", b.input(), {.out_channels = 4});
-  expect_error(ErrorKind::Internal, "graph tiny: op b0/conv: is the last op and not the loss",
+  expect_error(ErrorKind::Internal, "graph tiny: op b0/conv: is the last op but not a loss",
                [&] { static_cast<void>(std::move(b).build()); });
 }
 

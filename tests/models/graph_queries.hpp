@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of the families ask of a graph.
+// Queries of a graph for the tests of the model families.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ inline Shape output_of(const Graph& graph, std::string_view op) {
   return graph.value(graph.op(graph.find(op)).output).shape;
 }
 
-/// Name of the op that makes the op's input number `i`.
+/// Name of the op that makes input number `i` of `op`.
 inline std::string reads(const Graph& graph, std::string_view op, std::size_t i = 0) {
   return graph.op(graph.value(graph.op(graph.find(op)).inputs.at(i)).producer).name;
 }

@@ -16,7 +16,7 @@ namespace {
 
 using Dims = std::vector<std::int64_t>;
 
-/// Deviation of a normal distribution cut off at two of its own deviations.
+/// Standard deviation of a standard normal distribution truncated at 2.
 constexpr double kCut = 0.87962566103423978;
 
 Parameter make(std::string name, Dims shape, Initialiser init) {
@@ -110,7 +110,7 @@ TEST(Initialise, IsAPureFunctionOfSeedNameAndElement) {
   EXPECT_EQ(values_of(make("b1/0/conv1/kernel", {8, 3, 3, 8}, init), 1), values);
   EXPECT_NE(values_of(make("b1/0/conv1/kernel", {8, 3, 3, 8}, init), 2), values);
   EXPECT_NE(values_of(make("b1/0/conv2/kernel", {8, 3, 3, 8}, init), 1), values);
-  // Redraws of one element do not move the elements behind it.
+  // Repeated draws of one element do not change later elements.
   const auto fewer = values_of(make("b1/0/conv1/kernel", {3, 3, 3, 8}, init), 1);
   EXPECT_TRUE(std::equal(fewer.begin(), fewer.end(), values.begin()));
 }
@@ -143,7 +143,7 @@ TEST(Initialise, GoldenFirstValues) {
   const auto parameter = [&](std::string_view op) {
     return graph.parameter(graph.op(graph.find(op)).parameters.front());
   };
-  // Elements 0 and 3 fell outside two deviations at first and were drawn again.
+  // The first draws of elements 0 and 3 were outside two deviations.
   expect_first(values_of(parameter("b1/0/conv1"), 42),
                {-0.0128847724f, 0.0487768985f, 0.123841897f, 0.129718214f});
   expect_first(values_of(parameter("fc1"), 42),

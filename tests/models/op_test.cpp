@@ -27,7 +27,7 @@ void expect_shape(const OpKind& kind, const std::vector<Shape>& inputs, const Sh
       << fmt::format("{}: {} for {}", describe(kind), inference.output, output);
 }
 
-// Sizes of the networks in use: tf.nn's "Notes on padding".
+// Sizes of the built-in networks; see "Notes on padding" of tf.nn.
 TEST(Padding, SamePutsTheOddPixelAfter) {
   EXPECT_EQ(padding_same({32, 32, 3}, {3, 3}, {1, 1}), same(1));
   EXPECT_EQ(padding_same({112, 112, 64}, {3, 3}, {2, 2}), (Padding{0, 1, 0, 1}));
@@ -77,7 +77,7 @@ TEST(Infer, ConvolutionOfEverySort) {
 
 TEST(Infer, ConvolutionThatDoesNotFit) {
   EXPECT_EQ(misfit_of(Conv{.out_channels = 0}, {{4, 4, 3}}),
-            "0 output channels asked for, at least 1 needed");
+            "0 output channels; at least 1 is required");
   EXPECT_EQ(misfit_of(Conv{.out_channels = 8, .groups = 4}, {{4, 4, 6}}),
             "4 groups do not divide 6 input and 8 output channels (input 4x4x6)");
   EXPECT_EQ(misfit_of(Conv{.out_channels = 9, .groups = 2}, {{4, 4, 6}}),
@@ -102,7 +102,7 @@ TEST(Infer, ConvolutionThatDoesNotFit) {
 TEST(Infer, Dense) {
   expect_shape(Dense{.units = 10}, {{1, 1, 64}}, {1, 1, 10});
   expect_shape(Dense{.units = 20}, {{2, 3, 64}}, {1, 1, 20});
-  EXPECT_EQ(misfit_of(Dense{.units = 0}, {{1, 1, 64}}), "0 units asked for, at least 1 needed");
+  EXPECT_EQ(misfit_of(Dense{.units = 0}, {{1, 1, 64}}), "0 units; at least 1 is required");
 }
 
 TEST(Infer, Norms) {
@@ -110,11 +110,10 @@ TEST(Infer, Norms) {
   expect_shape(GroupNorm{.groups = 4}, {{5, 6, 8}}, {5, 6, 8});
   expect_shape(GroupNorm{.groups = 8}, {{5, 6, 8}}, {5, 6, 8});
   EXPECT_EQ(misfit_of(BatchNorm{.epsilon = 0}, {{5, 6, 7}}), "epsilon 0 must be positive");
-  EXPECT_EQ(misfit_of(BatchNorm{.decay = 1.5}, {{5, 6, 7}}), "decay 1.5 must lie between 0 and 1");
+  EXPECT_EQ(misfit_of(BatchNorm{.decay = 1.5}, {{5, 6, 7}}), "decay 1.5 must be between 0 and 1");
   EXPECT_EQ(misfit_of(GroupNorm{.groups = 4, .epsilon = -1}, {{5, 6, 8}}),
             "epsilon -1 must be positive");
-  EXPECT_EQ(misfit_of(GroupNorm{.groups = 0}, {{5, 6, 8}}),
-            "0 groups asked for, at least 1 needed");
+  EXPECT_EQ(misfit_of(GroupNorm{.groups = 0}, {{5, 6, 8}}), "0 groups; at least 1 is required");
 }
 
 TEST(Infer, GroupNormNamesTheNearestCountThatFits) {
@@ -128,10 +127,10 @@ TEST(Infer, GroupNormNamesTheNearestCountThatFits) {
   text(16, 32, 16);
   text(16, 9, 8);
   text(16, 6, 4);   // 4 and 8 are equally near
-  text(24, 7, 6);   // 6 and 8 as well
-  text(24, 10, 8);  // 8 and 12 as well
+  text(24, 7, 6);   // so are 6 and 8
+  text(24, 10, 8);  // so are 8 and 12
   text(24, 11, 12);
-  text(7, 4, 1);  // 1 and 7 as well
+  text(7, 4, 1);  // so are 1 and 7
   text(1, 1000, 1);
 }
 
@@ -156,7 +155,7 @@ TEST(Infer, Concat) {
   expect_shape(Concat{}, {{3, 4, 5}, {3, 4, 6}}, {3, 4, 11});
   expect_shape(Concat{}, {{3, 4, 5}, {3, 4, 6}, {3, 4, 1}}, {3, 4, 12});
   EXPECT_EQ(misfit_of(Concat{}, {{3, 4, 5}, {3, 5, 5}}),
-            "cannot put the channels of 3x5x5 behind those of 3x4x5: heights and widths differ");
+            "cannot concatenate the channels of 3x5x5 to 3x4x5: heights and widths differ");
 }
 
 TEST(Infer, ScaleChannels) {
@@ -182,9 +181,9 @@ TEST(Infer, Pools) {
   EXPECT_EQ(misfit_of(Pool{.kernel = {3, 3}}, {{2, 2, 8}}),
             "a window of 3x3 pixels does not fit into input 2x2x8 padded to 2x2");
   EXPECT_EQ(misfit_of(Pool{.kernel = {2, 2}, .pad = {0, 2, 0, 0}}, {{4, 4, 8}}),
-            "padding 0 2 0 0 (top bottom left right) hides whole windows of 2x2");
+            "padding 0 2 0 0 (top bottom left right) must be less than the window 2x2");
   EXPECT_EQ(misfit_of(Pool{.kernel = {3, 2}, .pad = {0, 0, 2, 0}}, {{4, 4, 8}}),
-            "padding 0 0 2 0 (top bottom left right) hides whole windows of 3x2");
+            "padding 0 0 2 0 (top bottom left right) must be less than the window 3x2");
   EXPECT_EQ(misfit_of(Pool{.stride = {0, 2}}, {{4, 4, 8}}), "stride 0x2 must be at least 1x1");
 }
 
@@ -195,20 +194,19 @@ TEST(Infer, ShortcutPad) {
   EXPECT_EQ(misfit_of(ShortcutPad{.stride = {2, 0}}, {{7, 7, 1}}),
             "stride 2x0 must be at least 1x1");
   EXPECT_EQ(misfit_of(ShortcutPad{.channels_before = -1, .channels_after = 2}, {{7, 7, 1}}),
-            "cannot put -1 channels before and 2 after input 7x7x1");
+            "cannot add -1 channels before and 2 after input 7x7x1");
 }
 
 TEST(Infer, SoftmaxLoss) {
   EXPECT_EQ(infer_one(SoftmaxLoss{}, {1, 1, kClasses}).misfit, "");
   EXPECT_EQ(misfit_of(SoftmaxLoss{}, {{1, 1, 12}}),
-            "logits must be 1x1x10, one for each class, not 1x1x12");
+            "logits must be 1x1x10, one per class, not 1x1x12");
   EXPECT_EQ(misfit_of(SoftmaxLoss{}, {{2, 1, 10}}),
-            "logits must be 1x1x10, one for each class, not 2x1x10");
+            "logits must be 1x1x10, one per class, not 2x1x10");
   EXPECT_EQ(infer_one(SoftmaxLoss{.logits = 20}, {1, 1, 20}).misfit, "");
   EXPECT_EQ(misfit_of(SoftmaxLoss{.logits = 20}, {{1, 1, 10}}),
             "logits must be 1x1x20, not 1x1x10");
-  EXPECT_EQ(misfit_of(SoftmaxLoss{.logits = 9}, {{1, 1, 9}}),
-            "9 logits cannot tell 10 classes apart");
+  EXPECT_EQ(misfit_of(SoftmaxLoss{.logits = 9}, {{1, 1, 9}}), "9 logits are fewer than 10 classes");
 }
 
 TEST(Infer, CountsInputs) {

@@ -46,20 +46,20 @@ TEST(Registry, DefaultsAreThoseOfTheRecipes) {
   is("efficientnet", Task::ImageNet, "B0", NormKind::Group, 4);
   is("efficientnet", Task::Cifar, "cifar", NormKind::Group, 4);
   expect_error(ErrorKind::Config,
-               "there is no model vgg; models: resnet, resnext, squeezenet, efficientnet",
+               "unknown model vgg; models: resnet, resnext, squeezenet, efficientnet",
                [] { static_cast<void>(default_options("vgg", Task::Cifar)); });
 }
 
-TEST(Registry, ListsTheModelsThereAre) {
+TEST(Registry, UnknownModelsListTheKnownOnes) {
   ModelOptions options;
   options.model = "resent";
   expect_error(ErrorKind::Config,
-               "there is no model resent, did you mean resnet?; models: resnet, resnext, "
+               "unknown model resent (did you mean resnet?); models: resnet, resnext, "
                "squeezenet, efficientnet",
                [&] { static_cast<void>(build_model(options)); });
   options.model = "vgg";
   expect_error(ErrorKind::Config,
-               "there is no model vgg; models: resnet, resnext, squeezenet, efficientnet",
+               "unknown model vgg; models: resnet, resnext, squeezenet, efficientnet",
                [&] { static_cast<void>(build_model(options)); });
 }
 

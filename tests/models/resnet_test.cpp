@@ -36,9 +36,9 @@ ModelOptions with_block(ModelOptions options, BlockKind block) {
   return options;
 }
 
-// Trainable parameters of the published tables. RN18 and RN34 exceed torchvision's 11,689,512 and
-// 21,797,672 by the projection of stage 1 (4,224), which the trainer that these recipes come from
-// has; RN50, RN101 and RN152 equal torchvision's.
+// Trainable parameters of the published tables. RN18 and RN34 have 4,224 more than torchvision's
+// 11,689,512 and 21,797,672: the projection of stage 1, as in the IPU trainer. RN50, RN101 and
+// RN152 equal torchvision's.
 struct Count {
   std::string name;
   ModelOptions options;
@@ -50,7 +50,7 @@ class ResNetParameters : public testing::TestWithParam<Count> {};
 TEST_P(ResNetParameters, EqualThePublishedTable) {
   ModelOptions options = GetParam().options;
   EXPECT_EQ(build_resnet(options).trainable_elements(), GetParam().parameters);
-  options.norm = NormKind::Group;  // as many gammas and betas, whatever the groups
+  options.norm = NormKind::Group;  // the same number of gammas and betas for any groups
   options.groups = 16;
   EXPECT_EQ(build_resnet(options).trainable_elements(), GetParam().parameters);
 }
@@ -104,7 +104,8 @@ std::string count_name(const testing::TestParamInfo<Count>& info) { return info.
 
 INSTANTIATE_TEST_SUITE_P(Tables, ResNetParameters, testing::ValuesIn(kCounts), count_name);
 
-// NVIDIA's ResNet-50 asserts the same number: 53 convolutions, 106 gammas and betas, fc1.
+// NVIDIA's ResNet-50 asserts the same number: 53 convolutions, 106 gammas and betas, and two for
+// fc1.
 TEST(ResNet, FiftyHas161TrainableTensors) {
   const Graph graph = build_resnet(imagenet("50"));
   int tensors = 0;
@@ -192,7 +193,7 @@ TEST(ResNet, CutPointsAreFoundByLayerAndByOp) {
   EXPECT_EQ(graph.value(relu.inputs[0]).shape.elements(), 200'704);
 }
 
-TEST(ResNet, StrideLiesInTheFirst3x3OfStagesFromTheSecondOn) {
+TEST(ResNet, StrideIsInTheFirst3x3OfEveryStageButTheFirst) {
   const Graph graph = build_resnet(imagenet("50"));
   const auto stride = [&](std::string_view op) { return kind_of<Conv>(graph, op).stride.h; };
   EXPECT_EQ(stride("b1/0/conv2"), 1);
@@ -203,7 +204,7 @@ TEST(ResNet, StrideLiesInTheFirst3x3OfStagesFromTheSecondOn) {
   EXPECT_EQ(kind_of<Conv>(build_resnet(cifar("20")), "b3/0/conv1").stride, (Extent{2, 2}));
 }
 
-TEST(ResNet, PaddingIsSameAtStrideOneAndExplicitBeyond) {
+TEST(ResNet, PaddingIsSameAtStrideOneAndExplicitOtherwise) {
   const Graph graph = build_resnet(imagenet("50"));
   EXPECT_EQ(kind_of<Conv>(graph, "b0/conv").pad, same(3));
   EXPECT_EQ(kind_of<Pool>(graph, "b0/pool").pad, (Padding{0, 1, 0, 1}));
@@ -261,7 +262,7 @@ TEST(ResNet, ShortcutsOfTheOtherTaskWork) {
   EXPECT_FALSE(padded.find("b1/0/shortcut").valid());
   EXPECT_EQ(kind_of<ShortcutPad>(padded, "b4/0/shortcut"),
             (ShortcutPad{.stride = {2, 2}, .channels_before = 0, .channels_after = 256}));
-  // torchvision's count less its three projections
+  // torchvision's count minus its three projections
   EXPECT_EQ(padded.trainable_elements(),
             11'689'512 - (64 * 128 + 256) - (128 * 256 + 512) - (256 * 512 + 1024));
 }
@@ -339,7 +340,7 @@ TEST(ResNet, GroupsThatDoNotFitAreRefused) {
                [&] { static_cast<void>(build_resnet(options)); });
 }
 
-TEST(ResNet, UnknownSizesListThoseThereAre) {
+TEST(ResNet, UnknownSizesListTheKnownOnes) {
   const auto refuses = [](const ModelOptions& options, const std::string& message) {
     expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_resnet(options)); });
   };

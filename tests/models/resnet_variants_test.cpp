@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options that make a ResNet that of another trainer; resnet_test.cpp has the defaults.
+// Options that select the ResNet of another trainer; resnet_test.cpp tests the defaults.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -55,7 +55,7 @@ TEST(ResNetVariants, IdentityInStageOneGivesTorchvisionsCounts) {
   EXPECT_EQ(count("152"), 60'192'808);
 }
 
-TEST(ResNetVariants, IdentityInStageOneIsOfShapesThatMatch) {
+TEST(ResNetVariants, IdentityInStageOneNeedsMatchingShapes) {
   ModelOptions options = imagenet("18");
   options.residual.stage_one = StageOneShortcut::Identity;
   const Graph basic = build_resnet(options);
@@ -93,7 +93,7 @@ TEST(ResNetVariants, PaddingRules) {
   EXPECT_EQ(pads(PaddingRule::Keras), (Pads{same(3), after, after}));
 }
 
-// The table of initialisers, one row an expectation.
+// The table of initializers, one expectation per row.
 TEST(ResNetVariants, InitialisersOfEachTrainer) {
   using Kind = Initialiser::Kind;
   const Initialiser fan_in = {Kind::VarianceScaling, 1.0, Initialiser::Fan::In};
@@ -121,7 +121,7 @@ TEST(ResNetVariants, ZeroGammasOfEachTrainer) {
   const auto zeros = [](InitialiserSet set, const std::string& size) {
     return zero_gammas(build_resnet(with_initialisers(set, imagenet(size))));
   };
-  EXPECT_EQ(zeros(InitialiserSet::Ipu, "50").size(), 16u - 4u);  // blocks less projections
+  EXPECT_EQ(zeros(InitialiserSet::Ipu, "50").size(), 16u - 4u);  // blocks minus projections
   EXPECT_EQ(zeros(InitialiserSet::Surfsara, "50").size(), 16u);
   const std::vector<std::string> basic = zeros(InitialiserSet::Surfsara, "18");
   ASSERT_EQ(basic.size(), 8u);
@@ -133,9 +133,9 @@ TEST(ResNetVariants, ZeroGammasOfEachTrainer) {
   }
 }
 
-// The recipes give no count. keras.applications reports these for ResNet50V2, 101V2 and 152V2 as
-// trainable; without biases (19,008, 36,416 and 51,776) they are those of v1.5 less the norms of
-// the four projections (2 * (256 + 512 + 1024 + 2048)).
+// The recipes give no count. These are the trainable parameters that keras.applications reports for
+// ResNet50V2, 101V2 and 152V2. Without biases (19,008, 36,416 and 51,776) they equal v1.5 minus the
+// norms of the four projections (2 * (256 + 512 + 1024 + 2048)).
 TEST(ResNetVersion2, CountsAreThoseOfKeras) {
   EXPECT_EQ(build_resnet(version2("50")).trainable_elements(), 25'568'360);
   EXPECT_EQ(build_resnet(version2("101")).trainable_elements(), 44'577'896);

@@ -69,7 +69,7 @@ const Count kCounts[] = {
     {"WideCifar29", wide(cifar("29")), 4'775'754},
     // CIFAR-100: 90 * (256 + 1) more, as for bottleneck ResNets
     {"Cifar100Size29", cifar("29", 100), 1'293'786 + 23'130},
-    // the recipes give no count: SE-ResNeXt 32x4d as published with its weights
+    // the recipes give no count; this is SE-ResNeXt 32x4d as published with its weights
     {"SqueezedImageNet50", squeezed(imagenet("50")), 27'559'896},
     {"SqueezedImageNet101", squeezed(imagenet("101")), 48'955'416},
 };
@@ -155,7 +155,7 @@ TEST(ResNeXt, RefusesWhatItDoesNotHave) {
   refuses(imagenet("18"), "model resnext has no size 18 for ImageNet; sizes: 14, 26, 50, 101, 152");
   refuses(cifar("20"), "model resnext has no size 20 for CIFAR; sizes: 11, 29, 38, 47, 56, 65");
   refuses(wide(imagenet("50")),
-          "model resnext has no wide nets for ImageNet; widenet is for CIFAR");
+          "model resnext has no widenet for ImageNet; use it with CIFAR only");
   ModelOptions options = imagenet("50");
   options.block = BlockKind::Basic;
   refuses(options, "model resnext has no basic blocks; blocks: bottleneck");
@@ -164,10 +164,10 @@ TEST(ResNeXt, RefusesWhatItDoesNotHave) {
   refuses(options, "model resnext has no version 2; versions: 1.5");
   options = imagenet("50");
   options.resnext.groups = 0;
-  refuses(options, "model resnext: 0 groups of 4 channels asked for, at least 1 of each");
+  refuses(options, "model resnext: 0 groups of 4 channels: both must be at least 1");
 }
 
-TEST(ResNeXt, RefusesNumbersThatMakeNoNet) {
+TEST(ResNeXt, RefusesNumbersOutOfRange) {
   const auto refuses = [](std::int64_t groups, std::int64_t dim, const std::string& message) {
     ModelOptions options = imagenet("50");
     options.resnext.groups = groups;
@@ -175,14 +175,11 @@ TEST(ResNeXt, RefusesNumbersThatMakeNoNet) {
     expect_error(ErrorKind::Config, message, [&] { static_cast<void>(build_resnext(options)); });
   };
   refuses(std::int64_t{1} << 62, 4,
-          "model resnext: 4611686018427387904 groups of 4 channels asked for, at most 1048576 of "
-          "each");
+          "model resnext: 4611686018427387904 groups of 4 channels: both must be at most 1048576");
   refuses(32, std::int64_t{1} << 62,
-          "model resnext: 32 groups of 4611686018427387904 channels asked for, at most 1048576 of "
-          "each");
+          "model resnext: 32 groups of 4611686018427387904 channels: both must be at most 1048576");
   refuses(4096, 4096,
-          "resnext-50: b1/0/conv1: 16777216 channels are more than the 1048576 that a value can "
-          "have");
+          "resnext-50: b1/0/conv1: 16777216 channels exceed the limit of 1048576 per value");
 }
 
 }  // namespace

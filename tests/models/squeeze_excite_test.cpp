@@ -23,7 +23,7 @@ Graph squeezed(std::string_view name) {
   return std::move(b).build();
 }
 
-TEST(SqueezeExcite, ScalesTheInputByWhatItsMeansGive) {
+TEST(SqueezeExcite, ScalesTheInputByAFunctionOfItsMeans) {
   const Graph graph = squeezed("SE");
   EXPECT_EQ(op_names(graph, "block"),
             (std::vector<std::string>{"block/SE", "block/SE/reduce", "block/SE/act",
@@ -35,7 +35,7 @@ TEST(SqueezeExcite, ScalesTheInputByWhatItsMeansGive) {
   EXPECT_EQ(start_of(graph, "block/SE/expand/kernel").fan, Initialiser::Fan::Out);
 }
 
-TEST(SqueezeExcite, WithoutNameIsTheLayer) {
+TEST(SqueezeExcite, WithoutANameTheFirstOpIsTheLayer) {
   const Graph graph = squeezed("");
   EXPECT_EQ(op_names(graph, "block"),
             (std::vector<std::string>{"block", "block/reduce", "block/act", "block/expand",

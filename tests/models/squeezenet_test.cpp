@@ -58,7 +58,7 @@ TEST(SqueezeNet, ShapesOfTheTable) {
   EXPECT_EQ(output_of(build_squeezenet(cifar()), "fire9/concat"), (Shape{1, 1, 512}));
 }
 
-TEST(SqueezeNet, FireExpandsWhatItSqueezedTwice) {
+TEST(SqueezeNet, FireSqueezesOnceAndExpandsTwice) {
   const Graph graph = build_squeezenet(imagenet());
   EXPECT_EQ(op_names(graph, "fire2"),
             (std::vector<std::string>{"fire2/squeeze1x1", "fire2/relu_squeeze1x1",
@@ -116,7 +116,7 @@ TEST(SqueezeNet, InitialisersOfTheRecipe) {
   EXPECT_EQ(start_of(build_squeezenet(cifar()), "fc10/dense/kernel").kind, Kind::GlorotUniform);
 }
 
-TEST(SqueezeNet, OtherImagesBuildDownToWhereAPoolNoLongerFits) {
+TEST(SqueezeNet, OtherImageSizesBuildUntilAPoolDoesNotFit) {
   ModelOptions options = imagenet();
   options.image = {64, 64, 3};
   EXPECT_EQ(build_squeezenet(options).trainable_elements(), 1'244'448);

@@ -41,7 +41,7 @@ std::vector<OpId> every_cut(std::size_t ops) {
   return cuts;
 }
 
-/// All choices of cuts, tried one after the other.
+/// Visits all choices of cuts.
 template <class Visit>
 void for_each_choice(const std::vector<OpId>& cuts, std::size_t ops, std::size_t stages,
                      Visit&& visit) {
@@ -75,7 +75,7 @@ std::int64_t largest(const StageMemory& memory, const std::vector<OpRange>& rang
   return most;
 }
 
-/// Bounds of the choices that fit, ascending, and the least memory of any.
+/// Bounds of the choices that fit, ascending, and the smallest memory of any choice.
 struct Tried {
   std::vector<double> bounds;
   std::int64_t least_memory = std::numeric_limits<std::int64_t>::max();
@@ -104,7 +104,7 @@ void expect_best(const BalanceRequest& request, const std::vector<double>& bound
     EXPECT_NEAR(plans[k].bound, bound_of(request, plans[k].stages), 1e-9 * bounds[k]);
     std::vector<std::int32_t> ends;
     for (const OpRange range : plans[k].stages) ends.push_back(range.last);
-    EXPECT_TRUE(seen.insert(ends).second) << "a plan twice";
+    EXPECT_TRUE(seen.insert(ends).second) << "the same plan twice";
   }
 }
 
@@ -145,11 +145,11 @@ TEST(BalanceTest, EqualsBruteForceUnderALimitOfMemory) {
           ErrorKind::Config,
           "no choice of cuts fits " + std::to_string(request.stages) + " stages into " +
               human_bytes(request.memory_limit) + " (" + std::to_string(request.memory_limit) +
-              " bytes) each; the least that would do is " + human_bytes(tried.least_memory) + " (" +
-              std::to_string(tried.least_memory) + " bytes)",
+              " bytes) each; the smallest limit that works is " + human_bytes(tried.least_memory) +
+              " (" + std::to_string(tried.least_memory) + " bytes)",
           [&] { (void)balance(request); });
       request.memory_limit = tried.least_memory;
-      EXPECT_FALSE(balance(request).empty()) << "would not do";
+      EXPECT_FALSE(balance(request).empty()) << "the smallest limit does not work";
       continue;
     }
     BalanceRequest without = request;
@@ -168,7 +168,7 @@ TEST(BalanceTest, BoundsOfEqualStagesAreThePublishedTimes) {
   EXPECT_EQ(bound_seconds(stages, 8, Backward::Split), 27.0) << "ZB-H1";
 }
 
-TEST(BalanceTest, CutsWhereItMayAlone) {
+TEST(BalanceTest, CutsOnlyAtTheGivenOps) {
   std::mt19937 random(5);
   const std::vector<OpCost> costs = random_costs(12, random);
   BalanceRequest request;
@@ -184,7 +184,7 @@ TEST(BalanceTest, CutsWhereItMayAlone) {
                 request.cuts.end());
 }
 
-// One op takes nearly all the time, so that every bound is the same: the rest is shared evenly.
+// One op takes nearly all the time, so every bound is the same. The rest must be divided evenly.
 TEST(BalanceTest, OfEqualBoundsTheEvenestComesFirst) {
   std::vector<OpCost> costs(7);
   for (OpCost& cost : costs) cost.forward = 1.0;
@@ -204,7 +204,7 @@ TEST(BalanceTest, RefusesMoreStagesThanCutsAllow) {
   request.costs = costs;
   request.cuts = {OpId{1}, OpId{2}};
   request.stages = 4;
-  expect_error(ErrorKind::Config, "4 stages need 3 cuts, and the network has 2 places for one",
+  expect_error(ErrorKind::Config, "4 stages need 3 cuts, but the network has only 2 possible cuts",
                [&] { (void)balance(request); });
 }
 
@@ -288,13 +288,13 @@ TEST(ShardTest, FiltersBoundariesByTheNamesOnEitherSide) {
 TEST(ShardTest, RefusesAFilterThatLeavesTooFewCuts) {
   const Graph graph = cifar_resnet("8");
   expect_error(ErrorKind::Config,
-               "--shards 4 needs 3 cuts between layers, and --sharding-include-filter and "
-               "--sharding-exclude-filter leave 2 of resnet-8: fc1, loss",
+               "--shards 4 needs 3 cuts between layers, but --sharding-include-filter and "
+               "--sharding-exclude-filter leave 2 in resnet-8: fc1, loss",
                [&] {
                  (void)shard_by_memory(graph, 4, {{"fc"}, {}}, sequential_memory(graph));
                });
   expect_error(ErrorKind::Config,
-               "--shards 40 needs 39 cuts between layers, and there are only 9 of resnet-8: b1/0, "
+               "--shards 40 needs 39 cuts between layers, but there are only 9 in resnet-8: b1/0, "
                "b1/0/relu, b2/0, b2/0/relu, b3/0, b3/0/relu, reduce_mean, fc1, loss",
                [&] { (void)shard_by_memory(graph, 40, {}, sequential_memory(graph)); });
 }

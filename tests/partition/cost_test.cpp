@@ -12,7 +12,7 @@
 namespace millrace::partition {
 namespace {
 
-/// Takes time for products alone, or for bytes alone (a second each), or for calls alone.
+/// Devices that take one second per flop, per byte, or per call, and no time for the rest.
 const DeviceModel kProducts = {"products", 1.0, 1e300, 0.0};
 const DeviceModel kBytes = {"bytes", 1e300, 1.0, 0.0};
 const DeviceModel kCalls = {"calls", 1e300, 1e300, 1.0};
@@ -33,7 +33,7 @@ TEST(CostTest, ConvolutionsAndProductsCostTheirProducts) {
   const double forward = 2.0 * 3.0 * static_cast<double>(costs.graph.forward_macs());
   EXPECT_NEAR(all.forward, forward, 1e-9 * forward);
   EXPECT_NEAR(all.backward_weight, forward, 1e-9 * forward);
-  // 7x7 kernels over 3 channels, 112x112 pixels of 64: of the images there is no gradient.
+  // 7x7 kernels over 3 channels, 112x112 pixels of 64 channels. Images have no gradient.
   const double stem = 2.0 * 3.0 * 7 * 7 * 3 * 112 * 112 * 64;
   EXPECT_DOUBLE_EQ(costs["b0/conv"].forward, stem);
   EXPECT_EQ(costs["b0/conv"].backward_input, 0.0);
@@ -65,8 +65,8 @@ TEST(CostTest, ChannelsCostTheBytesTheyMove) {
   const Costs squeezenet(family("squeezenet", "1.0"), 2, DType::F32, kBytes);
   const double half = 2 * 55 * 55 * 64 * 4;  // one operand of the first concatenation
   EXPECT_DOUBLE_EQ(squeezenet["fire2/concat"].forward, 2 * (2 * half)) << "read and written";
-  // Backward also reads the output's sign; before that the gradients of two readers, the next fire
-  // module and its bypass, are added up.
+  // Backward also reads the output for its sign. Before that, the gradients of two readers (the
+  // next fire module and its bypass) are added.
   EXPECT_DOUBLE_EQ(squeezenet["fire2/concat"].backward_input, 2 * (3 * half) + 3 * (2 * half));
   const Costs efficientnet(family("efficientnet", "B0"), 2, DType::F32, kBytes);
   const double x = 2 * 112 * 112 * 32 * 4;
@@ -80,14 +80,15 @@ TEST(CostTest, TheRestCostsTheBytesItMoves) {
   const double n = 2 * 32 * 32 * 16 * 4;  // one value
   // Statistics read x; applying them reads x and writes y. 16 means and deviations each.
   EXPECT_DOUBLE_EQ(costs["b1/0/norm1"].forward, 3 * n + 2 * 128);
-  // Sums read dy, x, statistics; then dy, x, statistics and three coefficients a channel make dx.
+  // Sums read dy, x, statistics; dx is made from dy, x, statistics and three coefficients per
+  // channel.
   EXPECT_DOUBLE_EQ(costs["b1/0/norm1"].backward_input, 5 * n + 2 * (128 + 192) + 128);
   EXPECT_DOUBLE_EQ(costs["b1/0/norm1"].backward_weight, 128);
-  // Adding the shortcut behind a norm reads one value more.
+  // Adding the shortcut after a norm reads one more value.
   EXPECT_DOUBLE_EQ(costs["b1/0/norm2"].forward, 4 * n + 2 * 128);
   EXPECT_EQ(costs["b1/0/relu1"].forward, 0.0) << "runs within the norm's kernel";
   EXPECT_EQ(costs["b1/0/add"].forward, 0.0) << "runs within the norm's kernel";
-  // A convolution reads its kernel, too.
+  // A convolution also reads its kernel.
   EXPECT_DOUBLE_EQ(costs["b1/0/conv1"].forward, 2 * n + 3 * 3 * 16 * 16 * 4);
 }
 
@@ -165,17 +166,17 @@ TEST(CostTest, BytesAtABoundary) {
   const Costs costs(cifar_resnet("8"), 2, DType::F32, kBytes);
   const std::int64_t value = 2 * 32 * 32 * 16 * 4;
   EXPECT_EQ(costs["b0/conv"].boundary_bytes, 2 * 32 * 32 * 3 * 4) << "the images";
-  EXPECT_EQ(costs["b0/norm"].boundary_bytes, value) << "but not here, where nobody reads them";
+  EXPECT_EQ(costs["b0/norm"].boundary_bytes, value) << "the images are not read from here on";
   EXPECT_EQ(costs["b1/0/relu"].boundary_bytes, value);
-  EXPECT_EQ(costs["b1/0/conv2"].boundary_bytes, 2 * value) << "the shortcut passes by";
+  EXPECT_EQ(costs["b1/0/conv2"].boundary_bytes, 2 * value) << "with the shortcut";
 }
 
-TEST(CostTest, ParametersAreCountedWithAllThatGoesWithThem) {
+TEST(CostTest, ParametersAreCountedWithGradientsAndOptimizerState) {
   const Costs costs(cifar_resnet("8"), 2, DType::F32, kBytes);
   EXPECT_EQ(costs["fc1"].parameter_bytes, (64 * 10 + 10) * 4);
   EXPECT_EQ(costs["b0/norm"].parameter_bytes, 4 * 16 * 4);
   const OpRange head = stages_of(costs.graph, std::vector<std::string>{"fc1"})[1];
-  // A kernel of 2560 bytes, a bias of 40 in a place of 64.
+  // A kernel of 2560 bytes, and a bias of 40 bytes padded to 64.
   EXPECT_EQ(parameter_state_bytes(costs.graph, head, UpdateRule::Sgd), 2 * (2560 + 64));
   EXPECT_EQ(parameter_state_bytes(costs.graph, head, UpdateRule::Momentum), 3 * (2560 + 64));
   // Gamma and beta with gradients and velocities, two running statistics with their sums.

@@ -74,7 +74,7 @@ TEST(CutsTest, AnOpIsNamedByTheLayerThatBeginsThere) {
   EXPECT_EQ(op_cuts(graph).size(), graph.ops.size() - 1);
 }
 
-TEST(CutsTest, RefusesSplitsThatMakeNoStages) {
+TEST(CutsTest, RefusesInvalidSplits) {
   const Graph graph = imagenet_resnet("50");
   const auto refuses = [&](const Names& splits, const std::string& message) {
     expect_error(ErrorKind::Config, "--pipeline-splits: " + message,
@@ -84,16 +84,16 @@ TEST(CutsTest, RefusesSplitsThatMakeNoStages) {
   refuses({"classifier_weights"},
           "resnet-50 has no layer or op 'classifier_weights'; its layers go from b0 to loss");
   refuses({"b0"},
-          "b0 is where resnet-50 begins, so the first stage would be empty; splits name the first "
-          "layer of each stage but the first");
+          "b0 is the beginning of resnet-50, so the first stage would be empty; a split is the "
+          "first layer of the next stage");
   refuses({"b2/0/relu", "b1/0/relu", "b1/1/relu"},
-          "b1/0/relu comes before b2/0/relu in resnet-50; the order is b1/0/relu b1/1/relu "
+          "b1/0/relu comes before b2/0/relu in resnet-50; use the order b1/0/relu b1/1/relu "
           "b2/0/relu");
   refuses({"b2/0/relu", "b3/0", "b2/0/relu"}, "b2/0/relu is given twice");
-  refuses({"b3/1", "b3/1/conv1"}, "b3/1 and b3/1/conv1 both mean op b3/1/conv1; leave one out");
+  refuses({"b3/1", "b3/1/conv1"}, "b3/1 and b3/1/conv1 both mean op b3/1/conv1; remove one");
 }
 
-TEST(CutsTest, TheNumberOfSplitsIsCheckedInTheSeedsWords) {
+TEST(CutsTest, AWrongNumberOfSplitsGivesTheMessageOfTheIpuTrainer) {
   const Graph graph = cifar_resnet("8");
   const std::string list = " of ['b1/0/relu', 'b2/0/relu', 'b3/0/relu']";
   const std::string words = "--pipeline-splits not specified or wrong number of splits. Need ";
@@ -117,7 +117,7 @@ TEST(CutsTest, BetweenBlocksOneValueCrosses) {
   EXPECT_EQ(bytes({0, 2}, Direction::Activations), 0);
 }
 
-// b0's output is read by b1/0/conv1 on stage 1 and, past stage 2, by b1/0/add on stage 3.
+// b0's output is read by b1/0/conv1 on stage 1 and by b1/0/add on stage 3, but not on stage 2.
 TEST(CutsTest, InsideABlockTheShortcutSkipsStagesAndItsGradientGoesFromReaderToReader) {
   const Graph graph = cifar_resnet("8");
   const std::vector<OpRange> stages =
@@ -143,7 +143,7 @@ TEST(CutsTest, AValueWithThreeReadersComesBackThroughAllOfThem) {
                                       {1, 2, false, true}, {1, 3, true, true},  {2, 3, true, true},
                                       {3, 4, true, true}};
   EXPECT_EQ(links_of(graph, stages), expected);
-  // Two gradients go from 3 to 2: that of `right`, and that of x on its way back.
+  // Two gradients go from 3 to 2: that of `right`, and that of x.
   EXPECT_EQ(values_on(graph, stages, {2, 3}, Direction::Gradients).size(), 2u);
   EXPECT_EQ(message_bytes(graph, stages, {2, 3}, 1, DType::F32, Direction::Activations),
             8 * 8 * 4 * 4);
@@ -151,8 +151,7 @@ TEST(CutsTest, AValueWithThreeReadersComesBackThroughAllOfThem) {
             2 * 8 * 8 * 4 * 4);
 }
 
-// Every link can be scheduled, wherever the cuts are.
-TEST(CutsTest, LinksOfEveryCutGiveSoundSchedules) {
+TEST(CutsTest, LinksOfEveryCutGiveValidSchedules) {
   const Graph graph = cifar_resnet("8");
   pipeline::ScheduleRequest request;
   request.devices = 3;

@@ -86,7 +86,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 
 // ---- search
 
-TEST(PlanTest, PlansComeTheFastestFirstAndKeepToTheirBounds) {
+TEST(PlanTest, PlansAreSortedByTimeAndRespectTheirBounds) {
   const Graph graph = imagenet_resnet("50");
   const std::vector<OpCost> costs = costs_of(graph);
   for (const auto kind : {pipeline::ScheduleKind::OneFOneB, pipeline::ScheduleKind::GPipe,
@@ -105,8 +105,7 @@ TEST(PlanTest, PlansComeTheFastestFirstAndKeepToTheirBounds) {
   }
 }
 
-// Four stages at the boundaries between layers, all of them simulated: none is faster than 1 %
-// less.
+// Simulates all choices of four stages between layers: none may be more than 1 % faster.
 TEST(PlanTest, TheBestOfAllPlansIsAmongThoseTried) {
   const Graph graph = cifar_resnet("20");
   const std::vector<OpCost> costs = costs_of(graph);
@@ -119,8 +118,8 @@ TEST(PlanTest, TheBestOfAllPlansIsAmongThoseTried) {
   EXPECT_LE(tried.front().seconds, 1.01 * every.front().seconds);
 }
 
-// Between the ops of a deep net, the 32 best bounds belong to plans that hardly differ, and that
-// 1F1B runs some way above their bounds.
+// With cuts between the ops of a deep network, the plans with the 32 best bounds hardly differ, and
+// 1F1B does not reach those bounds.
 TEST(PlanTest, EvenStagesAreTriedAsWell) {
   const Graph graph = imagenet_resnet("50");
   const std::vector<OpCost> costs = costs_of(graph);
@@ -138,7 +137,7 @@ TEST(PlanTest, EvenStagesAreTriedAsWell) {
   EXPECT_LE(best.seconds, best_plans(graph, costs, r, {}).front().seconds);
 }
 
-TEST(PlanTest, APlanSaysWhatItsStagesTakeAndNeed) {
+TEST(PlanTest, APlanHasTheTimeAndMemoryOfItsStages) {
   const Graph graph = cifar_resnet("20");
   const std::vector<OpCost> costs = costs_of(graph);
   PlanRequest r = request(pipeline::ScheduleKind::OneFOneB, 2, 4);
@@ -174,7 +173,7 @@ TEST(PlanTest, MemoryLimitsThePlans) {
   EXPECT_LE(most(limited), search.memory_limit);
   EXPECT_GE(limited.seconds, free.seconds);
 
-  // The message names what would do, and it does.
+  // The message names a limit that works.
   search.memory_limit = 1000;
   std::int64_t least = 0;
   try {
@@ -211,20 +210,21 @@ TEST(PlanTest, StagesThatShareADeviceFitTogether) {
     EXPECT_LE(p.memory[0] + p.memory[2], device);
     EXPECT_LE(p.memory[1] + p.memory[3], device);
   }
-  // Every stage alone fits, no two do.
+  // Every stage fits alone; no two fit together.
   search.memory_limit = *std::max_element(plan.memory.begin(), plan.memory.end());
   try {
     (void)best_plans(graph, costs, r, search);
-    ADD_FAILURE() << "two stages fit where one does";
+    ADD_FAILURE() << "two stages fit into the memory of one";
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()).rfind("no plan that was tried fits its stages into", 0), 0u)
+    EXPECT_EQ(std::string(error.what()).rfind("none of the plans tried fits into devices of", 0),
+              0u)
         << error.what();
   }
 }
 
 // ---- text
 
-TEST(PlanTest, PrintsALineAStage) {
+TEST(PlanTest, PrintsOneLinePerStage) {
   const std::string expected =
       "resnet-8: 2 stages on 2 devices, schedule 1F1B, 4 micro-batches of 2 in float32\n"
       "stage  device  layers             forward ms  backward ms    time  parameters  bytes out"
@@ -233,7 +233,7 @@ TEST(PlanTest, PrintsALineAStage) {
       "  2.50 MB\n"
       "1      1       b2/0/relu .. loss        0.50         0.50  25.0 %      56,202"
       "              900 kB\n"
-      "step 14.50 ms, at least 12.00 ms; the devices wait 33.3 % of the time; costs: by hand\n";
+      "step 14.50 ms (lower bound 12.00 ms); the devices wait 33.3 % of the time; costs: by hand\n";
   EXPECT_EQ(to_text(small_plan(), cifar_resnet("8")), expected);
 }
 
@@ -243,7 +243,7 @@ TEST(PlanTest, TextTableAlignsItsColumns) {
             "long name       7\n");
 }
 
-TEST(PlanTest, TheTableOfCutsHasALineASplit) {
+TEST(PlanTest, TheTableOfCutsHasOneLinePerSplit) {
   const Graph graph = cifar_resnet("8");
   std::vector<OpCost> costs = analytic_costs(graph, 2, DType::F32, {"calls", 1e300, 1e300, 1.0});
   for (OpCost& cost : costs) cost.stash_bytes = 1000;
@@ -258,7 +258,7 @@ TEST(PlanTest, TheTableOfCutsHasALineASplit) {
 
 // ---- JSON
 
-TEST(PlanTest, JsonComesBackAsItWas) {
+TEST(PlanTest, JsonRoundTrips) {
   const Graph graph = imagenet_resnet("50");
   const std::vector<OpCost> costs = costs_of(graph);
   const PlanRequest r = request(pipeline::ScheduleKind::OneFOneB, 4, 12);
@@ -267,7 +267,7 @@ TEST(PlanTest, JsonComesBackAsItWas) {
   expect_equal(parse_plan(to_json(small_plan()), "plan.json"), small_plan());
 }
 
-TEST(PlanTest, RefusesJsonThatIsNoPlan) {
+TEST(PlanTest, RefusesJsonThatIsNotAPlan) {
   const std::string good = to_json(small_plan());
   const auto refuses = [&](const std::string& what, const std::string& by,
                            const std::string& message) {
@@ -275,35 +275,35 @@ TEST(PlanTest, RefusesJsonThatIsNoPlan) {
                  [&] { (void)parse_plan(replaced(good, what, by), "plan.json"); });
   };
   refuses("\"model\": \"resnet-8\",", "", "model is missing");
-  refuses("\"resnet-8\"", "8", "model is not a text");
-  refuses("\"batch_size\": 2", "\"batch_size\": 0", "batch_size is 0, not a whole number from 1");
+  refuses("\"resnet-8\"", "8", "model is not a string");
+  refuses("\"batch_size\": 2", "\"batch_size\": 0",
+          "batch_size is 0, expected a whole number from 1");
   refuses("\"batch_size\": 2", "\"batch_size\": 2.5",
-          "batch_size is 2.5, not a whole number from 1");
+          "batch_size is 2.5, expected a whole number from 1");
   refuses("\"micro_batches\": 4", "\"micro_batches\": 4000000000",
-          "micro_batches is 4000000000, not a whole number from 1 to 2147483647");
-  refuses("\"float32\"", "\"uint8\"", "type is uint8, not float32, bfloat16 or float16");
-  refuses("\"b2/0/relu\"", "7", "splits holds something that is not a text");
-  refuses("\"b2/0/relu\"", "", "stages has 2 entries, which does not go with 0 splits");
+          "micro_batches is 4000000000, expected a whole number from 1 to 2147483647");
+  refuses("\"float32\"", "\"uint8\"", "type is uint8, expected float32, bfloat16 or float16");
+  refuses("\"b2/0/relu\"", "7", "splits has an entry that is not a string");
+  refuses("\"b2/0/relu\"", "", "stages has 2 entries, but there are 0 splits; expected one more");
   refuses("\"seconds\": 0.0145", "\"seconds\": \"soon\"",
-          "seconds is \"soon\", not a number from 0");
+          "seconds is \"soon\", expected a number from 0");
   refuses("\"device\": 1", "\"device\": -1",
-          "stages[1]: device is -1, not a whole number from 0 to 2147483647");
+          "stages[1]: device is -1, expected a whole number from 0 to 2147483647");
   refuses("\"forward\": 0.001", "\"forwards\": 0.001", "stages[0]: forward is missing");
-  refuses("\"schedule\"", "\"pipelines\": 2, \"schedule\"", "pipelines is no key of a plan");
+  refuses("\"schedule\"", "\"pipelines\": 2, \"schedule\"", "pipelines is not a key of a plan");
   refuses("\"schedule\"", "\"split\": 2, \"schedule\"",
-          "split is no key of a plan; did you mean splits?");
-  refuses("millrace plan", "other plan", "format is other plan, not millrace plan");
-  refuses("\"version\": 1", "\"version\": 2", "version is 2, not a whole number from 1 to 1");
-  expect_error(ErrorKind::Config,
-               "plan.json: cannot be read as JSON: it breaks off or goes wrong at byte 11",
+          "split is not a key of a plan; did you mean splits?");
+  refuses("millrace plan", "other plan", "format is other plan, expected millrace plan");
+  refuses("\"version\": 1", "\"version\": 2", "version is 2, expected a whole number from 1 to 1");
+  expect_error(ErrorKind::Config, "plan.json: invalid or incomplete JSON at byte 11",
                [] { (void)parse_plan("{\"model\": ", "plan.json"); });
   expect_error(ErrorKind::Config, "plan.json: is not an object",
                [] { (void)parse_plan("[]", "plan.json"); });
 }
 
-// ---- picture
+// ---- drawing
 
-/// Names of elements that are open at the end, or what is wrong.
+/// Names of elements that are still open at the end, or a description of the error.
 std::string unbalanced(const std::string& xml) {
   std::vector<std::string> open;
   for (std::size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
@@ -316,7 +316,7 @@ std::string unbalanced(const std::string& xml) {
     if (tag.front() != '/') {
       open.push_back(tag.substr(0, tag.find(' ')));
     } else if (open.empty() || open.back() != tag.substr(1)) {
-      return "closes what is not open: " + tag;
+      return "closes a tag that is not open: " + tag;
     } else {
       open.pop_back();
     }
@@ -324,19 +324,18 @@ std::string unbalanced(const std::string& xml) {
   return open.empty() ? "" : open.back();
 }
 
-TEST(PlanLimitTest, NumbersAndSizesBeyondAnyPlanAreRefused) {
+TEST(PlanLimitTest, RefusesNumbersAndSizesOutOfRange) {
   const auto refuses = [](const std::string& text, const std::string& message) {
     expect_error(ErrorKind::Config, message, [&] { (void)parse_plan(text, "plan.json"); });
   };
-  refuses("{\"seconds\": 1e400}",
-          "plan.json: cannot be read as JSON: it breaks off or goes wrong at byte 17");
-  refuses(std::string(200, '['), "plan.json: is no plan: values are nested more than 100 deep");
+  refuses("{\"seconds\": 1e400}", "plan.json: invalid or incomplete JSON at byte 17");
+  refuses(std::string(200, '['), "plan.json: is not a plan: values are nested more than 100 deep");
   std::string many = "[";
   for (int i = 0; i < 1'000'000; ++i) many += "1,";
-  refuses(many, "plan.json: is no plan: a list or object has more than 131072 items");
+  refuses(many, "plan.json: is not a plan: a list or object has more than 131072 items");
 }
 
-TEST(PlanTest, DrawsABarAStage) {
+TEST(PlanTest, DrawsOneBarPerStage) {
   Plan plan = small_plan();
   plan.model = "a<b> & \"c\"";
   const std::string svg = to_svg(plan);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nothing of ours allocates within a step. Every malloc of this program is counted while a flag is
-// up, except those made inside a vendor's library (device::VendorScope) and those that an OpenMP
-// library makes to start its threads.
+// Our code does not allocate during a step. While a flag is set, every malloc of this program is
+// counted, except inside a vendor library (device::VendorScope) and in an OpenMP library that
+// starts its threads.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 #include "pipeline/executor.hpp"
 #include "support/stage_chain.hpp"
 
-// Counts for the whole process by taking the place of the allocator's functions.
+// Counts for the whole process by replacing the functions of the allocator.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables, readability-identifier-naming)
 namespace {
 
@@ -121,7 +121,7 @@ TEST_P(AllocationTest, NoneWithinAStep) {
   for (int i = 0; i < 3; ++i) step();
   g_counting = false;
   EXPECT_EQ(g_allocations.load(), 0);
-  // The counter is alive.
+  // The counter works.
   g_counting = true;
   void* volatile block = std::malloc(10);  // NOLINT(cppcoreguidelines-no-malloc)
   g_counting = false;
@@ -146,7 +146,7 @@ class Zeros final : public io::Dataset {
 };
 
 // Two replicas of a pipeline of three stages, all in this process: executor, messages, reductions,
-// and batch statistics of one or of both.
+// and batch statistics over one replica or both.
 class PipelineAllocationTest : public testing::TestWithParam<std::int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Spans, PipelineAllocationTest, testing::Values(1, 2));
 

@@ -51,7 +51,7 @@ AutoRequest random_request(std::mt19937& random) {
       r.costs.message_bytes.push_back(uniform(random, 0.0, 1e8));
   }
   if (random() % 4 == 0) {
-    // Every device has a stage, so that none is left out of the numbering.
+    // Every device has a stage, so that device numbers have no gaps.
     const std::int32_t devices = integer(random, 1, stages);
     for (std::int32_t s = 0; s < stages; ++s)
       r.device_of.push_back(s < devices ? s : integer(random, 0, devices - 1));
@@ -76,7 +76,7 @@ void limit_bytes(std::mt19937& random, AutoRequest& r) {
     const auto device = r.device_of.empty() ? s : static_cast<std::size_t>(r.device_of[s]);
     r.byte_limit[device] += r.costs.stages[s].stash_bytes;
   }
-  // From what one micro-batch takes, upwards.
+  // At least the bytes of one micro-batch.
   for (double& limit : r.byte_limit) limit *= random() % 3 == 0 ? 1.0 : uniform(random, 1.0, 6.0);
 }
 
@@ -90,7 +90,7 @@ bool keeps_limits(const Schedule& compute, const AutoRequest& r) {
   return true;
 }
 
-/// The shortest of the generators' schedules that keep to the limits.
+/// The shortest of the generators' schedules within the limits.
 double best_generated(const AutoRequest& r) {
   double best = std::numeric_limits<double>::infinity();
   for (const ScheduleKind kind :
@@ -108,7 +108,8 @@ double best_generated(const AutoRequest& r) {
   return best;
 }
 
-/// Whether the bound of costs alone holds: it counts whole backwards and a stage a device.
+/// Whether the bound from costs alone applies: it assumes a joined backward and one stage per
+/// device.
 bool has_simple_bound(const AutoRequest& r) { return r.device_of.empty() && !r.split_backward; }
 
 struct Tally {
@@ -133,7 +134,7 @@ void check_sound(const AutoRequest& r, const Schedule& schedule) {
   ASSERT_TRUE(keeps_limits(schedule, r)) << to_csv(schedule);
 }
 
-TEST(AutoScheduleTest, IsSoundWithinItsLimitsAndNoWorseThanGenerators) {
+TEST(AutoScheduleTest, IsValidWithinItsLimitsAndNoWorseThanGenerators) {
   std::mt19937 random(3);
   Tally simple;
   Tally split;
@@ -166,8 +167,8 @@ TEST(AutoScheduleTest, IsSoundWithinItsLimitsAndNoWorseThanGenerators) {
                                           : simple;
     tally.add(seconds, generated, bound);
   }
-  simple.print("a stage a device");
-  split.print("a stage a device, backward in halves");
+  simple.print("one stage per device");
+  split.print("one stage per device, split backward");
   shared.print("stages share devices");
   limited.print("under a limit of memory");
   EXPECT_LE(simple.above / simple.cases, 0.03);
@@ -182,7 +183,7 @@ AutoRequest equal_request(std::int32_t stages, std::int32_t micro_batches) {
   return r;
 }
 
-TEST(AutoScheduleTest, EqualStagesTakeWhatTheFormulaeSayWithTheLeastStash) {
+TEST(AutoScheduleTest, EqualStagesMatchTheFormulaeWithTheSmallestStash) {
   AutoRequest r = equal_request(4, 8);
   EXPECT_DOUBLE_EQ(replay(generate_auto(r), r).makespan, 33.0);
   EXPECT_EQ(stash_peaks(generate_auto(r)), (std::vector<std::int32_t>{4, 3, 2, 1}));
@@ -190,7 +191,7 @@ TEST(AutoScheduleTest, EqualStagesTakeWhatTheFormulaeSayWithTheLeastStash) {
   EXPECT_DOUBLE_EQ(replay(generate_auto(r), r).makespan, 27.0);
 }
 
-TEST(AutoScheduleTest, GoesFurtherThanGeneratorsWhereStagesDiffer) {
+TEST(AutoScheduleTest, BeatsGeneratorsWhereStagesDiffer) {
   AutoRequest r = equal_request(3, 12);
   r.costs.stages[1].forward = 2.0;
   r.costs.stages[1].backward_input = 0.5;
@@ -201,8 +202,8 @@ TEST(AutoScheduleTest, GoesFurtherThanGeneratorsWhereStagesDiffer) {
   EXPECT_EQ(generate_auto(r), generate_auto(r));
 }
 
-TEST(AutoScheduleTest, RunsWhereAllStagesShareTheRoomOfOneMicroBatch) {
-  // A device that takes in a second micro-batch on its first stage would have none left for the
+TEST(AutoScheduleTest, RunsWithMemoryForOneMicroBatchPerDevice) {
+  // If a device began a second micro-batch on its first stage, it would have no memory for the
   // first one on its last stage.
   for (const bool split : {false, true}) {
     AutoRequest r = equal_request(4, 6);
@@ -253,13 +254,17 @@ TEST(AutoScheduleTest, ImpossibleRequestsSayWhatIsWrong) {
   };
   expect([](AutoRequest& r) { r.costs.stages.clear(); }, "at least 1 stage");
   expect([](AutoRequest& r) { r.micro_batches = 0; }, "0 micro-batches");
-  expect([](AutoRequest& r) { r.device_of = {0, 1}; }, "2 devices of stages, expected 3");
+  expect(
+      [](AutoRequest& r) {
+        r.device_of = {0, 1};
+      },
+      "2 entries in the device mapping, expected 3");
   expect([](AutoRequest& r) { r.device_of = {0, -1, 1}; }, "device -1");
   expect([](AutoRequest& r) { r.stash_limit = {2, 0, 2}; }, "stage 1 may hold 0 micro-batches");
   expect([](AutoRequest& r) { r.byte_limit = {1.0, 0.5, 1.0}; }, "device 1 may hold");
-  expect([](AutoRequest& r) { r.byte_limit = {9.0}; }, "1 limits of bytes, expected 3");
+  expect([](AutoRequest& r) { r.byte_limit = {9.0}; }, "1 byte limits, expected 3");
   expect([](AutoRequest& r) { r.links = {{1, 0}}; }, "from stage 1 to 0");
-  expect([](AutoRequest& r) { r.costs.message_bytes = {1.0}; }, "sizes of messages, expected 2");
+  expect([](AutoRequest& r) { r.costs.message_bytes = {1.0}; }, "1 message sizes, expected 2");
 }
 
 }  // namespace

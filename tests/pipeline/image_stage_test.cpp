@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A stage whose images arrive as bytes, or are mixed with their labels.
+// A stage whose images arrive as bytes, or whose images and labels are mixed.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ constexpr std::int64_t kBatch = 6;
 constexpr Shape kImage{8, 8, 3};
 constexpr auto kElements = static_cast<std::size_t>(kImage.elements());
 
-/// A micro-batch in all the forms in which it may arrive.
+/// A micro-batch in all forms in which it can arrive.
 struct MicroBatch {
   std::vector<std::uint8_t> bytes;
   std::vector<float> images;
@@ -115,7 +115,7 @@ class ImageStageTest : public testing::Test {
     held.stage->parameters().initialise(7);
     return held;
   }
-  /// Loss of a forward pass of training.
+  /// Loss of a forward pass in training.
   double loss(const Held& held, const io::Batch& batch) {
     BoundProgram& program = held.stage->training();
     program.begin_step(space_, 1.0f);
@@ -158,7 +158,7 @@ TEST_F(ImageStageTest, BytesTrainAndEvaluateAsFloatsDo) {
   EXPECT_EQ(evaluated(bytes, batch.as_bytes()), evaluated(floats, batch.as_floats()));
 }
 
-// With one label for all of them, mixing labels changes nothing but by rounding.
+// If all labels are equal, mixing labels has no effect except rounding.
 TEST_F(ImageStageTest, TheNetworkReadsMixedImages) {
   MicroBatch batch = draw_batch();
   std::fill(batch.labels.begin(), batch.labels.end(), 4);
@@ -177,7 +177,7 @@ TEST_F(ImageStageTest, TheNetworkReadsMixedImages) {
   for (std::size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 1e-6) << i;
 }
 
-// The loss along a line through the weights: its slope must be what the gradients say.
+// The slope of the loss along a line through the weights must match the gradients.
 TEST_F(ImageStageTest, SlopeOfTheMixedLossIsTheGradient) {
   const MicroBatch batch = draw_batch();
   const Held held = make(true, true);

@@ -68,7 +68,7 @@ models::Graph family(const char* model, const char* size) {
   return models::build_model(options);
 }
 
-// The plan of a real network stays near the bound that no plan can go below.
+// The plan of a real network is close to the lower bound.
 TEST(MemoryPlanTest, NearTheBoundForRealNetworks) {
   for (const auto& graph :
        {resnet("20", models::Task::Cifar), resnet("50", models::Task::ImageNet),
@@ -95,7 +95,7 @@ TEST(MemoryPlanTest, RecomputeStashesOnlyTheInput) {
   options.recompute = Recompute::Stage;
   const StageProgram program = compile(graph, whole(graph), options);
   const MemoryPlan plan = plan_memory(program, {2, 1});
-  // Images, labels, and the metrics that are read behind the forward phase.
+  // Images, labels, and the metrics that are read after the forward phase.
   const std::int64_t images = 4 * 32 * 32 * 3 * 4;
   EXPECT_EQ(plan.stash_slot_bytes, images + 3 * 64);
 }
@@ -124,14 +124,14 @@ int count(const StageProgram& program, Phase phase, KernelKind kind) {
       std::count_if(calls.begin(), calls.end(), [&](const Call& c) { return c.kind == kind; }));
 }
 
-// Relu behind a convolution works in place or on the way into the concatenation; a bypass adds.
-TEST(ProgramTest, SqueezeNetRectifiesWhereItWritesAnyway) {
+// A ReLU after a convolution works in place or is fused into the concatenation; a bypass adds.
+TEST(ProgramTest, SqueezeNetFusesReluInPlaceOrIntoTheConcatenation) {
   const models::Graph graph = family("squeezenet", "1.0");
   const StageProgram program = compile(graph, whole(graph), {});
   EXPECT_EQ(count(program, Phase::Forward, KernelKind::ConcatForward), 16);
   EXPECT_EQ(count(program, Phase::BackwardInput, KernelKind::ConcatBackward), 16);
   EXPECT_EQ(count(program, Phase::Forward, KernelKind::AddForward), 4);
-  // conv1, eight squeezes and conv10 in place; both expansions on the way.
+  // conv1, eight squeezes and conv10 in place; both expansions in the concatenation.
   EXPECT_EQ(count(program, Phase::Forward, KernelKind::ActivationForward), 10);
   for (const Call& call : program.phase(Phase::Forward)) {
     if (call.kind == KernelKind::ActivationForward) {
@@ -146,18 +146,18 @@ TEST(ProgramTest, EfficientNetDropsAndAddsInOnePass) {
   const models::Graph graph = family("efficientnet", "B0");
   ProgramOptions options;
   const StageProgram training = compile(graph, whole(graph), options);
-  // Of 16 blocks 9 add their input; block 1a, which never drops, is none of them.
+  // 9 of 16 blocks add their input; block 1a, which never drops, is not one of them.
   EXPECT_EQ(count(training, Phase::Forward, KernelKind::DropConnectForward), 9);
   EXPECT_EQ(count(training, Phase::Forward, KernelKind::AddForward), 0);
   EXPECT_EQ(count(training, Phase::Forward, KernelKind::DropoutForward), 1);
   options.mode = Mode::Evaluation;
   const StageProgram evaluation = compile(graph, whole(graph), options);
   EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::DropConnectForward), 0);
-  EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::AddForward), 0) << "behind the norm";
+  EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::AddForward), 0) << "fused after the norm";
   EXPECT_EQ(count(evaluation, Phase::Forward, KernelKind::DropoutForward), 0);
 }
 
-TEST(ProgramTest, SqueezeAndExciteScalesAddsAndRectifiesInOnePass) {
+TEST(ProgramTest, SqueezeAndExciteFusesScaleAdditionAndRelu) {
   const models::Graph graph = family("resnext", "50");
   const StageProgram program = compile(graph, whole(graph), {});
   EXPECT_EQ(count(program, Phase::Forward, KernelKind::ScaleForward), 16);
@@ -176,7 +176,7 @@ models::Graph spanning(std::int64_t span) {
   return models::build_model(options);
 }
 
-// Two calls for one, with an exchange in between; evaluation knows nothing of it.
+// Two calls instead of one, with an exchange in between; evaluation is unchanged.
 TEST(ProgramTest, NormsThatSpanReplicasSumInTwoCalls) {
   const models::Graph graph = spanning(3);
   const models::Graph alone = spanning(1);
@@ -202,8 +202,8 @@ TEST(ProgramTest, NormsThatSpanReplicasSumInTwoCalls) {
   EXPECT_EQ(compile(graph, whole(graph), options), compile(alone, whole(alone), options));
 }
 
-// What replicas have agreed upon is kept, whatever else is computed again.
-TEST(ProgramTest, RecomputationExchangesNothingAgain) {
+// Exchanged statistics are kept, even if everything else is recomputed.
+TEST(ProgramTest, RecomputationRepeatsNoExchange) {
   const models::Graph graph = spanning(2);
   ProgramOptions options;
   options.batch = 4;
@@ -221,7 +221,7 @@ TEST(ProgramTest, RecomputationExchangesNothingAgain) {
   EXPECT_EQ(plan.stash_slot_bytes, bytes);
 }
 
-// Their place must not depend on the slot: messages are prepared once.
+// Their place must not depend on the slot, because messages are prepared once.
 TEST(MemoryPlanTest, ExchangesHaveOnePlace) {
   const models::Graph graph = spanning(2);
   for (const Recompute recompute : {Recompute::None, Recompute::Stage}) {
@@ -258,8 +258,8 @@ TEST(ProgramTest, RefusesTwoSpans) {
   EXPECT_EQ(span_of(resnet("8", models::Task::Cifar)), 1);
 }
 
-// Of the images no gradient is computed, and evaluation keeps nothing.
-TEST(ProgramTest, ComputesNothingThatNobodyReads) {
+// There is no gradient of the images, and evaluation keeps nothing.
+TEST(ProgramTest, ComputesNothingThatIsNotRead) {
   const models::Graph graph = resnet("8", models::Task::Cifar);
   const StageProgram training = compile(graph, whole(graph), {});
   for (const Call& call : training.phase(Phase::BackwardInput)) {

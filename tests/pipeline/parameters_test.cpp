@@ -22,7 +22,7 @@ Graph resnet8() {
   return models::build_model(options);
 }
 
-/// The parameters of a whole network, bound and initialised.
+/// The parameters of a whole network, bound and initialized.
 struct Held {
   Held(const Graph& graph, const ParameterOptions& options)
       : parameters(graph, {0, static_cast<std::int32_t>(graph.ops.size())}, options),
@@ -76,12 +76,13 @@ TEST(Parameters, MemoryGrowsByWhatTheRuleKeeps) {
   EXPECT_EQ(bytes(UpdateRule::Momentum) - bytes(UpdateRule::Sgd), slot);
   EXPECT_EQ(bytes(UpdateRule::Nesterov), bytes(UpdateRule::Momentum));
   EXPECT_EQ(bytes(UpdateRule::RmsProp) - bytes(UpdateRule::Sgd), 2 * slot);
-  // And tables for the norms, small beside the slot.
+  // LARS also has tables for the norms, which are small compared to a slot.
   EXPECT_GT(bytes(UpdateRule::Lars), bytes(UpdateRule::Momentum));
   EXPECT_LT(bytes(UpdateRule::Lars), bytes(UpdateRule::Momentum) + slot / 50);
 }
 
-// With a gradient of zeros only decay moves weights, and under LARS only what is not skipped.
+// With zero gradients only weight decay changes weights, and LARS applies it only to parameters
+// that are not skipped.
 TEST(Parameters, LarsNeitherDecaysNorAdaptsWhatIsSkipped) {
   const Graph graph = resnet8();
   Held held(
@@ -109,8 +110,8 @@ TEST(Parameters, LarsNeitherDecaysNorAdaptsWhatIsSkipped) {
   }
 }
 
-// With gradients of one, what is skipped moves by the rate alone: its ratio is not trust x |w| /
-// |g|.
+// With gradients of one, skipped parameters change by exactly the learning rate: their ratio is 1,
+// not trust x |w| / |g|.
 TEST(Parameters, LarsTakesNoRatioForWhatIsSkipped) {
   const Graph graph = resnet8();
   Held held(graph, {.rule = UpdateRule::Lars, .lars_skips = {"beta", "gamma", "bias"}});
@@ -142,7 +143,7 @@ TEST(Parameters, LarsTakesNoRatioForWhatIsSkipped) {
 constexpr Precision k1632 = {DType::BF16, DType::F32};
 constexpr Precision k1616 = {DType::BF16, DType::BF16};
 
-/// Elements of all tensors that `counts`, each padded to whole blocks of `block`.
+/// Elements of all tensors for which `counts` is true, each padded to whole blocks of `block`.
 template <class F>
 std::int64_t padded_elements(const Graph& graph, std::int64_t block, F&& counts) {
   std::int64_t sum = 0;
@@ -159,7 +160,7 @@ std::int64_t bytes_of(const Graph& graph, UpdateRule rule, Precision precision) 
 TEST(Parameters, SixteenBitsTakeExactlyTheirBytes) {
   const Graph graph = resnet8();
   const auto trainable = [](const models::Parameter& p) { return p.trainable(); };
-  // 64 bytes are 32 elements of bfloat16: so much a tensor is padded to, in all arrays alike.
+  // Tensors are padded to 64 bytes in bfloat16, which is 32 elements, in all arrays.
   const std::int64_t wide = padded_elements(graph, 32, trainable);
   const std::int64_t vectors = padded_elements(graph, 32, [](const models::Parameter& p) {
     return p.trainable() && p.role != models::ParameterRole::Kernel;
@@ -175,15 +176,15 @@ TEST(Parameters, SixteenBitsTakeExactlyTheirBytes) {
     const UpdateRule rule = slots == 0   ? UpdateRule::Sgd
                             : slots == 1 ? UpdateRule::Momentum
                                          : UpdateRule::RmsProp;
-    // Masters, slots, float32 gradients, a 16-bit copy of all; state with its sums.
+    // Masters, slots, float32 gradients, a 16-bit copy of all; running statistics with their sums.
     EXPECT_EQ(bytes_of(graph, rule, k1632), (4 + 4 * slots + 4 + 2) * wide + 8 * state + tables);
-    // Masters and slots are halved; gradients and statistics stay; small vectors are mirrored.
+    // Masters and slots are halved; gradients and statistics are unchanged; vectors have a copy.
     EXPECT_EQ(bytes_of(graph, rule, k1616),
               (2 + 2 * slots + 4) * wide + 4 * vectors + 8 * state + tables);
   }
 }
 
-/// Every value of the parameters as a checkpoint would hold it.
+/// Every value of the parameters as a checkpoint stores it.
 std::vector<float> all_values(const Graph& graph, const Parameters& parameters) {
   std::vector<float> all;
   for (const ParameterId id : parameters.ids()) {
@@ -194,9 +195,8 @@ std::vector<float> all_values(const Graph& graph, const Parameters& parameters) 
   return all;
 }
 
-// What kernels read are the masters in the type of kernels, at the beginning, when written, and
-// after an update.
-TEST(Parameters, KernelsReadWhatTheMastersHold) {
+// Kernels read the masters converted to their type: initially, after a write, and after an update.
+TEST(Parameters, KernelsReadTheValuesOfTheMasters) {
   const Graph graph = resnet8();
   const device::ExecutionSpace space;
   for (const Precision precision : {k1632, k1616}) {
@@ -239,8 +239,8 @@ TEST(Parameters, KernelsReadWhatTheMastersHold) {
   }
 }
 
-/// Values of a parameter after an update whose every element may go either way: weights of 1.5 lose
-/// half of the gap to the next bfloat16.
+/// Values of a parameter after an update in which every element is rounded up or down with equal
+/// probability: weights of 1.5 decrease by half of the gap to the next bfloat16.
 std::vector<float> after_a_toss(const Graph& graph, OpRange range, const ParameterOptions& options,
                                 std::string_view name) {
   Parameters parameters(graph, range, options);
@@ -266,7 +266,7 @@ std::vector<float> after_a_toss(const Graph& graph, OpRange range, const Paramet
   return values;
 }
 
-// The two kernels have the same shape and values; only their names tell them apart.
+// The two kernels have the same shape and values; only their names differ.
 TEST(Parameters, RoundingIsKeyedByNameAndSeedAndNothingElse) {
   const Graph graph = resnet8();
   const OpRange all{0, static_cast<std::int32_t>(graph.ops.size())};
@@ -328,7 +328,7 @@ TEST(Parameters, SharesAreWholeTensorsOfEqualWeight) {
       const auto at = static_cast<std::size_t>(share);
       const std::int64_t rest =
           borders[static_cast<std::size_t>(shares)] - borders[at + 1] + borders[at];
-      // Two slots of float32 less for what others own.
+      // Two float32 slots less for the parameters of other shares.
       EXPECT_EQ(Parameters(graph, all, {.rule = UpdateRule::RmsProp}).bytes() - parameters.bytes(),
                 2 * 4 * rest);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Images that arrive as bytes or unmixed: what the program does with them, and what is kept.
+// How programs prepare images that arrive as bytes or unmixed, and what they stash.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ TEST(PrepareImagesTest, ComesFirstAndMakesWhatTheNetworkReads) {
   }
 }
 
-TEST(PrepareImagesTest, OnlyTheStagesConcernedHearOfIt) {
+TEST(PrepareImagesTest, ChangesOnlyStagesThatReadImagesOrLabels) {
   const Graph graph = resnet8();
   const auto ops = static_cast<std::int32_t>(graph.ops.size());
   const ProgramOptions options = options_of(kBytes, true);
@@ -96,7 +96,7 @@ TEST(PrepareImagesTest, OnlyTheStagesConcernedHearOfIt) {
             kBatch * static_cast<std::int64_t>(sizeof(PixelScaling)));
 }
 
-TEST(PrepareImagesTest, WhatIsStashedIsTheImagesOrWhereTheyAreRecomputedTheBytes) {
+TEST(PrepareImagesTest, StashesImagesOrTheirBytesIfTheyAreRecomputed) {
   const Graph graph = resnet8();
   const auto region_of = [](const MemoryPlan& plan, BufferId b) {
     return plan.placements.at(b.at()).region;
@@ -120,7 +120,7 @@ TEST(PrepareImagesTest, WhatIsStashedIsTheImagesOrWhereTheyAreRecomputedTheBytes
     EXPECT_EQ(region_of(plan, program.scaling), Region::Stash);
     EXPECT_EQ(region_of(plan, program.phase(Phase::Forward).front().at(Role::Y)),
               Region::Transient);
-    // A slot takes a byte a pixel less than with images of two.
+    // A slot needs one byte less per pixel than with images in 16 bits.
     options.images.reset();
     const MemoryPlan floats = plan_of(compile(graph, whole(graph), options));
     const std::int64_t scaling = kBatch * static_cast<std::int64_t>(sizeof(PixelScaling));

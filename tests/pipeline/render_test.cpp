@@ -42,7 +42,7 @@ std::vector<std::string> lines_of(const std::string& text) {
     else
       lines.back() += c;
   }
-  lines.pop_back();  // what is behind the last line's end
+  lines.pop_back();  // the empty text after the last line
   return lines;
 }
 
@@ -69,7 +69,7 @@ TEST(StaircaseTest, BackwardInHalves) {
             "device 1     F0 I0 F1 I1 W0 F2 I2 W1 W2\n");
 }
 
-TEST(StaircaseTest, SeveralStagesADeviceAreTold) {
+TEST(StaircaseTest, ActionsNameTheirStageIfADeviceHasSeveral) {
   const std::string chart = staircase(make(ScheduleKind::Looped, 2, 2, 2));
   EXPECT_NE(chart.find("2F0"), std::string::npos) << chart;
   EXPECT_NE(chart.find("3B1"), std::string::npos) << chart;
@@ -96,7 +96,7 @@ TEST(StaircaseTest, StaysWithinItsColumns) {
   }
 }
 
-TEST(StaircaseTest, QuantaShowWhatTakesUpMostOfThem) {
+TEST(StaircaseTest, ACharacterShowsTheActionThatTakesMostOfIt) {
   TimeLine line;
   line.devices = {{{{ActionKind::Forward, 0, 0}, 0.0, 0.6},
                    {{ActionKind::Forward, 0, 1}, 0.6, 2.0},
@@ -111,8 +111,8 @@ TEST(StaircaseTest, QuantaShowWhatTakesUpMostOfThem) {
 
 // ---- SVG
 
-/// Whether tags close in the order in which they open, attributes are quoted, and ampersands begin
-/// an entity: what a parser of XML insists on, as far as it concerns what is written here.
+/// Whether tags are nested correctly, attributes are quoted, and ampersands begin an entity: the
+/// rules of XML that matter for these drawings.
 bool is_well_formed(std::string_view xml) {
   std::vector<std::string_view> open;
   std::size_t at = 0;
@@ -170,7 +170,7 @@ TEST(SvgTest, ArrowsFollowMessages) {
   EXPECT_EQ(count(svg, "url(#millrace-arrow)"), 2u * 2u * 5u);
 }
 
-TEST(SvgTest, NumbersStandWhereTheyFit) {
+TEST(SvgTest, LabelsAppearWhereTheyFit) {
   const TimeLine line = full_line(make(ScheduleKind::OneFOneB, 3, 5));
   EXPECT_EQ(count(to_svg(line, {.width = 1200.0}), ">F4</text>"), 3u);
   EXPECT_EQ(count(to_svg(line, {.width = 300.0}), ">F4</text>"), 0u);
@@ -192,7 +192,7 @@ TEST(SvgTest, TwoTimeLinesShareOneAxis) {
   EXPECT_EQ(boxes(svg, "F"), 24u);
   EXPECT_NE(svg.find(">measured, &lt;b&gt; &amp; co.</text>"), std::string::npos);
   EXPECT_LT(svg.find("measured"), svg.find(">simulated</text>"));
-  // The first forward takes as many pixels in both.
+  // The first forward is equally wide in both.
   const auto first_box = [](std::string_view text) {
     const std::size_t at = text.find("width=", text.find("<rect class=\"F\""));
     return text.substr(at, text.find(' ', at) - at);

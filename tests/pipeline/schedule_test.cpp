@@ -42,9 +42,7 @@ ScheduleRequest request(ScheduleKind kind, std::int32_t devices, std::int32_t mi
   return r;
 }
 
-// ---- published numbers: forward, input gradient and weight gradient of a device's whole share
-// last
-// ---- one each
+// ---- published numbers; forward, input gradient and weight gradient of a device take 1 each
 
 struct Golden {
   ScheduleKind kind;
@@ -142,8 +140,7 @@ TEST(ScheduleTest, GoldenNumbersOfLatency) {
 
 // ---- every schedule of every size
 
-/// Short pipelines end in every way that there is; of long ones a few, and those that come out
-/// even. With MILLRACE_LONG_TESTS all.
+/// Selects all short pipelines and a few long ones; with MILLRACE_LONG_TESTS all.
 bool says_something_new(std::int32_t devices, std::int32_t depth) {
   return std::getenv("MILLRACE_LONG_TESTS") != nullptr || depth <= 16 || depth == 31 ||
          depth == 32 || depth == 64 || depth == 2 * devices || depth == 3 * devices;
@@ -156,7 +153,7 @@ std::vector<ScheduleRequest> all_requests() {
       if (!says_something_new(devices, depth)) continue;
       for (const ScheduleKind kind : schedule_kinds()) {
         if (kind == ScheduleKind::Looped) {
-          // Long ones at a few depths: the rest says nothing new.
+          // Long ones only at a few depths.
           for (std::int32_t chunks = 2; chunks <= 4; ++chunks)
             if (depth <= 8 || depth % 8 < 2) all.push_back(request(kind, devices, depth, chunks));
         } else {
@@ -183,13 +180,13 @@ double idle_of(const ScheduleRequest& r) {
   }
 }
 
-TEST(ScheduleTest, AllSizesAreSoundAndIdleAsLongAsTheFormulaeSay) {
+TEST(ScheduleTest, AllSizesAreValidAndIdleTimesMatchTheFormulae) {
   std::size_t cases = 0;
   for (const ScheduleRequest& r : all_requests()) {
     const Schedule schedule = complete(r);
     ASSERT_NO_THROW(validate(schedule, chain(schedule.stages))) << to_csv(schedule);
     ++cases;
-    // The formulae hold once the pipeline fills.
+    // The formulae apply only if the pipeline fills.
     const bool full = r.micro_batches >= 2 * r.devices && r.micro_batches % r.devices == 0;
     if (!full) continue;
     const double share = 1.0 / r.chunks;
@@ -219,14 +216,14 @@ TEST(ScheduleTest, StagesMayShareDevices) {
 }
 
 TEST(ScheduleTest, LinksMaySkipStages) {
-  // Stage 0 makes values for 1 and 2, and one for 1 and 3 whose gradient comes back through 1.
+  // Stage 0 makes values for 1 and 2, and one for 1 and 3 whose gradient comes back via 1.
   const std::vector<Link> links = {{0, 1}, {0, 2, true, false}, {1, 2},
                                    {2, 3}, {0, 3, true, false}, {1, 3, false, true}};
   for (const ScheduleKind kind : {ScheduleKind::Sequential, ScheduleKind::Grouped,
                                   ScheduleKind::OneFOneB, ScheduleKind::ZbH1}) {
     const Schedule schedule = with_communication(generate(request(kind, 4, 8)), links);
     EXPECT_NO_THROW(validate(schedule, links));
-    EXPECT_THROW(validate(schedule, chain(4)), Error) << "messages that nobody asked for";
+    EXPECT_THROW(validate(schedule, chain(4)), Error) << "messages without a link";
   }
 }
 
@@ -244,7 +241,7 @@ TEST(ScheduleTest, WarmUpTradesMemoryForLatency) {
 
 // ---- unequal stages
 
-TEST(ScheduleTest, UnequalStagesKeepToTheirBounds) {
+TEST(ScheduleTest, UnequalStagesRespectTheirBounds) {
   std::mt19937 random(7);
   std::uniform_real_distribution<double> seconds(0.5, 1.5);
   double above_1f1b = 0.0;
@@ -279,12 +276,12 @@ TEST(ScheduleTest, UnequalStagesKeepToTheirBounds) {
     above_1f1b += time(ScheduleKind::OneFOneB) / bound - 1.0;
     above_grouped += time(ScheduleKind::Grouped) / bound - 1.0;
   }
-  // A deeper warm-up takes up some of what unequal stages lose.
+  // A deeper warm-up recovers some of the time lost to unequal stages.
   EXPECT_LE(above_grouped, above_1f1b);
   EXPECT_LE(above_1f1b / kTrials, 0.08);
 }
 
-// ---- what is not sound is refused
+// ---- validation
 
 template <class Mutate>
 void expect_rejected(Mutate&& mutate, const std::string& part) {
@@ -318,13 +315,11 @@ void remove_action(Schedule& schedule, std::size_t device, const std::string& ac
   list.erase(list.begin() + static_cast<std::ptrdiff_t>(index_of(schedule, device, action)));
 }
 
-TEST(ScheduleValidateTest, RejectsWhatIsNotSound) {
+TEST(ScheduleValidateTest, RejectsInvalidSchedules) {
   expect_rejected([](Schedule& s) { swap_actions(s, 1, "1F0", "1F1"); }, "1F0");
-  expect_rejected([](Schedule& s) { swap_actions(s, 2, "2F0", "2B0"); }, "never gets its turn");
-  expect_rejected([](Schedule& s) { swap_actions(s, 0, "0F0", "0SEND_F0>1"); },
-                  "never gets its turn");
-  expect_rejected([](Schedule& s) { swap_actions(s, 1, "1RECV_B0<2", "1B0"); },
-                  "never gets its turn");
+  expect_rejected([](Schedule& s) { swap_actions(s, 2, "2F0", "2B0"); }, "can never run");
+  expect_rejected([](Schedule& s) { swap_actions(s, 0, "0F0", "0SEND_F0>1"); }, "can never run");
+  expect_rejected([](Schedule& s) { swap_actions(s, 1, "1RECV_B0<2", "1B0"); }, "can never run");
   expect_rejected([](Schedule& s) { remove_action(s, 1, "1RECV_F3<0"); }, "1RECV_F3<0 is missing");
   expect_rejected([](Schedule& s) { remove_action(s, 2, "2F4"); }, "2F4 is missing");
   expect_rejected([](Schedule& s) { remove_action(s, 0, "0REDUCE"); }, "0UPDATE");
@@ -332,12 +327,12 @@ TEST(ScheduleValidateTest, RejectsWhatIsNotSound) {
   expect_rejected([](Schedule& s) { s.lists[1].push_back(parse_action("0F1", "")); },
                   "stage 0 is on device 0");
   expect_rejected([](Schedule& s) { s.lists[1].push_back(parse_action("7F1", "")); },
-                  "there are stages 0 to 2");
+                  "stages are 0 to 2");
   expect_rejected([](Schedule& s) { swap_actions(s, 0, "0REDUCE", "0B4"); }, "reduced");
 }
 
 TEST(ScheduleValidateTest, RejectsSendsThatWaitForEachOther) {
-  // Buffered sends would get over this: each device sends before it receives.
+  // Each device sends before it receives, which works only with buffered sends.
   const Schedule crossed = parse_schedule(
       "0F0,0SEND_F0>1,0F1,0SEND_F1>1,0RECV_B0<1,0B0,0RECV_B1<1,0B1,0REDUCE,0UPDATE\n"
       "1RECV_F0<0,1F0,1B0,1SEND_B0>0,1RECV_F1<0,1F1,1B1,1SEND_B1>0,1REDUCE,1UPDATE\n",
@@ -346,12 +341,12 @@ TEST(ScheduleValidateTest, RejectsSendsThatWaitForEachOther) {
     validate(crossed, chain(2));
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("stand at 0SEND_F1>1 1SEND_B0>0"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("wait at 0SEND_F1>1 1SEND_B0>0"), std::string::npos)
         << error.what();
   }
 }
 
-TEST(ScheduleTextTest, FilesComeBackAsTheyWere) {
+TEST(ScheduleTextTest, FilesRoundTrip) {
   for (const ScheduleKind kind : schedule_kinds()) {
     const std::int32_t chunks = kind == ScheduleKind::ZbV ? 2 : 1;
     const Schedule compute = generate(request(kind, 3, 4, chunks));
@@ -364,7 +359,7 @@ TEST(ScheduleTextTest, FilesComeBackAsTheyWere) {
   }
 }
 
-TEST(ScheduleTextTest, MistakesNameTheirPlace) {
+TEST(ScheduleTextTest, ErrorsNameTheirPlace) {
   const auto message = [](const std::string& csv) {
     try {
       (void)parse_schedule(csv, "a.csv");
@@ -375,8 +370,8 @@ TEST(ScheduleTextTest, MistakesNameTheirPlace) {
   };
   EXPECT_NE(message("0F0,0X1\n").find("a.csv: row 1, column 2: '0X1'"), std::string::npos);
   EXPECT_NE(message("0F0\n0F1\n").find("a.csv: row 2, column 1"), std::string::npos);
-  EXPECT_NE(message("1F0\n").find("nothing is done on stage 0"), std::string::npos);
-  EXPECT_NE(message("").find("holds no action"), std::string::npos);
+  EXPECT_NE(message("1F0\n").find("no actions for stage 0"), std::string::npos);
+  EXPECT_NE(message("").find("contains no actions"), std::string::npos);
   EXPECT_THROW((void)parse_schedule_kind("2F2B"), Error);
 }
 
@@ -384,13 +379,13 @@ TEST(ScheduleTextTest, RowsWithoutActionsAreNoDevices) {
   EXPECT_EQ(parse_schedule("0F0\n\n, ,\n1F0\n", "x").devices(), 2);
 }
 
-// The number of micro-batches is one more than the largest.
+// The number of micro-batches is the largest micro-batch plus one, which must not overflow.
 TEST(ScheduleTextTest, NumbersDoNotWrap) {
   for (const char* const text : {"0F2147483647", "2147483647SA0", "0F99999999999"})
     EXPECT_THROW((void)parse_schedule(text, "x"), Error) << text;
 }
 
-TEST(ScheduleRequestTest, ImpossibleOnesAreRefused) {
+TEST(ScheduleRequestTest, RefusesImpossibleRequests) {
   const auto refused = [](const ScheduleRequest& r) {
     try {
       (void)generate(r);

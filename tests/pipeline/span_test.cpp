@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch statistics that span replicas, on programs that are run side by side in this process with
-// the exchanges done by hand: what the executor has to do, without the executor.
+// Batch statistics that span replicas. The programs run side by side in this process, and the test
+// does the exchanges that the executor would do.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,14 +34,14 @@ Graph network(const char* family, std::int64_t span) {
   options.image = {8, 8, 3};
   options.resnext.groups = 8;
   options.resnext.squeeze_excitation = models::SqueezeExcitation::On;
-  // With the last gamma of a block zero, nothing would reach the branch.
+  // If the last gamma of a block were zero, its branch would get no gradient.
   options.residual.initialisers = models::InitialiserSet::Nvidia;
   return models::build_model(options);
 }
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
-/// kSamples samples in one micro-batch of one replica, or dealt out to `replicas` of them.
+/// kSamples samples in one micro-batch of one replica, or divided among `replicas`.
 class Replicas {
  public:
   Replicas(const Graph& graph, std::int32_t replicas, StageOptions options, ops::Backend& backend)
@@ -73,7 +73,7 @@ class Replicas {
   }
 
   [[nodiscard]] Parameters& parameters(std::int32_t replica) { return stage(replica).parameters(); }
-  /// Of one replica, as sums over its samples (a micro-batch's gradient is the mean over them).
+  /// Gradients of one replica, as sums over its samples (a micro-batch's gradient is the mean).
   [[nodiscard]] Tensors gradients(std::int32_t replica) {
     Tensors result;
     for (const models::ParameterId id : parameters(replica).ids()) {
@@ -132,7 +132,7 @@ class Replicas {
     }
   }
 
-  /// Everybody's part to everybody else.
+  /// Copies each replica's part to all others.
   void exchange(BufferId buffer) {
     for (std::int32_t from = 0; from < replicas_; ++from) {
       for (std::int32_t to = 0; to < replicas_; ++to) {
@@ -170,7 +170,7 @@ class SpanTest : public testing::TestWithParam<const char*> {
   std::unique_ptr<ops::Backend> backend_ = ops::make_default_backend();
 };
 
-TEST_P(SpanTest, ReplicasAreAsOneOfAllTheirSamples) {
+TEST_P(SpanTest, ReplicasMatchOneReplicaWithAllSamples) {
   const Graph alone = network(GetParam(), 1);
   for (const DType type : {DType::F32, DType::BF16}) {
     const double tolerance = type == DType::F32 ? 2e-4 : 0.15;
@@ -193,7 +193,7 @@ TEST_P(SpanTest, ReplicasAreAsOneOfAllTheirSamples) {
         }
         EXPECT_LE(distance(sum, whole), tolerance * (length(whole) + 1e-3)) << name << ", " << span;
       }
-      // All hold what they agreed upon.
+      // All replicas have the same running sums.
       const Tensors running = several.running_sums(0);
       for (std::int32_t r = 1; r < span; ++r) EXPECT_EQ(several.running_sums(r), running);
       for (const auto& [name, whole] : one.running_sums(0))
@@ -203,7 +203,7 @@ TEST_P(SpanTest, ReplicasAreAsOneOfAllTheirSamples) {
   }
 }
 
-TEST_P(SpanTest, WithoutTheExchangeTheyAreNot) {
+TEST_P(SpanTest, WithoutTheExchangeReplicasDoNotMatch) {
   const Graph alone = network(GetParam(), 1);
   StageOptions options;
   Replicas one(alone, 1, options, *backend_);
@@ -239,8 +239,8 @@ TEST_P(SpanTest, RecomputationAndSplitBackwardGiveTheSameBits) {
   }
 }
 
-// When the weights of one replica alone change, the losses of all change as its gradient says: what
-// it does to the statistics of the others is in there, and nothing else of theirs is.
+// If the weights of one replica change, the sum of all losses must change by that replica's
+// gradient, because the shared statistics change the losses of the other replicas.
 TEST_P(SpanTest, GradientOfAReplicaIsTheSlopeOfAllLosses) {
   const Graph graph = network(GetParam(), 2);
   Replicas both(graph, 2, {}, *backend_);
@@ -254,7 +254,7 @@ TEST_P(SpanTest, GradientOfAReplicaIsTheSlopeOfAllLosses) {
       if (!parameter.trainable()) continue;
       const std::vector<float>& g = gradients.at(parameter.name);
       const double norm = length(g);
-      if (norm < 1e-2) continue;  // too small to be measured in float32
+      if (norm < 1e-2) continue;  // too small to measure in float32
       float* w = both.parameters(replica).value(id);
       const std::vector<float> start(w, w + g.size());
       const auto loss_at = [&](double t) {
@@ -262,7 +262,7 @@ TEST_P(SpanTest, GradientOfAReplicaIsTheSlopeOfAllLosses) {
           w[i] = start[i] + static_cast<float>(t / norm) * g[i];
         return both.forward();
       };
-      // Of a few steps one is small enough for the kinks of Relu and large enough for float32.
+      // One of these steps is small enough for the kinks of ReLU and large enough for float32.
       double error = 1e9;
       for (const double step : {2e-2, 5e-3, 1e-3}) {
         const double measured = (loss_at(step) - loss_at(-step)) / (2.0 * step);

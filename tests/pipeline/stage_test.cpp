@@ -25,7 +25,7 @@ Graph resnet8(models::NormKind norm, models::BlockKind block = models::BlockKind
   return models::build_model(options);
 }
 
-/// A stem with a max pool, and shortcuts that project everywhere.
+/// A stem with a max pool, and projections in all shortcuts.
 Graph resnet10() {
   ModelOptions options;
   options.size = "10";
@@ -60,7 +60,7 @@ class StageTest : public testing::TestWithParam<Case> {
   std::unique_ptr<ops::Backend> backend_ = ops::make_default_backend();
 };
 
-// Which of the maps differ, so that a failure names the tensors and not a page of floats.
+// Compares tensor by tensor, so that a failure names tensors instead of listing all floats.
 void expect_equal(const StepState& actual, const StepState& expected, const std::string& what) {
   EXPECT_EQ(actual.losses, expected.losses) << what;
   ASSERT_EQ(actual.gradients.size(), expected.gradients.size()) << what;
@@ -73,7 +73,7 @@ void expect_equal(const StepState& actual, const StepState& expected, const std:
   }
 }
 
-// Of a chain whose backward is split, after a micro-batch without its third part.
+// For a chain with split backward: runs a micro-batch without BackwardWeight.
 void expect_weight_gradients_untouched(StageChain& chain) {
   chain.begin_step();
   chain.forward(0, chain.context(0));
@@ -103,7 +103,7 @@ TEST_P(StageTest, ThreeCutsGiveTheSameBits) {
   }
 }
 
-TEST_P(StageTest, ForwardsBeforeBackwardsAndWeightsApartGiveTheSameBits) {
+TEST_P(StageTest, AllForwardsFirstAndSplitBackwardGiveTheSameBits) {
   const StepState joined = plain(3);
   options_.backward = Backward::Split;
   options_.slots = {3, 3};
@@ -125,7 +125,7 @@ TEST_P(StageTest, BackwardInputLeavesWeightGradientsAlone) {
 }
 
 TEST_P(StageTest, RecomputationGivesTheSameBitsInLessMemory) {
-  // With more than one slot, so that what a slot holds shows.
+  // With more than one slot, so that the size of a slot matters.
   options_.slots = {3, 1};
   StageChain kept(graph_, {}, options_, *backend_);
   const StepState expected = kept.plain_step(3);
@@ -140,7 +140,7 @@ TEST_P(StageTest, RecomputationGivesTheSameBitsInLessMemory) {
   EXPECT_GT(convolutions, 5);
 }
 
-TEST_P(StageTest, RecomputationOfLayersIsInBetween) {
+TEST_P(StageTest, RecomputationOfLayersNeedsMemoryInBetween) {
   const StepState expected = plain(3);
   const std::int64_t all_kept = [&] {
     options_.slots = {3, 1};
@@ -163,7 +163,7 @@ TEST_P(StageTest, EveryParameterMoves) {
   const auto before = chain.values();
   const StepState after = chain.plain_step(1);
   for (const auto& [name, values] : before) {
-    // Behind a gamma of zero nothing reaches the kernels of the branch in the first step.
+    // With a gamma of zero the kernels of the branch get no gradient in the first step.
     const bool blocked = GetParam().block == models::BlockKind::Bottleneck;
     if (blocked) continue;
     EXPECT_NE(after.values.at(name), values) << name;
@@ -204,7 +204,7 @@ Graph resnext() {
   options.image = {8, 8, 3};
   options.resnext.groups = 8;
   options.resnext.squeeze_excitation = models::SqueezeExcitation::On;
-  // With the last gamma of a block zero, nothing would reach the branch.
+  // If the last gamma of a block were zero, its branch would get no gradient.
   options.residual.initialisers = models::InitialiserSet::Nvidia;
   return models::build_model(options);
 }
@@ -216,8 +216,8 @@ Graph squeezenet() {
   return models::build_model(options);
 }
 
-/// Swish, group norm, depthwise 3x3 and 5x5, squeeze-and-excite, drop-connect, dropout, down to
-/// images of one pixel.
+/// Swish, group normalization, depthwise 3x3 and 5x5, squeeze-and-excite, drop-connect, dropout,
+/// with values down to one pixel.
 Graph efficientnet() {
   ModelOptions options = models::default_options("efficientnet", models::Task::Cifar);
   options.size = "cifar";
@@ -268,7 +268,7 @@ TEST_P(FamilyTest, CutsGiveTheSameBits) {
   expect_equal(plain(everywhere, 2), whole_net, "every op a stage");
 }
 
-TEST_P(FamilyTest, ForwardsFirstAndWeightsApartGiveTheSameBits) {
+TEST_P(FamilyTest, AllForwardsFirstAndSplitBackwardGiveTheSameBits) {
   const StepState joined = plain({}, 3);
   options_.backward = Backward::Split;
   options_.slots = {3, 3};
@@ -306,9 +306,9 @@ TEST_P(FamilyTest, BackwardInputLeavesWeightGradientsAlone) {
   expect_weight_gradients_untouched(chain);
 }
 
-// Along the gradient of any parameter the loss changes as the gradient says, masks being equal.
+// With equal masks, the slope of the loss along the gradient of any parameter matches the gradient.
 TEST_P(FamilyTest, SlopeOfTheLossIsTheGradient) {
-  if (GetParam().type != DType::F32) GTEST_SKIP() << "finite differences need digits";
+  if (GetParam().type != DType::F32) GTEST_SKIP() << "finite differences need float32";
   options_.batch = 4;
   StageChain chain(graph_, {}, options_, *backend_);
   chain.begin_step();
@@ -324,7 +324,7 @@ TEST_P(FamilyTest, SlopeOfTheLossIsTheGradient) {
     double squares = 0.0;
     for (const float x : g) squares += static_cast<double>(x) * static_cast<double>(x);
     const double length = std::sqrt(squares);
-    if (length < 1e-3) continue;  // too small to be measured in float32
+    if (length < 1e-3) continue;  // too small to measure in float32
     float* w = parameters.value(id);
     const std::vector<float> start(w, w + g.size());
     const auto loss_at = [&](double t) {
@@ -333,7 +333,7 @@ TEST_P(FamilyTest, SlopeOfTheLossIsTheGradient) {
       chain.begin_step();
       return chain.forward(0, chain.context(0)) / 4.0;
     };
-    // Of a few steps one is small enough for the kinks of Relu and large enough for float32.
+    // One of these steps is small enough for the kinks of ReLU and large enough for float32.
     double error = 1e9;
     for (const double step : {2e-2, 5e-3, 1e-3}) {
       const double measured = (loss_at(step) - loss_at(-step)) / (2.0 * step);
@@ -365,8 +365,8 @@ double evaluate(const Graph& graph, const std::vector<std::int32_t>& cuts, ops::
   return chain.evaluate(0);
 }
 
-// Also where a dropout is a stage of its own, or the last op of one. A net of the same weights that
-// drops nothing says what must come out.
+// Also if a dropout is a stage of its own, or the last op of a stage. The expected result is that
+// of a network with the same weights and no dropout.
 TEST(EvaluationTest, DropsNothingWhereverTheCutsAre) {
   const auto backend = ops::make_default_backend();
   for (const Graph& graph : {squeezenet(), efficientnet()}) {
@@ -403,7 +403,7 @@ TEST(EvaluationTest, DropoutCostsNothing) {
   }
 }
 
-// The loss along a line through the weights: its slope must be what the gradients say.
+// The slope of the loss along a line through the weights must match the gradients.
 TEST(StageGradientTest, SlopeOfTheLossIsTheGradient) {
   for (const models::NormKind norm : {models::NormKind::Batch, models::NormKind::Group}) {
     const Graph graph = resnet8(norm);

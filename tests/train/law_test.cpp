@@ -489,7 +489,8 @@ TEST(SpanLawTest, GroupsThatDoNotComeOutAreRefused) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Config);
-    EXPECT_NE(std::string(error.what()).find("span 4 replicas, and 2 replicas"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("span 4 replicas, which does not divide the 2"),
+              std::string::npos)
         << error.what();
   }
 }

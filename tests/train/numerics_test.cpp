@@ -393,7 +393,8 @@ TEST(Exceptions, NameASumOverReplicas) {
       break;
     } catch (const Error& error) {
       const std::string text = error.what();
-      if (text.find("the sum over replicas of what ") != std::string::npos) ++seen;
+      if (text.find("the sum over replicas of the gradient or statistic of ") != std::string::npos)
+        ++seen;
     }
   }
   EXPECT_GT(seen, 0);
