@@ -202,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"OtherRun",
                    shim("MILLRACE_SHIM_SWAP=/5/checkpoints/=>/6/checkpoints/"),
                    {},
-                   "is another checkpoint than rank 0 has",
+                   "differs from the checkpoint of that name on rank 0",
                    6},
         Difference{
             "OtherPart",
@@ -249,7 +249,7 @@ TEST_F(RestoringTest, WeightsToBeginWithAreTheSameOnAllRanks) {
   };
   begin(shim("MILLRACE_SHIM_DENY=ckpt-2/"), "ckpt-2");
   begin(shim("MILLRACE_SHIM_SWAP=/5/checkpoints/=>/6/checkpoints/"),
-        "is another checkpoint than rank 0 has");
+        "differs from the checkpoint of that name on rank 0");
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ TEST_P(PlantTest, NoRankUpdatesAnything) {
   Job job(training(run(), plant.cut, kIterations), poison(plant.way, plant.message()));
   const ProcessResult result = job.wait();
   const std::string told = "Iteration " + std::to_string(plant.iteration) +
-                           ": the loss became nan, and the update was left out";
+                           ": the loss became nan; the update was skipped";
   EXPECT_EQ(result.output.find(told) != std::string::npos, plant.way == Way::Forward)
       << result.output;
   ASSERT_EQ(result.code, 0) << result.output;

@@ -250,7 +250,7 @@ TEST_F(PicturesTest, BadPicturesAreReplacedUpToALimit) {
   const ProcessResult replaced = train_on("folders", directory / "lenient", lenient);
   EXPECT_EQ(replaced.code, 0) << replaced.output;
   EXPECT_NE(replaced.output.find("n02/9.JPEG"), std::string::npos) << replaced.output;
-  EXPECT_NE(replaced.output.find("Bad pictures: 1 of 24 for training"), std::string::npos)
+  EXPECT_NE(replaced.output.find("Bad images: 1 of 24 for training"), std::string::npos)
       << replaced.output;
   EXPECT_NE(read_text(directory / "lenient/log.txt").find("n02/9.JPEG"), std::string::npos);
   const ProcessResult refused =
@@ -293,7 +293,7 @@ TEST_F(PicturesTest, TooManyBadPicturesEndARunAtTheSameUpdateInEveryLayout) {
   };
   const ProcessResult one = train("one", {"--ranks", "1"});
   EXPECT_EQ(one.code, 3) << one.output;
-  EXPECT_NE(one.output.find("3 of the 24 pictures for training are bad so far in this pass"),
+  EXPECT_NE(one.output.find("3 of the 24 images for training are bad so far in this epoch"),
             std::string::npos)
       << one.output;
   const std::ptrdiff_t updates = logged_updates(directory / "one");
@@ -314,7 +314,7 @@ TEST_F(PicturesTest, TooManyBadPicturesEndARunAtTheSameUpdateInEveryLayout) {
   const ProcessResult more =
       millrace({"restore", "--restore-path", ended, "--max-bad-fraction", "0.2"});
   EXPECT_EQ(more.code, 0) << more.output;
-  EXPECT_NE(more.output.find("Bad pictures: 3 of 24"), std::string::npos) << more.output;
+  EXPECT_NE(more.output.find("Bad images: 3 of 24"), std::string::npos) << more.output;
 }
 
 // Two bad pictures of 24 are met in each of two epochs, and no epoch may have three.
@@ -352,7 +352,7 @@ TEST_F(PicturesTest, BadPicturesOfAValidationAreCounted) {
   const std::filesystem::path bad = directory / "folders/validation/n02/28.JPEG";
   std::filesystem::resize_file(bad, std::filesystem::file_size(bad) / 2);
   const std::string folders = (directory / "folders").string();
-  const std::string expected = "Bad pictures: 1 of 9 for validation";
+  const std::string expected = "Bad images: 1 of 9 for validation";
   const std::string run = (directory / "run").string();
   const ProcessResult trained =
       train_on("folders", run, {"--data-dir", folders, "--max-bad-fraction", "0.2"});

@@ -184,8 +184,8 @@ TEST_F(FinetuneTest, AveragesThatCannotBeHadAreRefusedBeforeTraining) {
   config.max_checkpoints_to_keep = 1;
   config.averaging = {.last_epochs = {1}, .decays = {}};
   EXPECT_EQ(train_in_child(config),
-            "the average mean-1-epochs needs the last 2 checkpoints of the run, and "
-            "--max-ckpts-to-keep 1 leaves 1: give --max-ckpts-to-keep 0, which keeps all");
+            "the average mean-1-epochs needs the last 2 checkpoints of the run, but "
+            "--max-ckpts-to-keep 1 keeps only 1: give --max-ckpts-to-keep 0, which keeps all");
   EXPECT_FALSE(fs::exists(root() / "few")) << "nothing is left behind";
 }
 
@@ -229,9 +229,11 @@ TEST_F(FinetuneTest, OtherClassesNeedAFreshLastLayer) {
   TrainConfig config = warm("classes");
   config.model.classes = 5;
   const std::string error = train_in_child(config);
-  EXPECT_NE(error.find("fc1/kernel is 10x64 there and 5x64 here, fc1/bias is 10 there and 5 here; "
-                       "name what is to begin anew with --init-fresh"),
-            std::string::npos)
+  EXPECT_NE(
+      error.find(
+          "fc1/kernel has shape 10x64 in the checkpoint but needs 5x64, fc1/bias has shape 10 in "
+          "the checkpoint but needs 5; name the parameters to initialize with --init-fresh"),
+      std::string::npos)
       << error;
   EXPECT_FALSE(fs::exists(config.run_directory)) << "nothing is left behind";
   config.init_fresh = {"fc1"};

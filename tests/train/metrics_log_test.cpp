@@ -320,8 +320,8 @@ TEST_F(MetricsLogTest, DamagedRowsAreLeftOutAndSaid) {
       {"training.csv", 3, with("1,3,0.75", "1,3"), "line 2 is damaged ('1,3,"},
       {"training.csv", 4, with("step", "what"), "line 1 is damaged ('what"},
       {"training.csv", 3, with("\n3,9", "\n\n3"), "line 4 is damaged (''), and 1 more"},
-      {"training.csv", 4, and_then("4,1"), "what follows line 4 is no whole row"},
-      {"training.csv", 4, and_then(std::string(1 << 20, '1')), "what follows line 4"},
+      {"training.csv", 4, and_then("4,1"), "the row after line 4 is incomplete"},
+      {"training.csv", 4, and_then(std::string(1 << 20, '1')), "the row after line 4"},
       {"training.csv", 4, and_then("4,12,\x1b[2J\n"), "line 5 is damaged ('4,12,\\x1b[2J')"},
       {"validation.csv", 1, and_then("9,2.25,50,1,what,3,\n"), "line 2 is damaged"},
       {"validation.csv", 1, and_then("-3,2.25,50,1,2,3,\n"), "line 2 is damaged"},
@@ -347,7 +347,7 @@ TEST_F(MetricsLogTest, DamagedRowsAreLeftOutAndSaid) {
     }
     // Only what a kill has torn is not worth keeping.
     const fs::path aside = path.string() + ".damaged";
-    const bool kept = said && notices[0].find("the file as it was is") != std::string::npos;
+    const bool kept = said && notices[0].find("the original file is") != std::string::npos;
     EXPECT_EQ(fs::exists(aside), kept) << damage.notice;
     if (kept) {
       EXPECT_EQ(text_of(aside), text);

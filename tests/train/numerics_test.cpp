@@ -533,12 +533,11 @@ TEST(Slots, OfAnotherRuleAreRefused) {
     return message_of(ErrorKind::Checkpoint, [&] { load(from, into); });
   };
   const std::string missing = refused(UpdateRule::Sgd, UpdateRule::Momentum);
-  expect_in("/momentum, which momentum needs; the slots in it: none", missing);
+  expect_in("/momentum, which momentum needs; its slots: none", missing);
   const std::string square = refused(UpdateRule::Momentum, UpdateRule::RmsProp);
-  expect_in("/mean_square, which RMSprop needs; the slots in it: momentum.", square);
+  expect_in("/mean_square, which RMSprop needs; its slots: momentum.", square);
   const std::string more = refused(UpdateRule::RmsProp, UpdateRule::Momentum);
-  expect_in("/mean_square, which momentum does not keep; the slots in it: mean_square, momentum",
-            more);
+  expect_in("/mean_square, which momentum does not keep; its slots: mean_square, momentum", more);
   EXPECT_NO_THROW(load(UpdateRule::Momentum, UpdateRule::Lars));
   // Evaluation needs none and takes any.
   const io::CheckpointReader checkpoint(saved[UpdateRule::RmsProp]);

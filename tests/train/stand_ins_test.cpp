@@ -41,8 +41,8 @@ class StandInLimitTest : public testing::Test {
       EXPECT_EQ(error.kind(), ErrorKind::Data);
       EXPECT_EQ(std::string(error.what()),
                 std::to_string(of_epoch) +
-                    " of the 40 pictures for training are bad so far in this pass over them; "
-                    "--max-bad-fraction 0.1 allows no more than 4, such as a.JPEG: it is cut");
+                    " of the 40 images for training are bad so far in this epoch; "
+                    "--max-bad-fraction 0.1 allows at most 4; for example a.JPEG: it is cut");
     }
     EXPECT_EQ(limit.in_epoch(), of_epoch);
   }
