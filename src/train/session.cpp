@@ -495,7 +495,8 @@ void Session::check_replicas() {
     for (std::size_t r = 1; r < replicas; ++r)
       if (sums[s * replicas + r] != sums[s * replicas])
         fail(ErrorKind::Peer,
-             "stage {}: the weights of replicas {} and 0 differ: a device or a link between them "
+             "stage {}: replica {} has different weights than replica 0: a device or a link "
+             "between them "
              "computes or carries wrong bits",
              s, r);
 }

@@ -325,7 +325,7 @@ TEST(EnvironmentLimitTest, NoPlaceForTemporaryFilesIsNamed) {
                    {"TMPDIR=" + none},
                    small_training() + Words{"--shards", "2", "--no-validation", "--pipeline-splits",
                                             "b2/0", "--run-dir", (directory / "run").string()}),
-               5, {none + ": MPI cannot keep its files there", "TMPDIR"});
+               5, {none + ": cannot write MPI's temporary files", "TMPDIR"});
 }
 
 TEST(MistakeTest, LabelOutOfRangeNamesRecordAndValue) {

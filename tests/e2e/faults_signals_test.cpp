@@ -184,7 +184,7 @@ TEST(SuspensionTest, ARankThatStopsWhileItStartsIsNamed) {
     kill(process, SIGKILL);
     EXPECT_EQ(result.code, 124) << result.output;
     EXPECT_NE(result.output.find("error: rank " + std::to_string(rank) + " (replica 0, stage " +
-                                 std::to_string(rank) + ") was not heard"),
+                                 std::to_string(rank) + ") did not respond"),
               std::string::npos)
         << result.output;
   }

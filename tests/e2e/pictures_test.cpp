@@ -54,7 +54,7 @@ class PicturesTest : public testing::Test {
                                             "--raw-dir", (place() / "folders").string(),
                                             "--train-shards", "3", "--validation-shards", "2"});
     ASSERT_EQ(records.code, 0) << records.output;
-    EXPECT_NE(records.output.find("2 made anew as RGB JPEG"), std::string::npos) << records.output;
+    EXPECT_NE(records.output.find("2 re-encoded as RGB JPEG"), std::string::npos) << records.output;
     const ProcessResult packed =
         millrace({"data", "convert", (place() / "packed").string(), "--packed", "--data-dir",
                   (place() / "folders").string(), "--shorter-side", "48"});
@@ -365,7 +365,7 @@ TEST_F(PicturesTest, BadPicturesOfAValidationAreCounted) {
   const ProcessResult refused =
       millrace({"validate", "--restore-path", run, "--max-bad-fraction", "0.1"});
   EXPECT_EQ(refused.code, 3) << refused.output;
-  EXPECT_NE(refused.output.find("1 of the 9 pictures for validation are bad"), std::string::npos)
+  EXPECT_NE(refused.output.find("1 of the 9 images for validation are bad"), std::string::npos)
       << refused.output;
 
   // The weights of an epoch are not lost with its validation.

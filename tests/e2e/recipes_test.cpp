@@ -84,7 +84,7 @@ TEST(ValidateTest, LooksAtInitialWeightsAndRepeats) {
                                          small_data().string(), "--model-size", "8", "--batch-size",
                                          "100", "--repeat", "2", "--threads-per-device", "1"});
   ASSERT_EQ(result.code, 0) << result.output;
-  EXPECT_NE(result.output.find("these are initial weights"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("validating untrained weights"), std::string::npos) << result.output;
   const std::size_t first = result.output.find("Validation top-1 accuracy [ckpt-0]");
   ASSERT_NE(first, std::string::npos) << result.output;
   EXPECT_NE(result.output.find("Validation top-1 accuracy [ckpt-0]", first + 1), std::string::npos);
