@@ -93,7 +93,7 @@ TEST_F(AveragingTest, SumsAreDouble) {
   EXPECT_EQ(read(checkpoint, "fc1/kernel"), std::vector<float>{1.0f});
 }
 
-// An average is a run directory below the run, whose own list stays what it was.
+// An average is a run directory below the run, whose own list of checkpoints does not change.
 TEST_F(AveragingTest, LiesBesideTheCheckpointsAndReplacesItsPredecessor) {
   save(10, {1.0f}, 0.0f, 0.0f);
   save(20, {3.0f}, 0.0f, 0.0f);
@@ -144,7 +144,7 @@ TEST_F(AveragingTest, NamesCheckpointsThatAreGone) {
   EXPECT_NE(error.find("1 of 3 checkpoints are missing: ckpt-20"), std::string::npos) << error;
 }
 
-/// Five epochs of 10 updates, two checkpoints an epoch.
+/// Five epochs of 10 updates, with two checkpoints per epoch.
 TrainConfig five_epochs(const fs::path& run) {
   TrainConfig config;
   config.run_directory = run;
@@ -174,8 +174,8 @@ TEST_F(AveragingTest, TakesWhatLiesInTheLastEpochs) {
   EXPECT_TRUE(planned_averages(five_epochs(run_)).empty());
 }
 
-// 3 checkpoints an epoch of 10 are one every 3: the last regular one is 48, and 50 would count the
-// end twice.
+// 3 checkpoints per epoch of 10 updates are one every 3 updates. The last regular one is 48; 50
+// would count the end twice.
 TEST_F(AveragingTest, LeavesOutAFinalCheckpointOffTheCadence) {
   TrainConfig config = five_epochs(run_);
   config.checkpoint_every = 3;

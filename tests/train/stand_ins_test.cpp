@@ -13,7 +13,7 @@
 namespace millrace::train {
 namespace {
 
-/// 40 pictures that nobody reads, of which a tenth may be bad: four.
+/// 40 images that are never read; at most a tenth, that is four, may be bad.
 class Pictures final : public io::Dataset {
  public:
   [[nodiscard]] std::string name() const override { return "pictures"; }
@@ -69,7 +69,7 @@ TEST_F(StandInLimitTest, EveryEpochCountsAnew) {
   EXPECT_EQ(limit.in_epoch(), 0);
   limit.check(8, 1);
   EXPECT_EQ(limit.in_epoch(), 4);
-  // The first batch of an epoch may have some of its own.
+  // The first batch of an epoch may contain bad images too.
   limit.check(11, 2);
   EXPECT_EQ(limit.in_epoch(), 3);
   expect_refusal(limit, 13, 2, 5);

@@ -20,7 +20,7 @@ models::Graph resnet8(std::int64_t classes) {
   return models::build_model(options);
 }
 
-/// What a checkpoint of the network holds.
+/// The tensors of a checkpoint of the network.
 std::vector<io::TensorInfo> tensors_of(const models::Graph& graph) {
   std::vector<io::TensorInfo> tensors;
   for (const models::Parameter& p : graph.parameters) {
