@@ -38,7 +38,7 @@ if(Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
     --Werror=cross-execution-space-call)
 endif()
 if(Kokkos_DEVICES STREQUAL "SERIAL" AND NOT MILLRACE_SANITIZE STREQUAL "thread")
-  message(WARNING "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} runs millrace's own kernels on one core; "
+  message(WARNING "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} runs own kernels on one core; "
     "scripts/setup builds one with OpenMP")
 endif()
 

@@ -115,7 +115,8 @@ TEST(PlantRunTest, TwentyStepsInARowWithoutAnUpdateEndTheRun) {
   EXPECT_EQ(result.code, 4) << result.output;
   EXPECT_NE(result.output.find("not finite for 20 iterations in a row"), std::string::npos)
       << result.output;
-  EXPECT_TRUE(fs::exists(run / "checkpoints" / "ckpt-5")) << "the last one with an update behind";
+  EXPECT_TRUE(fs::exists(run / "checkpoints" / "ckpt-5"))
+      << "the last checkpoint before the skipped steps";
   EXPECT_GE(newest_in(run)->iteration, 20);
 }
 
