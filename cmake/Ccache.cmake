@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ccache, where it is installed and no other launcher was asked for. Without these two settings it
-# would not cache what uses precompiled headers.
+# Uses ccache if it is installed and no other launcher is set. Without these two settings it would
+# not cache sources that use precompiled headers.
 find_program(CCACHE ccache)
 if(CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER

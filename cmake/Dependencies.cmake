@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Everything that is not ours is found here and nowhere else. Nothing is downloaded.
+# Finds all third-party software. Nothing is downloaded.
 
-# Kokkos: one named by Kokkos_ROOT, the newest built by scripts/setup, or Debian's Serial-only package.
+# Kokkos: given by Kokkos_ROOT, or the newest built by scripts/setup, or Debian's Serial-only
+# package.
 if(NOT Kokkos_ROOT AND NOT DEFINED ENV{Kokkos_ROOT})
   set(millrace_cache $ENV{XDG_CACHE_HOME})
   if(NOT millrace_cache)
@@ -11,7 +12,7 @@ if(NOT Kokkos_ROOT AND NOT DEFINED ENV{Kokkos_ROOT})
   list(SORT millrace_cached_kokkos COMPARE NATURAL ORDER DESCENDING)
   list(APPEND CMAKE_PREFIX_PATH ${millrace_cached_kokkos})
 endif()
-# No version in the call: Kokkos calls its major versions incompatible, and 3.4 to 5.x all work.
+# No version here: Kokkos declares its major versions incompatible, but 3.4 to 5.x all work.
 find_package(Kokkos QUIET)
 if(NOT Kokkos_FOUND)
   message(FATAL_ERROR "Kokkos was not found: run scripts/setup, or set Kokkos_ROOT to your own")
@@ -19,7 +20,7 @@ elseif(Kokkos_VERSION VERSION_LESS 3.4)
   message(FATAL_ERROR "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} is too old: 3.4 is the oldest "
     "that works; run scripts/setup, or set Kokkos_ROOT to a newer one")
 endif()
-# Debian's package names an include folder that does not exist, which stops CMake at generate time.
+# Debian's package names an include folder that does not exist, so that CMake fails to generate.
 get_target_property(millrace_kokkos_includes Kokkos::kokkos INTERFACE_INCLUDE_DIRECTORIES)
 foreach(folder IN LISTS millrace_kokkos_includes)
   if(folder MATCHES "^/" AND NOT EXISTS "${folder}")
@@ -30,14 +31,14 @@ foreach(folder IN LISTS millrace_kokkos_includes)
   endif()
 endforeach()
 if(Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
-  # What -ffp-contract=off is on the host; and a kernel that calls a host function, of which nvcc would
-  # only warn, fails when it runs. Blocks of random numbers are std::arrays, whose constexpr members
-  # kernels may call only if told so.
+  # -fmad=false corresponds to -ffp-contract=off on the host. A kernel that calls a host function
+  # would fail at run time, and nvcc would only warn. Kernels may call constexpr members of
+  # std::array (blocks of random numbers) only with --expt-relaxed-constexpr.
   target_compile_options(Kokkos::kokkos INTERFACE -fmad=false --expt-relaxed-constexpr
     --Werror=cross-execution-space-call)
 endif()
 if(Kokkos_DEVICES STREQUAL "SERIAL" AND NOT MILLRACE_SANITIZE STREQUAL "thread")
-  message(WARNING "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} runs own kernels on one core only; "
+  message(WARNING "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} runs own kernels on one core; "
     "scripts/setup builds one with OpenMP")
 endif()
 
@@ -59,7 +60,7 @@ if(NOT TARGET hdf5::hdf5)
   message(FATAL_ERROR "FindHDF5 gave no target hdf5::hdf5")
 endif()
 
-# Images. Parts of a JPEG are decoded by functions that only libjpeg-turbo has.
+# Decoding parts of a JPEG image requires functions that only libjpeg-turbo has.
 find_package(JPEG QUIET)
 if(NOT JPEG_FOUND)
   message(FATAL_ERROR "libjpeg-turbo was not found: run scripts/setup, or set JPEG_INCLUDE_DIR and "
@@ -72,8 +73,8 @@ check_symbol_exists(jpeg_crop_scanline "stdio.h;jpeglib.h" MILLRACE_JPEG_CROPS)
 unset(CMAKE_REQUIRED_INCLUDES)
 unset(CMAKE_REQUIRED_LIBRARIES)
 if(NOT MILLRACE_JPEG_CROPS)
-  unset(MILLRACE_JPEG_CROPS CACHE)  # or another library would never be tried
-  message(FATAL_ERROR "the libjpeg in ${JPEG_INCLUDE_DIRS} cannot decode parts of a picture: "
+  unset(MILLRACE_JPEG_CROPS CACHE)  # so that another library is checked
+  message(FATAL_ERROR "the libjpeg in ${JPEG_INCLUDE_DIRS} cannot decode parts of an image: "
     "libjpeg-turbo 1.5 is the oldest that works; set JPEG_INCLUDE_DIR and JPEG_LIBRARY to a newer one")
 endif()
 find_package(PNG QUIET)
@@ -82,7 +83,7 @@ if(NOT PNG_FOUND)
     "PNG_LIBRARY")
 endif()
 
-# oneDNN computes in host memory: a Kokkos whose default memory is a GPU's leaves it out.
+# oneDNN computes in host memory, so it is off if Kokkos uses the memory of a GPU by default.
 set(millrace_on_cpu ON)
 if(Kokkos_DEVICES MATCHES "CUDA|HIP|SYCL|OPENMPTARGET|OPENACC")
   set(millrace_on_cpu OFF)
@@ -92,7 +93,7 @@ if(MILLRACE_ONEDNN AND NOT millrace_on_cpu)
   message(FATAL_ERROR "MILLRACE_ONEDNN is ON, but Kokkos in ${Kokkos_DIR} computes on "
     "${Kokkos_DEVICES}: set MILLRACE_ONEDNN=OFF, or Kokkos_ROOT to a Kokkos for CPUs")
 endif()
-# 2.6 .. 3.x: its CMake package asks for OpenCL headers on Debian, which are not needed.
+# 2.6 .. 3.x. Found without its CMake package, which on Debian requires unneeded OpenCL headers.
 add_library(onednn INTERFACE)
 if(MILLRACE_ONEDNN)
   find_path(ONEDNN_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
@@ -114,7 +115,7 @@ if(MILLRACE_ONEDNN)
   target_compile_definitions(onednn INTERFACE MILLRACE_ONEDNN)
 endif()
 
-# protobuf 3.12 .. 21 by CMake's own module; later ones bring a package, which finds their abseil.
+# protobuf 3.12 .. 21: CMake's own module. Later versions: their package, which also finds abseil.
 find_package(Protobuf CONFIG QUIET)
 if(NOT Protobuf_FOUND)
   find_package(Protobuf QUIET)

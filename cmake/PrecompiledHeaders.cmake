@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Most sources include the same headers of the standard library and of fmt, which take longer to
-# compile than the sources themselves. They are compiled once for all targets that share flags: once
-# for those without Kokkos, once for those with it (Kokkos adds -fopenmp), and both again with
-# GoogleTest for the tests.
+# Most sources include the same headers of the standard library and fmt, which take longer to
+# compile than the sources themselves. They are precompiled once for all targets with the same
+# flags: without Kokkos, with Kokkos (which adds -fopenmp), and both again with GoogleTest for the
+# tests.
 #
-# Sources still include what they use: the presets clang and tidy compile without precompiled headers
-# (CMAKE_DISABLE_PRECOMPILE_HEADERS) and find what is missing.
+# Sources still include what they use: the presets clang and tidy compile without precompiled
+# headers (CMAKE_DISABLE_PRECOMPILE_HEADERS) and detect missing includes.
 set(millrace_common_headers
   <algorithm> <array> <charconv> <chrono> <cmath> <cstdint> <cstring> <filesystem> <functional> <limits>
   <map> <memory> <numeric> <optional> <set> <span> <string> <string_view> <utility> <variant> <vector>
@@ -36,9 +36,9 @@ function(millrace_links target wanted result)
   endforeach()
 endfunction()
 
-# millrace_precompile(<target> [GTest]): gives `target`, whose libraries are linked already, the
-# precompiled headers that go with its flags. A source with flags of its own may be unable to read
-# them; it includes the headers themselves then.
+# millrace_precompile(<target> [GTest]): gives `target`, whose libraries must be linked already, the
+# precompiled headers for its flags. A source with its own flags may not be able to use them and
+# then includes the headers itself.
 function(millrace_precompile target)
   if(Kokkos_CXX_COMPILER_ID STREQUAL "NVIDIA")
     return()  # nvcc cannot read them
@@ -56,8 +56,8 @@ function(millrace_precompile target)
     list(APPEND headers <gtest/gtest.h>)
     list(APPEND libraries GTest::gtest)
     string(APPEND owner _gtest)
-    # GCC forgets that precompiled headers are a system's and warns of what it inlines from them: of
-    # std::string in tests, wrongly.
+    # GCC does not treat precompiled headers as system headers and gives false warnings about code
+    # inlined from them, e.g. from std::string in tests.
     target_compile_options(${target} PRIVATE
       "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>")
   endif()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What this build is made of, as the last words of the configuration.
+# Prints the components of this build at the end of the configuration.
 function(millrace_summary)
   set(sanitizers ${MILLRACE_SANITIZE})
   if(NOT sanitizers)
@@ -17,7 +17,7 @@ function(millrace_summary)
     set(onednn "${ONEDNN_VERSION} in ${ONEDNN_LIBRARY}")
   endif()
   string(REGEX MATCH "^[^,\n]+" mpi "${MPI_CXX_LIBRARY_VERSION_STRING}")
-  string(REGEX REPLACE "[ \t]*Version:[ \t]*" " " mpi "${mpi}")  # as MPICH writes it
+  string(REGEX REPLACE "[ \t]*Version:[ \t]*" " " mpi "${mpi}")  # format of MPICH
   list(JOIN Kokkos_DEVICES ", " devices)
   message(STATUS
     "millrace ${PROJECT_VERSION}

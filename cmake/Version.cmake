@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Version and commit in one generated header. Included, it adds the target millrace::version, which
-# looks at the commit on every build; run as a script, it writes the header if its text has changed.
+# Generates a header with version and commit. Included, it adds the target millrace::version, which
+# checks the commit on every build; run as a script, it writes the header if the text has changed.
 if(CMAKE_SCRIPT_MODE_FILE)
   set(MILLRACE_COMMIT "")
   execute_process(
@@ -18,7 +18,7 @@ add_custom_target(millrace_version_header
   COMMAND ${CMAKE_COMMAND} -D SOURCE_DIR=${PROJECT_SOURCE_DIR} -D HEADER=${millrace_version_header}
     -D MILLRACE_VERSION=${PROJECT_VERSION} -P ${CMAKE_CURRENT_LIST_FILE}
   BYPRODUCTS ${millrace_version_header}
-  COMMENT "Looking at the commit" VERBATIM)
+  COMMENT "Checking the commit" VERBATIM)
 add_library(millrace_version INTERFACE)
 add_library(millrace::version ALIAS millrace_version)
 add_dependencies(millrace_version millrace_version_header)

@@ -14,28 +14,28 @@ namespace {
 [[noreturn]] void fail_missing(std::string_view key) {
   fail(
       ErrorKind::Usage,
-      "TF_CONFIG: {} is missing; expected is "
+      "TF_CONFIG: {} is missing; expected "
       R"({{"cluster": {{"worker": ["host:port", ..]}}, "task": {{"type": "worker", "index": N}}}})",
       key);
 }
 
-/// A host's name goes to programs that would take other things for options of theirs.
+/// Host names are passed to programs that might take other text for options.
 void check_host(std::string_view host, std::string_view where) {
   const bool good = !host.empty() && host.front() != '-' &&
                     std::all_of(host.begin(), host.end(), [](unsigned char c) {
                       return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_' || c == '@';
                     });
-  if (!good) fail(ErrorKind::Usage, "{}: '{}' is no name of a host", where, host);
+  if (!good) fail(ErrorKind::Usage, "{}: '{}' is not a host name", where, host);
 }
 
-/// "name" or "name:ranks"; gives the number, or 0.
+/// Checks "name" or "name:ranks"; returns the number of ranks, or 0.
 std::int64_t check_slots(std::string_view host, std::string_view where) {
   const std::size_t colon = host.find(':');
   check_host(host.substr(0, colon), where);
   if (colon == std::string_view::npos) return 0;
   const std::int64_t slots = parse_number<std::int64_t>(host.substr(colon + 1)).value_or(0);
   if (slots < 1)
-    fail(ErrorKind::Usage, "{}: '{}' is not a host and its number of ranks, as in a:8", where,
+    fail(ErrorKind::Usage, "{}: '{}' is not a host with its number of ranks, such as a:8", where,
          host);
   return slots;
 }
@@ -54,7 +54,7 @@ std::vector<std::string> hosts_of(const Json& cluster, const std::string& job) {
   return hosts;
 }
 
-/// A task is a worker, or the chief, which TensorFlow counts as the first of them.
+/// A task is a worker or the chief, which TensorFlow counts before the workers.
 std::string task_type(const Json& task) {
   const Json* const type = task.find("type");
   if (type == nullptr) return "worker";
@@ -63,13 +63,12 @@ std::string task_type(const Json& task) {
   if (name == "worker" || name == "chief") return name;
   if (name == "ps")
     fail(ErrorKind::Usage,
-         "TF_CONFIG: task.type is ps, but every replica keeps the parameters: start no parameter "
-         "servers");
+         "TF_CONFIG: task.type is ps, but millrace has no parameter servers: do not start any");
   if (name == "evaluator")
     fail(ErrorKind::Usage,
-         "TF_CONFIG: task.type is evaluator, but the run validates itself: start no evaluator, or "
-         "use millrace validate");
-  fail(ErrorKind::Usage, "TF_CONFIG: task.type '{}' is none of worker, chief", name);
+         "TF_CONFIG: task.type is evaluator, but the run validates itself: do not start an "
+         "evaluator, or use millrace validate");
+  fail(ErrorKind::Usage, "TF_CONFIG: task.type '{}' is unknown: use worker or chief", name);
 }
 
 }  // namespace
@@ -78,11 +77,12 @@ void check_room(const Cluster& cluster, std::int64_t ranks) {
   std::int64_t room = 0;
   for (const std::string& host : cluster.hosts) {
     const std::int64_t slots = check_slots(host, "--hosts");
-    if (slots == 0) return;  // takes what comes
+    if (slots == 0) return;  // no limit
     room += slots;
   }
   if (room < ranks)
-    fail(ErrorKind::Usage, "--hosts: {} have room for {} ranks, the run has {}: give them more",
+    fail(ErrorKind::Usage,
+         "--hosts: {} have room for {} ranks, but the run has {}: raise their numbers of ranks",
          join(cluster.hosts, " "), room, ranks);
 }
 
@@ -102,12 +102,13 @@ Cluster parse_tf_config(std::string_view json) {
   Cluster result;
   result.hosts = hosts_of(*cluster, "chief");
   const std::int64_t chiefs = std::ssize(result.hosts);
-  if (chiefs > 1) fail(ErrorKind::Usage, "TF_CONFIG: there are {} chiefs, one is allowed", chiefs);
+  if (chiefs > 1) fail(ErrorKind::Usage, "TF_CONFIG: {} chiefs, but only one is allowed", chiefs);
   const std::vector<std::string> workers = hosts_of(*cluster, "worker");
   result.hosts.insert(result.hosts.end(), workers.begin(), workers.end());
   const std::int64_t most = type == "chief" ? chiefs : std::ssize(workers);
   if (number < 0 || number >= most)
-    fail(ErrorKind::Usage, "TF_CONFIG: task {} is not among the {} {}s", number, most, type);
+    fail(ErrorKind::Usage, "TF_CONFIG: task {} is out of range: there are {} {}s", number, most,
+         type);
   result.task = static_cast<int>(type == "chief" ? number : chiefs + number);
   return result;
 }

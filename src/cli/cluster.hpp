@@ -14,24 +14,24 @@ namespace millrace::cli {
 /// The machines of a run.
 struct Cluster {
   std::vector<std::string> hosts;  ///< "name" or "name:ranks"
-  int task = 0;                    ///< which of them this process was started for
+  int task = 0;                    ///< index of the host that this process was started for
   int ssh_port = 0;                ///< 0: the launcher's default
   std::string interface;           ///< empty: the launcher's choice
 };
 
-/// TF_CONFIG of a distributed TensorFlow: its workers without their ports, the chief before them,
-/// and this task. Errors: Usage, naming the key that is missing, and for tasks of other types.
+/// Reads TF_CONFIG of distributed TensorFlow: its workers without ports, preceded by the chief, and
+/// this task. Errors: Usage, naming a missing key or an unsupported task type.
 [[nodiscard]] Cluster parse_tf_config(std::string_view json);
 
-/// The machines that options name (--hosts, --distributed with TF_CONFIG); nothing when the run
-/// stays on this one. Errors: Usage.
+/// The machines given by options (--hosts, or --distributed with TF_CONFIG); nothing if the run
+/// stays on this machine. Errors: Usage.
 [[nodiscard]] std::optional<Cluster> cluster_of(const Options& options,
                                                 const Environment& environment);
 
-/// Errors: Usage, when hosts that all say how many ranks they take have no room for so many.
+/// Errors: Usage if all hosts limit their ranks and there is not enough room for `ranks`.
 void check_room(const Cluster& cluster, std::int64_t ranks);
 
-/// --replicas of a distributed run are those of each worker.
+/// In a distributed run --replicas counts per worker; returns options with the total.
 [[nodiscard]] Options for_all_workers(Options options, const std::optional<Cluster>& cluster);
 
 }  // namespace millrace::cli

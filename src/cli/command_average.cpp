@@ -17,19 +17,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The newest `count` checkpoints of a run (0: all) but for the last `discarded`, oldest first.
+/// The newest `count` checkpoints of a run (0: all), without the last `discarded`; oldest first.
 std::vector<fs::path> chosen(const fs::path& run, std::int64_t count, std::int64_t discarded) {
   std::error_code ignored;
   if (!fs::is_directory(run / "checkpoints", ignored))
     fail(ErrorKind::Checkpoint,
-         "{}: has no folder checkpoints: give the directory of a run that has saved some",
+         "{}: has no checkpoints folder: give the directory of a run with saved checkpoints",
          run.string());
   std::vector<fs::path> paths = io::list_checkpoints(run);
   const std::int64_t left = std::ssize(paths) - discarded;
   if (left < 1 || count > left)
     fail(ErrorKind::Usage,
-         "{}: has {} checkpoints: {} of them before the last {} cannot be averaged; give a smaller "
-         "--count or --discard-last",
+         "{}: has {} checkpoints, too few to average {} after discarding the last {}: give a "
+         "smaller --count or --discard-last",
          run.string(), paths.size(), count > 0 ? count : 1, discarded);
   paths.resize(static_cast<std::size_t>(left));
   if (count > 0) paths.erase(paths.begin(), paths.end() - count);
@@ -44,10 +44,10 @@ train::AverageRule rule_of(const Options& options, std::size_t count) {
   rule.name = options.text("filename")
                   .value_or(exponential ? fmt::format("exponential-{}", rule.decay)
                                         : fmt::format("mean-of-{}", count));
-  // It is a name below the run's averages, nothing else.
+  // The name of a folder below the run's averages, not a path.
   if (rule.name.empty() || rule.name.starts_with('.') || rule.name.find('/') != std::string::npos)
-    fail(ErrorKind::Usage, "--filename '{}': give a name without / that does not begin with a dot",
-         rule.name);
+    fail(ErrorKind::Usage,
+         "--filename '{}': invalid name: it must not contain / or start with a dot", rule.name);
   return rule;
 }
 
@@ -55,8 +55,8 @@ void check_decay(const Options& options) {
   const std::optional<double> decay = options.real("decay");
   if (decay && options.text("mode") != "exponential")
     fail(ErrorKind::Usage,
-         "--decay {} has no effect on a mean, which weighs all checkpoints alike: give --mode "
-         "exponential, or leave it out",
+         "--decay {} has no effect on --mode mean, which weighs all checkpoints equally: give "
+         "--mode exponential, or leave it out",
          *decay);
 }
 

@@ -16,7 +16,7 @@ namespace millrace::cli {
 
 namespace {
 
-/// Multiplications and additions of training: three times those of a forward pass.
+/// Floating-point operations of training: three times those of a forward pass.
 double gflops_of(const train::BenchResult& result) {
   return result.images_per_second() * static_cast<double>(result.macs_per_image) * 6.0e-9;
 }
@@ -41,23 +41,23 @@ void print_text(const train::BenchResult& result, int threads) {
              result.percentile_seconds(0.9) * 1e3);
   fmt::print("throughput    {:.1f} images/s, {:.0f} GFLOP/s on {} thread(s)\n",
              result.images_per_second(), gflops_of(result), threads);
-  fmt::print("loader wait   {:.3f} ms a step ({:.2f} %)\n", result.loader_seconds * 1e3,
+  fmt::print("loader wait   {:.3f} ms per step ({:.2f} %)\n", result.loader_seconds * 1e3,
              100.0 * result.loader_seconds / median);
   fmt::print("device memory {}\n", human_bytes(result.arena_bytes));
 }
 
 void print_loaders(const train::DataBenchResult& result) {
   fmt::print("loaders alone {:.1f} images/s\n", result.loader_rate);
-  fmt::print("devices alone {:.1f} images/s, on images that they have\n", result.device_rate);
+  fmt::print("devices alone {:.1f} images/s, on images in memory\n", result.device_rate);
   if (result.loader_limits())
-    fmt::print("limit         the loaders: the devices could take {:.2f} times as much\n",
+    fmt::print("limit         the loaders: the devices could process {:.2f} times as many\n",
                result.device_rate / result.loader_rate);
   else
-    fmt::print("limit         the devices: the loaders could give {:.2f} times as much\n",
+    fmt::print("limit         the devices: the loaders could deliver {:.2f} times as many\n",
                result.loader_rate / result.device_rate);
 }
 
-/// With --dataset-benchmark the loaders and the devices are measured apart as well.
+/// With --dataset-benchmark, loaders and devices are also measured separately.
 train::DataBenchResult measure(const PreparedBench& prepared, bool apart,
                                const comm::World& world) {
   const std::shared_ptr<const io::Dataset>& set = prepared.run.data.train;
@@ -72,8 +72,8 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   const bool apart = invocation.options.flag("dataset-benchmark");
   if (apart && config.data.source == train::ImageSource::Device)
     fail(ErrorKind::Usage,
-         "--dataset-benchmark measures how images are read, and --synthetic-data reads none: leave "
-         "one of them out, or take --generated-data");
+         "--dataset-benchmark measures how images are read, but --synthetic-data reads none: leave "
+         "one of them out, or use --generated-data");
   if (must_launch(config, world)) return launch_ranks(config, invocation);
   pin_rank(world, config);
   if (world.rank() == 0)

@@ -49,7 +49,7 @@ io::SourceOptions source_options(const Invocation& invocation, io::Split split) 
   if (options.flag("allow-missing-shards")) source.missing = io::MissingShards::Accepted;
   source.index.threads = threads_of(options);
   source.index.cache_folder = cache_folder();
-  source.index.progress = progress_line(fmt::format("indexing {} pictures", split_name(split)));
+  source.index.progress = progress_line(fmt::format("indexing {} images", split_name(split)));
   source.index.tell = [](const std::string& what) { fmt::print(stderr, "note: {}\n", what); };
   return source;
 }
@@ -66,7 +66,7 @@ bool is_packed(const fs::path& directory, io::Split split) {
   return fs::exists(io::packed_path(directory, split), ignored);
 }
 
-/// Errors: Usage for options that were given here and that nothing reads, for this reason.
+/// Errors: Usage, with this reason, for options given on the command line that nothing reads.
 void refuse_idle(const Options& options, std::initializer_list<std::string_view> names,
                  std::string_view reason) {
   for (const std::string_view name : names)
@@ -74,7 +74,7 @@ void refuse_idle(const Options& options, std::initializer_list<std::string_view>
       fail(ErrorKind::Usage, "{} has no effect here: {}", given->where, reason);
 }
 
-/// The splits that were asked for; of both, those that are there. Errors: Data when none is.
+/// The requested splits; if both were requested, those that exist. Errors: Data if there is none.
 std::vector<io::Split> present_splits(const fs::path& directory, const Options& options) {
   const std::vector<io::Split> asked = asked_splits(options);
   std::vector<io::Split> splits = asked;
@@ -87,9 +87,10 @@ std::vector<io::Split> present_splits(const fs::path& directory, const Options& 
   };
   if (std::ranges::none_of(splits, has_records))
     refuse_idle(options, {"label-offset", "data-classes", "allow-missing-shards"},
-                fmt::format("it needs TFRecords, of which {} holds none", directory.string()));
+                fmt::format("it needs TFRecord files, but {} has none", directory.string()));
   if (std::ranges::all_of(splits, [&](io::Split split) { return is_packed(directory, split); }))
-    refuse_idle(options, {"max-bad-fraction"}, "packed pictures are whole, or not read at all");
+    refuse_idle(options, {"max-bad-fraction"},
+                "a file of packed images is read only if all are valid");
   return splits;
 }
 
@@ -102,7 +103,7 @@ std::unique_ptr<io::EncodedSource> open_source(const fs::path& directory, io::Sp
 }
 
 std::string describe(const io::PackedPictures& packed) {
-  return fmt::format("packed pictures, shorter side {}", packed.shorter_side());
+  return fmt::format("packed images, shorter side {}", packed.shorter_side());
 }
 
 std::string human(std::uint64_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
@@ -132,29 +133,29 @@ void print_statistics(const io::PictureStatistics& statistics) {
                with_commas(spread.largest), unit, with_commas(spread.median));
   };
   const auto filled = std::ranges::count_if(statistics.per_class, [](auto n) { return n > 0; });
-  fmt::print("  {:<22} {}, {} in all\n", "pictures", with_commas(statistics.pictures),
+  fmt::print("  {:<22} {}, {} in total\n", "images", with_commas(statistics.pictures),
              human(statistics.bytes));
   row("stored", statistics.stored_bytes, "bytes");
   if (statistics.measured > 0) {
     row("height", statistics.height, "pixels");
     row("width", statistics.width, "pixels");
-    fmt::print("  {:<22} {} of {} looked into\n", "bad", statistics.bad.size(),
+    fmt::print("  {:<22} {} of {} checked\n", "bad", statistics.bad.size(),
                std::ssize(statistics.bad) + statistics.measured);
     for (const std::string& what : statistics.bad) fmt::print("    {}\n", what);
   }
-  fmt::print("  {:<22} {} of {} have pictures\n", "classes", filled, statistics.per_class.size());
-  row("pictures of a class", io::spread_of(statistics.per_class), "pictures");
+  fmt::print("  {:<22} {} of {} have images\n", "classes", filled, statistics.per_class.size());
+  row("images per class", io::spread_of(statistics.per_class), "images");
   for (std::size_t c = 0; c < statistics.per_class.size(); ++c)
     if (statistics.per_class[c] > 0)
       fmt::print("    class {:<5} {}\n", c, with_commas(statistics.per_class[c]));
 }
 
-/// What is wrong with a picture that is left out.
+/// Reports why an image is left out.
 void report_bad(const std::string& problem) {
   fmt::print(stderr, "left out: {}\n", printable(problem));
 }
 
-/// ", 2 bad ones left out"
+/// For example ", 2 bad ones left out".
 std::string describe_bad(std::int64_t bad) {
   if (bad == 0) return "";
   return fmt::format(", {} bad {} left out", with_commas(bad), bad == 1 ? "one" : "ones");
@@ -170,30 +171,30 @@ io::ConvertOptions convert_options(const Options& options, io::Split split) {
   convert.max_bad_fraction = options.real("max-bad-fraction").value_or(convert.max_bad_fraction);
   convert.prepare = prepare_picture;
   convert.report_bad = report_bad;
-  convert.progress = progress_line(fmt::format("converting {} pictures", split_name(split)));
+  convert.progress = progress_line(fmt::format("converting {} images", split_name(split)));
   return convert;
 }
 
-/// One split, found before any is converted.
+/// A split; all of them are found before the first is converted.
 struct RawSplit {
   io::Split split = io::Split::Train;
   io::RawPictures raw;
 };
 
-/// The splits that were asked for; of both, those that are there. Errors: Data when none is.
+/// The requested splits; if both were requested, those that exist. Errors: Data if there is none.
 std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Options& options) {
   const std::vector<io::Split> asked = asked_splits(options);
   const fs::path labels = options.text("validation-labels").value_or("");
   std::vector<RawSplit> found;
   for (const io::Split split : asked) {
-    // Training comes first, and numbers the classes of both.
+    // Training comes first, because it defines the class numbers of both.
     const auto& classes = found.empty() ? std::vector<std::string>{} : found.front().raw.classes;
     if (auto raw = io::look_for_raw_pictures(raw_directory, split, labels, classes))
       found.push_back({split, std::move(*raw)});
   }
   if (found.empty()) (void)io::find_raw_pictures(raw_directory, asked.front(), labels);
   if (found.size() < asked.size())
-    fmt::print(stderr, "note: no {} pictures in '{}': {} pictures alone are converted\n",
+    fmt::print(stderr, "note: no {} images in '{}': converting only the {} images\n",
                split_name(found[0].split == asked[0] ? asked[1] : asked[0]), raw_directory.string(),
                split_name(found[0].split));
   for (const RawSplit& part : found) {
@@ -201,7 +202,7 @@ std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Optio
       fmt::print(stderr, "note: {}\n", printable(notice));
     if (!part.raw.others.empty())
       fmt::print(
-          stderr, "note: {} {} files are neither JPEG nor PNG and are left out, such as {}\n",
+          stderr, "note: {} {} files are neither JPEG nor PNG and are left out, for example {}\n",
           part.raw.others.size(), split_name(part.split), printable(part.raw.others.front()));
   }
   return found;
@@ -211,19 +212,19 @@ void convert_split(const RawSplit& part, const fs::path& out, const Options& opt
   const io::ConvertOptions convert = convert_options(options, part.split);
   const std::int64_t shards = io::shards_filled(part.raw.pictures.size(), convert.shards);
   if (shards != convert.shards)
-    fmt::print(stderr, "note: {} {} shards, not {}: {} pictures fill no more\n", shards,
+    fmt::print(stderr, "note: {} {} shards instead of {}: {} images do not fill more\n", shards,
                split_name(part.split), convert.shards, part.raw.pictures.size());
   const io::ConvertReport report = io::convert_to_records(part.raw, part.split, out, convert);
   const std::string what =
-      fmt::format("{} pictures{}{} of {} classes in {} shards",
+      fmt::format("{} images{}{} of {} classes in {} shards",
                   with_commas(static_cast<std::int64_t>(report.pictures)), describe_bad(report.bad),
                   report.bad == 0 ? "" : ",", part.raw.classes.size(), shards);
   if (report.shards_written == 0)
-    fmt::print("{}: converted already: {}\n", split_name(part.split), what);
+    fmt::print("{}: already converted: {}\n", split_name(part.split), what);
   else
     fmt::print(
         "{}: {}, {} written now{}\n", split_name(part.split), what, human(report.bytes),
-        report.replaced == 0 ? "" : fmt::format(", {} made anew as RGB JPEG", report.replaced));
+        report.replaced == 0 ? "" : fmt::format(", {} re-encoded as RGB JPEG", report.replaced));
 }
 
 void convert_raw(const fs::path& raw_directory, const fs::path& out, const Options& options) {
@@ -242,15 +243,15 @@ void pack_split(const fs::path& data_directory, io::Split split, const fs::path&
   packing.threads = threads_of(options);
   packing.max_bad_fraction = options.real("max-bad-fraction").value_or(packing.max_bad_fraction);
   packing.shrink = shrink_picture;
-  packing.progress = progress_line(fmt::format("packing {} pictures", split_name(split)));
+  packing.progress = progress_line(fmt::format("packing {} images", split_name(split)));
   packing.report_bad = report_bad;
   const fs::path path = io::packed_path(out, split);
   const io::PackReport report = io::write_packed_pictures(*source, path, packing);
-  fmt::print("{}: {} pictures{}, {} in {}\n", split_name(split), with_commas(report.pictures),
+  fmt::print("{}: {} images{}, {} in {}\n", split_name(split), with_commas(report.pictures),
              describe_bad(report.bad), human(report.bytes), path.string());
 }
 
-/// Packs records or class folders, also where packed pictures of an earlier time lie beside them.
+/// Packs TFRecord files or class folders, even if there are packed images next to them.
 void pack(const fs::path& data_directory, const fs::path& out, const Invocation& invocation) {
   std::vector<io::Split> splits = asked_splits(invocation.options);
   if (splits.size() > 1)
@@ -273,13 +274,13 @@ io::CheckReport check_split(const fs::path& directory, io::Split split,
   check.label_offset = source.label_offset;
   check.classes = source.classes;
   check.inspect = picture_problem;
-  check.progress = progress_line(fmt::format("checking {} pictures", split_name(split)));
+  check.progress = progress_line(fmt::format("checking {} images", split_name(split)));
   if (is_packed(directory, split))
     return io::check_packed(io::packed_path(directory, split), check.threads, check.progress);
   return io::check_pictures(directory, split, check);
 }
 
-/// Statistics and the name of what they are of.
+/// Statistics of a split and the name of its source.
 struct Described {
   std::string name;
   io::PictureStatistics statistics;
@@ -296,23 +297,23 @@ Described describe_split(const fs::path& directory, io::Split split, const Invoc
                                  source_options(invocation, split).max_bad_fraction)};
 }
 
-/// Whether there is nothing else to look at than a CIFAR set, and which.
+/// The kind of a CIFAR set, if the directory holds nothing else.
 std::optional<io::CifarKind> cifar_alone(const fs::path& directory) {
   for (const io::Split split : {io::Split::Train, io::Split::Validation})
     if (is_packed(directory, split) || io::holds_pictures(directory, split)) return std::nullopt;
   return io::cifar_kind_in(directory);
 }
 
-/// How many things are wrong with the splits that were asked for.
+/// Number of problems in the requested splits.
 std::size_t check_cifar(const fs::path& directory, io::CifarKind kind, const Options& options) {
-  refuse_idle(options, {"label-offset", "data-classes"}, "it needs TFRecords");
+  refuse_idle(options, {"label-offset", "data-classes"}, "it needs TFRecord files");
   const fs::path folder = io::find_cifar(directory, kind);
   std::size_t problems = 0;
   for (const io::Split split : asked_splits(options)) {
     const io::CifarReport report = io::check_cifar(
         folder, kind, split == io::Split::Train ? io::CifarSplit::Train : io::CifarSplit::Test);
     for (const std::string& problem : report.problems) fmt::print("{}\n", printable(problem));
-    fmt::print("{}: {} files, {} pictures, {}: {} bad\n", split_name(split), report.files,
+    fmt::print("{}: {} files, {} images, {}: {} bad\n", split_name(split), report.files,
                with_commas(report.records), human_bytes(report.bytes), report.problems.size());
     problems += report.problems.size();
   }
@@ -339,14 +340,14 @@ int command_data_index(const Invocation& invocation) {
   for (const io::Split split : present_splits(directory, invocation.options)) {
     if (is_packed(directory, split)) {
       const io::PackedPictures packed(io::packed_path(directory, split));
-      fmt::print("{}: {} pictures of {} classes, {}: has its own table, no index is made\n",
+      fmt::print("{}: {} images of {} classes, {}: has its own table and needs no index\n",
                  split_name(split), with_commas(packed.size()), packed.classes(), describe(packed));
       continue;
     }
     const auto begin = std::chrono::steady_clock::now();
     const auto source = open_source(directory, split, invocation);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    fmt::print("{}: {} pictures of {} classes, {}, opened in {:.2f} s\n", split_name(split),
+    fmt::print("{}: {} images of {} classes, {}, opened in {:.2f} s\n", split_name(split),
                with_commas(source->size()), source->classes(), source->name(), seconds.count());
   }
   return 0;
@@ -362,7 +363,7 @@ int command_data_check(const Invocation& invocation) {
     const io::CheckReport report = check_split(directory, split, invocation);
     for (const std::string& notice : report.notices) fmt::print(stderr, "note: {}\n", notice);
     for (const io::Finding& finding : report.findings) fmt::print("{}\n", to_string(finding));
-    fmt::print("{}: {} files, {} pictures, {}: {} bad\n", split_name(split), report.files,
+    fmt::print("{}: {} files, {} images, {}: {} bad\n", split_name(split), report.files,
                with_commas(static_cast<std::int64_t>(report.records)), human(report.bytes),
                report.findings.size());
     findings += report.findings.size();
@@ -393,8 +394,8 @@ int command_data_convert(const Invocation& invocation) {
   if (!options.flag("packed")) {
     if (!raw)
       fail(ErrorKind::Usage,
-           "data convert needs --raw-dir DIR (pictures as they are fetched), or --packed and "
-           "--data-dir DIR");
+           "data convert needs --raw-dir DIR (original image files), or --packed and --data-dir "
+           "DIR");
     refuse_idle(
         options,
         {"shorter-side", "label-offset", "data-classes", "allow-missing-shards", "data-dir"},
@@ -404,7 +405,7 @@ int command_data_convert(const Invocation& invocation) {
   }
   const auto data = options.text("data-dir");
   if (!data || raw)
-    fail(ErrorKind::Usage, "data convert --packed packs the pictures of --data-dir DIR{}",
+    fail(ErrorKind::Usage, "data convert --packed packs the images of --data-dir DIR{}",
          raw ? ", not those of --raw-dir: convert them first" : ", which is not given");
   refuse_idle(options, {"train-shards", "validation-shards", "seed", "validation-labels"},
               "it needs --raw-dir");

@@ -24,7 +24,7 @@ int doctor(const Invocation& invocation, const comm::World& world) {
   pin_rank(world, threads);
   const device::Environment environment(threads);
   const std::vector<std::string> map = world.gather(fmt::format(
-      "{}, {} of {} there, {} threads on cores {}", comm::host_name(), world.local_rank(),
+      "{}, local rank {} of {}, {} threads on cores {}", comm::host_name(), world.local_rank(),
       world.local_size(), threads, join(device::core_numbers(), " ")));
   if (world.rank() != 0) return 0;
   fmt::print("millrace   {} ({})\n", kVersion, kCommit);

@@ -15,30 +15,29 @@
 namespace millrace::cli {
 namespace {
 
-/// Files and tensors that do not read back; where all do, the values that cannot be computed with.
+/// Files and tensors that cannot be read; if all can be, values that no network can compute with.
 std::vector<std::string> all_complaints(const std::filesystem::path& checkpoint) {
   std::vector<std::string> complaints = io::verify(checkpoint);
   if (!complaints.empty()) return complaints;
   try {
     return io::bad_values(io::CheckpointReader(checkpoint));
-  } catch (const Error& error) {  // it is gone since it was verified
+  } catch (const Error& error) {  // it was removed after it was verified
     if (error.kind() != ErrorKind::Checkpoint) throw;
     return {error.what()};
   }
 }
 
-/// Checks every checkpoint below `path` and names all that is wrong before it fails.
+/// Checks every checkpoint below `path`; lists all problems before it fails.
 void verify_all(const std::filesystem::path& path) {
   const std::vector<std::filesystem::path> checkpoints = io::list_checkpoints(path);
   if (checkpoints.empty())
     fail(ErrorKind::Checkpoint,
-         "{}: there is no checkpoint in it: give the directory of a run that has saved one, or a "
-         "checkpoint",
+         "{}: contains no checkpoint: give a checkpoint, or the directory of a run with one",
          path.string());
   std::size_t damaged = 0;
   for (const std::filesystem::path& checkpoint : checkpoints) {
     const std::vector<std::string> complaints = all_complaints(checkpoint);
-    // Retired meanwhile by the training that owns it: not there, not damaged.
+    // The training that owns it may have removed it meanwhile; that is not damage.
     if (!complaints.empty() && !std::filesystem::exists(checkpoint)) continue;
     for (const std::string& complaint : complaints) fmt::print(stderr, "{}\n", complaint);
     if (!complaints.empty()) ++damaged;
@@ -47,7 +46,7 @@ void verify_all(const std::filesystem::path& path) {
     fail(ErrorKind::Checkpoint, "{}: {} of {} checkpoints damaged: {}", path.string(), damaged,
          checkpoints.size(),
          damaged < checkpoints.size() ? "restore uses the newest valid one"
-                                      : "none is left to restore");
+                                      : "none can be restored");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@
 namespace millrace::cli {
 namespace {
 
-/// What was asked for, but with splits where there are none yet, and no more ranks than one.
+/// The given options, with automatic splits if there are none yet, and with a single rank.
 Options planned(const Invocation& invocation) {
   Options options = invocation.options;
   const auto impose = [&](std::string_view name, Value value) {
@@ -51,7 +51,7 @@ std::vector<partition::OpCost> costs_of(const models::Graph& graph,
   const device::Environment environment(config.threads);
   return recomputing(graph, train::profiled_costs(config), config.recompute_layers);
 }
-/// The simulated step as a chart, where it has so few micro-batches that one can be read.
+/// The simulated step as a chart, if there are few enough micro-batches to read it.
 std::string timeline_text(const train::TrainConfig& config, const partition::Plan& plan) {
   constexpr std::int32_t kReadable = 16;
   constexpr std::int32_t kColumns = 100;
@@ -64,7 +64,7 @@ std::string timeline_text(const train::TrainConfig& config, const partition::Pla
   return staircase(simulate(config.pipeline.schedule, links, costs), kColumns);
 }
 
-/// What the list of actions made for a plan's own costs would take.
+/// Replaces the plan's schedule by one generated for its own costs.
 void measure_automatic_schedule(const models::Graph& graph, partition::Plan& plan) {
   const auto ranges = partition::stages_of(graph, plan.splits);
   const auto links = pipeline::links(pipeline::channels(graph, ranges));

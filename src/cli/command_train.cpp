@@ -38,13 +38,13 @@ using Train = train::Outcome (*)(const train::TrainConfig&, const train::TrainIn
                                  const comm::World&);
 
 int run_training(const Invocation& invocation, Prepare prepare, Train train) {
-  const train::StopSignals signals;  // listens before a launcher could pass one on
+  const train::StopSignals signals;  // catch signals before a launcher can forward one
   StartupWatch watch(invocation.options);
   const comm::World world;
   watch.follow(world);
   return run_on_all_ranks(world, [&] {
     PreparedRun run = prepare(invocation, world);
-    watch.end();  // the training has one of its own
+    watch.end();  // the training has its own watchdog
     if (must_launch(run.config, world)) {
       run.lock.reset();
       return launch_ranks(run.config, invocation, [&] { return signals.received(); });
@@ -58,7 +58,7 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
 
 namespace {
 
-/// Says what would run.
+/// Prints what would run.
 int check_training(const Invocation& invocation) {
   const PreparedRun run = prepare_checking(invocation);
   const models::Graph graph = models::build_model(run.config.model);

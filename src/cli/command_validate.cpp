@@ -33,7 +33,7 @@ void print_json(const train::ValidationResult& result) {
   fmt::print("{}\n", json.dump());
 }
 
-/// A checkpoint of initial weights in a directory that goes with the object.
+/// A checkpoint of initial weights in a directory that is removed with the object.
 class InitialCheckpoint {
  public:
   explicit InitialCheckpoint(const train::TrainConfig& config)
@@ -72,7 +72,8 @@ class InitialCheckpoint {
 int command_validate(const Invocation& invocation) {
   const comm::World world;
   if (world.size() > 1)
-    fail(ErrorKind::Usage, "millrace validate is one process, {} were started", world.size());
+    fail(ErrorKind::Usage, "millrace validate must run as one process, but {} were started",
+         world.size());
   const PreparedRun run = prepare_validation(invocation);
   const bool json = invocation.options.flag("json");
   for (const std::string& notice : run.notices) fmt::print(stderr, "{}\n", notice);
@@ -88,7 +89,7 @@ int command_validate(const Invocation& invocation) {
       fmt::print("{}\n", train::format_line(result, header.epoch));
     }
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      fail(ErrorKind::Io, "standard output cannot be written");
+      fail(ErrorKind::Io, "cannot write to standard output");
   };
   pin_rank(world, run.config);
   const std::int64_t times = invocation.options.integer("repeat").value_or(1);

@@ -78,7 +78,7 @@ io::PictureOptions picture_options(const DataRequest& request) {
     options.preset.normalisation = scaling_named(request.picture_scaling);
   options.side = static_cast<std::int32_t>(request.image.h);
   options.report = [](const std::string& what) {
-    fmt::print(stderr, "Bad picture, another one of its class stands in: {}\n", what);
+    fmt::print(stderr, "Bad image, replaced by another of its class: {}\n", what);
   };
   return options;
 }
@@ -91,32 +91,32 @@ io::SourceOptions source_options(const DataRequest& request, io::Split split) {
   if (request.missing_shards) options.missing = io::MissingShards::Accepted;
   options.packed = io::PackedFile::Counts;
   options.index.cache_folder = cache_folder();
-  options.index.progress = progress_line(fmt::format("Indexing {} pictures", split_name(split)));
+  options.index.progress = progress_line(fmt::format("Indexing {} images", split_name(split)));
   options.index.tell = [](const std::string& what) { fmt::print(stderr, "{}\n", what); };
   return options;
 }
 
-/// What is left of --dataset-cache, for all sets of a run.
+/// The rest of --dataset-cache, shared by all sets of a run.
 using Budget = std::shared_ptr<io::CacheBudget>;
 
-/// Errors: Usage for options that only TFRecords read, where the set is another one.
+/// Errors: Usage for options that apply only to TFRecord files, if the set has none.
 void refuse_record_options(const DataRequest& request, std::string_view what) {
   if (!request.typed_for_records.empty())
-    fail(ErrorKind::Usage, "{} has no effect here: it needs TFRecords, and {} holds {}",
+    fail(ErrorKind::Usage, "{} has no effect here: it needs TFRecord files, but {} holds {}",
          request.typed_for_records.front(), request.directory.string(), what);
 }
 
-/// Packed pictures, where they lie there, come before the files that they were made of.
+/// Packed images are preferred to the files that they were made from.
 std::shared_ptr<const io::Dataset> open_pictures(const DataRequest& request, io::Split split,
                                                  const Budget& budget,
                                                  std::vector<std::string>& notices) {
   const std::filesystem::path packed = io::packed_path(request.directory, split);
   if (std::filesystem::exists(packed)) {
-    refuse_record_options(request, "packed pictures");
+    refuse_record_options(request, "packed images");
     if (request.cached_bytes > 0)
-      notices.push_back(fmt::format(
-          "--dataset-cache has no effect on {}, of which the system keeps pages in memory",
-          packed.string()));
+      notices.push_back(
+          fmt::format("--dataset-cache has no effect on {}: the system keeps its pages in memory",
+                      packed.string()));
     return io::make_packed_dataset(std::make_shared<io::PackedPictures>(packed), "packed pictures",
                                    picture_options(request));
   }
@@ -174,7 +174,7 @@ std::string find_dataset(const std::filesystem::path& directory) {
   const bool hundred = holds_cifar(directory, io::CifarKind::Cifar100);
   if (ten && hundred)
     fail(ErrorKind::Usage,
-         "{}: holds CIFAR-10 and CIFAR-100: say which with --dataset cifar-10 or cifar-100",
+         "{}: holds both CIFAR-10 and CIFAR-100: choose one with --dataset cifar-10 or cifar-100",
          directory.string());
   if (ten || hundred) return ten ? "cifar-10" : "cifar-100";
   return holds_training_pictures(directory) ? "imagenet" : "";

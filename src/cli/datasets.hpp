@@ -13,19 +13,19 @@ namespace millrace::cli {
 
 struct Datasets {
   std::shared_ptr<const io::Dataset> train;
-  std::shared_ptr<const io::Dataset> validation;  ///< nullptr when nobody asked for it
+  std::shared_ptr<const io::Dataset> validation;  ///< nullptr if not requested
   DatasetFacts facts;
-  std::vector<std::string> notices;  ///< what is to be told once: bad records that were left out
+  std::vector<std::string> notices;  ///< shown once, e.g. bad records that were left out
 };
 
-/// Name of the data set that `directory`, or a folder below it, holds by the names of its files; ""
-/// when there is none. Errors: Usage when there are two.
+/// Name of the data set in `directory` or a folder below it, judged by file names; "" if there is
+/// none. Errors: Usage if there are two.
 [[nodiscard]] std::string find_dataset(const std::filesystem::path& directory);
 
-/// The user's folder for what can be made again, or nothing where the environment names none.
+/// The user's cache folder; empty if the environment names none.
 [[nodiscard]] std::filesystem::path cache_folder();
 
-/// Opens what a command line asks for. Errors: Data for a set that is missing or damaged, Io.
+/// Opens the requested data sets. Errors: Data if one is missing or damaged; Io.
 [[nodiscard]] Datasets open_datasets(const DataRequest& request);
 
 }  // namespace millrace::cli

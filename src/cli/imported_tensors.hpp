@@ -18,8 +18,8 @@
 
 namespace millrace::cli {
 
-/// Tensors of a checkpoint that no training wrote: parameters and running statistics as given, the
-/// update's slots at rest.
+/// Tensors for a checkpoint that no training wrote: parameters and running statistics as given, and
+/// initial optimizer state.
 class ImportedTensors {
  public:
   ImportedTensors(const models::Graph& graph, std::vector<io::ImportedParameter> imported,

@@ -23,15 +23,15 @@
 namespace millrace::cli {
 namespace {
 
-/// Open MPI refuses to run as root unless told twice; whoever started this program as root has
-/// decided that.
+/// Open MPI refuses to run as root unless told twice. Whoever started this program as root has
+/// already decided.
 void allow_root() {
   if (geteuid() != 0) return;
   setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
 }
 
-/// Of which replica and stages a rank is, in words.
+/// The replica and stages of a rank, in words.
 std::string standing_of(int rank, const pipeline::PipelinePlan& plan) {
   const pipeline::RankMap& map = plan.ranks;
   std::vector<std::string> parts;
@@ -45,7 +45,7 @@ std::string standing_of(int rank, const pipeline::PipelinePlan& plan) {
   return join(parts, "; ");
 }
 
-/// The ranks that said nothing when the others gave up: not even the thread that watches them runs.
+/// The ranks that printed nothing when the others gave up: not even their watchdog runs.
 std::vector<std::string> silent_ranks(const LauncherEnd& end, const pipeline::PipelinePlan& plan) {
   std::vector<std::string> silent;
   for (int rank = 0; rank < plan.ranks.ranks; ++rank)
@@ -65,34 +65,34 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   const int interrupted = exit_code(ErrorKind::Interrupted);
   if (code == kNotFound)
     fail(ErrorKind::Io,
-         "cannot run {}: install an MPI, start millrace by your own launcher, or use --ranks 1",
+         "cannot run {}: install MPI, start millrace with your own launcher, or use --ranks 1",
          launcher);
   if (code != 0 && end.interrupted) return interrupted;
   if (code == interrupted) return code;
   if (const auto silent = silent_ranks(end, plan);
       code == exit_code(ErrorKind::Watchdog) && !end.stuck_ranks.empty() && !silent.empty())
     fail(ErrorKind::Watchdog,
-         "{} was not heard: it is stopped, or its machine stands still; what was saved can be "
+         "{} did not respond: it is stopped, or its machine hangs; the last checkpoint can be "
          "restored",
          join(silent, ", "));
-  // Asked to stop before the ranks could listen, or again when they had just ended: Open MPI's
-  // launcher crashes then, at times.
+  // Open MPI's launcher sometimes crashes if it is asked to stop before the ranks listen, or asked
+  // again just after they have ended.
   const bool stumbled =
       end.asked && ((!end.complained && code == kLauncherFailed) || (end.killed && !ended));
   if (code == kSignalled + SIGUSR1 || stumbled) return exit_code(ErrorKind::Preempted);
   if (end.lost_machine && code > kSignalled)
-    fail(ErrorKind::Peer, "another machine is out of reach: what was saved can be restored");
+    fail(ErrorKind::Peer, "lost contact with another machine: the last checkpoint can be restored");
   if (code > kSignalled + kMostSignals)
-    fail(ErrorKind::Io, "{} could not start the ranks: its own message is above", launcher);
+    fail(ErrorKind::Io, "{} could not start the ranks: see its message above", launcher);
   if (ended && code > kSignalled)
     fail(ErrorKind::Peer,
-         "rank {} ({}) was ended by signal {} ({}): what was saved can be restored", ended->rank,
-         standing_of(ended->rank, plan), ended->signal, strsignal(ended->signal));
+         "rank {} ({}) was ended by signal {} ({}): the last checkpoint can be restored",
+         ended->rank, standing_of(ended->rank, plan), ended->signal, strsignal(ended->signal));
   if (code > kSignalled)
-    fail(ErrorKind::Peer, "a rank was ended by signal {}: what was saved can be restored",
+    fail(ErrorKind::Peer, "a rank was ended by signal {}: the last checkpoint can be restored",
          code - kSignalled);
   if (end.complained && code == kLauncherFailed)
-    fail(ErrorKind::Io, "{} failed: its own message is above", launcher);
+    fail(ErrorKind::Io, "{} failed: see its message above", launcher);
   return code;
 }
 
@@ -104,8 +104,8 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
   const auto add = [&](std::initializer_list<std::string> more) {
     command.insert(command.end(), more);
   };
-  // Ranks pin themselves; what a rank has to say it says itself; and one that waits for a message
-  // lets the threads run that read its images.
+  // Ranks pin themselves and print their own messages. A rank that waits for a message yields its
+  // core to the threads that read its images.
   if (comm::is_open_mpi())
     add({"--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"});
   if (cluster) {
@@ -116,7 +116,7 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
       hosts.push_back(host.find(':') == std::string::npos ? fmt::format("{}:{}", host, each)
                                                           : host);
     add({comm::is_open_mpi() ? "-H" : "-hosts", join(hosts, ",")});
-    // Other machines know nothing of this one's environment.
+    // Other machines do not inherit this environment.
     for (const char* name : {"TF_CONFIG", "MULTI_HLS_IPS", "MPI_TCP_INCLUDE", "DATA_DIR",
                              "MILLRACE_RUN_DIR", "MILLRACE_MAX_ISA", "ONEDNN_MAX_CPU_ISA",
                              "DNNL_MAX_CPU_ISA", "OMP_WAIT_POLICY", "PATH", "LD_LIBRARY_PATH"})
@@ -137,14 +137,14 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
            const std::optional<Cluster>& cluster, const std::function<int()>& received) {
   const int ranks = plan.ranks.ranks;
   std::vector<std::string> command = launch_command(ranks, words, cluster);
-  // Folders of this machine are not there on others.
+  // Folders of this machine do not exist on others.
   std::optional<LauncherPlace> place;
   if (comm::is_open_mpi() && !cluster) {
     const std::vector<std::string> more = place.emplace().words();
     command.insert(command.begin() + 1, more.begin(), more.end());
   }
-  // Standard output is the ranks' own, which may be asked for JSON.
-  fmt::print(stderr, "Starting {} ranks on {}: {} -n {} .. (--no-launch refuses)\n", ranks,
+  // Standard output belongs to the ranks, which may print JSON.
+  fmt::print(stderr, "Starting {} ranks on {}: {} -n {} .. (--no-launch prevents this)\n", ranks,
              cluster ? join(cluster->hosts, " ") : "this machine", command.front(), ranks);
   allow_root();
   return meaning_of(run_launcher(command, received), command.front(), plan);
@@ -155,7 +155,7 @@ int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
   const pipeline::RankMap& map = config.pipeline.ranks;
   if (invocation.options.flag("no-launch"))
     fail(ErrorKind::Usage,
-         "{} shards x {} replicas need {} processes, and --no-launch starts none: start them with "
+         "{} shards x {} replicas need {} processes, but --no-launch starts none: start them with "
          "mpirun or srun, or use --ranks 1",
          map.devices, map.replicas, map.ranks);
   const std::optional<Cluster> cluster = cluster_of(invocation.options, invocation.environment);
@@ -197,7 +197,7 @@ int run_on_all_ranks(const comm::World& world, const std::function<int()>& body)
 
 namespace {
 
-/// Of the cores that this process may use keeps those whose place among them `wanted` says.
+/// Restricts this process to those of its cores whose index among them is `wanted`.
 void keep_cores(const std::function<bool(int)>& wanted) {
   cpu_set_t mask;
   if (sched_getaffinity(0, sizeof mask, &mask) != 0) return;

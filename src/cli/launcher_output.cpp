@@ -60,7 +60,7 @@ void LauncherOutput::note_stuck(std::string_view line) {
   if (line.find("no progress for ") == std::string_view::npos) return;
   const std::optional<int> rank = number_after(line, ": rank ");
   if (!rank) return;
-  // Ranks wait two seconds for each other before the first ends.
+  // Ranks wait two seconds for each other before the first one ends.
   constexpr std::chrono::milliseconds kTogether{1950};
   if (stuck_.empty()) first_stuck_ = now_;
   if (now_ - first_stuck_ < kTogether) stuck_.insert(*rank);

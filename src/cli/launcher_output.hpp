@@ -9,36 +9,36 @@
 
 namespace millrace::cli {
 
-/// Which rank a signal ended, and which signal.
+/// A rank that was ended by a signal.
 struct EndedRank {
   int rank = 0;
   int signal = 0;
   friend bool operator==(const EndedRank&, const EndedRank&) = default;
 };
 
-/// What comes out of a launcher's standard error: the lines of the ranks pass; the boxes in which
-/// Open MPI tells how a job ended are read and left out, as this program says it in a line; other
+/// Filters a launcher's standard error. Lines of the ranks pass. Boxes in which Open MPI reports
+/// the end of a job are parsed and dropped, because this program reports it in one line; other
 /// boxes pass.
 class LauncherOutput {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// The lines to show, now that `piece` has come.
+  /// Adds `piece` and returns the lines to show.
   [[nodiscard]] std::string take(std::string_view piece, Clock::time_point now = Clock::now());
-  /// What is left to show when no more comes.
+  /// Returns the rest to show at the end of the output.
   [[nodiscard]] std::string finish();
-  /// Known once the launcher has told it.
+  /// Known once the launcher has reported it.
   [[nodiscard]] std::optional<EndedRank> ended_rank() const { return ended_; }
-  /// Whether the launcher has told that a rank failed, after which it ends the others.
+  /// Whether the launcher has reported a failed rank; it then ends the others.
   [[nodiscard]] bool ending() const { return ending_; }
-  /// Whether a box passed: the launcher has something to say itself.
+  /// Whether a box passed, that is, the launcher has a message of its own.
   [[nodiscard]] bool complained() const { return complained_; }
-  /// Whether another machine is out of reach.
+  /// Whether contact with another machine was lost.
   [[nodiscard]] bool lost_machine() const { return lost_machine_; }
-  /// The ranks that have said where they stand, after no progress for too long. One that comes long
-  /// after the first was stopped, and woken to be ended.
+  /// The ranks that reported where they stand after too long without progress. A report long after
+  /// the first is ignored: that rank was stopped, and continued only to be ended.
   [[nodiscard]] const std::set<int>& stuck_ranks() const { return stuck_; }
-  /// The exit code with which a rank ended all others, where it is told.
+  /// The exit code with which a rank ended all others, if reported.
   [[nodiscard]] std::optional<int> abort_code() const { return abort_code_; }
 
  private:
@@ -46,12 +46,12 @@ class LauncherOutput {
   void note_stuck(std::string_view line);
   [[nodiscard]] std::string close_box();
 
-  std::string line_;  ///< begun, not ended
-  std::string box_;   ///< from its upper edge on; empty: outside
+  std::string line_;  ///< an incomplete line
+  std::string box_;   ///< an incomplete box; empty outside of boxes
   std::optional<EndedRank> ended_;
   std::optional<int> abort_code_;
   std::set<int> stuck_;
-  Clock::time_point now_;  ///< of the piece that is looked at
+  Clock::time_point now_;  ///< of the current piece
   Clock::time_point first_stuck_;
   bool ending_ = false;
   bool complained_ = false;

@@ -27,11 +27,11 @@ constexpr const char* kSharedMemory = "/dev/shm";
 
 [[noreturn]] void fail_place(const fs::path& base, int error) {
   fail(ErrorKind::Io,
-       "{}: MPI cannot keep its files there: {}: make room, or name another directory in TMPDIR",
+       "{}: cannot write MPI's temporary files: {}: free space, or set TMPDIR to another directory",
        base.string(), std::generic_category().message(error));
 }
 
-/// Where Open MPI looks, too.
+/// Same order as in Open MPI.
 fs::path temporary_base() {
   for (const char* const name : {"TMPDIR", "TEMP", "TMP"})
     if (const char* const value = std::getenv(name); value != nullptr && *value != '\0')
@@ -39,7 +39,7 @@ fs::path temporary_base() {
   return "/tmp";
 }
 
-/// A full disk lets one make folders, but nothing in them.
+/// On a full disk folders can be created, but nothing can be written into them.
 void require_room(const fs::path& folder, const fs::path& base) {
   static constexpr std::array<std::byte, 65536> kBytes{};
   const fs::path file = folder / "room";
@@ -51,7 +51,7 @@ void require_room(const fs::path& folder, const fs::path& base) {
   fail_place(base, error);
 }
 
-/// Whether a folder was made long enough ago for its maker to hold it.
+/// Whether a folder is old enough that its creator must have locked it.
 bool is_old(const fs::path& folder) {
   constexpr std::time_t kSeconds = 60;
   struct stat status {};
@@ -65,7 +65,7 @@ HeldFolder::HeldFolder(const fs::path& base) {
   if (::mkdtemp(name.data()) == nullptr) fail_place(base, errno);
   path_ = name;
   require_room(path_, base);
-  // Not closed in the processes that are started: they hold it as long as they live.
+  // Inherited by the started processes, which hold it as long as they live.
   lock_ = io::UniqueFd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY));
   if (lock_.valid()) (void)::flock(lock_.get(), LOCK_SH | LOCK_NB);
 }
@@ -101,7 +101,7 @@ LauncherPlace::LauncherPlace() {
   HeldFolder::remove_abandoned(kSharedMemory);
   try {
     folders_.emplace_back(kSharedMemory);
-  } catch (const Error&) {  // the library finds another place, or says why not
+  } catch (const Error&) {  // MPI uses another place, or reports why it cannot
   }
 }
 

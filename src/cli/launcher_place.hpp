@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Open MPI keeps files while it runs: those of its session in the temporary directory, and those of
-// the memory that ranks share in /dev/shm. Both stay when its processes are killed. So they get
-// folders of their own here, which go when the launcher has ended, or with the next launcher's
-// start when this program was killed, too.
+// Open MPI keeps files while it runs: session files in the temporary directory, and memory shared
+// by ranks in /dev/shm. Both remain if its processes are killed. They are therefore put into
+// separate folders, which are removed when the launcher has ended, or, if this program was killed
+// too, when the next launcher starts.
 #pragma once
 
 #include <filesystem>
@@ -14,35 +14,33 @@
 
 namespace millrace::cli {
 
-/// A folder that is removed with the object, and, once no process holds it any more, by
-/// remove_abandoned().
+/// A folder that is removed with the object, or by remove_abandoned() once no process holds it.
 class HeldFolder {
  public:
-  /// Makes "<base>/millrace-mpi-<random>". Errors: Io, when nothing can be written there, too.
+  /// Creates "<base>/millrace-mpi-<random>". Errors: Io, also if nothing can be written there.
   explicit HeldFolder(const std::filesystem::path& base);
   HeldFolder(HeldFolder&& other) noexcept;
   HeldFolder& operator=(HeldFolder&&) = delete;
   ~HeldFolder();
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
-  /// Removes the folders below `base` whose processes have all ended. Never fails.
+  /// Removes the folders below `base` that no process holds any more. Never fails.
   static void remove_abandoned(const std::filesystem::path& base);
 
  private:
   std::filesystem::path path_;
-  io::UniqueFd lock_;  ///< held by the processes that are started, too
+  io::UniqueFd lock_;  ///< also held by the started processes
 };
 
 class LauncherPlace {
  public:
   /// Errors: Io, naming TMPDIR.
   LauncherPlace();
-  /// What tells Open MPI's launcher of it.
+  /// Arguments that make Open MPI's launcher use the folders.
   [[nodiscard]] std::vector<std::string> words() const;
 
  private:
-  std::vector<HeldFolder>
-      folders_;  ///< of the session, and of shared memory where there is a place
+  std::vector<HeldFolder> folders_;  ///< for the session, and for shared memory if possible
 };
 
 }  // namespace millrace::cli

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::array kForwarded = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
-// A handler can reach nothing but static objects.
+// Signal handlers can access only static objects.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile std::sig_atomic_t g_launcher = 0;
 volatile std::sig_atomic_t g_interrupted = 0;
@@ -34,8 +34,8 @@ volatile std::sig_atomic_t g_asked = 0;
 volatile std::sig_atomic_t g_asked_at = 0;
 // NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
 
-/// Launchers kill their ranks soon after SIGTERM or SIGINT, but pass SIGUSR1 on, which asks to save
-/// and stop.
+/// Launchers kill their ranks soon after SIGTERM or SIGINT, but forward SIGUSR1, which asks the
+/// ranks to save and stop.
 extern "C" void millrace_forward_signal(int signal) {
   if (g_launcher > 0 && train::is_urgent(signal, g_asked, g_asked_at)) {
     kill(g_launcher, signal == SIGINT ? SIGINT : SIGTERM);
@@ -55,8 +55,8 @@ void forward_signals() {
     if (signal != SIGHUP || !train::hangups_are_ignored()) sigaction(signal, &action, nullptr);
 }
 
-/// What a launcher writes to: its own two pipes rather than this program's, as it ends its ranks
-/// when nobody reads any more what they print.
+/// The pipes that a launcher writes to. It must not write to this program's standard streams
+/// directly, because it ends its ranks when its output has no reader.
 struct Ends {
   int output;
   int messages;
@@ -71,7 +71,7 @@ struct Ends {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);  // whoever kills this program means its ranks as well
+  prctl(PR_SET_PDEATHSIG, SIGTERM);  // killing this program also ends its ranks
   std::vector<char*> words;
   words.reserve(command.size() + 1);
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
@@ -80,7 +80,7 @@ struct Ends {
   _exit(127);
 }
 
-/// Starts the command; a signal meanwhile waits until the handler knows whom to pass it to.
+/// Starts the command. Signals are blocked until the handler knows the process to forward them to.
 pid_t start(const std::vector<std::string>& command, const Ends& ends) {
   sigset_t all;
   sigset_t before;
@@ -96,7 +96,7 @@ pid_t start(const std::vector<std::string>& command, const Ends& ends) {
   return child;
 }
 
-/// A pipe's reading end, which never blocks, and its writing end.
+/// A non-blocking read end and a write end.
 struct Pipe {
   io::UniqueFd read;
   io::UniqueFd write;
@@ -105,12 +105,12 @@ struct Pipe {
 Pipe make_pipe() {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0)
-    fail(ErrorKind::Io, "cannot make a pipe: {}", std::generic_category().message(errno));
+    fail(ErrorKind::Io, "cannot create a pipe: {}", std::generic_category().message(errno));
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
   return {.read = io::UniqueFd(ends[0]), .write = io::UniqueFd(ends[1])};
 }
 
-/// Shows what has come, waiting for it for as long as `wait`.
+/// Shows pending output; waits for it for at most `wait`.
 void show(const io::UniqueFd& from, LauncherOutput& output, std::chrono::milliseconds wait) {
   pollfd ready{.fd = from.get(), .events = POLLIN, .revents = 0};
   if (poll(&ready, 1, static_cast<int>(wait.count())) <= 0) return;
@@ -125,8 +125,7 @@ void show(const io::UniqueFd& from, LauncherOutput& output, std::chrono::millise
   }
 }
 
-/// Passes on what the ranks print, as it comes, for as long as somebody reads it. Gives whether
-/// there was something.
+/// Passes on the output of the ranks as long as it has a reader. Returns whether there was any.
 bool pass_on(const io::UniqueFd& from) {
   std::array<char, 65536> buffer{};
   bool some = false;
@@ -138,7 +137,7 @@ bool pass_on(const io::UniqueFd& from) {
     for (ssize_t done = 0; done < n;) {
       const ssize_t m =
           write(STDOUT_FILENO, buffer.data() + done, static_cast<std::size_t>(n - done));
-      if (m < 0 && errno != EINTR) break;  // nobody does
+      if (m < 0 && errno != EINTR) break;  // no reader
       if (m > 0) done += m;
     }
   }
@@ -146,8 +145,8 @@ bool pass_on(const io::UniqueFd& from) {
 
 using Clock = std::chrono::steady_clock;
 
-/// Tells a launcher again to pass the signal on: one that is still starting its ranks has nobody to
-/// pass it to. Ranks that print something listen.
+/// Asks a launcher repeatedly to forward the signal, because one that is still starting ranks
+/// cannot. Ranks that print something are ready to receive it.
 class Reminder {
  public:
   void remind(pid_t child, bool ranks_print) {
@@ -165,7 +164,7 @@ class Reminder {
   Clock::time_point told_ = Clock::now();
 };
 
-/// Ends a launcher that cannot reach its other machines, some time after the ranks have ended.
+/// Ends a launcher that cannot reach its other machines some time after the ranks have ended.
 class Deadline {
  public:
   void check(pid_t child, const LauncherOutput& output) {
@@ -186,14 +185,14 @@ struct Ending {
 
 Ending ending_of(int status, const LauncherOutput& output) {
   if (WIFEXITED(status)) return {WEXITSTATUS(status), false};
-  // Killed while it waited for machines that it did not reach: a rank has said why. A request that
-  // comes when the ranks have just answered one ends it as well, and is no failure.
+  // Killed while it waited for unreachable machines: a rank has reported the reason. A request that
+  // arrives just after the ranks have answered an earlier one also ends it; that is not a failure.
   const bool given_up = output.ending() && WTERMSIG(status) == SIGKILL;
   if (given_up) return {output.abort_code().value_or(exit_code(ErrorKind::Peer)), false};
   return {kSignalled + WTERMSIG(status), true};
 }
 
-/// Waits for the launcher and shows what it prints; gives how it ended.
+/// Waits for the launcher, shows its output and returns how it ended.
 Ending wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& messages,
                 LauncherOutput& output) {
   constexpr std::chrono::milliseconds kPause{10};
@@ -203,7 +202,7 @@ Ending wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& me
   for (bool ranks_print = false;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0 && errno != EINTR)
-      fail(ErrorKind::Io, "waiting for the ranks: {}", std::generic_category().message(errno));
+      fail(ErrorKind::Io, "cannot wait for the ranks: {}", std::generic_category().message(errno));
     ranks_print = pass_on(printed) || ranks_print;
     show(messages, output, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
@@ -220,8 +219,8 @@ Ending wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& me
 LauncherEnd run_launcher(const std::vector<std::string>& command,
                          const std::function<int()>& received) {
   forward_signals();
-  (void)std::fflush(stdout);  // before what the ranks print
-  // Asked only now, so that none is lost between the two that listen.
+  (void)std::fflush(stdout);  // before the output of the ranks
+  // Asked only now, so that no signal is lost between the two handlers.
   if (const int before = received(); before != 0) millrace_forward_signal(before);
   Pipe printed = make_pipe();
   Pipe messages = make_pipe();

@@ -13,23 +13,23 @@ namespace millrace::cli {
 
 /// How a launcher ended.
 struct LauncherEnd {
-  int code = 0;               ///< its exit code, or kSignalled and the signal that ended it
-  bool killed = false;        ///< it was itself ended by a signal
-  bool interrupted = false;   ///< by SIGINT on its way
+  int code = 0;               ///< its exit code, or kSignalled + the signal that ended it
+  bool killed = false;        ///< a signal ended the launcher itself
+  bool interrupted = false;   ///< by SIGINT while it ran
   bool asked = false;         ///< to stop, by a signal
-  bool complained = false;    ///< about something else than the end of a rank
-  bool lost_machine = false;  ///< another one is out of reach
+  bool complained = false;    ///< of anything but the end of a rank
+  bool lost_machine = false;  ///< lost contact with another machine
   std::optional<EndedRank> ended_rank;
-  std::set<int> stuck_ranks;  ///< those that said so
+  std::set<int> stuck_ranks;  ///< ranks that reported no progress
 };
 
 inline constexpr int kSignalled = 128;
 
-/// Runs a launcher in a process group of its own and waits for it. Signals that ask this process to
-/// stop reach the ranks as SIGUSR1, which asks them to save first; so does one that came before
-/// (`received` gives it, or 0). A second SIGINT or SIGTERM ends the ranks at once. What comes on
-/// standard error is shown as LauncherOutput says; what comes on standard output is passed on, and
-/// dropped when nobody reads it any more. Errors: Io.
+/// Runs a launcher in its own process group and waits for it. Signals that ask this process to stop
+/// reach the ranks as SIGUSR1, which asks them to save first; so does a signal that arrived earlier
+/// (`received` returns it, or 0). A second SIGINT or SIGTERM ends the ranks at once. Standard error
+/// is filtered by LauncherOutput. Standard output is passed on, and dropped when it has no reader.
+/// Errors: Io.
 [[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command,
                                        const std::function<int()>& received);
 

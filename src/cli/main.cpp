@@ -8,11 +8,11 @@
 #include "cli/commands.hpp"
 
 int main(int argc, char** argv) {
-  // A file beyond the size limit then fails like one on a full disk, with a message.
+  // A write beyond the file size limit then fails with an error, like one to a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
 #ifdef __GLIBC__
   // Large blocks come from the system and go back to it at once. Otherwise each thread keeps some
-  // of what it has freed, and the process grows beyond what is predicted.
+  // freed memory, and the process grows beyond the prediction.
   constexpr int kLarge = 1 << 20;
   (void)mallopt(M_MMAP_THRESHOLD, kLarge);
 #endif

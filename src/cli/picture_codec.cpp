@@ -12,10 +12,10 @@
 namespace millrace::cli {
 namespace {
 
-/// As the recipes' preparation steps write what was no RGB JPEG.
+/// As in the recipes' preparation steps for files that are not RGB JPEGs.
 constexpr int kQuality = 100;
 
-/// Whole pictures alone: damage that a crop would not see counts.
+/// Decodes the whole image, because damage outside of a crop counts too.
 io::DecodedImage decode_whole(io::ImageDecoder& decoder, std::span<const std::byte> file) {
   io::DecodedImage image = decoder.decode(file);
   if (image.state == io::PictureState::Damaged) fail(ErrorKind::Data, "{}", image.warning);
@@ -63,7 +63,7 @@ void shrink_picture(std::span<const std::byte> file, std::int32_t shorter_side,
                     io::PixelBuffer& out) {
   thread_local io::ImageDecoder decoder;
   thread_local io::Resampler resampler;
-  // Before memory is taken for either picture.
+  // Checked before memory is allocated for either image.
   const io::ImageHeader header = io::read_header(file);
   const io::PackedSize size = io::packed_size(header.height, header.width, shorter_side);
   const io::PixelView view = decode_whole(decoder, file).view;
@@ -75,7 +75,7 @@ void shrink_picture(std::span<const std::byte> file, std::int32_t shorter_side,
                           out.height);
   out.pixels.resize(std::size_t{3} * static_cast<std::size_t>(out.width) *
                     static_cast<std::size_t>(out.height));
-  // Any object may be written as bytes of any kind.
+  // Any object may be accessed as bytes.
   resampler.resample(view, {reinterpret_cast<std::uint8_t*>(out.pixels.data()), out.pixels.size()});
 }
 

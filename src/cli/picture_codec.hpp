@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the data commands ask of a decoder of pictures, in the forms in which io/records calls it.
+// The decoder functions that the data commands pass to io/records.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@
 
 namespace millrace::cli {
 
-/// What is wrong with a picture's header (size, kind), or "".
+/// What is wrong with an image file, or "".
 [[nodiscard]] std::string picture_problem(std::span<const std::byte> file);
 
-/// Height and width by the header; nothing when it is damaged.
+/// Height and width according to the header; nothing if it is damaged.
 [[nodiscard]] std::optional<io::PictureSize> picture_size(std::span<const std::byte> file);
 
-/// Its size, and an RGB JPEG of quality 100 for CMYK and PNG files. Errors: Data.
+/// The size of an image, and for CMYK and PNG files an RGB JPEG of quality 100. Errors: Data.
 [[nodiscard]] io::PreparedPicture prepare_picture(std::span<const std::byte> file);
 
-/// Decodes a picture and resizes it to its packed size. Errors: Data, also for that size.
+/// Decodes an image and resizes it for packing. Errors: Data, also for an unsuitable size.
 void shrink_picture(std::span<const std::byte> file, std::int32_t shorter_side,
                     io::PixelBuffer& out);
 

@@ -31,7 +31,7 @@ struct Opened {
   RunPlace place;
 };
 
-/// Sets an option as the command itself demands it.
+/// Sets an option that the command itself requires.
 void impose(Options& options, std::string_view name, Value value) {
   options.set(
       *find_option(name),
@@ -58,18 +58,17 @@ Opened open_and_resolve(Options options, const MachineFacts& machine) {
 
 std::filesystem::path restore_path(const Options& options) {
   const std::optional<std::string> path = options.text("restore-path");
-  if (!path)
-    fail(ErrorKind::Usage, "--restore-path is missing: which run directory should be used?");
+  if (!path) fail(ErrorKind::Usage, "--restore-path is missing: give the directory of a run");
   return *path;
 }
 
-/// The configuration that a checkpoint was written under.
+/// The configuration recorded in a checkpoint.
 Options recorded_in(const io::CheckpointReader& checkpoint) {
   return parse_config(checkpoint.header().config_toml,
                       (checkpoint.path() / "manifest.json").string());
 }
 
-/// Options of a training, made smaller where that was asked for.
+/// The options of a training, reduced with --smoke.
 Options training_options(const Invocation& invocation, std::vector<std::string>& notices) {
   notices.insert(notices.end(), invocation.notices.begin(), invocation.notices.end());
   const Options options =
@@ -77,16 +76,17 @@ Options training_options(const Invocation& invocation, std::vector<std::string>&
   return options.flag("smoke") ? smoke_options(options, notices) : options;
 }
 
-/// Said of trainings alone: what only looks at weights has no use for a rate.
+/// Only for trainings: validation does not use the learning rate.
 void note_warmup(const train::TrainConfig& config, std::vector<std::string>& notices) {
   const std::int64_t length =
       config.schedule.horizon > 0 ? config.schedule.horizon : config.iterations;
   if (config.schedule.warmup_iterations >= length)
-    notices.push_back(fmt::format("the warm-up of {} iterations is as long as the run of {}",
-                                  config.schedule.warmup_iterations, length));
+    notices.push_back(
+        fmt::format("the warm-up ({} iterations) covers the whole run ({} iterations)",
+                    config.schedule.warmup_iterations, length));
 }
 
-/// Options are kept in files that hold UTF-8 alone, whatever the names of files may be. Errors:
+/// Options are recorded in files that hold only UTF-8, but file names may be anything. Errors:
 /// Usage for a value that could not be read back.
 void check_recordable(const Options& options, const Opened& opened) {
   if (!opened.place.logs || is_utf8(opened.run.config.resolved_toml)) return;
@@ -96,12 +96,12 @@ void check_recordable(const Options& options, const Opened& opened) {
         text != nullptr && !is_utf8(*text))
       culprit = fmt::format("{} '{}'", setting.where, printable(*text));
   fail(ErrorKind::Usage,
-       "{} is not UTF-8, which is all that config.toml and checkpoints can hold: give it another "
-       "name, or a link that has one",
+       "{} is not valid UTF-8, which config.toml and checkpoints require: rename it, or use a link "
+       "with a UTF-8 name",
        culprit);
 }
 
-/// Opens what the options of a training ask for.
+/// Opens the data of a training and resolves its options.
 Opened open_training(const Invocation& invocation, const MachineFacts& machine) {
   std::vector<std::string> notices;
   const Options options = training_options(invocation, notices);
@@ -110,14 +110,14 @@ Opened open_training(const Invocation& invocation, const MachineFacts& machine) 
   if (options.flag("pipeline") && opened.run.config.pipeline.ranges.size() < 2)
     fail(ErrorKind::Usage, "--pipeline needs more than one stage: give --shards");
   if (options.flag("distributed") && !invocation.environment("TF_CONFIG"))
-    notices.emplace_back("--distributed without TF_CONFIG: all ranks are on this machine");
+    notices.emplace_back("--distributed without TF_CONFIG: all ranks run on this machine");
   note_warmup(opened.run.config, notices);
   opened.run.notices.insert(opened.run.notices.begin(), notices.begin(), notices.end());
   return opened;
 }
 
-/// Runs `open` on every rank; files are indexed once a machine, by its first rank, and the others
-/// find the index. Collective.
+/// Runs `open` on every rank, first on the first rank of each machine, which indexes files for the
+/// others. Collective.
 void open_in_turn(const comm::World& world, const std::function<void()>& open) {
   const train::Together together(world);
   for (const bool first : {true, false})
@@ -126,16 +126,17 @@ void open_in_turn(const comm::World& world, const std::function<void()>& open) {
     });
 }
 
-/// A trace without a path lies in the run directory.
+/// A trace without a path is written to the run directory.
 void place_trace(const Options& options, train::TrainConfig& config) {
   if (options.text("trace") || config.trace.empty()) return;
   if (config.run_directory.empty())
     fail(ErrorKind::Usage,
-         "--gc-profile writes into the run directory, and --no-logs makes none: give --trace FILE");
+         "--gc-profile writes to the run directory, but --no-logs creates none: give --trace FILE");
   config.trace = config.run_directory / config.trace;
 }
 
-/// What is asked of this start alone and stands in no configuration. Where a run lies is rank 0's.
+/// Options that belong to this start and not to the configuration. Rank 0 decides where the run
+/// lies.
 std::string asked_now(const Options& options) {
   std::string asked;
   for (const auto& [name, setting] : options.settings())
@@ -145,22 +146,23 @@ std::string asked_now(const Options& options) {
   return asked;
 }
 
-/// Compares what decides which steps all ranks take together. Collective.
+/// Compares the options that decide which collective calls the ranks make. Collective.
 void require_asked_alike(const comm::World& world, const Invocation& invocation) {
-  train::require_alike(world,
-                       {{"options", asked_now(invocation.options), "start all ranks alike"}});
+  train::require_alike(
+      world, {{"options", asked_now(invocation.options), "start all ranks with the same options"}});
 }
 
-/// Compares what a rank that differs would spoil the training of all with. Collective; one process,
-/// or the one that starts the ranks first, has nobody to compare with.
+/// Compares everything in which a differing rank would spoil the training. Collective. Does nothing
+/// in a single process or if the ranks are not started yet.
 void require_alike(const comm::World& world, const PreparedRun& run) {
   if (world.size() == 1 || must_launch(run.config, world)) return;
   std::vector<train::Fact> facts = {
-      {"options", run.config.resolved_toml, "start all ranks alike"},
+      {"options", run.config.resolved_toml, "start all ranks with the same options"},
       {"build", fmt::format("millrace {} ({})", kVersion, kCommit),
        "run the same build on all ranks"},
       {"kernels", device::describe_arithmetic(),
-       "set MILLRACE_MAX_ISA on all ranks to what each of them has, and install one oneDNN"}};
+       "set MILLRACE_MAX_ISA on all ranks to a level that each supports, and install the same "
+       "oneDNN"}};
   for (const auto& [name, images] :
        {std::pair{"training images", run.data.train}, {"validation images", run.data.validation}})
     facts.push_back({name, images ? io::describe_content(*images) : "none",
@@ -179,14 +181,14 @@ MachineFacts this_machine() {
 MachineFacts this_machine(const comm::World& world) {
   MachineFacts facts = this_machine();
   if (!comm::started_by_launcher()) return facts;
-  // A launcher that binds its ranks has given each of them cores of its own; without it they share.
+  // A launcher may have bound each rank to its own cores; otherwise the ranks share them.
   std::vector<int> cores = world.gather_here(device::core_numbers());
   std::sort(cores.begin(), cores.end());
   cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
   facts.cores = std::max(1, static_cast<int>(cores.size()));
   facts.ranks = world.size();
   facts.local_ranks = world.local_size();
-  // Bits depend on their number: as many on all machines as the smallest has cores for.
+  // Results depend on this number, so all machines use that of the one with the fewest cores.
   facts.threads =
       static_cast<int>(-world.maximum(-std::int64_t{std::max(1, facts.cores / facts.local_ranks)}));
   return facts;
@@ -206,7 +208,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   if (must_launch(run.config, world)) return run;
   require_alike(world, run);
   together.lead([&] {
-    // What cannot be written is found before a directory is made.
+    // Find out whether the file can be written before creating a directory.
     if (invocation.options.text("trace")) io::write_file_atomically(run.config.trace, "");
     const std::filesystem::path directory = create_run_directory(place, run.config, kVersion);
     run.config.run_directory = directory;
@@ -229,7 +231,7 @@ bool must_launch(const train::TrainConfig& config, const comm::World& world) {
 
 namespace {
 
-/// What the leader found in the directory of a run that goes on.
+/// What rank 0 found in the directory of a run to be restored.
 struct FoundRun {
   std::optional<io::RunLock> lock;
   std::string config_toml;
@@ -243,21 +245,21 @@ FoundRun find_run(const std::filesystem::path& directory) {
   FoundRun found;
   if (std::filesystem::exists(file))
     found.config_toml = io::read_text(file, kMaxConfigBytes);
-  else if (io::list_checkpoints(directory).empty())  // one would know its configuration
+  else if (io::list_checkpoints(directory).empty())  // a checkpoint contains its configuration
     fail(ErrorKind::Io,
-         "{}: is missing: --restore-path takes the directory of a run, in which config.toml and "
-         "checkpoints lie",
+         "{}: is missing: --restore-path takes the directory of a run, which contains config.toml "
+         "and checkpoints",
          file.string());
   found.lock.emplace(directory);
-  // What processes of this run left that were killed while they wrote.
+  // Remains of processes of this run that were killed while writing.
   io::remove_leftovers(directory, [](std::string_view) { return true; });
   const std::filesystem::path checkpoints = directory / "checkpoints";
   if (std::filesystem::is_directory(checkpoints)) io::retire_checkpoints(checkpoints, {});
   return found;
 }
 
-/// What a run goes on with. The checkpoint knows what it was trained with; config.toml may have
-/// been edited since, or be gone.
+/// The options of the rest of a run. The checkpoint records those it was trained with; config.toml
+/// may have been edited since, or removed.
 Options options_of_rest(const Invocation& invocation, const std::filesystem::path& directory,
                         const std::string& config_toml, const io::CheckpointReader& checkpoint) {
   Options recorded = recorded_in(checkpoint);
@@ -308,11 +310,11 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
 
 namespace {
 
-/// What --restore-path was trained with, but for what only changes how it is looked at.
+/// The options recorded at --restore-path, with those that only change how weights are validated.
 Options recorded_options(Options given, const std::filesystem::path& path,
                          std::vector<std::string>& complaints) {
   const Options recorded = recorded_in(io::open_newest(path, complaints));
-  // Looking at weights in another precision changes no training, nor does the size of batches.
+  // Precision and batch size of a validation may differ: they do not affect the training.
   Options options;
   for (const char* name : {"precision", "half"}) {
     const Setting* setting = given.find(name);
@@ -333,15 +335,14 @@ Options recorded_options(Options given, const std::filesystem::path& path,
 PreparedRun prepare_validation(const Invocation& invocation) {
   std::vector<std::string> notices = invocation.notices;
   const std::optional<std::string> path = invocation.options.text("restore-path");
-  if (!path)
-    notices.emplace_back("no --restore-path: these are initial weights, which know nothing");
+  if (!path) notices.emplace_back("no --restore-path: validating untrained weights");
   Options options =
       path ? recorded_options(invocation.options, *path, notices) : invocation.options;
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("all"));
-  for (const OptionSpec& spec : option_table())  // one process sees the whole network
+  for (const OptionSpec& spec : option_table())  // one process runs the whole network
     if (spec.section == Section::Pipeline) options.erase(spec.name);
-  options.erase("BN-span");  // the running statistics stand for all replicas alike
+  options.erase("BN-span");  // all replicas share the running statistics
   PreparedRun run = open_and_resolve(options, this_machine()).run;
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;

@@ -16,41 +16,40 @@
 
 namespace millrace::cli {
 
-/// Everything a command hands to the trainer.
+/// What a command passes to the trainer.
 struct PreparedRun {
   train::TrainConfig config;
   Datasets data;
   std::vector<std::string> notices;
-  std::optional<io::RunLock> lock;  ///< held while the run directory is written to
+  std::optional<io::RunLock> lock;  ///< held while the run directory is in use
 };
 
-/// This machine as far as defaults depend on it: its cores are those that this process may use, or
-/// that the ranks of this machine may use between them. Collective with a `world`.
+/// The facts about this machine that defaults depend on. Its cores are those that this process may
+/// use; with a `world`, those that all ranks of this machine may use. Collective with a `world`.
 [[nodiscard]] MachineFacts this_machine();
 [[nodiscard]] MachineFacts this_machine(const comm::World& world);
 
-/// Whether the run wants more ranks than there are, so that a launcher must start them.
+/// Whether the run needs more ranks than there are, so that a launcher must start them.
 [[nodiscard]] bool must_launch(const train::TrainConfig& config, const comm::World& world);
 
-/// Opens the data and resolves the options; makes the run directory with config.toml in it as the
-/// very last thing, so that a mistake leaves no directory behind; and not at all when a launcher
-/// must start the ranks first. Collective, as the next two are.
+/// Opens the data and resolves the options. The run directory with config.toml is created last, so
+/// that an error leaves no directory behind; it is not created if a launcher must start the ranks
+/// first. Collective, like the next two.
 [[nodiscard]] PreparedRun prepare_training(const Invocation& invocation, const comm::World& world);
 
-/// The run at --restore-path with what the command line may change. Errors also: Usage without a
-/// path, Io when there is no config.toml.
+/// The run at --restore-path with the options that may change. Additional errors: Usage without a
+/// path, Io without config.toml and checkpoints.
 [[nodiscard]] PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world);
 
-/// A training that is only checked, for one process: nothing is made.
+/// A training that is only checked, in one process: no files are created.
 [[nodiscard]] PreparedRun prepare_checking(const Invocation& invocation);
 
-/// The run or the single checkpoint at --restore-path, to be validated: the configuration comes
-/// from the newest checkpoint found there. Without a path it comes from the options alone, for
-/// initial weights.
+/// The run or checkpoint at --restore-path, for validation. The configuration comes from its newest
+/// checkpoint. Without a path it comes from the options, and the weights are untrained.
 [[nodiscard]] PreparedRun prepare_validation(const Invocation& invocation);
 
-/// A training that leaves nothing behind: `steps` and `warmup_steps` are what is to be measured.
-/// Without a place for data it is synthetic.
+/// A training that keeps nothing, for measurements of `steps` after `warmup_steps`. Without a data
+/// directory its data are synthetic.
 struct PreparedBench {
   PreparedRun run;
   train::BenchLength length;

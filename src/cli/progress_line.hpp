@@ -7,8 +7,8 @@
 
 namespace millrace::cli {
 
-/// A line on standard error that is rewritten in place while something takes long; nothing where
-/// lines cannot be rewritten.
+/// Shows progress in a line on standard error that is rewritten in place. Shows nothing if standard
+/// error cannot rewrite lines.
 [[nodiscard]] io::ProgressCallback progress_line(std::string what);
 
 }  // namespace millrace::cli

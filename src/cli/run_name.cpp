@@ -17,12 +17,12 @@
 namespace millrace::cli {
 namespace {
 
-/// The mkdir call decides who of two processes gets the directory. Returns 0 or errno.
+/// mkdir decides which of two processes gets the directory. Returns 0 or errno.
 int make_directory(const std::filesystem::path& directory) {
   return ::mkdir(directory.c_str(), 0777) == 0 ? 0 : errno;
 }
 
-/// A directory for a run that cannot be made ends with the way out.
+/// Reports a run directory that cannot be created, with a remedy.
 [[noreturn]] void fail_to_create(const std::filesystem::path& directory, int error) {
   fail(ErrorKind::Io,
        "cannot create run directory {}: {}; choose another place with --run-dir or "
@@ -43,9 +43,9 @@ std::filesystem::path without_end(const std::filesystem::path& directory) {
   return directory.has_filename() ? directory : directory.parent_path();
 }
 
-/// A run that was killed before its first checkpoint: its configuration is there, nothing that it
-/// could go on from, and nothing that is not a run's. A link leads to what is not ours to remove,
-/// or to a disk that is away.
+/// Whether the directory holds a run that was killed before its first checkpoint: a configuration,
+/// nothing to restore, and no files of others. Links do not count, as they may lead to files of
+/// others or to a disk that is not mounted.
 bool holds_no_checkpoint(const std::filesystem::path& directory) {
   constexpr auto kFiles =
       std::to_array<std::string_view>({".lock", "config.toml", "log.txt", "training.csv",
@@ -56,7 +56,8 @@ bool holds_no_checkpoint(const std::filesystem::path& directory) {
        it.increment(error)) {
     const std::string name = it->path().filename().string();
     const bool unfinished = name.starts_with("config.toml.tmp.");
-    // One that was killed, or met a full disk, before its configuration was there holds its lock.
+    // A process that was killed, or found the disk full, before writing its configuration left its
+    // lock.
     configured = configured || unfinished || name == "config.toml" || name == ".lock";
     const bool known = unfinished || std::find(kFiles.begin(), kFiles.end(), name) != kFiles.end();
     const bool ours = name == "checkpoints" ? io::holds_leftovers_alone(it->path())
@@ -69,14 +70,14 @@ bool holds_no_checkpoint(const std::filesystem::path& directory) {
 [[noreturn]] void fail_taken(const std::filesystem::path& directory) {
   std::error_code ignored;
   const auto checkpoints = std::filesystem::symlink_status(directory / "checkpoints", ignored);
-  fail(ErrorKind::Io, "{}: exists already: {}", directory.string(),
+  fail(ErrorKind::Io, "{}: already exists: {}", directory.string(),
        std::filesystem::exists(checkpoints)
            ? "continue that run with millrace restore --restore-path, or choose another --run-dir"
            : "choose another --run-dir, or remove it first");
 }
 
-/// Makes room for a new run; while no other process is at it, and only of what the old one has
-/// made. Errors: Io, when it has saved something meanwhile.
+/// Removes the files of a run without checkpoints to make room for a new one, while holding its
+/// lock. Errors: Io if that run has saved a checkpoint meanwhile.
 void clear_begun_run(const std::filesystem::path& directory) {
   const io::RunLock lock(directory);
   if (!holds_no_checkpoint(directory)) fail_taken(directory);
@@ -141,7 +142,7 @@ void create_run_directory(const std::filesystem::path& directory) {
     const bool run =
         std::filesystem::exists(std::filesystem::symlink_status(path / "checkpoints", ignored));
     if (holds_no_checkpoint(path)) return clear_begun_run(path);
-    fail(ErrorKind::Io, "{}: exists already: {}", path.string(),
+    fail(ErrorKind::Io, "{}: already exists: {}", path.string(),
          run ? "continue that run with millrace restore --restore-path, or choose another --run-dir"
              : "choose another --run-dir, or remove it first");
   }
@@ -164,7 +165,8 @@ std::filesystem::path create_run_directory(const RunPlace& place, const train::T
     if (error == 0) return directory;
     if (error != EEXIST) fail_to_create(directory, error);
   }
-  fail(ErrorKind::Io, "{}: {} attempts found no free name for the run: choose one with --run-dir",
+  fail(ErrorKind::Io,
+       "{}: found no unused directory name in {} attempts: choose one with --run-dir",
        place.log_directory.string(), kAttempts);
 }
 

@@ -11,22 +11,20 @@
 namespace millrace::cli {
 
 /// Name of a run's directory as the IPU trainer gives it, e.g. "RN20_bs32x4a_BN_16.32_v0.1.0_3S9":
-/// model, batch size, accumulation, norm, precision, image size where unusual, suffix, version,
-/// tag.
+/// model, batch size, accumulation, norm, precision, image size if unusual, suffix, version, tag.
 [[nodiscard]] std::string run_name(const train::TrainConfig& config, std::string_view suffix,
                                    std::string_view version, std::string_view tag);
 
-/// Three random characters of A-Z0-9. The only number of a run that its seed does not decide: two
-/// runs with the same options must not meet in one directory.
+/// Three random characters of A-Z0-9. They do not depend on the seed, because two runs with the
+/// same options need different directories.
 [[nodiscard]] std::string random_tag();
 
-/// Makes the directory, which nobody had before, and what it lies in. A run that ended before its
-/// first checkpoint is nobody: its remains are removed. Errors: Io with the path; Usage when that
-/// run is still at work.
+/// Creates a new directory and its parents. The remains of a run that ended before its first
+/// checkpoint are removed. Errors: Io with the path; Usage if that run is still running.
 void create_run_directory(const std::filesystem::path& directory);
 
-/// Makes the directory for a run and returns it: the one given by name, or a new one in the log
-/// directory. Empty when the run keeps nothing.
+/// Creates the directory of a run and returns it: the given one, or a new one in the log directory.
+/// Empty if the run keeps nothing.
 [[nodiscard]] std::filesystem::path create_run_directory(const RunPlace& place,
                                                          const train::TrainConfig& config,
                                                          std::string_view version);

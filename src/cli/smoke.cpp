@@ -13,8 +13,8 @@
 namespace millrace::cli {
 namespace {
 
-constexpr std::int64_t kImages = 16;       ///< of a weight update
-constexpr std::int64_t kStagedImages = 4;  ///< of a micro-batch, so that a pipeline has several
+constexpr std::int64_t kImages = 16;       ///< per update
+constexpr std::int64_t kStagedImages = 4;  ///< per micro-batch, so that a pipeline has several
 constexpr std::int64_t kPixels = 64;
 constexpr std::int64_t kIterations = 6;
 constexpr std::int64_t kWarmup = 2;
@@ -26,7 +26,7 @@ class Smaller {
 
   [[nodiscard]] const Options& options() const { return options_; }
 
-  /// Sets an option where that changes it, in the place of the `replaced`, which are dropped.
+  /// Sets an option, drops those in `replaced`, and reports it if anything changed.
   void set(std::string_view name, const Value& value,
            std::initializer_list<std::string_view> replaced = {}) {
     std::vector<std::string> before;
@@ -55,11 +55,11 @@ class Smaller {
       reductions_.push_back(fmt::format("smoke: without {}", words_of(name, before->value)));
     options_.erase(name);
   }
-  /// Forgets an option that changes nothing any more.
+  /// Removes an option that has no effect any more, without a report.
   void forget(std::string_view name) { options_.erase(name); }
 
  private:
-  /// As on a command line: "--epochs 90", "--distributed".
+  /// In the syntax of a command line: "--epochs 90", "--distributed".
   static std::string words_of(std::string_view name, const Value& value) {
     const bool* flag = std::get_if<bool>(&value);
     return flag != nullptr && *flag ? fmt::format("--{}", name)
@@ -75,7 +75,7 @@ std::int64_t depth_of(const Options& options) {
       .value_or(options.integer("gradients-to-accumulate").value_or(1));
 }
 
-/// Absolute rates belong to a batch: they shrink with it.
+/// Absolute learning rates depend on the batch, so they shrink with it.
 void scale_rates(Smaller& run, double factor) {
   for (const char* name : {"abs-learning-rate", "initial-learning-rate", "poly-lr-initial-lr"})
     if (const auto rate = run.options().real(name)) run.set(name, *rate * factor);
@@ -104,7 +104,7 @@ void shrink_layout(Smaller& run) {
     run.set("ranks", std::int64_t{1});
 }
 
-/// Logs of every step, no validation and no averages.
+/// Logs every step; no validation and no averages.
 void shrink_reports(Smaller& run) {
   for (const char* name : {"weight-avg-N", "weight-avg-exp"}) run.drop(name);
   run.set("log-freq", std::int64_t{1}, {"logs-per-epoch", "batches-per-step"});
@@ -123,7 +123,7 @@ void shrink_warmup(Smaller& run, const Options& before) {
     if (*given > kWarmup) run.set("warmup-iterations", kWarmup);
     return;
   }
-  if (before.integer("iterations")) return;  // such a run warms up in iterations or not at all
+  if (before.integer("iterations")) return;  // such a run has no warm-up in epochs
   const bool warms_up = before.text("lr-schedule") != "polynomial_decay_lr" &&
                         before.real("warmup-epochs").value_or(5.0) > 0.0;
   if (warms_up) run.set("warmup-iterations", kWarmup, {"warmup-epochs"});

@@ -8,9 +8,9 @@
 
 namespace millrace::cli {
 
-/// The same training, small enough to see within a minute that it works: one replica, one process,
-/// at most 16 images a weight update and 64 x 64 pixels, a few weight updates, and synthetic images
-/// where the data are not at hand. Stages stay. Every reduction adds a line to `reductions`.
+/// The same training, reduced to a check of less than a minute: one replica, one process, at most
+/// 16 images per update and 64 x 64 pixels, a few updates, and synthetic images if the data are not
+/// available. The stages stay the same. Every reduction adds a line to `reductions`.
 [[nodiscard]] Options smoke_options(const Options& options, std::vector<std::string>& reductions);
 
 }  // namespace millrace::cli

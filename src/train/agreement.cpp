@@ -14,10 +14,10 @@
 namespace millrace::train {
 namespace {
 
-/// The part of a line before its value, or all of it.
+/// The part of a line before its value, or the whole line.
 std::string_view key_of(std::string_view line) { return line.substr(0, line.find(" = ")); }
 
-/// The first line of `lines` that `others` lack, and what those have under its key.
+/// The first line of `lines` that `others` lack, and the value that `others` have for its key.
 std::optional<std::pair<std::string, std::string>> first_lacking(
     const std::vector<std::string>& lines, const std::vector<std::string>& others) {
   for (const std::string& line : lines) {
@@ -28,8 +28,8 @@ std::optional<std::pair<std::string, std::string>> first_lacking(
   return std::nullopt;
 }
 
-/// What `own` and `leading` have where they first differ: they are one line each, or lines of
-/// "key = value" below headings in brackets.
+/// The values at the first difference between `own` and `leading`. Both are single lines, or lines
+/// of "key = value" below headings in brackets.
 std::pair<std::string, std::string> first_difference(std::string_view own,
                                                      std::string_view leading) {
   const std::vector<std::string> here = split_list(own, '\n');
@@ -38,10 +38,10 @@ std::pair<std::string, std::string> first_difference(std::string_view own,
   if (!lines) return {std::string(own), std::string(leading)};
   if (const auto found = first_lacking(here, there)) return *found;
   if (const auto found = first_lacking(there, here)) return {found->second, found->first};
-  return {"another order of the same lines", "another"};
+  return {"the same lines in a different order", "the original order"};
 }
 
-/// Rank 0 opens what `choose` says; the others open what it has opened.
+/// Rank 0 opens what `choose` returns; the others open the same path.
 io::CheckpointReader open_together(const comm::World& world,
                                    const std::function<io::CheckpointReader()>& choose) {
   const Together together(world);
@@ -53,8 +53,8 @@ io::CheckpointReader open_together(const comm::World& world,
     if (!reader) reader.emplace(path);
     if (const std::string here = fmt::format("{:08x}", reader->seal()); here != seal)
       fail(ErrorKind::Checkpoint,
-           "{}: is another checkpoint than rank 0 has under that name (manifest {} here, {} "
-           "there): give all ranks the same files",
+           "{}: differs from the checkpoint of that name on rank 0 (manifest {} here, {} there): "
+           "give all ranks the same files",
            path, here, seal);
   });
   return std::move(*reader);

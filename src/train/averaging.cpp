@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Checkpoints from the cadence; a final one that is off it only when there is no other.
+/// Checkpoints of the cadence; a final one off the cadence only if there is no other.
 std::vector<std::int64_t> regular_checkpoints(const TrainConfig& config, std::int64_t first) {
   const std::int64_t every = config.checkpoint_every;
   std::vector<std::int64_t> iterations;
@@ -37,8 +37,8 @@ void require_kept(const TrainConfig& config, const PlannedAverage& average) {
   const int kept = config.max_checkpoints_to_keep;
   if (kept == 0 || kept >= needed) return;
   fail(ErrorKind::Config,
-       "the average {} needs the last {} checkpoints of the run, and --max-ckpts-to-keep {} leaves "
-       "{}: give --max-ckpts-to-keep 0, which keeps all",
+       "the average {} needs the last {} checkpoints of the run, but --max-ckpts-to-keep {} keeps "
+       "only {}: give --max-ckpts-to-keep 0, which keeps all",
        average.rule.name, needed, kept, kept);
 }
 
@@ -46,7 +46,8 @@ std::int64_t first_of_last_epochs(const TrainConfig& config, std::int64_t epochs
   const std::int64_t updates = epochs * config.iterations_per_epoch;
   if (epochs < 1 || updates > config.iterations)
     fail(ErrorKind::Config,
-         "--weight-avg-N {}: the run has {:.4g} epochs: give from 1 to as many as it has", epochs,
+         "--weight-avg-N {}: out of range: the run has {:.4g} epochs; give a number from 1 to that",
+         epochs,
          static_cast<double>(config.iterations) / static_cast<double>(config.iterations_per_epoch));
   return config.iterations - updates + 1;
 }
@@ -55,8 +56,7 @@ fs::path place_of(const fs::path& run_directory, const AverageRule& rule) {
   return run_directory / "averages" / rule.name;
 }
 
-/// What a checkpoint of the average says of itself: it stands where the last of its checkpoints
-/// does.
+/// The header of an average's checkpoint: that of its last checkpoint, with a note of its origin.
 io::CheckpointHeader header_of(const io::CheckpointReader& last, const AverageRule& rule,
                                std::size_t count) {
   io::CheckpointHeader header = last.header();
@@ -69,7 +69,7 @@ bool is_averaged(const io::TensorInfo& info) {
   return info.type == DType::F32 || info.type == DType::BF16 || info.type == DType::F16;
 }
 
-/// float32 values of a tensor as it is stored.
+/// The float32 values of a stored tensor.
 std::span<const float> as_floats(const io::TensorInfo& info, std::vector<std::byte>& stored,
                                  std::vector<float>& converted) {
   const auto elements = static_cast<std::size_t>(info.elements());
@@ -89,11 +89,10 @@ std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
   const AveragingConfig& asked = config.averaging;
   if (asked.last_epochs.empty() && asked.decays.empty()) return {};
   if (config.run_directory.empty())
-    fail(ErrorKind::Config,
-         "averages of checkpoints need a run directory to lie in: leave out --no-logs");
+    fail(ErrorKind::Config, "averages of checkpoints need a run directory: leave out --no-logs");
   if (config.checkpoint_every <= 0)
     fail(ErrorKind::Config,
-         "averages need checkpoints at known iterations: give --ckpts-per-epoch at least 1, or "
+         "averages need checkpoints at fixed iterations: give --ckpts-per-epoch at least 1, or "
          "--checkpoint-every in steps or epochs");
   std::vector<PlannedAverage> averages;
   const auto add = [&](const AverageRule& rule, std::int64_t first) {
@@ -123,7 +122,7 @@ std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
     largest = std::max(largest, parameter.elements());
     tensors += copies;
   }
-  // A tensor is read next to what HDF5 holds of it; two files are open while one is checked.
+  // A tensor is read next to HDF5's copy of it; two files are open while one is checked.
   return elements * static_cast<std::int64_t>(sizeof(double)) +
          3 * largest * static_cast<std::int64_t>(sizeof(float)) +
          2 * open_checkpoint_bytes(tensors);
@@ -144,11 +143,9 @@ void TensorMean::check(const io::CheckpointReader& checkpoint) const {
     const bool both = i < tensors.size() && i < infos_.size();
     if (both && tensors[i] == infos_[i]) continue;
     const std::string& name = i < tensors.size() ? tensors[i].name : infos_[i].name;
-    fail(
-        ErrorKind::Checkpoint,
-        "{}: cannot be averaged with {}, as tensor {} is not the same in both: average checkpoints "
-        "of one run",
-        checkpoint.path().string(), first_.string(), name);
+    fail(ErrorKind::Checkpoint,
+         "{}: cannot be averaged with {}: tensor {} differs: average checkpoints of one run",
+         checkpoint.path().string(), first_.string(), name);
   }
 }
 
@@ -186,7 +183,7 @@ std::vector<io::NamedTensor> TensorMean::finish() {
       continue;
     }
     infos_[i].type = DType::F32;
-    // A float takes half the place of the sum that it comes from: in ascending order none is
+    // In place: a float takes half the bytes of its sum, so that in ascending order no sum is
     // overwritten before it is read.
     auto* bytes = reinterpret_cast<std::byte*>(sums_[i].data());
     for (std::size_t k = 0; k < sums_[i].size(); ++k) {
@@ -238,8 +235,8 @@ std::vector<fs::path> checkpoints_at(const fs::path& run_directory,
   }
   if (missing.empty()) return paths;
   fail(ErrorKind::Checkpoint,
-       "{}: cannot be averaged: {} of {} checkpoints are not there any more: {}; millrace average "
-       "takes those that are",
+       "{}: cannot be averaged: {} of {} checkpoints are missing: {}; use millrace average to "
+       "average the others",
        run_directory.string(), missing.size(), iterations.size(), join(missing, ", "));
 }
 

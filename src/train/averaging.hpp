@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Means of a run's checkpoints, which often validate better than the last one (Izmailov et al.,
-// arXiv 1803.05407). Each is a run directory of its own below the run, so that the run's list of
-// checkpoints stays what the training made it, and validate, inspect, restore and --init-path open
-// an average as they open any run:
+// Averages of a run's checkpoints, which often validate better than the last one (Izmailov et al.,
+// arXiv 1803.05407). Each average is a run directory below the run. The run's own list of
+// checkpoints does not change, and validate, inspect, restore and --init-path open an average like
+// any other run:
 //
 //   RUN_DIR/averages/mean-3-epochs/config.toml
 //                                  checkpoints/ckpt-46860
 //   RUN_DIR/averages/exponential-0.99/...
 //
-// All tensors of numbers with a fraction are averaged, running statistics and the update's slots
-// too; in double, stored as float32. Others are those of the last checkpoint. An average depends on
-// the checkpoints that the cadence of the configuration asks for alone: those of interruptions have
-// no part in it.
+// All floating-point tensors are averaged, including running statistics and optimizer state; the
+// sum is kept in double and stored as float32. All other tensors are copied from the last
+// checkpoint. Only the checkpoints of the configured cadence are averaged, not those written
+// because of an interruption.
 #pragma once
 
 #include <cstddef>
@@ -34,9 +34,9 @@ enum class AverageMode {
   Exponential  ///< the first one, then decay x old + (1 - decay) x new
 };
 
-/// How checkpoints are averaged, and what the result is called.
+/// How checkpoints are averaged, and the name of the result.
 struct AverageRule {
-  std::string name;  ///< of the directory, and in validation.csv
+  std::string name;  ///< of the directory; also in validation.csv
   AverageMode mode = AverageMode::Mean;
   double decay = 0.0;
   friend bool operator==(const AverageRule&, const AverageRule&) = default;
@@ -48,24 +48,25 @@ struct PlannedAverage {
   friend bool operator==(const PlannedAverage&, const PlannedAverage&) = default;
 };
 
-/// What the end of a training averages. Of the last n epochs those checkpoints are taken that were
-/// saved behind more than E - n of the run's E epochs; a final one that is off the cadence counts
-/// the end of the run twice and is left out. Running means take all. Errors: Config, with what to
-/// change, when the run saves or keeps too few checkpoints or has no directory.
+/// The averages that are made at the end of a training. An average over the last n of E epochs
+/// takes the checkpoints saved after more than E - n epochs. A final checkpoint off the cadence is
+/// left out, as it would count the end of the run twice. Exponential averages take all checkpoints.
+/// Errors: Config, with what to change, if the run saves or keeps too few checkpoints or has no
+/// directory.
 [[nodiscard]] std::vector<PlannedAverage> planned_averages(const TrainConfig& config);
 
-/// Host memory that averaging takes, for a network with the slots of a rule.
+/// Host memory needed to average a network with the slots of a rule.
 [[nodiscard]] std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule);
 
-/// A mean that grows checkpoint by checkpoint.
+/// An average that is computed one checkpoint at a time.
 class TensorMean {
  public:
   explicit TensorMean(AverageRule rule) : rule_(std::move(rule)) {}
 
-  /// Errors: Checkpoint, naming a tensor that differs in name or shape from those before.
+  /// Errors: Checkpoint, naming a tensor whose name or shape differs from the earlier checkpoints.
   void add(const io::CheckpointReader& checkpoint);
-  /// The mean as float32, of at least one checkpoint; nothing can be added any more. The tensors
-  /// lie in this object.
+  /// The average of at least one checkpoint as float32. Nothing can be added afterwards. This
+  /// object owns the tensors.
   [[nodiscard]] std::vector<io::NamedTensor> finish();
 
  private:
@@ -76,20 +77,19 @@ class TensorMean {
   AverageRule rule_;
   std::int64_t count_ = 0;
   std::vector<io::TensorInfo> infos_;
-  std::vector<std::vector<double>> sums_;       ///< empty for what is not averaged
-  std::vector<std::vector<std::byte>> latest_;  ///< the reverse
+  std::vector<std::vector<double>> sums_;       ///< empty for tensors that are not averaged
+  std::vector<std::vector<std::byte>> latest_;  ///< empty for tensors that are averaged
   std::vector<std::byte> buffer_;
   std::filesystem::path first_;
 };
 
-/// Averages `checkpoints`, in their order, into RUN_DIR/averages/<rule.name>, in place of what it
-/// held before; returns the path of the new checkpoint. Errors: Checkpoint, Io.
+/// Averages `checkpoints`, in order, into RUN_DIR/averages/<rule.name>, replacing its earlier
+/// contents. Returns the path of the new checkpoint. Errors: Checkpoint, Io.
 std::filesystem::path average_checkpoints(std::span<const std::filesystem::path> checkpoints,
                                           const AverageRule& rule,
                                           const std::filesystem::path& run_directory);
 
-/// Where the checkpoints of these iterations are. Errors: Checkpoint, naming those that are
-/// missing.
+/// The paths of the checkpoints of these iterations. Errors: Checkpoint, naming the missing ones.
 [[nodiscard]] std::vector<std::filesystem::path> checkpoints_at(
     const std::filesystem::path& run_directory, std::span<const std::int64_t> iterations);
 

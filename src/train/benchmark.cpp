@@ -55,7 +55,7 @@ BenchResult bench_steps(const TrainConfig& config, const comm::World& world,
   return result;
 }
 
-/// Takes from every loader that reads images what so many steps would take.
+/// Takes the batches of that many steps from every loader that reads images.
 std::int64_t take_images(const Feeds& feeds, const TrainConfig& config, std::int64_t steps) {
   std::int64_t images = 0;
   for (std::int64_t m = 0; m < steps * config.micro_batches; ++m)
@@ -67,13 +67,13 @@ std::int64_t take_images(const Feeds& feeds, const TrainConfig& config, std::int
   return images;
 }
 
-/// All ranks begin together; the slowest tells the time.
+/// All ranks start together; the slowest one determines the time.
 double rate_of_loaders(const TrainConfig& config, const comm::World& world,
                        const std::shared_ptr<const io::Dataset>& dataset,
                        const BenchLength& length) {
   Session session(config, Session::Use::Training, world);
   const Feeds feeds = session.training_feeds(dataset, 0);
-  // What was read ahead before the clock began would be no work at all.
+  // Batches that were read ahead before the clock started would cost no time.
   (void)take_images(feeds, config, length.warmup);
   world.barrier();
   const Clock::time_point start = Clock::now();

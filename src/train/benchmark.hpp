@@ -15,32 +15,31 @@ namespace millrace::train {
 /// Steady-state speed of a training.
 struct BenchResult {
   std::vector<double> step_seconds;  ///< of the measured steps, ascending
-  double loader_seconds = 0.0;       ///< median wait for data in a step
+  double loader_seconds = 0.0;       ///< median time per step spent waiting for data
   std::int64_t images_per_step = 0;
   std::int64_t arena_bytes = 0;
   std::int64_t macs_per_image = 0;  ///< forward
-  std::string pipeline;             ///< where the time of each device went, as text
+  std::string pipeline;             ///< text: how each device spent its time
   [[nodiscard]] double median_seconds() const;
   [[nodiscard]] double percentile_seconds(double fraction) const;
   [[nodiscard]] double images_per_second() const;
 };
 
-/// What the loaders of a training give and what its devices take, in images a second over all
-/// ranks.
+/// Rates of a training's loaders and devices, in images per second over all ranks.
 struct DataBenchResult {
-  double loader_rate = 0.0;  ///< of the loaders while the devices idle
-  double device_rate = 0.0;  ///< of the devices on images that they have already
+  double loader_rate = 0.0;  ///< of the loaders with idle devices
+  double device_rate = 0.0;  ///< of the devices with images already in memory
   BenchResult together;
   [[nodiscard]] bool loader_limits() const { return loader_rate < device_rate; }
 };
 
-/// Steps to be measured after others that are not.
+/// The measured steps, and the steps before them that are not measured.
 struct BenchLength {
   std::int64_t warmup = 10;
   std::int64_t steps = 50;
 };
 
-/// Both are collective, as training is.
+/// Both are collective.
 [[nodiscard]] BenchResult bench(const TrainConfig& config, const comm::World& world,
                                 const std::shared_ptr<const io::Dataset>& dataset,
                                 const BenchLength& length);

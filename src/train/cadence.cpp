@@ -39,11 +39,11 @@ std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first) {
   const std::int64_t before_last = config.iterations - 1;
   const std::int64_t saved = config.checkpoint_every;
   const std::int64_t validated = config.validate_every;
-  std::int64_t count = 1;  // the last one always
+  std::int64_t count = 1;  // the last one is always saved
   if (saved <= 0) return count;
   count += multiples(saved, first, before_last);
   if (config.validation != ValidationMode::End || validated <= 0) return count;
-  // Validation points that are not saved anyway; there is none at 0.
+  // Validation points that are not saved anyway; iteration 0 is not one.
   const std::int64_t from = std::max<std::int64_t>(first, 1);
   count += multiples(validated, from, before_last);
   const std::int64_t step = saved / std::gcd(saved, validated);

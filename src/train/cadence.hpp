@@ -7,7 +7,7 @@
 
 namespace millrace::train {
 
-/// What follows a weight update.
+/// What is due after a weight update.
 struct Due {
   bool log = false;
   bool checkpoint = false;
@@ -15,17 +15,16 @@ struct Due {
   friend bool operator==(const Due&, const Due&) = default;
 };
 
-/// What is due when `done` updates of the run are behind: every multiple of the intervals, and the
-/// last update always. What the clock says comes on top. With ValidationMode::End the validation
-/// points are saved instead of validated. done = 0 asks for the checkpoint of the initial weights,
-/// before the first update.
+/// What is due after `done` updates of the run: every multiple of the intervals, and always the
+/// last update. Checkpoints by the clock come in addition. With ValidationMode::End the validation
+/// points are saved instead of validated. done = 0 stands for the checkpoint of the initial
+/// weights, before the first update.
 [[nodiscard]] Due due_after(const TrainConfig& config, std::int64_t done);
 
-/// How many checkpoints are due from iteration `first` >= 0 to the last one, both included.
+/// Number of checkpoints due from iteration `first` >= 0 to the last one, inclusive.
 [[nodiscard]] std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first);
 
-/// Whether validation belongs to this iteration, now (mode All) or once training is over (mode
-/// End).
+/// Whether this iteration is validated, now (mode All) or at the end of the training (mode End).
 [[nodiscard]] bool is_validation_point(const TrainConfig& config, std::int64_t done);
 
 }  // namespace millrace::train

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How far a process is; the largest of all ranks counts.
+/// How far a process is; the maximum over all ranks counts.
 constexpr std::int64_t kDone = 0;
 constexpr std::int64_t kBusy = 1;
 
@@ -25,7 +25,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Time on a core that the calling thread had so far.
+/// CPU time of the calling thread so far.
 double seconds_of_thread() {
   timespec time = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -40,7 +40,7 @@ double median(std::span<const CheckpointCost> costs, double CheckpointCost::*par
   return *middle;
 }
 
-/// As --checkpoint-every takes it.
+/// In the syntax of --checkpoint-every.
 std::string interval_text(double seconds) {
   const double minutes = seconds / 60.0;
   return minutes < 10.0 ? fmt::format("{:.2g}minutes", minutes)
@@ -50,7 +50,7 @@ std::string interval_text(double seconds) {
 }  // namespace
 
 double best_interval(const CheckpointCost& cost, double seconds_between_failures) {
-  // Where the training has all cores, a thread that writes takes from it what it computes.
+  // If the training uses all cores, CPU time of the writing thread is lost to it.
   return std::sqrt(2.0 * (cost.waited_seconds + cost.busy_seconds) * seconds_between_failures);
 }
 
@@ -63,8 +63,9 @@ std::string describe(std::span<const CheckpointCost> costs) {
   typical.busy_seconds = median(later, &CheckpointCost::busy_seconds);
   constexpr double kDay = 86400.0;
   return fmt::format(
-      "Checkpoints: {}, {} of rank 0 each; the training waited {:.0f} ms for one, which was whole "
-      "{:.2f} s later. With a failure a day, --checkpoint-every {} loses least (Young)",
+      "Checkpoints: {}, {} each on rank 0; training waited {:.0f} ms for each, writing took "
+      "another {:.2f} s. With one failure a day, --checkpoint-every {} loses the least time "
+      "(Young)",
       costs.size(), human_bytes(typical.bytes), 1e3 * typical.waited_seconds,
       typical.written_seconds, interval_text(best_interval(typical, kDay)));
 }
@@ -89,7 +90,7 @@ void CheckpointWriter::begin(io::CheckpointHeader header, io::Retention retentio
   retention_ = std::move(retention);
   Together(*world_).lead([this] { staging_.emplace(directory_, header_); });
   const std::filesystem::path place = world_->broadcast(staging_ ? staging_->path().string() : "");
-  const bool alone = world_->size() == 1;  // nobody's part has to be waited for
+  const bool alone = world_->size() == 1;  // no other part to wait for
   phase_ = alone ? Phase::Commit : Phase::Parts;
   run_behind([this, place, alone] {
     std::string part = write_part(place);

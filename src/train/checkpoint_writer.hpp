@@ -17,65 +17,66 @@
 
 namespace millrace::train {
 
-/// What a checkpoint took of this process' time.
+/// What a checkpoint cost this process.
 struct CheckpointCost {
   std::int64_t bytes = 0;        ///< of this process' tensors
-  double waited_seconds = 0.0;   ///< that the training stood still for
-  double written_seconds = 0.0;  ///< from there until it had its name
-  double busy_seconds = 0.0;     ///< that threads computed for it meanwhile
+  double waited_seconds = 0.0;   ///< training stood still
+  double written_seconds = 0.0;  ///< from then until the checkpoint had its final name
+  double busy_seconds = 0.0;     ///< CPU time of the writing threads
 };
 
-/// The time between checkpoints, in seconds, with which failures cost least: sqrt(2 x cost x mean
-/// time between failures) (Young 1974).
+/// The interval between checkpoints, in seconds, that loses the least time to failures: sqrt(2 x
+/// cost x mean time between failures) (Young 1974).
 [[nodiscard]] double best_interval(const CheckpointCost& cost, double seconds_between_failures);
-/// What checkpoints cost, by the medians of all but the first, which also takes memory, and how
-/// often they are worth it; "" for fewer than two.
+/// The cost of checkpoints and the best interval between them, as text; "" for fewer than two. Uses
+/// medians without the first checkpoint, which also allocates memory.
 [[nodiscard]] std::string describe(std::span<const CheckpointCost> costs);
 
-/// Writes checkpoints behind the training. begin() copies the tensors while no step runs, and a
-/// thread of each rank writes its part of the copy; once all parts are there, a thread of rank 0
-/// makes a checkpoint of them. Threads call nothing of MPI and hold the only open HDF5 files: ranks
-/// hear of each other between steps, in advance(), so that a checkpoint of several ranks is whole
-/// after a step or two. One is on its way at a time.
+/// Writes checkpoints while training continues. begin() copies the tensors between two steps, and a
+/// thread of each rank writes its part of the copy. When all parts are written, a thread of rank 0
+/// makes one checkpoint of them. The threads make no MPI calls and hold the only open HDF5 files.
+/// Ranks learn of each other's progress between steps, in advance(), so a checkpoint of several
+/// ranks is complete after a step or two. At most one checkpoint is being written at a time.
 ///
 ///   training  ==step==|copy|==step====|==step====|==step==
 ///   rank 1            .    |write part|          .
-///   rank 0            .    |write part...........|commit|     a rank that is slower holds up no
-///   step
+///   rank 0            .    |write part...........|commit|     a slower rank delays no step
 ///
-/// begin(), advance() and settle() are collective. What fails in a thread of any rank is thrown by
-/// the next of them on all ranks, as Together does it; nothing is left of that checkpoint then.
+/// begin(), advance() and settle() are collective. An error in a thread of any rank is thrown by
+/// the next of these calls on all ranks, as Together does it; that checkpoint then leaves nothing
+/// behind.
 class CheckpointWriter {
  public:
-  /// What the run has to say.
+  /// Callbacks into the run.
   struct Hooks {
-    /// By the thread of every rank before its part is written: throws what forbids it.
+    /// Called by the thread of every rank before it writes its part; throws to prevent the
+    /// checkpoint.
     std::function<void(const Snapshot&, const io::CheckpointHeader&)> before;
-    /// On rank 0, by the training's thread, when a checkpoint is whole.
+    /// Called on rank 0 by the training's thread when a checkpoint is complete.
     std::function<void(const std::filesystem::path&)> saved;
-    /// Several times a second while settle() waits and all ranks answer: whether it waits for this
-    /// process' own disk.
+    /// Called several times a second while settle() waits and all ranks answer. The argument says
+    /// whether settle() waits for this process' own disk.
     std::function<void(bool)> waiting;
   };
 
-  /// `session` and `world` outlive the writer; checkpoints lie in `directory`.
+  /// `session` and `world` must outlive the writer; checkpoints are written to `directory`.
   CheckpointWriter(const comm::World& world, const Session& session,
                    std::filesystem::path directory, Hooks hooks);
 
-  /// Takes the memory of the copies, if it is not there yet.
+  /// Allocates the memory of the copies, if that was not done yet.
   void reserve();
-  /// Copies the tensors and has them written; behind that, older checkpoints are retired. If
-  /// another one is still on its way, it waits for that one first.
+  /// Copies the tensors and starts writing them; afterwards older checkpoints are removed. Waits
+  /// first for a checkpoint that is still being written.
   void begin(io::CheckpointHeader header, io::Retention retention);
-  /// How far this process is. All ranks give the largest of theirs to advance().
+  /// How far this process is. All ranks pass the maximum over all ranks to advance().
   [[nodiscard]] std::int64_t progress() const;
-  /// Goes on to what is next once all ranks have done their part.
+  /// Starts the next phase if all ranks have finished this one.
   void advance(std::int64_t slowest);
-  /// Returns when nothing is on its way any more. Ranks answer each other meanwhile: one that has a
-  /// slow disk does, one that is stopped does not.
+  /// Returns when no checkpoint is being written. The ranks keep answering each other meanwhile: a
+  /// rank with a slow disk answers, a stopped one does not.
   void settle();
 
-  /// Of the checkpoints of rank 0 that are whole, in their order.
+  /// Of the completed checkpoints, in order; on rank 0.
   [[nodiscard]] const std::vector<CheckpointCost>& costs() const { return costs_; }
 
  private:
@@ -94,16 +95,16 @@ class CheckpointWriter {
   std::optional<Snapshot> copy_;
   io::CheckpointHeader header_;
   io::Retention retention_;
-  std::optional<io::CheckpointStaging> staging_;  ///< of rank 0
+  std::optional<io::CheckpointStaging> staging_;  ///< on rank 0
   Phase phase_ = Phase::Idle;
   std::vector<CheckpointCost> costs_;
   std::chrono::steady_clock::time_point begun_;
-  CheckpointCost cost_;  ///< of the one that is on its way
+  CheckpointCost cost_;  ///< of the checkpoint being written
   struct Done {
-    std::string text;  ///< what is known of the part, or the checkpoint's path
+    std::string text;  ///< description of the part, or path of the checkpoint
     double busy_seconds = 0.0;
   };
-  std::future<Done> task_;  ///< last: it uses all the others, and is waited for
+  std::future<Done> task_;  ///< last member: it uses all the others
 };
 
 }  // namespace millrace::train

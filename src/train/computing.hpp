@@ -8,11 +8,11 @@
 
 namespace millrace::train {
 
-/// With what a run computes on this machine, a line each for people: which instructions kernels
-/// use; how 16-bit values are multiplied; what is slow.
+/// Lines for people about how this machine computes: the instructions that kernels use, how 16-bit
+/// values are multiplied, and what is slow.
 [[nodiscard]] std::vector<std::string> describe_computing(const TrainConfig& config);
 
-/// config.toml of a run: those lines as comments, then the configuration.
+/// The text of a run's config.toml: those lines as comments, then the configuration.
 [[nodiscard]] std::string config_file_text(const TrainConfig& config);
 
 }  // namespace millrace::train

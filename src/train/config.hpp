@@ -17,7 +17,7 @@
 namespace millrace::train {
 
 using OptimiserKind = UpdateRule;
-/// What weight decay adds to the loss, as the recipes word it: its gradient joins that of the data.
+/// What weight decay adds to the loss. Its gradient is added to that of the data.
 enum class DecayForm {
   HalfSquare,  ///< decay / 2 x |w|^2, or decay x w added to the gradient, which is the same
   Square       ///< decay x |w|^2, Keras' regulariser: twice the gradient
@@ -31,25 +31,25 @@ enum class ScheduleKind {
   LarsPolynomial,
   Piecewise
 };
-/// Scaled: the schedule's own value times iteration / W. Linear: base_rate times that, after which
-/// the rate jumps to where the schedule has come to meanwhile.
+/// Scaled: the schedule's own value x iteration / W. Linear: base_rate x iteration / W; after the
+/// warm-up the rate jumps to the schedule's value.
 enum class WarmupForm { Scaled, Linear };
 using millrace::SmoothingForm;
-/// Static: a constant. Dynamic: halved by a gradient that is not finite, doubled after
-/// `LossScaling::growth_interval` good updates in a row (TensorFlow's automatic mixed precision).
+/// Static: constant. Dynamic: halved after a non-finite gradient, doubled after
+/// `LossScaling::growth_interval` updates in a row (as TensorFlow's automatic mixed precision).
 enum class ScalingKind { Static, Dynamic };
 using io::MixingConfig;
 using io::MixingForm;
 enum class RecomputePolicy { None, Stage, Layers };
-/// How pixels become floats. CIFAR: each image by its own mean and deviation (the recipe), every
-/// image by the data set's, or by ImageNet's. ImageNet: minus its mean, or by its mean and
+/// How pixels become floats. CIFAR: each image by its own mean and deviation (the recipe), or all
+/// images by those of the data set or of ImageNet. ImageNet: minus its mean, or by its mean and
 /// deviation.
 enum class Normalisation { Standardise, Dataset, MeanOnly, ImageNet };
-/// Where images come from: files, or made up on the host, or made up once and kept on the device.
+/// Where images come from: files, generated on the host, or generated once and kept on the device.
 enum class ImageSource { Files, Host, Device };
 enum class ValidationMode { All, End, None };
 
-/// Learning rate as a function of the iteration; everything absolute (no exponent, no scale left).
+/// Learning rate as a function of the iteration. All values are absolute.
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::Stepped;
   double base_rate = 0.1;                        ///< 2^exponent x total batch; the highest rate
@@ -58,12 +58,12 @@ struct ScheduleConfig {
   std::int64_t warmup_iterations = 0;
   WarmupForm warmup = WarmupForm::Scaled;
   double initial_rate = 0.0;            ///< gradual warm-up: at iteration 0
-  double end_rate = 0.0;                ///< polynomials: behind the last iteration
+  double end_rate = 0.0;                ///< polynomials: after the last iteration
   double power = 1.0;                   ///< polynomials; LARS: 2
   std::int64_t drops = 146;             ///< exponential: in the whole run
-  std::vector<std::int64_t> cuts = {};  ///< piecewise: last iterations of the pieces but the last
-  std::vector<double> factors = {};     ///< piecewise: of base_rate, one more than cuts
-  std::int64_t horizon = 0;  ///< iterations after which the rate falls no more; 0: the run
+  std::vector<std::int64_t> cuts = {};  ///< piecewise: last iteration of each piece except the last
+  std::vector<double> factors = {};     ///< piecewise: multiples of base_rate, one more than cuts
+  std::int64_t horizon = 0;             ///< iterations after which the rate is constant; 0: the run
   friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
 };
 
@@ -72,18 +72,17 @@ struct OptimiserConfig {
   double momentum = 0.9;
   double weight_decay = 0.0;
   DecayForm decay_form = DecayForm::HalfSquare;
-  std::vector<std::string> decay_excludes;  ///< substrings of parameter names that do not decay
+  std::vector<std::string> decay_excludes;  ///< substrings of names of parameters that do not decay
   double mean_square_decay = 0.9;           ///< RMSprop
-  double epsilon = 1e-3;                    ///< RMSprop: inside the root; LARS: below the line
+  double epsilon = 1e-3;                    ///< RMSprop: inside the root; LARS: in the denominator
   double trust = 1e-3;                      ///< LARS: "eeta"
-  std::vector<std::string> lars_skips;      ///< LARS: of names that neither adapt nor decay
-  /// Each replica keeps and updates whole tensors of its own instead of all.
+  std::vector<std::string> lars_skips;  ///< LARS: substrings of names that neither adapt nor decay
+  /// Each replica keeps and updates only its share of the tensors.
   bool sharded = false;
   friend bool operator==(const OptimiserConfig&, const OptimiserConfig&) = default;
 };
 
-/// What the loss is multiplied by while gradients are computed. A step whose gradients are not
-/// finite changes nothing, on any rank, and is counted.
+/// Loss scaling. A step with non-finite gradients changes nothing on any rank and is counted.
 struct LossScaling {
   ScalingKind kind = ScalingKind::Static;
   double initial = 128.0;
@@ -91,33 +90,33 @@ struct LossScaling {
   friend bool operator==(const LossScaling&, const LossScaling&) = default;
 };
 
-/// Means of checkpoints, made when the training has ended: see averaging.hpp.
+/// Averages of checkpoints, made at the end of the training: see averaging.hpp.
 struct AveragingConfig {
-  std::vector<std::int64_t> last_epochs;  ///< plain means over the last so many epochs
-  std::vector<double> decays;             ///< running means, old x decay + new x (1 - decay)
+  std::vector<std::int64_t> last_epochs;  ///< plain averages over the last n epochs
+  std::vector<double> decays;             ///< exponential averages, old x decay + new x (1 - decay)
   friend bool operator==(const AveragingConfig&, const AveragingConfig&) = default;
 };
 
 struct DataConfig {
   std::string dataset = "cifar-10";
-  std::filesystem::path directory;  ///< empty with synthetic data
+  std::filesystem::path directory;  ///< empty for synthetic data
   ImageSource source = ImageSource::Files;
-  std::int64_t train_size = 0;  ///< images of an epoch
+  std::int64_t train_size = 0;  ///< images per epoch
   std::int64_t validation_size = 0;
   Normalisation normalisation = Normalisation::Standardise;
   bool augment = true;
-  int loader_threads = 1;           ///< of each stage that reads images
-  int max_cpus = 0;                 ///< most of them in a process; 0: any number
-  double max_bad_fraction = 0.001;  ///< share of a pass over the images that may be bad
-  /// In which type images travel to the device; none: that of the activations. As U8 they become
-  /// floats there, and the tensors are the same.
+  int loader_threads = 1;           ///< per stage that reads images
+  int max_cpus = 0;                 ///< upper bound of loader threads per process; 0: none
+  double max_bad_fraction = 0.001;  ///< largest fraction of bad images in an epoch
+  /// Type in which images are copied to the device; none: that of the activations. U8 is converted
+  /// to floats there, with the same tensors as a result.
   std::optional<DType> image_type;
   MixingConfig mixing;
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 
-/// A fully resolved training: every default filled in, every derived number computed. Plain data;
-/// the trainer needs nothing else, and restoring compares two of them.
+/// A fully resolved training: every default is filled in and every derived number computed. Plain
+/// data; the trainer needs nothing else, and restoring compares two of them.
 struct TrainConfig {
   models::ModelOptions model;
   DataConfig data;
@@ -125,59 +124,58 @@ struct TrainConfig {
   ScheduleConfig schedule;
 
   std::int64_t batch_size = 32;    ///< micro-batch
-  std::int64_t micro_batches = 1;  ///< gradients accumulated per iteration and replica
+  std::int64_t micro_batches = 1;  ///< accumulated per iteration and replica
   std::int64_t iterations = 0;     ///< weight updates of the whole run, exact
   std::int64_t iterations_per_epoch = 0;
   double label_smoothing = 0.0;
   SmoothingForm smoothing = SmoothingForm::OtherClasses;
   LossScaling loss_scaling;
   Precision precision;
-  bool stochastic_rounding = true;  ///< 16.16: of master weights and slots when they are stored
-  bool check_exceptions = false;    ///< name the first op that makes a number that is not finite
+  bool stochastic_rounding = true;  ///< 16.16: of stored master weights and slots
+  bool check_exceptions = false;    ///< name the first op that makes a non-finite number
   RecomputePolicy recompute = RecomputePolicy::None;
   std::vector<std::string> recompute_layers;
-  std::filesystem::path init_path;      ///< checkpoint whose weights the run begins with
-  std::vector<std::string> init_fresh;  ///< with init_path: begin anew what holds one in its name
-  std::vector<std::string> trained_filters;  ///< only parameters whose names hold one; none: all
+  std::filesystem::path init_path;      ///< checkpoint whose weights the run starts from
+  std::vector<std::string> init_fresh;  ///< substrings of names that init_path does not replace
+  std::vector<std::string> trained_filters;  ///< substrings of names that are trained; none: all
   AveragingConfig averaging;
   std::uint64_t seed = 0;
   int threads = 1;  ///< threads per device
-  /// Numbers of the machine's devices to take, by replica and device of the pipeline; none: those
-  /// that are free. What they stand for is told in cli/launch.hpp.
+  /// Device numbers to use, by replica and device of the pipeline; none: any free device. Their
+  /// meaning is defined in cli/launch.hpp.
   std::vector<int> device_numbers;
-  /// Bytes of scratch for the vendor's kernels: no cap, one, or for each stage one of convolutions
-  /// and one of products.
+  /// Scratch bytes for the vendor's kernels: no limit, one limit, or two for each stage
+  /// (convolutions and products).
   std::vector<std::int64_t> scratch_caps;
-  pipeline::PipelinePlan pipeline;      ///< stages, schedule, replicas, ranks
-  std::vector<std::string> splits;      ///< names behind the stages' borders
+  pipeline::PipelinePlan pipeline;  ///< stages, schedule, replicas, ranks
+  std::vector<std::string> splits;  ///< name of the first layer or op of each stage but the first
   std::int64_t weight_check_every = 0;  ///< iterations between comparisons of replicas
   std::filesystem::path trace;          ///< file of the trace; empty: none
-  std::int64_t trace_first = 0;         ///< weight updates of the trace, from 1, both included
+  std::int64_t trace_first = 0;         ///< first and last update of the trace, from 1, inclusive
   std::int64_t trace_last = 0;
-  int hang_timeout = 0;  ///< seconds without an action that end the run; 0: none
+  int hang_timeout = 0;  ///< seconds without progress that end the run; 0: never
 
   std::int64_t log_every = 0;         ///< iterations between log lines
   std::int64_t checkpoint_every = 0;  ///< iterations between checkpoints; 0: only the final one
   double checkpoint_minutes = 0.0;    ///< between checkpoints, instead of iterations; 0: none
   int max_checkpoints_to_keep = 1;    ///< 0: all
-  bool keep_best = false;             ///< and the checkpoint that was validated best
+  bool keep_best = false;             ///< also keep the checkpoint with the best validation
   ValidationMode validation = ValidationMode::All;
   std::int64_t validate_every = 0;  ///< iterations between validations
   std::int64_t validation_batch_size = 32;
-  std::optional<std::int64_t>
-      stop_after;  ///< end after N iterations of this process, as a pre-emption
+  std::optional<std::int64_t> stop_after;  ///< end after N iterations of this process (pre-emption)
 
   std::filesystem::path run_directory;  ///< empty with --no-logs
   std::string resolved_toml;            ///< this configuration as a file that reproduces it
 
-  /// Whether checkpoints are written on the way, not the final one alone.
+  /// Whether checkpoints are written before the end of the run.
   [[nodiscard]] bool saves_on_the_way() const {
     return checkpoint_every > 0 || checkpoint_minutes > 0.0;
   }
   [[nodiscard]] std::int64_t total_batch() const {
     return batch_size * micro_batches * pipeline.ranks.replicas;
   }
-  /// Epochs behind a run that has done `updates` weight updates.
+  /// Epochs completed after `updates` weight updates.
   [[nodiscard]] double epoch_after(std::int64_t updates) const {
     return static_cast<double>(total_batch() * updates) / static_cast<double>(data.train_size);
   }

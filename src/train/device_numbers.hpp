@@ -7,11 +7,11 @@
 
 namespace millrace::train {
 
-/// Numbers of the devices that `rank` was told to compute on, each once, ascending; none: any.
+/// Numbers of the devices assigned to `rank`, without duplicates, ascending; none: any device.
 [[nodiscard]] std::vector<int> device_numbers_of(const TrainConfig& config, int rank);
 
-/// The GPU of that rank, for device::Environment; -1: any. Errors: Config, when it was told to
-/// compute on more than one, which a process cannot.
+/// The GPU of that rank, for device::Environment; -1: any. Errors: Config if several are assigned
+/// to it, as a process uses one.
 [[nodiscard]] int gpu_of(const TrainConfig& config, int rank);
 
 }  // namespace millrace::train

@@ -33,16 +33,17 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 
 LineFile::LineFile(std::filesystem::path path, Open open, std::string head)
     : path_(std::move(path)), head_(std::move(head)) {
-  // Opening a pipe would wait for whoever reads it.
+  // Opening a pipe would block until it has a reader.
   std::error_code none;
   if (std::filesystem::is_fifo(path_, none))
-    fail(ErrorKind::Io, "{}: is a pipe, where a file is to be written: remove it", path_.string());
+    fail(ErrorKind::Io, "{}: is a pipe, but a file must be written here: remove it",
+         path_.string());
   folder_ = io::file_identity(folder_of(path_));
   file_.reset(std::fopen(path_.c_str(), open == Open::Fresh ? "we" : "ae"));
   begin();
 }
 
-/// Behind opening.
+/// Runs after every open.
 void LineFile::begin() {
   if (!file_) fail_writing(path_, errno);
   identity_ = io::file_identity(path_);
@@ -54,7 +55,7 @@ void LineFile::begin() {
 void LineFile::reopen() {
   const std::lock_guard lock(*reopening_);
   if (std::freopen(path_.c_str(), "ae", file_.get()) == nullptr)
-    (void)file_.release();  // closed, and not to be closed again
+    (void)file_.release();  // already closed, and must not be closed again
   begin();
   ++replaced_;
 }
@@ -78,19 +79,19 @@ void LineFile::sync() {
     const std::lock_guard lock(*reopening_);
     if (file_) file = io::UniqueFd(::fcntl(::fileno(file_.get()), F_DUPFD_CLOEXEC, 0));
   }
-  // Pipes and terminals cannot be synced, and need not be.
+  // Pipes and terminals cannot be synced and do not need it.
   if (!file.valid() || (::fsync(file.get()) != 0 && errno != EINVAL)) fail_writing(path_, errno);
 }
 
 namespace {
 
-/// What was found in a file.
+/// The result of reading a file.
 struct Findings {
   std::string kept;          ///< the lines that stay
-  bool in_front = true;      ///< they are the first bytes of the file
-  bool torn = false;         ///< the last line has no end
-  std::int64_t damaged = 0;  ///< lines that are
-  std::string first;         ///< of these, or what is torn, for people
+  bool in_front = true;      ///< the kept lines are the first bytes of the file
+  bool torn = false;         ///< the last line is incomplete
+  std::int64_t damaged = 0;  ///< number of damaged lines
+  std::string first;         ///< message about the first damaged or incomplete line
 };
 
 Findings read_lines(const std::filesystem::path& path, std::string_view head,
@@ -116,7 +117,7 @@ Findings read_lines(const std::filesystem::path& path, std::string_view head,
   found.torn = lines.rest().size() <= kLongestRow;
   if (!found.torn) ++found.damaged;
   if (found.first.empty())
-    found.first = fmt::format("what follows line {} is no whole row", lines.lines());
+    found.first = fmt::format("the row after line {} is incomplete", lines.lines());
   return found;
 }
 
@@ -127,7 +128,7 @@ std::string keep_lines(const std::filesystem::path& path, std::string_view head,
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return {};
   const Findings found = read_lines(path, head, judge);
-  // The usual case: rows of a process that was killed later, the last of them perhaps half.
+  // The usual case: complete rows of a process that was killed later, and perhaps half a row.
   if (found.damaged == 0 && found.in_front) {
     if (std::filesystem::file_size(path, error) != found.kept.size() && !error)
       std::filesystem::resize_file(path, found.kept.size(), error);
@@ -143,7 +144,7 @@ std::string keep_lines(const std::filesystem::path& path, std::string_view head,
   if (found.damaged == 0) return {};
   const std::string others =
       found.damaged > 1 ? fmt::format(", and {} more", found.damaged - 1) : "";
-  return fmt::format("{}: {}{}: left out; the file as it was is {}", path.string(), found.first,
+  return fmt::format("{}: {}{}: left out; the original file is {}", path.string(), found.first,
                      others, aside.string());
 }
 

@@ -14,21 +14,21 @@
 
 namespace millrace::train {
 
-/// A text file that grows line by line; every line is handed to the system at once, so that a kill
-/// loses none. Errors: Io, naming the file and what the system said.
+/// A text file that is written line by line. Every line goes to the system at once, so that a kill
+/// loses none. Errors: Io, naming the file and the system's message.
 class LineFile {
  public:
   enum class Open { Fresh, Append };
-  /// An empty file begins with the line `head`, if there is one.
+  /// An empty file starts with the line `head`, if that is not empty.
   LineFile(std::filesystem::path path, Open open, std::string head = {});
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  /// Goes to the file that lies at the path now: another one, or a new one, where it was removed or
-  /// replaced meanwhile; but to the first one when its folder was.
+  /// Writes to the file that is at the path now: if the file was removed or replaced meanwhile, to
+  /// the new one. If its folder was removed or replaced, it writes to the original file.
   void write(std::string_view line);
-  /// How often that was another one.
+  /// How often the file at the path had been removed or replaced.
   [[nodiscard]] int replaced() const noexcept { return replaced_; }
-  /// Returns once everything written has reached the disk. May be called beside write().
+  /// Returns when everything written has reached the disk. May run concurrently with write().
   void sync();
 
  private:
@@ -48,15 +48,16 @@ class LineFile {
   int replaced_ = 0;
 };
 
-/// What becomes of a line that is there when a run is restored: it stays; it goes, as it is newer
-/// than what is restored; or it goes, as it is not what a run writes.
+/// What happens to an existing line when a run is restored. Keep: it stays. Later: it is removed
+/// because it is newer than the restored checkpoint. Damaged: it is removed because a run does not
+/// write such lines.
 enum class Row { Keep, Later, Damaged };
 
-/// Keeps of the file at `path` the lines that `judge` wants kept, told their numbers from 1. A
-/// first line that is damaged makes room for `head`, if there is one. A last line without its end
-/// (from a killed writer) is cut off. Where something else was damaged, the file as it was stays
-/// beside it as "<path>.damaged". Returns what is to be said about damage, or "". No file: nothing
-/// happens. Errors: Io.
+/// Keeps those lines of the file at `path` for which `judge`, called with line and line number
+/// (from 1), returns Keep. A damaged first line is replaced by `head`, if that is not empty. An
+/// incomplete last line (from a killed writer) is cut off. If anything else was damaged, the
+/// original file is kept as "<path>.damaged". Returns a message about damage, or "". Does nothing
+/// if there is no file. Errors: Io.
 [[nodiscard]] std::string keep_lines(
     const std::filesystem::path& path, std::string_view head,
     const std::function<Row(std::string_view, std::int64_t)>& judge);

@@ -53,13 +53,12 @@ ScalingState parse_scaling(std::string_view text, const LossScaling& scaling) {
                              .skipped_in_row = json.at("skipped_in_row").as_int64()};
     if (plausible(state)) return state;
   } catch (const JsonError&) {
-    // Told below.
+    // Reported below.
   }
-  fail(
-      ErrorKind::Checkpoint,
-      "the state of the loss scaling in the checkpoint is '{}', expected an object with a positive "
-      "scale, good_steps, skipped and skipped_in_row",
-      text);
+  fail(ErrorKind::Checkpoint,
+       "the state of the loss scaling in the checkpoint is '{}'; expected an object with a "
+       "positive scale, good_steps, skipped and skipped_in_row",
+       text);
 }
 
 }  // namespace millrace::train

@@ -12,7 +12,7 @@ namespace {
 
 double stepped(const ScheduleConfig& schedule, std::int64_t iteration, std::int64_t total) {
   // Dividing by the inverse keeps decimal decays exact: 0.5 x 0.1^3 gives 0.0005, because 1 / 0.1
-  // is exactly 10 and powers of 10 are exact where those of 0.1 are not.
+  // is exactly 10, and powers of 10 are exact while those of 0.1 are not.
   const double shrink = 1.0 / schedule.decay;
   double divisor = 1.0;
   for (const double fraction : schedule.boundaries) {
@@ -28,12 +28,12 @@ double cosine(const ScheduleConfig& schedule, std::int64_t iteration, std::int64
 }
 
 double exponential(const ScheduleConfig& schedule, std::int64_t iteration, std::int64_t total) {
-  // In whole numbers, so that a drop is never an iteration late.
+  // In integers, so that rounding never delays a drop by an iteration.
   const std::int64_t drops = schedule.drops * iteration / total;
   return schedule.base_rate * std::pow(schedule.decay, static_cast<double>(drops));
 }
 
-/// From base_rate to end_rate, by what is left of the way.
+/// The rate between base_rate and end_rate, where `left` is the fraction of the run that is left.
 double falling(const ScheduleConfig& schedule, double left) {
   const double share = std::pow(left, schedule.power);
   return (schedule.base_rate - schedule.end_rate) * share + schedule.end_rate;
@@ -65,7 +65,7 @@ double piecewise(const ScheduleConfig& schedule, std::int64_t iteration) {
          schedule.factors[static_cast<std::size_t>(piece - schedule.cuts.begin())];
 }
 
-/// The rate but for the warm-up that is applied from outside.
+/// The rate before a warm-up applied by WarmupForm.
 double unwarmed(const ScheduleConfig& schedule, std::int64_t iteration, std::int64_t total) {
   switch (schedule.kind) {
     case ScheduleKind::Stepped:

@@ -9,30 +9,30 @@
 
 namespace millrace::train {
 
-/// Learning rate of update number t (from 0) in a run of `total` updates. A closed form: whatever
-/// was restored or skipped, the same iteration has the same rate. With T the horizon, or the run
-/// where there is none, and W = warmup_iterations:
+/// Learning rate of update number t (from 0) in a run of `total` updates. A closed form: the same
+/// iteration has the same rate, whatever was restored or skipped. T is the horizon if there is one,
+/// otherwise `total`. W = warmup_iterations.
 ///
 ///   stepped         base x decay^(number of boundaries b with t > int(b x T))
 ///   cosine          base x (1 + cos(pi x t / T)) / 2
 ///   exponential     base x decay^floor(drops x t / T)
 ///   polynomial      (base - end) x (1 - t / T)^power + end
-///   piecewise       base x factor of the piece; piece i + 1 begins behind iteration cuts[i], as
-///                   TensorFlow's piecewise_constant has it
+///   piecewise       base x factor of the piece; piece i + 1 begins after iteration cuts[i], as in
+///                   TensorFlow's piecewise_constant
 ///
-/// During the first W iterations these are multiplied by t / W, or are base x t / W: WarmupForm.
-/// Two have a warm-up of their own:
+/// During the first W iterations the rate is multiplied by t / W or replaced by base x t / W,
+/// depending on WarmupForm. Two schedules have their own warm-up:
 ///
 ///   gradual warm-up   initial + (base - initial) x t / W for t < W;
-///                     base x (1 - (t - W) / (T - W)) from there
+///                     base x (1 - (t - W) / (T - W)) afterwards
 ///   LARS polynomial   base x t / W for t <= W;
-///                     (base - end) x (1 - max(t - W, 1) / (T - W + 1))^power + end from there
+///                     (base - end) x (1 - max(t - W, 1) / (T - W + 1))^power + end afterwards
 ///
-/// Behind an explicit horizon the rate stays what it is there.
+/// After an explicit horizon the rate is constant.
 [[nodiscard]] double learning_rate(const ScheduleConfig& schedule, std::int64_t iteration,
                                    std::int64_t total);
 
-/// Cuts of a piecewise schedule that are given in epochs.
+/// The cuts of a piecewise schedule, which are given in epochs.
 [[nodiscard]] std::vector<std::int64_t> cuts_at(std::span<const double> epochs,
                                                 std::int64_t iterations_per_epoch);
 

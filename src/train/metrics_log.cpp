@@ -29,7 +29,7 @@ constexpr std::size_t kLoss = 4;
 constexpr std::size_t kAccuracy = 6;
 constexpr std::size_t kTotalTime = 10;
 
-/// What lies between the commas of a line, nothing included.
+/// The fields between the commas of a line; empty fields count.
 std::vector<std::string_view> cells_of(std::string_view line) {
   std::vector<std::string_view> cells;
   for (;;) {
@@ -40,7 +40,7 @@ std::vector<std::string_view> cells_of(std::string_view line) {
   }
 }
 
-/// A row of training.csv, as far as it is read back.
+/// The columns of training.csv that are read back.
 struct SavedRow {
   std::int64_t iteration = 0;
   double loss = 0.0;
@@ -59,7 +59,7 @@ std::optional<SavedRow> parse_training_row(std::string_view line) {
   return SavedRow{*iteration, *loss, *accuracy, *seconds};
 }
 
-/// The iteration of a row of validation.csv; early ones have no name.
+/// The iteration of a row of validation.csv. Early versions wrote no name.
 std::optional<std::int64_t> parse_validation_row(std::string_view line) {
   constexpr std::size_t kNumbers = 6;
   const std::vector<std::string_view> cells = cells_of(line);
@@ -75,7 +75,7 @@ Row judged(std::optional<std::int64_t> iteration, std::int64_t before, std::int6
   return *iteration <= last ? Row::Keep : Row::Later;
 }
 
-/// The rows of training.csv, each behind the one before, up to an iteration.
+/// Judges the rows of training.csv, whose iterations must increase.
 Row judge_training(std::string_view line, std::int64_t number, std::int64_t& before,
                    std::int64_t last) {
   if (number == 1) return line.starts_with("step,iteration") ? Row::Keep : Row::Damaged;
@@ -133,7 +133,7 @@ PartialRow parse_partial_row(std::string_view text) {
   if (text.empty()) return {};
   try {
     const Json json = Json::parse(text);
-    const auto later = [&json](std::string_view name) {  // not in early checkpoints
+    const auto later = [&json](std::string_view name) {  // missing in early checkpoints
       const Json* const found = json.find(name);
       return found == nullptr ? 0 : found->as_int64();
     };
@@ -144,11 +144,11 @@ PartialRow parse_partial_row(std::string_view text) {
                             .left_out = later("left_out")};
     const bool sound = std::min({row.iterations, row.correct, row.correct_top5, row.left_out}) >= 0;
     if (sound && row.left_out <= row.iterations) return row;
-  } catch (const JsonError&) {  // told below
+  } catch (const JsonError&) {  // reported below
   }
   constexpr std::size_t kShown = 200;
   fail(ErrorKind::Checkpoint,
-       "the state of the log in the checkpoint is '{}', expected an object with iterations, "
+       "the state of the log in the checkpoint is '{}'; expected an object with iterations, "
        "loss_sum and correct",
        printable(text.substr(0, kShown)));
 }
@@ -198,7 +198,7 @@ void MetricsLog::write(LineFile& file, std::string_view line) {
   file.write(line);
   if (file.replaced() != before)
     notices_.push_back(fmt::format(
-        "{}: was removed or replaced under the run: rows go to the file that is there now",
+        "{}: was removed or replaced during the run: new rows go to the file that is there now",
         file.path().string()));
 }
 
@@ -207,7 +207,7 @@ void MetricsLog::read_rows(const std::filesystem::path& path) {
   std::int64_t before = 0;
   while (const std::optional<std::string_view> line = lines.next()) {
     const std::optional<SavedRow> row = parse_training_row(*line);
-    if (!row) continue;  // the header: damage has been cut off
+    if (!row) continue;  // the header; damaged rows are already gone
     window_.push_back({.first_iteration = before,
                        .last_iteration = row->iteration,
                        .loss = row->loss,
@@ -245,13 +245,13 @@ double MetricsLog::images(std::int64_t iterations) const noexcept {
   return static_cast<double>(total_batch_) * static_cast<double>(iterations);
 }
 
-/// Drops from the window what is older than an epoch before `iteration`.
+/// Drops rows from the window that are older than an epoch before `iteration`.
 void MetricsLog::drop_old_rows(std::int64_t iteration) {
   while (window_.size() > 1 && window_.front().first_iteration < iteration - iterations_per_epoch_)
     window_.pop_front();
 }
 
-/// Adds the row to the window, drops what is older than an epoch, and fills in the averages.
+/// Adds the row to the window, drops rows older than an epoch, and fills in the averages.
 void MetricsLog::average(TrainRow& row) {
   window_.push_back({.first_iteration = last_reported_,
                      .last_iteration = row.iteration,
@@ -277,7 +277,7 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
   row.iteration = iteration;
   row.epoch = images(iteration) / static_cast<double>(train_size_);
   row.learning_rate = learning_rate_;
-  // No number at all where none of the iterations had a loss.
+  // NaN if no iteration had a finite loss.
   const std::int64_t counted = partial_.iterations - partial_.left_out;
   row.loss = partial_.loss_sum / static_cast<double>(counted);
   row.accuracy = 100.0 * static_cast<double>(partial_.correct) / images(counted);

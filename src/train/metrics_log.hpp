@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run leaves behind about itself, besides checkpoints:
+// The files in which a run records its progress, besides checkpoints:
 //
-//   training.csv     one row a log point, the recipe's columns; accuracies in per cent
-//   validation.csv   one row a validation; `name` is that of an average of checkpoints, empty for
-//                    the weights of the run itself
-//   metrics.jsonl    a header line, then one object a log point or validation; accuracies as
-//   fractions
+//   training.csv     one row per log point, the recipe's columns; accuracies in percent
+//   validation.csv   one row per validation; `name` is that of an average of checkpoints, empty
+//                    for the run's own weights
+//   metrics.jsonl    a header line, then one object per log point or validation; accuracies as
+//                    fractions
 //
-// A row of training.csv covers the iterations since the row before. `loss_batch` and
-// `train_acc_batch` are their means, `loss_avg` and `train_acc_avg` the means over the rows of the
-// last epoch. Numbers are written in the shortest form that reads back as the same double, and a
-// restored run rebuilds its window from the rows it finds: but for the columns of time, the CSV of
-// an interrupted run equals that of an uninterrupted one.
+// A row of training.csv covers the iterations since the previous row. `loss_batch` and
+// `train_acc_batch` are their means; `loss_avg` and `train_acc_avg` are the means over the rows of
+// the last epoch. Numbers are written in the shortest form that reads back as the same double. A
+// restored run rebuilds its averages from the existing rows. Except for the time columns, the CSV
+// of an interrupted run therefore equals that of an uninterrupted one.
 #pragma once
 
 #include <cstdint>
@@ -29,32 +29,32 @@
 
 namespace millrace::train {
 
-/// What one weight update gave, before the update.
+/// The result of one weight update, computed before the update.
 struct IterationResult {
-  double loss = 0.0;  ///< mean over the samples, unscaled; one that is not finite counts nowhere
-  std::int64_t correct = 0;       ///< samples whose first guess was right
-  std::int64_t correct_top5 = 0;  ///< one of the first five
+  double loss = 0.0;              ///< mean over the samples, unscaled; not averaged if not finite
+  std::int64_t correct = 0;       ///< samples with a correct first guess
+  std::int64_t correct_top5 = 0;  ///< samples with a correct guess among the first five
   double learning_rate = 0.0;
   double seconds = 0.0;  ///< wall time of the iteration
   double loss_scale = 1.0;
-  std::int64_t skipped = 0;  ///< updates of the run so far that were left out
+  std::int64_t skipped = 0;  ///< skipped updates of the run so far
 };
 
 struct TrainRow {
   std::int64_t step = 0;  ///< number of the row, from 1
   std::int64_t iteration = 0;
   double epoch = 0.0;
-  double learning_rate = 0.0;  ///< of the last update covered
+  double learning_rate = 0.0;  ///< of the last update in the row
   double loss = 0.0;
   double loss_average = 0.0;
-  double accuracy = 0.0;  ///< per cent
+  double accuracy = 0.0;  ///< percent
   double accuracy_average = 0.0;
-  double top5 = 0.0;  ///< per cent; of up to five classes everything is among the first five
+  double top5 = 0.0;  ///< percent; always 100 with at most five classes
   double seconds_per_iteration = 0.0;
   double images_per_second = 0.0;
   double total_seconds = 0.0;  ///< of training, restarts included
-  double loss_scale = 1.0;     ///< of the last update covered
-  std::int64_t skipped = 0;    ///< updates of the run so far that were left out
+  double loss_scale = 1.0;     ///< of the last update in the row
+  std::int64_t skipped = 0;    ///< skipped updates of the run so far
 };
 
 /// One pass over the whole validation set.
@@ -78,45 +78,45 @@ struct ValidationResult {
   }
 };
 
-/// Iterations since the last row: the part of the state of the log that only a checkpoint can keep.
+/// The iterations since the last row. The only state of the log that must be kept in a checkpoint.
 struct PartialRow {
   std::int64_t iterations = 0;
   double loss_sum = 0.0;
   std::int64_t correct = 0;
   std::int64_t correct_top5 = 0;
-  std::int64_t left_out = 0;  ///< of the iterations: those whose loss was not finite
+  std::int64_t left_out = 0;  ///< iterations whose loss was not finite
   friend bool operator==(const PartialRow&, const PartialRow&) = default;
 };
 [[nodiscard]] std::string to_json(const PartialRow& partial);
 /// The inverse; an empty text is an empty row. Error(Checkpoint) for anything else.
 [[nodiscard]] PartialRow parse_partial_row(std::string_view text);
 
-/// Averages what the iterations of a run give and writes the three files. With an empty
+/// Averages the results of iterations and writes the three files. With an empty
 /// config.run_directory it only averages. Errors: Io, naming the file.
 class MetricsLog {
  public:
   /// A new run.
   explicit MetricsLog(const TrainConfig& config);
-  /// A run restored at `iteration`: rows behind it, left by a process that was killed later, are
-  /// cut off and the rest is continued. Rows that are damaged are left out: see take_notices().
+  /// A run restored at `iteration`. Later rows, left by a process that was killed later, are
+  /// removed, and the files are continued. Damaged rows are left out: see take_notices().
   MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial);
 
   /// Counts one iteration; allocates nothing.
   void add(const IterationResult& result) noexcept;
-  /// Ends a row after `iteration` updates: writes and returns it.
+  /// Ends a row after `iteration` updates; writes and returns it.
   TrainRow report(std::int64_t iteration);
   void report(const ValidationResult& result);
 
   [[nodiscard]] const PartialRow& partial() const noexcept { return partial_; }
-  /// What is to be said since the last call: a line for each file of which something damaged was
-  /// left out, or that was removed or replaced under the run.
+  /// Messages since the last call: one for each file from which damaged rows were left out or that
+  /// was removed or replaced during the run.
   [[nodiscard]] std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
-  /// Returns once all rows are on disk: before a checkpoint that promises them.
+  /// Returns when all rows are on disk. Called before a checkpoint, which relies on them.
   void sync();
 
  private:
   struct WindowRow {
-    std::int64_t first_iteration;  ///< updates done before the row's first one
+    std::int64_t first_iteration;  ///< updates done before the first one of the row
     std::int64_t last_iteration;
     double loss;
     double accuracy;
@@ -146,11 +146,11 @@ class MetricsLog {
   double loss_scale_ = 1.0;
   std::int64_t skipped_ = 0;
   double total_seconds_ = 0.0;
-  /// Timing since the last row, without the first iteration of the process, which pays for
+  /// Timing since the last row, without the first iteration of the process, which includes
   /// start-up.
   double timed_seconds_ = 0.0;
   std::int64_t timed_iterations_ = 0;
-  double first_seconds_ = 0.0;  ///< that first iteration, for a row that has no other
+  double first_seconds_ = 0.0;  ///< of that first iteration, for a row without any other
   bool first_iteration_ = true;
 };
 

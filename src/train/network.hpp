@@ -6,7 +6,7 @@
 
 namespace millrace::train {
 
-/// The network that a configuration trains, with the parameters frozen that its filters leave out.
+/// The network that a configuration trains. Parameters that its filters leave out are frozen.
 /// Errors: Config, as models::build_model and models::train_only.
 [[nodiscard]] models::Graph network_of(const TrainConfig& config);
 

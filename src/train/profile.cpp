@@ -35,7 +35,7 @@ std::vector<double> medians(const Samples& samples) {
 
 std::vector<partition::OpCost> profiled_costs(const TrainConfig& config) {
   TrainConfig alone = config;
-  alone.model.batch_norm_span = 1;  // kernels alone are timed, and there is nobody to exchange with
+  alone.model.batch_norm_span = 1;  // only kernels are timed; there is no peer
   const models::Graph graph = network_of(alone);
   const DType type = config.precision.activations;
   const auto backend = ops::make_default_backend();

@@ -8,9 +8,8 @@
 
 namespace millrace::train {
 
-/// The costs of a network's ops for a micro-batch, with seconds measured on this device: medians of
-/// several passes over the whole network with backward split into its halves. Needs a
-/// device::Environment.
+/// The costs of a network's ops per micro-batch, with seconds measured on this device: medians of
+/// several passes over the whole network, with split backward passes. Needs a device::Environment.
 [[nodiscard]] std::vector<partition::OpCost> profiled_costs(const TrainConfig& config);
 
 }  // namespace millrace::train

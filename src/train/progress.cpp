@@ -69,7 +69,7 @@ std::string format_line(const ValidationResult& result, double epoch) {
 
 namespace {
 
-/// How the network is spread, where it is spread at all.
+/// Stages, replicas and ranks, if there is more than one of them.
 void add_layout(std::string& text, const TrainConfig& config) {
   const pipeline::PipelinePlan& plan = config.pipeline;
   if (plan.schedule.stages > 1)
@@ -95,7 +95,7 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
                                                         " (synthetic data)"};
   add("{} {} on {}{}", model.model, model.size, config.data.dataset,
       kSources[static_cast<std::size_t>(config.data.source)]);
-  // The recipe's tools read these lines by column: exactly one blank in front.
+  // The recipe's tools parse these lines by column: exactly one leading space.
   add(" Batch Size: {}", config.total_batch());
   if (config.micro_batches > 1)
     add(" {} gradients of {} images accumulated", config.micro_batches, config.batch_size);
@@ -105,7 +105,7 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
       config.precision.master == DType::F32 ? ""
       : config.stochastic_rounding          ? ", stochastic rounding"
                                             : ", rounding to nearest");
-  add(" Optimiser: {}, learning rate {:g} ({}), weight decay {:g}",
+  add(" Optimizer: {}, learning rate {:g} ({}), weight decay {:g}",
       millrace::name_of(config.optimiser.kind), config.schedule.base_rate,
       name_of(config.schedule.kind), config.optimiser.weight_decay);
   add(" Iterations: {} ({:.2f} epochs of {})", config.iterations,
@@ -150,7 +150,7 @@ Terminal terminal_of(std::FILE* stream) {
 std::string format_replaced(std::int64_t replaced, std::int64_t images, std::string_view use) {
   if (replaced == 0) return {};
   return fmt::format(
-      "Bad pictures: {} of {} for {} cannot be decoded, others of their class stood in",
+      "Bad images: {} of {} for {} could not be decoded and were replaced by others of their class",
       with_commas(replaced), with_commas(images), use);
 }
 
@@ -177,7 +177,7 @@ void Console::line(std::string_view text) {
   clear_status();
   const bool printed = std::fwrite(text.data(), 1, text.size(), out_) == text.size() &&
                        std::fputc('\n', out_) != EOF && std::fflush(out_) == 0;
-  // A reader that went away (`| head`) must not end a training that logs to a file.
+  // A reader that went away (`| head`) must not end a training that also logs to a file.
   if (!printed && !log_)
     fail(ErrorKind::Io, "cannot write to standard output: {}",
          std::generic_category().message(errno));

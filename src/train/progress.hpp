@@ -17,18 +17,17 @@
 
 namespace millrace::train {
 
-/// The recipe's line of a log point, without line end.
+/// The recipe's line for a log point, without line end.
 [[nodiscard]] std::string format_line(const TrainRow& row);
-/// The recipe's line of a validation of `ckpt-<iteration>`, top-5 and loss behind it.
+/// The recipe's line for a validation of `ckpt-<iteration>`, followed by top-5 accuracy and loss.
 [[nodiscard]] std::string format_line(const ValidationResult& result, double epoch);
 
-/// What a training announces before it starts: the command line, what is trained on what, with
-/// which total batch, where the results go, and what is learned. One string of several lines,
-/// without the last line end.
+/// The lines that a training prints at start-up: command line, model and data set, total batch,
+/// output directory and trainable parameters. One string without the last line end.
 [[nodiscard]] std::string format_start(const TrainConfig& config, std::string_view command_line,
                                        const models::Graph& graph);
 
-/// Where a training stands, for the line that is rewritten in place.
+/// Current progress, for the status line that is rewritten in place.
 struct Standing {
   std::int64_t iteration = 0;
   double loss = 0.0;
@@ -41,21 +40,21 @@ struct Standing {
 [[nodiscard]] std::string format_standing(const TrainConfig& config, const Standing& standing,
                                           std::size_t width);
 
-/// What a run says of images that others had to stand in for; "" when there are none: "Bad
-/// pictures: 2 of 50,000 for validation cannot be decoded, others of their class stood in".
+/// A line about bad images that were replaced by others, or "" if there are none: "Bad images: 2 of
+/// 50,000 for validation could not be decoded and were replaced by others of their class".
 [[nodiscard]] std::string format_replaced(std::int64_t replaced, std::int64_t images,
                                           std::string_view use);
 
-/// How much a stream can show.
+/// What a stream can display.
 struct Terminal {
   bool rewrites_lines = false;
   std::size_t width = 80;
 };
-/// A stream that is no terminal, or whose TERM is "dumb", rewrites nothing. Colours are used
-/// nowhere, which is all that NO_COLOR asks for.
+/// A stream that is not a terminal, or with TERM=dumb, does not rewrite lines. Colors are never
+/// used, so NO_COLOR needs no support.
 [[nodiscard]] Terminal terminal_of(std::FILE* stream);
 
-/// Says how far a validation is, every ten seconds: of a short one nothing.
+/// Reports the progress of a validation every ten seconds.
 class ValidationProgress {
  public:
   ValidationProgress(std::int64_t images, double start_seconds,
@@ -69,13 +68,13 @@ class ValidationProgress {
   std::function<void(const std::string&)> say_;
 };
 
-/// Everything a training prints. Lines go to standard output and to log.txt; the line that is
-/// rewritten in place goes to standard error where that is a terminal, and never into a file.
+/// Prints the lines of a training to standard output and to log.txt. The status line, which is
+/// rewritten in place, goes to standard error if that is a terminal, and never into a file.
 class Console {
  public:
-  /// Without a path there is no log.txt.
+  /// An empty path: no log.txt.
   explicit Console(const std::filesystem::path& log_file = {});
-  /// One that prints nothing, for ranks that another one speaks for.
+  /// Prints nothing; for ranks other than rank 0.
   static Console silent() { return Console(nullptr, nullptr, {}, {}); }
   Console(std::FILE* out, std::FILE* status, Terminal terminal,
           const std::filesystem::path& log_file);
@@ -84,9 +83,9 @@ class Console {
   Console& operator=(const Console&) = delete;
 
   void line(std::string_view text);
-  /// Writes a line to log.txt alone: the terminal has heard of it already.
+  /// Writes a line only to log.txt; the terminal has already shown it.
   void keep(std::string_view text);
-  /// Rewrites the status line; nothing happens within a tenth of a second of the last time.
+  /// Rewrites the status line, at most every tenth of a second.
   void status(const TrainConfig& config, const Standing& standing, double now_seconds);
 
  private:

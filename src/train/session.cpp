@@ -23,9 +23,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Micro-batches of validation between two looks at the signals.
+/// Micro-batches of validation between two checks for signals.
 constexpr std::int64_t kGroup = 32;
-/// Numbers that a micro-batch's metrics are.
+/// Values per micro-batch in the sums of metrics.
 constexpr std::size_t kSums = 4;
 
 bool evaluates(const TrainConfig& config, Session::Use use) {
@@ -77,12 +77,12 @@ ops::Update update_of(const OptimiserConfig& optimiser, double rate) {
   return update;
 }
 
-/// In which type images travel to the device.
+/// Type in which images are copied to the device.
 DType image_type(const TrainConfig& config) {
   return config.data.image_type.value_or(config.precision.activations);
 }
 
-/// Micro-batches of a replica in a validation of `images`.
+/// Micro-batches per replica in a validation of `images`.
 std::int64_t validation_batches(const TrainConfig& config, std::int64_t images) {
   const std::int64_t together = config.validation_batch_size * config.pipeline.ranks.replicas;
   return (images + together - 1) / together;
@@ -153,7 +153,7 @@ Session::Session(const TrainConfig& config, Use use, const comm::World& world)
   make_executors(use);
 }
 
-/// Numbers 2 s and 2 s + 1 are those of stage s, or one number is that of all.
+/// Caps 2 s and 2 s + 1 belong to stage s; a single cap applies to all.
 ops::Backend& Session::backend_of(std::int32_t stage) {
   std::unique_ptr<ops::Backend>& backend = backends_[stage];
   if (backend) return *backend;
@@ -210,15 +210,14 @@ void Session::make_executors(Use use) {
   sums_.resize(replicas * static_cast<std::size_t>(most) * kSums + 1);
 }
 
-/// How many of the stages here read images; none behind the first device.
+/// Number of stages of this process that read images; 0 unless it holds the first device.
 int Session::image_readers(const pipeline::Executor& executor) const {
   int readers = 0;
   for (std::size_t u = 0; u < stages_.size(); ++u) readers += executor.reads_images(u) ? 1 : 0;
   return readers;
 }
 
-/// Of each stage that reads images: no more than there are images in the batches that it reads
-/// ahead.
+/// Threads per stage that reads images: at most the number of images in the batches read ahead.
 int Session::loader_threads(const pipeline::Executor& executor) const {
   const std::int64_t batch = std::max(config_.batch_size, config_.validation_batch_size);
   const std::int64_t images = (io::LoaderOptions{}.batches_ahead + 1) * batch;
@@ -233,7 +232,7 @@ int Session::reading_threads() const {
   return image_readers(executor) * loader_threads(executor);
 }
 
-/// Of a micro-batch of images that stays on the device.
+/// Bytes of a micro-batch of images that stays on the device.
 std::int64_t Session::resident_bytes() const {
   if (!training_ || config_.data.source != ImageSource::Device || image_readers(*training_) == 0)
     return 0;
@@ -248,7 +247,7 @@ std::int64_t Session::arena_bytes() const {
 }
 
 std::int64_t Session::library_bytes() const {
-  // Measured, as no library tells.
+  // Measured, because no library reports it.
   constexpr std::int64_t kFirstUse = 1'500'000;
   constexpr std::int64_t kPerKernel = 60'000;
   std::int64_t kernels = 0;
@@ -291,7 +290,7 @@ std::int64_t Session::checkpoint_bytes() const {
     ++tensors;
     copied += info.bytes();
   });
-  // A tensor is read back next to what HDF5 holds of it.
+  // A tensor is read back next to HDF5's copy of it.
   return open_checkpoint_bytes(tensors) + 2 * largest + copied;
 }
 
@@ -338,7 +337,7 @@ void Session::for_tensors(Replicas replicas, F&& f) const {
   for (const HeldStage& held : stages_) {
     const bool answers = replicas == Replicas::All || held.replica == 0;
     const pipeline::Parameters& parameters = held.run->parameters();
-    // Replicas hold the same but for slots that are shared out.
+    // Replicas hold the same tensors, except for sharded slots.
     if (!answers && parameters.share_borders().size() == 2) continue;
     for (const models::ParameterId id : parameters.ids()) {
       const models::Parameter& parameter = graph_.parameter(id);
@@ -354,7 +353,7 @@ std::string_view slot_name(const io::TensorInfo& slot) {
   return std::string_view(slot.name).substr(slot.name.rfind('/') + 1);
 }
 
-/// Names of the slots that a checkpoint holds.
+/// Names of the slots in a checkpoint.
 std::string describe_slots(const io::CheckpointReader& checkpoint) {
   std::set<std::string_view> names;
   for (const io::TensorInfo& tensor : checkpoint.tensors())
@@ -367,7 +366,7 @@ void require_slot_of_rule(const io::CheckpointReader& checkpoint, const io::Tens
   for (const UpdateSlot& kept : update_slots(rule))
     if (kept.name == slot_name(slot)) return;
   fail(ErrorKind::Checkpoint,
-       "{}: holds the slot {}, which {} does not keep; the slots in it: {}. Continue with the "
+       "{}: holds the slot {}, which {} does not keep; its slots: {}. Continue with the "
        "--optimiser that wrote it",
        checkpoint.path().string(), slot.name, millrace::name_of(rule), describe_slots(checkpoint));
 }
@@ -379,8 +378,8 @@ void Session::load_tensor(const io::CheckpointReader& checkpoint, const io::Tens
   const io::TensorInfo* found = checkpoint.find(wanted.name);
   if (found == nullptr && wanted.role == io::TensorRole::Slot) {
     fail(ErrorKind::Checkpoint,
-         "{}: has no slot {}, which {} needs; the slots in it: {}. Continue with the --optimiser "
-         "that wrote it",
+         "{}: has no slot {}, which {} needs; its slots: {}. Continue with the --optimiser that "
+         "wrote it",
          checkpoint.path().string(), wanted.name, millrace::name_of(config_.optimiser.kind),
          describe_slots(checkpoint));
   }
@@ -399,14 +398,14 @@ void Session::load_tensor(const io::CheckpointReader& checkpoint, const io::Tens
   if (const std::string bad = io::bad_value(host, wanted.shape, io::value_rule(wanted.name));
       !bad.empty()) {
     fail(ErrorKind::Checkpoint,
-         "{}: {}{}: no network can compute with it: begin with another checkpoint, or import the "
-         "weights again",
+         "{}: {}{}: no network can compute with it: use another checkpoint, or import the weights "
+         "again",
          checkpoint.path().string(), wanted.name, bad);
   }
   pipeline::write_values(values, host);
 }
 
-/// Brings what kernels read up to date with masters that were loaded.
+/// Updates the copies that kernels read from newly loaded masters.
 void Session::refresh_copies() const {
   for (const HeldStage& held : stages_) held.run->parameters().refresh_copies(space_);
   device::fence(space_);
@@ -496,12 +495,13 @@ void Session::check_replicas() {
     for (std::size_t r = 1; r < replicas; ++r)
       if (sums[s * replicas + r] != sums[s * replicas])
         fail(ErrorKind::Peer,
-             "stage {}: replica {} holds other weights than replica 0: a device or a link between "
-             "them computes or carries wrong bits",
+             "stage {}: replica {} has different weights than replica 0: a device or a link "
+             "between them "
+             "computes or carries wrong bits",
              s, r);
 }
 
-/// Reads the first micro-batch of the run, whatever the replica.
+/// Reads the first micro-batch of the run, for every replica.
 io::ResidentImages Session::make_resident(const std::shared_ptr<const io::Dataset>& dataset,
                                           io::LoaderOptions options) {
   options.first_position = 0;
@@ -532,7 +532,7 @@ Feeds Session::feeds(const pipeline::Executor& executor,
     own.content = images && labels ? io::Content::Both
                   : images         ? io::Content::Images
                                    : io::Content::Labels;
-    // Labels are there at once.
+    // Labels are available at once.
     own.threads = images && !own.resident ? loader_threads(executor) : 0;
     own.memory = device::host_buffer;
     result.loaders.back() = std::make_unique<io::Loader>(dataset, order, own);

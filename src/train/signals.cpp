@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
-// A handler can reach nothing but static objects.
+// Signal handlers can access only static objects.
 // NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
 volatile std::sig_atomic_t g_received = 0;
 volatile std::sig_atomic_t g_received_at = 0;  ///< by milliseconds_now()
@@ -29,7 +29,7 @@ extern "C" void millrace_note_signal(int signal) {
   g_received = signal;
 }
 
-/// Whether an object lives: as the handlers, of the process and not of one of them.
+/// Whether an object lives. Global, as handlers belong to the process and not to an object.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 bool g_listening = false;
 
@@ -45,7 +45,7 @@ void handle(int signal, void (*handler)(int)) {
 
 std::sig_atomic_t milliseconds_now() {
   timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);  // one of the few calls that handlers may make
+  clock_gettime(CLOCK_MONOTONIC, &now);  // async-signal-safe
   return static_cast<std::sig_atomic_t>(now.tv_sec * 1000 + now.tv_nsec / 1'000'000);
 }
 
@@ -53,7 +53,7 @@ bool is_urgent(int signal, int first, std::sig_atomic_t first_at) {
   constexpr std::uint32_t kEcho = 200;
   if (first == 0 || signal == SIGUSR1 || signal == SIGUSR2) return false;
   if (signal == SIGINT && first == SIGINT) return true;
-  // The clock may have gone round.
+  // Unsigned, because the clock may have wrapped around.
   return static_cast<std::uint32_t>(milliseconds_now()) - static_cast<std::uint32_t>(first_at) >=
          kEcho;
 }

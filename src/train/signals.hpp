@@ -5,23 +5,23 @@
 
 namespace millrace::train {
 
-/// Whether the process was started so that nobody means it when the terminal goes, as nohup does.
+/// Whether SIGHUP is ignored, as under nohup.
 [[nodiscard]] bool hangups_are_ignored();
 
-/// For is_urgent(), of a clock that nobody sets; goes round after 49 days.
+/// For is_urgent(): a monotonic clock that wraps around after 49 days.
 [[nodiscard]] std::sig_atomic_t milliseconds_now();
-/// Whether `signal` means "at once" behind a first one (0: none came). A person who asks again
-/// does; but schedulers pass one request on by several ways within a moment, and repeat SIGUSR1 and
-/// SIGUSR2. Handlers may call it.
+/// Whether `signal` means "stop at once" after a first signal (0: there was none). A person who
+/// asks again means that. Schedulers, however, send one request in several ways at nearly the same
+/// time, and repeat SIGUSR1 and SIGUSR2. Safe to call in signal handlers.
 [[nodiscard]] bool is_urgent(int signal, int first, std::sig_atomic_t first_at);
 
-/// Turns requests to stop into a flag that the training looks at between two iterations. SIGTERM,
-/// SIGUSR1 and SIGUSR2 (what schedulers send before they take the machine), SIGHUP (the terminal is
-/// gone; not where nohup had it ignored) and SIGINT are caught while an object lives. A second one
-/// that is_urgent() ends the process as if it had not been caught. SIGPIPE is ignored: a training
-/// goes on when nobody reads what it prints. Objects may be nested. When the last one ends,
-/// requests count no more if there was one: the process is about to end as it was asked to, and
-/// whoever repeats it must not kill it on its way.
+/// Turns requests to stop into a flag that the training checks between two iterations. While an
+/// object lives, it catches SIGTERM, SIGUSR1 and SIGUSR2 (sent by schedulers before they take the
+/// machine), SIGHUP (the terminal is gone; ignored under nohup) and SIGINT. A second signal that
+/// is_urgent() ends the process as if it were not caught. SIGPIPE is ignored: a training continues
+/// when nobody reads its output. Objects may be nested. If there was a request, later ones are
+/// ignored after the last object ends: the process is about to end, and a repeated request must not
+/// kill it on its way.
 class StopSignals {
  public:
   StopSignals();

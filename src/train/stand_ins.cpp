@@ -35,11 +35,11 @@ void StandInLimit::refuse() const {
   const std::vector<std::string> replaced = dataset_.replaced();
   std::string such;
   for (const std::string& one : world_.gather(replaced.empty() ? "" : replaced.front()))
-    if (such.empty() && !one.empty()) such = fmt::format(", such as {}", one);
+    if (such.empty() && !one.empty()) such = fmt::format("; for example {}", one);
   world_.fail_together();
   fail(ErrorKind::Data,
-       "{} of the {} pictures for {} are bad so far in this pass over them; "
-       "--max-bad-fraction {:g} allows no more than {}{}",
+       "{} of the {} images for {} are bad so far in this epoch; --max-bad-fraction {:g} allows at "
+       "most {}{}",
        with_commas(in_epoch()), with_commas(dataset_.size()), use_, max_bad_fraction_,
        with_commas(
            static_cast<std::int64_t>(max_bad_fraction_ * static_cast<double>(dataset_.size()))),

@@ -46,14 +46,14 @@ void add_to_stage(StageCost& cost, ActionKind kind, double work) {
   if (kind == ActionKind::Update) cost.update += work;
 }
 
-/// The numbers of a structure of doubles, to be sent.
+/// The doubles of a structure as a span, for communication.
 template <class T>
 std::span<double> numbers(std::vector<T>& values) {
   static_assert(sizeof(T) % sizeof(double) == 0);
   return {reinterpret_cast<double*>(values.data()), values.size() * sizeof(T) / sizeof(double)};
 }
 
-/// Devices are counted through the first replica, then through the next one.
+/// Index of a device: replica by replica.
 std::size_t number_of(const pipeline::PipelinePlan& plan, std::int32_t replica,
                       std::int32_t device) {
   const auto devices = static_cast<std::size_t>(plan.ranks.devices);
@@ -127,7 +127,7 @@ PipelineReport PipelineStatistics::report(const comm::World& world,
 
 std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& plan) {
   std::string text = fmt::format(
-      "Where the time of {} step{} went, in percent of {:.2f} ms a step\n"
+      "Time by device over {} step{}, in percent of {:.2f} ms per step\n"
       "{:>7} {:>6} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>9} {:>7} {:>6}  {}\n",
       report.steps, report.steps == 1 ? "" : "s", 1e3 * report.step_seconds, "replica", "device",
       "rank", "forward", "backward", "update", "reduce", "receive", "send", "images", "idle",
@@ -149,8 +149,8 @@ std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& 
         share(d.load_wait), share(d.idle()), join(stages, " "));
   }
   text += fmt::format(
-      "Bubble: {:.1f} % measured, {:.1f} % simulated with the measured costs "
-      "(step {:.2f} ms, simulated {:.2f} ms, no schedule below {:.2f} ms)",
+      "Bubble: {:.1f} % measured, {:.1f} % simulated from the measured costs (step {:.2f} ms, "
+      "simulated {:.2f} ms, lower bound of any schedule {:.2f} ms)",
       100.0 * report.measured_bubble, 100.0 * report.simulated_bubble, 1e3 * report.step_seconds,
       1e3 * report.simulated_seconds, 1e3 * report.bound_seconds);
   return text;

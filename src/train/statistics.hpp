@@ -11,12 +11,12 @@
 
 namespace millrace::train {
 
-/// Where a device's time went, in seconds over the steps that were counted.
+/// How a device spent its time, in seconds over the counted steps.
 struct DeviceTimes {
   double forward = 0.0;
   double backward = 0.0;
   double update = 0.0;
-  double reduce = 0.0;  ///< sums over the replicas, and waiting for them
+  double reduce = 0.0;  ///< sums over replicas, including waiting for them
   double receive_wait = 0.0;
   double send_wait = 0.0;
   double load_wait = 0.0;
@@ -28,23 +28,23 @@ struct DeviceTimes {
 };
 
 struct PipelineReport {
-  std::vector<DeviceTimes> devices;  ///< replica by replica
-  pipeline::Costs costs;             ///< measured, of one micro-batch and stage
+  std::vector<DeviceTimes> devices;  ///< by replica, then device
+  pipeline::Costs costs;             ///< measured, per micro-batch and stage
   double step_seconds = 0.0;
   double measured_bubble = 0.0;
   double simulated_bubble = 0.0;  ///< of the same schedule with the measured costs
   double simulated_seconds = 0.0;
-  double bound_seconds = 0.0;  ///< that no schedule of these stages can beat
+  double bound_seconds = 0.0;  ///< lower bound for any schedule of these stages
   std::int64_t steps = 0;
 };
 
-/// Adds up what the records of an executor say, step by step, without allocating.
+/// Adds up the records of an executor step by step, without allocating.
 class PipelineStatistics {
  public:
   explicit PipelineStatistics(const pipeline::Executor& executor);
-  /// The last step of the executor took `seconds` from its begin until all ranks were through.
+  /// Adds the executor's last step, which took `seconds` until all ranks had finished it.
   void add(const pipeline::Executor& executor, double seconds);
-  /// Over all ranks. Collective. `links` as the schedule was made with.
+  /// Totals over all ranks. Collective. `links` must be those that the schedule was made with.
   [[nodiscard]] PipelineReport report(const comm::World& world,
                                       std::span<const pipeline::Link> links) const;
 
@@ -52,12 +52,12 @@ class PipelineStatistics {
   const pipeline::PipelinePlan* plan_;
   std::vector<DeviceTimes> devices_;
   std::vector<bool> held_;                ///< devices of this rank
-  std::vector<pipeline::StageCost> sum_;  ///< by stage, over replicas of this rank and steps
-  std::vector<double> count_;             ///< micro-batches behind them
+  std::vector<pipeline::StageCost> sum_;  ///< by stage, over steps and this rank's replicas
+  std::vector<double> count_;             ///< micro-batches in each sum
   std::int64_t steps_ = 0;
 };
 
-/// A table with a row a device, and the bubble behind it.
+/// A table with one row per device, followed by the bubble.
 [[nodiscard]] std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& plan);
 
 }  // namespace millrace::train

@@ -11,7 +11,7 @@
 namespace millrace::train {
 namespace {
 
-/// An error as a text that can be sent: its kind, a blank, the message. Empty: none.
+/// An error as text for communication: its kind, a space, the message. Empty: no error.
 std::string text_of(const std::function<void()>& f) {
   try {
     f();
@@ -38,7 +38,7 @@ void Together::run(const std::function<void()>& f) const {
   for (std::size_t r = 0; r < texts.size() && first.empty(); ++r) {
     first = texts[r];
     if (first.empty() || r == 0) continue;
-    const std::size_t message = first.find(' ') + 1;  // others are well: this one is named
+    const std::size_t message = first.find(' ') + 1;  // name the failing rank: the others are fine
     first = first.substr(0, message) + "rank " + std::to_string(r) + ": " + first.substr(message);
   }
   first = world_->broadcast(first);

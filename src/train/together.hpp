@@ -7,15 +7,15 @@
 
 namespace millrace::train {
 
-/// Runs what may fail on some ranks only, so that all ranks fail or none: the error of the lowest
-/// rank that has one is thrown everywhere. Collective.
+/// Runs functions that may fail on some ranks, so that all ranks fail or none: the error of the
+/// lowest failing rank is thrown on every rank. Collective.
 class Together {
  public:
   explicit Together(const comm::World& world) : world_(&world) {}
 
-  /// On every rank.
+  /// Runs `f` on every rank.
   void run(const std::function<void()>& f) const;
-  /// On rank 0 alone; the others only learn how it went.
+  /// Runs `f` on rank 0; the other ranks only learn whether it failed.
   void lead(const std::function<void()>& f) const;
 
  private:

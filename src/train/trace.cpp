@@ -29,12 +29,12 @@ std::string_view category(ActionKind kind) {
   return kind == ActionKind::Update || kind == ActionKind::Reduce ? "update" : "receive";
 }
 
-/// The same on both ends of a message.
+/// Identical at both ends of a message.
 std::string flow_id(std::int64_t step, std::int32_t replica, const Action& send) {
   return fmt::format("{}.{}.{}", step, replica, to_string(send));
 }
 
-/// Appends the events of one device's entry.
+/// Appends the trace events of actions.
 class Writer {
  public:
   explicit Writer(std::int64_t clock_offset) : offset_(clock_offset) {}
@@ -94,7 +94,7 @@ std::string Trace::events(std::int64_t clock_offset) const {
   const pipeline::PipelinePlan& plan = executor_->plan();
   const std::size_t entries = executor_->entries().size();
   for (std::size_t k = 0; k < steps_.size(); ++k) {
-    // Receives that were posted, until what reads them begins.
+    // Posted receives whose reader has not started yet.
     std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, bool>, std::vector<Action>>
         posted;
     for (std::size_t i = 0; i < entries; ++i) {
@@ -122,7 +122,7 @@ std::string Trace::events(std::int64_t clock_offset) const {
   return writer.take();
 }
 
-/// What the devices of replica 0 computed in the last recorded step, in seconds from its begin.
+/// The computations of replica 0 in the last recorded step, in seconds since the first of them.
 pipeline::TimeLine Trace::last_step(const comm::World& world) const {
   const pipeline::PipelinePlan& plan = executor_->plan();
   const std::size_t entries = executor_->entries().size();

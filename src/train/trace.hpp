@@ -14,17 +14,17 @@
 
 namespace millrace::train {
 
-/// Records of the steps [first, last] of a run, both included and counted from 1, kept in memory
-/// that is taken beforehand; then written as one trace of all ranks in Chrome's JSON format, which
-/// Perfetto and chrome://tracing show: a row a device, arrows from sends to what read them.
+/// Keeps the records of the steps [first, last] of a run (from 1, inclusive) in memory allocated
+/// beforehand, and writes them as one trace of all ranks in Chrome's JSON format. Perfetto and
+/// chrome://tracing display it with one row per device and arrows from sends to their readers.
 class Trace {
  public:
   Trace(const pipeline::Executor& executor, std::int64_t first, std::int64_t last);
   void add(const pipeline::Executor& executor, std::int64_t step);
   [[nodiscard]] std::int64_t steps() const { return std::ssize(steps_); }
-  /// Rank 0 writes the file. Collective. Errors: Io.
+  /// Writes the file on rank 0. Collective. Errors: Io.
   void write(const comm::World& world, const std::filesystem::path& file) const;
-  /// The last step as a picture, above what the same schedule would be with the costs in `report`.
+  /// Draws the last step above a simulation of the same schedule with the costs in `report`.
   /// Collective; rank 0 writes the file.
   void draw(const comm::World& world, const PipelineReport& report,
             std::span<const pipeline::Link> links, const std::filesystem::path& file) const;
@@ -37,7 +37,7 @@ class Trace {
   std::int64_t first_;
   std::int64_t last_;
   std::vector<pipeline::ActionRecord> records_;
-  std::vector<std::int64_t> steps_;  ///< one for each executor's worth of records
+  std::vector<std::int64_t> steps_;  ///< one for each set of the executor's records
 };
 
 }  // namespace millrace::train

@@ -48,13 +48,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// What a validation asks and tells on its way.
+/// Callbacks of a validation.
 struct ValidationWatch {
   std::function<bool()> cancelled = [] { return false; };
-  std::function<void(const std::string&)> say;  ///< lines about its progress
+  std::function<void(const std::string&)> say;  ///< lines about the progress
 };
 
-/// Nothing when `cancelled` said so before all images were seen.
+/// Returns nothing if `cancelled` returned true before all images were seen.
 std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& config,
                                          const comm::World& world,
                                          const std::shared_ptr<const io::Dataset>& dataset,
@@ -82,8 +82,7 @@ std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& co
   return result;
 }
 
-/// Accuracies by iteration of what has a row in validation.csv: the run's own weights or an
-/// average.
+/// Accuracies by iteration from validation.csv: of the run's own weights, or of an average.
 std::map<std::int64_t, double> validated_points(const std::filesystem::path& run_directory,
                                                 std::string_view name = "") {
   const std::filesystem::path path = run_directory / "validation.csv";
@@ -104,8 +103,8 @@ std::map<std::int64_t, double> validated_points(const std::filesystem::path& run
   return points;
 }
 
-/// One process' part of a run, from its first iteration to its last. Rank 0 leads: it alone prints,
-/// logs and finishes checkpoints.
+/// One process' part of a run, from its first iteration to its last. Only rank 0 prints, logs and
+/// finishes checkpoints.
 class Run {
  public:
   Run(const TrainConfig& config, const TrainInputs& inputs, const comm::World& world)
@@ -146,9 +145,9 @@ class Run {
   [[nodiscard]] Outcome iterate(std::int64_t first);
   StepResult step(const Feeds& feeds, std::int64_t iteration, double rate);
   void one_iteration(const Feeds& feeds, std::int64_t iteration);
-  /// False when a signal ended the validation that was due.
+  /// Returns false if a signal interrupted a validation.
   [[nodiscard]] bool after_iteration(std::int64_t done, bool stopping);
-  /// The pass over the images that iteration number `iteration` begins in.
+  /// The epoch in which this iteration begins.
   [[nodiscard]] std::int64_t epoch_of(std::int64_t iteration) const {
     return iteration * config_.total_batch() / std::max<std::int64_t>(1, config_.data.train_size);
   }
@@ -193,23 +192,23 @@ class Run {
   std::optional<device::Environment> environment_;
   std::optional<Session> session_;
   std::optional<MetricsLog> log_;
-  std::map<std::int64_t, double> validated_;  ///< accuracy by iteration; of rank 0
+  std::map<std::int64_t, double> validated_;  ///< accuracy by iteration; on rank 0
   std::optional<StopSignals> signals_;
   std::optional<PipelineStatistics> statistics_;
   std::optional<Trace> trace_;
   Watchdog watchdog_;
   std::optional<CheckpointWriter> writer_;  ///< none with --no-logs
-  std::int64_t checked_ = -1;  ///< iteration behind which the replicas were last compared
+  std::int64_t checked_ = -1;  ///< iteration after which the replicas were last compared
   Clock::time_point last_save_ = Clock::now();
-  bool save_is_due_ = false;  ///< by the clock of rank 0
+  bool save_is_due_ = false;  ///< according to the clock of rank 0
   std::int64_t first_iteration_ = 0;
   std::int64_t predicted_peak_ = 0;
   std::vector<PlannedAverage> averages_;
-  std::set<std::string> bad_training_;  ///< lines of pictures that any rank replaced; of rank 0
+  std::set<std::string> bad_training_;  ///< lines about bad images replaced on any rank; on rank 0
   std::set<std::string> bad_validation_;
   io::FileIdentity place_;  ///< of the run directory
-  std::string data_;        ///< what is trained on, for checkpoints; takes reading it once
-  int received_ = 0;        ///< a signal that some rank was sent
+  std::string data_;        ///< the data set, for checkpoints; describing it requires reading it
+  int received_ = 0;        ///< a signal that some rank received
   Clock::time_point start_ = Clock::now();
 };
 
@@ -222,14 +221,14 @@ void Run::announce() {
   const std::int64_t reading = reading_bytes();
   predicted_peak_ = predicted_peak(reading);
   const std::vector<std::string> memory = world_.gather(fmt::format(
-      "Memory: {} on the device, process peak {}, of it {} to read images",
+      "Memory: {} on the device, process peak {}, including {} to read images",
       human_bytes(session_->arena_bytes()), human_bytes(predicted_peak_), human_bytes(reading)));
   for (std::size_t r = 0; r < memory.size(); ++r)
     console_.line(memory.size() == 1 ? memory[r] : fmt::format("Rank {}: {}", r, memory[r]));
 }
 
-/// Refuses what the machine has no memory for, with a batch that it has: the memory of a batch
-/// grows with it.
+/// Refuses a training that does not fit into the memory of the machine, naming a batch size that
+/// does: memory grows with the batch.
 void Run::require_memory() const {
   const double available =
       static_cast<double>(available_bytes()) / std::max(1, world_.local_size());
@@ -237,18 +236,18 @@ void Run::require_memory() const {
   const bool fits = !device::kHostAccessible || available <= 0.0 || needed <= available;
   if (world_.maximum(fits ? 0 : 1) == 0) return;
   world_.fail_together();
-  // Weights and library do not grow with the batch: a little less than in proportion.
+  // Weights and libraries do not grow with the batch, so scale a little less than proportionally.
   const auto batch =
       static_cast<std::int64_t>(0.9 * available / needed * static_cast<double>(config_.batch_size));
   fail(ErrorKind::Config,
-       "the training needs {} of memory and {} are free: {}--xla-recompute, more --shards or "
+       "the training needs {} of memory but only {} are free: {}--xla-recompute, more --shards or "
        "--precision 16.32 need less",
        human_bytes(static_cast<std::int64_t>(needed)),
        human_bytes(static_cast<std::int64_t>(available)),
        batch > 0 && batch < config_.batch_size ? fmt::format("--batch-size {} fits; ", batch) : "");
 }
 
-/// First and last weight update of the trace: as asked for, or the first ten of this process.
+/// First and last update of the trace: as configured, or the first ten of this process.
 std::pair<std::int64_t, std::int64_t> Run::trace_window(std::int64_t first) const {
   const bool asked = config_.trace_first > 0;
   const std::int64_t begin = asked ? config_.trace_first : first + 1;
@@ -266,15 +265,15 @@ void Run::prepare(std::int64_t first) {
   if (!config_.run_directory.empty()) writer_.emplace(world_, *session_, checkpoints(), hooks());
   statistics_.emplace(session_->executor());
   if (!config_.trace.empty()) {
-    Together(world_).lead([&] { io::write_file_atomically(config_.trace, ""); });  // can be written
+    Together(world_).lead([&] { io::write_file_atomically(config_.trace, ""); });  // check early
     const auto [begin, end] = trace_window(first);
     trace_.emplace(session_->executor(), begin, end);
   }
   watchdog_.follow(*session_);
 }
 
-/// What cannot begin, as the network does not fit into memory or to the weights it should begin
-/// with, leaves no run behind; but for a defect of ours, of which the log tells.
+/// A run that cannot start, for example for lack of memory or because --init-path does not fit,
+/// leaves no directory. After an internal error the directory is kept for its log.
 void Run::prepare_fresh() {
   try {
     prepare(0);
@@ -288,14 +287,13 @@ void Run::prepare_fresh() {
   }
 }
 
-/// The weights of a checkpoint instead of initial ones. Only a new run begins like this: what is
-/// restored goes on from its own.
+/// Starts from the weights of a checkpoint. Only for a new run: a restored run has its own.
 void Run::warm_start() {
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = agreed_newest(world_, config_.init_path, complaints);
   Together(world_).run([&] { session_->begin_with(checkpoint, config_.init_fresh); });
   for (const std::string& complaint : complaints) console_.line(complaint);
-  console_.line(fmt::format("Beginning with the weights of {}", checkpoint.path().string()));
+  console_.line(fmt::format("Starting from the weights of {}", checkpoint.path().string()));
 }
 
 Outcome Run::fresh() {
@@ -303,25 +301,24 @@ Outcome Run::fresh() {
   Together(world_).lead([&] { log_.emplace(config_); });
   if (due_after(config_, 0).checkpoint) {
     save(0);
-    settle();  // whatever happens in the first step, the run can go on
+    settle();  // the run can be restored even if its first step fails
   }
   return loop(0);
 }
 
-/// Another number of images would move every sample of the rest of the run.
+/// A different data set would move every sample in the rest of the run.
 void Run::require_same_data(const io::CheckpointHeader& header,
                             const std::filesystem::path& path) const {
   if (!header.data.empty() && header.data != data_)
     fail(ErrorKind::Data,
-         "{}: was trained on {}, but what was found now is {}: give the data set of the run with "
-         "--data-dir",
+         "{}: was trained on {}, but the data set found now is {}: give the data set of the run "
+         "with --data-dir",
          path.string(), header.data, data_);
   if (header.epoch == config_.epoch_after(header.iteration)) return;
-  fail(
-      ErrorKind::Data,
-      "{}: was written at epoch {:.6g} of its data set, but the {} training images found now would "
-      "make it epoch {:.6g}: give the data set of the run with --data-dir",
-      path.string(), header.epoch, config_.data.train_size, config_.epoch_after(header.iteration));
+  fail(ErrorKind::Data,
+       "{}: was written at epoch {:.6g} of its data set, but with the {} training images found now "
+       "it would be epoch {:.6g}: give the data set of the run with --data-dir",
+       path.string(), header.epoch, config_.data.train_size, config_.epoch_after(header.iteration));
 }
 
 Outcome Run::restored() {
@@ -334,8 +331,8 @@ Outcome Run::restored() {
   const io::CheckpointHeader& header = checkpoint.header();
   if (const std::string here = device::describe_environment(); header.environment != here) {
     console_.line(
-        fmt::format("The checkpoint was written with {}; here it is {}: the continuation agrees to "
-                    "rounding, not bit for bit.",
+        fmt::format("The checkpoint was written with {}; this machine has {}: the continuation "
+                    "agrees to rounding, not bit for bit.",
                     header.environment, here));
   }
   const Together together(world_);
@@ -348,23 +345,23 @@ Outcome Run::restored() {
     log_.emplace(config_, header.iteration, parse_partial_row(header.log_state));
     validated_ = validated_points(config_.run_directory);
     for (const std::string& notice : log_->take_notices()) console_.line(notice);
-    // What was changed for this process holds for those that come after it.
+    // Changed options also apply to later restarts.
     io::write_file_atomically(config_.run_directory / "config.toml", config_file_text(config_));
   });
   return loop(header.iteration);
 }
 
-/// What the records of a trace will take.
+/// Memory that the records of a trace will need.
 std::int64_t Run::trace_bytes() const {
   if (config_.trace.empty()) return 0;
   const auto [begin, end] = trace_window(0);
   const auto record = static_cast<std::int64_t>(sizeof(pipeline::ActionRecord));
-  // In memory, and once more as text when it is written.
+  // In memory, and again as text when the trace is written.
   constexpr std::int64_t kText = 400;
   return (end - begin + 1) * std::ssize(session_->executor().records()) * (record + kText);
 }
 
-/// What reading images takes: their batches, and what the set needs to make them.
+/// Memory for reading images: batches, and what the data set uses to produce them.
 std::int64_t Run::reading_bytes() const {
   const std::int64_t batches = session_->loader_bytes(config_.data.validation_size);
   if (batches == 0) return 0;
@@ -378,10 +375,10 @@ std::int64_t Run::reading_bytes() const {
   return batches + work + kept;
 }
 
-/// The most memory this process will have: what it has now, and everything that is still to come.
+/// The predicted memory peak of this process: current memory plus everything still to come.
 std::int64_t Run::predicted_peak(std::int64_t reading) const {
-  // What MPI takes for its queues and shared segments once messages pass, and HDF5 and its thread
-  // for themselves; measured.
+  // Queues and shared segments of MPI, which appear with the first messages; HDF5 and the thread
+  // that writes. Measured.
   constexpr std::int64_t kMessages = 2'500'000;
   constexpr std::int64_t kWriting = 1'000'000;
   const bool averages = leads() && !averages_.empty();
@@ -391,11 +388,12 @@ std::int64_t Run::predicted_peak(std::int64_t reading) const {
       (config_.run_directory.empty() ? 0 : session_->checkpoint_bytes() + kWriting);
   const std::int64_t sum =
       resident_bytes() + session_->arena_bytes() + std::max(running, session_->initial_bytes());
-  // Never under: allocators round up in ways of their own.
+  // Allocators round up; the prediction must never be too low.
   return sum + sum / 64;
 }
 
-/// What was begun to be saved is saved, however the training ends, where all ranks are there.
+/// A checkpoint that is being written is finished however the training ends, if all ranks are still
+/// there.
 Outcome Run::loop(std::int64_t first) {
   try {
     const Outcome outcome = iterate(first);
@@ -406,7 +404,7 @@ Outcome Run::loop(std::int64_t first) {
     try {
       if (together) settle();
     } catch (const Error&) {
-      // The first error is the one to be told.
+      // Report the first error.
     }
     throw;
   }
@@ -417,7 +415,8 @@ Outcome Run::iterate(std::int64_t first) {
   if (!signals_) signals_.emplace();
   if (!make_up_for_validation(first)) return stop_reason();
   if (first >= config_.iterations) {
-    console_.line(fmt::format("The run has all of its {} iterations.", config_.iterations));
+    console_.line(
+        fmt::format("The run has completed all of its {} iterations.", config_.iterations));
     return finish();
   }
   if (writer_ && config_.saves_on_the_way()) writer_->reserve();
@@ -448,9 +447,8 @@ Outcome Run::iterate(std::int64_t first) {
   return finish();
 }
 
-/// Between two steps the ranks tell each other what each of them knows alone: the signals that it
-/// was sent, so that all save the same step, how far its part of a checkpoint is, and what the
-/// clock of rank 0 says. Collective.
+/// Shares between two steps what each rank knows alone: signals it received (so that all save the
+/// same step), the progress of its part of a checkpoint, and the clock of rank 0. Collective.
 void Run::meet() {
   const bool due = leads() && config_.checkpoint_minutes > 0.0 &&
                    seconds_since(last_save_) >= 60.0 * config_.checkpoint_minutes;
@@ -463,18 +461,17 @@ void Run::meet() {
   if (writer_) writer_->advance(slowest);
 }
 
-/// Steps without an update, and where a dynamic scale has come to.
+/// Reports skipped updates, and the final scale if it is dynamic.
 void Run::report_scaling() {
   const ScalingState& scaling = session_->scaling();
   const bool dynamic = config_.loss_scaling.kind == ScalingKind::Dynamic;
   if (scaling.skipped == 0 && !dynamic) return;
-  console_.line(
-      fmt::format("Skipped updates: {} of {} (gradients or batch statistics not finite), loss "
-                  "scale {:g} at the end",
-                  scaling.skipped, config_.iterations, scaling.scale));
+  console_.line(fmt::format(
+      "Skipped updates: {} of {} (gradients or batch statistics not finite), final loss scale {:g}",
+      scaling.skipped, config_.iterations, scaling.scale));
 }
 
-/// What the devices did, where there are several.
+/// Reports how the devices spent their time, if there are several.
 void Run::report_pipeline() {
   const pipeline::PipelinePlan& plan = session_->executor().plan();
   const auto links = pipeline::links(pipeline::channels(session_->graph(), plan.ranges));
@@ -484,23 +481,24 @@ void Run::report_pipeline() {
       trace_->draw(world_, report, links, config_.trace);
     else
       trace_->write(world_, config_.trace);
-    console_.line(trace_->steps() > 0
-                      ? fmt::format("Trace in {}", config_.trace.string())
-                      : fmt::format("{} is empty: no weight update fell into the trace's window",
-                                    config_.trace.string()));
+    console_.line(
+        trace_->steps() > 0
+            ? fmt::format("Saved trace to {}", config_.trace.string())
+            : fmt::format(
+                  "{} is empty: no weight update of this process is in the range of the trace",
+                  config_.trace.string()));
   }
   if (plan.ranks.devices * plan.ranks.replicas == 1) return;
   if (report.steps > 0) console_.line(to_text(report, plan));
 }
 
-/// Names in log.txt what any rank has replaced since the last time, and returns how many there are
-/// in all; the rank that found one has told the terminal. Collective; other ranks than the first
-/// know nothing.
+/// Writes to log.txt which images any rank has replaced since the last call; the terminal has shown
+/// it already. Returns the total number. Collective; the result is valid only on rank 0.
 std::int64_t Run::note_replaced(const io::Dataset& dataset, std::set<std::string>& known) {
   for (const std::string& lines : world_.gather(join(dataset.replaced(), "\n")))
     for (const std::string& line : split_list(lines, '\n'))
       if (!line.empty() && known.insert(line).second)
-        console_.keep(fmt::format("Bad picture, another one of its class stands in: {}", line));
+        console_.keep(fmt::format("Bad image, replaced by another of its class: {}", line));
   return std::ssize(known);
 }
 
@@ -523,14 +521,14 @@ Outcome Run::stop_reason() const {
   return received_ == SIGINT ? Outcome::Interrupted : Outcome::Preempted;
 }
 
-/// A failure of one rank alone says where it happened.
+/// Adds the place to an error of a single rank.
 StepResult Run::step(const Feeds& feeds, std::int64_t iteration, double rate) {
   try {
     return session_->step(feeds, iteration, rate);
   } catch (const Error& error) {
     if (world_.size() == 1) throw;
     const pipeline::Standing standing = session_->executor().standing();
-    // What a check of numbers found names its place itself.
+    // Numeric errors name their place already.
     if (standing.replica < 0 || error.kind() == ErrorKind::Numeric) throw;
     throw Error(error.kind(), fmt::format("replica {}, stage {}: {}", standing.replica,
                                           standing.action.stage, error.what()));
@@ -544,7 +542,7 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   result.loss_scale = session_->scaling().scale;
   const pipeline::MicroBatchMetrics metrics = step(feeds, iteration, result.learning_rate).metrics;
   result.skipped = session_->scaling().skipped;
-  // The first step pages memory in and is not like the others; better it than none.
+  // The first step pages memory in, so it is left out unless it is the only one.
   const bool counts = iteration > first_iteration_ || iteration + 1 == config_.iterations;
   if (counts) statistics_->add(session_->executor(), seconds_since(start));
   if (trace_) trace_->add(session_->executor(), iteration + 1);
@@ -561,20 +559,20 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   show_standing(iteration + 1, result.loss, static_cast<double>(result.correct) / samples);
 }
 
-/// A loss that is none has left the weights alone, as its gradients are none, and the next may be
-/// sound; if it has not, nothing can be any more.
+/// A non-finite loss whose update was skipped left the weights alone, and the next loss may be
+/// finite. If the update was not skipped, the weights are lost.
 void Run::require_loss(double loss, std::int64_t done) {
   if (std::isfinite(loss)) return;
   const std::string what = fmt::format("the loss became {}", loss);
   const std::int64_t skipped = session_->scaling().skipped_in_row;
   if (skipped == 1)
-    console_.line(fmt::format("Iteration {}: {}, and the update was left out", done, what));
+    console_.line(fmt::format("Iteration {}: {}; the update was skipped", done, what));
   if (skipped > 0) return;
   world_.fail_together();  // all ranks know the loss
   diverged(what, done);
 }
 
-/// A scale that never fits, or weights that give no finite gradients any more.
+/// Ends a run whose scale never fits or whose weights no longer give finite gradients.
 void Run::require_updates(std::int64_t done) const {
   const ScalingState& scaling = session_->scaling();
   if (scaling.skipped_in_row < kMaxSkippedInRow) return;
@@ -585,13 +583,12 @@ void Run::require_updates(std::int64_t done) const {
            done);
 }
 
-/// A run that too many bad pictures end can be restored where it ended.
+/// A run that ends because of too many bad images can be restored where it ended.
 void Run::require_pictures(std::int64_t done) {
   saved_before_failing(done, [&] { limit_.check(session_->stand_ins(), epoch_of(done - 1)); });
 }
 
-/// Runs `task`; what was trained up to there is saved when it fails on all ranks alike, so that
-/// they can do so together.
+/// Runs `task`. If it fails on all ranks, saves a checkpoint before throwing.
 void Run::saved_before_failing(std::int64_t done, const std::function<void()>& task) {
   try {
     task();
@@ -611,7 +608,7 @@ void Run::diverged(const std::string& what, std::int64_t done) const {
        "{} at iteration {} (learning rate {:.4g}): lower --base-learning-rate{}; {}", what, done,
        learning_rate(config_.schedule, done - 1, config_.iterations),
        config_.schedule.warmup_iterations > 0 ? " or lengthen --warmup-epochs" : "",
-       saved ? fmt::format("checkpoints up to there are in {}", checkpoints().string())
+       saved ? fmt::format("earlier checkpoints are in {}", checkpoints().string())
              : std::string("nothing was saved"));
 }
 
@@ -633,21 +630,22 @@ bool Run::after_iteration(std::int64_t done, bool stopping) {
     console_.line(format_line(log_->report(done)));
     for (const std::string& notice : log_->take_notices()) console_.line(notice);
   }
-  // Validated first, so that the rows up to a checkpoint are there before it; but a process that is
-  // told to stop saves, and whoever restores makes up for the validation.
+  // Validate first, so that a checkpoint comes after all rows before it. A process that was told to
+  // stop saves at once instead; a restore then makes up for the validation.
   bool validated = true;
   if (due.validate) saved_before_failing(done, [&] { validated = validate_now(done); });
   if (due.checkpoint || save_is_due_ || stopping || !validated) save(done);
   return validated;
 }
 
-/// Validates the point that a restored run begins at, if the process before was stopped in it.
+/// Validates the iteration that a restored run starts from, if the earlier process was stopped
+/// during that validation.
 bool Run::make_up_for_validation(std::int64_t done) {
   if (done == 0 || !due_after(config_, done).validate || config_.run_directory.empty()) return true;
   return validated().contains(done) || validate_now(done);
 }
 
-/// What has a row in the run's table, as rank 0 reads it. Collective.
+/// Iterations in validation.csv, as rank 0 reads it. Collective.
 std::set<std::int64_t> Run::validated(std::string_view name) const {
   std::string listed;
   Together(world_).lead([&] {
@@ -676,31 +674,29 @@ io::CheckpointHeader Run::header_of(std::int64_t done) const {
   return header;
 }
 
-/// A directory that was removed, or changed for another, while the run was at it must not become
-/// half of one again.
+/// A directory that was removed or replaced during the run must not become a partial one again.
 void Run::require_place() const {
   if (io::file_identity(config_.run_directory) == place_) return;
-  fail(ErrorKind::Io,
-       "{}: is no longer the directory that this run began in: it was removed or replaced "
-       "meanwhile, and nothing more is written to it",
+  fail(ErrorKind::Io, "{}: was removed or replaced during the run: nothing more is written to it",
        config_.run_directory.string());
 }
 
-/// Checkpoints hold the configuration as well, but people look for it here.
+/// Checkpoints contain the configuration too, but people look for it here.
 void Run::keep_configuration() {
   const std::filesystem::path file = config_.run_directory / "config.toml";
   if (std::filesystem::exists(file)) return;
   io::write_file_atomically(file, config_file_text(config_));
-  console_.line(fmt::format("{}: was removed under the run, and is there again", file.string()));
+  console_.line(
+      fmt::format("{}: was removed during the run and has been written again", file.string()));
 }
 
-/// What the threads that write do for the run.
+/// What the writing threads call.
 CheckpointWriter::Hooks Run::hooks() {
   return {.before =
               [this](const Snapshot& snapshot, const io::CheckpointHeader& header) {
                 if (const std::string name = first_not_finite(snapshot); !name.empty())
                   diverged(fmt::format("{} is no longer finite", name), header.iteration);
-                if (leads()) log_->sync();  // the rows that it promises
+                if (leads()) log_->sync();  // the checkpoint relies on these rows
               },
           .saved =
               [this](const std::filesystem::path& path) {
@@ -713,7 +709,7 @@ CheckpointWriter::Hooks Run::hooks() {
               }};
 }
 
-/// What is saved is what all replicas have; it is written while the training goes on.
+/// Saves weights on which all replicas agree; the checkpoint is written while training continues.
 void Run::save(std::int64_t done) {
   if (!writer_) return;
   (void)note_replaced(*inputs_.train, bad_training_);
@@ -735,8 +731,8 @@ void Run::settle() {
   writer_->settle();
 }
 
-/// Errors: Peer, when replicas differ, with the checkpoint that is sound: each was written of
-/// weights on which all replicas agreed. Collective.
+/// Errors: Peer if replicas differ, naming the last good checkpoint: every checkpoint was written
+/// from weights on which all replicas agreed. Collective.
 void Run::check_weights(std::int64_t done) {
   if (config_.pipeline.ranks.replicas == 1 || done == checked_) return;
   checked_ = done;
@@ -749,25 +745,26 @@ void Run::check_weights(std::int64_t done) {
   }
 }
 
-/// What rank 0 says of the newest checkpoint that verifies.
+/// On rank 0, a clause about the newest checkpoint that verifies.
 std::string Run::sound_checkpoint() const {
   if (!leads() || !writer_) return {};
   try {
     std::vector<std::string> damaged;
-    return fmt::format("; the last checkpoint, {}, is good: restore it elsewhere",
+    return fmt::format("; the last checkpoint, {}, is good: restore it on other hardware",
                        io::open_newest(checkpoints(), damaged).path().string());
   } catch (const Error&) {
-    return "; no checkpoint is good";
+    return "; there is no good checkpoint";
   }
 }
 
-/// What checkpoints cost, and how often they are worth it.
+/// Reports the cost of checkpoints and the best interval between them.
 void Run::report_checkpoints() {
   if (!writer_ || !config_.saves_on_the_way()) return;
   if (const std::string text = describe(writer_->costs()); !text.empty()) console_.line(text);
 }
 
-/// False when a signal ended it early. Weights that are not the run's `newest` may give no loss.
+/// Returns false if a signal interrupted it. Weights older than the `newest` may have no finite
+/// loss.
 bool Run::validate_now(std::int64_t done, const std::string& name, bool newest) {
   const ValidationWatch watch{.cancelled =
                                   [this] {
@@ -780,8 +777,8 @@ bool Run::validate_now(std::int64_t done, const std::string& name, bool newest) 
   if (!result) return false;
   result->name = name;
   if (!std::isfinite(result->loss)) {
-    const std::string what = fmt::format("the loss of validation became {}", result->loss);
-    if (!newest) {  // later ones may be sound
+    const std::string what = fmt::format("the validation loss became {}", result->loss);
+    if (!newest) {  // later weights may be fine
       console_.line(fmt::format("Iteration {}: {}", done, what));
       return true;
     }
@@ -795,8 +792,8 @@ bool Run::validate_now(std::int64_t done, const std::string& name, bool newest) 
   return true;
 }
 
-/// Mode End: the points that were saved on the way, each from its checkpoint, but for those that an
-/// interrupted process has validated already. False when a signal ended it early.
+/// Mode End: validates the checkpoints of the run, except those already validated before an
+/// interruption. Returns false if a signal interrupted it.
 bool Run::validate_saved() {
   if (config_.run_directory.empty()) return true;
   const Together together(world_);
@@ -816,8 +813,8 @@ bool Run::validate_saved() {
   return true;
 }
 
-/// What the configuration asks to be averaged, once the last iteration is behind; validated like a
-/// checkpoint. False when a signal ended it early.
+/// Makes the configured averages after the last iteration, and validates them. Returns false if a
+/// signal interrupted it.
 bool Run::make_averages() {
   const Together together(world_);
   for (const PlannedAverage& average : averages_) {
@@ -866,7 +863,7 @@ void validate(
     const ValidationResult result =
         evaluate(session, config, world, validation, checkpoint.header().iteration, watch).value();
     if (!std::isfinite(result.loss)) {
-      fail(ErrorKind::Numeric, "{}: the loss of validation is {}: the training had diverged",
+      fail(ErrorKind::Numeric, "{}: the validation loss is {}: the training had diverged",
            checkpoint.path().string(), result.loss);
     }
     report(checkpoint.header(), result);

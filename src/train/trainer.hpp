@@ -17,7 +17,7 @@
 
 namespace millrace::train {
 
-/// What a training works on besides its configuration.
+/// The inputs of a training besides its configuration.
 struct TrainInputs {
   std::shared_ptr<const io::Dataset> train;
   std::shared_ptr<const io::Dataset> validation;
@@ -26,17 +26,17 @@ struct TrainInputs {
 };
 
 enum class Outcome {
-  Finished,     ///< the last iteration of the run is behind
-  Preempted,    ///< --stop-after, SIGTERM, SIGUSR1 or SIGUSR2: saved, to be restored
-  Interrupted,  ///< SIGINT: saved too
+  Finished,     ///< the last iteration of the run is done
+  Preempted,    ///< --stop-after, SIGTERM, SIGUSR1 or SIGUSR2: saved, can be restored
+  Interrupted,  ///< SIGINT: also saved
 };
 
-/// All of these are collective: every rank of `world` calls them with the same configuration. Rank
-/// 0 speaks and writes for all.
+/// All functions are collective: every rank of `world` calls them with the same configuration. Rank
+/// 0 prints and writes for all.
 
-/// Trains from the initial weights. Errors: Numeric when kMaxSkippedInRow steps in a row had
-/// a loss, gradients or batch statistics that are not finite, or weights are no longer, with the
-/// iteration and where the last checkpoint is; Io when the run directory cannot be written.
+/// Trains from the initial weights. Errors: Numeric, with the iteration and the directory of the
+/// checkpoints, if loss, gradients or batch statistics were not finite for kMaxSkippedInRow steps
+/// in a row, or weights are not finite. Io if the run directory cannot be written.
 [[nodiscard]] Outcome train(const TrainConfig& config, const TrainInputs& inputs,
                             const comm::World& world);
 
@@ -44,7 +44,8 @@ enum class Outcome {
 [[nodiscard]] Outcome restore(const TrainConfig& config, const TrainInputs& inputs,
                               const comm::World& world);
 
-/// Validates the checkpoint in `directory`, or every one of a run, calling `report` after each.
+/// Validates the checkpoint in `directory`, or all checkpoints of a run, calling `report` after
+/// each.
 void validate(
     const TrainConfig& config, const comm::World& world,
     std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,

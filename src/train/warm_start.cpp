@@ -23,7 +23,7 @@ void require_matches(const models::Graph& graph, std::span<const std::string> fr
     if (known) continue;
     constexpr std::size_t kShown = 5;
     fail(ErrorKind::Config,
-         "--init-fresh: no parameter of {} has '{}' in its name; the nearest are {}", graph.name,
+         "--init-fresh: no parameter name of {} contains '{}'; the nearest are {}", graph.name,
          text, join(nearest_containing(text, names, kShown), ", "));
   }
 }
@@ -33,8 +33,8 @@ void require_matches(const models::Graph& graph, std::span<const std::string> fr
   constexpr std::size_t kShown = 8;
   const std::span<const std::string> shown(misfits.data(), std::min(kShown, misfits.size()));
   fail(ErrorKind::Checkpoint,
-       "--init-path {}: does not fit {}: {}{}; name what is to begin anew with --init-fresh", path,
-       graph.name, join(shown, ", "),
+       "--init-path {}: does not fit {}: {}{}; name the parameters to initialize with --init-fresh",
+       path, graph.name, join(shown, ", "),
        misfits.size() > kShown ? fmt::format(" and {} more", misfits.size() - kShown) : "");
 }
 
@@ -54,16 +54,18 @@ std::set<std::string> tensors_to_take(const models::Graph& graph,
     if (contains_any(parameter.name, fresh)) continue;
     const auto found = left.find(parameter.name);
     if (found == left.end()) {
-      misfits.push_back(fmt::format("{} is missing there", parameter.name));
+      misfits.push_back(fmt::format("{} is missing in the checkpoint", parameter.name));
       continue;
     }
     if (found->second->shape != parameter.shape)
-      misfits.push_back(fmt::format("{} is {} there and {} here", parameter.name,
-                                    join(found->second->shape, "x"), join(parameter.shape, "x")));
+      misfits.push_back(fmt::format("{} has shape {} in the checkpoint but needs {}",
+                                    parameter.name, join(found->second->shape, "x"),
+                                    join(parameter.shape, "x")));
     taken.insert(parameter.name);
     left.erase(found);
   }
-  for (const auto& entry : left) misfits.push_back(fmt::format("{} is there alone", entry.first));
+  for (const auto& entry : left)
+    misfits.push_back(fmt::format("{} is only in the checkpoint", entry.first));
   if (!misfits.empty()) refuse(graph, misfits, path);
   return taken;
 }

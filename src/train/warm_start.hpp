@@ -10,11 +10,11 @@
 
 namespace millrace::train {
 
-/// Parameters and running statistics that a run takes from the checkpoint `tensors` which it begins
-/// with: all of the network but those whose names contain one of the texts `fresh`, which begin
-/// with their initial values (the last layer, for another number of classes). Slots are never
-/// taken. Errors: Config for a text that is in no name, with the nearest; Checkpoint, in one line
-/// with all tensors that differ in shape or are on one side only and that no text covers.
+/// Names of the parameters and running statistics that a run takes from the checkpoint `tensors` it
+/// starts from. Parameters whose names contain one of `fresh` keep their initial values (for
+/// example the last layer, for another number of classes). Optimizer state is never taken. Errors:
+/// Config for a text that no name contains, with the nearest names; Checkpoint, in one line, with
+/// all tensors that differ in shape or are missing on one side and that `fresh` does not cover.
 [[nodiscard]] std::set<std::string> tensors_to_take(const models::Graph& graph,
                                                     std::span<const io::TensorInfo> tensors,
                                                     std::span<const std::string> fresh,

@@ -12,15 +12,15 @@
 namespace millrace::train {
 namespace {
 
-/// From the first rank that gives up to the end of all, so that each is heard.
+/// Time between the first rank that gives up and the end of all, so that each prints its line.
 constexpr std::chrono::seconds kGrace{2};
 
-/// Between two looks; and what counts of it at most: the rest has passed while this process was
-/// stopped or the machine asleep, and is nobody's hang.
+/// The interval between two checks, and the most of it that counts: any longer gap means that this
+/// process was stopped or the machine asleep.
 constexpr std::chrono::milliseconds kTick{200};
 constexpr std::chrono::seconds kMostOfATick{1};
 
-/// Disks and file systems over networks may take so many times longer.
+/// Disks and network file systems may take this many times longer.
 constexpr int kDisk = 10;
 
 }  // namespace

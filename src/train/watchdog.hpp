@@ -15,16 +15,17 @@
 
 namespace millrace::train {
 
-/// What a process says of itself when nothing moves: "rank 1: replica 0, stage 1 is at 1F3 and
-/// waits for stage 0 (rank 0)". `awaited` is the rank whose part of something that all do together
-/// is missing, or -1. Without an executor, or between its steps, the process is at `phase`.
+/// Describes where a stalled process stands: "rank 1: replica 0, stage 1 is at 1F3 and waits for
+/// stage 0 (rank 0)". `awaited` is the rank whose contribution to a collective operation is
+/// missing, or -1. Without an executor, or between its steps, `phase` describes the process.
 [[nodiscard]] std::string describe_standing(const pipeline::Executor* executor, int rank,
                                             int awaited, std::string_view phase);
 
-/// Ends the process with code 124 when nothing has gone on for `seconds`, after it has said on
+/// Ends the process with code 124 if there was no progress for `seconds`, after printing to
 /// standard error where it stands. Time in which the whole process was stopped does not count.
-/// Every rank has one, and they wait a little for each other, so that all are heard. It calls
-/// nothing of MPI, so it may be there before MPI is. 0 seconds: it never does.
+/// Every rank has a watchdog; they wait briefly for each other, so that every rank's line is
+/// printed. It makes no MPI calls, so it can be created before MPI is initialized. 0 seconds:
+/// disabled.
 class Watchdog {
  public:
   Watchdog(int rank, int seconds);
@@ -32,18 +33,18 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// From now on it can say which rank this process waits for. It must outlive this.
+  /// From now on messages can name the rank that this process waits for. `world` must outlive this.
   void follow(const comm::World& world) { world_ = &world; }
-  /// From now on the actions of this session count as progress. It must outlive this.
+  /// From now on the actions of this session count as progress. `session` must outlive this.
   void follow(const Session& session) { session_ = &session; }
-  /// Something else than an action has been done.
+  /// Counts as progress that is not an action of the session.
   void touch() { ++touched_; }
 
-  /// While one of these lives, the process waits for a disk, and has ten times as long in all,
-  /// whatever goes on meanwhile; but for another rank no longer than otherwise.
+  /// While such an object lives, the process waits for a disk and may take ten times as long in
+  /// total, whatever else happens. The limit for waiting for another rank stays the same.
   class Disk {
    public:
-    /// `doing` is a literal, for people: "is writing a checkpoint".
+    /// `doing` is a string literal for people: "is writing a checkpoint".
     Disk(Watchdog& watchdog, const char* doing) : watchdog_(watchdog) {
       ++watchdog_.disks_;
       watchdog_.disk_ = doing;
@@ -58,7 +59,7 @@ class Watchdog {
    private:
     Watchdog& watchdog_;
   };
-  /// While such a one lives: all ranks have just answered each other, and this one does that.
+  /// While a Disk lives: all ranks have just answered each other, and this rank is doing `doing`.
   void answered(const char* doing) {
     disk_ = doing;
     touch();
@@ -66,12 +67,12 @@ class Watchdog {
 
  private:
   using Clock = std::chrono::steady_clock;
-  /// What changes while something goes on.
+  /// The observations of one check; they change while there is progress.
   struct Sight {
     std::uint64_t progress = 0;
     int awaited = -1;         ///< rank
-    bool on_disk = false;     ///< the process waits for one
-    std::uint64_t disks = 0;  ///< that were waited for so far
+    bool on_disk = false;     ///< the process waits for a disk
+    std::uint64_t disks = 0;  ///< number of waits for disks so far
   };
 
   void watch(std::chrono::seconds limit);
@@ -84,11 +85,11 @@ class Watchdog {
   int rank_;
   std::atomic<std::uint64_t> touched_{0};
   std::atomic<const char*> disk_{nullptr};
-  std::atomic<std::uint64_t> disks_{0};  ///< that were waited for so far
+  std::atomic<std::uint64_t> disks_{0};  ///< number of waits for disks so far
   std::mutex mutex_;
   std::condition_variable end_;
   bool ending_ = false;
-  std::thread thread_;  ///< last: it uses all the others
+  std::thread thread_;  ///< last member: it uses all the others
 };
 
 }  // namespace millrace::train

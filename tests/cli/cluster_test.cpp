@@ -28,7 +28,8 @@ TEST(ClusterTest, MistakesInTfConfigAreNamed) {
       {"worker0", "is not a JSON object"},
       {R"({"task":{"index":0}})", "cluster.worker is missing"},
       {R"({"cluster":{"worker":["a:1"]}})", "task.index is missing"},
-      {R"({"cluster":{"worker":["a:1"]},"task":{"index":3}})", "task 3 is not among the 1 workers"},
+      {R"({"cluster":{"worker":["a:1"]},"task":{"index":3}})",
+       "task 3 is out of range: there are 1 workers"},
       {R"({"cluster":{"worker":[7]},"task":{"index":0}})", "a text in cluster.worker"}};
   for (const auto& [text, expected] : table) {
     const Failure failure = failure_of([&text = text] { (void)parse_tf_config(text); });
@@ -44,13 +45,13 @@ TEST(ClusterTest, TheChiefIsTheFirstWorker) {
   EXPECT_EQ(chief.task, 0);
   EXPECT_EQ(parse_tf_config(cluster + R"({"type":"worker","index":1}})").task, 2);
   const std::vector<std::pair<std::string, std::string>> table = {
-      {R"({"type":"ps","index":0}})", "task.type is ps, but every replica keeps the parameters"},
+      {R"({"type":"ps","index":0}})", "task.type is ps, but millrace has no parameter servers"},
       {R"({"type":"evaluator","index":0}})",
        "task.type is evaluator, but the run validates itself"},
-      {R"({"type":"cook","index":0}})", "task.type 'cook' is none of worker, chief"},
+      {R"({"type":"cook","index":0}})", "task.type 'cook' is unknown: use worker or chief"},
       {R"({"type":7,"index":0}})", "a text in task.type is missing"},
-      {R"({"type":"chief","index":1}})", "task 1 is not among the 1 chiefs"},
-      {R"({"type":"worker","index":2}})", "task 2 is not among the 2 workers"}};
+      {R"({"type":"chief","index":1}})", "task 1 is out of range: there are 1 chiefs"},
+      {R"({"type":"worker","index":2}})", "task 2 is out of range: there are 2 workers"}};
   for (const auto& [task, expected] : table) {
     const Failure failure =
         failure_of([&, &task = task] { (void)parse_tf_config(cluster + task); });

@@ -54,11 +54,11 @@ TEST(CommandsTest, MistakesEndWithTwoAndOneLine) {
       {"data generate x --train-images 0",
        "--train-images: '0' is not a whole number from 1 to 500000"},
       {"average a --N 2 --decay 0.5",
-       "--decay 0.5 has no effect on a mean, which weighs all checkpoints alike: give --mode "
-       "exponential, or leave it out"},
+       "--decay 0.5 has no effect on --mode mean, which weighs all checkpoints equally: give "
+       "--mode exponential, or leave it out"},
       {"average a --N 2 --mode mean --decay 0.5",
-       "--decay 0.5 has no effect on a mean, which weighs all checkpoints alike: give --mode "
-       "exponential, or leave it out"},
+       "--decay 0.5 has no effect on --mode mean, which weighs all checkpoints equally: give "
+       "--mode exponential, or leave it out"},
       {"import a b",
        "no data set: give --data-dir DIR or set DATA_DIR, or use --dataset with --synthetic-data"},
   };

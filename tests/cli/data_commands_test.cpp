@@ -50,7 +50,7 @@ TEST(DataCommandsTest, IndexIsMadeAndFoundAgain) {
   write_shard(root.path());
   const Outcome first = run_words({"data", "index", root.path().string()});
   EXPECT_EQ(first.code, 0) << first.err;
-  EXPECT_TRUE(first.out.starts_with("training: 6 pictures of 1000 classes, imagenet records, "))
+  EXPECT_TRUE(first.out.starts_with("training: 6 images of 1000 classes, imagenet records, "))
       << first.out;
   EXPECT_TRUE(fs::exists(root.path() / "millrace-train.index"));
   EXPECT_EQ(run_words({"data", "index", root.path().string()}).code, 0);
@@ -61,7 +61,7 @@ TEST(DataCommandsTest, CheckNamesFileRecordAndOffsetAndEndsWithThree) {
   const fs::path path = write_shard(root.path());
   const Outcome whole = run_words({"data", "check", root.path().string()});
   EXPECT_EQ(whole.code, 0) << whole.out;
-  EXPECT_TRUE(contains(whole.out, "training: 1 files, 6 pictures, ")) << whole.out;
+  EXPECT_TRUE(contains(whole.out, "training: 1 files, 6 images, ")) << whole.out;
   EXPECT_TRUE(contains(whole.out, ": 0 bad\n")) << whole.out;
   const auto record_bytes = static_cast<std::streamoff>(fs::file_size(path) / 6);
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
@@ -89,7 +89,7 @@ TEST(DataCommandsTest, StatsCountClassesAndBytes) {
   EXPECT_EQ(json.at("training").at("bytes"), fs::file_size(path));
   EXPECT_EQ(json.at("training").at("per_class"), (std::vector<int>{2, 2, 2, 0}));
   const Outcome text = run_words({"data", "stats", root.path().string()});
-  EXPECT_TRUE(contains(text.out, "3 of 1000 have pictures")) << text.out;
+  EXPECT_TRUE(contains(text.out, "3 of 1000 have images")) << text.out;
 }
 
 TEST(DataCommandsTest, NamesThatAreNoUtf8AndNoTextAreEscaped) {
@@ -114,7 +114,7 @@ TEST(DataCommandsTest, NamesThatAreNoUtf8AndNoTextAreEscaped) {
   EXPECT_EQ(check.code, 3);
   EXPECT_TRUE(contains(check.out, "n1/t\\xfe\\n.JPEG: ")) << check.out;
   EXPECT_TRUE(contains(check.err, "note: ")) << check.err;
-  EXPECT_TRUE(contains(check.out, "2 pictures")) << check.out;
+  EXPECT_TRUE(contains(check.out, "2 images")) << check.out;
 }
 
 TEST(DataCommandsTest, MistakesAreExplained) {

@@ -112,7 +112,7 @@ TEST(PackTest, BadPicturesAreLeftOutNamedAndCounted) {
            {"--max-bad-fraction", "0.2", "--threads", "1", "--shorter-side", "8"});
   ASSERT_EQ(taken.code, 0) << taken.err;
   EXPECT_TRUE(contains(taken.err, "n1/1.JPEG: ")) << taken.err;
-  EXPECT_TRUE(contains(taken.out, "training: 5 pictures, 1 bad one left out, ")) << taken.out;
+  EXPECT_TRUE(contains(taken.out, "training: 5 images, 1 bad one left out, ")) << taken.out;
   const io::PackedPictures packed(root / "out" / "train.packed");
   std::vector<std::int32_t> labels;
   for (std::int64_t i = 0; i < packed.size(); ++i) labels.push_back(packed.label(i));
@@ -161,13 +161,13 @@ TEST(ConvertCommandTest, ASplitThatIsDoneIsSkipped) {
   const std::vector<std::string> shards = {"--train-shards", "2", "--validation-shards", "1"};
   const Outcome first = convert(root / "raw", root / "out", shards);
   EXPECT_EQ(first.code, 0) << first.err;
-  EXPECT_TRUE(contains(first.err, "no validation pictures in")) << first.err;
+  EXPECT_TRUE(contains(first.err, "no validation images in")) << first.err;
   const Files training = files_below(root / "out");
   EXPECT_EQ(training.size(), 2u);
   write_classes(root / "raw" / "val");
   const Outcome second = convert(root / "raw", root / "out", shards);
   EXPECT_EQ(second.code, 0) << second.err;
-  EXPECT_TRUE(contains(second.out, "training: converted already: 6 pictures")) << second.out;
+  EXPECT_TRUE(contains(second.out, "training: already converted: 6 images")) << second.out;
   Files all = files_below(root / "out");
   EXPECT_EQ(all.erase("validation/validation-00000-of-00001"), 1u);
   EXPECT_EQ(all, training);
@@ -203,7 +203,7 @@ TEST(ConvertCommandTest, BadPicturesObeyTheFraction) {
   const std::vector<std::string> lenient = {"--train-shards", "2", "--max-bad-fraction", "0.2"};
   const Outcome taken = convert(root / "raw", root / "out", lenient);
   ASSERT_EQ(taken.code, 0) << taken.err;
-  EXPECT_TRUE(contains(taken.out, "training: 5 pictures, 1 bad one left out, of 2 classes"))
+  EXPECT_TRUE(contains(taken.out, "training: 5 images, 1 bad one left out, of 2 classes"))
       << taken.out;
   std::vector<std::int32_t> labels = labels_of(root / "out", io::Split::Train);
   std::ranges::sort(labels);
@@ -211,8 +211,7 @@ TEST(ConvertCommandTest, BadPicturesObeyTheFraction) {
   ASSERT_EQ(convert(root / "raw", root / "straight", lenient).code, 0);
   EXPECT_EQ(files_below(root / "out" / "train"), files_below(root / "straight" / "train"));
   const Outcome again = convert(root / "raw", root / "out", lenient);
-  EXPECT_TRUE(contains(again.out, "converted already: 5 pictures, 1 bad one left out"))
-      << again.out;
+  EXPECT_TRUE(contains(again.out, "already converted: 5 images, 1 bad one left out")) << again.out;
   EXPECT_EQ(convert(root / "raw", root / "out", strict).code, 3);
 }
 
@@ -265,7 +264,7 @@ TEST(ConvertCommandTest, ThereAreNoMoreShardsThanPictures) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(files_below(root / "out").size(), 6u);
   EXPECT_TRUE(fs::exists(root / "out" / "train" / "train-00005-of-00006"));
-  EXPECT_TRUE(contains(outcome.err, "6 training shards, not 1024")) << outcome.err;
+  EXPECT_TRUE(contains(outcome.err, "6 training shards instead of 1024")) << outcome.err;
   // Of 2 pictures a shard, the fourth would be empty.
   ASSERT_EQ(convert(root / "raw", root / "four", {"--train-shards", "4"}).code, 0);
   EXPECT_EQ(files_below(root / "four").size(), 3u);
@@ -332,11 +331,11 @@ TEST(PackedToolsTest, CheckStatsAndIndexReadPackedPictures) {
   const fs::path path = out / "train.packed";
   const Outcome index = run_words({"data", "index", out.string()});
   EXPECT_EQ(index.code, 0) << index.err;
-  EXPECT_TRUE(contains(index.out, "training: 6 pictures of 2 classes, packed")) << index.out;
+  EXPECT_TRUE(contains(index.out, "training: 6 images of 2 classes, packed")) << index.out;
   for (const char* const tool : {"index", "check", "stats"}) {
     const Outcome idle = run_words({"data", tool, out.string(), "--label-offset", "0"});
     EXPECT_EQ(idle.code, 2) << tool;
-    EXPECT_TRUE(contains(idle.err, "--label-offset has no effect here: it needs TFRecords"))
+    EXPECT_TRUE(contains(idle.err, "--label-offset has no effect here: it needs TFRecord files"))
         << idle.err;
   }
   const Outcome stats = run_words({"data", "stats", out.string(), "--json"});
@@ -348,7 +347,7 @@ TEST(PackedToolsTest, CheckStatsAndIndexReadPackedPictures) {
   EXPECT_EQ(json.at("width").at("largest"), 16);
   const Outcome whole = run_words({"data", "check", out.string()});
   EXPECT_EQ(whole.code, 0) << whole.err;
-  EXPECT_TRUE(contains(whole.out, "training: 1 files, 6 pictures, ")) << whole.out;
+  EXPECT_TRUE(contains(whole.out, "training: 1 files, 6 images, ")) << whole.out;
   for (const std::streamoff at : {70, 64 + 10 * 12 * 3 + 24 + 5}) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(at);

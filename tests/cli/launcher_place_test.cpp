@@ -50,7 +50,7 @@ TEST(LauncherPlaceTest, APlaceWithoutRoomIsNamed) {
   const TemporaryDirectory base;
   const Failure missing = failure_of([&] { const HeldFolder folder(base / "none"); });
   EXPECT_EQ(missing.kind, ErrorKind::Io);
-  EXPECT_TRUE(contains(missing.text, "none: MPI cannot keep its files there")) << missing.text;
+  EXPECT_TRUE(contains(missing.text, "none: cannot write MPI's temporary files")) << missing.text;
   EXPECT_TRUE(contains(missing.text, "TMPDIR")) << missing.text;
 }
 

@@ -146,7 +146,7 @@ TEST_F(PrepareTest, WhatConfigTomlCannotHoldIsRefused) {
   const Failure failure = failure_of([&] { (void)train("--batch-size 8 --data-dir " + odd); });
   EXPECT_EQ(failure.kind, ErrorKind::Usage);
   EXPECT_TRUE(contains(failure.text, "--data-dir '")) << failure.text;
-  EXPECT_TRUE(contains(failure.text, "odd\\xfe' is not UTF-8")) << failure.text;
+  EXPECT_TRUE(contains(failure.text, "odd\\xfe' is not valid UTF-8")) << failure.text;
   EXPECT_FALSE(fs::exists(run_));
   const PreparedRun begun = train("--batch-size 8");
   (void)save(begun.config);
@@ -216,7 +216,7 @@ TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
   EXPECT_TRUE(contains(failure.text, run_.string())) << failure.text;
   EXPECT_EQ(
       failure_of([&] { (void)prepare_restoring(invocation(Command::Restore, ""), world()); }).text,
-      "--restore-path is missing: which run directory should be used?");
+      "--restore-path is missing: give the directory of a run");
 }
 
 TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
@@ -261,7 +261,7 @@ TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
 
 // A rate that only rises is worth a line to who trains so, and none to who looks at the weights.
 TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
-  const std::string said = "the warm-up of 16 iterations is as long as the run of 16";
+  const std::string said = "the warm-up (16 iterations) covers the whole run (16 iterations)";
   const PreparedRun run = train("--batch-size 8 --epochs 2 --warmup-epochs 2");
   EXPECT_EQ(std::count(run.notices.begin(), run.notices.end(), said), 1);
   (void)save(run.config);

@@ -58,11 +58,11 @@ TEST(RunDirectoryTest, ExistingOneIsRefusedWithARemedy) {
   std::ofstream(root.path() / "notes.txt") << "mine";
   EXPECT_EQ(refusal().kind, ErrorKind::Io);
   EXPECT_EQ(refusal().text, root.path().string() +
-                                ": exists already: choose another --run-dir, or remove it first");
+                                ": already exists: choose another --run-dir, or remove it first");
   std::filesystem::create_directory(root.path() / "checkpoints");
   EXPECT_EQ(refusal().text,
             root.path().string() +
-                ": exists already: continue that run with millrace restore --restore-path, or "
+                ": already exists: continue that run with millrace restore --restore-path, or "
                 "choose another --run-dir");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks of which one sees, or was told, something else than the others: it is named before anything
-// is trained or written, and nobody waits for ever.
+// One rank sees something else than the others or has other options. It is named before anything is
+// trained or written, and no rank waits forever.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,11 +22,11 @@ const Words kLayout = {"--shards", "2", "--pipeline-splits", "b2/0/relu"};
 const Words kLength = {"--batch-size",         "8", "--gradients-to-accumulate", "4",
                        "--threads-per-device", "1", "--warmup-epochs",           "0"};
 
-/// One rank that differs, and what is said of it.
+/// A difference in one rank, and the expected message.
 struct Difference {
   const char* name;
-  Environment environment;  ///< of the rank alone
-  Words options;            ///< behind those of all
+  Environment environment;  ///< only of this rank
+  Words options;            ///< after those of all ranks
   std::string said;
   int code;
   int rank = 1;
@@ -34,7 +34,7 @@ struct Difference {
 
 Environment shim(const std::string& rule, int rank = 1) { return file_shim(rank, {rule}); }
 
-/// millrace on two ranks, one of which differs.
+/// Runs millrace on two ranks, one of which differs.
 ProcessResult on_two_ranks(const Words& command, const Difference& difference) {
   const Words launcher = {"OMPI_ALLOW_RUN_AS_ROOT=1",
                           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
@@ -53,7 +53,7 @@ ProcessResult on_two_ranks(const Words& command, const Difference& difference) {
   return run_process("/usr/bin/env", launcher + rank(0) + Words{":"} + rank(1));
 }
 
-/// Every file below a directory with its bytes.
+/// Every file below a directory with its contents.
 std::map<std::string, std::string> contents_of(const fs::path& directory) {
   std::map<std::string, std::string> files;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(directory))
@@ -67,12 +67,12 @@ void expect_named(const ProcessResult& result, const Difference& difference) {
   EXPECT_NE(result.output.find(difference.said), std::string::npos)
       << "'" << difference.said << "' is not in\n"
       << result.output;
-  // What all have but rank 0, rank 0 has not: it is the others that are named.
+  // A file that only rank 0 lacks is reported for the other rank.
   const std::string named = "rank " + std::to_string(std::max(1, difference.rank)) + ":";
   EXPECT_NE(result.output.find(named), std::string::npos) << result.output;
 }
 
-/// The data set with two images of other classes changed for each other, and one that is shorter.
+/// Two variants of the data set: one with two images of different classes exchanged, one shorter.
 fs::path other_data(const char* which) {
   static const TemporaryDirectory directory;
   if (!fs::exists(directory / "reordered")) {
@@ -81,7 +81,8 @@ fs::path other_data(const char* which) {
       fs::copy(small_data(), directory / name, fs::copy_options::recursive);
     std::string images = read_text(small_data() / "data_batch_1.bin");
     fs::resize_file(directory / "shorter" / "data_batch_1.bin", images.size() - 64 * kRecord);
-    fs::remove(directory / "shorter" / "millrace-records.txt");  // or it is refused as cut
+    fs::remove(directory / "shorter" /
+               "millrace-records.txt");  // otherwise it is refused as incomplete
     std::rotate(images.begin(), images.begin() + kRecord, images.end());
     std::ofstream(directory / "reordered" / "data_batch_1.bin", std::ios::binary) << images;
   }
@@ -137,11 +138,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 // ---- restoring ----------------------------------------------------------------------------------
 
-/// Two runs of four iterations, of which two are done, with a checkpoint after each.
+/// Two runs of four iterations, stopped after two, with a checkpoint after each.
 class RestoringTest : public testing::TestWithParam<Difference> {
  protected:
   static void SetUpTestSuite() {
-    if (fs::exists(pristine() / "whole")) return;  // made by the other suite of this name
+    if (fs::exists(pristine() / "whole")) return;  // created by the other suite of this name
     for (const char* seed : {"5", "6"}) {
       const std::string run = (pristine() / seed).string();
       ASSERT_EQ(millrace(small_training() + kLength + kLayout +
@@ -202,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"OtherRun",
                    shim("MILLRACE_SHIM_SWAP=/5/checkpoints/=>/6/checkpoints/"),
                    {},
-                   "is another checkpoint than rank 0 has",
+                   "differs from the checkpoint of that name on rank 0",
                    6},
         Difference{
             "OtherPart",
@@ -212,7 +213,7 @@ INSTANTIATE_TEST_SUITE_P(
             6}),
     name_of);
 
-/// What the others cannot read is rank 0's to decide on: they go on with what it has found.
+/// Rank 0 decides about files that the others cannot read: they use what it found.
 TEST_F(RestoringTest, FilesThatRankZeroAloneReadsStopNobody) {
   for (const char* file :
        {"/config.toml", "/validation.csv", "/training.csv", "/checkpoints/ckpt-1"}) {
@@ -225,7 +226,7 @@ TEST_F(RestoringTest, FilesThatRankZeroAloneReadsStopNobody) {
   }
 }
 
-/// All restore what rank 0 can read, and come to the same end.
+/// All ranks restore what rank 0 can read, and reach the same result.
 TEST_F(RestoringTest, ACheckpointThatRankZeroCannotReadIsPassedOverByAll) {
   const ProcessResult result = restore({"", shim("MILLRACE_SHIM_DENY=ckpt-2/", 0), {}, "", 0, 0});
   ASSERT_EQ(result.code, 0) << result.output;
@@ -249,7 +250,7 @@ TEST_F(RestoringTest, WeightsToBeginWithAreTheSameOnAllRanks) {
   };
   begin(shim("MILLRACE_SHIM_DENY=ckpt-2/"), "ckpt-2");
   begin(shim("MILLRACE_SHIM_SWAP=/5/checkpoints/=>/6/checkpoints/"),
-        "is another checkpoint than rank 0 has");
+        "differs from the checkpoint of that name on rank 0");
 }
 
 }  // namespace

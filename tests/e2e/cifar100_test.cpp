@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CIFAR-100 from its files to its figures: fine labels, a hundred classes, top-1 and top-5.
+// CIFAR-100 from its files to its accuracies: fine labels, 100 classes, top-1 and top-5.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -33,14 +33,14 @@ TEST(Cifar100Test, TrainsAndValidatesOnFineLabels) {
                                          "1",           "--run-dir",
                                          run.string()});
   ASSERT_EQ(result.code, 0) << result.output;
-  // 75,290 of ResNet-8 and the wider last layer.
+  // 75,290 parameters of ResNet-8, plus those of the wider last layer.
   EXPECT_NE(result.output.find("Total Parameters: 81140"), std::string::npos) << result.output;
 
   const ProcessResult validated = millrace({"validate", "--restore-path", run.string(), "--json"});
   ASSERT_EQ(validated.code, 0) << validated.output;
   const auto json = nlohmann::json::parse(validated.output);
   EXPECT_EQ(json.at("images"), 300);
-  // Chance is 0.01 and 0.05; labels of coarse classes would leave it there.
+  // Chance is 0.01 and 0.05. With coarse labels the accuracies would stay there.
   EXPECT_GT(json.at("top1").get<double>(), 0.08);
   EXPECT_GT(json.at("top5").get<double>(), 0.25);
   EXPECT_LT(json.at("top1").get<double>(), json.at("top5").get<double>());

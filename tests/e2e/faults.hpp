@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of faults have in common: a training on one, two or four ranks that is over in a
-// moment, what its checkpoints are when nothing disturbs it, and what they must be when something
-// has.
+// Shared by the tests of faults: a short training on one, two or four ranks, its checkpoints
+// without any fault, and what must hold after a fault.
 #pragma once
 
 #include <algorithm>
@@ -23,18 +22,18 @@
 
 namespace millrace::test {
 
-/// Whether the long forms are asked for.
+/// Whether the long forms of the tests run.
 inline bool whole() { return std::getenv("MILLRACE_LONG_TESTS") != nullptr; }
 
-/// Stages on so many ranks.
+/// Options for stages on that many ranks.
 inline Words on_ranks(int ranks) {
   if (ranks == 1) return {};
   if (ranks == 2) return {"--shards", "2", "--pipeline-splits", "b2/0/relu"};
   return {"--shards", "4", "--pipeline-splits", "b1/0/relu", "b2/0/relu", "b3/0/relu"};
 }
 
-/// `iterations` of 16 images, 40 an epoch, with a checkpoint behind every `saved`-th of them (0:
-/// at the end alone).
+/// `iterations` of 16 images, 40 per epoch, with a checkpoint after every `saved`-th iteration (0:
+/// only at the end).
 inline Words short_training(int iterations, int saved) {
   return small_training() + Words{"--batch-size",
                                   "8",
@@ -66,7 +65,7 @@ inline std::optional<Newest> newest_in(const std::filesystem::path& run) {
   return Newest{reader.header().iteration, io::digest(reader)};
 }
 
-/// The last iteration of which the program has said that it is saved; -1 for none.
+/// The last iteration that the output reports as saved; -1: none.
 inline std::int64_t last_saved_in(const std::string& output) {
   const std::string_view sign = "/ckpt-";
   std::int64_t last = -1;
@@ -79,10 +78,10 @@ inline std::int64_t last_saved_in(const std::string& output) {
   return last;
 }
 
-/// A training that nothing disturbs, and the states that it goes through.
+/// A training without faults, and the states it goes through.
 class Undisturbed {
  public:
-  /// `training` without its cadence of checkpoints.
+  /// `training` without periodic checkpoints.
   explicit Undisturbed(int iterations) {
     const auto begin = std::chrono::steady_clock::now();
     const ProcessResult result =
@@ -99,8 +98,8 @@ class Undisturbed {
   [[nodiscard]] const std::string& at_end() const { return digests_.at(last_); }
   [[nodiscard]] double seconds() const { return seconds_; }
 
-  /// What a run that was ended anywhere has: a state that the undisturbed one goes through, and not
-  /// an older one than it has said that it saved.
+  /// Expects that a run that was ended at any moment has a state of the undisturbed run, and that
+  /// it is not older than the last one reported as saved.
   void expect_sound(const std::filesystem::path& run, const std::string& output) const {
     const std::optional<Newest> newest = newest_in(run);
     const std::int64_t promised = last_saved_in(output);
@@ -114,8 +113,8 @@ class Undisturbed {
     EXPECT_EQ(newest->digest, state->second) << "iteration " << newest->iteration;
   }
 
-  /// That the run comes to the undisturbed end without a manual step: restored, or begun anew by
-  /// `training` as long as it has no checkpoint.
+  /// Expects that the run reaches the undisturbed result without manual steps: it is restored, or,
+  /// if it has no checkpoint, started again by `training`.
   void expect_finished(const std::filesystem::path& run, const Words& training,
                        const Words& more = {}) const {
     const Words again =
@@ -129,7 +128,7 @@ class Undisturbed {
     expect_tidy(run);
   }
 
-  /// Nothing is there but what a run is made of.
+  /// Expects that the directory holds only files of a run.
   static void expect_tidy(const std::filesystem::path& run) {
     const std::set<std::string> usual = {".lock",        "config.toml",    "log.txt",
                                          "training.csv", "validation.csv", "metrics.jsonl",
@@ -151,7 +150,7 @@ class Undisturbed {
   double seconds_ = 0.0;
 };
 
-/// One for all tests of a program.
+/// One instance for all tests of a program.
 inline const Undisturbed& undisturbed(int iterations) {
   static std::map<int, Undisturbed> all;
   return all.try_emplace(iterations, iterations).first->second;

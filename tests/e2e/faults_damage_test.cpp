@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Damaged checkpoints of a run on two ranks: none is loaded, and whoever verifies them hears which
-// tensor is bad.
+// Damaged checkpoints of a run on two ranks: none is loaded, and verification names the bad tensor.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,15 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where the bytes of a tensor lie in a file.
+/// Position of a tensor's bytes in a file.
 struct Extent {
   std::string tensor;
   std::size_t begin = 0;
   std::size_t end = 0;
 };
 
-/// Tensors are stored as they lie in memory, so that their bytes can be searched for. Those that
-/// are all zeros lie anywhere.
+/// Finds tensors by searching for their bytes, which are stored unchanged. Tensors of zeros have no
+/// known position.
 std::vector<Extent> extents_in(const std::vector<std::byte>& file,
                                const io::CheckpointReader& all) {
   std::vector<Extent> extents;
@@ -51,7 +50,7 @@ void write_bytes(const fs::path& path, const std::vector<std::byte>& bytes) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-/// Two runs of two ranks with checkpoints 1 and 2 each, and a copy of the first one's to damage.
+/// Two runs on two ranks with checkpoints 1 and 2, and a copy of the first run to be damaged.
 class DamageTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -76,7 +75,7 @@ class DamageTest : public testing::Test {
     fs::copy(checkpoint_of("5", "ckpt-2"), damaged_);
   }
 
-  /// What is said of the damaged one, which nothing may load.
+  /// The messages about the damaged checkpoint, which no command may load.
   [[nodiscard]] std::vector<std::string> refused() const {
     EXPECT_THROW(io::CheckpointReader{damaged_}, Error);
     std::vector<std::string> problems = io::verify(damaged_);
@@ -153,7 +152,7 @@ TEST_F(DamageTest, PartsOfOtherRunsAndStepsAreRefused) {
       SCOPED_TRACE(std::string(part) + " of run " + run + ", " + step);
       const std::vector<std::string> problems = refused();
       EXPECT_TRUE(name(problems, part));
-      // Each of its tensors is another one.
+      // Each of its tensors differs.
       EXPECT_GT(problems.size(), 5u);
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole runs on one, two and four ranks in which one rank is killed before the n-th call that
-// changes its files, or that call fails: what was saved stays, and the run comes to its end.
+// Whole runs on one, two and four ranks. One rank is killed before its n-th call that changes
+// files, or that call fails. What was saved remains, and the run can be finished.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -20,11 +20,11 @@ namespace fs = std::filesystem;
 
 constexpr int kIterations = 2;
 
-/// A call of one rank, and what goes wrong with it.
+/// A call of one rank, and its fault.
 struct Strike {
   int rank = 0;
   std::size_t at = 0;  ///< which call, from 1
-  std::string action;  ///< what the call did in a run without faults
+  std::string action;  ///< action of the call in a run without faults
   std::string fault;
 };
 
@@ -33,7 +33,7 @@ std::ostream& operator<<(std::ostream& out, const Strike& strike) {
              << strike.rank;
 }
 
-/// Beginning a run, or going on with one.
+/// Starting a run, or restoring one.
 enum class Phase { Begun, Restored };
 
 class FileFaultTest : public testing::Test {
@@ -41,7 +41,7 @@ class FileFaultTest : public testing::Test {
   static Words training(int ranks, const fs::path& run) {
     return short_training(kIterations, 1) + on_ranks(ranks) + Words{"--run-dir", run.string()};
   }
-  /// The rank as the shim knows it: a single process has none.
+  /// The rank in terms of the shim; a single process has none.
   static Environment shim(int ranks, int rank, const fs::path& run, const Environment& rules) {
     return file_shim(ranks == 1 ? -1 : rank,
                      Environment{"MILLRACE_SHIM_BELOW=" + run.string()} + rules);
@@ -64,7 +64,7 @@ class FileFaultTest : public testing::Test {
                                  : Words{"restore", "--restore-path", run.string()};
   }
 
-  /// What a rank does to its files, call by call, when nothing goes wrong.
+  /// The calls that change a rank's files in a run without faults.
   std::vector<std::string> calls_of(int ranks, int rank, Phase phase) {
     const fs::path run = fresh_run(ranks, phase);
     const fs::path record = directory_ / "record";
@@ -94,21 +94,22 @@ class FileFaultTest : public testing::Test {
     ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); }, std::chrono::milliseconds(5)));
     const Undisturbed& other = undisturbed(kIterations);
     other.expect_sound(run, result.output);
-    // In any layout the same digest; the long form goes on as users do.
+    // The digest is the same in any layout; the long form finishes in the layout of the run.
     other.expect_finished(run, training(ranks, run), whole() ? Words{} : Words{"--ranks", "1"});
     ++survived_[strike.fault];
   }
 
   static void expect_code(int ranks, const Strike& strike, const ProcessResult& result) {
-    // The writer behind the training may make fewer calls than at the first time.
+    // The writing thread may make fewer calls than in the recorded run.
     if (result.code == 0) return;
     const bool killed = strike.fault == "kill" || strike.fault == "torn";
     const int expected = !killed ? 5 : ranks == 1 ? 128 + SIGKILL : 7;
     EXPECT_EQ(result.code, expected) << result.output;
   }
 
-  /// Every `stride`-th call of every rank: killed before it and within it; and it fails in each of
-  /// the ways that it can, or, on several ranks, in one of them, call by call another.
+  /// Strikes every `stride`-th call of every rank: kills the rank before and during the call, and
+  /// lets the call fail with every possible error, or, on several ranks, with a different one for
+  /// each call.
   void strike(int ranks, Phase phase, std::size_t stride) {
     for (int rank = 0; rank < ranks; ++rank) {
       const std::vector<std::string> calls = calls_of(ranks, rank, phase);
@@ -128,7 +129,7 @@ class FileFaultTest : public testing::Test {
     if (action == "write") faults.push_back("torn");
     if (whole() && ranks == 1) return faults + errors;
     faults.push_back(errors[call % errors.size()]);
-    // The short form takes one of these.
+    // The short form uses one of them.
     return whole() ? faults : Words{faults[call % faults.size()]};
   }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Run directories that earlier builds left: they are restored to what they held, and train on.
+// Run directories written by earlier builds are restored to their recorded state and train on.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -13,10 +13,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A run of four iterations that was stopped behind the second.
+/// A run of four iterations that was stopped after the second.
 struct Golden {
   const char* name;
-  const char* digest;  ///< of the checkpoint; that of what follows depends on the processor
+  const char* digest;  ///< of the checkpoint; later digests depend on the processor
 };
 
 class GoldenRunTest : public testing::TestWithParam<Golden> {};

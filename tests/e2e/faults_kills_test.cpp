@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs of which a process is killed at any moment, a rank or one of those that start the ranks:
-// they go on without a manual step, to the same end.
+// Kills a process of a run, a rank or a launcher, at random moments: the run continues without
+// manual steps and ends with the same result.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class RandomKillTest : public testing::Test {
     return short_training(kIterations, kSaved) + on_ranks(ranks) + Words{"--run-dir", run.string()};
   }
 
-  /// How long a run takes that nobody kills, and that it comes to the right end.
+  /// Duration of an undisturbed run; checks that its result is right.
   double seconds_of(int ranks) {
     const fs::path run = directory_ / "whole";
     const auto begin = std::chrono::steady_clock::now();
@@ -40,7 +40,7 @@ class RandomKillTest : public testing::Test {
     return time.count();
   }
 
-  /// Kills one of the processes that there are `seconds` from the beginning; gives which.
+  /// Kills one process of the run `seconds` after the start; returns which one.
   static std::string kill_one(const Job& job, const fs::path& run, double seconds,
                               std::minstd_rand& random) {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -59,7 +59,7 @@ class RandomKillTest : public testing::Test {
     const std::string killed = kill_one(job, run, seconds, random);
     SCOPED_TRACE(killed + " killed after " + std::to_string(seconds) + " s");
     const ProcessResult result = job.wait();
-    // What a killed program leaves behind ends by itself, soon.
+    // The remaining processes of a killed program soon end by themselves.
     ASSERT_TRUE(wait_until([&] { return members_of(run).empty(); }, std::chrono::milliseconds(5)))
         << result.output;
     undisturbed(kIterations).expect_sound(run, result.output);

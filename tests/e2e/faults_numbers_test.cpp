@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NaNs planted in what passes between devices: by the layer that is cut, the micro-batch, the rank
-// that receives them.
+// NaNs planted in messages between devices, at various cuts, micro-batches and receiving ranks.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -19,19 +18,19 @@ namespace fs = std::filesystem;
 constexpr int kIterations = 4;
 constexpr int kMicroBatches = 2;
 
-/// What passes a cut.
+/// The kind of message that crosses a cut.
 enum class Way { Forward, Backward };
 
 struct Plant {
   const char* name;
   const char* cut;
-  const char* named;  ///< op whose result is the first bad one; of two tensors, on the shortcut
+  const char* named;  ///< op with the first bad result; of two tensors, the one on the shortcut
   Way way;
   int iteration;    ///< from 1
   int micro_batch;  ///< from 0
-  int tensors = 1;  ///< that pass the cut for a micro-batch
+  int tensors = 1;  ///< tensors per micro-batch that cross the cut
 
-  /// The first message of its micro-batch.
+  /// Index of the micro-batch's first message.
   [[nodiscard]] int message() const {
     return ((iteration - 1) * kMicroBatches + micro_batch) * tensors + 1;
   }
@@ -39,7 +38,7 @@ struct Plant {
 
 std::ostream& operator<<(std::ostream& out, const Plant& plant) { return out << plant.name; }
 
-/// Poisons a message from stage to stage of two ranks.
+/// Poisons a message between the stages of two ranks.
 Environment poison(Way way, int first, int every = 0) {
   const bool forward = way == Way::Forward;
   return {"LD_PRELOAD=" + std::string(MILLRACE_POISON_SHIM),
@@ -65,13 +64,13 @@ class PlantTest : public testing::TestWithParam<Plant> {
   TemporaryDirectory directory_;
 };
 
-/// What is no number updates nothing, on no rank, and is told where the loss shows it.
+/// A non-finite number prevents the update on all ranks, and is reported if the loss shows it.
 TEST_P(PlantTest, NoRankUpdatesAnything) {
   const Plant& plant = GetParam();
   Job job(training(run(), plant.cut, kIterations), poison(plant.way, plant.message()));
   const ProcessResult result = job.wait();
   const std::string told = "Iteration " + std::to_string(plant.iteration) +
-                           ": the loss became nan, and the update was left out";
+                           ": the loss became nan; the update was skipped";
   EXPECT_EQ(result.output.find(told) != std::string::npos, plant.way == Way::Forward)
       << result.output;
   ASSERT_EQ(result.code, 0) << result.output;
@@ -105,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         Plant{"BackwardLastLayers", "b3/0/conv2", "b2/0/norm2", Way::Backward, 4, 0, 2}),
     [](const auto& plant) { return plant.param.name; });
 
-// No update fits any more: what was saved before stays the newest.
+// After too many steps without an update the run ends; the last checkpoint stays the newest.
 TEST(PlantRunTest, TwentyStepsInARowWithoutAnUpdateEndTheRun) {
   const TemporaryDirectory directory;
   const fs::path run = directory / "run";
@@ -116,7 +115,8 @@ TEST(PlantRunTest, TwentyStepsInARowWithoutAnUpdateEndTheRun) {
   EXPECT_EQ(result.code, 4) << result.output;
   EXPECT_NE(result.output.find("not finite for 20 iterations in a row"), std::string::npos)
       << result.output;
-  EXPECT_TRUE(fs::exists(run / "checkpoints" / "ckpt-5")) << "the last one with an update behind";
+  EXPECT_TRUE(fs::exists(run / "checkpoints" / "ckpt-5"))
+      << "the last checkpoint before the skipped steps";
   EXPECT_GE(newest_in(run)->iteration, 20);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replicas whose weights are no longer the same: a bit is wrong in what one of them receives.
+// Replicas whose weights differ because one of them received a wrong bit.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ Words training(const fs::path& run) {
                                                 run.string()};
 }
 
-/// From the N-th message on, rank 1 receives one bit of each that is wrong.
+/// From the N-th message on, rank 1 receives each message with one wrong bit.
 Environment wrong_bits(int first) {
   return {"LD_PRELOAD=" + std::string(MILLRACE_POISON_SHIM),
           "MILLRACE_POISON_RANK=1",
@@ -45,13 +45,13 @@ void expect_caught(const Words& more, int message, int sound) {
   const std::string named = "the last checkpoint, " +
                             (run / "checkpoints" / ("ckpt-" + std::to_string(sound))).string() +
                             ", is good";
-  for (const std::string& part : {std::string("replica 1 holds other weights"), named})
+  for (const std::string& part : {std::string("replica 1 has different weights"), named})
     EXPECT_NE(result.output.find(part), std::string::npos) << part << " is not in\n"
                                                            << result.output;
   const std::optional<Newest> newest = newest_in(run);
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->iteration, sound);
-  // What it is told to do works: elsewhere no bit is wrong.
+  // The remedy in the error works: without the fault the run continues.
   const ProcessResult restored = millrace({"restore", "--restore-path", run.string()});
   EXPECT_EQ(restored.code, 0) << restored.output;
   const fs::path straight = directory / "straight";
@@ -64,7 +64,7 @@ TEST(WrongBitTest, IsCaughtByTheNextCheckAndTheLastGoodCheckpointIsNamed) {
   expect_caught({"--weight-check-every", "1"}, 1 + 2 * 4, 4);
 }
 
-// No checkpoint is written of replicas that differ, however seldom they are compared.
+// Replicas are compared before every checkpoint, however rarely otherwise.
 TEST(WrongBitTest, IsCaughtBeforeACheckpointIsWritten) {
   expect_caught({"--weight-check-every", "1000"}, 1 + 2 * 2, 2);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signals at any moment, once and twice; ranks that are all suspended, or one of them for ever;
-// disks that are slow, or hang.
+// Signals at any moment, once and twice; suspension of all ranks, or of one rank forever; disks
+// that are slow or hang.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,8 +40,8 @@ class RandomSignalTest : public testing::Test {
     length_ = Seconds(std::chrono::steady_clock::now() - begin).count();
   }
 
-  /// A request ends the run at a step that all ranks save, unless it has come to its end; before it
-  /// listens, a signal does what signals do.
+  /// A request ends the run at a step that all ranks save, unless the run has finished. Before the
+  /// handlers are installed, a signal has its default effect.
   static void expect_code(int signal, bool twice, const fs::path& run,
                           const ProcessResult& result) {
     if (result.code == 0) return;
@@ -97,7 +97,7 @@ TEST_F(RandomSignalTest, SavesOneStepOfAllRanks) {
 
 // ---- suspension ---------------------------------------------------------------------------------
 
-/// A long training of two ranks that gives up soon, once it trains.
+/// A long training on two ranks with a short hang timeout.
 class Watched {
  public:
   explicit Watched(int timeout)
@@ -137,7 +137,7 @@ TEST(SuspensionTest, ASuspendedJobIsNoHang) {
 }
 
 TEST(SuspensionTest, ARankThatStopsIsNamed) {
-  constexpr int kTimeout = 2;  // the start, too, must be over in it
+  constexpr int kTimeout = 2;  // start-up must take less than this, too
   const int moments = whole() ? 64 : 3;
   std::minstd_rand random(13);
   double slowest = 0.0;
@@ -155,7 +155,7 @@ TEST(SuspensionTest, ARankThatStopsIsNamed) {
     const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
     kill(process, SIGKILL);
     EXPECT_EQ(result.code, 124) << result.output;
-    // Whoever waits for it says so.
+    // The rank that waits for it reports this.
     const std::size_t at = result.output.find("no progress for 2 s: ");
     ASSERT_NE(at, std::string::npos) << result.output;
     const std::string said = result.output.substr(at, result.output.find('\n', at) - at);
@@ -163,7 +163,7 @@ TEST(SuspensionTest, ARankThatStopsIsNamed) {
     slowest = std::max(slowest, seconds);
   }
   std::cout << moments << " moments: the slowest end came after " << slowest << " s\n";
-  // The machine may be busy with other tests.
+  // Other tests may keep the machine busy.
   EXPECT_LT(slowest, kTimeout + 5.0 + (whole() ? 0.0 : 15.0));
 }
 
@@ -184,7 +184,7 @@ TEST(SuspensionTest, ARankThatStopsWhileItStartsIsNamed) {
     kill(process, SIGKILL);
     EXPECT_EQ(result.code, 124) << result.output;
     EXPECT_NE(result.output.find("error: rank " + std::to_string(rank) + " (replica 0, stage " +
-                                 std::to_string(rank) + ") was not heard"),
+                                 std::to_string(rank) + ") did not respond"),
               std::string::npos)
         << result.output;
   }
@@ -192,12 +192,12 @@ TEST(SuspensionTest, ARankThatStopsWhileItStartsIsNamed) {
 
 // ---- disks --------------------------------------------------------------------------------------
 
-/// A training of two ranks whose end has to wait for what rank 1 writes.
+/// A training on two ranks whose end must wait for files that rank 1 writes.
 class DiskTest : public testing::Test {
  protected:
   static constexpr int kTimeout = 2;
 
-  /// Something happens to the last thing that rank 1 brings to its disk.
+  /// Applies a fault to the last call of rank 1 that changes files.
   ProcessResult train_with(const std::string& fault) {
     const fs::path calls = directory_ / "calls";
     const Words command = training(run(), 2, 1) + Words{"--hang-timeout", std::to_string(kTimeout)};

@@ -7,8 +7,7 @@
 
 namespace millrace::test {
 
-/// What stands between one rank and its files (support/file_shim.cpp); -1 is the process that no
-/// launcher started.
+/// Environment for support/file_shim.cpp. Rank -1 is a process without a launcher.
 inline Environment file_shim(int rank, const Environment& rules) {
   const std::string name = rank < 0 ? "alone" : std::to_string(rank);
   return Environment{"LD_PRELOAD=" + std::string(MILLRACE_FILE_SHIM),

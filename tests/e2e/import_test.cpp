@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Networks trained by PyTorch run here with PyTorch's results.
+// Networks trained by PyTorch give PyTorch's results here.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +25,7 @@ std::filesystem::path shared_data() {
                           : std::filesystem::path(MILLRACE_SOURCE_DIR) / "../shared/data";
 }
 
-/// Of 10,000 images through both networks, what fits beside other tests is looked at always.
+/// Whether to use all 10,000 images; otherwise only as many as run quickly beside other tests.
 bool whole() { return std::getenv("MILLRACE_LONG_TESTS") != nullptr; }
 
 struct Net {

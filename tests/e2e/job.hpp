@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs millrace beside a test, which does something to its processes meanwhile.
+// Runs millrace in the background, so that a test can act on its processes.
 #pragma once
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 
 namespace millrace::test {
 
-/// A variable of the environment for as long as this lives.
+/// Sets an environment variable for the lifetime of the object.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {
@@ -33,14 +33,14 @@ class Variable {
   const char* name_;
 };
 
-/// A process that works on a run: a rank, or one of those that start ranks.
+/// A process of a run: a rank, or one of those that start ranks.
 struct Member {
   pid_t process = -1;
   int rank = -1;  ///< -1: none
   std::string program;
 };
 
-/// A file of /proc, or as much of it as could be read before its process was gone.
+/// A file of /proc, or what could be read before its process ended.
 inline std::string read_of_process(const std::filesystem::path& file) {
   const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
   std::string text;
@@ -54,7 +54,7 @@ inline std::string read_of_process(const std::filesystem::path& file) {
   return text;
 }
 
-/// Those that have the run directory on their command line. A process that has ended has none.
+/// Processes with the run directory on their command line. Ended processes have no command line.
 inline std::vector<Member> members_of(const std::filesystem::path& run) {
   const std::string variable = "OMPI_COMM_WORLD_RANK=";
   std::vector<Member> members;
@@ -73,14 +73,14 @@ inline std::vector<Member> members_of(const std::filesystem::path& run) {
   return members;
 }
 
-/// Process of a rank, in whatever state; -1 if there is none.
+/// Process of a rank in any state; -1 if there is none.
 inline pid_t process_of_rank(const std::filesystem::path& run, int rank) {
   for (const Member& member : members_of(run))
     if (member.rank == rank) return member.process;
   return -1;
 }
 
-/// Looks every so often, for a minute at most, until `condition` holds; gives whether it does.
+/// Polls `condition` for at most a minute; returns whether it became true.
 template <class Condition>
 bool wait_until(Condition condition, std::chrono::milliseconds pause) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -91,7 +91,7 @@ bool wait_until(Condition condition, std::chrono::milliseconds pause) {
   return true;
 }
 
-/// A command of millrace in a process group of its own, which is killed with the test.
+/// A millrace command in its own process group, which is killed with the test.
 class Job {
  public:
   explicit Job(const Words& words, const Environment& environment = {}) {
@@ -128,13 +128,13 @@ class Job {
     return ended_;
   }
   [[nodiscard]] std::string output() const { return read_text(output_path()); }
-  /// Until it says `text`; false when it never does.
+  /// Waits until the output contains `text`; returns false if that never happens.
   bool wait_for(const std::string& text) {
     return wait_until([&] { return output().find(text) != std::string::npos || ended(); },
                       std::chrono::milliseconds(20)) &&
            output().find(text) != std::string::npos;
   }
-  /// Its end; one that takes longer than any test should is killed.
+  /// Waits for the end; kills the command if it takes too long.
   ProcessResult wait() {
     if (!wait_until([this] { return ended(); }, std::chrono::milliseconds(5))) {
       kill(process_, SIGKILL);

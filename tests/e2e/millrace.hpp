@@ -17,14 +17,14 @@ inline Words operator+(Words a, const Words& b) {
   return a;
 }
 
-/// `name=value` of the environment, as `env` takes them.
+/// `name=value` pairs, as `env` takes them.
 using Environment = Words;
 
 inline ProcessResult millrace(const Words& words, Capture capture = Capture::Both) {
   return run_process(MILLRACE_BINARY, words, capture);
 }
 
-/// 640 training and 200 test images, made once.
+/// 640 training and 200 test images, created once.
 inline const std::filesystem::path& small_data() {
   static const TemporaryDirectory directory;
   static const std::filesystem::path data = [] {
@@ -37,14 +37,14 @@ inline const std::filesystem::path& small_data() {
   return data;
 }
 
-/// `train` of a ResNet-8 on it.
+/// Arguments of `train` for a ResNet-8 on this data set.
 inline Words small_training() {
   return {"train",        "--dataset", "cifar-10", "--data-dir", small_data().string(),
           "--model-size", "8"};
 }
 
-/// The same, 10 iterations an epoch, with more words behind. On one thread, so that tests may run
-/// side by side: threads that wait for one another spin.
+/// The same with 10 iterations per epoch and additional arguments. Uses one thread, so that tests
+/// can run in parallel: waiting threads spin.
 inline ProcessResult train(const std::filesystem::path& run, const Words& more) {
   const Words usual = {"--batch-size",
                        "32",
@@ -65,7 +65,7 @@ inline ProcessResult train(const std::filesystem::path& run, const Words& more) 
   return millrace(small_training() + usual + more);
 }
 
-/// Columns of a CSV file that do not measure time, as lines.
+/// The columns of a CSV file that do not contain times, as lines.
 inline std::string timeless_columns(const std::filesystem::path& csv) {
   std::ifstream file(csv);
   std::string line;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Training on pictures of any size: from class folders, TFRecords that were made of them, and
-// packed files; whatever reads them, and wherever a run was stopped, the weights are the same.
+// Training on images of any size from class folders, TFRecord files and packed files made from the
+// same images. The weights do not depend on the source or on where a run was stopped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ void write_file(const std::filesystem::path& path, const io::Bytes& bytes) {
              static_cast<std::streamsize>(bytes.size()));
 }
 
-/// 24 pictures of three classes for training, 9 for validation; a PNG and a CMYK file among them.
+/// 24 images of three classes for training and 9 for validation, including a PNG and a CMYK file.
 void write_folders(const std::filesystem::path& folder) {
   int number = 0;
   for (const char* split : {"train", "validation"})
@@ -41,7 +41,7 @@ void write_folders(const std::filesystem::path& folder) {
       }
 }
 
-/// Made once: class folders, and the records and packed pictures that were made of them.
+/// Created once: class folders, and the TFRecord files and packed images made from them.
 class PicturesTest : public testing::Test {
  protected:
   static const TemporaryDirectory& place() {
@@ -54,13 +54,13 @@ class PicturesTest : public testing::Test {
                                             "--raw-dir", (place() / "folders").string(),
                                             "--train-shards", "3", "--validation-shards", "2"});
     ASSERT_EQ(records.code, 0) << records.output;
-    EXPECT_NE(records.output.find("2 made anew as RGB JPEG"), std::string::npos) << records.output;
+    EXPECT_NE(records.output.find("2 re-encoded as RGB JPEG"), std::string::npos) << records.output;
     const ProcessResult packed =
         millrace({"data", "convert", (place() / "packed").string(), "--packed", "--data-dir",
                   (place() / "folders").string(), "--shorter-side", "48"});
     ASSERT_EQ(packed.code, 0) << packed.output;
   }
-  /// Four images an update, six updates an epoch.
+  /// Four images per update, six updates per epoch.
   static ProcessResult train_on(const char* data, const std::filesystem::path& run,
                                 const Words& more = {}) {
     return millrace(Words{"train",
@@ -163,7 +163,7 @@ TEST_F(PicturesTest, TwoStagesAndReplicasSeeTheSame) {
   EXPECT_EQ(digest_of(directory / "four"), digest_of(directory / "one"));
 }
 
-// Photos as they come, some of them of thousands of pixels.
+// Photographs, some of them with thousands of pixels per side.
 TEST(RealPicturesTest, AResNet26TrainsAlikeAloneAndAsTwoStagesOfTwoReplicas) {
   const std::pair<const char*, Words> sets[] = {
       {"tfrecord_imagenet_format", {"--label-offset", "0"}}, {"image_folder", {}}};
@@ -250,7 +250,7 @@ TEST_F(PicturesTest, BadPicturesAreReplacedUpToALimit) {
   const ProcessResult replaced = train_on("folders", directory / "lenient", lenient);
   EXPECT_EQ(replaced.code, 0) << replaced.output;
   EXPECT_NE(replaced.output.find("n02/9.JPEG"), std::string::npos) << replaced.output;
-  EXPECT_NE(replaced.output.find("Bad pictures: 1 of 24 for training"), std::string::npos)
+  EXPECT_NE(replaced.output.find("Bad images: 1 of 24 for training"), std::string::npos)
       << replaced.output;
   EXPECT_NE(read_text(directory / "lenient/log.txt").find("n02/9.JPEG"), std::string::npos);
   const ProcessResult refused =
@@ -259,14 +259,14 @@ TEST_F(PicturesTest, BadPicturesAreReplacedUpToALimit) {
   EXPECT_NE(refused.output.find("n02/9.JPEG"), std::string::npos) << refused.output;
 }
 
-/// Weight updates that a run has logged.
+/// Number of weight updates in a run's log.
 std::ptrdiff_t logged_updates(const std::filesystem::path& run) {
   const std::string rows = read_text(run / "training.csv");
   return std::count(rows.begin(), rows.end(), '\n') - 1;
 }
 
-/// Stand-ins of its epoch that a checkpoint hands on to the process that restores it; -1: none
-/// says.
+/// The number of stand-ins of the current epoch that a checkpoint passes on to a restored run; -1:
+/// not recorded.
 int handed_on(const std::filesystem::path& run, std::ptrdiff_t updates) {
   const std::string manifest =
       read_text(run / ("checkpoints/ckpt-" + std::to_string(updates)) / "manifest.json");
@@ -275,8 +275,7 @@ int handed_on(const std::filesystem::path& run, std::ptrdiff_t updates) {
   return found ? std::stoi(count[1]) : -1;
 }
 
-// The third of three bad pictures is one too many, on whichever ranks they were met, and in
-// whichever process.
+// The third of three bad images is one too many, whichever ranks and processes found them.
 TEST_F(PicturesTest, TooManyBadPicturesEndARunAtTheSameUpdateInEveryLayout) {
   const TemporaryDirectory directory;
   std::filesystem::copy(place() / "folders", directory / "folders",
@@ -293,7 +292,7 @@ TEST_F(PicturesTest, TooManyBadPicturesEndARunAtTheSameUpdateInEveryLayout) {
   };
   const ProcessResult one = train("one", {"--ranks", "1"});
   EXPECT_EQ(one.code, 3) << one.output;
-  EXPECT_NE(one.output.find("3 of the 24 pictures for training are bad so far in this pass"),
+  EXPECT_NE(one.output.find("3 of the 24 images for training are bad so far in this epoch"),
             std::string::npos)
       << one.output;
   const std::ptrdiff_t updates = logged_updates(directory / "one");
@@ -309,15 +308,15 @@ TEST_F(PicturesTest, TooManyBadPicturesEndARunAtTheSameUpdateInEveryLayout) {
   EXPECT_EQ(rest.code, 3) << rest.output;
   EXPECT_EQ(logged_updates(parts), updates) << rest.output;
 
-  // What ended the run is saved, and goes on where more may be bad.
+  // The run that ended was saved, and continues with a higher limit.
   const std::string ended = (directory / "one").string();
   const ProcessResult more =
       millrace({"restore", "--restore-path", ended, "--max-bad-fraction", "0.2"});
   EXPECT_EQ(more.code, 0) << more.output;
-  EXPECT_NE(more.output.find("Bad pictures: 3 of 24"), std::string::npos) << more.output;
+  EXPECT_NE(more.output.find("Bad images: 3 of 24"), std::string::npos) << more.output;
 }
 
-// Two bad pictures of 24 are met in each of two epochs, and no epoch may have three.
+// Two bad images of 24 are found in each of two epochs; three in one epoch would be too many.
 TEST_F(PicturesTest, BadPicturesOfTwoEpochsAreNotAddedUp) {
   const TemporaryDirectory directory;
   std::filesystem::copy(place() / "folders", directory / "folders",
@@ -333,7 +332,7 @@ TEST_F(PicturesTest, BadPicturesOfTwoEpochsAreNotAddedUp) {
   };
   const ProcessResult whole = train("whole", {});
   ASSERT_EQ(whole.code, 0) << whole.output;
-  // Stopped within the first epoch, behind both pictures, and between the epochs.
+  // Stopped within the first epoch, after both images, and between the epochs.
   for (const auto& [updates, carried] : {std::pair{5, 2}, {6, 0}}) {
     const std::string run = "to " + std::to_string(updates);
     const ProcessResult begun = train(run, {"--stop-after", std::to_string(updates)});
@@ -352,7 +351,7 @@ TEST_F(PicturesTest, BadPicturesOfAValidationAreCounted) {
   const std::filesystem::path bad = directory / "folders/validation/n02/28.JPEG";
   std::filesystem::resize_file(bad, std::filesystem::file_size(bad) / 2);
   const std::string folders = (directory / "folders").string();
-  const std::string expected = "Bad pictures: 1 of 9 for validation";
+  const std::string expected = "Bad images: 1 of 9 for validation";
   const std::string run = (directory / "run").string();
   const ProcessResult trained =
       train_on("folders", run, {"--data-dir", folders, "--max-bad-fraction", "0.2"});
@@ -365,10 +364,10 @@ TEST_F(PicturesTest, BadPicturesOfAValidationAreCounted) {
   const ProcessResult refused =
       millrace({"validate", "--restore-path", run, "--max-bad-fraction", "0.1"});
   EXPECT_EQ(refused.code, 3) << refused.output;
-  EXPECT_NE(refused.output.find("1 of the 9 pictures for validation are bad"), std::string::npos)
+  EXPECT_NE(refused.output.find("1 of the 9 images for validation are bad"), std::string::npos)
       << refused.output;
 
-  // The weights of an epoch are not lost with its validation.
+  // If validation fails, the weights of the epoch are still saved.
   const std::string strict = (directory / "strict").string();
   const ProcessResult ended = train_on("folders", strict, {"--data-dir", folders});
   EXPECT_EQ(ended.code, 3) << ended.output;

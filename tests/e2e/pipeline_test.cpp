@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pipelines and replicas over real processes: the same bits as one process, restored in other
-// layouts, under delayed and unbuffered messages, with ranks that die or hang.
+// Pipelines and replicas over real processes: they give the bits of one process, also when restored
+// in other layouts or with delayed and unbuffered messages; ranks that die or hang are reported.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(
              {"--shards", "3", "--ranks", "1", "--pipeline-splits", "b1/0/relu", "b3/0/relu"}}),
     [](const auto& test) { return std::string(test.param.name); });
 
-/// A layout over processes, by the values of its factors.
+/// A layout over processes, given by the values of its factors.
 struct Ranks {
   int ranks;
   int stages;
@@ -89,8 +89,8 @@ struct Ranks {
 
 bool whole() { return std::getenv("MILLRACE_LONG_TESTS") != nullptr; }
 
-/// Whether processes have a part in it. Threads, norms and which layers are recomputed are the same
-/// kernels in one process, where law_test looks at them.
+/// Whether the layout depends on processes. Threads, norms and the recomputed layers use the same
+/// kernels in one process, where law_test covers them.
 bool needs_processes(const Ranks& l) {
   return l.ranks > 1 && l.stages > 2 && l.threads == 1 && l.recompute < 2 &&
          l.norm == std::string("--batch-norm");
@@ -182,8 +182,8 @@ TEST(ThreadsTest, TwoThreadsADeviceGiveTheBitsOfTwoThreads) {
   EXPECT_EQ(digest_of(directory / "two"), digest_of(directory / "one"));
 }
 
-/// The lines of the IPU trainer's guide, as they stand; on small images and, but for the long form
-/// of this test, with fewer micro-batches.
+/// The command lines of the IPU trainer's guide, on small images and, in the short form of this
+/// test, with fewer micro-batches.
 TEST(SeedTest, CommandLinesOfTheGuideRun) {
   const TemporaryDirectory directory;
   const std::vector<Words> lines = {
@@ -262,7 +262,7 @@ TEST(ReplicasTest, AreReproducibleOverAnyNumberOfRanks) {
   }
 }
 
-/// Four replicas of two stages, batch statistics over two or all of them.
+/// Four replicas of two stages, with batch statistics over two or all of them.
 Words spanning(const char* span) {
   return {"--no-validation",
           "--batch-norm",
@@ -295,7 +295,7 @@ TEST(SpanTest, IsReproducibleOverAnyNumberOfRanks) {
   }
 }
 
-// Every send waits for its receive, and messages are as late as they like.
+// Every send waits for its receive, and messages are delayed at random.
 TEST(SpanTest, DelaysAndUnbufferedSendsChangeNothing) {
   const TemporaryDirectory directory;
   const Words mathematics = kRun + Words{"--iterations", "3"};
@@ -316,7 +316,7 @@ TEST(SpanTest, DelaysAndUnbufferedSendsChangeNothing) {
   }
 }
 
-// A group of three replicas of two stages on three ranks: its middle one lies on two of them.
+// A group of three replicas of two stages on three ranks: the middle replica spans two ranks.
 TEST(SpanTest, GroupsMayLieAcrossRanks) {
   const TemporaryDirectory directory;
   const Words run = kRun + Words{"--iterations",
@@ -342,7 +342,7 @@ TEST(SpanTest, GroupsMayLieAcrossRanks) {
   }
 }
 
-// A spanned run is restored and validated like any other.
+// A run with shared batch statistics is restored and validated like any other.
 TEST(SpanTest, ARunContinuesOverOtherRanks) {
   const TemporaryDirectory directory;
   const Words run = kRun + spanning("2");
@@ -459,7 +459,7 @@ std::vector<int> cores_of(pid_t process) {
   return cores;
 }
 
-/// Runs a long training in the background and gives its ranks.
+/// Runs a long training in the background and finds its ranks.
 class Background {
  public:
   Background(const std::filesystem::path& run, const Words& more)
@@ -534,7 +534,7 @@ TEST(FailureTest, NobodyWhoReadsStopsNobodyWhoTrains) {
   EXPECT_EQ(millrace({"inspect", (directory / "run").string(), "--verify"}).code, 0);
 }
 
-/// Whether the ranks have started yet or not.
+/// Works both before and after the ranks have started.
 TEST(SignalTest, AnEarlyOneStopsTheJobAsWell) {
   const TemporaryDirectory directory;
   const std::string data = small_data().string();
@@ -583,8 +583,8 @@ TEST(FailureTest, AHangNamesWhoWaitsForWhom) {
       << result.output;
 }
 
-// The step is so long that the rank stops within one: the other devices of its stage say for whom
-// they wait.
+// The step is long enough to stop the rank within it. The other devices of its stage report for
+// whom they wait.
 TEST(FailureTest, AHangNamesWhoseStatisticsAreMissing) {
   const TemporaryDirectory directory;
   Background job(directory / "run",
@@ -602,7 +602,7 @@ TEST(FailureTest, AHangNamesWhoseStatisticsAreMissing) {
       << result.output;
 }
 
-/// A rank that never gets to the training hangs nobody for ever.
+/// A rank that never reaches the training does not block the others forever.
 TEST(FailureTest, AHangBeforeTheTrainingEndsTheJobAsWell) {
   const TemporaryDirectory directory;
   Background job(directory / "run", {"--hang-timeout", "2"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Recipes run small, other trainers' command lines, and what commands do without a run.
+// Recipes in reduced form, other trainers' command lines, and commands that need no run.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ std::vector<double> losses_of(const fs::path& run) {
   return losses;
 }
 
-/// Finite, and not the same all the time.
+/// Expects finite losses that are not all equal.
 void expect_living_loss(const fs::path& run) {
   const std::vector<double> losses = losses_of(run);
   ASSERT_GE(losses.size(), 3u);
@@ -84,7 +84,7 @@ TEST(ValidateTest, LooksAtInitialWeightsAndRepeats) {
                                          small_data().string(), "--model-size", "8", "--batch-size",
                                          "100", "--repeat", "2", "--threads-per-device", "1"});
   ASSERT_EQ(result.code, 0) << result.output;
-  EXPECT_NE(result.output.find("these are initial weights"), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find("validating untrained weights"), std::string::npos) << result.output;
   const std::size_t first = result.output.find("Validation top-1 accuracy [ckpt-0]");
   ASSERT_NE(first, std::string::npos) << result.output;
   EXPECT_NE(result.output.find("Validation top-1 accuracy [ckpt-0]", first + 1), std::string::npos);

@@ -16,7 +16,7 @@ struct Case {
   std::vector<std::string> options;
 };
 
-/// The law holds at equal numbers of threads, whatever the number.
+/// Holds for any number of threads, as long as it does not change.
 class RestoreTest : public testing::TestWithParam<Case> {};
 
 TEST_P(RestoreTest, StoppedAndRestoredEqualsUninterrupted) {
@@ -27,7 +27,8 @@ TEST_P(RestoreTest, StoppedAndRestoredEqualsUninterrupted) {
   const std::filesystem::path whole = directory / "whole";
   ASSERT_EQ(train(whole, options).code, 0);
 
-  // Stopped in the middle of the first epoch, between two log points, and again in the second.
+  // Stopped in the middle of the first epoch, between two log points, and again in the second
+  // epoch.
   const std::filesystem::path parts = directory / "parts";
   std::vector<std::string> stopped = options;
   stopped.insert(stopped.end(), {"--stop-after", "7"});
@@ -45,7 +46,7 @@ TEST_P(RestoreTest, StoppedAndRestoredEqualsUninterrupted) {
   EXPECT_EQ(timeless_columns(parts / "training.csv"), timeless_columns(whole / "training.csv"));
   EXPECT_EQ(timeless_columns(parts / "validation.csv"), timeless_columns(whole / "validation.csv"));
   const std::string rows = read_text(whole / "training.csv");
-  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 11);  // header and five an epoch
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 11);  // header and five rows per epoch
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, RestoreTest,
@@ -62,7 +63,8 @@ TEST(LawTest, AValidationThatWasCutShortIsMadeUpFor) {
   const TemporaryDirectory directory;
   const std::vector<std::string> options = {"--epochs", "2"};
   ASSERT_EQ(train(directory / "whole", options).code, 0);
-  // As a signal in the validation behind the first epoch leaves it: the checkpoint, not the row.
+  // The state after a signal during the validation of the first epoch: the checkpoint exists, the
+  // row does not.
   const std::filesystem::path cut = directory / "cut";
   std::vector<std::string> stopped = options;
   stopped.insert(stopped.end(), {"--stop-after", "10"});

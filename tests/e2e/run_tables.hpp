@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run wrote into its CSV files, by column, for tests that judge whole trainings.
+// Reads the CSV files of a run by column, for tests that judge whole trainings.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Table {
     }
   }
 
-  /// Numbers of a column; a failure of the test, and none, when there is no such column.
+  /// The numbers of a column. A missing column fails the test and gives none.
   [[nodiscard]] std::vector<double> operator[](const std::string& name) const {
     std::vector<double> result;
     const auto found = columns_.find(name);
@@ -42,7 +42,7 @@ class Table {
     return result;
   }
   [[nodiscard]] double first(const std::string& name) const { return at(name, 0); }
-  /// The `back`-th row from the end, 1 the last.
+  /// The `back`-th row from the end; 1 is the last one.
   [[nodiscard]] double last(const std::string& name, std::size_t back = 1) const {
     const std::vector<double> all = (*this)[name];
     return back > all.size() ? at(name, 0) : all[all.size() - back];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The acceptance tests of the IPU trainer, on its own command lines. Each exists in two forms: a
-// short one on small images and few of them, which runs always, and the whole one, with
-// MILLRACE_LONG_TESTS set, on CIFAR-10 and at the lengths of the original.
+// The acceptance tests of the IPU trainer, with its own command lines. Each test has a short form
+// on a few small images, which always runs, and a whole form on CIFAR-10 with the original lengths,
+// which runs with MILLRACE_LONG_TESTS.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ Words split(const std::string& line) {
 }
 
 bool whole() { return std::getenv("MILLRACE_LONG_TESTS") != nullptr; }
-/// With "days" those trainings too that take one core longer than an afternoon.
+/// "days" also enables trainings that take one core longer than an afternoon.
 bool whole_days() { return whole() && std::string(std::getenv("MILLRACE_LONG_TESTS")) == "days"; }
 
 std::filesystem::path cifar10() {
@@ -36,7 +36,7 @@ std::filesystem::path cifar10() {
   return shared / "cifar-10-batches-bin";
 }
 
-/// A run of `train` in a directory of its own.
+/// A run of `train` in its own directory.
 struct SeedRun {
   std::shared_ptr<TemporaryDirectory> place = std::make_shared<TemporaryDirectory>();
   ProcessResult result;
@@ -48,7 +48,7 @@ struct SeedRun {
   }
 };
 
-/// The short form keeps one core busy, for the tests beside it; the lines as they stand take all.
+/// The short form uses one core, because other tests run in parallel; the original lines use all.
 SeedRun train_seed(const std::string& line, int code = 0) {
   SeedRun run;
   const Words threads = whole() ? Words{} : Words{"--threads-per-device", "1"};
@@ -58,15 +58,15 @@ SeedRun train_seed(const std::string& line, int code = 0) {
   return run;
 }
 
-/// On CIFAR-10 in the whole form, on generated images of its layout in the short one, where `less`
-/// makes the run short.
+/// The whole form uses CIFAR-10, the short one generated images in the same format and the options
+/// `less`, which shorten the run.
 SeedRun train_cifar(const std::string& line, const std::string& less) {
   const std::string data = "--dataset cifar-10 --seed 1 --data-dir ";
   return whole() ? train_seed(data + cifar10().string() + " " + line)
                  : train_seed(data + small_data().string() + " " + line + " " + less);
 }
 
-/// Accuracies are judged in the whole form alone: `low` to `high` per cent.
+/// Expects an accuracy from `low` to `high` percent; only in the whole form.
 void expect_within(double value, double low, double high) {
   EXPECT_TRUE(std::isfinite(value));
   if (!whole()) return;
@@ -189,8 +189,8 @@ TEST_F(SeedTest, ManyOptionsAtOnce) {
   }
 }
 
-/// Two workers of the guide are one run here: replicas 2 x 2 of four stages. Every replica must
-/// hold the same weights, and the run be reproducible.
+/// Two workers of the guide correspond to one run here: 2 x 2 replicas of four stages. Every
+/// replica must have the same weights, and the run must be reproducible.
 TEST_F(SeedTest, WorkersHoldTheSameWeights) {
   const std::string line =
       "--dataset imagenet --synthetic-data --model-size 50 --shards 4 --replicas 4 "
@@ -208,7 +208,7 @@ TEST_F(SeedTest, WorkersHoldTheSameWeights) {
 }
 
 TEST_F(SeedTest, ResNeXt29) {
-  // Ten epochs are the original's; two show whether the loss falls.
+  // The original trains ten epochs; two show whether the loss falls.
   const SeedRun run = train_cifar(
       "--model resnext --model-size 29 --batch-size 8 --epochs 2 "
       "--warmup-epochs 0 --learning-rate-schedule 0.5,0.75,0.875",

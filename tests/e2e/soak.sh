@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# soak.sh MILLRACE [MINUTES]: trains on two ranks for so long, with a checkpoint every minute; every
-# ten minutes a rank is killed and the run restored. Prints a row a minute of what must stay flat:
-# resident memory and descriptors of each rank, shared memory, temporary files, the run's directory.
-# Fails when the run cannot go on by itself, or when something grows. Without MINUTES, and without
-# MILLRACE_SOAK_MINUTES, it is skipped.
+# soak.sh MILLRACE [MINUTES]: trains on two ranks for MINUTES, with a checkpoint every minute; every
+# ten minutes a rank is killed and the run restored. Prints one row per minute of values that must
+# not grow: resident memory and descriptors of each rank, shared memory, temporary files, and the
+# size of the run directory. Fails if the run cannot continue by itself or a value grows. Skipped
+# without MINUTES and MILLRACE_SOAK_MINUTES.
 set -euo pipefail
 
 millrace=$1
 minutes=${2:-${MILLRACE_SOAK_MINUTES:-}}
-[[ -n $minutes ]] || { echo "give MILLRACE_SOAK_MINUTES"; exit 77; }
+[[ -n $minutes ]] || { echo "skipped: set MILLRACE_SOAK_MINUTES"; exit 77; }
 kill_every=${MILLRACE_SOAK_KILL_EVERY:-10}
 
 work=$(mktemp -d)
@@ -96,8 +96,8 @@ job=
 ((code == 75)) || fail "the run ended with $code instead of 75"
 "$millrace" inspect "$run" --verify
 after=$(shared_mb)
-((after <= before + 1)) || fail "$before MB of shared memory before, $after behind it"
-# Flat: neither memory nor descriptors of a rank are a tenth more at the end than in the second
-# minute, as long as both are of one process.
+((after <= before + 1)) || fail "shared memory grew from $before MB to $after MB"
+# Memory and descriptors of rank 0 must not grow by more than a tenth from the second minute to the
+# last one before the first kill.
 awk -v every="$kill_every" '$1 > 1 && $1 <= every { if (!first) { first = $4; fds = $6 } last = $4; end = $6 }
   END { exit !(last <= 1.1 * first && end <= fds + 2) }' "$work/table" || fail "something grows"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# supervise.sh MILLRACE: what configs/launch/supervise.sh and slurm.sh promise, with programs of ours in the
-# place of Slurm's.
+# supervise.sh MILLRACE: tests configs/launch/supervise.sh and slurm.sh, with stubs for Slurm's
+# programs.
 set -euo pipefail
 millrace=$(realpath "$1")
 launch=$(realpath "$(dirname "$0")/../../configs/launch")
@@ -23,13 +23,13 @@ ends_with() {
   ((code == wanted)) || failed "'$*' ended with $code, not $wanted"
 }
 digest() { "$millrace" inspect "$1" --digest; }
-# await FILE: until it is there, half a minute at most.
+# await FILE: waits until it exists, for at most half a minute.
 await() {
   for _ in {1..600}; do
     compgen -G "$1" >/dev/null && return
     sleep 0.05
   done
-  failed "there is no $1"
+  failed "$1 did not appear"
 }
 
 options=(--generated-data --dataset cifar-10 --model-size 8 --batch-size 8 --no-validation
@@ -45,14 +45,14 @@ for newest in 20 100; do
 done
 wait "$supervisor" || failed "the supervisor ended with $?"
 [[ $(grep -c '^supervise: .*code 137: restart' disturbed.log) == 2 ]] || failed "not two restarts"
-[[ $(digest straight) == "$(digest disturbed)" ]] || failed "another digest"
+[[ $(digest straight) == "$(digest disturbed)" ]] || failed "the digests differ"
 
-echo "== a directory may be called anything"
+echo "== a directory may have any name"
 odd='odd [1] x/run*[a]'
 "$launch/supervise.sh" --pause 0 "$odd" "$millrace" train "${options[@]}" --stop-after 2 >odd.log 2>&1 || true
 ends_with 0 "$launch/supervise.sh" --pause 0 "$odd" "$millrace" train "${options[@]}"
 
-echo "== asked to stop before the program can listen: 75"
+echo "== asked to stop before the program can catch signals: code 75"
 cat >deaf <<'SCRIPT'
 #!/usr/bin/env bash
 touch deaf.began
@@ -68,11 +68,11 @@ kill -s USR1 "$supervisor"
 wait "$supervisor" || code=$?
 [[ $code == 75 ]] || failed "asked early: code $code"
 
-echo "== what does not heal is not tried again"
+echo "== permanent errors are not retried"
 ends_with 2 "$launch/supervise.sh" --pause 0 wrong "$millrace" train --model-size 9
-grep -q 'code 2: not restarted' output.log || failed "it does not say so"
+grep -q 'code 2: not restarted' output.log || failed "the message is missing"
 
-echo "== gives up"
+echo "== gives up after the given number of restarts"
 cat >dies <<'SCRIPT'
 #!/usr/bin/env bash
 echo >>attempts
@@ -82,10 +82,10 @@ chmod +x dies
 ends_with 7 "$launch/supervise.sh" --pause 0 --restarts 3 none ./dies train
 [[ $(wc -l <attempts) == 4 ]] || failed "$(wc -l <attempts) attempts, not 4"
 
-echo "== a request to stop is passed on once, and saved"
+echo "== a request to stop is forwarded once, and the run is saved"
 for signal in USR1 INT; do
   code=0
-  # A shell has what it starts in the background ignore INT.
+  # A shell makes its background processes ignore INT.
   env --default-signal=INT "$launch/supervise.sh" --pause 0 "asked-$signal" "$millrace" train "${options[@]}" --iterations 100000 \
     >"asked-$signal.log" 2>&1 &
   supervisor=$!
@@ -96,7 +96,7 @@ for signal in USR1 INT; do
   "$millrace" inspect "asked-$signal" --verify >/dev/null || failed "$signal: not saved"
 done
 
-echo "== Slurm: the job is put back into the queue when it was asked to stop"
+echo "== Slurm: the job is requeued after a request to stop"
 mkdir bin
 cat >bin/srun <<'SCRIPT'
 #!/usr/bin/env bash
@@ -118,6 +118,6 @@ await "queued/checkpoints/ckpt-20"
 kill -s USR1 "$job"
 wait "$job" || code=$?
 [[ $code == 75 ]] || failed "the job ended with $code"
-grep -qx 'requeue 7' scontrol.txt || failed "it was not put back"
+grep -qx 'requeue 7' scontrol.txt || failed "it was not requeued"
 "$millrace" inspect queued --verify >/dev/null || failed "not saved"
-echo "all as promised"
+echo "all tests passed"

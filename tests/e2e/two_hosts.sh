@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# two_hosts.sh MILLRACE: trains over two hosts that are network namespaces of this machine, joined by a
-# virtual cable, each with a name and a user space of its own and an SSH server on the second. Checks that
-# all ways of naming the hosts give the bits of one process, and that a cut cable or a dead host ends the
-# job with the right code. Exits with 77 (skipped) without root, iproute2 or an SSH server.
+# two_hosts.sh MILLRACE: trains over two hosts, which are network namespaces of this machine joined
+# by a virtual cable, each with its own host name, the second with an SSH server. Checks that all
+# ways of naming the hosts give the bits of one process, and that a cut cable or a dead host ends
+# the job with the right code. Exits with 77 (skipped) without root, iproute2 or an SSH server.
 set -euo pipefail
 millrace=$(realpath "$1")
 [[ $EUID -eq 0 ]] || { echo "skipped: needs root"; exit 77; }
@@ -43,7 +43,7 @@ PermitRootLogin yes
 UsePAM no
 PidFile $work/pid
 END
-# Open MPI finds its agent by name: one that knows the key.
+# Open MPI finds its agent by name: an ssh that uses the key.
 cat >"$work/ssh" <<END
 #!/bin/sh
 exec $(command -v ssh) -i $work/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "\$@"
@@ -89,7 +89,7 @@ check "TF_CONFIG gives a replica to every host" "$(digest replicas)" "$(digest t
 TF_CONFIG="${workers}1}}" "$millrace" "${recipe[@]}" --distributed --run-dir "$work/none" >"$work/out" && code=0 || code=$?
 check "task 1 has nothing to do" "0 1" "$code $(grep -c 'has nothing to do' "$work/out")"
 
-long_run() {  # NAME: starts a long run, waits until it trains
+long_run() {  # NAME: starts a long run and waits until it trains
   on_first_host "$millrace" "${recipe[@]}" --iterations 100000 --log-freq 10 --gradients-to-accumulate 8 "${cut[@]}" \
     "${hosts[@]}" --hang-timeout 3 --disable-checkpoints --run-dir "$work/$1" >"$work/out" 2>&1 &
   for _ in $(seq 200); do
@@ -107,8 +107,8 @@ for pid in $(ip netns pids "$two"); do
   if [[ $(tr '\0' ' ' <"/proc/$pid/cmdline") == "$millrace train"* ]]; then kill -9 "$pid"; fi
 done
 end_of "$job"
-check "a rank that is killed over there ends the job" 7 "$code"
-check "by name" 1 "$(grep -c 'rank 1 (replica 0, stage 1) was ended by signal 9' "$work/out")"
+check "a killed rank on the other host ends the job" 7 "$code"
+check "it is named" 1 "$(grep -c 'rank 1 (replica 0, stage 1) was ended by signal 9' "$work/out")"
 check "within 10 s" 1 "$((SECONDS - begin <= 10))"
 
 long_run cut

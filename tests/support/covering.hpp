@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Covering arrays: few cases out of many in which every pair of choices still occurs.
+// Covering arrays: a small selection of cases that still contains every pair of choices.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ inline std::set<std::pair<Choice, Choice>> pairs_of(const Choices& values) {
   return pairs;
 }
 
-/// Indices of cases in which every pair of choices occurs that occurs at all: greedily the case
-/// with the most new pairs.
+/// Indices of cases that together contain every pair of choices that any case contains. Greedy:
+/// always adds the case with the most new pairs.
 inline std::vector<std::size_t> covering_array(const std::vector<Choices>& all) {
   std::vector<std::set<std::pair<Choice, Choice>>> pairs;
   std::set<std::pair<Choice, Choice>> missing;

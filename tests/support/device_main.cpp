@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// main of the tests that run kernels: Kokkos lives for the whole process, with
-// MILLRACE_TEST_THREADS threads (default 2, so that a race has a chance to show). With
-// MILLRACE_TEST_OTHER_LEVEL they are skipped where MILLRACE_MAX_ISA changes nothing.
+// main() of the tests that run kernels. Kokkos lives as long as the process and uses
+// MILLRACE_TEST_THREADS threads (default 2, so that races can show). With MILLRACE_TEST_OTHER_LEVEL
+// the tests are skipped if MILLRACE_MAX_ISA changes nothing on this machine.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -19,7 +19,7 @@ int test_threads() {
   return threads > 0 ? threads : 2;
 }
 
-/// AVX-512 has steps above it that libraries know, and the levels of this program do not.
+/// Libraries know levels above AVX-512; this program does not.
 bool is_own_level() {
   using millrace::InstructionLevel;
   const auto cap = millrace::level_cap();
@@ -30,7 +30,7 @@ bool is_own_level() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  // ctest asks each program for its cases: that needs no Kokkos.
+  // Listing the tests for ctest needs no Kokkos.
   if (testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
   if (std::getenv("MILLRACE_TEST_OTHER_LEVEL") != nullptr && is_own_level()) {
     std::cout << "skipped: this is the machine's own level, at which the tests run anyway\n";

@@ -11,7 +11,7 @@
 
 namespace millrace::test {
 
-/// The whole file; needs no part of millrace. Throws std::runtime_error where there is none.
+/// The whole file, read without millrace's code. Throws std::runtime_error if there is none.
 inline std::vector<std::byte> file_bytes(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) throw std::runtime_error("cannot read " + path.string());

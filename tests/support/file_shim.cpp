@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stands between one rank of a job and its files (through LD_PRELOAD), as a mount, a cache or a
-// disk that only this rank's machine has.
+// Intercepts the file calls of one rank (through LD_PRELOAD) to simulate a mount, a cache or a disk
+// of that rank's machine.
 //
-//   MILLRACE_SHIM_RANK=1             the rank; the others see files as they are. "alone" is the
-//                                    process that no launcher started
-//   MILLRACE_SHIM_DENY=TEXT          opening a path with this in it fails: input/output error
-//   MILLRACE_SHIM_SWAP=FROM=>TO      in a path, FROM is read as TO
-//   MILLRACE_SHIM_BELOW=DIRECTORY    calls that change something in there are counted
-//   MILLRACE_SHIM_AT=N               and the N-th of them, from 1, goes wrong:
+//   MILLRACE_SHIM_RANK=1             the rank; other ranks are not affected. "alone" is a process
+//                                    without a launcher
+//   MILLRACE_SHIM_DENY=TEXT          opening a path that contains this fails: input/output error
+//   MILLRACE_SHIM_SWAP=FROM=>TO      replaces FROM by TO in paths
+//   MILLRACE_SHIM_BELOW=DIRECTORY    counts the calls that change something in there
+//   MILLRACE_SHIM_AT=N               the N-th of them, from 1, goes wrong:
 //   MILLRACE_SHIM_FAULT=kill         the process is killed before it
-//                       torn         half of what is to be written is, then the process is killed
-//                       short        the call takes half of what is to be written
-//                       slow         it takes eight seconds more
+//                       torn         half of the data is written, then the process is killed
+//                       short        the call writes half of the data
+//                       slow         it takes eight seconds longer
 //                       hang         it never returns
 //                       stop         the process is stopped before it
-//                       ENOSPC, ..   the call does nothing and fails
-//   MILLRACE_SHIM_RECORD=FILE        a line for each call that was counted: what it does, and where
+//                       ENOSPC, ..   the call does nothing and fails with this error
+//   MILLRACE_SHIM_RECORD=FILE        writes a line per counted call: its action and path
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -76,7 +76,7 @@ F* next(const char* name) {
 
 // ---- calls that change files --------------------------------------------------------------------
 
-/// Where a descriptor, or a path that begins at one, leads.
+/// The path that a descriptor, or a path relative to one, refers to.
 std::string path_of(int descriptor) {
   std::array<char, PATH_MAX> target;
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
@@ -90,7 +90,7 @@ std::string path_at(int folder, const char* path) {
 void record(const char* action, const std::string& path) {
   static const std::string file = variable("MILLRACE_SHIM_RECORD");
   if (file.empty()) return;
-  // Past what stands here for open and write.
+  // Bypasses the intercepted open and write.
   static const long descriptor =
       syscall(SYS_openat, AT_FDCWD, file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   const std::string line = std::string(action) + " " + path + "\n";
@@ -102,7 +102,7 @@ void record(const char* action, const std::string& path) {
   for (;;) pause();
 }
 
-/// What keeps a call waiting.
+/// Delays a call.
 void delay(const std::string& fault) {
   constexpr unsigned kSlow = 8;
   if (fault == "slow") sleep(kSlow);
@@ -120,7 +120,7 @@ int number_of_error(const std::string& name) {
   return 0;
 }
 
-/// What becomes of a call.
+/// What happens to a call.
 enum class Fate { Goes, Fails, Torn, Short };
 
 /// Counts a call that changes `path`.
@@ -141,7 +141,7 @@ Fate fate_of(const char* action, const std::string& path) {
   return errno != 0 ? Fate::Fails : Fate::Goes;
 }
 
-/// A call that is done as a whole or not at all.
+/// A call that is done completely or not at all.
 template <class Call>
 int whole(const char* action, const std::string& path, Call call) {
   switch (fate_of(action, path)) {
@@ -154,7 +154,7 @@ int whole(const char* action, const std::string& path, Call call) {
   }
 }
 
-/// A call that moves `bytes`, of which it may move fewer.
+/// A call that writes `bytes`, or fewer of them.
 template <class Call>
 ssize_t transfer(int descriptor, std::size_t bytes, Call call) {
   switch (fate_of("write", path_of(descriptor))) {
@@ -172,7 +172,7 @@ ssize_t transfer(int descriptor, std::size_t bytes, Call call) {
 
 bool is_for_writing(int flags) { return (flags & O_ACCMODE) != O_RDONLY; }
 
-/// Opening to write changes something; opening to read does not.
+/// Opening for writing counts as a change; opening for reading does not.
 template <class Call>
 int opening(const std::string& path, int flags, Call call) {
   return is_for_writing(flags) ? whole("open", path, call) : call();
@@ -252,7 +252,7 @@ ssize_t write(int descriptor, const void* data, std::size_t bytes) {
 MILLRACE_SHIM_PWRITE(pwrite, off_t)
 MILLRACE_SHIM_PWRITE(pwrite64, off64_t)
 
-/// In part, it is the first piece that is written in part.
+/// A partial write affects the first piece.
 ssize_t writev(int descriptor, const iovec* pieces, int count) {
   static const auto original = next<ssize_t(int, const iovec*, int)>("writev");
   const std::size_t first = count > 0 ? pieces[0].iov_len : 0;
@@ -263,7 +263,7 @@ ssize_t writev(int descriptor, const iovec* pieces, int count) {
   });
 }
 
-/// Within the C library fflush() writes by a way of its own.
+/// Inside the C library, fflush() does not use the intercepted write.
 int fflush(std::FILE* file) {
   static const auto original = next<int(std::FILE*)>("fflush");
   const std::size_t waiting = file != nullptr ? __fpending(file) : 0;

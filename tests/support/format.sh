@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# format.sh CLANG_FORMAT ROOT: fails and names the places that differ from .clang-format.
+# format.sh CLANG_FORMAT ROOT: fails and lists the lines that differ from .clang-format.
 set -euo pipefail
 cd "$2"
 for folder in src models partition pipeline io tests; do

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # layering.sh ROOT: fails and lists the lines that break the layering of the sources below ROOT: a
-# folder that includes one above it, or names of a library outside the files that may know it.
+# folder that includes a higher one, or names of a library outside the files that may use it.
 set -euo pipefail
 cd "$1"
 
-# Folder (its last name is the one in #include lines) and the folders, or files, it may include from.
+# Each folder (its last name is the one in #include lines), and the folders or files it may include.
 declare -A may_include=(
   [src/core]="core"
   [models]="core models"
@@ -31,7 +31,7 @@ report() {
   done
 }
 
-# Comments may name anything.
+# Comments are ignored.
 search() {
   grep -rnE --include='*.hpp' --include='*.cpp' "$@" | grep -vE '^[^:]+:[0-9]+: *(//|\*)' || true
 }
@@ -40,7 +40,7 @@ for folder in src/*/ models/ partition/ pipeline/ io/images/ io/records/ io/; do
   folder=${folder%/}
   [[ -d $folder ]] || continue
   if [[ -z ${may_include[$folder]:-} ]]; then
-    report "say in tests/support/layering.sh what this folder may include" <<<"$folder"
+    report "add what this folder may include to tests/support/layering.sh" <<<"$folder"
     continue
   fi
   mine=${may_include[$folder]}
@@ -48,7 +48,7 @@ for folder in src/*/ models/ partition/ pipeline/ io/images/ io/records/ io/; do
     search '^ *# *include "[^"/]+/' "$folder" | grep -vE "\"(${mine// /|})[/\"]" || true)
 done
 
-# only_in FILES PATTERN: PATTERN may appear below FILES (an extended regular expression) alone.
+# only_in FILES PATTERN: PATTERN may appear only below FILES (an extended regular expression).
 only_in() {
   local folders=()
   for folder in src models partition pipeline io; do

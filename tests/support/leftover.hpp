@@ -10,7 +10,7 @@
 
 namespace millrace::test {
 
-/// Where what is to become `path` is being written. Throws std::runtime_error when nothing is.
+/// The temporary file that will become `path`. Throws std::runtime_error if there is none.
 inline std::filesystem::path temporary_of(const std::filesystem::path& path) {
   const std::string begin = path.filename().string() + ".tmp.";
   for (const auto& entry : std::filesystem::directory_iterator(path.parent_path()))
@@ -18,7 +18,7 @@ inline std::filesystem::path temporary_of(const std::filesystem::path& path) {
   throw std::runtime_error("nothing writes " + path.string());
 }
 
-/// Leaves what a killed writer of `path` leaves on this machine; returns its place.
+/// Creates the file that a killed writer of `path` leaves behind; returns its path.
 inline std::filesystem::path leave_temporary(const std::filesystem::path& path) {
   std::filesystem::create_directories(path.parent_path());
   std::filesystem::path temporary;

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# Tells ctest what one program of GoogleTest can run. ctest includes this when it starts, with these
+# Tells ctest which tests a GoogleTest program contains. ctest includes this at start-up, with these
 # variables, which millrace_run() (tests/CMakeLists.txt) sets:
 #   name        the entries are <name>.<Suite>, or <name>.<Suite>.<Case>
 #   program     the executable
-#   list        a file that keeps what the program listed, for as long as program and script are older
-#   only        what to list, as GoogleTest's filter; empty: everything
-#   apart       suites whose cases are entries of their own; "*" for all
-#   alone       suites that need the machine for themselves
+#   list        a file that caches the program's list until program or script change
+#   only        what to list, as a GoogleTest filter; empty: everything
+#   apart       suites whose cases have their own entries; "*" for all
+#   alone       suites that run while no other test runs
 #   properties  name, value, name, value, ... of every entry
 #
-# One entry a suite is the rule, as most cases take a millisecond or two, and a process 20 to 70 of
-# them to start. Where cases take seconds they stand apart: the cores share them, and ctest's table
-# shows which one is slow.
+# Usually an entry is a suite: most cases take a millisecond or two, but starting a process takes 20
+# to 70. Cases that take seconds have their own entries, so that they run in parallel and ctest's
+# table shows the slow ones.
 cmake_policy(VERSION 3.25)
 
 if(NOT EXISTS "${program}")
@@ -50,7 +50,7 @@ function(add_suite suite cases)
   endif()
 endfunction()
 
-# The program lists "Suite.", then "  Case" for each of its cases, some with a comment behind.
+# The program lists "Suite.", then "  Case" for each of its cases, some followed by a comment.
 file(STRINGS "${list}" lines)
 set(suite "")
 set(cases "")

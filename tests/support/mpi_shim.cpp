@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stands between the program and MPI (through LD_PRELOAD) and makes messages as slow and as
-// unbuffered as the standard allows: every persistent send is a synchronous one, and before a
-// message is started, and before one is asked for, the rank sleeps now and then. What depends on
-// timing or on buffers then shows.
+// Intercepts MPI calls (through LD_PRELOAD) and makes messages as slow and as unbuffered as the
+// standard allows: every persistent send is synchronous, and the rank sometimes sleeps before it
+// starts or tests a message. This reveals dependence on timing or buffers.
 #include <mpi.h>
 
 #include <chrono>
@@ -13,7 +12,7 @@
 
 namespace {
 
-/// Seeded by MILLRACE_SHIM_SEED and the rank, so that each run of a test delays other messages.
+/// Seeded by MILLRACE_SHIM_SEED and the rank, so that different runs delay different messages.
 std::minstd_rand& generator() {
   static std::minstd_rand random([] {
     const char* seed = std::getenv("MILLRACE_SHIM_SEED");

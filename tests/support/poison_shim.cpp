@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Stands between one rank and MPI (through LD_PRELOAD) and plants numbers that are none: messages
-// between devices arrive as NaNs, whatever was sent. Their bytes are all ones, which is a NaN in
-// float32, bfloat16 and float16.
+// Intercepts the MPI calls of one rank (through LD_PRELOAD) and replaces messages between devices
+// by NaNs. All bits are ones, which is a NaN in float32, bfloat16 and float16.
 //
 //   MILLRACE_POISON_RANK=1     the rank that receives them
-//   MILLRACE_POISON_FROM=0     which messages: those from this rank,
-//   MILLRACE_POISON_FIRST=N    from the N-th on that arrives from it, beginning with 1,
-//   MILLRACE_POISON_EVERY=N    every N-th (0: that one alone),
-//   MILLRACE_POISON_BIT=1      only the highest bit of the mantissa of one float32 in the middle of
-//                              it is wrong, as after a fault of memory
+//   MILLRACE_POISON_FROM=0     affects messages from this rank,
+//   MILLRACE_POISON_FIRST=N    starting with the N-th that arrives, counted from 1,
+//   MILLRACE_POISON_EVERY=N    every N-th (0: only the first),
+//   MILLRACE_POISON_BIT=1      flips only the highest bit of the mantissa of one float32 in the
+//                              middle, like a memory error
 #include <mpi.h>
 
 #include <cstddef>
@@ -30,7 +29,7 @@ struct Message {
   bool expected = false;
 };
 
-/// Receives that can be started again and again, by where their requests lie.
+/// Persistent receives by the address of their request.
 std::map<MPI_Request*, Message>& messages() {
   static std::map<MPI_Request*, Message> all;
   return all;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the program under test and keeps what it printed, for tests of whole commands.
+// Runs the program under test and captures its output, for tests of whole commands.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,10 +21,10 @@ namespace millrace::test {
 
 struct ProcessResult {
   int code = -1;       ///< exit code; 128 + signal when killed
-  std::string output;  ///< what was captured
+  std::string output;  ///< captured output
 };
 
-/// Of what a process prints: standard output and error together, or output alone.
+/// What to capture: standard output and error together, or only output.
 enum class Capture { Both, Output };
 
 inline std::string read_text(const std::filesystem::path& path) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every op computes, in double and as plainly as can be: loops over indices, no rounding, no
-// blocking, no tricks. The kernels are compared with these; finite differences (grad_check.hpp) and
-// the operator tests of ONNX prove these. Shapes and layouts are those of src/ops: NHWC, kernels
-// OHWI.
+// Reference implementations of all ops: simple loops over indices in double, without rounding or
+// blocking. The kernels are compared with them; they are verified by finite differences
+// (grad_check.hpp) and by the operator tests of ONNX. Shapes and layouts are those of src/ops:
+// NHWC, kernels OHWI.
 #pragma once
 
 #include <cmath>
@@ -26,8 +26,8 @@ using Values = std::vector<double>;
   return static_cast<std::size_t>(elements);
 }
 
-/// |x| of every element. A sum of products computed from magnitudes bounds the rounding error of
-/// the same sum in floating point.
+/// |x| of every element. Computing a sum of products from magnitudes bounds its rounding error in
+/// floating point.
 [[nodiscard]] inline Values magnitudes(Values x) {
   for (double& value : x) value = std::abs(value);
   return x;
@@ -40,8 +40,8 @@ using Values = std::vector<double>;
 
 // ---- convolution and dense ----------------------------------------------------------------------
 
-/// Calls f(y index, x index, kernel index) for every product of a convolution. It is linear in x
-/// and in the kernel, so all three passes are sums over these triples.
+/// Calls f(y index, x index, kernel index) for every product of a convolution. A convolution is
+/// linear in x and in the kernel, so all three passes are sums over these triples.
 template <class F>
 void for_each_product(const ops::ConvShape& s, F&& f) {
   const ops::WindowShape& w = s.window;
@@ -69,7 +69,7 @@ void for_each_product(const ops::ConvShape& s, F&& f) {
   }
 }
 
-/// y = x * kernel + bias; an empty bias is none.
+/// y = x * kernel + bias; an empty bias means no bias.
 [[nodiscard]] inline Values conv_forward(const ops::ConvShape& s, const Values& x,
                                          const Values& kernel, const Values& bias) {
   Values y(to_size(s.window.out_elements()));
@@ -135,7 +135,7 @@ void for_each_product(const ops::ConvShape& s, F&& f) {
 
 // ---- norms --------------------------------------------------------------------------------------
 
-/// Which set every element belongs to: the channel for batch norm, (sample, group) for group norm.
+/// The set of each element: its channel for batch norm, (sample, group) for group norm.
 class NormSets {
  public:
   explicit NormSets(const ops::NormShape& shape) : shape_(shape) {}
@@ -158,7 +158,7 @@ class NormSets {
   ops::NormShape shape_;
 };
 
-/// Mean over every set of a function of the element's index.
+/// The mean over every set of a function of the element's index.
 template <class F>
 [[nodiscard]] Values set_means(const NormSets& sets, std::size_t elements, F&& f) {
   Values sums(sets.count());
@@ -186,7 +186,7 @@ struct Moments {
   return m;
 }
 
-/// (x - mean) / sqrt(variance + epsilon), by the sets' own moments.
+/// (x - mean) / sqrt(variance + epsilon), with the moments of each set.
 [[nodiscard]] inline Values normalise(const ops::NormShape& shape, const Values& x,
                                       double epsilon) {
   const NormSets sets(shape);
@@ -236,7 +236,8 @@ struct NormGradients {
 
 // ---- pools --------------------------------------------------------------------------------------
 
-/// Calls f(y index, x index, place in the window) for every pixel that every window really covers.
+/// Calls f(y index, x index, position in the window) for every pixel in every window, without
+/// padding.
 template <class F>
 void for_each_in_window(const ops::WindowShape& s, F&& f) {
   for (std::int64_t n = 0; n < s.batch; ++n) {
@@ -260,7 +261,7 @@ void for_each_in_window(const ops::WindowShape& s, F&& f) {
 
 struct MaxPool {
   Values y;
-  std::vector<std::int64_t> winner;  ///< place in the window
+  std::vector<std::int64_t> winner;  ///< position in the window
   std::vector<std::size_t> source;   ///< index into x
 };
 [[nodiscard]] inline MaxPool max_pool(const ops::WindowShape& s, const Values& x) {
@@ -282,7 +283,7 @@ struct MaxPool {
   return dx;
 }
 
-/// What every average divides by.
+/// The divisor of every average.
 [[nodiscard]] inline Values window_sizes(const ops::WindowShape& s, bool count_padding) {
   const auto n = to_size(s.out_elements());
   if (count_padding) return Values(n, static_cast<double>(s.kernel_h * s.kernel_w));
@@ -324,7 +325,7 @@ void for_each_shortcut(const ops::WindowShape& s, std::int64_t before, F&& f) {
 
 // ---- channels -----------------------------------------------------------------------------------
 
-/// Index into the scales of an element of x.
+/// Index of the scale of an element of x.
 [[nodiscard]] inline std::size_t scale_index(const ops::ScaleShape& s, std::size_t element) {
   const std::size_t sample = element / to_size(s.pixels * s.channels);
   return sample * to_size(s.channels) + element % to_size(s.channels);
@@ -349,7 +350,7 @@ struct ScaleGradients {
   return g;
 }
 
-// ---- loss and optimiser -------------------------------------------------------------------------
+// ---- loss and optimizer -------------------------------------------------------------------------
 
 [[nodiscard]] inline Values softmax(const Values& logits, std::size_t classes) {
   Values p(logits.size());
@@ -363,7 +364,7 @@ struct ScaleGradients {
   return p;
 }
 
-/// The smoothed target of class k for a sample of class `label`.
+/// The smoothed target of class k for a sample with label `label`.
 [[nodiscard]] inline double target(const ops::SoftmaxLossShape& s, std::size_t k,
                                    std::int64_t label) {
   const auto smoothing = static_cast<double>(s.smoothing);
@@ -374,8 +375,8 @@ struct ScaleGradients {
   return own ? 1.0 - smoothing : smoothing / (classes - 1.0);
 }
 
-/// Targets of all samples, [sample][class]: smoothed, then mixed in the order in which images are.
-/// Empty `mixing`: not mixed. Padding has targets of 0.
+/// Targets of all samples, [sample][class]: smoothed, then mixed in the order of the images. Empty
+/// `mixing`: not mixed. Targets of padding are 0.
 [[nodiscard]] inline Values targets(const ops::SoftmaxLossShape& s,
                                     const std::vector<std::int64_t>& labels,
                                     const std::vector<ImageMixing>& mixing = {}) {
@@ -402,7 +403,7 @@ struct ScaleGradients {
       [](const ImageMixing& m) { return 1.0 - static_cast<double>(m.area); });
 }
 
-/// Loss of every sample; labels below 0 are padding.
+/// Loss of every sample; labels below 0 mark padding.
 [[nodiscard]] inline Values softmax_loss(const ops::SoftmaxLossShape& s, const Values& logits,
                                          const std::vector<std::int64_t>& labels,
                                          const std::vector<ImageMixing>& mixing = {}) {

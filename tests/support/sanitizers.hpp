@@ -3,7 +3,7 @@
 
 namespace millrace::test {
 
-/// Whether a sanitizer watches the program, whose own memory then is most of the process.
+/// Whether the program runs under a sanitizer, whose memory then dominates the process.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else

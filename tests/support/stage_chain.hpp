@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A network cut into stages that run one after the other in this process: the smallest thing that
-// can show whether cuts, slots and orders leave the bits alone.
+// A network cut into stages that run one after another in this process: the smallest test of
+// whether cuts, slots and orders change any bits.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ using pipeline::RunContext;
 using pipeline::Stage;
 using pipeline::StageOptions;
 
-/// What one step left: everything that must not depend on the layout.
+/// The result of a step: everything that must not depend on the layout.
 struct StepState {
   std::map<std::string, std::vector<float>> gradients;
   std::map<std::string, std::vector<float>>
@@ -38,7 +38,7 @@ struct StepState {
 
 class StageChain {
  public:
-  /// Cuts before the ops `cuts` (ascending).
+  /// Cuts before the ops in `cuts` (ascending).
   StageChain(const models::Graph& graph, const std::vector<std::int32_t>& cuts,
              const StageOptions& options, ops::Backend& backend)
       : graph_(graph), options_(options) {
@@ -61,7 +61,7 @@ class StageChain {
   }
   [[nodiscard]] Stage& stage(std::size_t s) { return *stages_[s]; }
 
-  /// Of a micro-batch in the step that the chain does: all of them draw their masks from here.
+  /// The context of a micro-batch in the current step; all stages draw their masks from it.
   [[nodiscard]] RunContext context(std::int64_t micro_batch, int slot = 0) const {
     return {.stash_slot = slot,
             .weight_slot = slot,
@@ -78,7 +78,7 @@ class StageChain {
   double forward(std::int64_t micro_batch, const RunContext& context) {
     return forward(&Stage::training, micro_batch, context);
   }
-  /// Loss of a micro-batch in evaluation; options.evaluation_batch must be options.batch.
+  /// Loss of a micro-batch in evaluation. Requires options.evaluation_batch == options.batch.
   double evaluate(std::int64_t micro_batch) {
     for (const auto& stage : stages_) stage->evaluation().begin_step(space_, 1.0f);
     return forward(&Stage::evaluation, micro_batch, {});
@@ -116,7 +116,7 @@ class StageChain {
     return read([](pipeline::Parameters& p, models::ParameterId id, bool) { return p.value(id); });
   }
 
-  /// Forward and backward of `micro_batches` one after the other in slot 0, then the update.
+  /// Forward and backward of `micro_batches` one after another in slot 0, then the update.
   StepState plain_step(std::int64_t micro_batches) {
     StepState state;
     begin_step();
@@ -188,7 +188,8 @@ class StageChain {
     }
   }
 
-  /// The gradient of a value comes from the next stage that reads it, which has added those behind.
+  /// The gradient of a value comes from the next stage that reads it; that stage has added the
+  /// gradients of later stages.
   void gather_gradient(std::size_t to, const Crossing& out, const RunContext& context) {
     for (std::size_t s = to + 1; s < stages_.size(); ++s) {
       for (const Crossing& in : program(s).inputs) {

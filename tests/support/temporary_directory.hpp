@@ -10,8 +10,8 @@
 
 namespace millrace::test {
 
-/// A fresh directory that is gone, with all that is in it, when the object is. Throws
-/// std::runtime_error when none can be made.
+/// A new directory that is removed with its contents when the object is destroyed. Throws
+/// std::runtime_error on failure.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# tidy.sh CLANG_TIDY BUILD ROOT: clang-tidy over the sources that the last commit, or the work tree,
-# changed, as many as it can in MILLRACE_TIDY_SECONDS (default 400); the preset tidy looks at all.
-# Uses the commands of BUILD, without what only GCC knows: some flags, and its precompiled headers.
-# Exits with 77 (skipped) where there is no history to tell what changed.
+# tidy.sh CLANG_TIDY BUILD ROOT: runs clang-tidy on the sources changed by the last commit or in the
+# work tree, for at most MILLRACE_TIDY_SECONDS (default 400); the preset tidy checks all sources.
+# Uses the compile commands of BUILD without GCC's own flags and precompiled headers. Exits with 77
+# (skipped) if there is no history.
 set -euo pipefail
 tidy=$1
 build=$2

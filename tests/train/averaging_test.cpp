@@ -93,7 +93,7 @@ TEST_F(AveragingTest, SumsAreDouble) {
   EXPECT_EQ(read(checkpoint, "fc1/kernel"), std::vector<float>{1.0f});
 }
 
-// An average is a run directory below the run, whose own list stays what it was.
+// An average is a run directory below the run, whose own list of checkpoints does not change.
 TEST_F(AveragingTest, LiesBesideTheCheckpointsAndReplacesItsPredecessor) {
   save(10, {1.0f}, 0.0f, 0.0f);
   save(20, {3.0f}, 0.0f, 0.0f);
@@ -131,7 +131,7 @@ TEST_F(AveragingTest, RefusesCheckpointsOfAnotherNetwork) {
     (void)average_checkpoints(all(), {"mean", AverageMode::Mean, 0.0}, run_);
   });
   EXPECT_NE(error.find("ckpt-20: cannot be averaged with"), std::string::npos) << error;
-  EXPECT_NE(error.find("tensor fc1/kernel is not the same in both"), std::string::npos) << error;
+  EXPECT_NE(error.find("tensor fc1/kernel differs"), std::string::npos) << error;
   EXPECT_FALSE(fs::exists(run_ / "averages"));
 }
 
@@ -141,11 +141,10 @@ TEST_F(AveragingTest, NamesCheckpointsThatAreGone) {
   const std::vector<std::int64_t> wanted = {10, 20, 30};
   EXPECT_EQ(checkpoints_at(run_, std::vector<std::int64_t>{10, 30}), all());
   const std::string error = error_of([&] { (void)checkpoints_at(run_, wanted); });
-  EXPECT_NE(error.find("1 of 3 checkpoints are not there any more: ckpt-20"), std::string::npos)
-      << error;
+  EXPECT_NE(error.find("1 of 3 checkpoints are missing: ckpt-20"), std::string::npos) << error;
 }
 
-/// Five epochs of 10 updates, two checkpoints an epoch.
+/// Five epochs of 10 updates, with two checkpoints per epoch.
 TrainConfig five_epochs(const fs::path& run) {
   TrainConfig config;
   config.run_directory = run;
@@ -175,8 +174,8 @@ TEST_F(AveragingTest, TakesWhatLiesInTheLastEpochs) {
   EXPECT_TRUE(planned_averages(five_epochs(run_)).empty());
 }
 
-// 3 checkpoints an epoch of 10 are one every 3: the last regular one is 48, and 50 would count the
-// end twice.
+// 3 checkpoints per epoch of 10 updates are one every 3 updates. The last regular one is 48; 50
+// would count the end twice.
 TEST_F(AveragingTest, LeavesOutAFinalCheckpointOffTheCadence) {
   TrainConfig config = five_epochs(run_);
   config.checkpoint_every = 3;
@@ -196,10 +195,10 @@ TEST_F(AveragingTest, RefusesWhatCannotBeHad) {
   EXPECT_EQ(refusal([](TrainConfig&) {}), "no error");
   EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 4; }), "no error");
   EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 3; }),
-            "the average mean-2-epochs needs the last 4 checkpoints of the run, and "
-            "--max-ckpts-to-keep 3 leaves 3: give --max-ckpts-to-keep 0, which keeps all");
+            "the average mean-2-epochs needs the last 4 checkpoints of the run, but "
+            "--max-ckpts-to-keep 3 keeps only 3: give --max-ckpts-to-keep 0, which keeps all");
   EXPECT_EQ(refusal([](TrainConfig& c) { c.averaging.last_epochs = {6}; }),
-            "--weight-avg-N 6: the run has 5 epochs: give from 1 to as many as it has");
+            "--weight-avg-N 6: out of range: the run has 5 epochs; give a number from 1 to that");
   EXPECT_EQ(refusal([](TrainConfig& c) { c.averaging.decays = {1.0}; }),
             "--weight-avg-exp 1: give a decay between 0 and 1");
   EXPECT_NE(refusal([](TrainConfig& c) { c.run_directory.clear(); }), "no error");

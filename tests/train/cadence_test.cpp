@@ -20,7 +20,7 @@ TrainConfig config_of(std::int64_t iterations) {
   return config;
 }
 
-/// Iterations 0 .. end at which the member of Due is set.
+/// Iterations from 0 to end at which the member of Due is set.
 std::vector<std::int64_t> when(const TrainConfig& config, bool Due::*member) {
   std::vector<std::int64_t> found;
   for (std::int64_t done = 0; done <= config.iterations; ++done)
@@ -100,7 +100,8 @@ TEST(CadenceTest, CheckpointsOfLongIntervalsAreCounted) {
   config.validation = ValidationMode::End;
   config.checkpoint_every = kLong / 2;
   config.validate_every = kLong / 2 - 1;
-  EXPECT_EQ(checkpoints_from(config, 0), 5);  // 0, one more saved, two validated, the last
+  EXPECT_EQ(checkpoints_from(config, 0),
+            5);  // iteration 0, one more saved, two validated, the last one
 }
 
 TEST(CadenceTest, NoValidationIsNeverDue) {

@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr double kRate = 0.05;
 
-/// A small training whose checkpoints lie in a directory of their own. A thread that writes may be
-/// made to wait, or to fail.
+/// A small training with its own checkpoint directory. A writing thread can be made to wait or to
+/// fail.
 class CheckpointWriterTest : public testing::Test {
  protected:
   CheckpointWriterTest()
@@ -61,7 +61,7 @@ class CheckpointWriterTest : public testing::Test {
   [[nodiscard]] std::string digest_of(const std::string& name) const {
     return io::digest(io::CheckpointReader(directory_ / name));
   }
-  /// Names in the directory, temporary ones as well.
+  /// Number of names in the directory, including temporary ones.
   [[nodiscard]] std::int64_t entries() const {
     return std::distance(fs::directory_iterator(directory_.path()), fs::directory_iterator());
   }
@@ -146,7 +146,7 @@ TEST_F(CheckpointWriterTest, WhatFailsInTheThreadIsThrownAtABorderAndLeavesNothi
     EXPECT_STREQ(error.what(), "the disk is full");
   }
   EXPECT_EQ(entries(), 0);
-  writer_.settle();  // nothing is on its way any more
+  writer_.settle();  // no checkpoint is being written any more
   failing_ = false;
   writer_.begin(header(), {});
   writer_.settle();
@@ -162,7 +162,7 @@ TEST_F(CheckpointWriterTest, AnEndOfTheRunWaitsForTheThread) {
   EXPECT_EQ(entries(), 1);
 }
 
-// Young 1974, by hand: a second of cost and a failure a day ask for 416 s.
+// Young 1974: a cost of one second and one failure a day give 416 s.
 TEST(CheckpointCostTest, TheBestIntervalIsYoungs) {
   EXPECT_NEAR(best_interval({.waited_seconds = 0.25, .busy_seconds = 0.75}, 86400.0), 415.7, 0.1);
 }
@@ -175,10 +175,10 @@ TEST(CheckpointCostTest, IsDescribedByMediansOfAllButTheFirst) {
   CheckpointCost odd = usual;
   odd.waited_seconds = 5.0;
   EXPECT_EQ(describe(std::vector{first}), "");
-  EXPECT_EQ(describe(std::vector{first, usual, usual, odd}),
-            "Checkpoints: 4, 204 MB of rank 0 each; the training waited 40 ms for one, which was "
-            "whole 0.70 s later. With a failure a day, --checkpoint-every 4.9minutes loses least "
-            "(Young)");
+  EXPECT_EQ(
+      describe(std::vector{first, usual, usual, odd}),
+      "Checkpoints: 4, 204 MB each on rank 0; training waited 40 ms for each, writing took another "
+      "0.70 s. With one failure a day, --checkpoint-every 4.9minutes loses the least time (Young)");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A whole run whose first update throws the weights out of float32. The trainer brings its own
-// device environment, which a process has once: one test.
+// A whole run whose first update makes the weights overflow float32. The trainer creates its own
+// device environment, which is possible once per process: hence one test.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 namespace millrace::train {
 namespace {
 
-// The gradients are finite, so the update is made; what it made is never saved.
+// The gradients are finite, so the update is made, but its result is never saved.
 TEST(DivergedRun, SavesNoWeightsThatAreNoNumbers) {
   const test::TemporaryDirectory directory;
   TrainConfig config = small::config_of({});

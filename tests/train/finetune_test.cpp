@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trainings that begin with another run's weights, that train a part of the network, and that end
-// with averages of their checkpoints.
+// Trainings that start from another run's weights, train only a part of the network, or end with
+// averages of their checkpoints.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,7 +48,7 @@ class NoiseDataset final : public io::Dataset {
   std::int64_t classes_;
 };
 
-/// Four updates on 8 of 16 images each: two epochs.
+/// Four updates on 8 of 16 images each, that is, two epochs.
 TrainConfig config_of(const fs::path& run) {
   TrainConfig config;
   config.model.size = "8";
@@ -70,7 +70,7 @@ TrainConfig config_of(const fs::path& run) {
   return config;
 }
 
-/// Trains in a child process; returns what went wrong, or "".
+/// Trains in a child process; returns the error, or "".
 std::string train_in_child(TrainConfig config) {
   fs::create_directories(config.run_directory);
   const fs::path report = config.run_directory.string() + ".error";
@@ -121,7 +121,7 @@ class FinetuneTest : public testing::Test {
     config.averaging = {.last_epochs = {1}, .decays = {0.75}};
     ASSERT_EQ(train_in_child(config), "");
   }
-  /// Of all tests together.
+  /// Shared by all tests.
   static const test::TemporaryDirectory& root() {
     static const test::TemporaryDirectory shared;
     return shared;
@@ -132,7 +132,7 @@ class FinetuneTest : public testing::Test {
   static fs::path checkpoint(const fs::path& run, int iteration) {
     return run / "checkpoints" / ("ckpt-" + std::to_string(iteration));
   }
-  /// Begins with the weights of the source.
+  /// Starts from the weights of the source.
   static TrainConfig warm(const std::string& name) {
     TrainConfig config = config_of(root() / name);
     config.iterations = 1;
@@ -184,12 +184,12 @@ TEST_F(FinetuneTest, AveragesThatCannotBeHadAreRefusedBeforeTraining) {
   config.max_checkpoints_to_keep = 1;
   config.averaging = {.last_epochs = {1}, .decays = {}};
   EXPECT_EQ(train_in_child(config),
-            "the average mean-1-epochs needs the last 2 checkpoints of the run, and "
-            "--max-ckpts-to-keep 1 leaves 1: give --max-ckpts-to-keep 0, which keeps all");
+            "the average mean-1-epochs needs the last 2 checkpoints of the run, but "
+            "--max-ckpts-to-keep 1 keeps only 1: give --max-ckpts-to-keep 0, which keeps all");
   EXPECT_FALSE(fs::exists(root() / "few")) << "nothing is left behind";
 }
 
-// Not the learning rate is to blame.
+// The error must not blame the learning rate.
 TEST_F(FinetuneTest, WeightsThatNothingCanBeComputedWithAreBlamed) {
   const io::CheckpointReader good(checkpoint(source(), 4));
   Tensors tensors = read(checkpoint(source(), 4));
@@ -217,7 +217,7 @@ TEST_F(FinetuneTest, ARunBeginsWithWeightsAndStatisticsButNotWithSlots) {
     else
       EXPECT_EQ(values, end.at(name)) << name;
   }
-  // One checkpoint of the run serves as well, and so does an average.
+  // A single checkpoint of the run can be used too, and so can an average.
   TrainConfig other = warm("warm-average");
   other.init_path = source() / "averages" / "mean-1-epochs";
   ASSERT_EQ(train_in_child(other), "");
@@ -229,9 +229,11 @@ TEST_F(FinetuneTest, OtherClassesNeedAFreshLastLayer) {
   TrainConfig config = warm("classes");
   config.model.classes = 5;
   const std::string error = train_in_child(config);
-  EXPECT_NE(error.find("fc1/kernel is 10x64 there and 5x64 here, fc1/bias is 10 there and 5 here; "
-                       "name what is to begin anew with --init-fresh"),
-            std::string::npos)
+  EXPECT_NE(
+      error.find(
+          "fc1/kernel has shape 10x64 in the checkpoint but needs 5x64, fc1/bias has shape 10 in "
+          "the checkpoint but needs 5; name the parameters to initialize with --init-fresh"),
+      std::string::npos)
       << error;
   EXPECT_FALSE(fs::exists(config.run_directory)) << "nothing is left behind";
   config.init_fresh = {"fc1"};
@@ -250,7 +252,7 @@ TEST_F(FinetuneTest, OtherClassesNeedAFreshLastLayer) {
     } else {
       EXPECT_EQ(begin.at(name), end.at(name)) << name;
     }
-    // Only the last layer learns; running statistics move all the same.
+    // Only the last layer is trained; running statistics change in all layers.
     EXPECT_EQ(after.at(name) == begin.at(name), !fresh && parameter.trainable()) << name;
   }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The layout never changes the result. Every case trains the same network on the same images for
-// five steps, in some layout within this process, and must end with the bits of the layout that has
-// one stage: losses, weights, running statistics, velocities.
+// five steps in some layout within this process. It must give the same bits as one stage: losses,
+// weights, running statistics, velocities.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -34,8 +34,9 @@ struct Outcome {
   std::int64_t arena_bytes = 0;
 };
 
-/// Every entry of every device's list was carried out, in the list's order, and no stage held more
-/// micro-batches than the schedule says. Replicas that share statistics do so at the same time.
+/// Expects that every entry of every device's list was executed in order, and that no stage held
+/// more micro-batches than the schedule allows. Replicas that share statistics must do so at the
+/// same time.
 void expect_schedule_was_kept(const pipeline::Executor& executor, bool spans,
                               const std::string& name) {
   const pipeline::PipelinePlan& plan = executor.plan();
@@ -182,8 +183,8 @@ TEST_P(FamilyLawTest, LayoutsGiveTheBitsOfOneStage) {
   }
 }
 
-// Masks belong to positions in the global batch: replicas draw what one pipeline draws, and so the
-// first loss, before weights differ by rounding, is the same.
+// Masks depend on positions in the global batch. Replicas therefore draw the same masks as one
+// pipeline, and the first loss, before weights differ by rounding, is the same.
 TEST_P(FamilyLawTest, ReplicasDrawTheSameMasks) {
   const Layout one{.family = GetParam()};
   const Layout layout{
@@ -207,7 +208,8 @@ TEST(LawTest, EveryUpdateRuleGivesTheBitsOfOneStage) {
     expect_same({.stages = 4, .kind = ScheduleKind::OneFOneB, .rule = rule});
 }
 
-// Rounding draws by name, step and element: cuts, orders and recomputation leave it alone.
+// Stochastic rounding is keyed by name, step and element, so that cuts, orders and recomputation do
+// not change it.
 TEST(LawTest, EveryUpdateRuleGivesTheBitsOfOneStageWithSixteenBitMasters) {
   for (const UpdateRule rule :
        {UpdateRule::Sgd, UpdateRule::Momentum, UpdateRule::MomentumRateInside, UpdateRule::Nesterov,
@@ -220,7 +222,7 @@ TEST(LawTest, EveryUpdateRuleGivesTheBitsOfOneStageWithSixteenBitMasters) {
                  .narrow = true});
 }
 
-// Replicas sum in an order of their own, so the oracle is the same replicas unsharded.
+// Replicas sum in a different order, so they are compared with the same replicas without sharding.
 TEST(LawTest, SharingOutTheUpdateChangesNoBit) {
   for (const bool narrow : {false, true}) {
     for (const UpdateRule rule :
@@ -243,7 +245,7 @@ TEST(LawTest, SharingOutTheUpdateChangesNoBit) {
   }
 }
 
-/// What is frozen, with the parts of the network that then have nothing to train: all but the last
+/// Filters that leave different parts of the network without anything to train: all but the last
 /// layer, both ends of a block's shortcut, only norms, half of an op's parameters, and the
 /// parameters of one stage of four.
 const std::vector<std::vector<std::string>>& filters() {
@@ -267,7 +269,7 @@ TEST(LawTest, FrozenParametersGiveTheBitsOfOneStage) {
                  .norm = models::NormKind::Group,
                  .trained = trained});
   }
-  // One operand of a concatenation or of a product, or only what is behind it, learns.
+  // Only one operand of a concatenation or of a product, or only a later part, is trained.
   expect_same({.stages = 4,
                .kind = ScheduleKind::OneFOneB,
                .family = Family::SqueezeNet,
@@ -279,8 +281,8 @@ TEST(LawTest, FrozenParametersGiveTheBitsOfOneStage) {
                  .trained = {part}});
 }
 
-// The same gradients reach what learns as without a filter, what is frozen stays, and running
-// statistics move all the same.
+// Trained parameters get the same gradients as without a filter, frozen ones stay the same, and
+// running statistics change as usual.
 TEST(LawTest, OnlyWhatTheFilterNamesMoves) {
   const auto data = std::make_shared<NoiseDataset>(Shape{16, 16, 3});
   const auto after_a_step = [&](const std::vector<std::string>& trained, std::int64_t steps) {
@@ -328,7 +330,7 @@ std::size_t calls_of(const Session& session, pipeline::KernelKind kind) {
   return sum;
 }
 
-// The backward pass ends where nothing is left to train, and no gradient travels further.
+// The backward pass ends at the first trained parameter, and no gradients are sent beyond it.
 TEST(LawTest, NothingIsComputedOrSentForFrozenStages) {
   using pipeline::ActionKind;
   using pipeline::KernelKind;
@@ -383,7 +385,7 @@ TEST(LawTest, RecomputationSavesMemory) {
   EXPECT_LT(train(recomputes).arena_bytes, train(keeps).arena_bytes * 2 / 3);
 }
 
-// Summing over replicas first rounds differently, and only that.
+// Summing over replicas changes only the rounding.
 TEST(LawTest, ReplicasAgreeToRoundingAndWithThemselves) {
   const Outcome one = train({}, 1);
   for (const std::int32_t replicas : {2, 4}) {
@@ -415,7 +417,7 @@ double relative_difference(const std::vector<float>& a, const std::vector<float>
   return std::sqrt(difference / size);
 }
 
-// Replicas that share their statistics train as fewer replicas do with larger micro-batches:
+// Replicas that share their statistics train like fewer replicas with larger micro-batches:
 // weights, velocities and running statistics.
 TEST(SpanLawTest, ReplicasTrainAsOneOfAllTheirSamples) {
   for (const auto& [replicas, span] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{4, 4}}) {
@@ -428,7 +430,7 @@ TEST(SpanLawTest, ReplicasTrainAsOneOfAllTheirSamples) {
     EXPECT_LT(relative_difference(actual.weights, expected.weights), 1e-5) << name_of(apart);
     const Outcome alone = train({.replicas = replicas}, 1);
     EXPECT_GT(relative_difference(alone.weights, expected.weights), 1e-4) << name_of(apart);
-    // From step to step roundings grow.
+    // Rounding errors grow from step to step.
     const std::vector<double> losses = train(apart).losses;
     const std::vector<double> larger = train(joined).losses;
     for (std::size_t i = 0; i < losses.size(); ++i)
@@ -441,7 +443,8 @@ TEST(SpanLawTest, SixteenBitReplicasTrainAsOneOfAllTheirSamples) {
   const Outcome expected = train({.type = DType::BF16, .batch = 4}, 1);
   const Outcome alone = train({.type = DType::BF16, .replicas = 2}, 1);
   EXPECT_NEAR(actual.losses[0], expected.losses[0], 5e-4 * expected.losses[0]);
-  // Roundings to 8 bits, and what statistics of half the samples would make of the weights.
+  // Tolerance for rounding to 8 bits, and the difference that statistics of half the samples would
+  // make.
   EXPECT_LT(relative_difference(actual.weights, expected.weights),
             0.3 * relative_difference(alone.weights, expected.weights));
 }
@@ -471,7 +474,7 @@ TEST(SpanLawTest, LayoutsGiveTheBitsOfOneStage) {
   }
 }
 
-// Norms that learn nothing, with nothing or with something behind them that does.
+// Frozen norms, with and without trained parameters after them.
 TEST(SpanLawTest, FrozenParametersGiveTheBitsOfOneStage) {
   for (const std::vector<std::string>& trained : filters()) {
     const Layout one{.replicas = 2, .trained = trained, .span = 2};
@@ -521,16 +524,16 @@ TEST(LawTest, AReplicaWithOtherWeightsIsFound) {
 
 // ---- two threads --------------------------------------------------------------------------------
 //
-// All of the above holds at any number of threads, and is run at two of them by hand (law_whole).
-// What every change is tested on are the layouts that differ by what threads do: share out the rows
-// of a kernel. A schedule only orders the calls, on one thread of the host. Two steps of few
-// micro-batches are enough for gradients, slots and statistics to meet: on a busy machine, threads
-// that wait for one another take fifty times as long as one.
+// Everything above holds for any number of threads and is run at two threads by hand (law_whole).
+// Every change is tested on those layouts in which threads divide the rows of a kernel differently;
+// a schedule only orders calls on one host thread. Two steps of few micro-batches are enough to
+// exercise gradients, slots and statistics. On a busy machine, threads that wait for each other
+// take fifty times as long as one.
 
 constexpr std::int64_t kFewSteps = 2;
 constexpr std::int64_t kLargeBatch = 4;
 
-/// What the kernels of a layout's stages depend on.
+/// The choices that the kernels of a layout's stages depend on.
 test::Choices kernel_choices(const Layout& l) {
   return {l.stages, l.recompute ? 1 : 0, static_cast<int>(l.type), static_cast<int>(l.norm)};
 }
@@ -538,7 +541,7 @@ test::Choices kernel_choices(const Layout& l) {
 TEST(TwoThreadsTest, EveryPairOfKernelsGivesTheBitsOfOneStage) {
   std::map<test::Choices, std::vector<Layout>> alike;
   for (const Layout& layout : all_layouts()) alike[kernel_choices(layout)].push_back(layout);
-  // One of those whose kernels are alike, with another schedule each time.
+  // One of several layouts with the same kernels, each time with another schedule.
   std::vector<Layout> candidates;
   std::vector<test::Choices> factors;
   for (const auto& [factor, layouts] : alike) {
@@ -562,7 +565,7 @@ TEST_P(TwoThreadsFamilyTest, GivesTheBitsOfOneStage) {
               kFewSteps);
 }
 
-// Each of their ops in some type; both types of it are among the tests of ops.
+// Uses each of their ops in one type; the tests of ops cover both types.
 INSTANTIATE_TEST_SUITE_P(Families, TwoThreadsFamilyTest,
                          testing::Values(std::pair{Family::ResNeXt, DType::F16},
                                          std::pair{Family::SqueezeNet, DType::BF16},
@@ -591,7 +594,7 @@ TEST(TwoThreadsTest, StatisticsOfReplicasGiveTheBitsOfOneStage) {
   EXPECT_EQ(train(cut, kFewSteps).digest, train(one, kFewSteps).digest) << name_of(cut);
 }
 
-// The digest is alive: a step more, or other images, give another one.
+// The digest changes with another step or other images.
 TEST(LawTest, DigestTellsTrainingsApart) {
   std::set<std::string> digests;
   for (const auto norm : {models::NormKind::Batch, models::NormKind::Group})

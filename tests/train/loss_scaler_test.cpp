@@ -37,7 +37,7 @@ TEST(LossScaler, StaysBetweenOneAndWhatFloatsHold) {
   const ScalingState low{.scale = 1.5};
   EXPECT_EQ(after(kDynamic, low, "x").scale, 1.0);
   EXPECT_EQ(after(kDynamic, low, "xxx").scale, 1.0);
-  // A scale below one that was asked for is not raised by a step that failed.
+  // A failed step does not raise an initial scale below one.
   EXPECT_EQ(after(kDynamic, {.scale = 0.5}, "x").scale, 0.5);
   const ScalingState high{.scale = 0x1p127};
   EXPECT_EQ(after(kDynamic, high, "..."), high);

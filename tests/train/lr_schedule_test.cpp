@@ -12,7 +12,7 @@ namespace {
 
 using Table = std::vector<std::pair<std::int64_t, double>>;
 
-/// Literals have ten digits or more.
+/// All literals have at least ten digits.
 void expect_rates(const ScheduleConfig& schedule, std::int64_t total, const Table& table) {
   for (const auto& [iteration, rate] : table)
     EXPECT_NEAR(learning_rate(schedule, iteration, total), rate, 1e-10 * rate + 1e-15)
@@ -58,7 +58,7 @@ TEST(LearningRateTest, CosineWarmUpMultipliesTheFallingValue) {
   const ScheduleConfig schedule{
       .kind = ScheduleKind::Cosine, .base_rate = 1.0, .warmup_iterations = 500};
   EXPECT_EQ(learning_rate(schedule, 0, 1000), 0.0);
-  // At a quarter of the run: half of the warm-up is over, the cosine stands at (1 + sqrt 1/2) / 2.
+  // At a quarter of the run, half of the warm-up is done and the cosine is (1 + sqrt 1/2) / 2.
   EXPECT_NEAR(learning_rate(schedule, 250, 1000), 0.25 * (1.0 + std::sqrt(0.5)), 1e-15);
   EXPECT_NEAR(learning_rate(schedule, 500, 1000), 0.5, 1e-15);
 }
@@ -69,8 +69,8 @@ TEST(LearningRateTest, DoesNotDependOnWhichIterationsWereAskedBefore) {
   EXPECT_EQ(learning_rate(schedule, 15, 100), 0.1);
 }
 
-// recipes.md C.3, NV: 0.256 x 8 x 256 / 256 = 2.048; 1281167 // 2048 = 625 iterations an epoch, 8
-// of 50 epochs of warm-up, then the jump onto the cosine that has run all the while.
+// recipes.md C.3, NV: 0.256 x 8 x 256 / 256 = 2.048; 1281167 // 2048 = 625 iterations per epoch; a
+// warm-up of 8 of 50 epochs, then a jump to the cosine, which started at iteration 0.
 TEST(LearningRateTest, CosineBehindALinearWarmUpIsNotShifted) {
   const ScheduleConfig schedule{.kind = ScheduleKind::Cosine,
                                 .base_rate = 2.048,
@@ -86,7 +86,7 @@ TEST(LearningRateTest, CosineBehindALinearWarmUpIsNotShifted) {
   EXPECT_NEAR(learning_rate(schedule, 31249, 31250), 5.1745e-9, 1e-12);
 }
 
-// recipes.md C.3, NV: D = 90 x N // global when the run's length is given in batches.
+// recipes.md C.3, NV: D = 90 x N // global if the run's length is given in batches.
 TEST(LearningRateTest, HorizonReplacesTheRunAndHoldsTheRateBehindIt) {
   ScheduleConfig schedule{.kind = ScheduleKind::Cosine, .base_rate = 2.0};
   schedule.horizon = 1000;
@@ -140,7 +140,7 @@ TEST(LearningRateTest, PiecewiseFallsBehindItsCuts) {
                 {62499, 0.0002048}});
 }
 
-// recipes.md C.3, HK piecewise: 0.1 x 256 / 256; 1281167 // 256 = 5004 iterations an epoch.
+// recipes.md C.3, HK piecewise: 0.1 x 256 / 256; 1281167 // 256 = 5004 iterations per epoch.
 TEST(LearningRateTest, PiecewiseOfKerasWarmsUpForFiveEpochs) {
   const std::vector<double> epochs = {30, 60, 80};
   const ScheduleConfig schedule{.kind = ScheduleKind::Piecewise,
@@ -183,8 +183,8 @@ TEST(LearningRateTest, GradualWarmUpThenLinearToZero) {
                 {4680, 0.0}});
 }
 
-// recipes.md C.3, HK MLPerf 8 x 256: P 9, warm-up 3 epochs of 625, 40 epochs trained of a decay
-// of 41.
+// recipes.md C.3, HK MLPerf 8 x 256: power 9, warm-up of 3 epochs of 625 iterations, 40 epochs of a
+// decay over 41.
 TEST(LearningRateTest, LarsPolynomialDecaysToAHorizonBehindTheRun) {
   const ScheduleConfig schedule{.kind = ScheduleKind::LarsPolynomial,
                                 .base_rate = 9.0,

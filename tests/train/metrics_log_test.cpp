@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 
 class MetricsLogTest : public testing::Test {
  protected:
-  /// 8 images an iteration, 4 iterations an epoch, a row every 3 iterations: rows and epochs never
-  /// coincide.
+  /// 8 images per iteration, 4 iterations per epoch, and a row every 3 iterations, so that rows and
+  /// epochs do not coincide.
   [[nodiscard]] TrainConfig config(const std::string& name) const {
     TrainConfig config;
     config.run_directory = root_ / name;
@@ -67,7 +67,7 @@ class MetricsLogTest : public testing::Test {
     return text.str();
   }
 
-  /// The CSV without it_time, img_per_sec and total_time, which no two runs share.
+  /// The CSV without it_time, img_per_sec and total_time, which differ from run to run.
   static std::vector<std::string> without_times(const fs::path& path) {
     std::istringstream in(text_of(path));
     std::vector<std::string> rows;
@@ -94,8 +94,7 @@ TEST_F(MetricsLogTest, WritesTheHeadersOfTheRecipe) {
             "iteration,epoch,val_acc,val_time,img_per_sec,latency,name\n");
 }
 
-// Of a step whose loss is none nothing was learned, and the averages are those of the others; a
-// restored run takes them up the same.
+// Steps with a non-finite loss are not averaged, also in a restored run.
 TEST_F(MetricsLogTest, IterationsWithoutALossCountNowhere) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   const TrainConfig config = this->config("run");
@@ -134,7 +133,7 @@ TEST_F(MetricsLogTest, AveragesOverTheRowAndOverTheLastEpoch) {
   EXPECT_EQ(first.loss, 2.0);
   EXPECT_EQ(first.accuracy, 50.0);
   EXPECT_EQ(first.loss_average, 2.0);
-  // The first iteration of a process pays for start-up and is not timed.
+  // The first iteration of a process includes start-up and is not timed.
   EXPECT_EQ(first.seconds_per_iteration, 0.5);
   EXPECT_EQ(first.images_per_second, 16.0);
   EXPECT_EQ(first.total_seconds, 9.5);
@@ -145,7 +144,7 @@ TEST_F(MetricsLogTest, AveragesOverTheRowAndOverTheLastEpoch) {
   EXPECT_EQ(second.accuracy_average, 75.0);
   EXPECT_EQ(second.seconds_per_iteration, 0.25);
 
-  // Iterations 1 and 2 are more than an epoch ago now.
+  // Iterations 1 and 2 are now more than an epoch old.
   for (int i = 0; i < 2; ++i) log.add({.loss = 0.0, .correct = 8, .seconds = 0.25});
   EXPECT_EQ(log.report(6).loss_average, 0.5);
 }
@@ -181,7 +180,7 @@ TEST_F(MetricsLogTest, InterruptedRunLeavesTheSameRowsAsAnUninterruptedOne) {
       MetricsLog log(broken);
       advance(log, 1, saved);
       partial = parse_partial_row(to_json(log.partial()));
-      // The process lived on after its checkpoint, and was killed within a line.
+      // The process continued after its checkpoint and was killed while writing a line.
       advance(log, saved + 1, std::min<std::int64_t>(saved + 5, 12));
       log.report(ValidationResult{.iteration = saved + 1, .images = 1, .batches = 1});
       std::ofstream(broken.run_directory / "training.csv", std::ios::app) << "9,99,0.1";
@@ -296,7 +295,7 @@ TEST_F(MetricsLogTest, MissingDirectoryIsAnErrorThatNamesTheFile) {
       Error);
 }
 
-// Whatever became of the last rows of a killed run, it goes on.
+// A killed run continues, whatever happened to its last rows.
 TEST_F(MetricsLogTest, DamagedRowsAreLeftOutAndSaid) {
   struct Case {
     const char* file;
@@ -316,12 +315,12 @@ TEST_F(MetricsLogTest, DamagedRowsAreLeftOutAndSaid) {
   const std::vector<Case> cases = {
       {"training.csv", 3, with("2,6,", "2,x,"), "training.csv: line 3 is damaged ('2,x,"},
       {"training.csv", 3, with("2,6,", "2,2,"), "line 3 is damaged ('2,2,"},
-      {"training.csv", 3, with("2,6,", "2,600,"), ""},  // of a later iteration, it may be
+      {"training.csv", 3, with("2,6,", "2,600,"), ""},  // may be a row of a later iteration
       {"training.csv", 3, with("1,3,0.75", "1,3"), "line 2 is damaged ('1,3,"},
       {"training.csv", 4, with("step", "what"), "line 1 is damaged ('what"},
       {"training.csv", 3, with("\n3,9", "\n\n3"), "line 4 is damaged (''), and 1 more"},
-      {"training.csv", 4, and_then("4,1"), "what follows line 4 is no whole row"},
-      {"training.csv", 4, and_then(std::string(1 << 20, '1')), "what follows line 4"},
+      {"training.csv", 4, and_then("4,1"), "the row after line 4 is incomplete"},
+      {"training.csv", 4, and_then(std::string(1 << 20, '1')), "the row after line 4"},
       {"training.csv", 4, and_then("4,12,\x1b[2J\n"), "line 5 is damaged ('4,12,\\x1b[2J')"},
       {"validation.csv", 1, and_then("9,2.25,50,1,what,3,\n"), "line 2 is damaged"},
       {"validation.csv", 1, and_then("-3,2.25,50,1,2,3,\n"), "line 2 is damaged"},
@@ -345,9 +344,9 @@ TEST_F(MetricsLogTest, DamagedRowsAreLeftOutAndSaid) {
       EXPECT_NE(notices[0].find(damage.notice), std::string::npos) << notices[0];
       EXPECT_LT(notices[0].size(), 400u);
     }
-    // Only what a kill has torn is not worth keeping.
+    // Only an incomplete last line is dropped without a copy.
     const fs::path aside = path.string() + ".damaged";
-    const bool kept = said && notices[0].find("the file as it was is") != std::string::npos;
+    const bool kept = said && notices[0].find("the original file is") != std::string::npos;
     EXPECT_EQ(fs::exists(aside), kept) << damage.notice;
     if (kept) {
       EXPECT_EQ(text_of(aside), text);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The law for everything that happens to images and labels on their way into the loss: with mixup,
-// cutmix, both label smoothings and normalisation on the device, losses, accuracies, weights and
-// running statistics have the same bits whatever the stages, schedules, recomputation, loaders and
-// restarts, and whether pixels travel as bytes or as floats.
+// The law for the processing of images and labels. With mixup, cutmix, both kinds of label
+// smoothing and normalization on the device, losses, accuracies, weights and running statistics
+// have the same bits for all stages, schedules, recomputation, loaders and restarts, and for images
+// sent as bytes or as floats.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ constexpr std::int32_t kMicroBatches = 4;
 constexpr std::int64_t kTrainImages = 48;  // an epoch ends within a micro-batch of the third step
 constexpr std::int64_t kTestImages = 23;
 
-/// What changes the result.
+/// Options that change the result.
 struct Recipe {
   MixingConfig mixing;
   double smoothing = 0.1;
@@ -39,7 +39,7 @@ struct Recipe {
   std::int64_t batch = 5;
 };
 
-/// What must not.
+/// Options that must not change the result.
 struct Layout {
   std::int32_t stages = 1;
   ScheduleKind kind = ScheduleKind::Sequential;
@@ -57,7 +57,7 @@ std::string name_of(const Layout& l) {
       l.image_type ? millrace::name_of(*l.image_type) : "they are stored", l.threads, l.replicas);
 }
 
-/// Small sets of noise in the layout of CIFAR-100: fine labels 0 .. 99.
+/// Small sets of noise in the format of CIFAR-100, with fine labels 0 to 99.
 class NoiseSets {
  public:
   NoiseSets() {
@@ -145,7 +145,7 @@ Outcome train(const Recipe& recipe, const Layout& layout, std::int64_t steps = k
   Outcome outcome;
   Feeds feeds = session.training_feeds(sets().train, 0);
   for (std::int64_t i = 0; i < steps; ++i) {
-    // A restored run has the weights of its checkpoint and feeds that begin anywhere.
+    // A restored run has the weights of its checkpoint and feeds that start anywhere.
     if (restart_each_step && i > 0)
       feeds = session.training_feeds(sets().train, i * config.total_batch());
     const pipeline::MicroBatchMetrics metrics = session.step(feeds, i, 0.05).metrics;
@@ -214,8 +214,9 @@ TEST(MixingLawTest, LayoutsGiveTheBitsOfOneStage) {
   }
 }
 
-// Run at two threads; the whole test above is, by hand (mixing_law_whole). Images become the input
-// of the first op in kernels, as bytes or as floats, alone or recomputed.
+// Run at two threads; the whole test above is run at two threads by hand (mixing_law_whole).
+// Kernels turn images into the input of the first op, from bytes or floats, with and without
+// recomputation.
 TEST(MixingTwoThreadsTest, LayoutsGiveTheBitsOfOneStage) {
   using enum RecomputePolicy;
   for (const Recipe& recipe : {Recipe{.mixing = kBoth},
@@ -242,7 +243,7 @@ TEST(MixingLawTest, RestartsWithinAnEpochChangeNothing) {
   }
 }
 
-// The same global batch: its sums are added up in another order, and nothing else differs.
+// The same global batch, so only the order of summation differs.
 TEST(MixingLawTest, ReplicasMixTheSameSamples) {
   for (const Recipe& recipe : {Recipe{.mixing = kMixup}, Recipe{.mixing = kBoth}}) {
     const Outcome one = train(recipe, {}, 1);
@@ -267,7 +268,7 @@ TEST(MixingLawTest, ReplicasMixTheSameSamples) {
   }
 }
 
-// Each option has an effect, on training alone.
+// Each option changes training but not validation.
 TEST(MixingLawTest, EveryOptionChangesTheTraining) {
   std::set<std::string> digests;
   std::vector<Recipe> all = {{.mixing = {}},
@@ -282,7 +283,7 @@ TEST(MixingLawTest, EveryOptionChangesTheTraining) {
                              {.mixing = kBoth}};
   for (const Recipe& recipe : all) digests.insert(train(recipe, {}, 2).digest);
   EXPECT_EQ(digests.size(), all.size());
-  // Without a step all of them validate alike: plain labels, images unmixed.
+  // Without a step all of them give the same validation: plain labels, unmixed images.
   std::set<double> losses;
   for (const Recipe& recipe : all) losses.insert(train(recipe, {}, 0).validation_loss);
   EXPECT_EQ(losses.size(), 1u);
@@ -306,7 +307,7 @@ TEST(MixingLawTest, SyntheticImagesTravelAsBytesToo) {
   EXPECT_EQ(losses.size(), 1u);
 }
 
-/// Digest and losses of two steps on made-up images.
+/// Digest and losses of two steps on synthetic images.
 std::string trained_on(const std::shared_ptr<const io::Dataset>& data, TrainConfig config,
                        ImageSource source) {
   config.data.source = source;
@@ -321,7 +322,7 @@ std::string trained_on(const std::shared_ptr<const io::Dataset>& data, TrainConf
   return result + io::digest(session.snapshot().tensors());
 }
 
-// What training does with an image does not depend on how it got to the device.
+// Training must not depend on how an image reaches the device.
 TEST(MixingLawTest, ImagesThatStayOnTheDeviceTrainAsThoseThatAreSent) {
   const auto data = std::shared_ptr<const io::Dataset>(
       io::make_synthetic({.image_shape = {32, 32, 3}, .classes = 100, .size = kTrainImages}));

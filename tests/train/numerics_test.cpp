@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What precision and the update do to a training as a whole: steps that are skipped everywhere or
-// nowhere, scales that find their level, the first op that is not finite, checkpoints that fit any
-// precision and any share, decay as the recipes word it.
+// Precision and updates in whole trainings: steps are skipped everywhere or nowhere, scales settle,
+// the first non-finite op is named, checkpoints fit any precision and sharding, and weight decay
+// follows the recipes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ TrainConfig planned(const Layout& layout) {
   return config;
 }
 
-/// A training in one process (or one rank's part of it), step by step.
+/// A training in one process, or one rank's part of it, step by step.
 class Training {
  public:
   Training(const TrainConfig& config, const comm::World& world, std::int64_t broken = -1,
@@ -63,7 +63,7 @@ class Training {
     return io::write_checkpoint(directory, header, snapshot.tensors());
   }
 
-  /// Values by name, of everything that a checkpoint would hold.
+  /// The values, by name, that a checkpoint would contain.
   std::map<std::string, std::vector<float>> values() { return values_by_name(session_.snapshot()); }
 
  private:
@@ -74,8 +74,8 @@ class Training {
   std::int64_t next_;
 };
 
-/// A training that is restored after `before` steps has the bits and the scale of the one that went
-/// on, then and `after` steps later.
+/// A training restored after `before` steps has the same bits and scale as one that was not
+/// interrupted, at once and `after` steps later.
 void expect_restored_alike(const TrainConfig& config, int before, int after) {
   const comm::World world;
   const test::TemporaryDirectory folder;
@@ -92,7 +92,7 @@ void expect_restored_alike(const TrainConfig& config, int before, int after) {
   EXPECT_EQ(restored.digest(), whole.digest());
 }
 
-/// The image that the run's sample number `position` is.
+/// Index of the image at this position of the run.
 std::int64_t image_at(const TrainConfig& config, std::int64_t position) {
   return io::SampleOrder::shuffled(config.seed, NoiseDataset(config.model.image).size())
       .at(position)
@@ -115,9 +115,10 @@ void expect_in(const std::string& text, const std::string& whole) {
   EXPECT_NE(whole.find(text), std::string::npos) << text << " in: " << whole;
 }
 
-// ---- steps that are skipped ---------------------------------------------------------------------
+// ---- skipped steps ------------------------------------------------------------------------------
 
-// The infinite pixel is replica 1's: replica 0 must not move either, nor statistics or slots.
+// The infinite pixel belongs to replica 1. Replica 0 must not change either, including statistics
+// and slots.
 TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
   for (const bool sharded : {false, true}) {
     for (const bool narrow : {false, true}) {
@@ -129,7 +130,7 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
                           .sharded = sharded};
       const TrainConfig config = planned(layout);
       const comm::World world;
-      // Micro-batch 17 of the run: the first of replica 1 in the third step.
+      // Micro-batch 17 of the run is the first of replica 1 in the third step.
       Training training(config, world, image_at(config, 17 * config.batch_size));
       training.steps(2);
       const std::string before = training.digest();
@@ -145,7 +146,7 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
   }
 }
 
-// Through the statistics that they share, one replica's infinity reaches the others at once.
+// With shared statistics, one replica's infinity reaches the others at once.
 TEST(SkippedSteps, AnInfinityInSharedStatisticsStopsAll) {
   const TrainConfig config =
       planned({.stages = 3, .kind = ScheduleKind::OneFOneB, .replicas = 2, .span = 2});
@@ -174,8 +175,8 @@ std::vector<double> largest_gradients(Session& session) {
   return result;
 }
 
-/// The least exponent of a scale at which a gradient of the last step, made without one, would have
-/// been infinite on some rank.
+/// The smallest exponent of a scale at which some gradient of the last, unscaled step would have
+/// become infinite on some rank.
 std::int64_t exponent_of_overflow(Session& session, const comm::World& world) {
   const std::vector<double> sizes = largest_gradients(session);
   const double largest = *std::max_element(sizes.begin(), sizes.end());
@@ -183,8 +184,8 @@ std::int64_t exponent_of_overflow(Session& session, const comm::World& world) {
   return -world.maximum(-static_cast<std::int64_t>(std::ceil(std::log2(kMost / largest))));
 }
 
-/// Makes the gradient of a kernel 2^5 times as large: the norm behind it takes back that the kernel
-/// is smaller.
+/// Makes the gradient of a kernel 2^5 times as large by shrinking the kernel, which the following
+/// norm compensates.
 void shrink(Session& session, std::string_view kernel) {
   const models::Graph& graph = session.graph();
   for (const pipeline::Unit& unit : session.units()) {
@@ -198,7 +199,7 @@ void shrink(Session& session, std::string_view kernel) {
   }
 }
 
-/// Whether a step was skipped anywhere, which is everywhere.
+/// Whether a step was skipped; checks that all ranks agree.
 bool skips_together(Training& training, const comm::World& world) {
   const bool skipped = training.step().skipped;
   const bool somewhere = world.maximum(skipped ? 1 : 0) != 0;
@@ -207,8 +208,8 @@ bool skips_together(Training& training, const comm::World& world) {
   return somewhere;
 }
 
-/// Each of two stages in turn is the only one with a gradient that is not finite. Nothing moves
-/// until the scale has come down; from there on it is the training of `steady` with that scale.
+/// In turn, each of two stages is the only one with non-finite gradients. Nothing is updated until
+/// the scale has fallen; then the training equals that of `steady` with this scale.
 void expect_one_stage_to_stop_all(const comm::World& world, const Layout& steady) {
   const Layout cut{.stages = 2, .kind = ScheduleKind::OneFOneB};
   for (const auto& [stage, kernel] :
@@ -269,7 +270,7 @@ TEST(DynamicScaling, FindsItsLevelFromFarAbove) {
     EXPECT_EQ(found, (ScalingState{
                          .scale = std::exp2(127 - skipped), .good_steps = 1, .skipped = skipped}));
     training.steps(2);
-    // As if the run had begun at that level, behind the steps that were skipped.
+    // As if the run had started with that scale, after the skipped steps.
     config.loss_scaling = {.initial = found.scale};
     Training steady(config, world, -1, skipped);
     steady.steps(3);
@@ -285,7 +286,7 @@ TEST(DynamicScaling, ContinuesFromACheckpointBitForBit) {
 
 // ---- the first op -------------------------------------------------------------------------------
 
-/// NaNs wherever a program's buffers will be.
+/// Fills the memory of all buffers with NaNs.
 void poison(Session& session) {
   for (const pipeline::Unit& unit : session.units()) {
     pipeline::BoundProgram& program = unit.run->training();
@@ -341,7 +342,7 @@ TEST(Exceptions, NameTheFirstOp) {
   TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 2});
   config.check_exceptions = true;
   const comm::World world;
-  // Micro-batch 3 of the run: number 1 of replica 1.
+  // Micro-batch 3 of the run is number 1 of replica 1.
   Training training(config, world, image_at(config, 3 * config.batch_size));
   const std::string text = message_of(ErrorKind::Numeric, [&] { (void)training.step(); });
   const models::Graph& graph = training.session().graph();
@@ -363,7 +364,7 @@ TEST(Exceptions, NameTheOpOfAGradient) {
       text);
 }
 
-// Statistics made of an infinite variance are finite, as one over its root is 0.
+// Statistics of an infinite variance are finite, because its inverse square root is 0.
 TEST(Exceptions, NameABatchStatisticThatIsNot) {
   TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB});
   config.check_exceptions = true;
@@ -379,7 +380,7 @@ TEST(Exceptions, NameABatchStatisticThatIsNot) {
             message_of(ErrorKind::Numeric, [&] { (void)training.step(); }));
 }
 
-// Scales so large that what each replica has added up is finite, and the sum of them is not.
+// With such large scales the gradient sum of each replica is finite, but the total is not.
 TEST(Exceptions, NameASumOverReplicas) {
   int seen = 0;
   for (int exponent = 127; exponent > 100; --exponent) {
@@ -400,8 +401,8 @@ TEST(Exceptions, NameASumOverReplicas) {
   EXPECT_GT(seen, 0);
 }
 
-// Scaled by 2^24 the gradients are beyond float16, whose largest number is 65504: steps are
-// skipped, the same in every layout, until the scale has come down to where it trains.
+// Scaled by 2^24, gradients exceed float16, whose largest number is 65504. Steps are skipped,
+// identically in every layout, until the scale is low enough.
 TEST(DynamicScaling, FindsTheRangeOfFloat16InEveryLayout) {
   constexpr int kScalingSteps = 14;
   const comm::World world;
@@ -534,14 +535,13 @@ TEST(Slots, OfAnotherRuleAreRefused) {
     return message_of(ErrorKind::Checkpoint, [&] { load(from, into); });
   };
   const std::string missing = refused(UpdateRule::Sgd, UpdateRule::Momentum);
-  expect_in("/momentum, which momentum needs; the slots in it: none", missing);
+  expect_in("/momentum, which momentum needs; its slots: none", missing);
   const std::string square = refused(UpdateRule::Momentum, UpdateRule::RmsProp);
-  expect_in("/mean_square, which RMSprop needs; the slots in it: momentum.", square);
+  expect_in("/mean_square, which RMSprop needs; its slots: momentum.", square);
   const std::string more = refused(UpdateRule::RmsProp, UpdateRule::Momentum);
-  expect_in("/mean_square, which momentum does not keep; the slots in it: mean_square, momentum",
-            more);
+  expect_in("/mean_square, which momentum does not keep; its slots: mean_square, momentum", more);
   EXPECT_NO_THROW(load(UpdateRule::Momentum, UpdateRule::Lars));
-  // Evaluation needs none and takes any.
+  // Evaluation needs no slots and accepts any.
   const io::CheckpointReader checkpoint(saved[UpdateRule::RmsProp]);
   TrainConfig config = planned({});
   Session evaluation(config, Session::Use::Evaluation, world);
@@ -551,7 +551,7 @@ TEST(Slots, OfAnotherRuleAreRefused) {
 
 // ---- decay --------------------------------------------------------------------------------------
 
-// Of two steps of SGD that differ in the decay alone, one has taken rate x decay x w more.
+// Two steps of SGD that differ only in weight decay differ by rate x decay x w.
 TEST(Decay, FormsAndExclusionsReachTheWeights) {
   const comm::World world;
   const auto values_after = [&](double decay, DecayForm form, int steps) {
@@ -604,15 +604,15 @@ class TwoRanks : public testing::Test {
     if (std::getenv("MILLRACE_TEST_RANKS") == nullptr) GTEST_SKIP() << "needs mpirun";
     ASSERT_EQ(world().size(), 2);
   }
-  /// Of all tests together, as MPI starts once a process.
+  /// Shared by all tests, as MPI starts once per process.
   static const comm::World& world() {
     static const comm::World shared;
     return shared;
   }
 };
 
-// Rank 1's images alone hold the infinity; the ranks agree, and weights that are shared out over
-// them end as those that are not.
+// Only rank 1's images contain the infinity. The ranks agree, and sharded weights end the same as
+// unsharded ones.
 TEST_F(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
   std::map<std::string, std::vector<std::vector<float>>> ends;
   for (const bool over_stages : {false, true}) {
@@ -640,15 +640,15 @@ TEST_F(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
         if (!over_stages) ends[name].push_back(values);
     }
   }
-  // Unsharded, rank 0 answers for everything; sharded, for all weights and some slots.
+  // Unsharded, rank 0 saves everything; sharded, all weights and some slots.
   for (const auto& [name, values] : ends) {
     ASSERT_LE(values.size(), 2u) << name;
     EXPECT_TRUE(values.back() == values.front()) << name;
   }
 }
 
-// The ranks are the stages. The oracle is cut as well: one replica in one stage has no place on two
-// ranks.
+// The stages are on different ranks. The reference is cut as well, because one replica in one stage
+// cannot span two ranks.
 TEST_F(TwoRanks, WaitForTheOnlyStageWithAnInfinity) {
   expect_one_stage_to_stop_all(world(), {.stages = 2, .kind = ScheduleKind::OneFOneB});
 }

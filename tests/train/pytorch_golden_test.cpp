@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The networks against PyTorch: tests/golden/record_pytorch.py computed, in float64, what one
-// first step of each gives and where ten steps lead, from weights and images that are formulae of
-// names and indices. Errors are relative to the norm of the tensor that they are in.
+// Compares the networks with PyTorch. tests/golden/record_pytorch.py computed in float64 the
+// results of one first step and of ten steps, with weights and images given by formulas of names
+// and indices. Errors are relative to the norm of the tensor.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,10 +33,10 @@ using nlohmann::json;
 using pipeline::Phase;
 
 constexpr double kTolerance = 1e-4;
-/// Of a weight of one, stored in float32: what a change of it may be off beside.
+/// Rounding error of a weight of one stored in float32; tolerance for changes of weights.
 constexpr double kFloatStep = 1.2e-7;
 
-// ---- the numbers that both sides compute
+// ---- numbers that both sides compute
 
 std::uint64_t key_of(const std::string& name) {  // FNV-1a
   std::uint64_t key = 0xCBF29CE484222325u;
@@ -60,7 +60,8 @@ class Uniform {
   std::uint64_t key_;
 };
 
-/// Small logits: the loss falls slowly then, and its gradient does not hang on their last digits.
+/// Small logits make the loss fall slowly, so that its gradient does not depend on their last
+/// digits.
 bool is_of_last_layer(const std::string& name) {
   return name == "fc1/kernel" || name == "conv10/conv/kernel" || name == "Top/logits/kernel";
 }
@@ -99,7 +100,7 @@ double norm_of(const std::vector<double>& values) {
   return std::sqrt(sum);
 }
 
-/// Holds a tensor against its norm, its products with two vectors, and its first elements.
+/// Compares a tensor's norm, its products with two vectors, and its first elements.
 void expect_alike(const std::vector<double>& actual, const std::vector<double>& expected,
                   const std::string& name, double slack = 0.0) {
   const double allowed = kTolerance * expected.at(0) + slack;
@@ -131,7 +132,7 @@ Graph build(const json& network) {
   return graph;
 }
 
-/// A network in one stage, with what both sides begin with.
+/// A network in one stage, with the initial values of both sides.
 class Net {
  public:
   Net(const json& golden, UpdateRule rule)
@@ -155,7 +156,7 @@ class Net {
       labels_.push_back(static_cast<std::int32_t>((3 + 7 * n) % graph_.classes));
   }
 
-  /// Mean loss of the images; their logits are there until the backward pass.
+  /// Mean loss of the images. Their logits remain valid until the backward pass.
   double forward() {
     pipeline::Stage::load(stage_.training(), {}, std::as_bytes(std::span(images_)), labels_);
     stage_.training().begin_step(space_, 1.0f);
@@ -181,7 +182,7 @@ class Net {
       }
     return {};
   }
-  /// Tensors by name: gradients, or values.
+  /// Kind of the tensors: gradients or values.
   enum class Kind { Gradient, Value };
   [[nodiscard]] std::map<std::string, std::vector<double>> tensors(Kind kind) {
     std::map<std::string, std::vector<double>> result;
@@ -230,7 +231,7 @@ json load(const std::string& name) {
   return json::parse(file);
 }
 
-// ---- what is compared
+// ---- comparisons
 
 ops::Update update_of(UpdateRule rule, double rate) {
   ops::Update update;
@@ -291,7 +292,7 @@ void two_updates(const json& golden, UpdateRule rule, const char* name) {
     if (expected == golden.at("changes").at(name).end()) continue;  // running statistics
     std::vector<double> change = values;
     for (std::size_t i = 0; i < change.size(); ++i) change[i] -= before.at(parameter)[i];
-    // What float32 weights cannot tell of a change has no part in it.
+    // Differences below the precision of float32 weights do not count.
     expect_alike(change, *expected, parameter, kFloatStep * norm_of(values));
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A whole run whose steps never update anything. The trainer brings its own device environment,
-// which a process has once: one test.
+// A whole run without any update. The trainer creates its own device environment, which is possible
+// once per process: hence one test.
 #include <gtest/gtest.h>
 
 #include "tests/train/small_run.hpp"
@@ -10,8 +10,8 @@
 namespace millrace::train {
 namespace {
 
-// At the highest scale the sum over 8 micro-batches always overflows somewhere, and weights that
-// never move change nothing about it.
+// At the highest scale the sum over 8 micro-batches always overflows, and since the weights never
+// change, it keeps overflowing.
 TEST(SkippedRun, TwentyInARowEndIt) {
   TrainConfig config = small::config_of({});
   config.pipeline = small::plan_of({}, config);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A small network of each family on random images in any layout, to be trained for a few steps in a
-// test.
+// A small network of each family, to be trained on random images in any layout for a few steps.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,7 +25,7 @@ namespace millrace::train::small {
 using pipeline::OpRange;
 using pipeline::ScheduleKind;
 
-/// Random pixels and labels, both functions of the index.
+/// Random pixels and labels as functions of the index.
 class NoiseDataset final : public io::Dataset {
  public:
   /// Image `broken` has an infinite pixel.
@@ -55,7 +54,7 @@ class NoiseDataset final : public io::Dataset {
 
 inline constexpr std::int64_t kSteps = 5;
 inline constexpr std::int32_t kMicroBatches = 8;
-/// Few, as every layout looks at all of them; the last micro-batch of three has one image left out.
+/// Few, because every layout validates them all; the last of three micro-batches lacks one image.
 inline constexpr std::int64_t kValidationImages = 50;
 
 enum class Family { ResNet, ResNeXt, SqueezeNet, EfficientNet };
@@ -80,7 +79,7 @@ struct Layout {
   Family family = Family::ResNet;
   std::vector<std::string> trained = {};  ///< filters; none: everything
   std::int32_t span = 1;                  ///< replicas that share batch statistics
-  std::int64_t batch = 2;                 ///< of the same samples in a step
+  std::int64_t batch = 2;                 ///< micro-batch size; a step always has the same samples
 };
 
 inline std::string name_of(const Layout& layout) {
@@ -95,7 +94,7 @@ inline std::string name_of(const Layout& layout) {
       fmt::join(layout.trained, " "), layout.span, layout.batch);
 }
 
-/// One small network of each family, with everything that sets the family apart.
+/// One small network of each family with all of its special ops.
 inline models::ModelOptions model_of(const Layout& layout) {
   models::ModelOptions model = models::default_options(name_of(layout.family), models::Task::Cifar);
   model.batch_norm_span = layout.span;
@@ -149,7 +148,7 @@ inline TrainConfig config_of(const Layout& layout) {
   return config;
 }
 
-/// Cuts spread over all ops, so that most lie inside residual blocks.
+/// Cuts spread evenly over the ops, so that most lie inside residual blocks.
 inline std::vector<OpRange> spread_cuts(const models::Graph& graph, std::int32_t stages) {
   std::vector<OpRange> ranges;
   ranges.reserve(static_cast<std::size_t>(stages));
@@ -175,7 +174,7 @@ inline pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& c
   return plan;
 }
 
-/// Values by name, of everything that a checkpoint would hold.
+/// The values, by name, that a checkpoint would contain.
 inline std::map<std::string, std::vector<float>> values_by_name(const Snapshot& snapshot) {
   std::map<std::string, std::vector<float>> result;
   for (const io::NamedTensor& tensor : snapshot.tensors()) {
@@ -185,7 +184,7 @@ inline std::map<std::string, std::vector<float>> values_by_name(const Snapshot& 
   return result;
 }
 
-/// The same, one behind the other.
+/// The same values, concatenated.
 inline std::vector<float> all_values(const Snapshot& snapshot) {
   std::vector<float> result;
   for (const auto& [name, values] : values_by_name(snapshot))

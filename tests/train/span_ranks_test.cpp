@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch statistics that span replicas, over processes. Run by mpirun with one process it leaves its
-// losses and digests in the file that MILLRACE_TEST_DIGESTS names; with several it must come to the
-// same.
+// Batch statistics that span replicas, over processes. Run by mpirun with one process, it writes
+// its losses and digests to the file MILLRACE_TEST_DIGESTS; with several processes, the results
+// must equal those in the file.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ namespace {
 using namespace small;
 using pipeline::ScheduleKind;
 
-/// Losses of some steps, and a digest of what the stages of replica 0 on this process then hold.
+/// Losses of some steps, and a digest of the stages of replica 0 in this process.
 std::string train(const Layout& layout, const comm::World& world) {
   TrainConfig config = config_of(layout);
   config.validation = ValidationMode::None;
@@ -46,7 +46,7 @@ TEST(SpanOverRanks, GivesTheBitsOfOneProcess) {
   const char* path = std::getenv("MILLRACE_TEST_DIGESTS");
   if (path == nullptr) GTEST_SKIP() << "needs mpirun";
   const comm::World world;
-  // Replica 0 lies on rank 0 in all of them. Of three replicas on two ranks, one lies on both.
+  // Replica 0 is always on rank 0. Of three replicas on two ranks, one spans both.
   std::string outcome;
   for (const Layout& layout :
        {Layout{.replicas = 4, .span = 2}, Layout{.replicas = 4, .span = 4},

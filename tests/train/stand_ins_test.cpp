@@ -13,7 +13,7 @@
 namespace millrace::train {
 namespace {
 
-/// 40 pictures that nobody reads, of which a tenth may be bad: four.
+/// 40 images that are never read; at most a tenth, that is four, may be bad.
 class Pictures final : public io::Dataset {
  public:
   [[nodiscard]] std::string name() const override { return "pictures"; }
@@ -41,8 +41,8 @@ class StandInLimitTest : public testing::Test {
       EXPECT_EQ(error.kind(), ErrorKind::Data);
       EXPECT_EQ(std::string(error.what()),
                 std::to_string(of_epoch) +
-                    " of the 40 pictures for training are bad so far in this pass over them; "
-                    "--max-bad-fraction 0.1 allows no more than 4, such as a.JPEG: it is cut");
+                    " of the 40 images for training are bad so far in this epoch; "
+                    "--max-bad-fraction 0.1 allows at most 4; for example a.JPEG: it is cut");
     }
     EXPECT_EQ(limit.in_epoch(), of_epoch);
   }
@@ -69,7 +69,7 @@ TEST_F(StandInLimitTest, EveryEpochCountsAnew) {
   EXPECT_EQ(limit.in_epoch(), 0);
   limit.check(8, 1);
   EXPECT_EQ(limit.in_epoch(), 4);
-  // The first batch of an epoch may have some of its own.
+  // The first batch of an epoch may contain bad images too.
   limit.check(11, 2);
   EXPECT_EQ(limit.in_epoch(), 3);
   expect_refusal(limit, 13, 2, 5);

@@ -20,7 +20,7 @@ models::Graph resnet8(std::int64_t classes) {
   return models::build_model(options);
 }
 
-/// What a checkpoint of the network holds.
+/// The tensors of a checkpoint of the network.
 std::vector<io::TensorInfo> tensors_of(const models::Graph& graph) {
   std::vector<io::TensorInfo> tensors;
   for (const models::Parameter& p : graph.parameters) {
@@ -54,9 +54,9 @@ TEST(WarmStart, OtherClassesNeedAFreshLastLayer) {
   const models::Graph graph = resnet8(100);
   const std::vector<io::TensorInfo> tensors = tensors_of(resnet8(10));
   EXPECT_EQ(refusal(graph, tensors, {}),
-            "--init-path RUN: does not fit resnet-8: fc1/kernel is 10x64 there and 100x64 "
-            "here, fc1/bias is 10 there and 100 here; name what is to begin anew with "
-            "--init-fresh");
+            "--init-path RUN: does not fit resnet-8: fc1/kernel has shape 10x64 in the checkpoint "
+            "but needs 100x64, fc1/bias has shape 10 in the checkpoint but needs 100; name the "
+            "parameters to initialize with --init-fresh");
   const std::vector<std::string> fresh = {"fc1"};
   const std::set<std::string> taken = tensors_to_take(graph, tensors, fresh, "RUN");
   EXPECT_EQ(taken.size(), graph.parameters.size() - 2);
@@ -68,15 +68,16 @@ TEST(WarmStart, WhatIsOnOneSideOnlyIsNamedToo) {
   std::vector<io::TensorInfo> tensors = tensors_of(graph);
   tensors[0].name = "b9/conv/kernel";
   EXPECT_EQ(refusal(graph, tensors, {}),
-            "--init-path RUN: does not fit resnet-8: b0/conv/kernel is missing there, "
-            "b9/conv/kernel is there alone; name what is to begin anew with --init-fresh");
+            "--init-path RUN: does not fit resnet-8: b0/conv/kernel is missing in the checkpoint, "
+            "b9/conv/kernel is only in the checkpoint; name the parameters to initialize with "
+            "--init-fresh");
   EXPECT_EQ(refusal(graph, tensors, {"conv/kernel"}), "no error");
 }
 
 TEST(WarmStart, ATextMustBeInAName) {
   const models::Graph graph = resnet8(10);
   const std::string error = refusal(graph, tensors_of(graph), {"logits"});
-  EXPECT_NE(error.find("--init-fresh: no parameter of resnet-8 has 'logits' in its name"),
+  EXPECT_NE(error.find("--init-fresh: no parameter name of resnet-8 contains 'logits'"),
             std::string::npos)
       << error;
 }
