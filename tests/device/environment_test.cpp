@@ -51,7 +51,7 @@ TEST(Dispatch, NamesTheTypeItHasNoKernelsFor) {
     dispatch(DType::U8, []<class T>() {});
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()), "no kernels store uint8");
+    EXPECT_EQ(std::string(error.what()), "no kernels for storage type uint8");
   }
 }
 
