@@ -33,8 +33,7 @@ struct Update {
   float mean_square_decay = 0.9f;
   float epsilon = 0.0f;
   float trust = 0.001f;
-  std::uint64_t step =
-      0;  ///< number of the update; selects the random numbers of stochastic rounding
+  std::uint64_t step = 0;  ///< number of the update; a key of stochastic rounding
 };
 
 /// A range of the flat parameter array whose elements are all updated in the same way.
@@ -48,8 +47,7 @@ struct ParameterSpan {
                             ///< kSpanElements
   std::int64_t vector =
       -1;  ///< 16-bit master weights: offset of its float32 values in `vectors`, or -1
-  RandomStream rounding{0,
-                        RandomPurpose::Rounding};  ///< the tensor's stream for stochastic rounding
+  RandomStream rounding{0, RandomPurpose::Rounding};  ///< the tensor's, for stochastic rounding
 };
 
 /// Range of the spans of one tensor.

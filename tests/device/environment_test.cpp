@@ -43,7 +43,7 @@ TEST(Parallel, RunsEveryItemOnce) {
   EXPECT_EQ(host(1000), 0);
 }
 
-TEST(Dispatch, NamesTheTypeItHasNoKernelsFor) {
+TEST(Dispatch, NamesTheUnsupportedType) {
   EXPECT_EQ(dispatch(DType::F32, []<class T>() { return sizeof(T); }), 4u);
   EXPECT_EQ(dispatch(DType::BF16, []<class T>() { return sizeof(T); }), 2u);
   EXPECT_EQ(dispatch(DType::F16, []<class T>() { return dtype_of<T>(); }), DType::F16);
