@@ -12,6 +12,8 @@
 // json                a JSON value with parser and writer
 // text                nearest match, human-readable sizes and durations, UTF-8, lists
 //
+// The other headers define small types that several folders share.
+//
 // Nothing here includes Kokkos, MPI or HDF5, so the tests of this folder take milliseconds and run
 // under every sanitizer.
 #pragma once

@@ -22,7 +22,7 @@ using ConstBytes =
 using ConstHostBytes =
     Kokkos::View<const std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-// Works on words, because Kokkos cannot clear std::byte.
+// Clears words, so that Kokkos does not call memset on a class type.
 struct Clear {
   std::uint64_t* words;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { words[i] = 0; }
