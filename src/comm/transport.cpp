@@ -16,8 +16,8 @@ void check(int code, const char* call) {
   if (code != MPI_SUCCESS) fail(ErrorKind::Peer, "{} failed with code {}", call, code);
 }
 
-/// Messages of a rank to itself: the ends of a tag that were started wait for each other in two
-/// rings, one of which is empty.
+/// Messages of a rank to itself. For each tag, started sends and started receives wait in two
+/// rings, one of which is always empty.
 class LocalMessages {
  public:
   explicit LocalMessages(CopyBytes copy) : copy_(copy) {}
@@ -26,7 +26,7 @@ class LocalMessages {
     Line& line = lines_.try_emplace(tag).first->second;
     const int number = static_cast<int>(ends_.size());
     ends_.push_back({&line, to, from, bytes, true});
-    // So many can wait at most, each at one place: nothing grows while messages pass.
+    // Reserve a place for every message now, so that start() never allocates.
     (to != nullptr ? line.receives : line.sends).add_place();
     return number;
   }
@@ -90,7 +90,7 @@ class LocalMessages {
   std::deque<End> ends_;
 };
 
-/// Persistent requests on a communicator of their own.
+/// Persistent requests on a separate communicator.
 class MpiMessages {
  public:
   MpiMessages() { check(MPI_Comm_dup(MPI_COMM_WORLD, &communicator_), "MPI_Comm_dup"); }
@@ -123,9 +123,7 @@ class MpiMessages {
   static int size(std::int64_t bytes) {
     if (bytes > 0x7fffffff)
       fail(ErrorKind::Config,
-           "a message of {} bytes is beyond MPI's limit of 2 GiB: lower "
-           "--batch-size",
-           bytes);
+           "a message of {} bytes exceeds MPI's limit of 2 GiB: use a smaller --batch-size", bytes);
     return static_cast<int>(bytes);
   }
   MPI_Request& add() { return requests_.emplace_back(MPI_REQUEST_NULL); }
@@ -136,7 +134,7 @@ class MpiMessages {
   std::deque<MPI_Request> requests_;
 };
 
-/// Numbers of local messages are negative: -1, -2, ...
+/// Numbers of messages within the rank are negative: -1, -2, ...
 class RoutingTransport final : public Transport {
  public:
   RoutingTransport(const World& world, CopyBytes copy) : world_(&world), local_(copy) {
@@ -170,8 +168,9 @@ class RoutingTransport final : public Transport {
   void require_tag(int tag) const {
     if (tag <= world_->highest_tag()) return;
     fail(ErrorKind::Config,
-         "this layout needs {} kinds of messages, MPI here tells {} apart: use fewer stages or "
-         "replicas",
+         "this layout needs message tag {}, but the highest tag of this MPI library is {}: use "
+         "fewer "
+         "stages or replicas",
          tag, world_->highest_tag());
   }
 

@@ -35,11 +35,11 @@ int count(std::size_t elements) { return static_cast<int>(elements); }
 
 constexpr int kTag = 0;
 
-/// The ranks form a binomial tree under rank 0: a rank's parent is its number without the lowest
-/// bit that is set.
+/// The ranks form a binomial tree with root 0. A rank's parent is its number with the lowest set
+/// bit cleared.
 int parent_of(int rank) { return rank & (rank - 1); }
 
-/// Children from the nearest on. Each of them is the root of as many ranks as its distance.
+/// Children, nearest first. The subtree of a child at distance d has up to d ranks.
 std::vector<int> children_of(int rank, int size) {
   std::vector<int> children;
   for (int distance = 1; (rank & distance) == 0 && rank + distance < size; distance *= 2)
@@ -47,7 +47,7 @@ std::vector<int> children_of(int rank, int size) {
   return children;
 }
 
-/// The ranks of this machine among themselves, in the order of `rank`.
+/// Communicator of the ranks on this machine, ordered by `rank`.
 class RanksHere {
  public:
   explicit RanksHere(int rank) {
@@ -63,7 +63,7 @@ class RanksHere {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// Where the stretch of each rank begins, and behind them where the last one ends.
+/// Start offset of each rank's part, followed by the end of the last part.
 std::vector<int> begins_of(const std::vector<int>& lengths) {
   std::vector<int> begins(lengths.size() + 1, 0);
   std::partial_sum(lengths.begin(), lengths.end(), begins.begin() + 1);
@@ -72,8 +72,8 @@ std::vector<int> begins_of(const std::vector<int>& lengths) {
 
 }  // namespace
 
-/// Messages of what all ranks do together. MPI's own collectives never tell whose part is missing;
-/// made of messages between two ranks each, they do. Those of the pipeline pass elsewhere.
+/// Messages of the collective functions. They are built from point-to-point messages, because MPI's
+/// own collectives do not tell which rank is missing. The pipeline's messages use Transport.
 class World::Peers {
  public:
   void send(int to, std::span<const std::byte> data) const {
@@ -105,7 +105,7 @@ class World::Peers {
   std::atomic<int> awaited_{-1};
 };
 
-/// Open MPI, MPICH and its descendants, and PMIx under Slurm tell a process so.
+/// Open MPI, MPICH with its derivatives, and PMIx under Slurm set one of these variables.
 bool started_by_launcher() {
   constexpr std::array kSigns = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK",
                                  "MPI_LOCALNRANKS"};
@@ -121,7 +121,7 @@ int launched_rank() {
 }
 
 void remove_shared_memory() noexcept {
-  // Those that this process has mapped: its own and those of the ranks beside it.
+  // The files that this process has mapped: its own and those of the other ranks on this machine.
   constexpr std::string_view kName = "/dev/shm/vader_segment.";
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);)
@@ -253,7 +253,7 @@ std::int64_t World::clock_offset() const {
         peers_->send(other, message);
       }
       if (rank_ != other) continue;
-      // The answer is taken to be made half-way; the quickest round is the truest.
+      // Assume that the answer was made half-way. The shortest round gives the best estimate.
       const std::int64_t begin = steady_nanoseconds();
       peers_->send(0, message);
       peers_->receive(0, message);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// src/comm: what passes between processes. MPI's names appear in this folder only.
+// src/comm: communication between processes. MPI names appear in this folder only.
 //
-// world      lifetime of MPI, which of how many processes this is, and what all do together
-// transport  messages between two ranks whose partners and buffers are fixed beforehand
+// world      lifetime of MPI, rank and number of ranks, collective functions
+// transport  point-to-point messages with fixed partners and buffers
 //
-// A process that no launcher started (mpirun, mpiexec, srun) is a world of its own and never
-// touches MPI: start-up stays fast, and a machine without a working MPI still trains in one
-// process. Everything here works alike in such a world.
+// A process that was not started by a launcher (mpirun, mpiexec, srun) forms a world of one rank
+// and never calls MPI, so that start-up stays fast and training in one process needs no working
+// MPI. Everything here behaves the same in such a world.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +21,26 @@ namespace millrace::comm {
 /// Whether mpirun, mpiexec or srun started this process.
 [[nodiscard]] bool started_by_launcher();
 
-/// The rank that a launcher has given this process; 0 where it says none. Known before MPI starts.
+/// The rank that the launcher assigned to this process; 0 without a launcher. Available before MPI
+/// is initialized.
 [[nodiscard]] int launched_rank();
 
-/// Whether this build is for Open MPI, whose launcher knows other options than MPICH's.
+/// Whether this build uses Open MPI, whose launcher has different options than MPICH's.
 [[nodiscard]] bool is_open_mpi() noexcept;
 
-/// First line of what the MPI library says of itself.
+/// Name and version of the MPI library, up to the first comma or line break.
 [[nodiscard]] std::string library_version();
 [[nodiscard]] std::string host_name();
 
-/// Removes the files in /dev/shm that Open MPI's ranks of this machine share, which stay there when
-/// processes end without leave and no launcher of ours looks after them. For any thread, just
-/// before the end.
+/// Removes the files in /dev/shm that Open MPI's ranks on this machine share. Open MPI leaves them
+/// behind if a process ends without MPI_Finalize and its launcher does not clean up. Call it just
+/// before the process ends, from any thread.
 void remove_shared_memory() noexcept;
 
-/// Lifetime of MPI (thread level FUNNELED), when a launcher started this process. MPI can be
-/// started once a process: so can a World. The functions below are collective: all ranks call them
-/// in the same order. Errors of MPI are fatal, as no process can go on without its peers.
+/// Lifetime of MPI (thread level FUNNELED), if a launcher started this process. A process can
+/// create one World only, because MPI can be initialized only once. Functions marked collective
+/// must be called by all ranks in the same order. MPI errors are fatal, because no process can
+/// continue without its peers.
 class World {
  public:
   World();
@@ -48,36 +50,37 @@ class World {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// Ranks of this machine, and which of them this is.
+  /// Rank among the ranks on this machine, and their number.
   [[nodiscard]] int local_rank() const noexcept { return local_rank_; }
   [[nodiscard]] int local_size() const noexcept { return local_size_; }
-  /// Highest tag that a message may have.
+  /// Highest message tag that MPI supports.
   [[nodiscard]] int highest_tag() const noexcept { return highest_tag_; }
 
-  /// `text` of rank 0, everywhere.
+  /// Collective: returns `text` of rank 0 on all ranks.
   [[nodiscard]] std::string broadcast(std::string text) const;
-  /// Sums over the ranks, element by element, everywhere. Exact, whatever the order, when of each
-  /// element only one rank's is not zero.
+  /// Collective: replaces `values` by their element-wise sums over all ranks. Exact if at most one
+  /// rank has a nonzero value for each element.
   void add(std::span<double> values) const;
-  /// Maxima over the ranks, element by element, everywhere.
+  /// Collective: replaces `values` by their element-wise maxima over all ranks.
   void maximum(std::span<std::int64_t> values) const;
   [[nodiscard]] std::int64_t maximum(std::int64_t value) const;
-  /// The texts of all ranks on rank 0, by rank; nothing elsewhere.
+  /// Collective: returns the texts of all ranks, indexed by rank, on rank 0; empty on other ranks.
   [[nodiscard]] std::vector<std::string> gather(const std::string& text) const;
-  /// The numbers of all ranks of this machine, rank by rank, on each of them.
+  /// Collective: returns the concatenated numbers of the ranks on this machine, in rank order.
   [[nodiscard]] std::vector<int> gather_here(const std::vector<int>& numbers) const;
+  /// Collective.
   void barrier() const;
-  /// Nanoseconds to add to this process' steady clock so that it agrees with rank 0's. Collective.
+  /// Collective: returns the nanoseconds to add to this process' steady clock to match rank 0's.
   [[nodiscard]] std::int64_t clock_offset() const;
 
-  /// The rank whose part one of these functions waits for in this process now, or -1. For any
-  /// thread.
+  /// The rank that a collective function of this process is waiting for now, or -1. Callable from
+  /// any thread.
   [[nodiscard]] int awaited() const noexcept;
 
-  /// Notes that all ranks are about to fail with the same error, so that nobody needs to be ended.
+  /// Records that all ranks are about to fail with the same error, so that none has to be aborted.
   void fail_together() const noexcept { failing_together_ = true; }
   [[nodiscard]] bool failing_together() const noexcept { return failing_together_; }
-  /// Ends the processes of all ranks at once with `code`.
+  /// Ends the processes of all ranks immediately with exit code `code`.
   [[noreturn]] void abort(int code) const;
 
  private:
@@ -85,7 +88,7 @@ class World {
   template <class T, class Combine>
   void reduce(std::span<T> values, Combine combine) const;
 
-  std::unique_ptr<Peers> peers_;  ///< null in a world of its own
+  std::unique_ptr<Peers> peers_;  ///< null in a world without MPI
   bool initialised_ = false;
   mutable bool failing_together_ = false;
   int rank_ = 0;

@@ -24,8 +24,8 @@ MILLRACE_FUNCTION float to_float(bfloat16 x) {
   return result;
 }
 
-/// Rounds to nearest, ties to even; a NaN stays a (quiet) NaN. Branch-free, so that loops over it
-/// vectorise.
+/// Rounds to nearest, ties to even; a NaN becomes a quiet NaN. Branch-free, so that loops over it
+/// vectorize.
 MILLRACE_FUNCTION bfloat16 to_bfloat16(float x) {
   std::uint32_t wide;
   std::memcpy(&wide, &x, sizeof wide);
@@ -35,10 +35,11 @@ MILLRACE_FUNCTION bfloat16 to_bfloat16(float x) {
   return bfloat16{static_cast<std::uint16_t>(is_nan ? quiet_nan : rounded)};
 }
 
-/// Rounds to one of the two neighbours, away from zero with a probability in proportion to the
-/// distance from the one below: with `noise` uniform over its 16 bits the mean is x. A value of
-/// bfloat16 stays what it is; infinities and NaNs as in to_bfloat16. A finite number stays finite:
-/// beyond the largest of bfloat16 it becomes that.
+/// Stochastic rounding to one of the two neighbors. The probability of rounding away from zero is
+/// proportional to the distance from the neighbor nearer to zero, so the mean is x when `noise` is
+/// uniform over its 16 bits. Values that bfloat16 represents exactly do not change. Infinities and
+/// NaNs are treated as in to_bfloat16. Finite numbers stay finite: they saturate at the largest
+/// bfloat16.
 MILLRACE_FUNCTION bfloat16 to_bfloat16_stochastic(float x, std::uint16_t noise) {
   std::uint32_t wide;
   std::memcpy(&wide, &x, sizeof wide);
@@ -62,7 +63,7 @@ MILLRACE_FUNCTION bfloat16 store_as<bfloat16>(float x) {
   return to_bfloat16(x);
 }
 
-/// Conversion of a float that is a value of T already: no rounding left to do.
+/// Conversion of a float that T represents exactly: nothing is rounded.
 template <class T>
 MILLRACE_FUNCTION T store_exact(float x);
 template <>
@@ -84,7 +85,7 @@ MILLRACE_FUNCTION bfloat16 store_stochastic<bfloat16>(float x, std::uint16_t noi
   return to_bfloat16_stochastic(x, noise);
 }
 
-/// The value that remains when `x` has gone through storage type T: what a cut point would send.
+/// `x` rounded to storage type T: the value that would cross a cut point.
 template <class T>
 MILLRACE_FUNCTION float rounded_as(float x) {
   return to_float(store_as<T>(x));

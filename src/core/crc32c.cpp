@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CRC-32C is the remainder of a polynomial over GF(2) modulo P, so the checksum of a text is the
-// sum of those of its parts, each shifted by what follows it. Two ways use that:
+// CRC-32C is the remainder of a polynomial over GF(2) modulo P. The checksum of a byte sequence is
+// therefore the sum of the checksums of its parts, each shifted by the length of what follows. Two
+// methods use this:
 //
-//   the instruction crc32 takes 8 bytes in 3 cycles, and one may begin every cycle. Three blocks
-//   are fed side by side, and the first two are shifted by multiplying with a power of x (pclmul);
-//   without it, eight tables shift the eight bytes of a word at once ("slicing by 8").
+//   - The crc32 instruction processes 8 bytes in 3 cycles, and one can start every cycle. Three
+//     blocks are processed side by side; the first two results are then shifted by multiplying with
+//     a power of x (pclmul).
+//   - Without that instruction, eight tables shift the eight bytes of a word at once ("slicing by
+//     8").
 #include "core/crc32c.hpp"
 
 #include <array>
@@ -27,7 +30,7 @@ constexpr std::uint32_t times_x(std::uint32_t value) {
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
-/// tables[k][b] is the effect of byte b when k more bytes follow it.
+/// tables[k][b] is the contribution of byte b when k more bytes follow it.
 constexpr Tables make_tables() {
   Tables tables{};
   for (std::uint32_t b = 0; b < 256; ++b) {
@@ -72,8 +75,9 @@ constexpr std::uint32_t power_of_x(std::size_t n) {
   return value;
 }
 
-/// What shifts a remainder by `count` bytes. The product of two reflected 32-bit numbers is short
-/// of a factor x, and the instruction that reduces it adds x^32: together x^33 less.
+/// Factor that shifts a remainder by `count` bytes. The product of two reflected 32-bit numbers
+/// carries an extra factor x, and the instruction that reduces it multiplies by x^32, so the factor
+/// is x^33 smaller.
 constexpr std::uint32_t shift_by(std::size_t count) { return power_of_x(8 * count - 33); }
 
 constexpr std::uint32_t kShiftOne = shift_by(kBlock);

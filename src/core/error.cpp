@@ -34,8 +34,8 @@ int exit_code(ErrorKind kind) noexcept {
 
 namespace {
 
-/// A message that quotes what was found stays a line for people, however long that is: its middle
-/// goes.
+/// Replaces the middle of a very long message, so that a message that quotes its input stays
+/// readable.
 std::string shortened(std::string text) {
   constexpr std::size_t kMost = 4000;
   constexpr std::size_t kHead = 2000;

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// src/core: what every other folder may rely on, written with the standard library and fmt alone.
+// src/core: basic types and functions for all other folders. Depends on the standard library, fmt
+// and, inside json.cpp, nlohmann-json.
 //
-// error      one exception type; its kind decides the exit code of the process
-// dtype      storage types, and `shape` the per-sample extent of an activation
-// bfloat16   the 16-bit storage type, rounding to nearest even
-// random     counter-based random numbers and the keyed permutation: values, never hidden state
-// crc32c, sha256   checksums of saved tensors and the digest of a model
-// json       JSON as a value
-// text       nearest match, human-readable bytes and durations
+// error               one exception type; its kind determines the exit code of the process
+// dtype, shape        storage types; the shape of one sample of an activation
+// bfloat16, float16   the 16-bit storage types and their rounding
+// random              counter-based random numbers and the keyed permutation, without hidden state
+// crc32c, sha256      checksums of saved tensors; the digest of a model
+// instruction_level   selects code for sse4.2, avx2 or avx512 at run time
+// json                a JSON value with parser and writer
+// text                nearest match, human-readable sizes and durations, UTF-8, lists
 //
-// Nothing here includes Kokkos, MPI or HDF5, so all of it is tested in milliseconds and under every
-// sanitizer.
+// The other headers define small types that several folders share.
+//
+// Nothing here includes Kokkos, MPI or HDF5, so the tests of this folder take milliseconds and run
+// under every sanitizer.
 #pragma once
 
 #include <fmt/core.h>
@@ -21,9 +25,9 @@
 
 namespace millrace {
 
-/// What went wrong, in the terms that decide who has to act; each kind has one exit code.
+/// Kind of an error: who has to act. Each kind has one exit code.
 enum class ErrorKind {
-  Internal,     ///< a broken promise of ours (70)
+  Internal,     ///< a bug in millrace (70)
   Usage,        ///< the command line (2)
   Config,       ///< a configuration file, or options that contradict each other (2)
   Data,         ///< a data set is missing or damaged (3)
@@ -31,7 +35,7 @@ enum class ErrorKind {
   Io,           ///< a file or directory cannot be read or written (5)
   Checkpoint,   ///< a checkpoint is incomplete or damaged (6)
   Peer,         ///< another rank failed (7)
-  Preempted,    ///< stopped on request, to be restored later (75)
+  Preempted,    ///< stopped on request; can be restored (75)
   Watchdog,     ///< no progress (124)
   Interrupted,  ///< SIGINT (130)
 };
@@ -39,8 +43,8 @@ enum class ErrorKind {
 /// Process exit code of a failure of this kind.
 [[nodiscard]] int exit_code(ErrorKind kind) noexcept;
 
-/// The one exception of the project. The message is one line: what failed, where, both values, what
-/// to do.
+/// The project's only exception type. The message is one line: what failed, where, expected and
+/// found value, what to do.
 class Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
@@ -50,10 +54,10 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-/// What fail does, once for all types of arguments.
+/// Implementation of fail(), compiled once for all argument types.
 [[noreturn]] void fail_with(ErrorKind kind, fmt::string_view format, fmt::format_args args);
 
-/// Throws Error with a formatted message; of one beyond 4,000 bytes the middle is left out.
+/// Throws Error with a formatted message. Messages above 4,000 bytes lose their middle part.
 template <class... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
   fail_with(kind, format, fmt::make_format_args(args...));
@@ -61,8 +65,8 @@ template <class... Args>
 
 }  // namespace millrace
 
-/// Stops on a broken invariant of ours (never on bad input); kept in every build type, so it must
-/// not stand in an inner loop.
+/// Throws an Internal error when an invariant of the program is broken; not for bad input. Active
+/// in every build type, so keep it out of inner loops.
 #define MILLRACE_ASSERT(condition)                                                               \
   do {                                                                                           \
     if (!(condition))                                                                            \

@@ -9,22 +9,22 @@
 
 namespace millrace {
 
-/// IEEE binary16: a sign, 5 bits of exponent, 10 of fraction; numbers up to 65504, multiples of
-/// 2^-24 below 2^-14. Storage only; arithmetic is done in float.
+/// IEEE binary16: a sign bit, 5 exponent bits and 10 fraction bits. The largest number is 65504;
+/// numbers below 2^-14 are multiples of 2^-24. Storage only; arithmetic is done in float.
 struct float16 {  // NOLINT(readability-identifier-naming): spelled like the types it stands with
   std::uint16_t bits = 0;
 };
 
 static_assert(sizeof(float16) == 2);
 
-/// Exact. Branch-free and in signed integers, so that loops over it vectorise; a number below the
-/// least normal one never stands in a float that is subnormal, which some processors are slow at.
+/// Exact. Branch-free and in signed integers, so that loops over it vectorize. Subnormal floats,
+/// which are slow on some processors, do not occur on the way.
 MILLRACE_FUNCTION float to_float(float16 x) {
-  constexpr std::int32_t kExponents = 0x38000000;  // 127 - 15 of them
+  constexpr std::int32_t kExponents = 0x38000000;  // difference of the exponent biases, 127 - 15
   const std::int32_t magnitude = static_cast<std::int32_t>(x.bits & 0x7fff) << 13;
   const std::int32_t normal = magnitude + kExponents;
   const std::int32_t special = normal + kExponents;
-  // 2^-14 + number - 2^-14: the fraction moves to where that of a normal number is.
+  // 2^-14 + number - 2^-14 moves the fraction to its place in a normal number.
   const std::int32_t above = magnitude + kExponents + 0x00800000;
   float tiny;
   std::memcpy(&tiny, &above, sizeof tiny);
@@ -45,7 +45,7 @@ namespace float16_detail {
 /// Sign and magnitude of a float, as integers.
 struct Parts {
   std::int32_t magnitude;
-  std::int32_t sign;  ///< where float16 has it
+  std::int32_t sign;  ///< in float16's bit position
 };
 
 MILLRACE_FUNCTION Parts parts_of(float x) {
@@ -55,8 +55,8 @@ MILLRACE_FUNCTION Parts parts_of(float x) {
           static_cast<std::int32_t>((wide >> 16) & 0x8000u)};
 }
 
-/// Of a magnitude below 2^-14 the multiple of 2^-24: a sum with 2^-1 leaves those, and rounds to
-/// them as sums do.
+/// Rounds a magnitude below 2^-14 to a multiple of 2^-24 and returns the factor. Adding 2^-1 does
+/// the rounding.
 MILLRACE_FUNCTION std::int32_t subnormal_of(std::int32_t magnitude) {
   float tiny;
   std::memcpy(&tiny, &magnitude, sizeof tiny);
@@ -68,11 +68,11 @@ MILLRACE_FUNCTION std::int32_t subnormal_of(std::int32_t magnitude) {
 
 }  // namespace float16_detail
 
-/// Rounds to nearest, ties to even; what is too large becomes infinity, a NaN a quiet NaN.
-/// Branch-free, so that loops over it vectorise.
+/// Rounds to nearest, ties to even. Too large values become infinity, a NaN becomes a quiet NaN.
+/// Branch-free, so that loops over it vectorize.
 MILLRACE_FUNCTION float16 to_float16(float x) {
   const auto [magnitude, sign] = float16_detail::parts_of(x);
-  // A normal number: the exponent moves by 112, and 13 bits of fraction are rounded off.
+  // A normal number: subtract 112 from the exponent and round off 13 fraction bits.
   const std::int32_t odd = (magnitude >> 13) & 1;
   const std::int32_t normal = (magnitude - 0x38000000 + 0x0fff + odd) >> 13;
   const std::int32_t subnormal = float16_detail::subnormal_of(magnitude);
@@ -82,16 +82,17 @@ MILLRACE_FUNCTION float16 to_float16(float x) {
   return float16{static_cast<std::uint16_t>(half | sign)};
 }
 
-/// Rounds to one of the two neighbours, away from zero with a probability in proportion to the
-/// distance from the one below: with `noise` uniform over its 16 bits the mean is x, to a 2^-13th
-/// of the distance between the two. A value of float16 stays what it is; infinities and NaNs as in
-/// to_float16. A finite number stays finite: beyond the largest of float16 it becomes that.
+/// Stochastic rounding to one of the two neighbors. The probability of rounding away from zero is
+/// proportional to the distance from the neighbor nearer to zero, so the mean is x to within 2^-13
+/// of the distance between the neighbors when `noise` is uniform over its 16 bits. Values that
+/// float16 represents exactly do not change. Infinities and NaNs are treated as in to_float16.
+/// Finite numbers stay finite: they saturate at the largest float16.
 MILLRACE_FUNCTION float16 to_float16_stochastic(float x, std::uint16_t noise) {
   constexpr std::int32_t kLargest = 0x7bff;
   const auto [magnitude, sign] = float16_detail::parts_of(x);
   const std::int32_t chance = noise >> 3;
   const std::int32_t normal = (magnitude - 0x38000000 + chance) >> 13;
-  // A smaller one as a multiple of 2^-37, of which 13 bits go.
+  // A subnormal result: count in units of 2^-37, then drop 13 bits.
   const bool small = magnitude < 0x38800000;  // below 2^-14
   const std::int32_t scalable = small ? magnitude : 0;
   float tiny;
@@ -112,17 +113,17 @@ template <>
 MILLRACE_FUNCTION float16 store_exact<float16>(float x) {
   return to_float16(x);
 }
-/// Without the way through 16 bits: half the work.
+/// Rounds in float32 without converting to 16 bits and back, which is half the work.
 template <>
 MILLRACE_FUNCTION float rounded_as<float16>(float x) {
   const auto [magnitude, sign] = float16_detail::parts_of(x);
   const auto odd = static_cast<std::uint32_t>(magnitude >> 13) & 1u;
-  // Unsigned, as NaNs may pass the largest integer; they are replaced below.
+  // Unsigned, because NaNs may overflow; they are replaced below.
   const auto normal =
       static_cast<std::int32_t>((static_cast<std::uint32_t>(magnitude) + 0x0fffu + odd) & ~0x1fffu);
   float tiny;
   std::memcpy(&tiny, &magnitude, sizeof tiny);
-  tiny = (tiny + 0.5f) - 0.5f;  // as subnormal_of()
+  tiny = (tiny + 0.5f) - 0.5f;  // as in subnormal_of()
   std::int32_t bits;
   std::memcpy(&bits, &tiny, sizeof bits);
   bits = magnitude < 0x38800000 ? bits : normal;

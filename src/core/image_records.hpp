@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What travels to a device beside the pixels and labels of a micro-batch: one record an image. The
-// data side (io) fills them in, the kernels (ops) read them; here is what both know. Plain memory
-// of fixed size, copied byte by byte.
+// Per-image records that are sent to a device along with the pixels and labels of a micro-batch. io
+// fills them in and the kernels in ops read them. They are plain memory of fixed size and are
+// copied byte by byte.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-/// Channels that an image handed over as bytes may have at most.
+/// Maximum number of channels of an image that arrives as bytes.
 inline constexpr std::int64_t kMaxByteChannels = 4;
 
 /// Rows [top, bottom) and columns [left, right) of an image; empty by default.
@@ -26,22 +26,22 @@ struct PixelBox {
   friend bool operator==(const PixelBox&, const PixelBox&) = default;
 };
 
-/// What makes the floats of an image from its bytes: (byte - mean) x scale by channel within
-/// `real`, and 0 outside, where no pixel of the image lies (recipes pad after normalising).
+/// Converts the bytes of an image to floats: (byte - mean) x scale per channel inside `real`, and 0
+/// in the padding outside (recipes pad after normalization).
 struct PixelScaling {
   float mean[kMaxByteChannels] = {};
   float scale[kMaxByteChannels] = {};
   PixelBox real;
 };
 
-/// What an image of a micro-batch is mixed from; its label is mixed likewise. First two images are
-/// added (mixup), then a box is cut from the sum of another image and put in (cutmix):
+/// How an image of a micro-batch is mixed; its label is mixed with the same weights. First two
+/// images are blended (mixup), then a box of another blended image is pasted in (cutmix):
 ///
 ///   sum(n)   = share(n) x image(n) + (1 - share(n)) x image(partner(n))
 ///   mixed(n) = sum(donor(n)) within box(n), sum(n) outside
 ///   label(n) = area(n) x that of sum(donor(n)) + (1 - area(n)) x that of sum(n)
 ///
-/// Partner and donor are indices within the micro-batch; area is the box's share of the image.
+/// Partner and donor are indices within the micro-batch; area is the box's fraction of the image.
 struct ImageMixing {
   float share = 1.0f;
   float area = 0.0f;

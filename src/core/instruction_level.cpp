@@ -19,13 +19,13 @@ std::optional<InstructionLevel> read_cap() {
       std::find_if(kInstructionLevels.begin(), kInstructionLevels.end(),
                    [&](InstructionLevel candidate) { return name_of(candidate) == word; });
   if (level == kInstructionLevels.end())
-    fail(ErrorKind::Usage, "{}={}: not a level; use sse4.2, avx2, avx512 or native", kVariable,
-         word);
+    fail(ErrorKind::Usage, "{}={}: not an instruction level; use sse4.2, avx2, avx512 or native",
+         kVariable, word);
 #if defined(MILLRACE_NATIVE)
   if (machine_level() && *level < *machine_level())
     fail(ErrorKind::Usage,
-         "{}={}: this build's own kernels are compiled for its processor alone ({}); build with "
-         "MILLRACE_NATIVE=OFF to cap them",
+         "{}={}: cannot cap this build, which is compiled for instruction level {} only; rebuild "
+         "with MILLRACE_NATIVE=OFF",
          kVariable, word, name_of(*machine_level()));
 #endif
   return *level;
@@ -47,8 +47,8 @@ std::string_view name_of(InstructionLevel level) noexcept {
 
 std::optional<InstructionLevel> machine_level() noexcept {
 #if defined(__x86_64__) && defined(__GNUC__)
-  // Everything that at_level() compiles for; the compiler's library asks the system, too, whether
-  // it saves the wide registers.
+  // All instruction sets that at_level() compiles for. __builtin_cpu_supports also checks that the
+  // operating system saves the wide registers.
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi") ||
       !__builtin_cpu_supports("bmi2"))
     return InstructionLevel::Sse42;
@@ -79,7 +79,7 @@ std::string_view describe_instruction_level() {
 #if defined(MILLRACE_LEVELS)
   return name_of(instruction_level());
 #else
-  (void)level_cap();  // refuses what it cannot do
+  (void)level_cap();  // throws if the cap is not possible
   return "native";
 #endif
 }

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One binary for every x86-64: hot loops are compiled once for each of three instruction levels,
-// and the highest that the processor has runs.
+// One binary for all x86-64 processors: hot loops are compiled for three instruction levels, and
+// the highest one that the processor supports is used.
 //
 //   level     x86-64-   vectors   processors
-//   sse4.2    v2        16 bytes  all that count today
+//   sse4.2    v2        16 bytes  all current ones
 //   avx2      v3        32        AMD since 2015, Intel since 2013
-//   avx512    v4        64        servers of Intel since 2017, AMD since 2022
+//   avx512    v4        64        Intel servers since 2017, AMD since 2022
 //
-// at_level(f) calls f with everything that it inlines compiled for that level: f has to be a lambda
-// or functor whose loops stand in functions that can be inlined. Arithmetic does not differ between
-// levels, a product and a sum are never contracted to one operation: results are the same to the
-// bit.
+// at_level(f) calls f compiled for that level, including everything that it inlines. f must be a
+// lambda or functor whose loops can be inlined. Results are bit-identical at all levels: a product
+// and a sum are never contracted into one operation.
 //
-// MILLRACE_MAX_ISA=sse4.2|avx2|avx512|native caps the level, and that of the libraries, so that
-// each level can be tested on a machine that has a higher one. A build with MILLRACE_NATIVE has one
-// level, that of the processor it was built on.
+// MILLRACE_MAX_ISA=sse4.2|avx2|avx512|native caps the level of this code and of the libraries, so
+// that each level can be tested on a machine with a higher one. A build with MILLRACE_NATIVE has a
+// single level, that of the processor it was built on.
 #pragma once
 
 #include <array>
@@ -33,31 +32,31 @@ inline constexpr std::array kInstructionLevels = {InstructionLevel::Sse42, Instr
 /// "sse4.2", "avx2", "avx512".
 [[nodiscard]] std::string_view name_of(InstructionLevel level) noexcept;
 
-/// The highest level of which processor and system have everything; nothing on other than x86-64.
+/// The highest level that processor and operating system support; nullopt unless on x86-64.
 [[nodiscard]] std::optional<InstructionLevel> machine_level() noexcept;
 
-/// What MILLRACE_MAX_ISA says, read once; nothing where it is not set, or `native`. Errors: Usage,
-/// for other words, and for a level below that of a build with MILLRACE_NATIVE.
+/// Value of MILLRACE_MAX_ISA, read once; nullopt if it is unset or `native`. Errors: Usage, for an
+/// unknown value and for a level below that of a build with MILLRACE_NATIVE.
 [[nodiscard]] std::optional<InstructionLevel> level_cap();
 
-/// The level that at_level() runs at: machine_level(), or level_cap() where that is lower.
+/// The level that at_level() uses: the lower one of machine_level() and level_cap().
 [[nodiscard]] InstructionLevel instruction_level();
 
-/// That level, or "native" where everything is compiled for one machine.
+/// Name of instruction_level(), or "native" in a build with a single level.
 [[nodiscard]] std::string_view describe_instruction_level();
 
-// Levels need attributes of GCC and clang for x86-64, on code for host cores.
+// Levels need function attributes of GCC and clang for x86-64 and apply to host code only.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(MILLRACE_NATIVE) && \
     !defined(__CUDACC__) && !defined(__HIPCC__)
 #define MILLRACE_LEVELS 1
 
 namespace levels {
 
-// Instruction sets by name rather than "arch=": GCC inlines into a function only what was compiled
-// for the same architecture and a part of its instruction sets.
+// Instruction sets by name rather than "arch=": GCC inlines a function only if it was compiled for
+// the same architecture and a subset of the caller's instruction sets.
 #define MILLRACE_AVX2 "avx2,bmi,bmi2"
 #if defined(__clang__)
-#define MILLRACE_WIDE ""  // takes the widest by itself
+#define MILLRACE_WIDE ""  // clang uses the widest vectors by default
 #else
 #define MILLRACE_WIDE ",prefer-vector-width=512"
 #endif
@@ -83,7 +82,7 @@ template <class Function>
 }  // namespace levels
 #endif
 
-/// Calls function(), compiled for the level.
+/// Calls function(), compiled for instruction_level().
 template <class Function>
 void at_level(const Function& function) {
 #if defined(MILLRACE_LEVELS)

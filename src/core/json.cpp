@@ -17,7 +17,7 @@ namespace {
 
 using Library = nlohmann::json;
 
-// The library quotes what it read last, which may be all of the text.
+// The library quotes the last token, which may be the whole text.
 std::string shortened(std::string_view message) {
   constexpr std::size_t kShown = 200;
   if (message.size() <= kShown) return std::string(message);
@@ -26,7 +26,7 @@ std::string shortened(std::string_view message) {
 
 }  // namespace
 
-/// Builds a value from what the library's parser meets, one call a token.
+/// Builds a value from the events of the library's parser, one call per token.
 class JsonReader final : public nlohmann::json_sax<Library> {
  public:
   explicit JsonReader(Json::Duplicates duplicates) : duplicates_(duplicates) {}
@@ -39,7 +39,7 @@ class JsonReader final : public nlohmann::json_sax<Library> {
   bool number_unsigned(std::uint64_t value) override { return add(value); }
   bool number_float(double value, const std::string&) override { return add(value); }
   bool string(std::string& value) override { return add(Json(std::move(value))); }
-  bool binary(Library::binary_t&) override { return false; }  // not in a text
+  bool binary(Library::binary_t&) override { return false; }  // does not occur in text
   bool start_array(std::size_t) override { return open(Json::list()); }
   bool end_array() override { return close(); }
   bool start_object(std::size_t) override { return open(Json::object()); }
@@ -66,13 +66,13 @@ class JsonReader final : public nlohmann::json_sax<Library> {
   /// A list or an object that is not closed yet.
   struct Level {
     Json value;
-    std::unordered_map<std::string, std::size_t> places;  ///< of an object's keys
+    std::unordered_map<std::string, std::size_t> places;  ///< of the keys of an object
     std::size_t place = 0;                                ///< where the next value goes
   };
 
   bool add(Json value) {
     if (++values_ > Json::kMaxValues)
-      throw JsonError(fmt::format("there are more than {} values", Json::kMaxValues));
+      throw JsonError(fmt::format("there are more than {} values in total", Json::kMaxValues));
     if (levels_.empty()) {
       root_ = std::move(value);
       return true;
@@ -109,7 +109,7 @@ class JsonReader final : public nlohmann::json_sax<Library> {
   std::vector<Level> levels_;
 };
 
-/// Writes what the library would: the library itself writes texts and numbers.
+/// Produces the same output as the library, which formats strings and numbers.
 class JsonWriter {
  public:
   JsonWriter(int indent, Json::NotUtf8 not_utf8)
@@ -259,16 +259,16 @@ T Json::number() const {
   if (const auto* const value = std::get_if<std::uint64_t>(&value_)) return static_cast<T>(*value);
   const double value = get<double>("a number");
   if constexpr (std::is_integral_v<T>) {
-    // Both bounds are powers of two, or 0: exact as double.
+    // Both bounds are powers of two or 0, so they are exact as double.
     constexpr T kHalf = std::numeric_limits<T>::max() / 2 + 1;
     const bool fits = value >= static_cast<double>(std::numeric_limits<T>::min()) &&
                       value < 2.0 * static_cast<double>(kHalf);
-    if (!fits) throw JsonError(fmt::format("{} is beyond whole numbers", value));
+    if (!fits) throw JsonError(fmt::format("{} is out of range for a 64-bit integer", value));
   }
   return static_cast<T>(value);
 }
 
-const std::string& Json::text() const { return get<std::string>("a text"); }
+const std::string& Json::text() const { return get<std::string>("a string"); }
 double Json::as_double() const { return number<double>(); }
 std::int64_t Json::as_int64() const { return number<std::int64_t>(); }
 std::uint64_t Json::as_uint64() const { return number<std::uint64_t>(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JSON as a value. The library that reads and writes it is included by json.cpp alone: its
+// A JSON value. Only json.cpp includes the library that reads and writes JSON, because its
 // templates take several seconds to compile.
 #pragma once
 
@@ -19,26 +19,26 @@
 
 namespace millrace {
 
-/// A text that is not JSON, a value of another type than was asked for, or a text to be written
-/// that is not UTF-8.
+/// The input is not JSON, a value has a different type than requested, or a string to be written is
+/// not UTF-8.
 class JsonError : public std::runtime_error {
  public:
   explicit JsonError(const std::string& message, std::size_t byte = 0)
       : std::runtime_error(message), byte_(byte) {}
-  /// Bytes of the text that were read when the mistake was found.
+  /// Number of bytes read when the error was found.
   [[nodiscard]] std::size_t byte() const noexcept { return byte_; }
 
  private:
   std::size_t byte_;
 };
 
-/// An object holds a key twice, which Json::parse refuses when asked to.
+/// An object holds the same key twice; see Json::Duplicates.
 class JsonDuplicate : public JsonError {
  public:
   using JsonError::JsonError;
 };
 
-/// A JSON value; null unless made from something. Objects keep the order of their members.
+/// A JSON value; null by default. Objects keep the order of their members.
 class Json {
  public:
   struct Member;
@@ -52,7 +52,7 @@ class Json {
   Json& operator=(Json&& other) noexcept;
   ~Json();
 
-  // Implicit, so that members of an object can be listed with their values.
+  // Implicit, so that object() takes plain values for its members.
   Json(bool value);             // NOLINT(google-explicit-constructor)
   Json(double value);           // NOLINT(google-explicit-constructor)
   Json(const char* text);       // NOLINT(google-explicit-constructor)
@@ -70,28 +70,29 @@ class Json {
   [[nodiscard]] static Json list(std::initializer_list<Json> items = {});
   [[nodiscard]] static Json object(std::initializer_list<Member> members = {});
 
-  /// What an object that has a key twice is: the last value counts, or JsonDuplicate, whose message
-  /// is the key in quotes.
+  /// How to treat a key that occurs twice in an object: keep the last value, or throw JsonDuplicate
+  /// with the quoted key as its message.
   enum class Duplicates { LastCounts, Refused };
-  /// Files that hold more are not ours; a value takes some 100 times the memory of its text.
+  /// Limits of parse(). They bound the memory: a value takes about 100 times as much as its text.
   static constexpr std::size_t kMaxDepth = 100;
   static constexpr std::size_t kMaxValues = 400'000;
   static constexpr std::size_t kMaxItems = 131'072;  ///< of one list or object
-  /// Errors: JsonError, also for what is beyond these limits.
+  /// Errors: JsonError, also when a limit is exceeded.
   [[nodiscard]] static Json parse(std::string_view text,
                                   Duplicates duplicates = Duplicates::LastCounts);
 
-  /// The same without errors: nothing for a text that is not JSON.
+  /// Like parse(), but returns nullopt instead of throwing JsonError.
   [[nodiscard]] static std::optional<Json> try_parse(std::string_view text);
 
-  /// What becomes of texts that are not UTF-8: JsonError, or U+FFFD in place of each wrong byte.
+  /// How to write strings that are not UTF-8: throw JsonError, or replace each invalid byte by
+  /// U+FFFD.
   enum class NotUtf8 { Refused, Replaced };
-  /// On one line when `indent` is negative; numbers that are not finite become null.
+  /// Writes one line if `indent` is negative. Non-finite numbers become null.
   [[nodiscard]] std::string dump(int indent = -1, NotUtf8 not_utf8 = NotUtf8::Refused) const;
 
   /// Adds an item to a list.
   void push_back(Json item);
-  /// Adds a member to an object, or to null, which becomes one; or replaces it.
+  /// Adds a member to an object or replaces it; null becomes an object first.
   void set(std::string_view key, Json value);
 
   [[nodiscard]] bool is_object() const noexcept;
@@ -100,22 +101,22 @@ class Json {
   [[nodiscard]] bool is_number() const noexcept;
   /// A number without fraction or exponent.
   [[nodiscard]] bool is_integer() const noexcept;
-  /// The same without a sign.
+  /// An integer that is not negative.
   [[nodiscard]] bool is_unsigned() const noexcept;
 
   // Errors: JsonError for a value of another type.
   [[nodiscard]] const std::string& text() const;
-  /// Of any number that this type can hold: the number itself.
+  /// Converts any number that fits into the result type.
   [[nodiscard]] double as_double() const;
   [[nodiscard]] std::int64_t as_int64() const;
   [[nodiscard]] std::uint64_t as_uint64() const;
   [[nodiscard]] std::span<const Json> items() const;
   [[nodiscard]] std::span<const Member> members() const;
 
-  /// The member of an object; nullptr when there is none, or the value is not an object.
+  /// The member of an object; nullptr if there is none or the value is not an object.
   [[nodiscard]] const Json* find(std::string_view key) const noexcept;
   [[nodiscard]] bool contains(std::string_view key) const noexcept { return find(key) != nullptr; }
-  /// Errors: JsonError when there is none.
+  /// Errors: JsonError if there is no such member.
   [[nodiscard]] const Json& at(std::string_view key) const;
 
  private:

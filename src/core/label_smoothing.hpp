@@ -3,11 +3,11 @@
 
 namespace millrace {
 
-/// Where a smoothed label's share goes: to the other classes, s / (K - 1) each (the IPU trainer),
-/// or to all, s / K each (NVIDIA, Habana). K counts the logits.
+/// How the smoothing s is distributed: s / (K - 1) to each other class (the IPU trainer), or s / K
+/// to each class (NVIDIA, Habana). K is the number of logits.
 enum class SmoothingForm { OtherClasses, AllClasses };
 
-/// How much of a label's weight is taken from its class; 0: the plain label.
+/// Smoothing s, the weight taken from the label's class; 0 disables smoothing.
 struct LabelSmoothing {
   float share = 0.0f;
   SmoothingForm form = SmoothingForm::OtherClasses;

@@ -3,8 +3,8 @@
 
 namespace millrace {
 
-/// Where an object is on a picture, in shares of its height and width: 0 <= top < bottom <= 1 and
-/// 0 <= left < right <= 1. Data sets hold some, crops look at them.
+/// Bounding box of an object in an image, as fractions of its height and width: 0 <= top < bottom
+/// <= 1 and 0 <= left < right <= 1. Some data sets contain boxes; random crops use them.
 struct ObjectBox {
   float top = 0.0f;
   float left = 0.0f;
@@ -13,7 +13,7 @@ struct ObjectBox {
   friend bool operator==(const ObjectBox&, const ObjectBox&) = default;
 };
 
-/// Whether the sides are as they should be; NaNs are not.
+/// Whether the box satisfies these bounds; false for NaNs.
 [[nodiscard]] constexpr bool is_within_picture(const ObjectBox& box) noexcept {
   return box.top >= 0.0f && box.top < box.bottom && box.bottom <= 1.0f && box.left >= 0.0f &&
          box.left < box.right && box.right <= 1.0f;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Marks functions that kernels call. Core may not include Kokkos, but the GPU compilers need to be
-// told which functions exist on the device.
+// Marks functions that kernels call. src/core may not include Kokkos, but GPU compilers need to
+// know which functions to compile for the device.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__HIPCC__)

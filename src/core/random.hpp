@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random numbers as a pure function of a key and a counter: no state, so the value that a sample, a
-// weight or a dropout mask gets does not depend on threads, layout or how often a run was
-// restarted.
+// Random numbers as a pure function of a key and a counter. There is no state, so the value for a
+// sample, a weight or a dropout mask does not depend on threads, layout or restarts.
 #pragma once
 
 #include <array>
@@ -13,7 +12,7 @@
 
 namespace millrace {
 
-/// What a stream of numbers is for; two purposes never share a stream.
+/// Purpose of a stream of numbers; two purposes never share a stream.
 enum class RandomPurpose : std::uint64_t {
   Initialise = 1,
   DataOrder,
@@ -28,7 +27,7 @@ enum class RandomPurpose : std::uint64_t {
 
 using RandomBlock = std::array<std::uint32_t, 4>;
 
-/// Finaliser of splitmix64: spreads the bits of `x` over the whole word.
+/// Finalizer of splitmix64: spreads the bits of `x` over the whole word.
 MILLRACE_FUNCTION std::uint64_t mix_bits(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15ull;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -36,8 +35,7 @@ MILLRACE_FUNCTION std::uint64_t mix_bits(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// FNV-1a over the bytes of a name, so that an op's stream depends on what it is called and not on
-/// where it runs.
+/// FNV-1a hash of a name, so that an op's stream depends on its name and not on where it runs.
 [[nodiscard]] std::uint64_t hash_name(std::string_view name) noexcept;
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
@@ -71,7 +69,7 @@ struct RandomStream {
 
 /// Uniform in [0, 1) with 24 bits, from one word of a block.
 MILLRACE_FUNCTION float uniform01(std::uint32_t word) {
-  // Vectors convert signed integers in one instruction.
+  // Signed, because vector units convert signed integers in one instruction.
   return static_cast<float>(static_cast<std::int32_t>(word >> 8)) * 0x1.0p-24f;
 }
 
@@ -86,9 +84,9 @@ MILLRACE_FUNCTION std::uint32_t uniform_below(std::uint32_t word, std::uint32_t 
   return static_cast<std::uint32_t>((static_cast<std::uint64_t>(word) * n) >> 32);
 }
 
-/// A keyed bijection of [0, size): a balanced Feistel network of 8 rounds, cycle-walked into the
-/// range (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Any element is
-/// found without the others, so every rank knows every sample's place.
+/// A keyed permutation of [0, size): a balanced Feistel network of 8 rounds with cycle walking
+/// (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). Each element is
+/// computed without the others, so every rank can compute the place of every sample.
 class Permutation {
  public:
   /// `size` must not be 0.

@@ -8,8 +8,8 @@
 namespace millrace {
 
 /// The next number of xoshiro128++ (Blackman and Vigna, "Scrambled linear pseudorandom number
-/// generators", TOMS 2021), whose state it moves on. A block of a RandomStream as the first state
-/// begins a sequence of its own, whose numbers cost a fraction of a block's.
+/// generators", TOMS 2021), and advances its state. Seed a sequence with a block of a RandomStream;
+/// its numbers are much cheaper than those of further blocks.
 MILLRACE_FUNCTION std::uint32_t next_in_sequence(std::uint32_t& s0, std::uint32_t& s1,
                                                  std::uint32_t& s2, std::uint32_t& s3) {
   const std::uint32_t sum = s0 + s3;

@@ -9,12 +9,12 @@
 
 namespace millrace {
 
-/// SHA-256 (FIPS 180-4), fed in pieces.
+/// Incremental SHA-256 (FIPS 180-4).
 class Sha256 {
  public:
   void update(std::span<const std::byte> bytes) noexcept;
-  /// Digest of everything fed so far as 64 lower-case hexadecimal digits; ends the use of the
-  /// object.
+  /// Digest of all bytes so far as 64 lower-case hexadecimal digits. The object must not be used
+  /// afterwards.
   [[nodiscard]] std::string hex_digest();
 
  private:

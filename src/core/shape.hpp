@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-/// Extent of one sample of an activation, stored as height x width x channels (NHWC without N).
+/// Shape of one sample of an activation: height x width x channels (NHWC without N).
 struct Shape {
   std::int64_t h = 1;
   std::int64_t w = 1;

@@ -28,8 +28,8 @@ std::string join_parts(std::span<const Part> parts, std::string_view separator) 
   return text;
 }
 
-/// Last row of the table of edit distances: from `a` to every prefix of `b`, where the way to an
-/// empty `a` costs what `row` says.
+/// Last row of the table of edit distances, from `a` to every prefix of `b`. `row` is the first
+/// row: the distances from an empty `a`.
 std::vector<std::size_t> edit_distances(std::string_view a, std::string_view b,
                                         std::vector<std::size_t> row) {
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -50,14 +50,14 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return edit_distances(a, b, std::move(row)).back();
 }
 
-/// From `a` to the part of `b` that is nearest: where the part begins and ends costs nothing.
+/// Edit distance from `a` to the nearest substring of `b`.
 std::size_t edit_distance_to_part(std::string_view a, std::string_view b) {
   const std::vector<std::size_t> row =
       edit_distances(a, b, std::vector<std::size_t>(b.size() + 1, 0));
   return *std::min_element(row.begin(), row.end());
 }
 
-/// Bytes of the character of UTF-8 with which `text` begins; 0 when it begins with none.
+/// Length in bytes of the UTF-8 character at the start of `text`; 0 if there is no valid one.
 std::size_t utf8_character(std::string_view text) noexcept {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   if (text.empty()) return 0;
@@ -66,14 +66,14 @@ std::size_t utf8_character(std::string_view text) noexcept {
   if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xc0) != 0x80) return 0;
-  // Longer than need be, a half of a surrogate pair, or beyond the last character.
+  // Overlong, a surrogate half, or beyond the last code point.
   if ((byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xed && byte(1) > 0x9f) ||
       (byte(0) == 0xf0 && byte(1) < 0x90) || (byte(0) == 0xf4 && byte(1) > 0x8f))
     return 0;
   return length;
 }
 
-/// Whether a character of UTF-8 is a control character.
+/// Whether a UTF-8 character is a control character.
 bool is_control(std::string_view character) noexcept {
   const auto first = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) return first < 0x20 || first == 0x7f;
@@ -136,7 +136,7 @@ std::string human_seconds(double seconds) {
 }
 
 std::string with_commas(std::int64_t number) {
-  // The least number has no positive counterpart, so the sign goes in unsigned arithmetic.
+  // The lowest number has no positive counterpart, so negate in unsigned arithmetic.
   const auto bits = static_cast<std::uint64_t>(number);
   std::string digits = fmt::format("{}", number < 0 ? std::uint64_t{0} - bits : bits);
   for (auto i = static_cast<std::ptrdiff_t>(digits.size()) - 3; i > 0; i -= 3) {

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// How a gradient g changes a weight w; formulae in ops/optimiser.hpp.
+/// How a gradient changes a weight; the formulas are in ops/optimiser.hpp.
 enum class UpdateRule { Sgd, Momentum, MomentumRateInside, Nesterov, RmsProp, Lars };
 
 [[nodiscard]] constexpr std::string_view name_of(UpdateRule rule) {
@@ -17,18 +17,19 @@ enum class UpdateRule { Sgd, Momentum, MomentumRateInside, Nesterov, RmsProp, La
   return kNames.at(static_cast<std::size_t>(rule));
 }
 
-/// A tensor that a rule keeps beside each weight. Checkpoints call it `<parameter name>/<name>`.
+/// An optimizer state tensor, with one value per weight. Its name in checkpoints is `<parameter
+/// name>/<name>`.
 struct UpdateSlot {
   std::string_view name;
   float initial = 0.0f;
 };
 
-/// Everything that rules keep. TensorFlow starts the mean square at one, so that first steps are
-/// small.
+/// The slots of all rules. The mean square starts at one, as in TensorFlow, so that the first steps
+/// are small.
 inline constexpr std::array<UpdateSlot, 2> kUpdateSlots = {
     {{.name = "momentum", .initial = 0.0f}, {.name = "mean_square", .initial = 1.0f}}};
 
-/// What a rule keeps: the first ones of that list.
+/// The slots of one rule: a prefix of kUpdateSlots.
 [[nodiscard]] constexpr std::span<const UpdateSlot> update_slots(UpdateRule rule) {
   const std::size_t slots = rule == UpdateRule::Sgd ? 0 : rule == UpdateRule::RmsProp ? 2 : 1;
   return {kUpdateSlots.data(), slots};

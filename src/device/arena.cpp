@@ -22,7 +22,7 @@ using ConstBytes =
 using ConstHostBytes =
     Kokkos::View<const std::byte*, Kokkos::HostSpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-// Typed as words so that no memset of a class type is asked of Kokkos.
+// Clears words, so that Kokkos does not call memset on a class type.
 struct Clear {
   std::uint64_t* words;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { words[i] = 0; }
@@ -39,8 +39,8 @@ Arena::Arena(std::int64_t bytes) : bytes_(aligned(bytes)) {
   }
   if (allocation_ == nullptr) {
     fail(ErrorKind::Config,
-         "the device cannot give {} for activations and weights: use a smaller --batch-size, "
-         "--xla-recompute or --precision 16.32",
+         "out of device memory: cannot allocate {} for activations and weights; use a smaller "
+         "--batch-size, --xla-recompute or --precision 16.32",
          human_bytes(bytes_));
   }
   const auto address = reinterpret_cast<std::uintptr_t>(allocation_);
@@ -102,7 +102,7 @@ void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes) 
 
 #if MILLRACE_ON_HOST
 void copy_to_host(std::span<const HostCopy> copies) {
-  constexpr std::int64_t kPiece = 1 << 20;  // so that large tensors are shared as well
+  constexpr std::int64_t kPiece = 1 << 20;  // so that threads share large tensors as well
   std::vector<HostCopy> pieces;
   for (const HostCopy& copy : copies)
     for (std::int64_t at = 0; at < copy.bytes; at += kPiece)

@@ -9,15 +9,16 @@
 
 namespace millrace::device {
 
-/// Every buffer starts at a multiple of this: a cache line, and what vector loads like.
+/// Alignment of every buffer: a cache line, which is also enough for vector loads.
 inline constexpr std::int64_t kAlignment = 64;
 
 [[nodiscard]] constexpr std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// The memory of one device: a single allocation whose size is known before it is made. Zeroed,
-/// which also places its pages. Errors: Config, with the size, when the device has not that much.
+/// The memory of one device: a single allocation of a size computed in advance. It is set to zero,
+/// which also places its pages. Errors: Config, with the size, if the device does not have enough
+/// memory.
 class Arena {
  public:
   explicit Arena(std::int64_t bytes);
@@ -39,7 +40,7 @@ void clear(std::byte* device, std::int64_t bytes);
 
 /// Copies between host and device memory and waits.
 void copy_to_device(std::byte* device, const std::byte* host, std::int64_t bytes);
-/// Copies from one place of the device to another, which do not overlap, and waits.
+/// Copies within device memory and waits. The two ranges must not overlap.
 void copy_within(std::byte* to, const std::byte* from, std::int64_t bytes);
 void copy_to_host(std::byte* host, const std::byte* device, std::int64_t bytes);
 
@@ -48,7 +49,7 @@ struct HostCopy {
   const std::byte* device = nullptr;
   std::int64_t bytes = 0;
 };
-/// Many of them; where the device is the host's cores, all its threads share the work.
+/// Makes several copies; if the device is the host's cores, all its threads share the work.
 void copy_to_host(std::span<const HostCopy> copies);
 
 }  // namespace millrace::device

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// src/device: the machine under the kernels.
+// src/device: devices, their memory and kernel launches.
 //
-// environment   lifetime of Kokkos, and how many threads it has; the first object of `main`
-// parallel      how kernels are launched, at the instruction level of the processor
-// tensor        which storage types kernels have
-// arena         the one allocation of a device, handed out as offsets that a plan has computed
-// host_buffer   host memory from which the device is fed
-// vendor_scope  marks calls into libraries whose allocations are not ours
+// environment   lifetime of Kokkos and its number of threads; the first object of `main`
+// parallel      launches kernels at the instruction level of the processor
+// tensor        the storage types that kernels support
+// arena         the single allocation of a device, used through offsets that a plan computes
+// host_buffer   host memory that the device copies its input from
+// vendor_scope  marks calls into libraries that allocate memory themselves
 //
 // Kernels take an execution-space instance and device pointers, never host pointers, and never loop
-// over device data on the host; the same source is compiled for CUDA by a Kokkos built for it. This
-// file holds what differs between Kokkos 3.4 and 5.x; only those who make an execution space or
-// allocate need it.
+// over device data on the host. The same source compiles for CUDA if Kokkos is built for CUDA. This
+// file hides the differences between Kokkos 3.4 and 5.x; only code that creates an execution space
+// or allocates memory includes it.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -23,7 +23,7 @@ namespace millrace::device {
 
 using MemorySpace = ExecutionSpace::memory_space;
 
-/// Host memory that a GPU copies without another copy in between.
+/// Host memory that a GPU can copy from directly, without a staging copy.
 #if defined(KOKKOS_ENABLE_CUDA)
 using FeedingSpace = Kokkos::CudaHostPinnedSpace;
 #else

@@ -22,15 +22,17 @@
 namespace millrace::device {
 namespace {
 
-/// OpenMP gives fewer threads than were asked for, and Kokkos ends the process. Errors: Config.
+/// Without this check OpenMP would start fewer threads than requested, and Kokkos would end the
+/// process. Errors: Config.
 void require_threads(int threads) {
   const char* const text = std::getenv("OMP_THREAD_LIMIT");
   const std::optional<int> limit =
       text == nullptr ? std::nullopt : parse_number<int>(std::string_view(text));
   if (limit && *limit >= 1 && *limit < threads)
     fail(ErrorKind::Config,
-         "OMP_THREAD_LIMIT={} allows fewer threads than the {} of this process: unset it, or give "
-         "--threads-per-device {}",
+         "OMP_THREAD_LIMIT={} allows fewer threads than the {} that this process needs: unset it, "
+         "or "
+         "set --threads-per-device {}",
          *limit, threads, *limit);
 }
 
@@ -51,7 +53,8 @@ void initialise_kokkos(int threads, int gpu) {
 }
 
 #ifdef MILLRACE_ONEDNN
-/// The variable of oneDNN that caps it, of which an empty one says nothing. Errors: Usage.
+/// Name of the environment variable that caps oneDNN, or "". A variable with an empty value is
+/// ignored. Errors: Usage, for values that oneDNN does not know.
 std::string_view library_variable() {
   constexpr auto kSets = std::to_array<std::string_view>(
       {"ALL", "DEFAULT", "SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_MIC",
@@ -62,7 +65,7 @@ std::string_view library_variable() {
     const char* const value = std::getenv(name);
     if (value == nullptr || *value == '\0') continue;
     if (std::find(kSets.begin(), kSets.end(), std::string_view(value)) == kSets.end())
-      fail(ErrorKind::Usage, "{}={}: oneDNN knows no such instruction set; it has {}", name, value,
+      fail(ErrorKind::Usage, "{}={}: not an instruction set of oneDNN; use one of {}", name, value,
            join(std::span<const std::string_view>(kSets), ", "));
     return name;
   }
@@ -127,7 +130,7 @@ void cap_vendor_library() {
   [[maybe_unused]] const std::optional<InstructionLevel> cap = level_cap();
 #ifdef MILLRACE_ONEDNN
   if (library_variable().empty() && cap)
-    (void)dnnl::set_max_cpu_isa(library_set(*cap));  // refused once the library is in use
+    (void)dnnl::set_max_cpu_isa(library_set(*cap));  // fails if the library is already in use
 #endif
 }
 
@@ -170,7 +173,7 @@ std::string describe_kernels() {
   if (!vendor_cap().empty()) text += fmt::format("; capped by {}", vendor_cap());
 #ifndef MILLRACE_ONEDNN
   if (kHostAccessible)
-    text += "; no oneDNN: convolutions are plain loops, which take many times as long";
+    text += "; built without oneDNN: convolutions run as plain loops and are many times slower";
 #endif
   return text;
 }

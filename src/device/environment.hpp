@@ -7,44 +7,44 @@
 
 namespace millrace::device {
 
-/// Lifetime of Kokkos: created once, before anything that touches device memory, destroyed after
-/// it.
+/// Lifetime of Kokkos. Create it once, before anything that uses device memory, and destroy it
+/// last.
 class Environment {
  public:
-  /// `threads` CPU threads for kernels and for the vendor's library alike (ignored on a GPU), or
-  /// the GPU of that number (ignored on cores; below 0: the next that Kokkos finds).
+  /// `threads`: number of CPU threads for kernels and for the vendor's library (ignored on a GPU).
+  /// `gpu`: number of the GPU to use (ignored on CPU cores); Kokkos chooses one if it is negative.
   explicit Environment(int threads, int gpu = -1);
   ~Environment();
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
 };
 
-/// Caps the instruction sets of the vendor's library as MILLRACE_MAX_ISA says, unless a variable of
-/// its own does. Has to come before the library is asked for anything; an Environment sees to that.
-/// Errors: Usage, for values of such a variable that the library would pass over.
+/// Applies MILLRACE_MAX_ISA to the vendor's library, unless the library's own environment variable
+/// is set. Must run before the first use of the library; Environment takes care of that. Errors:
+/// Usage, for values of the library's variable that the library would ignore.
 void cap_vendor_library();
 
-/// The variable of the environment that caps the vendor's library; "" where none does.
+/// Name of the environment variable that caps the vendor's library, or "".
 [[nodiscard]] std::string_view vendor_cap();
 
-/// Whether kernels run on CPU cores in this build, or else on a GPU.
+/// Whether kernels run on CPU cores in this build; otherwise they run on a GPU.
 [[nodiscard]] bool computes_on_cores();
 
-/// Cores that this process may use: its affinity mask, not the machine's.
+/// Number of cores that this process may use, according to its affinity mask.
 [[nodiscard]] int available_cores();
 
-/// Their numbers.
+/// Numbers of these cores.
 [[nodiscard]] std::vector<int> core_numbers();
 
-/// Which instructions kernels use, and what is slow about it: "own loops avx2; oneDNN 2.6.3 up to
-/// avx2; capped by MILLRACE_MAX_ISA".
+/// The instruction sets that kernels use, and why they are limited: "own loops avx2; oneDNN 2.6.3
+/// up to avx2; capped by MILLRACE_MAX_ISA".
 [[nodiscard]] std::string describe_kernels();
 
-/// The same without who caps them: what has to be equal on all ranks.
+/// The part of describe_kernels() that must be equal on all ranks: no information about caps.
 [[nodiscard]] std::string describe_arithmetic();
 
-/// What equal bits need to be equal on: "OpenMP, 2 threads; avx512_core_amx; oneDNN 2.6.3; Kokkos
-/// 3.4.1". Recorded in checkpoints.
+/// Everything about the environment that must match for bit-identical results: "OpenMP, 2 threads;
+/// avx512_core_amx; oneDNN 2.6.3; Kokkos 3.4.1". Recorded in checkpoints.
 [[nodiscard]] std::string describe_environment();
 
 }  // namespace millrace::device

@@ -20,8 +20,8 @@ std::shared_ptr<std::byte> host_buffer(std::size_t bytes) {
   }
   if (allocation == nullptr)
     fail(ErrorKind::Config,
-         "the machine cannot give {} for images on their way to the device: use a smaller "
-         "--batch-size",
+         "out of host memory: cannot allocate {} for images to be copied to the device; use a "
+         "smaller --batch-size",
          human_bytes(static_cast<std::int64_t>(total)));
   const std::shared_ptr<std::byte> owner(
       allocation, [](std::byte* memory) { Kokkos::kokkos_free<FeedingSpace>(memory); });

@@ -6,9 +6,9 @@
 
 namespace millrace::device {
 
-/// Host memory from which the device is fed: page-locked where kernels run on a GPU, which then
-/// copies it at full speed, plain otherwise. Begins at a multiple of kAlignment, and must be gone
-/// before the Environment is. Errors: Config, with the size, when there is not that much.
+/// Host memory that the device copies its input from. It is page-locked if kernels run on a GPU, so
+/// that copies reach full speed. Aligned to kAlignment. Release it before the Environment is
+/// destroyed. Errors: Config, with the size, if there is not enough memory.
 [[nodiscard]] std::shared_ptr<std::byte> host_buffer(std::size_t bytes);
 
 }  // namespace millrace::device

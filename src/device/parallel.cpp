@@ -7,16 +7,16 @@
 
 namespace millrace::device {
 
-static_assert(kHostAccessible ==
-                  Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible,
-              "say in device/parallel.hpp that this backend of Kokkos is no host's");
+static_assert(
+    kHostAccessible == Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible,
+    "this Kokkos backend does not run on the host: add it to the list in device/parallel.hpp");
 
 void fence(const ExecutionSpace& space) { space.fence(); }
 
 #if MILLRACE_ON_HOST
 namespace {
 
-/// The part of [0, n) that is thread number `part` of `parts`.
+/// Runs the functor over part `part` of [0, n), cut into `parts` equal parts.
 struct Part {
   RangeFunction run;
   const void* functor;

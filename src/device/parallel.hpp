@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How kernels are launched. On host cores a kernel's loop is compiled for every instruction level
-// (core/instruction_level.hpp) and given to Kokkos as a function over a range, so that sources of
-// kernels need Kokkos' names alone; on other devices Kokkos compiles it.
+// Kernel launches. On host cores a kernel's loop is compiled for every instruction level
+// (core/instruction_level.hpp) and passed to Kokkos as a function over a range, so that kernel
+// sources include Kokkos' forward declarations only. On other devices Kokkos compiles the loop.
 #pragma once
 
 #include <Kokkos_Core_fwd.hpp>
@@ -22,7 +22,7 @@
 
 namespace millrace::device {
 
-/// Where kernels run. Complete in device/compat.hpp; here it is only handed on.
+/// Where kernels run. Only declared here; defined by device/compat.hpp.
 using ExecutionSpace = Kokkos::DefaultExecutionSpace;
 
 /// True where the host may read device memory directly: kernels then run on CPU cores.
@@ -34,11 +34,12 @@ void fence(const ExecutionSpace& space);
 /// A kernel on host cores: runs elements [first, last) of the functor.
 using RangeFunction = void (*)(const void* functor, std::int64_t first, std::int64_t last);
 
-/// Calls run(functor, ..) on the threads of `space` so that their ranges make up [0, n).
+/// Calls run(functor, first, last) on the threads of `space` with ranges that together cover [0,
+/// n).
 void launch(const char* label, const ExecutionSpace& space, std::int64_t n, RangeFunction run,
             const void* functor);
 
-/// Runs functor(i) for i in [0, n), each once, in no order. The label is at most 15 characters, so
+/// Runs functor(i) once for each i in [0, n), in any order. The label is at most 15 characters, so
 /// that Kokkos' std::string holds it without allocating.
 template <std::size_t kLabelSize, class Functor>
 void parallel(const char (&label)[kLabelSize], const ExecutionSpace& space, std::int64_t n,

@@ -30,7 +30,7 @@ decltype(auto) dispatch(DType type, Function&& function) {
   if (type == DType::F32) return function.template operator()<float>();
   if (type == DType::BF16) return function.template operator()<bfloat16>();
   if (type == DType::F16) return function.template operator()<float16>();
-  fail(ErrorKind::Internal, "no kernels store {}", name_of(type));
+  fail(ErrorKind::Internal, "no kernels for storage type {}", name_of(type));
 }
 
 }  // namespace millrace::device

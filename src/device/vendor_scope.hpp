@@ -3,9 +3,9 @@
 
 namespace millrace::device {
 
-/// While one exists, this thread is inside a library (oneDNN, MPI, OpenMP start-up) whose
-/// allocations are its own affair. The test that nothing of ours allocates within a step asks
-/// `inside()`.
+/// While an object exists, this thread is inside a library (oneDNN, MPI, OpenMP start-up). The test
+/// that our code allocates nothing within a step uses `inside()` to ignore the library's
+/// allocations.
 class VendorScope {
  public:
   VendorScope() noexcept { ++depth(); }

@@ -7,8 +7,8 @@
 
 namespace millrace::ops {
 
-/// Elementwise functions that fuse into other kernels; None lets the value through, and none hides
-/// a NaN.
+/// Elementwise functions that can be fused into other kernels. None is the identity. All of them
+/// propagate NaNs.
 enum class Fn { None, Relu, Swish, Sigmoid };
 
 template <Fn kFn>
@@ -34,19 +34,19 @@ MILLRACE_FUNCTION float fn_gradient(float dy, float z) {
   if constexpr (kFn == Fn::None) return dy;
 }
 
-/// True where f (and its gradient) maps values of a storage type to values of that type: nothing is
-/// left to round.
+/// True if f and its gradient map values of a storage type to values of that type, so that results
+/// need no rounding.
 template <Fn kFn>
 inline constexpr bool kExact = kFn == Fn::None || kFn == Fn::Relu;
 
-/// f(z) as stored, for a z that has been rounded to T.
+/// f(z) converted to T, for a z already rounded to T.
 template <class T, Fn kFn>
 MILLRACE_FUNCTION T store_fn(float z) {
   if constexpr (kExact<kFn>) return store_exact<T>(apply_fn<kFn>(z));
   if constexpr (!kExact<kFn>) return store_as<T>(apply_fn<kFn>(z));
 }
 
-/// dy * f'(z) rounded to T, for a dy of T.
+/// dy * f'(z) rounded to T, for a dy that T represents exactly.
 template <class T, Fn kFn>
 MILLRACE_FUNCTION float rounded_fn_gradient(float dy, float z) {
   if constexpr (kExact<kFn>) return fn_gradient<kFn>(dy, z);

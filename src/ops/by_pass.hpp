@@ -7,8 +7,8 @@
 
 namespace millrace::ops {
 
-/// An op whose passes two others share: `first` takes those in `firsts`, `second` the rest. Each is
-/// prepared for the same shape and for its own passes alone.
+/// Combines two ops into one: `first` runs the passes in `firsts`, `second` runs the others. Both
+/// are prepared for the same shape, each for its own passes only.
 [[nodiscard]] std::unique_ptr<WeightedOp> make_by_pass(Passes firsts,
                                                        std::unique_ptr<WeightedOp> first,
                                                        std::unique_ptr<WeightedOp> second);

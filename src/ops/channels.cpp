@@ -9,10 +9,10 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-// On CPUs a work item is a few pixels with all their channels, on GPUs one element.
+// A work item is a few pixels with all their channels on CPUs, one element on GPUs.
 constexpr bool kRows = device::kHostAccessible;
 constexpr std::int64_t kItemElements = 4096;
-// Channels of a sample that are summed together, in registers.
+// Number of channels of a sample that are summed together in registers.
 constexpr std::int64_t kStrip = kRows ? 64 : 1;
 
 /// Calls body(pixel, first, last) for every pixel and channels [first, last) of work item i.
@@ -94,7 +94,7 @@ struct ScaleForward {
   }
 };
 
-/// One work item a sample and strip of channels.
+/// One work item per sample and strip of channels.
 template <class T>
 struct ScaleBackward {
   ScaleShape s;

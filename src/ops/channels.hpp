@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ops that tell channels apart: concatenation, and the product of squeeze-and-excite (Hu et al.
-// 2018) that gives every channel of a sample its own factor.
+// Ops that treat channels individually: concatenation, and the scaling of squeeze-and-excite (Hu et
+// al. 2018), which has one factor per sample and channel.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace millrace::ops {
 
-/// One operand of a concatenation: `channels` channels that lie from `first` on in pixels of
-/// `all_channels`.
+/// One operand of a concatenation: channels [first, first + channels) of a result with
+/// `all_channels` channels per pixel.
 struct ChannelSlice {
   std::int64_t pixels = 1;  ///< of all samples
   std::int64_t all_channels = 1;
@@ -20,13 +20,13 @@ struct ChannelSlice {
   std::int64_t channels = 1;
 };
 
-/// y[slice] = fn(x); the rest of y is left alone.
+/// y[slice] = fn(x); the rest of y does not change.
 template <class T>
 void concat_forward(const device::ExecutionSpace& space, const ChannelSlice& slice, T* y,
                     const T* x, Fn fn);
 
-/// dx = dy[slice] * fn'(y[slice]). fn is None, which does not read y, or Relu, of which the output
-/// tells as much as the input.
+/// dx = dy[slice] * fn'(y[slice]). fn must be None, which does not read y, or Relu, whose gradient
+/// can be computed from the output.
 template <class T>
 void concat_backward(const device::ExecutionSpace& space, const ChannelSlice& slice, T* dx,
                      const T* dy, const T* y, Fn fn);
@@ -38,13 +38,13 @@ struct ScaleShape {
   [[nodiscard]] std::int64_t elements() const { return samples * pixels * channels; }
 };
 
-/// y = x * scale, rounded to T; with `skip` (else null) y = fn(that + skip), the sum rounded too.
-/// `scale` has one factor for each sample and channel.
+/// y = fn(x * scale + skip), with product and sum each rounded to T; `skip` may be null. `scale`
+/// has one factor per sample and channel.
 template <class T>
 void scale_forward(const device::ExecutionSpace& space, const ScaleShape& shape, T* y, const T* x,
                    const T* scale, const T* skip, Fn fn);
 
-/// dx = dy * scale; dscale = the sum of dy * x over a sample's pixels, in float32 in ascending
+/// dx = dy * scale; dscale = the sum of dy * x over a sample's pixels, in float32 and in ascending
 /// order. dx may be dy.
 template <class T>
 void scale_backward(const device::ExecutionSpace& space, const ScaleShape& shape, T* dx, T* dscale,

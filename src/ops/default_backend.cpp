@@ -17,7 +17,7 @@ std::string describe_products(DType type) {
   if (type == DType::F32) return std::string(name_of(type));
   const std::unique_ptr<Backend> backend = make_default_backend();
   if (backend->multiplies(type))
-    return fmt::format("{}: products of 16 bits, sums in float32", name_of(type));
+    return fmt::format("{}: 16-bit products, float32 sums", name_of(type));
   const std::string why = backend->why_not(type);
   return fmt::format("{}: stored in 16 bits, multiplied in float32{}{}", name_of(type),
                      why.empty() ? "" : ": ", why);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The weight gradient of a depthwise convolution does kernel_h x kernel_w products an element and
-// is bound by loads, so the loops keep one row of it, for a strip of channels, in registers.
+// The weight gradient of a depthwise convolution needs only kernel_h x kernel_w products per
+// element, so loads limit its speed. The loops therefore keep one row of the gradient, for a strip
+// of channels, in registers.
 #include "ops/depthwise.hpp"
 
 #include <algorithm>
@@ -16,9 +17,10 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Chunks of rows that the weight gradient is summed in: partial sums of one lie in scratch.
+/// Maximum number of chunks of rows for the weight gradient; scratch holds the partial sums of
+/// each.
 constexpr std::int64_t kMostChunks = 16;
-/// And no fewer rows than these in a chunk, lest the partial sums outweigh what is summed.
+/// Minimum number of rows in a chunk, so that there are few partial sums compared with elements.
 constexpr std::int64_t kFewestRows = 4;
 
 /// Calls f.template operator()<W>(c) so that strips [c, c + W) cover all channels.
@@ -44,7 +46,7 @@ struct Depthwise {
   }
 };
 
-/// Sums of one chunk for one row of taps.
+/// Partial sums of one chunk for one row of taps.
 template <class T, int K>
 struct PartialWeights {
   Depthwise s;
@@ -52,7 +54,7 @@ struct PartialWeights {
   const T* dy;
   const T* x;
 
-  /// acc[q] += dy * x at one pixel, for the taps q that are on the image.
+  /// acc[q] += dy * x at one pixel, for the taps q inside the image.
   template <int W>
   KOKKOS_INLINE_FUNCTION void edge(float (&acc)[K][W], const T* g, const T* source,
                                    std::int64_t left) const {
@@ -99,7 +101,8 @@ struct PartialWeights {
   }
 };
 
-/// One tap of the gradient in canonical order [channel][tap]: its chunks, ascending.
+/// Sums one tap of the gradient over the chunks, in ascending order. Output order is
+/// [channel][tap].
 struct JoinWeights {
   std::int64_t chunks;
   std::int64_t taps;

@@ -9,10 +9,10 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-// Random blocks of four words that are drawn side by side: in vectors, on CPUs.
+// Number of random blocks of four words computed side by side, in vectors on CPUs.
 constexpr std::int64_t kBlocks = device::kHostAccessible ? 16 : 1;
 constexpr std::int64_t kWords = 4 * kBlocks;
-// Elements of one sample that a work item does; a multiple of the words drawn at a time.
+// Elements of one sample per work item; a multiple of kWords.
 constexpr std::int64_t kRun = device::kHostAccessible ? 4096 : 4;
 static_assert(kRun % kWords == 0);
 
@@ -45,7 +45,7 @@ struct DropElements {
     const std::int64_t blocks = (shape.elements + 3) / 4;
     const std::int64_t first_block = (draws.first_sample + run.sample) * blocks;
     for (std::int64_t e = run.first; e < run.last; e += kWords) {
-      // The words that dropout_keeps draws for four neighbours, drawn once.
+      // The same words as in dropout_keeps, but computed once for four neighbors.
       std::uint32_t words[kWords];
       const auto step = static_cast<std::uint64_t>(draws.step);
       const auto first = static_cast<std::uint64_t>(first_block + e / 4);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Dropout (Srivastava et al. 2014) and drop-connect, also called stochastic depth (Huang et al.
-// 2016): an element, or the whole of a sample, is zero or else scaled up so that its mean stays.
+// 2016). They set an element, or a whole sample, to zero at random and scale up the others to
+// preserve the mean.
 //
-// Masks are never stored. Whether an element is kept is a pure function of (seed, op name, step,
-// position of its sample in the global batch, place in the sample), so that the backward pass, a
-// recomputation and every layout draw the same.
+// Masks are never stored. Whether an element is kept is a pure function of seed, op name, step,
+// position of the sample in the global batch and index in the sample. The backward pass, a
+// recomputation and every layout therefore use the same mask.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ namespace millrace::ops {
 /// Where the random numbers of one call come from.
 struct Draws {
   RandomStream stream;    ///< of (seed, purpose, op name)
-  std::int64_t step = 0;  ///< number of the weight update that the call is part of
+  std::int64_t step = 0;  ///< number of the current weight update
   std::int64_t first_sample =
       0;  ///< position of the micro-batch's first sample in the global batch
 };
@@ -31,7 +32,7 @@ struct SampleShape {
 };
 
 /// Whether dropout keeps element `element` of the sample at `position` of the global batch: its
-/// uniform number, one word of a block for four neighbours, is at least `rate`.
+/// uniform random number must be at least `rate`. Four neighbors share a block of random words.
 [[nodiscard]] MILLRACE_FUNCTION bool dropout_keeps(const Draws& draws, std::int64_t position,
                                                    std::int64_t elements, std::int64_t element,
                                                    float rate) {
@@ -42,8 +43,8 @@ struct SampleShape {
   return uniform01(words[static_cast<std::size_t>(element % 4)]) >= rate;
 }
 
-/// Whether drop-connect keeps the sample at `position` of the global batch: floor(survival + U) is
-/// one.
+/// Whether drop-connect keeps the sample at `position` of the global batch: floor(survival + U)
+/// must be 1, with U uniform in [0, 1).
 [[nodiscard]] MILLRACE_FUNCTION bool drop_connect_keeps(const Draws& draws, std::int64_t position,
                                                         float survival) {
   const RandomBlock words = draws.stream.block(static_cast<std::uint64_t>(draws.step),
@@ -51,14 +52,14 @@ struct SampleShape {
   return survival + uniform01(words[0]) >= 1.0f;
 }
 
-/// y = x / (1 - rate) where kept and 0 elsewhere. The gradient is the same function: dx from dy. y
-/// may be x. 0 <= rate < 1.
+/// y = x / (1 - rate) for kept elements and 0 for others, with 0 <= rate < 1. The gradient is the
+/// same function, from dy to dx. y may be x.
 template <class T>
 void dropout(const device::ExecutionSpace& space, const SampleShape& shape, T* y, const T* x,
              float rate, const Draws& draws);
 
-/// y = x / survival where the sample is kept and 0 elsewhere, rounded to T, plus `skip` unless that
-/// is null. Without skip the gradient is the same function. y may be x or skip.
+/// y = x / survival for kept samples and 0 for others, rounded to T, plus `skip` unless it is null.
+/// Without `skip` the gradient is the same function. y may be x or skip.
 template <class T>
 void drop_connect(const device::ExecutionSpace& space, const SampleShape& shape, T* y, const T* x,
                   const T* skip, float survival, const Draws& draws);

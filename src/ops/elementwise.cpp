@@ -6,7 +6,7 @@ namespace {
 
 using device::ExecutionSpace;
 
-// Elements of one work item: long enough to vectorise on CPUs, one a thread on GPUs.
+// Elements per work item: enough for vector loops on CPUs, one on GPUs.
 constexpr std::int64_t kBlock = device::kHostAccessible ? 4096 : 1;
 
 template <class Body>

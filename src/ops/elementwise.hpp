@@ -13,23 +13,23 @@ template <class T>
 void activation_forward(const device::ExecutionSpace& space, T* y, const T* x, std::int64_t n,
                         Fn fn);
 
-/// dx = dy * fn'(x); dx may be dy. For Relu x may be the output y instead: both are positive
-/// together.
+/// dx = dy * fn'(x); dx may be dy. For Relu, x may also be the output y, which has the same sign.
 template <class T>
 void activation_backward(const device::ExecutionSpace& space, T* dx, const T* dy, const T* x,
                          std::int64_t n, Fn fn);
 
-/// y = fn(a + b), the sum rounded to T before fn.
+/// y = fn(a + b), with the sum rounded to T before fn.
 template <class T>
 void add_forward(const device::ExecutionSpace& space, T* y, const T* a, const T* b, std::int64_t n,
                  Fn fn);
 
-/// sum = a + b rounded to T: two contributions to one gradient. sum may be a or b.
+/// sum = a + b, rounded to T. Adds two contributions to one gradient. sum may be a or b.
 template <class T>
 void add_gradients(const device::ExecutionSpace& space, T* sum, const T* a, const T* b,
                    std::int64_t n);
 
-/// total = part, or total + part: parameter gradients of small tensors over micro-batches.
+/// total = part if `first`, else total + part. Accumulates gradients of small parameters over
+/// micro-batches.
 void accumulate(const device::ExecutionSpace& space, float* total, const float* part,
                 std::int64_t n, bool first);
 
@@ -37,7 +37,7 @@ void accumulate(const device::ExecutionSpace& space, float* total, const float* 
 template <class T>
 void convert(const device::ExecutionSpace& space, T* y, const float* x, std::int64_t n);
 
-/// y = x as float32, which is exact.
+/// y = x converted to float32, which is exact.
 template <class T>
 void widen(const device::ExecutionSpace& space, float* y, const T* x, std::int64_t n);
 

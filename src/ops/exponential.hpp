@@ -8,7 +8,7 @@
 
 namespace millrace::ops {
 
-/// 2^n as a float, for n from -126 to 127; for others some float.
+/// 2^n as a float, for n from -126 to 127; unspecified for other n.
 MILLRACE_FUNCTION float power_of_two(std::int32_t n) {
   const std::uint32_t bits = static_cast<std::uint32_t>(n + 127) << 23;
   float result;
@@ -16,14 +16,14 @@ MILLRACE_FUNCTION float power_of_two(std::int32_t n) {
   return result;
 }
 
-/// e^x to within one unit in the last place; infinity where it is beyond float, 0 below -104, a NaN
-/// for a NaN. Without branches or calls, so that loops over it vectorise. x = n ln 2 + r with |r|
-/// at most ln 2 / 2, and e^r by the polynomial of Cephes' expf (Moshier 1989).
+/// e^x to within one unit in the last place: infinity on overflow, 0 below -104, NaN for NaN. Has
+/// no branches or calls, so that loops over it vectorize. Method: x = n ln 2 + r with |r| <= ln 2 /
+/// 2, and e^r by the polynomial of Cephes' expf (Moshier 1989).
 MILLRACE_FUNCTION float exponential(float x) {
   constexpr float kLog2e = 1.44269504088896341f;
-  constexpr float kLn2High = 0.693359375f;  // few bits, so that n times it is exact
+  constexpr float kLn2High = 0.693359375f;  // has few bits, so that its product with n is exact
   constexpr float kLn2Low = -2.12194440e-4f;
-  constexpr float kRounder = 12582912.0f;  // 1.5 x 2^23: what is added to it loses its fraction
+  constexpr float kRounder = 12582912.0f;  // 1.5 x 2^23: adding it rounds to an integer
   constexpr std::uint32_t kRounderBits = 0x4b400000u;
   const float low = x < -104.0f ? -104.0f : x;
   const float within = low > 89.0f ? 89.0f : low;
@@ -40,7 +40,7 @@ MILLRACE_FUNCTION float exponential(float x) {
   std::uint32_t bits;
   std::memcpy(&bits, &rounded, sizeof bits);
   const auto exponent = static_cast<std::int32_t>(bits - kRounderBits);
-  // In two steps: the whole exponent may be beyond that of any float.
+  // In two steps, because 2^exponent may not be a float.
   const std::int32_t half = exponent >> 1;
   return p * power_of_two(half) * power_of_two(exponent - half);
 }

@@ -8,8 +8,9 @@
 
 namespace millrace::ops {
 
-/// Where an op keeps the kernel that it makes for another one inside it: behind what that one
-/// packs, if its passes read the kernel too, or else in scratch, as packing alone needs it.
+/// Place of the kernel that a wrapping op makes for its inner op. If the inner op's passes read the
+/// kernel, it follows the inner op's packed data. Otherwise only packing needs it, and it is in
+/// scratch memory.
 class InnerKernel {
  public:
   InnerKernel(const WeightedOp& inner, std::int64_t bytes)
@@ -17,7 +18,7 @@ class InnerKernel {
         bytes_(device::aligned(bytes)),
         stays_(inner.bytes().reads_kernel) {}
 
-  /// Bytes of `packed_forward`, those of the inner op included.
+  /// Bytes of `packed_forward`, including those of the inner op.
   [[nodiscard]] std::int64_t packed_bytes() const { return packed_ + (stays_ ? bytes_ : 0); }
   [[nodiscard]] std::int64_t scratch_bytes() const { return stays_ ? 0 : bytes_; }
   [[nodiscard]] std::byte* in(const WeightedMemory& memory) const {

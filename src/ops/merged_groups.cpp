@@ -13,8 +13,7 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Where the elements of the narrow kernel [out][tap][in] lie in the wide one [out][tap][merged
-/// in].
+/// Maps elements of the narrow kernel [out][tap][in] to the wide one, [out][tap][merged in].
 struct Diagonal {
   std::int64_t taps;
   std::int64_t in;      ///< channels of a narrow group
@@ -27,7 +26,7 @@ struct Diagonal {
   }
 };
 
-/// One row of the wide kernel: a filter at a tap.
+/// Writes one row of the wide kernel: one filter at one tap.
 template <class T>
 struct Widen {
   Diagonal d;
@@ -42,7 +41,7 @@ struct Widen {
   }
 };
 
-/// One row of the narrow kernel's gradient.
+/// Adds one row of the narrow kernel's gradient.
 struct AddDiagonal {
   Diagonal d;
   float* narrow;
@@ -72,8 +71,8 @@ class MergedGroups final : public WeightedOp {
     bytes.reads_kernel = false;
     return bytes;
   }
-  /// Scratch holds the wide kernel's gradient while it is added up, and perhaps, while it is
-  /// packed, the kernel.
+  /// Scratch holds the wide kernel's gradient during backward weight. It may also hold the kernel
+  /// during packing.
   void bind(const WeightedMemory& memory) override {
     memory_ = memory;
     WeightedMemory rest = memory;
@@ -125,7 +124,7 @@ ConvShape merged_shape(const ConvShape& shape, std::int64_t merged) {
 
 std::unique_ptr<WeightedOp> make_merged_groups(const ConvShape& shape, std::int64_t merged,
                                                DType type, std::unique_ptr<WeightedOp> wide) {
-  MILLRACE_ASSERT(!shape.bias);  // its gradient would start over with every micro-batch
+  MILLRACE_ASSERT(!shape.bias);  // its gradient would be overwritten by every micro-batch
   return device::dispatch(type, [&]<class T>() -> std::unique_ptr<WeightedOp> {
     return std::make_unique<MergedGroups<T>>(shape, merged, std::move(wide));
   });

@@ -8,14 +8,14 @@
 
 namespace millrace::ops {
 
-/// The same convolution with every `merged` neighbouring groups as one: `merged` must divide the
-/// groups.
+/// The same convolution with each `merged` neighboring groups joined into one. `merged` must divide
+/// the number of groups.
 [[nodiscard]] ConvShape merged_shape(const ConvShape& shape, std::int64_t merged);
 
-/// A grouped convolution as one with wider groups, `wide`, prepared for merged_shape(shape,
-/// merged): its kernel holds the narrow ones on the diagonal and zeros elsewhere. That wastes all
-/// but one product in `merged`, and is faster all the same where the vendor's matrix units take 16
-/// channels at a time and fewer fall back to something slow.
+/// Computes a grouped convolution with `wide`, a convolution with wider groups that is prepared for
+/// merged_shape(shape, merged). The wide kernel holds the narrow ones on its diagonal and zeros
+/// elsewhere. Only one product in `merged` is useful. It is still faster on processors whose matrix
+/// units take 16 channels at a time, because the library is slow for narrower groups.
 [[nodiscard]] std::unique_ptr<WeightedOp> make_merged_groups(const ConvShape& shape,
                                                              std::int64_t merged, DType type,
                                                              std::unique_ptr<WeightedOp> wide);

@@ -9,7 +9,7 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Calls f(j, channel) for the W lanes from `lane` on; channels repeat with period t.channels.
+/// Calls f(j, channel) for the W lanes starting at `lane`. Channels repeat with period t.channels.
 template <int W, class F>
 KOKKOS_INLINE_FUNCTION void for_channels(const Tiling& t, const Strip& s, std::int64_t lane,
                                          F&& f) {
@@ -24,7 +24,7 @@ KOKKOS_INLINE_FUNCTION void for_channels(const Tiling& t, const Strip& s, std::i
   }
 }
 
-/// a and b of z = a x + b for W lanes, read once a strip.
+/// a and b of z = a x + b for W lanes, read once per strip.
 template <int W>
 struct Affine {
   float a[W];
@@ -42,9 +42,9 @@ struct Affine {
 
 // ---- statistics ---------------------------------------------------------------------------------
 
-/// Mean and sum of squared deviations of each lane over the rows of one chunk. The sum for the mean
-/// is taken of differences to the first row: of values that have a large mean and little spread, it
-/// would lose the spread.
+/// Mean and sum of squared deviations of each lane over the rows of one chunk. The mean is computed
+/// from differences to the first row. A plain sum would lose precision if the mean is large and the
+/// deviation is small.
 template <class T>
 struct ChunkMoments {
   Tiling t;
@@ -82,13 +82,13 @@ struct ChunkMoments {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
 };
 
-/// Mean of some elements, and their squared deviations from it.
+/// Mean of some elements and the sum of their squared deviations.
 struct Moments {
   double mean;
   double squares;
 };
 
-/// Writes what the moments of a channel's `count` elements come to.
+/// Writes the statistics of a channel from the moments of its `count` elements.
 struct StatisticsOf {
   RunningSums running;
   float epsilon;
@@ -107,8 +107,8 @@ struct StatisticsOf {
   }
 };
 
-/// The chunks of one group: the mean of their means, then their squares about it (Chan, Golub and
-/// LeVeque 1979), in double.
+/// Combines the chunks of one group in double: first the mean of their means, then the squared
+/// deviations from it (Chan, Golub and LeVeque 1979).
 struct JoinedChunks {
   NormShape shape;
   const float* partial;
@@ -117,7 +117,7 @@ struct JoinedChunks {
     const std::int64_t members = shape.channels / shape.groups;
     return shape.strided_groups ? k * shape.groups + group : group * members + k;
   }
-  /// Calls f(rows, mean, squares) for every chunk and place that holds elements of the group.
+  /// Calls f(rows, mean, squares) for every chunk and every lane of the group.
   template <class F>
   KOKKOS_INLINE_FUNCTION void for_parts(std::int64_t instance, std::int64_t group, F&& f) const {
     const Tiling& t = shape.tiling;
@@ -150,7 +150,7 @@ struct JoinedChunks {
   }
 };
 
-/// Statistics of one group, spread over its channels.
+/// Statistics of one group, written to each of its channels.
 struct CombineMoments {
   JoinedChunks chunks;
   float* statistics;
@@ -171,7 +171,7 @@ struct CombineMoments {
   }
 };
 
-/// Moments of one channel of a part of a batch.
+/// Moments of one channel in a part of a batch.
 struct PartMoments {
   JoinedChunks chunks;
   double* moments;
@@ -182,7 +182,7 @@ struct PartMoments {
   }
 };
 
-/// Statistics of one channel from its moments in equal parts of a batch.
+/// Statistics of one channel from its moments in equal-sized parts of a batch.
 struct JoinMoments {
   std::int64_t channels;
   std::int64_t rows;  ///< of a part
@@ -282,7 +282,7 @@ struct Reduce {
         if constexpr (kFn != Fn::None) {
           float z;
           if constexpr (kSkip) {
-            z = to_float(in.y[row + j]);  // Relu only: y > 0 just where z > 0
+            z = to_float(in.y[row + j]);  // Relu only: y > 0 exactly if z > 0
           } else {
             z = rounded_as<T>(f.a[j] * value + f.b[j]);
           }
@@ -326,7 +326,7 @@ KOKKOS_INLINE_FUNCTION GradientSums sums_of(const NormShape& shape, const float*
   return all;
 }
 
-/// Into the first 2 of the 3 coefficient arrays.
+/// Writes to the first two of the three coefficient arrays.
 struct CombineSums {
   NormShape shape;
   const float* partial;
@@ -338,7 +338,8 @@ struct CombineSums {
   }
 };
 
-/// Of a part of a batch, for the other parts; as gradients of the parameters they are the part's.
+/// Sums of one part of a batch, to be combined with other parts. They are also this part's
+/// parameter gradients.
 struct PartSums {
   NormShape shape;
   const float* partial;
@@ -354,7 +355,7 @@ struct PartSums {
   }
 };
 
-/// As CombineSums, over the parts of a batch.
+/// Like CombineSums, but over the parts of a batch.
 struct JoinSums {
   std::int64_t channels;
   std::int64_t parts;
@@ -367,7 +368,7 @@ struct JoinSums {
   }
 };
 
-/// dgamma and dbeta of the micro-batch: sums over instances in ascending order.
+/// dgamma and dbeta of the micro-batch, summed over instances in ascending order.
 struct ParameterGradients {
   NormShape shape;
   const float* sums;
@@ -386,10 +387,10 @@ struct ParameterGradients {
   }
 };
 
-/// Turns the sums of one group into dx = A dz + B x + C for each of its channels.
+/// Converts the sums of one group to A, B and C of dx = A dz + B x + C for each of its channels.
 struct Coefficients {
   NormShape shape;
-  std::int64_t parts;  // of a batch, each of this shape
+  std::int64_t parts;  // number of parts of the batch, each of this shape
   const float* statistics;
   const float* gamma;
   float* coefficients;  // in: sum dz, sum dz xhat; out: A, B, C
@@ -537,7 +538,7 @@ void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const
 
 namespace {
 
-/// Partial sums into args.scratch, and dz where it is wanted.
+/// Writes partial sums to args.scratch, and dz if requested.
 template <class T>
 void reduce_chunks(const ExecutionSpace& space, const Tiling& t,
                    const NormBackwardReduce<T>& args) {

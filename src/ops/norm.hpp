@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch norm (Ioffe and Szegedy 2015) and group norm (Wu and He 2018) as one family. Both normalise
-// by mean and variance over a set of elements; they differ in the set. Here an activation is
-// `instances` blocks of `rows` x `channels`, and the channels of a block are joined into `groups`
-// sets:
+// Batch normalization (Ioffe and Szegedy 2015) and group normalization (Wu and He 2018). Both
+// normalize by mean and variance over a set of elements and differ in the set only. Here an
+// activation consists of `instances` blocks of `rows` x `channels`, and the channels of a block
+// form `groups` sets:
 //
-//   batch norm   1 instance of N*H*W rows, every channel its own group
+//   batch norm   1 instance of N*H*W rows, one group per channel
 //   group norm   N instances of H*W rows, `groups` groups of channels
 //
-// Forward, z = a x + b with a = gamma * inv_std and b = beta - mean * a, y = f(z + skip): one pass
-// for the statistics, one to apply them. Backward, with dz the gradient of z and xhat = (x - mean)
-// inv_std:
+// Forward: z = a x + b with a = gamma * inv_std and b = beta - mean * a, and y = f(z + skip). One
+// pass computes the statistics, one applies them. Backward, with dz the gradient of z and
+// xhat = (x - mean) inv_std:
 //
 //   dbeta = sum dz,  dgamma = sum dz xhat
 //   dx = inv_std (gamma dz - mean(gamma dz) - xhat mean(gamma dz xhat))
 //
-// again one pass for the sums and one to apply them. Everything between two possible cut points is
-// rounded to the storage type on the way, in registers, so that fused and separate kernels agree
-// bit for bit. Statistics are float32 from shifted sums over cache-sized chunks, two passes over
-// each chunk while it is in the cache, combined in double by Chan's formula: as stable as two
-// passes over memory at the price of one. There is no other, less stable form: a deviation of 0.01
-// about a mean of 10,000 comes out right to the rounding of that mean.
+// Again one pass computes the sums and one applies them. Every value at a possible cut point is
+// rounded to the storage type, in registers, so that fused and separate kernels agree bit for bit.
+//
+// Statistics are float32. They come from shifted sums over cache-sized chunks, with two passes over
+// each chunk while it is in the cache, and are combined in double by Chan's formula. This is as
+// stable as two passes over memory and costs one: a deviation of 0.01 about a mean of 10,000 is
+// accurate up to the rounding of that mean.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +37,15 @@ struct NormShape {
   std::int64_t rows = 0;  ///< per instance
   std::int64_t channels = 0;
   std::int64_t groups = 0;      ///< per instance
-  bool strided_groups = false;  ///< group = channel mod groups instead of neighbours
+  bool strided_groups = false;  ///< group = channel mod groups, not neighbors
 
   [[nodiscard]] MILLRACE_FUNCTION std::int64_t instances() const { return tiling.instances; }
   [[nodiscard]] std::int64_t elements() const { return instances() * rows * channels; }
-  /// Floats in `statistics`: mean and inverse deviation of every (instance, channel).
+  /// Floats in `statistics`: mean and inverse standard deviation of every (instance, channel).
   [[nodiscard]] std::int64_t statistics_floats() const { return 2 * instances() * channels; }
   /// Floats in `coefficients` of the backward pass.
   [[nodiscard]] std::int64_t coefficient_floats() const { return 3 * instances() * channels; }
-  /// Doubles that a part of a batch comes down to, forward as backward.
+  /// Doubles in the moments or the sums of one part of a batch.
   [[nodiscard]] std::int64_t part_doubles() const { return 2 * channels; }
   /// Floats of scratch that the reducing kernels need.
   [[nodiscard]] std::int64_t scratch_floats() const {
@@ -57,32 +58,32 @@ struct NormShape {
                                          std::int64_t channels, std::int64_t groups,
                                          bool strided_groups);
 
-/// Per-step sums of the micro-batches' mean and unbiased variance (channels floats each), from
-/// which the running statistics move; null for group norm and for recomputation.
+/// Sums over a step of the micro-batches' means and unbiased variances (`channels` floats each),
+/// which update the running statistics. Null for group norm and for recomputation.
 struct RunningSums {
   float* mean = nullptr;
   float* variance = nullptr;
   bool first = true;  ///< overwrite instead of add
 };
 
-/// statistics = mean, then 1/sqrt(variance + epsilon), of x.
+/// statistics = mean of x, then 1/sqrt(variance + epsilon).
 template <class T>
 void norm_statistics(const device::ExecutionSpace& space, const NormShape& shape, float* statistics,
                      RunningSums running, float* scratch, const T* x, float epsilon);
 
-/// What a replica knows of its own part of a batch: mean and sum of squared deviations of every
-/// channel. Batch norm only.
+/// Moments of one replica's part of a batch: mean and sum of squared deviations of every channel.
+/// Batch norm only.
 template <class T>
 void norm_moments(const device::ExecutionSpace& space, const NormShape& shape, double* moments,
                   float* scratch, const T* x);
 
-/// norm_statistics of a batch whose `parts` parts, of `shape` each, have these moments, one behind
-/// the other.
+/// Like norm_statistics, from the moments of the batch's `parts` parts. Each part has shape
+/// `shape`; their moments are stored one after another.
 void norm_join_moments(const device::ExecutionSpace& space, const NormShape& shape,
                        std::int64_t parts, float* statistics, RunningSums running,
                        const double* moments, float epsilon);
 
-/// The same from running statistics, for evaluation.
+/// Like norm_statistics, from the running statistics, for evaluation.
 void norm_statistics_from_running(const device::ExecutionSpace& space, std::int64_t channels,
                                   float* statistics, const float* moving_mean,
                                   const float* moving_variance, float epsilon);
@@ -93,21 +94,20 @@ void norm_apply(const device::ExecutionSpace& space, const NormShape& shape, T* 
                 const T* skip, const float* statistics, const float* gamma, const float* beta,
                 Fn fn);
 
-/// What the first backward pass reads and writes. `dz` is given if and only if `skip_used` or
-/// `dy2`.
+/// Arguments of the first backward pass. `dz` is set if and only if `skip_used` or `dy2` is.
 template <class T>
 struct NormBackwardReduce {
   const T* dy = nullptr;
   const T* dy2 = nullptr;  ///< a second contribution to the same gradient, added and rounded
-  const T* y = nullptr;    ///< output after fn, read when a skip was added before Relu
+  const T* y = nullptr;    ///< output after fn; read if a skip was added before Relu
   const T* x = nullptr;
   const float* statistics = nullptr;
   const float* gamma = nullptr;
   const float* beta = nullptr;
   T* dz = nullptr;          ///< gradient of norm(x) + skip; may be dy or dy2
-  float* dgamma = nullptr;  ///< of this micro-batch, channels floats
+  float* dgamma = nullptr;  ///< of this micro-batch, `channels` floats
   float* dbeta = nullptr;
-  float* coefficients = nullptr;  ///< not of norm_backward_sums
+  float* coefficients = nullptr;  ///< not used by norm_backward_sums
   float* scratch = nullptr;
   bool skip_used = false;
   Fn fn = Fn::None;
@@ -117,25 +117,25 @@ template <class T>
 void norm_backward_reduce(const device::ExecutionSpace& space, const NormShape& shape,
                           const NormBackwardReduce<T>& args);
 
-/// The same of a replica's own part of a batch, which leaves its sums of dz and dz xhat instead of
-/// coefficients. Batch norm only.
+/// Like norm_backward_reduce for one replica's part of a batch, but returns the sums of dz and dz
+/// xhat instead of coefficients. Batch norm only.
 template <class T>
 void norm_backward_sums(const device::ExecutionSpace& space, const NormShape& shape, double* sums,
                         const NormBackwardReduce<T>& args);
 
-/// Coefficients of a batch whose `parts` parts, of `shape` each, have these sums, one behind the
-/// other; `statistics` are those of the whole.
+/// Computes the coefficients of a batch from the sums of its `parts` parts. Each part has shape
+/// `shape`; their sums are stored one after another. `statistics` are those of the whole batch.
 void norm_join_sums(const device::ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
                     float* coefficients, const double* sums, const float* statistics,
                     const float* gamma);
 
-/// dx from dz (fn = None), or from dy by applying fn's gradient again. dx may be dz or dy.
+/// Computes dx from dz (fn = None), or from dy by applying fn's gradient again. dx may be dz or dy.
 template <class T>
 void norm_backward_apply(const device::ExecutionSpace& space, const NormShape& shape, T* dx,
                          const T* dz_or_dy, const T* x, const float* coefficients,
                          const float* statistics, const float* gamma, const float* beta, Fn fn);
 
-/// moving = decay * moving + (1 - decay) * sums / micro_batches, for mean and variance alike.
+/// moving = decay * moving + (1 - decay) * sums / micro_batches. For both mean and variance.
 void update_running(const device::ExecutionSpace& space, std::int64_t channels, float* moving,
                     const float* sums, float decay, std::int64_t micro_batches);
 

@@ -13,11 +13,11 @@
 namespace millrace::ops {
 namespace {
 
-// What differs between rules is `step`: it moves the slots of an element and returns what its
-// weight loses. What differs between precisions is the storage: how values are read, and how what
-// was computed in float32 is stored.
+// Each rule has a function `step`, which updates the slots of an element and returns the amount to
+// subtract from its weight. Each precision has a storage class, which determines how float32
+// results are rounded and stored.
 
-/// What a rule keeps of one element.
+/// The slots of one element.
 struct SlotValues {
   float velocity = 0.0f;
   float mean_square = 0.0f;
@@ -40,7 +40,7 @@ struct Momentum {
   }
 };
 
-/// With the rate inside the velocity: Keras' momentum and, where tensors adapt, LARS.
+/// The velocity includes the learning rate: Keras' momentum and, with the ratio, LARS.
 template <bool kWithRatio>
 struct RateInside {
   static constexpr int kSlots = 1;
@@ -71,16 +71,15 @@ struct RmsProp {
   }
 };
 
-/// The values of an element that are stored, as numbers of their draws.
+/// Kinds of stored values of an element; each has its own random numbers.
 constexpr int kWeight = 0;
 constexpr int kVelocity = 1;
 constexpr int kMeanSquare = 2;
 constexpr int kStoredValues = 3;
 
-/// Draws of a span, kElements at a time. A block of the tensor's stream costs more than the update
-/// of the elements that it serves, so blocks only start kSequences sequences for each stored value:
-/// sequence q gives its numbers, half by half, to elements 2 q and 2 q + 1 of every
-/// 2 kSequences neighbours.
+/// Random numbers for a span, kElements at a time. Random blocks cost more than the update itself,
+/// so they only seed kSequences sequences for each kind of stored value. In every 2 * kSequences
+/// neighboring elements, the two halves of a number of sequence q go to elements 2 q and 2 q + 1.
 struct Draws {
   static constexpr int kSequences = 16;
   static constexpr std::int64_t kElements = 512;
@@ -104,7 +103,8 @@ struct Draws {
     }
   }
 
-  /// Brings the draws of the next `elements`: all of kElements but at the end of the span.
+  /// Generates random numbers for the next `elements` elements: kElements of them, except at the
+  /// end of the span.
   KOKKOS_FORCEINLINE_FUNCTION void draw(int stored, std::int64_t elements) {
     auto& s = state[stored];
     for (std::int64_t k = 0; k < elements; k += 2 * kSequences) {
@@ -119,9 +119,10 @@ struct Draws {
 };
 static_assert(kSpanElements % Draws::kElements == 0);
 static_assert(Draws::kElements % (2 * Draws::kSequences) == 0);
-static_assert(std::endian::native == std::endian::little, "halves of draws lie lower one first");
+static_assert(std::endian::native == std::endian::little,
+              "the lower half of a number must come first in memory");
 
-/// Stores what is stored by rounding to nearest even; float32 as it is.
+/// Stores values rounded to nearest even; float32 is stored unchanged.
 template <class M>
 struct Nearest {
   using Master = M;
@@ -148,7 +149,7 @@ struct Stochastic {
   }
 };
 
-/// Values of 16-bit weights that kernels read as float32.
+/// Writes the float32 copy of 16-bit weights that kernels read as float32.
 template <class M>
 KOKKOS_FORCEINLINE_FUNCTION void widen_vector(const UpdateArrays<M>& a, const ParameterSpan& span) {
   if (std::is_same_v<M, float> || span.vector < 0) return;
@@ -158,7 +159,7 @@ KOKKOS_FORCEINLINE_FUNCTION void widen_vector(const UpdateArrays<M>& a, const Pa
   for (std::int64_t k = 0; k < span.elements; ++k) to[k] = to_float(from[k]);
 }
 
-/// An update of one span; Copy is the type of the copy that it keeps, float of none.
+/// Updates one span. Copy is the type of the weights' copy; float means no copy.
 template <class Rule, class Storage, class Copy = float>
 struct UpdateSpan {
   using M = typename Storage::Master;
@@ -182,7 +183,7 @@ struct UpdateSpan {
   KOKKOS_FORCEINLINE_FUNCTION void stretch(const Storage& storage, const ParameterSpan& span,
                                            std::int64_t begin, std::int64_t elements,
                                            float ratio) const {
-    const Update u = update;  // which stores to the arrays cannot change
+    const Update u = update;  // a local copy, so that stores to the arrays cannot alias it
     const float decay = span.decays ? u.weight_decay : 0.0f;
     const std::int64_t first = span.offset + begin;
     M* const weights = arrays.weights + first;
@@ -209,7 +210,7 @@ struct UpdateSpan {
   }
 };
 
-/// Copies of a span's weights.
+/// Updates the copies of a span's weights.
 template <class M, class Copy>
 struct RefreshSpan {
   UpdateArrays<M> a;
@@ -225,8 +226,8 @@ struct RefreshSpan {
   }
 };
 
-/// Sums of squares of a span's weights and gradients. Element k of a span goes to lane k %
-/// kSumLanes and the lanes are added as a tree, so that the order is the span's own.
+/// Sums of squares of a span's weights and gradients. Element k goes to lane k % kSumLanes, and the
+/// lanes are added as a tree. The order of summation thus depends on the span only.
 template <class M>
 struct SquaresOfSpan {
   static constexpr int kSumLanes = 16;
@@ -266,7 +267,7 @@ struct SquaresOfSpan {
   }
 };
 
-/// A tensor's ratio from the sums of its spans, which are added in place as a tree.
+/// Computes a tensor's ratio from the sums of its spans, which are added in place as a tree.
 template <class M>
 struct LarsRatio {
   Update u;
@@ -293,7 +294,7 @@ struct LarsRatio {
   }
 };
 
-/// A block of elements, which the parts are added to one after the other.
+/// Adds the parts of one block of elements, in order.
 struct AddParts {
   static constexpr std::int64_t kBlock = 1024;
   std::int64_t n;
@@ -324,7 +325,7 @@ struct AddParts {
   }
 };
 
-/// The bits of a value, and where its exponent and sign lie.
+/// The bits of a value as float32, with exponent and sign in their float32 positions.
 KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float x) {
   std::uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -335,8 +336,8 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(bfloat16 x) {
 }
 KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float16 x) { return bits_of(to_float(x)); }
 
-/// A block of values, looked through for what is not finite. Adding one to the exponent carries
-/// into the sign's place where the exponent is the highest.
+/// Checks a block for non-finite values. Adding one to the exponent carries into the sign bit if
+/// the exponent has its maximum value.
 template <class T>
 struct FlagBlock {
   static constexpr std::int64_t kBlock = 16384;

@@ -11,19 +11,20 @@
 
 namespace millrace::ops {
 
-/// The numbers of a weight update. With g = gradient * gradient_scale + weight_decay * w, where the
-/// decay is left out in spans that do not decay:
+/// Parameters of a weight update. With g = gradient * gradient_scale + weight_decay * w, without
+/// the weight decay in spans that do not decay:
 ///
 ///   Sgd                 w -= rate * g
-///   Momentum            v = momentum * v + g;  w -= rate * v             as TensorFlow 1 writes it
+///   Momentum            v = momentum * v + g;  w -= rate * v             TensorFlow 1
 ///   MomentumRateInside  v = momentum * v + rate * g;  w -= v             Keras, which stores -v
 ///   Nesterov            v = momentum * v + g;  w -= rate * (g + momentum * v)
 ///   RmsProp             s = mean_square_decay * s + (1 - mean_square_decay) * g^2
 ///                       v = momentum * v + rate * g / sqrt(s + epsilon);  w -= v
 ///   Lars                v = momentum * v + rate * ratio * g;  w -= v     You et al. 2017
 ///
-/// LARS's ratio is that of a tensor, 1 where its spans do not adapt or a norm is zero:
+/// LARS computes one ratio per tensor:
 /// trust * |w| / (|gradient * gradient_scale| + weight_decay * |w| + epsilon).
+/// It is 1 if the tensor does not adapt or a norm is zero.
 struct Update {
   float rate = 0.0f;
   float momentum = 0.0f;
@@ -32,24 +33,24 @@ struct Update {
   float mean_square_decay = 0.9f;
   float epsilon = 0.0f;
   float trust = 0.001f;
-  std::uint64_t step = 0;  ///< number of the update: which draws stochastic rounding takes
+  std::uint64_t step = 0;  ///< number of the update; a key of stochastic rounding
 };
 
-/// A stretch of the flat parameter array that is treated alike.
+/// A range of the flat parameter array whose elements are all updated in the same way.
 struct ParameterSpan {
-  std::int64_t offset = 0;  ///< elements
+  std::int64_t offset = 0;  ///< in elements
   std::int64_t elements = 0;
   bool decays = false;
-  bool adapts = false;      ///< LARS: takes its tensor's ratio
+  bool adapts = false;      ///< LARS: uses its tensor's ratio
   std::int32_t tensor = 0;  ///< LARS: index into the list of tensors
-  std::int64_t first = 0;   ///< of its elements, counted from the tensor's own first: a
-                            ///< multiple of kSpanElements
+  std::int64_t first = 0;   ///< index of its first element in the tensor, a multiple of
+                            ///< kSpanElements
   std::int64_t vector =
-      -1;  ///< 16-bit masters: where its float32 values go among the vectors, or -1
-  RandomStream rounding{0, RandomPurpose::Rounding};  ///< of the tensor, for stochastic rounding
+      -1;  ///< 16-bit master weights: offset of its float32 values in `vectors`, or -1
+  RandomStream rounding{0, RandomPurpose::Rounding};  ///< the tensor's, for stochastic rounding
 };
 
-/// The spans that a tensor consists of.
+/// Range of the spans of one tensor.
 struct TensorSpans {
   std::int64_t first = 0;
   std::int64_t spans = 0;
@@ -57,52 +58,53 @@ struct TensorSpans {
 
 inline constexpr std::int64_t kSpanElements = 4096;
 
-/// What an update reads and writes, on the device. Weights, gradients and the slots that the rule
-/// keeps are flat arrays of equal order: gradients float32, the others M, a storage type. Spans
-/// have at most kSpanElements elements each.
+/// Device arrays that an update reads and writes. Weights, gradients and the rule's slots are flat
+/// arrays in the same order. Gradients are float32, the others have storage type M. A span has at
+/// most kSpanElements elements.
 template <class M>
 struct UpdateArrays {
   M* weights = nullptr;
   M* velocity = nullptr;        ///< slot "momentum"
   M* mean_square = nullptr;     ///< slot "mean_square"
-  std::int64_t first_slot = 0;  ///< element of the flat order that the slots begin with
+  std::int64_t first_slot = 0;  ///< flat index of the slots' first element
   const float* gradients = nullptr;
-  std::byte* copy = nullptr;  ///< of float32 weights, for 16-bit kernels; null: none is kept
+  std::byte* copy = nullptr;  ///< 16-bit copy of float32 weights for kernels, or null
   DType copy_type = DType::BF16;
-  float* vectors = nullptr;  ///< of 16-bit weights: the values of spans that kernels read so
-  bool stochastic = false;   ///< 16-bit weights: how to round what is stored; else to nearest even
+  float* vectors = nullptr;  ///< float32 copy of the 16-bit spans that kernels read as float32
+  bool stochastic = false;   ///< 16-bit weights: stochastic rounding, else to nearest even
   const ParameterSpan* spans = nullptr;
   std::int64_t num_spans = 0;
-  // LARS alone needs the rest.
+  // Only LARS needs the following.
   const TensorSpans* tensors = nullptr;
   std::int64_t num_tensors = 0;
-  double* squares = nullptr;  ///< scratch: two a span
-  float* ratios = nullptr;    ///< scratch: one a tensor
+  double* squares = nullptr;  ///< scratch: two per span
+  float* ratios = nullptr;    ///< scratch: one per tensor
 };
 
-/// Updates all parameters in one launch that passes over them once, and stores their copies on the
-/// way. LARS passes over weights and gradients once more for its norms, whose bits depend on a
-/// tensor's values and on how it was cut into spans alone.
+/// Updates all parameters and their copies in one launch and one pass. LARS makes another pass over
+/// weights and gradients for its norms. The norms depend only on a tensor's values and on how it is
+/// cut into spans.
 ///
-/// With 16-bit weights the gradient (scaled, without decay) is rounded to nearest first; arithmetic
-/// is in float32 up to the stores. Stochastic rounding draws from the key of the tensor, the step,
-/// the element's place in the tensor and which of the three values is stored: a pure function that
-/// layouts, shares and restarts leave alone.
+/// With 16-bit weights the scaled gradient, without weight decay, is first rounded to nearest; all
+/// arithmetic up to the stores is in float32. The random numbers of stochastic rounding are a pure
+/// function of the tensor's key, the step, the element's index in the tensor and the kind of value
+/// (weight, velocity or mean square). They do not depend on layout, sharding or restarts.
 template <class M>
 void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const Update& update,
                     const UpdateArrays<M>& arrays);
 
-/// Brings `copy` or `vectors` up to date with weights that something else has changed.
+/// Updates `copy` or `vectors` after the weights were changed by something other than
+/// update_weights().
 template <class M>
 void refresh_copies(const device::ExecutionSpace& space, const UpdateArrays<M>& arrays);
 
-/// Sets *flag to 1 when one of the n values is infinite or no number, and else leaves it alone.
+/// Sets *flag to 1 if one of the n values is infinite or NaN; does not change it otherwise.
 template <class T>
 void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const T* x,
                      std::uint32_t* flag);
 
-/// out[i] = ((part 0 + part 1) + part 2) + ... over `parts` arrays of n floats: part `own` is `out`
-/// itself, the others lie in `others` one behind the other, in their order, `stride` floats apart.
+/// out[i] = ((part 0 + part 1) + part 2) + ... over `parts` arrays of n floats. Part `own` is `out`
+/// itself; the others are stored in `others` in ascending order, `stride` floats apart.
 void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
                std::int64_t stride, int own, int parts);
 

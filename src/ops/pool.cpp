@@ -11,13 +11,13 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-// A work item is one row of pixels (all channels) on CPUs, one element on GPUs.
+// A work item is one row of pixels with all channels on CPUs, one element on GPUs.
 constexpr bool kRows = device::kHostAccessible;
-// Neighbouring channels that are computed together, in registers.
+// Number of neighboring channels that are computed together in registers.
 constexpr std::int64_t kStrip = kRows ? 64 : 1;
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-/// A pixel of a batch of images, and the channels [first, first + lanes) of it.
+/// Channels [first, first + lanes) of one pixel of a batch of images.
 struct Place {
   std::int64_t n;
   std::int64_t h;
@@ -30,7 +30,8 @@ std::int64_t work_items(std::int64_t batch, const Shape& shape) {
   return batch * (kRows ? shape.h : shape.elements());
 }
 
-/// Calls f(place) for every pixel of work item i with all of its channels (CPUs) or its one (GPUs).
+/// Calls f(place) for every pixel of work item i, with all channels on CPUs and one channel on
+/// GPUs.
 template <class F>
 KOKKOS_INLINE_FUNCTION void for_pixels(const Shape& shape, std::int64_t i, const F& f) {
   Place p;
@@ -51,7 +52,7 @@ KOKKOS_INLINE_FUNCTION void for_pixels(const Shape& shape, std::int64_t i, const
   }
 }
 
-/// The same in strips of at most kStrip channels.
+/// Like for_pixels, in strips of at most kStrip channels.
 template <class F>
 KOKKOS_INLINE_FUNCTION void for_strips(const Shape& shape, std::int64_t i, const F& f) {
   for_pixels(shape, i, [&](const Place& pixel) {
@@ -74,7 +75,7 @@ struct Range {
   std::int64_t last;
 };
 
-/// Windows that input pixel `at` is in along one axis: outputs [first, last).
+/// Outputs [first, last) along one axis whose window contains input pixel `at`.
 KOKKOS_INLINE_FUNCTION Range windows_of(std::int64_t at, std::int64_t kernel, std::int64_t stride,
                                         std::int64_t pad, std::int64_t outputs) {
   const std::int64_t reach = at + pad - kernel + 1;
@@ -85,7 +86,7 @@ KOKKOS_INLINE_FUNCTION Range windows_of(std::int64_t at, std::int64_t kernel, st
   return r;
 }
 
-/// Places [first, last) of the window of output `at` along one axis that are on the image.
+/// Positions [first, last) in the window of output `at` along one axis that are inside the image.
 KOKKOS_INLINE_FUNCTION Range window_places(std::int64_t at, std::int64_t kernel,
                                            std::int64_t stride, std::int64_t pad,
                                            std::int64_t inputs) {
@@ -103,8 +104,8 @@ KOKKOS_INLINE_FUNCTION Range window_columns(const WindowShape& s, std::int64_t o
   return window_places(out_w, s.kernel_w, s.stride_w, s.pad_left, s.in.w);
 }
 
-/// Calls f(code, offset) for every real pixel in the window of output pixel p: its place in the
-/// window (row-major), and where its first channel of the strip is in the input.
+/// Calls f(code, offset) for every pixel inside the image in the window of output pixel p. `code`
+/// is its row-major index in the window, `offset` is the input offset of the strip's first channel.
 template <class F>
 KOKKOS_INLINE_FUNCTION void for_window(const WindowShape& s, const Place& p, const F& f) {
   const Range rows = window_rows(s, p.h);
@@ -118,11 +119,11 @@ KOKKOS_INLINE_FUNCTION void for_window(const WindowShape& s, const Place& p, con
   }
 }
 
-/// Some pixels of one window, looked at in one pass over the channels: the best values so far stay
-/// in registers.
+/// Pixels of one window that are compared in one pass over the channels, so that the maxima stay in
+/// registers.
 template <int N>
 struct Batch {
-  std::int32_t code[N];    ///< place in the window
+  std::int32_t code[N];    ///< index in the window
   std::int64_t offset[N];  ///< of the first channel of the strip
   int count = 0;
 
@@ -131,7 +132,7 @@ struct Batch {
     offset[count] = at;
     ++count;
   }
-  /// Fills up with the last place again.
+  /// Fills the rest of the batch with the last pixel.
   KOKKOS_INLINE_FUNCTION void fill() {
     for (int k = count; k < N; ++k) {
       code[k] = code[count - 1];
@@ -140,7 +141,8 @@ struct Batch {
   }
 };
 
-/// Calls f(h, w, offset) for every output pixel whose window input pixel p is in, ascending.
+/// Calls f(h, w, offset) for every output pixel whose window contains input pixel p, in ascending
+/// order.
 template <class F>
 KOKKOS_INLINE_FUNCTION void for_windows_of(const WindowShape& s, const Place& p, const F& f) {
   const Range rows = windows_of(p.h, s.kernel_h, s.stride_h, s.pad_top, s.out.h);
@@ -152,7 +154,7 @@ KOKKOS_INLINE_FUNCTION void for_windows_of(const WindowShape& s, const Place& p,
   }
 }
 
-// Places in a batch: those of a 2 x 2 window, and of a 3 x 3 one. GPUs have a thread an element.
+// Batch sizes: all pixels of a 2 x 2 window and of a 3 x 3 one. GPUs use one thread per element.
 constexpr int kSmallWindow = kRows ? 4 : 1;
 constexpr int kLargeWindow = kRows ? 9 : 1;
 
@@ -181,7 +183,7 @@ struct MaxForward {
         batch.count = 0;
       });
       if (batch.count > 0) {
-        batch.fill();  // which changes nothing: the last place has won or lost already
+        batch.fill();  // comparing the last pixel again does not change the result
         take_best(batch, p.lanes, best, code);
       }
       const std::int64_t out = offset(s.out, p.n, p.h, p.w) + p.first;
@@ -203,7 +205,8 @@ struct MaxForward {
       std::int32_t code_here = code[j];
       for (int k = 0; k < N; ++k) {
         const float value = to_float(x[batch.offset[k] + j]);
-        // A NaN is kept wherever it stands, so that divergence is not hidden. `|` for vectors.
+        // A NaN always wins, so that divergence is not hidden. `|` instead of `||` allows vector
+        // code.
         const bool better = (value > best_here) | (value != value);
         best_here = better ? value : best_here;
         code_here = better ? batch.code[k] : code_here;
@@ -233,7 +236,7 @@ struct MaxBackward {
         MILLRACE_SIMD
         for (std::int64_t j = 0; j < p.lanes; ++j) {
           const std::int32_t won_by = won[j];
-          const float gradient = to_float(source[j]);  // read whether won or not, as vectors do
+          const float gradient = to_float(source[j]);  // read unconditionally, for vector code
           sum[j] += won_by == code ? gradient : 0.0f;
         }
       });
@@ -244,7 +247,7 @@ struct MaxBackward {
   }
 };
 
-/// Pixels that an average divides by.
+/// Number of pixels in an average.
 KOKKOS_INLINE_FUNCTION float divisor(const WindowShape& s, std::int64_t oh, std::int64_t ow,
                                      bool count_padding) {
   if (count_padding) return static_cast<float>(s.kernel_h * s.kernel_w);
@@ -346,7 +349,7 @@ struct ShortcutForward {
     for_pixels(s.out, i, [&](const Place& p) {
       const T* source = x + offset(s.in, p.n, p.h * s.stride_h, p.w * s.stride_w);
       T* target = y + offset(s.out, p.n, p.h, p.w);
-      // Channels [first, kept) and [padded, last) of the place are zeros.
+      // Channels [first, kept) and [padded, last) are zeros.
       const std::int64_t last = p.first + p.lanes;
       const std::int64_t kept = clamped(before, p.first, last);
       const std::int64_t padded = clamped(before + s.in.c, p.first, last);

@@ -8,7 +8,7 @@
 
 namespace millrace::ops {
 
-/// Window, step and zero pixels of a pool or a convolution over NHWC images.
+/// Window, stride and padding of a pooling op or a convolution over NHWC images.
 struct WindowShape {
   std::int64_t batch = 1;
   Shape in;
@@ -24,18 +24,19 @@ struct WindowShape {
   [[nodiscard]] std::int64_t out_elements() const { return batch * out.elements(); }
 };
 
-/// y = maximum over the window; `winner` keeps the place in the window (row-major) that backward
-/// needs, and may be null. Ties go to the first place; padding never wins.
+/// y = maximum over the window. `winner` stores the row-major index of the maximum in the window,
+/// which backward needs; it may be null. The first of equal values wins; padding never wins.
 template <class T>
 void max_pool_forward(const device::ExecutionSpace& space, const WindowShape& shape, T* y,
                       std::uint8_t* winner, const T* x);
 
-/// dx = for every pixel the sum (float32, ascending output place) of the dy whose window it won.
+/// dx = sum of the dy of all windows whose maximum the pixel is, in float32 and in ascending order
+/// of output pixels.
 template <class T>
 void max_pool_backward(const device::ExecutionSpace& space, const WindowShape& shape, T* dx,
                        const T* dy, const std::uint8_t* winner);
 
-/// y = mean over the window, of real pixels only unless `count_padding`.
+/// y = mean over the window. Padding is counted only if `count_padding` is true.
 template <class T>
 void average_pool_forward(const device::ExecutionSpace& space, const WindowShape& shape, T* y,
                           const T* x, bool count_padding);
@@ -43,7 +44,7 @@ template <class T>
 void average_pool_backward(const device::ExecutionSpace& space, const WindowShape& shape, T* dx,
                            const T* dy, bool count_padding);
 
-/// y[n][c] = mean over all pixels, summed in float32 in ascending order.
+/// y[n][c] = mean over all pixels, summed in float32 and in ascending order.
 template <class T>
 void global_average_forward(const device::ExecutionSpace& space, std::int64_t batch,
                             const Shape& in, T* y, const T* x);
@@ -51,7 +52,7 @@ template <class T>
 void global_average_backward(const device::ExecutionSpace& space, std::int64_t batch,
                              const Shape& in, T* dx, const T* dy);
 
-/// Shortcut A: every stride-th pixel, channels put between zeros.
+/// Shortcut of type A: every stride-th pixel, with zero channels added before and after.
 template <class T>
 void shortcut_pad_forward(const device::ExecutionSpace& space, const WindowShape& shape,
                           std::int64_t channels_before, T* y, const T* x);

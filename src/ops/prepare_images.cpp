@@ -9,7 +9,7 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// Images that arrive as floats of any type.
+/// Images that arrive as floats of type Stored.
 template <class T, class Stored>
 struct FloatImages {
   const Stored* pixels;
@@ -37,7 +37,7 @@ struct ByteImages {
   struct Row {
     const std::uint8_t* bytes;
     const PixelScaling* scaling;
-    std::int64_t left, right;  ///< where pixels are real
+    std::int64_t left, right;  ///< columns inside `real`
     std::int64_t channels;
     KOKKOS_FUNCTION float at(std::int64_t column, std::int64_t channel) const {
       const auto byte = static_cast<float>(bytes[column * channels + channel]);
@@ -53,7 +53,8 @@ struct ByteImages {
   }
 };
 
-/// One row of one image at a time: enough of them for any device, and long enough for a core.
+/// One work item per row of an image: enough items for any device, and enough work per item for a
+/// core.
 template <class T, class Source>
 struct Prepare {
   Source source;
@@ -61,7 +62,7 @@ struct Prepare {
   T* y;
   const ImageMixing* mixing;
 
-  /// share x image(n) + (1 - share) x image(partner), columns [begin, end) of a row.
+  /// share x image(n) + (1 - share) x image(partner) for columns [begin, end) of a row.
   KOKKOS_FUNCTION void add(T* out, std::int64_t n, std::int64_t row, std::int64_t begin,
                            std::int64_t end) const {
     const float share = mixing[n].share;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From the images of a micro-batch as they arrive to those that the network reads: bytes become
-// floats, floats change their type, and images are mixed. The result does not depend on where
-// normalisation happens: a pixel is (byte - mean) x scale in float32, rounded once to the storage
-// type, as the data side does it.
+// Converts the images of a micro-batch from the form in which they arrive to the network's input:
+// normalizes bytes, converts floats to the storage type, and mixes images. The result does not
+// depend on where images are normalized: here as in io, a pixel is (byte - mean) x scale in
+// float32, rounded once to the storage type.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ struct PrepareImagesShape {
   Shape image;
 };
 
-/// y = normalised `bytes` (NHWC), one PixelScaling an image; then mixed, unless `mixing` is
-/// nullptr. At most kMaxByteChannels channels.
+/// y = normalized `bytes` (NHWC) with one PixelScaling per image, then mixed unless `mixing` is
+/// null. At most kMaxByteChannels channels.
 template <class T>
 void prepare_bytes(const device::ExecutionSpace& space, const PrepareImagesShape& shape, T* y,
                    const std::uint8_t* bytes, const PixelScaling* scaling,
                    const ImageMixing* mixing);
 
-/// y = x rounded to nearest; then mixed by one ImageMixing an image, unless `mixing` is nullptr:
-/// values of the storage type, product and sum in float32, rounded once. Stored: float, bfloat16 or
+/// y = x rounded to nearest, then mixed with one ImageMixing per image unless `mixing` is null.
+/// Mixing reads rounded values, computes in float32 and rounds once. `Stored` is float, bfloat16 or
 /// float16.
 template <class T, class Stored>
 void prepare_floats(const device::ExecutionSpace& space, const PrepareImagesShape& shape, T* y,

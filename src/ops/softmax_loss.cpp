@@ -9,7 +9,7 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// The labels that make up a sample's target and what each of them weighs; the weights add up to 1.
+/// The labels of a sample's target with their weights, which sum to 1.
 struct Sources {
   static constexpr int kMost = 4;
   int count = 1;
@@ -17,7 +17,7 @@ struct Sources {
   float weight[kMost];
 };
 
-/// Sources of sample n; see ImageMixing.
+/// Sources of sample n according to ImageMixing.
 KOKKOS_INLINE_FUNCTION Sources sources_of(std::int64_t n, const std::int32_t* labels,
                                           const ImageMixing* mixing) {
   Sources s;
@@ -110,7 +110,7 @@ struct Backward {
     const Sources sources = sources_of(n, labels, mixing);
     for (std::int64_t k = 0; k < s.classes; ++k) {
       const float p = std::exp(to_float(row[k]) - top) / total;
-      float share = 0.0f;  // of the labels that name this class
+      float share = 0.0f;  // total weight of the labels of this class
       for (int i = 0; i < sources.count; ++i)
         share += sources.label[i] == k ? sources.weight[i] : 0.0f;
       const float target = share * on + (1.0f - share) * off;

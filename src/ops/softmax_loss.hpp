@@ -9,24 +9,24 @@
 
 namespace millrace::ops {
 
-/// Softmax cross-entropy with label smoothing s. The target of the label's class is `on`, that of
-/// every other class `off`: 1 - s and s / (K - 1), or 1 - s + s / K and s / K, by the form; K =
-/// classes, the number of logits. Where labels are mixed a target is the mean of those of up to
-/// four labels, weighted as ImageMixing says. Samples with label -1 are padding: loss 0, rank
-/// `classes`, gradient 0; a micro-batch that is mixed has none.
+/// Softmax cross-entropy with label smoothing s. The target is on() for the label's class and off()
+/// for every other class. Depending on `form` these are 1 - s and s / (K - 1), or 1 - s + s / K and
+/// s / K, where K is the number of classes. With mixed labels, the target is the weighted mean of
+/// the targets of up to four labels; see ImageMixing. Samples with label -1 are padding: loss 0,
+/// rank `classes`, gradient 0. A mixed micro-batch has no padding.
 struct SoftmaxLossShape {
   std::int64_t batch = 0;
   std::int64_t classes = 0;
   float smoothing = 0.0f;
   SmoothingForm form = SmoothingForm::OtherClasses;
-  /// Targets; with a single class both forms mean the plain label, less its share.
+  /// Targets of the label's class and of every other class.
   [[nodiscard]] float on() const;
   [[nodiscard]] float off() const;
 };
 
-/// loss[n] = -sum_k target log softmax(logits)[k]; rank[n] = number of classes ahead of the
-/// sample's own label, mixed or not (0: top-1 is right; ties count the lower class first).
-/// `mixing`: one record a sample, or nullptr.
+/// loss[n] = -sum_k target log softmax(logits)[k]; rank[n] = number of classes ranked ahead of the
+/// sample's own label, even if labels are mixed; 0 means that the top-1 prediction is correct. Of
+/// equal logits, the lower class ranks first. `mixing`: one record per sample, or null.
 template <class T>
 void softmax_loss_forward(const device::ExecutionSpace& space, const SoftmaxLossShape& shape,
                           float* loss, std::int32_t* rank, const T* logits,

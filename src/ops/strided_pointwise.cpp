@@ -10,7 +10,7 @@ namespace {
 
 using device::ExecutionSpace;
 
-/// From every pixel to those that the convolution reads.
+/// Window that selects the pixels that the convolution reads.
 WindowShape gather_window(const ConvShape& shape) {
   WindowShape window = shape.window;
   window.out.c = window.in.c;

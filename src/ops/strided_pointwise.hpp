@@ -7,15 +7,15 @@
 
 namespace millrace::ops {
 
-/// Whether `shape` is a 1x1 convolution that skips pixels: strided, unpadded, in one group.
+/// Whether `shape` is a strided 1x1 convolution without padding and groups.
 [[nodiscard]] bool is_strided_pointwise(const ConvShape& shape);
 
-/// The same convolution without its stride, over the pixels that it reads.
+/// The same convolution with stride 1 over only the pixels that it reads.
 [[nodiscard]] ConvShape gathered_shape(const ConvShape& shape);
 
-/// A strided 1x1 convolution as a gather of the pixels it reads and `dense`, prepared for
-/// gathered_shape(shape). Vendors' kernels for the strided form are slow (oneDNN 2.6: backward
-/// weight at an eighth of the dense rate), the gather is cheap.
+/// Computes a strided 1x1 convolution by gathering the pixels that it reads and calling `dense`,
+/// which is prepared for gathered_shape(shape). The gather is cheap, and vendors' kernels for the
+/// strided form are slow: backward weight of oneDNN 2.6 runs at an eighth of the dense rate.
 [[nodiscard]] std::unique_ptr<WeightedOp> make_strided_pointwise(const ConvShape& shape, DType type,
                                                                  std::unique_ptr<WeightedOp> dense);
 

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the streaming kernels (norms, activations, sums) walk over an activation.
+// Loop order of the streaming kernels (norms, activations, sums) over an activation.
 //
-// An activation is `instances` blocks of `rows` rows of `channels` elements: one block for batch
-// norm, one a sample for group norm. Per-channel coefficients repeat with the channels, so a few
-// rows laid end to end (a *tile row* of `width` elements) share one register-resident set of them
-// even when there are only 16 channels. Work is cut into *chunks* of consecutive tile rows small
-// enough for the cache and *strips* of kLanes neighbouring elements: one work item is (instance,
-// chunk, strip).
+// An activation consists of `instances` blocks of `rows` rows of `channels` elements: one block for
+// batch norm, one block per sample for group norm. Per-channel coefficients repeat with the
+// channels. A few rows laid end to end (a *tile row* of `width` elements) can therefore share one
+// set of coefficients in registers, even with only 16 channels. Work is cut into *chunks* of
+// consecutive tile rows that fit into the cache and into *strips* of kLanes neighboring elements.
+// One work item is (instance, chunk, strip).
 //
 //              strip 0    strip 1   ...            width = tile * channels
 //   tile row 0 [ lanes ][ lanes ]
 //   tile row 1 [       ][       ]   } a chunk
 //   ...
 //
-// On CPUs a strip is several vector registers wide; on GPUs it is one element, so neighbouring
-// threads touch neighbouring addresses. The cut depends on the shape alone, never on the number of
-// threads: sums over chunks come out the same for any.
+// On CPUs a strip is several vector registers wide. On GPUs it is one element, so that neighboring
+// threads access neighboring addresses. The cut depends only on the shape and never on the number
+// of threads, so sums over chunks are the same for every number of threads.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@
 
 #include "device/tensor.hpp"
 
-// Lanes of a strip are independent of each other even where output and input are the same buffer,
-// which compilers cannot see.
+// Lanes of a strip are independent even if output and input are the same buffer, which compilers
+// cannot prove.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define MILLRACE_SIMD
 #else
@@ -47,7 +47,8 @@ struct Tiling {
   std::int64_t chunk_tile_rows = 1;
 
   [[nodiscard]] std::int64_t work_items() const { return instances * chunks * strips; }
-  /// Partial results a channel: one for each chunk and each of its places in a tile row.
+  /// Partial results per channel: one for each chunk and each occurrence of the channel in a tile
+  /// row.
   [[nodiscard]] std::int64_t partials() const { return chunks * tile; }
 };
 
@@ -68,7 +69,7 @@ struct Tiling {
   return t;
 }
 
-/// One work item: where its elements are.
+/// The elements of one work item.
 struct Strip {
   std::int64_t instance;
   std::int64_t chunk;
@@ -92,8 +93,8 @@ KOKKOS_INLINE_FUNCTION Strip strip_at(const Tiling& t, std::int64_t item) {
   return s;
 }
 
-/// Calls body.template run<W>(strip, lane): once with W = kLanes for a full strip, else once for
-/// each lane with W = 1. Per-lane arithmetic must not depend on W.
+/// Calls body.template run<W>(strip, lane): once with W = kLanes for a full strip, otherwise once
+/// per lane with W = 1. Per-lane arithmetic must not depend on W.
 template <class Body>
 KOKKOS_INLINE_FUNCTION void for_lanes(const Body& body, const Strip& strip) {
   if (strip.lanes == kLanes) {

@@ -14,7 +14,7 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
-/// From [out][tap][in] to [in][last tap .. first][out]: one tap of one input channel.
+/// Copies one tap of one input channel from [out][tap][in] to [in][last tap .. first tap][out].
 struct Turn {
   std::int64_t out;
   std::int64_t taps;

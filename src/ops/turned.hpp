@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The gradient of a convolution's input is itself a convolution, if the window moves by one pixel:
-// of dy, with each kernel turned by half a circle and inputs and outputs changed for each other
-// (Dumoulin and Visin 2016, section 4).
+// With stride 1, the gradient of a convolution's input is itself a convolution of dy. Its kernel is
+// rotated by 180 degrees, with input and output channels swapped (Dumoulin and Visin 2016, section
+// 4).
 //
 //   dx[i] = sum over o, r of dy[o][. + pad - r] k[o][r][i] = conv(dy, turned k)
 //
-// Libraries that spend more care on forward passes are faster at it that way.
+// This is faster with libraries whose forward passes are better optimized.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,15 @@
 
 namespace millrace::ops {
 
-/// Whether it is one: windows that move by one pixel over all channels, padded by less than their
-/// size, without holes.
+/// Whether this applies to `shape`: stride 1, one group, no dilation, padding smaller than the
+/// window.
 [[nodiscard]] bool is_turnable(const ConvShape& shape);
 
 /// The convolution from dy to dx.
 [[nodiscard]] ConvShape turned_shape(const ConvShape& shape);
 
-/// The op whose only pass is backward input, in float32, by the forward pass of `turned`, which is
-/// prepared for turned_shape() and for that pass alone.
+/// An op with backward input as its only pass, in float32. It uses the forward pass of `turned`,
+/// which is prepared for turned_shape() and only for that pass.
 [[nodiscard]] std::unique_ptr<WeightedOp> make_turned(const ConvShape& shape,
                                                       std::unique_ptr<WeightedOp> turned);
 

@@ -7,8 +7,8 @@
 
 namespace millrace::ops {
 
-/// oneDNN's kernels alone, on every shape: what own kernels are measured against. Only in builds
-/// with oneDNN.
+/// Uses oneDNN's kernels for every shape, as the reference for measuring our own kernels. Only in
+/// builds with oneDNN.
 [[nodiscard]] std::unique_ptr<Backend> make_vendor_backend();
 
 }  // namespace millrace::ops

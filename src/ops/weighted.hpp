@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// src/ops: what the primitive ops compute, as kernels on device memory.
+// src/ops: kernels of the primitive ops on device memory.
 //
-// Streaming kernels (norm, elementwise, pool, softmax_loss, optimiser) are own Kokkos code: free
-// functions that take an execution-space instance, outputs, inputs and a shape struct. Ops with a
-// kernel tensor (convolution, dense) are where the arithmetic is; a *backend* prepares one object
-// an op, bound once to its memory, with the three passes of training apart:
+// Streaming kernels (norm, elementwise, pool, softmax_loss, optimiser) are our own Kokkos code:
+// free functions that take an execution-space instance, outputs, inputs and a shape struct. Ops
+// with a kernel tensor (convolution, dense) do most of the arithmetic. A *backend* prepares one
+// object per op, which is bound once to its memory and has separate functions for the three passes:
 //
 //   forward           y  = x * w            F of a schedule
 //   backward_input    dx = dy * w^T         I
 //   backward_weight   dw += x^T * dy        W
 //
-// Activations are NHWC in the storage type. Kernels come in the storage type, too, in canonical
-// order
-// ([out][h][w] [in/groups], dense [units][in]), as the update of the weights has stored them, and
-// are packed once a step into whatever the backend likes. Products accumulate in float32. Weight
-// gradients add up in float32 in the order of the calls.
+// Activations are NHWC in the storage type. Kernel tensors are in the storage type and in canonical
+// order ([out][h][w][in/groups], dense [units][in]), as the weight update stores them. They are
+// packed once per step into the backend's preferred layout. Products accumulate in float32. Weight
+// gradients accumulate in float32 in the order of the calls.
 //
-// Backends: onednn (CPU), kokkos (plain loops: every Kokkos backend, and the reference in tests).
+// Backends: onednn (CPU) and kokkos (plain loops for every Kokkos backend; the reference in tests).
 //
-// 16-bit storage asks nothing of the processor. Where it has no 16-bit products, operands widen to
-// float32, which is exact, and the result is rounded once: what a 16-bit product with float32 sums
-// means as well.
+// 16-bit storage works on every processor. If it has no 16-bit products, operands are widened to
+// float32, which is exact, and the result is rounded once, as in a 16-bit product with float32
+// sums.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +35,7 @@
 
 namespace millrace::ops {
 
-/// A convolution: window, groups and dilation over NHWC images (channels of in and out included).
+/// A convolution over NHWC images: window with input and output shapes, groups, dilation and bias.
 struct ConvShape {
   WindowShape window;
   std::int64_t pad_bottom = 0;
@@ -58,7 +57,7 @@ struct DenseShape {
   bool bias = true;
 };
 
-/// Which passes an op will be asked for; the others cost nothing.
+/// The passes that an op will run; others are not prepared.
 struct Passes {
   bool backward_input = true;
   bool backward_weight = true;
@@ -66,15 +65,15 @@ struct Passes {
   friend bool operator==(const Passes&, const Passes&) = default;
 };
 
-/// Memory that a prepared op needs besides its activations, in bytes.
+/// Memory in bytes that a prepared op needs in addition to its activations.
 struct WeightedBytes {
   std::int64_t packed_forward = 0;
   std::int64_t packed_backward = 0;
-  std::int64_t scratch = 0;   ///< may be shared with every other op of the device
-  bool reads_kernel = false;  ///< some pass reads the kernel, not only what is packed of it
+  std::int64_t scratch = 0;   ///< may be shared among all ops of a device
+  bool reads_kernel = false;  ///< some pass reads the kernel itself, not its packed copy
 };
 
-/// Where that memory is, and the op's parameters; fixed for the life of the op.
+/// Addresses of that memory and of the op's parameters; fixed for the lifetime of the op.
 struct WeightedMemory {
   const std::byte* kernel = nullptr;  ///< canonical, in the storage type
   const float* bias = nullptr;
@@ -92,33 +91,37 @@ class WeightedOp {
   [[nodiscard]] virtual WeightedBytes bytes() const = 0;
   virtual void bind(const WeightedMemory& memory) = 0;
 
-  /// Brings the packed copies up to date with the kernel. `backward` false: forward's only.
+  /// Updates the packed copies from the kernel; only the forward pass's copy if `backward` is
+  /// false.
   virtual void pack(const device::ExecutionSpace& space, bool backward) = 0;
   virtual void forward(const device::ExecutionSpace& space, std::byte* y, const std::byte* x) = 0;
   virtual void backward_input(const device::ExecutionSpace& space, std::byte* dx,
                               const std::byte* dy) = 0;
-  /// dkernel (+)= gradient; `first` overwrites.
+  /// dkernel += gradient, or dkernel = gradient if `first`.
   virtual void backward_weight(const device::ExecutionSpace& space, const std::byte* dy,
                                const std::byte* x, bool first) = 0;
 };
 
-/// Bytes that a vendor's kernels may take as scratch, by kind of op. Where none makes do with so
-/// few, the one that needs fewest is taken: a cap costs speed, it stops no run.
+/// Maximum scratch bytes of a vendor's kernels, by kind of op. If no kernel stays within the limit,
+/// the one with the smallest scratch is used: a low limit can make a run slower but does not stop
+/// it.
 struct ScratchCaps {
   std::int64_t convolution = std::numeric_limits<std::int64_t>::max();
   std::int64_t dense = std::numeric_limits<std::int64_t>::max();
 };
 
-/// Makes prepared ops. Errors: Internal when a shape is beyond the backend.
+/// Prepares ops. Errors: Internal, if the backend does not support a shape.
 class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual const char* name() const = 0;
-  /// Whether values of a 16-bit type are multiplied as they are, or else as float32.
+  /// Whether values of a 16-bit type are multiplied directly; otherwise they are converted to
+  /// float32.
   [[nodiscard]] virtual bool multiplies(DType type) const = 0;
-  /// What the latter is due to, for people; "" where nothing could be otherwise.
+  /// Why values of the type are converted to float32, as text for messages; "" if there is no
+  /// reason to give.
   [[nodiscard]] virtual std::string why_not(DType) const { return {}; }
-  /// Memory that the library takes for itself, whatever the ops, beyond some two megabytes.
+  /// Memory that the library allocates for itself regardless of the ops, in excess of about 2 MB.
   [[nodiscard]] virtual std::int64_t own_bytes() const { return 0; }
   [[nodiscard]] virtual std::unique_ptr<WeightedOp> convolution(const ConvShape& shape, DType type,
                                                                 Passes passes) = 0;
@@ -126,13 +129,14 @@ class Backend {
                                                           Passes passes) = 0;
 };
 
-/// Only in builds with oneDNN (MILLRACE_ONEDNN), which are those for CPUs.
+/// Only in builds with oneDNN (MILLRACE_ONEDNN), which are CPU builds.
 [[nodiscard]] std::unique_ptr<Backend> make_onednn_backend(const ScratchCaps& caps = {});
 [[nodiscard]] std::unique_ptr<Backend> make_kokkos_backend();
-/// The fastest that this build has: oneDNN, or else the plain loops, which take no scratch.
+/// The fastest backend of this build: oneDNN if available, otherwise the plain loops, which need no
+/// scratch.
 [[nodiscard]] std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps = {});
 
-/// How make_default_backend()'s kernels compute with `type`, for people: "bfloat16: stored in 16
+/// Describes how make_default_backend()'s kernels compute with `type`: "bfloat16: stored in 16
 /// bits, multiplied in float32: this processor has no 16-bit products".
 [[nodiscard]] std::string describe_products(DType type);
 

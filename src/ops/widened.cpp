@@ -15,7 +15,7 @@ namespace {
 using device::aligned;
 using device::ExecutionSpace;
 
-/// Bytes of float32 copies that a core works on at a time: about its second-level cache.
+/// Bytes of float32 copies per core and block: about the size of its second-level cache.
 constexpr std::int64_t kBlockBytes = 2 << 20;
 
 std::int64_t float_bytes(std::int64_t elements) {
@@ -80,7 +80,8 @@ class Widened final : public WeightedOp {
     widen<T>(space, wide_out(), reinterpret_cast<const T*>(y) + block * shape_.out, shape_.out);
   }
 
-  // Scratch: a block of x and one of y, or else, while packing, perhaps the kernel.
+  // Scratch holds a block of x and one of y, or the kernel during packing if InnerKernel puts it
+  // there.
   [[nodiscard]] std::int64_t own_scratch() const {
     return std::max(float_bytes(shape_.in) + float_bytes(shape_.out), kernel_.scratch_bytes());
   }

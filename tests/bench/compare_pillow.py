@@ -1,17 +1,17 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the same photos with Pillow, as torchvision does, and with millrace, in turns, and compares.
+"""Compares the speed of reading photos with Pillow, as torchvision does, and with millrace.
 
 Usage: compare_pillow.py [--rounds N] [--bench FILE] [--shard FILE] [--draw FILE.svg]
 
-Both sides decode photos of ImageNet, crop at random, resize to 224 x 224, mirror and normalise, in one
-thread on one core. Pillow's side does what torchvision's usual transforms do, with the same calls of
-Pillow and PyTorch: RandomResizedCrop (bilinear), RandomHorizontalFlip, ToTensor, Normalize. Rates are by
-CPU time; ratios are formed within a round and their medians over the rounds reported. Three bars, of what
-becomes of a photo under preset tf (bfloat16 at the end): at least 0.85 x the rate of decoding the same
-boxes alone, 1.15 x that of decoding whole photos, 2.5 x Pillow's. --draw makes a picture of the rates.
+Both sides take turns. They decode photos of ImageNet, crop at random, resize to 224 x 224, mirror and
+normalize, in one thread on one core. Pillow's side makes the same calls of Pillow and PyTorch as
+torchvision's usual transforms: RandomResizedCrop (bilinear), RandomHorizontalFlip, ToTensor, Normalize.
+Rates are by CPU time. Ratios are computed for each round; the medians over the rounds are reported. There
+are three bars for preset tf, with bfloat16 output: at least 0.85 x the rate of only decoding the same boxes,
+1.15 x the rate of decoding whole photos, 2.5 x Pillow's rate. --draw draws the rates as a figure.
 
-Exit code: 0 all bars met, 1 a ratio below its bar, 2 something could not run.
+Exit code: 0 all bars met, 1 a ratio is below its bar, 2 something could not run.
 Needs Pillow and PyTorch (scripts/setup --with-bench installs Debian's for /usr/bin/python3), the program
 images_bench, the photos, and a quiet machine.
 """
@@ -41,8 +41,8 @@ try:
     from PIL import Image
     from torch import Tensor
 except ImportError as error:
-    stop(f"{sys.executable} lacks what this needs ({error}); scripts/setup --with-bench installs it for "
-         "/usr/bin/python3")
+    stop(f"{sys.executable} cannot import what this needs ({error}); scripts/setup --with-bench installs it "
+         "for /usr/bin/python3")
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("MILLRACE_TEST_DATA", ROOT / "../shared/data"))
@@ -54,10 +54,10 @@ WHOLE, BOX, OURS, TORCH = "decode/whole", "decode/box/tf", "training/tf", "train
 PACKED = "load/packed/tf/1/real_time"
 BARS = {
     "Pillow": "Pillow and PyTorch, as torchvision calls them",
-    WHOLE: "libjpeg-turbo: decoding the whole photo alone",
-    TORCH: "millrace, preset torch: resampled as Pillow does, bit for bit",
+    WHOLE: "libjpeg-turbo: decoding the whole photo only",
+    TORCH: "millrace, preset torch: resampling bit-identical to Pillow",
     OURS: "millrace, preset tf",
-    PACKED: "millrace, preset tf, from packed pictures",
+    PACKED: "millrace, preset tf, from packed images",
 }
 
 
@@ -76,7 +76,7 @@ def take_varint(record: bytes, place: int) -> tuple[int, int]:
 
 
 def encoded_in(record: bytes) -> bytes:
-    """Behind the key the tag and length of a feature, of its list of bytes, and of the first in that."""
+    """The key is followed by tag and length of the feature, of its list of bytes, and of the first item."""
     key = b"image/encoded"
     place, size = record.index(key) + len(key), 0
     for _ in range(3):
@@ -96,7 +96,7 @@ def uniform(low: float, high: float) -> float:
 
 
 def draw_box(width: int, height: int) -> tuple[int, int, int, int]:
-    """RandomResizedCrop; where it finds no box, which photos never show, all of the picture."""
+    """RandomResizedCrop; the whole image if it finds no box, which does not happen with photos."""
     ratios = torch.log(torch.tensor((3 / 4, 4 / 3)))
     for _ in range(10):
         area = width * height * uniform(0.08, 1.0)
@@ -135,7 +135,7 @@ def pillow_rate(photos: list[bytes]) -> float:
     return EPOCHS * len(photos) / (time.process_time() - begin)
 
 
-# ---- the picture ----------------------------------------------------------------------------------
+# ---- the figure -----------------------------------------------------------------------------------
 
 
 def bar(row: int, words: str, rate: float, most: float) -> list[str]:
@@ -155,7 +155,7 @@ def draw(rates: dict[str, float]) -> str:
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 290" font-family="sans-serif" '
         'font-size="12">',
         '<rect width="760" height="290" fill="white"/>',
-        '<text x="24" y="26" fill="#24303c" font-size="15">Photos of 500 x 375 a second on one core: '
+        '<text x="24" y="26" fill="#24303c" font-size="15">Photos of 500 x 375 per second on one core: '
         'decode, crop at random, resize to 224, mirror, normalise</text>',
         *(line for lines in bars for line in lines), "</svg>", ""])
 
@@ -177,16 +177,16 @@ def our_rates(bench: Path, shard: Path) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of each side, in turns (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds per side; the sides take turns (default 5)")
     parser.add_argument("--bench", type=Path, default=ROOT / "build/default/images_bench", metavar="FILE",
-                        help="the program (default build/default/images_bench)")
+                        help="path of images_bench (default build/default/images_bench)")
     parser.add_argument("--shard", type=Path, metavar="FILE",
                         default=DATA / "tfrecord_imagenet_photos/train-00000-of-00002")
-    parser.add_argument("--draw", type=Path, metavar="FILE", help="picture of the medians (SVG)")
+    parser.add_argument("--draw", type=Path, metavar="FILE", help="draw the medians to FILE (SVG)")
     arguments = parser.parse_args()
     for file in (arguments.bench, arguments.shard):
         if not file.is_file():
-            stop(f"there is no {file}")
+            stop(f"{file} does not exist")
     core = max(os.sched_getaffinity(0))
     os.sched_setaffinity(0, [core])
     print(f"core {core} of {os.cpu_count()}; load average before: {os.getloadavg()[0]:.1f}")

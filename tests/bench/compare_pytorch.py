@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the same networks with PyTorch and with millrace, in turns, and prints how they compare.
+"""Trains the same networks with PyTorch and with millrace, in turns, and compares their speed.
 
 Usage: compare_pytorch.py [--cases NAME,..] [--types TYPE,..] [--threads N] [--rounds N] [--isa LEVEL]
                           [--torch-keeps-memory] [--millrace FILE] [--note] [--markdown] [--json FILE]
 
-Both sides train networks of one architecture (torch_networks.py; their parameters are counted on both) on synthetic
-images, with momentum, weight decay and cross-entropy, on the same cores, one after the other, several rounds each.
-Rates are medians of the rounds, and those of a round medians of its steps; the second ratio is that of the processor
-time of a step, which other work on the machine disturbs less. PyTorch stores images channels-last; bfloat16 is its
-autocast with float32 weights, as in millrace's precision 16.32. float16 runs on millrace's side alone.
---torch-keeps-memory tells the C library to give PyTorch's freed tensors back to PyTorch rather than to the system,
-which spares it page faults: the harder comparison, and not what PyTorch does when it is left alone.
+Both sides train networks of the same architecture (torch_networks.py; the numbers of parameters are compared) on
+synthetic images, with momentum, weight decay and cross-entropy, on the same cores, one after the other, in several
+rounds. A rate is the median over the rounds of the median over a round's steps. The second ratio compares the
+processor time of a step, which other work on the machine disturbs less. PyTorch stores images channels-last; bfloat16
+is its autocast with float32 weights, as in millrace's precision 16.32. float16 runs with millrace only.
+--torch-keeps-memory makes the C library keep PyTorch's freed tensors instead of returning them to the system, which
+saves page faults. This makes the comparison harder than PyTorch's default.
 
---isa avx2 or avx512 holds both sides to these instructions (avx512: with bfloat16 products, without tiles), and stops
-where oneDNN or PyTorch say that they use others; millrace's own kernels obey MILLRACE_MAX_ISA, of which this sees
-nothing. pytorch_rates.json beside this file holds what PyTorch reached on one core, by processor; --note writes
-today's rates into it, and a rate below 0.9 of a noted one is warned of: then the machine was busy.
+--isa avx2 or avx512 limits both sides to these instructions (avx512: with bfloat16 products, without tiles). The
+comparison stops if oneDNN or PyTorch report others; millrace's own kernels obey MILLRACE_MAX_ISA, which is not
+checked. pytorch_rates.json next to this file records PyTorch's rates on one core, by processor. --note writes today's
+rates to it. A rate below 0.9 of a recorded one gives a warning, because the machine was probably busy.
 
-Exit code: 0 all bars met, 1 a ratio below its bar, 2 something could not run. Bars are for one thread.
+Exit code: 0 all bars met, 1 a ratio is below its bar, 2 something could not run. Bars are for one thread.
 Needs PyTorch in the Python that runs this, and a quiet machine.
 """
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Case:
 
 # ---- the processor --------------------------------------------------------------------------------
 
-# From the most to the least: name, and the flag of the processor that tells it.
+# From highest to lowest: name, and the processor flag that indicates it.
 LEVELS = {"amx": "amx_bf16", "avx512-bf16": "avx512_bf16", "avx512": "avx512f", "avx2": "avx2"}
 KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 28)}
 CAPS = {"native": {},
@@ -93,7 +93,7 @@ def cpuinfo(key: str) -> str:
 
 
 def level_under(cap: str) -> str:
-    """The highest level that the processor has and the cap leaves."""
+    """The highest level that the processor supports and the cap allows."""
     flags = cpuinfo("flags").split()
     first = {"native": "amx", "avx512": "avx512-bf16", "avx2": "avx2"}[cap]
     names = list(LEVELS)
@@ -105,7 +105,7 @@ def describe_machine(cores: list[int]) -> str:
             f"load average before: {os.getloadavg()[0]:.1f}")
 
 
-# ---- one round of PyTorch, in a process of its own ------------------------------------------------
+# ---- one round of PyTorch, in a separate process --------------------------------------------------
 
 
 def torch_parameters(network: Network) -> list[int]:
@@ -153,7 +153,7 @@ def torch_command(case: Case, warmup: int, steps: int) -> list[str]:
 
 
 def network_words(network: Network, batch: int, storage: str) -> list[str]:
-    """What tells millrace a network and how to train it, as train_with_torch does."""
+    """millrace's options for a network and for the same training as in train_with_torch."""
     return [*network.words, "--synthetic-data", "--batch-size", str(batch), *PRECISIONS[storage], "--optimiser",
             "momentum", "--weight-decay", str(WEIGHT_DECAY), "--weight-decay-excludes", "none"]
 
@@ -179,7 +179,7 @@ def run(command: list[str], threads: int, **environment: str) -> str:
 
 
 def millrace_parameters(binary: Path, network: Network) -> list[int]:
-    """Elements of each parameter, from the list that a training begins with."""
+    """Number of elements of each parameter, from the list printed when training starts."""
     output = run([str(binary), "train", *network_words(network, 2, "float32"), "--iterations", "1", "--no-validation",
                   "--no-logs"], 1)
     shapes = re.findall(r"^  \S+ \(([\dx]+)\)$", output, re.MULTILINE)
@@ -190,7 +190,7 @@ def check_parameters(binary: Path, network: Network) -> None:
     theirs, ours = torch_parameters(network), millrace_parameters(binary, network)
     if ours != theirs:
         stop(f"{network.title} has {sum(theirs):,} parameters in {len(theirs)} tensors in PyTorch, {sum(ours):,} in "
-             f"{len(ours)} in millrace: not one architecture")
+             f"{len(ours)} in millrace: the architectures differ")
     print(f"{network.title}: {sum(ours):,} parameters in {len(ours)} tensors of equal sizes on both sides")
 
 
@@ -218,7 +218,7 @@ class Kernel:
 
 
 def convolution_kernels(verbose: str) -> list[Kernel]:
-    """What ran, from the output of one step under ONEDNN_VERBOSE."""
+    """The convolutions that ran, from the output of one step with ONEDNN_VERBOSE."""
     counts = Counter((m["pass"], m["kernel"], m["type"], m["layout"]) for m in EXECUTED.finditer(verbose))
     return sorted(Kernel(PASSES.get(what, what), kernel, storage, LAYOUTS.get(layout, layout), calls)
                   for (what, kernel, storage, layout), calls in counts.items())
@@ -229,15 +229,15 @@ def convolution_kernels(verbose: str) -> list[Kernel]:
 
 @dataclass
 class Side:
-    """What one of the two did in a case: a first run of a single step, then rounds."""
+    """Results of one side in a case: a first run of a single step, then rounds."""
 
     name: str
-    command: Callable[[int, int], list[str]]  # of warm-up and measured steps
+    command: Callable[[int, int], list[str]]  # takes the numbers of warm-up and measured steps
     environment: dict[str, str]
     first_cpu: float = 0.0
     kernels: list[Kernel] = field(default_factory=list)
-    rates: list[float] = field(default_factory=list)  # images a second
-    step_cpu: list[float] = field(default_factory=list)  # processor seconds of a step
+    rates: list[float] = field(default_factory=list)  # images per second
+    step_cpu: list[float] = field(default_factory=list)  # processor seconds per step
 
     @property
     def rate(self) -> float:
@@ -248,7 +248,7 @@ class Side:
         return statistics.median(self.step_cpu)
 
     def run_first(self, threads: int, cap: str) -> None:
-        """What the libraries say of themselves, and what there is to do before a second step."""
+        """Runs a single step: records versions, instruction sets and the cost of the first step."""
         output, self.first_cpu = timed_run(self.command(0, 1), threads, **self.environment, ONEDNN_VERBOSE="1",
                                            DNNL_VERBOSE="1")
         self.kernels = convolution_kernels(output)
@@ -261,12 +261,12 @@ class Side:
         output, cpu = timed_run(self.command(network.warmup, network.steps), threads, **self.environment)
         result = json.loads(output)
         if result["threads"] != threads:
-            stop(f"{self.name} took {result['threads']} threads, not {threads}")
+            stop(f"{self.name} used {result['threads']} threads, not {threads}")
         self.rates.append(1e3 * network.batch / result["median_ms"])
         self.step_cpu.append(result.get("processor_ms", 1e3 * self.beyond_first(cpu, network)) / 1e3)
 
     def beyond_first(self, cpu: float, network: Network) -> float:
-        """Processor seconds of a step, of a program that does not tell: its start is short beside a step."""
+        """Processor seconds of a step, for a program that does not report them; start-up is negligible."""
         return (cpu - self.first_cpu) / (network.warmup + network.steps - 1)
 
     def as_dict(self) -> dict[str, Any]:
@@ -278,7 +278,7 @@ class Side:
 class Comparison:
     case: Case
     millrace: Side
-    torch: Side | None  # none where PyTorch does not take part
+    torch: Side | None  # None if PyTorch does not take part
     one_thread: bool
 
     @property
@@ -324,19 +324,19 @@ def compare(case: Case, options: argparse.Namespace) -> Comparison:
         for side in result.sides:
             side.run_round(case.network, options.threads)
         print(f"  round {i + 1}: " + ", ".join(
-            f"{side.name} {side.rates[-1]:.1f} img/s ({1e3 * side.step_cpu[-1]:.0f} ms processor time a step)"
+            f"{side.name} {side.rates[-1]:.1f} img/s ({1e3 * side.step_cpu[-1]:.0f} ms processor time per step)"
             for side in result.sides), flush=True)
     return result
 
 
-# ---- noted rates ----------------------------------------------------------------------------------
+# ---- recorded rates -------------------------------------------------------------------------------
 
 
 def warnings(results: list[Comparison], noted: dict[str, float]) -> list[str]:
-    """Where PyTorch was slower than noted for this processor."""
+    """Warnings for cases in which PyTorch was slower than recorded for this processor."""
     slow = [(c.case, c.torch.rate, noted[c.case.name]) for c in results
             if c.torch is not None and c.one_thread and c.case.name in noted]
-    return [f"warning: {case.name}: PyTorch reached {rate:.1f} img/s, {rate / before:.2f} of the {before:g} noted"
+    return [f"warning: {case.name}: PyTorch reached {rate:.1f} img/s, {rate / before:.2f} of the {before:g} recorded"
             for case, rate, before in slow if rate < WARN_BELOW * before]
 
 
@@ -377,7 +377,7 @@ def names_of(what: str, known: list[str]) -> Callable[[str], list[str]]:
     def parse(text: str) -> list[str]:
         for name in text.split(","):
             if name not in known:
-                raise argparse.ArgumentTypeError(f"no {what} {name!r}; there are: {', '.join(known)}")
+                raise argparse.ArgumentTypeError(f"unknown {what} {name!r}; choose from {', '.join(known)}")
         return text.split(",")
 
     return parse
@@ -385,7 +385,7 @@ def names_of(what: str, known: list[str]) -> Callable[[str], list[str]]:
 
 def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 
@@ -393,16 +393,16 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     networks, types = list(NETWORKS), list(PRECISIONS)
     parser.add_argument("--cases", type=names_of("case", networks), default=networks, metavar="NAME,..",
-                        help=f"networks, of {', '.join(networks)} (default all)")
+                        help=f"networks: {', '.join(networks)} (default all)")
     parser.add_argument("--types", type=names_of("type", types), default=list(PYTORCH_TYPES), metavar="TYPE,..",
-                        help=f"of {', '.join(types)} (default {','.join(PYTORCH_TYPES)}; float16: millrace alone)")
-    parser.add_argument("--threads", type=positive, default=1, help="on as many cores (default 1)")
-    parser.add_argument("--rounds", type=positive, default=3, help="of each side, in turns (default 3)")
-    parser.add_argument("--isa", choices=list(CAPS), default="native", help="most that both sides may use")
-    parser.add_argument("--torch-keeps-memory", action="store_true", help="spare PyTorch most of its page faults")
+                        help=f"types: {', '.join(types)} (default {','.join(PYTORCH_TYPES)}; float16: millrace only)")
+    parser.add_argument("--threads", type=positive, default=1, help="threads and cores per side (default 1)")
+    parser.add_argument("--rounds", type=positive, default=3, help="rounds per side; the sides take turns (default 3)")
+    parser.add_argument("--isa", choices=list(CAPS), default="native", help="highest instruction level for both sides")
+    parser.add_argument("--torch-keeps-memory", action="store_true", help="avoid most of PyTorch's page faults")
     parser.add_argument("--millrace", type=Path, default=ROOT / "build/default/millrace", metavar="FILE",
-                        help="the program (default build/default/millrace)")
-    parser.add_argument("--note", action="store_true", help=f"note PyTorch's rates in {RATES.name}")
+                        help="path of millrace (default build/default/millrace)")
+    parser.add_argument("--note", action="store_true", help=f"record PyTorch's rates in {RATES.name}")
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
@@ -410,10 +410,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def pin(threads: int) -> list[int]:
-    """Leaves this process, and so both sides, the last `threads` of its cores."""
+    """Restricts this process, and thus both sides, to the last `threads` of its cores."""
     cores = sorted(os.sched_getaffinity(0))
     if threads > len(cores):
-        stop(f"--threads {threads}, but this process has {len(cores)} cores")
+        stop(f"--threads {threads} exceeds the {len(cores)} cores of this process")
     os.sched_setaffinity(0, cores[-threads:])
     return cores[-threads:]
 
@@ -429,7 +429,7 @@ def main() -> int:
         work(*options.worker)
         return 0
     if not options.millrace.is_file():
-        stop(f"{options.millrace} does not exist; build it or say where it is with --millrace")
+        stop(f"{options.millrace} does not exist; build it or set its path with --millrace")
     memory = ", kept memory" if options.torch_keeps_memory else ""
     about = {"machine": describe_machine(pin(options.threads)), "level": level_under(options.isa),
              "torch": describe_torch() + memory, "threads": options.threads,
@@ -443,7 +443,7 @@ def main() -> int:
     processor = f"{cpuinfo('model name')}, {about['level']}{memory}"
     noted = noted_rates(processor)
     print("", caption, "", table(results, options.markdown), "", sep="\n")
-    print("\n".join(warnings(results, noted)) if noted else f"no rates noted for {processor}, {torch.__version__}")
+    print("\n".join(warnings(results, noted)) if noted else f"no rates recorded for {processor}, {torch.__version__}")
     if options.note:
         note(results, processor)
     if options.json is not None:

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains on two ranks with PyTorch and with millrace, in turns, and prints how they compare.
+"""Trains on two ranks with PyTorch and with millrace, in turns, and compares their speed.
 
 Usage: compare_pytorch_pipeline.py [--cases NAME,..] [--rounds N] [--millrace FILE] [--markdown]
 
-The networks, and how both sides train them, are those of compare_pytorch.py, in bfloat16. Each way of training
-takes the same images for a weight update:
+Networks and training are those of compare_pytorch.py, in bfloat16. Each way of training uses the same images
+for a weight update:
 
 one       one process on one core, gradients of all micro-batches accumulated
-pipeline  two processes with a core each, 1F1B; PyTorch sends and receives over gloo, asynchronously and with the
-          receives posted early, and is cut at the boundary between blocks that was fastest in a short trial;
-          millrace cuts where its profile says
-replicas  two processes with a core each; PyTorch's DistributedDataParallel over gloo, which reduces in the last
-          backward pass only; millrace's --replicas 2
+pipeline  two processes with one core each, 1F1B; PyTorch communicates over gloo, asynchronously and with receives
+          posted early, and uses the cut between blocks that was fastest in a short trial; millrace chooses its
+          cut from a profile
+replicas  two processes with one core each; PyTorch's DistributedDataParallel over gloo, which reduces gradients in
+          the last backward pass only; millrace's --replicas 2
 
 Exit code: 0 measured, 2 something could not run. Needs PyTorch in the Python that runs this, and two
 idle cores.
@@ -45,7 +45,7 @@ WAYS = ("one", "pipeline", "replicas")
 
 @dataclass(frozen=True)
 class Case:
-    """A network, its micro-batches in a weight update, and the cuts (index of a layer) worth a trial."""
+    """A network, the number of micro-batches per weight update, and the cuts (layer indices) to try."""
 
     network: Network
     batch: int
@@ -63,11 +63,11 @@ CASES = (Case(NETWORKS["resnet20"], batch=32, micro_batches=16, cuts=(5, 6, 7), 
          Case(NETWORKS["resnet50"], batch=4, micro_batches=16, cuts=(11, 12, 13), warmup=1, steps=2))
 
 
-# ---- PyTorch, in processes of its own -------------------------------------------------------------
+# ---- PyTorch, in separate processes ---------------------------------------------------------------
 
 
 class Data:
-    """The same random micro-batch over and over."""
+    """Repeats one random micro-batch."""
 
     def __init__(self, case: Case) -> None:
         torch.manual_seed(1)
@@ -95,7 +95,7 @@ def loss_of(logits: Tensor, labels: Tensor, micro_batches: int) -> Tensor:
 
 
 class Accumulating:
-    """A whole network in this process; the step of `one` and, when wrapped, of `replicas`."""
+    """A whole network in this process, for `one` and, wrapped in DistributedDataParallel, for `replicas`."""
 
     def __init__(self, case: Case, replicas: int) -> None:
         model = network_of(case)
@@ -116,12 +116,12 @@ class Accumulating:
 
 
 def as_bytes(x: Tensor) -> Tensor:
-    """The memory of a channels-last tensor; gloo knows no bfloat16."""
+    """A channels-last tensor as bytes, because gloo does not support bfloat16."""
     return x.detach().permute(0, 2, 3, 1).contiguous().view(torch.uint8)
 
 
 class Pipelined:
-    """A stage of two, in 1F1B order."""
+    """One of two stages, in 1F1B order."""
 
     def __init__(self, case: Case, rank: int, cut: int) -> None:
         whole = network_of(case)
@@ -185,7 +185,7 @@ class Pipelined:
 
 
 def work(case: Case, way: str, cut: int, warmup: int, steps: int) -> dict[str, Any]:
-    """What a process of the PyTorch side does; gives seconds of its steps."""
+    """Runs one process of the PyTorch side; returns the seconds of its steps."""
     rank = int(os.environ.get("RANK", "0"))
     os.sched_setaffinity(0, [sorted(os.sched_getaffinity(0))[rank]])
     torch.set_num_threads(1)
@@ -217,7 +217,7 @@ def torch_seconds(case: Case, way: str, cut: int, warmup: int, steps: int) -> fl
         outputs = [process.communicate()[0] for process in processes]
     if any(process.returncode != 0 for process in processes):
         stop(f"exit code {[process.returncode for process in processes]} from: {' '.join(words)}")
-    # A step is over when the slower rank has done it.
+    # A step ends when the slower rank has finished it.
     steps_of = [json.loads(output)["step_seconds"] for output in outputs]
     return statistics.median(max(times) for times in zip(*steps_of))
 
@@ -281,10 +281,11 @@ def table(results: dict[str, dict[str, tuple[float, float]]], markdown: bool) ->
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     names = [case.name for case in CASES]
-    parser.add_argument("--cases", default=",".join(names), metavar="NAME,..", help=f"of {', '.join(names)}")
-    parser.add_argument("--rounds", type=positive, default=3, help="of each side, in turns (default 3)")
+    parser.add_argument("--cases", default=",".join(names), metavar="NAME,..",
+                        help=f"networks: {', '.join(names)} (default all)")
+    parser.add_argument("--rounds", type=positive, default=3, help="rounds per side; the sides take turns (default 3)")
     parser.add_argument("--millrace", type=Path, default=ROOT / "build/default/millrace", metavar="FILE",
-                        help="the program (default build/default/millrace)")
+                        help="path of millrace (default build/default/millrace)")
     parser.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     parser.add_argument("--worker", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -295,12 +296,12 @@ def main() -> int:
         return 0
     unknown = [name for name in options.cases.split(",") if name not in by_name]
     if unknown:
-        stop(f"no case {unknown[0]!r}; cases: {', '.join(names)}")
+        stop(f"unknown case {unknown[0]!r}; choose from {', '.join(names)}")
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
-        stop("two cores are needed")
+        stop("this comparison needs two cores")
     if not options.millrace.is_file():
-        stop(f"{options.millrace} does not exist; build it or say where it is with --millrace")
+        stop(f"{options.millrace} does not exist; build it or set its path with --millrace")
     print(f"{describe_machine(cores[:2])}\n{describe_torch()}")
     with tempfile.TemporaryDirectory() as directory:
         results = {name: compare(by_name[name], options.millrace, options.rounds, Path(directory))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the executor costs: a training step of ResNet-20, once as a plain loop over the stage's
-// programs, once through an executor with one stage. Both take turns, and the ratio of their
-// medians is printed.
+// Overhead of the executor: a training step of ResNet-20 as a plain loop over the stage's programs
+// and through an executor with one stage. The two take turns; the ratio of their medians is
+// printed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -121,7 +121,7 @@ int run() {
     plain.push_back(seconds([&] { bench.plain(); }));
     executed.push_back(seconds([&] { bench.executed(); }));
   }
-  fmt::print("plain loop {:.2f} ms, executor {:.2f} ms a step, ratio {:.4f} (medians of {})\n",
+  fmt::print("plain loop {:.2f} ms, executor {:.2f} ms per step, ratio {:.4f} (medians of {})\n",
              1e3 * median(plain), 1e3 * median(executed), median(executed) / median(plain),
              kRounds);
   return 0;

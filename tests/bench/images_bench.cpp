@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Speed of reading photos: decoding them whole, decoding the boxes that training draws, and all
-// that becomes of a photo until a network can read it.
+// Speed of reading photos: decoding whole photos, decoding the random crops of training, and the
+// complete path to a network's input.
 //
 //   images_bench [--benchmark_filter=REGEX ..] [SHARD]
 //
-// SHARD is a TFRecord file; by default one of tfrecord_imagenet_photos of the real data. Rates are
-// photos by CPU time of one thread, but those of loaders, which are by the clock. Every benchmark
-// takes the same windows, those of the first epochs, in the same order. compare_pillow.py holds the
-// rates against each other and against Pillow's.
+// SHARD is a TFRecord file; the default is one of tfrecord_imagenet_photos of the test data. Rates
+// are photos per CPU second of one thread; those of loaders are per second of wall time. Every
+// benchmark uses the same crops, those of the first epochs, in the same order. compare_pillow.py
+// compares the rates with each other and with Pillow's.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -70,7 +70,7 @@ std::filesystem::path default_shard() {
 
 // ---- benchmarks ---------------------------------------------------------------------------------
 
-/// Photos that lie in memory, of one class.
+/// Photos in memory, all of one class.
 class MemorySource final : public EncodedSource {
  public:
   explicit MemorySource(const std::vector<Bytes>& photos) : photos_(photos) {}
@@ -113,7 +113,7 @@ void decode_whole(State& state, const std::vector<Bytes>& photos) {
   });
 }
 
-/// The box that resampling asks for, header and draw included.
+/// Decodes the box that resampling needs, including reading the header and choosing the box.
 void decode_box(State& state, const std::vector<Bytes>& photos, const ImagePreset& preset) {
   ImageDecoder decoder;
   Resampler resampler;
@@ -148,7 +148,7 @@ void validate(State& state, const std::vector<Bytes>& photos, const ImagePreset&
   });
 }
 
-/// What is not decoding.
+/// Everything except decoding.
 void resample(State& state, const std::vector<Bytes>& photos, const ImagePreset& preset) {
   ImageDecoder decoder;
   Resampler resampler;
@@ -173,7 +173,7 @@ void normalise(State& state, const std::vector<Bytes>& photos) {
   });
 }
 
-/// Micro-batches of a training as its device gets them, all threads of the loader at work.
+/// Micro-batches of a training as the device receives them, with all threads of the loader.
 void load(State& state, const std::shared_ptr<const Dataset>& set, int threads) {
   Loader loader(set, SampleOrder::shuffled(0, set->size()),
                 {.batch_size = kBatch, .type = DType::BF16, .threads = threads, .augment = true});
@@ -182,7 +182,7 @@ void load(State& state, const std::shared_ptr<const Dataset>& set, int threads) 
                                                   benchmark::Counter::kIsRate);
 }
 
-/// The photos as a file of packed pictures.
+/// Writes the photos to a file of packed images.
 std::shared_ptr<const PackedPictures> pack(const std::vector<Bytes>& photos,
                                            const std::filesystem::path& path) {
   PackOptions options;
@@ -191,7 +191,7 @@ std::shared_ptr<const PackedPictures> pack(const std::vector<Bytes>& photos,
   return std::make_shared<PackedPictures>(path);
 }
 
-/// Loaders with one thread and with two: whole ways, from files' bytes to the micro-batch.
+/// Loaders with one thread and with two: the complete path from file to micro-batch.
 void add_loaders(const std::vector<Bytes>& photos,
                  const std::shared_ptr<const PackedPictures>& packed, const ImagePreset& preset) {
   const PictureOptions options{.preset = preset, .side = kSide, .report = {}};

@@ -5,11 +5,11 @@
 //
 //   ops_bench [--benchmark_filter=REGEX ..] [THREADS]         (default 1 thread)
 //
-// Benchmarks are named network/storage/kernel/op. Ops of one shape are measured once, under the
-// name of the first; the counter `ops` says how many there are, so time x ops is their share of a
-// step. Bytes are those of activations and parameters read or written once; scratch is not counted.
-// With one thread rates are by CPU time, which other processes disturb least, with more by wall
-// time.
+// Benchmarks are named network/storage/kernel/op. Ops with the same shape are measured once, under
+// the name of the first; the counter `ops` is their number, so time x ops is their share of a step.
+// Bytes count each activation and parameter that is read or written once, without scratch. Rates
+// are by CPU time with one thread, because other processes disturb it least, and by wall time with
+// more threads.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -74,7 +74,7 @@ class Values {
   device::Arena arena_;
 };
 
-/// What a kernel does in one run, and how many ops of the network run it on this shape.
+/// Work of a kernel in one run, and the number of ops in the network with this shape.
 struct Work {
   const char* unit;
   double amount;
@@ -153,7 +153,7 @@ void norm_apply(State& state, const ops::NormShape& s, std::int64_t count, Skip 
   });
 }
 
-/// With a skip, y is read and dz written besides.
+/// With a skip, y is read and dz is written in addition.
 template <class T>
 void norm_backward_reduce(State& state, const ops::NormShape& s, std::int64_t count, Skip skip) {
   NormData<T> d(s);
@@ -214,7 +214,7 @@ void max_pool_backward(State& state, const ops::WindowShape& s, std::int64_t cou
 
 enum class Pass { Forward, BackwardInput, BackwardWeight };
 
-/// A convolution bound to memory of its own.
+/// A convolution with its memory.
 template <class T>
 class BoundConvolution {
  public:
@@ -301,7 +301,7 @@ void update(State& state, std::int64_t parameters, UpdateRule rule, bool stochas
       });
 }
 
-/// What decides before an update whether there is one.
+/// The check for non-finite gradients before an update.
 void look_for_non_finite(State& state, std::int64_t parameters) {
   Values<float> gradients(parameters), flag(1);
   measure(state, {"elements/s", static_cast<double>(parameters), 1},
@@ -344,7 +344,8 @@ Network resnet50() {
   return {"ResNet-50", models::build_model(options), 16};
 }
 
-/// The first op of every shape among those that `select` picks, and how many share it.
+/// The first op of every shape among those that `select` returns, and the number of ops with that
+/// shape.
 struct Distinct {
   OpId op;
   std::int64_t count;
@@ -459,7 +460,7 @@ constexpr GroupedCase kGroupedCases[] = {
     {"grouped3 32x32@7", 7, 1024, 3, 1, 32},
 };
 
-/// SAME over square images, padded alike before and behind.
+/// SAME padding of square images, equal on both sides.
 ops::ConvShape grouped_shape(const GroupedCase& c) {
   constexpr std::int64_t kBatch = 4;
   ops::ConvShape s;
@@ -480,8 +481,8 @@ ops::ConvShape grouped_shape(const GroupedCase& c) {
   return s;
 }
 
-/// Whose kernels: what the default backend chooses among the others, own ones (the weight gradient
-/// of depthwise convolutions, or narrow groups merged to 16 channels), or the vendor's.
+/// Source of the kernels: the default backend's choice, our own kernels (the weight gradient of
+/// depthwise convolutions, or narrow groups merged to 16 channels), or the vendor's.
 enum class Whose { Chosen, Own, Vendor };
 
 std::unique_ptr<ops::WeightedOp> prepare(const ops::ConvShape& s, DType type, ops::Passes passes,
@@ -502,7 +503,7 @@ std::unique_ptr<ops::WeightedOp> prepare(const ops::ConvShape& s, DType type, op
                                  vendor->convolution(ops::merged_shape(s, merged), type, passes));
 }
 
-/// Bytes of images a second, so that rates compare whatever the products are.
+/// Image bytes per second, so that rates can be compared independently of the number of products.
 template <class T>
 void image_traffic(State& state, const ops::ConvShape& s, Pass pass, Whose whose) {
   const ops::Passes passes = passes_of(pass);
@@ -511,7 +512,7 @@ void image_traffic(State& state, const ops::ConvShape& s, Pass pass, Whose whose
           [&](const ExecutionSpace& space) { bound.run(space, pass); });
 }
 
-/// Depthwise and grouped convolutions by each kernel that there is.
+/// Depthwise and grouped convolutions with each available kernel.
 void add_grouped(const Suite& suite) {
   for (const DType type : {DType::F32, DType::BF16}) {
     for (const GroupedCase& c : kGroupedCases) {
@@ -534,7 +535,7 @@ void add_grouped(const Suite& suite) {
 
 // ---- loader -------------------------------------------------------------------------------------
 
-/// A generated data set in CIFAR-10's layout; the files are gone once it is in memory.
+/// A generated data set in CIFAR-10's layout. Its files are removed after loading.
 std::shared_ptr<const io::Dataset> cifar_images() {
   namespace fs = std::filesystem;
   const fs::path folder = fs::temp_directory_path() / fmt::format("ops_bench-{}", ::getpid());
@@ -544,7 +545,7 @@ std::shared_ptr<const io::Dataset> cifar_images() {
   return dataset;
 }
 
-/// Read, augment, normalise and convert in the calling thread.
+/// Reads, augments, normalizes and converts in the calling thread.
 void loader(State& state, DType type) {
   constexpr std::int64_t kBatch = 128;
   const std::shared_ptr<const io::Dataset> dataset = cifar_images();
@@ -564,7 +565,7 @@ void add_loaders(const Suite& suite) {
   }
 }
 
-/// The one argument that Google Benchmark left; 0 when it is no number of threads.
+/// The number of threads: the argument that Google Benchmark did not consume. 0 if it is invalid.
 int threads_of(int argc, char** argv) {
   if (argc == 1) return 1;
   return argc == 2 ? std::max(0, parse_number<int>(argv[1]).value_or(0)) : 0;

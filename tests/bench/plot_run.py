@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the curves of a run directory as one SVG: accuracy of training and validation, learning rate.
+"""Draws the curves of a run directory as an SVG: training and validation accuracy, learning rate.
 
 Usage: plot_run.py RUN_DIR OUT.svg [TITLE]
-Needs nothing but Python 3.
+Needs only Python 3.
 """
 import csv
 import sys
@@ -20,7 +20,7 @@ def column(path: Path, name: str) -> list[float]:
 
 
 class Axes:
-    """Maps epochs and per cent to pixels."""
+    """Maps epochs and percentages to pixels."""
 
     def __init__(self, epochs: float, low: float, high: float) -> None:
         self.epochs, self.low, self.high = epochs, low, high

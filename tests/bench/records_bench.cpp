@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading of data without decoding: checksums, the index of a million small records, records in
-// random order, packed pictures. Files lie in the folder for temporary files, read before (warm).
+// Reading data without decoding: checksums, the index of a million small records, records in random
+// order, packed images. Files are in the folder for temporary files and in the page cache.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -67,7 +67,7 @@ void crc_portable(benchmark::State& state) {
 }
 BENCHMARK(crc_portable)->Arg(110'000);
 
-// The bar: a million in less than 20 s.
+// Target: a million records in less than 20 s.
 void make_index(benchmark::State& state) {
   const test::TemporaryDirectory folder;
   write_shards(folder.path(), kShards, kSmallRecords, 100);
@@ -107,7 +107,7 @@ void read_records(benchmark::State& state) {
 }
 BENCHMARK(read_records);
 
-// The bar: 10,000 pictures a second.
+// Target: 10,000 images per second.
 void read_packed(benchmark::State& state) {
   const test::TemporaryDirectory folder;
   constexpr std::size_t kRecords = 500;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of compare_pytorch.py in PyTorch, layer by layer those that millrace builds.
+"""The networks of compare_pytorch.py in PyTorch, layer by layer the same as millrace's.
 
-Windows with a stride lie in the middle of their padding here, as in torchvision; millrace's EfficientNet and SqueezeNet
-begin one pixel earlier. Shapes, parameters and work are the same.
+Strided windows use symmetric padding here, as in torchvision; in millrace's EfficientNet and SqueezeNet they start one
+pixel earlier. Shapes, parameters and work are the same.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Layers = list[nn.Module]
 
 @dataclass(frozen=True)
 class Network:
-    """A network, the micro-batch it is compared at, and how millrace is told to build it."""
+    """A network, its micro-batch size in the comparison, and millrace's options for it."""
 
     name: str
     title: str
@@ -47,7 +47,7 @@ def relu() -> nn.Module:
 
 
 def swish() -> nn.Module:
-    return nn.SiLU()  # in place it would copy its input, which its gradient needs
+    return nn.SiLU()  # not in place, because then it would copy its input for the gradient
 
 
 def head(inputs: int, classes: int) -> Layers:
@@ -66,7 +66,7 @@ class ShortcutA(nn.Module):
 
 
 class Residual(nn.Module):
-    """The sum of two branches, behind a ReLU."""
+    """The sum of two branches, followed by a ReLU."""
 
     def __init__(self, body: Layers, shortcut: nn.Module) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Residual(nn.Module):
 
 
 class DropConnect(nn.Module):
-    """Adds the body's output for a share of the images, scaled to make up for the others."""
+    """Adds the body's output for a random part of the images, scaled to preserve the mean."""
 
     def __init__(self, body: Layers, survival: float) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Fire(nn.Module):
 
 
 def residual_block(inputs: int, plan: list[tuple[int, int, int, int]], shortcut: nn.Module) -> Residual:
-    """`plan` holds kernel, channels, stride and groups of its convolutions."""
+    """`plan` lists kernel, channels, stride and groups of the convolutions."""
     layers: Layers = []
     for kernel, outputs, stride, groups in plan:
         layers += [*conv_norm(inputs, outputs, kernel, stride, groups), relu()]
@@ -137,8 +137,8 @@ def resnet20() -> nn.Sequential:
 
 
 def residual_net(blocks: tuple[int, ...], bottleneck: bool, middle: int = 64, groups: int = 1) -> nn.Sequential:
-    """A ResNet or ResNeXt for ImageNet; every stage begins with a projection."""
-    # ceil_mode pads below and on the right only, as "SAME" does.
+    """A ResNet or ResNeXt for ImageNet; every stage starts with a projection."""
+    # ceil_mode pads only at the bottom and on the right, as "SAME" does.
     layers, channels = [*conv_norm(3, 64, 7, 2), relu(), nn.MaxPool2d(3, 2, ceil_mode=True)], 64
     for stage, count in enumerate(blocks):
         width, outputs = middle << stage, (256 if bottleneck else 64) << stage

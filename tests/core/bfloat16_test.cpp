@@ -24,14 +24,15 @@ std::uint32_t bits_of(float x) {
   return bits;
 }
 
-/// What the pattern stands for, with infinity taken as the next power of two, as IEEE 754 rounds.
+/// Value of the bit pattern. Infinity counts as the next power of two, as in the rounding of IEEE
+/// 754.
 double unbounded_value(std::uint32_t upper_half) {
   const double sign = (upper_half & 0x8000u) != 0 ? -1.0 : 1.0;
   if ((upper_half & 0x7fffu) == 0x7f80u) return sign * 0x1p128;
   return static_cast<double>(from_bits(upper_half << 16));
 }
 
-/// The nearer of the two neighbours in storage, the even one of two that are equally near.
+/// The nearer of the two neighbors in bfloat16; the even one of a tie.
 std::uint16_t slow_round(float x) {
   const std::uint32_t below = bits_of(x) >> 16;  // towards zero
   if (std::isinf(x)) return static_cast<std::uint16_t>(below);
@@ -41,7 +42,7 @@ std::uint16_t slow_round(float x) {
   return static_cast<std::uint16_t>(up ? below + 1 : below);
 }
 
-TEST(BFloat16, RoundsAsTheSlowReferenceAroundEveryPattern) {
+TEST(BFloat16, RoundsLikeTheSlowReferenceAroundEveryPattern) {
   constexpr std::array<std::uint32_t, 9> kLowHalves = {0x0000, 0x0001, 0x4000, 0x7fff, 0x8000,
                                                        0x8001, 0xc000, 0xfffe, 0xffff};
   for (std::uint32_t upper = 0; upper <= 0xffffu; ++upper) {
@@ -91,7 +92,7 @@ TEST(BFloat16, EveryStoredNumberSurvivesTheRoundTrip) {
   }
 }
 
-/// Sum of what a number is rounded to over all of its 2^16 draws, over 2^16.
+/// Mean of the rounded value over all 2^16 values of `noise`.
 double mean_over_all_draws(float x) {
   double sum = 0.0;
   for (std::uint32_t noise = 0; noise <= 0xffffu; ++noise)
@@ -100,14 +101,14 @@ double mean_over_all_draws(float x) {
   return sum / 65536.0;
 }
 
-// Exactly: every draw is as likely, and the sums are exact in double.
+// Exact, because all values of `noise` are equally likely and the sums are exact in double.
 TEST(BFloat16, StochasticRoundingIsRightOnAverage) {
   for (const float x : {1.0f, 0.1f, -0.1f, 3.14159265f, -1.00390625f, 1e30f, 1e-30f, 0x1.fffffep0f,
                         from_bits(0x00000001u), from_bits(0x00008001u), from_bits(0x807fffffu)})
     EXPECT_EQ(mean_over_all_draws(x), static_cast<double>(x)) << x;
 }
 
-TEST(BFloat16, StochasticRoundingLeavesWhatIsStoredAlone) {
+TEST(BFloat16, StochasticRoundingKeepsExactValues) {
   for (std::uint32_t bits = 0; bits <= 0xffffu; ++bits) {
     const float wide = to_float(bfloat16{static_cast<std::uint16_t>(bits)});
     for (const std::uint16_t noise : std::array<std::uint16_t, 4>{0, 1, 0x8000, 0xffff}) {
@@ -119,12 +120,12 @@ TEST(BFloat16, StochasticRoundingLeavesWhatIsStoredAlone) {
       }
     }
   }
-  // NaNs whose lower half alone says so stay NaNs, too.
+  // NaNs with a nonzero fraction in the lower half only stay NaNs, too.
   EXPECT_TRUE(std::isnan(to_float(to_bfloat16_stochastic(from_bits(0x7f800001u), 0))));
   EXPECT_TRUE(std::isnan(to_float(to_bfloat16_stochastic(from_bits(0xffffffffu), 0xffff))));
 }
 
-TEST(BFloat16, StochasticRoundingMakesNoInfinityOfAFiniteNumber) {
+TEST(BFloat16, StochasticRoundingKeepsFiniteNumbersFinite) {
   constexpr float kMost = std::numeric_limits<float>::max();
   for (const std::uint16_t noise : std::array<std::uint16_t, 3>{0, 0x7fff, 0xffff}) {
     EXPECT_EQ(to_bfloat16_stochastic(kMost, noise).bits, 0x7f7fu);
@@ -134,8 +135,8 @@ TEST(BFloat16, StochasticRoundingMakesNoInfinityOfAFiniteNumber) {
   EXPECT_EQ(to_bfloat16_stochastic(-std::numeric_limits<float>::infinity(), 0).bits, 0xff80u);
 }
 
-TEST(BFloat16, StochasticRoundingTakesTheNeighbourAboveInProportion) {
-  // A quarter of the way from 1 to 1 + 2^-7: the highest quarter of the draws goes up.
+TEST(BFloat16, StochasticRoundingIsProportionalToDistance) {
+  // A quarter of the way from 1 to 1 + 2^-7: the highest quarter of the noise values rounds up.
   const float x = 1.0f + 0x1p-9f;
   EXPECT_EQ(to_bfloat16_stochastic(x, 0xbfff).bits, 0x3f80u);
   EXPECT_EQ(to_bfloat16_stochastic(x, 0xc000).bits, 0x3f81u);

@@ -33,7 +33,7 @@ std::vector<std::uint8_t> random_bytes(std::size_t count) {
   return bytes;
 }
 
-/// One bit at a time, straight from the polynomial.
+/// One bit at a time, directly from the polynomial.
 std::uint32_t slow_crc32c(std::span<const std::byte> bytes) {
   std::uint32_t crc = 0xffffffffu;
   for (const std::byte b : bytes) {
@@ -78,7 +78,7 @@ TEST(Crc32c, AgreesWithTheDefinitionAtEveryLengthAndOffset) {
   }
 }
 
-// Long texts take another way than short ones: blocks side by side, one or several rounds of them.
+// Long inputs use a different method: one or several rounds of blocks side by side.
 TEST(Crc32c, AgreesWithTheDefinitionOnLongTexts) {
   const std::vector<std::uint8_t> bytes = random_bytes(20000);
   for (const std::size_t size : {1343u, 1344u, 4031u, 4032u, 4033u, 8063u, 8064u, 8065u, 19990u})

@@ -36,16 +36,16 @@ TEST(Error, FailCarriesKindAndFormattedMessage) {
   }
 }
 
-TEST(Error, OfWhatIsQuotedAtLengthTheMiddleIsLeftOut) {
+TEST(Error, ShortensTheMiddleOfLongMessages) {
   std::string quoted;
   for (int i = 0; i < 100'000; ++i) quoted += "\u00e4";
   try {
-    fail(ErrorKind::Data, "a.csv: '{}' is no number: mend it", quoted);
+    fail(ErrorKind::Data, "a.csv: '{}' is not a number: fix it", quoted);
   } catch (const Error& error) {
     const std::string text = error.what();
     EXPECT_LT(text.size(), 4000u);
     EXPECT_TRUE(text.starts_with("a.csv: '\u00e4"));
-    EXPECT_TRUE(text.ends_with("is no number: mend it"));
+    EXPECT_TRUE(text.ends_with("is not a number: fix it"));
     EXPECT_TRUE(is_utf8(text));
   }
 }

@@ -14,8 +14,7 @@ namespace {
 
 constexpr std::uint32_t kPatterns = 0x10000;
 
-/// What a pattern stands for by the definition of binary16, infinity taken as the next power of
-/// two.
+/// Value of a bit pattern by the definition of binary16. Infinity counts as the next power of two.
 double value_of(std::uint32_t bits) {
   const double sign = (bits & 0x8000u) != 0 ? -1.0 : 1.0;
   const auto exponent = static_cast<int>((bits >> 10) & 31u);
@@ -27,7 +26,7 @@ double value_of(std::uint32_t bits) {
 bool is_nan(std::uint32_t bits) { return (bits & 0x7fffu) > 0x7c00u; }
 bool is_infinite(std::uint32_t bits) { return (bits & 0x7fffu) == 0x7c00u; }
 
-TEST(Float16, EveryPatternStandsForItsValue) {
+TEST(Float16, ConvertsEveryPattern) {
   for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
     const float x = to_float(float16{static_cast<std::uint16_t>(bits)});
     if (is_nan(bits)) {
@@ -44,8 +43,8 @@ TEST(Float16, EveryPatternStandsForItsValue) {
   }
 }
 
-// Around the middle of every two neighbours: below it the lower, above it the upper, on it the even
-// one.
+// Around the midpoint of every two neighbors: the lower one below it, the upper one above it, the
+// even one at it.
 TEST(Float16, RoundsToTheNearestAndTiesToEven) {
   for (std::uint32_t bits = 0; bits < 0x7c00u; ++bits) {
     const double middle = 0.5 * (value_of(bits) + value_of(bits + 1));
@@ -63,7 +62,7 @@ TEST(Float16, RoundsToTheNearestAndTiesToEven) {
   }
 }
 
-TEST(Float16, WhatIsTooLargeIsInfiniteAndNaNsStay) {
+TEST(Float16, OverflowsToInfinityAndKeepsNaNs) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   EXPECT_EQ(to_float16(65504.0f).bits, 0x7bffu);
   EXPECT_EQ(to_float16(65519.9f).bits, 0x7bffu);
@@ -78,15 +77,16 @@ TEST(Float16, WhatIsTooLargeIsInfiniteAndNaNsStay) {
   }
 }
 
-// Exactly: the share of all draws that goes up is the part of the way to the neighbour above.
+// Exact: the fraction of noise values that round up equals the relative distance from the lower
+// neighbor.
 std::uint32_t bits_of(float x) {
   std::uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
   return bits;
 }
 
-// Every 509th pattern of a float, and those around each number of float16 and around each middle.
-TEST(Float16, RoundingInFloatIsTheWayThroughSixteenBits) {
+// Every 509th pattern of a float, and those around each float16 and around each midpoint.
+TEST(Float16, RoundedAsEqualsTheRoundTrip) {
   const auto check = [](std::uint32_t bits) {
     float x;
     std::memcpy(&x, &bits, sizeof x);
@@ -103,8 +103,8 @@ TEST(Float16, RoundingInFloatIsTheWayThroughSixteenBits) {
   }
 }
 
-TEST(Float16, StochasticRoundingTakesTheNeighbourAboveInProportion) {
-  // Subnormals, the way to the least normal number, normals, the next power of two, the largest.
+TEST(Float16, StochasticRoundingIsProportionalToDistance) {
+  // Subnormals, the largest subnormal, normals, the next power of two, the largest number.
   for (const std::uint32_t below :
        {0x0000u, 0x0001u, 0x0155u, 0x03ffu, 0x0400u, 0x07ffu, 0x3555u, 0x3c00u, 0x3fffu, 0x7bfeu}) {
     for (const std::uint32_t parts : {1u, 2048u, 4095u, 5000u, 8191u}) {
@@ -128,7 +128,7 @@ TEST(Float16, StochasticRoundingTakesTheNeighbourAboveInProportion) {
   }
 }
 
-TEST(Float16, StochasticRoundingLeavesWhatIsStoredAlone) {
+TEST(Float16, StochasticRoundingKeepsExactValues) {
   for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
     const float x = to_float(float16{static_cast<std::uint16_t>(bits)});
     for (const std::uint16_t noise : std::array<std::uint16_t, 4>{0, 1, 0x8000, 0xffff}) {
@@ -142,7 +142,7 @@ TEST(Float16, StochasticRoundingLeavesWhatIsStoredAlone) {
   }
 }
 
-TEST(Float16, StochasticRoundingMakesNoInfinityOfAFiniteNumber) {
+TEST(Float16, StochasticRoundingKeepsFiniteNumbersFinite) {
   for (const float x : {65504.0f, std::nextafter(65504.0f, 1e6f), 65520.0f, 65535.9f, 65536.0f,
                         1e6f, std::numeric_limits<float>::max()}) {
     for (std::uint32_t noise = 0; noise < kPatterns; ++noise) {

@@ -23,7 +23,7 @@ TEST(JsonTest, WritesWhatTheLibraryWrites) {
   EXPECT_EQ(json.dump(2), expected.dump(2));
 }
 
-TEST(JsonTest, IsMadeOfValues) {
+TEST(JsonTest, IsBuiltFromValues) {
   const Json json = Json::object({{"count", std::size_t{3}},
                                   {"shape", std::vector<std::int64_t>{2, -1}},
                                   {"names", std::vector<std::string>{"a", "b"}},
@@ -43,7 +43,7 @@ TEST(JsonTest, SetReplacesOrAppends) {
   EXPECT_EQ(json.dump(), R"({"a":"one","b":2})");
 }
 
-TEST(JsonTest, TellsNumbersApart) {
+TEST(JsonTest, DistinguishesNumbers) {
   const Json json = Json::parse("[1, -1, 1.5, true]");
   EXPECT_TRUE(json.items()[0].is_unsigned());
   EXPECT_FALSE(json.items()[1].is_unsigned());
@@ -56,7 +56,7 @@ TEST(JsonTest, TellsNumbersApart) {
   EXPECT_THROW((void)json.items()[3].as_double(), JsonError);
 }
 
-TEST(JsonTest, ReportsMistakesInTheLibrarysWords) {
+TEST(JsonTest, ReportsErrorsWithTheLibrarysMessage) {
   std::string expected;
   try {
     const auto parsed = nlohmann::json::parse("{\"a\": 1,\n}");
@@ -75,7 +75,7 @@ TEST(JsonTest, ReportsMistakesInTheLibrarysWords) {
   EXPECT_FALSE(Json::try_parse(""));
 }
 
-TEST(JsonTest, OfAKeyGivenTwiceTheLastCounts) {
+TEST(JsonTest, LastOfDuplicateKeysCounts) {
   const std::string text = R"({"a": 1, "b": 2, "a": 3})";
   EXPECT_EQ(Json::parse(text).dump(), R"({"a":3,"b":2})");
   try {

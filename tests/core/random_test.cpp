@@ -20,7 +20,7 @@ RandomBlock philox(std::uint64_t key, std::uint64_t hi, std::uint64_t lo) {
   return stream.block(hi, lo);
 }
 
-// Rows "philox4x32 10" of kat_vectors in the Random123 distribution; words there run from low to
+// Rows "philox4x32 10" of kat_vectors in the Random123 distribution, which lists words from low to
 // high.
 TEST(RandomStream, KnownAnswersOfRandom123) {
   EXPECT_EQ(philox(0, 0, 0), (RandomBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -31,8 +31,8 @@ TEST(RandomStream, KnownAnswersOfRandom123) {
             (RandomBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-// The first outputs of Blackman and Vigna's xoshiro128++ from the state 1, 2, 3, 4, as libraries in
-// other languages test theirs.
+// The first outputs of Blackman and Vigna's xoshiro128++ from state 1, 2, 3, 4, as in the tests of
+// libraries in other languages.
 TEST(RandomSequence, KnownAnswersOfXoshiro128PlusPlus) {
   RandomBlock s = {1, 2, 3, 4};
   for (const std::uint32_t expected :
@@ -126,7 +126,7 @@ TEST(Permutation, DiffersByEpochAndSeed) {
   for (const Permutation& other : {Permutation(1, 1, kSize), Permutation(2, 0, kSize)}) {
     int equal = 0;
     for (std::uint64_t i = 0; i < kSize; ++i) equal += one(i) == other(i) ? 1 : 0;
-    EXPECT_LT(equal, 10);  // one is what two random orders have in common on average
+    EXPECT_LT(equal, 10);  // two random orders agree in one place on average
   }
 }
 
@@ -136,9 +136,9 @@ TEST(Permutation, IsAPureFunction) {
   for (std::uint64_t i = 1000; i-- > 0;) EXPECT_EQ(first(i), second(i));
 }
 
-// Neighbours in the data set must not stay neighbours, and no part of the order may favour a part
-// of the data: over 100 cells of 10 x 10 deciles, chi-squared of 81 degrees of freedom stays below
-// its 99.99 % quantile.
+// Neighbors in the data set must not stay neighbors, and no part of the order may prefer a part of
+// the data. Over the 10 x 10 deciles, chi-squared with 81 degrees of freedom must stay below its
+// 99.99 % quantile.
 TEST(Permutation, SpreadsTheSamplesEvenly) {
   constexpr std::uint64_t kSize = 50000;
   for (std::uint64_t epoch = 0; epoch < 5; ++epoch) {

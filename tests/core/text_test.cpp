@@ -24,7 +24,7 @@ TEST(Text, NearestMatchFindsTypingErrors) {
   EXPECT_EQ(nearest_match("x", {}), "");
 }
 
-TEST(Text, Utf8IsToldFromOtherBytes) {
+TEST(Text, RecognizesUtf8) {
   for (const char* text :
        {"", "plain", "\xc3\xa9t\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x8d\x80", "\x1b"})
     EXPECT_TRUE(is_utf8(text)) << text;
@@ -33,12 +33,12 @@ TEST(Text, Utf8IsToldFromOtherBytes) {
     EXPECT_FALSE(is_utf8(text)) << text;
 }
 
-TEST(Text, PrintableNamesControlNoTerminal) {
+TEST(Text, PrintableEscapesControlCharacters) {
   EXPECT_EQ(printable("a b.JPEG"), "a b.JPEG");
   EXPECT_EQ(printable("\xc3\xa9t\xc3\xa9"), "\xc3\xa9t\xc3\xa9");
   EXPECT_EQ(printable("a\x1b[2J\nb\tc\x7f"), "a\\x1b[2J\\nb\\tc\\x7f");
   EXPECT_EQ(printable("t\xfe.JPEG"), "t\\xfe.JPEG");
-  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");  // one character that begins an escape
+  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b");  // one character that starts an escape sequence
   EXPECT_EQ(printable(printable("a\nb")), "a\\nb");
 }
 
@@ -93,7 +93,7 @@ TEST(Text, ParseNumberTakesTheWholeTextOrNothing) {
     EXPECT_EQ(parse_number<double>(text), std::nullopt) << text;
 }
 
-TEST(Text, ToLowerLeavesWhatIsNoCapital) {
+TEST(Text, ToLowerChangesCapitalsOnly) {
   EXPECT_EQ(to_lower("ResNet-50 [A] \xc3\x84"), "resnet-50 [a] \xc3\x84");
 }
 

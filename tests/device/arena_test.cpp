@@ -37,7 +37,7 @@ TEST(Arena, BeginsAligned) {
 }
 
 TEST(Arena, IsZero) {
-  // Memory that has been used before would show what was left in it.
+  // Reused memory would show its old contents.
   for (int round = 0; round < 2; ++round) {
     const Arena arena(1000);
     const std::vector<std::byte> bytes = contents(arena);
@@ -71,7 +71,7 @@ TEST(Arena, Moves) {
   EXPECT_EQ(third.bytes(), 64);
 }
 
-TEST(HostBuffer, IsAlignedAndTheDeviceIsFedFromIt) {
+TEST(HostBuffer, IsAlignedAndFeedsTheDevice) {
   const std::shared_ptr<std::byte> buffer = host_buffer(100);
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.get()) % kAlignment, 0u);
   for (std::size_t i = 0; i < 100; ++i) buffer.get()[i] = static_cast<std::byte>(i + 1);

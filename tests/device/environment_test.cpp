@@ -43,7 +43,7 @@ TEST(Parallel, RunsEveryItemOnce) {
   EXPECT_EQ(host(1000), 0);
 }
 
-TEST(Dispatch, NamesTheTypeItHasNoKernelsFor) {
+TEST(Dispatch, NamesTheUnsupportedType) {
   EXPECT_EQ(dispatch(DType::F32, []<class T>() { return sizeof(T); }), 4u);
   EXPECT_EQ(dispatch(DType::BF16, []<class T>() { return sizeof(T); }), 2u);
   EXPECT_EQ(dispatch(DType::F16, []<class T>() { return dtype_of<T>(); }), DType::F16);
@@ -51,7 +51,7 @@ TEST(Dispatch, NamesTheTypeItHasNoKernelsFor) {
     dispatch(DType::U8, []<class T>() {});
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()), "no kernels store uint8");
+    EXPECT_EQ(std::string(error.what()), "no kernels for storage type uint8");
   }
 }
 

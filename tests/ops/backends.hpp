@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The backends of this build, each of which has to pass the tests.
+// The backends of this build. Each must pass the tests.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace millrace::ops {
 
-/// Frugal: oneDNN's kernels that take least scratch. Own: the kernels that stand in for a vendor's
-/// on some shapes, on all shapes that they can do.
+/// Frugal: oneDNN's kernels with the least scratch. Own: our replacements for slow vendor kernels,
+/// used for all shapes that they support.
 enum class BackendKind { OneDnn, Frugal, Kokkos, Own };
 
 [[nodiscard]] inline const char* name_of(BackendKind kind) {

@@ -69,7 +69,7 @@ TYPED_TEST(Channels, ScaleForwardIsTheReference) {
       return (kUnit<T> + kFloatUnit) * std::abs(expected[i]) + kLeast<T>;
     };
     EXPECT_TRUE(close(y.values(), expected, tolerance));
-    // Fused with what follows, the stored product is added to and rectified.
+    // Fused with addition and ReLU, which work on the rounded product.
     Values sums;
     const Values product = y.values();
     for (std::size_t i = 0; i < product.size(); ++i) {

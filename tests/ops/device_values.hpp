@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors of the kernel tests: values as double on the host, as T on the device, with poison around
-// and inside, and how closely a kernel has to meet its reference.
+// Tensors of the kernel tests: values as double on the host and as T on the device, poisoned inside
+// and around, and the tolerances of the comparison with the reference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ template <class T>
   }
 }
 
-/// Records of fixed size on the device; of none the address is nullptr.
+/// Records of fixed size on the device; the address is null if there are none.
 template <class Record>
 class DeviceRecords {
  public:
@@ -61,8 +61,8 @@ class DeviceRecords {
   device::Arena arena_;
 };
 
-/// An array of T on the device. What nobody has written is NaN, and the bytes behind the end are
-/// watched: reading the array back checks them.
+/// An array of T on the device. Elements are NaN until written. Reading the array back checks that
+/// the bytes after the end are unchanged.
 template <class T>
 class DeviceValues {
  public:
@@ -96,7 +96,7 @@ class DeviceValues {
     device::copy_to_host(host.data(), arena_.at(0), bytes() + kGuard);
     for (std::size_t i = static_cast<std::size_t>(bytes()); i < host.size(); ++i) {
       if (host[i] == kPoison) continue;
-      ADD_FAILURE() << "a kernel wrote behind the end of its output";
+      ADD_FAILURE() << "a kernel wrote past the end of its output";
       break;
     }
     host.resize(static_cast<std::size_t>(bytes()));
@@ -133,7 +133,7 @@ class DeviceValues {
   return values;
 }
 
-/// The same, each a value of T already.
+/// Like the function above, with values that T represents exactly.
 template <class T>
 [[nodiscard]] Values random_as(std::int64_t elements, std::uint64_t seed, double low = -1.0,
                                double high = 1.0) {
@@ -142,7 +142,7 @@ template <class T>
   return values;
 }
 
-/// As in names of tests.
+/// Name of T in test names.
 [[nodiscard]] inline const char* spelled(DType type) {
   return type == DType::F32 ? "Float32" : type == DType::BF16 ? "Bfloat16" : "Float16";
 }
@@ -152,13 +152,14 @@ template <class T>
 inline constexpr double kUnit = std::is_same_v<T, bfloat16>  ? 0x1p-8
                                 : std::is_same_v<T, float16> ? 0x1p-11
                                                              : 0x1p-24;
-/// Half of the least number: what rounding may be off by where numbers have a fixed distance. Of
-/// the others it is too small to matter.
+/// Half of the smallest positive number: the rounding error of subnormals. It is negligible for
+/// normal numbers.
 template <class T>
 inline constexpr double kLeast = std::is_same_v<T, float16> ? 0x1p-25 : 0.0;
 inline constexpr double kFloatUnit = kUnit<float>;
 
-/// |actual - expected| <= tolerance(i) for every i, reporting the worst; a NaN is never close.
+/// Checks |actual - expected| <= tolerance(i) for every i and reports the worst element. A NaN
+/// always fails.
 template <class Tolerance>
 [[nodiscard]] testing::AssertionResult close(const Values& actual, const Values& expected,
                                              Tolerance&& tolerance) {

@@ -10,7 +10,7 @@
 namespace millrace::ops {
 namespace {
 
-// Fewer elements than a random block has words, not a multiple of it, several work items.
+// Fewer elements than words in a random block, not a multiple of that, several work items.
 constexpr SampleShape kShapes[] = {{1, 1}, {3, 7}, {2, 4096}, {3, 4099}, {5, 10001}};
 
 Draws draws(std::int64_t step = 4, std::int64_t first_sample = 6, std::uint64_t name = 17) {
@@ -71,7 +71,7 @@ TYPED_TEST(Drop, DropConnectIsTheReference) {
       return (kUnit<T> + 4.0 * kFloatUnit) * std::abs(alone[i]) + kLeast<T>;
     };
     EXPECT_TRUE(close(y.values(), alone, tolerance));
-    // The sum is what adding to the stored product gives, bit for bit.
+    // The sum equals adding to the stored product, bit for bit.
     Values stored = y.values();
     Values sums;
     for (std::size_t i = 0; i < stored.size(); ++i)
@@ -86,8 +86,8 @@ TYPED_TEST(Drop, DropConnectIsTheReference) {
   }
 }
 
-// A global batch in one micro-batch, or in two of other sizes, loses the same elements.
-TYPED_TEST(Drop, MasksBelongToPositionsNotToMicroBatches) {
+// The same elements of a global batch are dropped with one micro-batch and with two of other sizes.
+TYPED_TEST(Drop, MasksDependOnPositionsNotOnMicroBatches) {
   using T = TypeParam;
   constexpr std::int64_t kElements = 1001;
   const Values x(static_cast<std::size_t>(8 * kElements), 1.0);
@@ -107,7 +107,7 @@ TYPED_TEST(Drop, MasksBelongToPositionsNotToMicroBatches) {
   EXPECT_TRUE(same_bits(whole, parts));
 }
 
-/// Share of zeros that dropout leaves among ones.
+/// Fraction of ones that dropout sets to zero.
 double dropped_share(float rate, const Draws& from) {
   const device::ExecutionSpace space;
   constexpr std::int64_t kN = 100'000;
@@ -118,7 +118,7 @@ double dropped_share(float rate, const Draws& from) {
   return zeros / static_cast<double>(kN);
 }
 
-// Six deviations of a binomial.
+// Tolerance: six standard deviations of a binomial distribution.
 TEST(DropShare, IsTheRate) {
   for (const float rate : {0.0f, 0.1f, 0.5f, 0.9f}) {
     const auto p = static_cast<double>(rate);
@@ -135,7 +135,7 @@ TEST(DropShare, SurvivalOfSamplesIsTheProbability) {
     EXPECT_TRUE(drop_connect_keeps(draws(0, 0), position, 1.0f));
 }
 
-// Other steps, samples, names and seeds have masks of their own: half of the elements differ.
+// Other steps, samples, names and seeds have different masks: half of the elements differ.
 TEST(DropKeys, EveryPartOfTheKeyCounts) {
   const device::ExecutionSpace space;
   constexpr std::int64_t kN = 10'000;

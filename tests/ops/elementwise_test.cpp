@@ -13,14 +13,14 @@ namespace millrace::ops {
 namespace {
 
 constexpr Fn kFns[] = {Fn::None, Fn::Relu, Fn::Swish, Fn::Sigmoid};
-// One element, less than a vector, one more than a block of work, several blocks.
+// One element, less than a vector, one more than a work item, several work items.
 constexpr std::int64_t kSizes[] = {1, 7, 4097, 20000};
 
 template <class T>
 class Elementwise : public testing::Test {
  protected:
-  /// Every function of these has a derivative and a value of at most about 1.1 times its argument,
-  /// and float32's exp is good to a few units.
+  /// Derivatives are at most about 1.1, values at most about 1.1 times the argument, and float32's
+  /// exp is accurate to a few units.
   static double tolerance(double expected) {
     return kUnit<T> * std::abs(expected) + 16.0 * kFloatUnit * (1.0 + std::abs(expected));
   }
@@ -111,7 +111,7 @@ TYPED_TEST(Elementwise, AddRoundsTheSumOnce) {
     const Values b = random_as<T>(n, 2);
     Values sum, clipped;
     for (std::size_t i = 0; i < a.size(); ++i) {
-      // The sum of two values of T in float32, then in T: exactly what has to come out.
+      // The exact expected result: the sum of two values of T in float32, rounded to T.
       sum.push_back(decode(encode<T>(static_cast<double>(static_cast<float>(a[i] + b[i])))));
       clipped.push_back(std::max(sum.back(), 0.0));
     }

@@ -10,7 +10,7 @@
 namespace millrace::ops {
 namespace {
 
-/// Distance from the true value in units of a float of that size.
+/// Distance from the true value in units in the last place.
 double units_off(float x) {
   const double expected = std::exp(static_cast<double>(x));
   constexpr double kSmallest = 0x1p-149;  // of float32
@@ -29,7 +29,7 @@ TEST(ExponentialTest, IsExactToAUnitEverywhere) {
   EXPECT_EQ(exponential(0.0f), 1.0f);
 }
 
-TEST(ExponentialTest, EndsAsTheFormatDoes) {
+TEST(ExponentialTest, HandlesOverflowUnderflowAndNaN) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(exponential(88.8f), kInfinity);
   EXPECT_EQ(exponential(1e30f), kInfinity);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The shapes on which norms are checked, and one norm with all its buffers.
+// The shapes of the norm tests, and one norm with all its buffers.
 #pragma once
 
 #include <ostream>
@@ -18,7 +18,7 @@ struct NormCase {
 };
 inline void PrintTo(const NormCase& c, std::ostream* out) { *out << c.name; }
 
-/// Row tiles, part strips, several chunks and single rows all occur.
+/// Includes row tiles, partial strips, several chunks and single rows.
 inline std::vector<NormCase> norm_cases() {
   return {
       {"Batch1Row", batch_norm_shape(1, 16)},
@@ -52,7 +52,7 @@ inline std::vector<NormCase> norm_cases() {
 inline constexpr float kEpsilon = 1e-3f;
 
 /// Inputs of a norm in training, as values and on the device, and its statistics. `skip` and the
-/// second gradient are used where a test wants them.
+/// second gradient are optional.
 template <class T>
 class NormHarness {
  public:
@@ -103,7 +103,7 @@ class NormHarness {
   DeviceValues<float> gamma_device, beta_device, statistics, scratch;
 };
 
-/// What the backward pass of a norm leaves behind.
+/// Results of a norm's backward pass.
 template <class T>
 struct NormOutputs {
   explicit NormOutputs(const NormShape& s)

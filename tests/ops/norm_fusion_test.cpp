@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fused norm kernels are their parts, bit for bit: whether a cut falls between the norm, the sum
-// and the activation must not change a result.
+// Fused norm kernels equal their parts bit for bit: a cut between norm, sum and activation must not
+// change a result.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -59,8 +59,8 @@ void expect_same(const NormOutputs<T>& a, const NormOutputs<T>& b) {
   EXPECT_TRUE(same_bits(a.coefficients, b.coefficients));
 }
 
-/// The backward pass one kernel an op: sum of the two gradients, activation, norm alone. `z` is
-/// what the activation saw; leaves the gradient of the norm's output in out.dz.
+/// The backward pass with one kernel per op: sum of the two gradients, activation, norm. `z` is the
+/// input of the activation. Writes the gradient of the norm's output to out.dz.
 template <class T>
 void backward_in_parts(NormHarness<T>& h, DeviceValues<T>& z, Fn fn, bool two,
                        NormOutputs<T>& out) {
@@ -93,7 +93,7 @@ TEST_P(NormFusion, BackwardWithFunction) {
       h.backward_apply(fused.dx, h.dy_device, fused.coefficients, fn);
       expect_same(fused, parts);
 
-      // dx over dy.
+      // dx in place of dy.
       DeviceValues<T> in_place(h.dy);
       h.backward_apply(in_place, in_place, fused.coefficients, fn);
       EXPECT_TRUE(same_bits(in_place, parts.dx));
@@ -135,7 +135,7 @@ TEST_P(NormFusion, BackwardWithSkip) {
         SCOPED_TRACE(testing::Message()
                      << "function " << static_cast<int>(fn) << ", two gradients " << two);
         NormOutputs<T> parts(s), fused(s);
-        backward_in_parts(h, y, fn, two, parts);  // Relu's gradient may be had from its output
+        backward_in_parts(h, y, fn, two, parts);  // Relu's gradient can be computed from its output
 
         NormBackwardReduce<T> args = h.reduce_arguments();
         fused.place(args);

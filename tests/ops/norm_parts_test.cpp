@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A batch norm whose batch lies in parts, as on several replicas: joined, the parts give what the
-// whole batch gives, and each part's gradients of gamma and beta are its own share.
+// Batch norm over a batch in parts, as on several replicas. The joined parts must give the same
+// result as the whole batch, and each part's gradients of gamma and beta must be its own
+// contribution.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,13 +22,13 @@ namespace {
 
 constexpr double kDoubleEpsilon = static_cast<double>(kEpsilon);
 
-/// Everything that the parts of a batch leave behind, part by part where they have their own.
+/// All results of the parts of a batch, separate for each part where they differ.
 struct PartedOutcome {
   Values statistics, mean, variance, y, dx;
   std::vector<Values> dgamma, dbeta;
 };
 
-/// Parts of `rows` rows each, which lie one behind the other in x and dy.
+/// Parts of `rows` rows each, one after another in x and dy.
 template <class T>
 class PartedNorm {
  public:
@@ -170,7 +171,7 @@ TEST_P(NormParts, GradientsAreThoseOfTheWholeBatch) {
         return kUnit<T> * std::abs(expected.dx[i]) +
                400.0 * kFloatUnit * inverse * (1.0 + std::abs(xhat[i]));
       }));
-      // What the parts have, counted once, is what the whole has.
+      // The parts' gradients must add up to those of the whole batch.
       Values dgamma(channels);
       Values dbeta(channels);
       for (std::size_t p = 0; p < out.dgamma.size(); ++p) {
@@ -186,7 +187,7 @@ TEST_P(NormParts, GradientsAreThoseOfTheWholeBatch) {
   });
 }
 
-// The gradient of a part is that of what its own elements do to all parts.
+// The input gradient of a part includes the effect of its elements on all parts.
 TEST(NormPartsTest, InputGradientIsTheSlope) {
   PartedNorm<float> norm(3, 2, 3);
   const PartedOutcome out = norm.run(Fn::None);
@@ -195,7 +196,7 @@ TEST(NormPartsTest, InputGradientIsTheSlope) {
         norm.dy, reference::norm_forward(norm.whole, x, norm.gamma, norm.beta, kDoubleEpsilon));
   });
   EXPECT_TRUE(close_to(out.dx, slope, 1e-5));
-  // A part by itself would have said something else.
+  // A single part would give a different result.
   PartedNorm<float> alone(3, 2, 1);
   const Values other = alone.run(Fn::None).dx;
   EXPECT_FALSE(close_to(norm.slice(out.dx, 0), other, 1e-2));

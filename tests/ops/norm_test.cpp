@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Norms against the reference. That fused kernels equal their parts bit for bit is
-// norm_fusion_test.
+// Norms against the reference. norm_fusion_test checks that fused kernels equal their parts bit for
+// bit.
 #include "ops/norm.hpp"
 
 #include <gtest/gtest.h>
@@ -104,8 +104,8 @@ constexpr BackwardVariant kVariants[] = {
     {Fn::None, true, true},      {Fn::Relu, true, true},
 };
 
-/// dz of the reference. Where Relu is concerned, which side of zero a value fell on is read from
-/// the kernel's own output: a rounding may decide it.
+/// dz of the reference. For Relu, the sign is taken from the kernel's output, because rounding may
+/// decide it.
 template <class T>
 Values expected_dz(const NormHarness<T>& h, const BackwardVariant& v, const Values& y) {
   const Values norm = reference::norm_forward(h.shape, h.x, h.gamma, h.beta, kDoubleEpsilon);
@@ -193,9 +193,9 @@ class Statistics : public testing::TestWithParam<NormCase> {};
 TEST_P(Statistics, AreStableWhereTheMeanIsLarge) {
   const NormShape& s = GetParam().shape;
   const device::ExecutionSpace space;
-  // Mean 10,000 and deviation 1: float32 keeps a thousandth of the deviation in x itself, and the
-  // sum of squares of raw values would keep none of it. The mean of a chunk is a float too, up to
-  // 0.0005 off.
+  // Mean 10,000 and deviation 1: x in float32 resolves a thousandth of the deviation, but sums of
+  // squares of raw values would lose it. The mean of a chunk is a float with an error of up to
+  // 0.0005.
   const double half_width = std::sqrt(3.0);
   const Values x = random_as<float>(s.elements(), 1, 1e4 - half_width, 1e4 + half_width);
   DeviceValues<float> x_device(x), statistics(s.statistics_floats()), scratch(s.scratch_floats());
@@ -210,11 +210,11 @@ TEST_P(Statistics, AreStableWhereTheMeanIsLarge) {
 
 TEST_P(Statistics, AreStableWhereTheSpreadIsAMillionthOfTheMean) {
   const NormShape& s = GetParam().shape;
-  if (s.rows * (s.channels / s.groups) < 100) GTEST_SKIP() << "too few to have a spread";
+  if (s.rows * (s.channels / s.groups) < 100) GTEST_SKIP() << "too few elements for a deviation";
   const device::ExecutionSpace space;
-  // Mean 10,000 and deviation 0.01, of which x itself keeps a tenth. Sums of raw squares in float32
-  // would be off by thousands of times the variance. Means are rounded twice, by 0.0005 at most,
-  // for a chunk and for all of them: squared, that is 1 % of the variance.
+  // Mean 10,000 and deviation 0.01: x resolves a tenth of the deviation. Sums of raw squares in
+  // float32 would have an error of thousands of times the variance. Means are rounded twice, by at
+  // most 0.0005, for a chunk and for all chunks: squared, that is 1 % of the variance.
   const double half_width = 0.01 * std::sqrt(3.0);
   const Values x = random_as<float>(s.elements(), 1, 1e4 - half_width, 1e4 + half_width);
   constexpr float kNone = 1e-12f;

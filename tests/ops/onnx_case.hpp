@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operator tests of ONNX as they lie in the shared data: a folder with index.json and one
-// safetensors file per test.
+// The operator tests of ONNX in the shared data: a folder with index.json and one safetensors file
+// per test.
 #pragma once
 
 #include <cstdint>
@@ -44,18 +44,18 @@ struct OnnxTest {
 /// Folder of the tests, if the shared data is there.
 [[nodiscard]] std::optional<std::filesystem::path> onnx_folder();
 
-/// Every test of both index files; empty without the data. Throws when an index cannot be parsed.
+/// All tests of both index files; empty without the data. Throws if an index cannot be parsed.
 [[nodiscard]] std::vector<OnnxTest> onnx_tests();
 
 /// Inputs and parameters, by the names that nodes use; or the expected outputs.
 enum class OnnxSide { Inputs, Outputs };
 [[nodiscard]] OnnxTensors read_tensors(const OnnxTest& test, OnnxSide side);
 
-/// Runs the nodes through our kernels, adding their outputs to `tensors`. Throws std::runtime_error
-/// naming an operator for which there is no kernel.
+/// Runs the nodes with our kernels and adds their outputs to `tensors`. Throws std::runtime_error
+/// with the name of an operator that has no kernel.
 void evaluate(const OnnxTest& test, Backend& backend, OnnxTensors& tensors);
 
-/// Why a test does not apply, by its name; none when it has to run.
+/// The reason why a test does not apply, by test name. Tests without an entry must pass.
 [[nodiscard]] const std::map<std::string, std::string>& onnx_not_applicable();
 
 }  // namespace millrace::ops

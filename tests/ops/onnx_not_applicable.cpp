@@ -11,11 +11,11 @@ struct Group {
 
 const std::vector<Group>& groups() {
   static const std::vector<Group> all = {
-      {"another optimiser",
+      {"an optimizer that millrace does not have",
        {"test_adagrad", "test_adagrad_multiple", "test_adam", "test_adam_multiple"}},
       {"no model has a dilated pool",
        {"test_averagepool_2d_dilations", "test_maxpool_2d_dilations"}},
-      {"windows of three dimensions: our images have two",
+      {"three-dimensional windows: our images have two dimensions",
        {"test_averagepool_3d_default",
         "test_averagepool_3d_dilations_large_count_include_pad_is_0_ceil_mode_is_False",
         "test_averagepool_3d_dilations_large_count_include_pad_is_0_ceil_mode_is_True",
@@ -39,7 +39,7 @@ const std::vector<Group>& groups() {
         "test_thresholdedrelu_default", "test_thresholdedrelu_example", "test_operator_clip",
         "test_operator_selu"}},
       {"kernels store floating-point numbers, not bytes", {"test_maxpool_2d_uint8"}},
-      {"takes any scores for log-probabilities; our loss begins with the softmax",
+      {"treats any scores as log-probabilities; our loss includes the softmax",
        {"test_nllloss_NC", "test_nllloss_NCd1", "test_nllloss_NCd1_ii",
         "test_nllloss_NCd1_mean_weight_negative_ii", "test_nllloss_NCd1_weight",
         "test_nllloss_NCd1_weight_ii", "test_nllloss_NCd1d2",
@@ -100,7 +100,7 @@ const std::vector<Group>& groups() {
         "test_sce_mean_weight_ii_4d_log_prob", "test_sce_mean_weight_ii_log_prob",
         "test_sce_mean_weight_log_prob", "test_sce_none_weights",
         "test_sce_none_weights_log_prob"}},
-      {"arithmetic that no layer of ours has",
+      {"arithmetic that none of our layers uses",
        {"test_operator_basic", "test_operator_exp", "test_operator_max", "test_operator_min",
         "test_operator_params", "test_operator_pow", "test_operator_reduced_mean",
         "test_operator_reduced_mean_keepdim", "test_operator_reduced_sum",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX operators by our kernels, in float32. What our ops do not have in common with ONNX's is done
+// ONNX operators with our kernels, in float32. Differences between our ops and ONNX's are handled
 // here on the host: the order of dimensions, automatic padding, transposed or scaled operands,
 // reductions of per-sample losses.
 #include <algorithm>
@@ -107,7 +107,7 @@ Axis axis_of(const OnnxNode& node, std::size_t axis, std::size_t axes, std::int6
   const std::int64_t room = size + a.before + a.after - reach;
   const bool ceil = node.attribute<int>("ceil_mode", 0) != 0;
   a.out = (room + (ceil ? a.stride - 1 : 0)) / a.stride + 1;
-  if (ceil && (a.out - 1) * a.stride >= size + a.before) --a.out;  // it would begin in the padding
+  if (ceil && (a.out - 1) * a.stride >= size + a.before) --a.out;  // it would start in the padding
   return a;
 }
 
@@ -231,8 +231,8 @@ void gemm(Call& call) {
 
 // ---- pools --------------------------------------------------------------------------------------
 
-/// Places in the window as ONNX counts them: indices into the whole NCHW tensor, or within a plane
-/// by columns (storage_order 1).
+/// Positions in the window as ONNX numbers them: indices into the whole NCHW tensor, or
+/// column-major within a plane (storage_order 1).
 Values winner_indices(const WindowShape& s, const Values& winner, bool by_columns) {
   Values indices(winner.size());
   for (std::size_t i = 0; i < winner.size(); ++i) {
@@ -305,7 +305,7 @@ void apply_norm(Call& call, const NormShape& s, const Images& x, DeviceValues<fl
   call.set_output(0, from_images({x.batch, x.shape, y.values()}, call.input(0).dims.size()));
 }
 
-/// ONNX keeps the biased variance, we keep the unbiased one.
+/// ONNX uses the biased variance, millrace the unbiased one.
 void set_running(Call& call, std::size_t input, DeviceValues<float>& sums, double correction) {
   Values corrected = sums.values();
   for (double& value : corrected) value *= correction;
@@ -373,7 +373,7 @@ void constant(Call& call) {
 
 // ---- loss ---------------------------------------------------------------------------------------
 
-/// Class scores with the class dimension brought to the end: [rows][classes].
+/// Class scores with the class dimension moved to the end: [rows][classes].
 struct Scores {
   std::int64_t rows, classes, inner;
   Values values;
@@ -387,7 +387,7 @@ struct Scores {
     values.resize(t.values.size());
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = t.values[place(i)];
   }
-  /// Where element i of [rows][classes] lies in the tensor.
+  /// Index in the tensor of element i of [rows][classes].
   [[nodiscard]] std::size_t place(std::size_t i) const {
     const auto at = static_cast<std::int64_t>(i);
     const std::int64_t row = at / classes;
@@ -469,8 +469,8 @@ void softmax_cross_entropy(Call& call) {
 // ---- optimiser ----------------------------------------------------------------------------------
 
 /// v' = alpha v + beta (g + decay x), x' = x - rate v'; Nesterov's x' = x - rate (g + decay x +
-/// alpha v'), which is ours where beta is 1. With beta as the scale of the gradient and beta times
-/// the decay as ours it is our update; beta counts from the second step on.
+/// alpha v'), which equals our rule if beta is 1. The other rule equals ours with gradient scale
+/// beta and weight decay beta * decay. beta applies from the second step on.
 void momentum(Call& call) {
   const bool nesterov = call.node.attribute<std::string>("mode", "") == "nesterov";
   const UpdateRule rule = nesterov ? UpdateRule::Nesterov : UpdateRule::Momentum;

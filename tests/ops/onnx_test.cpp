@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every operator test of ONNX in the shared data: it runs through our kernels on both backends, or
-// onnx_not_applicable.cpp says by name why not.
+// Every operator test of ONNX in the shared data either passes with our kernels on both backends or
+// is listed with a reason in onnx_not_applicable.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,12 +21,12 @@ void PrintTo(const OnnxTest& test, std::ostream* out) { *out << test.name; }
 namespace {
 
 constexpr const char* kNoData =
-    "no operator tests: set MILLRACE_TEST_DATA to a folder that has onnx_tests";
+    "no operator tests: set MILLRACE_TEST_DATA to a folder with onnx_tests";
 
 class Onnx : public testing::TestWithParam<OnnxTest> {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Onnx);
 
-/// float32 against float32: a few units, more where many terms were added.
+/// Tolerance of float32 against float32: a few units, more if many terms are added.
 testing::AssertionResult agrees(const OnnxTensor& actual, const OnnxTensor& expected) {
   if (actual.dims != expected.dims) return testing::AssertionFailure() << "the dimensions differ";
   return close(actual.values, expected.values,
@@ -66,8 +66,8 @@ INSTANTIATE_TEST_SUITE_P(Tests, Onnx, testing::ValuesIn(onnx_tests()), [](const 
   return name;
 });
 
-/// Nothing is left out unseen: the data is all there, every name in the list of exceptions exists,
-/// and the rest is what is known to have run.
+/// No test is skipped by accident: the data is complete, every name in the list of exceptions
+/// exists, and the remaining tests are the expected ones.
 TEST(OnnxCensus, EveryTestRunsOrHasAReason) {
   const std::vector<OnnxTest> tests = onnx_tests();
   if (tests.empty()) GTEST_SKIP() << kNoData;
@@ -84,7 +84,7 @@ TEST(OnnxCensus, EveryTestRunsOrHasAReason) {
     }
   }
   for (const auto& [name, reason] : onnx_not_applicable()) {
-    EXPECT_TRUE(names.contains(name)) << name << " is no test";
+    EXPECT_TRUE(names.contains(name)) << name << " is not a test";
   }
   for (const auto& [reason, group] : left_out) {
     std::cout << "does not apply: " << reason << "\n";

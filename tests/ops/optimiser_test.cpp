@@ -31,14 +31,14 @@ class OnDevice {
   device::Arena arena_;
 };
 
-/// What an update changes, on the host in double.
+/// The state that an update changes, on the host in double.
 struct State {
   Values weights;
   Values velocity;
   Values mean_square;
 };
 
-/// Tensors in the order of their spans, each a run of spans with the same `tensor`.
+/// Tensors in the order of their spans. A tensor is a run of spans with the same `tensor`.
 Tensors tensors_of(const Spans& spans) {
   Tensors tensors;
   for (std::size_t i = 0; i < spans.size(); ++i) {
@@ -121,7 +121,7 @@ double ratio_reference(const Update& u, const Spans& spans, const ParameterSpan&
   return wide(u.trust) * w / (g + decay * w + wide(u.epsilon));
 }
 
-/// One element by the formulae of recipes.md C.2; v and s are its slots.
+/// Updates one element by the reference formulas; v and s are its slots.
 double step_reference(UpdateRule rule, const Update& u, double g, double ratio, double& v,
                       double& s) {
   const double rate = wide(u.rate);
@@ -163,8 +163,8 @@ void update_reference(UpdateRule rule, const Update& u, const Spans& spans, Stat
   }
 }
 
-// Three tensors: one of full, full and odd spans; one element that does not decay; one that neither
-// decays nor adapts. Then a gap of 100 that belongs to nobody.
+// Three tensors: one with two full spans and a partial one; one with a single element that does not
+// decay; one that neither decays nor adapts. Then a gap of 100 elements outside all spans.
 const Spans kSpans = {{0, kSpanElements, true, true, 0},
                       {kSpanElements, kSpanElements, true, true, 0},
                       {2 * kSpanElements, 17, true, true, 0},
@@ -201,7 +201,7 @@ TEST_P(UpdateRuleTest, FiveStepsAreTheReference) {
   EXPECT_TRUE(close_to(actual.mean_square, expected.mean_square, 16.0 * kFloatUnit));
 }
 
-TEST_P(UpdateRuleTest, WhatIsInNoSpanStays) {
+TEST_P(UpdateRuleTest, KeepsElementsOutsideSpans) {
   const State before = start();
   Updater updater(GetParam(), kUpdate, {{1, 2, true, true, 0}}, before);
   updater.step(random_as<float>(kElements, 10));
@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(Optimiser, UpdateRuleTest,
                                          UpdateRule::MomentumRateInside, UpdateRule::Nesterov,
                                          UpdateRule::RmsProp, UpdateRule::Lars));
 
-// The operations of plain SGD and momentum, one by one in float: what runs were made with.
+// The operations of plain SGD and momentum one by one in float, so that old runs can be reproduced.
 TEST(Optimiser, MomentumHasTheBitsOfItsFormula) {
   const State before = start();
   const Values gradients = random_as<float>(kElements, 10);
@@ -313,7 +313,7 @@ TEST(Optimiser, LarsTakesARatioOfOneWhereANormIsZero) {
   EXPECT_EQ(lars_step({0.0, 0.0}, {0.0, 0.0}, adapts, 0.5f), 0.0);
 }
 
-// A tensor's ratio is its own affair: the same bits wherever it lies and whatever lies around it.
+// A tensor's ratio has the same bits at any offset and with any other tensors around it.
 TEST(Optimiser, LarsGivesATensorTheSameBitsInEveryLayout) {
   const std::int64_t n = 2 * kSpanElements + 17;
   const Values weights = random_as<float>(n, 1);
@@ -394,16 +394,16 @@ TEST(NarrowMomentum, ByHand) {
   Narrow<bfloat16> narrow({{.offset = 0, .elements = 1, .decays = true}},
                           {Values(1, 1.0), Values(1, 0.5078125), Values(1)});
   narrow.step(UpdateRule::Momentum, update, Values(1, 2.0), false);
-  // g = 1 + 0.25; v = 0.25390625 + 1.25 = 1.50390625, half-way between 1.5 and 1.5078125: it is
-  // stored as the even one, but w = 1 - v / 2 = 0.248046875 (exact) is made of v before that.
+  // g = 1 + 0.25; v = 0.25390625 + 1.25 = 1.50390625, halfway between 1.5 and 1.5078125. The even
+  // one is stored, but w = 1 - v / 2 = 0.248046875 (exact) uses the unrounded v.
   EXPECT_EQ(narrow.velocity.values()[0], 1.5);
   EXPECT_EQ(narrow.weights.values()[0], 0.248046875);
 }
 
 TYPED_TEST(NarrowOptimiser, RoundsTheGradientOnce) {
-  constexpr double kHalf = kUnit<TypeParam>;  // of the gap between 1 and its neighbour
+  constexpr double kHalf = kUnit<TypeParam>;  // of the gap between 1 and the next number
   Narrow<TypeParam> narrow({{.offset = 0, .elements = 2}}, {Values(2, 0.0), Values(2), Values(2)});
-  // Half-way it goes to 1, the even one; a little more goes up.
+  // A tie rounds to 1, the even one; slightly more rounds up.
   narrow.step(UpdateRule::Sgd, {.rate = 1.0f}, {1.0 + kHalf, 1.0 + kHalf + 0x1p-23}, false);
   EXPECT_EQ(narrow.weights.values(), (Values{-1.0, -1.0 - 2.0 * kHalf}));
 }
@@ -417,14 +417,14 @@ void expect_rounded_reference(UpdateRule rule) {
   Values gradients = random_as<T>(kElements, 10);
   narrow.step(rule, kUpdate, gradients, false);
   update_reference(rule, kUpdate, kSpans, state, gradients);
-  // Half a unit of values below 2 for the store; what float32 arithmetic adds is small beside it.
+  // Half a unit of values below 2 for the store; the error of float32 arithmetic is negligible.
   constexpr double kTolerance = 0x1.01p0 * kUnit<T>;
   EXPECT_TRUE(close_to(narrow.weights.values(), state.weights, kTolerance));
   if (update_slots(rule).empty()) return;
   EXPECT_TRUE(close_to(narrow.velocity.values(), state.velocity, kTolerance));
   if (update_slots(rule).size() < 2) return;
   EXPECT_TRUE(close_to(narrow.mean_square.values(), state.mean_square, kTolerance));
-  for (const ParameterSpan& span : kSpans)  // or nobody has stored anything
+  for (const ParameterSpan& span : kSpans)  // checks that something was stored
     for (std::int64_t i = span.offset; i < span.offset + span.elements; ++i)
       ASSERT_NE(narrow.mean_square.values()[static_cast<std::size_t>(i)], 1.0) << i;
 }
@@ -434,8 +434,9 @@ TEST_P(UpdateRuleTest, NarrowStoresTheRoundedReference) {
   expect_rounded_reference<float16>(GetParam());
 }
 
-// Steps of an eighth of the gap between neighbours: to nearest nothing ever moves; stochastically
-// an eighth of the elements does, within five standard deviations, and the mean follows the sum.
+// Steps of an eighth of the gap between neighbors. With rounding to nearest nothing changes. With
+// stochastic rounding an eighth of the elements changes, within five standard deviations, and the
+// mean follows the sum.
 TYPED_TEST(NarrowOptimiser, SmallStepsCountOnAverage) {
   constexpr double kGap = 2.0 * kUnit<TypeParam>;
   constexpr std::int64_t kMany = 16 * kSpanElements;
@@ -459,12 +460,12 @@ TYPED_TEST(NarrowOptimiser, SmallStepsCountOnAverage) {
   EXPECT_EQ(nearest.weights.values(), state.weights);
   double mean = 0.0;
   for (const double w : stochastic.weights.values()) mean += w / static_cast<double>(kMany);
-  // Each step of each element moves by the gap with probability 1/8.
+  // Each step moves each element by the gap with probability 1/8.
   const double deviation = kGap * std::sqrt(kSteps * 0.125 * 0.875 / static_cast<double>(kMany));
   EXPECT_NEAR(mean, 1.5 - kSteps * kGap / 8.0, 5.0 * deviation);
 }
 
-// Draws are by tensor, step and element: no two of them move together.
+// Random numbers depend on tensor, step and element: no two of them are correlated.
 TYPED_TEST(NarrowOptimiser, DrawsDifferByTensorStepAndElement) {
   const auto moved = [](const char* name, std::uint64_t step) {
     Narrow<TypeParam> narrow({{.offset = 0, .elements = 1024, .rounding = stream_of(name)}},
@@ -487,7 +488,7 @@ TYPED_TEST(NarrowOptimiser, DrawsDifferByTensorStepAndElement) {
   }
 }
 
-/// Elements in which a is above `a_middle` where b is above `b_middle`, and below it where b is.
+/// Number of elements in which a is on the same side of `a_middle` as b is of `b_middle`.
 double agreeing(const Values& a, double a_middle, const Values& b, double b_middle) {
   std::int64_t equal = 0;
   for (std::size_t i = 0; i < a.size(); ++i)
@@ -495,10 +496,10 @@ double agreeing(const Values& a, double a_middle, const Values& b, double b_midd
   return static_cast<double>(equal);
 }
 
-// ... and by what is stored. With e of 2^-9 (float16: 2^-12) and without gradients, 1 - e of a
-// velocity (or mean square) of 1 is half-way between its neighbours, and so is the 1/2 + e that is
-// left of a weight of 3/2: each goes up in half of the elements, and any two of the three both ways
-// in half of them.
+// They also depend on the kind of stored value. With e = 2^-9 (float16: 2^-12) and without
+// gradients, a velocity (or mean square) of 1 becomes 1 - e, halfway between its neighbors. A
+// weight of 3/2 becomes 1/2 + e, also halfway. Each rounds up in half of the elements, and any two
+// of the three round the same way in half of them.
 TYPED_TEST(NarrowOptimiser, DrawsDifferByWhatIsStored) {
   constexpr std::size_t kMany = 4096;
   constexpr double kHalf = 2048.0;
@@ -526,7 +527,7 @@ TYPED_TEST(NarrowOptimiser, DrawsDifferByWhatIsStored) {
   }
 }
 
-// A tensor's bits are its own affair, wherever it lies and whatever lies around it.
+// A tensor has the same bits at any offset and with any other tensors around it.
 template <class T>
 void expect_the_same_bits_in_every_layout(UpdateRule rule) {
   const std::int64_t n = kSpanElements + 700;
@@ -599,11 +600,11 @@ TEST_P(UpdateRuleTest, StoresTheCopyAsItGoes) {
   expect_rounded_copies<float16>(GetParam());
 }
 
-// ---- the look for what is not finite ------------------------------------------------------------
+// ---- check for non-finite values ----------------------------------------------------------------
 
 template <class T>
 bool flagged(Values values) {
-  values.push_back(std::numeric_limits<double>::infinity());  // behind the end
+  values.push_back(std::numeric_limits<double>::infinity());  // past the end
   DeviceValues<T> device(values);
   DeviceValues<float> flag(Values(1, 0.0));
   const device::ExecutionSpace space;

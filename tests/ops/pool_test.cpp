@@ -22,8 +22,8 @@ struct PoolCase {
 void PrintTo(const PoolCase& c, std::ostream* out) { *out << c.name; }
 
 std::vector<PoolCase> pool_cases() {
-  // batch, in, out, window, stride, padding on top and left; the rest of the padding follows from
-  // out
+  // batch, in, out, window, stride, padding at top and left; padding at bottom and right follows
+  // from out
   return {
       {"Pixel", {1, {1, 1, 1}, {1, 1, 1}, 1, 1, 1, 1, 0, 0}},
       {"Halves", {2, {8, 6, 16}, {4, 3, 16}, 2, 2, 2, 2, 0, 0}},
@@ -61,7 +61,7 @@ class Pool : public testing::TestWithParam<Param> {
 TEST_P(Pool, MaxIsTheReference) {
   run([]<class T>(const WindowShape& s) {
     const device::ExecutionSpace space;
-    // Few different values: ties everywhere, and the first has to win.
+    // Few different values cause many ties, which the first must win.
     Values x = random_values(s.in_elements(), 1, -4.0, 4.0);
     for (double& value : x) value = std::round(value);
     const Values dy = random_as<T>(s.out_elements(), 2);
@@ -160,7 +160,8 @@ TYPED_TEST(StorageType, MaxPoolPaddingNeverWins) {
   EXPECT_EQ(winner.values(), (Values{4.0, 3.0, 1.0, 0.0})) << "the first real pixel";
 }
 
-/// Shortcut A of ResNet: in -> out with a stride, extra channels zero, `before` of them in front.
+/// Shortcut of type A of ResNet: in -> out with a stride and extra zero channels, `before` of them
+/// in front.
 struct ShortcutCase {
   WindowShape shape;
   std::int64_t before;
@@ -169,7 +170,7 @@ struct ShortcutCase {
 TYPED_TEST(StorageType, ShortcutPadIsTheReference) {
   using T = TypeParam;
   const ShortcutCase cases[] = {
-      {{2, {8, 8, 16}, {4, 4, 32}, 1, 1, 2, 2, 0, 0}, 0},   // all behind
+      {{2, {8, 8, 16}, {4, 4, 32}, 1, 1, 2, 2, 0, 0}, 0},   // all after
       {{2, {8, 8, 16}, {4, 4, 32}, 1, 1, 2, 2, 0, 0}, 8},   // both sides
       {{1, {7, 5, 3}, {4, 3, 9}, 1, 1, 2, 2, 0, 0}, 3},     // odd image
       {{3, {4, 4, 16}, {4, 4, 64}, 1, 1, 1, 1, 0, 0}, 24},  // no stride

@@ -45,7 +45,7 @@ std::size_t index(std::int64_t n, std::int64_t y, std::int64_t x, std::int64_t c
   return static_cast<std::size_t>(((n * kImage.h + y) * kImage.w + x) * kImage.c + c);
 }
 
-/// One step after the other, in double: add, then cut and paste.
+/// One step after another, in double: blend, then cut and paste.
 Values naive_mix(const Values& images, const std::vector<ImageMixing>& mixing) {
   Values added(images.size());
   Values result(images.size());
@@ -136,7 +136,7 @@ TYPED_TEST(PrepareImages, MixingIsTheReference) {
   EXPECT_TRUE(close(mixed, expected, [&](std::size_t i) {
     return kUnit<T> * std::abs(expected[i]) + 4.0 * kFloatUnit * 3.0;
   }));
-  // What is copied whole keeps its bits: image 2 is a box of image 0's sum.
+  // A copied image keeps its bits: image 2 is a box of image 0's blend.
   EXPECT_EQ(mixed[index(2, 3, 3, 1)], mixed[index(0, 3, 3, 1)]);
 }
 
@@ -161,7 +161,7 @@ TYPED_TEST(PrepareImages, BytesAreNormalisedAsOnTheHost) {
   EXPECT_GT(padded, 100);
 }
 
-// Values that every one of the types can hold, and some that only float32 can.
+// Values that all types represent exactly, and some that only float32 does.
 TYPED_TEST(PrepareImages, FloatsOfAnyTypeAreRoundedAndThenMixed) {
   using T = TypeParam;
   const Values images = random_as<float>(kBatch * kImage.elements(), 6, -3.0, 3.0);
@@ -173,15 +173,15 @@ TYPED_TEST(PrepareImages, FloatsOfAnyTypeAreRoundedAndThenMixed) {
               this->mix(rounded, mixing_of_four()));
     return rounded;
   };
-  // Of a type with as many bits as float16 rounding to it first makes no difference.
+  // Rounding to float16 first makes no difference if T is float16.
   if constexpr (!std::is_same_v<TypeParam, float16>) {
     EXPECT_NE(stored_as(float{}), stored_as(float16{}));
   }
   (void)stored_as(bfloat16{});
 }
 
-/// Walks through `dataset` twice, as bytes that the kernel normalises and as images that the host
-/// has: the tensors must have the same bits.
+/// Reads `dataset` twice, as bytes that the kernel normalizes and as images normalized on the host.
+/// The tensors must have the same bits.
 template <class T>
 void expect_tensors_of_the_host(const std::shared_ptr<const io::Dataset>& dataset) {
   constexpr std::int64_t kImages = 50;
@@ -241,13 +241,13 @@ TYPED_TEST(PrepareImages, TensorsAreThoseOfTheHost) {
 
 TYPED_TEST(PrepareImages, TensorsOfTheRealSetAreThoseOfTheHost) {
   const auto folder = io::real_data("cifar-10-batches-bin");
-  if (!folder) GTEST_SKIP() << "CIFAR-10 is not here";
+  if (!folder) GTEST_SKIP() << "CIFAR-10 is not available";
   expect_tensors_of_the_host<TypeParam>(io::open_cifar(*folder, {}));
   expect_tensors_of_the_host<TypeParam>(io::open_cifar(
       *folder, {.split = io::CifarSplit::Test, .normalisation = io::CifarNormalisation::Dataset}));
 }
 
-// Images that arrive as bytes are mixed to the same bits as those that arrive normalised.
+// Mixing gives the same bits for images that arrive as bytes and for images that arrive normalized.
 TYPED_TEST(PrepareImages, MixedBytesAreMixedImages) {
   const Values bytes = some_bytes();
   const Values images = this->prepare(bytes, some_scaling(), {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The references themselves: their gradients against finite differences, and a few values by hand.
+// Tests of the references: gradients against finite differences, and a few values by hand.
 #include <gtest/gtest.h>
 
 #include "tests/ops/device_values.hpp"
@@ -20,7 +20,8 @@ ConvShape awkward_convolution() {
 }
 
 TEST(Reference, ConvolutionByHand) {
-  // 2x2 image, 2x2 window, one zero row on top: y = [k2 k3] . [1 2], then the whole window.
+  // 2x2 image, 2x2 window, one row of padding at the top: y = [k2 k3] . [1 2], then the whole
+  // window.
   const ConvShape s = ConvCase{"", 1, {2, 2, 1}, 1, {2, 2}, {1, 1}, {1, 0, 0, 0}}.shape();
   EXPECT_EQ(reference::conv_forward(s, {1, 2, 3, 4}, {10, 20, 30, 40}, {0.5}),
             (Values{30 + 80 + 0.5, 10 + 40 + 90 + 160 + 0.5}));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one table of shapes on which every convolution and dense kernel is checked.
+// The table of shapes for the tests of all convolution and dense kernels.
 #pragma once
 
 #include <string>

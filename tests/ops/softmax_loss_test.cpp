@@ -37,7 +37,7 @@ class SoftmaxLoss : public testing::Test {
     return {loss.values(), rank.values(), dlogits.values()};
   }
 };
-/// Partners, donors, shares and areas of every kind, extremes among them.
+/// All kinds of partners, donors, shares and areas, including extremes.
 std::vector<ImageMixing> some_mixing(std::int64_t batch) {
   const RandomStream stream(8, RandomPurpose::Mixing);
   std::vector<ImageMixing> mixing;
@@ -76,7 +76,7 @@ TYPED_TEST(SoftmaxLoss, IsTheReference) {
       for (std::int64_t n = 0; n < s.batch; ++n) labels.push_back(n * 37 % classes);
       labels[4] = -1;
       const auto result = this->run(s, logits, labels, kScale);
-      // Float32 sums of `classes` terms.
+      // Tolerance: float32 sums of `classes` terms.
       const double unit = 8.0 * kFloatUnit * static_cast<double>(classes);
       EXPECT_TRUE(close_to(result.loss, reference::softmax_loss(s, logits, labels), unit));
       const Values gradient =
@@ -106,7 +106,7 @@ TYPED_TEST(SoftmaxLoss, MixedLabelsAreTheReference) {
       EXPECT_TRUE(close(result.dlogits, gradient, [&](std::size_t i) {
         return kUnit<T> * std::abs(gradient[i]) + unit * static_cast<double>(kScale);
       }));
-      // Accuracy is that of the sample's own label.
+      // Accuracy uses the sample's own label.
       EXPECT_EQ(result.rank, this->run(s, logits, labels, kScale).rank);
     }
   }
@@ -128,7 +128,7 @@ TYPED_TEST(SoftmaxLoss, AnImageMixedWithNothingHasThePlainLoss) {
   }
 }
 
-// The slope of the mean loss along every logit is the gradient.
+// The numerical slope of the mean loss for every logit equals the gradient.
 TEST(SoftmaxLossSlope, OfEveryLogitIsItsGradient) {
   for (const SmoothingForm form : kForms) {
     for (const bool mixed : {false, true}) {
@@ -166,7 +166,7 @@ TEST(SoftmaxLossShapeTest, TargetsAreThoseOfTheRecipes) {
   const SoftmaxLossShape all{1, 5, 0.1f, SmoothingForm::AllClasses};
   EXPECT_FLOAT_EQ(all.on(), 0.92f);
   EXPECT_FLOAT_EQ(all.off(), 0.02f);
-  // K counts the logits: twice the classes in SqueezeNet's CIFAR head.
+  // K is the number of logits: twice the number of classes in SqueezeNet's CIFAR head.
   EXPECT_FLOAT_EQ((SoftmaxLossShape{1, 20, 0.05f}.off()), 0.05f / 19.0f);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Own kernels give the same bits for any number of threads: how work is cut depends on the shape
-// alone. Kokkos' threads are fixed for the life of a process, so the test runs itself once more
-// with others.
+// Our own kernels give the same bits for any number of threads, because the cut into work items
+// depends only on the shape. Kokkos cannot change its number of threads within a process, so the
+// test runs itself again with other numbers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -174,7 +174,7 @@ void add_kernels(Digest& digest) {
   add_depthwise<T>(digest);
 }
 
-/// LARS has everything that an update can have: norms of tensors, and the pass over all spans.
+/// LARS covers all parts of an update: norms of tensors, and the pass over all spans.
 void add_update(Digest& digest) {
   const device::ExecutionSpace space;
   std::vector<ParameterSpan> spans;
@@ -215,7 +215,7 @@ void add_update(Digest& digest) {
   digest.add(weights);
 }
 
-/// "<threads> <digest of everything that the kernels computed>".
+/// "<threads> <digest of all results of the kernels>".
 std::string threads_and_digest() {
   Digest digest;
   add_kernels<float>(digest);
@@ -228,7 +228,7 @@ std::string threads_and_digest() {
 constexpr const char* kPrintVariable = "MILLRACE_TEST_PRINT_DIGEST";
 constexpr const char* kMark = "threads and digest: ";
 
-/// What this test prints in a process of its own with that many threads; empty when it failed.
+/// Output of this test in a separate process with `threads` threads; empty if that failed.
 std::string in_a_process_with(int threads) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::string command = std::string(kPrintVariable) +
@@ -259,7 +259,7 @@ TEST(ThreadCount, DoesNotChangeBits) {
     const std::string there = in_a_process_with(threads);
     ASSERT_NE(there, "") << "no digest from a process with " << threads << " threads";
     if (here[0] == '1' && there[0] == '1' && threads > 1) {
-      GTEST_SKIP() << "this Kokkos has no threads";
+      GTEST_SKIP() << "this build of Kokkos has no threads";
     }
     EXPECT_EQ(there.substr(0, there.find(' ')), std::to_string(threads));
     EXPECT_EQ(digest(there), digest(here)) << threads << " threads";

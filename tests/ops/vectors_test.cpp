@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hot loops are vectors at every instruction level: counted, not hoped for. A child process at that
-// level runs a kernel over n and over 2n elements while the parent steps through it one instruction
-// at a time; the difference is what n elements take. A loop that the compiler left scalar takes as
-// many instructions an element as it has operations, a vector that many by its lanes.
+// Checks that hot loops use vector instructions at every instruction level, by counting. A child
+// process at that level runs a kernel over n and over 2n elements while the parent single-steps it;
+// the difference is the number of instructions for n elements. A scalar loop takes one instruction
+// per operation and element, a vector loop takes that number divided by its lanes.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/ptrace.h>
@@ -53,8 +53,8 @@ struct Operands {
   DeviceValues<float> a, b, c, d, floats;
 };
 
-/// Vector instructions that one vector of elements takes at each level, as compiled by GCC 12:
-/// loads, stores and the loop's own included. A scalar loop takes about as many for every element.
+/// Instructions per vector of elements at each level, as compiled by GCC 12, including loads,
+/// stores and loop control. A scalar loop takes about that number per element.
 struct Operations {
   std::string_view name;
   std::array<double, kInstructionLevels.size()> by_level;
@@ -230,7 +230,7 @@ void add_image_loops(const std::string& type, std::vector<Loop>& loops) {
        }});
 }
 
-/// One span after the other.
+/// One span after another.
 void update(const ExecutionSpace& space, UpdateRule rule, Operands& o, std::int64_t n, DType copy) {
   std::vector<ParameterSpan> spans;
   for (std::int64_t at = 0; at < n; at += kSpanElements)
@@ -273,7 +273,7 @@ int lanes_of(InstructionLevel level) {
   return level == InstructionLevel::Avx512 ? 16 : level == InstructionLevel::Avx2 ? 8 : 4;
 }
 
-/// Instructions an element as they were counted when the loop was written; none for a new loop.
+/// Instructions per element as recorded in kOperations; 0 for a new loop.
 double expected_of(const Loop& loop, InstructionLevel level) {
   const auto* const found =
       std::find_if(kOperations.begin(), kOperations.end(),
@@ -282,7 +282,7 @@ double expected_of(const Loop& loop, InstructionLevel level) {
   return found->by_level.at(static_cast<std::size_t>(level)) / lanes_of(level);
 }
 
-/// With some room for another compiler.
+/// Leaves some margin for other compilers.
 double limit_of(const Loop& loop, InstructionLevel level) {
   return 1.3 * expected_of(loop, level) + 0.1;
 }
@@ -292,10 +292,12 @@ double limit_of(const Loop& loop, InstructionLevel level) {
 constexpr int kMark = SIGUSR2;
 constexpr int kNoStepping = 77;
 
-/// Runs before those that count: they bring pages and symbols, and the heap to where it stays.
+/// Runs before the measured ones, which load pages and symbols and bring the heap to its final
+/// size.
 constexpr int kWarmUp = 32;
 
-/// The child: each loop `repeats` times over kElements and then over twice as many, between marks.
+/// The child: runs each loop `repeats` times over kElements and then over twice that number,
+/// between marks.
 [[noreturn]] void run_loops(InstructionLevel level, const std::vector<Loop>& loops, int repeats) {
   setenv("MILLRACE_MAX_ISA", std::string(name_of(level)).c_str(), 1);
   if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(kNoStepping);
@@ -317,8 +319,8 @@ constexpr int kWarmUp = 32;
   _exit(0);
 }
 
-/// Lets the child go on, by one instruction or to its next mark; the signal that it stopped at, or
-/// nothing when it has ended.
+/// Continues the child by one instruction or to its next mark. Returns the signal that stopped it,
+/// or nullopt if it ended.
 std::optional<int> go_on(pid_t child, decltype(PTRACE_CONT) how) {
   int status = 0;
   if (ptrace(how, child, nullptr, nullptr) != 0 || waitpid(child, &status, 0) != child)
@@ -326,7 +328,7 @@ std::optional<int> go_on(pid_t child, decltype(PTRACE_CONT) how) {
   return WIFSTOPPED(status) ? std::optional(WSTOPSIG(status)) : std::nullopt;
 }
 
-/// Instructions up to the next mark.
+/// Number of instructions up to the next mark.
 std::int64_t count_to_mark(pid_t child) {
   std::int64_t instructions = 0;
   while (go_on(child, PTRACE_SINGLESTEP) == SIGTRAP) ++instructions;
@@ -340,11 +342,11 @@ void stay_on_one_core() {
   (void)sched_setaffinity(0, sizeof mine, &mine);
 }
 
-/// Instructions an element of each loop takes at a level, from the shortest of some runs. None
-/// where processes may not be stepped.
+/// Instructions per element of each loop at a level, from the shortest of several runs. Empty if
+/// single-stepping is not permitted.
 std::vector<double> instructions_of(InstructionLevel level, const std::vector<Loop>& loops,
                                     int repeats) {
-  stay_on_one_core();  // which both then share: a step is a switch from one to the other
+  stay_on_one_core();  // shared with the child, because each step switches between the two
   const pid_t child = fork();
   if (child == 0) run_loops(level, loops, repeats);
   std::vector<double> result;
@@ -374,19 +376,19 @@ class Vectors : public testing::TestWithParam<InstructionLevel> {
 #if !defined(MILLRACE_LEVELS)
     GTEST_SKIP() << "this build has one instruction level";
 #elif defined(__clang__)
-    GTEST_SKIP() << "clang leaves loops scalar that are to be vectors";
+    GTEST_SKIP() << "clang does not vectorize all of these loops";
 #endif
     if (!machine_level() || GetParam() > *machine_level())
       GTEST_SKIP() << "this processor has no " << name_of(GetParam());
   }
 };
 
-TEST_P(Vectors, HotLoopsAreOnes) {
+TEST_P(Vectors, AreUsedInHotLoops) {
   const std::vector<Loop> loops = all_loops();
   std::vector<double> instructions = instructions_of(GetParam(), loops, 1);
-  if (instructions.empty()) GTEST_SKIP() << "processes may not be stepped through here";
+  if (instructions.empty()) GTEST_SKIP() << "single-stepping of processes is not permitted here";
   ASSERT_EQ(instructions.size(), loops.size()) << "ended in " << loops[instructions.size()].name;
-  // One run counts what libraries do once in a while, too; several tell that from the loop itself.
+  // A single run may include occasional work of libraries; the shortest of several runs does not.
   for (std::size_t i = 0; i < loops.size(); ++i) {
     const bool plausible = instructions[i] <= limit_of(loops[i], GetParam()) &&
                            instructions[i] >= 0.7 * expected_of(loops[i], GetParam());
@@ -395,19 +397,19 @@ TEST_P(Vectors, HotLoopsAreOnes) {
     if (!again.empty()) instructions[i] = again[0];
   }
   for (std::size_t i = 0; i < loops.size(); ++i) {
-    std::printf("%-28s %6.2f instructions an element\n", loops[i].name.c_str(), instructions[i]);
+    std::printf("%-28s %6.2f instructions per element\n", loops[i].name.c_str(), instructions[i]);
     EXPECT_LE(instructions[i], limit_of(loops[i], GetParam())) << loops[i].name;
   }
 }
 
-/// The meter itself: a loop that cannot be vectors.
-TEST_P(Vectors, AreToldFromScalars) {
+/// Tests the counter with a loop that cannot be vectorized.
+TEST_P(Vectors, AreDistinguishedFromScalars) {
   const Loop scalar{"Scalar", [](const ExecutionSpace&, Operands& o, std::int64_t n) {
                       volatile float* values = o.a.data();
                       for (std::int64_t i = 0; i < n; ++i) values[i] = values[i] + 1.0f;
                     }};
   const std::vector<double> instructions = instructions_of(GetParam(), {scalar}, 2);
-  if (instructions.empty()) GTEST_SKIP() << "processes may not be stepped through here";
+  if (instructions.empty()) GTEST_SKIP() << "single-stepping of processes is not permitted here";
   EXPECT_GE(instructions[0], 3.0);
 }
 

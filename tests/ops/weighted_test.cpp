@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution and dense: every backend, storage type and shape of the table against the reference,
-// each pass by itself.
+// Convolution and dense against the reference: every backend, storage type and shape of the table,
+// each pass separately.
 //
-// Tolerance: inputs are values of the storage type, so that products are exact in float32 or
-// rounded once; a sum of K of them in any order is off by at most about K u sum|products|, u =
-// 2^-24, which still notices one missing product; the result is rounded to the storage type once
-// more. A partial sum kept in bfloat16 would break this bound.
+// Tolerance: inputs are values of the storage type, so products are exact in float32 or rounded
+// once. A sum of K products in any order has an error of at most about K u sum|products|, u =
+// 2^-24, which is small enough to detect one missing product. The result is rounded to the storage
+// type once. A partial sum in bfloat16 would exceed this bound.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -34,7 +34,7 @@ struct WeightedCase {
   std::string name;
   ConvShape conv;
   std::optional<DenseShape> dense;
-  std::int64_t blocks = 0;  ///< of samples, through make_widened; 0: as the backend likes
+  std::int64_t blocks = 0;  ///< blocks of samples for make_widened; 0: the backend decides
   bool mixed = false;       ///< the blocks' backward passes are plain loops
 };
 void PrintTo(const WeightedCase& c, std::ostream* out) { *out << c.name; }
@@ -46,8 +46,9 @@ std::vector<WeightedCase> weighted_cases() {
   return cases;
 }
 
-/// Three blocks of two samples, by float32 ops between conversions: of what has a bias, whose
-/// gradient adds up over blocks as well, and is small enough for a batch of six.
+/// Three blocks of two samples, with float32 ops between conversions. Selects cases that have a
+/// bias, whose gradient is summed over blocks as well, and that are small enough for a batch of
+/// six.
 std::vector<WeightedCase> cases_in_blocks() {
   std::vector<WeightedCase> cases;
   for (ConvCase c : conv_cases()) {
@@ -59,7 +60,8 @@ std::vector<WeightedCase> cases_in_blocks() {
   return cases;
 }
 
-/// Forward by one backend, which packs its kernel, the rest by loops that read it as it is.
+/// Forward uses a backend that packs its kernel, the other passes use loops that read the kernel
+/// directly.
 std::unique_ptr<WeightedOp> mixed_convolution(Backend& backend, const ConvShape& shape,
                                               Passes passes) {
   constexpr Passes kForward = {false, false, true};
@@ -113,7 +115,7 @@ class Harness {
     op_->pack(space, passes.backward_input);
   }
 
-  // Scratch is shared with other ops: nothing in it may have to survive from call to call.
+  // Scratch is shared with other ops, so its contents must not be needed after a call.
   void forward() {
     scratch_.poison();
     op_->forward(space, y_device.raw(), x_device_.raw());
@@ -134,7 +136,7 @@ class Harness {
     EXPECT_TRUE(close_to(x_device_.values(), x, 0.0));
     EXPECT_TRUE(close_to(dy_device_.values(), dy, 0.0));
     EXPECT_TRUE(close_to(kernel_device_.values(), kernel, 0.0));
-    (void)scratch_.bits();  // for their guards
+    (void)scratch_.bits();  // checks the guard bytes
     (void)packed_forward_.bits();
     (void)packed_backward_.bits();
   }
@@ -158,7 +160,7 @@ class Harness {
   DeviceValues<std::uint8_t> packed_forward_, packed_backward_, scratch_;
 };
 
-/// See the head of this file; `terms` is K.
+/// See the start of this file; `terms` is K.
 template <class T>
 testing::AssertionResult close_sums(const Values& actual, const Values& expected,
                                     const Values& magnitude, double terms) {
@@ -294,7 +296,7 @@ TEST(Widened, BlocksAreTheLargestThatDivideTheBatchAndFit) {
       for (std::int64_t elements = 16; elements <= 1 << 24; elements *= 4) {
         std::int64_t largest = 1;
         for (std::int64_t samples = 2; samples <= batch; ++samples) {
-          // 2 MiB a thread hold 2^19 values of float32.
+          // 2 MiB per thread hold 2^19 values of float32.
           const bool fits = samples * elements <= std::int64_t{threads} << 19;
           if (batch % samples == 0 && fits) largest = samples;
         }
@@ -316,8 +318,8 @@ TEST(Backend, UnusedPassesCostNoMemory) {
   EXPECT_LT(forward.scratch, all.scratch);
 }
 
-/// What all cases together ask for. A case may take more than before, as the gradient's layout is
-/// another one and counts, too.
+/// Compares the sum over all cases. A single case may need more, because the gradient's layout can
+/// change and is included.
 TEST(Backend, CapsBoundScratch) {
   std::int64_t free = 0;
   std::int64_t capped = 0;
@@ -353,7 +355,7 @@ TEST(Backend, TheFirstImplementationWithinTheCapIsTaken) {
   EXPECT_EQ(chosen(900), 0);
   EXPECT_EQ(chosen(899), 1);
   EXPECT_EQ(chosen(299), 3);
-  EXPECT_EQ(chosen(99), 4);  // none is small enough: the smallest
+  EXPECT_EQ(chosen(99), 4);  // none is small enough, so the smallest
 }
 
 TEST(Backend, ImpossibleShapeIsOneClearError) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution and dense as plain loops: one work item an output element, sums in ascending order.
-// Slow and obvious, it runs on every Kokkos backend and is what the fast kernels are checked
-// against.
+// Convolution and dense as plain loops: one work item per output element, sums in ascending order.
+// This code is slow and simple. It runs on every Kokkos backend and is the reference for the fast
+// kernels.
 #include "ops/weighted.hpp"
 
 namespace millrace::ops {
@@ -129,7 +129,7 @@ struct BiasGradient {
   }
 };
 
-/// Reads kernels as they come: nothing is packed.
+/// Reads kernels in canonical order; nothing is packed.
 template <class T>
 class KokkosConvolution final : public WeightedOp {
  public:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution and dense on oneDNN. Activations keep the plain NHWC layout; kernels take whatever
-// layout the primitive asks for, so each has three: canonical, packed for forward and packed for
-// backward input. Backward weight produces its own layout in scratch, which a reorder
-// then adds onto the canonical float32 gradient.
+// Convolution and dense with oneDNN. Activations keep the plain NHWC layout. Kernels use the layout
+// that the primitive prefers, so each kernel has three: canonical, packed for forward and packed
+// for backward input. Backward weight writes a layout of its own to scratch; a reorder then adds it
+// to the canonical float32 gradient.
 //
-// Which of its passes oneDNN can compute is asked when an op is made. Where it has no primitive for
-// a 16-bit type that the processor multiplies, its float32 primitive works between conversions
-// (ops/widened.hpp); where it has none at all, plain loops do.
+// Making an op determines which of its passes oneDNN supports. If oneDNN has no primitive for a
+// 16-bit type, its float32 primitive is used between conversions (ops/widened.hpp). If it has none
+// at all, plain loops are used.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -44,14 +44,14 @@ struct Context {
   dnnl::stream stream{engine};
 };
 
-/// The descriptors that a family of primitives settled on; what is not needed is empty.
+/// The memory descriptors of an op's primitives. Unused ones are empty.
 struct Layouts {
   memory::desc kernel;     ///< canonical, in the storage type
   memory::desc canonical;  ///< canonical gradient, float32
   memory::desc src, dst, bias;
   memory::desc packed_forward, packed_backward, gradient;
   memory::desc scratch_forward, scratch_input, scratch_weight;
-  bool blind_taps = false;  ///< some part of the kernel only ever sees padding
+  bool blind_taps = false;  ///< some taps of the kernel see padding only
 };
 
 /// The primitives that oneDNN has for the passes of an op.
@@ -64,7 +64,7 @@ struct Primitives {
     return {backward_input.has_value(), backward_weight.has_value(), forward.has_value()};
   }
 
-  /// Each takes the primitive of a description, unless that is empty.
+  /// Each of these takes the primitive of a descriptor, unless the descriptor is empty.
   template <class Primitive>
   void take_forward(const typename Primitive::primitive_desc& d) {
     if (!d) return;
@@ -261,8 +261,8 @@ void OneDnnOp::backward_input(const ExecutionSpace& space, std::byte* dx, const 
 void OneDnnOp::backward_weight(const ExecutionSpace& space, const std::byte* dy, const std::byte* x,
                                bool first) {
   device::fence(space);
-  // oneDNN 2.6 computes the gradient of taps that see nothing from scratch memory that it has not
-  // written (bf16, 3x3 with stride 2 on images of one pixel).
+  // oneDNN 2.6 computes the gradient of taps that see padding only from uninitialized scratch
+  // memory (bf16, 3x3 with stride 2 on images of one pixel).
   if (layouts_.blind_taps) {
     std::memset(gradient_, 0, layouts_.gradient.get_size());
     std::memset(weight_scratch_, 0, layouts_.scratch_weight.get_size());
@@ -276,7 +276,7 @@ void OneDnnOp::backward_weight(const ExecutionSpace& space, const std::byte* dy,
   }
 }
 
-/// Whether some tap of a kernel is off the image wherever the window stands, along one axis.
+/// Whether some tap of a kernel is outside the image for every window position, along one axis.
 bool has_blind_taps(std::int64_t kernel, std::int64_t dilation, std::int64_t stride,
                     std::int64_t pad, std::int64_t in, std::int64_t out) {
   for (std::int64_t tap = 0; tap < kernel; ++tap) {
@@ -290,7 +290,7 @@ bool has_blind_taps(std::int64_t kernel, std::int64_t dilation, std::int64_t str
   return false;
 }
 
-/// Kernels of convolutions as oneDNN's dimensions: [g][o][i][h][w] or [o][i][h][w].
+/// Convolution kernel in oneDNN's dimensions: [g][o][i][h][w] or [o][i][h][w].
 struct KernelDims {
   Dims dims;
   memory::format_tag canonical;
@@ -306,23 +306,22 @@ KernelDims kernel_dims(const ConvShape& s) {
           memory::format_tag::gohwi};
 }
 
-// ---- which kernel
-// ---------------------------------------------------------------------------------
+// ---- choice of kernel ---------------------------------------------------------------------------
 //
-// What oneDNN is slow at, by shape, precision and instruction set, and what runs instead.
+// The cases where oneDNN is slow, by shape, precision and instruction set, and what runs instead.
 
-/// A 1x1 convolution of images of one pixel: as a convolution it runs at a hundredth of the rate of
-/// the product of matrices that it is.
+/// Whether this is a 1x1 convolution of images of one pixel, which is a matrix product. As a
+/// convolution it runs at a hundredth of the rate of a matrix product.
 bool is_product(const ConvShape& s) {
   const WindowShape& w = s.window;
   return s.groups == 1 && w.in.pixels() == 1 && w.kernel_h == 1 && w.kernel_w == 1 &&
          w.out.pixels() == 1;
 }
 
-/// Whether own loops take a depthwise convolution's weight gradient. In its other passes oneDNN
-/// is 1.1 to 10 times as fast as such loops. oneDNN's time by theirs for the gradient
-/// (oneDNN 2.6.3, one core with AMX, batch 4, the shapes of EfficientNet-B0 on images of 224, and
-/// of 32):
+/// Whether our own loops compute a depthwise convolution's weight gradient. In the other passes
+/// oneDNN is 1.1 to 10 times as fast as such loops. oneDNN's time divided by the loops' time for
+/// the gradient (oneDNN 2.6.3, one core with AMX, batch size 4, shapes of EfficientNet-B0 with
+/// images of 224x224 and 32x32):
 ///
 ///                               float32        bfloat16
 ///   5x5, stride 1               6 to 34        17 to 56
@@ -335,10 +334,11 @@ bool has_slow_gradient(const ConvShape& s, DType type) {
   return s.window.kernel_h == 5 || (type == DType::BF16 && s.window.out.pixels() >= kLarge);
 }
 
-/// How many groups to join: bf16 tiles take 16 channels at a time, and groups of 4 or 8 miss them.
-/// oneDNN's time without joining by that with it (as above, ResNeXt-50's shapes; forward, backward
-/// input, backward weight): groups of 4 at 56x56 3.5, 2.6, 5.3; of 8 at 28x28 3.8, 2.9, 1.9; of 8
-/// at 56x56 with stride 2 1.6, 0.6, 2.5. In float32 the three passes together take 0.8 to 1.2.
+/// Number of groups to join. bf16 tiles take 16 channels at a time, which groups of 4 or 8 cannot
+/// use. oneDNN's time without joining divided by the time with joining (setup as above, shapes of
+/// ResNeXt-50; forward, backward input, backward weight): 3.5, 2.6, 5.3 for groups of 4 at 56x56;
+/// 3.8, 2.9, 1.9 for groups of 8 at 28x28; 1.6, 0.6, 2.5 for groups of 8 at 56x56 with stride 2. In
+/// float32 the ratio is 0.8 to 1.2 for all three passes together.
 std::int64_t groups_to_merge(const ConvShape& s, DType type) {
   const std::int64_t width = s.window.in.c / s.groups;
   const bool narrow = (width == 4 || width == 8) && s.window.out.c / s.groups == width;
@@ -347,13 +347,13 @@ std::int64_t groups_to_merge(const ConvShape& s, DType type) {
   return wins && onednn::has(dnnl::cpu_isa::avx512_core_amx) ? merged : 1;
 }
 
-/// Whether the gradient of the input is better had by a forward pass (ops/turned.hpp). oneDNN's
-/// time for it by that (oneDNN 2.6.3, float32, one core of an AMD EPYC, batch 16; ResNet-18,
-/// SqueezeNet):
+/// Whether a forward pass computes the input gradient faster (ops/turned.hpp). oneDNN's time for
+/// backward input divided by the time of that forward pass (oneDNN 2.6.3, float32, one core of an
+/// AMD EPYC, batch size 16, shapes of ResNet-18 and SqueezeNet):
 ///
 ///                                    AVX2           AVX-512
 ///   3x3, 27x27 and larger            1.05 to 1.43   1.11 to 1.37
-///   3x3, smaller                     0.88 to 0.99   1.10 to 1.13, but for turning large kernels
+///   3x3, smaller                     0.88 to 0.99   1.10 to 1.13, except turning large kernels
 ///   3x3, 16 or 32 channels alone     0.63 to 1.11   0.74 to 0.86
 ///   1x1                              0.99 to 1.01   1.05 to 1.28
 bool is_faster_turned(const ConvShape& s, DType type) {
@@ -374,12 +374,13 @@ class OneDnnBackend final : public Backend {
   [[nodiscard]] const char* name() const override { return "onednn"; }
   [[nodiscard]] bool multiplies(DType type) const override { return onednn::multiplies(type); }
   [[nodiscard]] std::string why_not(DType type) const override {
-    if (type == DType::F16 && DNNL_VERSION_MAJOR < 3) return "this oneDNN has no products of it";
+    if (type == DType::F16 && DNNL_VERSION_MAJOR < 3)
+      return "this version of oneDNN has no float16 kernels";
     const std::string_view cap = device::vendor_cap();
     return cap.empty() ? "this processor has no 16-bit products"
-                       : fmt::format("{} allows no 16-bit products", cap);
+                       : fmt::format("{} disables 16-bit products", cap);
   }
-  // The generators of its float32 products below AVX-512, as measured.
+  // Measured: code generators for float32 products below AVX-512.
   [[nodiscard]] std::int64_t own_bytes() const override {
     return onednn::has(dnnl::cpu_isa::avx512_core) ? 0 : 3'500'000;
   }
@@ -391,7 +392,7 @@ class OneDnnBackend final : public Backend {
   }
 
  private:
-  /// A dense op, and the scratch that it may take.
+  /// A dense op and its scratch limit.
   struct Product {
     DenseShape shape;
     std::int64_t cap;
@@ -427,7 +428,7 @@ std::unique_ptr<WeightedOp> OneDnnBackend::convolution(const ConvShape& s, DType
   } catch (const dnnl::error& error) {
     const WindowShape& w = s.window;
     fail(ErrorKind::Internal,
-         "oneDNN refuses a {} convolution {}x{}, stride {}x{}, {} groups, from {} to {}: {}",
+         "oneDNN rejects a {} convolution {}x{}, stride {}x{}, {} groups, from {} to {}: {}",
          name_of(type), w.kernel_h, w.kernel_w, w.stride_h, w.stride_w, s.groups, w.in, w.out,
          error.what());
   }
@@ -459,8 +460,8 @@ std::unique_ptr<WeightedOp> OneDnnBackend::choose(const ConvShape& s, DType type
   return complete(s, type, passes);
 }
 
-/// Each pass by oneDNN's primitive for the type, or else by that for float32 between conversions,
-/// or else by plain loops.
+/// For each pass, uses oneDNN's primitive for the type if there is one, else its float32 primitive
+/// between conversions, else plain loops.
 template <class Op>
 std::unique_ptr<WeightedOp> OneDnnBackend::complete(const Op& op, DType type, Passes passes) const {
   const Primitives found = primitives(op, type, passes);
@@ -523,7 +524,7 @@ Primitives OneDnnBackend::primitives(const ConvShape& s, DType type, Passes pass
                                                    bias, dst, strides, dilates, before, after)
              : onednn::forward_descriptor<Forward>(e, cap, type, training, direct, src, kernel, dst,
                                                    strides, dilates, before, after);
-  if (!forward) return found;  // the others are described with its help
+  if (!forward) return found;  // the other descriptors need this one
   Layouts& l = found.layouts;
   found.bias = s.bias;
   l.blind_taps = has_blind_taps(w.kernel_h, s.dilation_h, w.stride_h, w.pad_top, w.in.h, w.out.h) ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What differs between oneDNN 2.6 and 3.x, and the small pieces that every primitive needs.
+// Differences between oneDNN 2.6 and 3.x, and helpers for all primitives.
 #pragma once
 
 #include <algorithm>
@@ -28,14 +28,14 @@ using dnnl::memory;
   }
 }
 
-/// Whether the processor, as far as the library may use it, has all of an instruction set.
+/// Whether the processor has an instruction set and the library may use it.
 [[nodiscard]] inline bool has(dnnl::cpu_isa set) {
   const auto bits = static_cast<unsigned>(set);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
 }
 
-/// Whether the processor multiplies values of the type as they are. Where it does not, the library
-/// has slow stand-ins at best: with AVX-512 alone its bfloat16 takes twice the time of float32.
+/// Whether the processor multiplies values of the type directly. Otherwise the library is slow at
+/// best: its bfloat16 kernels for plain AVX-512 take twice the time of float32.
 [[nodiscard]] inline bool multiplies(DType type) {
   if (type == DType::BF16) return has(dnnl::cpu_isa::avx512_core_bf16);
 #if DNNL_VERSION_MAJOR >= 3
@@ -49,16 +49,16 @@ template <class Descriptor>
   return static_cast<std::int64_t>(desc.get_size());
 }
 
-/// Scratch memory is ours to place.
+/// Lets the caller provide scratch memory.
 [[nodiscard]] inline dnnl::primitive_attr user_scratch() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attributes;
 }
 
-/// Of the implementations that `describe` lists, fastest first, the first whose scratch has at most
-/// `cap` bytes, or else the one that needs least; empty where there is none. `describe` makes a
-/// fresh descriptor at each call: copies of one share their place in the list.
+/// Selects among the implementations that `describe` lists, fastest first: the first one with at
+/// most `cap` bytes of scratch, or else the one with the least. Empty if there is none. `describe`
+/// must make a new descriptor at each call, because copies share their position in the list.
 template <class Describe>
 auto implementation_within(std::int64_t cap, const Describe& describe) {
   auto candidate = describe();
@@ -76,7 +76,8 @@ auto implementation_within(std::int64_t cap, const Describe& describe) {
   return chosen;
 }
 
-/// The same, and empty also where all that the library has for a 16-bit type is a plain loop.
+/// Like the function above, but also empty if the library has only a reference implementation for a
+/// 16-bit type.
 template <class Describe>
 auto implementation_within(std::int64_t cap, DType type, const Describe& describe) {
   const auto fastest = describe();
@@ -85,9 +86,9 @@ auto implementation_within(std::int64_t cap, DType type, const Describe& describ
   return slow ? decltype(describe())() : implementation_within(cap, describe);
 }
 
-/// Descriptor of a forward primitive whose scratch has at most `cap` bytes where there is one;
-/// empty where the library has no such primitive. Operation descriptors are gone since 3.0, and
-/// read before whenever another implementation is looked for.
+/// Descriptor of a forward primitive, with at most `cap` bytes of scratch if possible. Empty if the
+/// library has no such primitive. oneDNN before 3.0 needs an operation descriptor, which must stay
+/// alive while implementations are listed.
 template <class Primitive, class... Args>
 auto forward_descriptor(const dnnl::engine& engine, std::int64_t cap, DType type,
                         const Args&... args) {
@@ -118,7 +119,7 @@ auto backward_descriptor(const dnnl::engine& engine, std::int64_t cap, DType typ
 #endif
 }
 
-/// A primitive with its arguments; only the handles of activations change between calls.
+/// A primitive with its arguments. Only the handles of activations change between calls.
 struct Call {
   dnnl::primitive primitive;
   std::unordered_map<int, memory> arguments;
@@ -132,7 +133,7 @@ struct Call {
   }
 };
 
-/// A memory object without memory yet.
+/// A memory object without a buffer.
 [[nodiscard]] inline memory unbound(const memory::desc& desc, const dnnl::engine& engine) {
   return memory(desc, engine, DNNL_MEMORY_NONE);
 }
