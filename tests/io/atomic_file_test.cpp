@@ -66,7 +66,7 @@ TEST(AtomicFileTest, ReadFileHasACap) {
   const fs::path path = directory.path() / "x";
   write_file_atomically(path, "0123456789");
   EXPECT_EQ(read_file(path, 10).size(), 10u);
-  expect_error(ErrorKind::Io, {path.string(), "10 bytes", "more than the 9"},
+  expect_error(ErrorKind::Io, {path.string(), "10 bytes", "exceed the limit of 9"},
                [&] { static_cast<void>(read_file(path, 9)); });
   expect_error(ErrorKind::Io, {"cannot open", "No such file"},
                [&] { static_cast<void>(read_file(directory.path() / "y", 9)); });

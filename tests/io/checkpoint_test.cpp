@@ -120,7 +120,7 @@ TEST_F(CheckpointTest, UnknownTensorsAndWrongBuffersAreErrors) {
   std::vector<std::byte> bytes(3);
   expect_error(ErrorKind::Checkpoint, {"ckpt-5", "no tensor nothing"},
                [&] { reader.read("nothing", bytes); });
-  expect_error(ErrorKind::Internal, {"fc1/bias has 20 bytes, the buffer 3"},
+  expect_error(ErrorKind::Internal, {"fc1/bias has 20 bytes, but the buffer has 3"},
                [&] { reader.read("fc1/bias", bytes); });
 }
 
@@ -322,7 +322,7 @@ TEST_F(CheckpointLimitTest, ValuesThatNothingCanBeComputedWithAreNamed) {
   const std::vector<std::string> problems = bad_values(CheckpointReader(path));
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_NE(problems[0].find("ckpt-5: a/kernel[1, 0] is nan"), std::string::npos) << problems[0];
-  EXPECT_NE(problems[1].find("b/moving_variance[2, 0] is -2, and no variance is negative"),
+  EXPECT_NE(problems[1].find("b/moving_variance[2, 0] is -2, but a variance must not be negative"),
             std::string::npos)
       << problems[1];
 }
@@ -342,7 +342,7 @@ TEST_F(CheckpointLimitTest, PipesAreRefused) {
 TEST_F(CheckpointLimitTest, ManifestsHaveASize) {
   const fs::path path = write(5);
   fs::resize_file(path / kManifestName, (8 << 20) + 1);
-  expect_error(ErrorKind::Checkpoint, {"manifest.json: 8388609 bytes, more than the 8388608"},
+  expect_error(ErrorKind::Checkpoint, {"manifest.json: 8388609 bytes exceed the limit of 8388608"},
                [&] { const CheckpointReader reader(path); });
 }
 
@@ -382,10 +382,12 @@ TEST_F(PartsTest, HaveToMakeUpTheNetwork) {
   std::vector<TensorInfo> other = all;
   other.back().shape.push_back(2);
   const CheckpointHeader header = sample_header(5);
-  expect_refused(tensors(2, rest - 1), header, all, {all.back().name, "is in no part"});
-  expect_refused(tensors(2, rest), header, fewer, {"part-001.h5", all.back().name, "of no use"});
-  expect_refused(tensors(1, rest + 1), header, all, {"part-001.h5", all[1].name, "another part"});
-  expect_refused(tensors(2, rest), header, other, {all.back().name, "and the network needs"});
+  expect_refused(tensors(2, rest - 1), header, all, {all.back().name, "is missing from all parts"});
+  expect_refused(tensors(2, rest), header, fewer,
+                 {"part-001.h5", all.back().name, "does not belong to the network"});
+  expect_refused(tensors(1, rest + 1), header, all,
+                 {"part-001.h5", all[1].name, "is in two parts"});
+  expect_refused(tensors(2, rest), header, other, {all.back().name, "but the network needs"});
 }
 
 TEST_F(PartsTest, HaveToBeOfOneStep) {
@@ -422,7 +424,7 @@ TEST_F(CheckpointTest, NewerFormatIsRefusedAsSuch) {
 TEST_F(CheckpointTest, RenamedCheckpointIsRefusedUnderAFalseNumber) {
   const fs::path path = write(5);
   fs::rename(path, folder_ / "ckpt-6");
-  expect_error(ErrorKind::Checkpoint, {"ckpt-6: holds iteration 5"},
+  expect_error(ErrorKind::Checkpoint, {"ckpt-6: contains iteration 5"},
                [&] { const CheckpointReader reader(folder_ / "ckpt-6"); });
   fs::rename(folder_ / "ckpt-6", folder_ / "best");
   EXPECT_EQ(CheckpointReader(folder_ / "best").header().iteration, 5);
@@ -440,12 +442,12 @@ TEST_F(CheckpointTest, NonsenseInAManifestIsNamed) {
       static_cast<void>(parse_manifest(seal_manifest(changed.dump(1) + "\n"), "some/path"));
     });
   };
-  expect_refused("/format", "keras", "format is not that of a checkpoint");
+  expect_refused("/format", "keras", "format is not a checkpoint format");
   expect_refused("/format_version", 0, "newer");
-  expect_refused("/iteration", -1, "iteration is not a count");
-  expect_refused("/iteration", 1.5, "iteration is not a count");
+  expect_refused("/iteration", -1, "iteration is not a non-negative integer");
+  expect_refused("/iteration", 1.5, "iteration is not a non-negative integer");
   expect_refused("/epoch", "1", "epoch is not a number");
-  expect_refused("/model", 7, "model is not a text");
+  expect_refused("/model", 7, "model is not a string");
   expect_refused("/parts", 7, "parts is not a list");
   expect_refused("/parts/0", 7, "is not an object");
   expect_refused("/parts/0/file", "../part-000.h5", "is not of the form");
@@ -528,7 +530,7 @@ TEST_F(CheckpointTest, NewestDamagedOnesArePassedOver) {
   EXPECT_NE(complaints[1].find("ckpt-2"), std::string::npos) << complaints[1];
   fs::remove(folder_ / "ckpt-1" / "part-000.h5");
   complaints.clear();
-  expect_error(ErrorKind::Checkpoint, {"each of its checkpoints (3) is damaged", "ckpt-3"},
+  expect_error(ErrorKind::Checkpoint, {"all of its checkpoints (3) are damaged", "ckpt-3"},
                [&] { static_cast<void>(open_newest(directory_.path(), complaints)); });
   EXPECT_EQ(complaints.size(), 3u);
 }
@@ -575,7 +577,7 @@ TEST_F(CheckpointTest, VisitingShowsAllInOrderAndStopsAtADamagedOne) {
 
 TEST_F(CheckpointTest, NoCheckpointAtAllIsSaidSo) {
   std::vector<std::string> complaints;
-  expect_error(ErrorKind::Checkpoint, {"there is no checkpoint in it"},
+  expect_error(ErrorKind::Checkpoint, {"contains no checkpoint"},
                [&] { static_cast<void>(open_newest(directory_.path(), complaints)); });
   expect_error(ErrorKind::Checkpoint, {"nowhere: no such directory"},
                [&] { static_cast<void>(open_newest(directory_.path() / "nowhere", complaints)); });

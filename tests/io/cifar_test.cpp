@@ -60,7 +60,7 @@ TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   write(std::string(kRecordCountsName), "data_batch_1.bin 4\ndata_batch_2.bin 2\n");
   EXPECT_EQ(open_cifar(folder.path(), {})->size(), 6);
   write(std::string(kRecordCountsName), "data_batch_1.bin 4\ndata_batch_2.bin 3\n");
-  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, 3 were drawn"},
+  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, but 3 were generated"},
                [&] { (void)open_cifar(folder.path(), {}); });
   for (const char* const text : {"\n", "data_batch_1.bin\n", "data_batch_1.bin x\n"}) {
     write(std::string(kRecordCountsName), text);
@@ -69,7 +69,7 @@ TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   std::filesystem::remove(folder.path() / kRecordCountsName);
   write("batches.meta.txt", "airplane\nautomobile\n");
   write_bytes(folder.path() / "test_batch.bin", records10(4, 0, 1));
-  expect_error(ErrorKind::Data, {"test_batch.bin: 4 records, 10000 are in the published one"},
+  expect_error(ErrorKind::Data, {"test_batch.bin: 4 records, but 10000 are in the published file"},
                [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
 }
 
@@ -91,7 +91,7 @@ TEST(CifarLimitTest, DrawnSetsKnowHowLongTheyAre) {
                                                 : ten                     ? "data_batch_1.bin"
                                                                           : "train.bin");
       std::filesystem::resize_file(file, std::filesystem::file_size(file) - record);
-      expect_error(ErrorKind::Data, {file.string(), "were drawn"},
+      expect_error(ErrorKind::Data, {file.string(), "were generated"},
                    [&] { (void)open_cifar(set, {.kind = kind, .split = split}); });
     }
   }
@@ -306,12 +306,12 @@ TEST(CifarLimitTest, SetsWithoutTheirLastFilesAreRefused) {
   };
   write(folder.path() / kRecordCountsName,
         "data_batch_1.bin 3\ndata_batch_2.bin 2\ndata_batch_3.bin 5\n");
-  expect_error(ErrorKind::Data, {"data_batch_3.bin: is missing", "5 records were drawn into it"},
+  expect_error(ErrorKind::Data, {"data_batch_3.bin: is missing", "5 records were generated for it"},
                [&] { (void)open_cifar(folder.path(), {}); });
   const TemporaryDirectory published;
   write_bytes(published.path() / "data_batch_1.bin", records10(1, 0, 1));
   write(published.path() / "batches.meta.txt", "airplane\n");
-  expect_error(ErrorKind::Data, {"holds 1 training files, 5 are in the published set"},
+  expect_error(ErrorKind::Data, {": 1 training files, but 5 are in the published set"},
                [&] { (void)open_cifar(published.path(), {}); });
 }
 

@@ -84,7 +84,7 @@ TEST(GenerateTest, LooksLikeCifar100OnDisk) {
   }
   EXPECT_EQ(counts, std::vector<int>(100, 3));
   EXPECT_EQ(open_cifar(set, {.kind = CifarKind::Cifar100, .split = CifarSplit::Test})->size(), 100);
-  expect_error(ErrorKind::Usage, {"exists already"}, [&] { generate_cifar100_like(set, {}); });
+  expect_error(ErrorKind::Usage, {"already exists"}, [&] { generate_cifar100_like(set, {}); });
 }
 
 // The middle of a figure without a hole has the tint of its class.
@@ -166,7 +166,7 @@ TEST(GenerateTest, NeverOverwritesASet) {
   const TemporaryDirectory folder;
   const fs::path file = folder.path() / "data_batch_4.bin";
   write_bytes(file, std::vector<std::uint8_t>{1, 2, 3});
-  expect_error(ErrorKind::Usage, {file.string(), "exists already", "another directory"},
+  expect_error(ErrorKind::Usage, {file.string(), "already exists", "another directory"},
                [&] { generate_cifar10_like(folder.path(), {}); });
   EXPECT_EQ(read_bytes(file), (std::vector<std::uint8_t>{1, 2, 3}));
   EXPECT_FALSE(fs::exists(folder.path() / "test_batch.bin"));

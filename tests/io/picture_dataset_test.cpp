@@ -39,8 +39,7 @@ class MemorySource final : public EncodedSource {
   }
   [[nodiscard]] std::uint32_t fingerprint() const override { return 1; }
   EncodedImage read(std::int64_t index, ReadBuffer&) const override {
-    if (index == unreadable)
-      fail(ErrorKind::Data, "{}: its data fail their checksum", where(index));
+    if (index == unreadable) fail(ErrorKind::Data, "{}: data checksum mismatch", where(index));
     return {.bytes = files[static_cast<std::size_t>(index)], .boxes = {}};
   }
   [[nodiscard]] std::string where(std::int64_t index) const override {
@@ -143,7 +142,7 @@ TEST(PictureDatasetTest, ThePlaceOfABadPictureIsNamedOnce) {
   telling.report = [&](const std::string& what) { reported.push_back(what); };
   const auto set = make_picture_dataset(source, telling);
   (void)pixels_of(*set, 3, kTraining);
-  EXPECT_EQ(reported, std::vector<std::string>{"picture 3: its data fail their checksum"});
+  EXPECT_EQ(reported, std::vector<std::string>{"picture 3: data checksum mismatch"});
   EXPECT_EQ(set->replaced(), reported);
 }
 
@@ -158,8 +157,8 @@ TEST(PictureDatasetTest, AClassWithoutAGoodPictureEndsTheRun) {
   } catch (const Error& error) {
     EXPECT_EQ(exit_code(error.kind()), 3);
     EXPECT_STREQ(error.what(),
-                 "picture 5: no picture of class 2 can be decoded, so that none can stand in: mend "
-                 "one, or leave the class out");
+                 "picture 5: no image of class 2 can be decoded, so none can replace this one: "
+                 "repair one, or leave the class out");
   }
 }
 

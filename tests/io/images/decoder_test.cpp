@@ -330,7 +330,7 @@ TEST(ImageDecoderTest, BombsTakeLittleMemory) {
       with_jpeg_size(passes, 65'535, 65'535), with_jpeg_size(passes, 8192, 4096),
       with_jpeg_size(passes, 16'384, 4096), with_jpeg_size(coloured, 8192, 8192)};
   for (const Bytes& bomb : bombs) EXPECT_LT(peak_of(bomb, Outcome::Refused), 100);
-  expect_error(ErrorKind::Data, {"JPEG", "more than the 96 MB"}, [&] {
+  expect_error(ErrorKind::Data, {"JPEG", "more than the limit of 96 MB"}, [&] {
     ImageDecoder decoder;
     decoder.decode(bombs.back());
   });

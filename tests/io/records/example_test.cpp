@@ -141,22 +141,22 @@ TEST(ExampleTest, SaysWhatIsMissingOrWrong) {
             "image/class/label is missing");
   EXPECT_EQ(problem_after(
                 [](Features& f) { f["image/class/label"].mutable_bytes_list()->add_value("7"); }),
-            "image/class/label holds bytes where integers belong");
+            "image/class/label contains bytes, expected integers");
   EXPECT_EQ(
       problem_after([](Features& f) { f["image/encoded"].mutable_int64_list()->add_value(7); }),
-      "image/encoded holds integers where bytes belong");
+      "image/encoded contains integers, expected bytes");
   EXPECT_EQ(
       problem_after([](Features& f) { f["image/class/label"].mutable_int64_list()->add_value(8); }),
-      "image/class/label holds 2 values where one belongs");
+      "image/class/label contains 2 values, expected one");
   EXPECT_EQ(
       problem_after([](Features& f) { f["image/encoded"].mutable_bytes_list()->clear_value(); }),
-      "image/encoded holds 0 values where one belongs");
+      "image/encoded contains 0 values, expected one");
   EXPECT_EQ(problem_after([](Features& f) {
               for (int i = 0; i < 70; ++i) f[std::to_string(i)].mutable_int64_list();
             }),
             "the tf.Example has more than 64 features");
   EXPECT_EQ(problem_after([](Features& f) { f[std::string(257, 'x')].mutable_int64_list(); }),
-            "the name of a feature has 257 bytes, and 256 are the most");
+            "the name of a feature has 257 bytes; the limit is 256");
 }
 
 TEST(ExampleTest, BoxesMustFitTogetherAndIntoThePicture) {
@@ -167,12 +167,12 @@ TEST(ExampleTest, BoxesMustFitTogetherAndIntoThePicture) {
   EXPECT_EQ(problem_after([](Features& f) {
               f["image/object/bbox/xmin"].mutable_float_list()->add_value(0.5f);
             }),
-            "image/object/bbox has 2 ymin, 3 xmin, 2 ymax and 2 xmax, which must be equally many");
+            "image/object/bbox has 2 ymin, 3 xmin, 2 ymax and 2 xmax; the numbers must be equal");
   for (const float bad : {-0.1f, 0.9f, std::numeric_limits<float>::quiet_NaN(),
                           std::numeric_limits<float>::infinity()})
     EXPECT_TRUE(problem_after([&](Features& f) {
                   set(f, "ymin", bad);
-                }).starts_with("box 0 of image/object/bbox is no part of the picture: y "))
+                }).starts_with("box 0 of image/object/bbox is not inside the image: y "))
         << bad;
   EXPECT_NE(problem_after([&](Features& f) { set(f, "xmax", 1.01f); }), "");
   EXPECT_NE(problem_after([&](Features& f) {
@@ -215,7 +215,7 @@ TEST(ExampleTest, EveryCutIsNoExample) {
 
 TEST(ExampleTest, HostileNestingEnds) {
   std::string groups(100'000, '\x0b');  // field 1, start of a group, again and again
-  EXPECT_EQ(problem_of(bytes_of(groups)), "the record is no tf.Example");
+  EXPECT_EQ(problem_of(bytes_of(groups)), "the record is not a tf.Example");
   std::string deep = "x";
   for (int i = 0; i < 1000; ++i) deep = nested(1, deep);
   EXPECT_NE(problem_of(bytes_of(deep)), "");
@@ -227,7 +227,7 @@ TEST(ExampleTest, UnknownGroupsNestEightDeep) {
   const std::string known = nested(1, kEncoded + label);
   for (const std::size_t depth : {8u, 9u}) {
     const Bytes payload = bytes_of(std::string(depth, '\x0b') + std::string(depth, '\x0c') + known);
-    const std::string expected = depth == 8 ? "" : "the record is no tf.Example";
+    const std::string expected = depth == 8 ? "" : "the record is not a tf.Example";
     EXPECT_EQ(problem_of(payload), expected) << depth;
     std::int64_t found = 0;
     EXPECT_EQ(label_problem_of(payload, found), expected) << depth;

@@ -188,7 +188,7 @@ TEST(PackedPicturesTest, ATableWithTheRightChecksumIsNotBelievedEither) {
     Bytes bad = good;
     bad[table + field] ^= std::byte{0x41};
     store_little(crc32c(std::span(bad).subspan(table, 96)), bad.data() + table + 96);
-    expect_error(ErrorKind::Data, {"picture 0 of "}, [&] { const PackedPictures p(bad, "bad"); });
+    expect_error(ErrorKind::Data, {"image 0 of "}, [&] { const PackedPictures p(bad, "bad"); });
   }
 }
 
@@ -200,7 +200,7 @@ TEST(PackedPicturesTest, NeitherAreClassesAndBoxesWithTheRightChecksum) {
   Bytes box = classes;
   store_little(std::uint64_t{1} << 40, classes.data() + 24);
   store_little(crc32c(std::span(classes).first(60)), classes.data() + 60);
-  expect_error(ErrorKind::Data, {"1099511627776 classes, and 1000000 are the most"},
+  expect_error(ErrorKind::Data, {"1099511627776 classes exceed the limit of 1000000"},
                [&] { const PackedPictures p(classes, "bad"); });
   // The first box of picture 0, which has two.
   const auto table = static_cast<std::size_t>(load_little<std::uint64_t>(box.data() + 32));
@@ -211,7 +211,7 @@ TEST(PackedPicturesTest, NeitherAreClassesAndBoxesWithTheRightChecksum) {
   store_little(crc32c(std::span(box).subspan(table, 96)), box.data() + table + 96);
   const PackedPictures packed(box, "bad");
   ReadBuffer buffer;
-  expect_error(ErrorKind::Data, {"bad, picture 0 at offset 64: a box that is no part"},
+  expect_error(ErrorKind::Data, {"bad, image 0 at offset 64: a box is not inside"},
                [&] { (void)packed.read(0, buffer); });
   EXPECT_EQ(packed.read(1, buffer).height, 4);
 }

@@ -85,7 +85,7 @@ TEST(RecordFrameTest, GoesOnAfterADamagedLength) {
     const auto frames = frames_of(path);
     ASSERT_EQ(frames.size(), 3u) << byte;
     EXPECT_EQ(frames[0].kind, Frame::Kind::Damage);
-    EXPECT_EQ(frames[0].problem, "the length of the record fails its checksum");
+    EXPECT_EQ(frames[0].problem, "record length checksum mismatch");
     EXPECT_EQ(frames[0].end, 116u);
     EXPECT_EQ(frames[1].kind, Frame::Kind::Record);
     EXPECT_EQ(frames_of(path, std::vector<std::uint64_t>{0, 116, 132}).size(), 3u);
@@ -146,7 +146,7 @@ TEST(RecordFrameTest, EveryCutIsFound) {
     ASSERT_EQ(frames.size(), whole + (between ? 0 : 1)) << size;
     if (between) continue;
     EXPECT_EQ(frames.back().kind, Frame::Kind::Damage) << size;
-    EXPECT_NE(frames.back().problem.find("the file is cut"), std::string::npos) << size;
+    EXPECT_NE(frames.back().problem.find("the file is truncated"), std::string::npos) << size;
     EXPECT_EQ(frames.back().end, size);
   }
 }
@@ -185,7 +185,7 @@ TEST(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
     EXPECT_EQ(frame.kind, allowed ? Frame::Kind::Record : Frame::Kind::Damage);
     EXPECT_EQ(frame.end, allowed ? length + kFrameBytes : kFrameHeadBytes);
     EXPECT_EQ(frame.problem,
-              allowed ? "" : "a record of 67108865 bytes, and 67108864 are the most that is read");
+              allowed ? "" : "a record of 67108865 bytes exceeds the limit of 67108864");
   }
 }
 

@@ -87,7 +87,7 @@ TEST(RecordIndexTest, LiesInTheCacheWhereTheDataCannotBeWritten) {
   const OpenedIndex nowhere = open(set);
   EXPECT_TRUE(nowhere.made);
   ASSERT_EQ(nowhere.notices.size(), 1u);
-  EXPECT_NE(nowhere.notices[0].find("is made anew every time"), std::string::npos);
+  EXPECT_NE(nowhere.notices[0].find("is rebuilt every time"), std::string::npos);
 }
 
 TEST(RecordIndexTest, ReadOnlyFoldersStayAsTheyAre) {
@@ -157,9 +157,8 @@ TEST(RecordIndexTest, ListsWhatIsBadAndGoesOn) {
   const RecordIndex index = open(find_record_files(root.path(), Split::Train)).index;
   EXPECT_EQ(index.entries.size(), 8u);
   ASSERT_EQ(index.bad.size(), 2u);
-  EXPECT_EQ(index.bad[0],
-            (BadRecord{0, 3, places[3], "the length of the record fails its checksum"}));
-  EXPECT_EQ(index.bad[1], (BadRecord{0, 7, places[7], "the record is no tf.Example"}));
+  EXPECT_EQ(index.bad[0], (BadRecord{0, 3, places[3], "record length checksum mismatch"}));
+  EXPECT_EQ(index.bad[1], (BadRecord{0, 7, places[7], "the record is not a tf.Example"}));
   EXPECT_EQ(index.record_of(3), 4u);
   EXPECT_EQ(index.record_of(7), 9u);
   EXPECT_EQ(parse_index(write_index(index)), index);
@@ -229,7 +228,7 @@ TEST(RecordIndexTest, RecordsListedBeyondTheEndAreBad) {
     EXPECT_EQ(opened.index.bad[1].record, 3u);
     EXPECT_EQ(opened.index.bad[1].offset, places[3]);
     EXPECT_TRUE(opened.index.bad[1].problem.starts_with(fmt::format(
-        "the shard ends at {}, and its .idx lists this record: the shard is cut", places[2])))
+        "the shard ends at {}, but its .idx lists this record: the shard is truncated", places[2])))
         << opened.index.bad[1].problem;
   }
 }
@@ -348,7 +347,7 @@ TEST(TFRecordSourceTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
   EXPECT_NO_THROW((void)source->read(1, buffer));
   expect_error(ErrorKind::Data,
                {path.string() + fmt::format(", record 2 at offset {}: ", places[2]),
-                "its data fail their checksum"},
+                "data checksum mismatch"},
                [&] { (void)source->read(2, buffer); });
   EXPECT_NO_THROW((void)source->read(3, buffer));
   cut(path, places[4] + 3);
@@ -372,7 +371,7 @@ TEST(TFRecordSourceTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
   EXPECT_NO_THROW((void)source->read(0, buffer));
   expect_error(ErrorKind::Data,
                {path.string() + fmt::format(", record 1 at offset {}: ", places[1]),
-                "label 7, and 2 when it was indexed"},
+                "label 7, but 2 when it was indexed"},
                [&] { (void)source->read(1, buffer); });
   EXPECT_NO_THROW((void)source->read(2, buffer));
 }
@@ -410,7 +409,7 @@ TEST(TFRecordSourceTest, WhatIsLeftOutIsSaidAlsoFromTheCache) {
     const std::span<const std::string> notices = source->notices();
     ASSERT_EQ(notices.size(), 2u) << time;
     EXPECT_NE(notices[0].find("1 of 1000 records are bad"), std::string::npos) << notices[0];
-    EXPECT_NE(notices[0].find("is 0 the label of the first class, --label-offset?"),
+    EXPECT_NE(notices[0].find("is 0 the label of the first class (--label-offset)?"),
               std::string::npos)
         << notices[0];
     EXPECT_EQ(
@@ -435,8 +434,7 @@ TEST(TFRecordSourceTest, OfManyThatAreLeftOutAFewAreNamed) {
                                         ": 8 of 20 records are bad (`millrace data check` lists "
                                         "them), and are left out");
     EXPECT_EQ(source->notices()[5],
-              fmt::format("left out: {}, record 8 at offset {}: the length of the record fails its "
-                          "checksum",
+              fmt::format("left out: {}, record 8 at offset {}: record length checksum mismatch",
                           path.string(), places[8]));
     EXPECT_EQ(source->notices()[6], "and 3 more");
   }
@@ -494,7 +492,7 @@ TEST(TFRecordSourceTest, NothingFoundListsWhatWasLookedFor) {
   store(root.path() / "train-00000-of-00001", std::string_view(""));
   SourceOptions options = options_for(10);
   options.missing = MissingShards::Accepted;
-  expect_error(ErrorKind::Data, {"hold no records"},
+  expect_error(ErrorKind::Data, {"contain no records"},
                [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
 }
 
