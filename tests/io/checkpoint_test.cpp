@@ -81,7 +81,7 @@ class CheckpointTest : public testing::Test {
   fs::path folder_ = directory_.path() / "checkpoints";
 };
 
-/// What somebody made on purpose.
+/// Malicious content.
 class CheckpointLimitTest : public CheckpointTest {};
 
 TEST_F(CheckpointTest, RoundTripKeepsHeaderAndEveryByte) {
@@ -138,7 +138,7 @@ TEST_F(CheckpointTest, MistakesOfTheWriterAreFoundBeforeAnythingIsWritten) {
   expect_refused({{"fc1/bias/x", role, DType::F32, {1}}, four});            // below a dataset
   expect_refused({{"fc1", role, DType::F32, {1}}, four});                   // above one
   expect_refused({{"x", role, DType::F32, {2}}, four});                     // too few bytes
-  expect_refused({{"x", role, DType::F32, {0}}, {}});                       // nothing in it
+  expect_refused({{"x", role, DType::F32, {0}}, {}});                       // no elements
   for (const char* const name : {"", "/x", "x/", "a//b", "a/../b", "a/./b", "a\nb"}) {
     expect_refused({{name, role, DType::F32, {1}}, four});
   }
@@ -160,7 +160,8 @@ TEST_F(CheckpointTest, UnwritableFolderIsNamed) {
   });
 }
 
-// Every bit of the manifest, and a few hundred anywhere in the checkpoint: none goes unnoticed.
+// Every flipped bit of the manifest, and a few hundred anywhere in the checkpoint, must be
+// detected.
 TEST_F(CheckpointTest, EveryFlippedBitOfTheManifestIsFound) {
   const std::string good = manifest_text(write(5));
   ASSERT_EQ(parse_manifest(good, "x").header, sample_header(5));
@@ -200,14 +201,14 @@ TEST_F(CheckpointTest, TruncatedFilesAreFound) {
                    [&] { const CheckpointReader reader(path); });
       write_bytes(file, good);
     }
-    fs::resize_file(file, good.size() + 1);  // too long is as wrong
+    fs::resize_file(file, good.size() + 1);  // too long is wrong, too
     EXPECT_EQ(verify(path).size(), 1u);
     write_bytes(file, good);
   }
   EXPECT_TRUE(verify(path).empty());
 }
 
-// Behind the checksum of the file stands that of the tensor.
+// The tensor has its own checksum in addition to that of the file.
 TEST_F(CheckpointTest, TensorOfAnotherCheckpointIsFoundByItsOwnChecksum) {
   const fs::path path = write(5, 1);
   const fs::path other = write(6, 2);
@@ -263,8 +264,8 @@ TEST_F(CheckpointTest, VerifyLooksAtAllFiles) {
   EXPECT_NE(problems[3].find("/b0/norm/moving_mean: "), std::string::npos) << problems[3];
 }
 
-// Somebody changes the file and makes all checksums of the manifest right again: the tensors are
-// what they were, or the file is refused. Most of a small file is structure.
+// The file is changed and all checksums of the manifest are corrected. Either the tensors are
+// unchanged, or the file is rejected. Most of a small file is structure.
 TEST_F(CheckpointLimitTest, ChangedAndResealedFilesAreReadOrRefused) {
   const fs::path path = write(5);
   const fs::path file = path / "part-000.h5";
@@ -305,7 +306,7 @@ TEST_F(CheckpointLimitTest, ChangedAndResealedFilesAreReadOrRefused) {
   EXPECT_GT(refused, 200);
 }
 
-TEST_F(CheckpointLimitTest, ValuesThatNothingCanBeComputedWithAreNamed) {
+TEST_F(CheckpointLimitTest, UnusableValuesAreNamed) {
   const std::vector<float> good = {1.0f, 0.0f, 2.0f};
   const std::vector<float> bad = {1.0f, std::numeric_limits<float>::quiet_NaN(), -2.0f};
   const std::vector<float> negative = {1.0f, 0.0f, -2.0f};
@@ -339,16 +340,16 @@ TEST_F(CheckpointLimitTest, PipesAreRefused) {
   }
 }
 
-TEST_F(CheckpointLimitTest, ManifestsHaveASize) {
+TEST_F(CheckpointLimitTest, ManifestsHaveAMaximumSize) {
   const fs::path path = write(5);
   fs::resize_file(path / kManifestName, (8 << 20) + 1);
   expect_error(ErrorKind::Checkpoint, {"manifest.json: 8388609 bytes exceed the limit of 8388608"},
                [&] { const CheckpointReader reader(path); });
 }
 
-// ---- what several processes wrote ---------------------------------------------------------------
+// ---- parts of several processes -----------------------------------------------------------------
 
-/// Two parts of a model as two processes would write them, for what goes wrong between them.
+/// Two parts of a model as two processes would write them, for inconsistencies between them.
 class PartsTest : public CheckpointTest {
  protected:
   [[nodiscard]] std::vector<TensorInfo> infos() const {
@@ -359,7 +360,7 @@ class PartsTest : public CheckpointTest {
   [[nodiscard]] std::span<const NamedTensor> tensors(std::size_t first, std::size_t count) const {
     return std::span(model_.tensors()).subspan(first, count);
   }
-  /// Nothing is left of a commit that is refused with these words.
+  /// A commit fails with a message that contains these words, and leaves no files.
   void expect_refused(std::span<const NamedTensor> second, const CheckpointHeader& of_second,
                       std::span<const TensorInfo> expected, const std::vector<std::string>& words) {
     {
@@ -408,7 +409,7 @@ TEST_F(CheckpointTest, MissingFilesAreNamedAndExtraOnesIgnored) {
                [&] { const CheckpointReader reader(path); });
 }
 
-TEST_F(CheckpointTest, NewerFormatIsRefusedAsSuch) {
+TEST_F(CheckpointTest, NewerFormatIsRefused) {
   const fs::path path = write(5);
   std::string text = manifest_text(path);
   const std::string version = "\"format_version\": 1";
@@ -421,7 +422,7 @@ TEST_F(CheckpointTest, NewerFormatIsRefusedAsSuch) {
                [&] { const CheckpointReader reader(path); });
 }
 
-TEST_F(CheckpointTest, RenamedCheckpointIsRefusedUnderAFalseNumber) {
+TEST_F(CheckpointTest, RenamedCheckpointIsRefused) {
   const fs::path path = write(5);
   fs::rename(path, folder_ / "ckpt-6");
   expect_error(ErrorKind::Checkpoint, {"ckpt-6: contains iteration 5"},
@@ -430,8 +431,8 @@ TEST_F(CheckpointTest, RenamedCheckpointIsRefusedUnderAFalseNumber) {
   EXPECT_EQ(CheckpointReader(folder_ / "best").header().iteration, 5);
 }
 
-// A manifest with a right seal is still not trusted.
-TEST_F(CheckpointTest, NonsenseInAManifestIsNamed) {
+// A manifest with a correct seal is still untrusted.
+TEST_F(CheckpointTest, InvalidValuesInAManifestAreNamed) {
   const auto good = nlohmann::ordered_json::parse(manifest_text(write(5)));
   const auto expect_refused = [&](const std::string& pointer, const nlohmann::ordered_json& value,
                                   const std::string& message) {
@@ -464,7 +465,7 @@ TEST_F(CheckpointTest, NonsenseInAManifestIsNamed) {
   expect_refused("/parts/0/tensors/0/shape", {1ull << 62, 1ull << 62}, "shape is too large");
 }
 
-TEST(ManifestTest, DamagedTextNeverDoesWorseThanFail) {
+TEST(ManifestTest, DamagedTextFailsCleanly) {
   Manifest manifest{sample_header(3), {{"part-000.h5", {400, 7}, {}}}};
   manifest.parts[0].tensors.push_back({{"a/b", TensorRole::Slot, DType::BF16, {3, 4}}, 9});
   const std::string good = to_text(manifest);
@@ -473,7 +474,7 @@ TEST(ManifestTest, DamagedTextNeverDoesWorseThanFail) {
   std::mt19937 random(1);
   for (int i = 0; i < 3000; ++i) {
     std::string damaged = body;
-    for (int c = 0; c < 2; ++c) {  // the end stays, for the seal
+    for (int c = 0; c < 2; ++c) {  // the end stays intact, for the seal
       damaged[random() % (damaged.size() - 3)] = static_cast<char>(random());
     }
     try {
@@ -484,12 +485,12 @@ TEST(ManifestTest, DamagedTextNeverDoesWorseThanFail) {
   }
 }
 
-TEST_F(CheckpointTest, ListsByIterationOnlyWhatIsOne) {
+TEST_F(CheckpointTest, ListsOnlyCheckpointsByIteration) {
   EXPECT_TRUE(list_checkpoints(directory_.path()).empty());
   for (const int iteration : {100, 9, 20}) write(iteration);
   fs::create_directories(folder_ / "ckpt-500");         // no manifest
   fs::create_directories(folder_ / ".ckpt-501.tmp.1");  // a killed writer's
-  fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-009");   // not how it is written
+  fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-009");   // not the canonical name
   fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-9x");
   fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-9.replaced");
   fs::copy(folder_ / "ckpt-9", folder_ / "backup");
@@ -515,7 +516,7 @@ TEST_F(CheckpointTest, ReplacedCheckpointCountsWhileItsSuccessorIsMissing) {
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-9"}));
 }
 
-TEST_F(CheckpointTest, NewestDamagedOnesArePassedOver) {
+TEST_F(CheckpointTest, NewestDamagedOnesAreSkipped) {
   write(1, 1);
   write(2, 2);
   write(3, 3);
@@ -575,7 +576,7 @@ TEST_F(CheckpointTest, VisitingShowsAllInOrderAndStopsAtADamagedOne) {
                [&] { visit_checkpoints(directory_.path(), note); });
 }
 
-TEST_F(CheckpointTest, NoCheckpointAtAllIsSaidSo) {
+TEST_F(CheckpointTest, NoCheckpointIsReported) {
   std::vector<std::string> complaints;
   expect_error(ErrorKind::Checkpoint, {"contains no checkpoint"},
                [&] { static_cast<void>(open_newest(directory_.path(), complaints)); });
@@ -613,7 +614,7 @@ TEST_F(CheckpointTest, RetiringCountsOnlyWhatVerifies) {
   EXPECT_TRUE(fs::exists(folder_ / "ckpt-3"));
 }
 
-// A training that is about to diverge must not push out the last checkpoint from before.
+// A training that is about to diverge must not remove the last good checkpoint.
 TEST_F(CheckpointTest, RetiringKeepsTheNewestFromBeforeUpdatesWereSkipped) {
   const SampleModel model(1);
   for (const int iteration : {1, 2, 3, 4}) {
@@ -633,7 +634,7 @@ TEST_F(CheckpointTest, RetiringKeepsTheNewestThatWasValidated) {
   Retention retention{.keep = 1, .validated = {{1, 90.0}, {3, 40.0}, {7, 95.0}}};
   retire_checkpoints(folder_, retention);
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-3", "ckpt-4"}));
-  flip_bit(folder_ / "ckpt-3" / "part-000.h5", 4000);  // and if that is damaged, the one before
+  flip_bit(folder_ / "ckpt-3" / "part-000.h5", 4000);  // if that one is damaged, the one before
   write(1);
   retire_checkpoints(folder_, retention);
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-1", "ckpt-3", "ckpt-4"}));
@@ -641,7 +642,7 @@ TEST_F(CheckpointTest, RetiringKeepsTheNewestThatWasValidated) {
 
 TEST_F(CheckpointTest, RetiringKeepsTheBestWhereThatIsAskedFor) {
   Retention retention{.keep = 1, .keep_best = true};
-  // The later one of two that are as good; a damaged one is none.
+  // The later one of two with equal accuracy; damaged ones do not count.
   for (const auto& [iteration, accuracy] :
        std::map<int, double>{{1, 50.0}, {2, 60.0}, {3, 60.0}, {4, 55.0}, {5, 10.0}}) {
     write(iteration);
@@ -748,11 +749,11 @@ TEST_F(CheckpointTest, DescribesItselfForPrograms) {
 }
 
 // Written by the first release of the format; every later one reads it.
-TEST(CheckpointFormatTest, VersionOneIsReadForEver) {
+TEST(CheckpointFormatTest, VersionOneCanBeRead) {
   const fs::path path = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/checkpoint-v1/ckpt-3";
   const CheckpointReader reader(path);
   CheckpointHeader header = sample_header(3);
-  header.scaling_state.clear();  // came later
+  header.scaling_state.clear();  // added later
   header.stand_ins = 0;
   EXPECT_EQ(reader.header(), header);
   expect_content(reader, SampleModel(3));

@@ -46,7 +46,7 @@ std::vector<float> image_of(const Dataset& dataset, std::int64_t index, const Re
   return image;
 }
 
-// Nothing in a file tells that it was cut between two records; what lies around it does.
+// A file alone does not show that it was truncated between two records; the files around it do.
 TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   const TemporaryDirectory folder;
   write_bytes(folder.path() / "data_batch_1.bin", records10(4, 0, 1));
@@ -73,7 +73,7 @@ TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
                [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
 }
 
-TEST(CifarLimitTest, DrawnSetsKnowHowLongTheyAre) {
+TEST(CifarLimitTest, GeneratedSetsKnowTheirLength) {
   const TemporaryDirectory folder;
   generate_cifar10_like(folder / "10", {.train_records = 20, .test_records = 8});
   generate_cifar100_like(folder / "100", {.train_records = 9, .test_records = 8});
@@ -127,8 +127,8 @@ TEST(CifarTest, StandardisesEveryImage) {
   }
 }
 
-/// Every reading of a set, as floats and as bytes that are normalised afterwards: the same bits, in
-/// float32 and in bfloat16. Returns the number of pixels that were padding.
+/// Reads a set as floats and as bytes normalized afterwards; both must be bit-identical, in float32
+/// and in bfloat16. Returns the number of padding pixels.
 std::int64_t expect_bytes_are_the_image(const Dataset& dataset, std::int64_t images) {
   std::vector<std::uint8_t> bytes(3072);
   std::vector<float> image(3072);
@@ -278,7 +278,7 @@ TEST(CifarTest, TheFolderItselfMayBeALink) {
   EXPECT_EQ(open_cifar(folder.path(), {})->size(), 5);
 }
 
-TEST(CifarTest, AMissingSetSaysWhatWasLookedFor) {
+TEST(CifarTest, AMissingSetListsTheFilesSearched) {
   const TemporaryDirectory folder;
   expect_error(ErrorKind::Data,
                {folder.path().string(), "cifar-10-batches-bin", "data_batch_1.bin",
@@ -315,7 +315,7 @@ TEST(CifarLimitTest, SetsWithoutTheirLastFilesAreRefused) {
                [&] { (void)open_cifar(published.path(), {}); });
 }
 
-TEST(CifarTest, AllThatIsWrongWithASetIsListed) {
+TEST(CifarTest, AllProblemsOfASetAreListed) {
   const TemporaryDirectory folder;
   write_small_set(folder.path());
   EXPECT_EQ(cifar_kind_in(folder.path()), CifarKind::Cifar10);
@@ -348,7 +348,7 @@ TEST(CifarTest, CutFilesAreRefused) {
                [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
 }
 
-TEST(CifarTest, HugeFilesAreRefusedBeforeMemoryIsTaken) {
+TEST(CifarTest, HugeFilesAreRefusedBeforeMemoryIsAllocated) {
   const TemporaryDirectory folder;
   const fs::path file = folder.path() / "test_batch.bin";
   write_bytes(file, records10(1, 0, 1));

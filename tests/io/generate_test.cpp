@@ -44,7 +44,7 @@ TEST(GenerateTest, SeedsAndSplitsDiffer) {
             digest_of(folder.path() / "a/test_batch.bin"));
 }
 
-TEST(GenerateTest, LooksLikeCifar10OnDisk) {
+TEST(GenerateTest, HasTheLayoutOfCifar10) {
   const TemporaryDirectory folder;
   generate_cifar10_like(folder.path() / "deep/set", {.train_records = 30, .test_records = 20});
   const fs::path set = folder.path() / "deep/set";
@@ -62,7 +62,7 @@ TEST(GenerateTest, LooksLikeCifar10OnDisk) {
   EXPECT_EQ(counts, (std::array<int, 10>{3, 3, 3, 3, 3, 3, 3, 3, 3, 3}));
 }
 
-TEST(GenerateTest, LooksLikeCifar100OnDisk) {
+TEST(GenerateTest, HasTheLayoutOfCifar100) {
   const TemporaryDirectory folder;
   const fs::path set = folder.path() / "set";
   generate_cifar100_like(set, {.train_records = 300, .test_records = 100, .seed = 7});
@@ -149,7 +149,7 @@ double nearest_mean_accuracy(const Dataset& train, const Dataset& test) {
 
 TEST(GenerateTest, MeanImagesDoNotGiveTheClassesAway) {
   const TemporaryDirectory folder;
-  // One record more than a file takes: the set is spread over two.
+  // One record more than fits in a file, so the set has two files.
   generate_cifar10_like(folder.path(), {.train_records = 10'001, .test_records = 500});
   EXPECT_EQ(fs::file_size(folder.path() / "data_batch_1.bin"), 5000u * 3073u);
   EXPECT_EQ(fs::file_size(folder.path() / "data_batch_2.bin"), 5001u * 3073u);

@@ -143,7 +143,7 @@ TEST(SafeTensorsTest, LengthOfTheHeaderIsNotTrusted) {
                [] { static_cast<void>(parse_safetensors(std::vector<std::byte>(7), "x")); });
 }
 
-/// As many tensors of one number each.
+/// `count` tensors of one number each.
 std::vector<std::byte> many_tensors(std::size_t count) {
   std::string header = "{";
   for (std::size_t i = 0; i < count; ++i) {
@@ -154,7 +154,8 @@ std::vector<std::byte> many_tensors(std::size_t count) {
   return file_of(header + "}", 4 * count);
 }
 
-// Ten times as many take ten times as long; a hundred times if each were compared with all others.
+// Ten times as many tensors take ten times as long, but a hundred times if each were compared with
+// all others.
 TEST(SafeTensorsLimitTest, ManyTensorsTakeLinearTime) {
   const auto seconds = [](const std::vector<std::byte>& bytes) {
     double least = std::numeric_limits<double>::infinity();
@@ -171,7 +172,7 @@ TEST(SafeTensorsLimitTest, ManyTensorsTakeLinearTime) {
   EXPECT_LT(seconds(many), 50 * few);
 }
 
-// What is dear to keep in memory, in headers as large as they may be.
+// Content that needs much memory, in headers of the maximum size.
 TEST(SafeTensorsLimitTest, HeadersTakeLittleMemory) {
   constexpr std::size_t kBytes = (std::size_t{6} << 20) - 100;
   const auto filled = [](const std::string& begin, const std::string& piece) {
@@ -195,7 +196,7 @@ TEST(SafeTensorsLimitTest, HeadersTakeLittleMemory) {
   EXPECT_LT(peak.bytes(), std::int64_t{64} << 20);
 }
 
-// The header is compared with the length of the file before anything else is read.
+// The header is checked against the file size before anything else is read.
 TEST(SafeTensorsLimitTest, FilesThatDoNotFitTheirHeaderAreNotRead) {
   const TemporaryDirectory directory;
   const std::filesystem::path path = directory / "sparse.safetensors";

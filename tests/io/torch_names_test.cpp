@@ -51,7 +51,7 @@ std::string torch_of(const Graph& graph, const std::string& name) {
   return torch_name(graph, parameter(graph, name));
 }
 
-// A state dictionary made for a graph: every element is a number of its own, in PyTorch's order.
+// A state dictionary for a graph: every element is unique, in PyTorch's order.
 class StateDictionary {
  public:
   void add(const std::string& name, const std::vector<std::int64_t>& shape) {
@@ -219,8 +219,8 @@ TEST(TorchNamesTest, UnusedTensorIsNamed) {
                [&] { static_cast<void>(import_torch(state.file(), graph)); });
 }
 
-// PyTorch saves what it has, whether anything can be computed with it or not.
-TEST(TorchNamesLimitTest, ValuesThatNothingCanBeComputedWithAreNamed) {
+// PyTorch saves all values, usable or not.
+TEST(TorchNamesLimitTest, UnusableValuesAreNamed) {
   const Graph graph = cifar("8");
   struct Case {
     const char* tensor;

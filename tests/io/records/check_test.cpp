@@ -85,7 +85,7 @@ TEST(CheckTest, ListsEverythingThatIsBad) {
       }));
 }
 
-TEST(CheckTest, IdxFilesAreHeldAgainstTheirShards) {
+TEST(CheckTest, IdxFilesAreComparedWithTheirShards) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);
@@ -102,7 +102,7 @@ TEST(CheckTest, IdxFilesAreHeldAgainstTheirShards) {
   EXPECT_EQ(to_string(report.findings[0]), path.string() + ".idx: line 1 is not \"offset bytes\"");
 }
 
-TEST(CheckTest, WhatAnInterruptedCopyLeavesIsFound) {
+TEST(CheckTest, LeftoversOfAnInterruptedCopyAreFound) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00002";
   const auto places = write_shard(path, 0, 3);
@@ -135,7 +135,7 @@ TEST(CheckTest, ClassFolders) {
   EXPECT_TRUE(report.notices.empty());
 }
 
-TEST(CheckTest, OnlyWhatShouldBeAPictureIsBadInAClassFolder) {
+TEST(CheckTest, OnlyFilesNamedAsImagesAreBadInAClassFolder) {
   const TemporaryDirectory root;
   store(root.path() / "train/n01/a.JPEG", fake_picture(1));
   store(root.path() / "train/n01/README.txt", std::string_view("text"));
@@ -151,7 +151,7 @@ TEST(CheckTest, OnlyWhatShouldBeAPictureIsBadInAClassFolder) {
   EXPECT_NE(report.notices[0].find("n01/README.txt"), std::string::npos);
 }
 
-TEST(CheckTest, WhatIsNoFileInAClassFolderIsBad) {
+TEST(CheckTest, FoldersLinksAndPipesInAClassFolderAreBad) {
   const test::TemporaryDirectory root;
   const fs::path folder = root.path() / "train" / "n01";
   store(folder / "a.JPEG", fake_picture(1));
@@ -191,7 +191,7 @@ TEST(CheckTest, RealShards) {
   const auto photos = real_data("tfrecord_imagenet_photos");
   if (!format || !photos) GTEST_SKIP() << "no shards beside the project";
   CheckOptions options = options_for(1000);
-  EXPECT_EQ(check(*photos, options).findings.size(), 1u);  // the shard that is not there
+  EXPECT_EQ(check(*photos, options).findings.size(), 1u);  // the missing shard
   options.label_offset = 0;
   EXPECT_TRUE(check(*format, options).findings.empty());
   const CheckReport validation = check_pictures(*format, Split::Validation, options);

@@ -54,7 +54,7 @@ class Tar {
   Bytes bytes_;
 };
 
-/// A fake: a "PNG" is made into a "JPEG", what holds "broken" is refused.
+/// A fake: converts a "PNG" to a "JPEG", and rejects files that contain "broken".
 PreparedPicture prepare(std::span<const std::byte> bytes) {
   const std::string text = text_of(bytes);
   if (text.find("broken") != std::string::npos) fail(ErrorKind::Data, "a broken picture");
@@ -93,7 +93,7 @@ Tar class_tar(std::size_t c) {
   return tar;
 }
 
-/// What readers look at.
+/// The part of an Example that readers use.
 std::map<std::string, std::string> files_below(const fs::path& root) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(root))
@@ -102,7 +102,7 @@ std::map<std::string, std::string> files_below(const fs::path& root) {
   return files;
 }
 
-/// Picture and label of everything in a set of shards.
+/// Image and label of every record in a set of shards.
 std::multiset<std::pair<std::string, std::int32_t>> pictures_of(const fs::path& root, Split split) {
   SourceOptions options;
   options.classes = kClasses;
@@ -118,7 +118,7 @@ std::multiset<std::pair<std::string, std::int32_t>> expected_pictures() {
   std::multiset<std::pair<std::string, std::int32_t>> pictures;
   for (std::size_t c = 0; c < kClasses; ++c)
     for (std::size_t i = 0; i < kPerClass; ++i)
-      // Names of classes fall while c rises, so that the order of names is another than that here.
+      // Class names descend while c ascends, so name order differs from the order here.
       pictures.emplace(text_of(fake_picture(c * kPerClass + i)),
                        static_cast<std::int32_t>(kClasses - 1 - c));
   return pictures;
@@ -153,7 +153,7 @@ TEST(ConvertTest, ShardsHaveTheConvertersSizes) {
     ByteWindow file(out.path() / "train" / fmt::format("train-{:05}-of-00004", i));
     sizes.push_back(scan_records(file).entries.size());
   }
-  EXPECT_EQ(sizes, (std::vector<std::size_t>{6, 6, 6, 3}));  // of ceil(21 / 4)
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{6, 6, 6, 3}));  // ceil(21 / 4) each
 }
 
 TEST(ConvertTest, TrainingIsMixedBySeedAndValidationKeepsItsOrder) {
@@ -161,7 +161,8 @@ TEST(ConvertTest, TrainingIsMixedBySeedAndValidationKeepsItsOrder) {
   EXPECT_EQ(std::set<std::size_t>(mixed.begin(), mixed.end()).size(), 1000u);
   EXPECT_NE(mixed, conversion_order(1000, Split::Train, 1));
   EXPECT_EQ(mixed, conversion_order(1000, Split::Train, 0));
-  // Of ten classes in a row of 100 each, the first hundred written hold all.
+  // Of ten consecutive classes of 100 images each, the first hundred images written contain all
+  // classes.
   std::set<std::size_t> classes;
   for (std::size_t i = 0; i < 100; ++i) classes.insert(mixed[i] / 100);
   EXPECT_EQ(classes.size(), 10u);
@@ -286,7 +287,7 @@ TEST(ConvertTest, NoShardIsEmpty) {
   });
 }
 
-TEST(ConvertTest, GoesOnWhereItWasInterrupted) {
+TEST(ConvertTest, ContinuesAfterAnInterruption) {
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
   const TemporaryDirectory straight;
@@ -348,7 +349,7 @@ TEST(ConvertTest, NeverMixesTwoConversions) {
   });
 }
 
-TEST(ConvertTest, ArchivesAreLookedIntoByContent) {
+TEST(ConvertTest, FilesInArchivesAreRecognizedByContent) {
   const TemporaryDirectory raw;
   Tar tar;
   tar.add("no-ending", fake_picture(1));
@@ -364,7 +365,7 @@ TEST(ConvertTest, ArchivesAreLookedIntoByContent) {
   EXPECT_EQ(found.others.size(), 2u);
 }
 
-// What unpacking in place leaves.
+// The result of unpacking in place.
 TEST(ConvertTest, AnArchiveBesideItsFolderIsLeftOut) {
   const TemporaryDirectory raw;
   Tar tar;
@@ -379,7 +380,7 @@ TEST(ConvertTest, AnArchiveBesideItsFolderIsLeftOut) {
   EXPECT_TRUE(found.notices[0].starts_with((raw.path() / "train/n1.tar").string()));
 }
 
-TEST(ConvertTest, ArchivesLieInOneAnotherOnceAtMost) {
+TEST(ConvertTest, ArchivesAreNestedAtMostOnce) {
   Tar pictures;
   pictures.add("a.JPEG", fake_picture(1));
   Tar classes;
@@ -394,7 +395,7 @@ TEST(ConvertTest, ArchivesLieInOneAnotherOnceAtMost) {
                [&] { (void)find_raw_pictures(raw.path(), Split::Train); });
 }
 
-TEST(ConvertTest, NothingFoundListsWhatWasLookedFor) {
+TEST(ConvertTest, NothingFoundListsThePlacesSearched) {
   const TemporaryDirectory root;
   expect_error(ErrorKind::Data, {"img_train", "ILSVRC2012_img_train.tar", "class folders in"},
                [&] { (void)find_raw_pictures(root.path(), Split::Train); });
@@ -424,7 +425,7 @@ TEST(TarTest, ListsFilesWithLongNames) {
   EXPECT_EQ(members[2].name, "pax.JPEG");
 }
 
-TEST(TarTest, HardLinksAreWhatTheyLeadTo) {
+TEST(TarTest, HardLinksAreListedWithTheirTarget) {
   Tar tar;
   tar.add("f/a.JPEG", bytes_of("content"));
   tar.add("g/b.JPEG", {}, '1', "f/a.JPEG");
@@ -443,7 +444,7 @@ TEST(TarTest, HardLinksAreWhatTheyLeadTo) {
   EXPECT_EQ(listing.links, std::vector<std::string>{"d.JPEG"});
 }
 
-// A size is a number from outside, and memory follows that of a name.
+// Sizes are untrusted, and memory is allocated for a name's size.
 TEST(TarTest, NamesOfMoreThan64KiBAreRefused) {
   constexpr std::size_t kMost = 64 * 1024;
   const auto with_name = [](std::size_t bytes, char type) {
@@ -454,7 +455,7 @@ TEST(TarTest, NamesOfMoreThan64KiBAreRefused) {
     return tar.bytes();
   };
   EXPECT_EQ(list(with_name(kMost, 'L')).at(0).name, std::string(kMost, 'n'));
-  // "65536 path=" and a line's end are no part of the name.
+  // "65536 path=" and a line break are not part of the name.
   EXPECT_EQ(list(with_name(kMost, 'x')).at(0).name, std::string(kMost - 12, 'n'));
   for (const char type : {'L', 'x'})
     expect_error(ErrorKind::Data, {"a.tar: name too long at offset 512"},

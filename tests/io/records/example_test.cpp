@@ -24,7 +24,7 @@ std::string problem_of(std::span<const std::byte> payload) {
   return parse_example(payload, example, buffer);
 }
 
-/// What a reader of labels alone says of the same payload, in the midst of a file.
+/// The result of the label reader for the same payload, in the middle of a file.
 std::string label_problem_of(std::span<const std::byte> payload, std::int64_t& label) {
   Bytes file(13, std::byte{0xff});
   file.insert(file.end(), payload.begin(), payload.end());
@@ -33,7 +33,7 @@ std::string label_problem_of(std::span<const std::byte> payload, std::int64_t& l
   return parse_label(window, 13, payload.size(), label);
 }
 
-/// The messages of protobuf, to make payloads that no writer of ours makes.
+/// protobuf messages, for payloads that our writer never produces.
 class Message {
  public:
   Message() {
@@ -117,7 +117,7 @@ TEST(ExampleTest, NumbersMayBePackedOrNot) {
   }
 }
 
-TEST(ExampleTest, FieldsInAnyOrderAndOfOthers) {
+TEST(ExampleTest, FieldsInAnyOrderAndUnknownOnes) {
   const std::string label = entry("image/class/label", nested(3, nested(1, "\x07")));
   const std::string value_first =
       nested(1, nested(2, nested(3, nested(1, "\x07"))) + nested(1, "image/class/label"));
@@ -203,7 +203,7 @@ TEST(ExampleTest, NamesOfBoxesMayComeLast) {
   EXPECT_EQ(buffer.boxes, (std::vector<ObjectBox>{{0.25f, 0.5f, 0.75f, 1.0f}}));
 }
 
-TEST(ExampleTest, EveryCutIsNoExample) {
+TEST(ExampleTest, EveryTruncatedPayloadIsRejected) {
   const Bytes payload = payload_of(3, 4, kBoxes);
   for (std::size_t size = 0; size < payload.size(); ++size) {
     const auto part = std::span(payload).first(size);
@@ -214,14 +214,14 @@ TEST(ExampleTest, EveryCutIsNoExample) {
 }
 
 TEST(ExampleTest, HostileNestingEnds) {
-  std::string groups(100'000, '\x0b');  // field 1, start of a group, again and again
+  std::string groups(100'000, '\x0b');  // field 1, start of a group, repeated
   EXPECT_EQ(problem_of(bytes_of(groups)), "the record is not a tf.Example");
   std::string deep = "x";
   for (int i = 0; i < 1000; ++i) deep = nested(1, deep);
   EXPECT_NE(problem_of(bytes_of(deep)), "");
 }
 
-// Groups that nobody knows are passed over, one within the other eight times at most.
+// Unknown groups are skipped up to a nesting depth of eight.
 TEST(ExampleTest, UnknownGroupsNestEightDeep) {
   const std::string label = entry("image/class/label", nested(3, nested(1, "\x07")));
   const std::string known = nested(1, kEncoded + label);
@@ -237,7 +237,7 @@ TEST(ExampleTest, UnknownGroupsNestEightDeep) {
   }
 }
 
-// What we call an Example is one for protobuf, too, with the same content; and the other way round.
+// We and protobuf accept the same Examples, with the same content.
 TEST(ExampleTest, AgreesWithProtobufOnMutatedBytes) {
   const Bytes whole = payload_of(2, 300, kBoxes);
   std::mt19937 engine(1);

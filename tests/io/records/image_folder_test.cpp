@@ -24,7 +24,7 @@ void write_folders(const fs::path& root) {
   store(root / "val/n03/v.JPEG", fake_picture(4));
 }
 
-TEST(ImageFolderTest, ClassesAreSortedFoldersAndPicturesAreToldByContent) {
+TEST(ImageFolderTest, ClassesAreSortedFoldersAndImagesAreRecognizedByContent) {
   const TemporaryDirectory root;
   write_folders(root.path());
   const auto source = open_encoded_source(root.path(), Split::Train, {});
@@ -43,7 +43,7 @@ TEST(ImageFolderTest, ClassesAreSortedFoldersAndPicturesAreToldByContent) {
   EXPECT_NE(source->notices()[0].find("n01/notes.txt"), std::string::npos);
 }
 
-TEST(ImageFolderTest, ValidationTakesTheNumbersOfTraining) {
+TEST(ImageFolderTest, ValidationUsesTheClassNumbersOfTraining) {
   const TemporaryDirectory root;
   write_folders(root.path());
   const auto source = open_encoded_source(root.path(), Split::Validation, {});
@@ -81,7 +81,7 @@ TEST(ImageFolderTest, IndexIsKeptUntilAFolderChanges) {
   store(root.path() / "train/n02/c.JPEG", fake_picture(6));
   const auto second = open_encoded_source(root.path(), Split::Train, {});
   EXPECT_EQ(second->size(), 5);
-  // A picture that changed under its name.
+  // An image that was overwritten.
   store(root.path() / "train/n02/a.JPEG", fake_picture(40));
   ReadBuffer buffer;
   expect_error(ErrorKind::Data, {"n02/a.JPEG", "when it was indexed"},
@@ -89,7 +89,7 @@ TEST(ImageFolderTest, IndexIsKeptUntilAFolderChanges) {
   const auto third = open_encoded_source(root.path(), Split::Train, {});
   EXPECT_EQ(text_of(third->read(1, buffer).bytes), text_of(fake_picture(40)));
   EXPECT_NE(third->fingerprint(), second->fingerprint());
-  // Mended in its place.
+  // Repaired in place.
   store(root.path() / "train/n01/notes.txt", std::string_view(kPng));
   EXPECT_EQ(open_encoded_source(root.path(), Split::Train, {})->size(), 6);
 }
@@ -126,7 +126,7 @@ TEST(ImageFolderTest, FilesThatShouldBePicturesAreBad) {
   }
 }
 
-TEST(ImageFolderTest, LinksThatLeadNowhereAreBad) {
+TEST(ImageFolderTest, BrokenLinksAreBad) {
   const TemporaryDirectory root;
   for (std::size_t i = 0; i < 8; ++i)
     store(root.path() / fmt::format("train/n01/{}.JPEG", i), fake_picture(i));
@@ -145,7 +145,7 @@ TEST(ImageFolderTest, LinksThatLeadNowhereAreBad) {
   EXPECT_EQ(open_encoded_source(root.path(), Split::Train, options)->size(), 9);
 }
 
-TEST(ImageFolderTest, APictureThatIsGoneIsABadOne) {
+TEST(ImageFolderTest, ARemovedImageIsABadOne) {
   const TemporaryDirectory root;
   write_folders(root.path());
   const auto source = open_encoded_source(root.path(), Split::Train, {});
@@ -155,8 +155,8 @@ TEST(ImageFolderTest, APictureThatIsGoneIsABadOne) {
                [&] { (void)source->read(0, buffer); });
 }
 
-// A folder whose name leaves room for pictures, but not for an index beside them.
-TEST(ImageFolderTest, AnIndexThatCannotBeKeptIsTold) {
+// The path is short enough for images, but too long for an index beside them.
+TEST(ImageFolderTest, AnIndexThatCannotBeCachedIsReported) {
   const TemporaryDirectory root;
   fs::path folder = root.path();
   constexpr std::size_t kLongest = 4095 - sizeof("/n01/a.JPEG");
@@ -184,7 +184,7 @@ TEST(ImageFolderTest, ClassesWithoutPicturesAreNamed) {
       << source->notices()[0];
 }
 
-TEST(ImageFolderTest, SplitsAreNoClasses) {
+TEST(ImageFolderTest, SplitsAreNotClasses) {
   const TemporaryDirectory root;
   store(root.path() / "val/a.JPEG", fake_picture(1));
   store(root.path() / "test/a.JPEG", fake_picture(1));

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Three shards of 20, 1 and 7 pictures.
+/// Three shards of 20, 1 and 7 images.
 RecordFileSet write_set(const fs::path& root) {
   write_shard(root / "train-00000-of-00003", 0, 20);
   write_shard(root / "train-00001-of-00003", 20, 1);
@@ -49,7 +49,7 @@ TEST(RecordIndexTest, HasEveryRecordAndItsLabel) {
   EXPECT_EQ(index.record_of(27), 6u);
 }
 
-TEST(RecordIndexTest, AnEmptyShardIsPassedOver) {
+TEST(RecordIndexTest, AnEmptyShardIsSkipped) {
   const TemporaryDirectory root;
   write_shard(root.path() / "train-00000-of-00003", 0, 2);
   write_shard(root.path() / "train-00001-of-00003", 2, 0);
@@ -59,7 +59,7 @@ TEST(RecordIndexTest, AnEmptyShardIsPassedOver) {
   EXPECT_EQ(opened.index.file_of(2), 2u);
 }
 
-TEST(RecordIndexTest, IsMadeOnceForTheSameFiles) {
+TEST(RecordIndexTest, IsBuiltOnceForTheSameFiles) {
   const TemporaryDirectory root;
   const RecordFileSet set = write_set(root.path());
   const OpenedIndex first = open(set);
@@ -67,7 +67,7 @@ TEST(RecordIndexTest, IsMadeOnceForTheSameFiles) {
   const OpenedIndex second = open(set);
   EXPECT_FALSE(second.made);
   EXPECT_EQ(second.index, first.index);
-  // Another size, and another time of change.
+  // Another size, and another modification time.
   write_shard(root.path() / "train-00001-of-00003", 20, 2);
   EXPECT_TRUE(open(set).made);
   EXPECT_FALSE(open(set).made);
@@ -75,7 +75,7 @@ TEST(RecordIndexTest, IsMadeOnceForTheSameFiles) {
   EXPECT_TRUE(open(set).made);
 }
 
-TEST(RecordIndexTest, LiesInTheCacheWhereTheDataCannotBeWritten) {
+TEST(RecordIndexTest, IsCachedIfTheDataFolderIsNotWritable) {
   const TemporaryDirectory root;
   const TemporaryDirectory cache;
   const RecordFileSet set = write_set(root.path());
@@ -90,7 +90,7 @@ TEST(RecordIndexTest, LiesInTheCacheWhereTheDataCannotBeWritten) {
   EXPECT_NE(nowhere.notices[0].find("is rebuilt every time"), std::string::npos);
 }
 
-TEST(RecordIndexTest, ReadOnlyFoldersStayAsTheyAre) {
+TEST(RecordIndexTest, ReadOnlyFoldersAreNotChanged) {
   const TemporaryDirectory root;
   const TemporaryDirectory cache;
   const RecordFileSet set = write_set(root.path());
@@ -101,7 +101,7 @@ TEST(RecordIndexTest, ReadOnlyFoldersStayAsTheyAre) {
   EXPECT_FALSE(fs::exists(root.path() / "millrace-train.index"));
 }
 
-TEST(RecordIndexTest, ADamagedCacheIsMadeAnew) {
+TEST(RecordIndexTest, ADamagedCacheIsRebuilt) {
   const TemporaryDirectory root;
   const RecordFileSet set = write_set(root.path());
   const OpenedIndex first = open(set);
@@ -118,7 +118,7 @@ TEST(RecordIndexTest, ADamagedCacheIsMadeAnew) {
   }
 }
 
-TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
+TEST(RecordIndexTest, ParsedIndicesAreConsistent) {
   const TemporaryDirectory root;
   RecordIndex index = open(write_set(root.path())).index;
   index.notices = {"said before", ""};
@@ -129,7 +129,7 @@ TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
   Bytes longer = content;
   longer.push_back(std::byte{0});
   EXPECT_FALSE(parse_index(longer));
-  // Counts beyond all memory, and an entry beyond its file.
+  // Counts that exceed memory, and an entry beyond its file.
   for (const std::size_t at : {7u, 15u, 23u, 31u}) {
     Bytes huge = content;
     huge[at] = std::byte{0x7f};
@@ -143,13 +143,13 @@ TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
   EXPECT_FALSE(parse_index(write_index(wrong)));
 }
 
-TEST(RecordIndexTest, ListsWhatIsBadAndGoesOn) {
+TEST(RecordIndexTest, ListsBadRecordsAndContinues) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 10);
   flip_byte(path, places[3] + 2);  // of the length
   Bytes bytes = load(path);
-  // A record whole in its frame that is no Example, in the place of number 7.
+  // Replaces record 7 by one with a valid frame that is not an Example.
   const std::size_t payload = places[8] - places[7] - kFrameBytes;
   std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(places[7] + kFrameHeadBytes), payload,
               std::byte{0xff});
@@ -176,7 +176,7 @@ TEST(RecordIndexTest, ReadsIndicesOfDali) {
                  [&] { (void)parse_offset_lines(text, "a.idx"); });
 }
 
-TEST(RecordIndexTest, SaysWhenAnIdxFileDoesNotFit) {
+TEST(RecordIndexTest, ReportsAnIdxFileThatDoesNotMatch) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);
@@ -196,7 +196,7 @@ TEST(RecordIndexTest, SaysWhenAnIdxFileDoesNotFit) {
   EXPECT_EQ(notices_with("nonsense").size(), 1u);
 }
 
-TEST(RecordIndexTest, WhatIsWrongWithAnIdxFileIsRepeatedUntilItIsMended) {
+TEST(RecordIndexTest, IdxProblemsAreReportedUntilTheyAreRepaired) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   write_shard(path, 0, 3);
@@ -354,7 +354,7 @@ TEST(TFRecordSourceTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
   expect_error(ErrorKind::Data, {path.string(), "cut"}, [&] { (void)source->read(4, buffer); });
 }
 
-// A whole record of the same size, whose label is another one than the index has.
+// A valid record of equal size whose label differs from the index.
 TEST(TFRecordSourceTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
@@ -396,9 +396,8 @@ TEST(TFRecordSourceTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
   EXPECT_EQ(open_encoded_source(root.path(), Split::Train, from_zero)->label(0), 1);
 }
 
-// Labels from 1 that are read as if they were from 0: one of 1000 is left out, and class 0 is
-// empty.
-TEST(TFRecordSourceTest, WhatIsLeftOutIsSaidAlsoFromTheCache) {
+// Labels from 1 read as labels from 0: one of 1000 is left out, and class 0 is empty.
+TEST(TFRecordSourceTest, LeftOutRecordsAreReportedFromTheCacheToo) {
   const TemporaryDirectory root;
   const auto places = write_shard(root.path() / "train-00000-of-00001", 0, 1000, 1000);
   SourceOptions options = options_for(1000);
@@ -419,7 +418,7 @@ TEST(TFRecordSourceTest, WhatIsLeftOutIsSaidAlsoFromTheCache) {
   }
 }
 
-TEST(TFRecordSourceTest, OfManyThatAreLeftOutAFewAreNamed) {
+TEST(TFRecordSourceTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 20);
@@ -440,7 +439,7 @@ TEST(TFRecordSourceTest, OfManyThatAreLeftOutAFewAreNamed) {
   }
 }
 
-TEST(TFRecordSourceTest, RefusesASetThatLacksShardsUnlessTold) {
+TEST(TFRecordSourceTest, RefusesASetWithMissingShardsByDefault) {
   const TemporaryDirectory root;
   write_shard(root.path() / "train-00000-of-00002", 0, 10);
   expect_error(ErrorKind::Data, {"1 of 2 shards is missing: train-00001-of-00002"},
@@ -452,7 +451,7 @@ TEST(TFRecordSourceTest, RefusesASetThatLacksShardsUnlessTold) {
   EXPECT_EQ(source->notices().size(), 1u);
 }
 
-TEST(TFRecordSourceTest, RefusesEmptyShardsUnlessToldAndSaysWhatItLeavesOut) {
+TEST(TFRecordSourceTest, RefusesEmptyShardsByDefaultAndReportsWhatItLeavesOut) {
   const TemporaryDirectory root;
   write_shard(root.path() / "train-00000-of-00002", 0, 10);
   write_shard(root.path() / "train-00001-of-00002", 10, 0);
@@ -469,7 +468,7 @@ TEST(TFRecordSourceTest, RefusesEmptyShardsUnlessToldAndSaysWhatItLeavesOut) {
   EXPECT_NE(source->notices()[1].find("train-00000-of-00002.bak"), std::string::npos);
 }
 
-TEST(TFRecordSourceTest, FingerprintTellsSetsApart) {
+TEST(TFRecordSourceTest, FingerprintDistinguishesSets) {
   const TemporaryDirectory root;
   const auto fingerprint = [&](std::size_t first, std::int64_t classes) {
     write_shard(root.path() / "train-00000-of-00001", first, 10, classes);
@@ -481,7 +480,7 @@ TEST(TFRecordSourceTest, FingerprintTellsSetsApart) {
   EXPECT_NE(fingerprint(0, 9), one);
 }
 
-TEST(TFRecordSourceTest, NothingFoundListsWhatWasLookedFor) {
+TEST(TFRecordSourceTest, NothingFoundListsThePlacesSearched) {
   const TemporaryDirectory root;
   for (const Split split : {Split::Train, Split::Validation})
     expect_error(ErrorKind::Data,
@@ -496,7 +495,7 @@ TEST(TFRecordSourceTest, NothingFoundListsWhatWasLookedFor) {
                [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
 }
 
-TEST(SealedFileTest, WhoeverWaitsForALockSaysSoOnce) {
+TEST(SealedFileTest, WaitingForALockIsReportedOnce) {
   const TemporaryDirectory root;
   std::vector<std::string> told;
   {
@@ -504,7 +503,7 @@ TEST(SealedFileTest, WhoeverWaitsForALockSaysSoOnce) {
   }
   EXPECT_TRUE(told.empty());
   auto held = std::make_unique<FolderLock>(root.path());
-  // Nobody else would let it go: without a word the test never ends.
+  // Only the callback releases the lock: without the message the test never ends.
   const FolderLock waited(root.path(), [&](const std::string& what) {
     told.push_back(what);
     held.reset();
