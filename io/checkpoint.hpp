@@ -117,7 +117,7 @@ class CheckpointReader {
   /// seals are equal.
   [[nodiscard]] std::uint32_t seal() const noexcept { return seal_; }
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const noexcept { return tensors_; }
-  /// nullptr when there is no such tensor.
+  /// nullptr if there is no such tensor.
   [[nodiscard]] const TensorInfo* find(const std::string& name) const;
   /// Reads one tensor (its CRC is checked again); `out` must have info.bytes().
   void read(const std::string& name, std::span<std::byte> out) const;

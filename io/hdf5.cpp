@@ -32,7 +32,7 @@ namespace millrace::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "tensors are stored as they lie in memory");
+              "tensors are stored in the byte order of memory");
 
 constexpr hsize_t kChunkBytes = hsize_t{4} << 20;
 constexpr const char* kTypeAttribute = "dtype";

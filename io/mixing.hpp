@@ -7,7 +7,7 @@
 //   mixup    image n + image p by shares l and 1 - l drawn from Beta(alpha, alpha)
 //            Reversed: p = B-1-n, l as drawn (NVIDIA);  Rolled: p = n-1, max(l, 1-l) (IPU trainer)
 //   cutmix   a box of image n-2 (n-1 in a micro-batch of two), its sides sqrt(1 - lambda) of the
-//            image's, its centre anywhere, cut off at the edges; lambda is fixed (IPU trainer)
+//            image's, its center anywhere, clipped at the edges; lambda is fixed (IPU trainer)
 //
 // Indices wrap around within the micro-batch. With both, mixup is applied first and boxes are cut
 // from the results, so a label may have four sources; ImageMixing has the formulas.

@@ -165,7 +165,7 @@ std::uint32_t checksum_of_some(std::int64_t size, Read read) {
   for (std::int64_t i = 0; i < size; i += step) {
     try {
       crc = crc32c(read(i), crc);
-    } catch (const Error& error) {  // readers will tell of it
+    } catch (const Error& error) {  // readers will report it
       crc = crc32c(std::as_bytes(std::span(std::string_view("unreadable"))), crc);
     }
   }
@@ -229,7 +229,7 @@ class EncodedPictures final : public PictureDataset {
       try {
         const ImageHeader header = read_header(source_->read(i, buffer).bytes);
         most = std::max(most, decoding_bytes(header, header.height));
-      } catch (const Error& error) {  // readers will tell of it
+      } catch (const Error& error) {  // readers will report it
         if (error.kind() != ErrorKind::Data) throw;
       }
     }

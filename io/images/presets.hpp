@@ -2,7 +2,7 @@
 //
 // The published preprocessing variants for ImageNet, as rows of a table:
 //
-//   preset    crop: by, area, aspect, attempts   filter                 centre   normalisation
+//   preset    crop: by, area, aspect, attempts   filter                 center   normalization
 //   tf        height, 5-100 %, .75-1.33, 100     bilinear, legacy       down     MeanOnly
 //   nvidia    area, 5-100 %, .75-1.33, 100       bilinear, half-pixel   down     Nvidia
 //   dali2019  area, 10-100 %, .8-1.25, 100       bilinear, half-pixel   down     Dali2019

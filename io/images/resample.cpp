@@ -140,8 +140,8 @@ std::int32_t fixed_of(double weight) {
   return static_cast<std::int32_t>(scaled < 0.0 ? scaled - 0.5 : scaled + 0.5);
 }
 
-/// Fills `weights` for `axis`, whose box begins at pixel `begin` of the picture. Mirroring the
-/// source reverses the order of its pixels; mirroring the result reverses the results.
+/// Fills `weights` for `axis`, whose box begins at pixel `begin` of the image. Mirroring the source
+/// reverses the order of its pixels; mirroring the result reverses the results.
 void weigh(AxisWeights& weights, Filter filter, const Axis& axis, std::int32_t begin,
            bool mirror_source, bool mirror_result) {
   const Curve curve = curve_of(filter);
