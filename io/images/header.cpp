@@ -40,7 +40,7 @@ void check_image_size(std::int64_t width, std::int64_t height) {
     fail(ErrorKind::Data, "an image of {} x {} pixels; the limit is {} per side", width, height,
          kMaxImageSide);
   if (width * height > kMaxImagePixels)
-    fail(ErrorKind::Data, "an image of {} x {} pixels; the limit is {}", width, height,
+    fail(ErrorKind::Data, "an image of {} x {} pixels; the limit is {} pixels", width, height,
          kMaxImagePixels);
 }
 

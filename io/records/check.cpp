@@ -30,8 +30,7 @@ struct ShardReport {
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;
   std::vector<Finding> findings;
-  std::vector<fs::path>
-      others;  ///< in a class folder: files that are not images by content or name
+  std::vector<fs::path> others;  ///< in class folders: not images by content or name
 };
 
 class ShardCheck {

@@ -51,7 +51,7 @@ TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   const TemporaryDirectory folder;
   write_bytes(folder.path() / "data_batch_1.bin", records10(4, 0, 1));
   write_bytes(folder.path() / "data_batch_2.bin", records10(2, 7, 2));
-  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, 4 are in data_batch_1.bin"},
+  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, but 4 are in data_batch_1.bin"},
                [&] { (void)open_cifar(folder.path(), {}); });
   const auto write = [&](const std::string& name, const std::string& text) {
     write_bytes(folder.path() / name,

@@ -67,9 +67,9 @@ TEST(ImageHeaderTest, HeadersCutAnywhereAreErrors) {
 
 TEST(ImageHeaderTest, SizesBeyondTheLimitsAreRefused) {
   const Bytes file = encode_jpeg(make_picture(8, 8));
-  expect_error(ErrorKind::Data, {"65500 x 65500", "16384 a side"},
+  expect_error(ErrorKind::Data, {"65500 x 65500", "16384 per side"},
                [&] { static_cast<void>(read_header(with_jpeg_size(file, 65500, 65500))); });
-  expect_error(ErrorKind::Data, {"16385 x 1", "16384 a side"},
+  expect_error(ErrorKind::Data, {"16385 x 1", "16384 per side"},
                [&] { static_cast<void>(read_header(with_jpeg_size(file, 16385, 1))); });
   expect_error(ErrorKind::Data, {"16384 x 4097", "67108864"},
                [&] { static_cast<void>(read_header(with_jpeg_size(file, 16384, 4097))); });
@@ -78,7 +78,7 @@ TEST(ImageHeaderTest, SizesBeyondTheLimitsAreRefused) {
   expect_error(ErrorKind::Data, {"JPEG", "65500"},
                [&] { static_cast<void>(read_header(with_jpeg_size(file, 65535, 65535))); });
   ImageDecoder decoder;
-  expect_error(ErrorKind::Data, {"16384 a side"},
+  expect_error(ErrorKind::Data, {"16384 per side"},
                [&] { decoder.decode(with_jpeg_size(file, 65500, 65500)); });
   EXPECT_EQ(decoder.buffer_bytes(), 0u);
 }

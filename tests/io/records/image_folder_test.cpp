@@ -189,7 +189,7 @@ TEST(ImageFolderTest, SplitsAreNotClasses) {
   store(root.path() / "val/a.JPEG", fake_picture(1));
   store(root.path() / "test/a.JPEG", fake_picture(1));
   EXPECT_TRUE(find_class_folders(root.path(), Split::Train).classes.empty());
-  expect_error(ErrorKind::Data, {"no training images", "img_val, test, img_test are no"},
+  expect_error(ErrorKind::Data, {"no training images", "img_val, test, img_test are not classes"},
                [&] { (void)open_encoded_source(root.path(), Split::Train, {}); });
   store(root.path() / "cats/a.JPEG", fake_picture(1));
   EXPECT_EQ(find_class_folders(root.path(), Split::Train).classes.size(), 3u);

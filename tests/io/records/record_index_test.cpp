@@ -351,7 +351,8 @@ TEST(TFRecordSourceTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
                [&] { (void)source->read(2, buffer); });
   EXPECT_NO_THROW((void)source->read(3, buffer));
   cut(path, places[4] + 3);
-  expect_error(ErrorKind::Data, {path.string(), "cut"}, [&] { (void)source->read(4, buffer); });
+  expect_error(ErrorKind::Data, {path.string(), "truncated"},
+               [&] { (void)source->read(4, buffer); });
 }
 
 // A valid record of equal size whose label differs from the index.
