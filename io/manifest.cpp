@@ -260,7 +260,7 @@ std::string_view name_of(TensorRole role) noexcept {
 std::string_view name_problem(std::string_view name) noexcept {
   if (name.empty() || name.size() > kMaxNameLength) return "is empty or too long";
   for (const char c : name) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "holds a control character";
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "contains a control character";
   }
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());

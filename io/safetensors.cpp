@@ -353,7 +353,7 @@ const SafeTensor& SafeTensorsFile::at(const std::string& name) const {
   std::vector<std::string> names;
   for (const auto& entry : content_.tensors) names.push_back(entry.first);
   const std::string nearest = nearest_match(name, names);
-  fail(ErrorKind::Data, "{}: there is no tensor {}{}", path_.string(), name,
+  fail(ErrorKind::Data, "{}: no tensor {}{}", path_.string(), name,
        nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
 }
 

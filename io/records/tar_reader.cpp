@@ -135,12 +135,12 @@ TarListing list_tar(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes) 
       return listing.take();
     if (!checksum_is_right(header)) bad("header checksum mismatch");
     const std::optional<std::uint64_t> size = parse_size(header);
-    if (!size) bad("a header without a size");
+    if (!size) bad("header without a size");
     const auto type = std::to_integer<char>(header[156]);
     const std::string name(field(header, 0, 100));
     const std::string target(field(header, 157, 100));
     at += kBlock;
-    if (*size > end - at) bad("a member that is longer than the rest");
+    if (*size > end - at) bad("a member longer than the rest of the archive");
     if (type == 'L' || type == 'K' || type == 'x') {
       if (*size > kMaxNameBytes) bad("name too long");
       const std::string_view text = as_text(file.at(at, static_cast<std::size_t>(*size)));
@@ -154,7 +154,7 @@ TarListing list_tar(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes) 
       names = {};
     }
     const std::uint64_t padded = (*size + kBlock - 1) / kBlock * kBlock;
-    if (padded > end - at) bad("a member that is longer than the rest");
+    if (padded > end - at) bad("a member longer than the rest of the archive");
     at += padded;
   }
 }
