@@ -57,12 +57,11 @@ std::string_view remedy(int error_number) noexcept {
 
 constexpr std::string_view kTemporary = ".tmp.";
 
-// A file that no lock can tell of is given up when nobody has written to it for so long: who writes
-// one does so every few seconds.
+// A file without a visible lock is abandoned after this time without a write. Writers write every
+// few seconds.
 constexpr std::chrono::hours kGivenUp{1};
 
-// This start of this machine's kernel, as all its containers see it; nothing where it cannot be
-// told.
+// Identifies this boot of the machine, equally in all its containers; empty if unknown.
 std::optional<std::uint32_t> this_machine() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -70,8 +69,8 @@ std::optional<std::uint32_t> this_machine() {
   return crc32c(std::as_bytes(std::span(id)));
 }
 
-// What a temporary file's name ends in. Process numbers alone are not enough: containers and hosts
-// that share a volume have the same ones.
+// End of a temporary file's name. Process ids alone are not enough: containers and hosts that share
+// a volume may have equal ones.
 struct Mark {
   std::int64_t process = 0;
   std::uint32_t machine = 0;
@@ -117,8 +116,7 @@ struct StagedName {
   Mark mark;
 };
 
-// "train.packed" and the mark of "train.packed.tmp.4711-0123abcd-89ef4567"; nothing for other
-// names.
+// "train.packed" and the mark of "train.packed.tmp.4711-0123abcd-89ef4567"; empty for other names.
 std::optional<StagedName> parse_staged(std::string_view name) {
   const std::size_t infix = name.rfind(kTemporary);
   if (infix == std::string_view::npos) return {};
@@ -127,8 +125,8 @@ std::optional<StagedName> parse_staged(std::string_view name) {
   return StagedName{name.substr(0, infix), *mark};
 }
 
-// Whether nobody writes a temporary file any more. Its writer holds a lock on it, which tells all
-// containers of a machine; other machines hear of it on some file systems only.
+// Whether a temporary file has no writer any more. Its writer holds a lock, which all containers of
+// a machine see, but other machines only on some file systems.
 bool is_left_over(const std::filesystem::path& path, const Mark& mark) {
   constexpr int kFlags = O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   const UniqueFd file(resumed([&] { return ::open(path.c_str(), kFlags); }));
@@ -141,7 +139,7 @@ bool is_left_over(const std::filesystem::path& path, const Mark& mark) {
   return std::chrono::system_clock::now() - written > kGivenUp;
 }
 
-// Pipes, devices and directories have no size that could be trusted, and may never end.
+// Pipes, devices and directories have no reliable size and may never end.
 std::uint64_t size_of_regular(int file, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(file, &status) != 0) fail_io("inspect", path, errno);
@@ -181,8 +179,8 @@ std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::p
 }
 
 UniqueFd open_file(const std::filesystem::path& path, int flags) {
-  constexpr mode_t kMode = 0666;  // less the umask
-  // Opening a pipe would wait for somebody who writes to it; so nothing is waited for.
+  constexpr mode_t kMode = 0666;  // minus the umask
+  // Without O_NONBLOCK, opening a pipe would block until it has a writer.
   const bool to_read = (flags & (O_ACCMODE | O_DIRECTORY)) == O_RDONLY;
   if (to_read) flags |= O_NONBLOCK;
   UniqueFd file(resumed([&] { return ::open(path.c_str(), flags | O_CLOEXEC, kMode); }));
@@ -210,7 +208,7 @@ int sync_descriptor(int fd) noexcept {
 void sync_directory(const std::filesystem::path& directory) {
   const UniqueFd handle = open_file(directory, O_RDONLY | O_DIRECTORY);
   const int error = sync_descriptor(handle.get());
-  // Some network file systems cannot sync a directory, say so with EINVAL, and need not.
+  // Some network file systems return EINVAL for a directory, and need no sync.
   if (error != 0 && error != EINVAL) fail_io("sync", directory, error);
 }
 
@@ -218,7 +216,7 @@ StagedFile::StagedFile(std::filesystem::path path)
     : path_(std::move(path)),
       temporary_(temporary_for(path_)),
       file_(open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW)) {
-  // Where files cannot be locked, remove_leftovers() judges by age.
+  // If files cannot be locked, remove_leftovers() uses their age.
   static_cast<void>(::flock(file_.get(), LOCK_EX | LOCK_NB));
 }
 
@@ -294,20 +292,19 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 
 namespace {
 
-/// The whole file in memory that `make` gives for its size.
+/// Reads the whole file into memory from `make(size)`.
 template <class Bytes>
 Bytes read_whole(const std::filesystem::path& path, std::uint64_t max_bytes) {
   const UniqueFd file = open_file(path, O_RDONLY);
   const std::uint64_t size = size_of_regular(file.get(), path);
   if (size > max_bytes) {
-    fail(ErrorKind::Io, "{}: {} bytes, more than the {} that are read", path.string(), size,
-         max_bytes);
+    fail(ErrorKind::Io, "{}: {} bytes exceed the limit of {}", path.string(), size, max_bytes);
   }
   Bytes bytes;
   try {
     bytes.resize(size);
-  } catch (const std::exception&) {  // the standard library's, for want of memory or of addresses
-    fail(ErrorKind::Io, "{}: its {} bytes do not fit into memory", path.string(), size);
+  } catch (const std::exception&) {  // bad_alloc or length_error
+    fail(ErrorKind::Io, "{}: its {} bytes do not fit in memory", path.string(), size);
   }
   bytes.resize(read_some(file.get(), std::as_writable_bytes(std::span(bytes)), path));
   return bytes;

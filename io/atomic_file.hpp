@@ -28,22 +28,22 @@ class UniqueFd {
 
   [[nodiscard]] int get() const noexcept { return fd_; }
   [[nodiscard]] bool valid() const noexcept { return fd_ >= 0; }
-  /// Closes and reports, as errno or 0, what some file systems say only now.
+  /// Closes the file; returns errno or 0. Some file systems report write errors only here.
   [[nodiscard]] int close() noexcept;
 
  private:
   int fd_ = -1;
 };
 
-/// Throws Error(Io): "cannot <action> <path>: <reason of errno>", with a remedy where there is one.
+/// Throws Error(Io): "cannot <action> <path>: <reason of errno>", with a remedy if there is one.
 [[noreturn]] void fail_io(std::string_view action, const std::filesystem::path& path,
                           int error_number);
 
-/// The open call with O_CLOEXEC, resumed when interrupted. What is only read must be a regular file
-/// (or a directory, where the flags ask for one): nobody waits for a pipe. Errors: Io.
+/// The open call with O_CLOEXEC, resumed when interrupted. A file opened only for reading must be a
+/// regular file (or a directory, if the flags ask for one), so a pipe never blocks. Errors: Io.
 [[nodiscard]] UniqueFd open_file(const std::filesystem::path& path, int flags);
 
-/// Reads until `out` is full or the file ends; returns how much was read. Errors: Io, naming
+/// Reads until `out` is full or the file ends; returns the number of bytes read. Errors: Io, naming
 /// `path`.
 [[nodiscard]] std::size_t read_some(int fd, std::span<std::byte> out,
                                     const std::filesystem::path& path);
@@ -57,10 +57,9 @@ class UniqueFd {
 /// Makes the entries of a directory (renames, new files) durable. Errors: Io.
 void sync_directory(const std::filesystem::path& directory);
 
-/// A file written beside `path` as "<path>.tmp.<process>-<machine>-<random>", locked, which
-/// commit() puts in its place: after a kill there is the old file or the new one. What is not
-/// committed is removed. Several for one path do not meet, on whichever machines they are: the last
-/// to commit stays.
+/// A locked temporary file "<path>.tmp.<process>-<machine>-<random>" that commit() renames to
+/// `path`. After a kill, `path` is the old file or the new one. An uncommitted file is removed.
+/// Several staged files for one path do not interfere, even across machines: the last commit wins.
 class StagedFile {
  public:
   /// Errors: Io.
@@ -68,9 +67,10 @@ class StagedFile {
   ~StagedFile();
   StagedFile(StagedFile&&) = delete;
 
-  /// May be called from many threads at once. Errors: Io.
+  /// Thread-safe. Errors: Io.
   void write(std::span<const std::byte> bytes, std::uint64_t offset) const;
-  /// Syncs the file, renames it and syncs the directory. Errors: Io; what was at `path` stays.
+  /// Syncs the file, renames it and syncs the directory. On error (Io), the old file at `path`
+  /// stays.
   void commit();
 
  private:
@@ -79,54 +79,53 @@ class StagedFile {
   UniqueFd file_;
 };
 
-/// Which file or directory a path leads to.
+/// Identifies the file or directory that a path leads to.
 struct FileIdentity {
   std::uint64_t device = 0;
   std::uint64_t number = 0;
   friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
 };
 
-/// Zeros where there is none.
+/// Zeros if `path` does not exist.
 [[nodiscard]] FileIdentity file_identity(const std::filesystem::path& path) noexcept;
 
-/// Whether a process of this machine lives; one that ended and that nobody has asked about does
-/// not.
+/// Whether a process of this machine is alive. A zombie is not.
 [[nodiscard]] bool process_lives(std::int64_t process);
 
-/// Removes what StagedFiles for `path` left behind when their processes were killed, those of this
-/// machine at once, others when nobody has written to them for an hour. One process at a time may
+/// Removes temporary files of StagedFiles for `path` whose processes were killed: those of this
+/// machine at once, others after an hour without a write. Only one process at a time may call it
 /// (RunLock). Never fails.
 void remove_leftovers(const std::filesystem::path& path);
-/// The same for all files of a folder whose name `is_target` takes.
+/// The same for all files of a folder whose name satisfies `is_target`.
 void remove_leftovers(const std::filesystem::path& folder,
                       const std::function<bool(std::string_view)>& is_target);
 
-/// Replaces `path` by a file with the concatenated `pieces`, as a StagedFile. Errors: Io; the old
-/// file stays.
+/// Replaces `path` atomically by a file with the concatenated `pieces`. On error (Io), the old file
+/// stays.
 void write_file_atomically(const std::filesystem::path& path,
                            std::span<const std::span<const std::byte>> pieces);
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
-/// The whole file. Errors: Io, also when it is larger than `max_bytes`.
+/// Reads the whole file. Errors: Io, also if it is larger than `max_bytes`.
 [[nodiscard]] std::vector<std::byte> read_file(const std::filesystem::path& path,
                                                std::uint64_t max_bytes);
 [[nodiscard]] std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);
 
-/// Reads a text line by line, in memory for one line. Errors: Io.
+/// Reads a text file line by line with memory for one line. Errors: Io.
 class LineReader {
  public:
-  /// A longer line is damage: tables of numbers have no such lines.
+  /// A longer line is treated as damage.
   static constexpr std::size_t kMaxLineBytes = std::size_t{64} << 10;
   explicit LineReader(const std::filesystem::path& path);
 
-  /// The next line without its end, until the next call. Nothing at the end of the file, and where
-  /// a line is too long or lacks its end: then rest() is not empty.
+  /// The next line without its line break; valid until the next call. Empty at the end of the file,
+  /// and when a line is too long or has no line break; in these cases rest() is not empty.
   [[nodiscard]] std::optional<std::string_view> next();
-  /// Where in the file the last line given begins, or what could not be given.
+  /// File offset of the last line returned, or of the line that could not be returned.
   [[nodiscard]] std::uint64_t offset() const noexcept { return before_ + line_; }
-  /// Lines given so far.
+  /// Lines returned so far.
   [[nodiscard]] std::int64_t lines() const noexcept { return lines_; }
-  /// What follows the last line given, as far as it is known.
+  /// What follows the last line returned, as far as it has been read.
   [[nodiscard]] std::string_view rest() const noexcept {
     return std::string_view(buffer_).substr(next_);
   }
@@ -136,8 +135,8 @@ class LineReader {
   UniqueFd file_;
   std::string buffer_;
   std::uint64_t before_ = 0;  ///< bytes of the file before the buffer
-  std::size_t line_ = 0;      ///< where the last line given begins in the buffer
-  std::size_t next_ = 0;      ///< and where the next one
+  std::size_t line_ = 0;      ///< start of the last returned line in the buffer
+  std::size_t next_ = 0;      ///< start of the next line in the buffer
   std::int64_t lines_ = 0;
 };
 

@@ -19,8 +19,8 @@ constexpr auto kPlane = static_cast<std::size_t>(kSmallPlane);
 constexpr std::size_t kPaddedRow = kSide + 2 * kPadding;
 constexpr std::size_t kRowElements = kSide * kChannels;
 
-/// One row of one channel between its padding. What the padding bytes hold does not matter:
-/// decode_row clears the floats that come from them.
+/// One row of one channel with padding. The values of the padding do not matter: decode_row clears
+/// the floats computed from them.
 void load_row(const std::uint8_t* row, Mirror mirror, std::uint8_t* padded) {
   if (mirror == Mirror::Yes)
     std::reverse_copy(row, row + kSide, padded + kPadding);
@@ -28,7 +28,7 @@ void load_row(const std::uint8_t* row, Mirror mirror, std::uint8_t* padded) {
     std::memcpy(padded + kPadding, row, kSide);
 }
 
-/// Constant trip counts and three plain pointers, so that the compiler interleaves whole vectors.
+/// Constant trip counts and three plain pointers let the compiler interleave whole vectors.
 void interleave_row(const std::uint8_t* red, const std::uint8_t* green, const std::uint8_t* blue,
                     const ChannelScaling& scaling, float* out) {
   const auto [mean_r, mean_g, mean_b] = scaling.mean;
@@ -40,7 +40,7 @@ void interleave_row(const std::uint8_t* red, const std::uint8_t* green, const st
   }
 }
 
-/// Clears the pixels of a row that lie in the padding left and right of the image.
+/// Clears the pixels of a row that are in the left or right padding.
 void clear_padding(std::size_t left, float* out) {
   if (left < kPadding) std::fill_n(out, (kPadding - left) * kChannels, 0.0f);
   if (left > kPadding) {
@@ -49,8 +49,7 @@ void clear_padding(std::size_t left, float* out) {
   }
 }
 
-/// Rows (or columns) of a window at `offset` that lie in the image, from the first to behind the
-/// last.
+/// Range of rows (or columns) of a window at `offset` that are in the image.
 std::pair<std::int32_t, std::int32_t> shown(std::int32_t offset) {
   constexpr auto kExtent = static_cast<std::int32_t>(kSmallSide);
   const std::int32_t begin = static_cast<std::int32_t>(kCropPadding) - offset;
@@ -76,8 +75,8 @@ PixelBox real_window(const Crop& crop) {
 }
 
 ChannelScaling standardisation_of(std::span<const std::uint8_t, kSmallPixels> planes) {
-  // Integer sums are exact in any order, so the result does not depend on how this vectorises. The
-  // largest, 3072 x 255 x 255, fits 32 bits.
+  // Integer sums are exact in any order, so the result does not depend on vectorization. The
+  // maximum, 3072 x 255 x 255, fits in 32 bits.
   std::uint32_t sum = 0;
   std::uint32_t sum_of_squares = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(kSmallPixels); ++i) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From the stored planes of a small image to the floats a network reads, in one pass: mirror,
-// shift, normalise and interleave. The recipe pads after normalising, so a padded pixel is 0, the
-// mean.
+// Converts the stored planes of a small image to the floats that a network reads, in one pass:
+// mirror, shift, normalize and interleave. The recipe pads after normalizing, so a padded pixel is
+// 0, the mean.
 #pragma once
 
 #include <array>
@@ -20,8 +20,7 @@ inline constexpr std::int64_t kCropPadding = 4;    ///< zeros around an image be
 inline constexpr std::int64_t kSmallPlane = kSmallSide * kSmallSide;
 inline constexpr std::int64_t kSmallPixels = kSmallPlane * kSmallChannels;
 
-/// A 32 x 32 window on the mirrored, padded image. top = left = kCropPadding shows the image
-/// itself.
+/// A 32 x 32 window on the mirrored, padded image. top = left = kCropPadding is the image itself.
 struct Crop {
   Mirror mirror = Mirror::No;
   std::int32_t top = static_cast<std::int32_t>(kCropPadding);   ///< 0 .. 2 x kCropPadding
@@ -33,13 +32,13 @@ struct Crop {
 /// offset equally likely), otherwise the image itself.
 [[nodiscard]] Crop draw_crop(const ReadKey& key, std::int64_t index);
 
-/// What normalises a channel: (pixel - mean) x scale, pixel 0 .. 255.
+/// Normalization of each channel: (pixel - mean) x scale, pixel 0 .. 255.
 struct ChannelScaling {
   std::array<float, kSmallChannels> mean{};
   std::array<float, kSmallChannels> scale{};
 };
 
-/// Where the window shows pixels of the image, not padding.
+/// The part of the window that shows pixels of the image, not padding.
 [[nodiscard]] PixelBox real_window(const Crop& crop);
 
 /// Scaling of TensorFlow's per_image_standardization: (x - mean) / max(deviation, 1/sqrt(pixels))
@@ -51,7 +50,7 @@ void decode_planes(std::span<const std::uint8_t, kSmallPixels> planes,
                    const ChannelScaling& scaling, const Crop& crop,
                    std::span<float, kSmallPixels> image);
 
-/// The same window before it is normalised, as height x width x channels bytes; padding is 0.
+/// The same window without normalization, as height x width x channels bytes; padding is 0.
 void decode_bytes(std::span<const std::uint8_t, kSmallPixels> planes, const Crop& crop,
                   std::span<std::uint8_t, kSmallPixels> image);
 

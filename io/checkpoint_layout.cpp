@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "ckpt-";
 constexpr std::string_view kTemporaryInfix = ".tmp.";
 
-// `text` as a whole, in its shortest form: ckpt-007 and ckpt-7 must not be two names of one thing.
+// Accepts only the shortest form: ckpt-007 must not be another name of ckpt-7.
 std::optional<std::int64_t> as_number(std::string_view text) {
   const std::optional<std::int64_t> number = parse_number<std::int64_t>(text);
   if (!number || *number < 0 || std::to_string(*number) != text) return std::nullopt;

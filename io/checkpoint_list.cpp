@@ -47,15 +47,15 @@ bool is_listed(const fs::path& path) {
   return !is_replaced(path) || !has_manifest(successor_of(path));
 }
 
-// Temporary directories of this process or of dead ones, and checkpoints whose successor is in
-// place.
+// Temporary directories of this process or of dead ones, and replaced checkpoints whose successor
+// exists.
 bool is_leftover(const fs::path& path) {
   const auto process = process_in(path.filename().string());
   if (process) return *process == ::getpid() || !process_lives(*process);
   return is_replaced(path) && has_manifest(path) && has_manifest(successor_of(path));
 }
 
-// Why a checkpoint cannot be used, or the reader.
+// A reader, or the reason why the checkpoint cannot be used.
 struct Attempt {
   std::optional<CheckpointReader> reader;
   std::string complaint;
@@ -70,14 +70,14 @@ Attempt try_open(const fs::path& path) {
   }
 }
 
-// How often a directory is listed in which a training replaces the checkpoints that are being read:
-// one may be gone before it is opened, and a listing may miss the old one and the new one.
+// Maximum listings of a directory whose checkpoints a running training replaces: a checkpoint may
+// be removed before it is opened, and a listing may miss both the old and the new one.
 constexpr int kListings = 10;
 
 struct NewestAttempt {
   std::optional<CheckpointReader> reader;
-  std::vector<std::string> complaints;  ///< of damaged ones that are newer
-  bool retired = false;                 ///< one was gone before it could be read
+  std::vector<std::string> complaints;  ///< about newer, damaged ones
+  bool retired = false;                 ///< a checkpoint was removed before it could be read
 };
 
 NewestAttempt try_newest(const std::vector<fs::path>& ascending) {
@@ -98,12 +98,11 @@ NewestAttempt try_newest(const std::vector<fs::path>& ascending) {
 [[noreturn]] void fail_without_checkpoint(const fs::path& directory) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) {
-    fail(ErrorKind::Checkpoint,
-         "{}: no such directory: give the directory of a run, or a checkpoint", directory.string());
+    fail(ErrorKind::Checkpoint, "{}: no such directory: give a run directory or a checkpoint",
+         directory.string());
   }
   fail(ErrorKind::Checkpoint,
-       "{}: there is no checkpoint in it: give the directory of a run that has saved one, or a "
-       "checkpoint",
+       "{}: contains no checkpoint: give a run directory with a saved checkpoint, or a checkpoint",
        directory.string());
 }
 
@@ -142,13 +141,12 @@ CheckpointReader open_newest(const fs::path& directory, std::vector<std::string>
   if (newest.reader) return std::move(*newest.reader);
   if (newest.complaints.empty()) fail_without_checkpoint(directory);
   if (has_manifest(directory))
-    fail(ErrorKind::Checkpoint, "{}; take another checkpoint of its run, or the run directory",
+    fail(ErrorKind::Checkpoint, "{}; use another checkpoint of the run, or the run directory",
          newest.complaints.front());
-  fail(
-      ErrorKind::Checkpoint,
-      "{}: nothing can be restored, as each of its checkpoints ({}) is damaged: bring back a copy, "
-      "or begin a new run. The newest: {}",
-      directory.string(), newest.complaints.size(), newest.complaints.front());
+  fail(ErrorKind::Checkpoint,
+       "{}: all of its checkpoints ({}) are damaged: restore a copy, or start a new run. The "
+       "newest: {}",
+       directory.string(), newest.complaints.size(), newest.complaints.front());
 }
 
 void visit_checkpoints(const fs::path& directory,
@@ -156,7 +154,7 @@ void visit_checkpoints(const fs::path& directory,
   for (int attempt = 0; attempt < kListings; ++attempt) {
     const std::vector<fs::path> found = list_checkpoints(directory);
     bool any = false;
-    std::string complaint;  // the sound ones are shown first
+    std::string complaint;  // thrown after all others were visited
     for (const fs::path& path : found) {
       const Attempt opened = try_open(path);
       if (opened.reader) {
@@ -183,8 +181,7 @@ void remove_dead_writes(const fs::path& checkpoints_directory) {
   }
 }
 
-// A checkpoint among those of which some are to stay. It is read at most once, and only if it may
-// have to stay.
+// A checkpoint that may be kept. It is read at most once, and only if that matters.
 class Candidate {
  public:
   explicit Candidate(fs::path path)
@@ -194,7 +191,7 @@ class Candidate {
   [[nodiscard]] std::int64_t iteration() const { return iteration_; }
   [[nodiscard]] bool is_sound() { return state() != State::Damaged; }
   [[nodiscard]] bool is_healthy() { return state() == State::Healthy; }
-  // What is damaged is of no use, and counts for nothing; but it is not ours to take away.
+  // Damaged checkpoints do not count, but are never removed.
   [[nodiscard]] bool stays() const { return stays_ || state_ == State::Damaged; }
   void stay() { stays_ = true; }
 
@@ -213,7 +210,7 @@ class Candidate {
   bool stays_ = false;
 };
 
-// The first `count` of which `holds` is true stay.
+// Keeps the first `count` for which `holds` is true.
 template <class Holds>
 void keep_first(std::span<Candidate> candidates, int count, Holds holds) {
   for (Candidate& candidate : candidates) {

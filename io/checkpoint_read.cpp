@@ -17,10 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Some 30,000 tensors.
+// About 30,000 tensors.
 constexpr std::uint64_t kMaxManifestBytes = std::uint64_t{8} << 20;
 
-// A file that cannot be read makes the checkpoint unusable, whatever the operating system's reason.
+// An unreadable file makes the checkpoint unusable, whatever the reason.
 template <class Read>
 auto as_checkpoint_error(Read read) {
   try {
@@ -49,7 +49,7 @@ SealedManifest load_manifest(const fs::path& directory) {
   const std::int64_t iteration = sealed.manifest.header.iteration;
   const auto named = iteration_in(directory.filename().string());
   if (named && *named != iteration)
-    fail(ErrorKind::Checkpoint, "{}: holds iteration {}: rename it to {}", directory.string(),
+    fail(ErrorKind::Checkpoint, "{}: contains iteration {}: rename it to {}", directory.string(),
          iteration, checkpoint_name(iteration));
   return sealed;
 }
@@ -59,7 +59,7 @@ SealedManifest load_manifest(const fs::path& directory) {
 void require_intact(const fs::path& path, const FileChecksum& expected) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
-    fail(ErrorKind::Checkpoint, "{}: is missing, though the manifest lists it", path.string());
+    fail(ErrorKind::Checkpoint, "{}: is missing, but the manifest lists it", path.string());
   }
   const auto actual = as_checkpoint_error([&] { return checksum_file(path); });
   if (actual.bytes != expected.bytes) {
@@ -114,10 +114,10 @@ const TensorInfo* CheckpointReader::find(const std::string& name) const {
 void CheckpointReader::read(const std::string& name, std::span<std::byte> out) const {
   const TensorInfo* const info = find(name);
   if (info == nullptr) {
-    fail(ErrorKind::Checkpoint, "{}: there is no tensor {}", path_.string(), name);
+    fail(ErrorKind::Checkpoint, "{}: no tensor {}", path_.string(), name);
   }
   if (out.size() != static_cast<std::size_t>(info->bytes())) {
-    fail(ErrorKind::Internal, "{}: {} has {} bytes, the buffer {}", path_.string(), name,
+    fail(ErrorKind::Internal, "{}: {} has {} bytes, but the buffer has {}", path_.string(), name,
          info->bytes(), out.size());
   }
   const auto at = static_cast<std::size_t>(info - tensors_.data());

@@ -9,7 +9,7 @@
 
 namespace millrace::io {
 
-/// Header, one line a tensor (name, role, type, shape, bytes) and totals by role, for people.
+/// Readable text: header, one line per tensor (name, role, type, shape, bytes) and totals by role.
 [[nodiscard]] std::string describe(const CheckpointReader& checkpoint);
 
 /// The same as JSON: {"path", "iteration", "epoch", "next_position", "model", "environment",

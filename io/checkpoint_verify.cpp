@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The message of what `action` throws, or "".
+/// The message of the error that `action` throws, or "".
 std::string problem_of(const std::function<void()>& action) {
   try {
     action();
@@ -30,7 +30,7 @@ std::string problem_of(const std::function<void()>& action) {
   return {};
 }
 
-/// The tensors of a part that do not read back, a line each.
+/// The unreadable tensors of a part, one line each.
 std::vector<std::string> bad_tensors(const fs::path& file, const PartEntry& part) {
   const Hdf5Reader reader(file);
   std::vector<std::string> problems;
@@ -69,7 +69,7 @@ std::vector<std::string> verify(const fs::path& directory) {
     if (std::string problem = problem_of([&] { require_intact(file, part.checksum); });
         !problem.empty()) {
       problems.push_back(std::move(problem));
-      if (!is_regular(file)) continue;  // nothing more to be said
+      if (!is_regular(file)) continue;  // already reported
     }
     if (std::string problem = problem_of([&] { append(problems, bad_tensors(file, part)); });
         !problem.empty())

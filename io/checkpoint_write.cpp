@@ -35,7 +35,7 @@ void make_directories(const fs::path& directory) {
   if (made) sync_directory(fs::absolute(directory).parent_path());
 }
 
-// Mistakes of the caller, found before anything is written.
+// Errors of the caller, detected before anything is written.
 void require_sound(std::span<const NamedTensor> tensors) {
   std::set<std::string> names;
   std::set<std::string> datasets;
@@ -69,14 +69,14 @@ PartEntry write_part(const fs::path& directory, int number, std::span<const Name
   return part;
 }
 
-// Processes that count steps differently, or train something else, have no common checkpoint.
+// Processes at different steps or with different configurations must not write one checkpoint.
 void require_same_step(const fs::path& part, const CheckpointHeader& own,
                        const CheckpointHeader& leading) {
   const auto require = [&part](std::string_view what, const auto& here, const auto& there) {
     if (here != there)
       fail(ErrorKind::Checkpoint,
-           "{}: its process is at {} {}, the first one at {}: nothing was saved", part.string(),
-           what, here, there);
+           "{}: its process is at {} {}, but the first process is at {}: nothing was saved",
+           part.string(), what, here, there);
   };
   require("iteration", own.iteration, leading.iteration);
   require("position", own.next_position, leading.next_position);
@@ -87,7 +87,8 @@ void require_same_step(const fs::path& part, const CheckpointHeader& own,
           fmt::format("{:08x}", crc32c(std::as_bytes(std::span(leading.config_toml)))));
 }
 
-// All parts together are the network: no tensor is missing, double, strange or of another shape.
+// All parts together must be the network: no tensor missing, duplicate, unknown or of another
+// shape.
 void require_whole(const fs::path& directory, const Manifest& manifest,
                    std::span<const TensorInfo> expected) {
   std::map<std::string_view, const TensorInfo*> missing;
@@ -100,10 +101,9 @@ void require_whole(const fs::path& directory, const Manifest& manifest,
         fail(ErrorKind::Checkpoint, "{}: tensor {} {}: nothing was saved",
              (directory / part.file).string(), found.name, why);
       };
-      if (wanted == missing.end())
-        refuse("is in another part as well, or of no use to the network");
+      if (wanted == missing.end()) refuse("is in two parts, or does not belong to the network");
       if (*wanted->second != found)
-        refuse(fmt::format("is a {} of {} {}, and the network needs a {} of {} {}",
+        refuse(fmt::format("is a {} of {} {}, but the network needs a {} of {} {}",
                            name_of(found.role), shape_text(found.shape), name_of(found.type),
                            name_of(wanted->second->role), shape_text(wanted->second->shape),
                            name_of(wanted->second->type)));
@@ -111,13 +111,13 @@ void require_whole(const fs::path& directory, const Manifest& manifest,
     }
   }
   if (missing.empty()) return;
-  fail(ErrorKind::Checkpoint, "{}: tensor {}{} is in no part: nothing was saved",
+  fail(ErrorKind::Checkpoint, "{}: tensor {}{} is missing from all parts: nothing was saved",
        directory.string(), missing.begin()->first,
        missing.size() > 1 ? fmt::format(" (and {} more)", missing.size() - 1) : "");
 }
 
-// Reads everything back as any reader would. The checksums of the tensors come from the memory of
-// those who wrote them, and reading compares with them.
+// Reads everything back like any reader. Reading compares with the checksums of the tensors, which
+// were computed in the writers' memory.
 void verify_written(const fs::path& directory, const Manifest& written) {
   const CheckpointReader reader(directory);
   std::size_t tensors = 0;
@@ -136,8 +136,8 @@ void verify_written(const fs::path& directory, const Manifest& written) {
     fail(ErrorKind::Io, "{}: does not read back as written", directory.string());
 }
 
-// Gives the finished directory its name. Whenever the process is killed, `final_path` or, while
-// that is missing, its `.replaced` is a whole checkpoint.
+// Renames the finished directory. At any time, `final_path` or, if it is missing, its `.replaced`
+// is a complete checkpoint.
 void give_name(const fs::path& temporary, const fs::path& final_path) {
   const fs::path replaced = fs::path(final_path) += std::string(kReplacedSuffix);
   std::error_code ignored;
@@ -163,7 +163,7 @@ CheckpointStaging::CheckpointStaging(fs::path checkpoints_directory, CheckpointH
   make_directories(directory_);
   const fs::path path = directory_ / temporary_name(checkpoint_name(header_.iteration), ::getpid());
   std::error_code error;
-  fs::remove_all(path, error);  // left by an earlier process of this number
+  fs::remove_all(path, error);  // left by an earlier process with this id
   if (error) fail_io("remove", path, error.value());
   fs::create_directory(path, error);
   if (error) fail_io("create", path, error.value());
@@ -181,7 +181,7 @@ fs::path CheckpointStaging::commit(std::span<const std::string> parts,
   manifest.header = header_;
   for (const std::string& text : parts) {
     if (text.empty()) continue;
-    Manifest told = parse_manifest(text, "what a process told of its part");
+    Manifest told = parse_manifest(text, "description of a part");
     for (PartEntry& part : told.parts) {
       require_same_step(temporary_ / part.file, told.header, header_);
       manifest.parts.push_back(std::move(part));
@@ -193,7 +193,7 @@ fs::path CheckpointStaging::commit(std::span<const std::string> parts,
     verify_written(temporary_, manifest);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Checkpoint) throw;
-    fail(ErrorKind::Io, "verification after writing: {}", error.what());
+    fail(ErrorKind::Io, "verification after writing failed: {}", error.what());
   }
   fs::path final_path = directory_ / checkpoint_name(header_.iteration);
   give_name(temporary_, final_path);

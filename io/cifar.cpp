@@ -24,10 +24,10 @@ namespace fs = std::filesystem;
 constexpr auto kPixels = static_cast<std::size_t>(kSmallPixels);
 constexpr int kMaxTrainingFiles = 5;  ///< of CIFAR-10
 
-/// What tells the two sets apart.
+/// Differences between the two sets.
 struct Layout {
   std::string_view name;
-  std::string_view folder;            ///< the archive's own folder
+  std::string_view folder;            ///< the folder in the archive
   std::string_view expected;          ///< files, for messages
   std::span<const int> label_limits;  ///< classes of each label byte; the last one is the class
   [[nodiscard]] std::size_t record_bytes() const noexcept { return label_limits.size() + kPixels; }
@@ -51,7 +51,7 @@ const Layout& layout_of(CifarKind kind) noexcept {
   return kind == CifarKind::Cifar10 ? kCifar10 : kCifar100;
 }
 
-/// True for a regular file or a link to one. A path that cannot be looked at does not exist.
+/// True for a regular file or a link to one; false if the path cannot be inspected.
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
@@ -67,8 +67,8 @@ bool holds_set(const fs::path& folder, CifarKind kind) {
   return is_file(folder / "train.bin") || is_file(folder / "test.bin");
 }
 
-/// Folders directly below `folders`, in the order of their names, so that the same one is found
-/// everywhere. Links are not walked through: they may lead out of the tree or back into it.
+/// Folders directly below `folders`, sorted by name, so that all ranks find the same one. Links are
+/// not followed: they may lead out of the tree or into a cycle.
 std::vector<fs::path> sub_folders(const std::vector<fs::path>& folders) {
   std::vector<fs::path> found;
   for (const fs::path& folder : folders) {
@@ -102,12 +102,12 @@ std::vector<fs::path> files_of(const fs::path& folder, CifarKind kind, CifarSpli
   const std::string_view test = kind == CifarKind::Cifar10 ? "test_batch.bin" : "test.bin";
   fs::path file = folder / (split == CifarSplit::Train ? std::string_view("train.bin") : test);
   if (!is_file(file))
-    fail(ErrorKind::Data, "{}: missing, though other files of {} are there: fetch the set again",
+    fail(ErrorKind::Data, "{}: missing, but other files of {} exist: fetch the set again",
          file.string(), layout_of(kind).name);
   return {std::move(file)};
 }
 
-/// Size of a file, limited before any memory is asked for.
+/// Size of a file, checked before memory is allocated.
 std::size_t checked_size(const fs::path& path) {
   constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{4} << 30;
   std::error_code error;
@@ -117,8 +117,7 @@ std::size_t checked_size(const fs::path& path) {
          error.message());
   if (size > kMaxFileBytes)
     fail(ErrorKind::Data,
-         "{}: {} bytes are more than the {} that one CIFAR file may have: is it another "
-         "format?",
+         "{}: {} bytes exceed the limit of {} for a CIFAR file: is it another format?",
          path.string(), size, kMaxFileBytes);
   return static_cast<std::size_t>(size);
 }
@@ -132,8 +131,8 @@ void append_file(const fs::path& path, std::size_t size, std::vector<std::uint8_
   const std::size_t got = read_some(file.get(), out, path);
   if (got != size)
     fail(ErrorKind::Io,
-         "{}: {} of {} bytes could be read: is the disk damaged, or the file "
-         "still being written?",
+         "{}: only {} of {} bytes could be read: is the disk damaged, or the file still being "
+         "written?",
          path.string(), got, size);
 }
 
@@ -145,46 +144,48 @@ struct FileRecords {
 [[noreturn]] void fail_cut(const FileRecords& found, std::int64_t expected, std::string_view where,
                            const std::string& remedy) {
   fail(ErrorKind::Data,
-       "{}: {} records, {} {}: the file has been cut or exchanged: fetch or draw the set again{}",
+       "{}: {} records, but {} {}: the file was truncated or replaced: fetch or generate the set "
+       "again{}",
        found.file.string(), found.records, expected, where, remedy);
 }
 
-/// For those who made a smaller set of a larger one.
+/// For users who intentionally reduced a set.
 std::string or_remove(const fs::path& file) {
-  return fmt::format(", or remove {} if it is meant to be like this", file.string());
+  return fmt::format(", or remove {} if this is intended", file.string());
 }
 
-/// The counts that lie beside a set that was drawn.
+/// Compares with the counts beside a generated set.
 void require_counts(const std::vector<FileRecords>& files, const fs::path& counts) {
   LineReader lines(counts);
   while (const std::optional<std::string_view> line = lines.next()) {
     const std::size_t blank = std::min(line->find(' '), line->size() - 1);
     const auto records = parse_number<std::int64_t>(line->substr(blank + 1));
     if (line->empty() || !records)
-      fail(ErrorKind::Data, "{}: line {} is not \"file records\": draw the set again",
+      fail(ErrorKind::Data, "{}: line {} is not \"file records\": generate the set again",
            counts.string(), lines.lines());
-    // Of the other split nothing may be there.
+    // Files of the other split may be missing.
     const fs::path drawn = counts.parent_path() / line->substr(0, blank);
     const auto is_batch = [](const fs::path& file) {
       return file.filename().string().starts_with("data_batch_");
     };
     if (is_batch(drawn) && is_batch(files.front().file) && !is_file(drawn))
-      fail(ErrorKind::Data, "{}: is missing, {} records were drawn into it: draw the set again{}",
+      fail(ErrorKind::Data,
+           "{}: is missing, but {} records were generated for it: generate the set again{}",
            drawn.string(), *records, or_remove(counts));
     for (const FileRecords& found : files)
       if (found.file.filename() == line->substr(0, blank) && found.records != *records)
-        fail_cut(found, *records, "were drawn", or_remove(counts));
+        fail_cut(found, *records, "were generated", or_remove(counts));
   }
 }
 
-/// Whether the names of the classes are those of the published set.
+/// Whether the class names are those of the published set.
 bool is_published(const fs::path& names, CifarKind kind) {
   if (!is_file(names)) return false;
   return LineReader(names).next() == (kind == CifarKind::Cifar10 ? "airplane" : "apple");
 }
 
-/// A file that was cut between two records has nothing wrong in it: its length is compared with
-/// what is known of the set.
+/// Detects files truncated between two records by comparing lengths with what is known about the
+/// set.
 void require_whole(const std::vector<FileRecords>& files, CifarKind kind, CifarSplit split) {
   const bool ten = kind == CifarKind::Cifar10;
   const fs::path folder = files.front().file.parent_path();
@@ -194,22 +195,22 @@ void require_whole(const std::vector<FileRecords>& files, CifarKind kind, CifarS
   if (is_published(names, kind)) {
     if (ten && split == CifarSplit::Train && files.size() != kMaxTrainingFiles)
       fail(ErrorKind::Data,
-           "{}: holds {} training files, {} are in the published set: fetch it again{}",
+           "{}: {} training files, but {} are in the published set: fetch it again{}",
            folder.string(), files.size(), kMaxTrainingFiles, or_remove(names));
     const std::int64_t published = ten || split == CifarSplit::Test ? 10'000 : 50'000;
     for (const FileRecords& found : files)
       if (found.records != published)
-        fail_cut(found, published, "are in the published one", or_remove(names));
+        fail_cut(found, published, "are in the published file", or_remove(names));
     return;
   }
-  // Files of one set are equally long, but for a record where the images do not go round.
+  // Files of one set have equal lengths, up to one record if the images cannot be divided evenly.
   const auto [least, most] = std::ranges::minmax(files, {}, &FileRecords::records);
   if (most.records - least.records > 1)
     fail_cut(least, most.records, fmt::format("are in {}", most.file.filename().string()), "");
 }
 
-/// All records of one split, checked. They are read rather than mapped: a file that is damaged or
-/// cut during a run cannot take the run with it.
+/// All records of one split, checked. They are read, not mapped, so a file that is truncated during
+/// a run cannot crash it.
 std::vector<std::uint8_t> read_records(const fs::path& folder, CifarKind kind, CifarSplit split) {
   const std::vector<fs::path> files = files_of(folder, kind, split);
   std::vector<std::size_t> sizes;
@@ -255,7 +256,7 @@ ChannelStatistics measure(std::span<const std::uint8_t> records, const Layout& l
     const double mean = static_cast<double>(sum[c]) / count;
     const double variance = static_cast<double>(sum_of_squares[c]) / count - mean * mean;
     statistics.mean[c] = mean / 255.0;
-    // One grey level at least: a set without any contrast must not divide by zero.
+    // At least one gray level, so that a set without contrast does not divide by zero.
     statistics.deviation[c] = std::sqrt(std::max(variance, 1.0)) / 255.0;
   }
   return statistics;
@@ -269,8 +270,8 @@ ChannelScaling scaling_of(const ChannelStatistics& statistics) {
     const double deviation = statistics.deviation[c];
     if (!std::isfinite(mean) || !std::isfinite(deviation) || deviation <= 0.0)
       fail(ErrorKind::Config,
-           "channel {} cannot be normalised by mean {} and deviation {}: the "
-           "deviation must be positive and both finite",
+           "channel {} cannot be normalized with mean {} and deviation {}: the deviation must be "
+           "positive and both finite",
            c, mean, deviation);
     scaling.mean[c] = static_cast<float>(255.0 * mean);
     scaling.scale[c] = static_cast<float>(1.0 / (255.0 * deviation));
@@ -280,7 +281,7 @@ ChannelScaling scaling_of(const ChannelStatistics& statistics) {
 
 class CifarDataset final : public Dataset {
  public:
-  /// Without `scaling` every image is standardised by itself.
+  /// Without `scaling`, each image is standardized with its own statistics.
   CifarDataset(const Layout& layout, std::vector<std::uint8_t> records,
                std::optional<ChannelScaling> scaling)
       : layout_(layout),
@@ -352,18 +353,17 @@ void require_records(std::span<const std::uint8_t> bytes, const Layout& layout,
                      std::string_view file) {
   const std::size_t record_bytes = layout.record_bytes();
   if (bytes.empty())
-    fail(ErrorKind::Data,
-         "{}: the file is empty, {} records of {} bytes are expected: fetch it again", file,
-         layout.name, record_bytes);
+    fail(ErrorKind::Data, "{}: the file is empty; expected {} records of {} bytes: fetch it again",
+         file, layout.name, record_bytes);
   if (bytes.size() % record_bytes != 0)
     fail(ErrorKind::Data,
          "{}: {} bytes are not a whole number of {} records of {} bytes ({} and {} left over): the "
-         "file is cut or of another format, fetch it again",
+         "file is truncated or in another format: fetch it again",
          file, bytes.size(), layout.name, record_bytes, bytes.size() / record_bytes,
          bytes.size() % record_bytes);
 }
 
-/// Tells of every record with a label out of range.
+/// Reports every record with a label out of range.
 void visit_bad_labels(std::span<const std::uint8_t> bytes, const Layout& layout,
                       std::string_view file, const std::function<void(const std::string&)>& visit) {
   const std::size_t record_bytes = layout.record_bytes();
@@ -371,8 +371,8 @@ void visit_bad_labels(std::span<const std::uint8_t> bytes, const Layout& layout,
     for (std::size_t k = 0; k < layout.label_limits.size(); ++k)
       if (bytes[at + k] >= layout.label_limits[k])
         visit(fmt::format(
-            "{}: record {} has label {}, but {} labels end at {}: the file is damaged "
-            "or of another format, fetch it again",
+            "{}: record {} has label {}, but {} labels end at {}: the file is damaged or in "
+            "another format: fetch it again",
             file, at / record_bytes, bytes[at + k], layout.name, layout.label_limits[k] - 1));
 }
 
@@ -391,7 +391,7 @@ std::optional<CifarKind> cifar_kind_in(const fs::path& directory) {
     try {
       (void)find_cifar(directory, kind);
       return kind;
-    } catch (const Error&) {  // there is none
+    } catch (const Error&) {  // no set of this kind
     }
   }
   return std::nullopt;
@@ -440,8 +440,8 @@ fs::path find_cifar(const fs::path& directory, CifarKind kind) {
   std::error_code ignored;
   fail(ErrorKind::Data,
        "no {} data in '{}'{} nor in a folder {} below it: expected {}; point --data-dir at the "
-       "binary version of the set (a run that continues looks where it began, not in DATA_DIR), or "
-       "draw one with `millrace data generate`",
+       "binary version of the set (a restored run uses its original data directory, not DATA_DIR), "
+       "or generate one with `millrace data generate`",
        layout.name, directory.string(),
        fs::exists(directory, ignored) ? "" : " (which does not exist)", layout.folder,
        layout.expected);

@@ -21,7 +21,7 @@ std::int64_t Dataset::reading_bytes(int) const { return 0; }
 
 namespace {
 
-// Blocks of constant length vectorise at every optimisation level.
+// Blocks of constant length are vectorized at every optimization level.
 template <class T>
 void round_to_nearest(std::span<const float> values, std::span<T> rounded) {
   constexpr std::size_t kBlock = 64;
@@ -52,8 +52,8 @@ Sample Dataset::read_rounded(std::int64_t index, const ReadKey& key, std::span<f
 Sample Dataset::read_bytes(std::int64_t, const ReadKey&, std::span<std::uint8_t>,
                            PixelScaling&) const {
   fail(ErrorKind::Config,
-       "{}: its pixels are not whole numbers of one byte, so they cannot be normalised on the "
-       "device: normalise on the host",
+       "{}: its pixels are not bytes, so they cannot be normalized on the device: normalize on the "
+       "host",
        name());
 }
 
@@ -84,7 +84,8 @@ std::string describe_content(const Dataset& dataset) {
 
 SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t size, Order order)
     : seed_(seed), size_(size), order_(order) {
-  if (size < 1) fail(ErrorKind::Data, "a data set of {} samples has no order: it is empty", size);
+  if (size < 1)
+    fail(ErrorKind::Data, "a data set of {} samples has no order: the set is empty", size);
 }
 
 SampleOrder SampleOrder::shuffled(std::uint64_t seed, std::int64_t size) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// io: everything that is read from and written to files.
+// io: reading and writing of files.
 //
-// A Dataset is indexable and immutable: `size`, `label`, `read`. What a sample looks like is a pure
-// function of (seed, epoch, index), so any thread of any rank may read any sample at any time and
-// the pixels are the same. The order of training is one too: `SampleOrder` gives the sample at
-// every position of the run, an endless concatenation of keyed permutations, one an epoch.
+// A Dataset is indexable and immutable: `size`, `label`, `read`. The pixels of a sample are a pure
+// function of (seed, epoch, index), so any thread of any rank may read any sample at any time. The
+// training order is a pure function, too: `SampleOrder` gives the sample at every position of the
+// run, an endless sequence of keyed permutations, one per epoch.
 //
 //   position p  ->  epoch p / size, sample permutation(seed, epoch)(p % size)
 //
-// A Loader walks such positions ahead of the device in threads of its own and hands out batches in
-// reusable buffers. Checkpoints (checkpoint.hpp) are directories of HDF5 files under one manifest.
+// A Loader reads these positions ahead of the device in its own threads and returns batches in
+// reusable buffers. Checkpoints (checkpoint.hpp) are directories of HDF5 files with one manifest.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +26,19 @@
 
 namespace millrace::io {
 
-/// Selects the pixels of one reading: training readings are augmented with numbers keyed by
-/// (seed, epoch, index), validation readings (augment = false) always give the same pixels.
+/// Selects the augmentation of a read. Training reads are augmented with random numbers keyed by
+/// (seed, epoch, index); validation reads (augment = false) always give the same pixels.
 struct ReadKey {
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
   bool augment = false;
 };
 
-/// Whose pixels a reading gave: the sample's own, or those of another one of its class, which
-/// stands in for one that is bad.
+/// Which pixels a read returned: the sample's own, or those of another sample of its class that
+/// replaces a bad one.
 enum class Sample : std::uint8_t { Own, StandIn };
 
-/// A set of labelled images. All functions may be called from many threads at once.
+/// A set of labeled images. All functions are thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -48,52 +48,50 @@ class Dataset {
   [[nodiscard]] virtual std::int64_t classes() const = 0;
   /// Class of sample `index`, 0 .. classes-1.
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
-  /// A checksum by which sets of the same name and size are told apart; here over the labels.
+  /// A checksum that distinguishes sets of equal name and size; here over the labels.
   [[nodiscard]] virtual std::uint32_t fingerprint() const;
-  /// A checksum over stored pictures that lie evenly over the set, where `fingerprint` knows their
-  /// labels and lengths alone; else 0. It reads some 64 of them.
+  /// A checksum over about 64 evenly spaced stored images, if `fingerprint` covers only labels and
+  /// lengths; otherwise 0.
   [[nodiscard]] virtual std::uint32_t sampled_content() const { return 0; }
-  /// Host memory that so many reading threads take beside the images that they write: an estimate
-  /// from above for photos. One file at a time that holds more pixels than those of its size do may
-  /// take up to 288 MiB beside it.
+  /// Host memory of `threads` reading threads, without the images that they write: an upper
+  /// estimate for photos. One unusually large image at a time may need up to 288 MiB more.
   [[nodiscard]] virtual std::int64_t reading_bytes(int threads) const;
-  /// Host memory that is kept of the set once all of it was read, and is not taken yet.
+  /// Host memory that the set will still allocate and keep by the time all of it has been read.
   [[nodiscard]] virtual std::int64_t kept_bytes() const { return 0; }
-  /// Writes sample `index`, normalised, as height x width x channels floats
+  /// Writes sample `index`, normalized, as height x width x channels floats
   /// (image_shape().elements()).
   virtual Sample read(std::int64_t index, const ReadKey& key, std::span<float> image) const = 0;
-  /// The same rounded to nearest. `scratch` holds an image and is the caller's.
+  /// The same, rounded to nearest. `scratch` is the caller's buffer of one image.
   virtual Sample read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
                               std::span<bfloat16> image) const;
   virtual Sample read_rounded(std::int64_t index, const ReadKey& key, std::span<float> scratch,
                               std::span<float16> image) const;
-  /// The same image before it is normalised: height x width x channels bytes, and the scaling that
-  /// makes of them what read() writes, to the last bit (normalise_bytes). Errors: Config for a set
-  /// whose pixels are no bytes.
+  /// The same image before normalization: height x width x channels bytes, and the scaling with
+  /// which normalise_bytes computes exactly what read() writes. Errors: Config if the set's pixels
+  /// are not bytes.
   virtual Sample read_bytes(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
                             PixelScaling& scaling) const;
-  /// Samples that this process found bad so far and put others in the place of: a line each, that
-  /// says where it lies and what is wrong.
+  /// Bad samples that this process has replaced so far: one line each with location and problem.
   [[nodiscard]] virtual std::vector<std::string> replaced() const { return {}; }
 };
 
-/// image = bytes, normalised in float32: what a device does with them.
+/// image = bytes, normalized in float32 as on a device.
 void normalise_bytes(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
                      const Shape& shape, std::span<float> image);
 
 /// "cifar-10, 50000 images, crc32c 1a2b3c4d"
 [[nodiscard]] std::string describe(const Dataset& dataset);
-/// The same with the checksum of what was read of it, by which copies are told apart whose pictures
-/// have the same lengths.
+/// The same with the checksum of sampled_content(), which distinguishes copies whose images have
+/// equal lengths.
 [[nodiscard]] std::string describe_content(const Dataset& dataset);
 
-/// Sample at every position of a run; see the top of this file. An empty data set has no order:
-/// Error(Data).
+/// The sample at every position of a run; see the top of this file. Error(Data) if the data set is
+/// empty.
 class SampleOrder {
  public:
-  /// Order of training: a fresh permutation each epoch.
+  /// Training order: a new permutation each epoch.
   static SampleOrder shuffled(std::uint64_t seed, std::int64_t size);
-  /// Order of validation: 0, 1, 2, ...
+  /// Validation order: 0, 1, 2, ...
   static SampleOrder sequential(std::int64_t size);
 
   struct Place {

@@ -12,8 +12,8 @@
 namespace millrace::io {
 namespace {
 
-// Description, a line break, bytes: names hold no line breaks, and the description gives the number
-// of bytes, so no two sets of tensors are fed alike.
+// Hashes description, line break and bytes. Names have no line breaks, and the description
+// determines the number of bytes, so different sets of tensors never give equal input.
 void feed(Sha256& sha, const TensorInfo& info, std::span<const std::byte> data) {
   const std::string line = fmt::format("{} {} {} {}\n", info.name, name_of(info.role),
                                        name_of(info.type), join(info.shape, "x"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything here is integers, or floats under + - x / alone, which IEEE 754 defines to the last
-// bit: no library function whose rounding could differ between machines.
+// Uses only integers, and floats with + - x /, which IEEE 754 defines exactly. It calls no library
+// function whose rounding could differ between machines.
 #include "io/generate.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kSide = 32;
 constexpr std::size_t kPlane = kSide * kSide;
 
-/// Place of pixel i of a plane.
+/// Position of pixel i of a plane.
 float row_of(std::size_t i) {
   const std::size_t row = i / kSide;
   return static_cast<float>(row);
@@ -37,7 +37,7 @@ constexpr std::int64_t kMaxTrainFiles = 5;
 
 using Colour = std::array<float, kChannels>;
 
-/// Random numbers of one record, in the order in which they are asked for.
+/// Random numbers of one record, in the order of the calls.
 class Dice {
  public:
   Dice(const RandomStream& stream, std::uint64_t record) : stream_(stream), record_(record) {}
@@ -81,7 +81,7 @@ enum class Figure : std::uint8_t {
   Checkers
 };
 
-/// Which of the bands of width `width`, counted from the edge at -0.9, is even.
+/// Whether the band of width `width`, counted from the edge at -0.9, is even.
 bool in_even_band(float x, float width) { return static_cast<int>((x + 0.9f) / width) % 2 == 0; }
 
 /// Whether the figure covers the point (u, v); figures fill about -0.9 .. 0.9, v points down.
@@ -115,17 +115,17 @@ bool covers(Figure figure, float u, float v) {
   return false;
 }
 
-/// Where and how a figure is drawn.
+/// Position, size and angle of a figure.
 struct Pose {
-  float x, y;          ///< centre in pixels
-  float cosine, sine;  ///< of the angle, over the size: pixels become figure coordinates
+  float x, y;          ///< center in pixels
+  float cosine, sine;  ///< of the angle, divided by the size: converts pixels to figure coordinates
 };
 
 Pose draw_pose(Dice& dice) {
   const float x = dice.between(11.0f, 21.0f);
   const float y = dice.between(11.0f, 21.0f);
   const float radius = dice.between(7.0f, 12.0f);
-  // tan of half the angle gives both without a trigonometric function; up to 15 degrees either way.
+  // tan of half the angle gives both without a trigonometric function; up to +-15 degrees.
   const float t = dice.between(-0.13f, 0.13f);
   const float scale = 1.0f / ((1.0f + t * t) * radius);
   return {.x = x, .y = y, .cosine = (1.0f - t * t) * scale, .sine = 2.0f * t * scale};
@@ -137,7 +137,7 @@ Colour draw_colour(Dice& dice) {
   return colour;
 }
 
-/// A colour that differs from `other` enough to be seen under the noise.
+/// A color that differs from `other` enough to be visible despite the noise.
 Colour draw_contrasting(Dice& dice, const Colour& other) {
   constexpr float kLeastContrast = 160.0f;
   for (;;) {
@@ -171,7 +171,7 @@ std::byte to_byte(float value) {
   return static_cast<std::byte>(std::lround(std::clamp(value, 0.0f, 255.0f)));
 }
 
-/// A figure's colours.
+/// Colors of a figure.
 struct Colours {
   Colour ground, ink;
 };
@@ -181,7 +181,7 @@ Colours draw_colours(Dice& dice) {
   return {ground, draw_contrasting(dice, ground)};
 }
 
-/// Ink of one tint, in the order of kGeneratedTints, more or less.
+/// A random color close to a tint, in the order of kGeneratedTints.
 Colours draw_colours(Dice& dice, std::size_t tint) {
   constexpr std::array<Colour, kGeneratedTints.size()> kTints = {{{220, 40, 40},
                                                                   {40, 170, 60},
@@ -203,7 +203,7 @@ void draw_pixels(Figure figure, const Pose& pose, const Colours& colours, Dice& 
   const auto coverage = draw_coverage(figure, pose);
   const auto& [ground, ink] = colours;
   const float deviation = dice.between(5.0f, 30.0f);
-  const float slope_x = dice.between(-1.5f, 1.5f);  // uneven light, grey levels a pixel
+  const float slope_x = dice.between(-1.5f, 1.5f);  // uneven light, in gray levels per pixel
   const float slope_y = dice.between(-1.5f, 1.5f);
   for (std::size_t c = 0; c < kChannels; ++c) {
     const float difference = ink[c] - ground[c];
@@ -233,7 +233,7 @@ void draw_record100(std::uint64_t label, Dice& dice, std::byte* record) {
   draw_pixels(static_cast<Figure>(label / tints), pose, colours, dice, record + 2);
 }
 
-/// What tells the two layouts apart.
+/// Differences between the two layouts.
 struct Kind {
   std::size_t record_bytes;
   std::uint64_t classes;
@@ -246,7 +246,7 @@ constexpr Kind kHundred{2 + kPixels, kGeneratedClasses.size() * kGeneratedTints.
 /// One split: records with balanced labels in random order.
 class Split {
  public:
-  /// `number` tells the random numbers of the splits apart.
+  /// `number` makes the random numbers of the splits differ.
   Split(const Kind& kind, std::uint64_t seed, std::uint64_t number, std::int64_t records)
       : kind_(kind),
         stream_(seed, RandomPurpose::GeneratedData, number),
@@ -285,12 +285,12 @@ void check(const GenerateOptions& options) {
          options.test_records, kMaxTest);
 }
 
-/// Nothing is overwritten: it might be the real set.
+/// Never overwrites a set: it might be the real one.
 void refuse_existing_set(const std::vector<fs::path>& files) {
   for (const fs::path& file : files) {
     std::error_code error;
     if (fs::exists(fs::symlink_status(file, error)))
-      fail(ErrorKind::Usage, "{}: exists already: remove the old set or choose another directory",
+      fail(ErrorKind::Usage, "{}: already exists: remove the old set or choose another directory",
            file.string());
   }
 }
@@ -333,7 +333,7 @@ void generate_cifar10_like(const fs::path& directory, const GenerateOptions& opt
   for (const std::string_view name : kGeneratedClasses) names += fmt::format("{}\n", name);
   write_file_atomically(directory / "batches.meta.txt", names);
 
-  // The first file comes last: without it nobody takes the folder for a training set.
+  // The first file is written last: without it, the folder is not accepted as a training set.
   const Split train(kTen, options.seed, 0, options.train_records);
   const std::int64_t files = std::clamp<std::int64_t>(
       (options.train_records + kRecordsPerFile - 1) / kRecordsPerFile, 1, kMaxTrainFiles);

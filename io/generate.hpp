@@ -8,33 +8,32 @@
 
 namespace millrace::io {
 
-/// What the classes of a generated set show, in the order of their labels.
+/// Figures of the classes of a generated set, in label order.
 inline constexpr std::array<std::string_view, 10> kGeneratedClasses = {
     "disc", "ring", "square", "frame", "triangle", "cross", "plus", "rows", "columns", "checkers"};
 
-/// Colours of the figures of a set with a hundred classes: class 10 f + t is figure f in tint t.
+/// Colors of the figures of a set with 100 classes: class 10 f + t is figure f in tint t.
 inline constexpr std::array<std::string_view, 10> kGeneratedTints = {
     "red", "green", "blue", "yellow", "magenta", "cyan", "white", "black", "orange", "brown"};
 
 struct GenerateOptions {
-  std::int64_t train_records = 10'000;  ///< 1 .. 500,000, in files of 10,000 where five suffice
+  std::int64_t train_records = 10'000;  ///< 1 .. 500,000, in files of 10,000 if five are enough
   std::int64_t test_records = 2'000;    ///< 1 .. 100,000
   std::uint64_t seed = 0;
 };
 
-/// Draws a small data set in the layout of CIFAR-10: one figure of ten on every image, at varied
-/// place, size, angle and colours, under noise. Either the figure or its ground may be the
-/// brighter, so the mean image of a class says little about it, and a network has to look at
-/// outlines. Classes are balanced. The bytes are a pure function of the options, the same on every
-/// machine.
+/// Generates a small data set in the layout of CIFAR-10. Each image shows one of ten figures at a
+/// random place, size, angle and color, with noise. The figure may be brighter or darker than its
+/// background, so the mean image of a class says little and a network must learn outlines. Classes
+/// are balanced. The bytes are a pure function of the options, the same on every machine.
 ///
-/// Creates `directory` where needed. Files are replaced atomically, data_batch_1.bin comes last,
-/// and a set that is there already is refused. Errors: Config for counts out of range, Usage for an
-/// existing set, Io.
+/// Creates `directory` if needed. Files are written atomically, data_batch_1.bin last. Errors:
+/// Config for counts out of range, Usage if the set already exists, Io.
 void generate_cifar10_like(const std::filesystem::path& directory, const GenerateOptions& options);
 
 /// The same in the layout of CIFAR-100: train.bin and test.bin, and kGeneratedClasses by
-/// kGeneratedTints as fine classes, five of them in a coarse one. Here the colour tells too.
+/// kGeneratedTints as fine classes, five fine classes per coarse class. Here the color matters,
+/// too.
 void generate_cifar100_like(const std::filesystem::path& directory, const GenerateOptions& options);
 
 }  // namespace millrace::io

@@ -32,13 +32,13 @@ namespace millrace::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "tensors are stored as they lie in memory");
+              "tensors are stored in the byte order of memory");
 
 constexpr hsize_t kChunkBytes = hsize_t{4} << 20;
 constexpr const char* kTypeAttribute = "dtype";
 
-// Every use of the library happens inside a Session. It is made anew each time because in
-// thread-safe builds the switch that prints errors belongs to the thread.
+// Every use of the library happens inside a Session. Each use creates a new one because in
+// thread-safe builds the switch for printing errors is per thread.
 class Session {
  public:
   Session() : lock_(mutex()) {
@@ -91,7 +91,7 @@ extern "C" herr_t millrace_first_reason(unsigned, const H5E_error2_t* entry, voi
   return 0;
 }
 
-// Turns results of HDF5 into exceptions that name the file.
+// Converts HDF5 results to exceptions that name the file.
 struct Reporter {
   ErrorKind kind;
   std::string path;
@@ -109,7 +109,7 @@ struct Reporter {
   }
 };
 
-// IEEE binary16, which HDF5 has no name for.
+// IEEE binary16, which HDF5 does not predefine.
 TypeHandle make_half() {
   TypeHandle half(H5Tcopy(H5T_IEEE_F32LE));
   H5Tset_fields(half.get(), 15, 10, 5, 0, 10);
@@ -141,7 +141,7 @@ std::vector<hsize_t> stored_extents(std::span<const std::int64_t> shape) {
   return {shape.begin(), shape.end()};
 }
 
-// Cuts leading extents until a chunk has at most kChunkBytes, into pieces of about equal size
+// Splits leading extents until a chunk has at most kChunkBytes. Pieces have about equal size
 // because the last chunk is stored in full.
 std::vector<hsize_t> chunk_extents(std::vector<hsize_t> extents, hsize_t element_bytes) {
   hsize_t bytes = element_bytes;
@@ -158,10 +158,10 @@ std::vector<hsize_t> chunk_extents(std::vector<hsize_t> extents, hsize_t element
 }
 
 // ------------------------------------------------------------------------------------------------
-// Writing goes through a file driver of our own. HDF5's cannot be trusted on a full disk: when its
-// final flush fails, H5Fclose leaves the file open, and closing it again, as the library does when
-// the process ends, crashes (1.10.8). This driver notes the first failure and reports success from
-// there on, so HDF5 always closes cleanly; Hdf5Writer then throws what was noted.
+// Writing uses our own file driver. HDF5's drivers fail on a full disk: if the final flush fails,
+// H5Fclose leaves the file open, and the library crashes when it closes it again at process exit
+// (1.10.8). Our driver records the first failure and then reports success, so HDF5 always closes
+// cleanly; Hdf5Writer then throws the recorded error.
 
 struct Output {
   UniqueFd fd;
@@ -172,7 +172,7 @@ struct Output {
 };
 
 struct DriverFile {
-  H5FD_t base;  // must stay first: HDF5 sees nothing else
+  H5FD_t base;  // must stay first: HDF5 sees only this
   Output* output;
   haddr_t end_of_allocation;
 };
@@ -219,7 +219,7 @@ herr_t millrace_driver_set_eoa(H5FD_t* file, H5FD_mem_t, haddr_t address) {
 haddr_t millrace_driver_get_eof(const H5FD_t* file, H5FD_mem_t) {
   struct stat status {};
   if (::fstat(own(file)->output->fd.get(), &status) != 0) return HADDR_UNDEF;
-  // HDF5 compares the two when it closes; a failed write must not make it stop there.
+  // HDF5 compares the two on close; a failed write must not cause an error there.
   return own(file)->output->first_error != 0 ? own(file)->end_of_allocation
                                              : static_cast<haddr_t>(status.st_size);
 }
@@ -236,7 +236,7 @@ herr_t millrace_driver_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, st
     size -= static_cast<std::size_t>(n);
     address += static_cast<haddr_t>(n);
   }
-  std::memset(out, 0, size);  // behind the end, as HDF5's own drivers do
+  std::memset(out, 0, size);  // zeros after the end, like HDF5's own drivers
   return 0;
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The only place that knows the HDF5 library. A file holds tensors as chunked datasets with the
+// The only code that uses the HDF5 library. A file holds tensors as chunked datasets with the
 // Fletcher32 filter; a tensor's path is its name, with slashes as groups. bfloat16 is stored as
-// uint16 with an attribute `dtype` = "bfloat16". Files are in the oldest format that can hold them,
-// so every HDF5 reads them.
+// uint16 with an attribute `dtype` = "bfloat16". Files use the oldest possible format, so every
+// HDF5 version reads them.
 //
-// The HDF5 library is not safe for threads: all calls of it take one lock of the process.
+// The HDF5 library is not thread-safe: all calls take one process-wide lock.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@
 
 namespace millrace::io {
 
-/// Writes a new file. Errors: Io, with the path and the reason of the operating system. After an
-/// error the file is worthless, and nothing is left open.
+/// Writes a new file. Errors: Io, with the path and the operating system's reason. After an error
+/// the file is unusable, and no handle stays open.
 class Hdf5Writer {
  public:
   /// Creates `path`, which must not exist.
@@ -29,10 +29,10 @@ class Hdf5Writer {
   Hdf5Writer& operator=(Hdf5Writer&&) noexcept;
   ~Hdf5Writer();
 
-  /// Adds a dataset; groups on the way are made. No extents: one element. Extents must be positive.
+  /// Adds a dataset and its groups. An empty shape means one element. Extents must be positive.
   void write(const std::string& name, DType type, std::span<const std::int64_t> shape,
              std::span<const std::byte> data);
-  /// Flushes, closes and syncs: only after it has returned is the file complete and durable.
+  /// Flushes, closes and syncs. The file is complete and durable only after this returns.
   void close();
 
  private:
@@ -40,10 +40,10 @@ class Hdf5Writer {
   std::unique_ptr<State> state_;
 };
 
-/// Reads a file of Hdf5Writer, without the HDF5 library, which changed bytes can crash (see
-/// hdf5_structure.hpp). Files of others are refused as far as they differ: only datasets behind
-/// hard links, of exactly the expected type, extents and filter, are read. The checksums of the
-/// chunks are left to HDF5's own readers, so compare one over the bytes. Errors: Checkpoint.
+/// Reads a file of Hdf5Writer without the HDF5 library, which damaged files can crash (see
+/// hdf5_structure.hpp). Only datasets reached by hard links, with exactly the expected type,
+/// extents and filter, are read. Chunk checksums are not verified here, so callers must verify a
+/// checksum of the bytes. Errors: Checkpoint.
 class Hdf5Reader {
  public:
   explicit Hdf5Reader(const std::filesystem::path& path);
@@ -51,7 +51,7 @@ class Hdf5Reader {
   Hdf5Reader& operator=(Hdf5Reader&&) noexcept;
   ~Hdf5Reader();
 
-  /// Fills `out`, whose size is that of `shape` elements of `type`.
+  /// Fills `out`, which must have the size of a tensor of `shape` and `type`.
   void read(const std::string& name, DType type, std::span<const std::int64_t> shape,
             std::span<std::byte> out) const;
 
@@ -60,7 +60,7 @@ class Hdf5Reader {
   std::unique_ptr<State> state_;
 };
 
-/// "1.10.8": version of the library in use.
+/// Version of the HDF5 library in use, e.g. "1.10.8".
 [[nodiscard]] std::string hdf5_version();
 
 }  // namespace millrace::io

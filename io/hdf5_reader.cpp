@@ -17,8 +17,8 @@
 namespace millrace::io {
 namespace {
 
-/// How HDF5 describes an element of ours; the version, in the upper half of the first byte, may be
-/// another.
+/// HDF5's description of our element types. The version in the upper half of the first byte may
+/// differ.
 struct TypeMessage {
   DType type;
   std::size_t length;
@@ -27,7 +27,7 @@ struct TypeMessage {
 constexpr std::array<TypeMessage, 5> kTypes = {{
     {DType::F32, 20, {0x11, 0x20, 31, 0, 4, 0, 0, 0, 0, 0, 32, 0, 23, 8, 0, 23, 127, 0, 0, 0}},
     {DType::F16, 20, {0x11, 0x20, 15, 0, 2, 0, 0, 0, 0, 0, 16, 0, 10, 5, 0, 10, 15, 0, 0, 0}},
-    {DType::BF16, 12, {0x10, 0, 0, 0, 2, 0, 0, 0, 0, 0, 16, 0}},  // as integers without a sign
+    {DType::BF16, 12, {0x10, 0, 0, 0, 2, 0, 0, 0, 0, 0, 16, 0}},  // as unsigned integers
     {DType::U8, 12, {0x10, 0, 0, 0, 1, 0, 0, 0, 0, 0, 8, 0}},
     {DType::I32, 12, {0x10, 0x08, 0, 0, 4, 0, 0, 0, 0, 0, 32, 0}},
 }};
@@ -41,7 +41,7 @@ bool is_stored_as(DType type, const StoredDataset& dataset) {
   return found == row->bytes && (type != DType::BF16 || dataset.type_name == name_of(type));
 }
 
-/// Puts chunks where they belong in a tensor.
+/// Copies chunks to their place in a tensor.
 class Placing {
  public:
   Placing(const Hdf5Structure& file, const std::string& name, const StoredDataset& dataset,
@@ -57,7 +57,7 @@ class Placing {
 
  private:
   [[nodiscard]] std::size_t rank() const { return dataset_.extents.size(); }
-  /// Elements of the chunk along a dimension that lie within the tensor.
+  /// Number of the chunk's elements along a dimension that are in the tensor.
   [[nodiscard]] std::int64_t present(const StoredChunk& chunk, std::size_t d) const {
     return std::min(dataset_.chunk[d], dataset_.extents[d] - chunk.begin[d]);
   }
@@ -66,8 +66,8 @@ class Placing {
     for (std::size_t d = 0; d < rank(); ++d) bytes *= present(chunk, d);
     return static_cast<std::size_t>(bytes);
   }
-  /// Whether the elements lie in the tensor as they lie in the chunk: only the first extent that is
-  /// not 1 may be cut.
+  /// Whether chunk and tensor have the same element order, so that one copy is enough: only the
+  /// first extent that is not 1 may be split.
   [[nodiscard]] bool is_contiguous() const {
     std::size_t d = 0;
     while (d < rank() && dataset_.chunk[d] == 1) ++d;
@@ -120,7 +120,7 @@ class Hdf5Reader::State {
 
   void read(const std::string& name, DType type, std::span<const std::int64_t> shape,
             std::span<std::byte> out) {
-    const std::lock_guard lock(mutex_);  // of the groups that the structure remembers
+    const std::lock_guard lock(mutex_);  // guards the structure's cache of groups
     const StoredDataset dataset = file_.find(name);
     if (!is_stored_as(type, dataset)) refuse(name, "is not stored as {}", name_of(type));
     // A chunked dataset needs one extent at least.
@@ -128,10 +128,10 @@ class Hdf5Reader::State {
         shape.empty() ? std::vector<std::int64_t>{1}
                       : std::vector<std::int64_t>(shape.begin(), shape.end());
     if (dataset.extents != expected)
-      refuse(name, "has extents [{}], expected [{}]", join(dataset.extents, ", "),
+      refuse(name, "has shape [{}], expected [{}]", join(dataset.extents, ", "),
              join(expected, ", "));
     if (dataset.chunk.empty() || dataset.element_bytes != static_cast<std::uint32_t>(size_of(type)))
-      refuse(name, "is not stored in chunks with Fletcher32 alone");
+      refuse(name, "is not stored in chunks with only the Fletcher32 filter");
     file_.visit_chunks(name, dataset, Placing(file_, name, dataset, out));
   }
 

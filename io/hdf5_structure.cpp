@@ -38,7 +38,7 @@ constexpr std::uint16_t kAttribute = 0x0c;
 constexpr std::uint16_t kContinuation = 0x10;
 constexpr std::uint16_t kSymbolTable = 0x11;
 
-/// Whose structure is at fault: a tensor, or "the file".
+/// The damaged object: a tensor, or "the file".
 struct Place {
   const std::string& path;
   std::string_view name;
@@ -50,7 +50,7 @@ struct Place {
   }
 };
 
-/// Numbers and texts one behind the other.
+/// Reads consecutive numbers and strings.
 class Cursor {
  public:
   Cursor(std::span<const std::byte> bytes, const Place& place) : rest_(bytes), place_(place) {}
@@ -71,7 +71,7 @@ class Cursor {
   void expect(std::string_view signature) {
     const auto found = take_bytes(signature.size());
     if (!std::ranges::equal(found, std::as_bytes(std::span(signature))))
-      place_.damaged("{} is expected where something else stands", signature);
+      place_.damaged("the signature {} is missing", signature);
   }
   [[nodiscard]] std::size_t left() const noexcept { return rest_.size(); }
 
@@ -80,18 +80,18 @@ class Cursor {
   const Place& place_;
 };
 
-/// Size of a text in a message, which fills whole words.
+/// Size of a string in a message, padded to whole words.
 std::size_t padded(std::size_t bytes) { return (bytes + 7) / 8 * 8; }
 
-/// The text at an offset of `names`, up to its end.
+/// The null-terminated string at an offset of `names`.
 std::string_view text_at(std::span<const std::byte> names, std::uint64_t offset,
                          const Place& place) {
-  if (offset >= names.size()) place.damaged("a name lies outside of the names");
+  if (offset >= names.size()) place.damaged("a name is outside the name heap");
   const std::string_view rest(reinterpret_cast<const char*>(names.data()) + offset,
                               names.size() - offset);
   const std::string_view text = rest.substr(0, rest.find('\0'));
   if (text.empty() || text.size() == rest.size() || text.size() > kMaxNameLength)
-    place.damaged("a name is empty, has no end or is too long");
+    place.damaged("a name is empty, unterminated or too long");
   return text;
 }
 
@@ -99,28 +99,28 @@ std::vector<std::int64_t> parse_extents(std::span<const std::byte> body, const P
   Cursor in(body, place);
   const auto version = in.take<std::uint8_t>();
   const std::size_t rank = in.take<std::uint8_t>();
-  if (version < 1 || version > 2 || rank > kMaxRank) place.damaged("its extents cannot be read");
+  if (version < 1 || version > 2 || rank > kMaxRank) place.damaged("its extents are invalid");
   in.skip(version == 1 ? 6 : 2);
   std::vector<std::int64_t> extents;
   for (std::size_t i = 0; i < rank; ++i) extents.push_back(in.take<std::int64_t>());
   return extents;
 }
 
-/// Layouts of other kinds leave no chunk behind.
+/// Other layouts leave dataset.chunk empty.
 void parse_layout(std::span<const std::byte> body, const Place& place, StoredDataset& dataset) {
   constexpr std::uint8_t kVersion = 3;
   constexpr std::uint8_t kChunked = 2;
   Cursor in(body, place);
   if (in.take<std::uint8_t>() != kVersion || in.take<std::uint8_t>() != kChunked) return;
-  // One more than the tensor has: the bytes of an element.
+  // One more than the rank: the bytes of an element.
   const std::size_t numbers = in.take<std::uint8_t>();
-  if (numbers < 2 || numbers > kMaxRank + 1) place.damaged("its chunks cannot be read");
+  if (numbers < 2 || numbers > kMaxRank + 1) place.damaged("its chunk shape is invalid");
   dataset.chunks_at = in.take<std::uint64_t>();
   for (std::size_t i = 0; i + 1 < numbers; ++i) dataset.chunk.push_back(in.take<std::uint32_t>());
   dataset.element_bytes = in.take<std::uint32_t>();
 }
 
-/// Whether the one filter is Fletcher32.
+/// Whether Fletcher32 is the only filter.
 bool is_our_filter(std::span<const std::byte> body, const Place& place) {
   constexpr std::uint16_t kFletcher32 = 3;
   Cursor in(body, place);
@@ -130,7 +130,7 @@ bool is_our_filter(std::span<const std::byte> body, const Place& place) {
   return (version == 1 || version == 2) && filters == 1 && in.take<std::uint16_t>() == kFletcher32;
 }
 
-/// The value of the attribute `dtype`, if this is it: a text of fixed length.
+/// The value of the attribute `dtype`, if it is this one: a string of fixed length.
 std::optional<std::string> type_name_in(std::span<const std::byte> body, const Place& place) {
   constexpr std::string_view kName = "dtype";
   constexpr std::size_t kMaxText = 16;
@@ -155,7 +155,7 @@ std::optional<std::string> type_name_in(std::span<const std::byte> body, const P
   return std::string(reinterpret_cast<const char*>(text.data()), text.size());
 }
 
-/// The B-tree of a dataset's chunks, walked in the order of their indices.
+/// Visits the B-tree of a dataset's chunks in index order.
 class ChunkWalk {
  public:
   ChunkWalk(const Hdf5Structure& file, const Place& place, const StoredDataset& dataset,
@@ -167,17 +167,18 @@ class ChunkWalk {
       const std::int64_t extent = dataset.extents[d];
       const std::int64_t chunk = dataset.chunk[d];
       if (chunk < 1 || chunk > extent) place.damaged("its chunks do not fit its extents");
-      // Extents are those that the manifest names, whose product is no more than the file.
+      // The extents equal those of the manifest, so their product does not exceed the file size.
       expected_ *= static_cast<std::uint64_t>((extent + chunk - 1) / chunk);
       bytes_ *= static_cast<std::uint64_t>(chunk);
       whole *= static_cast<std::uint64_t>(extent);
     }
-    // Ours are cut along one extent at most, so that half of the last one may lie outside.
+    // Only one extent of our datasets is split unevenly, so the chunks have at most twice the
+    // tensor's bytes.
     if (expected_ > 2 * whole / bytes_)
-      place.damaged("{} chunks of {} bytes are too many for it", expected_, bytes_);
+      place.damaged("{} chunks of {} bytes are too many for its shape", expected_, bytes_);
   }
 
-  /// Returns the bytes of the tree.
+  /// Returns the size of the tree in bytes.
   std::uint64_t run() {
     walk(dataset_.chunks_at, std::nullopt);
     if (seen_ != expected_)
@@ -196,15 +197,15 @@ class ChunkWalk {
     const unsigned level = in.take<std::uint8_t>();
     const std::size_t entries = in.take<std::uint16_t>();
     if (type != kChunkTree || level > kMaxLevel || level != wanted_level.value_or(level))
-      place_.damaged("a node of its chunks stands in the wrong place");
-    // Each entry leads to one chunk at least.
+      place_.damaged("a chunk node is in the wrong place");
+    // Each entry leads to at least one chunk.
     if (entries < 1 || entries > expected_ - seen_)
-      place_.damaged("a node of its chunks has {} entries, {} chunks are left", entries,
+      place_.damaged("a chunk node has {} entries, but {} chunks are left", entries,
                      expected_ - seen_);
     const std::size_t rank = dataset_.extents.size();
     const std::size_t entry = 8 + 8 * (rank + 1) + 8;
     tree_bytes_ += kNodeHead + entries * entry;
-    if (tree_bytes_ > file_.size()) place_.damaged("its chunks are listed again and again");
+    if (tree_bytes_ > file_.size()) place_.damaged("its chunks are listed repeatedly");
     std::vector<std::byte> body(entries * entry);
     file_.read(node + kNodeHead, body, place_.name);
     Cursor rows(body, place_);
@@ -214,7 +215,7 @@ class ChunkWalk {
   void one_entry(Cursor& rows, unsigned level) {
     constexpr std::uint64_t kChecksumBytes = 4;
     const std::uint64_t bytes = rows.take<std::uint32_t>();
-    const auto left_out = rows.take<std::uint32_t>();  // filters
+    const auto left_out = rows.take<std::uint32_t>();  // mask of skipped filters
     std::vector<std::int64_t> begin;
     for (std::size_t d = 0; d < dataset_.extents.size(); ++d)
       begin.push_back(rows.take<std::int64_t>());
@@ -222,11 +223,11 @@ class ChunkWalk {
     const auto child = rows.take<std::uint64_t>();
     if (level > 0) return walk(child, level - 1);
     if (bytes != bytes_ + kChecksumBytes || left_out != 0)
-      place_.damaged("a chunk has {} bytes, {} are expected", bytes, bytes_ + kChecksumBytes);
+      place_.damaged("a chunk has {} bytes, expected {}", bytes, bytes_ + kChecksumBytes);
     for (std::size_t d = 0; d < begin.size(); ++d)
       if (begin[d] < 0 || begin[d] >= dataset_.extents[d] || begin[d] % dataset_.chunk[d] != 0)
-        place_.damaged("a chunk lies outside of it");
-    // In order, none is there twice; so as many as are expected are all.
+        place_.damaged("a chunk is outside its extents");
+    // In strict order there are no duplicates, so the expected number means all chunks.
     if (seen_ > 0 && begin <= last_) place_.damaged("its chunks are out of order");
     if (seen_ == expected_) place_.damaged("it has too many chunks");
     last_ = std::move(begin);
@@ -261,7 +262,7 @@ Hdf5Structure::Hdf5Structure(const std::filesystem::path& path) : path_(path.str
       bytes_at(0, std::min<std::uint64_t>(size_, kSuperblock), "the file");
   if (bytes.size() < kSuperblock || !std::ranges::equal(std::span(bytes).first(kSignature.size()),
                                                         std::as_bytes(std::span(kSignature))))
-    fail(ErrorKind::Checkpoint, "{}: cannot open the file: it has no signature of HDF5", path_);
+    fail(ErrorKind::Checkpoint, "{}: cannot open the file: no HDF5 signature", path_);
   const Place place{path_, "the file"};
   Cursor in({bytes.data() + kSignature.size(), bytes.size() - kSignature.size()}, place);
   const auto version = in.take<std::uint8_t>();
@@ -269,12 +270,12 @@ Hdf5Structure::Hdf5Structure(const std::filesystem::path& path) : path_(path.str
   const auto offset_bytes = in.take<std::uint8_t>();
   const auto length_bytes = in.take<std::uint8_t>();
   if (version != 0 || offset_bytes != 8 || length_bytes != 8)
-    fail(
-        ErrorKind::Checkpoint,
-        "{}: cannot open the file: it is HDF5 of version {} with offsets of {} bytes, not 0 with 8",
-        path_, version, offset_bytes);
+    fail(ErrorKind::Checkpoint,
+         "{}: cannot open the file: HDF5 version {} with {}-byte offsets, expected version 0 with "
+         "8-byte offsets",
+         path_, version, offset_bytes);
   in.skip(1 + 2 + 2 + 4);
-  if (in.take<std::uint64_t>() != 0) place.damaged("it does not begin at its first byte");
+  if (in.take<std::uint64_t>() != 0) place.damaged("its base address is not 0");
   in.skip(8 + 8 + 8 + 8);
   root_ = in.take<std::uint64_t>();
 }
@@ -283,20 +284,20 @@ void Hdf5Structure::read(std::uint64_t address, std::span<std::byte> out,
                          std::string_view name) const {
   const Place place{path_, name};
   if (address > size_ || out.size() > size_ - address)
-    place.damaged("{} bytes at {} lie outside of its {}", out.size(), address, size_);
+    place.damaged("{} bytes at {} are outside its {} bytes", out.size(), address, size_);
   while (!out.empty()) {
     const auto n = ::pread(file_.get(), out.data(), out.size(), static_cast<off_t>(address));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0)
       fail(ErrorKind::Checkpoint, "{}: cannot read {}: {}", path_, name,
            std::generic_category().message(errno));
-    if (n == 0) place.damaged("the file was cut short while it was read");
+    if (n == 0) place.damaged("the file was truncated while it was read");
     out = out.subspan(static_cast<std::size_t>(n));
     address += static_cast<std::uint64_t>(n);
   }
 }
 
-/// Of a structure that is looked at for the first time.
+/// Counts the bytes of a structure that is read for the first time.
 void Hdf5Structure::count(std::uint64_t bytes, std::string_view name) {
   counted_ += bytes;
   require_apart(name);
@@ -304,14 +305,14 @@ void Hdf5Structure::count(std::uint64_t bytes, std::string_view name) {
 
 void Hdf5Structure::require_apart(std::string_view name) const {
   if (counted_ > size_)
-    Place{path_, name}.damaged("its parts overlap, as together they are longer than the file");
+    Place{path_, name}.damaged("its parts overlap: together they are longer than the file");
 }
 
 std::vector<std::byte> Hdf5Structure::bytes_at(std::uint64_t address, std::uint64_t count,
                                                std::string_view name) const {
   require_apart(name);
-  if (address > size_ || count > size_ - address)  // before memory is taken
-    Place{path_, name}.damaged("{} bytes at {} lie outside of its {}", count, address, size_);
+  if (address > size_ || count > size_ - address)  // before memory is allocated
+    Place{path_, name}.damaged("{} bytes at {} are outside its {} bytes", count, address, size_);
   std::vector<std::byte> bytes(count);
   read(address, bytes, name);
   return bytes;
@@ -322,7 +323,7 @@ Hdf5Structure::Header Hdf5Structure::header_at(std::uint64_t address, std::strin
   const Place place{path_, name};
   const std::vector<std::byte> prefix = bytes_at(address, kPrefix, name);
   Cursor in(prefix, place);
-  if (in.take<std::uint8_t>() != 1) place.damaged("it has no header of version 1");
+  if (in.take<std::uint8_t>() != 1) place.damaged("its object header is not version 1");
   in.skip(7);
   struct Block {
     std::uint64_t address;
@@ -338,7 +339,7 @@ Hdf5Structure::Header Hdf5Structure::header_at(std::uint64_t address, std::strin
     while (rows.left() >= 8) {
       const auto type = rows.take<std::uint16_t>();
       const std::size_t length = rows.take<std::uint16_t>();
-      rows.skip(4);  // flags: nothing that we write is shared between objects
+      rows.skip(4);  // flags: our files have no shared messages
       const auto body = rows.take_bytes(length);
       if (type == kContinuation) {
         Cursor next(body, place);
@@ -358,7 +359,7 @@ const Hdf5Structure::Group& Hdf5Structure::group_at(std::uint64_t address, std::
   const Header header = header_at(address, name);
   const auto table = std::ranges::find(header.messages, kSymbolTable, &Message::type);
   if (table == header.messages.end())
-    fail(ErrorKind::Checkpoint, "{}: {}: lies in something that is no group of our format", path_,
+    fail(ErrorKind::Checkpoint, "{}: {}: its parent is not a group of the expected format", path_,
          name);
   Cursor in(table->body, place);
   const auto tree = in.take<std::uint64_t>();
@@ -368,7 +369,8 @@ const Hdf5Structure::Group& Hdf5Structure::group_at(std::uint64_t address, std::
   names.skip(4);
   const auto names_bytes = names.take<std::uint64_t>();
   names.skip(8);
-  if (names_bytes > kMaxNames) place.damaged("the names of a group take {} bytes", names_bytes);
+  if (names_bytes > kMaxNames)
+    place.damaged("the names of a group have {} bytes, more than the limit", names_bytes);
   count(header.bytes + names_bytes, name);
   const std::vector<std::byte> text = bytes_at(names.take<std::uint64_t>(), names_bytes, name);
   Group group;
@@ -387,12 +389,12 @@ void Hdf5Structure::read_links(std::uint64_t node, std::optional<unsigned> wante
   const std::uint64_t entries = in.take<std::uint16_t>();
   if (type != 0 || level > kMaxLevel || level != wanted_level.value_or(level) ||
       (wanted_level && entries == 0))
-    place.damaged("a node of a group stands in the wrong place");
+    place.damaged("a group node is in the wrong place");
   count(kNodeHead + entries * 16, name);
   const std::vector<std::byte> body = bytes_at(node + kNodeHead, entries * 16, name);
   Cursor rows(body, place);
   for (std::uint64_t i = 0; i < entries; ++i) {
-    rows.skip(8);  // the least name
+    rows.skip(8);  // the smallest name
     const auto child = rows.take<std::uint64_t>();
     if (level > 0)
       read_links(child, level - 1, links, name);
@@ -409,10 +411,10 @@ void Hdf5Structure::read_symbols(std::uint64_t node, Links links, std::string_vi
   in.expect("SNOD");
   in.skip(2);
   const std::uint64_t symbols = in.take<std::uint16_t>();
-  // Honest links are each listed once, so that all of them fit into the file.
+  // In a valid file each link is listed once, so all of them fit in the file.
   links_ += symbols;
   if (symbols == 0 || links_ > kMaxLinks || links_ > size_ / kSymbolBytes)
-    place.damaged("its groups list {} links", links_);
+    place.damaged("its groups list {} links: too few or too many", links_);
   const std::vector<std::byte> body = bytes_at(node + 8, symbols * kSymbolBytes, name);
   Cursor rows(body, place);
   for (std::uint64_t i = 0; i < symbols; ++i) {
@@ -435,8 +437,7 @@ StoredDataset Hdf5Structure::find(const std::string& name) {
     if (found == group.end())
       fail(ErrorKind::Checkpoint, "{}: {}: is missing from the file", path_, name);
     if (found->second.link == Link::Soft)
-      fail(ErrorKind::Checkpoint, "{}: {}: {} is a link to elsewhere", path_, name,
-           name.substr(0, end));
+      fail(ErrorKind::Checkpoint, "{}: {}: {} is a soft link", path_, name, name.substr(0, end));
     address = found->second.header;
     begin = end + 1;
   }
@@ -460,7 +461,7 @@ void Hdf5Structure::visit_chunks(const std::string& name, const StoredDataset& d
                                  const std::function<void(const StoredChunk&)>& visit) {
   const Place place{path_, name};
   if (dataset.chunk.size() != dataset.extents.size())
-    place.damaged("its chunks have {} extents, it has {}", dataset.chunk.size(),
+    place.damaged("its chunks have {} extents, expected {}", dataset.chunk.size(),
                   dataset.extents.size());
   const std::uint64_t bytes = ChunkWalk(*this, place, dataset, visit).run();
   if (walked_.insert(name).second) count(bytes, name);

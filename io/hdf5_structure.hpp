@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The structure of an HDF5 file as Hdf5Writer writes it, read without the HDF5 library, which is no
-// safe parser: bytes that were changed on purpose crash it. What is understood here is the oldest
-// format and nothing else ("HDF5 File Format Specification", version 3.0):
+// Reads the structure of an HDF5 file written by Hdf5Writer without the HDF5 library, which
+// manipulated files can crash. Only the oldest format is supported ("HDF5 File Format
+// Specification", version 3.0):
 //
 //   superblock 0 -> root group -> B-tree of the group -> nodes of symbols -> next group ..
 //                                                                         -> header of a dataset
 //   header of a dataset: messages with type, extents, chunk, filter, and the B-tree of its chunks
 //
-// Every offset and length is compared with the file before it is used, and no more memory is taken
-// than the limits below. Structures of an honest file lie beside each other: those of all groups
-// and datasets that were looked at take no more bytes than the file has, or some are used twice,
-// and it is refused. So time is linear in the file.
+// Every offset and length is checked against the file before it is used, and memory is bounded by
+// limits. Structures of a valid file do not overlap. So the structures read so far may not have
+// more bytes in total than the file; otherwise the file is rejected. This makes the time linear in
+// the file size.
 #pragma once
 
 #include <cstddef>
@@ -30,17 +30,17 @@
 
 namespace millrace::io {
 
-/// What the header of a dataset says of it.
+/// Content of a dataset's header.
 struct StoredDataset {
   std::vector<std::byte> type;  ///< the message that describes an element
   std::vector<std::int64_t> extents;
-  std::vector<std::int64_t> chunk;  ///< extents of a chunk; empty: stored in another way than ours
+  std::vector<std::int64_t> chunk;  ///< extents of a chunk; empty: not stored as Hdf5Writer does
   std::uint32_t element_bytes = 0;
   std::uint64_t chunks_at = 0;  ///< the root of the B-tree of the chunks
   std::string type_name;        ///< the attribute `dtype`, or ""
 };
 
-/// A chunk of a dataset: the indices of its first element, and where its bytes lie.
+/// A chunk of a dataset: the indices of its first element, and the address of its bytes.
 struct StoredChunk {
   std::span<const std::int64_t> begin;
   std::uint64_t address;
@@ -48,15 +48,15 @@ struct StoredChunk {
 
 class Hdf5Structure {
  public:
-  /// Opens a file, which stays open. Errors: Checkpoint, also for all that follows.
+  /// Opens a file, which stays open. Errors of all functions: Checkpoint.
   explicit Hdf5Structure(const std::filesystem::path& path);
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// The dataset called `name`, as "/parameters/b0/conv/kernel".
+  /// The dataset called `name`, e.g. "/parameters/b0/conv/kernel".
   [[nodiscard]] StoredDataset find(const std::string& name);
-  /// Visits each chunk of a dataset that find() gave for `name`, in the order of their indices. It
-  /// is an error when one is missing.
+  /// Visits each chunk of the dataset that find() returned for `name`, in index order. A missing
+  /// chunk is an error.
   void visit_chunks(const std::string& name, const StoredDataset& dataset,
                     const std::function<void(const StoredChunk&)>& visit);
   /// Fills `out` with the bytes at `address`.
@@ -98,8 +98,8 @@ class Hdf5Structure {
   std::uint64_t root_ = 0;                     ///< header of the root group
   std::map<std::uint64_t, Group> groups_;      ///< by their headers
   std::uint64_t links_ = 0;                    ///< in all groups so far
-  std::set<std::string, std::less<>> found_;   ///< datasets whose header was looked at
-  std::set<std::string, std::less<>> walked_;  ///< and those whose chunks were
+  std::set<std::string, std::less<>> found_;   ///< datasets whose header was read
+  std::set<std::string, std::less<>> walked_;  ///< datasets whose chunks were read
   std::uint64_t counted_ = 0;                  ///< bytes of all structures so far
 };
 

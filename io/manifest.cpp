@@ -47,7 +47,7 @@ Json to_json(const PartEntry& part) {
                        {"tensors", std::move(tensors)}});
 }
 
-// Reads members of one JSON object; every error names the manifest and where in it.
+// Reads members of one JSON object; errors name the manifest and the place in it.
 class Fields {
  public:
   Fields(const Json& object, std::string_view label, std::string where)
@@ -63,7 +63,7 @@ class Fields {
     if (found == nullptr) bad(key, "is missing");
     return *found;
   }
-  /// A member that early writers did not know.
+  /// A member that old versions did not write.
   [[nodiscard]] std::string text_or_nothing(const char* key) const {
     return object_.contains(key) ? text(key) : std::string();
   }
@@ -72,12 +72,12 @@ class Fields {
   }
   [[nodiscard]] std::string text(const char* key) const {
     const Json& value = member(key);
-    if (!value.is_text()) bad(key, "is not a text");
+    if (!value.is_text()) bad(key, "is not a string");
     return value.text();
   }
   [[nodiscard]] std::int64_t count(const char* key) const {
     const auto value = as_count(member(key));
-    if (!value) bad(key, "is not a count");
+    if (!value) bad(key, "is not a non-negative integer");
     return *value;
   }
   [[nodiscard]] double number(const char* key) const {
@@ -107,7 +107,7 @@ class Fields {
     if (shape.size() > kMaxRank) bad(key, fmt::format("has more than {} extents", kMaxRank));
     return shape;
   }
-  /// The value whose name_of is the text.
+  /// The value whose name_of equals the string.
   template <class Enum, std::size_t N>
   [[nodiscard]] Enum one_of(const char* key, const std::array<Enum, N>& values) const {
     const std::string name = text(key);
@@ -150,7 +150,7 @@ TensorEntry read_tensor(const Json& object, std::string_view label) {
   return entry;
 }
 
-// Part files lie in the directory of the manifest and nowhere else.
+// Part files must be in the directory of the manifest.
 bool is_part_name(std::string_view name) {
   constexpr std::string_view kBegin = "part-";
   constexpr std::string_view kEnd = ".h5";
@@ -173,7 +173,7 @@ PartEntry read_part(const Json& object, std::string_view label) {
   for (const Json& item : fields.list("tensors")) {
     TensorEntry entry = read_tensor(item, label);
     const auto bytes = static_cast<std::uint64_t>(entry.info.bytes());
-    // Data is not compressed, so nobody can be made to allocate more than the file is long.
+    // Data is not compressed, so a manifest cannot make a reader allocate more than the file size.
     if (bytes > room) fields.bad(part.file, "is smaller than the tensors listed in it");
     room -= bytes;
     part.tensors.push_back(std::move(entry));
@@ -181,7 +181,7 @@ PartEntry read_part(const Json& object, std::string_view label) {
   return part;
 }
 
-// The JSON that the seal protects, closed again.
+// The JSON under the seal, with its closing brace.
 std::string_view unsealed_part(std::string_view text, std::string_view label) {
   const std::size_t seal = kSealBegin.size() + kHexDigits + kSealEnd.size();
   const bool has_seal = text.size() > seal &&
@@ -204,12 +204,12 @@ Json parse_json(std::string_view body, std::string_view label) {
   try {
     return Json::parse(std::string(body) + std::string(kObjectEnd));
   } catch (const JsonError& error) {
-    fail(ErrorKind::Checkpoint, "{}: is no JSON: {}", label, error.what());
+    fail(ErrorKind::Checkpoint, "{}: not valid JSON: {}", label, error.what());
   }
 }
 
 void require_known_version(const Fields& fields) {
-  if (fields.text("format") != kFormatName) fields.bad("format", "is not that of a checkpoint");
+  if (fields.text("format") != kFormatName) fields.bad("format", "is not a checkpoint format");
   const std::int64_t version = fields.count("format_version");
   if (version < 1 || version > kCheckpointFormatVersion) {
     fields.bad("format_version",
@@ -260,7 +260,7 @@ std::string_view name_of(TensorRole role) noexcept {
 std::string_view name_problem(std::string_view name) noexcept {
   if (name.empty() || name.size() > kMaxNameLength) return "is empty or too long";
   for (const char c : name) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "holds a control character";
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) return "contains a control character";
   }
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
@@ -304,8 +304,8 @@ std::string to_text(const Manifest& manifest) {
   try {
     return seal_manifest(all.dump(1) + "\n");
   } catch (const JsonError& error) {
-    fail(ErrorKind::Config, "checkpoint {}: a text to be saved is not UTF-8: {}", header.iteration,
-         error.what());
+    fail(ErrorKind::Config, "checkpoint {}: a string to be saved is not UTF-8: {}",
+         header.iteration, error.what());
   }
 }
 

@@ -4,8 +4,8 @@
 //
 //    "crc32c": "0a1b2c3d"
 //
-// the CRC-32C of every byte before that line. It is checked before the JSON is parsed, so that any
-// flipped bit is found, in the header's numbers too. The seal is part of every format version.
+// the CRC-32C of every byte before that line. It is checked before the JSON is parsed, so any
+// flipped bit is detected. The seal is part of every format version.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline constexpr std::int64_t kCheckpointFormatVersion = 1;
 
 struct TensorEntry {
   TensorInfo info;
-  std::uint32_t crc32c = 0;  ///< of the data as it lies in memory
+  std::uint32_t crc32c = 0;  ///< of the data as stored in memory
   friend bool operator==(const TensorEntry&, const TensorEntry&) = default;
 };
 
@@ -44,10 +44,10 @@ struct Manifest {
 /// "parameter", "state", "slot".
 [[nodiscard]] std::string_view name_of(TensorRole role) noexcept;
 
-/// Text of manifest.json. Errors: Config, when a text in the header is not UTF-8.
+/// Text of manifest.json. Errors: Config, if a string in the header is not UTF-8.
 [[nodiscard]] std::string to_text(const Manifest& manifest);
 
-/// The manifest in `text`; `label` (a path) opens the messages. Safe for any bytes. Errors:
+/// Parses `text`; error messages begin with `label` (a path). Safe for any bytes. Errors:
 /// Checkpoint.
 [[nodiscard]] Manifest parse_manifest(std::string_view text, std::string_view label);
 
@@ -57,11 +57,11 @@ struct Manifest {
 /// The parts that the manifest in `directory` names. Errors: Checkpoint.
 [[nodiscard]] std::vector<PartEntry> parts_of(const std::filesystem::path& directory);
 
-/// Errors: Checkpoint, when a file is missing, or has another size or checksum.
+/// Errors: Checkpoint, if the file is missing or its size or checksum differs.
 void require_intact(const std::filesystem::path& path, const FileChecksum& expected);
 
-/// Why `name` cannot name a tensor (empty parts, "." and "..", control characters, too long); "" if
-/// it can.
+/// Why `name` is not a valid tensor name (empty parts, "." and "..", control characters, too long);
+/// "" if it is valid.
 [[nodiscard]] std::string_view name_problem(std::string_view name) noexcept;
 
 }  // namespace millrace::io

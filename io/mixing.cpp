@@ -13,13 +13,13 @@ namespace {
 constexpr std::uint64_t kShareStream = 0;
 constexpr std::uint64_t kBoxStream = 1;
 
-/// Independent counters below one position: which of the two gamma numbers, and which block of it.
+/// Independent counters per position: which of the two gamma numbers, and which block of it.
 std::uint64_t counter(std::uint64_t gamma, std::uint64_t block) { return (gamma << 32) | block; }
-constexpr std::uint64_t kBoost = 0xffffffff;  ///< the block behind all attempts
+constexpr std::uint64_t kBoost = 0xffffffff;  ///< the block after all attempts
 
 /// Logarithm of a number from Gamma(shape, 1): Marsaglia and Tsang, "A simple method for generating
-/// gamma variables", ACM TOMS 2000. Shapes below one by G(a) = G(a + 1) U^(1/a), whose logarithm
-/// stays finite where the number itself would be zero.
+/// gamma variables", ACM TOMS 2000. Shapes below 1 use G(a) = G(a + 1) U^(1/a), whose logarithm
+/// stays finite when the number itself underflows to zero.
 double log_gamma_number(const RandomStream& stream, std::uint64_t position, std::uint64_t gamma,
                         double shape) {
   const double d = (shape < 1.0 ? shape + 1.0 : shape) - 1.0 / 3.0;
@@ -46,7 +46,7 @@ std::int32_t rolled(std::int64_t n, std::int64_t by, std::int64_t batch) {
   return static_cast<std::int32_t>((n + batch - by % batch) % batch);
 }
 
-/// [centre - side / 2, that + side), cut off at the ends of [0, extent).
+/// [center - side / 2, center + side / 2), clipped to [0, extent).
 struct Span {
   std::int32_t begin, end;
 };
@@ -57,7 +57,7 @@ Span clipped(std::uint32_t centre, double fraction, std::int64_t extent) {
           static_cast<std::int32_t>(std::min(begin + side, extent))};
 }
 
-/// A box without pixels is no box.
+/// An empty box becomes no box.
 PixelBox draw_box(double lambda, std::uint64_t seed, std::uint64_t position, const Shape& image) {
   const RandomBlock random =
       RandomStream(seed, RandomPurpose::Mixing, kBoxStream).block(0, position);
@@ -75,12 +75,12 @@ PixelBox draw_box(double lambda, std::uint64_t seed, std::uint64_t position, con
 void check_mixing(const MixingConfig& config, std::int64_t batch_size) {
   if (!(config.mixup_alpha >= 0.0) || !std::isfinite(config.mixup_alpha))
     fail(ErrorKind::Config,
-         "--mixup-alpha {}: shares are drawn from Beta(alpha, alpha), which needs a positive "
-         "number; 0 turns mixup off",
+         "--mixup-alpha {}: must be positive, as the parameter of Beta(alpha, alpha); 0 turns "
+         "mixup off",
          config.mixup_alpha);
   if (!(config.cutmix_lambda >= 0.0 && config.cutmix_lambda <= 1.0))
     fail(ErrorKind::Config,
-         "--cutmix-lambda {}: it is the share of an image that stays, 0 to 1; 1 turns cutmix off",
+         "--cutmix-lambda {}: must be 0 to 1, the share of an image that stays; 1 turns cutmix off",
          config.cutmix_lambda);
   if (config.on() && batch_size < 2)
     fail(ErrorKind::Config,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each image of training is mixed with, as a pure function of the seed and of the sample's
-// position in the run: the stage that reads the images and the one that reads the labels find the
-// same without a word between them, and so does a run that was restored.
+// What each training image is mixed with, as a pure function of the seed and the sample's position
+// in the run. So the stages that read images and labels agree without communication, and a restored
+// run repeats it.
 //
 //   mixup    image n + image p by shares l and 1 - l drawn from Beta(alpha, alpha)
 //            Reversed: p = B-1-n, l as drawn (NVIDIA);  Rolled: p = n-1, max(l, 1-l) (IPU trainer)
 //   cutmix   a box of image n-2 (n-1 in a micro-batch of two), its sides sqrt(1 - lambda) of the
-//            image's, its centre anywhere, cut off at the edges; lambda is fixed (IPU trainer)
+//            image's, its center anywhere, clipped at the edges; lambda is fixed (IPU trainer)
 //
-// Indices wrap around within the micro-batch. With both, images are mixed up first and boxes are
-// cut from the results, so a label may have four sources; ImageMixing has the formulae.
+// Indices wrap around within the micro-batch. With both, mixup is applied first and boxes are cut
+// from the results, so a label may have four sources; ImageMixing has the formulas.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,7 @@
 
 namespace millrace::io {
 
-/// Which image of the micro-batch a mixed-up image is mixed with, and by what share; see above.
-/// Boxes are cut the same way with either.
+/// Partner and share of mixup; see above. Cutmix is the same for both forms.
 enum class MixingForm { Reversed, Rolled };
 
 /// Mixing of training images and their labels.
@@ -34,15 +33,14 @@ struct MixingConfig {
   friend bool operator==(const MixingConfig&, const MixingConfig&) = default;
 };
 
-/// Errors: Config, for an alpha or a lambda out of range, and for micro-batches of one image, which
-/// has no other to mix with.
+/// Errors: Config, for an alpha or lambda out of range, and for micro-batches of one image.
 void check_mixing(const MixingConfig& config, std::int64_t batch_size);
 
 /// Number from Beta(alpha, alpha), alpha > 0, keyed by `position`.
 [[nodiscard]] double draw_beta(const RandomStream& stream, std::uint64_t position, double alpha);
 
-/// What sample `n` of a micro-batch of `batch` images, which stands at `position` in the run, is
-/// mixed from.
+/// Sources of sample `n` of a micro-batch of `batch` images; `position` is the sample's position in
+/// the run.
 [[nodiscard]] ImageMixing draw_mixing(const MixingConfig& config, std::uint64_t seed,
                                       std::int64_t position, std::int64_t n, std::int64_t batch,
                                       const Shape& image);

@@ -29,10 +29,10 @@ class PictureDataset::Worker {
   ImageReader reader;
   Resampler resampler;
   ReadBuffer buffer;
-  std::vector<std::uint8_t> pixels;  ///< of an image on its way to floats
+  std::vector<std::uint8_t> pixels;  ///< of an image before conversion to floats
 };
 
-/// A worker for as long as this lives.
+/// Borrows a worker for the lifetime of this object.
 class PictureDataset::Borrowed {
  public:
   explicit Borrowed(const PictureDataset& set) : set_(set) {
@@ -107,7 +107,7 @@ std::vector<std::string> PictureDataset::replaced() const {
   return lines;
 }
 
-// Which picture stands in does not depend on what was found bad before: each is tried anew.
+// The replacement must not depend on earlier bad images, so every image is tried again.
 Sample PictureDataset::read_or_replace(std::int64_t index, const ReadKey& key, Worker& worker,
                                        std::span<std::uint8_t> image) const {
   for (std::int64_t at = index;;) {
@@ -121,13 +121,13 @@ Sample PictureDataset::read_or_replace(std::int64_t index, const ReadKey& key, W
     at = next_of_class(at);
     if (at == index)
       fail(ErrorKind::Data,
-           "{}: no picture of class {} can be decoded, so that none can stand in: mend one, or "
+           "{}: no image of class {} can be decoded, so none can replace this one: repair one, or "
            "leave the class out",
            where(index), label(index));
   }
 }
 
-// Who reads bytes names their place, who decodes them does not know it.
+// Errors of sources name the place; errors of decoders do not.
 void PictureDataset::note_bad(std::int64_t index, const std::string& problem) const {
   const std::lock_guard lock(mutex_);
   const std::string what = problem_at(where(index), problem);
@@ -154,11 +154,10 @@ std::int64_t PictureDataset::next_of_class(std::int64_t index) const {
 
 namespace {
 
-/// Pictures that are looked at to learn of a set; up to twice as many in small ones.
+/// Number of images sampled to characterize a set; up to twice as many in small sets.
 constexpr std::int64_t kSampled = 64;
 
-/// A checksum over some pictures of `size` that lie evenly, with what is wrong in the place of
-/// those that cannot be read.
+/// A checksum over evenly spaced images of `size`; "unreadable" replaces those that cannot be read.
 template <class Read>
 std::uint32_t checksum_of_some(std::int64_t size, Read read) {
   const std::int64_t step = std::max<std::int64_t>(1, size / kSampled);
@@ -166,14 +165,14 @@ std::uint32_t checksum_of_some(std::int64_t size, Read read) {
   for (std::int64_t i = 0; i < size; i += step) {
     try {
       crc = crc32c(read(i), crc);
-    } catch (const Error& error) {  // readers will tell of it
+    } catch (const Error& error) {  // readers will report it
       crc = crc32c(std::as_bytes(std::span(std::string_view("unreadable"))), crc);
     }
   }
   return crc;
 }
 
-/// Decoded whenever it is read.
+/// Decodes at every read.
 class EncodedPictures final : public PictureDataset {
  public:
   EncodedPictures(std::shared_ptr<const EncodedSource> source, PictureOptions options)
@@ -191,7 +190,7 @@ class EncodedPictures final : public PictureDataset {
     return checksum_of_some(size(), [&](std::int64_t i) { return source_->read(i, buffer).bytes; });
   }
   [[nodiscard]] std::int64_t reading_bytes(int threads) const override {
-    // Of photographs at usual qualities: pixels take up to so many times the bytes of the file.
+    // Maximum ratio of pixel bytes to file bytes for photos of usual quality.
     constexpr std::int64_t kDecoded = 16;
     constexpr auto kUsual = static_cast<std::int64_t>(kUsualPictureBytes);
     std::int64_t largest = 0;
@@ -220,8 +219,8 @@ class EncodedPictures final : public PictureDataset {
   }
 
  private:
-  /// What the largest of some pictures takes that lie evenly over the set: a set of drawings has
-  /// more pixels than photos of as many bytes.
+  /// Memory of the largest of evenly spaced sample images: drawings have more pixels than photos of
+  /// equal file size.
   [[nodiscard]] std::int64_t sampled_bytes() const {
     const std::int64_t step = std::max<std::int64_t>(1, size() / kSampled);
     std::int64_t most = 0;
@@ -230,7 +229,7 @@ class EncodedPictures final : public PictureDataset {
       try {
         const ImageHeader header = read_header(source_->read(i, buffer).bytes);
         most = std::max(most, decoding_bytes(header, header.height));
-      } catch (const Error& error) {  // readers will tell of it
+      } catch (const Error& error) {  // readers will report it
         if (error.kind() != ErrorKind::Data) throw;
       }
     }
@@ -240,7 +239,7 @@ class EncodedPictures final : public PictureDataset {
   std::shared_ptr<const EncodedSource> source_;
 };
 
-/// Decoded once and for all.
+/// Reads images that were decoded in advance.
 class DecodedPictures final : public PictureDataset {
  public:
   DecodedPictures(std::shared_ptr<const PackedPictures> pictures, std::string name,
@@ -278,7 +277,7 @@ class DecodedPictures final : public PictureDataset {
             : evaluation_window(preset.evaluation, header, options().side);
     (void)worker.resampler.prepare(window, key.augment ? preset.training : preset.validation,
                                    options().side);
-    // The file's bytes may be looked at as any kind of byte.
+    // The file's bytes may be accessed as any byte type.
     const PixelView view{
         .pixels = reinterpret_cast<const std::uint8_t*>(picture.pixels.data()),
         .stride = std::int64_t{3} * picture.width,

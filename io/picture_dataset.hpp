@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pictures of any size as a data set: each is read, decoded, cropped and resampled whenever it is
-// asked for, so that nothing of the set but its index is held in memory.
+// Data sets of images of any size. Each image is read, decoded, cropped and resampled whenever it
+// is requested; only the index is held in memory.
 //
 //   encoded source --read--> bytes --decode the window's box--> pixels --resample--> S x S x 3
 //   bytes packed file ---------------------------------> pixels --resample--> S x S x 3 bytes
 //
-// A picture that turns out bad while it is read is replaced by the next good one of its class: its
-// label, which other ranks have from the index alone, stays true. It is reported once; readers are
-// told each time, and decide what is too many.
+// A bad image is replaced by the next good image of its class, because other ranks take its label
+// from the index. It is reported once; read() returns Sample::StandIn each time, and callers decide
+// how many are too many.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +27,18 @@
 namespace millrace::io {
 
 struct PictureOptions {
-  ImagePreset preset;  ///< its normalisation included
+  ImagePreset preset;  ///< includes the normalization
   std::int32_t side = 224;
-  /// Told once of every bad picture: "train-00003-of-01024, record 5 at offset 678: truncated ...".
+  /// Called once per bad image: "train-00003-of-01024, record 5 at offset 678: truncated ...".
   ReportBad report;
 };
 
-/// What every data set of pictures has in common; the two below say how one is read.
+/// Common part of the data sets below.
 class PictureDataset : public Dataset {
  public:
   ~PictureDataset() override;
   [[nodiscard]] Shape image_shape() const override;
-  /// Errors: Data when this picture is bad and no other of its class is good; Io.
+  /// Errors: Data if this image is bad and its class has no good one; Io.
   Sample read_bytes(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
                     PixelScaling& scaling) const override;
   Sample read(std::int64_t index, const ReadKey& key, std::span<float> image) const override;
@@ -49,12 +49,12 @@ class PictureDataset : public Dataset {
   [[nodiscard]] std::vector<std::string> replaced() const override;
 
  protected:
-  /// Memory of one reading thread, used again by the next.
+  /// Buffers of one reading thread, reused by the next.
   class Worker;
   explicit PictureDataset(PictureOptions options);
   [[nodiscard]] const PictureOptions& options() const { return options_; }
-  /// Writes picture `index`, cropped as sample `sample` is drawn. Errors: Data, with the
-  /// place or without.
+  /// Writes image `index` with the crop of sample `sample`. Errors: Data, with or without the
+  /// location.
   virtual void read_picture(std::int64_t index, std::int64_t sample, const ReadKey& key,
                             Worker& worker, std::span<std::uint8_t> image) const = 0;
   [[nodiscard]] virtual std::string where(std::int64_t index) const = 0;
@@ -70,18 +70,18 @@ class PictureDataset : public Dataset {
 
   PictureOptions options_;
   PixelScaling scaling_;
-  mutable std::mutex large_;  ///< held while a picture larger than usual is decoded
+  mutable std::mutex large_;  ///< held while an unusually large image is decoded
   mutable std::mutex mutex_;  ///< guards what follows
   mutable std::vector<std::unique_ptr<Worker>> idle_;
-  mutable std::map<std::int64_t, std::string> bad_;  ///< what is wrong with which picture
-  mutable std::vector<std::int32_t> by_class_;  ///< indices by class; made when the first is bad
+  mutable std::map<std::int64_t, std::string> bad_;  ///< problem by image
+  mutable std::vector<std::int32_t> by_class_;  ///< indices by class; built for the first bad image
 };
 
-/// Pictures that are decoded anew whenever they are read.
+/// Images that are decoded at every read.
 [[nodiscard]] std::shared_ptr<PictureDataset> make_picture_dataset(
     std::shared_ptr<const EncodedSource> source, PictureOptions options);
 
-/// Pictures that lie decoded in a file. `name` is that of the set.
+/// Images from a file of decoded images. `name` is the name of the set.
 [[nodiscard]] std::shared_ptr<PictureDataset> make_packed_dataset(
     std::shared_ptr<const PackedPictures> pictures, std::string name, PictureOptions options);
 

@@ -33,8 +33,7 @@ std::shared_ptr<std::byte> system_memory(std::size_t bytes) {
   return {static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})), kFree};
 }
 
-/// A batch and what is known about its filling. Everything but the pixels and labels is guarded by
-/// the mutex.
+/// A batch and the state of its filling. The mutex guards everything except pixels and labels.
 struct Slot {
   Batch batch;
   std::shared_ptr<std::byte> images;
@@ -43,7 +42,7 @@ struct Slot {
   std::vector<ImageMixing> mixing;
   std::int64_t samples_missing = 0;
   std::exception_ptr error;
-  std::int64_t error_sample = 0;  ///< of several errors the one of the first sample is kept
+  std::int64_t error_sample = 0;  ///< of several errors, that of the first sample is kept
 };
 
 /// Samples `begin` .. `end`-1 of a batch.
@@ -67,8 +66,8 @@ LoaderOptions checked(const LoaderOptions& options, const Dataset& dataset,
   check_mixing(options.mixing, options.batch_size);
   if (options.type == DType::U8 && dataset.image_shape().c > kMaxByteChannels)
     fail(ErrorKind::Config,
-         "images of {} cannot be normalised on the device, which takes up to {} channels: "
-         "normalise on the host",
+         "images of {} cannot be normalized on the device, which supports up to {} channels: "
+         "normalize on the host",
          dataset.image_shape(), kMaxByteChannels);
   if (options.batch_size < 1 || options.batch_size > kMaxBatchBytes / image_bytes)
     fail(ErrorKind::Config,
@@ -76,13 +75,13 @@ LoaderOptions checked(const LoaderOptions& options, const Dataset& dataset,
          options.batch_size, dataset.image_shape(), kMaxBatchBytes / image_bytes);
   if (options.threads < 0 || options.batches_ahead < 1)
     fail(ErrorKind::Config,
-         "{} reading threads with {} batches ahead cannot work: at least 0 and 1 are needed",
+         "{} reading threads with {} batches ahead: at least 0 threads and 1 batch are needed",
          options.threads, options.batches_ahead);
   return options;
 }
 
-/// So few samples that all threads work on the batch that is needed next, and so many that claiming
-/// them costs nothing beside reading them.
+/// Samples per claim: few enough that all threads work on the next batch, and enough that claiming
+/// costs little compared with reading.
 std::int64_t samples_per_claim(const LoaderOptions& options, std::int64_t image_elements) {
   constexpr std::int64_t kMinElements = 32768;
   const std::int64_t least = std::max<std::int64_t>(1, kMinElements / image_elements);
@@ -102,7 +101,7 @@ class Loader::State {
         image_elements_(static_cast<std::size_t>(dataset_->image_shape().elements())),
         image_bytes_(image_elements_ * static_cast<std::size_t>(size_of(options.type))),
         claim_samples_(samples_per_claim(options, dataset_->image_shape().elements())) {
-    // One more than run ahead: the one that the consumer holds.
+    // One more for the batch that the consumer holds.
     const int slots = options.threads == 0 ? 1 : options.batches_ahead + 1;
     for (int s = 0; s < slots; ++s) slots_.push_back(make_slot());
     scratch_.resize(static_cast<std::size_t>(std::max(1, options.threads)));
@@ -121,8 +120,8 @@ class Loader::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  /// Apart from the constructor, so that a thread that cannot be started leaves the others to the
-  /// destructor.
+  /// Separate from the constructor, so that the destructor joins the other threads if one cannot be
+  /// started.
   void start_threads() {
     threads_.reserve(static_cast<std::size_t>(options_.threads));
     for (std::size_t t = 0; t < static_cast<std::size_t>(options_.threads); ++t)
@@ -177,14 +176,14 @@ class Loader::State {
            (batch * options_.replicas + options_.replica) * options_.batch_size;
   }
 
-  /// Samples that batch number `batch` really has; 0 behind the end.
+  /// Number of samples in batch `batch`; 0 after the end.
   [[nodiscard]] std::int64_t samples_in(std::int64_t batch) const {
     if (options_.end_position < 0) return options_.batch_size;
     return std::clamp<std::int64_t>(options_.end_position - first_position_of(batch), 0,
                                     options_.batch_size);
   }
 
-  /// Whether there is such a batch at all.
+  /// Whether batch `batch` exists.
   [[nodiscard]] bool exists(std::int64_t batch) const {
     return options_.batches < 0 ? samples_in(batch) > 0 : batch < options_.batches;
   }
@@ -196,7 +195,7 @@ class Loader::State {
     slot_freed_.notify_all();
   }
 
-  /// True when the slot of the next claim belongs to nobody else.
+  /// Whether the slot of the next claim is free.
   [[nodiscard]] bool can_claim() const {
     return next_claim_.batch < current_ + static_cast<std::int64_t>(slots_.size()) &&
            exists(next_claim_.batch);
@@ -221,7 +220,7 @@ class Loader::State {
     return taken;
   }
 
-  /// What became of a claim: so many stand-ins; `error` is that of sample `at`, or null.
+  /// Result of a claim: number of stand-ins; `error` is that of sample `at`, or null.
   void settle(const Claim& done, std::int64_t stand_ins, const std::exception_ptr& error,
               std::int64_t at) {
     Slot& slot = slot_of(done.batch);
@@ -234,7 +233,7 @@ class Loader::State {
     if (slot.samples_missing == 0 && done.batch == current_) slot_filled_.notify_one();
   }
 
-  /// Reads the samples of a claim, without the lock; afterwards they are settled under it.
+  /// Reads the samples of a claim without the lock, then records the result with the lock.
   void fulfil(std::unique_lock<std::mutex>& lock, std::vector<float>& scratch) {
     const Claim taken = claim(lock);
     Slot& slot = slot_of(taken.batch);
@@ -282,7 +281,7 @@ class Loader::State {
     if (options_.content == Content::Labels || options_.resident) return Sample::Own;
     const ReadKey key{.seed = options_.seed, .epoch = place.epoch, .augment = options_.augment};
     std::byte* const out = slot.images.get() + at * image_bytes_;
-    // The memory came from operator new, so objects of any of the types may live in it.
+    // The memory comes from operator new, so it may hold objects of any of the types.
     switch (options_.type) {
       case DType::U8:
         return dataset_->read_bytes(place.index, key,
@@ -313,16 +312,16 @@ class Loader::State {
   const std::size_t image_elements_;
   const std::size_t image_bytes_;
   const std::int64_t claim_samples_;
-  std::vector<std::vector<float>> scratch_;  ///< one image a thread, for conversion
+  std::vector<std::vector<float>> scratch_;  ///< one image per thread, for conversion
 
   std::mutex mutex_;
-  std::condition_variable slot_freed_;   ///< the consumer moved on, or the loader stops
+  std::condition_variable slot_freed_;   ///< the consumer took the next batch, or the loader stops
   std::condition_variable slot_filled_;  ///< a batch is complete
   std::vector<Slot> slots_;
   Claim next_claim_;
-  std::int64_t current_ = 0;    ///< number of the batch that next() returned, or will return
+  std::int64_t current_ = 0;    ///< number of the batch that next() has returned or will return
   bool lent_ = false;           ///< whether the consumer holds it
-  std::int64_t stand_ins_ = 0;  ///< handed out so far; the consumer's
+  std::int64_t stand_ins_ = 0;  ///< returned so far; used by the consumer only
   std::atomic<bool> stop_ = false;
 
   std::vector<std::jthread> threads_;  ///< last, so that it is destroyed first

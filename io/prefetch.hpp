@@ -15,57 +15,55 @@
 
 namespace millrace::io {
 
-/// One micro-batch as the device wants it: images NHWC in `LoaderOptions::type`, not mixed yet.
-/// When fewer than the batch size are left (validation) the images beyond `count` are zero and
-/// their labels -1.
+/// One micro-batch for the device: NHWC images in `LoaderOptions::type`, not mixed yet. If fewer
+/// samples than the batch size are left (validation), the images beyond `count` are zero and their
+/// labels -1.
 struct Batch {
   std::int64_t first_position = 0;
   std::int64_t count = 0;
   std::span<const std::byte> images;
-  bool on_device = false;  ///< whether the images lie in the device's memory
+  bool on_device = false;  ///< whether the images are in device memory
   std::span<const std::int32_t> labels;
-  std::span<const PixelScaling> scaling;  ///< what makes floats of images that are bytes
-  std::span<const ImageMixing> mixing;    ///< what images and labels are to be mixed from
-  std::int64_t stand_ins = 0;             ///< images of other samples, in the place of bad ones
+  std::span<const PixelScaling> scaling;  ///< converts images of bytes to floats
+  std::span<const ImageMixing> mixing;    ///< sources of the images and labels to be mixed
+  std::int64_t stand_ins = 0;             ///< images that replace bad ones
 };
 
-/// What of the samples is wanted: a stage that computes the loss needs no pixels, one that reads
-/// the images no labels.
+/// Which parts of the samples to read: the last stage needs only labels, the first only images.
 enum class Content { Both, Images, Labels };
 
-/// A batch of images that lies on the device already, in the type of the loader's.
+/// A batch of images on the device, in the loader's data type.
 struct ResidentImages {
   const std::byte* images = nullptr;
-  PixelScaling scaling;  ///< of all of them, where they are bytes
+  PixelScaling scaling;  ///< of all images, if they are bytes
 };
 
-/// Gives memory for images, at a multiple of 64 bytes.
+/// Allocates memory for images, aligned to 64 bytes.
 using HostMemory = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;
 
 struct LoaderOptions {
   std::int64_t batch_size = 1;
-  DType type = DType::F32;  ///< F32, BF16, F16, or U8: before they are normalised
-  int threads = 1;          ///< 0: read in the caller, on demand
+  DType type = DType::F32;  ///< F32, BF16, F16, or U8 (not normalized)
+  int threads = 1;          ///< 0: read in the calling thread, on demand
   int batches_ahead = 4;
   std::uint64_t seed = 0;
   bool augment = false;
   std::int64_t first_position = 0;
   std::int64_t end_position = -1;  ///< one past the last sample; -1: endless
-  /// Of every `replicas` batches this loader takes number `replica`.
+  /// This loader takes number `replica` of every `replicas` batches.
   std::int32_t replicas = 1;
   std::int32_t replica = 0;
-  /// So many batches are handed out even if those at the end have no samples; -1: as many as have.
+  /// Number of batches to return, the last possibly without samples; -1: all that have samples.
   std::int64_t batches = -1;
-  Content content = Content::Both;  ///< what is left out is an empty span
-  MixingConfig mixing = {};         ///< of endless loaders only; both stages hear of it
-  /// Every batch has these images, and none is read. Endless loaders only.
+  Content content = Content::Both;  ///< parts that are not read are empty spans
+  MixingConfig mixing = {};         ///< endless loaders only; given to both stages
+  /// Every batch has these images, and no image is read. Endless loaders only.
   std::optional<ResidentImages> resident = {};
-  HostMemory memory = {};  ///< where images wait; empty: memory of the system
+  HostMemory memory = {};  ///< allocator of image buffers; empty: operator new
 };
 
-/// Reads batches ahead of their use. Batches come in order of position whatever the number of
-/// threads, and the pixels do not depend on it. An exception in a reading thread is thrown by
-/// next().
+/// Reads batches ahead of their use. Order and pixels do not depend on the number of threads.
+/// next() rethrows an exception of a reading thread.
 class Loader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, SampleOrder order, const LoaderOptions& options);
@@ -73,10 +71,10 @@ class Loader {
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
 
-  /// The next batch, or nullptr behind end_position. It stays valid until the following call; the
-  /// call neither allocates nor copies pixels.
+  /// The next batch, or nullptr after end_position. It is valid until the next call. The call
+  /// neither allocates nor copies pixels.
   [[nodiscard]] const Batch* next();
-  /// Stand-ins in all batches that were handed out.
+  /// Stand-ins in all batches returned so far.
   [[nodiscard]] std::int64_t stand_ins() const;
 
  private:

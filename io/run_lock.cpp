@@ -19,7 +19,7 @@
 namespace millrace::io {
 namespace {
 
-// Process number in the lock file; empty in the instant before its owner has written it.
+// Process id in the lock file; empty until the owner has written it.
 std::string holder_of(int fd) {
   std::array<char, 32> text{};
   const auto n = ::pread(fd, text.data(), text.size(), 0);
@@ -27,9 +27,9 @@ std::string holder_of(int fd) {
   return std::string(line.substr(0, line.find('\n')));
 }
 
-// A killed process loses its memory first, and its files, with their locks, a moment later: on a
-// busy machine whoever restarts a run at once comes in between. So does who meets a holder of
-// another machine, whose process is not known here.
+// A killed process releases its memory first and its file locks a moment later. On a busy machine
+// an immediate restart may see the lock of a dead process. A holder on another machine looks the
+// same, because its process is unknown here.
 bool is_ending(const std::string& holder) {
   std::ifstream command_line("/proc/" + holder + "/cmdline");
   return command_line.peek() == std::ifstream::traits_type::eof();

@@ -8,10 +8,10 @@
 
 namespace millrace::io {
 
-/// Exclusive use of a run directory, or of another that is written (`what`, for the message), for
-/// as long as the object lives: an flock on `RUN_DIR/.lock`, which holds the owner's process
-/// number. The kernel drops the lock when its owner dies, so nothing has to be cleaned up. Errors:
-/// Usage, naming the holder, when the directory is in use; Io.
+/// Exclusive use of a run directory, or of another output directory (`what`, for the message), for
+/// the lifetime of the object: an flock on `RUN_DIR/.lock`, which contains the owner's process id.
+/// The kernel releases the lock when its owner dies, so no cleanup is needed. Errors: Usage, naming
+/// the holder, if the directory is in use; Io.
 class RunLock {
  public:
   explicit RunLock(const std::filesystem::path& run_directory,

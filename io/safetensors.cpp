@@ -25,13 +25,13 @@ namespace millrace::io {
 namespace {
 
 constexpr std::size_t kLengthBytes = 8;
-// Some 30,000 tensors, and as much memory as can be spared for what may be no header at all.
+// About 30,000 tensors; bounds the memory for a header that may be invalid.
 constexpr std::uint64_t kMaxHeaderBytes = std::uint64_t{6} << 20;
 constexpr const char* kMetadata = "__metadata__";
 
 static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
 
-// Bytes of one element, or nothing for a type this reader does not know.
+// Bytes of one element; empty for an unknown type.
 std::optional<std::int64_t> element_bytes(std::string_view type) {
   struct Row {
     std::string_view name;
@@ -91,19 +91,19 @@ std::vector<float> cast(std::span<const std::byte> data) {
   return converted<Element>(data, [](Element x) { return static_cast<float>(x); });
 }
 
-// An object that has a key twice is refused: JSON libraries keep one of the two, and not all the
-// same one.
+// Duplicate keys are rejected because JSON libraries differ in which one they keep.
 Json parse_header(std::string_view text, std::string_view label) {
   try {
     Json header = Json::parse(text, Json::Duplicates::Refused);
-    if (!header.is_object()) fail(ErrorKind::Data, "{}: the header is no JSON object", label);
+    if (!header.is_object()) fail(ErrorKind::Data, "{}: the header is not a JSON object", label);
     return header;
   } catch (const JsonDuplicate& duplicate) {
     fail(ErrorKind::Data, "{}: {} is in the header twice", label, duplicate.what());
   } catch (const JsonError& error) {
     if (error.byte() == 0 && !text.empty())
-      fail(ErrorKind::Data, "{}: the header is beyond what is read: {}", label, error.what());
-    fail(ErrorKind::Data, "{}: the header is no JSON: is it a safetensors file, and whole?", label);
+      fail(ErrorKind::Data, "{}: the header exceeds a limit: {}", label, error.what());
+    fail(ErrorKind::Data, "{}: the header is not valid JSON: is it a complete safetensors file?",
+         label);
   }
 }
 
@@ -127,7 +127,7 @@ std::vector<std::int64_t> read_counts(const Json& object, const char* key, std::
   const Json& list = read_member(object, key, label, name);
   if (!list.is_list()) fail(ErrorKind::Data, "{}: {}: {} is not a list", label, name, key);
   if (list.items().size() > kMaxRank) {
-    fail(ErrorKind::Data, "{}: {}: {} has {} numbers, more than {}", label, name, key,
+    fail(ErrorKind::Data, "{}: {}: {} has {} numbers; the limit is {}", label, name, key,
          list.items().size(), kMaxRank);
   }
   std::vector<std::int64_t> counts;
@@ -135,19 +135,19 @@ std::vector<std::int64_t> read_counts(const Json& object, const char* key, std::
   return counts;
 }
 
-// Names appear in messages of one line.
+// Names appear in one-line messages.
 void require_printable(std::string_view name, std::string_view label) {
   if (name.size() > kMaxNameLength) {
-    fail(ErrorKind::Data, "{}: the name {}... has {} bytes, more than {}", label,
+    fail(ErrorKind::Data, "{}: the name {}... has {} bytes; the limit is {}", label,
          printable(name.substr(0, 40)), name.size(), kMaxNameLength);
   }
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
   if (std::any_of(name.begin(), name.end(), control)) {
-    fail(ErrorKind::Data, "{}: the name {} holds control characters", label, Json(name).dump());
+    fail(ErrorKind::Data, "{}: the name {} contains control characters", label, Json(name).dump());
   }
 }
 
-/// What the header says of a tensor: the data are not there yet.
+/// A tensor as described by the header, before the data is read.
 struct Announced {
   SafeTensor tensor;
   std::uint64_t begin = 0;
@@ -166,14 +166,14 @@ Announced read_tensor(const Json& object, std::uint64_t size, std::string_view l
   if (offsets.size() != 2 || offsets[0] > offsets[1] ||
       static_cast<std::uint64_t>(offsets[1]) > size) {
     fail(ErrorKind::Data,
-         "{}: {}: data_offsets {} do not lie within the {} bytes of data: the file is cut short, "
+         "{}: {}: data_offsets {} are not within the {} bytes of data: the file is truncated: "
          "fetch it again",
          label, name, shape_text(offsets), size);
   }
   const std::int64_t bytes = offsets[1] - offsets[0];
   const auto elements = checked_elements(tensor.shape, *width);
   if (!elements || *elements * *width != bytes) {
-    fail(ErrorKind::Data, "{}: {}: {} bytes do not hold shape {} of {}", label, name, bytes,
+    fail(ErrorKind::Data, "{}: {}: {} bytes do not match shape {} of {}", label, name, bytes,
          shape_text(tensor.shape), tensor.type);
   }
   return {std::move(tensor), static_cast<std::uint64_t>(offsets[0]),
@@ -182,9 +182,10 @@ Announced read_tensor(const Json& object, std::uint64_t size, std::string_view l
 
 std::map<std::string, std::string> read_metadata(const Json& object, std::string_view label) {
   std::map<std::string, std::string> metadata;
-  if (!object.is_object()) fail(ErrorKind::Data, "{}: {} is no object", label, kMetadata);
+  if (!object.is_object()) fail(ErrorKind::Data, "{}: {} is not an object", label, kMetadata);
   for (const auto& [key, value] : object.members()) {
-    if (!value.is_text()) fail(ErrorKind::Data, "{}: {}: a value is no text", label, kMetadata);
+    if (!value.is_text())
+      fail(ErrorKind::Data, "{}: {}: a value is not a string", label, kMetadata);
     metadata.emplace(key, value.text());
   }
   return metadata;
@@ -204,7 +205,7 @@ void require_cover(const std::map<std::string, Announced>& tensors, std::uint64_
   for (const Entry* const entry : entries) {
     const auto& [name, tensor] = *entry;
     if (tensor.begin != covered) {
-      fail(ErrorKind::Data, "{}: {}: its data begins at {}, where {} was expected: {}", label, name,
+      fail(ErrorKind::Data, "{}: {}: its data begins at {}, expected {}: {}", label, name,
            tensor.begin, covered, tensor.begin < covered ? "tensors overlap" : "a gap");
     }
     covered = tensor.end;
@@ -213,7 +214,7 @@ void require_cover(const std::map<std::string, Announced>& tensors, std::uint64_
     fail(ErrorKind::Data, "{}: {} bytes at the end belong to no tensor", label, size - covered);
 }
 
-// What a file holds, as its header says, which has been compared with `size` bytes of data.
+// The content according to the header, which was checked against `size` bytes of data.
 struct Announcement {
   std::map<std::string, Announced> tensors;
   std::map<std::string, std::string> metadata;
@@ -234,7 +235,7 @@ Announcement read_announcement(std::string_view text, std::uint64_t size, std::s
   return content;
 }
 
-// Bytes of the header in a file of `size` bytes that begins like this.
+// Size of the header, from the first bytes of a file of `size` bytes.
 std::size_t header_bytes(std::span<const std::byte> begin, std::uint64_t size,
                          std::string_view label) {
   if (begin.size() < kLengthBytes) {
@@ -245,7 +246,7 @@ std::size_t header_bytes(std::span<const std::byte> begin, std::uint64_t size,
   std::memcpy(&length, begin.data(), sizeof length);
   const std::uint64_t room = size - kLengthBytes;
   if (length > kMaxHeaderBytes || length > room) {
-    fail(ErrorKind::Data, "{}: a header of {} bytes is announced, {} follow (at most {} are read)",
+    fail(ErrorKind::Data, "{}: the header should have {} bytes, but {} follow (the limit is {})",
          label, length, room, kMaxHeaderBytes);
   }
   return static_cast<std::size_t>(length);
@@ -255,7 +256,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// A file is not read before its header is known to fit it.
+// Checks the header before reading the data.
 std::vector<std::byte> read_checked(const std::filesystem::path& path) {
   const UniqueFd file = open_file(path, O_RDONLY);
   const std::string label = path.string();
@@ -352,7 +353,7 @@ const SafeTensor& SafeTensorsFile::at(const std::string& name) const {
   std::vector<std::string> names;
   for (const auto& entry : content_.tensors) names.push_back(entry.first);
   const std::string nearest = nearest_match(name, names);
-  fail(ErrorKind::Data, "{}: there is no tensor {}{}", path_.string(), name,
+  fail(ErrorKind::Data, "{}: no tensor {}{}", path_.string(), name,
        nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
 }
 

@@ -3,7 +3,7 @@
 // safetensors: 8 bytes of little-endian header length, a JSON header
 //   {"__metadata__": {text: text}, "<name>": {"dtype", "shape", "data_offsets": [begin, end]},
 //   ...},
-// then raw row-major data, of which every byte belongs to exactly one tensor.
+// then raw row-major data. Every byte of it belongs to exactly one tensor.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct SafeTensor {
   std::vector<std::int64_t> shape;
   std::span<const std::byte> data;
   [[nodiscard]] std::int64_t elements() const noexcept;
-  /// Copies as float32. Types: F64, F32, F16, BF16, integers, BOOL; others end with Error(Data).
+  /// Converts to float32. Types: F64, F32, F16, BF16, integers, BOOL; Error(Data) for others.
   [[nodiscard]] std::vector<float> to_floats() const;
 };
 
@@ -32,14 +32,14 @@ struct SafeTensors {
   std::map<std::string, std::string> metadata;
 };
 
-/// Parses the bytes of a file, to which the result refers; `label` (a path) opens the messages. The
-/// bytes are treated as hostile: header at most 6 MiB, no overflow, no overlap, no gap, no name
-/// twice. Errors: Data, naming the tensor.
+/// Parses the bytes of a file; the result refers to them. Error messages begin with `label` (a
+/// path). The bytes are untrusted: at most 6 MiB of header; overflows, overlaps, gaps and duplicate
+/// names are errors. Errors: Data, naming the tensor.
 [[nodiscard]] SafeTensors parse_safetensors(std::span<const std::byte> bytes,
                                             std::string_view label);
 
-/// A safetensors file in memory, read once its header is known to fit it. Errors: Data, with the
-/// path and the tensor; Io.
+/// A safetensors file in memory. Its header is checked before the data is read. Errors: Data, with
+/// the path and the tensor; Io.
 class SafeTensorsFile {
  public:
   explicit SafeTensorsFile(const std::filesystem::path& path);
@@ -58,12 +58,12 @@ class SafeTensorsFile {
  private:
   std::filesystem::path path_;
   std::vector<std::byte> bytes_;
-  SafeTensors content_;  ///< refers to bytes_; moving keeps them where they are
+  SafeTensors content_;  ///< refers to bytes_, which a move does not relocate
 };
 
-/// Writes a file atomically. Equal content gives equal bytes: tensors lie by falling element size,
-/// then by name, so each is aligned; the header is filled up with blanks to a multiple of 8.
-/// Errors: Io.
+/// Writes a file atomically. Equal content gives equal bytes: tensors are sorted by decreasing
+/// element size, then by name, so each is aligned; the header is padded with spaces to a multiple
+/// of 8 bytes. Errors: Io.
 void write_safetensors(const std::filesystem::path& path, const SafeTensors& content);
 
 }  // namespace millrace::io

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kPixelStream = 0;
 constexpr std::uint64_t kLabelStream = 1;
 
-/// Standard normal number of `element`, drawn again while it lies beyond two deviations.
+/// Standard normal number of `element`, drawn again while it exceeds two deviations.
 double truncated_normal(const RandomStream& stream, std::uint64_t element) {
   for (std::uint64_t attempt = 0;; ++attempt) {
     const RandomBlock random = stream.block(attempt, element);

@@ -9,13 +9,12 @@
 
 namespace millrace::io {
 
-/// Most extents of a tensor in a file, which is HDF5's limit, and most bytes of its name.
+/// Maximum rank of a tensor in a file (HDF5's limit), and maximum bytes of its name.
 inline constexpr std::size_t kMaxRank = 32;
 inline constexpr std::size_t kMaxNameLength = 1024;
 
-/// Product of the extents (1 for none); nothing when one is negative or the product times
-/// `element_bytes` leaves 63 bits: sizes read from files come through here before anything is
-/// allocated.
+/// Product of the extents (1 for none); empty if one is negative or the product times
+/// `element_bytes` exceeds 63 bits. Sizes from files are checked here before anything is allocated.
 [[nodiscard]] std::optional<std::int64_t> checked_elements(std::span<const std::int64_t> shape,
                                                            std::int64_t element_bytes) noexcept;
 

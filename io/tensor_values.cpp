@@ -26,7 +26,7 @@ std::string bad_value(std::span<const float> values, std::span<const std::int64_
   auto left = static_cast<std::int64_t>(found - values.begin());
   for (std::size_t d = shape.size(); d-- > 0; left /= shape[d]) indices[d] = left % shape[d];
   return fmt::format("{} is {}{}", shape_text(indices), *found,
-                     std::isfinite(*found) ? ", and no variance is negative" : "");
+                     std::isfinite(*found) ? ", but a variance must not be negative" : "");
 }
 
 }  // namespace millrace::io

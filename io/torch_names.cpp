@@ -41,7 +41,7 @@ constexpr std::array<Renaming, 8> kInBlock = {{{"conv1", "conv1"},
                                                {"norm3", "bn3"},
                                                {"shortcut_conv", "downsample.0"},
                                                {"shortcut_norm", "downsample.1"}}};
-// What other repositories call the same modules.
+// Names of the same modules in other repositories.
 constexpr std::array<Renaming, 2> kSynonyms = {{{"fc.", "linear."}, {"downsample.", "shortcut."}}};
 
 template <std::size_t N>
@@ -63,7 +63,7 @@ bool is_digits(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Empty views when the op is not in a block.
+// Empty views if the op is not in a block.
 BlockPlace place_of(std::string_view op) {
   const std::size_t first = op.find('/');
   const std::size_t second = first == std::string_view::npos ? first : op.find('/', first + 1);
@@ -73,7 +73,7 @@ BlockPlace place_of(std::string_view op) {
   return is_digits(place.stage) && is_digits(place.block) ? place : BlockPlace{};
 }
 
-// "layer3.1.conv2" of "b3/1/conv2"; "" when there is none.
+// "layer3.1.conv2" of "b3/1/conv2"; "" if there is none.
 std::string module_of(std::string_view op) {
   if (const auto outside = torch_of(kOutside, op); !outside.empty()) return std::string(outside);
   const BlockPlace place = place_of(op);
@@ -98,7 +98,7 @@ std::string_view field_of(ParameterRole role) {
   return "?";
 }
 
-// torchvision's name first, then what it is called elsewhere.
+// torchvision's name first, then its synonyms.
 std::vector<std::string> candidates_for(const std::string& torch) {
   std::vector<std::string> names = {torch};
   for (const Renaming& synonym : kSynonyms) {
@@ -155,7 +155,7 @@ BlockCounts blocks_of(const Graph& graph) {
   return counts;
 }
 
-// One import: the tensors of the file by their plain names, and which of them have been used.
+// One import: the tensors of the file by their plain names, and the names already used.
 class Import {
  public:
   Import(const SafeTensorsFile& file, const Graph& graph) : file_(file), graph_(graph) {
@@ -181,7 +181,7 @@ class Import {
     const auto [name, tensor] = find(parameter);
     const std::vector<std::int64_t> expected = torch_shape(parameter);
     if (tensor.shape != expected) {
-      fail(ErrorKind::Data, "{}: {} has shape {}, but {} of {} takes {}{}", file_.path().string(),
+      fail(ErrorKind::Data, "{}: {} has shape {}, but {} of {} needs {}{}", file_.path().string(),
            name, shape_text(tensor.shape), parameter.name, graph_.name, shape_text(expected),
            hint());
     }
@@ -189,7 +189,7 @@ class Import {
     const std::vector<float> values = floats_of(name, tensor);
     if (const std::string bad = bad_value(values, expected, value_rule(parameter.name));
         !bad.empty())
-      fail(ErrorKind::Data, "{}: {}{}: the network cannot compute with it: fetch the weights again",
+      fail(ErrorKind::Data, "{}: {}{}: the network cannot use this value: fetch the weights again",
            file_.path().string(), name, bad);
     const bool convolution = expected.size() == 4;
     return convolution ? ohwi_from_oihw(values, parameter.shape) : values;
@@ -215,7 +215,7 @@ class Import {
       const auto found = tensors_.find(name);
       if (found != tensors_.end()) return {name, *found->second};
     }
-    fail(ErrorKind::Data, "{}: there is no {} (shape {}) for {} of {}{}{}", file_.path().string(),
+    fail(ErrorKind::Data, "{}: no tensor {} (shape {}) for {} of {}{}{}", file_.path().string(),
          candidates.front(), shape_text(torch_shape(parameter)), parameter.name, graph_.name,
          nearest_to(candidates.front()), hint());
   }
@@ -223,13 +223,13 @@ class Import {
   void require_all_used() const {
     for (const auto& [name, tensor] : tensors_) {
       if (used_.contains(name)) continue;
-      fail(ErrorKind::Data, "{}: {} {} has no place in {} ({} of {} tensors have){}",
+      fail(ErrorKind::Data, "{}: {} {} is not part of {} ({} of {} tensors are){}",
            file_.path().string(), name, shape_text(tensor->shape), graph_.name, used_.size(),
            tensors_.size(), hint());
     }
   }
 
-  // A name alike among the tensors that no parameter asks for.
+  // A similar name among the tensors that no parameter uses.
   [[nodiscard]] std::string nearest_to(const std::string& missing) const {
     std::set<std::string> wanted;
     for (const Parameter& parameter : graph_.parameters) {
@@ -242,15 +242,15 @@ class Import {
       if (!wanted.contains(entry.first)) left.push_back(entry.first);
     }
     const std::string nearest = nearest_match(missing, left);
-    return nearest.empty() ? "" : fmt::format("; the nearest left is {}", nearest);
+    return nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest);
   }
 
-  // What network the file holds, where it is another one.
+  // Describes the network in the file, if it differs.
   [[nodiscard]] std::string hint() const {
     const std::string there = text_of(blocks_in_file());
     const std::string here = text_of(blocks_of(graph_));
     if (there.empty() || there == here) return "";
-    return fmt::format("; the file is a network with {} blocks in its stages, {} has {}", there,
+    return fmt::format("; the file is a network with {} blocks in its stages, but {} has {}", there,
                        graph_.name, here.empty() ? "none" : here);
   }
 

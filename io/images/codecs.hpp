@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two formats behind header.hpp and decoder.hpp. Names of libjpeg and libpng stay in the files
-// that implement this one.
+// The two formats that header.hpp and decoder.hpp support. Only the files that implement this
+// header use names of libjpeg and libpng.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@
 
 namespace millrace::io {
 
-/// Pixels that were decoded into a buffer, and what was met on the way.
+/// Pixels decoded into a buffer, and their state.
 struct DecodedPixels {
   PixelView view;
   PictureState state = PictureState::Whole;
 };
 
-/// Each of the two formats: as the functions of the same meaning in header.hpp and decoder.hpp. No
-/// box means the whole picture, checked up to the end of the file. `pixels` grows as needed;
+/// As the corresponding functions in header.hpp and decoder.hpp, for one format. Without a box, the
+/// whole image is decoded and checked up to the end of the file. `pixels` grows as needed;
 /// `warning` becomes the first warning or empty.
 [[nodiscard]] ImageHeader read_jpeg_header(std::span<const std::byte> encoded);
 [[nodiscard]] ImageHeader read_png_header(std::span<const std::byte> encoded);
@@ -36,11 +36,11 @@ struct DecodedPixels {
                                        const std::optional<PixelBox>& box,
                                        std::vector<std::uint8_t>& pixels, std::string& warning);
 
-/// A box that is empty or leaves the picture is a mistake of ours.
+/// Asserts that the box is not empty and lies within the image.
 void check_box(const PixelBox& box, const ImageHeader& header);
 
-/// Makes `pixels` hold `bytes`, without keeping what is in it. What a picture far beyond usual
-/// photos took is given back, or every thread would end with the memory of the largest.
+/// Resizes `pixels` to at least `bytes`; its content is lost. Memory of unusually large images is
+/// freed, so that not every thread keeps a buffer of that size.
 inline void make_room(std::vector<std::uint8_t>& pixels, std::size_t bytes) {
   if (pixels.size() >= bytes && pixels.size() <= std::max(bytes, kUsualPictureBytes)) return;
   pixels = std::vector<std::uint8_t>();

@@ -11,7 +11,7 @@
 namespace millrace::io {
 namespace {
 
-/// Sides of a picture or a box.
+/// Sides of an image or a box.
 struct Extent {
   std::int32_t width = 0;
   std::int32_t height = 0;
@@ -30,17 +30,17 @@ double uniform(std::uint32_t word, double from, double to) {
   return from + static_cast<double>(uniform01(word)) * (to - from);
 }
 
-/// Uniform in 0 .. n-1, or 0 where there is nothing to choose from.
+/// Uniform in 0 .. n-1, or 0 if n is at most 1.
 std::int32_t below(std::uint32_t word, std::int32_t n) {
   return n > 0 ? static_cast<std::int32_t>(uniform_below(word, static_cast<std::uint32_t>(n))) : 0;
 }
 
-/// The box of this height and the width that goes with it.
+/// The box of this height, with the width of this aspect ratio.
 Extent of_height(std::int32_t height, double aspect) {
   return {.width = rounded(height * aspect), .height = height};
 }
 
-/// The greatest height that the picture has room for at this aspect ratio, at most `height`.
+/// The largest height, at most `height`, that fits in the image at this aspect ratio.
 std::int32_t limit_height(std::int32_t height, double aspect, const Extent& picture) {
   if (rounded(height * aspect) > picture.width) {
     height = static_cast<std::int32_t>((picture.width + 0.5) / aspect);
@@ -50,7 +50,7 @@ std::int32_t limit_height(std::int32_t height, double aspect, const Extent& pict
 }
 
 /// TensorFlow's sample_distorted_bounding_box: the height is uniform between those of the smallest
-/// and the largest area. Rounding may miss a bound by a row, which is made good.
+/// and the largest area. Rounding may miss a bound by one row, which is corrected.
 std::optional<Extent> draw_by_height(const CropRule& rule, const Extent& picture,
                                      const RandomBlock& words) {
   const double aspect = uniform(words[0], rule.min_aspect, rule.max_aspect);
@@ -78,7 +78,7 @@ std::optional<Extent> draw_by_area(const CropRule& rule, const Extent& picture,
   return box;
 }
 
-/// Where a box lies. TensorFlow leaves out the last place, torchvision does not.
+/// Position of a box. TensorFlow excludes the last position, torchvision includes it.
 PixelBox place(const Extent& box, const Extent& picture, CropDraw draw, const RandomBlock& words) {
   const std::int32_t last = draw == CropDraw::Area ? 1 : 0;
   const std::int32_t top = below(words[2], picture.height - box.height + last);
@@ -86,7 +86,7 @@ PixelBox place(const Extent& box, const Extent& picture, CropDraw draw, const Ra
   return {.top = top, .left = left, .bottom = top + box.height, .right = left + box.width};
 }
 
-/// In whole pixels, as TensorFlow cuts them.
+/// In whole pixels, truncated as in TensorFlow.
 PixelBox pixels_of(const ObjectBox& object, const Extent& picture) {
   const auto cut = [](float share, std::int32_t side) {
     const auto pixel = static_cast<std::int32_t>(share * static_cast<float>(side));
@@ -133,7 +133,7 @@ std::int32_t centred(std::int32_t difference, CentreOffset offset) {
   return difference / 2;
 }
 
-/// The largest box in the middle whose aspect ratio is in range.
+/// The largest centered box whose aspect ratio is in range.
 PixelBox centre_box(const CropRule& rule, const Extent& picture) {
   const double aspect = static_cast<double>(picture.width) / picture.height;
   Extent box = picture;
@@ -144,7 +144,7 @@ PixelBox centre_box(const CropRule& rule, const Extent& picture) {
   return {.top = top, .left = left, .bottom = top + box.height, .right = left + box.width};
 }
 
-/// All of the picture scaled to this shorter side, and side x side pixels in the middle of that.
+/// The whole image scaled to this shorter side, and the center of side x side pixels.
 ImageWindow centre_of_scaled(const Extent& picture, std::int32_t shorter, CentreOffset offset,
                              std::int32_t side) {
   const std::int32_t least = std::min(picture.width, picture.height);

@@ -10,7 +10,7 @@ namespace {
 DecodedImage decode_any(std::span<const std::byte> encoded, const std::optional<PixelBox>& box,
                         std::vector<std::uint8_t>& pixels, std::string& warning) {
   const ImageFormat format = format_of(encoded);
-  if (format == ImageFormat::Other) static_cast<void>(read_header(encoded));  // says what it is
+  if (format == ImageFormat::Other) static_cast<void>(read_header(encoded));  // throws the error
   const DecodedPixels decoded = format == ImageFormat::Png
                                     ? decode_png(encoded, box, pixels, warning)
                                     : decode_jpeg(encoded, box, pixels, warning);

@@ -25,8 +25,8 @@ struct Messages : jpeg_error_mgr {
   std::longjmp(messages.on_error, 1);
 }
 
-/// A codec and the memory that it writes to. A new one for every file: one that has written a
-/// progressive file writes damaged ones behind it.
+/// A codec and its output memory. Each file needs a new codec: after a progressive file, a codec
+/// writes damaged files.
 struct Writer {
   Writer() : codec{}, messages{} {
     codec.err = jpeg_std_error(&messages);
@@ -34,18 +34,18 @@ struct Writer {
   }
   ~Writer() {
     jpeg_destroy_compress(&codec);
-    std::free(memory);  // NOLINT(cppcoreguidelines-no-malloc): the library took it by malloc
+    std::free(memory);  // NOLINT(cppcoreguidelines-no-malloc): the library allocated it with malloc
   }
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
   jpeg_compress_struct codec;
   Messages messages;
-  unsigned char* memory = nullptr;  ///< the library's, by malloc
+  unsigned char* memory = nullptr;  ///< allocated by the library with malloc
   unsigned long bytes = 0;
 };
 
-/// Owns nothing: the library jumps out of it when it fails. False then.
+/// Must own nothing, because the library leaves it by longjmp on errors. Returns false then.
 bool write(Writer& writer, const PixelView& view, int quality) {
   if (setjmp(writer.messages.on_error) != 0) return false;
   jpeg_compress_struct& codec = writer.codec;
@@ -62,7 +62,7 @@ bool write(Writer& writer, const PixelView& view, int quality) {
   jpeg_start_compress(&codec, TRUE);
   while (codec.next_scanline < codec.image_height) {
     const auto y = static_cast<std::int64_t>(codec.next_scanline);
-    // The library reads rows through pointers to what it could write.
+    // The library reads rows through non-const pointers.
     auto* row = const_cast<unsigned char*>(view.pixels + y * view.stride);
     jpeg_write_scanlines(&codec, &row, 1);
   }
@@ -76,7 +76,7 @@ std::vector<std::byte> encode_rgb_jpeg(const PixelView& view, int quality) {
   MILLRACE_ASSERT(quality >= 1 && quality <= 100 && view.width() > 0 && view.height() > 0);
   Writer writer;
   if (!write(writer, view, quality))
-    fail(ErrorKind::Internal, "JPEG: a picture of {}x{} cannot be written: {}", view.width(),
+    fail(ErrorKind::Internal, "JPEG: an image of {}x{} cannot be written: {}", view.width(),
          view.height(), writer.messages.error);
   const auto* const begin = reinterpret_cast<const std::byte*>(writer.memory);
   return {begin, begin + writer.bytes};

@@ -8,8 +8,8 @@
 
 namespace millrace::io {
 
-/// The pixels of a view as a baseline JPEG file in YCbCr, without subsampling of the colours.
-/// `quality` is 1 to 100. Equal pixels give equal bytes. Errors: Internal, where the library fails.
+/// Encodes the pixels of a view as a baseline JPEG file in YCbCr, without chroma subsampling.
+/// `quality` is 1 to 100. Equal pixels give equal bytes. Errors: Internal, if the library fails.
 [[nodiscard]] std::vector<std::byte> encode_rgb_jpeg(const PixelView& view, int quality);
 
 }  // namespace millrace::io

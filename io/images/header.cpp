@@ -35,12 +35,12 @@ ImageHeader read_header(std::span<const std::byte> encoded) {
 
 void check_image_size(std::int64_t width, std::int64_t height) {
   if (width < 1 || height < 1)
-    fail(ErrorKind::Data, "a picture of {} x {} pixels has none", width, height);
+    fail(ErrorKind::Data, "an image of {} x {} pixels is empty", width, height);
   if (width > kMaxImageSide || height > kMaxImageSide)
-    fail(ErrorKind::Data, "a picture of {} x {} pixels; at most {} a side are read", width, height,
+    fail(ErrorKind::Data, "an image of {} x {} pixels; the limit is {} per side", width, height,
          kMaxImageSide);
   if (width * height > kMaxImagePixels)
-    fail(ErrorKind::Data, "a picture of {} x {} pixels; at most {} are read", width, height,
+    fail(ErrorKind::Data, "an image of {} x {} pixels; the limit is {} pixels", width, height,
          kMaxImagePixels);
 }
 

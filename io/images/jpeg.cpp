@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JPEG by libjpeg-turbo. The library reports an error by a function that must not return: it jumps
-// back to JpegReader::guarded, over frames of the library and of functions that own nothing.
+// JPEG with libjpeg-turbo. The library reports errors through a function that must not return. It
+// jumps back to JpegReader::guarded, across frames of the library and of functions that own
+// nothing.
 
 // jpeglib.h needs <cstdio>, jerror.h needs jpeglib.h.
 #include <cstdio>
@@ -19,22 +20,22 @@
 namespace millrace::io {
 namespace {
 
-/// What the library may take for one picture. Only the coefficients of progressive ones come near,
-/// of 2 bytes each: there is room for 33 million pixels of halved chroma.
+/// Memory limit of the library per image. Only coefficients of progressive images (2 bytes each)
+/// come close: it is enough for 33 million pixels with subsampled chroma.
 
-/// Columns decoded on either side of a box. Chroma that was halved is interpolated from the columns
-/// beside it, and libjpeg-turbo changes the method for less than three of them.
+/// Extra columns decoded on either side of a box. Subsampled chroma is interpolated from
+/// neighboring columns, and libjpeg-turbo uses another method for fewer than three of them.
 constexpr std::int32_t kColumnMargin = 8;
 
 constexpr JDIMENSION kRowsPerCall = 4;
 
-/// The library's error manager with what we note; its address is that of the base.
+/// The library's error manager with our fields; its address equals that of the base.
 struct Messages : jpeg_error_mgr {
   std::jmp_buf on_error;
   char error[JMSG_LENGTH_MAX];
   char warning[JMSG_LENGTH_MAX];
   bool damaged;
-  bool ended_early;  ///< the end of the file came before the end marker
+  bool ended_early;  ///< the file ended before the end marker
 };
 
 struct Progress : jpeg_progress_mgr {
@@ -47,8 +48,7 @@ Messages& messages_of(j_common_ptr codec) { return *static_cast<Messages*>(codec
   Messages& messages = messages_of(codec);
   if (messages.msg_code == JERR_NO_BACKING_STORE)
     std::snprintf(messages.error, sizeof messages.error,
-                  "its passes need more than the %ld MB that a picture may take",
-                  kMaxCodecBytes >> 20);
+                  "its passes need more than the limit of %ld MB per image", kMaxCodecBytes >> 20);
   else
     (*messages.format_message)(codec, messages.error);
   std::longjmp(messages.on_error, 1);
@@ -75,7 +75,7 @@ void on_message(j_common_ptr codec, int level) {
   }
 }
 
-/// A few bytes of a progressive file can ask for another pass over the whole picture.
+/// A few bytes of a progressive file can request another pass over the whole image.
 void on_progress(j_common_ptr common) {
   const auto& codec = *reinterpret_cast<j_decompress_ptr>(common);
   const std::int64_t scans = codec.input_scan_number;
@@ -83,13 +83,13 @@ void on_progress(j_common_ptr common) {
   if (scans <= kMaxScans && scans * pixels <= kMaxScanPixels) return;
   Messages& messages = messages_of(common);
   std::snprintf(messages.error, sizeof messages.error,
-                "it makes more than %lld passes over the picture",
+                "it makes more than %lld passes over the image",
                 static_cast<long long>(std::min<std::int64_t>(kMaxScans, kMaxScanPixels / pixels)));
   std::longjmp(messages.on_error, 1);
 }
 
-/// A codec that is gone with the object; one that was never created has no memory manager, which
-/// the library's destructor knows.
+/// Owns a codec. If it was never created, it has no memory manager, which the library's destroy
+/// function checks.
 struct Codec : jpeg_decompress_struct {
   Codec() : jpeg_decompress_struct{} {}
   ~Codec() { jpeg_destroy_decompress(this); }
@@ -112,15 +112,15 @@ ColourSpace colours_of(const jpeg_decompress_struct& codec) {
     default:
       break;
   }
-  fail(ErrorKind::Data, "JPEG: what its {} channels mean is unknown", codec.num_components);
+  fail(ErrorKind::Data, "JPEG: unknown color space with {} channels", codec.num_components);
 }
 
 bool is_inked(ColourSpace colours) {
   return colours == ColourSpace::Cmyk || colours == ColourSpace::Ycck;
 }
 
-/// A file whose header has been read. A new codec for every file: one that is used again keeps the
-/// tables of the last file, with which it would decode a damaged one that lacks its own.
+/// A file whose header has been read. Each file needs a new codec: a reused codec would decode a
+/// damaged file without tables with the tables of the last file.
 class JpegReader {
  public:
   explicit JpegReader(std::span<const std::byte> encoded) {
@@ -148,15 +148,15 @@ class JpegReader {
   [[nodiscard]] bool has_adobe_marker() const noexcept { return codec_.saw_Adobe_marker != FALSE; }
   [[nodiscard]] const char* warning() const noexcept { return messages_.warning; }
 
-  /// A sequential file that merely ends too early may have all its pixels; of a progressive one
-  /// nobody knows whether a pass is missing, and the arithmetic decoder goes on without a word.
+  /// A sequential file that ends too early may still have all its pixels. A progressive file may
+  /// lack a pass, and the arithmetic decoder continues without a warning.
   [[nodiscard]] PictureState state() const noexcept {
     const bool may_lack = header_.progressive || codec_.arith_code != FALSE;
     const bool damaged = messages_.damaged || (messages_.ended_early && may_lack);
     return damaged ? PictureState::Damaged : PictureState::Whole;
   }
 
-  /// Decodes at least `box` with `channels` bytes a pixel and returns where it lies in `pixels`.
+  /// Decodes at least `box` with `channels` bytes per pixel; returns its view of `pixels`.
   PixelView decode(const PixelBox& box, J_COLOR_SPACE colours, std::int64_t channels,
                    std::vector<std::uint8_t>& pixels) {
     JDIMENSION left = 0;
@@ -169,13 +169,13 @@ class JpegReader {
             .box = box};
   }
 
-  /// Reads on to the end of the file, behind the last row.
+  /// Reads from the last row to the end of the file.
   void finish() {
     guarded([this] { jpeg_finish_decompress(&codec_); });
   }
 
  private:
-  /// Runs calls of the library, whose errors come back here. `calls` must own nothing.
+  /// Runs library calls; their errors jump back here. `calls` must own nothing.
   template <class Calls>
   void guarded(const Calls& calls) {
     if (setjmp(messages_.on_error) == 0)
@@ -184,14 +184,14 @@ class JpegReader {
       fail(ErrorKind::Data, "JPEG: {}", messages_.error);
   }
 
-  /// Begins to decode the columns of `box` and some beside them, from column `left` on.
+  /// Starts to decode the columns of `box` and some neighbors, from column `left` on.
   void start(const PixelBox& box, J_COLOR_SPACE colours, JDIMENSION& left) {
     const std::int32_t from = std::max(box.left - kColumnMargin, 0);
     const std::int32_t to = std::min(box.right + kColumnMargin, header_.width);
     guarded([this, colours, from, to, &left] {
       codec_.out_color_space = colours;
       codec_.dct_method = JDCT_ISLOW;
-      // Guessing what missing passes would have added looks beyond the columns that are decoded.
+      // Block smoothing for missing passes would read beyond the decoded columns.
       codec_.do_block_smoothing = FALSE;
       jpeg_start_decompress(&codec_);
       if (to - from == header_.width) return;
@@ -222,7 +222,7 @@ class JpegReader {
   ImageHeader header_;
 };
 
-/// Four channels of ink to three of light, in place: a pixel never overtakes those unread.
+/// Converts four ink channels to RGB in place: writing never overtakes reading.
 void inks_to_rgb(std::uint8_t* row, std::int32_t width, bool stores_light) {
   const int flip = stores_light ? 0 : 255;
   for (std::ptrdiff_t x = 0; x < width; ++x) {

@@ -13,7 +13,7 @@ namespace millrace::io {
 namespace {
 
 constexpr std::size_t kChannels = 3;
-/// Values taken at a time: whole vectors of any processor, in which the channels begin anew.
+/// Block size: a multiple of the vector length of any processor and of the channels.
 constexpr std::size_t kBlock = 128 * kChannels;
 
 /// Mean and scale of every value in a block.
@@ -38,7 +38,7 @@ void scale_bytes(const std::uint8_t* bytes, const Pattern& pattern, std::size_t 
 
 template <class T>
 T rounded(float x);
-/// to_bfloat16 of a number, which takes half the time where nobody has to look for NaNs.
+/// to_bfloat16 without the check for NaN, in half the time.
 template <>
 bfloat16 rounded<bfloat16>(float x) {
   const auto wide = std::bit_cast<std::uint32_t>(x);
@@ -68,7 +68,7 @@ void normalise_pixels(std::span<const std::uint8_t> bytes, const PixelScaling& s
 
 namespace {
 
-/// Conversion between sizes is a pass of its own: in one loop it would cut the vectors short.
+/// Conversion between sizes is a separate pass: in one loop it would shorten the vectors.
 template <class T>
 void normalise_and_round(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
                          std::span<T> values) {

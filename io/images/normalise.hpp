@@ -11,8 +11,8 @@
 namespace millrace::io {
 
 /// values = (bytes - mean) x scale of three interleaved channels, in float32, then rounded to
-/// nearest where they are stored in fewer bits. `scaling.real` is not looked at: all pixels are
-/// real. The same floats as normalise_bytes and the devices' kernels compute.
+/// nearest for 16-bit types. `scaling.real` is ignored: all pixels are real. The results equal
+/// those of normalise_bytes and the devices' kernels.
 void normalise_pixels(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
                       std::span<float> values);
 void normalise_pixels(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PNG by libpng, with errors as in jpeg.cpp: the library jumps back to PngReader::guarded, over
+// PNG with libpng. Errors as in jpeg.cpp: the library jumps back to PngReader::guarded, across
 // frames that own nothing.
 #include <png.h>
 
@@ -23,7 +23,7 @@ struct Messages {
   char warning[200];
 };
 
-/// The file and how far it has been read.
+/// The file and the read position.
 struct Source {
   std::span<const std::byte> encoded;
   std::size_t position = 0;
@@ -59,11 +59,11 @@ class PngReader {
   explicit PngReader(std::span<const std::byte> encoded) : source_{.encoded = encoded} {
     codec_.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &messages_, on_error, on_warning);
     if (codec_.png == nullptr)
-      fail(ErrorKind::Data, "PNG: the library cannot be used: {}", messages_.warning);
+      fail(ErrorKind::Data, "PNG: libpng cannot be used: {}", messages_.warning);
     guarded([this] {
       codec_.info = png_create_info_struct(codec_.png);
       png_set_read_fn(codec_.png, &source_, on_read);
-      // All chunks but those that make up the pixels are passed over: some are compressed.
+      // Skips all chunks except those with pixels, because some are compressed.
       png_set_keep_unknown_chunks(codec_.png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
       png_set_user_limits(codec_.png, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
       png_read_info(codec_.png, codec_.info);
@@ -82,7 +82,7 @@ class PngReader {
   [[nodiscard]] const ImageHeader& header() const noexcept { return header_; }
   [[nodiscard]] const char* warning() const noexcept { return messages_.warning; }
 
-  /// Decodes whole rows from `box.top` on (all of them where interlaced).
+  /// Decodes whole rows from `box.top` on (all rows if interlaced).
   PixelView decode(const PixelBox& box, std::vector<std::uint8_t>& pixels) {
     guarded([this] { start(); });
     const std::int64_t stride = header_.width * kChannels;
@@ -95,7 +95,7 @@ class PngReader {
             .box = box};
   }
 
-  /// Reads on to the end of the file, behind the last row.
+  /// Reads from the last row to the end of the file.
   void finish() {
     guarded([this] { png_read_end(codec_.png, nullptr); });
   }
@@ -110,7 +110,7 @@ class PngReader {
     Codec& operator=(const Codec&) = delete;
   };
 
-  /// Runs calls of the library, whose errors come back here. `calls` must own nothing.
+  /// Runs library calls; their errors jump back here. `calls` must own nothing.
   template <class Calls>
   void guarded(const Calls& calls) {
     if (setjmp(messages_.on_error) == 0)
@@ -119,7 +119,7 @@ class PngReader {
       fail(ErrorKind::Data, "PNG: {}", messages_.error);
   }
 
-  /// Asks for three bytes a pixel, whatever the file holds.
+  /// Requests three bytes per pixel for every format.
   void start() const {
     png_set_expand(codec_.png);
     png_set_strip_16(codec_.png);
@@ -129,10 +129,10 @@ class PngReader {
     png_read_update_info(codec_.png, codec_.info);
     if (png_get_rowbytes(codec_.png, codec_.info) !=
         static_cast<std::size_t>(header_.width * kChannels))
-      png_error(codec_.png, "its pixels do not become RGB");
+      png_error(codec_.png, "its pixels cannot be converted to RGB");
   }
 
-  /// Rows above `first` are decoded into the first one, which comes last.
+  /// Rows above `first` are decoded into the buffer of the first row, which overwrites them.
   void read_rows(std::int32_t first, std::int32_t behind, std::int64_t stride,
                  std::uint8_t* pixels) {
     guarded([this, first, behind, stride, pixels] {

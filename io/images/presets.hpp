@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The published ways to prepare ImageNet, as lines of one table:
+// The published preprocessing variants for ImageNet, as rows of a table:
 //
-//   preset    crop: by, area, aspect, attempts   filter                 centre   normalisation
+//   preset    crop: by, area, aspect, attempts   filter                 center   normalization
 //   tf        height, 5-100 %, .75-1.33, 100     bilinear, legacy       down     MeanOnly
 //   nvidia    area, 5-100 %, .75-1.33, 100       bilinear, half-pixel   down     Nvidia
 //   dali2019  area, 10-100 %, .8-1.25, 100       bilinear, half-pixel   down     Dali2019
 //   tpu       height, 8-100 %, 3/4-4/3, 1        bicubic, legacy        up       Torch
 //   torch     area, 8-100 %, 3/4-4/3, 10         bilinear, antialiased  even     Torch
 //
-// Validation scales the shorter side to 256/224 of the image's in all of them. What a recipe does
-// differently (its normalisation, most often) is set in a copy.
+// For validation, all of them scale the shorter side to 256/224 of the window's side. Recipes that
+// differ (usually in normalization) change a copy.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@
 
 namespace millrace::io {
 
-/// How bytes become floats, red, green, blue; (byte - mean) x scale in every case.
+/// Normalization of red, green and blue: always (byte - mean) x scale.
 enum class ImageNormalisation : std::uint8_t {
   MeanOnly,    ///< IPU trainer's default, both Habana trainers: minus 123.68, 116.78, 103.94
   Torch,       ///< --normalise-input, SURFsara: 255 x (.485 .456 .406), 255 x (.229 .224 .225)
@@ -32,7 +32,7 @@ enum class ImageNormalisation : std::uint8_t {
   Nvidia,      ///< today: 123.68 116.28 103.53, 58.395 57.12 57.385
 };
 
-/// `side` is the image's: all its pixels are real.
+/// `side` is the side of the image, whose pixels are all real.
 [[nodiscard]] PixelScaling scaling_of(ImageNormalisation normalisation, std::int32_t side);
 
 struct ImagePreset {
@@ -44,10 +44,10 @@ struct ImagePreset {
   ImageNormalisation normalisation = ImageNormalisation::MeanOnly;
 };
 
-/// All of them, in the order of the table above.
+/// All presets, in the order of the table above.
 [[nodiscard]] std::span<const ImagePreset> image_presets();
 
-/// The preset of this name. Error(Config) lists those there are.
+/// The preset of this name. Error(Config), with a list of all presets, if it is unknown.
 [[nodiscard]] const ImagePreset& image_preset(std::string_view name);
 
 }  // namespace millrace::io

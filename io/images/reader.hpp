@@ -12,29 +12,29 @@
 
 namespace millrace::io {
 
-/// Memory that decoding so many rows of a picture takes: their pixels, and where it is coded in
-/// several passes all coefficients or pixels, of two bytes at most.
+/// Memory for decoding `rows` rows of an image: their pixels, and, if it is coded in several
+/// passes, all coefficients or pixels with at most two bytes each.
 [[nodiscard]] std::int64_t decoding_bytes(const ImageHeader& header, std::int64_t rows);
 
-/// From an encoded picture to the bytes of its window: header, window, box, decoding, resampling in
-/// one go, in buffers that are used again. One per thread.
+/// Reads the window of an encoded image: header, window, box, decoding and resampling, in reused
+/// buffers. One per thread.
 class ImageReader {
  public:
   ImageReader() = default;
-  /// Readers that share `large`, which outlives them, decode pictures that take more than
-  /// kUsualPictureBytes one at a time, and keep nothing of them: their memory is bounded by that
-  /// number for each reader, and kMostPictureBytes for one of them.
+  /// Readers that share `large`, which must outlive them, decode images of more than
+  /// kUsualPictureBytes one at a time and free their memory. So memory is bounded by
+  /// kUsualPictureBytes per reader plus kMostPictureBytes for one of them.
   explicit ImageReader(std::mutex& large) : large_(&large) {}
   static constexpr std::int64_t kMostPictureBytes = 3 * kMaxImagePixels + kMaxCodecBytes;
 
   struct Report {
     ImageWindow window;
     PictureState state = PictureState::Whole;
-    std::string_view warning;  ///< valid until the reader is used again
+    std::string_view warning;  ///< valid until the next call
   };
 
-  /// Writes the training window of sample `key`, side x side x 3 bytes. Error(Data) where nothing
-  /// can be decoded; a damaged picture is written as far as it goes, and the report says so.
+  /// Writes the training window of sample `key`, side x side x 3 bytes. Error(Data) if nothing can
+  /// be decoded. A damaged image is written as far as possible, and the report says so.
   Report read_training(std::span<const std::byte> encoded, std::span<const ObjectBox> objects,
                        const ImagePreset& preset, const DrawKey& key, std::int32_t side,
                        std::span<std::uint8_t> image);

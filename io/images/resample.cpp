@@ -13,18 +13,18 @@ namespace millrace::io {
 namespace {
 
 constexpr std::size_t kChannels = 3;
-/// A pixel is computed in four lanes, of which the next pixel overwrites the last; so rows have
-/// room for one value more.
+/// A pixel is computed in four lanes, and the next pixel overwrites the fourth, so rows have one
+/// extra value.
 constexpr std::size_t kLanes = 4;
 constexpr std::size_t kSpare = kLanes - kChannels;
-/// Bits behind the point of a fixed weight: what 8 bits of pixel and 2 of sign and overshoot leave.
+/// Fraction bits of a fixed-point weight: 32 minus 8 for the pixel and 2 for sign and overshoot.
 constexpr int kFixedBits = 32 - 8 - 2;
 /// Steps of TensorFlow's table of the cubic.
 constexpr double kCubicSteps = 1024;
 
 // ---- curves -------------------------------------------------------------------------------------
 
-/// What tells filters apart: see the header.
+/// Properties of a filter; see the header.
 struct Curve {
   bool legacy = false;
   bool cubic = false;
@@ -66,7 +66,7 @@ double height_of(const Curve& curve, double distance) {
 
 // ---- weights of one axis ------------------------------------------------------------------------
 
-/// `in` pixels of the box, scaled to `out` pixels, of which `count` from `offset` on are wanted.
+/// `in` pixels of the box, scaled to `out` pixels; `count` of them from `offset` on are needed.
 struct Axis {
   std::int32_t in = 0;
   std::int32_t out = 0;
@@ -86,9 +86,9 @@ void normalise(std::vector<double>& weight) {
   for (double& w : weight) w /= sum;
 }
 
-/// The two or four pixels around the place of result `x`.
+/// The two or four pixels around the position of result `x`.
 void interpolating_taps(const Curve& curve, const Axis& axis, std::int64_t x, Taps& taps) {
-  // The place as a fraction, so that its whole part is exact.
+  // The position as a fraction, so that its integer part is exact.
   const std::int64_t above = curve.legacy ? x * axis.in : (2 * x + 1) * axis.in - axis.out;
   const std::int64_t below = curve.legacy ? axis.out : 2 * std::int64_t{axis.out};
   const std::int64_t whole = above >= 0 ? above / below : -1;
@@ -110,10 +110,10 @@ void interpolating_taps(const Curve& curve, const Axis& axis, std::int64_t x, Ta
   if (from < 0 || to > last) normalise(taps.weight);
 }
 
-/// To the nearest whole number, halves up.
+/// Rounds to the nearest integer, halves up.
 std::int32_t nearest_to(double x) { return static_cast<std::int32_t>(std::floor(x + 0.5)); }
 
-/// Every pixel below the stretched curve, as Pillow finds them.
+/// Every pixel under the stretched curve, selected as in Pillow.
 void averaging_taps(const Curve& curve, const Axis& axis, std::int64_t x, Taps& taps) {
   const double scale = static_cast<double>(axis.in) / axis.out;
   const double stretch = std::max(scale, 1.0);
@@ -134,14 +134,14 @@ std::int32_t taps_of(const Curve& curve, const Axis& axis) {
   return std::min(2 * static_cast<std::int32_t>(std::ceil(support)) + 1, axis.in);
 }
 
-/// As Pillow rounds its weights.
+/// Rounds weights as Pillow does.
 std::int32_t fixed_of(double weight) {
   const double scaled = weight * (1 << kFixedBits);
   return static_cast<std::int32_t>(scaled < 0.0 ? scaled - 0.5 : scaled + 0.5);
 }
 
-/// Fills `weights` for `axis`, whose box begins at pixel `begin` of the picture. Mirroring the
-/// source counts its pixels from the other end; mirroring the result, the results.
+/// Fills `weights` for `axis`, whose box begins at pixel `begin` of the image. Mirroring the source
+/// reverses the order of its pixels; mirroring the result reverses the results.
 void weigh(AxisWeights& weights, Filter filter, const Axis& axis, std::int32_t begin,
            bool mirror_source, bool mirror_result) {
   const Curve curve = curve_of(filter);
@@ -160,7 +160,7 @@ void weigh(AxisWeights& weights, Filter filter, const Axis& axis, std::int32_t b
       averaging_taps(curve, axis, x, taps);
     else
       interpolating_taps(curve, axis, x, taps);
-    // All results have equally many taps, within the box.
+    // All results have the same number of taps, all within the box.
     const std::int32_t first = std::min(taps.first, axis.in - weights.taps);
     const std::size_t to = mirror_result ? count - 1 - i : i;
     weights.first[to] = begin + (mirror_source ? axis.in - first - weights.taps : first);
@@ -188,7 +188,7 @@ void blend_rows(const std::array<const std::uint8_t*, kLanes>& rows, const float
   }
 }
 
-/// As many rows as a result takes, which are at most four.
+/// Dispatches on the number of rows of a result, at most four.
 void blend_rows(const std::array<const std::uint8_t*, kLanes>& rows, std::size_t taps,
                 const float* weight, std::size_t n, float* out) {
   switch (taps) {
@@ -203,7 +203,7 @@ void blend_rows(const std::array<const std::uint8_t*, kLanes>& rows, std::size_t
   }
 }
 
-/// The pixels of one result row from those of a source row that begins at pixel `begin`.
+/// Computes one result row from a source row that begins at pixel `begin`.
 template <int Count, class Value>
 void blend_columns(const Value* row, const AxisWeights& columns, const Value* weight,
                    std::int32_t begin, Value start, Value* out) {
@@ -223,7 +223,7 @@ void blend_columns(const Value* row, const AxisWeights& columns, const Value* we
   }
 }
 
-/// One pass over columns with as many taps as `columns` has; the usual counts are unrolled.
+/// One pass over columns; the usual numbers of taps are unrolled.
 template <class Value>
 void blend_columns(const Value* row, const AxisWeights& columns, const Value* weight, Value start,
                    Value* out) {
@@ -246,7 +246,7 @@ void blend_columns(const Value* row, const AxisWeights& columns, const Value* we
   }
 }
 
-/// Clamps whole numbers: for floats compilers have to mind NaNs, which takes twice the time.
+/// Clamps as integers: for floats the compiler must handle NaN, which takes twice the time.
 void round_row(const float* row, std::size_t n, std::uint8_t* out) {
   for (std::size_t i = 0; i < n; ++i) {
     const float raised = row[i] + 0.5f;
@@ -297,7 +297,7 @@ void Resampler::resample(const PixelView& source, std::span<std::uint8_t> image)
     resample_float(source, image.data());
 }
 
-/// Rows first: a result row takes one pass over columns, however many source rows it needs.
+/// Rows first: a result row needs one pass over columns for any number of source rows.
 void Resampler::resample_float(const PixelView& source, std::uint8_t* image) {
   const std::size_t bytes = columns_.size() * kChannels;
   const std::int32_t left = columns_.begin;

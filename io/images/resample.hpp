@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Resampling of RGB bytes: every pixel of the result is a weighted sum of the pixels around its
-// place in the source, columns and rows weighted separately. What tells the filters apart is where
-// that place is and which pixels count. For a side of `in` pixels scaled to `out`, pixel x lies at
+// Resampling of RGB bytes. Every pixel of the result is a weighted sum of the pixels around its
+// position in the source, with separate weights for columns and rows. Filters differ in this
+// position and in the pixels that they use. If `in` pixels are scaled to `out`, pixel x is at
+// position
 //
-//   legacy      x in / out                    TensorFlow 1: the picture creeps up and left
-//   half-pixel  (x + 1/2) in / out - 1/2      centres of pixels on centres of pixels
+//   legacy      x in / out                    TensorFlow 1: shifts the image up and left
+//   half-pixel  (x + 1/2) in / out - 1/2      aligns the centers of pixels
 //
 //   bilinear     the two nearest pixels by distance (of at most 1)
 //   bicubic      the four nearest by Keys' cubic (a = -1/2); its legacy form takes a = -3/4 and
 //                distances in steps of 1/1024, as TensorFlow's table does
-//   antialiased  the same curves, stretched by in / out where the picture shrinks, so that every
-//                source pixel counts
+//   antialiased  the same curves, stretched by in / out if the image shrinks, so that every
+//                source pixel is used
 //
-// Beyond the border, legacy forms repeat the last pixel; the others leave out what is not there and
-// weigh the rest. Antialiased forms compute as Pillow's resize does, to the last bit: weights of 22
+// Beyond the border, legacy forms repeat the last pixel; the others use only existing pixels and
+// renormalize their weights. Antialiased forms are bit-identical to Pillow's resize: weights of 22
 // bits, columns first, bytes in between. The others sum in float32 and round once.
 //
 // Keys, "Cubic convolution interpolation for digital image processing", IEEE Trans. ASSP 29 (1981).
@@ -40,8 +41,8 @@ enum class Filter : std::uint8_t {
   BicubicAntialiased,
 };
 
-/// What is mirrored: the source before or the result after it is resampled. Legacy forms tell the
-/// two apart.
+/// Whether the source is mirrored before resampling, or the result after it. The two differ for
+/// legacy forms.
 enum class MirrorStage : std::uint8_t { Before, After };
 
 struct Resampling {
@@ -50,32 +51,32 @@ struct Resampling {
   friend bool operator==(const Resampling&, const Resampling&) = default;
 };
 
-/// For each of `size()` results along one axis the source pixels first .. first + taps - 1 and
+/// For each of `size()` results along one axis: the source pixels first .. first + taps - 1 and
 /// their weights, which sum to 1.
 struct AxisWeights {
   std::int32_t taps = 0;
-  std::vector<std::int32_t> first;  ///< one a result
-  std::vector<float> weight;        ///< `taps` a result
+  std::vector<std::int32_t> first;  ///< one per result
+  std::vector<float> weight;        ///< `taps` per result
   std::vector<std::int32_t> fixed;  ///< the same x 2^22, for antialiased filters
-  std::int32_t begin = 0;           ///< first source pixel in use
-  std::int32_t end = 0;             ///< one behind the last
+  std::int32_t begin = 0;           ///< first source pixel used
+  std::int32_t end = 0;             ///< one past the last
   [[nodiscard]] std::size_t size() const noexcept { return first.size(); }
 };
 
-/// Resamples; keeps its tables and rows from one picture to the next. One per thread.
+/// Resamples, with tables and buffers that are reused from image to image. One per thread.
 class Resampler {
  public:
-  /// Prepares for `window`, side x side pixels of it, and returns the box of the picture that is
-  /// needed for that.
+  /// Prepares to resample `window` to side x side pixels; returns the box of the image that this
+  /// needs.
   PixelBox prepare(const ImageWindow& window, const Resampling& resampling, std::int32_t side) {
     return prepare(window, resampling, side, side);
   }
-  /// The same for a window that is no square.
+  /// The same for a window that is not square.
   PixelBox prepare(const ImageWindow& window, const Resampling& resampling, std::int32_t width,
                    std::int32_t height);
 
-  /// Writes the window last prepared, height x width x 3 bytes, from a view that holds the box
-  /// asked for.
+  /// Writes the prepared window, height x width x 3 bytes. `source` must contain the box that
+  /// prepare() returned.
   void resample(const PixelView& source, std::span<std::uint8_t> image);
 
  private:
@@ -85,11 +86,11 @@ class Resampler {
   Filter filter_ = Filter::BilinearLegacy;
   AxisWeights columns_;
   AxisWeights rows_;
-  std::vector<float> float_row_;         ///< a row of the source's columns
+  std::vector<float> float_row_;         ///< a row of source columns
   std::vector<float> float_result_;      ///< a row of the result
   std::vector<std::int32_t> fixed_row_;  ///< as float_row_
   std::vector<std::int32_t> fixed_result_;
-  std::vector<std::uint8_t> narrow_rows_;  ///< all rows in use, at the result's width
+  std::vector<std::uint8_t> narrow_rows_;  ///< all used rows, at the result's width
 };
 
 }  // namespace millrace::io

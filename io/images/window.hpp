@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a network gets to see of a picture:
+// The part of an image that a network reads:
 //
-//   picture            box of it            scaled                  window: side x side
+//   image              box of it            scaled                  window: side x side
 //   +------------+     +-------+            +-------------+         +-------+
 //   |   +-----+  |     |       |  resample  |   +-----+   |   cut   |       |
 //   |   |     |  | --> |       | ---------> |   |     |   |  -----> |       |  (mirrored or not)
 //   |   +-----+  |     +-------+            |   +-----+   |         +-------+
 //   +------------+                          +-------------+
 //
-// In training the box is drawn and the window shows all that is scaled; in validation the box is
-// the picture and the window the middle of what is scaled.
+// In training the box is drawn at random and the window is the whole scaled box. In validation the
+// box is the whole image and the window is the center of the scaled image.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ namespace millrace::io {
 enum class Mirror : std::uint8_t { No, Yes };
 
 struct ImageWindow {
-  PixelBox box;                    ///< of the picture, in its pixels
-  std::int32_t scaled_width = 0;   ///< that the box is resampled to
-  std::int32_t scaled_height = 0;  ///< that the box is resampled to
-  std::int32_t left = 0;           ///< of the window within what is scaled
-  std::int32_t top = 0;            ///< of the window within what is scaled
+  PixelBox box;                    ///< part of the image, in its pixels
+  std::int32_t scaled_width = 0;   ///< width of the resampled box
+  std::int32_t scaled_height = 0;  ///< height of the resampled box
+  std::int32_t left = 0;           ///< of the window within the resampled box
+  std::int32_t top = 0;            ///< of the window within the resampled box
   Mirror mirror = Mirror::No;
   friend bool operator==(const ImageWindow&, const ImageWindow&) = default;
 };

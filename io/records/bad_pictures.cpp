@@ -39,8 +39,7 @@ void BadPictures::refuse_if_all() const {
 
 void BadPictures::refuse() const {
   fail(ErrorKind::Data,
-       "{} of {} pictures are bad so far, the first: {}; at most {:g} % may be "
-       "(--max-bad-fraction)",
+       "{} of {} images are bad so far, the first: {}; the limit is {:g} % (--max-bad-fraction)",
        count_, pictures_, first_, 100.0 * max_fraction_);
 }
 

@@ -26,11 +26,10 @@ void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out,
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_io("read", label, errno);
     if (n == 0)
-      fail(
-          ErrorKind::Data,
-          "{}: the file ends at offset {}, where {} more bytes are expected: it has been cut since "
-          "it was opened",
-          label, offset, out.size());
+      fail(ErrorKind::Data,
+           "{}: the file ends at offset {}, but {} more bytes are expected: it was truncated after "
+           "it was opened",
+           label, offset, out.size());
     out = out.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::uint64_t>(n);
   }

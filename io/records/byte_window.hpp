@@ -12,9 +12,9 @@
 
 namespace millrace::io {
 
-/// The bytes of a file seen through a window that moves. It reads little after a jump and more and
-/// more while bytes are asked for in a row, so that neither small records nor large ones that are
-/// skipped cost more than they must. One thread at a time.
+/// Reads a file through a moving window. It reads little after a jump, and more and more during
+/// sequential access. So small records are read in large pieces, and skipped data is hardly read.
+/// Not thread-safe.
 class ByteWindow {
  public:
   /// Errors: Io.
@@ -25,10 +25,11 @@ class ByteWindow {
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   [[nodiscard]] const std::string& label() const noexcept { return label_; }
 
-  /// Bytes [offset, offset + count), which must lie in the file; valid until the next call. Errors:
-  /// Io; Data when the file has become shorter.
+  /// Bytes [offset, offset + count), which must be in the file; valid until the next call. Errors:
+  /// Io; Data if the file was truncated meanwhile.
   [[nodiscard]] std::span<const std::byte> at(std::uint64_t offset, std::size_t count);
-  /// At least one byte from `offset`, which must lie in the file, and what else is at hand.
+  /// At least one byte from `offset`, which must be in the file, and all following bytes in the
+  /// buffer.
   [[nodiscard]] std::span<const std::byte> from(std::uint64_t offset);
 
  private:
@@ -39,12 +40,12 @@ class ByteWindow {
   UniqueFd file_;
   std::uint64_t size_ = 0;
   std::vector<std::byte> buffer_;
-  std::span<const std::byte> view_;  ///< of the buffer, or of all bytes in memory
-  std::uint64_t begin_ = 0;          ///< place of the view in the file
-  std::size_t step_ = 0;             ///< bytes of the last reading
+  std::span<const std::byte> view_;  ///< part of the buffer, or all bytes in memory
+  std::uint64_t begin_ = 0;          ///< offset of the view in the file
+  std::size_t step_ = 0;             ///< bytes of the last read
 };
 
-/// Fills `out` from `offset` of an open file. Errors: Io; Data when the file ends before.
+/// Fills `out` from `offset` of an open file. Errors: Io; Data if the file is too short.
 void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& label);
 
 }  // namespace millrace::io

@@ -26,12 +26,12 @@ struct CachedSource::Picture {
   std::vector<std::byte> bytes;
   std::vector<ObjectBox> boxes;
 
-  /// What a picture takes beside its bytes, what the allocator keeps included.
+  /// Memory of an image besides its bytes, including the allocator's overhead.
   static constexpr std::int64_t kBeside = 3 * 16 + 2 * 24;
   static std::int64_t cost(const EncodedImage& image) {
     return kBeside + static_cast<std::int64_t>(image.bytes.size_bytes() + image.boxes.size_bytes());
   }
-  /// Without boxes, which nobody knows before they are read.
+  /// Without boxes, which are unknown before reading.
   static std::int64_t cost_of_all(const EncodedSource& source) {
     std::int64_t sum = 0;
     for (std::int64_t i = 0; i < source.size(); ++i)
@@ -65,7 +65,7 @@ EncodedImage CachedSource::read(std::int64_t index, ReadBuffer& buffer) const {
   return image;
 }
 
-/// Of two threads that read the same picture one keeps it.
+/// If two threads read the same image, one of them keeps it.
 void CachedSource::keep(std::atomic<const Picture*>& place, const EncodedImage& image) const {
   const std::int64_t cost = Picture::cost(image);
   if (!budget_->take(cost)) return;
@@ -74,7 +74,7 @@ void CachedSource::keep(std::atomic<const Picture*>& place, const EncodedImage& 
     picture =
         std::make_unique<const Picture>(Picture{.bytes = {image.bytes.begin(), image.bytes.end()},
                                                 .boxes = {image.boxes.begin(), image.boxes.end()}});
-  } catch (const std::bad_alloc&) {  // a cache is no reason to fail
+  } catch (const std::bad_alloc&) {  // do not fail because of a cache
     budget_->give_back(cost);
     return;
   }

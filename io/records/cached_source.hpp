@@ -10,14 +10,14 @@
 
 namespace millrace::io {
 
-/// Memory that several caches share, counted down as they fill. For many threads at once.
+/// Memory budget shared by several caches. Thread-safe.
 class CacheBudget {
  public:
   explicit CacheBudget(std::int64_t bytes) : left_(bytes), unpromised_(bytes) {}
-  /// How much of `bytes` a cache may count on, once those that asked before it have theirs: for
-  /// predictions, since who comes first takes.
+  /// How much of `bytes` remains after all earlier promises. Only a prediction: take() does not
+  /// look at promises.
   [[nodiscard]] std::int64_t promise(std::int64_t bytes) noexcept;
-  /// Whether there were so many bytes left, which are now the caller's.
+  /// Takes `bytes` if so much is left; returns whether it did.
   [[nodiscard]] bool take(std::int64_t bytes) noexcept;
   void give_back(std::int64_t bytes) noexcept { left_.fetch_add(bytes); }
   [[nodiscard]] std::int64_t left() const noexcept { return left_.load(); }
@@ -27,10 +27,9 @@ class CacheBudget {
   std::atomic<std::int64_t> unpromised_;
 };
 
-/// A source whose pictures stay in memory, still encoded, once they were read, until the budget is
-/// spent. None is ever thrown out: every picture is read once an epoch in a new order, so that any
-/// that stayed is as good as any other, and those read last would be of least use. Whoever reads
-/// from memory takes no lock and touches no buffer.
+/// A source that keeps encoded images in memory once they were read, until the budget is used up.
+/// Nothing is evicted: every image is read once per epoch in a new order, so all images are equally
+/// useful. Reading from memory takes no lock and no buffer.
 class CachedSource final : public EncodedSource {
  public:
   CachedSource(std::shared_ptr<const EncodedSource> source, std::shared_ptr<CacheBudget> budget);

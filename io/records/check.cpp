@@ -26,12 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Everything about one shard.
 struct ShardReport {
   std::uint64_t records = 0;
   std::uint64_t bytes = 0;
   std::vector<Finding> findings;
-  std::vector<fs::path> others;  ///< in a class folder: no pictures, and not called as such
+  std::vector<fs::path> others;  ///< in class folders: not images by content or name
 };
 
 class ShardCheck {
@@ -78,7 +77,7 @@ class ShardCheck {
   }
 
   void records(ByteWindow& file) {
-    std::optional<OffsetLine> off;  // the first record that the .idx file does not have
+    std::optional<OffsetLine> off;  // the first record missing from the .idx file
     FrameWalk walk(file, known_);
     for (Frame frame = walk.next(); frame.kind != Frame::Kind::End;
          frame = walk.next(), ++report_.records) {
@@ -101,11 +100,11 @@ class ShardCheck {
     const std::uint64_t listed = lines_->back().offset + lines_->back().bytes;
     if (listed > end)
       add_file(
-          fmt::format("ends at {}, and the records that its .idx lists at {}: the shard is cut, "
-                      "fetch it again; or the .idx is another's, remove it",
+          fmt::format("ends at {}, but the records in its .idx end at {}: the shard is truncated: "
+                      "fetch it again; or the .idx belongs to another shard: remove it",
                       end, listed));
     else if (listed < end)
-      add_lines(fmt::format("its records end at {}, and the shard at {}", listed, end));
+      add_lines(fmt::format("its records end at {}, but the shard ends at {}", listed, end));
   }
 
   [[nodiscard]] bool listed(const Frame& frame) const {
@@ -116,7 +115,7 @@ class ShardCheck {
   std::string record(ByteWindow& file, const Frame& frame) {
     const auto bytes = static_cast<std::size_t>(frame.payload_bytes());
     const auto rest = file.at(frame.begin + kFrameHeadBytes, bytes + sizeof(std::uint32_t));
-    if (!payload_is_whole(rest)) return "its data fail their checksum";
+    if (!payload_is_whole(rest)) return "data checksum mismatch";
     Example example;
     std::string problem = parse_example(rest.first(bytes), example, buffer_);
     if (!problem.empty()) return problem;
@@ -125,7 +124,7 @@ class ShardCheck {
       return fmt::format("label {} is not one of {} to {}", example.label, first,
                          first + options_.classes - 1);
     if (options_.inspect) problem = options_.inspect(example.encoded);
-    return problem.empty() ? problem : "the picture: " + problem;
+    return problem.empty() ? problem : "the image: " + problem;
   }
 
   fs::path path_;
@@ -146,15 +145,14 @@ std::string look_at_picture(std::span<const std::byte> bytes, const CheckOptions
   if (bytes.empty()) return "is empty";
   if (format_of(bytes) == ImageFormat::Other) return "is neither JPEG nor PNG";
   std::string problem = options.inspect ? options.inspect(bytes) : "";
-  return problem.empty() ? problem : "the picture: " + problem;
+  return problem.empty() ? problem : "the image: " + problem;
 }
 
-// Whether a file in a class folder is neither a picture nor should be one.
+// Whether a file in a class folder is not an image by content or name.
 bool is_something_else(const std::string& name, std::span<const std::byte> bytes) {
   return !bytes.empty() && format_of(bytes) == ImageFormat::Other && !has_picture_name(name);
 }
 
-// One class folder.
 ShardReport check_class(const fs::path& folder, const CheckOptions& options) {
   ShardReport report;
   FolderListing listing;
@@ -167,11 +165,11 @@ ShardReport check_class(const fs::path& folder, const CheckOptions& options) {
   for (const std::string& name : listing.others)
     if (has_picture_name(name))
       report.findings.push_back({.file = (folder / name).string(),
-                                 .problem = "is no regular file, or a link to nothing"});
+                                 .problem = "is not a regular file, or is a broken link"});
   for (const std::string& name : listing.folders)
     if (has_picture_name(name))
       report.findings.push_back(
-          {.file = (folder / name).string(), .problem = "is a folder, named as a picture"});
+          {.file = (folder / name).string(), .problem = "is a folder with the name of an image"});
   for (const std::string& name : listing.files) {
     const fs::path path = folder / name;
     std::string problem;
@@ -244,9 +242,9 @@ CheckReport check_class_folders(const ClassFolders& folders, const CheckOptions&
   }
   report.files = report.records;
   if (!others.empty())
-    report.notices.push_back(
-        printable(fmt::format("{}: {} files are neither JPEG nor PNG and are left out, such as {}",
-                              folders.folder.string(), others.size(), others.front().string())));
+    report.notices.push_back(printable(
+        fmt::format("{}: {} files are neither JPEG nor PNG and are left out, for example {}",
+                    folders.folder.string(), others.size(), others.front().string())));
   return report;
 }
 

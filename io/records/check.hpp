@@ -15,19 +15,18 @@
 
 namespace millrace::io {
 
-/// Looks at a picture, as whole as it likes; returns what is wrong with it, or "". Called from many
-/// threads.
+/// Inspects an image; returns the problem, or "". Called from many threads.
 using InspectPicture = std::function<std::string(std::span<const std::byte>)>;
 
 struct CheckOptions {
-  unsigned threads = 0;  ///< 0: one a core
+  unsigned threads = 0;  ///< 0: one per core
   std::int32_t label_offset = 1;
   std::int64_t classes = 1000;
-  InspectPicture inspect;     ///< empty: pictures are not looked at
-  ProgressCallback progress;  ///< in bytes of shards, or in pictures of a folder
+  InspectPicture inspect;     ///< empty: images are not inspected
+  ProgressCallback progress;  ///< in bytes of shards, or in images of a folder
 };
 
-/// Something bad: where it is and what. Of whole files there is no record.
+/// A problem and its location. Problems of whole files have no record.
 struct Finding {
   std::string file;
   std::optional<std::uint64_t> record = std::nullopt;
@@ -43,23 +42,21 @@ struct CheckReport {
   std::uint64_t files = 0;
   std::uint64_t records = 0;  ///< good and bad
   std::uint64_t bytes = 0;
-  std::vector<Finding> findings;          ///< by file and offset
-  std::vector<std::string> notices = {};  ///< about files that are left out
+  std::vector<Finding> findings;          ///< sorted by file and offset
+  std::vector<std::string> notices = {};  ///< about files left out
 };
 
-/// Reads every byte of a set of shards: frames, checksums, Examples, keys, labels, what
-/// `inspect` looks at, and .idx files where there are some. Goes on after an error with the next
-/// record that can be found. Missing and empty shards and files that cannot be read are findings,
-/// too.
+/// Reads every byte of a set of shards: frames, checksums, Examples, keys, labels, images with
+/// `inspect`, and .idx files if present. After an error it continues with the next record that it
+/// can find. Missing, empty and unreadable shards are findings, too.
 [[nodiscard]] CheckReport check_records(const RecordFileSet& set, const CheckOptions& options);
 
-/// Reads every picture of class folders. Findings are files that training counts as bad: empty
-/// ones, and those that are neither JPEG nor PNG under a name that says so; a notice counts the
-/// others.
+/// Reads every image of class folders. Findings are files that training counts as bad: empty files,
+/// and files with an image's name that are neither JPEG nor PNG. A notice counts other files.
 [[nodiscard]] CheckReport check_class_folders(const ClassFolders& folders,
                                               const CheckOptions& options);
 
-/// Whichever of both lies in `directory`. Errors: Data when neither does.
+/// Checks the shards or class folders in `directory`. Errors: Data if there are none.
 [[nodiscard]] CheckReport check_pictures(const std::filesystem::path& directory, Split split,
                                          const CheckOptions& options);
 

@@ -36,7 +36,7 @@ std::string shard_name(std::string_view prefix, std::size_t shard, std::int64_t 
   return fmt::format("{}-{:05}-of-{:05}", prefix, shard, shards);
 }
 
-// Whether shard_name() made a name for some number and count.
+// Whether a name has the form of shard_name().
 bool is_shard_name(std::string_view name, std::string_view prefix) {
   const std::size_t of = name.rfind("-of-");
   if (of == std::string_view::npos || !name.starts_with(prefix) || of < prefix.size() + 1)
@@ -49,7 +49,7 @@ bool is_shard_name(std::string_view name, std::string_view prefix) {
 
 std::string_view prefix_of(Split split) { return split == Split::Train ? "train" : "validation"; }
 
-// What is written is a function of this text.
+// The output is a function of this text.
 std::string describe(const RawPictures& raw, std::int64_t shards, std::uint64_t seed) {
   std::uint32_t crc = 0;
   for (const RawPicture& picture : raw.pictures) {
@@ -104,17 +104,17 @@ class Conversion {
     return folder_ / shard_name(prefix_, shard, shards_);
   }
 
-  // Goes on with the same conversion, and refuses to mix with another one.
+  // Continues the same conversion, and fails if the folder contains another one.
   void begin() {
     const std::string text = fs::exists(state_) ? read_text(state_, kMaxStateBytes) : "";
     const std::string_view found = std::string_view(text).substr(0, text.find('\n'));
     const fs::path shard = any_shard();
     if (found != description_ && !shard.empty()) {
       if (found.empty())
-        fail(ErrorKind::Usage, "{}: is there already: remove it or choose another folder",
+        fail(ErrorKind::Usage, "{}: already exists: remove it or choose another folder",
              shard.string());
       fail(ErrorKind::Usage,
-           "{}: a conversion of {} lies there, and this one is of {}: remove its files or choose "
+           "{}: contains a conversion of {}, but this one is of {}: remove its files or choose "
            "another folder",
            folder_.string(), found, description_);
     }
@@ -125,8 +125,8 @@ class Conversion {
       write_state();
   }
 
-  // Beside the shards lies what they are made of, and, a line each, the pictures left out of them:
-  // so that a run that keeps a shard knows what that lacks.
+  // The state file beside the shards has the description of their input and one line per bad image,
+  // so that a later run that keeps a shard knows which images it lacks.
   void write_state() const {
     std::string text = description_ + "\n";
     for (const auto& [position, problem] : problems_)
@@ -151,12 +151,12 @@ class Conversion {
     problems_.emplace(position, std::move(problem));
   }
 
-  // Whether conversions of this split write a file of this name.
+  // Whether a conversion of this split writes a file of this name.
   [[nodiscard]] bool is_written(std::string_view name) const {
     return name == state_.filename().string() || is_shard_name(name, prefix_);
   }
 
-  // A shard that lies there, or nothing. What readers take for a temporary file is none.
+  // An existing shard, or an empty path. Temporary files do not count.
   [[nodiscard]] fs::path any_shard() const {
     for (const auto& entry : fs::directory_iterator(folder_))
       if (const std::string name = entry.path().filename().string();
@@ -196,8 +196,7 @@ class Conversion {
     }
     if (bad == last - first)
       fail(ErrorKind::Data,
-           "{}: all of its pictures ({}) are bad, and a file without pictures cannot be read: "
-           "choose "
+           "{}: all of its images ({}) are bad, and a shard without images cannot be read: choose "
            "fewer shards",
            path.string(), bad);
     if (bad > 0) {
@@ -211,7 +210,7 @@ class Conversion {
     report_.replaced += replaced;
   }
 
-  // The picture's file, and what becomes of it; nothing of a bad one, but its problem.
+  // Reads and prepares an image; empty, with its problem, if it is bad.
   std::optional<PreparedPicture> prepare(const RawPicture& picture, std::vector<std::byte>& file,
                                          std::string& problem) const {
     try {
@@ -225,7 +224,7 @@ class Conversion {
     }
   }
 
-  // The record's payload; returns 1 when the picture was replaced.
+  // Writes the record's payload; returns 1 if the image was replaced.
   std::uint64_t write_picture(const RawPicture& picture, const PreparedPicture& prepared,
                               std::span<const std::byte> file,
                               std::vector<std::byte>& payload) const {
@@ -250,7 +249,7 @@ class Conversion {
   std::int64_t shards_;
   std::string description_;
   std::vector<std::size_t> order_;
-  std::size_t chunk_;  // pictures to a shard
+  std::size_t chunk_;  // images per shard
   ProgressMeter meter_;
   std::mutex mutex_;
   BadPictures bad_;
@@ -264,8 +263,8 @@ void refuse_hidden_shards(const fs::path& out, Split split) {
   const RecordFileSet set = find_record_files(out, split);
   if (set.files.empty() || set.folder != out) return;
   fail(ErrorKind::Usage,
-       "{}: lies where readers look first, and would hide what is converted into {}: remove these "
-       "shards or choose another folder",
+       "{}: readers would find this shard before those converted into {}: remove these shards or "
+       "choose another folder",
        (out / set.files.front()).string(), (out / prefix_of(split)).string());
 }
 
@@ -288,7 +287,7 @@ std::vector<std::size_t> conversion_order(std::size_t pictures, Split split, std
 ConvertReport convert_to_records(const RawPictures& raw, Split split, const fs::path& out,
                                  const ConvertOptions& options) {
   if (options.shards < 1 || options.shards > kMaxShards)
-    fail(ErrorKind::Config, "{} shards: 1 to {} can be written", options.shards, kMaxShards);
+    fail(ErrorKind::Config, "{} shards: must be 1 to {}", options.shards, kMaxShards);
   MILLRACE_ASSERT(options.prepare != nullptr);
   return Conversion(raw, split, out, options).run();
 }

@@ -20,7 +20,7 @@ using pb::internal::WireFormatLite;
 
 constexpr int kMaxDepth = 8;
 
-// The part of a window that holds one Example, as a stream that may be skipped through.
+// The part of a window that holds one Example, as a stream that can skip.
 class WindowStream final : public pb::io::ZeroCopyInputStream {
  public:
   WindowStream(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes)
@@ -31,7 +31,7 @@ class WindowStream final : public pb::io::ZeroCopyInputStream {
     const std::span<const std::byte> piece = file_.from(at_);
     const std::uint64_t taken = std::min<std::uint64_t>(piece.size(), end_ - at_);
     *data = piece.data();
-    *size = static_cast<int>(taken);  // no record has more bytes than an int can count
+    *size = static_cast<int>(taken);  // fits in an int because records are limited
     at_ += taken;
     return true;
   }
@@ -56,7 +56,7 @@ class WindowStream final : public pb::io::ZeroCopyInputStream {
 constexpr std::uint32_t tag_of(int field, WireFormatLite::WireType type) {
   return (static_cast<std::uint32_t>(field) << 3) | static_cast<std::uint32_t>(type);
 }
-// What all messages but Feature have first: a message, or bytes, or numbers packed.
+// The first field of all messages except Feature: a message, bytes, or packed numbers.
 constexpr std::uint32_t kNested = tag_of(1, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 enum class Kind : std::uint8_t { None = 0, Bytes = 1, Floats = 2, Integers = 3 };
@@ -66,17 +66,17 @@ std::string_view kind_name(Kind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-// The list of one feature, as far as it is wanted: where its last value of bytes lies, its last
-// whole number, all its floats.
+// The needed parts of a feature's list: position of its last bytes value, its last integer, all its
+// floats.
 struct List {
   Kind kind = Kind::None;
   std::uint64_t count = 0;
-  int begin = 0;  // of the last value of bytes, in the payload
+  int begin = 0;  // of the last bytes value, in the payload
   int bytes = 0;
   std::uint64_t integer = 0;
 };
 
-// What is looked for in an Example, and where it goes.
+// A feature to find in an Example, and the result.
 struct Wanted {
   std::string_view name;
   List list;
@@ -84,8 +84,8 @@ struct Wanted {
   std::vector<float>* floats = nullptr;
 };
 
-// Walks the fields of an Example. Functions return false when the bytes are no protobuf; problem()
-// has what was found beside that.
+// Parses the fields of an Example. Functions return false if the bytes are not valid protobuf;
+// problem_ describes other errors.
 class Walk {
  public:
   Walk(pb::io::CodedInputStream& in, std::span<Wanted> wanted, std::vector<float>& floats)
@@ -99,13 +99,13 @@ class Walk {
                             : skip(tag);
     });
     if (!problem_.empty()) return problem_;
-    return fine ? "" : "the record is no tf.Example";
+    return fine ? "" : "the record is not a tf.Example";
   }
 
  private:
   bool skip(std::uint32_t tag) { return WireFormatLite::SkipField(&in_, tag); }
 
-  // Length of what follows; false when it reaches past what is around it.
+  // Reads the length of a nested message; false if it exceeds the enclosing one.
   bool length(int& bytes) {
     return in_.ReadVarintSizeAsInt(&bytes) && bytes <= in_.BytesUntilLimit();
   }
@@ -159,7 +159,7 @@ class Walk {
     int bytes = 0;
     if (!length(bytes)) return false;
     if (static_cast<std::size_t>(bytes) > name.size()) {
-      problem_ = fmt::format("the name of a feature has {} bytes, and {} are the most", bytes,
+      problem_ = fmt::format("the name of a feature has {} bytes; the limit is {}", bytes,
                              kMaxFeatureName);
       return false;
     }
@@ -172,7 +172,7 @@ class Walk {
     return found == wanted_.end() ? nullptr : &*found;
   }
 
-  // Of a name given twice the last counts, as in a map.
+  // For a duplicate name the last entry counts, as in a map.
   void keep(std::string_view name, const List& list) {
     Wanted* const wanted = find(name);
     if (wanted == nullptr) return;
@@ -184,7 +184,7 @@ class Walk {
       problem_ = fmt::format("{} has more than {} values", name, kMaxBoxes);
   }
 
-  // One of three lists, of which the last kind counts.
+  // One of three kinds of lists; the last one in the message counts.
   bool feature(std::uint32_t tag, std::string_view name, List& list) {
     const std::uint32_t field = tag >> 3;
     if (field < 1 || field > 3 || (tag & 7u) != (kNested & 7u)) return skip(tag);
@@ -218,7 +218,7 @@ class Walk {
     std::uint32_t bits = 0;
     if (!in_.ReadLittleEndian32(&bits)) return false;
     ++list.count;
-    // Before the name is known, any list may be one of sides.
+    // While the name is unknown, any list may be one of box sides.
     const Wanted* const wanted = find(name);
     const bool side = name.empty() || (wanted != nullptr && wanted->floats != nullptr);
     if (side && floats_.size() < kMaxBoxes) floats_.push_back(WireFormatLite::DecodeFloat(bits));
@@ -253,7 +253,7 @@ class Walk {
 
   pb::io::CodedInputStream& in_;
   std::span<Wanted> wanted_;
-  std::vector<float>& floats_;  // of the list at hand
+  std::vector<float>& floats_;  // of the current list
   std::string problem_;
   int features_ = 0;
 };
@@ -261,33 +261,33 @@ class Walk {
 std::string check_list(const Wanted& wanted, Kind kind) {
   if (!wanted.found) return fmt::format("{} is missing", wanted.name);
   if (wanted.list.kind != kind)
-    return fmt::format("{} holds {} where {} belong", wanted.name, kind_name(wanted.list.kind),
+    return fmt::format("{} contains {}, expected {}", wanted.name, kind_name(wanted.list.kind),
                        kind_name(kind));
   if (wanted.list.count != 1)
-    return fmt::format("{} holds {} values where one belongs", wanted.name, wanted.list.count);
+    return fmt::format("{} contains {} values, expected one", wanted.name, wanted.list.count);
   return {};
 }
 
 std::string check_box_list(const Wanted& wanted) {
   if (!wanted.found || wanted.list.kind == Kind::None || wanted.list.kind == Kind::Floats)
     return {};
-  return fmt::format("{} holds {} where floats belong", wanted.name, kind_name(wanted.list.kind));
+  return fmt::format("{} contains {}, expected floats", wanted.name, kind_name(wanted.list.kind));
 }
 
-// Four lists of sides as boxes.
+// Joins four lists of sides to boxes.
 std::string join_boxes(ReadBuffer& buffer) {
   const auto& [top, left, bottom, right] = buffer.sides;
   const std::size_t count = top.size();
   if (left.size() != count || bottom.size() != count || right.size() != count)
     return fmt::format(
-        "image/object/bbox has {} ymin, {} xmin, {} ymax and {} xmax, which must be equally many",
+        "image/object/bbox has {} ymin, {} xmin, {} ymax and {} xmax; the numbers must be equal",
         count, left.size(), bottom.size(), right.size());
   for (std::size_t i = 0; i < count; ++i) {
     const ObjectBox box{top[i], left[i], bottom[i], right[i]};
     if (!is_within_picture(box))
       return fmt::format(
-          "box {} of image/object/bbox is no part of the picture: y {} to {}, x {} to {}", i,
-          box.top, box.bottom, box.left, box.right);
+          "box {} of image/object/bbox is not inside the image: y {} to {}, x {} to {}", i, box.top,
+          box.bottom, box.left, box.right);
     buffer.boxes.push_back(box);
   }
   return {};

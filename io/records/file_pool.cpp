@@ -14,7 +14,7 @@
 namespace millrace::io {
 namespace {
 
-// Half of what the process may have: logs, sockets of ranks and checkpoints want some, too.
+// Half of the process's limit: logs, sockets and checkpoints need descriptors, too.
 std::int64_t descriptors_to_keep() {
   constexpr rlim_t kAtMost = 1 << 16;
   rlimit limit{};

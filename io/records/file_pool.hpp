@@ -12,9 +12,8 @@
 
 namespace millrace::io {
 
-/// Many files that are read at random places by many threads. Files stay open once they are read,
-/// as far as the limit of the process on open files allows; beyond it they are opened for every
-/// reading.
+/// Many files that many threads read at random offsets. Files stay open after the first read, as
+/// far as the process's limit on open files allows; the others are opened for every read.
 class FilePool {
  public:
   explicit FilePool(std::vector<std::filesystem::path> paths);
@@ -22,7 +21,7 @@ class FilePool {
   FilePool(FilePool&&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path(std::size_t file) const { return paths_[file]; }
-  /// Fills `out` from `offset` of a file. Errors: Io; Data when the file ends before.
+  /// Fills `out` from `offset` of a file. Errors: Io; Data if the file is too short.
   void read(std::size_t file, std::uint64_t offset, std::span<std::byte> out) const;
 
  private:

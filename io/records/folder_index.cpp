@@ -10,7 +10,7 @@
 namespace millrace::io {
 namespace {
 
-/// A file's entry with an empty name.
+/// Smallest entry of a file, with an empty name.
 constexpr std::size_t kSmallestEntry = 4 + 8 + 8 + 4;
 
 void put_files(ByteWriter& out, std::span<const PictureFile> files) {
@@ -22,7 +22,7 @@ void put_files(ByteWriter& out, std::span<const PictureFile> files) {
   }
 }
 
-/// Nothing when a file belongs to none of the classes, or has a name that leads out of its folder.
+/// Empty if a file has an invalid class, or a name that leads out of its folder.
 std::optional<std::vector<PictureFile>> get_files(ByteReader& in, std::uint64_t count,
                                                   std::uint64_t classes) {
   std::vector<PictureFile> files(count);

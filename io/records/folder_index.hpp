@@ -12,7 +12,7 @@
 
 namespace millrace::io {
 
-/// One file in a class folder: its class, its size and time of change, its name in the folder.
+/// One file in a class folder: its class, its size and modification time, its name in the folder.
 struct PictureFile {
   std::int32_t label = 0;
   FileStamp stamp;
@@ -20,10 +20,9 @@ struct PictureFile {
   friend bool operator==(const PictureFile&, const PictureFile&) = default;
 };
 
-/// What lies in class folders, by class and name: pictures; files that should be pictures, but are
-/// empty, no regular files, too large, or neither JPEG nor PNG under a name that says so; and
-/// others, which nobody would miss. `modified_ns` are the times of change of the class folders (-1:
-/// not there).
+/// Content of class folders, by class and name: images; bad files, which should be images but are
+/// empty, not regular files, too large, or neither JPEG nor PNG despite an image's name; and other
+/// files. `modified_ns` are the modification times of the class folders (-1: missing).
 struct FolderIndex {
   std::vector<std::string> classes;
   std::vector<std::int64_t> modified_ns;
@@ -33,7 +32,7 @@ struct FolderIndex {
   friend bool operator==(const FolderIndex&, const FolderIndex&) = default;
 };
 
-/// An index as the content of a sealed file and back; nothing when the bytes are none.
+/// Converts an index to the content of a sealed file and back; empty if the bytes are not an index.
 [[nodiscard]] std::vector<std::byte> write_folder_index(const FolderIndex& index);
 [[nodiscard]] std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content);
 

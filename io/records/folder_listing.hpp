@@ -7,14 +7,14 @@
 
 namespace millrace::io {
 
-/// Names in a folder, sorted; hidden ones (".*") left out.
+/// Sorted names in a folder, without hidden ones (".*").
 struct FolderListing {
   std::vector<std::string> files;
   std::vector<std::string> folders;
-  std::vector<std::string> others;  ///< links that lead nowhere, pipes, devices
+  std::vector<std::string> others;  ///< broken links, pipes, devices
 };
 
-/// Empty where there is no such folder. Errors: Io.
+/// Empty if the folder does not exist. Errors: Io.
 [[nodiscard]] FolderListing list_folder(const std::filesystem::path& folder);
 
 }  // namespace millrace::io

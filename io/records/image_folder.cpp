@@ -33,7 +33,7 @@ using Names = std::span<const std::string_view>;
 
 constexpr Seal kFolderSeal = {.magic = "MLRFOLDR", .version = 2};
 constexpr std::size_t kListed = 5;         // names in a message
-constexpr std::size_t kFilesATime = 4096;  // looked at by one thread in a row
+constexpr std::size_t kFilesATime = 4096;  // inspected by one thread at a time
 
 constexpr auto kTrainFolders = std::to_array<std::string_view>({"train", "img_train", ""});
 constexpr auto kValidationFolders =
@@ -47,11 +47,11 @@ fs::path inside(const fs::path& directory, std::string_view name) {
   return name.empty() ? directory : directory / name;
 }
 
-/// What folders are that are called as those of a split.
+/// Whether folders with the name of a split are classes.
 enum class SplitNames : std::uint8_t { AreClasses, AreNone };
 
-/// Whether a folder is one of classes: it holds a folder with a file. Looks no further than the
-/// first file of each, so that a folder of something else is soon known.
+/// Whether a folder contains classes: it has a folder with a file. Reads only up to the first file
+/// of each, so it is fast for other folders.
 bool holds_classes(const fs::path& folder, SplitNames split_names = SplitNames::AreClasses) {
   for (const std::string& name : list_folder(folder).folders) {
     if (split_names == SplitNames::AreNone && has_split_name(name)) continue;
@@ -76,16 +76,15 @@ std::vector<std::int64_t> folder_times(const ClassFolders& folders) {
   return times;
 }
 
-/// Of what is not there, in an index.
+/// The stamp of a missing file in an index.
 constexpr FileStamp kNothing = {.bytes = 0, .modified_ns = -1};
 
-/// What is wrong with a file that should be a picture.
+/// The problem of a file that should be an image.
 std::string problem_of(const PictureFile& file) {
-  if (file.stamp == kNothing) return "is a link that leads nowhere";
-  if (file.stamp.bytes == 0) return "is empty, or no regular file";
+  if (file.stamp == kNothing) return "is a broken link";
+  if (file.stamp.bytes == 0) return "is empty or not a regular file";
   if (file.stamp.bytes > kMaxRecordBytes)
-    return fmt::format("{} bytes, and {} are the most that is read", file.stamp.bytes,
-                       kMaxRecordBytes);
+    return fmt::format("{} bytes exceed the limit of {}", file.stamp.bytes, kMaxRecordBytes);
   return "is neither JPEG nor PNG";
 }
 
@@ -157,8 +156,8 @@ bool are_unchanged(const ClassFolders& folders, std::span<const PictureFile> fil
   return !changed;
 }
 
-// A file that is written anew in its place changes no folder, so that every file is looked at: 1.28
-// million take one thread 2 to 4 s where the system has them in memory.
+// Overwriting a file does not change its folder's time, so every file is inspected: with cached
+// metadata, 1.28 million files take one thread 2 to 4 s.
 bool is_current(const FolderIndex& index, const ClassFolders& folders,
                 std::span<const std::int64_t> times, unsigned threads) {
   return index.classes == folders.classes && std::ranges::equal(index.modified_ns, times) &&
@@ -193,7 +192,7 @@ FolderIndex open_index(const ClassFolders& folders, Split split, const IndexOpti
   FolderIndex index = make_index(folders, times, options);
   const Written written = write_cached(places, seal(kFolderSeal, write_folder_index(index)));
   if (written.place.empty())
-    notices.push_back(fmt::format("the index of {} is made anew every time: {}",
+    notices.push_back(fmt::format("the index of {} is rebuilt every time: {}",
                                   folders.folder.string(), written.problem));
   return index;
 }
@@ -223,7 +222,7 @@ ClassFolders find_class_folders(const fs::path& directory, Split split) {
     for (const std::string& own : found.classes)
       if (!std::ranges::binary_search(known, own))
         fail(ErrorKind::Data,
-             "{}: class {} has pictures for validation, but none for training, so it has no number",
+             "{}: class {} has validation images, but no training images, so it has no number",
              folder.string(), own);
     found.classes = std::move(known);
     return found;
@@ -235,9 +234,10 @@ std::string describe_class_places(const fs::path& directory, Split split) {
   std::vector<std::string> places;
   for (const std::string_view name : folders_of(split))
     places.push_back(inside(directory, name).string());
-  return fmt::format(
-      "{}{}", join(places, ", "),
-      split == Split::Train ? fmt::format(" (where {} are no classes)", split_folder_names()) : "");
+  return fmt::format("{}{}", join(places, ", "),
+                     split == Split::Train
+                         ? fmt::format(" ({} are not classes there)", split_folder_names())
+                         : "");
 }
 
 ImageFolderSource::ImageFolderSource(const ClassFolders& folders, Split split,
@@ -245,11 +245,11 @@ ImageFolderSource::ImageFolderSource(const ClassFolders& folders, Split split,
     : folder_(folders.folder), index_(open_index(folders, split, options, notices_)) {
   if (!index_.others.empty())
     notices_.push_back(fmt::format(
-        "{}: {} files are neither JPEG nor PNG and are left out, such as {}", folder_.string(),
+        "{}: {} files are neither JPEG nor PNG and are left out, for example {}", folder_.string(),
         index_.others.size(), path_of(index_.others.front()).string()));
   judge_bad(max_bad_fraction);
   if (index_.pictures.empty())
-    fail(ErrorKind::Data, "{}: its {} folders hold no JPEG or PNG file", folder_.string(),
+    fail(ErrorKind::Data, "{}: its {} folders contain no JPEG or PNG file", folder_.string(),
          index_.classes.size());
   note_empty_classes(split);
   fingerprint_ = fingerprint_of(index_);
@@ -265,7 +265,7 @@ void ImageFolderSource::judge_bad(double max_bad_fraction) {
       fmt::format("{}: {} of {} files are bad (`millrace data check` lists them)", folder_.string(),
                   index_.bad.size(), all);
   if (too_many_bad(std::ssize(index_.bad), all, max_bad_fraction))
-    fail(ErrorKind::Data, "{}, the first: {}; at most {:g} % may be (--max-bad-fraction)", count,
+    fail(ErrorKind::Data, "{}, the first: {}; the limit is {:g} % (--max-bad-fraction)", count,
          describe(0), 100.0 * max_bad_fraction);
   add_left_out(notices_, count + ", and are left out", index_.bad.size(), describe);
 }
@@ -280,11 +280,11 @@ void ImageFolderSource::note_empty_classes(Split split) {
   if (names.empty()) return;
   const std::size_t all = names.size();
   names.resize(std::min(all, kListed));
-  notices_.push_back(fmt::format(
-      "{}: {} of {} classes have no {} pictures: {}{}; a folder that is no class moves the labels "
-      "of those behind it: remove it",
-      folder_.string(), all, index_.classes.size(), split_name(split), join(names, ", "),
-      names.size() < all ? ", ..." : ""));
+  notices_.push_back(
+      fmt::format("{}: {} of {} classes have no {} images: {}{}; a folder that is not a class "
+                  "shifts the labels of the classes after it: remove it",
+                  folder_.string(), all, index_.classes.size(), split_name(split),
+                  join(names, ", "), names.size() < all ? ", ..." : ""));
 }
 
 const PictureFile& ImageFolderSource::picture(std::int64_t index) const {
@@ -309,13 +309,13 @@ std::string ImageFolderSource::where(std::int64_t index) const {
 EncodedImage ImageFolderSource::read(std::int64_t index, ReadBuffer& buffer) const {
   const fs::path path = path_of(picture(index));
   if (!stamp_of(path) && (errno == ENOENT || errno == ENOTDIR))
-    fail(ErrorKind::Data, "{}: is gone; it was there when this process began", path.string());
+    fail(ErrorKind::Data, "{}: was removed after this process started", path.string());
   const UniqueFd file = open_file(path, O_RDONLY);
   const std::uint64_t bytes = regular_stamp(file.get(), path.string()).bytes;
   if (bytes != stored_bytes(index))
     fail(ErrorKind::Data,
-         "{}: {} bytes, and {} when it was indexed: it has changed since this process began, the "
-         "next one looks at it anew",
+         "{}: {} bytes, but {} when it was indexed: it changed after this process started; the "
+         "next process indexes it again",
          path.string(), bytes, stored_bytes(index));
   buffer.bytes.resize(bytes);
   read_exactly(file.get(), 0, buffer.bytes, path.string());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pictures in one folder a class: the folders, sorted by name, are classes 0, 1, 2, ...
+// Images in one folder per class: the folders, sorted by name, are classes 0, 1, 2, ...
 //
 //   DIR/train/n01440764/*   DIR/val/n01440764/*       also img_train; validation, img_val
-//   DIR/n01440764/*                                   training alone
+//   DIR/n01440764/*                                   training only
 //
-// Every folder there is a class, whatever it holds. In DIR itself folders that are named as splits
-// are ("val") do not make it one of classes.
+// Every folder there is a class, whatever it contains. In DIR itself, folders named like splits
+// ("val") are not classes.
 #pragma once
 
 #include <cstdint>
@@ -22,27 +22,27 @@
 
 namespace millrace::io {
 
-/// Class folders of one split. Their order is that of labels; those of validation are numbered as
-/// in training, where training folders lie beside them.
+/// Class folders of one split, in label order. Validation classes are numbered as in training if
+/// training folders exist.
 struct ClassFolders {
   std::filesystem::path folder;
   std::vector<std::string> classes;
 };
 
-/// The first place with class folders for a split; without classes where there is none. Errors:
-/// Data when validation has a class that training lacks; Io.
+/// The first place with class folders for a split; no classes if there is none. Errors: Data if
+/// validation has a class that training lacks; Io.
 [[nodiscard]] ClassFolders find_class_folders(const std::filesystem::path& directory, Split split);
 /// "DIR/train, DIR/img_train, DIR" for messages.
 [[nodiscard]] std::string describe_class_places(const std::filesystem::path& directory,
                                                 Split split);
 
-/// Pictures in class folders, by class and then by name. Which files are pictures is told by their
-/// first bytes, once: the index is cached until a folder or a file in it changes. Its notices count
-/// and name bad files and name classes without a picture.
+/// Images in class folders, by class and then by name. Images are recognized by their first bytes;
+/// the result is cached in an index until a folder or a file in it changes. Notices list bad files
+/// and classes without an image.
 class ImageFolderSource final : public EncodedSource {
  public:
-  /// `max_bad_fraction` is the share of bad files, of them and the pictures, before the set is
-  /// refused. Errors: Data when there are more, or no picture; Io.
+  /// `max_bad_fraction` is the maximum share of bad files. Errors: Data if there are more, or no
+  /// image; Io.
   ImageFolderSource(const ClassFolders& folders, Split split, const IndexOptions& options,
                     double max_bad_fraction);
 
@@ -69,7 +69,7 @@ class ImageFolderSource final : public EncodedSource {
   void note_empty_classes(Split split);
 
   std::filesystem::path folder_;
-  std::vector<std::string> notices_;  ///< before the index, whose opening adds to them
+  std::vector<std::string> notices_;  ///< declared before the index, whose opening adds notices
   FolderIndex index_;
   std::uint32_t fingerprint_ = 0;
 };

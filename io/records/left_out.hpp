@@ -8,8 +8,8 @@
 
 namespace millrace::io {
 
-/// Adds to what a source tells its user: `head`, the first few of `count` things that it leaves
-/// out, "left out: ...", and how many more there are.
+/// Adds notices about `count` things that a source leaves out: `head`, "left out: ..." for the
+/// first few, and the number of the rest.
 void add_left_out(std::vector<std::string>& notices, const std::string& head, std::size_t count,
                   const std::function<std::string(std::size_t)>& describe);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole numbers as bytes, least significant first, whatever the machine.
+// Integers as bytes, least significant first, on any machine.
 #pragma once
 
 #include <concepts>
@@ -25,7 +25,7 @@ constexpr void store_little(T value, std::byte* at) noexcept {
   for (std::size_t i = 0; i < sizeof(T); ++i) at[i] = static_cast<std::byte>(value >> (8 * i));
 }
 
-/// Appends numbers and texts.
+/// Appends integers and strings.
 class ByteWriter {
  public:
   template <std::unsigned_integral T>
@@ -36,7 +36,7 @@ class ByteWriter {
   void put_bytes(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   }
-  /// A length of four bytes and the text.
+  /// Four bytes of length, then the text.
   void put_text(std::string_view text) {
     put(static_cast<std::uint32_t>(text.size()));
     put_bytes(std::as_bytes(std::span(text)));
@@ -47,8 +47,8 @@ class ByteWriter {
   std::vector<std::byte> bytes_;
 };
 
-/// Takes numbers and texts from the front of bytes that may end too early: from then on everything
-/// is 0 or empty, and ok() says so.
+/// Reads integers and strings from bytes. If the bytes end too early, all further values are 0 or
+/// empty, and ok() is false.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) noexcept : rest_(bytes) {}
@@ -71,7 +71,7 @@ class ByteReader {
   /// Refers to the bytes.
   [[nodiscard]] std::string_view get_text() noexcept {
     const auto taken = get_bytes(get<std::uint32_t>());
-    // Any object may be looked at as char.
+    // Any object may be accessed as char.
     return {reinterpret_cast<const char*>(taken.data()), taken.size()};
   }
   [[nodiscard]] bool ok() const noexcept { return ok_; }

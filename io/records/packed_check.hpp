@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What check.hpp and statistics.hpp say of files with encoded pictures, of packed ones.
+// The functions of check.hpp and statistics.hpp, for packed images.
 #pragma once
 
 #include <filesystem>
@@ -11,12 +11,12 @@
 
 namespace millrace::io {
 
-/// Reads every byte of a file of packed pictures: head, table with its sizes and labels, checksums
-/// of pictures and boxes. Never fails: what cannot be read is a finding. Progress is in pictures.
+/// Reads every byte of a file of packed images: header, table with its sizes and labels, checksums
+/// of images and boxes. Never fails: unreadable parts are findings. Progress is in images.
 [[nodiscard]] CheckReport check_packed(const std::filesystem::path& path, unsigned threads,
                                        const ProgressCallback& progress);
 
-/// From the table alone: all heights and widths are measured. Errors: none.
+/// Statistics from the table only, over all heights and widths. Never fails.
 [[nodiscard]] PictureStatistics packed_statistics(const PackedPictures& pictures);
 
 }  // namespace millrace::io

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Boxes are looked at where they lie.
+// Boxes are accessed in place.
 static_assert(sizeof(ObjectBox) == 16 && std::endian::native == std::endian::little);
 
 constexpr std::string_view kMagic = "MLRPACKD";
@@ -37,7 +37,7 @@ constexpr std::size_t kRowBytes = 32;
 constexpr std::uint64_t kAlign = 64;
 constexpr std::int32_t kMaxShorterSide = 4096;
 constexpr std::int64_t kMaxClasses = 1'000'000;
-constexpr std::size_t kPicturesAtOnce = 16;  // of each thread, in memory until they are written
+constexpr std::size_t kPicturesAtOnce = 16;  // per thread, in memory until they are written
 
 struct Row {
   std::uint64_t offset = 0;
@@ -51,7 +51,7 @@ struct Row {
     return std::uint64_t{3} * static_cast<std::uint64_t>(height) *
            static_cast<std::uint64_t>(width);
   }
-  // Boxes begin at a multiple of 4, as floats must.
+  // Boxes begin at a multiple of 4, to align floats.
   [[nodiscard]] std::uint64_t boxes_at() const { return (pixel_bytes() + 3) / 4 * 4; }
   [[nodiscard]] std::uint64_t bytes() const { return boxes_at() + boxes * sizeof(ObjectBox); }
 };
@@ -84,12 +84,12 @@ bool is_size(std::int64_t height, std::int64_t width) {
 }
 
 [[noreturn]] void fail_size(std::int64_t height, std::int64_t width) {
-  fail(ErrorKind::Data, "{} x {} pixels when packed; at most {} a side and {} in all can be",
+  fail(ErrorKind::Data, "{} x {} pixels when packed; the limits are {} per side and {} in total",
        height, width, kMaxImageSide, kMaxImagePixels);
 }
 
-// Writes pictures in groups: all of a group are decoded side by side, then get their places in
-// order and are written side by side.
+// Writes images in groups. All images of a group are decoded in parallel, get their offsets in
+// order, and are written in parallel.
 class Packer {
  public:
   Packer(const EncodedSource& source, const fs::path& path, const PackOptions& options)
@@ -116,7 +116,7 @@ class Packer {
   struct Slot {
     ReadBuffer encoded;
     PixelBuffer pixels;
-    std::vector<std::byte> bytes;  ///< none of a bad picture
+    std::vector<std::byte> bytes;  ///< empty for a bad image
     Row row;
     std::string problem;
   };
@@ -215,8 +215,8 @@ fs::path packed_path(const fs::path& directory, Split split) {
 PackReport write_packed_pictures(const EncodedSource& source, const fs::path& path,
                                  const PackOptions& options) {
   if (options.shorter_side < 1 || options.shorter_side > kMaxShorterSide)
-    fail(ErrorKind::Config, "a shorter side of {} pixels: 1 to {} can be packed",
-         options.shorter_side, kMaxShorterSide);
+    fail(ErrorKind::Config, "a shorter side of {} pixels: must be 1 to {}", options.shorter_side,
+         kMaxShorterSide);
   MILLRACE_ASSERT(options.shrink != nullptr);
   remove_leftovers(path);
   return Packer(source, path, options).run();
@@ -245,32 +245,32 @@ std::span<const std::byte> PackedPictures::bytes_at(std::uint64_t offset, std::u
 
 void PackedPictures::parse() {
   const auto bad = [this](std::string_view what) {
-    fail(ErrorKind::Data, "{}: {}: make it anew with `millrace data convert --packed`", label_,
+    fail(ErrorKind::Data, "{}: {}: create it again with `millrace data convert --packed`", label_,
          what);
   };
-  if (size_ < kHeadBytes) bad("too short for a file of packed pictures");
+  if (size_ < kHeadBytes) bad("too short for a file of packed images");
   std::vector<std::byte> buffer;
   const auto head = bytes_at(0, kHeadBytes, buffer);
   ByteReader in(head);
   if (!std::ranges::equal(in.get_bytes(kMagic.size()), std::as_bytes(std::span(kMagic))))
-    bad("no file of packed pictures");
+    bad("not a file of packed images");
   if (load_little<std::uint32_t>(head.data() + kHeadCrcAt) != crc32c(head.first(kHeadCrcAt)))
-    bad("its head fails its checksum");
-  if (in.get<std::uint32_t>() != kVersion) bad("packed by another version");
+    bad("header checksum mismatch");
+  if (in.get<std::uint32_t>() != kVersion) bad("written by another version");
   shorter_side_ = static_cast<std::int32_t>(in.get<std::uint32_t>());
   const auto pictures = in.get<std::uint64_t>();
   classes_ = static_cast<std::int64_t>(in.get<std::uint64_t>());
   if (classes_ < 0 || classes_ > kMaxClasses)
-    bad(fmt::format("{} classes, and {} are the most that are read", classes_, kMaxClasses));
+    bad(fmt::format("{} classes exceed the limit of {}", classes_, kMaxClasses));
   const auto table_at = in.get<std::uint64_t>();
   fingerprint_ = in.get<std::uint32_t>();
   if (table_at > size_ || pictures > (size_ - table_at) / kRowBytes ||
       size_ - table_at != pictures * kRowBytes + sizeof(std::uint32_t))
-    bad("the file is cut");
+    bad("the file is truncated");
   const auto table = bytes_at(table_at, size_ - table_at, buffer);
   table_.assign(table.begin(), table.end() - sizeof(std::uint32_t));
   if (load_little<std::uint32_t>(table.data() + table_.size()) != crc32c(table_))
-    bad("its table fails its checksum");
+    bad("table checksum mismatch");
   pictures_ = static_cast<std::int64_t>(pictures);
   for (std::int64_t i = 0; i < pictures_; ++i) {
     const Row row = row_of(table_, i);
@@ -278,7 +278,7 @@ void PackedPictures::parse() {
                       row.offset <= table_at && row.bytes() <= table_at - row.offset;
     if (!fits || row.label < 0 || row.label >= classes_)
       bad(fmt::format(
-          "picture {} of {} x {} pixels with {} boxes and label {} cannot be at offset {}", i,
+          "image {} of {} x {} pixels with {} boxes and label {} at offset {} is invalid", i,
           row.height, row.width, row.boxes, row.label, row.offset));
     largest_ = std::max(largest_, row.bytes());
   }
@@ -305,13 +305,12 @@ PackedPicture PackedPictures::read(std::int64_t index, ReadBuffer& buffer) const
   const Row row = row_of(table_, index);
   const auto bytes = bytes_at(row.offset, row.bytes(), buffer.bytes);
   if (crc32c(bytes) != row.crc)
-    fail(ErrorKind::Data, "{}: its data fail their checksum: make the file anew", where(index));
-  // Written from objects of this very type, at a multiple of its alignment.
+    fail(ErrorKind::Data, "{}: data checksum mismatch: create the file again", where(index));
+  // Written from objects of this type, at a multiple of its alignment.
   const std::span boxes(reinterpret_cast<const ObjectBox*>(bytes.data() + row.boxes_at()),
                         row.boxes);
   if (!std::ranges::all_of(boxes, is_within_picture))
-    fail(ErrorKind::Data, "{}: a box that is no part of the picture: make the file anew",
-         where(index));
+    fail(ErrorKind::Data, "{}: a box is not inside the image: create the file again", where(index));
   return {.pixels = bytes.first(row.pixel_bytes()),
           .height = row.height,
           .width = row.width,
@@ -320,7 +319,7 @@ PackedPicture PackedPictures::read(std::int64_t index, ReadBuffer& buffer) const
 
 std::string PackedPictures::where(std::int64_t index) const {
   const Row row = row_of(table_, index);
-  return fmt::format("{}, picture {} at offset {}", label_, index, row.offset);
+  return fmt::format("{}, image {} at offset {}", label_, index, row.offset);
 }
 
 }  // namespace millrace::io

@@ -50,7 +50,7 @@ void parallel_for(std::size_t count, unsigned threads,
   helpers.reserve(wanted);
   try {
     for (std::size_t t = 1; t < wanted; ++t) helpers.emplace_back(work);
-  } catch (const std::system_error&) {  // as many as there are
+  } catch (const std::system_error&) {  // continue with the threads created so far
   }
   work();
   for (std::jthread& helper : helpers) helper.join();

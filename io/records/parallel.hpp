@@ -10,14 +10,14 @@
 
 namespace millrace::io {
 
-/// Calls task(i) for every i below `count` in up to `threads` threads, this one among them, begun
-/// in ascending order; 0 threads are as many as the machine has cores, and where the system refuses
-/// some those that it gave do the work. Of errors the one of the
-/// smallest i is thrown when all threads have ended; after the first no further task begins.
+/// Calls task(i) for every i below `count` in up to `threads` threads including this one, started
+/// in ascending order. 0 threads: one per core. If the system cannot create all threads, the others
+/// do the work. After an error no further task starts; the error of the smallest i is thrown when
+/// all threads have ended.
 void parallel_for(std::size_t count, unsigned threads,
                   const std::function<void(std::size_t)>& task);
 
-/// Adds up what threads have done, and tells it at most some times a second.
+/// Adds up the progress of threads and reports it at most a few times per second.
 class ProgressMeter {
  public:
   ProgressMeter(const ProgressCallback& callback, std::uint64_t total);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a file or folder is, for those who look for pictures among them.
+// Classifies files and folders for the search for images.
 #pragma once
 
 #include <filesystem>
@@ -12,20 +12,20 @@
 
 namespace millrace::io {
 
-/// A file as its first bytes and the file system describe it.
+/// Stamp and format of a file. The format comes from its first bytes.
 struct FileLook {
   FileStamp stamp;
   ImageFormat format = ImageFormat::Other;
 };
 
-/// Looks at a regular file. Errors: Io.
+/// Inspects a regular file. Errors: Io.
 [[nodiscard]] FileLook look_at_file(const std::filesystem::path& path);
 
-/// Whether a name ends as those of pictures do: .jpg, .jpeg, .png, in capitals or not.
+/// Whether a name has the extension of an image: .jpg, .jpeg, .png in any case.
 [[nodiscard]] bool has_picture_name(std::string_view name);
 
-/// Whether a folder is called as one of a split is ("train", "img_val", "test"), and so is no class
-/// where it lies beside classes.
+/// Whether a folder has the name of a split ("train", "img_val", "test"). Beside class folders,
+/// such a folder is not a class.
 [[nodiscard]] bool has_split_name(std::string_view name) noexcept;
 /// "train, img_train, ..." for messages.
 [[nodiscard]] std::string split_folder_names();

@@ -32,7 +32,7 @@ constexpr std::string_view kTar = ".tar";
 constexpr std::string_view kTrainArchive = "ILSVRC2012_img_train.tar";
 constexpr std::size_t kMaxLabels = 1'000'000;
 
-// A picture of a class that has no number yet.
+// An image of a class that has no number yet.
 struct Named {
   RawPicture picture;
   std::string synset;
@@ -84,23 +84,22 @@ void add_folder(const fs::path& folder, Found& found) {
       found.others.push_back((folder / name).string());
 }
 
-// An archive of one class, or of archives of classes.
+// Whether an archive may contain archives of classes, or is itself in such an archive.
 enum class Archives : std::uint8_t { MayBeInside, AreInside };
 
 void add_archive(ByteWindow& file, const std::string& synset, std::uint64_t begin,
                  std::uint64_t bytes, Found& found, Archives archives = Archives::MayBeInside) {
   TarListing listing = list_tar(file, begin, bytes);
   for (const std::string& link : listing.links)
-    found.notices.push_back(
-        fmt::format("{}: {} is a link to nothing before it in the archive, and is left out",
-                    file.label(), link));
+    found.notices.push_back(fmt::format(
+        "{}: {} is left out: a link without an earlier target in the archive", file.label(), link));
   for (TarMember& member : listing.members) {
-    if (member.name.starts_with('.')) continue;  // as in folders
+    if (member.name.starts_with('.')) continue;  // hidden files, as in folders
     if (member.name.ends_with(kTar)) {
       if (archives == Archives::AreInside)
         fail(ErrorKind::Data,
-             "{}: {} at offset {} is an archive in an archive in an archive; those of classes, or "
-             "one of these, are expected: unpack it",
+             "{}: {} at offset {} is nested too deeply; expected class archives, or one archive of "
+             "them: unpack it",
              file.label(), member.name, member.offset);
       add_archive(file, member.name.substr(0, member.name.size() - kTar.size()), member.offset,
                   member.bytes, found, Archives::AreInside);
@@ -119,7 +118,7 @@ void add_archive(ByteWindow& file, const std::string& synset, std::uint64_t begi
 Found find_by_class(const fs::path& folder) {
   Found found;
   const FolderListing listing = list_folder(folder);
-  std::vector<std::string> unpacked;  // sorted, as the listing is
+  std::vector<std::string> unpacked;  // sorted like the listing
   for (const std::string& inner : listing.folders) {
     found.classes.insert(inner);
     const std::size_t before = found.pictures.size();
@@ -130,8 +129,9 @@ Found find_by_class(const fs::path& folder) {
     if (!name.ends_with(kTar)) continue;
     const std::string synset = name.substr(0, name.size() - kTar.size());
     if (std::ranges::binary_search(unpacked, synset)) {
-      found.notices.push_back(fmt::format(
-          "{}: is left out, its pictures are in the folder beside it", (folder / name).string()));
+      found.notices.push_back(
+          fmt::format("{}: left out, because its images are in the folder beside it",
+                      (folder / name).string()));
       continue;
     }
     ByteWindow file(folder / name);
@@ -141,7 +141,7 @@ Found find_by_class(const fs::path& folder) {
   return found;
 }
 
-// RAW itself may hold folders of other things, too: a class is one with pictures.
+// RAW may contain other folders, too, so only folders with images are classes.
 Found find_directly(const fs::path& raw) {
   Found found;
   for (const std::string& name : list_folder(raw).folders)
@@ -150,7 +150,7 @@ Found find_directly(const fs::path& raw) {
   return found;
 }
 
-// Without pictures, its classes may still number those of validation.
+// Without training images, the class folders may still number the validation classes.
 Found find_training(const fs::path& raw) {
   Found empty;
   bool has_folder = false;
@@ -171,7 +171,7 @@ Found find_training(const fs::path& raw) {
   return has_folder ? empty : find_directly(raw);
 }
 
-// Lines may end as Windows ends them, and the last one may not end.
+// Accepts Windows line ends and a last line without a line break.
 std::vector<std::string> read_labels(const fs::path& path) {
   std::vector<std::string> labels;
   const auto add = [&](std::string_view line) {
@@ -179,14 +179,14 @@ std::vector<std::string> read_labels(const fs::path& path) {
     const std::size_t begin = line.find_first_not_of(kBlanks);
     if (begin == std::string_view::npos) return;
     if (labels.size() == kMaxLabels)
-      fail(ErrorKind::Data, "{}: has more than {} lines: is it the file of the labels?",
-           path.string(), kMaxLabels);
+      fail(ErrorKind::Data, "{}: more than {} lines: is it the labels file?", path.string(),
+           kMaxLabels);
     labels.emplace_back(line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin));
   };
   LineReader lines(path);
   while (const std::optional<std::string_view> line = lines.next()) add(*line);
   if (lines.rest().size() > LineReader::kMaxLineBytes)
-    fail(ErrorKind::Data, "{}: line {} has more than {} bytes: is it the file of the labels?",
+    fail(ErrorKind::Data, "{}: line {} has more than {} bytes: is it the labels file?",
          path.string(), lines.lines() + 1, LineReader::kMaxLineBytes);
   add(lines.rest());
   return labels;
@@ -196,14 +196,14 @@ void add_with_labels(const fs::path& folder, const std::vector<std::string>& fil
                      const fs::path& labels_file, Found& found) {
   if (std::error_code ignored; !fs::exists(labels_file, ignored))
     fail(ErrorKind::Data,
-         "{}: there is no such file: it should have the class of each of the {} pictures in {}, a "
-         "line each in the order of their names; --validation-labels names another",
+         "{}: no such file: expected the class of each of the {} images in {}, one per line in the "
+         "order of their names; --validation-labels chooses another file",
          labels_file.string(), files.size(), folder.string());
   const std::vector<std::string> labels = read_labels(labels_file);
   if (labels.size() != files.size())
     fail(ErrorKind::Data,
-         "{}: {} lines, but {} pictures in {}: a line with the class of each picture is expected, "
-         "in the order of their names",
+         "{}: {} lines, but {} images in {}: expected the class of each image, one per line in the "
+         "order of their names",
          labels_file.string(), labels.size(), files.size(), folder.string());
   for (std::size_t i = 0; i < files.size(); ++i)
     found.add(whole_file(folder / files[i]), labels[i]);
@@ -233,27 +233,27 @@ Found find_validation(const fs::path& raw, const fs::path& labels_file) {
 [[noreturn]] void fail_none(const fs::path& raw, Split split) {
   if (split == Split::Train)
     fail(ErrorKind::Data,
-         "no training pictures in '{0}': looked for class folders and class archives (.tar) in "
-         "{0}/train and {0}/img_train, for {0}/{1}, and, where there is none of these, for class "
+         "no training images in '{0}': searched for class folders and class archives (.tar) in "
+         "{0}/train and {0}/img_train, for {0}/{1}, and, if none of these exists, for class "
          "folders in {0}",
          raw.string(), kTrainArchive);
   fail(ErrorKind::Data,
-       "no validation pictures in '{0}': looked for pictures, class folders and class archives "
+       "no validation images in '{0}': searched for images, class folders and class archives "
        "(.tar) in {0}/validation, {0}/val and {0}/img_val",
        raw.string());
 }
 
-// Classes are numbered by training, so that a number means the same in each split.
+// Training numbers the classes, so that a number means the same in each split.
 void check_classes(const Found& validation, const std::set<std::string>& known,
                    const fs::path& raw) {
   if (known.empty())
     fail(ErrorKind::Data,
-         "{}: validation pictures alone, whose classes have no numbers: put the training pictures "
-         "into {}, or an empty folder for each class",
+         "{}: only validation images, so classes have no numbers: put the training images into {}, "
+         "or an empty folder for each class",
          raw.string(), (raw / kTrainFolders[0]).string());
   for (const Named& named : validation.pictures)
     if (!known.contains(named.synset))
-      fail(ErrorKind::Data, "{}: class {} is none of the training pictures' in {}",
+      fail(ErrorKind::Data, "{}: class {} is not a training class in {}",
            named.picture.file.string(), named.synset, raw.string());
 }
 
@@ -291,8 +291,8 @@ RawPictures find_raw_pictures(const fs::path& raw, Split split, const fs::path& 
 
 void read_raw_picture(const RawPicture& picture, std::vector<std::byte>& bytes) {
   if (picture.bytes > kMaxRecordBytes)
-    fail(ErrorKind::Data, "{}: {} has {} bytes, and {} are the most that is read",
-         picture.file.string(), picture.name, picture.bytes, kMaxRecordBytes);
+    fail(ErrorKind::Data, "{}: {} has {} bytes; the limit is {}", picture.file.string(),
+         picture.name, picture.bytes, kMaxRecordBytes);
   const UniqueFd file = open_file(picture.file, O_RDONLY);
   bytes.resize(picture.bytes);
   read_exactly(file.get(), picture.offset, bytes, picture.file.string());

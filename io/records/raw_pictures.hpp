@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ImageNet as it is fetched and unpacked, in the places of the published preparation steps:
+// ImageNet as downloaded and unpacked by the published preparation steps:
 //
-//   RAW/train/n01440764/*.JPEG           or img_train; a class's pictures in a folder
-//   RAW/train/n01440764.tar              or in an archive as it comes
-//   RAW/train/ILSVRC2012_img_train.tar   or in the archive of these archives (also in RAW itself)
-//   RAW/n01440764/*.JPEG                 where there is none of these
-//   RAW/validation/*.JPEG                or val, img_val; flat, in the order of their names, with
-//   RAW/synset_labels.txt                the class of each, a line a picture
+//   RAW/train/n01440764/*.JPEG           or img_train; one folder per class
+//   RAW/train/n01440764.tar              or one archive per class, as downloaded
+//   RAW/train/ILSVRC2012_img_train.tar   or an archive of these archives (also in RAW itself)
+//   RAW/n01440764/*.JPEG                 if none of these exists
+//   RAW/validation/*.JPEG                or val, img_val; flat, in name order, with
+//   RAW/synset_labels.txt                the class of each image, one per line
 //   RAW/validation/n01440764/*.JPEG      or in class folders
 //
-// A class is called by its folder or archive ("synset"); classes are numbered by their sorted
-// names, those of training, of which a folder in RAW/train may be empty.
+// A class is named after its folder or archive ("synset"). Classes are numbered by the sorted names
+// of the training classes; class folders in RAW/train may be empty.
 //
-// What a file is, its first bytes say. Those with the name of a picture are taken unseen, so that
-// not every file is opened twice: one that is none proves bad when it is converted.
+// Files are classified by their first bytes. Files with an image's name are accepted without
+// opening them, to avoid opening every file twice; the conversion detects those that are not
+// images.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@
 
 namespace millrace::io {
 
-/// A picture as it lies in a file of its own or in an archive.
+/// An image in its own file or in an archive.
 struct RawPicture {
   std::filesystem::path file;
   std::uint64_t offset = 0;
@@ -37,9 +38,9 @@ struct RawPicture {
   std::int32_t class_index = 0;
 };
 
-/// The pictures of one split by class and name (flat ones by name), all classes of the raw data,
-/// and what is left out: other files of the split; links that lead to no file, and archives of
-/// classes whose folders are there too, a line each.
+/// The images of one split by class and name (flat ones by name), all classes of the raw data, and
+/// what is left out: `others` are other files of the split; `notices` has one line per broken link
+/// and per class archive whose folder exists, too.
 struct RawPictures {
   std::vector<std::string> classes;
   std::vector<RawPicture> pictures;
@@ -47,20 +48,19 @@ struct RawPictures {
   std::vector<std::string> notices;
 };
 
-/// Finds the pictures of a split; nothing where there are none. `labels_file` overrides
-/// RAW/synset_labels.txt; empty: none given. `known` are the classes of training, for validation,
-/// where somebody has them: otherwise they are looked for. Errors: Data when there is no list of
-/// labels, pictures and its lines are not equally many, or validation has classes without a number;
-/// Io.
+/// Finds the images of a split; empty if there are none. `labels_file` overrides
+/// RAW/synset_labels.txt unless it is empty. `known` are the training classes, for validation; if
+/// empty, they are searched for. Errors: Data if the list of labels is missing or its number of
+/// lines differs from the number of images, or if validation has classes without a number; Io.
 [[nodiscard]] std::optional<RawPictures> look_for_raw_pictures(
     const std::filesystem::path& raw_directory, Split split,
     const std::filesystem::path& labels_file = {}, std::span<const std::string> known = {});
 
-/// The same; where there are none, Error(Data) names all places that were looked at.
+/// The same, but if there are no images, Error(Data) names all places searched.
 [[nodiscard]] RawPictures find_raw_pictures(const std::filesystem::path& raw_directory, Split split,
                                             const std::filesystem::path& labels_file = {});
 
-/// The bytes of a picture. Errors: Data when it is larger than a record may be; Io.
+/// Reads the bytes of an image. Errors: Data if it exceeds the maximum size of a record; Io.
 void read_raw_picture(const RawPicture& picture, std::vector<std::byte>& bytes);
 
 }  // namespace millrace::io

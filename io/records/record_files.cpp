@@ -52,7 +52,7 @@ Naming naming_of(Split split) {
 struct ShardNumber {
   std::uint32_t number = 0;
   std::uint32_t total = 0;
-  std::size_t number_at = 0;  ///< where the digits begin
+  std::size_t number_at = 0;  ///< position of the digits
   std::size_t ending_at = 0;  ///< of ".tfrecord", or the end of the name
 };
 
@@ -99,8 +99,8 @@ std::string shard_name(std::string_view like, const ShardNumber& shard, std::uin
   return fmt::format("{}{:0{}}{}", head, number, digits, tail);
 }
 
-/// The ending of numbered names that tells shards from copies of them (".bak"): none, or else the
-/// one that most have, or else the shortest. Nothing when no name has a number.
+/// The extension of numbered names that are shards and not copies (".bak"): none if present,
+/// otherwise the most frequent one, then the shortest. Empty if no name has a number.
 std::optional<std::string> ending_of_shards(const std::vector<std::string>& names) {
   std::map<std::string, std::size_t> counts;
   for (const std::string& name : names)
@@ -113,7 +113,7 @@ std::optional<std::string> ending_of_shards(const std::vector<std::string>& name
   return std::ranges::min_element(counts, {}, rank)->first;
 }
 
-/// Takes names without a number, or with another ending, out of a set in which others have one.
+/// Moves names without a number or with another extension to `left_out`, if others are numbered.
 void leave_out_strays(RecordFileSet& set) {
   const std::optional<std::string> ending = ending_of_shards(set.files);
   if (!ending) return;
@@ -126,21 +126,21 @@ void leave_out_strays(RecordFileSet& set) {
   set.files.erase(strays, set.files.end());
 }
 
-/// Orders numbered shards by number, and names those of their set that are missing.
+/// Sorts numbered shards by number, and lists the missing ones.
 void complete(RecordFileSet& set) {
   std::map<std::uint32_t, std::string> by_number;
   std::optional<ShardNumber> first;
   leave_out_strays(set);
   for (const std::string& name : set.files) {
     const std::optional<ShardNumber> shard = parse_shard_number(name);
-    if (!shard) return;  // not a numbered set: the order of names
+    if (!shard) return;  // not a numbered set: sorted by name
     if (!first) first = shard;
     if (shard->total != first->total || shard->number_at != first->number_at)
       fail(ErrorKind::Data,
-           "{}: {} and {} belong to different sets of shards: keep one set in a folder",
+           "{}: {} and {} belong to different sets of shards: keep one set per folder",
            set.folder.string(), set.files.front(), name);
     if (shard->number >= shard->total)
-      fail(ErrorKind::Data, "{}: {} has a number beyond its own count of shards",
+      fail(ErrorKind::Data, "{}: {} has a number beyond the number of shards in its name",
            set.folder.string(), name);
     const auto [place, is_new] = by_number.emplace(shard->number, name);
     if (!is_new)
@@ -179,14 +179,14 @@ std::string describe_shards(const RecordFileSet& set, const std::vector<std::str
                      first_of(names));
 }
 
-/// Whether a file is called as shards are: with a number, exactly as the shard of a small set
-/// ("imagenet_train_subset"), or with an ending that says so.
+/// Whether a file has the name of a shard: with a number, equal to the prefix
+/// ("imagenet_train_subset"), or with a TFRecord extension.
 bool has_shard_name(std::string_view name, std::string_view prefix) {
   return parse_shard_number(name) || name == prefix || name.ends_with(".tfrecord") ||
          name.ends_with(".tfrecords");
 }
 
-/// Whether a file begins with the head of a record.
+/// Whether a file begins with the header of a record.
 bool begins_with_record(const fs::path& path) {
   try {
     ByteWindow file(path);
@@ -198,8 +198,7 @@ bool begins_with_record(const fs::path& path) {
   }
 }
 
-/// Whether there are shards among files that begin with a prefix, rather than "train-labels.txt"
-/// alone.
+/// Whether files with a prefix include shards, and not only "train-labels.txt".
 bool holds_shards(const fs::path& folder, const std::vector<std::string>& names,
                   std::string_view prefix) {
   return std::ranges::any_of(

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the trainings that are taken over keep their shards:
+// The locations of shards in the trainings that millrace replaces:
 //
 //   DIR/train-00000-of-01024       DIR/validation-00000-of-00128              flat
 //   DIR/train/train-*              DIR/validation/validation-*                as converters write
 //   DIR/img_train/img_train-*      DIR/img_val/img_val-*
 //   DIR/imagenet_train_subset*     DIR/imagenet_val_subset*                   a folder or files
 //
-// Any of the names is found in DIR itself and in any of the folders of its split, with an ending or
-// without (".tfrecord"). Where one of the names has a number ("-00003-of-01024"), those without are
-// left out, and those of another ending: they are copies or notes. Where none has the form of a
-// shard's name and none begins with a record, the next place is looked at.
+// All names are accepted in DIR itself and in each folder of their split, with or without an
+// extension (".tfrecord"). If a name has a number ("-00003-of-01024"), names without a number or
+// with another extension are left out as copies or notes. If no file has the form of a shard's name
+// and none begins with a record, the next place is searched.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,14 @@ namespace millrace::io {
 /// The shards of one split.
 struct RecordFileSet {
   std::filesystem::path folder;
-  std::vector<std::string> files;  ///< names in the folder, in the order of their numbers or names
-  std::vector<std::string>
-      missing;                     ///< names of shards that "-of-N" promises and that are not there
-  std::vector<std::string> empty;  ///< those of `files` with 0 bytes: a copy that was interrupted
-  std::vector<std::string> left_out;  ///< names of another form beside numbered shards
+  std::vector<std::string> files;     ///< names in the folder, sorted by number or name
+  std::vector<std::string> missing;   ///< names of the missing shards of "-of-N"
+  std::vector<std::string> empty;     ///< those of `files` with 0 bytes, from an interrupted copy
+  std::vector<std::string> left_out;  ///< names of other form beside numbered shards
 };
 
-/// The first place with files for a split; a set without files where there is none. Errors: Data
-/// when shards of several sets lie together ("-of-00008" and "-of-01024"); Io.
+/// The first place with files for a split; a set without files if there is none. Errors: Data if a
+/// folder has shards of several sets ("-of-00008" and "-of-01024"); Io.
 [[nodiscard]] RecordFileSet find_record_files(const std::filesystem::path& directory, Split split);
 
 /// "train-*, img_train-* or imagenet_train_subset* in DIR, DIR/train, ..." for messages.

@@ -14,8 +14,8 @@ namespace millrace::io {
 namespace {
 
 constexpr std::size_t kWritePiece = std::size_t{1} << 20;
-// Heads that are right by chance or by malice have their payloads read in vain: of a whole file at
-// most so many times its size.
+// Payloads of headers that are valid only by chance or malice are read in vain; this limits the
+// total to a multiple of the file size.
 constexpr std::uint64_t kMostInVain = 4;
 
 std::span<const std::byte, kFrameHeadBytes> head_at(ByteWindow& file, std::uint64_t offset) {
@@ -63,7 +63,7 @@ bool FrameWalk::is_record(std::uint64_t offset) {
 bool FrameWalk::gives_up() const { return in_vain_ / kMostInVain > file_.size(); }
 
 std::uint64_t FrameWalk::find_record(std::uint64_t offset) {
-  // Each known place is tried once: what is no record now will be none later.
+  // Each known offset is tried only once: the result cannot change.
   while (!known_.empty() && known_.front() < file_.size() && !gives_up()) {
     const std::uint64_t place = known_.front();
     if (place >= offset && is_record(place)) return place;
@@ -84,8 +84,8 @@ void FrameWalk::go_on_behind(Frame& damage) {
   damage.end = find_record(damage.begin + 1);
   if (gives_up())
     damage.problem += fmt::format(
-        ", and {} bytes behind heads of records that prove false were read in search of the next "
-        "one: the rest of the file is left out",
+        ", and the search for the next record stopped after {} bytes because of false record "
+        "headers: the rest of the file is left out",
         in_vain_);
 }
 
@@ -96,8 +96,9 @@ Frame FrameWalk::look_at(std::uint64_t offset) {
   frame.kind = Frame::Kind::Damage;
   frame.end = file_.size();
   if (left < kFrameBytes) {
-    frame.problem = fmt::format("{} bytes are left, and a record has at least {}: the file is cut",
-                                left, kFrameBytes);
+    frame.problem =
+        fmt::format("{} bytes are left, but a record has at least {}: the file is truncated", left,
+                    kFrameBytes);
     return frame;
   }
   const std::optional<std::uint64_t> length = parse_frame_head(head_at(file_, offset));
@@ -105,14 +106,14 @@ Frame FrameWalk::look_at(std::uint64_t offset) {
     frame.kind = Frame::Kind::Record;
     frame.end = offset + kFrameBytes + *length;
   } else if (length && *length > kMaxRecordBytes) {
-    frame.problem = fmt::format("a record of {} bytes, and {} are the most that is read", *length,
-                                kMaxRecordBytes);
+    frame.problem =
+        fmt::format("a record of {} bytes exceeds the limit of {}", *length, kMaxRecordBytes);
     go_on_behind(frame);
   } else if (length) {
-    frame.problem = fmt::format("a record of {} bytes, but {} are left: the file is cut", *length,
-                                left - kFrameBytes);
+    frame.problem = fmt::format("a record of {} bytes, but {} are left: the file is truncated",
+                                *length, left - kFrameBytes);
   } else {
-    frame.problem = "the length of the record fails its checksum";
+    frame.problem = "record length checksum mismatch";
     go_on_behind(frame);
   }
   return frame;
@@ -124,7 +125,7 @@ RecordWriter::RecordWriter(const std::filesystem::path& path) : path_(path), fil
 
 void RecordWriter::append(std::span<const std::byte> payload) {
   if (payload.size() > kMaxRecordBytes)
-    fail(ErrorKind::Data, "{}: a record of {} bytes cannot be written, {} are the most",
+    fail(ErrorKind::Data, "{}: a record of {} bytes cannot be written; the limit is {}",
          path_.string(), payload.size(), kMaxRecordBytes);
   std::array<std::byte, kFrameHeadBytes> head{};
   store_little(static_cast<std::uint64_t>(payload.size()), head.data());

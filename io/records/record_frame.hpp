@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TFRecord files are records one after the other, little endian:
+// TFRecord files are sequences of records, little-endian:
 //
 //   8 bytes  length of the payload
 //   4 bytes  masked CRC-32C of those 8 bytes
 //   n bytes  payload
 //   4 bytes  masked CRC-32C of the payload
 //
-// A checksum is masked because a CRC over data that holds its own CRC says little.
+// Checksums are masked because the CRC of data that contains its own CRC is weak.
 #pragma once
 
 #include <cstddef>
@@ -24,42 +24,42 @@
 namespace millrace::io {
 
 inline constexpr std::uint64_t kFrameHeadBytes = 12;
-inline constexpr std::uint64_t kFrameBytes = 16;  ///< of a record beside its payload
-/// No record may be larger: a length is a number from outside, and memory follows it.
+inline constexpr std::uint64_t kFrameBytes = 16;  ///< of a record without its payload
+/// Limit on records: a length from a file is untrusted, and memory is allocated for it.
 inline constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{64} << 20;
 
 /// ((crc >> 15) | (crc << 17)) + 0xa282ead8 of the CRC-32C of `bytes`.
 [[nodiscard]] std::uint32_t masked_crc32c(std::span<const std::byte> bytes) noexcept;
 
-/// Length of the payload as the first 12 bytes of a record say; nothing when their checksum is
-/// wrong.
+/// Length of the payload from the first 12 bytes of a record; empty if their checksum is wrong.
 [[nodiscard]] std::optional<std::uint64_t> parse_frame_head(
     std::span<const std::byte, kFrameHeadBytes> head) noexcept;
 
 /// Whether the 4 bytes after a payload are its checksum.
 [[nodiscard]] bool payload_is_whole(std::span<const std::byte> payload_and_checksum) noexcept;
 
-/// What begins at an offset of a file.
+/// What was found at an offset of a file.
 struct Frame {
   enum class Kind : std::uint8_t { Record, Damage, End };
   Kind kind = Kind::End;
   std::uint64_t begin = 0;
-  std::uint64_t end = 0;  ///< where to go on
-  std::string problem;    ///< of damage
+  std::uint64_t end = 0;  ///< where to continue
+  std::string problem;    ///< description of the damage
 
   [[nodiscard]] std::uint64_t payload_bytes() const noexcept { return end - begin - kFrameBytes; }
 };
 
-/// Walks over the frames of a file, from its first to its end.
+/// Iterates over the frames of a file.
 class FrameWalk {
  public:
-  /// `known` are ascending places where records may begin, tried before every byte is.
+  /// `known` are ascending offsets where records may begin. They are tried before a search byte by
+  /// byte.
   explicit FrameWalk(ByteWindow& file, std::span<const std::uint64_t> known = {});
 
-  /// The next record: its head is verified, its payload not looked at. Where no record begins there
-  /// is damage up to the next place with a whole record, payload's checksum included, or to the end
-  /// of the file; also when the search has read a few times the file's size behind false heads,
-  /// which says so. Behind the end comes Kind::End again and again. Errors: Io.
+  /// The next record, with a verified header and an unread payload. If no record begins here, the
+  /// damage extends to the next intact record (verified with its payload) or to the end of the
+  /// file. The search also stops, with a note in `problem`, after reading a few times the file's
+  /// size because of false headers. After the end it always returns Kind::End. Errors: Io.
   [[nodiscard]] Frame next();
 
  private:
@@ -70,17 +70,18 @@ class FrameWalk {
   [[nodiscard]] bool gives_up() const;
 
   ByteWindow& file_;
-  std::span<const std::uint64_t> known_;  ///< those that are not tried yet
+  std::span<const std::uint64_t> known_;  ///< not tried yet
   std::uint64_t offset_ = 0;
-  std::uint64_t in_vain_ = 0;  ///< bytes read behind false heads
+  std::uint64_t in_vain_ = 0;  ///< bytes read because of false headers
 };
 
-/// Writes a file of records, staged: after a kill there is a whole file or none. Errors: Io.
+/// Writes a file of records as a StagedFile: after a kill there is a complete file or none. Errors:
+/// Io.
 class RecordWriter {
  public:
   explicit RecordWriter(const std::filesystem::path& path);
 
-  /// Errors: Data when the payload is larger than kMaxRecordBytes.
+  /// Errors: Data if the payload exceeds kMaxRecordBytes.
   void append(std::span<const std::byte> payload);
   void commit();
   [[nodiscard]] std::uint64_t bytes() const noexcept { return written_ + pending_.size(); }

@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Seal kIndexSeal = {.magic = "MLRINDEX", .version = 2};
-// A file in such a state is better looked at than trained on.
+// A file with more bad records needs inspection, not training.
 constexpr std::size_t kMaxBadOfFile = 1000;
 constexpr std::uint64_t kMaxOffsetLinesBytes = std::uint64_t{32} << 20;
 
@@ -60,7 +60,7 @@ bool same_files(std::span<const IndexedFile> a, std::span<const IndexedFile> b) 
   });
 }
 
-// Whether an .idx file lists every record that was found in its shard.
+// Whether an .idx file lists every record found in its shard.
 bool lists_all(std::span<const OffsetLine> lines, const FileRecords& records) {
   const auto listed = [&](const RecordEntry& entry) {
     const auto line = std::ranges::lower_bound(lines, entry.offset, {}, &OffsetLine::offset);
@@ -69,8 +69,8 @@ bool lists_all(std::span<const OffsetLine> lines, const FileRecords& records) {
   return std::ranges::all_of(records.entries, listed);
 }
 
-// Records that are listed beyond the end of a shard: nothing in the shard itself tells that it was
-// cut where a record ends.
+// Adds records that the .idx lists beyond the end of the shard. The shard alone does not show that
+// it was truncated between two records.
 void add_beyond_end(std::span<const OffsetLine> lines, std::uint64_t end, FileRecords& records) {
   for (std::size_t i = 0; i < lines.size() && records.bad.size() < kMaxBadOfFile; ++i)
     if (lines[i].offset >= end)
@@ -78,18 +78,19 @@ void add_beyond_end(std::span<const OffsetLine> lines, std::uint64_t end, FileRe
           {.file = 0,
            .record = i,
            .offset = lines[i].offset,
-           .problem = fmt::format("the shard ends at {}, and its .idx lists this record: the shard "
-                                  "is cut, fetch it again; or the .idx is another's, remove it",
-                                  end)});
+           .problem = fmt::format(
+               "the shard ends at {}, but its .idx lists this record: the shard is truncated: "
+               "fetch it again; or the .idx belongs to another shard: remove it",
+               end)});
 }
 
-// One shard, with its .idx file where there is one.
+// Scans one shard, with its .idx file if there is one.
 FileRecords scan_shard(const fs::path& path, std::string& notice) {
   std::vector<OffsetLine> lines;
   try {
     if (auto read = read_offset_lines(path)) lines = std::move(*read);
   } catch (const Error& error) {
-    notice = fmt::format("{}; the file is left aside", error.what());
+    notice = fmt::format("{}; the file is ignored", error.what());
   }
   std::vector<std::uint64_t> known(lines.size());
   std::ranges::transform(lines, known.begin(), &OffsetLine::offset);
@@ -97,11 +98,11 @@ FileRecords scan_shard(const fs::path& path, std::string& notice) {
   FileRecords records = scan_records(file, known);
   const bool fits = lists_all(lines, records);
   if (fits) add_beyond_end(lines, file.size(), records);
-  // Where the shard is damaged, its lines may know better.
+  // If the shard is damaged, an .idx with more records may be right.
   if (!lines.empty() && (!fits || (records.bad.empty() && lines.size() != records.entries.size())))
     notice = fmt::format(
-        "{} does not fit the records of its shard and is left aside: remove it or make it anew, or "
-        "fetch both again",
+        "{} does not match the records of its shard and is ignored: remove it or create it again, "
+        "or fetch both again",
         lines_path(path).string());
   return records;
 }
@@ -158,7 +159,7 @@ std::optional<OpenedIndex> find_cached(std::span<const fs::path> places,
   return {};
 }
 
-// Whether an index could have come from scanning files of these sizes.
+// Whether a scan of files of these sizes could have produced the index.
 bool is_consistent(const RecordIndex& index) {
   std::uint64_t first = 0;
   for (std::size_t f = 0; f < index.files.size(); ++f) {
@@ -206,7 +207,7 @@ FileRecords scan_records(ByteWindow& file, std::span<const std::uint64_t> known)
   FrameWalk walk(file, known);
   for (Frame frame = walk.next(); frame.kind != Frame::Kind::End; frame = walk.next(), ++number) {
     if (records.bad.size() == kMaxBadOfFile) {
-      bad(frame, fmt::format("{} records before it are bad, the rest of the file is left out",
+      bad(frame, fmt::format("{} records before it are bad; the rest of the file is left out",
                              kMaxBadOfFile));
       break;
     }
@@ -215,7 +216,7 @@ FileRecords scan_records(ByteWindow& file, std::span<const std::uint64_t> known)
     if (frame.kind == Frame::Kind::Record)
       problem = parse_label(file, frame.begin + kFrameHeadBytes, frame.payload_bytes(), label);
     if (problem.empty() && !std::in_range<std::int32_t>(label))
-      problem = fmt::format("image/class/label is {}, which is no class", label);
+      problem = fmt::format("image/class/label is {}, which is not a class", label);
     if (problem.empty())
       records.entries.push_back({.offset = frame.begin,
                                  .bytes = static_cast<std::uint32_t>(frame.payload_bytes()),
@@ -241,9 +242,8 @@ std::vector<OffsetLine> parse_offset_lines(std::string_view text, std::string_vi
       fail(ErrorKind::Data, "{}: line {} is not \"offset bytes\"", label, lines.size() + 1);
     if (read.offset != expected || read.bytes < kFrameBytes ||
         read.bytes > kMaxRecordBytes + kFrameBytes)
-      fail(ErrorKind::Data,
-           "{}: line {} places {} bytes at offset {}, where a record at {} follows", label,
-           lines.size() + 1, read.bytes, read.offset, expected);
+      fail(ErrorKind::Data, "{}: line {} has {} bytes at offset {}, expected a record at offset {}",
+           label, lines.size() + 1, read.bytes, read.offset, expected);
     expected = read.offset + read.bytes;
     lines.push_back(read);
   }
@@ -270,7 +270,7 @@ OpenedIndex open_record_index(const RecordFileSet& set, Split split, const Index
   const Written written = write_cached(places, bytes);
   opened.place = written.place;
   if (written.place.empty())
-    opened.notices.push_back(fmt::format("the index of {} is made anew every time: {}",
+    opened.notices.push_back(fmt::format("the index of {} is rebuilt every time: {}",
                                          set.folder.string(), written.problem));
   return opened;
 }
@@ -310,7 +310,7 @@ std::optional<RecordIndex> parse_index(std::span<const std::byte> content) {
   const auto entries = in.get<std::uint64_t>();
   const auto bad = in.get<std::uint64_t>();
   const auto notices = in.get<std::uint64_t>();
-  // No count may ask for more memory than the bytes that are there.
+  // No count may allocate more memory than the remaining bytes justify.
   if (files > in.left() / kSmallestFileBytes || entries > in.left() / kEntryBytes ||
       bad > in.left() / kSmallestBadBytes || notices > in.left() / kSmallestTextBytes)
     return {};

@@ -16,7 +16,7 @@
 
 namespace millrace::io {
 
-/// A good record: where its frame begins, bytes of its payload, its label as stored.
+/// A good record: offset of its frame, bytes of its payload, label as stored.
 struct RecordEntry {
   std::uint64_t offset = 0;
   std::uint32_t bytes = 0;
@@ -24,27 +24,27 @@ struct RecordEntry {
   friend bool operator==(const RecordEntry&, const RecordEntry&) = default;
 };
 
-/// A record, or a stretch of a file without one, that cannot be used.
+/// An unusable record, or a part of a file without records.
 struct BadRecord {
   std::uint32_t file = 0;
-  std::uint64_t record = 0;  ///< its number in the file
+  std::uint64_t record = 0;  ///< number in the file
   std::uint64_t offset = 0;
   std::string problem;
   friend bool operator==(const BadRecord&, const BadRecord&) = default;
 };
 
-/// One shard as it was when it was indexed.
+/// One shard when it was indexed.
 struct IndexedFile {
   std::string name;  ///< in the folder
   std::uint64_t bytes = 0;
   std::int64_t modified_ns = 0;
-  std::int64_t lines_modified_ns = -1;  ///< of its .idx file; -1 when there is none
+  std::int64_t lines_modified_ns = -1;  ///< of its .idx file; -1: none
   std::uint64_t first = 0;              ///< number of its first entry
   friend bool operator==(const IndexedFile&, const IndexedFile&) = default;
 };
 
-/// Every record of a set of shards: good ones by file and offset, bad ones apart. Notices are about
-/// .idx files that do not fit, and stay with the index.
+/// All records of a set of shards: good ones by file and offset, bad ones separately. Notices are
+/// about .idx files that do not match; they are stored with the index.
 struct RecordIndex {
   std::vector<IndexedFile> files;
   std::vector<RecordEntry> entries;
@@ -53,58 +53,56 @@ struct RecordIndex {
 
   /// The file of entry `index`.
   [[nodiscard]] std::size_t file_of(std::size_t index) const;
-  /// The number that entry `index` has in its file, bad records counted.
+  /// The number of entry `index` in its file, with bad records counted.
   [[nodiscard]] std::uint64_t record_of(std::size_t index) const;
   friend bool operator==(const RecordIndex&, const RecordIndex&) = default;
 };
 
-/// Entries and bad records of one file; of `bad`, file is 0. `known` are places of records, tried
-/// where the file is damaged (FrameWalk). Errors: Io.
+/// Entries and bad records of one file; `file` of each bad record is 0. `known` are offsets of
+/// records, tried where the file is damaged (FrameWalk). Errors: Io.
 struct FileRecords {
   std::vector<RecordEntry> entries;
   std::vector<BadRecord> bad;
 };
 [[nodiscard]] FileRecords scan_records(ByteWindow& file, std::span<const std::uint64_t> known = {});
 
-/// An index in the style of DALI, "<shard>.idx": a line "offset bytes" for every record, frames
-/// included.
+/// A line of DALI's index "<shard>.idx": "offset bytes" of a record with its frame.
 struct OffsetLine {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   friend bool operator==(const OffsetLine&, const OffsetLine&) = default;
 };
-/// The lines of such a file. Errors: Data, naming `label` and the line, when it is no such file or
-/// its records do not follow each other.
+/// Parses the lines of an .idx file. Errors: Data, naming `label` and the line, if it has another
+/// format or its records are not contiguous.
 [[nodiscard]] std::vector<OffsetLine> parse_offset_lines(std::string_view text,
                                                          std::string_view label);
-/// The lines of "<shard>.idx", or nothing when there is no such file. Errors: Data, Io.
+/// The lines of "<shard>.idx"; empty if the file does not exist. Errors: Data, Io.
 [[nodiscard]] std::optional<std::vector<OffsetLine>> read_offset_lines(
     const std::filesystem::path& shard);
 
 struct IndexOptions {
-  unsigned threads = 0;  ///< 0: one a core
-  std::filesystem::path
-      cache_folder;           ///< used where the data's own cannot be written; may be empty
-  ProgressCallback progress;  ///< in bytes of files
-  TellCallback tell;          ///< that another process makes the index
+  unsigned threads = 0;                ///< 0: one per core
+  std::filesystem::path cache_folder;  ///< used if the data's folder is not writable; may be empty
+  ProgressCallback progress;           ///< in bytes of files
+  TellCallback tell;                   ///< called when another process builds the index
 };
 
-/// What came of opening an index.
+/// Result of opening an index.
 struct OpenedIndex {
   RecordIndex index;
-  bool made = false;                 ///< rather than read from a cache
-  std::filesystem::path place;       ///< of the cached file; empty when it could not be written
-  std::vector<std::string> notices;  ///< those of the index, and a cache that cannot be written
+  bool made = false;                 ///< false: read from a cache
+  std::filesystem::path place;       ///< path of the cached file; empty if it could not be written
+  std::vector<std::string> notices;  ///< of the index, and about a cache that cannot be written
 };
 
-/// The index of a set of shards: from its cache where that is about the very same files (names,
-/// sizes, times of change, .idx files included), or else made by threads and cached. Safe in
-/// several processes at once. Errors: Io.
+/// The index of a set of shards: from the cache if it matches the files (names, sizes and
+/// modification times, .idx files included), otherwise built by threads and cached. Several
+/// processes may call it at the same time. Errors: Io.
 [[nodiscard]] OpenedIndex open_record_index(const RecordFileSet& set, Split split,
                                             const IndexOptions& options);
 
-/// An index as the content of a sealed file and back; nothing when the bytes are none, or
-/// contradict themselves.
+/// Converts an index to the content of a sealed file and back; empty if the bytes are not a
+/// consistent index.
 [[nodiscard]] std::vector<std::byte> write_index(const RecordIndex& index);
 [[nodiscard]] std::optional<RecordIndex> parse_index(std::span<const std::byte> content);
 

@@ -55,7 +55,7 @@ TFRecordSource::TFRecordSource(const RecordFileSet& set, Split split, const Sour
     if (gap.empty()) continue;
     if (options.missing == MissingShards::Refused)
       fail(ErrorKind::Data,
-           "{}: fetch or convert them again, or go without (--allow-missing-shards)", gap);
+           "{}: fetch or convert them again, or train without them (--allow-missing-shards)", gap);
     notices_.push_back(std::move(gap));
   }
   if (std::string strays = describe_left_out(set); !strays.empty())
@@ -69,7 +69,8 @@ TFRecordSource::TFRecordSource(const RecordFileSet& set, Split split, const Sour
   fingerprint_ = fingerprint_of(index_);
 }
 
-// Labels are judged here and not in the index: what they should be is said by whoever trains.
+// Labels are checked here and not in the index, because the valid range depends on the training's
+// options.
 void TFRecordSource::drop_foreign_labels() {
   const auto foreign = [this](const RecordEntry& entry) {
     const std::int64_t label = std::int64_t{entry.label} - label_offset_;
@@ -105,11 +106,11 @@ void TFRecordSource::drop_foreign_labels() {
 void TFRecordSource::refuse_too_bad(double max_bad_fraction) const {
   const std::int64_t all = std::ssize(index_.bad) + std::ssize(index_.entries);
   if (all == 0)
-    fail(ErrorKind::Data, "{}: the files hold no records: fetch or convert them again",
+    fail(ErrorKind::Data, "{}: the files contain no records: fetch or convert them again",
          folder_.string());
   if (index_.bad.empty()) return;
   if (index_.entries.empty() || too_many_bad(std::ssize(index_.bad), all, max_bad_fraction))
-    fail(ErrorKind::Data, "{}, the first: {}; at most {:g} % may be (--max-bad-fraction)",
+    fail(ErrorKind::Data, "{}, the first: {}; the limit is {:g} % (--max-bad-fraction)",
          describe_bad(), describe(index_.bad.front()), 100.0 * max_bad_fraction);
 }
 
@@ -119,14 +120,14 @@ void TFRecordSource::note_bad() {
                index_.bad.size(), [this](std::size_t i) { return describe(index_.bad[i]); });
 }
 
-// "2 of 20 records are bad (`millrace data check` lists them)", with what may be meant.
+// "2 of 20 records are bad (`millrace data check` lists them)", with a hint about labels.
 std::string TFRecordSource::describe_bad() const {
   const bool foreign = std::ranges::any_of(
       index_.bad, [](const BadRecord& bad) { return bad.problem.starts_with("label "); });
   return fmt::format(
       "{} of {} records are bad (`millrace data check` lists them{})", index_.bad.size(),
       index_.bad.size() + index_.entries.size(),
-      foreign ? fmt::format("; is {} the label of the first class, --label-offset?", label_offset_)
+      foreign ? fmt::format("; is {} the label of the first class (--label-offset)?", label_offset_)
               : "");
 }
 
@@ -161,17 +162,15 @@ EncodedImage TFRecordSource::read(std::int64_t index, ReadBuffer& buffer) const 
   const auto length = parse_frame_head(frame.first<kFrameHeadBytes>());
   if (!length || *length != at.bytes)
     fail(ErrorKind::Data,
-         "{}: no record of {} bytes begins there: the file has changed since it was "
-         "indexed",
+         "{}: no record of {} bytes begins here: the file has changed since it was indexed",
          where(index), at.bytes);
   const std::span<const std::byte> rest = frame.subspan(kFrameHeadBytes);
-  if (!payload_is_whole(rest))
-    fail(ErrorKind::Data, "{}: its data fail their checksum", where(index));
+  if (!payload_is_whole(rest)) fail(ErrorKind::Data, "{}: data checksum mismatch", where(index));
   Example example;
   const std::string problem = parse_example(rest.first(at.bytes), example, buffer);
   if (!problem.empty()) fail(ErrorKind::Data, "{}: {}", where(index), problem);
   if (example.label != at.label)
-    fail(ErrorKind::Data, "{}: label {}, and {} when it was indexed: the file has changed since",
+    fail(ErrorKind::Data, "{}: label {}, but {} when it was indexed: the file has changed since",
          where(index), example.label, at.label);
   return {.bytes = example.encoded, .boxes = buffer.boxes};
 }
@@ -194,12 +193,12 @@ bool holds_pictures(const std::filesystem::path& directory, Split split) {
 
 void fail_no_pictures(const std::filesystem::path& directory, Split split, PackedFile packed) {
   std::error_code ignored;
-  fail(ErrorKind::Data, "no {} pictures in '{}'{}: looked for shards {}, for class folders in {}{}",
+  fail(ErrorKind::Data, "no {} images in '{}'{}: searched for shards {}, for class folders in {}{}",
        split_name(split), directory.string(),
        std::filesystem::exists(directory, ignored) ? "" : " (which does not exist)",
        describe_record_places(directory, split), describe_class_places(directory, split),
        packed == PackedFile::Counts
-           ? fmt::format(", and for packed pictures, {}", packed_path(directory, split).string())
+           ? fmt::format(", and for packed images in {}", packed_path(directory, split).string())
            : "");
 }
 

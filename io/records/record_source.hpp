@@ -15,28 +15,28 @@ namespace millrace::io {
 
 enum class MissingShards : std::uint8_t { Refused, Accepted };
 
-/// Whether a packed file would have done where no pictures are found, for the message.
+/// Whether packed files are accepted, too; for the message when no images are found.
 enum class PackedFile : std::uint8_t { CountsNot, Counts };
 
 struct SourceOptions {
-  /// Labels that records hold are those of the network plus this: the converter counts from 1.
+  /// Stored labels minus network labels; the converter counts from 1.
   std::int32_t label_offset = 1;
   std::int64_t classes = 1000;
-  /// The share of records that may be bad, by frame, Example or label, before the set is refused;
-  /// of class folders, the share of files that should be pictures and are none.
+  /// Maximum share of bad records (by frame, Example or label), or of bad files in class folders; a
+  /// set with more is rejected.
   double max_bad_fraction = 0.001;
-  /// What becomes of a set that lacks some of its shards, or has some of 0 bytes.
+  /// Whether sets with missing or empty shards are accepted.
   MissingShards missing = MissingShards::Refused;
   PackedFile packed = PackedFile::CountsNot;
   IndexOptions index;
 };
 
-/// The good records of one split of TFRecord files, in the order of shards and of records in them.
-/// Its notices say how many were bad and left out, and name the first few.
+/// The good records of one split of TFRecord files, in file order. Notices give the number of bad
+/// records left out and the first few.
 class TFRecordSource final : public EncodedSource {
  public:
-  /// Errors: Data when shards are missing or empty, when too many records are bad (naming the
-  /// first), when none is good; Io.
+  /// Errors: Data if shards are missing or empty, too many records are bad (naming the first), or
+  /// none is good; Io.
   TFRecordSource(const RecordFileSet& set, Split split, const SourceOptions& options);
 
   [[nodiscard]] std::string name() const override { return "imagenet records"; }
@@ -51,7 +51,7 @@ class TFRecordSource final : public EncodedSource {
   [[nodiscard]] std::string where(std::int64_t index) const override;
   [[nodiscard]] std::span<const std::string> notices() const override { return notices_; }
 
-  /// What lies where; entries are in the order of samples, their labels as stored.
+  /// Entries are in sample order, with labels as stored.
   [[nodiscard]] const RecordIndex& index() const noexcept { return index_; }
 
  private:
@@ -75,17 +75,17 @@ class TFRecordSource final : public EncodedSource {
 [[nodiscard]] std::string describe_place(const std::filesystem::path& file, std::uint64_t record,
                                          std::uint64_t offset);
 
-/// The pictures that `directory` holds for a split: shards where there are some (record_files.hpp),
-/// or else class folders (image_folder.hpp). Errors: Data, naming all places that were looked at;
-/// and those of the sources.
+/// Opens the images of a split in `directory`: shards (record_files.hpp) if there are any,
+/// otherwise class folders (image_folder.hpp). Errors: Data, naming all places searched, and those
+/// of the sources.
 [[nodiscard]] std::unique_ptr<EncodedSource> open_encoded_source(
     const std::filesystem::path& directory, Split split, const SourceOptions& options);
 
-/// Whether `directory` holds files that open_encoded_source() would open.
+/// Whether `directory` contains files that open_encoded_source() would open.
 [[nodiscard]] bool holds_pictures(const std::filesystem::path& directory, Split split);
 
-/// Throws the Error(Data) of a directory without pictures, with all places that were looked at;
-/// that of a packed file counts where such a one would have done.
+/// Throws Error(Data) for a directory without images, with all places searched, including the
+/// packed file if `packed` says so.
 [[noreturn]] void fail_no_pictures(const std::filesystem::path& directory, Split split,
                                    PackedFile packed);
 

@@ -24,12 +24,11 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kHeadBytes = 20;
 constexpr std::size_t kTailBytes = 4;
-constexpr std::chrono::seconds kSilence{2};  // of waiting for a lock
+constexpr std::chrono::seconds kSilence{2};  // waiting time for a lock before a message
 constexpr std::chrono::milliseconds kBetweenTries{20};
 constexpr std::uint64_t kMaxCachedBytes = std::uint64_t{4} << 30;
 
-// Root may write everywhere; a folder that is read-only for everybody is still meant to stay as it
-// is.
+// Root may write everywhere, but should not write to folders that are read-only for everybody.
 bool is_read_only(const fs::path& folder) {
   constexpr fs::perms kWrite =
       fs::perms::owner_write | fs::perms::group_write | fs::perms::others_write;
@@ -114,15 +113,14 @@ FolderLock::FolderLock(const fs::path& folder, const TellCallback& tell)
     : directory_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (!directory_.valid() || soon()) return;
   if (tell)
-    tell(
-        fmt::format("waiting for another process that holds a lock on {}: it makes the index of "
-                    "what lies there",
-                    folder.string()));
+    tell(fmt::format(
+        "waiting for another process that holds a lock on {}: it builds the index of this folder",
+        folder.string()));
   while (::flock(directory_.get(), LOCK_EX) != 0 && errno == EINTR) {
   }
 }
 
-/// Whether the lock was had, or could not be had at all, before a user would wonder.
+/// Whether the lock was acquired, or turned out to be impossible, within kSilence.
 bool FolderLock::soon() const noexcept {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point end = Clock::now() + kSilence;

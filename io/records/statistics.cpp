@@ -21,8 +21,7 @@ void measure_pictures(const EncodedSource& source, const MeasurePicture& measure
     statistics.bad.push_back(std::move(what));
     if (too_many_bad(std::ssize(statistics.bad), source.size(), max_bad_fraction))
       fail(ErrorKind::Data,
-           "{} of {} pictures cannot be read, the last: {}; at most {:g} % may be "
-           "(--max-bad-fraction)",
+           "{} of {} images cannot be read, the last: {}; the limit is {:g} % (--max-bad-fraction)",
            statistics.bad.size(), source.size(), statistics.bad.back(), 100.0 * max_bad_fraction);
   };
   for (std::int64_t i = 0; i < source.size(); i += step) {

@@ -22,13 +22,13 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// A field of a header up to its first zero byte.
+// A header field up to its first zero byte.
 std::string_view field(std::span<const std::byte> header, std::size_t at, std::size_t bytes) {
   const std::string_view text = as_text(header.subspan(at, bytes));
   return text.substr(0, text.find('\0'));
 }
 
-// Octal digits between blanks.
+// Octal digits between spaces.
 std::optional<std::uint64_t> parse_octal(std::string_view text) {
   const std::size_t begin = std::min(text.find_first_not_of(' '), text.size());
   text.remove_prefix(begin);
@@ -40,7 +40,7 @@ std::optional<std::uint64_t> parse_octal(std::string_view text) {
   return value;
 }
 
-// A size is octal, or has its first bit set and is a number of eleven bytes (GNU).
+// A size is octal, or, if its first bit is set, an eleven-byte number (GNU).
 std::optional<std::uint64_t> parse_size(std::span<const std::byte> header) {
   constexpr std::size_t kAt = 124;
   constexpr std::size_t kBytes = 12;
@@ -63,7 +63,7 @@ bool checksum_is_right(std::span<const std::byte> header) {
   return parse_octal(field(header, kAt, kBytes)) == sum;
 }
 
-// The value behind `key` ("path=") in the records "<length> path=<value>\n" of a pax header.
+// The value of `key` ("path=") in the records "<length> path=<value>\n" of a pax header.
 std::optional<std::string> pax_value(std::string_view text, std::string_view key) {
   while (!text.empty()) {
     std::size_t length = 0;
@@ -83,13 +83,13 @@ std::string last_part(std::string_view name) {
   return std::string(slash == std::string_view::npos ? name : name.substr(slash + 1));
 }
 
-// What headers of names before a member say of it.
+// Names from extra headers before a member.
 struct LongNames {
   std::optional<std::string> name;
   std::optional<std::string> target;
 };
 
-// Members by their whole names, for links.
+// Members by full name, for links.
 class Listing {
  public:
   void add_file(const std::string& name, std::uint64_t offset, std::uint64_t bytes) {
@@ -124,24 +124,25 @@ TarListing list_tar(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes) 
   LongNames names;
   std::uint64_t at = begin;
   const auto bad = [&](std::string_view what) {
-    fail(ErrorKind::Data, "{}: {} at offset {}: the archive is cut or damaged, fetch it again",
-         file.label(), what, at);
+    fail(ErrorKind::Data,
+         "{}: {} at offset {}: the archive is truncated or damaged: fetch it again", file.label(),
+         what, at);
   };
   for (;;) {
-    if (end - at < kBlock) bad("no end of the archive");
+    if (end - at < kBlock) bad("no end marker");
     const std::span<const std::byte> header = file.at(at, kBlock);
     if (std::ranges::all_of(header, [](std::byte b) { return b == std::byte{0}; }))
       return listing.take();
-    if (!checksum_is_right(header)) bad("a header that fails its checksum");
+    if (!checksum_is_right(header)) bad("header checksum mismatch");
     const std::optional<std::uint64_t> size = parse_size(header);
-    if (!size) bad("a header without a size");
+    if (!size) bad("header without a size");
     const auto type = std::to_integer<char>(header[156]);
     const std::string name(field(header, 0, 100));
     const std::string target(field(header, 157, 100));
     at += kBlock;
-    if (*size > end - at) bad("a member that is longer than the rest");
+    if (*size > end - at) bad("a member longer than the rest of the archive");
     if (type == 'L' || type == 'K' || type == 'x') {
-      if (*size > kMaxNameBytes) bad("a name that is too long");
+      if (*size > kMaxNameBytes) bad("name too long");
       const std::string_view text = as_text(file.at(at, static_cast<std::size_t>(*size)));
       if (type == 'x') names = {pax_value(text, "path="), pax_value(text, "linkpath=")};
       if (type == 'L') names.name = std::string(text.substr(0, text.find('\0')));
@@ -153,7 +154,7 @@ TarListing list_tar(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes) 
       names = {};
     }
     const std::uint64_t padded = (*size + kBlock - 1) / kBlock * kBlock;
-    if (padded > end - at) bad("a member that is longer than the rest");
+    if (padded > end - at) bad("a member longer than the rest of the archive");
     at += padded;
   }
 }

@@ -24,7 +24,7 @@ class Features {
     payload.resize(example_.ByteSizeLong());
     google::protobuf::io::ArrayOutputStream array(payload.data(), static_cast<int>(payload.size()));
     google::protobuf::io::CodedOutputStream out(&array);
-    out.SetSerializationDeterministic(true);  // the map by its names
+    out.SetSerializationDeterministic(true);  // sorts the map by name
     MILLRACE_ASSERT(example_.SerializeToCodedStream(&out));
   }
 

@@ -71,7 +71,7 @@ TEST(DataCommandsTest, CheckNamesFileRecordAndOffsetAndEndsWithThree) {
   const Outcome damaged = run_words({"data", "check", root.path().string()});
   EXPECT_EQ(damaged.code, 3);
   EXPECT_TRUE(
-      contains(damaged.out, fmt::format("{}, record 4 at offset {}: its data fail their checksum\n",
+      contains(damaged.out, fmt::format("{}, record 4 at offset {}: data checksum mismatch\n",
                                         path.string(), 4 * record_bytes)))
       << damaged.out;
   EXPECT_EQ(run_words({"data", "check", root.path().string(), "--data-classes", "2"}).code, 3);
@@ -121,7 +121,7 @@ TEST(DataCommandsTest, MistakesAreExplained) {
   const TemporaryDirectory root;
   const Outcome nothing = run_words({"data", "index", root.path().string()});
   EXPECT_EQ(nothing.code, 3);
-  EXPECT_TRUE(contains(nothing.err, "no training pictures in")) << nothing.err;
+  EXPECT_TRUE(contains(nothing.err, "no training images in")) << nothing.err;
   const Outcome unsaid = run_words({"data", "convert", root.path().string()});
   EXPECT_EQ(unsaid.code, 2);
   EXPECT_TRUE(contains(unsaid.err, "needs --raw-dir DIR")) << unsaid.err;

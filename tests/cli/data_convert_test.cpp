@@ -104,7 +104,7 @@ TEST(PackTest, BadPicturesAreLeftOutNamedAndCounted) {
   store(root / "train" / "n1" / "1.JPEG", kNoPicture);
   const Outcome refused = pack(root.path(), root / "none");
   EXPECT_EQ(refused.code, 3);
-  EXPECT_TRUE(contains(refused.err, "1 of 6 pictures")) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "1 of 6 images")) << refused.err;
   EXPECT_TRUE(contains(refused.err, "--max-bad-fraction")) << refused.err;
   EXPECT_TRUE(contains(refused.err, "n1/1.JPEG: ")) << refused.err;
   const Outcome taken =
@@ -198,7 +198,7 @@ TEST(ConvertCommandTest, BadPicturesObeyTheFraction) {
   const std::vector<std::string> strict = {"--train-shards", "2", "--threads", "1"};
   const Outcome refused = convert(root / "raw", root / "out", strict);
   EXPECT_EQ(refused.code, 3);
-  EXPECT_TRUE(contains(refused.err, "1 of 6 pictures")) << refused.err;
+  EXPECT_TRUE(contains(refused.err, "1 of 6 images")) << refused.err;
   EXPECT_TRUE(contains(refused.err, "n2/0.JPEG: ")) << refused.err;
   const std::vector<std::string> lenient = {"--train-shards", "2", "--max-bad-fraction", "0.2"};
   const Outcome taken = convert(root / "raw", root / "out", lenient);
@@ -355,13 +355,14 @@ TEST(PackedToolsTest, CheckStatsAndIndexReadPackedPictures) {
   }
   const Outcome damaged = run_words({"data", "check", out.string()});
   EXPECT_EQ(damaged.code, 3);
-  EXPECT_TRUE(contains(damaged.out, "picture 0 at offset 64: its data fail")) << damaged.out;
-  EXPECT_TRUE(contains(damaged.out, "picture 1 at offset 448: its data fail")) << damaged.out;
+  EXPECT_TRUE(contains(damaged.out, "image 0 at offset 64: data checksum mismatch")) << damaged.out;
+  EXPECT_TRUE(contains(damaged.out, "image 1 at offset 448: data checksum mismatch"))
+      << damaged.out;
   EXPECT_TRUE(contains(damaged.out, ": 2 bad")) << damaged.out;
   fs::resize_file(path, 1000);
   const Outcome cut = run_words({"data", "check", out.string()});
   EXPECT_EQ(cut.code, 3);
-  EXPECT_TRUE(contains(cut.out, "the file is cut")) << cut.out;
+  EXPECT_TRUE(contains(cut.out, "the file is truncated")) << cut.out;
   fs::remove(path);
   const Outcome nothing = run_words({"data", "check", out.string()});
   EXPECT_EQ(nothing.code, 3);

@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"OlderCheckpoint",
                    shim("MILLRACE_SHIM_SWAP=ckpt-2/=>ckpt-1/"),
                    {},
-                   "holds iteration 1",
+                   "contains iteration 1",
                    6},
         Difference{"OtherRun",
                    shim("MILLRACE_SHIM_SWAP=/5/checkpoints/=>/6/checkpoints/"),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parts of checkpoints whose checksums were made right again after they had been changed. The first
-// byte of an input says what the rest is: a file, or changes of a good one, three bytes each: where
-// (two bytes) and what.
+// Parts of checkpoints, changed and then given correct checksums. The first byte of an input
+// selects what the rest is: a file, or changes to a good one of three bytes each: offset (two
+// bytes) and value.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of CIFAR. The first byte of an input says which set and which normalisation; what passes
-// the check is read as a set of its own, whose images must be numbers.
+// CIFAR files. The first byte of an input selects the set and the normalization. Files that pass
+// the check are read as a set, whose pixels must be finite.
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -31,7 +31,7 @@ Case case_of(std::byte first) {
           (bits & 2u) != 0 ? CifarNormalisation::Dataset : CifarNormalisation::Standardise};
 }
 
-/// One folder for the life of the process, with one training file.
+/// One folder for the lifetime of the process, with one training file.
 std::filesystem::path folder_with(std::span<const std::byte> file, CifarKind kind) {
   static const test::TemporaryDirectory folder;
   std::filesystem::path place = folder / (kind == CifarKind::Cifar10 ? "10" : "100");
@@ -76,7 +76,7 @@ std::vector<Bytes> seeds() {
     Bytes input = {static_cast<std::byte>(first)};
     for (std::size_t record = 0; record < 2; ++record) {
       input.insert(input.end(), labels, static_cast<std::byte>(3 + record));
-      // An image of noise, and one of a single colour, whose deviation is none.
+      // An image of noise, and one of a single color, with zero deviation.
       for (std::size_t i = 0; i < 3072; ++i)
         input.push_back(static_cast<std::byte>(record == 0 ? i * 37 + i / 256 : 128));
     }

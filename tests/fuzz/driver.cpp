@@ -24,13 +24,13 @@ namespace millrace::fuzz {
 namespace {
 
 constexpr std::size_t kMaxInput = std::size_t{1} << 20;
-constexpr long kMaxMemoryKib = 2L << 20;  ///< of the process, as libFuzzer's default
+constexpr long kMaxMemoryKib = 2L << 20;  ///< of the process, like libFuzzer's default
 constexpr int kMaxMutations = 8;
-/// Values at which parsers go wrong, as bytes of numbers of any width.
+/// Values that often break parsers, as bytes of numbers of any width.
 constexpr std::uint8_t kInteresting[] = {0,    1,    2,    3,    4,    16,  0x7f,
                                          0x80, 0xc0, 0xd8, 0xd9, 0xfe, 0xff};
 
-/// A file that always holds the input under way: a mapped page outlives the process.
+/// A file that always contains the current input: a mapped page survives the process.
 class LastInput {
  public:
   explicit LastInput(const std::string& path) {
@@ -53,7 +53,7 @@ class LastInput {
   void* memory_ = nullptr;
 };
 
-/// Changes inputs at random, the same way for the same seed.
+/// Mutates inputs at random, reproducibly for a given seed.
 class Mutator {
  public:
   Mutator(std::uint64_t seed, std::vector<Bytes> inputs)
@@ -105,7 +105,7 @@ class Mutator {
     }
   }
 
-  /// From `place` on, another input from the same place on.
+  /// Replaces the bytes from `place` on by those of another input from the same offset.
   void splice(Bytes& input, std::size_t place) {
     const Bytes& other = inputs_[below(inputs_.size())];
     if (other.size() <= place) return;

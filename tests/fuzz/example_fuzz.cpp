@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tf.Examples: nothing is read past the record, both readers agree, and where protobuf's own parser
-// takes the bytes, too, it finds the same picture and label.
+// tf.Examples: nothing is read past the record, both readers agree, and if protobuf's own parser
+// accepts the bytes, it finds the same image and label.
 #include <algorithm>
 #include <string>
 
@@ -15,7 +15,7 @@ namespace {
 
 using namespace io;
 
-/// Amplification is not ours to fuzz: protobuf's own objects of tiny fields are large.
+/// Limits inputs because protobuf's objects for tiny fields are large; that is not tested here.
 constexpr std::size_t kMaxCompared = 4096;
 
 void compare_with_protobuf(std::span<const std::byte> input, const Example& example) {
@@ -26,11 +26,11 @@ void compare_with_protobuf(std::span<const std::byte> input, const Example& exam
   const auto& features = message.features().feature();
   const auto encoded = features.find("image/encoded");
   const auto label = features.find("image/class/label");
-  // Features given twice are merged by one parser and replaced by the other; both are right.
+  // One parser merges duplicate features and the other replaces them; both are valid.
   if (encoded == features.end() || encoded->second.bytes_list().value_size() != 1) return;
   if (label == features.end() || label->second.int64_list().value_size() != 1) return;
   const std::string& bytes = encoded->second.bytes_list().value(0);
-  require(std::ranges::equal(std::as_bytes(std::span(bytes)), example.encoded), "same picture");
+  require(std::ranges::equal(std::as_bytes(std::span(bytes)), example.encoded), "same image");
   require(label->second.int64_list().value(0) == example.label, "same label");
 }
 
@@ -62,7 +62,7 @@ void run_one(std::span<const std::byte> input) {
   const std::byte* const end = input.data() + input.size();
   require(example.encoded.data() >= input.data() &&
               example.encoded.data() + example.encoded.size() <= end,
-          "the picture lies in the record");
+          "the image is in the record");
   require(buffer.boxes.size() <= kMaxBoxes, "boxes are limited");
   compare_with_protobuf(input, example);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TFRecord files: the walk over frames and what an index makes of them. The first byte of an input
-// says whether checksums are made right before, without which few changes get past the first.
+// TFRecord files: iteration over frames and indexing. The first byte of an input selects whether
+// checksums are corrected first; otherwise few mutations pass the first checksum.
 #include <algorithm>
 #include <array>
 
@@ -17,7 +17,7 @@ namespace {
 
 using namespace io;
 
-/// Makes the checksums right of every record whose length fits.
+/// Corrects the checksums of every record whose length fits.
 void repair(Bytes& file) {
   std::size_t at = 0;
   while (file.size() - at >= kFrameBytes) {
@@ -41,7 +41,7 @@ void walk_over(std::span<const std::byte> bytes) {
     require(frame.begin == offset && frame.end > offset && frame.end <= bytes.size(),
             "frames follow each other within the file");
     require((frame.kind == Frame::Kind::Damage) == !frame.problem.empty(),
-            "damage has a reason, and a record has none");
+            "only damage has a problem");
     offset = frame.end;
   }
   require(offset == bytes.size(), "frames cover the file");

@@ -6,7 +6,7 @@
 
 namespace millrace::fuzz {
 
-/// Ends the process as a crash does: what the target promises is broken.
+/// Ends the process like a crash: a promise of the target is broken.
 inline void require(bool holds, const char* promise) {
   if (holds) return;
   std::fprintf(stderr, "broken: %s\n", promise);

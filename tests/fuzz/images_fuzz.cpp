@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// JPEG and PNG: header, whole picture, a box of it, and all that a loader does with a picture.
+// JPEG and PNG: header, whole image, a box of it, and everything that a loader does with an image.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace io;
 
-/// Pictures larger than this are only looked at: thousands of inputs have to fit into seconds.
+/// Of larger images only the header is read, so that thousands of inputs take seconds.
 constexpr std::int64_t kMaxPixels = 256 * 256;
 constexpr std::int32_t kSide = 16;
 
@@ -27,7 +27,7 @@ constexpr std::int32_t kSide = 16;
   std::abort();
 }
 
-/// A box within the picture that depends on the input.
+/// A box within the image that depends on the input.
 PixelBox box_in(const ImageHeader& header, std::size_t number) {
   const auto pick = [&number](std::int32_t from, std::int32_t to) {
     const auto range = static_cast<std::size_t>(to - from);
@@ -56,10 +56,10 @@ void decode_all(std::span<const std::byte> input, const ImageHeader& header, std
   ImageDecoder decoder;
   const DecodedImage whole = decoder.decode(input);
   if (whole.view.width() != header.width || whole.view.height() != header.height)
-    give_up("a picture has another size than its header says");
-  // CMYK takes four bytes a pixel.
+    give_up("an image has another size than its header");
+  // CMYK takes four bytes per pixel.
   if (decoder.buffer_bytes() > std::size_t{4} * kMaxPixels)
-    give_up("a picture took too much memory");
+    give_up("an image took too much memory");
   check_box_agrees(input, header, whole, number);
 }
 

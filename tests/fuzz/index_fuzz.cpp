@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Indices and what else is read beside the data. The first byte of an input says which reader gets
-// the rest: an index's content, a sealed file, a folder's index, lines of DALI, a tar archive.
+// Indices and other files beside the data. The first byte of an input selects the reader of the
+// rest: an index's content, a sealed file, a folder's index, lines of a DALI .idx file, a tar
+// archive.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ constexpr Seal kSeal = {.magic = "MLRFUZZ1", .version = 1};
 void read_index(std::span<const std::byte> content) {
   const auto index = parse_index(content);
   if (!index) return;
-  require(parse_index(write_index(*index)) == index, "an index is what it is written as");
+  require(parse_index(write_index(*index)) == index, "an index reads back as written");
   for (std::size_t i = 0; i < index->entries.size(); ++i)
     require(index->file_of(i) < index->files.size(), "every entry has its file");
 }
@@ -34,7 +35,7 @@ void read_folder_index(std::span<const std::byte> content) {
   const auto index = parse_folder_index(content);
   if (index)
     require(parse_folder_index(write_folder_index(*index)) == index,
-            "an index is what it is written as");
+            "an index reads back as written");
 }
 
 void read_tar(std::span<const std::byte> bytes) {

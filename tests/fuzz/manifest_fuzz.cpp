@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Manifests of checkpoints. The first byte of an input says whether the seal is made right before.
+// Manifests of checkpoints. The first byte of an input selects whether the seal is corrected first.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -20,7 +20,7 @@ void run_one(std::span<const std::byte> input) {
   try {
     const io::Manifest manifest = io::parse_manifest(text, "input");
     require(io::parse_manifest(io::to_text(manifest), "input") == manifest,
-            "a manifest is what it is written as");
+            "a manifest reads back as written");
     (void)train::parse_partial_row(manifest.header.log_state);
   } catch (const Error& error) {
     require(error.kind() == ErrorKind::Checkpoint, "bad texts are bad checkpoints");

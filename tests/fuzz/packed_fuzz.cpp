@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of packed pictures. The first byte of an input says whether the checksums of head and table
-// are made right before.
+// Files of packed images. The first byte of an input selects whether the checksums of header and
+// table are corrected first.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -29,7 +29,7 @@ void repair(Bytes& file) {
   store_little(crc32c(std::span(file).first(60)), file.data() + 60);
 }
 
-/// Two pictures of 2 x 3 and 1 x 1 pixels, the second with a box.
+/// Two images of 2 x 3 and 1 x 1 pixels, the second with a box.
 Bytes packed_file() {
   Bytes file(kHeadBytes + 128, std::byte{7});
   ByteWriter head;
@@ -77,10 +77,10 @@ void run_one(std::span<const std::byte> input) {
       require(picture.pixels.data() >= file.data() &&
                   std::as_bytes(picture.boxes).data() + picture.boxes.size_bytes() <=
                       file.data() + file.size(),
-              "pictures lie in the file");
+              "images are in the file");
       require(picture.pixels.size() == std::size_t{3} * static_cast<std::size_t>(picture.height) *
                                            static_cast<std::size_t>(picture.width),
-              "pixels fill the picture");
+              "pixels fill the image");
     }
   } catch (const Error& error) {
     require(error.kind() == ErrorKind::Data, "bad bytes are bad data");

@@ -16,7 +16,7 @@ void run_one(std::span<const std::byte> input) {
     const partition::Plan plan = partition::parse_plan(text, "input");
     const std::string written = partition::to_json(plan);
     require(partition::to_json(partition::parse_plan(written, "input")) == written,
-            "a plan is what it is written as");
+            "a plan reads back as written");
   } catch (const Error& error) {
     require(error.kind() == ErrorKind::Config, "bad texts are bad configurations");
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a run left about itself, as a run that is restored finds it: the first byte of an input is
-// the iteration, the rest training.csv, validation.csv and metrics.jsonl with a byte of 1 between.
+// Log files of a run as a restored run reads them. The first byte of an input is the iteration; the
+// rest is training.csv, validation.csv and metrics.jsonl, separated by bytes of value 1.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -48,7 +48,7 @@ void run_one(std::span<const std::byte> input) {
     (void)log.report(iteration + 1);
   }
   require(train::MetricsLog(config, iteration + 1, {}).take_notices().empty(),
-          "what was repaired is whole");
+          "repaired files are complete");
 }
 
 std::vector<Bytes> seeds() {

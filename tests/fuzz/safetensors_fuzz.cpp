@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Weights of others. The first byte of an input says whether the length of the header is made right
-// before: it ends with the last brace.
+// safetensors files. The first byte of an input selects whether the length of the header is
+// corrected first, so that the header ends with the last brace.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -16,7 +16,7 @@ void run_one(std::span<const std::byte> input) {
   try {
     const pipeline::Schedule schedule = pipeline::parse_schedule(text, "input");
     require(pipeline::parse_schedule(pipeline::to_csv(schedule), "input").lists == schedule.lists,
-            "a schedule is what it is written as");
+            "a schedule reads back as written");
   } catch (const Error& error) {
     require(error.kind() == ErrorKind::Config, "bad texts are bad configurations");
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Configurations: files that users wrote, and what a checkpoint says that its run was told.
+// Configurations: files of users, and configurations stored in checkpoints.
 #include <string_view>
 
 #include "cli/options.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Replaces the global operators, the only way to see every call. They have no object to keep the
-// number in. A file of its own: inlined into their callers they would look mismatched to the
-// compiler.
+// Replaces the global operators, the only way to count every call. The counter is global because
+// they have no object. They are in a separate file because the compiler would report a mismatch if
+// it inlined them.
 #include "tests/io/allocation_counter.hpp"
 
 #include <malloc.h>

@@ -8,8 +8,8 @@ namespace millrace::io {
 /// Calls of operator new by all threads of this test program so far.
 [[nodiscard]] std::int64_t allocation_count() noexcept;
 
-/// The most memory from operator new that was in use at once since it was made, beyond what was
-/// then. One at a time.
+/// Peak memory from operator new since construction, minus the memory in use at construction. Only
+/// one object at a time.
 class AllocationPeak {
  public:
   AllocationPeak() noexcept;

@@ -54,19 +54,19 @@ TEST(AtomicFileTest, FailureNamesPathAndReasonAndKeepsTheOldFile) {
   const TemporaryDirectory directory;
   expect_error(ErrorKind::Io, {"missing/x", "No such file or directory"},
                [&] { write_file_atomically(directory.path() / "missing" / "x", "text"); });
-  // A directory in the place of the file: the rename fails, and the temporary file goes.
+  // A directory instead of the file: the rename fails, and the temporary file is removed.
   fs::create_directories(directory.path() / "taken" / "inner");
   expect_error(ErrorKind::Io, {"cannot replace", "taken"},
                [&] { write_file_atomically(directory.path() / "taken", "text"); });
   EXPECT_EQ(entries_in(directory.path()), 1u);
 }
 
-TEST(AtomicFileTest, ReadFileHasACap) {
+TEST(AtomicFileTest, ReadFileHasALimit) {
   const TemporaryDirectory directory;
   const fs::path path = directory.path() / "x";
   write_file_atomically(path, "0123456789");
   EXPECT_EQ(read_file(path, 10).size(), 10u);
-  expect_error(ErrorKind::Io, {path.string(), "10 bytes", "more than the 9"},
+  expect_error(ErrorKind::Io, {path.string(), "10 bytes", "exceed the limit of 9"},
                [&] { static_cast<void>(read_file(path, 9)); });
   expect_error(ErrorKind::Io, {"cannot open", "No such file"},
                [&] { static_cast<void>(read_file(directory.path() / "y", 9)); });
@@ -74,8 +74,8 @@ TEST(AtomicFileTest, ReadFileHasACap) {
                [&] { static_cast<void>(read_file(directory.path(), 9)); });
 }
 
-// Nobody ever writes to it.
-TEST(AtomicFileTest, APipeIsRefusedRatherThanWaitedFor) {
+// A pipe without a writer.
+TEST(AtomicFileTest, APipeIsRefusedWithoutWaiting) {
   const TemporaryDirectory directory;
   const std::filesystem::path pipe = directory.path() / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
@@ -83,7 +83,7 @@ TEST(AtomicFileTest, APipeIsRefusedRatherThanWaitedFor) {
   expect_error(ErrorKind::Io, {"pipe", "not a regular file"}, [&] { (void)checksum_file(pipe); });
 }
 
-// Everything that opens a file to read it does so here; what it opens may be a device, too.
+// All readers open files with this function, also devices.
 TEST(OpenFileLimitTest, OnlyRegularFilesAreRead) {
   const TemporaryDirectory directory;
   const std::filesystem::path pipe = directory.path() / "pipe";
@@ -111,7 +111,7 @@ TEST(LineReaderTest, GivesWholeLinesAndWhereTheyBegin) {
   EXPECT_EQ(lines.lines(), 3);
 }
 
-// Lines over the borders of the pieces that are read, and one that is no line of a table.
+// Lines across the borders of the pieces read, and a line that is too long.
 TEST(LineReaderTest, ManyLinesTakeOneLinesMemory) {
   const TemporaryDirectory directory;
   const fs::path path = directory.path() / "x";
@@ -168,14 +168,15 @@ TEST(AtomicFileTest, DescriptorIsClosedExactlyOnce) {
   EXPECT_EQ(again.close(), 0);
 }
 
-/// The one file that lies in `directory`.
+/// The only file in `directory`.
 fs::path only_entry(const fs::path& directory) {
   EXPECT_EQ(entries_in(directory), 1u);
   return fs::directory_iterator(directory)->path();
 }
 
-// Containers that share a volume may run processes of one number, as this one is twice.
-TEST(AtomicFileTest, TwoOfOneProcessNumberDoNotMeet) {
+// Containers that share a volume may have processes with equal ids, simulated here by this process
+// twice.
+TEST(AtomicFileTest, TwoWithEqualProcessIdsDoNotInterfere) {
   const TemporaryDirectory directory;
   const fs::path path = directory.path() / "x";
   StagedFile first(path);
@@ -189,7 +190,7 @@ TEST(AtomicFileTest, TwoOfOneProcessNumberDoNotMeet) {
   EXPECT_EQ(entries_in(directory.path()), 1u);
 }
 
-TEST(AtomicFileTest, LeftoversAreThoseThatNobodyWrites) {
+TEST(AtomicFileTest, LeftoversAreFilesWithoutAWriter) {
   const TemporaryDirectory directory;
   const fs::path path = directory.path() / "x";
   fs::path temporary;

@@ -26,7 +26,7 @@ Planes random_planes(std::uint64_t seed) {
   return planes;
 }
 
-/// The recipe word for word: normalise, mirror, pad by four, crop.
+/// The recipe, literally: normalize, mirror, pad by four, crop.
 Image naive_decode(const Planes& planes, const ChannelScaling& scaling, const Crop& crop) {
   Image image{};
   for (std::int64_t y = 0; y < 32; ++y) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is left of the checkpoints when writing one goes wrong at any system call: the old state or
-// the new one, whole.
+// If writing a checkpoint fails at any system call, the old or the new checkpoint is complete.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -28,8 +27,8 @@ constexpr unsigned kOldSeed = 1;
 constexpr unsigned kNewSeed = 2;
 constexpr std::int64_t kOldIteration = 5;
 
-// Writing a checkpoint beside the old one, or over it. Each test works in a fresh directory that
-// holds the old one.
+// Writes a checkpoint beside the old one, or over it. Each test uses a new directory with the old
+// one.
 class CheckpointFaultTest : public testing::TestWithParam<std::int64_t> {
  protected:
   void SetUp() override {
@@ -41,7 +40,7 @@ class CheckpointFaultTest : public testing::TestWithParam<std::int64_t> {
     fs::copy(pristine_.path(), work_.path() / "c", fs::copy_options::recursive);
     return work_.path() / "c";
   }
-  // The exit code of a process that writes the new checkpoint and retires the old one.
+  // Exit code of a process that writes the new checkpoint and removes the old one.
   static int write_new(const fs::path& folder) {
     try {
       write_checkpoint(folder, sample_header(GetParam()), SampleModel(kNewSeed).tensors());
@@ -51,7 +50,7 @@ class CheckpointFaultTest : public testing::TestWithParam<std::int64_t> {
       return exit_code(error.kind());
     }
   }
-  // Old or new, and after the next start nothing else.
+  // Old or new; after the next start, nothing else is left.
   static void expect_sound(const fs::path& folder, const FaultOutcome& outcome) {
     std::vector<std::string> complaints;
     const std::string found = digest(open_newest(folder, complaints));
@@ -72,7 +71,7 @@ class CheckpointFaultTest : public testing::TestWithParam<std::int64_t> {
     ASSERT_EQ(whole.exit_code, 0);
     ASSERT_GT(whole.calls, 15);
     expect_sound(folder, whole);
-    // Only these are done in part, or broken off by a signal.
+    // Only these can be partial or interrupted by a signal.
     const bool only_transfers = fault == Fault::TornKill || error == EINTR;
     std::vector<int> calls(static_cast<std::size_t>(whole.calls));
     std::iota(calls.begin(), calls.end(), 1);
@@ -108,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(NextAndSame, CheckpointFaultTest,
                            return iteration.param == kOldIteration ? "Replacing" : "Next";
                          });
 
-// 0 when the write failed as promised.
+// 0 if the write failed as expected.
 int write_with_limit(const fs::path& folder, rlim_t limit) {
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit value{};

@@ -14,8 +14,7 @@
 
 namespace millrace::io {
 
-/// A small network's worth of tensors, in an order that is not that of their names. `seed` decides
-/// the bytes.
+/// The tensors of a small network, not in name order. `seed` determines the bytes.
 class SampleModel {
  public:
   explicit SampleModel(unsigned seed) : random_(seed) {

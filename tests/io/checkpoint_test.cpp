@@ -81,7 +81,7 @@ class CheckpointTest : public testing::Test {
   fs::path folder_ = directory_.path() / "checkpoints";
 };
 
-/// What somebody made on purpose.
+/// Malicious content.
 class CheckpointLimitTest : public CheckpointTest {};
 
 TEST_F(CheckpointTest, RoundTripKeepsHeaderAndEveryByte) {
@@ -120,7 +120,7 @@ TEST_F(CheckpointTest, UnknownTensorsAndWrongBuffersAreErrors) {
   std::vector<std::byte> bytes(3);
   expect_error(ErrorKind::Checkpoint, {"ckpt-5", "no tensor nothing"},
                [&] { reader.read("nothing", bytes); });
-  expect_error(ErrorKind::Internal, {"fc1/bias has 20 bytes, the buffer 3"},
+  expect_error(ErrorKind::Internal, {"fc1/bias has 20 bytes, but the buffer has 3"},
                [&] { reader.read("fc1/bias", bytes); });
 }
 
@@ -138,7 +138,7 @@ TEST_F(CheckpointTest, MistakesOfTheWriterAreFoundBeforeAnythingIsWritten) {
   expect_refused({{"fc1/bias/x", role, DType::F32, {1}}, four});            // below a dataset
   expect_refused({{"fc1", role, DType::F32, {1}}, four});                   // above one
   expect_refused({{"x", role, DType::F32, {2}}, four});                     // too few bytes
-  expect_refused({{"x", role, DType::F32, {0}}, {}});                       // nothing in it
+  expect_refused({{"x", role, DType::F32, {0}}, {}});                       // no elements
   for (const char* const name : {"", "/x", "x/", "a//b", "a/../b", "a/./b", "a\nb"}) {
     expect_refused({{name, role, DType::F32, {1}}, four});
   }
@@ -160,7 +160,8 @@ TEST_F(CheckpointTest, UnwritableFolderIsNamed) {
   });
 }
 
-// Every bit of the manifest, and a few hundred anywhere in the checkpoint: none goes unnoticed.
+// Every flipped bit of the manifest, and a few hundred anywhere in the checkpoint, must be
+// detected.
 TEST_F(CheckpointTest, EveryFlippedBitOfTheManifestIsFound) {
   const std::string good = manifest_text(write(5));
   ASSERT_EQ(parse_manifest(good, "x").header, sample_header(5));
@@ -200,14 +201,14 @@ TEST_F(CheckpointTest, TruncatedFilesAreFound) {
                    [&] { const CheckpointReader reader(path); });
       write_bytes(file, good);
     }
-    fs::resize_file(file, good.size() + 1);  // too long is as wrong
+    fs::resize_file(file, good.size() + 1);  // too long is wrong, too
     EXPECT_EQ(verify(path).size(), 1u);
     write_bytes(file, good);
   }
   EXPECT_TRUE(verify(path).empty());
 }
 
-// Behind the checksum of the file stands that of the tensor.
+// The tensor has its own checksum in addition to that of the file.
 TEST_F(CheckpointTest, TensorOfAnotherCheckpointIsFoundByItsOwnChecksum) {
   const fs::path path = write(5, 1);
   const fs::path other = write(6, 2);
@@ -263,8 +264,8 @@ TEST_F(CheckpointTest, VerifyLooksAtAllFiles) {
   EXPECT_NE(problems[3].find("/b0/norm/moving_mean: "), std::string::npos) << problems[3];
 }
 
-// Somebody changes the file and makes all checksums of the manifest right again: the tensors are
-// what they were, or the file is refused. Most of a small file is structure.
+// The file is changed and all checksums of the manifest are corrected. Either the tensors are
+// unchanged, or the file is rejected. Most of a small file is structure.
 TEST_F(CheckpointLimitTest, ChangedAndResealedFilesAreReadOrRefused) {
   const fs::path path = write(5);
   const fs::path file = path / "part-000.h5";
@@ -305,7 +306,7 @@ TEST_F(CheckpointLimitTest, ChangedAndResealedFilesAreReadOrRefused) {
   EXPECT_GT(refused, 200);
 }
 
-TEST_F(CheckpointLimitTest, ValuesThatNothingCanBeComputedWithAreNamed) {
+TEST_F(CheckpointLimitTest, UnusableValuesAreNamed) {
   const std::vector<float> good = {1.0f, 0.0f, 2.0f};
   const std::vector<float> bad = {1.0f, std::numeric_limits<float>::quiet_NaN(), -2.0f};
   const std::vector<float> negative = {1.0f, 0.0f, -2.0f};
@@ -322,7 +323,7 @@ TEST_F(CheckpointLimitTest, ValuesThatNothingCanBeComputedWithAreNamed) {
   const std::vector<std::string> problems = bad_values(CheckpointReader(path));
   ASSERT_EQ(problems.size(), 2u);
   EXPECT_NE(problems[0].find("ckpt-5: a/kernel[1, 0] is nan"), std::string::npos) << problems[0];
-  EXPECT_NE(problems[1].find("b/moving_variance[2, 0] is -2, and no variance is negative"),
+  EXPECT_NE(problems[1].find("b/moving_variance[2, 0] is -2, but a variance must not be negative"),
             std::string::npos)
       << problems[1];
 }
@@ -339,16 +340,16 @@ TEST_F(CheckpointLimitTest, PipesAreRefused) {
   }
 }
 
-TEST_F(CheckpointLimitTest, ManifestsHaveASize) {
+TEST_F(CheckpointLimitTest, ManifestsHaveAMaximumSize) {
   const fs::path path = write(5);
   fs::resize_file(path / kManifestName, (8 << 20) + 1);
-  expect_error(ErrorKind::Checkpoint, {"manifest.json: 8388609 bytes, more than the 8388608"},
+  expect_error(ErrorKind::Checkpoint, {"manifest.json: 8388609 bytes exceed the limit of 8388608"},
                [&] { const CheckpointReader reader(path); });
 }
 
-// ---- what several processes wrote ---------------------------------------------------------------
+// ---- parts of several processes -----------------------------------------------------------------
 
-/// Two parts of a model as two processes would write them, for what goes wrong between them.
+/// Two parts of a model as two processes would write them, for inconsistencies between them.
 class PartsTest : public CheckpointTest {
  protected:
   [[nodiscard]] std::vector<TensorInfo> infos() const {
@@ -359,7 +360,7 @@ class PartsTest : public CheckpointTest {
   [[nodiscard]] std::span<const NamedTensor> tensors(std::size_t first, std::size_t count) const {
     return std::span(model_.tensors()).subspan(first, count);
   }
-  /// Nothing is left of a commit that is refused with these words.
+  /// A commit fails with a message that contains these words, and leaves no files.
   void expect_refused(std::span<const NamedTensor> second, const CheckpointHeader& of_second,
                       std::span<const TensorInfo> expected, const std::vector<std::string>& words) {
     {
@@ -382,10 +383,12 @@ TEST_F(PartsTest, HaveToMakeUpTheNetwork) {
   std::vector<TensorInfo> other = all;
   other.back().shape.push_back(2);
   const CheckpointHeader header = sample_header(5);
-  expect_refused(tensors(2, rest - 1), header, all, {all.back().name, "is in no part"});
-  expect_refused(tensors(2, rest), header, fewer, {"part-001.h5", all.back().name, "of no use"});
-  expect_refused(tensors(1, rest + 1), header, all, {"part-001.h5", all[1].name, "another part"});
-  expect_refused(tensors(2, rest), header, other, {all.back().name, "and the network needs"});
+  expect_refused(tensors(2, rest - 1), header, all, {all.back().name, "is missing from all parts"});
+  expect_refused(tensors(2, rest), header, fewer,
+                 {"part-001.h5", all.back().name, "does not belong to the network"});
+  expect_refused(tensors(1, rest + 1), header, all,
+                 {"part-001.h5", all[1].name, "is in two parts"});
+  expect_refused(tensors(2, rest), header, other, {all.back().name, "but the network needs"});
 }
 
 TEST_F(PartsTest, HaveToBeOfOneStep) {
@@ -406,7 +409,7 @@ TEST_F(CheckpointTest, MissingFilesAreNamedAndExtraOnesIgnored) {
                [&] { const CheckpointReader reader(path); });
 }
 
-TEST_F(CheckpointTest, NewerFormatIsRefusedAsSuch) {
+TEST_F(CheckpointTest, NewerFormatIsRefused) {
   const fs::path path = write(5);
   std::string text = manifest_text(path);
   const std::string version = "\"format_version\": 1";
@@ -419,17 +422,17 @@ TEST_F(CheckpointTest, NewerFormatIsRefusedAsSuch) {
                [&] { const CheckpointReader reader(path); });
 }
 
-TEST_F(CheckpointTest, RenamedCheckpointIsRefusedUnderAFalseNumber) {
+TEST_F(CheckpointTest, RenamedCheckpointIsRefused) {
   const fs::path path = write(5);
   fs::rename(path, folder_ / "ckpt-6");
-  expect_error(ErrorKind::Checkpoint, {"ckpt-6: holds iteration 5"},
+  expect_error(ErrorKind::Checkpoint, {"ckpt-6: contains iteration 5"},
                [&] { const CheckpointReader reader(folder_ / "ckpt-6"); });
   fs::rename(folder_ / "ckpt-6", folder_ / "best");
   EXPECT_EQ(CheckpointReader(folder_ / "best").header().iteration, 5);
 }
 
-// A manifest with a right seal is still not trusted.
-TEST_F(CheckpointTest, NonsenseInAManifestIsNamed) {
+// A manifest with a correct seal is still untrusted.
+TEST_F(CheckpointTest, InvalidValuesInAManifestAreNamed) {
   const auto good = nlohmann::ordered_json::parse(manifest_text(write(5)));
   const auto expect_refused = [&](const std::string& pointer, const nlohmann::ordered_json& value,
                                   const std::string& message) {
@@ -440,12 +443,12 @@ TEST_F(CheckpointTest, NonsenseInAManifestIsNamed) {
       static_cast<void>(parse_manifest(seal_manifest(changed.dump(1) + "\n"), "some/path"));
     });
   };
-  expect_refused("/format", "keras", "format is not that of a checkpoint");
+  expect_refused("/format", "keras", "format is not a checkpoint format");
   expect_refused("/format_version", 0, "newer");
-  expect_refused("/iteration", -1, "iteration is not a count");
-  expect_refused("/iteration", 1.5, "iteration is not a count");
+  expect_refused("/iteration", -1, "iteration is not a non-negative integer");
+  expect_refused("/iteration", 1.5, "iteration is not a non-negative integer");
   expect_refused("/epoch", "1", "epoch is not a number");
-  expect_refused("/model", 7, "model is not a text");
+  expect_refused("/model", 7, "model is not a string");
   expect_refused("/parts", 7, "parts is not a list");
   expect_refused("/parts/0", 7, "is not an object");
   expect_refused("/parts/0/file", "../part-000.h5", "is not of the form");
@@ -462,7 +465,7 @@ TEST_F(CheckpointTest, NonsenseInAManifestIsNamed) {
   expect_refused("/parts/0/tensors/0/shape", {1ull << 62, 1ull << 62}, "shape is too large");
 }
 
-TEST(ManifestTest, DamagedTextNeverDoesWorseThanFail) {
+TEST(ManifestTest, DamagedTextFailsCleanly) {
   Manifest manifest{sample_header(3), {{"part-000.h5", {400, 7}, {}}}};
   manifest.parts[0].tensors.push_back({{"a/b", TensorRole::Slot, DType::BF16, {3, 4}}, 9});
   const std::string good = to_text(manifest);
@@ -471,7 +474,7 @@ TEST(ManifestTest, DamagedTextNeverDoesWorseThanFail) {
   std::mt19937 random(1);
   for (int i = 0; i < 3000; ++i) {
     std::string damaged = body;
-    for (int c = 0; c < 2; ++c) {  // the end stays, for the seal
+    for (int c = 0; c < 2; ++c) {  // the end stays intact, for the seal
       damaged[random() % (damaged.size() - 3)] = static_cast<char>(random());
     }
     try {
@@ -482,12 +485,12 @@ TEST(ManifestTest, DamagedTextNeverDoesWorseThanFail) {
   }
 }
 
-TEST_F(CheckpointTest, ListsByIterationOnlyWhatIsOne) {
+TEST_F(CheckpointTest, ListsOnlyCheckpointsByIteration) {
   EXPECT_TRUE(list_checkpoints(directory_.path()).empty());
   for (const int iteration : {100, 9, 20}) write(iteration);
   fs::create_directories(folder_ / "ckpt-500");         // no manifest
   fs::create_directories(folder_ / ".ckpt-501.tmp.1");  // a killed writer's
-  fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-009");   // not how it is written
+  fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-009");   // not the canonical name
   fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-9x");
   fs::copy(folder_ / "ckpt-9", folder_ / "ckpt-9.replaced");
   fs::copy(folder_ / "ckpt-9", folder_ / "backup");
@@ -513,7 +516,7 @@ TEST_F(CheckpointTest, ReplacedCheckpointCountsWhileItsSuccessorIsMissing) {
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-9"}));
 }
 
-TEST_F(CheckpointTest, NewestDamagedOnesArePassedOver) {
+TEST_F(CheckpointTest, NewestDamagedOnesAreSkipped) {
   write(1, 1);
   write(2, 2);
   write(3, 3);
@@ -528,7 +531,7 @@ TEST_F(CheckpointTest, NewestDamagedOnesArePassedOver) {
   EXPECT_NE(complaints[1].find("ckpt-2"), std::string::npos) << complaints[1];
   fs::remove(folder_ / "ckpt-1" / "part-000.h5");
   complaints.clear();
-  expect_error(ErrorKind::Checkpoint, {"each of its checkpoints (3) is damaged", "ckpt-3"},
+  expect_error(ErrorKind::Checkpoint, {"all of its checkpoints (3) are damaged", "ckpt-3"},
                [&] { static_cast<void>(open_newest(directory_.path(), complaints)); });
   EXPECT_EQ(complaints.size(), 3u);
 }
@@ -573,9 +576,9 @@ TEST_F(CheckpointTest, VisitingShowsAllInOrderAndStopsAtADamagedOne) {
                [&] { visit_checkpoints(directory_.path(), note); });
 }
 
-TEST_F(CheckpointTest, NoCheckpointAtAllIsSaidSo) {
+TEST_F(CheckpointTest, NoCheckpointIsReported) {
   std::vector<std::string> complaints;
-  expect_error(ErrorKind::Checkpoint, {"there is no checkpoint in it"},
+  expect_error(ErrorKind::Checkpoint, {"contains no checkpoint"},
                [&] { static_cast<void>(open_newest(directory_.path(), complaints)); });
   expect_error(ErrorKind::Checkpoint, {"nowhere: no such directory"},
                [&] { static_cast<void>(open_newest(directory_.path() / "nowhere", complaints)); });
@@ -611,7 +614,7 @@ TEST_F(CheckpointTest, RetiringCountsOnlyWhatVerifies) {
   EXPECT_TRUE(fs::exists(folder_ / "ckpt-3"));
 }
 
-// A training that is about to diverge must not push out the last checkpoint from before.
+// A training that is about to diverge must not remove the last good checkpoint.
 TEST_F(CheckpointTest, RetiringKeepsTheNewestFromBeforeUpdatesWereSkipped) {
   const SampleModel model(1);
   for (const int iteration : {1, 2, 3, 4}) {
@@ -631,7 +634,7 @@ TEST_F(CheckpointTest, RetiringKeepsTheNewestThatWasValidated) {
   Retention retention{.keep = 1, .validated = {{1, 90.0}, {3, 40.0}, {7, 95.0}}};
   retire_checkpoints(folder_, retention);
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-3", "ckpt-4"}));
-  flip_bit(folder_ / "ckpt-3" / "part-000.h5", 4000);  // and if that is damaged, the one before
+  flip_bit(folder_ / "ckpt-3" / "part-000.h5", 4000);  // if that one is damaged, the one before
   write(1);
   retire_checkpoints(folder_, retention);
   EXPECT_EQ(names_in(folder_), (std::vector<std::string>{"ckpt-1", "ckpt-3", "ckpt-4"}));
@@ -639,7 +642,7 @@ TEST_F(CheckpointTest, RetiringKeepsTheNewestThatWasValidated) {
 
 TEST_F(CheckpointTest, RetiringKeepsTheBestWhereThatIsAskedFor) {
   Retention retention{.keep = 1, .keep_best = true};
-  // The later one of two that are as good; a damaged one is none.
+  // The later one of two with equal accuracy; damaged ones do not count.
   for (const auto& [iteration, accuracy] :
        std::map<int, double>{{1, 50.0}, {2, 60.0}, {3, 60.0}, {4, 55.0}, {5, 10.0}}) {
     write(iteration);
@@ -746,11 +749,11 @@ TEST_F(CheckpointTest, DescribesItselfForPrograms) {
 }
 
 // Written by the first release of the format; every later one reads it.
-TEST(CheckpointFormatTest, VersionOneIsReadForEver) {
+TEST(CheckpointFormatTest, VersionOneCanBeRead) {
   const fs::path path = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/checkpoint-v1/ckpt-3";
   const CheckpointReader reader(path);
   CheckpointHeader header = sample_header(3);
-  header.scaling_state.clear();  // came later
+  header.scaling_state.clear();  // added later
   header.stand_ins = 0;
   EXPECT_EQ(reader.header(), header);
   expect_content(reader, SampleModel(3));

@@ -46,12 +46,12 @@ std::vector<float> image_of(const Dataset& dataset, std::int64_t index, const Re
   return image;
 }
 
-// Nothing in a file tells that it was cut between two records; what lies around it does.
+// A file alone does not show that it was truncated between two records; the files around it do.
 TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   const TemporaryDirectory folder;
   write_bytes(folder.path() / "data_batch_1.bin", records10(4, 0, 1));
   write_bytes(folder.path() / "data_batch_2.bin", records10(2, 7, 2));
-  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, 4 are in data_batch_1.bin"},
+  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, but 4 are in data_batch_1.bin"},
                [&] { (void)open_cifar(folder.path(), {}); });
   const auto write = [&](const std::string& name, const std::string& text) {
     write_bytes(folder.path() / name,
@@ -60,7 +60,7 @@ TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   write(std::string(kRecordCountsName), "data_batch_1.bin 4\ndata_batch_2.bin 2\n");
   EXPECT_EQ(open_cifar(folder.path(), {})->size(), 6);
   write(std::string(kRecordCountsName), "data_batch_1.bin 4\ndata_batch_2.bin 3\n");
-  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, 3 were drawn"},
+  expect_error(ErrorKind::Data, {"data_batch_2.bin: 2 records, but 3 were generated"},
                [&] { (void)open_cifar(folder.path(), {}); });
   for (const char* const text : {"\n", "data_batch_1.bin\n", "data_batch_1.bin x\n"}) {
     write(std::string(kRecordCountsName), text);
@@ -69,11 +69,11 @@ TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   std::filesystem::remove(folder.path() / kRecordCountsName);
   write("batches.meta.txt", "airplane\nautomobile\n");
   write_bytes(folder.path() / "test_batch.bin", records10(4, 0, 1));
-  expect_error(ErrorKind::Data, {"test_batch.bin: 4 records, 10000 are in the published one"},
+  expect_error(ErrorKind::Data, {"test_batch.bin: 4 records, but 10000 are in the published file"},
                [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
 }
 
-TEST(CifarLimitTest, DrawnSetsKnowHowLongTheyAre) {
+TEST(CifarLimitTest, GeneratedSetsKnowTheirLength) {
   const TemporaryDirectory folder;
   generate_cifar10_like(folder / "10", {.train_records = 20, .test_records = 8});
   generate_cifar100_like(folder / "100", {.train_records = 9, .test_records = 8});
@@ -91,7 +91,7 @@ TEST(CifarLimitTest, DrawnSetsKnowHowLongTheyAre) {
                                                 : ten                     ? "data_batch_1.bin"
                                                                           : "train.bin");
       std::filesystem::resize_file(file, std::filesystem::file_size(file) - record);
-      expect_error(ErrorKind::Data, {file.string(), "were drawn"},
+      expect_error(ErrorKind::Data, {file.string(), "were generated"},
                    [&] { (void)open_cifar(set, {.kind = kind, .split = split}); });
     }
   }
@@ -127,8 +127,8 @@ TEST(CifarTest, StandardisesEveryImage) {
   }
 }
 
-/// Every reading of a set, as floats and as bytes that are normalised afterwards: the same bits, in
-/// float32 and in bfloat16. Returns the number of pixels that were padding.
+/// Reads a set as floats and as bytes normalized afterwards; both must be bit-identical, in float32
+/// and in bfloat16. Returns the number of padding pixels.
 std::int64_t expect_bytes_are_the_image(const Dataset& dataset, std::int64_t images) {
   std::vector<std::uint8_t> bytes(3072);
   std::vector<float> image(3072);
@@ -278,7 +278,7 @@ TEST(CifarTest, TheFolderItselfMayBeALink) {
   EXPECT_EQ(open_cifar(folder.path(), {})->size(), 5);
 }
 
-TEST(CifarTest, AMissingSetSaysWhatWasLookedFor) {
+TEST(CifarTest, AMissingSetListsTheFilesSearched) {
   const TemporaryDirectory folder;
   expect_error(ErrorKind::Data,
                {folder.path().string(), "cifar-10-batches-bin", "data_batch_1.bin",
@@ -306,16 +306,16 @@ TEST(CifarLimitTest, SetsWithoutTheirLastFilesAreRefused) {
   };
   write(folder.path() / kRecordCountsName,
         "data_batch_1.bin 3\ndata_batch_2.bin 2\ndata_batch_3.bin 5\n");
-  expect_error(ErrorKind::Data, {"data_batch_3.bin: is missing", "5 records were drawn into it"},
+  expect_error(ErrorKind::Data, {"data_batch_3.bin: is missing", "5 records were generated for it"},
                [&] { (void)open_cifar(folder.path(), {}); });
   const TemporaryDirectory published;
   write_bytes(published.path() / "data_batch_1.bin", records10(1, 0, 1));
   write(published.path() / "batches.meta.txt", "airplane\n");
-  expect_error(ErrorKind::Data, {"holds 1 training files, 5 are in the published set"},
+  expect_error(ErrorKind::Data, {": 1 training files, but 5 are in the published set"},
                [&] { (void)open_cifar(published.path(), {}); });
 }
 
-TEST(CifarTest, AllThatIsWrongWithASetIsListed) {
+TEST(CifarTest, AllProblemsOfASetAreListed) {
   const TemporaryDirectory folder;
   write_small_set(folder.path());
   EXPECT_EQ(cifar_kind_in(folder.path()), CifarKind::Cifar10);
@@ -348,7 +348,7 @@ TEST(CifarTest, CutFilesAreRefused) {
                [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
 }
 
-TEST(CifarTest, HugeFilesAreRefusedBeforeMemoryIsTaken) {
+TEST(CifarTest, HugeFilesAreRefusedBeforeMemoryIsAllocated) {
   const TemporaryDirectory folder;
   const fs::path file = folder.path() / "test_batch.bin";
   write_bytes(file, records10(1, 0, 1));

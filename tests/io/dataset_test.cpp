@@ -60,7 +60,7 @@ TEST(SampleOrderTest, EmptyDataHasNoOrder) {
   expect_error(ErrorKind::Data, {"empty"}, [] { (void)SampleOrder::sequential(-1); });
 }
 
-TEST(SampleOrderTest, PositionsBeforeTheRunAreABrokenPromise) {
+TEST(SampleOrderTest, NegativePositionsAreAnInternalError) {
   expect_error(ErrorKind::Internal, {"position >= 0"},
                [] { (void)SampleOrder::sequential(3).at(-1); });
 }

@@ -72,7 +72,7 @@ class Tracer {
   }
 
  private:
-  // Kills, or changes what the kernel is about to be asked for.
+  // Kills the process, or changes the system call.
   void begin_call() {
     user_regs_struct registers{};
     ::ptrace(PTRACE_GETREGS, child_, nullptr, &registers);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs code in a child whose system calls are watched (ptrace), and lets the n-th of those that
-// change files go wrong: the process is killed before it, or half-way through a write, or the call
-// fails. So the program under test needs no seam, and calls of libraries count too.
+// Runs code in a traced child (ptrace) and injects a fault into the n-th system call that changes
+// files: the process is killed before the call or after half of a write, or the call fails. So the
+// tested code needs no hooks, and calls of libraries are included.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,7 @@ struct FaultPlan {
 
 struct FaultOutcome {
   bool supported = false;      ///< false: processes cannot be traced here, nothing was run
-  int calls = 0;               ///< that change files, as far as the child came
+  int calls = 0;               ///< number of calls that change files, until the child ended
   std::vector<int> transfers;  ///< which of them write or sync data
   bool killed = false;
   int exit_code = 0;  ///< unless killed

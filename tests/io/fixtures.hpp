@@ -35,7 +35,7 @@ inline std::vector<std::uint8_t> read_bytes(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// The real data beside the project, where it is present.
+/// The real data beside the project, if present.
 inline std::optional<std::filesystem::path> real_data(const std::string& name) {
   const char* const variable = std::getenv("MILLRACE_TEST_DATA");
   const std::filesystem::path root =
@@ -45,7 +45,7 @@ inline std::optional<std::filesystem::path> real_data(const std::string& name) {
   return root / name;
 }
 
-/// A copy that may be written in and removed, whatever the original allows.
+/// A writable copy, whatever the permissions of the original.
 inline void copy_writable(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
   std::filesystem::permissions(to, std::filesystem::perms::owner_all);
@@ -54,7 +54,7 @@ inline void copy_writable(const std::filesystem::path& from, const std::filesyst
       std::filesystem::permissions(entry.path(), std::filesystem::perms::owner_all);
 }
 
-/// Expects an Error of this kind whose one-line text has every one of `parts`.
+/// Expects an Error of this kind whose one-line text contains all `parts`.
 inline void expect_error(ErrorKind kind, const std::vector<std::string>& parts,
                          const std::function<void()>& action) {
   try {

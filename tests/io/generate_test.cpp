@@ -44,7 +44,7 @@ TEST(GenerateTest, SeedsAndSplitsDiffer) {
             digest_of(folder.path() / "a/test_batch.bin"));
 }
 
-TEST(GenerateTest, LooksLikeCifar10OnDisk) {
+TEST(GenerateTest, HasTheLayoutOfCifar10) {
   const TemporaryDirectory folder;
   generate_cifar10_like(folder.path() / "deep/set", {.train_records = 30, .test_records = 20});
   const fs::path set = folder.path() / "deep/set";
@@ -62,7 +62,7 @@ TEST(GenerateTest, LooksLikeCifar10OnDisk) {
   EXPECT_EQ(counts, (std::array<int, 10>{3, 3, 3, 3, 3, 3, 3, 3, 3, 3}));
 }
 
-TEST(GenerateTest, LooksLikeCifar100OnDisk) {
+TEST(GenerateTest, HasTheLayoutOfCifar100) {
   const TemporaryDirectory folder;
   const fs::path set = folder.path() / "set";
   generate_cifar100_like(set, {.train_records = 300, .test_records = 100, .seed = 7});
@@ -84,7 +84,7 @@ TEST(GenerateTest, LooksLikeCifar100OnDisk) {
   }
   EXPECT_EQ(counts, std::vector<int>(100, 3));
   EXPECT_EQ(open_cifar(set, {.kind = CifarKind::Cifar100, .split = CifarSplit::Test})->size(), 100);
-  expect_error(ErrorKind::Usage, {"exists already"}, [&] { generate_cifar100_like(set, {}); });
+  expect_error(ErrorKind::Usage, {"already exists"}, [&] { generate_cifar100_like(set, {}); });
 }
 
 // The middle of a figure without a hole has the tint of its class.
@@ -149,7 +149,7 @@ double nearest_mean_accuracy(const Dataset& train, const Dataset& test) {
 
 TEST(GenerateTest, MeanImagesDoNotGiveTheClassesAway) {
   const TemporaryDirectory folder;
-  // One record more than a file takes: the set is spread over two.
+  // One record more than fits in a file, so the set has two files.
   generate_cifar10_like(folder.path(), {.train_records = 10'001, .test_records = 500});
   EXPECT_EQ(fs::file_size(folder.path() / "data_batch_1.bin"), 5000u * 3073u);
   EXPECT_EQ(fs::file_size(folder.path() / "data_batch_2.bin"), 5001u * 3073u);
@@ -166,7 +166,7 @@ TEST(GenerateTest, NeverOverwritesASet) {
   const TemporaryDirectory folder;
   const fs::path file = folder.path() / "data_batch_4.bin";
   write_bytes(file, std::vector<std::uint8_t>{1, 2, 3});
-  expect_error(ErrorKind::Usage, {file.string(), "exists already", "another directory"},
+  expect_error(ErrorKind::Usage, {file.string(), "already exists", "another directory"},
                [&] { generate_cifar10_like(folder.path(), {}); });
   EXPECT_EQ(read_bytes(file), (std::vector<std::uint8_t>{1, 2, 3}));
   EXPECT_FALSE(fs::exists(folder.path() / "test_batch.bin"));

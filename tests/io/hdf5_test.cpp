@@ -34,8 +34,8 @@ std::vector<std::byte> read_back(const fs::path& path, const std::string& name, 
   return bytes;
 }
 
-/// A file of HDF5's oldest format that was made to be slow: a group that lists `links` names, all
-/// of which lead to one header of `header` bytes.
+/// A malicious file of HDF5's oldest format that is slow to read: a group of `links` names that all
+/// lead to one header of `header` bytes.
 std::vector<std::uint8_t> crossing_links(std::size_t links, std::size_t header) {
   std::vector<std::uint8_t> file;
   const auto text = [&](std::string_view t) {
@@ -70,7 +70,7 @@ std::vector<std::uint8_t> crossing_links(std::size_t links, std::size_t header) 
   return file;
 }
 
-/// What every other reader of HDF5 sees.
+/// The view of any other HDF5 reader.
 std::vector<std::byte> read_by_library(const fs::path& path, const std::string& name,
                                        std::size_t size) {
   std::vector<std::byte> bytes(size);
@@ -110,7 +110,8 @@ TEST_P(Hdf5RoundTripTest, GivesTheSameBytes) {
   EXPECT_EQ(read_by_library(path, "/parameters/b1/0/conv1/kernel", data.size()), data);
 }
 
-// The last ones are larger than a chunk, with extents that do not divide; one is a single wide row.
+// The last ones are larger than a chunk, with extents that do not divide evenly; one is a single
+// wide row.
 INSTANTIATE_TEST_SUITE_P(Shapes, Hdf5RoundTripTest,
                          testing::Values(Case{DType::F32, {16, 3, 3, 3}}, Case{DType::F32, {}},
                                          Case{DType::BF16, {7}}, Case{DType::F16, {5, 3}},
@@ -118,8 +119,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Hdf5RoundTripTest,
                                          Case{DType::F32, {1500, 1, 1, 1031}},
                                          Case{DType::BF16, {1, 3'000'017}}));
 
-// Each of many names may lead to all of the file.
-TEST(Hdf5LimitTest, StructuresThatAreUsedAgainAndAgainAreRefused) {
+// Many names may each lead to the whole file.
+TEST(Hdf5LimitTest, SharedStructuresAreRefused) {
   const TemporaryDirectory directory;
   const fs::path path = directory.path() / "a.h5";
   constexpr std::size_t kLinks = 1000;
@@ -161,7 +162,7 @@ TEST(Hdf5Test, EqualContentGivesEqualFiles) {
   const TemporaryDirectory directory;
   const auto data = pattern(400);
   write_one(directory.path() / "a.h5", "/parameters/a/b", DType::F32, {100}, data);
-  ::sleep(1);  // times would have the resolution of a second
+  ::sleep(1);  // timestamps would have a resolution of one second
   write_one(directory.path() / "b.h5", "/parameters/a/b", DType::F32, {100}, data);
   EXPECT_EQ(read_bytes(directory.path() / "a.h5"), read_bytes(directory.path() / "b.h5"));
 }
@@ -206,7 +207,7 @@ TEST(Hdf5Test, WrongExpectationsAreNamed) {
                read("/a/g", DType::F32, {4, 5}, bytes));
   expect_error(ErrorKind::Checkpoint, {"/b/f", "is missing"},
                read("/b/f", DType::F32, {4, 5}, bytes));
-  expect_error(ErrorKind::Checkpoint, {"/a/f", "extents [4, 5], expected [5, 4]"},
+  expect_error(ErrorKind::Checkpoint, {"/a/f", "shape [4, 5], expected [5, 4]"},
                read("/a/f", DType::F32, {5, 4}, bytes));
   expect_error(ErrorKind::Checkpoint, {"/a/f", "is not stored as int32"},
                read("/a/f", DType::I32, {4, 5}, bytes));
@@ -236,7 +237,7 @@ TEST(Hdf5Test, ExistingFilesAreNotOverwritten) {
   EXPECT_EQ(read_bytes(path).size(), 10u);
 }
 
-// Files that another program made on purpose: every way to lead the reader elsewhere.
+// Files of other programs with every way to redirect the reader.
 class Hdf5RefusalTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -276,18 +277,18 @@ TEST_F(Hdf5RefusalTest, SoftLink) {
   use_our_layout();
   create("/real", H5T_IEEE_F32LE);
   H5Lcreate_soft("/real", file_, "/x", H5P_DEFAULT, H5P_DEFAULT);
-  expect_refused("/x", {"/x is a link to elsewhere"});
+  expect_refused("/x", {"/x is a soft link"});
 }
 
 TEST_F(Hdf5RefusalTest, ExternalLinkOnTheWay) {
   H5Lcreate_external("/etc/passwd", "/", file_, "/a", H5P_DEFAULT, H5P_DEFAULT);
-  expect_refused("/a/x", {"/a/x: lies in something that is no group of our format"});
+  expect_refused("/a/x", {"/a/x: its parent is not a group of the expected format"});
 }
 
 TEST_F(Hdf5RefusalTest, VirtualDataset) {
   ASSERT_GE(H5Pset_virtual(layout_, space_, "other.h5", "/x", space_), 0);
   create("/x", H5T_IEEE_F32LE);
-  expect_refused("/x", {"is not stored in chunks with Fletcher32 alone"});
+  expect_refused("/x", {"is not stored in chunks with only the Fletcher32 filter"});
 }
 
 TEST_F(Hdf5RefusalTest, ExternalData) {
@@ -300,13 +301,13 @@ TEST_F(Hdf5RefusalTest, OtherFilters) {
   use_our_layout();
   H5Pset_shuffle(layout_);
   create("/x", H5T_IEEE_F32LE);
-  expect_refused("/x", {"is not stored in chunks with Fletcher32 alone"});
+  expect_refused("/x", {"is not stored in chunks with only the Fletcher32 filter"});
 }
 
 TEST_F(Hdf5RefusalTest, NoFilter) {
   H5Pset_chunk(layout_, 1, &extent_);
   create("/x", H5T_IEEE_F32LE);
-  expect_refused("/x", {"is not stored in chunks with Fletcher32 alone"});
+  expect_refused("/x", {"is not stored in chunks with only the Fletcher32 filter"});
 }
 
 TEST_F(Hdf5RefusalTest, OtherByteOrder) {
@@ -322,8 +323,8 @@ TEST_F(Hdf5RefusalTest, VariableLength) {
   expect_refused("/x", {"is not stored as float32"});
 }
 
-// Runs in a child of its own: returns 0 when the writer failed as promised, HDF5 could be used
-// again with the limit lifted, and the library shut down cleanly.
+// Runs in a child process. Returns 0 if the writer failed as expected, HDF5 was usable again
+// without the limit, and the library shut down cleanly.
 int write_with_limit(const fs::path& directory, rlim_t limit) {
   std::signal(SIGXFSZ, SIG_IGN);
   rlimit value{};

@@ -132,7 +132,7 @@ TEST(MixingTest, BoxesHaveTheSidesAndTheAreaOfTheirPixels) {
               static_cast<float>((m.box.bottom - m.box.top) * (m.box.right - m.box.left)) / 960.0f);
     whole += m.area == 0.25f ? 1 : 0;
     EXPECT_LE(m.area, 0.25f);
-    // Half of the centres are far enough from both ends; elsewhere a box reaches the edge.
+    // Half of the centers are far enough from both ends; the other boxes are clipped.
     if (m.box.bottom - m.box.top < 12) {
       EXPECT_TRUE(m.box.top == 0 || m.box.bottom == 24);
     }
@@ -141,10 +141,10 @@ TEST(MixingTest, BoxesHaveTheSidesAndTheAreaOfTheirPixels) {
     }
     ++tops[m.box.top];
   }
-  // 13 of 24 centres and 21 of 40 keep the box whole.
+  // With 13 of 24 and 21 of 40 centers the box is complete.
   EXPECT_NEAR(whole, 4000.0 * 13 * 21 / (24 * 40), 120);
   EXPECT_EQ(tops.size(), 18u);                    // 0 .. 17
-  EXPECT_NEAR(tops.at(0), 4000.0 * 7 / 24, 120);  // centres 0 .. 6
+  EXPECT_NEAR(tops.at(0), 4000.0 * 7 / 24, 120);  // centers 0 .. 6
   EXPECT_NEAR(tops.at(17), 4000.0 * 1 / 24, 60);
 }
 
@@ -164,7 +164,7 @@ TEST(MixingTest, DependsOnSeedAndPositionAlone) {
   const MixingConfig config{.mixup_alpha = 1.0, .cutmix_lambda = 0.6};
   const ImageMixing first = draw_mixing(config, 4, 77, 1, 4, kImage);
   EXPECT_EQ(draw_mixing(config, 4, 77, 1, 4, kImage), first);
-  // The place in the micro-batch decides about partners, not about shares and boxes.
+  // The place in the micro-batch determines partners, but not shares and boxes.
   const ImageMixing moved = draw_mixing(config, 4, 77, 3, 8, kImage);
   EXPECT_EQ(moved.share, first.share);
   EXPECT_EQ(moved.box, first.box);
@@ -173,7 +173,7 @@ TEST(MixingTest, DependsOnSeedAndPositionAlone) {
   EXPECT_NE(draw_mixing(config, 4, 78, 1, 4, kImage).box, first.box);
 }
 
-TEST(MixingTest, WhatCannotBeMixedIsRefused) {
+TEST(MixingTest, InvalidMixingIsRefused) {
   const auto check = [](const MixingConfig& config, std::int64_t batch) {
     return [=] { check_mixing(config, batch); };
   };

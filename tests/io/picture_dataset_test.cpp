@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pictures as a data set: the same pixels however they are asked for, and what becomes of pictures
-// that cannot be decoded.
+// Data sets of images: all ways of reading give the same pixels, and bad images are replaced.
 #include "io/picture_dataset.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +20,7 @@ namespace {
 constexpr std::int32_t kSide = 24;
 constexpr std::int32_t kClasses = 3;
 
-/// Pictures in memory; picture i is of class i % kClasses.
+/// Images in memory; image i has class i % kClasses.
 class MemorySource final : public EncodedSource {
  public:
   explicit MemorySource(std::int64_t pictures) {
@@ -39,8 +38,7 @@ class MemorySource final : public EncodedSource {
   }
   [[nodiscard]] std::uint32_t fingerprint() const override { return 1; }
   EncodedImage read(std::int64_t index, ReadBuffer&) const override {
-    if (index == unreadable)
-      fail(ErrorKind::Data, "{}: its data fail their checksum", where(index));
+    if (index == unreadable) fail(ErrorKind::Data, "{}: data checksum mismatch", where(index));
     return {.bytes = files[static_cast<std::size_t>(index)], .boxes = {}};
   }
   [[nodiscard]] std::string where(std::int64_t index) const override {
@@ -76,7 +74,7 @@ TEST(PictureDatasetTest, DrawsAreAFunctionOfSeedEpochAndIndex) {
   EXPECT_NE(seen, image);
 }
 
-TEST(PictureDatasetTest, CopiesWithOtherBytesAreToldApart) {
+TEST(PictureDatasetTest, CopiesWithOtherBytesAreDetected) {
   const auto content = [](const std::shared_ptr<MemorySource>& source) {
     const auto set = make_picture_dataset(source, options());
     EXPECT_EQ(describe(*set), "memory, 6 images, crc32c 00000001");
@@ -88,7 +86,7 @@ TEST(PictureDatasetTest, CopiesWithOtherBytesAreToldApart) {
   std::swap(source->files[3], source->files[4]);
   EXPECT_NE(content(source), before);
   std::swap(source->files[3], source->files[4]);
-  source->unreadable = 5;  // is for readers to tell
+  source->unreadable = 5;  // reported when it is read
   EXPECT_NE(content(source), before);
 }
 
@@ -110,7 +108,7 @@ TEST(PictureDatasetTest, HostAndDeviceNormaliseAlike) {
     ASSERT_EQ(to_float(rounded[i]), to_float(to_bfloat16(expected[i]))) << i;
 }
 
-// The label stays, and so does the draw: the next picture of class 1 is cropped as picture 1 is.
+// Label and crop stay: the next image of class 1 is cropped like image 1.
 TEST(PictureDatasetTest, TheNextOfItsClassStandsInForABadPicture) {
   auto source = std::make_shared<MemorySource>(9);
   source->files[1].resize(source->files[1].size() / 2);
@@ -122,7 +120,7 @@ TEST(PictureDatasetTest, TheNextOfItsClassStandsInForABadPicture) {
 
   auto mended = std::make_shared<MemorySource>(9);
   mended->files[1] = mended->files[4];
-  mended->files[8] = mended->files[2];  // behind the last of a class comes the first
+  mended->files[8] = mended->files[2];  // after the last image of a class comes the first
   const auto expected = make_picture_dataset(mended, options());
   const ReadKey whole{.seed = 0, .epoch = 0, .augment = false};
   for (const std::int64_t index : {1, 8, 1, 8}) {
@@ -143,7 +141,7 @@ TEST(PictureDatasetTest, ThePlaceOfABadPictureIsNamedOnce) {
   telling.report = [&](const std::string& what) { reported.push_back(what); };
   const auto set = make_picture_dataset(source, telling);
   (void)pixels_of(*set, 3, kTraining);
-  EXPECT_EQ(reported, std::vector<std::string>{"picture 3: its data fail their checksum"});
+  EXPECT_EQ(reported, std::vector<std::string>{"picture 3: data checksum mismatch"});
   EXPECT_EQ(set->replaced(), reported);
 }
 
@@ -158,12 +156,12 @@ TEST(PictureDatasetTest, AClassWithoutAGoodPictureEndsTheRun) {
   } catch (const Error& error) {
     EXPECT_EQ(exit_code(error.kind()), 3);
     EXPECT_STREQ(error.what(),
-                 "picture 5: no picture of class 2 can be decoded, so that none can stand in: mend "
-                 "one, or leave the class out");
+                 "picture 5: no image of class 2 can be decoded, so none can replace this one: "
+                 "repair one, or leave the class out");
   }
 }
 
-/// All batches of an epoch as the loader makes them.
+/// All batches of an epoch from the loader.
 std::vector<std::byte> epoch_of(const std::shared_ptr<const Dataset>& set, int threads) {
   Loader loader(set, SampleOrder::shuffled(3, set->size()),
                 {.batch_size = 4,
@@ -178,8 +176,8 @@ std::vector<std::byte> epoch_of(const std::shared_ptr<const Dataset>& set, int t
   return all;
 }
 
-// A reading tells each time, whatever was found before, and batches count it.
-TEST(PictureDatasetTest, StandInsAreToldAndCounted) {
+// Every read reports a stand-in, regardless of earlier reads, and batches count it.
+TEST(PictureDatasetTest, StandInsAreReportedAndCounted) {
   auto source = std::make_shared<MemorySource>(12);
   source->files[3].clear();
   source->files[7].clear();

@@ -24,9 +24,9 @@
 namespace millrace::io {
 namespace {
 
-constexpr Shape kShape{5, 7, 3};  // nothing that divides a vector register
+constexpr Shape kShape{5, 7, 3};  // sizes that do not divide a vector register
 
-/// Pixels are a function of key and index; some samples can be made to fail or to take long.
+/// Pixels are a function of key and index; samples can be made to fail or to be slow.
 class FakeDataset final : public Dataset {
  public:
   explicit FakeDataset(std::int64_t size) : size_(size) {}
@@ -146,7 +146,7 @@ TEST(LoaderTest, ImagesThatAreOnTheDeviceAreNotRead) {
   EXPECT_EQ(dataset->reads, 0);
 }
 
-TEST(LoaderTest, ImagesWaitInTheMemoryThatIsGiven) {
+TEST(LoaderTest, ImagesAreStoredInTheGivenMemory) {
   const auto dataset = std::make_shared<FakeDataset>(10);
   std::vector<std::shared_ptr<std::byte>> given;
   const HostMemory memory = [&given](std::size_t bytes) {
@@ -237,7 +237,7 @@ TEST(LoaderTest, PaddingOfBytesBecomesZeros) {
   }
 }
 
-TEST(LoaderTest, MixingIsThatOfThePositionsWhateverTheContent) {
+TEST(LoaderTest, MixingDependsOnPositionsNotOnContent) {
   const auto dataset = std::make_shared<FakeDataset>(50);
   const MixingConfig mixing{.mixup_alpha = 0.4, .cutmix_lambda = 0.5};
   for (const int threads : {0, 2}) {
@@ -263,7 +263,7 @@ TEST(LoaderTest, MixingIsThatOfThePositionsWhateverTheContent) {
   }
 }
 
-TEST(LoaderTest, TheLastBatchIsFilledUpWithNothing) {
+TEST(LoaderTest, TheLastBatchIsPaddedWithZeros) {
   const auto dataset = std::make_shared<FakeDataset>(10);
   for (const int threads : {0, 1, 3}) {
     Loader loader(dataset, SampleOrder::sequential(10),
@@ -322,8 +322,7 @@ TEST(LoaderTest, ABatchStaysUntilTheNextIsAsked) {
     const Batch* const batch = loader.next();
     ASSERT_NE(batch, nullptr);
     const Copy before = copy_of(*batch);
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(1));  // let the threads run into the limit
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // let the threads reach the limit
     EXPECT_TRUE(copy_of(*batch) == before);
   }
 }
@@ -333,7 +332,7 @@ TEST(LoaderTest, ReadsNoFurtherAheadThanAsked) {
   Loader loader(dataset, SampleOrder::sequential(1000),
                 {.batch_size = 2, .threads = 2, .batches_ahead = 3});
   ASSERT_NE(loader.next(), nullptr);
-  // One batch lent and three ahead; wait for them, then a little more for any beyond.
+  // One batch in use and three ahead. Waits for them, and then a little longer for any excess.
   while (dataset->reads.load() < 8) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(dataset->reads.load(), 8);

@@ -17,7 +17,7 @@
 namespace millrace::io {
 namespace {
 
-TEST(RunLockTest, SecondHolderIsRefusedWithTheFirstOnesNumber) {
+TEST(RunLockTest, SecondHolderIsRefusedWithTheFirstOnesProcessId) {
   const TemporaryDirectory directory;
   const RunLock first(directory.path());
   expect_error(ErrorKind::Usage,
@@ -53,7 +53,7 @@ TEST(RunLockTest, LockOfAKilledProcessIsTakenOver) {
   ::close(ready[1]);
 }
 
-// The holder is gone, but what it had open is not closed yet.
+// The holder has ended, but its files are not closed yet.
 TEST(RunLockTest, WaitsForAHolderThatIsEnding) {
   const TemporaryDirectory directory;
   std::optional<RunLock> first(directory.path());

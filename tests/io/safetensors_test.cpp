@@ -83,30 +83,29 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Hostile{"Overlap",
                 "{" + tensor("a", "[2]", "[0,8]") + "," + tensor("b", "[2]", "[4,12]") + "}", 12,
-                "b: its data begins at 4, where 8 was expected: tensors overlap"},
+                "b: its data begins at 4, expected 8: tensors overlap"},
         Hostile{"Twice",
                 "{" + tensor("a", "[2]", "[0,8]") + "," + tensor("b", "[2]", "[0,8]") + "}", 8,
                 "tensors overlap"},
         Hostile{"Gap", "{" + tensor("a", "[1]", "[0,4]") + "," + tensor("b", "[1]", "[8,12]") + "}",
-                12, "b: its data begins at 8, where 4 was expected: a gap"},
+                12, "b: its data begins at 8, expected 4: a gap"},
         Hostile{"GapAtBegin", "{" + tensor("a", "[1]", "[4,8]") + "}", 8, "a gap"},
         Hostile{"Rest", "{" + tensor("a", "[1]", "[0,4]") + "}", 5, "1 bytes at the end"},
-        Hostile{"Beyond", "{" + tensor("a", "[2]", "[0,8]") + "}", 7,
-                "do not lie within the 7 bytes"},
-        Hostile{"Backwards", "{" + tensor("a", "[1]", "[4,0]") + "}", 4, "do not lie within"},
+        Hostile{"Beyond", "{" + tensor("a", "[2]", "[0,8]") + "}", 7, "are not within the 7 bytes"},
+        Hostile{"Backwards", "{" + tensor("a", "[1]", "[4,0]") + "}", 4, "are not within"},
         Hostile{"NegativeOffset", "{" + tensor("a", "[1]", "[-4,0]") + "}", 4,
                 "a: -4 is not a size"},
         Hostile{"NegativeExtent", "{" + tensor("a", "[-1,-1]", "[0,4]") + "}", 4,
                 "-1 is not a size"},
         Hostile{"Overflow", "{" + tensor("a", "[4294967296,4294967296]", "[0,0]") + "}", 0,
-                "do not hold shape [4294967296, 4294967296]"},
+                "do not match shape [4294967296, 4294967296]"},
         Hostile{"OverflowOfBytes", "{" + tensor("a", "[4611686018427387905]", "[0,4]") + "}", 4,
-                "do not hold shape"},
+                "do not match shape"},
         Hostile{"TooLargeNumber", "{" + tensor("a", "[18446744073709551615]", "[0,4]") + "}", 4,
                 "is not a size"},
         Hostile{"Fraction", "{" + tensor("a", "[1.0]", "[0,4]") + "}", 4, "1.0 is not a size"},
         Hostile{"WrongSize", "{" + tensor("a", "[2]", "[0,4]") + "}", 4,
-                "a: 4 bytes do not hold shape [2] of F32"},
+                "a: 4 bytes do not match shape [2] of F32"},
         Hostile{"UnknownType", "{" + tensor("a", "[1]", "[0,4]", "F99") + "}", 4,
                 "dtype \"F99\" is unknown"},
         Hostile{"DuplicateName",
@@ -115,19 +114,20 @@ INSTANTIATE_TEST_SUITE_P(
         Hostile{"DuplicateKey",
                 R"({"a":{"dtype":"U8","dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4,
                 "\"dtype\" is in the header twice"},
-        Hostile{"ThreeOffsets", "{" + tensor("a", "[1]", "[0,4,8]") + "}", 4, "do not lie within"},
+        Hostile{"ThreeOffsets", "{" + tensor("a", "[1]", "[0,4,8]") + "}", 4, "are not within"},
         Hostile{"NoType", R"({"a":{"shape":[1],"data_offsets":[0,4]}})", 4, "a: dtype is missing"},
         Hostile{"NoObject", R"({"a":3})", 0, "a: dtype is missing"},
         Hostile{"ShapeNoList", "{" + tensor("a", "4", "[0,4]") + "}", 4, "a: shape is not a list"},
-        Hostile{"List", "[]", 0, "no JSON object"}, Hostile{"NoJson", "{\"a\"", 0, "no JSON"},
-        Hostile{"Empty", "", 0, "no JSON"}, Hostile{"NotUtf8", "{\"\xff\":1}", 0, "no JSON"},
+        Hostile{"List", "[]", 0, "not a JSON object"},
+        Hostile{"NoJson", "{\"a\"", 0, "not valid JSON"}, Hostile{"Empty", "", 0, "not valid JSON"},
+        Hostile{"NotUtf8", "{\"\xff\":1}", 0, "not valid JSON"},
         Hostile{"LineBreakInName", "{" + tensor("a\\nb", "[1]", "[0,4]") + "}", 4,
-                "\"a\\nb\" holds control characters"},
-        Hostile{"MetadataOfNumbers", R"({"__metadata__":{"a":1}})", 0, "a value is no text"},
+                "\"a\\nb\" contains control characters"},
+        Hostile{"MetadataOfNumbers", R"({"__metadata__":{"a":1}})", 0, "a value is not a string"},
         Hostile{"LongName", "{" + tensor(std::string(1025, 'x'), "[1]", "[0,4]") + "}", 4,
-                "xxx... has 1025 bytes, more than 1024"},
+                "xxx... has 1025 bytes; the limit is 1024"},
         Hostile{"ManyExtents", "{" + tensor("a", "[" + repeated("1,", 32) + "1]", "[0,4]") + "}", 4,
-                "a: shape has 33 numbers, more than 32"},
+                "a: shape has 33 numbers; the limit is 32"},
         Hostile{"Deep", std::string(100'000, '['), 0, "nested more than 100 deep"}),
     [](const auto& hostile) { return hostile.param.what; });
 
@@ -136,14 +136,14 @@ TEST(SafeTensorsTest, LengthOfTheHeaderIsNotTrusted) {
        {std::uint64_t{3}, std::uint64_t{100'000'001}, std::numeric_limits<std::uint64_t>::max()}) {
     std::vector<std::byte> bytes(10);
     std::memcpy(bytes.data(), &length, sizeof length);
-    expect_error(ErrorKind::Data, {"a header of " + std::to_string(length) + " bytes"},
+    expect_error(ErrorKind::Data, {"the header should have " + std::to_string(length) + " bytes"},
                  [&] { static_cast<void>(parse_safetensors(bytes, "x")); });
   }
   expect_error(ErrorKind::Data, {"x: 7 bytes are too few"},
                [] { static_cast<void>(parse_safetensors(std::vector<std::byte>(7), "x")); });
 }
 
-/// As many tensors of one number each.
+/// `count` tensors of one number each.
 std::vector<std::byte> many_tensors(std::size_t count) {
   std::string header = "{";
   for (std::size_t i = 0; i < count; ++i) {
@@ -154,7 +154,8 @@ std::vector<std::byte> many_tensors(std::size_t count) {
   return file_of(header + "}", 4 * count);
 }
 
-// Ten times as many take ten times as long; a hundred times if each were compared with all others.
+// Ten times as many tensors take ten times as long, but a hundred times if each were compared with
+// all others.
 TEST(SafeTensorsLimitTest, ManyTensorsTakeLinearTime) {
   const auto seconds = [](const std::vector<std::byte>& bytes) {
     double least = std::numeric_limits<double>::infinity();
@@ -171,7 +172,7 @@ TEST(SafeTensorsLimitTest, ManyTensorsTakeLinearTime) {
   EXPECT_LT(seconds(many), 50 * few);
 }
 
-// What is dear to keep in memory, in headers as large as they may be.
+// Content that needs much memory, in headers of the maximum size.
 TEST(SafeTensorsLimitTest, HeadersTakeLittleMemory) {
   constexpr std::size_t kBytes = (std::size_t{6} << 20) - 100;
   const auto filled = [](const std::string& begin, const std::string& piece) {
@@ -195,7 +196,7 @@ TEST(SafeTensorsLimitTest, HeadersTakeLittleMemory) {
   EXPECT_LT(peak.bytes(), std::int64_t{64} << 20);
 }
 
-// The header is compared with the length of the file before anything else is read.
+// The header is checked against the file size before anything else is read.
 TEST(SafeTensorsLimitTest, FilesThatDoNotFitTheirHeaderAreNotRead) {
   const TemporaryDirectory directory;
   const std::filesystem::path path = directory / "sparse.safetensors";
@@ -211,7 +212,7 @@ TEST(SafeTensorsLimitTest, FilesThatDoNotFitTheirHeaderAreNotRead) {
       return found.what();
     }
   };
-  EXPECT_NE(failure().find("the header is no JSON"), std::string::npos) << failure();
+  EXPECT_NE(failure().find("the header is not valid JSON"), std::string::npos) << failure();
   const std::string header = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
   const std::uint64_t length = header.size();
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);

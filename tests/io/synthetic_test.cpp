@@ -44,7 +44,7 @@ TEST(SyntheticTest, PixelsAreATruncatedNormal) {
   for (const float pixel : image)
     variance += std::pow(static_cast<double>(pixel) - mean, 2) / count;
   EXPECT_NEAR(mean, 127.0, 0.5);
-  // A normal cut at two deviations keeps 0.8796 of its deviation.
+  // A normal distribution truncated at two deviations keeps 0.8796 of its deviation.
   EXPECT_NEAR(std::sqrt(variance), 60.0 * 0.8796, 0.5);
 }
 

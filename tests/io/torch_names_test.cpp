@@ -51,7 +51,7 @@ std::string torch_of(const Graph& graph, const std::string& name) {
   return torch_name(graph, parameter(graph, name));
 }
 
-// A state dictionary made for a graph: every element is a number of its own, in PyTorch's order.
+// A state dictionary for a graph: every element is unique, in PyTorch's order.
 class StateDictionary {
  public:
   void add(const std::string& name, const std::vector<std::int64_t>& shape) {
@@ -195,8 +195,8 @@ TEST(TorchNamesTest, MissingTensorIsNamed) {
   state.add_all(graph);
   state.rename("layer2.0.bn1.bias", "layer2.0.bnl.bias");
   expect_error(ErrorKind::Data,
-               {"net.safetensors", "no layer2.0.bn1.bias (shape [32])", "b2/0/norm1/beta",
-                "the nearest left is layer2.0.bnl.bias"},
+               {"net.safetensors", "no tensor layer2.0.bn1.bias (shape [32])", "b2/0/norm1/beta",
+                "did you mean layer2.0.bnl.bias?"},
                [&] { static_cast<void>(import_torch(state.file(), graph)); });
 }
 
@@ -206,7 +206,7 @@ TEST(TorchNamesTest, WrongShapeIsNamedWithBoth) {
   state.add_all(graph);
   state.reshape("conv1.weight", {16, 3, 9, 1});
   expect_error(ErrorKind::Data,
-               {"conv1.weight has shape [16, 3, 9, 1]", "b0/conv/kernel", "takes [16, 3, 3, 3]"},
+               {"conv1.weight has shape [16, 3, 9, 1]", "b0/conv/kernel", "needs [16, 3, 3, 3]"},
                [&] { static_cast<void>(import_torch(state.file(), graph)); });
 }
 
@@ -215,12 +215,12 @@ TEST(TorchNamesTest, UnusedTensorIsNamed) {
   StateDictionary state;
   state.add_all(graph);
   state.add("layer1.0.extra.weight", {4});
-  expect_error(ErrorKind::Data, {"layer1.0.extra.weight [4] has no place in " + graph.name},
+  expect_error(ErrorKind::Data, {"layer1.0.extra.weight [4] is not part of " + graph.name},
                [&] { static_cast<void>(import_torch(state.file(), graph)); });
 }
 
-// PyTorch saves what it has, whether anything can be computed with it or not.
-TEST(TorchNamesLimitTest, ValuesThatNothingCanBeComputedWithAreNamed) {
+// PyTorch saves all values, usable or not.
+TEST(TorchNamesLimitTest, UnusableValuesAreNamed) {
   const Graph graph = cifar("8");
   struct Case {
     const char* tensor;
@@ -229,12 +229,13 @@ TEST(TorchNamesLimitTest, ValuesThatNothingCanBeComputedWithAreNamed) {
     const char* message;
   };
   const float infinity = std::numeric_limits<float>::infinity();
-  for (const Case& bad : {Case{"layer1.0.conv1.weight", 150, std::nanf(""),
-                               "layer1.0.conv1.weight[1, 0, 2, 0] is nan: the network cannot"},
-                          Case{"fc.bias", 9, -infinity, "fc.bias[9] is -inf"},
-                          Case{"bn1.running_mean", 0, infinity, "bn1.running_mean[0] is inf"},
-                          Case{"bn1.running_var", 3, -0.5f,
-                               "bn1.running_var[3] is -0.5, and no variance is negative"}}) {
+  for (const Case& bad :
+       {Case{"layer1.0.conv1.weight", 150, std::nanf(""),
+             "layer1.0.conv1.weight[1, 0, 2, 0] is nan: the network cannot"},
+        Case{"fc.bias", 9, -infinity, "fc.bias[9] is -inf"},
+        Case{"bn1.running_mean", 0, infinity, "bn1.running_mean[0] is inf"},
+        Case{"bn1.running_var", 3, -0.5f,
+             "bn1.running_var[3] is -0.5, but a variance must not be negative"}}) {
     StateDictionary dictionary;
     dictionary.add_all(graph);
     dictionary.set(bad.tensor, bad.element, bad.value);

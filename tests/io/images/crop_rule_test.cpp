@@ -28,9 +28,9 @@ PixelBox whole_of(const ImageHeader& picture) {
   return {.bottom = picture.height, .right = picture.width};
 }
 
-// ---- the distributions, written down once more --------------------------------------------------
+// ---- independent implementation of the distributions --------------------------------------------
 
-/// Numbers of another generator than the crops use.
+/// Uses another random generator than the crops.
 class Numbers {
  public:
   explicit Numbers(unsigned seed) : engine_(seed) {}
@@ -51,7 +51,7 @@ double share_covered(const PixelBox& box, const PixelBox& object) {
          common(box.left, box.right, object.left, object.right) / all;
 }
 
-/// Heights one by one instead of formulae for their bounds.
+/// Enumerates heights instead of computing bounds by formula.
 PixelBox naive_tensorflow(const CropRule& rule, const ImageHeader& picture,
                           const std::vector<PixelBox>& objects, Numbers& numbers) {
   const double area = double{1} * picture.width * picture.height;
@@ -92,12 +92,12 @@ PixelBox naive_torch(const CropRule& rule, const ImageHeader& picture, Numbers& 
     const int left = numbers.whole(0, picture.width - width);
     return {top, left, top + height, left + width};
   }
-  return {};  // the pictures below always find one, or the test says so
+  return {};  // the images below always find one, or the test fails
 }
 
-// ---- comparing them -----------------------------------------------------------------------------
+// ---- comparison ---------------------------------------------------------------------------------
 
-/// What is compared of a box.
+/// Compared features of a box.
 const std::map<std::string, std::function<double(const PixelBox&)>> kFeatures = {
     {"height", [](const PixelBox& b) { return b.bottom - b.top; }},
     {"width", [](const PixelBox& b) { return b.right - b.left; }},
@@ -109,8 +109,8 @@ const std::map<std::string, std::function<double(const PixelBox&)>> kFeatures = 
     {"middle", [](const PixelBox& b) { return b.left + b.right + 0.37 * (b.top + b.bottom); }},
 };
 
-/// Kolmogorov and Smirnov's distance of two samples, in units of its critical value at a
-/// significance of one in a million.
+/// Kolmogorov-Smirnov distance of two samples, in units of its critical value at a significance of
+/// 1e-6.
 double distance_of(std::vector<double> a, std::vector<double> b) {
   std::sort(a.begin(), a.end());
   std::sort(b.begin(), b.end());
@@ -193,8 +193,8 @@ TEST(CropRuleTest, HeightsAreDrawnAsByTensorFlow) {
   }
 }
 
-/// How often one attempt in a picture gives a box of these sides (height, width), at one aspect
-/// ratio; a box that is refused leaves the whole picture.
+/// Frequency of boxes by sides (height, width) from one attempt in an image at one aspect ratio; a
+/// rejected box gives the whole image.
 using Shares = std::map<std::pair<int, int>, double>;
 
 Shares shares_of_one_attempt(const CropRule& rule, int width, int height) {
@@ -222,8 +222,8 @@ Shares shares_of_one_attempt(const CropRule& rule, int width, int height) {
   return shares;
 }
 
-// A row more or less is a large share of a small picture: what becomes of boxes that rounding has
-// made too small, too large or too wide shows.
+// In a small image one row is a large share, so the test sees how boxes that rounding made too
+// small, too large or too wide are treated.
 TEST(CropRuleTest, OneAttemptInASmallPictureRoundsAsTensorFlow) {
   constexpr int kCount = 800;
   CropRule rule{.attempts = 1, .min_object_covered = 0.0};
@@ -240,7 +240,7 @@ TEST(CropRuleTest, OneAttemptInASmallPictureRoundsAsTensorFlow) {
                 draw_window(rule, {.seed = 9, .index = i}, picture_of(width, height), {}, 8).box;
             differences[{box.bottom - box.top, box.right - box.left}] -= 1.0 / kCount;
           }
-          // Five deviations of the commonest share there is.
+          // Five standard deviations of the most frequent box.
           for (const auto& [sides, difference] : differences)
             ASSERT_NEAR(difference, 0.0, 0.09)
                 << sides.second << " x " << sides.first << " of " << width << " x " << height
@@ -265,7 +265,7 @@ TEST(CropRuleTest, AreasAreDrawnAsByTorchvision) {
   }
 }
 
-TEST(CropRuleTest, TheTwoDistributionsAreToldApart) {
+TEST(CropRuleTest, TheTwoDistributionsDiffer) {
   const ImageHeader picture = picture_of(500, 375);
   CropRule by_area = image_preset("tf").crop;
   by_area.draw = CropDraw::Area;
@@ -293,7 +293,7 @@ TEST(CropRuleTest, BoxesKeepTheirBounds) {
         mirrored += window.mirror == Mirror::Yes ? 1 : 0;
         if (width < 100 || height < 100) continue;
         const double share = static_cast<double>(box.pixels()) / width / height;
-        // Half a pixel of either side is rounding.
+        // Rounding is up to half a pixel per side.
         EXPECT_GT(share, rule.min_area - 0.01);
         const double aspect = static_cast<double>(box.right - box.left) / (box.bottom - box.top);
         EXPECT_GT(aspect, rule.min_aspect - 0.01);
@@ -325,7 +325,7 @@ TEST(CropRuleTest, ObjectsMustBeCovered) {
     ASSERT_GE(box.bottom, 200);
     ASSERT_GE(box.right, 300);
   }
-  // Objects of no area are none that could be covered.
+  // Objects without area cannot be covered.
   const std::vector<ObjectBox> nothing = {{0.5f, 0.5f, 0.5f, 0.9f}};
   EXPECT_EQ(draw_window(rule, {1, 1, 1}, picture, nothing, kSide).box, whole_of(picture));
 }

@@ -115,20 +115,20 @@ TEST(ImageDecoderTest, JpegsKeepTheirColours) {
   }
 }
 
-/// What ink on paper looks like: the printer's rule, in double.
+/// Conversion of ink to light, in double.
 std::uint8_t light_of(double ink, double black) {
   return static_cast<std::uint8_t>(std::lround((255 - ink) * (255 - black) / 255));
 }
 
-TEST(ImageDecoderTest, InksBecomeLight) {
+TEST(ImageDecoderTest, CmykBecomesRgb) {
   const Picture picture = make_picture(40, 30);
-  // libjpeg writes Adobe's marker into both kinds, by which what is stored is 255 - ink. A file
+  // libjpeg writes Adobe's marker into both kinds, which means that 255 - ink is stored. A file
   // without it stores ink.
   for (const JpegColours colours : {JpegColours::Cmyk, JpegColours::Ycck}) {
     Bytes file = encode_jpeg(picture, {.colours = colours});
     for (const bool adobe : {true, false}) {
       if (!adobe) {
-        if (colours == JpegColours::Ycck) continue;  // only the marker tells it from CMYK
+        if (colours == JpegColours::Ycck) continue;  // only the marker distinguishes it from CMYK
         const std::string_view marker = "Adobe";
         const auto place = std::search(file.begin(), file.end(), marker.begin(), marker.end(),
                                        [](std::byte a, char b) { return a == std::byte(b); });
@@ -194,13 +194,13 @@ TEST(ImageDecoderTest, MissingPixelsAreReported) {
     EXPECT_EQ(half.warning, "Premature end of JPEG file");
     EXPECT_NE(copy_of(half.view).bytes, whole.bytes);
     if (progressive) continue;
-    // What is there is decoded, and behind a box nobody looks.
+    // Existing data is decoded, and data after a box is not read.
     const PixelBox box{.top = 0, .left = 0, .bottom = 32, .right = 160};
     const DecodedImage top = decoder.decode(std::span(file).first(file.size() / 2), box);
     EXPECT_EQ(top.state, PictureState::Whole);
     EXPECT_EQ(top.warning, "");
     EXPECT_EQ(copy_of(top.view).bytes, cut(whole, box).bytes);
-    // Without its end marker all pixels are there.
+    // Without the end marker, all pixels are still there.
     const DecodedImage markerless = decoder.decode(std::span(file).first(file.size() - 2));
     EXPECT_EQ(markerless.state, PictureState::Whole);
     EXPECT_EQ(markerless.warning, "Premature end of JPEG file");
@@ -209,7 +209,7 @@ TEST(ImageDecoderTest, MissingPixelsAreReported) {
   }
 }
 
-// Its decoder makes up what is missing, and only says that the file ended.
+// The arithmetic decoder invents missing data and only reports that the file ended.
 TEST(ImageDecoderTest, MissingArithmeticCodesAreReported) {
   const Bytes file = encode_jpeg(make_picture(160, 120), {.arithmetic = true});
   ImageDecoder decoder;
@@ -218,8 +218,8 @@ TEST(ImageDecoderTest, MissingArithmeticCodesAreReported) {
     EXPECT_EQ(decoder.decode(std::span(file).first(size)).state, PictureState::Damaged) << size;
 }
 
-// Without the passes that are missing libjpeg may guess smooth blocks from those around them, also
-// from those beside a box.
+// If passes are missing, libjpeg may smooth blocks from their neighbors, including those outside a
+// box.
 TEST(ImageDecoderTest, BoxesOfCutProgressiveJpegsEqualThoseOfTheWholePicture) {
   const Bytes file =
       encode_jpeg(make_picture(160, 120), {.horizontal = 2, .vertical = 2, .progressive = true});
@@ -237,7 +237,7 @@ TEST(ImageDecoderTest, BoxesOfCutProgressiveJpegsEqualThoseOfTheWholePicture) {
   }
 }
 
-/// `file` without its segments of this marker.
+/// `file` without the segments of this marker.
 Bytes without_segments(const Bytes& file, unsigned marker) {
   Bytes result(file.begin(), file.begin() + 2);
   std::size_t i = 2;
@@ -253,7 +253,7 @@ Bytes without_segments(const Bytes& file, unsigned marker) {
   return result;
 }
 
-TEST(ImageDecoderTest, TablesOfOnePictureAreUnknownToTheNext) {
+TEST(ImageDecoderTest, TablesAreNotKeptForTheNextImage) {
   constexpr unsigned kQuantisation = 0xdb;
   const Bytes file = encode_jpeg(make_picture(32, 32));
   const Bytes lacking = without_segments(file, kQuantisation);
@@ -269,7 +269,7 @@ TEST(ImageDecoderTest, ManyPassesAreRefused) {
     return encode_jpeg(picture,
                        {.progressive = true, .colours = JpegColours::Gray, .scans = scans});
   };
-  // Only 64 passes can be written by the book; the last one is repeated to make more of them.
+  // The standard allows only 64 passes; the last one is repeated to get more.
   const Bytes file = with_scans(64);
   ImageDecoder decoder;
   EXPECT_EQ(decoder.decode(file).state, PictureState::Whole);
@@ -284,7 +284,7 @@ TEST(ImageDecoderTest, ManyPassesAreRefused) {
 }
 
 TEST(ImageDecoderTest, LargePicturesMayMakeFewerPasses) {
-  // 30 passes over 8192 x 4096 pixels, of which hardly any are there.
+  // 30 passes over 8192 x 4096 pixels with hardly any data.
   const Bytes file = encode_jpeg(make_picture(8, 8),
                                  {.progressive = true, .colours = JpegColours::Gray, .scans = 30});
   ImageDecoder decoder;
@@ -294,8 +294,8 @@ TEST(ImageDecoderTest, LargePicturesMayMakeFewerPasses) {
 
 enum class Outcome { Refused, Decoded };
 
-/// Peak of a process of its own in which a file is refused or decoded, beyond what it had before;
-/// MiB, at most 254, or 255 when it comes out otherwise.
+/// Additional peak memory, in MiB, of a child process in which a file is rejected or decoded; at
+/// most 254, or 255 if the result is unexpected.
 int peak_of(const Bytes& file, Outcome expected) {
   const auto field = [](const std::string& name) {
     std::ifstream status("/proc/self/status");
@@ -330,14 +330,14 @@ TEST(ImageDecoderTest, BombsTakeLittleMemory) {
       with_jpeg_size(passes, 65'535, 65'535), with_jpeg_size(passes, 8192, 4096),
       with_jpeg_size(passes, 16'384, 4096), with_jpeg_size(coloured, 8192, 8192)};
   for (const Bytes& bomb : bombs) EXPECT_LT(peak_of(bomb, Outcome::Refused), 100);
-  expect_error(ErrorKind::Data, {"JPEG", "more than the 96 MB"}, [&] {
+  expect_error(ErrorKind::Data, {"JPEG", "more than the limit of 96 MB"}, [&] {
     ImageDecoder decoder;
     decoder.decode(bombs.back());
   });
 }
 
-// Kilobytes of a file that would become 70 MB of text.
-TEST(ImageDecoderTest, CompressedTextsOfAPngArePassedOver) {
+// A file of kilobytes that would expand to 70 MB of text.
+TEST(ImageDecoderTest, CompressedTextsOfAPngAreSkipped) {
   if (test::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be measured";
   const Picture picture = make_picture(8, 8);
   const Bytes file = encode_png(picture, {.texts = 10, .text_bytes = 7'000'000});
@@ -347,7 +347,7 @@ TEST(ImageDecoderTest, CompressedTextsOfAPngArePassedOver) {
   EXPECT_LT(peak_of(file, Outcome::Decoded), 5);
 }
 
-TEST(ImageDecoderTest, MemoryOfALargePictureIsGivenBack) {
+TEST(ImageDecoderTest, MemoryOfALargeImageIsFreed) {
   ImageDecoder decoder;
   decoder.decode(encode_jpeg(make_picture(4096, 4096)));
   EXPECT_GE(decoder.buffer_bytes(), std::size_t{3} * 4096 * 4096);
@@ -355,7 +355,7 @@ TEST(ImageDecoderTest, MemoryOfALargePictureIsGivenBack) {
   EXPECT_LT(decoder.buffer_bytes(), std::size_t{2} << 20);
 }
 
-// ---- the odd JPEGs ------------------------------------------------------------------------------
+// ---- unusual JPEGs ------------------------------------------------------------------------------
 
 struct OddJpeg {
   std::string file, size, colours, frame, outcome, digest;
@@ -386,7 +386,7 @@ void expect_as_listed(const OddJpeg& odd, const Bytes& file) {
   SCOPED_TRACE(odd.file);
   ImageDecoder decoder;
   if (odd.outcome.starts_with("header error") || odd.size == "0x0") {
-    if (format_of(file) == ImageFormat::Png)  // by its content it is one, whatever its name
+    if (format_of(file) == ImageFormat::Png)  // a PNG by content, whatever its name
       EXPECT_EQ(decoder.decode(file).state, PictureState::Whole);
     else
       expect_error(ErrorKind::Data, {}, [&] { decoder.decode(file); });

@@ -11,7 +11,7 @@
 namespace millrace::io {
 namespace {
 
-// At quality 100 only the change of colours rounds: a few levels at most.
+// At quality 100 only the color conversion rounds: a few levels at most.
 TEST(EncoderTest, WhatIsWrittenIsReadBackAlmostEqual) {
   const Picture picture = make_picture(61, 43);
   const std::vector<std::byte> file = encode_rgb_jpeg(picture.view(), 100);
@@ -28,7 +28,7 @@ TEST(EncoderTest, WhatIsWrittenIsReadBackAlmostEqual) {
   EXPECT_EQ(encode_rgb_jpeg(picture.view(), 100), file);
 }
 
-TEST(EncoderTest, ABoxIsWrittenAlone) {
+TEST(EncoderTest, ABoxCanBeWritten) {
   const Picture picture = make_picture(61, 43);
   const PixelBox box{.top = 3, .left = 5, .bottom = 20, .right = 40};
   const Picture part = cut(picture, box);

@@ -25,7 +25,7 @@ TEST(ImageHeaderTest, ContentDecidesTheFormat) {
   EXPECT_EQ(format_of({}), ImageFormat::Other);
 }
 
-TEST(ImageHeaderTest, SaysWhatTheFileHolds) {
+TEST(ImageHeaderTest, ReportsFormatSizeAndColors) {
   const Picture picture = make_picture(37, 21);
   const auto header = [&](const JpegOptions& options) {
     return read_header(encode_jpeg(picture, options));
@@ -43,7 +43,7 @@ TEST(ImageHeaderTest, SaysWhatTheFileHolds) {
             (ImageHeader{ImageFormat::Png, 37, 21, ColourSpace::Palette, true}));
 }
 
-TEST(ImageHeaderTest, WhatIsNoPictureIsNamed) {
+TEST(ImageHeaderTest, FilesThatAreNotImagesAreNamed) {
   expect_error(ErrorKind::Data, {"neither a JPEG nor a PNG", "empty"},
                [] { static_cast<void>(read_header({})); });
   expect_error(ErrorKind::Data, {"neither a JPEG nor a PNG", "begins with the bytes 3c 68 74 6d"},
@@ -55,7 +55,7 @@ TEST(ImageHeaderTest, WhatIsNoPictureIsNamed) {
 
 TEST(ImageHeaderTest, HeadersCutAnywhereAreErrors) {
   for (const Bytes& file : {encode_jpeg(make_picture(8, 8)), encode_png(make_picture(8, 8))}) {
-    // The pixels of either begin well behind 60 bytes.
+    // The pixels of both begin well after 60 bytes.
     const std::size_t whole = format_of(file) == ImageFormat::Png ? 33 : 500;
     ASSERT_GT(file.size(), whole);
     for (std::size_t size = 0; size < whole; ++size)
@@ -67,9 +67,9 @@ TEST(ImageHeaderTest, HeadersCutAnywhereAreErrors) {
 
 TEST(ImageHeaderTest, SizesBeyondTheLimitsAreRefused) {
   const Bytes file = encode_jpeg(make_picture(8, 8));
-  expect_error(ErrorKind::Data, {"65500 x 65500", "16384 a side"},
+  expect_error(ErrorKind::Data, {"65500 x 65500", "16384 per side"},
                [&] { static_cast<void>(read_header(with_jpeg_size(file, 65500, 65500))); });
-  expect_error(ErrorKind::Data, {"16385 x 1", "16384 a side"},
+  expect_error(ErrorKind::Data, {"16385 x 1", "16384 per side"},
                [&] { static_cast<void>(read_header(with_jpeg_size(file, 16385, 1))); });
   expect_error(ErrorKind::Data, {"16384 x 4097", "67108864"},
                [&] { static_cast<void>(read_header(with_jpeg_size(file, 16384, 4097))); });
@@ -78,7 +78,7 @@ TEST(ImageHeaderTest, SizesBeyondTheLimitsAreRefused) {
   expect_error(ErrorKind::Data, {"JPEG", "65500"},
                [&] { static_cast<void>(read_header(with_jpeg_size(file, 65535, 65535))); });
   ImageDecoder decoder;
-  expect_error(ErrorKind::Data, {"16384 a side"},
+  expect_error(ErrorKind::Data, {"16384 per side"},
                [&] { decoder.decode(with_jpeg_size(file, 65500, 65500)); });
   EXPECT_EQ(decoder.buffer_bytes(), 0u);
 }

@@ -26,7 +26,7 @@ std::uint8_t pixel_at(std::uint32_t x, std::uint32_t y, std::uint32_t c) {
   return static_cast<std::uint8_t>(slope % 131 + edge + noise);
 }
 
-/// Channels of the file and the colour space handed to the encoder.
+/// Channels of the file and the color space passed to the encoder.
 struct JpegInput {
   J_COLOR_SPACE in;
   J_COLOR_SPACE stored;
@@ -106,7 +106,7 @@ Picture cut(const Picture& picture, const PixelBox& box) {
 Bytes encode_jpeg(const Picture& picture, const JpegOptions& options) {
   const JpegInput input = input_of(options.colours);
   jpeg_compress_struct codec{};
-  jpeg_error_mgr errors{};  // its own handling ends the program, which no test does
+  jpeg_error_mgr errors{};  // the default handler ends the program, which no test triggers
   codec.err = jpeg_std_error(&errors);
   jpeg_create_compress(&codec);
   unsigned char* memory = nullptr;
@@ -135,13 +135,13 @@ Bytes encode_jpeg(const Picture& picture, const JpegOptions& options) {
   jpeg_destroy_compress(&codec);
   const auto* const begin = reinterpret_cast<const std::byte*>(memory);
   Bytes file(begin, begin + size);
-  std::free(memory);  // NOLINT(cppcoreguidelines-no-malloc): the library's
+  std::free(memory);  // NOLINT(cppcoreguidelines-no-malloc): allocated by the library
   return file;
 }
 
 namespace {
 
-/// Rows of the file as its colours want them.
+/// Rows of the file in its color space.
 std::vector<std::uint8_t> png_row(const Picture& picture, std::int32_t y, PngColours colours) {
   std::vector<std::uint8_t> row;
   const std::uint8_t* const from = picture.view().at(0, y);

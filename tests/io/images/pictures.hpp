@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pictures made for tests, and files made of them.
+// Synthetic images for tests, and files made from them.
 #pragma once
 
 #include <cstddef>
@@ -30,43 +30,43 @@ struct Picture {
 /// Slopes, edges and noise; tests/golden/record_pillow.py computes the same.
 Picture make_picture(std::int32_t width, std::int32_t height);
 
-/// The pixels that a view shows.
+/// The pixels of a view.
 Picture copy_of(const PixelView& view);
-/// Those of `box` in a whole picture.
+/// The pixels of `box` in a whole image.
 Picture cut(const Picture& picture, const PixelBox& box);
 
 enum class JpegColours : std::uint8_t { YCbCr, Gray, Rgb, Cmyk, Ycck, TwoChannels };
 
 struct JpegOptions {
-  int horizontal = 1;  ///< luma samples to one of chroma
+  int horizontal = 1;  ///< luma samples per chroma sample
   int vertical = 1;
   bool progressive = false;
-  bool arithmetic = false;  ///< coded instead of by Huffman's tables
+  bool arithmetic = false;  ///< arithmetic instead of Huffman coding
   JpegColours colours = JpegColours::YCbCr;
   int quality = 90;
   unsigned restart_rows = 0;  ///< rows of blocks between restart markers
-  int scans = 0;              ///< of a progressive gray file: that many, the same refined again
+  int scans = 0;  ///< number of scans of a progressive gray file, the last ones repeated
 };
 
 using Bytes = std::vector<std::byte>;
 
-/// Channels beyond the third are made of the first.
+/// Channels after the third are computed from the first.
 Bytes encode_jpeg(const Picture& picture, const JpegOptions& options = {});
 
-/// The four channels of a CMYK or YCCK JPEG as they are stored, by libjpeg alone: what tools that
-/// compare decoders hash.
+/// The four stored channels of a CMYK or YCCK JPEG, read with plain libjpeg, as hashed by tools
+/// that compare decoders.
 std::vector<std::uint8_t> stored_inks(std::span<const std::byte> file);
 
 enum class PngColours : std::uint8_t { Rgb, Rgba, Gray, Palette, Rgb16 };
 struct PngOptions {
   PngColours colours = PngColours::Rgb;
   bool interlaced = false;
-  std::size_t texts = 0;       ///< compressed ones, ahead of the pixels
+  std::size_t texts = 0;       ///< compressed texts before the pixels
   std::size_t text_bytes = 0;  ///< of each
 };
 Bytes encode_png(const Picture& picture, const PngOptions& options = {});
 
-/// The file with these sides in its header, whatever follows.
+/// The file with these sides in its header, without other changes.
 Bytes with_jpeg_size(Bytes file, unsigned width, unsigned height);
 
 /// First 16 hexadecimal digits of the SHA-256.

@@ -22,7 +22,7 @@ TEST(ImagePresetTest, NamesFindTheirPreset) {
                [] { static_cast<void>(image_preset("caffe")); });
 }
 
-// Every number is spelt out as the training says it, also where it is a default of ours.
+// Every number is written as in the original training, even if it is our default.
 
 void expect_row(const ImagePreset& preset, const CropRule& crop, const Resampling& resampling,
                 CentreOffset centre, ImageNormalisation normalisation) {
@@ -42,8 +42,8 @@ void expect_row(const ImagePreset& preset, const CropRule& crop, const Resamplin
   EXPECT_EQ(preset.normalisation, normalisation);
 }
 
-// sample_distorted_bounding_box(0.1, [0.75, 1.33], [0.05, 1], 100 attempts), the whole image where
-// they fail; flip, then resize_bilinear of TensorFlow 1; centre of 256/224 at floor(d / 2).
+// sample_distorted_bounding_box(0.1, [0.75, 1.33], [0.05, 1], 100 attempts), the whole image if
+// they fail; flip, then resize_bilinear of TensorFlow 1; center of 256/224 at floor(d / 2).
 TEST(ImagePresetTest, TfIsTheInputOfTheTensorFlowTrainings) {
   expect_row(image_preset("tf"),
              {.draw = CropDraw::Height,
@@ -81,8 +81,8 @@ TEST(ImagePresetTest, NvidiaAndDali2019AreTheDaliPipelines) {
              ImageNormalisation::Dali2019);
 }
 
-// One attempt at 8 % to 100 % and 3/4 to 4/3, else the shorter side to 224 and the centre of that;
-// resize_bicubic of TensorFlow 1, then the flip; every centre at (d + 1) / 2.
+// One attempt at 8 % to 100 % and 3/4 to 4/3, otherwise the shorter side to 224 and its center;
+// resize_bicubic of TensorFlow 1, then the flip; every center at (d + 1) / 2.
 TEST(ImagePresetTest, TpuIsTheInputOfTheTpuTraining) {
   expect_row(image_preset("tpu"),
              {.draw = CropDraw::Height,
@@ -134,7 +134,7 @@ TEST(ImagePresetTest, CentresOfOddDifferencesLieWhereTheTrainingPutsThem) {
   EXPECT_EQ(draw_window(failed, {}, {.width = 453, .height = 400}, {}, 224).left, 15);
 }
 
-/// A row of gray pixels, scaled to another width by what `preset` trains with.
+/// A row of gray pixels, scaled to another width with the training filter of `preset`.
 std::vector<int> scaled_row(std::string_view preset, Mirror mirror,
                             const std::vector<std::uint8_t>& row, std::int32_t width) {
   std::vector<std::uint8_t> pixels;
@@ -151,7 +151,7 @@ std::vector<int> scaled_row(std::string_view preset, Mirror mirror,
   return result;
 }
 
-// TensorFlow 1 takes pixels 0 and 2 of four: it matters whether those of the mirrored picture.
+// TensorFlow 1 takes pixels 0 and 2 of four, so it matters whether the image is mirrored before.
 TEST(ImagePresetTest, TfMirrorsBeforeItScalesAndTpuAfter) {
   const std::vector<std::uint8_t> row = {10, 90, 170, 50};
   EXPECT_EQ(scaled_row("tf", Mirror::No, row, 2), (std::vector{10, 170}));
@@ -165,7 +165,7 @@ TEST(ImagePresetTest, TpuScalesByTheCubicOfTensorFlow1) {
   EXPECT_EQ(scaled_row("tf", Mirror::No, {0, 96, 160, 64}, 8)[3], 128);
 }
 
-/// What a gray pixel becomes, from the recipes' own formulae.
+/// Normalized value of a gray pixel, from the recipes' own formulas.
 TEST(ImagePresetTest, EveryRecipeNormalisesByItsNumbers) {
   struct Case {
     ImageNormalisation normalisation;

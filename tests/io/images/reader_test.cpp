@@ -20,7 +20,7 @@ using Square = std::vector<std::uint8_t>;
 
 Square square() { return Square(std::size_t{3} * kSide * kSide, 0xcd); }
 
-/// The window from the whole picture.
+/// The window from the whole image.
 Square from_whole(const Bytes& file, const ImageWindow& window, const Resampling& resampling) {
   ImageDecoder decoder;
   Resampler resampler;
@@ -30,7 +30,7 @@ Square from_whole(const Bytes& file, const ImageWindow& window, const Resampling
   return image;
 }
 
-TEST(ImageReaderTest, ReadsWhatDecodingEverythingWouldGive) {
+TEST(ImageReaderTest, EqualsDecodingTheWholeImage) {
   const Picture picture = make_picture(131, 97);
   const Bytes files[] = {encode_jpeg(picture, {.horizontal = 2, .vertical = 2}),
                          encode_jpeg(picture, {.horizontal = 2, .progressive = true}),
@@ -54,7 +54,7 @@ TEST(ImageReaderTest, ReadsWhatDecodingEverythingWouldGive) {
   }
 }
 
-TEST(ImageReaderTest, SaysThatAPictureIsDamaged) {
+TEST(ImageReaderTest, ReportsADamagedImage) {
   const Bytes file = encode_jpeg(make_picture(131, 97));
   ImageReader reader;
   Square image = square();
@@ -67,7 +67,7 @@ TEST(ImageReaderTest, SaysThatAPictureIsDamaged) {
   });
 }
 
-// However many threads there are, the memory is that of one large picture.
+// With any number of threads, the memory is that of one large image.
 TEST(ImageReaderTest, LargePicturesAreReadOneAtATime) {
   const Bytes large = encode_png(make_picture(4000, 3000));
   const Bytes usual = encode_png(make_picture(400, 300));

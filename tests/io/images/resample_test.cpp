@@ -61,7 +61,7 @@ std::vector<double> naive_weights(Filter filter, int in, int out, int x) {
   return weights;
 }
 
-/// All of a window before it is rounded.
+/// A whole window before rounding.
 std::vector<double> naive_resample(const Picture& picture, const ImageWindow& window,
                                    const Resampling& resampling, int side) {
   const PixelBox& box = window.box;
@@ -130,7 +130,7 @@ TEST(ResampleTest, AgreesWithTheDefinition) {
   const Picture picture = make_picture(50, 40);
   constexpr int kSide = 14;
   for (const Filter filter : kFilters) {
-    // Antialiased forms round between columns and rows, where what lies half-way may go either way.
+    // Antialiased forms round between columns and rows, where ties may go either way.
     const double tolerance = is_antialiased(filter) ? 1.5 : 0.5 + 1e-3;
     for (ImageWindow window : windows(kSide)) {
       for (const Mirror mirror : {Mirror::No, Mirror::Yes}) {
@@ -151,7 +151,7 @@ TEST(ResampleTest, AgreesWithTheDefinition) {
   }
 }
 
-TEST(ResampleTest, NothingOutsideTheBoxAskedForCounts) {
+TEST(ResampleTest, PixelsOutsideTheBoxAreNotUsed) {
   const Picture picture = make_picture(50, 40);
   constexpr int kSide = 14;
   for (const Filter filter : kFilters) {
@@ -215,8 +215,8 @@ std::vector<std::uint8_t> bytes_of(const std::string& hex) {
   return bytes;
 }
 
-/// Pillow stretches its curves only where the picture shrinks. Where it grows, the forms that do
-/// not are the same but for Pillow's rounding between columns and rows.
+/// Pillow stretches its curves only if the image shrinks. If it grows, our plain forms equal
+/// Pillow's except for its rounding between columns and rows.
 TEST(ResampleTest, AgreesWithPillow) {
   std::ifstream file(MILLRACE_SOURCE_DIR "/tests/golden/pillow/resize.json");
   const nlohmann::json golden = nlohmann::json::parse(file);

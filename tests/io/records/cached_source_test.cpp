@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kPictures = 40;
 constexpr std::size_t kBytes = 1000;
 
-/// Pictures of kBytes + index bytes and one box; counts how often they are read.
+/// Images of kBytes + index bytes and one box; counts the reads.
 class CountingSource final : public EncodedSource {
  public:
   mutable std::atomic<std::int64_t> reads = 0;
@@ -57,7 +57,7 @@ void read_all(const EncodedSource& source) {
   for (std::int64_t i = 0; i < source.size(); ++i) expect_picture(source.read(i, buffer), i);
 }
 
-// What two sets count on is never more than there is.
+// Two sets together are never promised more than the budget.
 TEST(CachedSourceTest, PromisesShareABudget) {
   const auto inner = std::make_shared<CountingSource>();
   const std::int64_t all = CachedSource(inner, std::make_shared<CacheBudget>(1 << 30)).kept_bytes();

@@ -75,18 +75,17 @@ TEST(CheckTest, ListsEverythingThatIsBad) {
       lines,
       (std::vector<std::string>{
           (root.path() / "train-00001-of-00003").string() + ": the shard is missing",
-          fmt::format("{}, record 2 at offset {}: the length of the record fails its checksum", a,
-                      places[2]),
-          fmt::format("{}, record 5 at offset {}: its data fail their checksum", a, places[5]),
-          fmt::format("{}, record 7 at offset {}: the picture: upside down", a, places[7]),
+          fmt::format("{}, record 2 at offset {}: record length checksum mismatch", a, places[2]),
+          fmt::format("{}, record 5 at offset {}: data checksum mismatch", a, places[5]),
+          fmt::format("{}, record 7 at offset {}: the image: upside down", a, places[7]),
           fmt::format("{}, record 9 at offset {}: label 10 is not one of 1 to 9", a, places[9]),
-          fmt::format("{}, record 3 at offset {}: 5 bytes are left, and a record has at least "
-                      "16: the file is cut",
+          fmt::format("{}, record 3 at offset {}: 5 bytes are left, but a record has at least 16: "
+                      "the file is truncated",
                       last.string(), ends[3]),
       }));
 }
 
-TEST(CheckTest, IdxFilesAreHeldAgainstTheirShards) {
+TEST(CheckTest, IdxFilesAreComparedWithTheirShards) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);
@@ -103,7 +102,7 @@ TEST(CheckTest, IdxFilesAreHeldAgainstTheirShards) {
   EXPECT_EQ(to_string(report.findings[0]), path.string() + ".idx: line 1 is not \"offset bytes\"");
 }
 
-TEST(CheckTest, WhatAnInterruptedCopyLeavesIsFound) {
+TEST(CheckTest, LeftoversOfAnInterruptedCopyAreFound) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00002";
   const auto places = write_shard(path, 0, 3);
@@ -119,7 +118,7 @@ TEST(CheckTest, WhatAnInterruptedCopyLeavesIsFound) {
   EXPECT_EQ(report.findings[1].file, path.string());
   EXPECT_EQ(report.findings[1].record, std::nullopt);
   EXPECT_TRUE(report.findings[1].problem.starts_with(
-      fmt::format("ends at {}, and the records that its .idx lists at {}: the shard is cut",
+      fmt::format("ends at {}, but the records in its .idx end at {}: the shard is truncated",
                   places[2], places[3])))
       << report.findings[1].problem;
 }
@@ -136,7 +135,7 @@ TEST(CheckTest, ClassFolders) {
   EXPECT_TRUE(report.notices.empty());
 }
 
-TEST(CheckTest, OnlyWhatShouldBeAPictureIsBadInAClassFolder) {
+TEST(CheckTest, OnlyFilesNamedAsImagesAreBadInAClassFolder) {
   const TemporaryDirectory root;
   store(root.path() / "train/n01/a.JPEG", fake_picture(1));
   store(root.path() / "train/n01/README.txt", std::string_view("text"));
@@ -152,7 +151,7 @@ TEST(CheckTest, OnlyWhatShouldBeAPictureIsBadInAClassFolder) {
   EXPECT_NE(report.notices[0].find("n01/README.txt"), std::string::npos);
 }
 
-TEST(CheckTest, WhatIsNoFileInAClassFolderIsBad) {
+TEST(CheckTest, FoldersLinksAndPipesInAClassFolderAreBad) {
   const test::TemporaryDirectory root;
   const fs::path folder = root.path() / "train" / "n01";
   store(folder / "a.JPEG", fake_picture(1));
@@ -164,8 +163,9 @@ TEST(CheckTest, WhatIsNoFileInAClassFolderIsBad) {
   const CheckReport report = check(root.path());
   EXPECT_EQ(report.findings.size(), 4u);
   for (const Finding& finding : report.findings)
-    EXPECT_NE(finding.problem.find(finding.file.ends_with("folder.JPEG") ? "folder" : "no regular"),
-              std::string::npos)
+    EXPECT_NE(
+        finding.problem.find(finding.file.ends_with("folder.JPEG") ? "folder" : "not a regular"),
+        std::string::npos)
         << to_string(finding);
 }
 
@@ -173,7 +173,7 @@ TEST(CheckTest, AFindingNamesItsPlaceOnceAndInOneLine) {
   const std::string place = "d/train-00001-of-00008, record 41 at offset 65525";
   EXPECT_EQ(problem_at(place, "d/train-00001-of-00008: the file ends at offset 65000"),
             place + ": the file ends at offset 65000");
-  EXPECT_EQ(problem_at(place, place + ": its data fail"), place + ": its data fail");
+  EXPECT_EQ(problem_at(place, place + ": data checksum"), place + ": data checksum");
   EXPECT_EQ(problem_at(place, "d/train-00001: another file"),
             place + ": d/train-00001: another file");
   EXPECT_EQ(problem_at("a.JPEG", "a.JPEG: cut"), "a.JPEG: cut");
@@ -191,7 +191,7 @@ TEST(CheckTest, RealShards) {
   const auto photos = real_data("tfrecord_imagenet_photos");
   if (!format || !photos) GTEST_SKIP() << "no shards beside the project";
   CheckOptions options = options_for(1000);
-  EXPECT_EQ(check(*photos, options).findings.size(), 1u);  // the shard that is not there
+  EXPECT_EQ(check(*photos, options).findings.size(), 1u);  // the missing shard
   options.label_offset = 0;
   EXPECT_TRUE(check(*format, options).findings.empty());
   const CheckReport validation = check_pictures(*format, Split::Validation, options);

@@ -54,7 +54,7 @@ class Tar {
   Bytes bytes_;
 };
 
-/// A fake: a "PNG" is made into a "JPEG", what holds "broken" is refused.
+/// A fake: converts a "PNG" to a "JPEG", and rejects files that contain "broken".
 PreparedPicture prepare(std::span<const std::byte> bytes) {
   const std::string text = text_of(bytes);
   if (text.find("broken") != std::string::npos) fail(ErrorKind::Data, "a broken picture");
@@ -93,7 +93,7 @@ Tar class_tar(std::size_t c) {
   return tar;
 }
 
-/// What readers look at.
+/// The part of an Example that readers use.
 std::map<std::string, std::string> files_below(const fs::path& root) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(root))
@@ -102,7 +102,7 @@ std::map<std::string, std::string> files_below(const fs::path& root) {
   return files;
 }
 
-/// Picture and label of everything in a set of shards.
+/// Image and label of every record in a set of shards.
 std::multiset<std::pair<std::string, std::int32_t>> pictures_of(const fs::path& root, Split split) {
   SourceOptions options;
   options.classes = kClasses;
@@ -118,7 +118,7 @@ std::multiset<std::pair<std::string, std::int32_t>> expected_pictures() {
   std::multiset<std::pair<std::string, std::int32_t>> pictures;
   for (std::size_t c = 0; c < kClasses; ++c)
     for (std::size_t i = 0; i < kPerClass; ++i)
-      // Names of classes fall while c rises, so that the order of names is another than that here.
+      // Class names descend while c ascends, so name order differs from the order here.
       pictures.emplace(text_of(fake_picture(c * kPerClass + i)),
                        static_cast<std::int32_t>(kClasses - 1 - c));
   return pictures;
@@ -153,7 +153,7 @@ TEST(ConvertTest, ShardsHaveTheConvertersSizes) {
     ByteWindow file(out.path() / "train" / fmt::format("train-{:05}-of-00004", i));
     sizes.push_back(scan_records(file).entries.size());
   }
-  EXPECT_EQ(sizes, (std::vector<std::size_t>{6, 6, 6, 3}));  // of ceil(21 / 4)
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{6, 6, 6, 3}));  // ceil(21 / 4) each
 }
 
 TEST(ConvertTest, TrainingIsMixedBySeedAndValidationKeepsItsOrder) {
@@ -161,7 +161,8 @@ TEST(ConvertTest, TrainingIsMixedBySeedAndValidationKeepsItsOrder) {
   EXPECT_EQ(std::set<std::size_t>(mixed.begin(), mixed.end()).size(), 1000u);
   EXPECT_NE(mixed, conversion_order(1000, Split::Train, 1));
   EXPECT_EQ(mixed, conversion_order(1000, Split::Train, 0));
-  // Of ten classes in a row of 100 each, the first hundred written hold all.
+  // Of ten consecutive classes of 100 images each, the first hundred images written contain all
+  // classes.
   std::set<std::size_t> classes;
   for (std::size_t i = 0; i < 100; ++i) classes.insert(mixed[i] / 100);
   EXPECT_EQ(classes.size(), 10u);
@@ -219,7 +220,7 @@ TEST(ConvertTest, FlatValidationWithAListOfLabels) {
   EXPECT_TRUE(fs::exists(out.path() / "validation" / "validation-00001-of-00002"));
 
   store(raw.path() / "synset_labels.txt", "n00000005\nn00000003\n");
-  expect_error(ErrorKind::Data, {"synset_labels.txt: 2 lines, but 3 pictures"},
+  expect_error(ErrorKind::Data, {"synset_labels.txt: 2 lines, but 3 images"},
                [&] { (void)find_raw_pictures(raw.path(), Split::Validation); });
   store(raw.path() / "other.txt", "n00000005\nn00000003\nn99999999\n");
   expect_error(ErrorKind::Data, {"n99999999"}, [&] {
@@ -265,7 +266,7 @@ TEST(ConvertTest, BadPicturesOfKeptShardsStillCount) {
   EXPECT_EQ(again.bad, 2);
   EXPECT_EQ(again.shards_kept, 3);
   options.max_bad_fraction = 0.05;
-  expect_error(ErrorKind::Data, {"2 of 21 pictures", "a broken picture"},
+  expect_error(ErrorKind::Data, {"2 of 21 images", "a broken picture"},
                [&] { (void)convert_to_records(pictures, Split::Train, out.path(), options); });
 }
 
@@ -280,13 +281,13 @@ TEST(ConvertTest, NoShardIsEmpty) {
   store(raw.path() / "train/n1/b.JPEG", std::string_view("broken"));
   ConvertOptions options = options_for(2, 1);
   options.max_bad_fraction = 0.5;
-  expect_error(ErrorKind::Data, {"all of its pictures (1) are bad"}, [&] {
+  expect_error(ErrorKind::Data, {"all of its images (1) are bad"}, [&] {
     (void)convert_to_records(find_raw_pictures(raw.path(), Split::Train), Split::Train, out.path(),
                              options);
   });
 }
 
-TEST(ConvertTest, GoesOnWhereItWasInterrupted) {
+TEST(ConvertTest, ContinuesAfterAnInterruption) {
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
   const TemporaryDirectory straight;
@@ -340,7 +341,7 @@ TEST(ConvertTest, NeverMixesTwoConversions) {
     (void)convert_to_records(pictures, Split::Train, out.path(), options_for(4));
   });
   store(out.path() / "foreign/train/train-00000-of-00001", std::string_view("of somebody"));
-  expect_error(ErrorKind::Usage, {"is there already"}, [&] {
+  expect_error(ErrorKind::Usage, {"already exists"}, [&] {
     (void)convert_to_records(pictures, Split::Train, out.path() / "foreign", options_for(5));
   });
   expect_error(ErrorKind::Config, {"0 shards"}, [&] {
@@ -348,7 +349,7 @@ TEST(ConvertTest, NeverMixesTwoConversions) {
   });
 }
 
-TEST(ConvertTest, ArchivesAreLookedIntoByContent) {
+TEST(ConvertTest, FilesInArchivesAreRecognizedByContent) {
   const TemporaryDirectory raw;
   Tar tar;
   tar.add("no-ending", fake_picture(1));
@@ -364,7 +365,7 @@ TEST(ConvertTest, ArchivesAreLookedIntoByContent) {
   EXPECT_EQ(found.others.size(), 2u);
 }
 
-// What unpacking in place leaves.
+// The result of unpacking in place.
 TEST(ConvertTest, AnArchiveBesideItsFolderIsLeftOut) {
   const TemporaryDirectory raw;
   Tar tar;
@@ -379,7 +380,7 @@ TEST(ConvertTest, AnArchiveBesideItsFolderIsLeftOut) {
   EXPECT_TRUE(found.notices[0].starts_with((raw.path() / "train/n1.tar").string()));
 }
 
-TEST(ConvertTest, ArchivesLieInOneAnotherOnceAtMost) {
+TEST(ConvertTest, ArchivesAreNestedAtMostOnce) {
   Tar pictures;
   pictures.add("a.JPEG", fake_picture(1));
   Tar classes;
@@ -390,11 +391,11 @@ TEST(ConvertTest, ArchivesLieInOneAnotherOnceAtMost) {
   store(raw.path() / "train/all.tar", classes.bytes());
   EXPECT_EQ(find_raw_pictures(raw.path(), Split::Train).classes, std::vector<std::string>{"n1"});
   store(raw.path() / "train/all.tar", deep.bytes());
-  expect_error(ErrorKind::Data, {"n1.tar at offset ", "an archive in an archive in an archive"},
+  expect_error(ErrorKind::Data, {"n1.tar at offset ", "is nested too deeply"},
                [&] { (void)find_raw_pictures(raw.path(), Split::Train); });
 }
 
-TEST(ConvertTest, NothingFoundListsWhatWasLookedFor) {
+TEST(ConvertTest, NothingFoundListsThePlacesSearched) {
   const TemporaryDirectory root;
   expect_error(ErrorKind::Data, {"img_train", "ILSVRC2012_img_train.tar", "class folders in"},
                [&] { (void)find_raw_pictures(root.path(), Split::Train); });
@@ -424,7 +425,7 @@ TEST(TarTest, ListsFilesWithLongNames) {
   EXPECT_EQ(members[2].name, "pax.JPEG");
 }
 
-TEST(TarTest, HardLinksAreWhatTheyLeadTo) {
+TEST(TarTest, HardLinksAreListedWithTheirTarget) {
   Tar tar;
   tar.add("f/a.JPEG", bytes_of("content"));
   tar.add("g/b.JPEG", {}, '1', "f/a.JPEG");
@@ -443,7 +444,7 @@ TEST(TarTest, HardLinksAreWhatTheyLeadTo) {
   EXPECT_EQ(listing.links, std::vector<std::string>{"d.JPEG"});
 }
 
-// A size is a number from outside, and memory follows that of a name.
+// Sizes are untrusted, and memory is allocated for a name's size.
 TEST(TarTest, NamesOfMoreThan64KiBAreRefused) {
   constexpr std::size_t kMost = 64 * 1024;
   const auto with_name = [](std::size_t bytes, char type) {
@@ -454,10 +455,10 @@ TEST(TarTest, NamesOfMoreThan64KiBAreRefused) {
     return tar.bytes();
   };
   EXPECT_EQ(list(with_name(kMost, 'L')).at(0).name, std::string(kMost, 'n'));
-  // "65536 path=" and a line's end are no part of the name.
+  // "65536 path=" and a line break are not part of the name.
   EXPECT_EQ(list(with_name(kMost, 'x')).at(0).name, std::string(kMost - 12, 'n'));
   for (const char type : {'L', 'x'})
-    expect_error(ErrorKind::Data, {"a.tar: a name that is too long at offset 512"},
+    expect_error(ErrorKind::Data, {"a.tar: name too long at offset 512"},
                  [&] { (void)list(with_name(kMost + 1, type)); });
 }
 
@@ -465,10 +466,10 @@ TEST(TarTest, DamageIsNamed) {
   const Bytes bytes = class_tar(0).bytes();
   Bytes flipped = bytes;
   flipped[3] ^= std::byte{1};
-  expect_error(ErrorKind::Data, {"a.tar: a header that fails its checksum at offset 0"},
+  expect_error(ErrorKind::Data, {"a.tar: header checksum mismatch at offset 0"},
                [&] { (void)list(flipped); });
   for (const std::size_t size : {0u, 511u, 600u, 1024u, 1536u})
-    expect_error(ErrorKind::Data, {"a.tar: ", "cut or damaged"},
+    expect_error(ErrorKind::Data, {"a.tar: ", "truncated or damaged"},
                  [&] { (void)list(Bytes(bytes.data(), bytes.data() + size)); });
 }
 

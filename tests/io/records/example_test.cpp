@@ -24,7 +24,7 @@ std::string problem_of(std::span<const std::byte> payload) {
   return parse_example(payload, example, buffer);
 }
 
-/// What a reader of labels alone says of the same payload, in the midst of a file.
+/// The result of the label reader for the same payload, in the middle of a file.
 std::string label_problem_of(std::span<const std::byte> payload, std::int64_t& label) {
   Bytes file(13, std::byte{0xff});
   file.insert(file.end(), payload.begin(), payload.end());
@@ -33,7 +33,7 @@ std::string label_problem_of(std::span<const std::byte> payload, std::int64_t& l
   return parse_label(window, 13, payload.size(), label);
 }
 
-/// The messages of protobuf, to make payloads that no writer of ours makes.
+/// protobuf messages, for payloads that our writer never produces.
 class Message {
  public:
   Message() {
@@ -117,7 +117,7 @@ TEST(ExampleTest, NumbersMayBePackedOrNot) {
   }
 }
 
-TEST(ExampleTest, FieldsInAnyOrderAndOfOthers) {
+TEST(ExampleTest, FieldsInAnyOrderAndUnknownOnes) {
   const std::string label = entry("image/class/label", nested(3, nested(1, "\x07")));
   const std::string value_first =
       nested(1, nested(2, nested(3, nested(1, "\x07"))) + nested(1, "image/class/label"));
@@ -141,22 +141,22 @@ TEST(ExampleTest, SaysWhatIsMissingOrWrong) {
             "image/class/label is missing");
   EXPECT_EQ(problem_after(
                 [](Features& f) { f["image/class/label"].mutable_bytes_list()->add_value("7"); }),
-            "image/class/label holds bytes where integers belong");
+            "image/class/label contains bytes, expected integers");
   EXPECT_EQ(
       problem_after([](Features& f) { f["image/encoded"].mutable_int64_list()->add_value(7); }),
-      "image/encoded holds integers where bytes belong");
+      "image/encoded contains integers, expected bytes");
   EXPECT_EQ(
       problem_after([](Features& f) { f["image/class/label"].mutable_int64_list()->add_value(8); }),
-      "image/class/label holds 2 values where one belongs");
+      "image/class/label contains 2 values, expected one");
   EXPECT_EQ(
       problem_after([](Features& f) { f["image/encoded"].mutable_bytes_list()->clear_value(); }),
-      "image/encoded holds 0 values where one belongs");
+      "image/encoded contains 0 values, expected one");
   EXPECT_EQ(problem_after([](Features& f) {
               for (int i = 0; i < 70; ++i) f[std::to_string(i)].mutable_int64_list();
             }),
             "the tf.Example has more than 64 features");
   EXPECT_EQ(problem_after([](Features& f) { f[std::string(257, 'x')].mutable_int64_list(); }),
-            "the name of a feature has 257 bytes, and 256 are the most");
+            "the name of a feature has 257 bytes; the limit is 256");
 }
 
 TEST(ExampleTest, BoxesMustFitTogetherAndIntoThePicture) {
@@ -167,12 +167,12 @@ TEST(ExampleTest, BoxesMustFitTogetherAndIntoThePicture) {
   EXPECT_EQ(problem_after([](Features& f) {
               f["image/object/bbox/xmin"].mutable_float_list()->add_value(0.5f);
             }),
-            "image/object/bbox has 2 ymin, 3 xmin, 2 ymax and 2 xmax, which must be equally many");
+            "image/object/bbox has 2 ymin, 3 xmin, 2 ymax and 2 xmax; the numbers must be equal");
   for (const float bad : {-0.1f, 0.9f, std::numeric_limits<float>::quiet_NaN(),
                           std::numeric_limits<float>::infinity()})
     EXPECT_TRUE(problem_after([&](Features& f) {
                   set(f, "ymin", bad);
-                }).starts_with("box 0 of image/object/bbox is no part of the picture: y "))
+                }).starts_with("box 0 of image/object/bbox is not inside the image: y "))
         << bad;
   EXPECT_NE(problem_after([&](Features& f) { set(f, "xmax", 1.01f); }), "");
   EXPECT_NE(problem_after([&](Features& f) {
@@ -203,7 +203,7 @@ TEST(ExampleTest, NamesOfBoxesMayComeLast) {
   EXPECT_EQ(buffer.boxes, (std::vector<ObjectBox>{{0.25f, 0.5f, 0.75f, 1.0f}}));
 }
 
-TEST(ExampleTest, EveryCutIsNoExample) {
+TEST(ExampleTest, EveryTruncatedPayloadIsRejected) {
   const Bytes payload = payload_of(3, 4, kBoxes);
   for (std::size_t size = 0; size < payload.size(); ++size) {
     const auto part = std::span(payload).first(size);
@@ -214,20 +214,20 @@ TEST(ExampleTest, EveryCutIsNoExample) {
 }
 
 TEST(ExampleTest, HostileNestingEnds) {
-  std::string groups(100'000, '\x0b');  // field 1, start of a group, again and again
-  EXPECT_EQ(problem_of(bytes_of(groups)), "the record is no tf.Example");
+  std::string groups(100'000, '\x0b');  // field 1, start of a group, repeated
+  EXPECT_EQ(problem_of(bytes_of(groups)), "the record is not a tf.Example");
   std::string deep = "x";
   for (int i = 0; i < 1000; ++i) deep = nested(1, deep);
   EXPECT_NE(problem_of(bytes_of(deep)), "");
 }
 
-// Groups that nobody knows are passed over, one within the other eight times at most.
+// Unknown groups are skipped up to a nesting depth of eight.
 TEST(ExampleTest, UnknownGroupsNestEightDeep) {
   const std::string label = entry("image/class/label", nested(3, nested(1, "\x07")));
   const std::string known = nested(1, kEncoded + label);
   for (const std::size_t depth : {8u, 9u}) {
     const Bytes payload = bytes_of(std::string(depth, '\x0b') + std::string(depth, '\x0c') + known);
-    const std::string expected = depth == 8 ? "" : "the record is no tf.Example";
+    const std::string expected = depth == 8 ? "" : "the record is not a tf.Example";
     EXPECT_EQ(problem_of(payload), expected) << depth;
     std::int64_t found = 0;
     EXPECT_EQ(label_problem_of(payload, found), expected) << depth;
@@ -237,7 +237,7 @@ TEST(ExampleTest, UnknownGroupsNestEightDeep) {
   }
 }
 
-// What we call an Example is one for protobuf, too, with the same content; and the other way round.
+// We and protobuf accept the same Examples, with the same content.
 TEST(ExampleTest, AgreesWithProtobufOnMutatedBytes) {
   const Bytes whole = payload_of(2, 300, kBoxes);
   std::mt19937 engine(1);

@@ -24,7 +24,7 @@ void write_folders(const fs::path& root) {
   store(root / "val/n03/v.JPEG", fake_picture(4));
 }
 
-TEST(ImageFolderTest, ClassesAreSortedFoldersAndPicturesAreToldByContent) {
+TEST(ImageFolderTest, ClassesAreSortedFoldersAndImagesAreRecognizedByContent) {
   const TemporaryDirectory root;
   write_folders(root.path());
   const auto source = open_encoded_source(root.path(), Split::Train, {});
@@ -43,7 +43,7 @@ TEST(ImageFolderTest, ClassesAreSortedFoldersAndPicturesAreToldByContent) {
   EXPECT_NE(source->notices()[0].find("n01/notes.txt"), std::string::npos);
 }
 
-TEST(ImageFolderTest, ValidationTakesTheNumbersOfTraining) {
+TEST(ImageFolderTest, ValidationUsesTheClassNumbersOfTraining) {
   const TemporaryDirectory root;
   write_folders(root.path());
   const auto source = open_encoded_source(root.path(), Split::Validation, {});
@@ -81,7 +81,7 @@ TEST(ImageFolderTest, IndexIsKeptUntilAFolderChanges) {
   store(root.path() / "train/n02/c.JPEG", fake_picture(6));
   const auto second = open_encoded_source(root.path(), Split::Train, {});
   EXPECT_EQ(second->size(), 5);
-  // A picture that changed under its name.
+  // An image that was overwritten.
   store(root.path() / "train/n02/a.JPEG", fake_picture(40));
   ReadBuffer buffer;
   expect_error(ErrorKind::Data, {"n02/a.JPEG", "when it was indexed"},
@@ -89,7 +89,7 @@ TEST(ImageFolderTest, IndexIsKeptUntilAFolderChanges) {
   const auto third = open_encoded_source(root.path(), Split::Train, {});
   EXPECT_EQ(text_of(third->read(1, buffer).bytes), text_of(fake_picture(40)));
   EXPECT_NE(third->fingerprint(), second->fingerprint());
-  // Mended in its place.
+  // Repaired in place.
   store(root.path() / "train/n01/notes.txt", std::string_view(kPng));
   EXPECT_EQ(open_encoded_source(root.path(), Split::Train, {})->size(), 6);
 }
@@ -106,7 +106,7 @@ TEST(ImageFolderTest, FilesThatShouldBePicturesAreBad) {
   const std::string folder = (root.path() / "train").string();
   expect_error(ErrorKind::Data,
                {folder + ": 3 of 20 files are bad",
-                "the first: " + folder + "/n02/empty.jpg: is empty, or no regular file",
+                "the first: " + folder + "/n02/empty.jpg: is empty or not a regular file",
                 "--max-bad-fraction"},
                [&] { (void)open_encoded_source(root.path(), Split::Train, {}); });
   SourceOptions options;
@@ -118,15 +118,15 @@ TEST(ImageFolderTest, FilesThatShouldBePicturesAreBad) {
     EXPECT_NE(source->notices()[0].find("n02/notes.txt"), std::string::npos);
     EXPECT_TRUE(source->notices()[1].starts_with(folder + ": 3 of 20 files are bad"));
     EXPECT_EQ(source->notices()[2],
-              "left out: " + folder + "/n02/empty.jpg: is empty, or no regular file");
-    EXPECT_TRUE(source->notices()[3].starts_with("left out: " + folder +
-                                                 "/n02/large.png: 67108865 bytes, and 67108864 "));
+              "left out: " + folder + "/n02/empty.jpg: is empty or not a regular file");
+    EXPECT_TRUE(source->notices()[3].starts_with(
+        "left out: " + folder + "/n02/large.png: 67108865 bytes exceed the limit of 67108864"));
     EXPECT_EQ(source->notices()[4],
               "left out: " + folder + "/n02/page.JPEG: is neither JPEG nor PNG");
   }
 }
 
-TEST(ImageFolderTest, LinksThatLeadNowhereAreBad) {
+TEST(ImageFolderTest, BrokenLinksAreBad) {
   const TemporaryDirectory root;
   for (std::size_t i = 0; i < 8; ++i)
     store(root.path() / fmt::format("train/n01/{}.JPEG", i), fake_picture(i));
@@ -139,25 +139,24 @@ TEST(ImageFolderTest, LinksThatLeadNowhereAreBad) {
     const auto source = open_encoded_source(root.path(), Split::Train, options);
     EXPECT_EQ(source->size(), 8);
     ASSERT_EQ(source->notices().size(), 2u);
-    EXPECT_EQ(source->notices()[1],
-              "left out: " + link.string() + ": is a link that leads nowhere");
+    EXPECT_EQ(source->notices()[1], "left out: " + link.string() + ": is a broken link");
   }
   store(root.path() / "elsewhere.JPEG", fake_picture(9));
   EXPECT_EQ(open_encoded_source(root.path(), Split::Train, options)->size(), 9);
 }
 
-TEST(ImageFolderTest, APictureThatIsGoneIsABadOne) {
+TEST(ImageFolderTest, ARemovedImageIsABadOne) {
   const TemporaryDirectory root;
   write_folders(root.path());
   const auto source = open_encoded_source(root.path(), Split::Train, {});
   fs::remove(source->where(0));
   ReadBuffer buffer;
-  expect_error(ErrorKind::Data, {source->where(0) + ": is gone"},
+  expect_error(ErrorKind::Data, {source->where(0) + ": was removed"},
                [&] { (void)source->read(0, buffer); });
 }
 
-// A folder whose name leaves room for pictures, but not for an index beside them.
-TEST(ImageFolderTest, AnIndexThatCannotBeKeptIsTold) {
+// The path is short enough for images, but too long for an index beside them.
+TEST(ImageFolderTest, AnIndexThatCannotBeCachedIsReported) {
   const TemporaryDirectory root;
   fs::path folder = root.path();
   constexpr std::size_t kLongest = 4095 - sizeof("/n01/a.JPEG");
@@ -170,7 +169,7 @@ TEST(ImageFolderTest, AnIndexThatCannotBeKeptIsTold) {
                                  0.001);
   EXPECT_EQ(source.size(), 1);
   ASSERT_EQ(source.notices().size(), 1u);
-  EXPECT_NE(source.notices()[0].find(" is made anew every time: "), std::string::npos);
+  EXPECT_NE(source.notices()[0].find(" is rebuilt every time: "), std::string::npos);
 }
 
 TEST(ImageFolderTest, ClassesWithoutPicturesAreNamed) {
@@ -181,16 +180,16 @@ TEST(ImageFolderTest, ClassesWithoutPicturesAreNamed) {
   EXPECT_EQ(source->label(0), 1);
   ASSERT_EQ(source->notices().size(), 1u);
   EXPECT_TRUE(source->notices()[0].starts_with(
-      root.path().string() + ": 1 of 2 classes have no training pictures: _thumbs; "))
+      root.path().string() + ": 1 of 2 classes have no training images: _thumbs; "))
       << source->notices()[0];
 }
 
-TEST(ImageFolderTest, SplitsAreNoClasses) {
+TEST(ImageFolderTest, SplitsAreNotClasses) {
   const TemporaryDirectory root;
   store(root.path() / "val/a.JPEG", fake_picture(1));
   store(root.path() / "test/a.JPEG", fake_picture(1));
   EXPECT_TRUE(find_class_folders(root.path(), Split::Train).classes.empty());
-  expect_error(ErrorKind::Data, {"no training pictures", "img_val, test, img_test are no"},
+  expect_error(ErrorKind::Data, {"no training images", "img_val, test, img_test are not classes"},
                [&] { (void)open_encoded_source(root.path(), Split::Train, {}); });
   store(root.path() / "cats/a.JPEG", fake_picture(1));
   EXPECT_EQ(find_class_folders(root.path(), Split::Train).classes.size(), 3u);

@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A fake: as high as asked for and as wide as the file is long; pixels are made of the file's
-/// bytes.
+/// A fake: the height is `shorter_side`, the width is the file's length, and the pixels are the
+/// file's bytes.
 void shrink(std::span<const std::byte> file, std::int32_t shorter_side, PixelBuffer& out) {
   if (text_of(file).find("picture 13") != std::string::npos) fail(ErrorKind::Data, "unlucky");
   out.height = shorter_side;
@@ -136,7 +136,7 @@ TEST(PackedPicturesTest, EveryFlippedByteIsFound) {
   const Bytes good = load(root.path() / "packed");
   const PackedPictures whole(good, "whole");
   ReadBuffer buffer;
-  // Bytes between pictures belong to none.
+  // Bytes between images belong to none.
   std::vector<bool> matters(good.size(), true);
   std::size_t end = 64;
   for (std::int64_t i = 0; i < 3; ++i) {
@@ -167,7 +167,7 @@ TEST(PackedPicturesTest, EveryFlippedByteIsFound) {
     });
 }
 
-TEST(PackedPicturesTest, AFileThatIsCutWhileItIsReadIsAnError) {
+TEST(PackedPicturesTest, AFileTruncatedDuringReadingIsAnError) {
   const TemporaryDirectory root;
   const auto source = source_of(root.path(), 3);
   const fs::path path = root.path() / "packed";
@@ -178,7 +178,7 @@ TEST(PackedPicturesTest, AFileThatIsCutWhileItIsReadIsAnError) {
   expect_error(ErrorKind::Data, {"packed"}, [&] { (void)packed.read(2, buffer); });
 }
 
-TEST(PackedPicturesTest, ATableWithTheRightChecksumIsNotBelievedEither) {
+TEST(PackedPicturesTest, ATableWithACorrectChecksumIsStillChecked) {
   const TemporaryDirectory root;
   const auto source = source_of(root.path(), 3);
   (void)write_packed_pictures(*source, root.path() / "packed", options_for(1));
@@ -188,11 +188,11 @@ TEST(PackedPicturesTest, ATableWithTheRightChecksumIsNotBelievedEither) {
     Bytes bad = good;
     bad[table + field] ^= std::byte{0x41};
     store_little(crc32c(std::span(bad).subspan(table, 96)), bad.data() + table + 96);
-    expect_error(ErrorKind::Data, {"picture 0 of "}, [&] { const PackedPictures p(bad, "bad"); });
+    expect_error(ErrorKind::Data, {"image 0 of "}, [&] { const PackedPictures p(bad, "bad"); });
   }
 }
 
-TEST(PackedPicturesTest, NeitherAreClassesAndBoxesWithTheRightChecksum) {
+TEST(PackedPicturesTest, ClassesAndBoxesWithCorrectChecksumsAreStillChecked) {
   const TemporaryDirectory root;
   const auto source = source_of(root.path(), 3);
   (void)write_packed_pictures(*source, root.path() / "packed", options_for(1));
@@ -200,9 +200,9 @@ TEST(PackedPicturesTest, NeitherAreClassesAndBoxesWithTheRightChecksum) {
   Bytes box = classes;
   store_little(std::uint64_t{1} << 40, classes.data() + 24);
   store_little(crc32c(std::span(classes).first(60)), classes.data() + 60);
-  expect_error(ErrorKind::Data, {"1099511627776 classes, and 1000000 are the most"},
+  expect_error(ErrorKind::Data, {"1099511627776 classes exceed the limit of 1000000"},
                [&] { const PackedPictures p(classes, "bad"); });
-  // The first box of picture 0, which has two.
+  // The first of two boxes of image 0.
   const auto table = static_cast<std::size_t>(load_little<std::uint64_t>(box.data() + 32));
   const auto begin = static_cast<std::size_t>(load_little<std::uint64_t>(box.data() + table));
   const auto bytes = static_cast<std::size_t>(PackedPictures(box, "good").stored_bytes(0));
@@ -211,7 +211,7 @@ TEST(PackedPicturesTest, NeitherAreClassesAndBoxesWithTheRightChecksum) {
   store_little(crc32c(std::span(box).subspan(table, 96)), box.data() + table + 96);
   const PackedPictures packed(box, "bad");
   ReadBuffer buffer;
-  expect_error(ErrorKind::Data, {"bad, picture 0 at offset 64: a box that is no part"},
+  expect_error(ErrorKind::Data, {"bad, image 0 at offset 64: a box is not inside"},
                [&] { (void)packed.read(0, buffer); });
   EXPECT_EQ(packed.read(1, buffer).height, 4);
 }

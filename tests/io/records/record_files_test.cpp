@@ -46,7 +46,7 @@ TEST(RecordFilesTest, FindsEveryNamingOfTheTrainings) {
   }
 }
 
-TEST(RecordFilesTest, OrderIsThatOfNumbers) {
+TEST(RecordFilesTest, ShardsAreSortedByNumber) {
   const TemporaryDirectory root;
   for (const char* name : {"train-2-of-11", "train-10-of-11", "train-0-of-11"})
     touch(root.path() / name);
@@ -55,7 +55,7 @@ TEST(RecordFilesTest, OrderIsThatOfNumbers) {
   EXPECT_EQ(set.missing.size(), 8u);
 }
 
-TEST(RecordFilesTest, HelperFilesAreNoShards) {
+TEST(RecordFilesTest, HelperFilesAreNotShards) {
   const TemporaryDirectory root;
   for (const char* name : {"train-00000-of-00001", "train-00000-of-00001.idx",
                            "train-00000-of-00001.tmp.77", ".train-hidden", "train-x.index"})
@@ -79,7 +79,7 @@ TEST(RecordFilesTest, RefusesTwoSetsInOneFolder) {
   const TemporaryDirectory root;
   touch(root.path() / "train-00000-of-00002");
   touch(root.path() / "train-00000-of-00004");
-  touch(root.path() / "train-00000");  // before both, and of neither
+  touch(root.path() / "train-00000");  // sorted before both, part of neither
   expect_error(ErrorKind::Data, {"train-00000-of-00002", "train-00000-of-00004", "different sets"},
                [&] { (void)find_record_files(root.path(), Split::Train); });
   const TemporaryDirectory second;
@@ -113,7 +113,7 @@ TEST(RecordFilesTest, MissingShardsAreNoticedWhateverTheEnding) {
                               "train-00003-of-00004.tfrecord"}));
   EXPECT_EQ(set.missing, Names{"train-00001-of-00004.tfrecord"});
   EXPECT_EQ(set.left_out, Names{"train-00003-of-00004.tfrecord.bak"});
-  // Copies do not become the set because they are more.
+  // Copies are not the set even if there are more of them.
   touch(root.path() / "train-00000-of-00004");
   EXPECT_EQ(find_record_files(root.path(), Split::Train).files, Names{"train-00000-of-00004"});
 }
@@ -125,7 +125,7 @@ TEST(RecordFilesTest, NotesDoNotHideShardsInOtherPlaces) {
   EXPECT_TRUE(find_record_files(root.path(), Split::Train).files.empty());
   write_shard(root.path() / "train/train-00000-of-00001", 0, 2);
   EXPECT_EQ(find_record_files(root.path(), Split::Train).folder, root.path() / "train");
-  // A shard by its content alone.
+  // A shard only by its content.
   write_shard(root.path() / "train-all", 0, 2);
   const RecordFileSet set = find_record_files(root.path(), Split::Train);
   EXPECT_EQ(set.folder, root.path());

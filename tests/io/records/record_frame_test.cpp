@@ -76,7 +76,7 @@ TEST(RecordFrameTest, WalksOverEveryRecord) {
   EXPECT_EQ(frames[2].end, 151u);
 }
 
-TEST(RecordFrameTest, GoesOnAfterADamagedLength) {
+TEST(RecordFrameTest, ContinuesAfterADamagedLength) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "a";
   for (std::uint64_t byte = 0; byte < kFrameHeadBytes; ++byte) {
@@ -85,16 +85,17 @@ TEST(RecordFrameTest, GoesOnAfterADamagedLength) {
     const auto frames = frames_of(path);
     ASSERT_EQ(frames.size(), 3u) << byte;
     EXPECT_EQ(frames[0].kind, Frame::Kind::Damage);
-    EXPECT_EQ(frames[0].problem, "the length of the record fails its checksum");
+    EXPECT_EQ(frames[0].problem, "record length checksum mismatch");
     EXPECT_EQ(frames[0].end, 116u);
     EXPECT_EQ(frames[1].kind, Frame::Kind::Record);
     EXPECT_EQ(frames_of(path, std::vector<std::uint64_t>{0, 116, 132}).size(), 3u);
-    // Of known places only those are believed where a record begins.
+    // Known offsets are used only if a record begins there.
     EXPECT_EQ(frames_of(path, std::vector<std::uint64_t>{0, 50, 140}).size(), 3u);
   }
 }
 
-/// Makes a head of `bytes` at `offset` whose length runs to 100 bytes before the end of the file.
+/// Writes a header at `offset` of `bytes` whose record extends to 100 bytes before the end of the
+/// file.
 void put_false_head(Bytes& file, std::size_t offset) {
   const std::uint64_t length = file.size() - offset - kFrameBytes - 100;
   store_little(length, file.data() + offset);
@@ -102,9 +103,9 @@ void put_false_head(Bytes& file, std::size_t offset) {
   store_little(masked_crc32c(head), file.data() + offset + 8);
 }
 
-// Of a file in which heads are right and what follows them is not, each costs its reader the whole
+// If headers are valid and their payloads are not, each header makes the reader read the whole
 // rest.
-TEST(RecordFrameTest, SearchesNotForEver) {
+TEST(RecordFrameTest, TheSearchIsBounded) {
   const TemporaryDirectory root;
   constexpr std::size_t kHeads = 40;
   constexpr std::size_t kApart = 20;
@@ -146,12 +147,12 @@ TEST(RecordFrameTest, EveryCutIsFound) {
     ASSERT_EQ(frames.size(), whole + (between ? 0 : 1)) << size;
     if (between) continue;
     EXPECT_EQ(frames.back().kind, Frame::Kind::Damage) << size;
-    EXPECT_NE(frames.back().problem.find("the file is cut"), std::string::npos) << size;
+    EXPECT_NE(frames.back().problem.find("the file is truncated"), std::string::npos) << size;
     EXPECT_EQ(frames.back().end, size);
   }
 }
 
-TEST(RecordFrameTest, LengthIsCheckedBeforeItIsBelieved) {
+TEST(RecordFrameTest, LengthIsCheckedBeforeItIsUsed) {
   const TemporaryDirectory root;
   for (const std::uint64_t length :
        {kMaxRecordBytes + 1, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
@@ -166,7 +167,7 @@ TEST(RecordFrameTest, LengthIsCheckedBeforeItIsBelieved) {
   }
 }
 
-// A file that is long enough for its length, which is still more than a record may have.
+// The file is long enough for the record, but the record exceeds the limit.
 TEST(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "a";
@@ -178,14 +179,14 @@ TEST(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
     const Bytes three = load(path);
     bytes.insert(bytes.end(), three.begin(), three.end());
     store(path, bytes);
-    fs::resize_file(path, kMaxRecordBytes + 1000);  // without blocks on the disk
+    fs::resize_file(path, kMaxRecordBytes + 1000);  // sparse
     ByteWindow file(path);
     const Frame frame = FrameWalk(file).next();
     const bool allowed = length == kMaxRecordBytes;
     EXPECT_EQ(frame.kind, allowed ? Frame::Kind::Record : Frame::Kind::Damage);
     EXPECT_EQ(frame.end, allowed ? length + kFrameBytes : kFrameHeadBytes);
     EXPECT_EQ(frame.problem,
-              allowed ? "" : "a record of 67108865 bytes, and 67108864 are the most that is read");
+              allowed ? "" : "a record of 67108865 bytes exceeds the limit of 67108864");
   }
 }
 

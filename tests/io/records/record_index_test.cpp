@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Three shards of 20, 1 and 7 pictures.
+/// Three shards of 20, 1 and 7 images.
 RecordFileSet write_set(const fs::path& root) {
   write_shard(root / "train-00000-of-00003", 0, 20);
   write_shard(root / "train-00001-of-00003", 20, 1);
@@ -49,7 +49,7 @@ TEST(RecordIndexTest, HasEveryRecordAndItsLabel) {
   EXPECT_EQ(index.record_of(27), 6u);
 }
 
-TEST(RecordIndexTest, AnEmptyShardIsPassedOver) {
+TEST(RecordIndexTest, AnEmptyShardIsSkipped) {
   const TemporaryDirectory root;
   write_shard(root.path() / "train-00000-of-00003", 0, 2);
   write_shard(root.path() / "train-00001-of-00003", 2, 0);
@@ -59,7 +59,7 @@ TEST(RecordIndexTest, AnEmptyShardIsPassedOver) {
   EXPECT_EQ(opened.index.file_of(2), 2u);
 }
 
-TEST(RecordIndexTest, IsMadeOnceForTheSameFiles) {
+TEST(RecordIndexTest, IsBuiltOnceForTheSameFiles) {
   const TemporaryDirectory root;
   const RecordFileSet set = write_set(root.path());
   const OpenedIndex first = open(set);
@@ -67,7 +67,7 @@ TEST(RecordIndexTest, IsMadeOnceForTheSameFiles) {
   const OpenedIndex second = open(set);
   EXPECT_FALSE(second.made);
   EXPECT_EQ(second.index, first.index);
-  // Another size, and another time of change.
+  // Another size, and another modification time.
   write_shard(root.path() / "train-00001-of-00003", 20, 2);
   EXPECT_TRUE(open(set).made);
   EXPECT_FALSE(open(set).made);
@@ -75,7 +75,7 @@ TEST(RecordIndexTest, IsMadeOnceForTheSameFiles) {
   EXPECT_TRUE(open(set).made);
 }
 
-TEST(RecordIndexTest, LiesInTheCacheWhereTheDataCannotBeWritten) {
+TEST(RecordIndexTest, IsCachedIfTheDataFolderIsNotWritable) {
   const TemporaryDirectory root;
   const TemporaryDirectory cache;
   const RecordFileSet set = write_set(root.path());
@@ -87,10 +87,10 @@ TEST(RecordIndexTest, LiesInTheCacheWhereTheDataCannotBeWritten) {
   const OpenedIndex nowhere = open(set);
   EXPECT_TRUE(nowhere.made);
   ASSERT_EQ(nowhere.notices.size(), 1u);
-  EXPECT_NE(nowhere.notices[0].find("is made anew every time"), std::string::npos);
+  EXPECT_NE(nowhere.notices[0].find("is rebuilt every time"), std::string::npos);
 }
 
-TEST(RecordIndexTest, ReadOnlyFoldersStayAsTheyAre) {
+TEST(RecordIndexTest, ReadOnlyFoldersAreNotChanged) {
   const TemporaryDirectory root;
   const TemporaryDirectory cache;
   const RecordFileSet set = write_set(root.path());
@@ -101,7 +101,7 @@ TEST(RecordIndexTest, ReadOnlyFoldersStayAsTheyAre) {
   EXPECT_FALSE(fs::exists(root.path() / "millrace-train.index"));
 }
 
-TEST(RecordIndexTest, ADamagedCacheIsMadeAnew) {
+TEST(RecordIndexTest, ADamagedCacheIsRebuilt) {
   const TemporaryDirectory root;
   const RecordFileSet set = write_set(root.path());
   const OpenedIndex first = open(set);
@@ -118,7 +118,7 @@ TEST(RecordIndexTest, ADamagedCacheIsMadeAnew) {
   }
 }
 
-TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
+TEST(RecordIndexTest, ParsedIndicesAreConsistent) {
   const TemporaryDirectory root;
   RecordIndex index = open(write_set(root.path())).index;
   index.notices = {"said before", ""};
@@ -129,7 +129,7 @@ TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
   Bytes longer = content;
   longer.push_back(std::byte{0});
   EXPECT_FALSE(parse_index(longer));
-  // Counts beyond all memory, and an entry beyond its file.
+  // Counts that exceed memory, and an entry beyond its file.
   for (const std::size_t at : {7u, 15u, 23u, 31u}) {
     Bytes huge = content;
     huge[at] = std::byte{0x7f};
@@ -143,13 +143,13 @@ TEST(RecordIndexTest, ParsedBytesNeverContradictThemselves) {
   EXPECT_FALSE(parse_index(write_index(wrong)));
 }
 
-TEST(RecordIndexTest, ListsWhatIsBadAndGoesOn) {
+TEST(RecordIndexTest, ListsBadRecordsAndContinues) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 10);
   flip_byte(path, places[3] + 2);  // of the length
   Bytes bytes = load(path);
-  // A record whole in its frame that is no Example, in the place of number 7.
+  // Replaces record 7 by one with a valid frame that is not an Example.
   const std::size_t payload = places[8] - places[7] - kFrameBytes;
   std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(places[7] + kFrameHeadBytes), payload,
               std::byte{0xff});
@@ -157,9 +157,8 @@ TEST(RecordIndexTest, ListsWhatIsBadAndGoesOn) {
   const RecordIndex index = open(find_record_files(root.path(), Split::Train)).index;
   EXPECT_EQ(index.entries.size(), 8u);
   ASSERT_EQ(index.bad.size(), 2u);
-  EXPECT_EQ(index.bad[0],
-            (BadRecord{0, 3, places[3], "the length of the record fails its checksum"}));
-  EXPECT_EQ(index.bad[1], (BadRecord{0, 7, places[7], "the record is no tf.Example"}));
+  EXPECT_EQ(index.bad[0], (BadRecord{0, 3, places[3], "record length checksum mismatch"}));
+  EXPECT_EQ(index.bad[1], (BadRecord{0, 7, places[7], "the record is not a tf.Example"}));
   EXPECT_EQ(index.record_of(3), 4u);
   EXPECT_EQ(index.record_of(7), 9u);
   EXPECT_EQ(parse_index(write_index(index)), index);
@@ -177,7 +176,7 @@ TEST(RecordIndexTest, ReadsIndicesOfDali) {
                  [&] { (void)parse_offset_lines(text, "a.idx"); });
 }
 
-TEST(RecordIndexTest, SaysWhenAnIdxFileDoesNotFit) {
+TEST(RecordIndexTest, ReportsAnIdxFileThatDoesNotMatch) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);
@@ -197,7 +196,7 @@ TEST(RecordIndexTest, SaysWhenAnIdxFileDoesNotFit) {
   EXPECT_EQ(notices_with("nonsense").size(), 1u);
 }
 
-TEST(RecordIndexTest, WhatIsWrongWithAnIdxFileIsRepeatedUntilItIsMended) {
+TEST(RecordIndexTest, IdxProblemsAreReportedUntilTheyAreRepaired) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   write_shard(path, 0, 3);
@@ -229,7 +228,7 @@ TEST(RecordIndexTest, RecordsListedBeyondTheEndAreBad) {
     EXPECT_EQ(opened.index.bad[1].record, 3u);
     EXPECT_EQ(opened.index.bad[1].offset, places[3]);
     EXPECT_TRUE(opened.index.bad[1].problem.starts_with(fmt::format(
-        "the shard ends at {}, and its .idx lists this record: the shard is cut", places[2])))
+        "the shard ends at {}, but its .idx lists this record: the shard is truncated", places[2])))
         << opened.index.bad[1].problem;
   }
 }
@@ -348,14 +347,15 @@ TEST(TFRecordSourceTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
   EXPECT_NO_THROW((void)source->read(1, buffer));
   expect_error(ErrorKind::Data,
                {path.string() + fmt::format(", record 2 at offset {}: ", places[2]),
-                "its data fail their checksum"},
+                "data checksum mismatch"},
                [&] { (void)source->read(2, buffer); });
   EXPECT_NO_THROW((void)source->read(3, buffer));
   cut(path, places[4] + 3);
-  expect_error(ErrorKind::Data, {path.string(), "cut"}, [&] { (void)source->read(4, buffer); });
+  expect_error(ErrorKind::Data, {path.string(), "truncated"},
+               [&] { (void)source->read(4, buffer); });
 }
 
-// A whole record of the same size, whose label is another one than the index has.
+// A valid record of equal size whose label differs from the index.
 TEST(TFRecordSourceTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
@@ -372,7 +372,7 @@ TEST(TFRecordSourceTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
   EXPECT_NO_THROW((void)source->read(0, buffer));
   expect_error(ErrorKind::Data,
                {path.string() + fmt::format(", record 1 at offset {}: ", places[1]),
-                "label 7, and 2 when it was indexed"},
+                "label 7, but 2 when it was indexed"},
                [&] { (void)source->read(1, buffer); });
   EXPECT_NO_THROW((void)source->read(2, buffer));
 }
@@ -397,9 +397,8 @@ TEST(TFRecordSourceTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
   EXPECT_EQ(open_encoded_source(root.path(), Split::Train, from_zero)->label(0), 1);
 }
 
-// Labels from 1 that are read as if they were from 0: one of 1000 is left out, and class 0 is
-// empty.
-TEST(TFRecordSourceTest, WhatIsLeftOutIsSaidAlsoFromTheCache) {
+// Labels from 1 read as labels from 0: one of 1000 is left out, and class 0 is empty.
+TEST(TFRecordSourceTest, LeftOutRecordsAreReportedFromTheCacheToo) {
   const TemporaryDirectory root;
   const auto places = write_shard(root.path() / "train-00000-of-00001", 0, 1000, 1000);
   SourceOptions options = options_for(1000);
@@ -410,7 +409,7 @@ TEST(TFRecordSourceTest, WhatIsLeftOutIsSaidAlsoFromTheCache) {
     const std::span<const std::string> notices = source->notices();
     ASSERT_EQ(notices.size(), 2u) << time;
     EXPECT_NE(notices[0].find("1 of 1000 records are bad"), std::string::npos) << notices[0];
-    EXPECT_NE(notices[0].find("is 0 the label of the first class, --label-offset?"),
+    EXPECT_NE(notices[0].find("is 0 the label of the first class (--label-offset)?"),
               std::string::npos)
         << notices[0];
     EXPECT_EQ(
@@ -420,7 +419,7 @@ TEST(TFRecordSourceTest, WhatIsLeftOutIsSaidAlsoFromTheCache) {
   }
 }
 
-TEST(TFRecordSourceTest, OfManyThatAreLeftOutAFewAreNamed) {
+TEST(TFRecordSourceTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 20);
@@ -435,14 +434,13 @@ TEST(TFRecordSourceTest, OfManyThatAreLeftOutAFewAreNamed) {
                                         ": 8 of 20 records are bad (`millrace data check` lists "
                                         "them), and are left out");
     EXPECT_EQ(source->notices()[5],
-              fmt::format("left out: {}, record 8 at offset {}: the length of the record fails its "
-                          "checksum",
+              fmt::format("left out: {}, record 8 at offset {}: record length checksum mismatch",
                           path.string(), places[8]));
     EXPECT_EQ(source->notices()[6], "and 3 more");
   }
 }
 
-TEST(TFRecordSourceTest, RefusesASetThatLacksShardsUnlessTold) {
+TEST(TFRecordSourceTest, RefusesASetWithMissingShardsByDefault) {
   const TemporaryDirectory root;
   write_shard(root.path() / "train-00000-of-00002", 0, 10);
   expect_error(ErrorKind::Data, {"1 of 2 shards is missing: train-00001-of-00002"},
@@ -454,7 +452,7 @@ TEST(TFRecordSourceTest, RefusesASetThatLacksShardsUnlessTold) {
   EXPECT_EQ(source->notices().size(), 1u);
 }
 
-TEST(TFRecordSourceTest, RefusesEmptyShardsUnlessToldAndSaysWhatItLeavesOut) {
+TEST(TFRecordSourceTest, RefusesEmptyShardsByDefaultAndReportsWhatItLeavesOut) {
   const TemporaryDirectory root;
   write_shard(root.path() / "train-00000-of-00002", 0, 10);
   write_shard(root.path() / "train-00001-of-00002", 10, 0);
@@ -471,7 +469,7 @@ TEST(TFRecordSourceTest, RefusesEmptyShardsUnlessToldAndSaysWhatItLeavesOut) {
   EXPECT_NE(source->notices()[1].find("train-00000-of-00002.bak"), std::string::npos);
 }
 
-TEST(TFRecordSourceTest, FingerprintTellsSetsApart) {
+TEST(TFRecordSourceTest, FingerprintDistinguishesSets) {
   const TemporaryDirectory root;
   const auto fingerprint = [&](std::size_t first, std::int64_t classes) {
     write_shard(root.path() / "train-00000-of-00001", first, 10, classes);
@@ -483,7 +481,7 @@ TEST(TFRecordSourceTest, FingerprintTellsSetsApart) {
   EXPECT_NE(fingerprint(0, 9), one);
 }
 
-TEST(TFRecordSourceTest, NothingFoundListsWhatWasLookedFor) {
+TEST(TFRecordSourceTest, NothingFoundListsThePlacesSearched) {
   const TemporaryDirectory root;
   for (const Split split : {Split::Train, Split::Validation})
     expect_error(ErrorKind::Data,
@@ -494,11 +492,11 @@ TEST(TFRecordSourceTest, NothingFoundListsWhatWasLookedFor) {
   store(root.path() / "train-00000-of-00001", std::string_view(""));
   SourceOptions options = options_for(10);
   options.missing = MissingShards::Accepted;
-  expect_error(ErrorKind::Data, {"hold no records"},
+  expect_error(ErrorKind::Data, {"contain no records"},
                [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
 }
 
-TEST(SealedFileTest, WhoeverWaitsForALockSaysSoOnce) {
+TEST(SealedFileTest, WaitingForALockIsReportedOnce) {
   const TemporaryDirectory root;
   std::vector<std::string> told;
   {
@@ -506,7 +504,7 @@ TEST(SealedFileTest, WhoeverWaitsForALockSaysSoOnce) {
   }
   EXPECT_TRUE(told.empty());
   auto held = std::make_unique<FolderLock>(root.path());
-  // Nobody else would let it go: without a word the test never ends.
+  // Only the callback releases the lock: without the message the test never ends.
   const FolderLock waited(root.path(), [&](const std::string& what) {
     told.push_back(what);
     held.reset();

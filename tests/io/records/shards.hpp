@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Small shards, made for a test.
+// Small synthetic shards.
 #pragma once
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ inline std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// "JPEG" of picture `number`: begins as one does, and has a size of its own.
+/// Fake JPEG of image `number`, with a JPEG's first bytes and a unique size.
 inline Bytes fake_picture(std::size_t number) {
   Bytes bytes = bytes_of("\xff\xd8\xff picture " + std::to_string(number));
   bytes.resize(bytes.size() + 7 * (number % 50), std::byte{0x5a});
@@ -54,8 +54,8 @@ inline Bytes payload_of(std::size_t number, std::int64_t label,
   return payload;
 }
 
-/// A shard of pictures first, first + 1, ... with labels 1 + number % classes. Returns where
-/// records begin, and the end.
+/// A shard of images first, first + 1, ... with labels 1 + number % classes. Returns the offsets of
+/// the records, and the end.
 inline std::vector<std::uint64_t> write_shard(const std::filesystem::path& path, std::size_t first,
                                               std::size_t count, std::int64_t classes = 10) {
   std::filesystem::create_directories(path.parent_path());

@@ -53,9 +53,8 @@ TEST(StatisticsTest, BadPicturesAreListedUpToAShare) {
   const PictureStatistics found = collect_statistics(*source, measure, 0.1);
   EXPECT_EQ(found.pictures, 10);
   EXPECT_EQ(found.measured, 9);
-  EXPECT_EQ(found.bad,
-            std::vector<std::string>{source->where(4) + ": its data fail their checksum"});
-  expect_error(ErrorKind::Data, {"1 of 10 pictures", source->where(4), "--max-bad-fraction"},
+  EXPECT_EQ(found.bad, std::vector<std::string>{source->where(4) + ": data checksum mismatch"});
+  expect_error(ErrorKind::Data, {"1 of 10 images", source->where(4), "--max-bad-fraction"},
                [&] { (void)collect_statistics(*source, measure, 0.09); });
 }
 
