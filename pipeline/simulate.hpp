@@ -56,7 +56,7 @@ struct TimeLine {
 
 /// Seconds of a step when devices move in lock-step, as IPUs do: Sequential, Grouped or
 /// Interleaved, with stages of equal cost.
-[[nodiscard]] double lock_step_seconds(ScheduleKind kind, std::int32_t stages,
+[[nodiscard]] double lock_step_seconds(std::string_view schedule, std::int32_t stages,
                                        std::int32_t micro_batches, double forward, double backward);
 
 /// What no schedule with one queue a device can beat:
