@@ -12,6 +12,7 @@
 #include "partition/balance.hpp"
 #include "partition/cuts.hpp"
 #include "pipeline/pipeline_plan.hpp"
+#include "pipeline/schedules/schedules.hpp"
 
 namespace millrace::partition {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 using pipeline::Schedule;
 
 Backward backward_of(const PlanRequest& request) {
-  const bool split = pipeline::splits_backward(request.schedule.kind);
+  const bool split = pipeline::schedule_rule(request.schedule.name).splits_backward;
   return split ? Backward::Split : Backward::Joined;
 }
 

@@ -50,38 +50,23 @@ class Contest {
   std::int32_t held_ = 0;
 };
 
-/// Replaces every Backward with BackwardInput and BackwardWeight.
-void split_backwards(Schedule& schedule) {
-  for (std::vector<Action>& list : schedule.lists) {
-    std::vector<Action> split;
-    for (const Action& a : list) {
-      split.push_back(a);
-      if (a.kind != ActionKind::Backward) continue;
-      split.back().kind = ActionKind::BackwardInput;
-      split.push_back({ActionKind::BackwardWeight, a.stage, a.micro_batch});
-    }
-    list = std::move(split);
-  }
-}
-
 void offer_generated(Contest& contest, const ScheduleProblem& problem) {
   ScheduleRequest request;
   request.devices = problem.devices();
   request.device_of = problem.device_of;
   request.micro_batches = problem.micro_batches;
-  const auto offer = [&](ScheduleKind kind, std::int32_t extra_warmup) {
-    request.kind = kind;
+  const auto offer = [&](std::string_view name, std::int32_t extra_warmup) {
+    request.name = name;
     request.extra_warmup = extra_warmup;
     Schedule schedule = generate(request);
     if (problem.split) split_backwards(schedule);
     contest.offer(std::move(schedule));
   };
-  offer(ScheduleKind::Sequential, 0);
-  for (std::int32_t extra = 0; extra < problem.stages; ++extra)
-    offer(ScheduleKind::OneFOneB, extra);
-  offer(ScheduleKind::Grouped, 0);
-  offer(ScheduleKind::GPipe, 0);
-  if (problem.split) offer(ScheduleKind::ZbH1, 0);
+  offer("Sequential", 0);
+  for (std::int32_t extra = 0; extra < problem.stages; ++extra) offer("1F1B", extra);
+  offer("Grouped", 0);
+  offer("GPipe", 0);
+  if (problem.split) offer("ZB-H1", 0);
 }
 
 /// Limits that the list scheduler tries: those of the request, and those of 1F1B with several

@@ -20,7 +20,7 @@ PipelinePlan plan_of_one_stage(const Graph& graph, std::int32_t micro_batches) {
   PipelinePlan plan;
   plan.ranges = {whole(graph)};
   ScheduleRequest request;
-  request.kind = ScheduleKind::Sequential;
+  request.name = "Sequential";
   request.micro_batches = micro_batches;
   plan.schedule = with_communication(generate(request), {});
   return plan;

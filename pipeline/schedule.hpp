@@ -17,9 +17,7 @@
 //   adjacent, and each device's list is a subsequence of it. So the lists finish even if every send
 //   waits for its receive.
 //
-// Sources: GPipe (arXiv 1811.06965); 1F1B and interleaved (looped) 1F1B (2104.04473); ZB-H1 and
-// ZB-V (2401.10241). Grouped and Interleaved are the IPU's pipeline schedules, run asynchronously
-// here: Grouped is 1F1B with twice the warm-up, Interleaved is 1F1B.
+// The generators are in schedules/, one file each.
 #pragma once
 
 #include <cstdint>
@@ -31,26 +29,6 @@
 #include "pipeline/action.hpp"
 
 namespace millrace::pipeline {
-
-enum class ScheduleKind {
-  Sequential,
-  Grouped,
-  Interleaved,
-  GPipe,
-  OneFOneB,
-  Looped,  ///< interleaved 1F1B: several chunks per device
-  ZbH1,
-  ZbV,
-};
-[[nodiscard]] std::string_view name_of(ScheduleKind kind);
-[[nodiscard]] std::span<const ScheduleKind> schedule_kinds();
-/// The kind with this name, in upper or lower case. Errors: Config, with all names.
-[[nodiscard]] ScheduleKind parse_schedule_kind(std::string_view name);
-
-/// Whether the backward pass is two actions: input gradients, then weight gradients.
-[[nodiscard]] constexpr bool splits_backward(ScheduleKind kind) {
-  return kind == ScheduleKind::ZbH1 || kind == ScheduleKind::ZbV;
-}
 
 struct Schedule {
   std::string name;
@@ -71,19 +49,27 @@ struct Schedule {
 /// Whether its backward pass is two actions.
 [[nodiscard]] bool splits_backward(const Schedule& schedule);
 
+/// One of the generated schedules and its size.
 struct ScheduleRequest {
-  ScheduleKind kind = ScheduleKind::OneFOneB;
+  std::string name = "1F1B";  ///< in the table of schedules/schedules.hpp; upper or lower case
   std::int32_t devices = 1;
-  std::int32_t chunks = 1;  ///< stages per device; Looped takes any number, ZbV two
+  std::int32_t chunks = 1;  ///< stages a device, where the schedule places them itself
   std::int32_t micro_batches = 1;
-  /// 1F1B: additional micro-batches in a stage's warm-up, which cost memory and hide the latency of
-  /// links. Limited to twice the normal warm-up in total, which is Grouped.
+  /// 1F1B: micro-batches that a stage takes in beyond those that keep the pipeline full, at most
+  /// the same number again (which is Grouped): memory against the latency of links.
   std::int32_t extra_warmup = 0;
   /// Device of each stage, for schedules that do not fix it; empty: stage s on device s.
   std::vector<std::int32_t> device_of;
+
+  [[nodiscard]] std::int32_t stages() const {
+    return device_of.empty() ? devices * chunks : static_cast<std::int32_t>(device_of.size());
+  }
 };
 
-/// The compute actions in order. Errors: Config if values of the request do not go together.
+struct ScheduleRule;
+/// The row of a schedule, by millrace's or PyTorch's name. Errors: Config, with all names.
+[[nodiscard]] const ScheduleRule& schedule_rule(std::string_view name);
+/// What is computed, in order. Errors: Config, with the nearest values that are possible.
 [[nodiscard]] Schedule generate(const ScheduleRequest& request);
 /// Forward passes only, for validation.
 [[nodiscard]] Schedule generate_forward(std::span<const std::int32_t> device_of,
@@ -135,9 +121,17 @@ struct Entry {
 /// backward is one action.
 [[nodiscard]] std::vector<std::int32_t> weight_slot_peaks(const Schedule& schedule);
 
-/// One row of comma-separated actions per device. `parse_schedule` also accepts compute actions
-/// only.
+/// Each whole backward becomes its input gradient and its weight gradient.
+void split_backwards(Schedule& schedule);
+/// Of a schedule that only computes: lets the k-th pass of each kind and stage be that of
+/// micro-batch k, the order in which all schedules here take them; true if that changed anything.
+/// PyTorch's LoopedBFS has backwards in descending order, its 1F1B counts from 1 on the last rank.
+bool number_in_order(Schedule& schedule);
+
+/// A row a device: comma-separated actions.
 [[nodiscard]] std::string to_csv(const Schedule& schedule);
+/// Takes compute actions alone, too, and the files that PyTorch's schedules write (`_dump_csv`):
+/// their waiting and sharding is passed over, and where some backwards are split, all are.
 /// Errors: Config, with `where`, row and column.
 [[nodiscard]] Schedule parse_schedule(std::string_view csv, std::string_view where);
 

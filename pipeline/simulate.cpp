@@ -187,22 +187,17 @@ TimeLine simulate(const Schedule& schedule, std::span<const Link> links, const C
   return Simulation(schedule, links, costs).run();
 }
 
-double lock_step_seconds(ScheduleKind kind, std::int32_t stages, std::int32_t micro_batches,
+double lock_step_seconds(std::string_view schedule, std::int32_t stages, std::int32_t micro_batches,
                          double forward, double backward) {
   const auto s = static_cast<double>(stages);
   const auto m = static_cast<double>(micro_batches);
-  switch (kind) {
-    case ScheduleKind::Sequential:
-      return m * s * (forward + backward);
-    case ScheduleKind::Grouped:
-      return (m + s - 1) * (forward + backward);
-    case ScheduleKind::Interleaved:
-      // The first ticks have only forwards, the last ones only backwards. In between, neighbors do
-      // one of each, and the longer one sets the pace.
-      return s * forward + (2 * m - 2) * std::max(forward, backward) + s * backward;
-    default:
-      fail(ErrorKind::Config, "schedule {} does not run in lock-step", name_of(kind));
-  }
+  if (schedule == "Sequential") return m * s * (forward + backward);
+  if (schedule == "Grouped") return (m + s - 1) * (forward + backward);
+  // The first ticks have forwards only, the last ones backwards only; between them neighbours do
+  // one of each, and the longer one sets the pace.
+  if (schedule == "Interleaved")
+    return s * forward + (2 * m - 2) * std::max(forward, backward) + s * backward;
+  fail(ErrorKind::Config, "schedule {} does not run in lock-step", schedule);
 }
 
 double lower_bound_seconds(std::span<const StageCost> stages, std::int32_t micro_batches) {

@@ -15,6 +15,7 @@
 #include "partition/plan.hpp"
 #include "pipeline/channels.hpp"
 #include "pipeline/render.hpp"
+#include "pipeline/schedules/schedules.hpp"
 #include "pipeline/simulate.hpp"
 #include "train/computing.hpp"
 #include "train/network.hpp"
@@ -100,9 +101,8 @@ int command_plan(const Invocation& invocation) {
   partition::PlanRequest request =
       plan_request(config, schedule_request(read, config, given ? &*given : nullptr));
   request.cost_model = profile ? "profile" : "analytic";
-  const bool placed = request.schedule.kind == pipeline::ScheduleKind::Looped ||
-                      request.schedule.kind == pipeline::ScheduleKind::ZbV;
-  if (!placed) request.schedule.device_of = config.pipeline.schedule.device_of;
+  if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::Placement::Free)
+    request.schedule.device_of = config.pipeline.schedule.device_of;
   const bool automatic = options.text("pipeline-splits") == "auto";
   partition::Plan plan = automatic
                              ? automatic_plan(graph, costs, request, device_memory(read))

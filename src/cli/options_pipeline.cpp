@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <string>
 
 #include "cli/option_table.hpp"
+#include "pipeline/schedules/schedules.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -9,7 +11,18 @@ namespace {
 using enum ValueType;
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
-constexpr std::array kOptions = std::to_array<OptionSpec>({
+/// "Sequential|Grouped|..|auto".
+std::string_view schedule_names() {
+  static const std::string names = [] {
+    std::string all;
+    for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules())
+      all += std::string(rule.name) + '|';
+    return all + "auto";
+  }();
+  return names;
+}
+
+const std::array kOptions = std::to_array<OptionSpec>({
     // Pipeline
     {.name = "shards",
      .section = Section::Pipeline,
@@ -42,10 +55,9 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
     {.name = "pipeline-schedule",
      .section = Section::Pipeline,
      .type = Choice,
-     .value_name = "Sequential|Grouped|Interleaved|GPipe|1F1B|Looped|ZB-H1|ZB-V|auto",
-     .default_text = "Interleaved (same as 1F1B)",
-     .help =
-         "order of forward and backward passes; auto generates one from the costs of the stages",
+     .value_name = schedule_names(),
+     .default_text = "Interleaved (which is 1F1B)",
+     .help = "order of forward and backward passes; auto lists the actions by their cost",
      .source = "IPU",
      .commands = kRuns},
     {.name = "pipeline-schedule-file",
@@ -71,8 +83,8 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .section = Section::Pipeline,
      .type = Integer,
      .value_name = "N",
-     .default_text = "1; 2 for Looped and ZB-V",
-     .unit = "stages per device",
+     .default_text = "1; 2 where the schedule places them",
+     .unit = "stages a device",
      .range = between(1, 64),
      .help = "number of stages on each device",
      .source = "millrace",

@@ -107,7 +107,8 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   const std::vector<pipeline::Link> links =
       pipeline::links(pipeline::channels(graph, pipeline.ranges));
   pipeline.schedule = with_communication(
-      schedule_of(read, graph, config, request, pipeline.ranges, plan ? &*plan : nullptr), links);
+      schedule_of(read, graph, config, request, pipeline.ranges, plan ? &*plan : nullptr, notices),
+      links);
   pipeline::validate(pipeline.schedule, links);
   resolve_ranks(read, machine, config, notices);
   if (pipeline.ranks.replicas > 1)

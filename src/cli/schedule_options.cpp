@@ -14,13 +14,13 @@
 #include "partition/cost.hpp"
 #include "pipeline/auto_schedule.hpp"
 #include "pipeline/channels.hpp"
+#include "pipeline/schedules/schedules.hpp"
 
 namespace millrace::cli {
 namespace {
 
 using models::Graph;
 using pipeline::OpRange;
-using pipeline::ScheduleKind;
 using train::TrainConfig;
 
 std::vector<std::int32_t> device_mapping(Reader& read) {
@@ -89,9 +89,10 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
   if (pipelined || read.given("pipeline-schedule"))
     name = read.text("pipeline-schedule", otherwise);
   const bool automatic = to_lower(name) == "auto";
-  // Cuts are searched for with 1F1B; the schedule is then generated for these cuts.
-  request.kind = automatic ? ScheduleKind::OneFOneB : pipeline::parse_schedule_kind(name);
-  const bool chunked = request.kind == ScheduleKind::Looped || request.kind == ScheduleKind::ZbV;
+  // Cuts are searched for as if it were 1F1B; the list is made for those that are found.
+  const pipeline::ScheduleRule& rule = pipeline::schedule_rule(automatic ? "1F1B" : name);
+  request.name = rule.name;
+  const bool chunked = rule.placement != pipeline::Placement::Free;
   if (chunked || read.given("chunks"))
     request.chunks = static_cast<std::int32_t>(read.integer("chunks", chunked ? 2 : 1));
   if (chunked && plan != nullptr) {  // these schedules place their stages themselves
@@ -127,18 +128,14 @@ pipeline::Schedule automatic_schedule(const Graph& graph, std::span<const OpRang
   return pipeline::generate_auto(automatic);
 }
 
-std::int32_t stages_in(const pipeline::ScheduleRequest& request) {
-  if (!request.device_of.empty()) return static_cast<std::int32_t>(request.device_of.size());
-  return request.devices * request.chunks;
-}
-
 pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConfig& config,
                                const pipeline::ScheduleRequest& request,
-                               std::span<const OpRange> ranges, const partition::Plan* plan) {
+                               std::span<const OpRange> ranges, const partition::Plan* plan,
+                               Notices& notices) {
   const auto name = read.effective().find("pipeline-schedule");
   const bool automatic =
       name != read.effective().end() && to_lower(std::get<std::string>(name->second)) == "auto";
-  if (automatic && !read.given("pipeline-schedule-file") && stages_in(request) > 1)
+  if (automatic && !read.given("pipeline-schedule-file") && request.stages() > 1)
     return automatic_schedule(graph, ranges,
                               plan != nullptr ? plan->costs : analytic_costs(graph, config, ranges),
                               request);
@@ -146,16 +143,21 @@ pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConf
   constexpr std::uint64_t kMostBytes = 4 << 20;  // about 700,000 actions
   const std::string file = read.text("pipeline-schedule-file", "");
   pipeline::Schedule schedule = pipeline::parse_schedule(io::read_text(file, kMostBytes), file);
-  if (schedule.stages != stages_in(request) || schedule.micro_batches != request.micro_batches ||
+  // What is not computed follows from what is, for the stages of this very run.
+  for (std::vector<pipeline::Action>& list : schedule.lists)
+    std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
+  if (pipeline::number_in_order(schedule))
+    notices.push_back(
+        fmt::format("{}: its micro-batches are taken in ascending order, as "
+                    "gradients add up in that order",
+                    file));
+  if (schedule.stages != request.stages() || schedule.micro_batches != request.micro_batches ||
       schedule.devices() != request.devices)
     fail(ErrorKind::Config,
          "{}: the schedule has {} devices, {} stages and {} micro-batches, but the run has {}, {} "
          "and {}: change --shards, --device-mapping or --pipeline-depth",
          file, schedule.devices(), schedule.stages, schedule.micro_batches, request.devices,
-         stages_in(request), request.micro_batches);
-  // Communication is added later, for the stages of this run.
-  for (std::vector<pipeline::Action>& list : schedule.lists)
-    std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
+         request.stages(), request.micro_batches);
   return schedule;
 }
 

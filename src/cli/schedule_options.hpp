@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/option_reader.hpp"
+#include "cli/resolve_parts.hpp"
 #include "models/graph.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/schedule.hpp"
@@ -19,10 +20,7 @@ namespace millrace::cli {
                                                          const train::TrainConfig& config,
                                                          const partition::Plan* plan);
 
-/// Number of stages of the schedule, over all devices.
-[[nodiscard]] std::int32_t stages_in(const pipeline::ScheduleRequest& request);
-
-/// A list of actions generated from the costs of the stages.
+/// The list of actions made for the costs of these very stages.
 [[nodiscard]] pipeline::Schedule automatic_schedule(const models::Graph& graph,
                                                     std::span<const pipeline::OpRange> ranges,
                                                     std::vector<pipeline::StageCost> costs,
@@ -34,6 +32,6 @@ namespace millrace::cli {
                                              const train::TrainConfig& config,
                                              const pipeline::ScheduleRequest& request,
                                              std::span<const pipeline::OpRange> ranges,
-                                             const partition::Plan* plan);
+                                             const partition::Plan* plan, Notices& notices);
 
 }  // namespace millrace::cli

@@ -52,7 +52,7 @@ std::vector<std::string> shard_splits(Reader& read, const Graph& graph, const Tr
   const std::vector<partition::OpCost> costs = estimated_costs(graph, config);
   std::string message;
   try {
-    partition::check_count(graph, given, stages_in(schedule));
+    partition::check_count(graph, given, schedule.stages());
   } catch (const Error& error) {
     message = error.what();
   }
@@ -95,7 +95,7 @@ partition::Plan automatic_plan(const models::Graph& graph, std::span<const parti
   partition::Search search;
   search.memory_limit = memory_limit;
   const bool layers_suffice =
-      stages_in(request.schedule) <= std::ssize(partition::layer_cuts(graph)) + 1;
+      request.schedule.stages() <= std::ssize(partition::layer_cuts(graph)) + 1;
   if (!layers_suffice) {
     search.cuts = partition::op_cuts(graph);
     return partition::best_plans(graph, costs, request, search).front();
@@ -131,7 +131,7 @@ std::int64_t device_memory(Reader& read) {
 std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
                                         const pipeline::ScheduleRequest& schedule,
                                         std::vector<std::string>& notices) {
-  const std::int32_t stages = stages_in(schedule);
+  const std::int32_t stages = schedule.stages();
   std::vector<std::string> splits;
   if (stages == 1 && !read.given("pipeline-splits")) return splits;
   const bool given = read.given("pipeline-splits");

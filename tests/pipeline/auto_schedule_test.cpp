@@ -93,10 +93,8 @@ bool keeps_limits(const Schedule& compute, const AutoRequest& r) {
 /// The shortest of the generators' schedules within the limits.
 double best_generated(const AutoRequest& r) {
   double best = std::numeric_limits<double>::infinity();
-  for (const ScheduleKind kind :
-       {ScheduleKind::OneFOneB, ScheduleKind::Grouped, ScheduleKind::GPipe,
-        ScheduleKind::Sequential, ScheduleKind::ZbH1}) {
-    if (kind == ScheduleKind::ZbH1 && !r.split_backward) continue;
+  for (const std::string_view kind : {"1F1B", "Grouped", "GPipe", "Sequential", "ZB-H1"}) {
+    if (kind == "ZB-H1" && !r.split_backward) continue;
     ScheduleRequest request;
     request.kind = kind;
     request.devices = devices_of(r);

@@ -22,8 +22,6 @@
 namespace millrace::train {
 namespace {
 
-using pipeline::ScheduleKind;
-
 constexpr std::int64_t kSteps = 4;
 constexpr std::int32_t kMicroBatches = 4;
 constexpr std::int64_t kTrainImages = 48;  // an epoch ends within a micro-batch of the third step
@@ -42,7 +40,7 @@ struct Recipe {
 /// Options that must not change the result.
 struct Layout {
   std::int32_t stages = 1;
-  ScheduleKind kind = ScheduleKind::Sequential;
+  std::string_view schedule = "Sequential";
   std::int32_t chunks = 1;
   RecomputePolicy recompute = RecomputePolicy::None;
   std::optional<DType> image_type = {};
@@ -53,7 +51,7 @@ struct Layout {
 std::string name_of(const Layout& l) {
   return fmt::format(
       "{} stages, {}, {} chunks, recompute {}, images as {}, {} loaders, {} replicas", l.stages,
-      pipeline::name_of(l.kind), l.chunks, static_cast<int>(l.recompute),
+      l.schedule, l.chunks, static_cast<int>(l.recompute),
       l.image_type ? millrace::name_of(*l.image_type) : "they are stored", l.threads, l.replicas);
 }
 
@@ -119,7 +117,7 @@ TrainConfig config_of(const Recipe& recipe, const Layout& layout) {
   config.data.loader_threads = layout.threads;
   config.data.image_type = layout.image_type;
   config.pipeline = small::plan_of({.stages = layout.stages,
-                                    .kind = layout.kind,
+                                    .schedule = layout.schedule,
                                     .chunks = layout.chunks,
                                     .replicas = layout.replicas},
                                    config);
@@ -192,16 +190,16 @@ std::vector<Layout> layouts() {
       {.recompute = Stage, .threads = 3},
       {.stages = 3, .image_type = DType::U8},
       {.recompute = Stage, .image_type = DType::U8, .threads = 2},
-      {.stages = 2, .kind = ScheduleKind::OneFOneB, .image_type = DType::U8, .threads = 0},
-      {.stages = 4, .kind = ScheduleKind::GPipe, .recompute = Layers, .threads = 4},
-      {.stages = 4, .kind = ScheduleKind::Grouped, .recompute = Layers, .image_type = DType::U8},
+      {.stages = 2, .schedule = "1F1B", .image_type = DType::U8, .threads = 0},
+      {.stages = 4, .schedule = "GPipe", .recompute = Layers, .threads = 4},
+      {.stages = 4, .schedule = "Grouped", .recompute = Layers, .image_type = DType::U8},
       {.stages = 4,
-       .kind = ScheduleKind::ZbV,
+       .schedule = "ZB-V",
        .chunks = 2,
        .recompute = Stage,
        .image_type = DType::U8,
        .threads = 2},
-      {.stages = 3, .kind = ScheduleKind::ZbH1, .threads = 2},
+      {.stages = 3, .schedule = "ZB-H1", .threads = 2},
       {.stages = 2, .recompute = Layers, .image_type = DType::F32},
   };
 }
@@ -225,7 +223,7 @@ TEST(MixingTwoThreadsTest, LayoutsGiveTheBitsOfOneStage) {
     for (const Layout& layout :
          {Layout{.image_type = DType::U8}, Layout{.stages = 3, .recompute = Stage},
           Layout{.stages = 2,
-          .kind = ScheduleKind::OneFOneB,
+          .schedule = "1F1B",
           .recompute = Layers,
           .image_type = DType::U8,
           .threads = 2}})
@@ -237,7 +235,7 @@ TEST(MixingLawTest, RestartsWithinAnEpochChangeNothing) {
   for (const bool device : {false, true}) {
     const Recipe recipe{.mixing = kBoth};
     const Layout layout{.stages = 2,
-                        .kind = ScheduleKind::OneFOneB,
+                        .schedule = "1F1B",
                         .image_type = device ? std::optional(DType::U8) : std::nullopt};
     expect_same(train(recipe, layout, kSteps, true), train(recipe, layout), "restarted");
   }
@@ -247,7 +245,7 @@ TEST(MixingLawTest, RestartsWithinAnEpochChangeNothing) {
 TEST(MixingLawTest, ReplicasMixTheSameSamples) {
   for (const Recipe& recipe : {Recipe{.mixing = kMixup}, Recipe{.mixing = kBoth}}) {
     const Outcome one = train(recipe, {}, 1);
-    const Layout two{.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 2};
+    const Layout two{.stages = 2, .schedule = "1F1B", .replicas = 2};
     Layout four{.replicas = 4};
     for (const Layout& layout : {two, four}) {
       const Outcome cut = train(recipe, layout, 1);
@@ -340,7 +338,7 @@ TEST(MixingLawTest, ImagesThatStayOnTheDeviceTrainAsThoseThatAreSent) {
 TEST(MixingLawTest, BytesTakeLessOfTheLoaderAndOfTheStash) {
   const auto bytes_of = [](bool device, RecomputePolicy recompute) {
     const Layout layout{.stages = 4,
-                        .kind = ScheduleKind::GPipe,
+                        .schedule = "GPipe",
                         .recompute = recompute,
                         .image_type = device ? std::optional(DType::U8) : std::nullopt};
     const comm::World world;

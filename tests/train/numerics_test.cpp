@@ -22,7 +22,6 @@ namespace millrace::train {
 namespace {
 
 using namespace small;
-using pipeline::ScheduleKind;
 
 constexpr double kRate = 0.05;
 
@@ -123,7 +122,7 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
   for (const bool sharded : {false, true}) {
     for (const bool narrow : {false, true}) {
       const Layout layout{.stages = 3,
-                          .kind = ScheduleKind::OneFOneB,
+                          .schedule = "1F1B",
                           .type = narrow ? DType::BF16 : DType::F32,
                           .replicas = 2,
                           .narrow = narrow,
@@ -148,8 +147,7 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
 
 // With shared statistics, one replica's infinity reaches the others at once.
 TEST(SkippedSteps, AnInfinityInSharedStatisticsStopsAll) {
-  const TrainConfig config =
-      planned({.stages = 3, .kind = ScheduleKind::OneFOneB, .replicas = 2, .span = 2});
+  const TrainConfig config = planned({.stages = 3, .schedule = "1F1B", .replicas = 2, .span = 2});
   const comm::World world;
   Training training(config, world, image_at(config, 17 * config.batch_size));
   training.steps(2);
@@ -211,7 +209,7 @@ bool skips_together(Training& training, const comm::World& world) {
 /// In turn, each of two stages is the only one with non-finite gradients. Nothing is updated until
 /// the scale has fallen; then the training equals that of `steady` with this scale.
 void expect_one_stage_to_stop_all(const comm::World& world, const Layout& steady) {
-  const Layout cut{.stages = 2, .kind = ScheduleKind::OneFOneB};
+  const Layout cut{.stages = 2, .schedule = "1F1B"};
   for (const auto& [stage, kernel] :
        {std::pair{0, "b0/conv/kernel"}, std::pair{1, "b3/2/conv1/kernel"}}) {
     const auto begin = [&, &kernel = kernel](const Layout& layout, double scale,
@@ -256,7 +254,7 @@ TEST(SkippedSteps, AnInfinityOfOneStageStopsAll) {
 TEST(DynamicScaling, FindsItsLevelFromFarAbove) {
   for (const bool narrow : {false, true}) {
     TrainConfig config = planned({.stages = 2,
-                                  .kind = ScheduleKind::ZbH1,
+                                  .schedule = "ZB-H1",
                                   .type = narrow ? DType::BF16 : DType::F32,
                                   .narrow = narrow});
     config.loss_scaling = {
@@ -279,7 +277,7 @@ TEST(DynamicScaling, FindsItsLevelFromFarAbove) {
 }
 
 TEST(DynamicScaling, ContinuesFromACheckpointBitForBit) {
-  TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB});
+  TrainConfig config = planned({.stages = 2, .schedule = "1F1B"});
   config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = 0x1p120, .growth_interval = 2};
   expect_restored_alike(config, 3, 6);
 }
@@ -303,7 +301,7 @@ TEST(Exceptions, FindNothingInASoundTraining) {
   for (const bool narrow : {false, true}) {
     for (const auto norm : {models::NormKind::Batch, models::NormKind::Group}) {
       TrainConfig config = planned({.stages = 2,
-                                    .kind = ScheduleKind::ZbH1,
+                                    .schedule = "ZB-H1",
                                     .recompute = narrow,
                                     .type = narrow ? DType::BF16 : DType::F32,
                                     .norm = norm,
@@ -322,11 +320,8 @@ TEST(Exceptions, FindNothingInASoundTraining) {
 
 TEST(Exceptions, FindNothingInStatisticsThatSpanReplicas) {
   for (const bool recompute : {false, true}) {
-    TrainConfig config = planned({.stages = 2,
-                                  .kind = ScheduleKind::ZbH1,
-                                  .recompute = recompute,
-                                  .replicas = 2,
-                                  .span = 2});
+    TrainConfig config = planned(
+        {.stages = 2, .schedule = "ZB-H1", .recompute = recompute, .replicas = 2, .span = 2});
     const comm::World world;
     Training plain(config, world);
     plain.steps(2);
@@ -339,7 +334,7 @@ TEST(Exceptions, FindNothingInStatisticsThatSpanReplicas) {
 }
 
 TEST(Exceptions, NameTheFirstOp) {
-  TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 2});
+  TrainConfig config = planned({.stages = 2, .schedule = "1F1B", .replicas = 2});
   config.check_exceptions = true;
   const comm::World world;
   // Micro-batch 3 of the run is number 1 of replica 1.
@@ -352,7 +347,7 @@ TEST(Exceptions, NameTheFirstOp) {
 }
 
 TEST(Exceptions, NameTheOpOfAGradient) {
-  TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB});
+  TrainConfig config = planned({.stages = 2, .schedule = "1F1B"});
   config.check_exceptions = true;
   config.loss_scaling.initial = 0x1p127;
   const comm::World world;
@@ -366,7 +361,7 @@ TEST(Exceptions, NameTheOpOfAGradient) {
 
 // Statistics of an infinite variance are finite, because its inverse square root is 0.
 TEST(Exceptions, NameABatchStatisticThatIsNot) {
-  TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB});
+  TrainConfig config = planned({.stages = 2, .schedule = "1F1B"});
   config.check_exceptions = true;
   const comm::World world;
   Training training(config, world);
@@ -384,7 +379,7 @@ TEST(Exceptions, NameABatchStatisticThatIsNot) {
 TEST(Exceptions, NameASumOverReplicas) {
   int seen = 0;
   for (int exponent = 127; exponent > 100; --exponent) {
-    TrainConfig config = planned({.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 2});
+    TrainConfig config = planned({.stages = 2, .schedule = "1F1B", .replicas = 2});
     config.check_exceptions = true;
     config.loss_scaling.initial = std::ldexp(1.0, exponent);
     const comm::World world;
@@ -417,8 +412,8 @@ TEST(DynamicScaling, FindsTheRangeOfFloat16InEveryLayout) {
     const auto [scaling, digest] = trained({.type = DType::F16, .narrow = narrow});
     EXPECT_GT(scaling.skipped, 2);
     EXPECT_LT(scaling.skipped, kScalingSteps - 2);
-    for (Layout layout : {Layout{.stages = 3, .kind = ScheduleKind::OneFOneB, .recompute = true},
-                          Layout{.stages = 4, .kind = ScheduleKind::ZbV, .chunks = 2}}) {
+    for (Layout layout : {Layout{.stages = 3, .schedule = "1F1B", .recompute = true},
+                          Layout{.stages = 4, .schedule = "ZB-V", .chunks = 2}}) {
       layout.type = DType::F16;
       layout.narrow = narrow;
       const auto [cut_scaling, cut_digest] = trained(layout);
@@ -432,8 +427,8 @@ TEST(DynamicScaling, FindsTheRangeOfFloat16InEveryLayout) {
 
 TEST(NarrowMasters, RestoreBitForBit) {
   for (const DType type : {DType::BF16, DType::F16})
-    expect_restored_alike(
-        planned({.stages = 2, .kind = ScheduleKind::OneFOneB, .type = type, .narrow = true}), 2, 2);
+    expect_restored_alike(planned({.stages = 2, .schedule = "1F1B", .type = type, .narrow = true}),
+                          2, 2);
 }
 
 TEST(NarrowMasters, CheckpointsFitEveryPrecision) {
@@ -489,7 +484,7 @@ TEST(SharedUpdate, CheckpointsKnowNothingOfTheShares) {
   const comm::World world;
   const test::TemporaryDirectory folder;
   Layout layout{.stages = 2,
-                .kind = ScheduleKind::OneFOneB,
+                .schedule = "1F1B",
                 .type = DType::BF16,
                 .replicas = 2,
                 .rule = UpdateRule::RmsProp,
@@ -619,7 +614,7 @@ TEST_F(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
     for (const bool sharded : {false, true}) {
       if (over_stages && sharded) continue;
       TrainConfig config = planned({.stages = 2,
-                                    .kind = ScheduleKind::OneFOneB,
+                                    .schedule = "1F1B",
                                     .type = DType::BF16,
                                     .replicas = over_stages ? 1 : 2,
                                     .narrow = true,
@@ -650,7 +645,7 @@ TEST_F(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
 // The stages are on different ranks. The reference is cut as well, because one replica in one stage
 // cannot span two ranks.
 TEST_F(TwoRanks, WaitForTheOnlyStageWithAnInfinity) {
-  expect_one_stage_to_stop_all(world(), {.stages = 2, .kind = ScheduleKind::OneFOneB});
+  expect_one_stage_to_stop_all(world(), {.stages = 2, .schedule = "1F1B"});
 }
 
 }  // namespace

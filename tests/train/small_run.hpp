@@ -17,13 +17,13 @@
 
 #include "core/random.hpp"
 #include "pipeline/channels.hpp"
+#include "pipeline/schedules/schedules.hpp"
 #include "train/network.hpp"
 #include "train/session.hpp"
 
 namespace millrace::train::small {
 
 using pipeline::OpRange;
-using pipeline::ScheduleKind;
 
 /// Random pixels and labels as functions of the index.
 class NoiseDataset final : public io::Dataset {
@@ -67,7 +67,7 @@ inline std::string_view name_of(Family family) {
 
 struct Layout {
   std::int32_t stages = 1;
-  ScheduleKind kind = ScheduleKind::Sequential;
+  std::string_view schedule = "Sequential";
   std::int32_t chunks = 1;
   bool recompute = false;
   DType type = DType::F32;
@@ -86,10 +86,9 @@ inline std::string name_of(const Layout& layout) {
   return fmt::format(
       "{}: {} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas, {}{}{}{}{}, "
       "span {}, batch {}",
-      name_of(layout.family), layout.stages, pipeline::name_of(layout.kind), layout.chunks,
-      layout.recompute, millrace::name_of(layout.type),
-      layout.norm == models::NormKind::Batch ? "batch" : "group", layout.replicas,
-      millrace::name_of(layout.rule), layout.narrow ? ", 16-bit masters" : "",
+      name_of(layout.family), layout.stages, layout.schedule, layout.chunks, layout.recompute,
+      millrace::name_of(layout.type), layout.norm == models::NormKind::Batch ? "batch" : "group",
+      layout.replicas, millrace::name_of(layout.rule), layout.narrow ? ", 16-bit masters" : "",
       layout.sharded ? ", sharded" : "", layout.trained.empty() ? "" : ", only ",
       fmt::join(layout.trained, " "), layout.span, layout.batch);
 }
@@ -163,7 +162,7 @@ inline pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& c
   pipeline::PipelinePlan plan;
   plan.ranges = spread_cuts(graph, layout.stages);
   pipeline::ScheduleRequest request;
-  request.kind = layout.kind;
+  request.name = layout.schedule;
   request.devices = layout.stages / layout.chunks;
   request.chunks = layout.chunks;
   request.micro_batches = static_cast<std::int32_t>(config.micro_batches);

@@ -21,7 +21,6 @@ namespace millrace::train {
 namespace {
 
 using namespace small;
-using pipeline::ScheduleKind;
 
 /// Losses of some steps, and a digest of the stages of replica 0 in this process.
 std::string train(const Layout& layout, const comm::World& world) {
@@ -48,23 +47,22 @@ TEST(SpanOverRanks, GivesTheBitsOfOneProcess) {
   const comm::World world;
   // Replica 0 is always on rank 0. Of three replicas on two ranks, one spans both.
   std::string outcome;
-  for (const Layout& layout :
-       {Layout{.replicas = 4, .span = 2}, Layout{.replicas = 4, .span = 4},
-        Layout{.stages = 2, .kind = ScheduleKind::OneFOneB, .replicas = 4, .span = 2},
-        Layout{.stages = 2,
-        .kind = ScheduleKind::ZbH1,
-        .recompute = true,
-        .type = DType::BF16,
-        .replicas = 4,
-        .span = 4},
-        Layout{.stages = 4,
-        .kind = ScheduleKind::Looped,
-        .chunks = 2,
-        .type = DType::BF16,
-        .replicas = 4,
-        .span = 2}})
+  for (const Layout& layout : {Layout{.replicas = 4, .span = 2}, Layout{.replicas = 4, .span = 4},
+                               Layout{.stages = 2, .schedule = "1F1B", .replicas = 4, .span = 2},
+                               Layout{.stages = 2,
+                               .schedule = "ZB-H1",
+                               .recompute = true,
+                               .type = DType::BF16,
+                               .replicas = 4,
+                               .span = 4},
+                               Layout{.stages = 4,
+                               .schedule = "Looped",
+                               .chunks = 2,
+                               .type = DType::BF16,
+                               .replicas = 4,
+                               .span = 2}})
     outcome += train(layout, world);
-  const Layout across{.stages = 2, .kind = ScheduleKind::Grouped, .replicas = 3, .span = 3};
+  const Layout across{.stages = 2, .schedule = "Grouped", .replicas = 3, .span = 3};
   const std::string uneven = world.size() <= 2 ? train(across, world) : "";
   if (world.rank() != 0) return;
   if (world.size() == 1) {
