@@ -17,19 +17,18 @@ void check(const ScheduleRequest& r, const ScheduleRule& rule) {
   at_least(r.devices, 1, "devices");
   at_least(r.chunks, 1, "chunks");
   at_least(r.micro_batches, 1, "micro-batches");
-  at_least(r.extra_warmup, 0, "more micro-batches of warm-up");
+  at_least(r.extra_warmup, 0, "extra micro-batches of warm-up");
   if (rule.placement != Placement::Free && !r.device_of.empty())
-    fail(ErrorKind::Config, "schedule {} places its stages itself: leave the device mapping out",
+    fail(ErrorKind::Config, "schedule {} maps its stages to devices itself; remove the mapping",
          rule.name);
   if (rule.placement == Placement::V && r.chunks != 2)
-    fail(ErrorKind::Config, "schedule {} has 2 chunks a device, not {}", rule.name, r.chunks);
+    fail(ErrorKind::Config, "schedule {} has 2 chunks per device, not {}", rule.name, r.chunks);
   if (rule.placement == Placement::Free && r.chunks > 1)
-    fail(
-        ErrorKind::Config,
-        "schedule {} has 1 stage a device, not {}: choose Looped or ZB-V, or map stages to devices",
-        rule.name, r.chunks);
+    fail(ErrorKind::Config,
+         "schedule {} has 1 stage per device, not {}; use Looped or ZB-V, or a device mapping",
+         rule.name, r.chunks);
   if (r.extra_warmup > 0 && !rule.takes_warmup)
-    fail(ErrorKind::Config, "schedule {} has a warm-up of its own: only 1F1B takes more",
+    fail(ErrorKind::Config, "schedule {} has a fixed warm-up; only 1F1B and Interleaved take more",
          rule.name);
   for (const std::int32_t device : r.device_of)
     if (device < 0 || device >= r.devices)
@@ -37,8 +36,8 @@ void check(const ScheduleRequest& r, const ScheduleRule& rule) {
            r.devices - 1);
 }
 
-/// Lists of all stages of a device become one. They are in an order that can be run, so that
-/// whatever is ready may be taken.
+/// Merges the lists of all stages of a device. Their orders cannot deadlock, so any action that is
+/// ready may come next.
 void merge(Schedule& schedule, const std::vector<ActionList>& by_stage) {
   const std::vector<Link> links = chain(schedule.stages);
   const bool done = walk(by_stage, schedule.device_of, schedule.stages, schedule.micro_batches,

@@ -55,8 +55,8 @@ struct ScheduleRequest {
   std::int32_t devices = 1;
   std::int32_t chunks = 1;  ///< stages a device, where the schedule places them itself
   std::int32_t micro_batches = 1;
-  /// 1F1B: micro-batches that a stage takes in beyond those that keep the pipeline full, at most
-  /// the same number again (which is Grouped): memory against the latency of links.
+  /// 1F1B: additional micro-batches in a stage's warm-up, which cost memory and hide the latency of
+  /// links. Limited to twice the normal warm-up in total, which is Grouped.
   std::int32_t extra_warmup = 0;
   /// Device of each stage, for schedules that do not fix it; empty: stage s on device s.
   std::vector<std::int32_t> device_of;
@@ -69,7 +69,7 @@ struct ScheduleRequest {
 struct ScheduleRule;
 /// The row of a schedule, by millrace's or PyTorch's name. Errors: Config, with all names.
 [[nodiscard]] const ScheduleRule& schedule_rule(std::string_view name);
-/// What is computed, in order. Errors: Config, with the nearest values that are possible.
+/// The compute actions in order. Errors: Config if values of the request do not go together.
 [[nodiscard]] Schedule generate(const ScheduleRequest& request);
 /// Forward passes only, for validation.
 [[nodiscard]] Schedule generate_forward(std::span<const std::int32_t> device_of,

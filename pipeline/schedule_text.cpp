@@ -104,7 +104,7 @@ Schedule parse_schedule(std::string_view csv, std::string_view where) {
         const Action action = parse_action(text, place);
         const std::int32_t owner = device_of.try_emplace(action.stage, device).first->second;
         if (owner != device)
-          fail(ErrorKind::Config, "{}: {}: stage {} is on device {} already", place, text,
+          fail(ErrorKind::Config, "{}: {}: stage {} is already on device {}", place, text,
                action.stage, owner);
         schedule.micro_batches = std::max(schedule.micro_batches, action.micro_batch + 1);
         list.push_back(action);
@@ -119,7 +119,7 @@ Schedule parse_schedule(std::string_view csv, std::string_view where) {
     ++schedule.stages;
     schedule.device_of.push_back(device);
   }
-  if (schedule.stages == 0) fail(ErrorKind::Config, "{}: holds no action", where);
+  if (schedule.stages == 0) fail(ErrorKind::Config, "{}: contains no actions", where);
   if (splits_backward(schedule)) split_backwards(schedule);
   return schedule;
 }

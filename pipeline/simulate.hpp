@@ -53,8 +53,8 @@ struct TimeLine {
 [[nodiscard]] TimeLine simulate(const Schedule& schedule, std::span<const Link> links,
                                 const Costs& costs);
 
-/// Seconds of a step when devices move in lock-step, as IPUs do: Sequential, Grouped or
-/// Interleaved, with stages of equal cost.
+/// Seconds of a step if devices run in lock-step, as IPUs do: for Sequential, Grouped or
+/// Interleaved and stages of equal cost.
 [[nodiscard]] double lock_step_seconds(std::string_view schedule, std::int32_t stages,
                                        std::int32_t micro_batches, double forward, double backward);
 

@@ -421,8 +421,8 @@ TEST(ScheduleTextTest, ErrorsNameTheirPlace) {
   };
   EXPECT_NE(message("0F0,0X1\n").find("a.csv: row 1, column 2: '0X1'"), std::string::npos);
   EXPECT_NE(message("0F0\n0F1\n").find("a.csv: row 2, column 1"), std::string::npos);
-  EXPECT_NE(message("1F0\n").find("nothing is done on stage 0"), std::string::npos);
-  EXPECT_NE(message("").find("holds no action"), std::string::npos);
+  EXPECT_NE(message("1F0\n").find("no actions for stage 0"), std::string::npos);
+  EXPECT_NE(message("").find("contains no actions"), std::string::npos);
   EXPECT_THROW((void)schedule_rule("2F2B"), Error);
 }
 
