@@ -11,6 +11,9 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
@@ -161,6 +164,30 @@ TEST(LawTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
   fmt::print("{} of {} layouts\n", chosen.size(), all.size());
   EXPECT_LE(chosen.size(), 100u);
   for (const std::size_t i : chosen) expect_same(all[i]);
+}
+
+// The lists of PyTorch's schedule classes, as schedule_test.cpp reads them.
+TEST(LawTest, SchedulesOfPyTorchGiveTheBitsOfOneStage) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/pytorch/schedules";
+  int lists = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string file = entry.path().filename().string();
+    const bool one_stage = file.starts_with("GPipe") || file.starts_with("1F1B");
+    for (const std::int32_t devices : {2, 4}) {
+      if (!file.ends_with(fmt::format("-{}-{}.csv", devices, kMicroBatches))) continue;
+      std::ifstream stream(entry.path());
+      const Layout layout{.stages = one_stage ? devices : 2 * devices,
+                          .schedule = one_stage ? "1F1B" : "Looped",
+                          .chunks = one_stage ? 1 : 2,
+                          .type = DType::BF16,
+                          .actions = {std::istreambuf_iterator<char>(stream), {}}};
+      SCOPED_TRACE(file);
+      expect_same(layout);
+      ++lists;
+    }
+  }
+  EXPECT_EQ(lists, 14);
 }
 
 class FamilyLawTest : public testing::TestWithParam<Family> {};

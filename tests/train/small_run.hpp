@@ -80,6 +80,7 @@ struct Layout {
   std::vector<std::string> trained = {};  ///< filters; none: everything
   std::int32_t span = 1;                  ///< replicas that share batch statistics
   std::int64_t batch = 2;                 ///< micro-batch size; a step always has the same samples
+  std::string actions = {};               ///< compute actions as CSV, in place of the schedule's
 };
 
 inline std::string name_of(const Layout& layout) {
@@ -167,7 +168,10 @@ inline pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& c
   request.chunks = layout.chunks;
   request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
   const auto links = pipeline::links(pipeline::channels(graph, plan.ranges));
-  plan.schedule = with_communication(generate(request), links);
+  pipeline::Schedule compute =
+      layout.actions.empty() ? generate(request) : pipeline::parse_schedule(layout.actions, "file");
+  if (!layout.actions.empty()) (void)number_in_order(compute);
+  plan.schedule = with_communication(compute, links);
   validate(plan.schedule, links);
   plan.ranks = {.devices = request.devices, .replicas = layout.replicas, .ranks = 1};
   return plan;
