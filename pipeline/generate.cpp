@@ -18,12 +18,12 @@ void check(const ScheduleRequest& r, const ScheduleRule& rule) {
   at_least(r.chunks, 1, "chunks");
   at_least(r.micro_batches, 1, "micro-batches");
   at_least(r.extra_warmup, 0, "extra micro-batches of warm-up");
-  if (rule.placement != Placement::Free && !r.device_of.empty())
+  if (rule.placement != StagePlacement::Free && !r.device_of.empty())
     fail(ErrorKind::Config, "schedule {} maps its stages to devices itself; remove the mapping",
          rule.name);
-  if (rule.placement == Placement::V && r.chunks != 2)
+  if (rule.placement == StagePlacement::V && r.chunks != 2)
     fail(ErrorKind::Config, "schedule {} has 2 chunks per device, not {}", rule.name, r.chunks);
-  if (rule.placement == Placement::Free && r.chunks > 1)
+  if (rule.placement == StagePlacement::Free && r.chunks > 1)
     fail(ErrorKind::Config,
          "schedule {} has 1 stage per device, not {}; use Looped or ZB-V, or a device mapping",
          rule.name, r.chunks);
@@ -48,11 +48,11 @@ void merge(Schedule& schedule, const std::vector<ActionList>& by_stage) {
   MILLRACE_ASSERT(done);
 }
 
-std::vector<std::int32_t> devices_of(const ScheduleRequest& r, Placement placement) {
+std::vector<std::int32_t> devices_of(const ScheduleRequest& r, StagePlacement placement) {
   if (!r.device_of.empty()) return r.device_of;
   std::vector<std::int32_t> device_of;
   for (std::int32_t s = 0; s < r.stages(); ++s) {
-    const bool up = placement == Placement::V && s >= r.devices;
+    const bool up = placement == StagePlacement::V && s >= r.devices;
     device_of.push_back(up ? 2 * r.devices - 1 - s : s % r.devices);
   }
   return device_of;
@@ -79,7 +79,7 @@ Schedule generate(const ScheduleRequest& r) {
   std::vector<ActionList> lists = rule.lists(r);
   for (ActionList& list : lists)
     std::erase_if(list, [&](const Action& a) { return a.micro_batch >= r.micro_batches; });
-  if (rule.placement == Placement::Free)
+  if (rule.placement == StagePlacement::Free)
     merge(schedule, lists);
   else
     schedule.lists = std::move(lists);

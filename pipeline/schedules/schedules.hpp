@@ -21,7 +21,7 @@ namespace millrace::pipeline {
 using ActionList = std::vector<Action>;
 
 /// Which stages a device holds, and so what a schedule lists.
-enum class Placement {
+enum class StagePlacement {
   Free,  ///< stage s on device s, or as the request maps them; a list per stage, merged by time
   Loop,  ///< stage s on device s mod devices, any number of chunks; a list per device
   V,     ///< stages d and 2 * devices - 1 - d on device d; a list per device
@@ -30,7 +30,7 @@ enum class Placement {
 struct ScheduleRule {
   std::string_view name;
   std::string_view torch_name = {};  ///< of PyTorch's class for the same schedule, or empty
-  Placement placement = Placement::Free;
+  StagePlacement placement = StagePlacement::Free;
   bool splits_backward = false;  ///< into input gradients and weight gradients
   bool takes_warmup = false;     ///< ScheduleRequest::extra_warmup
   /// The lists; micro-batches beyond those of the request are dropped from them, so that a schedule

@@ -101,7 +101,7 @@ int command_plan(const Invocation& invocation) {
   partition::PlanRequest request =
       plan_request(config, schedule_request(read, config, given ? &*given : nullptr));
   request.cost_model = profile ? "profile" : "analytic";
-  if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::Placement::Free)
+  if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
     request.schedule.device_of = config.pipeline.schedule.device_of;
   const bool automatic = options.text("pipeline-splits") == "auto";
   partition::Plan plan = automatic

@@ -92,7 +92,7 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
   // Cuts are searched for as if it were 1F1B; the list is made for those that are found.
   const pipeline::ScheduleRule& rule = pipeline::schedule_rule(automatic ? "1F1B" : name);
   request.name = rule.name;
-  const bool chunked = rule.placement != pipeline::Placement::Free;
+  const bool chunked = rule.placement != pipeline::StagePlacement::Free;
   if (chunked || read.given("chunks"))
     request.chunks = static_cast<std::int32_t>(read.integer("chunks", chunked ? 2 : 1));
   if (chunked && plan != nullptr) {  // these schedules place their stages themselves

@@ -206,13 +206,14 @@ std::vector<ScheduleRequest> all_requests() {
     for (std::int32_t depth = 1; depth <= 64; ++depth) {
       if (!says_something_new(devices, depth)) continue;
       for (const ScheduleRule& rule : schedule_rules()) {
-        if (rule.placement == Placement::Loop) {
+        if (rule.placement == StagePlacement::Loop) {
           // Long ones at a few depths: the rest says nothing new.
           for (std::int32_t chunks = 2; chunks <= 4; ++chunks)
             if (depth <= 8 || depth % 8 < 2)
               all.push_back(request(rule.name, devices, depth, chunks));
         } else {
-          all.push_back(request(rule.name, devices, depth, rule.placement == Placement::V ? 2 : 1));
+          all.push_back(
+              request(rule.name, devices, depth, rule.placement == StagePlacement::V ? 2 : 1));
         }
       }
     }
@@ -396,7 +397,7 @@ TEST(ScheduleValidateTest, RejectsSendsThatWaitForEachOther) {
 
 TEST(ScheduleTextTest, FilesComeBackAsTheyWere) {
   for (const ScheduleRule& rule : schedule_rules()) {
-    const std::int32_t chunks = rule.placement == Placement::V ? 2 : 1;
+    const std::int32_t chunks = rule.placement == StagePlacement::V ? 2 : 1;
     const Schedule compute = generate(request(rule.name, 3, 4, chunks));
     for (const Schedule& schedule : {compute, with_communication(compute, chain(compute.stages))}) {
       Schedule read = parse_schedule(to_csv(schedule), "file");

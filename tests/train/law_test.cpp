@@ -27,7 +27,7 @@ namespace {
 
 using namespace small;
 using pipeline::OpRange;
-using pipeline::Placement;
+using pipeline::StagePlacement;
 
 struct Outcome {
   std::vector<double> losses;
@@ -125,9 +125,9 @@ void expect_same(const Layout& layout, std::int64_t steps = kSteps) {
 }
 
 bool possible(const Layout& layout) {
-  const Placement placement = pipeline::schedule_rule(layout.schedule).placement;
-  if (placement == Placement::V && layout.chunks != 2) return false;
-  if (placement == Placement::Free && layout.chunks != 1) return false;
+  const StagePlacement placement = pipeline::schedule_rule(layout.schedule).placement;
+  if (placement == StagePlacement::V && layout.chunks != 2) return false;
+  if (placement == StagePlacement::Free && layout.chunks != 1) return false;
   return layout.stages % layout.chunks == 0;
 }
 
