@@ -2,7 +2,9 @@
 #include "pipeline/executor.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "core/error.hpp"
@@ -81,7 +83,8 @@ Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const
       training_(has_backward(plan.schedule)),
       micro_batches_(plan.schedule.micro_batches),
       span_(training_ ? span_among(graph, plan.ranks.replicas) : 1),
-      channels_(channels(graph, plan.ranges)) {
+      channels_(channels(graph, plan.ranges)),
+      squares_(training_ ? graph.parameters.size() : 0) {
   const std::vector<Slots> slots = slots_of(graph, plan);
   units_.reserve(units.size());
   for (const Unit& unit : units) {
@@ -601,13 +604,30 @@ void Executor::update_together(const StepSettings& settings) {
     ops::Update update = settings.update;
     update.step = static_cast<std::uint64_t>(settings.iteration);
     // The product may not fit in float.
-    update.gradient_scale = static_cast<float>(
-        1.0 / (static_cast<double>(settings.loss_scaling) * static_cast<double>(total)));
+    const double scale =
+        1.0 / (static_cast<double>(settings.loss_scaling) * static_cast<double>(total));
+    update.gradient_scale = static_cast<float>(scale * clipping(settings.clip_norm, scale));
     for (UnitState& state : units_) state.unit.run->parameters().update(*space_, update, total);
     device::fence(*space_);
     share_weights();
   }
   records_.back().end = now();
+}
+
+/// The factor that brings the norm of all gradients, times `scale`, down to `clip_norm`; 1 if it is
+/// not larger. Every gradient is squared by one replica, and all ranks add the squares in the order
+/// of the parameters, so that the factor has the same bits everywhere and in every layout.
+double Executor::clipping(double clip_norm, double scale) {
+  if (clip_norm <= 0.0) return 1.0;
+  std::fill(squares_.begin(), squares_.end(), 0.0);
+  for (UnitState& state : units_) {
+    Parameters& parameters = state.unit.run->parameters();
+    const bool divided = parameters.share_borders().size() > 2;
+    if (divided || state.unit.replica == 0) parameters.square_gradients(*space_, squares_);
+  }
+  world_->add(squares_);
+  const double norm = scale * std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
+  return norm > clip_norm ? clip_norm / norm : 1.0;
 }
 
 /// If the update is divided, each replica sends the weights that it updated to the others.

@@ -77,6 +77,7 @@ struct StepSettings {
   std::uint64_t seed = 0;      ///< of the run; random masks depend on it
   std::int64_t iteration = 0;  ///< number of the step; random masks depend on it
   float loss_scaling = 1.0f;
+  double clip_norm = 0.0;         ///< largest norm of all gradients together; 0: any
   ops::Update update;             ///< all but the scale of gradients, which the executor sets
   bool check_exceptions = false;  ///< check results of every kernel for non-finite numbers
 };
@@ -192,6 +193,7 @@ class Executor {
                 const StepSettings& settings);
   void await_sums(UnitState& state, const StepSettings& settings, ActionRecord& record);
   void update_together(const StepSettings& settings);
+  [[nodiscard]] double clipping(double clip_norm, double scale);
   void share_weights();
   void post_activations(const UnitState& state, std::int32_t m);
   void load(UnitState& state, const RunContext& where, io::Loader& feed, ActionRecord& record);
@@ -221,6 +223,7 @@ class Executor {
   int reducing_ = 0;    ///< reductions in progress
   bool finite_ = true;  ///< whether the sums of this process are finite so far
   bool skipped_ = false;
+  std::vector<double> squares_;  ///< of the norms of gradients, by parameter
   std::atomic<std::uint64_t> progress_{0};
   std::atomic<std::int64_t> current_{-1};  ///< entry
   std::atomic<std::int32_t> awaited_{-1};

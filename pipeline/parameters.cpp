@@ -112,6 +112,7 @@ Parameters::Parameters(const Graph& graph, OpRange range, const ParameterOptions
   learning_elements_ = trainable_elements_;
   for (std::size_t at = 0; at < ids_.size(); ++at)
     if (owner[at] == kFrozen) add_frozen(at);
+  if (options_.clips) span_squares_.resize(static_cast<std::size_t>(own_spans_));
   bytes_ = lay_out(nullptr);
 }
 
@@ -149,6 +150,7 @@ void Parameters::add_parameter(std::size_t at, bool own) {
   }
   const std::int64_t first = std::ssize(spans_);
   add_spans(parameter, offsets_[at], own);
+  if (own) own_.push_back(ids_[at]);
   for (std::int64_t s = first; vectors_at_[at] >= 0 && s < std::ssize(spans_); ++s) {
     ops::ParameterSpan& span = spans_[static_cast<std::size_t>(s)];
     span.vector = vectors_at_[at] + span.first;
@@ -205,9 +207,10 @@ std::int64_t Parameters::lay_out(std::byte* memory) {
   if (narrow()) vectors_ = taker.take<float>(vector_elements_);
   flag_ = taker.take<std::uint32_t>(2);
   device_spans_ = taker.copy(spans_);
+  if (options_.clips || options_.rule == UpdateRule::Lars)
+    squares_ = taker.take<double>(2 * own_spans_);
   if (options_.rule == UpdateRule::Lars) {
     device_tensors_ = taker.copy(tensors_);
-    squares_ = taker.take<double>(2 * own_spans_);
     ratios_ = taker.take<float>(std::ssize(tensors_));
   }
   return taker.bytes();
@@ -329,6 +332,19 @@ bool Parameters::finite(const device::ExecutionSpace& space, const StoredValues&
   std::array<std::uint32_t, 2> host = {};
   device::copy_to_host(reinterpret_cast<std::byte*>(host.data()), flag, kFlagBytes);
   return host[0] == 0;
+}
+
+void Parameters::square_gradients(const device::ExecutionSpace& space, std::span<double> squares) {
+  MILLRACE_ASSERT(options_.clips);
+  ops::square_gradients(space, device_spans_ + first_own_span_, own_spans_, gradients_, squares_);
+  device::fence(space);
+  device::copy_to_host(reinterpret_cast<std::byte*>(span_squares_.data()),
+                       reinterpret_cast<const std::byte*>(squares_),
+                       own_spans_ * static_cast<std::int64_t>(sizeof(double)));
+  for (std::size_t t = 0; t < tensors_.size(); ++t) {
+    const auto first = span_squares_.begin() + tensors_[t].first;
+    squares[own_[t].at()] = std::accumulate(first, first + tensors_[t].spans, 0.0);
+  }
 }
 
 void Parameters::update(const device::ExecutionSpace& space, const ops::Update& update,

@@ -29,6 +29,7 @@ struct ParameterOptions {
   /// optimizer state and updates weights only for its own tensors.
   std::int32_t shares = 1;
   std::int32_t share = 0;
+  bool clips = false;  ///< whether square_gradients() will be called
 };
 
 /// Values on the device, in their storage type.
@@ -113,6 +114,9 @@ class Parameters {
   /// Whether all `elements` of `values` (any device memory) are finite. Waits.
   [[nodiscard]] bool finite(const device::ExecutionSpace& space, const StoredValues& values,
                             std::int64_t elements) const;
+  /// Writes the sum of squares of each gradient that this share owns to `squares`, by ParameterId;
+  /// the others stay as they are. The bits do not depend on the layout. Waits.
+  void square_gradients(const device::ExecutionSpace& space, std::span<double> squares);
   /// Updates the weights that this share owns, and the running statistics from the mean over
   /// `micro_batches`.
   void update(const device::ExecutionSpace& space, const ops::Update& update,
@@ -146,6 +150,8 @@ class Parameters {
   std::vector<std::int64_t> borders_ = {0};
   std::vector<ops::ParameterSpan> spans_;
   std::vector<ops::TensorSpans> tensors_;  ///< owned tensors, in spans from the first own span
+  std::vector<models::ParameterId> own_;   ///< by owned tensor
+  std::vector<double> span_squares_;       ///< host copy of squares_, where gradients are clipped
   std::int64_t first_own_span_ = 0;
   std::int64_t own_spans_ = 0;
   // Padded:
@@ -157,7 +163,7 @@ class Parameters {
   std::int64_t bytes_ = 0;
   std::int64_t trained_bytes_ = 0;
   std::byte* weights_ = nullptr;
-  std::array<std::byte*, kUpdateSlots.size()> slots_ = {};  ///< null: the rule has no such slot
+  std::array<std::byte*, kMostUpdateSlots> slots_ = {};  ///< null: the rule has no such slot
   float* gradients_ = nullptr;
   float* state_ = nullptr;
   float* sums_ = nullptr;

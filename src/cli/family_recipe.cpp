@@ -53,6 +53,9 @@ std::optional<double> FamilyRecipe::exponent(UpdateRule rule) const {
       return rmsprop_exponent;
     case UpdateRule::Lars:
       return lars_exponent;
+    case UpdateRule::Adam:  // no published recipe trains these networks with it
+    case UpdateRule::AdamW:
+      return std::nullopt;
   }
   return std::nullopt;
 }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <string>
+#include <vector>
 
 #include "cli/option_table.hpp"
+#include "core/text.hpp"
+#include "core/update_rule.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -9,13 +13,23 @@ namespace {
 using enum ValueType;
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
-constexpr std::array kOptions = std::to_array<OptionSpec>({
+/// "SGD|momentum|..".
+std::string_view optimiser_names() {
+  static const std::string names = [] {
+    std::vector<std::string_view> all;
+    for (const OptimiserRow& row : kOptimisers) all.push_back(row.option);
+    return join(all, "|");
+  }();
+  return names;
+}
+
+const std::array kOptions = std::to_array<OptionSpec>({
     // Optimizer
     {.name = "optimiser",
      .alias = "optimizer",
      .section = Section::Optimiser,
      .type = Choice,
-     .value_name = "SGD|momentum|momentum-rate-inside|Nesterov|RMSprop|LARS",
+     .value_name = optimiser_names(),
      .default_text = "SGD",
      .help = "update rule; momentum-rate-inside multiplies the learning rate into the velocity, as "
              "Keras does",
@@ -64,6 +78,39 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .help = "value added to the mean square before its square root is taken",
      .source = "IPU",
      .needs = "--optimiser RMSprop",
+     .mathematics = kChanges,
+     .commands = kRuns},
+    {.name = "adam-beta1",
+     .section = Section::Optimiser,
+     .type = Real,
+     .value_name = "X",
+     .default_text = "0.9",
+     .range = from_zero_below(1.0),
+     .help = "decay of the moving average of gradients",
+     .source = "millrace",
+     .needs = "--optimiser Adam or AdamW",
+     .mathematics = kChanges,
+     .commands = kRuns},
+    {.name = "adam-beta2",
+     .section = Section::Optimiser,
+     .type = Real,
+     .value_name = "X",
+     .default_text = "0.999",
+     .range = from_zero_below(1.0),
+     .help = "decay of the moving average of squared gradients",
+     .source = "millrace",
+     .needs = "--optimiser Adam or AdamW",
+     .mathematics = kChanges,
+     .commands = kRuns},
+    {.name = "adam-epsilon",
+     .section = Section::Optimiser,
+     .type = Real,
+     .value_name = "X",
+     .default_text = "1e-8",
+     .range = above_zero(),
+     .help = "value added to the root of the mean square",
+     .source = "millrace",
+     .needs = "--optimiser Adam or AdamW",
      .mathematics = kChanges,
      .commands = kRuns},
     {.name = "lars-eeta",
@@ -136,6 +183,17 @@ constexpr std::array kOptions = std::to_array<OptionSpec>({
      .default_text = "half-square",
      .help = "penalty on the weights; square is that of Keras, whose gradient is twice as large",
      .source = "Habana",
+     .mathematics = kChanges,
+     .commands = kRuns},
+    {.name = "clip-norm",
+     .section = Section::Optimiser,
+     .type = Real,
+     .value_name = "X",
+     .default_text = "no limit",
+     .range = above_zero(),
+     .help = "largest norm of the gradients of all stages and replicas together; larger ones are "
+             "scaled down to it",
+     .source = "millrace",
      .mathematics = kChanges,
      .commands = kRuns},
     {.name = "shard-optimizer",

@@ -13,12 +13,11 @@ namespace {
 
 constexpr std::string_view kNoNames = "none";
 
-UpdateRule rule_of(std::string_view name) {
-  if (name == "momentum") return UpdateRule::Momentum;
-  if (name == "momentum-rate-inside") return UpdateRule::MomentumRateInside;
-  if (name == "Nesterov") return UpdateRule::Nesterov;
-  if (name == "RMSprop") return UpdateRule::RmsProp;
-  return name == "LARS" ? UpdateRule::Lars : UpdateRule::Sgd;
+UpdateRule rule_of(std::string_view option) {
+  const auto row = std::find_if(kOptimisers.begin(), kOptimisers.end(),
+                                [&](const OptimiserRow& each) { return each.option == option; });
+  MILLRACE_ASSERT(row != kOptimisers.end());  // the table of options names the same ones
+  return row->rule;
 }
 
 /// A list of names; "none" is the empty list.
@@ -57,20 +56,47 @@ void resolve_lars(Reader& read, train::OptimiserConfig& optimiser) {
   optimiser.weight_decay = read.follower_real("lars-weight-decay", optimiser.weight_decay);
 }
 
+void resolve_adam(Reader& read, train::OptimiserConfig& optimiser) {
+  optimiser.momentum = read.real("adam-beta1", 0.9);
+  optimiser.mean_square_decay = read.real("adam-beta2", 0.999);
+  optimiser.epsilon = read.real("adam-epsilon", 1e-8);
+}
+
+/// What only this rule has.
+void resolve_rule(Reader& read, const train::TrainConfig& config,
+                  train::OptimiserConfig& optimiser) {
+  switch (optimiser.kind) {
+    case UpdateRule::Sgd:
+      return;
+    case UpdateRule::Momentum:
+    case UpdateRule::MomentumRateInside:
+    case UpdateRule::Nesterov:
+      optimiser.momentum = read.real("momentum", 0.9);
+      return;
+    case UpdateRule::RmsProp:
+      optimiser.momentum = read.real("momentum", 0.9);
+      return resolve_mean_square(read, static_cast<double>(config.total_batch()), optimiser);
+    case UpdateRule::Lars:
+      optimiser.momentum = read.real("momentum", 0.9);
+      return resolve_lars(read, optimiser);
+    case UpdateRule::Adam:
+    case UpdateRule::AdamW:
+      return resolve_adam(read, optimiser);
+  }
+}
+
 }  // namespace
 
 void resolve_optimiser(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config) {
   train::OptimiserConfig& optimiser = config.optimiser;
   optimiser.kind = rule_of(read.text("optimiser", "SGD"));
-  if (optimiser.kind != UpdateRule::Sgd) optimiser.momentum = read.real("momentum", 0.9);
   optimiser.weight_decay = read.real("weight-decay", recipe.weight_decay);
   optimiser.decay_excludes = names(read, "weight-decay-excludes", recipe.decay_excludes);
   optimiser.decay_form = read.text("weight-decay-form", "half-square") == "square"
                              ? train::DecayForm::Square
                              : train::DecayForm::HalfSquare;
-  if (optimiser.kind == UpdateRule::RmsProp)
-    resolve_mean_square(read, static_cast<double>(config.total_batch()), optimiser);
-  if (optimiser.kind == UpdateRule::Lars) resolve_lars(read, optimiser);
+  resolve_rule(read, config, optimiser);
+  if (read.given("clip-norm")) optimiser.clip_norm = read.real("clip-norm", 0.0);
   if (config.pipeline.ranks.replicas > 1) optimiser.sharded = read.flag("shard-optimizer");
 }
 

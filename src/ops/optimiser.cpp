@@ -9,67 +9,14 @@
 #include "core/random_sequence.hpp"
 #include "device/compat.hpp"
 #include "ops/tiling.hpp"
+#include "ops/update_rules/adam.hpp"
+#include "ops/update_rules/momentum.hpp"
+#include "ops/update_rules/rmsprop.hpp"
 
 namespace millrace::ops {
 namespace {
 
-// Each rule has a function `step`, which updates the slots of an element and returns the amount to
-// subtract from its weight. Each precision has a storage class, which determines how float32
-// results are rounded and stored.
-
-/// The slots of one element.
-struct SlotValues {
-  float velocity = 0.0f;
-  float mean_square = 0.0f;
-};
-
-struct Sgd {
-  static constexpr int kSlots = 0;
-  static constexpr bool kAdapts = false;
-  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues&, float g, float) {
-    return u.rate * g;
-  }
-};
-
-struct Momentum {
-  static constexpr int kSlots = 1;
-  static constexpr bool kAdapts = false;
-  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues& s, float g, float) {
-    s.velocity = u.momentum * s.velocity + g;
-    return u.rate * s.velocity;
-  }
-};
-
-/// The velocity includes the learning rate: Keras' momentum and, with the ratio, LARS.
-template <bool kWithRatio>
-struct RateInside {
-  static constexpr int kSlots = 1;
-  static constexpr bool kAdapts = kWithRatio;
-  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues& s, float g,
-                                                float ratio) {
-    s.velocity = u.momentum * s.velocity + u.rate * ratio * g;
-    return s.velocity;
-  }
-};
-
-struct Nesterov {
-  static constexpr int kSlots = 1;
-  static constexpr bool kAdapts = false;
-  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues& s, float g, float) {
-    s.velocity = u.momentum * s.velocity + g;
-    return u.rate * (g + u.momentum * s.velocity);
-  }
-};
-
-struct RmsProp {
-  static constexpr int kSlots = 2;
-  static constexpr bool kAdapts = false;
-  KOKKOS_FORCEINLINE_FUNCTION static float step(const Update& u, SlotValues& s, float g, float) {
-    s.mean_square = u.mean_square_decay * s.mean_square + (1.0f - u.mean_square_decay) * (g * g);
-    s.velocity = u.momentum * s.velocity + u.rate * g / sqrtf(s.mean_square + u.epsilon);
-    return s.velocity;
-  }
-};
+// Each precision has a storage class, which determines how float32 results are rounded and stored.
 
 /// Kinds of stored values of an element; each has its own random numbers.
 constexpr int kWeight = 0;
@@ -196,11 +143,14 @@ struct UpdateSpan {
     MILLRACE_SIMD
     for (std::int64_t k = 0; k < elements; ++k) {
       const float w = to_float(weights[k]);
-      const float g = rounded_as<M>(gradients[k] * u.gradient_scale) + decay * w;
+      const float rounded = rounded_as<M>(gradients[k] * u.gradient_scale);
+      const float g = Rule::kDecouplesDecay ? rounded : rounded + decay * w;
       SlotValues slots;
       if constexpr (Rule::kSlots > 0) slots.velocity = to_float(velocity[k]);
       if constexpr (Rule::kSlots > 1) slots.mean_square = to_float(mean_square[k]);
-      const float updated = w - Rule::step(u, slots, g, ratio);
+      float change = Rule::step(u, slots, g, ratio);
+      if constexpr (Rule::kDecouplesDecay) change += u.rate * decay * w;
+      const float updated = w - change;
       weights[k] = storage.store(kWeight, k, updated);
       if constexpr (Rule::kSlots > 0) velocity[k] = storage.store(kVelocity, k, slots.velocity);
       if constexpr (Rule::kSlots > 1)
@@ -264,6 +214,18 @@ struct SquaresOfSpan {
         sum_of_squares(span.elements, [=](std::int64_t k) { return to_float(weights[k]); });
     a.squares[2 * i + 1] = sum_of_squares(
         span.elements, [=](std::int64_t k) { return rounded_as<M>(gradients[k] * by); });
+  }
+};
+
+/// Sums of squares of a span's gradients, summed as those of LARS.
+struct GradientSquares {
+  const ParameterSpan* spans;
+  const float* gradients;
+  double* squares;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const float* const from = gradients + spans[i].offset;
+    squares[i] = SquaresOfSpan<float>::sum_of_squares(spans[i].elements,
+                                                      [=](std::int64_t k) { return from[k]; });
   }
 };
 
@@ -394,7 +356,16 @@ void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const 
       device::parallel("lars_squares", space, a.num_spans, SquaresOfSpan<M>{u.gradient_scale, a});
       device::parallel("lars_ratio", space, a.num_tensors, LarsRatio<M>{u, a});
       return launch<RateInside<true>>("lars", space, u, a);
+    case UpdateRule::Adam:
+      return launch<AdamRule<false>>("adam", space, u, a);
+    case UpdateRule::AdamW:
+      return launch<AdamRule<true>>("adamw", space, u, a);
   }
+}
+
+void square_gradients(const device::ExecutionSpace& space, const ParameterSpan* spans,
+                      std::int64_t num_spans, const float* gradients, double* squares) {
+  device::parallel("grad_squares", space, num_spans, GradientSquares{spans, gradients, squares});
 }
 
 template <class M>

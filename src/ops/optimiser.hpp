@@ -21,6 +21,11 @@ namespace millrace::ops {
 ///   RmsProp             s = mean_square_decay * s + (1 - mean_square_decay) * g^2
 ///                       v = momentum * v + rate * g / sqrt(s + epsilon);  w -= v
 ///   Lars                v = momentum * v + rate * ratio * g;  w -= v     You et al. 2017
+///   Adam                v = momentum * v + (1 - momentum) * g
+///                       s = mean_square_decay * s + (1 - mean_square_decay) * g^2
+///                       w -= rate * v' / (sqrt(s') + epsilon), corrected by the number of updates
+///                       t: v' = v / (1 - momentum^t), s' = s / (1 - mean_square_decay^t)
+///   AdamW               the same with g without the weight decay; w -= rate * weight_decay * w
 ///
 /// LARS computes one ratio per tensor:
 /// trust * |w| / (|gradient * gradient_scale| + weight_decay * |w| + epsilon).
@@ -33,7 +38,9 @@ struct Update {
   float mean_square_decay = 0.9f;
   float epsilon = 0.0f;
   float trust = 0.001f;
-  std::uint64_t step = 0;  ///< number of the update; a key of stochastic rounding
+  float momentum_correction = 1.0f;     ///< Adam: 1 / (1 - momentum^t)
+  float mean_square_correction = 1.0f;  ///< Adam: 1 / (1 - mean_square_decay^t)
+  std::uint64_t step = 0;               ///< number of the update; a key of stochastic rounding
 };
 
 /// A range of the flat parameter array whose elements are all updated in the same way.
@@ -92,6 +99,10 @@ struct UpdateArrays {
 template <class M>
 void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const Update& update,
                     const UpdateArrays<M>& arrays);
+
+/// Sum of squares of the gradients of each span, in double. It depends on the span only.
+void square_gradients(const device::ExecutionSpace& space, const ParameterSpan* spans,
+                      std::int64_t num_spans, const float* gradients, double* squares);
 
 /// Updates `copy` or `vectors` after the weights were changed by something other than
 /// update_weights().

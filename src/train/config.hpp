@@ -73,10 +73,11 @@ struct OptimiserConfig {
   double weight_decay = 0.0;
   DecayForm decay_form = DecayForm::HalfSquare;
   std::vector<std::string> decay_excludes;  ///< substrings of names of parameters that do not decay
-  double mean_square_decay = 0.9;           ///< RMSprop
-  double epsilon = 1e-3;                    ///< RMSprop: inside the root; LARS: in the denominator
-  double trust = 1e-3;                      ///< LARS: "eeta"
+  double mean_square_decay = 0.9;           ///< RMSprop, Adam
+  double epsilon = 1e-3;  ///< RMSprop: inside the root; LARS, Adam: in the denominator
+  double trust = 1e-3;    ///< LARS: "eeta"
   std::vector<std::string> lars_skips;  ///< LARS: substrings of names that neither adapt nor decay
+  double clip_norm = 0.0;               ///< largest norm of all gradients together; 0: any
   /// Each replica keeps and updates only its share of the tensors.
   bool sharded = false;
   friend bool operator==(const OptimiserConfig&, const OptimiserConfig&) = default;

@@ -57,6 +57,7 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use
   options.images = config.data.image_type;
   options.mixing = config.data.mixing.on();
   if (use == Session::Use::Training) options.parameters.rule = config.optimiser.kind;
+  options.parameters.clips = config.optimiser.clip_norm > 0.0;
   options.parameters.decay_excludes = config.optimiser.decay_excludes;
   options.parameters.lars_skips = config.optimiser.lars_skips;
   options.parameters.precision = config.precision;
@@ -65,7 +66,11 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use
   return options;
 }
 
-ops::Update update_of(const OptimiserConfig& optimiser, double rate) {
+/// `updates` is the number of updates of the run with this one; Adam corrects its means by it.
+ops::Update update_of(const OptimiserConfig& optimiser, double rate, std::int64_t updates) {
+  const auto correction = [&](double decay) {
+    return static_cast<float>(1.0 / (1.0 - std::pow(decay, static_cast<double>(updates))));
+  };
   const double square = optimiser.decay_form == DecayForm::Square ? 2.0 : 1.0;
   ops::Update update;
   update.rate = static_cast<float>(rate);
@@ -74,6 +79,8 @@ ops::Update update_of(const OptimiserConfig& optimiser, double rate) {
   update.mean_square_decay = static_cast<float>(optimiser.mean_square_decay);
   update.epsilon = static_cast<float>(optimiser.epsilon);
   update.trust = static_cast<float>(optimiser.trust);
+  update.momentum_correction = correction(optimiser.momentum);
+  update.mean_square_correction = correction(optimiser.mean_square_decay);
   return update;
 }
 
@@ -607,7 +614,8 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
   settings.seed = config_.seed;
   settings.iteration = iteration;
   settings.loss_scaling = static_cast<float>(scaling_.scale);
-  settings.update = update_of(config_.optimiser, learning_rate);
+  settings.update = update_of(config_.optimiser, learning_rate, iteration + 1 - scaling_.skipped);
+  settings.clip_norm = config_.optimiser.clip_norm;
   settings.check_exceptions = config_.check_exceptions;
   StepResult result;
   result.metrics = collect(run(*training_, settings, feeds), feeds);

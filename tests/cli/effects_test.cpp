@@ -48,6 +48,18 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(lars.lars_skips, (std::vector<std::string>{"beta", "bias"}));
   EXPECT_EQ(line("--optimiser LARS").optimiser.epsilon, 0.0);
   EXPECT_EQ(line("--optimiser LARS").optimiser.lars_skips.size(), 3u);
+  const train::OptimiserConfig adam =
+      line("--optimiser adamw --abs-learning-rate 0.001 --adam-beta1 0.8 --adam-epsilon 1e-6")
+          .optimiser;
+  EXPECT_EQ(adam.kind, UpdateRule::AdamW);
+  EXPECT_EQ(adam.momentum, 0.8);
+  EXPECT_EQ(adam.mean_square_decay, 0.999);
+  EXPECT_EQ(adam.epsilon, 1e-6);
+  EXPECT_EQ(adam.clip_norm, 0.0);
+  EXPECT_TRUE(contains(refusal("--optimiser Adam"), "has no default learning rate"));
+  EXPECT_TRUE(contains(refusal("--optimiser Adam --abs-learning-rate 0.1 --momentum 0.5"),
+                       "--momentum has no effect here"));
+  EXPECT_EQ(line("--clip-norm 2").optimiser.clip_norm, 2.0);
   const train::OptimiserConfig decay =
       line("--weight-decay-form square --weight-decay-excludes bias").optimiser;
   EXPECT_EQ(decay.decay_form, train::DecayForm::Square);

@@ -143,6 +143,12 @@ double step_reference(UpdateRule rule, const Update& u, double g, double ratio, 
       return v = m * v + rate * g / std::sqrt(s + wide(u.epsilon));
     case UpdateRule::Lars:
       return v = m * v + rate * ratio * g;
+    case UpdateRule::Adam:
+    case UpdateRule::AdamW:
+      v = m * v + (1.0 - m) * g;
+      s = d * s + (1.0 - d) * g * g;
+      return rate * v * wide(u.momentum_correction) /
+             (std::sqrt(s * wide(u.mean_square_correction)) + wide(u.epsilon));
   }
   return 0.0;
 }
@@ -156,9 +162,12 @@ void update_reference(UpdateRule rule, const Update& u, const Spans& spans, Stat
     const double decay = span.decays ? wide(u.weight_decay) : 0.0;
     for (std::int64_t i = span.offset; i < span.offset + span.elements; ++i) {
       const auto k = static_cast<std::size_t>(i);
-      const double g = gradients[k] * wide(u.gradient_scale) + decay * state.weights[k];
+      const bool decoupled = rule == UpdateRule::AdamW;
+      const double w = state.weights[k];
+      const double g = gradients[k] * wide(u.gradient_scale) + (decoupled ? 0.0 : decay * w);
       state.weights[k] -=
           step_reference(rule, u, g, ratio, state.velocity[k], state.mean_square[k]);
+      if (decoupled) state.weights[k] -= wide(u.rate) * decay * w;
     }
   }
 }
@@ -177,12 +186,15 @@ constexpr Update kUpdate{.rate = 0.1f,
                          .gradient_scale = 0.25f,
                          .mean_square_decay = 0.9f,
                          .epsilon = 1e-3f,
-                         .trust = 0.02f};
+                         .trust = 0.02f,
+                         .momentum_correction = 1.25f,
+                         .mean_square_correction = 1.5f};
 
 State start() {
   const Values zeros(static_cast<std::size_t>(kElements));
   return {random_as<float>(kElements, 1), zeros,
-          Values(static_cast<std::size_t>(kElements), wide(kUpdateSlots[1].initial))};
+          Values(static_cast<std::size_t>(kElements),
+                 wide(update_slots(UpdateRule::RmsProp)[1].initial))};
 }
 
 class UpdateRuleTest : public testing::TestWithParam<UpdateRule> {};
@@ -226,10 +238,13 @@ TEST_P(UpdateRuleTest, DecayIsSwitchedBySpan) {
   for (std::size_t i = 3; i < 6; ++i) EXPECT_EQ(weights[i], 1.0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Optimiser, UpdateRuleTest,
-                         testing::Values(UpdateRule::Sgd, UpdateRule::Momentum,
-                                         UpdateRule::MomentumRateInside, UpdateRule::Nesterov,
-                                         UpdateRule::RmsProp, UpdateRule::Lars));
+std::vector<UpdateRule> all_rules() {
+  std::vector<UpdateRule> rules;
+  for (const OptimiserRow& row : kOptimisers) rules.push_back(row.rule);
+  return rules;
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimiser, UpdateRuleTest, testing::ValuesIn(all_rules()));
 
 // The operations of plain SGD and momentum one by one in float, so that old runs can be reproduced.
 TEST(Optimiser, MomentumHasTheBitsOfItsFormula) {
@@ -284,6 +299,33 @@ TEST(Optimiser, RmsPropStartsAtAMeanSquareOfOneWithEpsilonInsideTheRoot) {
   // 0.75 x 1 + 0.25 x 9 = 3, and the root of 3 + 1.25.
   EXPECT_EQ(updater.state().mean_square[0], 3.0);
   EXPECT_NEAR(updater.state().weights[0], 3.0 - 3.0 / std::sqrt(4.25), 1e-6);
+}
+
+// torch.optim.Adam and AdamW of PyTorch 2.15 in float64.
+TEST(Optimiser, AdamIsThatOfPyTorch) {
+  const std::vector<Values> gradients = {
+      {0.1, -0.2, 0.0}, {0.3, 0.4, -0.5}, {-0.05, 0.6, 0.25}, {1.0, -1.0, 0.125}};
+  const auto after = [&](UpdateRule rule) {
+    State state{{0.5, -1.25, 2.0}, Values(3), Values(3)};
+    Update update{.rate = 0.125f,
+                  .momentum = 0.75f,
+                  .weight_decay = 0.25f,
+                  .mean_square_decay = 0.875f,
+                  .epsilon = 0.0625f};
+    for (std::size_t step = 0; step < gradients.size(); ++step) {
+      const auto t = static_cast<double>(step + 1);
+      update.momentum_correction = static_cast<float>(1.0 / (1.0 - std::pow(0.75, t)));
+      update.mean_square_correction = static_cast<float>(1.0 / (1.0 - std::pow(0.875, t)));
+      Updater updater(rule, update, {{0, 3, true, false, 0}}, state);
+      updater.step(gradients[step]);
+      state = updater.state();
+    }
+    return state.weights;
+  };
+  EXPECT_TRUE(close_to(after(UpdateRule::Adam),
+                       {0.12977381258311182, -1.0437740494269145, 1.6368691854901647}, 1e-6));
+  EXPECT_TRUE(close_to(after(UpdateRule::AdamW),
+                       {0.1503840485649701, -1.1128805919017244, 1.852527823629695}, 1e-6));
 }
 
 // Weights 3 and 4, gradients 6 and 8, by hand.

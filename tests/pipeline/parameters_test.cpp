@@ -44,18 +44,21 @@ std::vector<float> read(const float* device, std::int64_t elements) {
 
 TEST(Parameters, SlotsBeginAsTheirTableSays) {
   const Graph graph = resnet8();
-  for (const UpdateRule rule :
-       {UpdateRule::Sgd, UpdateRule::Nesterov, UpdateRule::RmsProp, UpdateRule::Lars}) {
+  for (const UpdateRule rule : {UpdateRule::Sgd, UpdateRule::Nesterov, UpdateRule::RmsProp,
+                                UpdateRule::Lars, UpdateRule::Adam}) {
     Held held(graph, {.rule = rule, .decay_excludes = {}, .lars_skips = {}});
     const auto slots = held.parameters.slots();
-    ASSERT_EQ(slots.size(), rule == UpdateRule::Sgd ? 0u : rule == UpdateRule::RmsProp ? 2u : 1u);
+    ASSERT_EQ(slots.size(), rule == UpdateRule::Sgd                                   ? 0u
+                            : rule == UpdateRule::RmsProp || rule == UpdateRule::Adam ? 2u
+                                                                                      : 1u);
     for (const ParameterId id : held.parameters.ids()) {
       const models::Parameter& parameter = graph.parameter(id);
       if (!parameter.trainable()) continue;
       for (std::size_t i = 0; i < slots.size(); ++i) {
         std::vector<float> values(static_cast<std::size_t>(parameter.elements()));
         read_values(held.parameters.stored_slot(i, id), values);
-        const float initial = slots[i].name == "mean_square" ? 1.0f : 0.0f;
+        const bool ones = slots[i].name == "mean_square" && rule == UpdateRule::RmsProp;
+        const float initial = ones ? 1.0f : 0.0f;
         EXPECT_EQ(std::count(values.begin(), values.end(), initial), std::ssize(values))
             << name_of(rule) << ": " << parameter.name << "/" << slots[i].name;
       }

@@ -81,6 +81,7 @@ struct Layout {
   std::int32_t span = 1;                  ///< replicas that share batch statistics
   std::int64_t batch = 2;                 ///< micro-batch size; a step always has the same samples
   std::string actions = {};               ///< compute actions as CSV, in place of the schedule's
+  double clip_norm = 0.0;
 };
 
 inline std::string name_of(const Layout& layout) {
@@ -140,6 +141,9 @@ inline TrainConfig config_of(const Layout& layout) {
   config.optimiser.weight_decay = 1e-4;
   config.precision = {.activations = layout.type,
                       .master = layout.narrow ? layout.type : DType::F32};
+  config.optimiser.clip_norm = layout.clip_norm;
+  if (layout.rule == UpdateRule::Adam || layout.rule == UpdateRule::AdamW)
+    config.optimiser.epsilon = 1e-8;
   config.optimiser.sharded = layout.sharded;
   config.recompute = layout.recompute ? RecomputePolicy::Stage : RecomputePolicy::None;
   config.validation_batch_size = 3;
