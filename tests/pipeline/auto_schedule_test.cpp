@@ -96,7 +96,7 @@ double best_generated(const AutoRequest& r) {
   for (const std::string_view kind : {"1F1B", "Grouped", "GPipe", "Sequential", "ZB-H1"}) {
     if (kind == "ZB-H1" && !r.split_backward) continue;
     ScheduleRequest request;
-    request.kind = kind;
+    request.name = kind;
     request.devices = devices_of(r);
     request.device_of = r.device_of;
     request.micro_batches = r.micro_batches;
