@@ -63,6 +63,16 @@ void check_mapping(const pipeline::ScheduleRequest& request, std::string_view or
            origin, d, request.devices);
 }
 
+/// The compute actions of --pipeline-schedule-file. Errors: as pipeline::parse_schedule.
+pipeline::Schedule schedule_in_file(Reader& read) {
+  constexpr std::uint64_t kMostBytes = 4 << 20;  // some 700,000 actions
+  const std::string file = read.text("pipeline-schedule-file", "");
+  pipeline::Schedule schedule = pipeline::parse_schedule(io::read_text(file, kMostBytes), file);
+  for (std::vector<pipeline::Action>& list : schedule.lists)
+    std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
+  return schedule;
+}
+
 }  // namespace
 
 pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& config,
@@ -71,11 +81,15 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
   request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
   request.devices = static_cast<std::int32_t>(read.integer("shards", 1));
   request.device_of = plan != nullptr ? plan->device_of : device_mapping(read);
+  const bool in_file = plan == nullptr && read.given("pipeline-schedule-file");
+  if (in_file && request.device_of.empty()) request.device_of = schedule_in_file(read).device_of;
   if (!request.device_of.empty() && !read.given("shards")) {
     request.devices = 1 + *std::max_element(request.device_of.begin(), request.device_of.end());
     read.note("shards", std::int64_t{request.devices});
   }
-  check_mapping(request, plan != nullptr ? "--plan" : "--device-mapping");
+  check_mapping(request, plan != nullptr                ? "--plan"
+                         : read.given("device-mapping") ? "--device-mapping"
+                                                        : "--pipeline-schedule-file");
   if (plan != nullptr && read.given("chunks"))
     fail(ErrorKind::Usage, "{} has no effect here: the plan sets the number of stages per device",
          read.options().find("chunks")->where);
@@ -95,8 +109,8 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
   const bool chunked = rule.placement != pipeline::StagePlacement::Free;
   if (chunked || read.given("chunks"))
     request.chunks = static_cast<std::int32_t>(read.integer("chunks", chunked ? 2 : 1));
-  if (chunked && plan != nullptr) {  // these schedules place their stages themselves
-    request.chunks = static_cast<std::int32_t>(plan->device_of.size()) / request.devices;
+  if (chunked && (plan != nullptr || in_file)) {  // these schedules place their stages themselves
+    request.chunks = static_cast<std::int32_t>(request.device_of.size()) / request.devices;
     request.device_of.clear();
   }
   if (automatic && request.chunks > 1 && request.device_of.empty()) {
@@ -140,12 +154,8 @@ pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConf
                               plan != nullptr ? plan->costs : analytic_costs(graph, config, ranges),
                               request);
   if (!read.given("pipeline-schedule-file")) return pipeline::generate(request);
-  constexpr std::uint64_t kMostBytes = 4 << 20;  // about 700,000 actions
+  pipeline::Schedule schedule = schedule_in_file(read);
   const std::string file = read.text("pipeline-schedule-file", "");
-  pipeline::Schedule schedule = pipeline::parse_schedule(io::read_text(file, kMostBytes), file);
-  // What is not computed follows from what is, for the stages of this very run.
-  for (std::vector<pipeline::Action>& list : schedule.lists)
-    std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
   if (pipeline::number_in_order(schedule))
     notices.push_back(
         fmt::format("{}: its micro-batches are taken in ascending order, as "

@@ -181,7 +181,7 @@ TEST(ArgumentsTest, WordsThatAreNoOptionsAreCounted) {
 TEST(ArgumentsTest, ChoicesSuggestTheNearest) {
   EXPECT_EQ(failure_of([] { (void)train_options("--optimiser momentun"); }).text,
             "--optimiser: 'momentun' is not one of SGD, momentum, momentum-rate-inside, Nesterov, "
-            "RMSprop, LARS; did you mean momentum?");
+            "RMSprop, LARS, Adam, AdamW; did you mean momentum?");
 }
 
 TEST(PrecedenceTest, CommandLineBeforeEnvironmentBeforeFile) {

@@ -2,6 +2,7 @@
 //
 // Pipelines and replicas over real processes: they give the bits of one process, also when restored
 // in other layouts or with delayed and unbuffered messages; ranks that die or hang are reported.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -404,6 +405,10 @@ TEST(RelayTest, PlansMappingsAndScheduleFilesAreTaken) {
   const std::string list =
       printed("list.csv", two + Words{"--pipeline-schedule", "ZB-H1", "--format", "csv"});
   same("list", two + Words{"--pipeline-schedule-file", list});
+  for (const std::string name : {"DualPipeV", "LoopedBFS"})  // stages are where the rows have them
+    same(name, {"--pipeline-splits", "auto", "--pipeline-schedule-file",
+                std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/pytorch/schedules/" + name +
+                    "-2-8.csv"});
   const Words there_and_back = {
       "--pipeline-splits", "b1/0/relu", "b3/0/relu", "--device-mapping", "0", "1", "0"};
   same("mapped", there_and_back);
