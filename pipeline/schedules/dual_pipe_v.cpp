@@ -96,6 +96,7 @@ ActionList list_of(std::int32_t d, std::int32_t devices, std::int32_t micro_batc
 // here, the pair is a forward and then a backward.
 std::vector<ActionList> dual_pipe_v(const ScheduleRequest& request) {
   std::vector<ActionList> lists;
+  lists.reserve(static_cast<std::size_t>(request.devices));
   for (std::int32_t d = 0; d < request.devices; ++d)
     lists.push_back(
         list_of(d, request.devices, std::max(2 * request.devices, request.micro_batches)));

@@ -56,6 +56,7 @@ ActionList list_of(std::int32_t device, std::int32_t devices, std::int32_t micro
 // begin as soon as a forward is back; input gradients go first wherever a neighbour waits for them.
 std::vector<ActionList> zb_v(const ScheduleRequest& request) {
   std::vector<ActionList> lists;
+  lists.reserve(static_cast<std::size_t>(request.devices));
   for (std::int32_t d = 0; d < request.devices; ++d)
     lists.push_back(
         list_of(d, request.devices, std::max(2 * request.devices - 1, request.micro_batches)));

@@ -36,7 +36,13 @@ std::ostream& operator<<(std::ostream& out, const Strike& strike) {
 /// Starting a run, or restoring one.
 enum class Phase { Begun, Restored };
 
-class FileFaultTest : public testing::Test {
+/// The rank that is struck, of so many.
+struct Struck {
+  int ranks;
+  int rank;
+};
+
+class FileFaultTest : public testing::TestWithParam<Struck> {
  protected:
   static Words training(int ranks, const fs::path& run) {
     return short_training(kIterations, 1) + on_ranks(ranks) + Words{"--run-dir", run.string()};
@@ -107,18 +113,18 @@ class FileFaultTest : public testing::Test {
     EXPECT_EQ(result.code, expected) << result.output;
   }
 
-  /// Strikes every `stride`-th call of every rank: kills the rank before and during the call, and
-  /// lets the call fail with every possible error, or, on several ranks, with a different one for
-  /// each call.
-  void strike(int ranks, Phase phase, std::size_t stride) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      const std::vector<std::string> calls = calls_of(ranks, rank, phase);
-      for (std::size_t i = static_cast<std::size_t>(rank) % stride; i < calls.size(); i += stride)
-        for (const std::string& fault : faults_at(i, calls[i], ranks))
-          expect_survived(ranks, phase, {rank, i + 1, calls[i], fault});
-    }
+  /// Strikes every `stride`-th call of the rank: kills it before and during the call, and lets the
+  /// call fail with every possible error, or, on several ranks, with a different one for each call.
+  void strike(Phase phase) {
+    const auto [ranks, rank] = GetParam();
+    const std::size_t stride = whole() ? 1 : ranks == 1 ? 17 : 41;
+    const std::vector<std::string> calls = calls_of(ranks, rank, phase);
+    for (std::size_t i = static_cast<std::size_t>(rank) % stride; i < calls.size(); i += stride)
+      for (const std::string& fault : faults_at(i, calls[i], ranks))
+        expect_survived(ranks, phase, {rank, i + 1, calls[i], fault});
     for (const auto& [fault, times] : survived_)
-      std::cout << ranks << " rank(s): survived " << fault << " at " << times << " calls\n";
+      std::cout << "rank " << rank << " of " << ranks << ": survived " << fault << " at " << times
+                << " calls\n";
   }
 
   static Words faults_at(std::size_t call, const std::string& action, int ranks) {
@@ -137,14 +143,27 @@ class FileFaultTest : public testing::Test {
   std::map<std::string, int> survived_;
 };
 
-TEST_F(FileFaultTest, OneRankBegins) { strike(1, Phase::Begun, whole() ? 1 : 17); }
-TEST_F(FileFaultTest, OneRankGoesOn) { strike(1, Phase::Restored, whole() ? 1 : 17); }
-TEST_F(FileFaultTest, OneOfTwoRanksBegins) { strike(2, Phase::Begun, whole() ? 1 : 41); }
-TEST_F(FileFaultTest, OneOfTwoRanksGoesOn) { strike(2, Phase::Restored, whole() ? 1 : 41); }
-TEST_F(FileFaultTest, OneOfFourRanksBegins) {
-  if (!whole()) GTEST_SKIP() << "two ranks show the same in less time";
-  strike(4, Phase::Begun, 1);
+TEST_P(FileFaultTest, Begins) {
+  if (GetParam().ranks == 4 && !whole()) GTEST_SKIP() << "two ranks show the same in less time";
+  strike(Phase::Begun);
 }
+
+TEST_P(FileFaultTest, GoesOn) {
+  if (GetParam().ranks == 4) GTEST_SKIP() << "two ranks show the same in less time";
+  strike(Phase::Restored);
+}
+
+std::string name_of(const testing::TestParamInfo<Struck>& info) {
+  const Struck& struck = info.param;
+  if (struck.ranks == 1) return "OneRank";
+  return "Rank" + std::to_string(struck.rank) + "Of" + std::to_string(struck.ranks);
+}
+
+// Each rank by itself: they mostly wait, so several can run side by side.
+INSTANTIATE_TEST_SUITE_P(Files, FileFaultTest,
+                         testing::Values(Struck{1, 0}, Struck{2, 0}, Struck{2, 1}, Struck{4, 0},
+                                         Struck{4, 1}, Struck{4, 2}, Struck{4, 3}),
+                         name_of);
 
 }  // namespace
 }  // namespace millrace::test
