@@ -17,6 +17,7 @@ using namespace option_words;  // NOLINT(google-build-using-namespace): the word
 std::string_view optimiser_names() {
   static const std::string names = [] {
     std::vector<std::string_view> all;
+    all.reserve(kOptimisers.size());
     for (const OptimiserRow& row : kOptimisers) all.push_back(row.option);
     return join(all, "|");
   }();

@@ -54,7 +54,7 @@ class FileFaultTest : public testing::TestWithParam<Struck> {
   }
 
   fs::path fresh_run(int ranks, Phase phase) {
-    const fs::path run = directory_ / "run";
+    fs::path run = directory_ / "run";
     fs::remove_all(run);
     if (phase == Phase::Begun) return run;
     const fs::path begun = directory_ / ("begun-" + std::to_string(ranks));

@@ -203,7 +203,7 @@ class DiskTest : public testing::Test {
     const Words command = training(run(), 2, 1) + Words{"--hang-timeout", std::to_string(kTimeout)};
     const Environment counted = {"MILLRACE_SHIM_BELOW=" + run().string(),
                                  "MILLRACE_SHIM_RECORD=" + calls.string()};
-    EXPECT_EQ(Job(command, file_shim(1, counted)).wait().code, 0);
+    EXPECT_EQ(result_of(command, counted).code, 0);
     fs::remove_all(run());
     std::istringstream lines(read_text(calls));
     int last = 0;
@@ -211,14 +211,23 @@ class DiskTest : public testing::Test {
     for (std::string line; std::getline(lines, line);)
       if (++number; line.starts_with("sync ")) last = number;
     EXPECT_GT(last, 0);
-    Job job(command, file_shim(1, Environment{"MILLRACE_SHIM_AT=" + std::to_string(last),
-                                              "MILLRACE_SHIM_FAULT=" + fault} +
-                                      counted));
-    const auto begin = std::chrono::steady_clock::now();
-    ProcessResult result = job.wait();
-    seconds_ = Seconds(std::chrono::steady_clock::now() - begin).count();
-    for (const Member& member : members_of(run())) kill(member.process, SIGKILL);
-    return result;
+    return result_of(command, Environment{"MILLRACE_SHIM_AT=" + std::to_string(last),
+                                          "MILLRACE_SHIM_FAULT=" + fault} +
+                                  counted);
+  }
+
+  /// On a busy machine a start may take longer than the timeout: then it is tried again.
+  ProcessResult result_of(const Words& command, const Environment& rules) {
+    for (int attempt = 1;; ++attempt) {
+      Job job(command, file_shim(1, rules));
+      const auto begin = std::chrono::steady_clock::now();
+      ProcessResult result = job.wait();
+      seconds_ = Seconds(std::chrono::steady_clock::now() - begin).count();
+      for (const Member& member : members_of(run())) kill(member.process, SIGKILL);
+      if (attempt == 5 || result.output.find(": is starting") == std::string::npos) return result;
+      fs::remove_all(run());
+      fs::remove(directory_ / "calls");
+    }
   }
   [[nodiscard]] fs::path run() const { return directory_ / "run"; }
 
@@ -230,7 +239,9 @@ TEST_F(DiskTest, ASlowOneIsNoHang) {
   const ProcessResult result = train_with("slow");
   EXPECT_EQ(result.code, 0) << result.output;
   EXPECT_GT(seconds_, 4.0 * kTimeout);
-  EXPECT_EQ(newest_in(run())->iteration, 2);
+  const auto newest = newest_in(run());
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->iteration, 2);
 }
 
 TEST_F(DiskTest, OneThatHangsIsNamed) {
@@ -238,7 +249,9 @@ TEST_F(DiskTest, OneThatHangsIsNamed) {
   EXPECT_EQ(result.code, 124) << result.output;
   EXPECT_NE(result.output.find("rank 1: is writing a checkpoint"), std::string::npos)
       << result.output;
-  EXPECT_EQ(newest_in(run())->iteration, 1);
+  const auto newest = newest_in(run());
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->iteration, 1);
 }
 
 TEST_F(DiskTest, ARankThatStopsWhileItWritesIsNamed) {
