@@ -622,8 +622,8 @@ double Executor::clipping(double clip_norm, double scale) {
   std::fill(squares_.begin(), squares_.end(), 0.0);
   for (UnitState& state : units_) {
     Parameters& parameters = state.unit.run->parameters();
-    const bool divided = parameters.share_borders().size() > 2;
-    if (divided || state.unit.replica == 0) parameters.square_gradients(*space_, squares_);
+    if (shared_out(parameters) || state.unit.replica == 0)
+      parameters.square_gradients(*space_, squares_);
   }
   world_->add(squares_);
   const double norm = scale * std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "pipeline/replay.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -57,9 +58,7 @@ class Squeezer {
  public:
   Squeezer(const BuildingBlock& block, const ScheduleRequest& request)
       : block_(block),
-        stages_(2 * request.devices),
-        micro_batches_(request.micro_batches),
-        done_(2 * static_cast<std::size_t>(stages_) * static_cast<std::size_t>(micro_batches_)) {
+        progress_(2 * request.devices, request.micro_batches, chain(2 * request.devices)) {
     for (ActionList& list : passes_in_order(block, request)) {
       left_ += list.size() + list.size() / 2;  // every input gradient has a weight gradient
       devices_.emplace_back().order = std::move(list);
@@ -88,21 +87,6 @@ class Squeezer {
     ActionList list;
   };
 
-  [[nodiscard]] char& done(const Action& a) {
-    const std::size_t kind = a.kind == ActionKind::Forward ? 0 : 1;
-    return done_[(kind * static_cast<std::size_t>(stages_) + static_cast<std::size_t>(a.stage)) *
-                     static_cast<std::size_t>(micro_batches_) +
-                 static_cast<std::size_t>(a.micro_batch)];
-  }
-
-  [[nodiscard]] bool can_begin(const Action& a) {
-    if (a.kind == ActionKind::Forward)
-      return a.stage == 0 || done({ActionKind::Forward, a.stage - 1, a.micro_batch}) != 0;
-    if (done({ActionKind::Forward, a.stage, a.micro_batch}) == 0) return false;
-    return a.stage == stages_ - 1 ||
-           done({ActionKind::BackwardInput, a.stage + 1, a.micro_batch}) != 0;
-  }
-
   /// Whether the passes before the one at `index` can still be done in order after it, when weight
   /// gradients are done as soon as they can be.
   [[nodiscard]] bool leaves_room(const Device& device, std::size_t index) const {
@@ -118,13 +102,13 @@ class Squeezer {
   }
 
   /// The pass of `order` that is taken next; nothing when none can begin.
-  [[nodiscard]] std::optional<std::size_t> next_pass(const Device& device) {
+  [[nodiscard]] std::optional<std::size_t> next_pass(const Device& device) const {
     std::vector<std::pair<ActionKind, std::int32_t>> seen;  // each stage keeps its own order
     for (std::size_t i = 0; i < device.order.size() && seen.size() < 4; ++i) {
       const Action& a = device.order[i];
       if (std::find(seen.begin(), seen.end(), std::pair{a.kind, a.stage}) != seen.end()) continue;
       seen.emplace_back(a.kind, a.stage);
-      if (can_begin(a) && leaves_room(device, i)) return i;
+      if (progress_.is_ready(a) && leaves_room(device, i)) return i;
       if (block_.squeeze == Squeeze::InOrder) break;
     }
     return std::nullopt;
@@ -147,21 +131,15 @@ class Squeezer {
 
   void finish(Device& device, const Action& action) {
     device.list.push_back(action);
-    if (action.kind == ActionKind::BackwardWeight) {
-      --device.held;
-      return;
-    }
-    done(action) = 1;
-    if (action.kind == ActionKind::Forward)
-      ++device.held;
-    else
+    progress_.finish(action);
+    if (action.kind == ActionKind::Forward) ++device.held;
+    if (action.kind == ActionKind::BackwardWeight) --device.held;
+    if (action.kind == ActionKind::BackwardInput)
       device.weights.push_back({ActionKind::BackwardWeight, action.stage, action.micro_batch});
   }
 
   BuildingBlock block_;
-  std::int32_t stages_;
-  std::int32_t micro_batches_;
-  std::vector<char> done_;  // by forward or input gradient, stage and micro-batch
+  Progress progress_;
   std::vector<Device> devices_;
   std::size_t left_ = 0;
 };

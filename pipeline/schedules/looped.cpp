@@ -17,10 +17,10 @@ std::vector<ActionList> looped(const ScheduleRequest& request) {
         std::min(total, (request.chunks - 1) * devices + 2 * (devices - 1 - d));
     Writer w{lists[static_cast<std::size_t>(d)]};
     for (std::int32_t k = 0; k < total + warmup; ++k) {
-      if (k < total) w.forward(order.chunk(k) * devices + d, order.micro_batch(k));
+      if (k < total) w.forward(order.forward_stage(d, k), order.micro_batch(k));
       if (k < warmup) continue;
       const std::int32_t b = k - warmup;
-      w.backward((request.chunks - 1 - order.chunk(b)) * devices + d, order.micro_batch(b));
+      w.backward(order.backward_stage(d, b), order.micro_batch(b));
     }
   }
   return lists;

@@ -15,19 +15,16 @@ std::vector<ActionList> looped_zb(const ScheduleRequest& request) {
   std::vector<ActionList> lists(static_cast<std::size_t>(devices));
   for (std::int32_t d = 0; d < devices; ++d) {
     const std::int32_t warmup = std::min(total, (request.chunks - 1) * devices + (devices - 1 - d));
-    const auto stage = [&](std::int32_t b) {
-      return (request.chunks - 1 - order.chunk(b)) * devices + d;
-    };
     Writer w{lists[static_cast<std::size_t>(d)]};
     for (std::int32_t k = 0; k < total + warmup; ++k) {
-      if (k < total) w.forward(order.chunk(k) * devices + d, order.micro_batch(k));
+      if (k < total) w.forward(order.forward_stage(d, k), order.micro_batch(k));
       if (k < warmup) continue;
       const std::int32_t b = k - warmup;
-      w.input(stage(b), order.micro_batch(b));
-      if (b >= d) w.weight(stage(b - d), order.micro_batch(b - d));
+      w.input(order.backward_stage(d, b), order.micro_batch(b));
+      if (b >= d) w.weight(order.backward_stage(d, b - d), order.micro_batch(b - d));
     }
     for (std::int32_t b = std::max(0, total - d); b < total; ++b)
-      w.weight(stage(b), order.micro_batch(b));
+      w.weight(order.backward_stage(d, b), order.micro_batch(b));
   }
   return lists;
 }

@@ -63,7 +63,13 @@ struct Writer {
 struct LoopedOrder {
   std::int32_t devices;
   std::int32_t chunks;
-  [[nodiscard]] std::int32_t chunk(std::int32_t k) const { return k / devices % chunks; }
+  /// Stage of a device's k-th forward and of its k-th backward.
+  [[nodiscard]] std::int32_t forward_stage(std::int32_t device, std::int32_t k) const {
+    return k / devices % chunks * devices + device;
+  }
+  [[nodiscard]] std::int32_t backward_stage(std::int32_t device, std::int32_t k) const {
+    return (chunks - 1 - k / devices % chunks) * devices + device;
+  }
   [[nodiscard]] std::int32_t micro_batch(std::int32_t k) const {
     return k / (devices * chunks) * devices + k % devices;
   }

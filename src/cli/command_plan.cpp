@@ -98,8 +98,10 @@ int command_plan(const Invocation& invocation) {
 
   Reader read(options);
   const std::optional<partition::Plan> given = plan_given(options, graph);
+  const pipeline::Schedule* const listed =
+      read.given("pipeline-schedule-file") ? &config.pipeline.schedule : nullptr;
   partition::PlanRequest request =
-      plan_request(config, schedule_request(read, config, given ? &*given : nullptr));
+      plan_request(config, schedule_request(read, config, given ? &*given : nullptr, listed));
   request.cost_model = profile ? "profile" : "analytic";
   if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
     request.schedule.device_of = config.pipeline.schedule.device_of;

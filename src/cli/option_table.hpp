@@ -4,8 +4,12 @@
 #pragma once
 
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "cli/options.hpp"
+#include "core/text.hpp"
 
 namespace millrace::cli {
 
@@ -20,6 +24,14 @@ namespace millrace::cli {
 [[nodiscard]] std::span<const OptionSpec> command_options();  ///< of one invocation
 
 namespace option_words {
+
+/// "a|b|c": the choices that a table of the program offers, by the member that names them.
+template <class Row>
+[[nodiscard]] std::string choices_of(std::span<const Row> rows, std::string_view Row::*name) {
+  std::vector<std::string_view> names;
+  for (const Row& row : rows) names.push_back(row.*name);
+  return join(names, "|");
+}
 
 constexpr CommandSet set_of(Command command) { return static_cast<CommandSet>(command); }
 

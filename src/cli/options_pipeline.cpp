@@ -11,14 +11,9 @@ namespace {
 using enum ValueType;
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
-/// "Sequential|Grouped|..|auto".
 std::string_view schedule_names() {
-  static const std::string names = [] {
-    std::string all;
-    for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules())
-      all += std::string(rule.name) + '|';
-    return all + "auto";
-  }();
+  static const std::string names =
+      choices_of(pipeline::schedule_rules(), &pipeline::ScheduleRule::name) + "|auto";
   return names;
 }
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 #include <string>
-#include <vector>
 
 #include "cli/option_table.hpp"
-#include "core/text.hpp"
 #include "core/update_rule.hpp"
 
 namespace millrace::cli {
@@ -13,14 +11,9 @@ namespace {
 using enum ValueType;
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
-/// "SGD|momentum|..".
 std::string_view optimiser_names() {
-  static const std::string names = [] {
-    std::vector<std::string_view> all;
-    all.reserve(kOptimisers.size());
-    for (const OptimiserRow& row : kOptimisers) all.push_back(row.option);
-    return join(all, "|");
-  }();
+  static const std::string names =
+      choices_of(std::span<const OptimiserRow>(kOptimisers), &OptimiserRow::option);
   return names;
 }
 

@@ -92,7 +92,10 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
            graph.name, name);
   }
   const std::optional<partition::Plan> plan = plan_given(read.options(), graph);
-  const pipeline::ScheduleRequest request = schedule_request(read, config, plan ? &*plan : nullptr);
+  const partition::Plan* const planned = plan ? &*plan : nullptr;
+  const std::optional<pipeline::Schedule> file = schedule_in_file(read);
+  const pipeline::Schedule* const listed = file ? &*file : nullptr;
+  const pipeline::ScheduleRequest request = schedule_request(read, config, planned, listed);
   pipeline::PipelinePlan& pipeline = config.pipeline;
   if (plan) {
     config.splits = plan->splits;
@@ -107,8 +110,7 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   const std::vector<pipeline::Link> links =
       pipeline::links(pipeline::channels(graph, pipeline.ranges));
   pipeline.schedule = with_communication(
-      schedule_of(read, graph, config, request, pipeline.ranges, plan ? &*plan : nullptr, notices),
-      links);
+      schedule_of(read, graph, config, request, pipeline.ranges, planned, listed, notices), links);
   pipeline::validate(pipeline.schedule, links);
   resolve_ranks(read, machine, config, notices);
   if (pipeline.ranks.replicas > 1)

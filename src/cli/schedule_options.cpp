@@ -63,8 +63,10 @@ void check_mapping(const pipeline::ScheduleRequest& request, std::string_view or
            origin, d, request.devices);
 }
 
-/// The compute actions of --pipeline-schedule-file. Errors: as pipeline::parse_schedule.
-pipeline::Schedule schedule_in_file(Reader& read) {
+}  // namespace
+
+std::optional<pipeline::Schedule> schedule_in_file(Reader& read) {
+  if (!read.given("pipeline-schedule-file")) return std::nullopt;
   constexpr std::uint64_t kMostBytes = 4 << 20;  // some 700,000 actions
   const std::string file = read.text("pipeline-schedule-file", "");
   pipeline::Schedule schedule = pipeline::parse_schedule(io::read_text(file, kMostBytes), file);
@@ -73,16 +75,15 @@ pipeline::Schedule schedule_in_file(Reader& read) {
   return schedule;
 }
 
-}  // namespace
-
 pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& config,
-                                           const partition::Plan* plan) {
+                                           const partition::Plan* plan,
+                                           const pipeline::Schedule* listed) {
   pipeline::ScheduleRequest request;
   request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
   request.devices = static_cast<std::int32_t>(read.integer("shards", 1));
   request.device_of = plan != nullptr ? plan->device_of : device_mapping(read);
-  const bool in_file = plan == nullptr && read.given("pipeline-schedule-file");
-  if (in_file && request.device_of.empty()) request.device_of = schedule_in_file(read).device_of;
+  const bool in_file = plan == nullptr && listed != nullptr;
+  if (in_file && request.device_of.empty()) request.device_of = listed->device_of;
   if (!request.device_of.empty() && !read.given("shards")) {
     request.devices = 1 + *std::max_element(request.device_of.begin(), request.device_of.end());
     read.note("shards", std::int64_t{request.devices});
@@ -145,29 +146,28 @@ pipeline::Schedule automatic_schedule(const Graph& graph, std::span<const OpRang
 pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConfig& config,
                                const pipeline::ScheduleRequest& request,
                                std::span<const OpRange> ranges, const partition::Plan* plan,
-                               Notices& notices) {
+                               const pipeline::Schedule* listed, Notices& notices) {
   const auto name = read.effective().find("pipeline-schedule");
   const bool automatic =
       name != read.effective().end() && to_lower(std::get<std::string>(name->second)) == "auto";
-  if (automatic && !read.given("pipeline-schedule-file") && request.stages() > 1)
+  if (automatic && listed == nullptr && request.stages() > 1)
     return automatic_schedule(graph, ranges,
                               plan != nullptr ? plan->costs : analytic_costs(graph, config, ranges),
                               request);
-  if (!read.given("pipeline-schedule-file")) return pipeline::generate(request);
-  pipeline::Schedule schedule = schedule_in_file(read);
-  const std::string file = read.text("pipeline-schedule-file", "");
+  if (listed == nullptr) return pipeline::generate(request);
+  pipeline::Schedule schedule = *listed;
   if (pipeline::number_in_order(schedule))
     notices.push_back(
         fmt::format("{}: its micro-batches are taken in ascending order, as "
                     "gradients add up in that order",
-                    file));
+                    schedule.name));
   if (schedule.stages != request.stages() || schedule.micro_batches != request.micro_batches ||
       schedule.devices() != request.devices)
     fail(ErrorKind::Config,
          "{}: the schedule has {} devices, {} stages and {} micro-batches, but the run has {}, {} "
          "and {}: change --shards, --device-mapping or --pipeline-depth",
-         file, schedule.devices(), schedule.stages, schedule.micro_batches, request.devices,
-         request.stages(), request.micro_batches);
+         schedule.name, schedule.devices(), schedule.stages, schedule.micro_batches,
+         request.devices, request.stages(), request.micro_batches);
   return schedule;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -14,11 +15,16 @@
 
 namespace millrace::cli {
 
-/// The schedule that the options ask for, on the devices of `plan` if given.
+/// The compute actions of --pipeline-schedule-file if given. Errors: as pipeline::parse_schedule.
+[[nodiscard]] std::optional<pipeline::Schedule> schedule_in_file(Reader& read);
+
+/// The schedule that the options ask for, on the devices of `plan` or, without a plan, of the
+/// schedule in the file, if given.
 /// Errors: Usage when the options contradict each other or leave a device without a stage.
 [[nodiscard]] pipeline::ScheduleRequest schedule_request(Reader& read,
                                                          const train::TrainConfig& config,
-                                                         const partition::Plan* plan);
+                                                         const partition::Plan* plan,
+                                                         const pipeline::Schedule* listed);
 
 /// The list of actions made for the costs of these very stages.
 [[nodiscard]] pipeline::Schedule automatic_schedule(const models::Graph& graph,
@@ -26,12 +32,13 @@ namespace millrace::cli {
                                                     std::vector<pipeline::StageCost> costs,
                                                     const pipeline::ScheduleRequest& request);
 
-/// The compute actions, generated or from the file that the options name.
-/// Errors: Config when the file does not fit the run, and as pipeline::parse_schedule.
+/// The compute actions: those of `listed`, the schedule in the file, if given, otherwise generated.
+/// Errors: Config when `listed` does not fit the run.
 [[nodiscard]] pipeline::Schedule schedule_of(Reader& read, const models::Graph& graph,
                                              const train::TrainConfig& config,
                                              const pipeline::ScheduleRequest& request,
                                              std::span<const pipeline::OpRange> ranges,
-                                             const partition::Plan* plan, Notices& notices);
+                                             const partition::Plan* plan,
+                                             const pipeline::Schedule* listed, Notices& notices);
 
 }  // namespace millrace::cli

@@ -318,9 +318,11 @@ struct FlagBlock {
   }
 };
 
-template <class Rule, std::size_t kLabelSize, class M>
+/// A rule without a row in the table, or with other slots than its row, does not compile.
+template <UpdateRule kRule, class Rule, std::size_t kLabelSize, class M>
 void launch(const char (&label)[kLabelSize], const device::ExecutionSpace& space, const Update& u,
             const UpdateArrays<M>& a) {
+  static_assert(row_of(kRule).slots.size() == Rule::kSlots);
   if constexpr (std::is_same_v<M, float>) {
     if (a.copy != nullptr && a.copy_type == DType::F16)
       return device::parallel(label, space, a.num_spans,
@@ -343,23 +345,23 @@ void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const 
                     const UpdateArrays<M>& a) {
   switch (rule) {
     case UpdateRule::Sgd:
-      return launch<Sgd>("sgd", space, u, a);
+      return launch<UpdateRule::Sgd, Sgd>("sgd", space, u, a);
     case UpdateRule::Momentum:
-      return launch<Momentum>("momentum", space, u, a);
+      return launch<UpdateRule::Momentum, Momentum>("momentum", space, u, a);
     case UpdateRule::MomentumRateInside:
-      return launch<RateInside<false>>("rate_inside", space, u, a);
+      return launch<UpdateRule::MomentumRateInside, RateInside<false>>("rate_inside", space, u, a);
     case UpdateRule::Nesterov:
-      return launch<Nesterov>("nesterov", space, u, a);
+      return launch<UpdateRule::Nesterov, Nesterov>("nesterov", space, u, a);
     case UpdateRule::RmsProp:
-      return launch<RmsProp>("rmsprop", space, u, a);
+      return launch<UpdateRule::RmsProp, RmsProp>("rmsprop", space, u, a);
     case UpdateRule::Lars:
       device::parallel("lars_squares", space, a.num_spans, SquaresOfSpan<M>{u.gradient_scale, a});
       device::parallel("lars_ratio", space, a.num_tensors, LarsRatio<M>{u, a});
-      return launch<RateInside<true>>("lars", space, u, a);
+      return launch<UpdateRule::Lars, RateInside<true>>("lars", space, u, a);
     case UpdateRule::Adam:
-      return launch<AdamRule<false>>("adam", space, u, a);
+      return launch<UpdateRule::Adam, AdamRule<false>>("adam", space, u, a);
     case UpdateRule::AdamW:
-      return launch<AdamRule<true>>("adamw", space, u, a);
+      return launch<UpdateRule::AdamW, AdamRule<true>>("adamw", space, u, a);
   }
 }
 

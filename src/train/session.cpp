@@ -56,8 +56,10 @@ pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use
   options.label_smoothing = {static_cast<float>(config.label_smoothing), config.smoothing};
   options.images = config.data.image_type;
   options.mixing = config.data.mixing.on();
-  if (use == Session::Use::Training) options.parameters.rule = config.optimiser.kind;
-  options.parameters.clips = config.optimiser.clip_norm > 0.0;
+  if (use == Session::Use::Training) {
+    options.parameters.rule = config.optimiser.kind;
+    options.parameters.clips = config.optimiser.clip_norm > 0.0;
+  }
   options.parameters.decay_excludes = config.optimiser.decay_excludes;
   options.parameters.lars_skips = config.optimiser.lars_skips;
   options.parameters.precision = config.precision;
@@ -503,8 +505,7 @@ void Session::check_replicas() {
       if (sums[s * replicas + r] != sums[s * replicas])
         fail(ErrorKind::Peer,
              "stage {}: replica {} has different weights than replica 0: a device or a link "
-             "between them "
-             "computes or carries wrong bits",
+             "between them computes or carries wrong bits",
              s, r);
 }
 
