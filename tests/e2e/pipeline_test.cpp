@@ -27,55 +27,6 @@ namespace {
 const Words kRun = {"--batch-size", "8", "--gradients-to-accumulate", "8", "--iterations", "6",
                     "--log-freq",   "2", "--threads-per-device",      "1"};
 
-struct Case {
-  const char* name;
-  Words layout;
-};
-
-class RanksTest : public testing::TestWithParam<Case> {
- protected:
-  static void SetUpTestSuite() { ASSERT_EQ(train(directory() / "one", kRun).code, 0); }
-  static const TemporaryDirectory& directory() {
-    static const TemporaryDirectory shared;
-    return shared;
-  }
-};
-
-TEST_P(RanksTest, GivesTheBitsOfOneDevice) {
-  const std::filesystem::path run = directory() / GetParam().name;
-  const ProcessResult result = train(run, kRun + GetParam().layout);
-  ASSERT_EQ(result.code, 0) << result.output;
-  EXPECT_EQ(digest_of(run), digest_of(directory() / "one"));
-  EXPECT_EQ(timeless_columns(run / "training.csv"),
-            timeless_columns(directory() / "one" / "training.csv"));
-  EXPECT_EQ(timeless_columns(run / "validation.csv"),
-            timeless_columns(directory() / "one" / "validation.csv"));
-  EXPECT_NE(result.output.find("Bubble: "), std::string::npos) << result.output;
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, RanksTest,
-    testing::Values(
-        Case{"TwoRanks", {"--shards", "2", "--pipeline-splits", "b2/0/relu"}},
-        Case{"GroupedInsideABlock",
-             {"--shards", "2", "--pipeline-splits", "b2/0/conv2", "--pipeline-schedule", "Grouped",
-              "--xla-recompute"}},
-        Case{"FourStagesOnTwoRanks",
-             {"--shards", "4", "--ranks", "2", "--pipeline-splits", "b1/0/relu", "b2/0/relu",
-              "b3/0/relu"}},
-        Case{"FourRanksZeroBubble",
-             {"--shards", "4", "--pipeline-schedule", "ZB-H1", "--pipeline-splits", "auto"}},
-        Case{"ZeroBubbleV",
-             {"--shards", "2", "--pipeline-schedule", "ZB-V", "--pipeline-splits", "auto"}},
-        Case{"Looped",
-             {"--shards", "2", "--pipeline-schedule", "Looped", "--pipeline-splits", "auto"}},
-        Case{"MappedByHand",
-             {"--shards", "2", "--device-mapping", "0", "1", "0", "--pipeline-splits", "b1/0/relu",
-              "b3/0/relu"}},
-        Case{"OneProcess",
-             {"--shards", "3", "--ranks", "1", "--pipeline-splits", "b1/0/relu", "b3/0/relu"}}),
-    [](const auto& test) { return std::string(test.param.name); });
-
 /// A layout over processes, given by the values of its factors.
 struct Ranks {
   int ranks;
@@ -168,19 +119,10 @@ TEST(LawOverRanksTest, EveryPairOfChoicesGivesTheBitsOfOneStage) {
     const ProcessResult result = train(run, kRun + mathematics + layout_of(all[i]));
     ASSERT_EQ(result.code, 0) << result.output;
     EXPECT_EQ(digest_of(run), digest_of(reference)) << result.output;
+    EXPECT_NE(result.output.find("Bubble: "), std::string::npos) << result.output;
     for (const char* csv : {"training.csv", "validation.csv"})
       EXPECT_EQ(timeless_columns(run / csv), timeless_columns(reference / csv)) << result.output;
   }
-}
-
-TEST(ThreadsTest, TwoThreadsADeviceGiveTheBitsOfTwoThreads) {
-  const TemporaryDirectory directory;
-  const Words two = {"--threads-per-device", "2", "--no-validation"};
-  ASSERT_EQ(train(directory / "one", kRun + two).code, 0);
-  const ProcessResult result = train(
-      directory / "two", kRun + two + Words{"--shards", "2", "--pipeline-splits", "b2/0/conv2"});
-  ASSERT_EQ(result.code, 0) << result.output;
-  EXPECT_EQ(digest_of(directory / "two"), digest_of(directory / "one"));
 }
 
 /// The command lines of the IPU trainer's guide, on small images and, in the short form of this
