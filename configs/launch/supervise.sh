@@ -52,8 +52,9 @@ while (($# > 0)) && [[ $1 != train ]]; do
 done
 (($# > 0)) || die "the command does not contain the word 'train'"
 
+# A killed writer leaves a hidden directory, which is not a checkpoint.
 has_checkpoint() {
-  [[ -n $(find "$run/checkpoints" -mindepth 2 -maxdepth 2 -name manifest.json -print -quit 2>/dev/null) ]]
+  [[ -n $(find "$run/checkpoints" -mindepth 2 -maxdepth 2 -not -path '*/.ckpt-*' -name manifest.json -print -quit 2>/dev/null) ]]
 }
 
 child=
@@ -106,6 +107,6 @@ for ((count = 0; ; ++count)); do
   child=$!
   wait "$child"
   child=
-  [[ -z $stopped ]] || exit 75
+  [[ -z $stopped ]] || exit "$([[ $stopped == INT ]] && echo 130 || echo 75)"
   pause=$((pause * 2 < 600 ? pause * 2 : 600))
 done

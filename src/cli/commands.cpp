@@ -262,23 +262,24 @@ int run(std::span<const std::string> words, const Environment& environment) {
       fail(ErrorKind::Io, "cannot write to standard output");
     return code;
   } catch (const Error& error) {
-    fmt::print(stderr, "millrace: error: {}\n", error.what());
+    print_error(fmt::format("millrace: error: {}", error.what()));
     return exit_code(error.kind());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "millrace: error: {}\n", kOutOfMemory);
+    print_error(fmt::format("millrace: error: {}", kOutOfMemory));
     return exit_code(ErrorKind::Config);
   } catch (const std::filesystem::filesystem_error& error) {
-    fmt::print(stderr,
-               "millrace: error: cannot access {}: {}; check the path and its permissions\n",
-               error.path1().string(), error.code().message());
+    print_error(
+        fmt::format("millrace: error: cannot access {}: {}; check the path and its permissions",
+                    error.path1().string(), error.code().message()));
     return exit_code(ErrorKind::Io);
-  } catch (
-      const std::system_error& error) {  // from a print; errors in files have their own messages
-    fmt::print(stderr, "millrace: error: cannot write to standard output: {}\n",
-               error.code().message());
+  } catch (const std::system_error& error) {  // errors in files have their own messages
+    print_error(fmt::format(
+        "millrace: error: cannot {}: {}",
+        std::ferror(stdout) != 0 ? "write to standard output" : "start a thread or a process",
+        error.code().message()));
     return exit_code(ErrorKind::Io);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "millrace: error: {}\n", error.what());
+    print_error(fmt::format("millrace: error: {}", error.what()));
     return exit_code(ErrorKind::Internal);
   }
 }

@@ -216,29 +216,21 @@ std::string to_toml(const Value& value) {
   return to_string(value);
 }
 
-/// toml11 recurses without a limit into lists, tables and dotted keys. A configuration has two
-/// levels, so the depth is checked before parsing. Errors: Config.
+/// toml11 recurses without a limit into lists, tables and dotted keys. Brackets and the dots of a
+/// line are counted wherever they are: whatever the parser takes for a string, it cannot go deeper.
+/// Errors: Config.
 void require_shallow(std::string_view text, std::string_view file_name) {
-  constexpr int kDeepest = 16;
-  int depth = 0;
+  constexpr int kMost = 512;  // a configuration has two levels and some forty sections and lists
+  int opened = 0;
   int dots = 0;
   int line = 1;
-  char quote = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '\n') ++line;
-    if (quote != 0) {
-      if (c == '\\' && quote == '"') ++i;
-      if (c == quote) quote = 0;
-      continue;
-    }
-    if (c == '"' || c == '\'') quote = c;
-    if (c == '#') i = std::min(text.find('\n', i), text.size()) - 1;
-    if (c == '[' || c == '{') ++depth;
-    if (c == ']' || c == '}') --depth;
-    dots = c == '.' ? dots + 1 : (c == '\n' || c == ',' || c == '=' || c == '[') ? 0 : dots;
-    if (std::max(depth, dots) > kDeepest)
-      fail(ErrorKind::Config, "{}:{}: nested more than {} levels deep", file_name, line, kDeepest);
+  for (const char c : text) {
+    opened += c == '[' || c == '{' ? 1 : 0;
+    dots = c == '\n' ? 0 : c == '.' ? dots + 1 : dots;
+    line += c == '\n' ? 1 : 0;
+    if (std::max(opened, dots) > kMost)
+      fail(ErrorKind::Config, "{}:{}: more than {} {}: nested too deeply", file_name, line, kMost,
+           opened > kMost ? "brackets" : "dots in a line");
   }
 }
 

@@ -144,8 +144,9 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
     command.insert(command.begin() + 1, more.begin(), more.end());
   }
   // Standard output belongs to the ranks, which may print JSON.
-  fmt::print(stderr, "Starting {} ranks on {}: {} -n {} .. (--no-launch prevents this)\n", ranks,
-             cluster ? join(cluster->hosts, " ") : "this machine", command.front(), ranks);
+  print_error(fmt::format("Starting {} ranks on {}: {} -n {} .. (--no-launch prevents this)", ranks,
+                          cluster ? join(cluster->hosts, " ") : "this machine", command.front(),
+                          ranks));
   allow_root();
   return meaning_of(run_launcher(command, received), command.front(), plan);
 }
@@ -181,16 +182,16 @@ int run_on_all_ranks(const comm::World& world, const std::function<int()>& body)
     return body();
   } catch (const Error& error) {
     if (!world.failing_together()) {
-      fmt::print(stderr, "millrace: error: rank {}: {}\n", world.rank(), error.what());
+      print_error(fmt::format("millrace: error: rank {}: {}", world.rank(), error.what()));
       world.abort(exit_code(error.kind()));
     }
-    if (world.rank() == 0) fmt::print(stderr, "millrace: error: {}\n", error.what());
+    if (world.rank() == 0) print_error(fmt::format("millrace: error: {}", error.what()));
     return exit_code(error.kind());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "millrace: error: rank {}: {}\n", world.rank(), kOutOfMemory);
+    print_error(fmt::format("millrace: error: rank {}: {}", world.rank(), kOutOfMemory));
     world.abort(exit_code(ErrorKind::Config));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "millrace: error: rank {}: {}\n", world.rank(), error.what());
+    print_error(fmt::format("millrace: error: rank {}: {}", world.rank(), error.what()));
     world.abort(exit_code(ErrorKind::Internal));
   }
 }

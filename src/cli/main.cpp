@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <string>
@@ -7,7 +9,20 @@
 
 #include "cli/commands.hpp"
 
+namespace {
+
+/// No file of a run may take the place of a standard stream that is closed. Output to a closed
+/// stream still fails, messages to one are dropped.
+void occupy_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0)
+      static_cast<void>(::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  occupy_standard_streams();
   // A write beyond the file size limit then fails with an error, like one to a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
 #ifdef __GLIBC__

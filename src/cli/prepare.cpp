@@ -18,6 +18,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
+#include "pipeline/schedule.hpp"
 #include "train/agreement.hpp"
 #include "train/computing.hpp"
 #include "train/memory.hpp"
@@ -135,21 +136,28 @@ void place_trace(const Options& options, train::TrainConfig& config) {
   config.trace = config.run_directory / config.trace;
 }
 
-/// Options that belong to this start and not to the configuration. Rank 0 decides where the run
-/// lies.
+/// The options that were given, wherever they were given. Rank 0 decides where the run lies.
 std::string asked_now(const Options& options) {
   std::string asked;
   for (const auto& [name, setting] : options.settings())
-    if (const bool counts = name != "config" && name != "dialect" && name != "run-dir";
-        counts && find_option(name)->section == Section::Command)
+    if (name != "config" && name != "dialect" && name != "run-dir")
       asked += fmt::format("{} = {}\n", name, to_string(setting.value));
   return asked;
 }
 
-/// Compares the options that decide which collective calls the ranks make. Collective.
+/// Compares what the ranks were told, before each resolves it by itself. Collective.
 void require_asked_alike(const comm::World& world, const Invocation& invocation) {
   train::require_alike(
       world, {{"options", asked_now(invocation.options), "start all ranks with the same options"}});
+}
+
+/// The schedule, one line for each device.
+std::string rows_of(const pipeline::Schedule& schedule) {
+  std::string rows;
+  int device = 0;
+  for (const std::string& row : split_list(pipeline::to_csv(schedule), '\n'))
+    rows += fmt::format("device {} = {}\n", device++, row);
+  return rows;
 }
 
 /// Compares everything in which a differing rank would spoil the training. Collective. Does nothing
@@ -158,6 +166,8 @@ void require_alike(const comm::World& world, const PreparedRun& run) {
   if (world.size() == 1 || must_launch(run.config, world)) return;
   std::vector<train::Fact> facts = {
       {"options", run.config.resolved_toml, "start all ranks with the same options"},
+      {"schedule", rows_of(run.config.pipeline.schedule),
+       "give all ranks the same --pipeline-schedule-file"},
       {"build", fmt::format("millrace {} ({})", kVersion, kCommit),
        "run the same build on all ranks"},
       {"kernels", device::describe_arithmetic(),

@@ -70,7 +70,7 @@ bool holds_no_checkpoint(const std::filesystem::path& directory) {
 [[noreturn]] void fail_taken(const std::filesystem::path& directory) {
   std::error_code ignored;
   const auto checkpoints = std::filesystem::symlink_status(directory / "checkpoints", ignored);
-  fail(ErrorKind::Io, "{}: already exists: {}", directory.string(),
+  fail(ErrorKind::Usage, "{}: already exists: {}", directory.string(),
        std::filesystem::exists(checkpoints)
            ? "continue that run with millrace restore --restore-path, or choose another --run-dir"
            : "choose another --run-dir, or remove it first");
@@ -139,12 +139,8 @@ void create_run_directory(const std::filesystem::path& directory) {
     std::error_code ignored;
     const bool directory_there = std::filesystem::is_directory(path, ignored);
     if (directory_there && std::filesystem::is_empty(path, ignored)) return;
-    const bool run =
-        std::filesystem::exists(std::filesystem::symlink_status(path / "checkpoints", ignored));
     if (holds_no_checkpoint(path)) return clear_begun_run(path);
-    fail(ErrorKind::Io, "{}: already exists: {}", path.string(),
-         run ? "continue that run with millrace restore --restore-path, or choose another --run-dir"
-             : "choose another --run-dir, or remove it first");
+    fail_taken(path);
   }
   if (error != 0) fail_to_create(path, error);
 }

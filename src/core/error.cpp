@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
+
+#include "core/text.hpp"
+
 namespace millrace {
 
 int exit_code(ErrorKind kind) noexcept {
@@ -52,6 +56,16 @@ std::string shortened(std::string text) {
 }
 
 }  // namespace
+
+void print_error(std::string_view line) noexcept {
+  try {
+    const std::string text = printable(line) + "\n";
+    static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
+    static_cast<void>(std::fflush(stderr));
+  } catch (const std::bad_alloc&) {
+    static_cast<void>(std::fputs("millrace: out of memory\n", stderr));
+  }
+}
 
 void fail_with(ErrorKind kind, fmt::string_view format, fmt::format_args args) {
   throw Error(kind, shortened(fmt::vformat(format, args)));

@@ -22,6 +22,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace millrace {
 
@@ -53,6 +54,10 @@ class Error : public std::runtime_error {
  private:
   ErrorKind kind_;
 };
+
+/// Writes a line to standard error, with control characters as escapes: quoted input cannot steer
+/// the terminal. Failures are ignored: they must not replace the error that is reported.
+void print_error(std::string_view line) noexcept;
 
 /// Implementation of fail(), compiled once for all argument types.
 [[noreturn]] void fail_with(ErrorKind kind, fmt::string_view format, fmt::format_args args);

@@ -36,6 +36,18 @@ void require_threads(int threads) {
          *limit, threads, *limit);
 }
 
+/// Kokkos would end the process if its variables contradict what it is told. Errors: Config.
+void require_no_kokkos_settings() {
+  for (const char* const name :
+       {"KOKKOS_NUM_THREADS", "KOKKOS_NUMA", "KOKKOS_DEVICE_ID", "KOKKOS_NUM_DEVICES",
+        "KOKKOS_RAND_DEVICES", "KOKKOS_RAND_DEVICES_N", "KOKKOS_SKIP_DEVICE"})
+    if (const char* const value = std::getenv(name); value != nullptr)
+      fail(ErrorKind::Config,
+           "{}={}: millrace gives Kokkos its threads and devices: unset it, and use "
+           "--threads-per-device or --select-ipus",
+           name, value);
+}
+
 void initialise_kokkos(int threads, int gpu) {
   const bool chosen = gpu >= 0 && !kHostAccessible;
 #if KOKKOS_VERSION >= 30700
@@ -119,6 +131,7 @@ std::string vendor_library() { return "own kernels only"; }
 }  // namespace
 
 Environment::Environment(int threads, int gpu) {
+  require_no_kokkos_settings();
   require_threads(threads);
   cap_vendor_library();
   initialise_kokkos(threads, gpu);

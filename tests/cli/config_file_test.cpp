@@ -147,11 +147,19 @@ TEST(ConfigFileTest, DeepOnesAreRefusedBeforeTheyAreParsed) {
     dotted += ".a";
     tables += "{a=";
   }
-  for (const std::string& text : {"x = " + std::string(40'000, '['), "[" + dotted + "]\n",
-                                  dotted + " = 1\n", "x = {" + dotted + " = 1}\n", tables}) {
+  // Brackets behind quotes that a simple look would take for the begin of a string.
+  const std::string lists = "y = " + std::string(40'000, '[');
+  for (const std::string& text :
+       {lists, tables, "x = \"\"\" \" \"\"\"; " + lists, "x = ''' ' '''; " + lists}) {
     const Failure failure = failure_of([&] { (void)parse_config("\n" + text, "deep.toml"); });
     EXPECT_EQ(failure.kind, ErrorKind::Config);
-    EXPECT_EQ(failure.text, "deep.toml:2: nested more than 16 levels deep");
+    EXPECT_EQ(failure.text, "deep.toml:2: more than 512 brackets: nested too deeply");
+  }
+  for (const std::string& text :
+       {"[" + dotted + "]\n", dotted + " = 1\n", "x = {" + dotted + " = 1}\n"}) {
+    const Failure failure = failure_of([&] { (void)parse_config("\n" + text, "deep.toml"); });
+    EXPECT_EQ(failure.kind, ErrorKind::Config);
+    EXPECT_EQ(failure.text, "deep.toml:2: more than 512 dots in a line: nested too deeply");
   }
   const std::string quoted =
       "[data]\ndata-dir = \"" + std::string(40, '[') + "\" # [[[[[[[[[[[[[[[[[[";

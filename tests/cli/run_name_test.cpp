@@ -56,7 +56,7 @@ TEST(RunDirectoryTest, ExistingOneIsRefusedWithARemedy) {
   const TemporaryDirectory root;
   const auto refusal = [&] { return failure_of([&] { create_run_directory(root.path()); }); };
   std::ofstream(root.path() / "notes.txt") << "mine";
-  EXPECT_EQ(refusal().kind, ErrorKind::Io);
+  EXPECT_EQ(refusal().kind, ErrorKind::Usage);
   EXPECT_EQ(refusal().text, root.path().string() +
                                 ": already exists: choose another --run-dir, or remove it first");
   std::filesystem::create_directory(root.path() / "checkpoints");
@@ -77,7 +77,7 @@ TEST(RunDirectoryTest, OneThatHoldsNoCheckpointIsBegunAnew) {
   // Not where something else lies too, nor while its process lives.
   std::ofstream(root.path() / "config.toml") << "old";
   std::ofstream(root.path() / "thesis.tex") << "mine";
-  EXPECT_EQ(failure_of([&] { create_run_directory(root.path()); }).kind, ErrorKind::Io);
+  EXPECT_EQ(failure_of([&] { create_run_directory(root.path()); }).kind, ErrorKind::Usage);
   std::filesystem::remove(root.path() / "thesis.tex");
   const io::RunLock lock(root.path());
   EXPECT_EQ(failure_of([&] { create_run_directory(root.path()); }).kind, ErrorKind::Usage);
@@ -90,7 +90,7 @@ TEST(RunDirectoryTest, OneWhoseCheckpointsAreOutOfReachIsLeftAlone) {
   std::ofstream(root.path() / "config.toml") << "old";
   const auto refused = [&] {
     const Failure failure = failure_of([&] { create_run_directory(root.path()); });
-    EXPECT_EQ(failure.kind, ErrorKind::Io);
+    EXPECT_EQ(failure.kind, ErrorKind::Usage);
     EXPECT_TRUE(contains(failure.text, "continue that run")) << failure.text;
     EXPECT_TRUE(std::filesystem::exists(root.path() / "config.toml"));
   };

@@ -34,23 +34,30 @@ struct Difference {
 
 Environment shim(const std::string& rule, int rank = 1) { return file_shim(rank, {rule}); }
 
-/// Runs millrace on two ranks, one of which differs.
+/// Runs millrace on two or more ranks, one of which differs. It may be another program, too.
+ProcessResult on_ranks(int ranks, const Words& command, const Difference& difference,
+                       const std::string& program = MILLRACE_BINARY) {
+  Words all = {"OMPI_ALLOW_RUN_AS_ROOT=1",
+               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+               MILLRACE_MPIEXEC,
+               "--oversubscribe",
+               "--bind-to",
+               "none",
+               "--mca",
+               "mpi_yield_when_idle",
+               "1"};
+  for (int rank = 0; rank < ranks; ++rank) {
+    const bool differs = rank == difference.rank;
+    if (rank > 0) all.emplace_back(":");
+    all = all + Words{"-n", "1", "env"} + (differs ? difference.environment : Environment{}) +
+          Words{differs ? program : MILLRACE_BINARY} + command +
+          (differs ? difference.options : Words{});
+  }
+  return run_process("/usr/bin/env", all);
+}
+
 ProcessResult on_two_ranks(const Words& command, const Difference& difference) {
-  const Words launcher = {"OMPI_ALLOW_RUN_AS_ROOT=1",
-                          "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                          MILLRACE_MPIEXEC,
-                          "--oversubscribe",
-                          "--bind-to",
-                          "none",
-                          "--mca",
-                          "mpi_yield_when_idle",
-                          "1"};
-  const auto rank = [&](int number) {
-    const bool differs = number == difference.rank;
-    return Words{"-n", "1", "env"} + (differs ? difference.environment : Environment{}) +
-           Words{MILLRACE_BINARY} + command + (differs ? difference.options : Words{});
-  };
-  return run_process("/usr/bin/env", launcher + rank(0) + Words{":"} + rank(1));
+  return on_ranks(2, command, difference);
 }
 
 /// Every file below a directory with its contents.
@@ -115,6 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Difference{"Seed", {}, {"--seed", "7"}, "seed = 7", 2},
         Difference{"Splits", {}, {"--pipeline-splits", "b3/0/relu"}, "b3/0/relu", 2},
+        Difference{"Stages", {}, {"--shards", "3"}, "shards = 3 here, shards = 2 on rank 0", 2},
         Difference{"Schedule", {}, {"--pipeline-schedule", "GPipe"}, "GPipe", 2},
         Difference{"Cadence", {}, {"--ckpts-per-epoch", "4"}, "ckpts-per-epoch = 4", 2},
         Difference{"Length", {}, {"--iterations", "6"}, "iterations = 6", 2},
@@ -123,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"Trace", {}, {"--trace", "t.json"}, "trace = t.json on rank 0", 2, 0},
         Difference{"Timeout", {}, {"--hang-timeout", "9"}, "= 9 here, not given on rank 0", 2},
         Difference{"Rate", {}, {"--base-learning-rate", "-9"}, "base-learning-rate", 2},
-        Difference{"Precision", {}, {"--precision", "32.32"}, "precision = \"32.32\"", 2},
+        Difference{"Precision", {}, {"--precision", "32.32"}, "precision = 32.32", 2},
         Difference{"Leader", {}, {"--seed", "7"}, "seed = 7 on rank 0", 2, 0},
         Difference{"Level", {"MILLRACE_MAX_ISA=sse4.2"}, {}, "kernels: own loops sse4.2", 2},
         Difference{"Library", {"ONEDNN_MAX_CPU_ISA=SSE41"}, {}, "up to sse41 here", 2},
@@ -135,6 +143,63 @@ INSTANTIATE_TEST_SUITE_P(
                    "data_batch_1.bin",
                    5}),
     name_of);
+
+/// Expects that `difference` is named and that nothing is written.
+void expect_refused(int ranks, const Words& command, const Difference& difference,
+                    const std::string& program = MILLRACE_BINARY) {
+  const TemporaryDirectory directory;
+  const fs::path run = directory / "run";
+  expect_named(
+      on_ranks(ranks, command + kLength + Words{"--run-dir", run.string()}, difference, program),
+      difference);
+  EXPECT_FALSE(fs::exists(run));
+}
+
+TEST(RankTest, OneOfFourIsNamed) {
+  expect_refused(4, small_training() + Words{"--shards", "4", "--pipeline-splits", "auto"},
+                 {"", {}, {"--seed", "7"}, "seed = 7 here, not given on rank 0", 2, 2});
+}
+
+TEST(RankTest, OneWithAnotherScheduleFileIsNamed) {
+  const TemporaryDirectory directory;
+  const auto file = [&](const std::string& schedule) {
+    const ProcessResult plan = millrace(Words{"plan", "--dataset", "cifar-10", "--model-size", "8",
+                                              "--pipeline-schedule", schedule, "--format", "csv"} +
+                                            kLayout + Words{"--gradients-to-accumulate", "4"},
+                                        Capture::Output);
+    EXPECT_EQ(plan.code, 0) << plan.output;
+    std::ofstream(directory / schedule) << plan.output;
+    return (directory / schedule).string();
+  };
+  const std::string own = file("GPipe");
+  expect_refused(
+      2, small_training() + kLayout + Words{"--pipeline-schedule-file", own},
+      {"", shim("MILLRACE_SHIM_SWAP=" + own + "=>" + file("1F1B")), {}, "schedule: device 0", 2});
+}
+
+/// The same program in which the commit of its build is another.
+TEST(RankTest, OneOfAnotherBuildIsNamed) {
+  const std::string version = millrace({"--version"}).output;
+  const std::size_t begin = version.find('(') + 1;
+  const std::string commit = version.substr(begin, version.find(')') - begin);
+  ASSERT_GE(commit.size(), 5u) << version;
+  std::string bytes = read_text(MILLRACE_BINARY);
+  std::string other = commit;
+  std::reverse(other.begin(), other.end());
+  ASSERT_NE(other, commit);
+  std::size_t places = 0;
+  for (std::size_t at = bytes.find(commit); at != bytes.npos; at = bytes.find(commit, at + 1)) {
+    bytes.replace(at, commit.size(), other);
+    ++places;
+  }
+  ASSERT_GT(places, 0u);
+  const TemporaryDirectory directory;
+  const fs::path program = directory / "millrace";
+  std::ofstream(program, std::ios::binary) << bytes;
+  fs::permissions(program, fs::perms::owner_all);
+  expect_refused(2, small_training() + kLayout, {"", {}, {}, "build: millrace", 2},
+                 program.string());
+}
 
 // ---- restoring ----------------------------------------------------------------------------------
 

@@ -52,6 +52,11 @@ odd='odd [1] x/run*[a]'
 "$launch/supervise.sh" --pause 0 "$odd" "$millrace" train "${options[@]}" --stop-after 2 >odd.log 2>&1 || true
 ends_with 0 "$launch/supervise.sh" --pause 0 "$odd" "$millrace" train "${options[@]}"
 
+echo "== killed while it commits its first checkpoint: begun anew"
+mkdir -p begun/checkpoints/.ckpt-0.tmp.1
+touch begun/.lock begun/checkpoints/.ckpt-0.tmp.1/manifest.json
+ends_with 0 "$launch/supervise.sh" --pause 0 begun "$millrace" train "${options[@]}"
+
 echo "== asked to stop before the program can catch signals: code 75"
 cat >deaf <<'SCRIPT'
 #!/usr/bin/env bash
