@@ -47,7 +47,7 @@ BenchResult bench_steps(const TrainConfig& config, const comm::World& world,
     waits.push_back(step.loader_seconds);
   }
   const pipeline::PipelinePlan& plan = session.executor().plan();
-  const auto links = pipeline::links(pipeline::channels(session.graph(), plan.ranges));
+  const auto links = pipeline::links(session.graph(), plan.ranges);
   result.pipeline = to_text(statistics.report(world, links), plan);
   std::sort(waits.begin(), waits.end());
   result.loader_seconds = waits.at(waits.size() / 2);

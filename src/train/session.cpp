@@ -622,7 +622,7 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
   result.metrics = collect(run(*training_, settings, feeds), feeds);
   result.skipped = training_->skipped();
   scaling_ = after_step(config_.loss_scaling, scaling_, result.skipped);
-  for (const pipeline::ActionRecord& record : training_->records())
+  for (const pipeline::ActionRecord& record : training_->recording().records())
     result.loader_seconds += 1e-9 * static_cast<double>(record.load_wait);
   return result;
 }

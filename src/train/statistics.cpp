@@ -69,18 +69,16 @@ PipelineStatistics::PipelineStatistics(const pipeline::Executor& executor)
   held_.resize(devices);
   sum_.resize(static_cast<std::size_t>(plan_->schedule.stages));
   count_.resize(sum_.size());
-  for (const auto& [replica, entry] : executor.entries())
-    held_[number_of(*plan_, replica, entry.device)] = true;
+  for (const pipeline::LocalEntry& e : executor.recording().entries())
+    held_[number_of(*plan_, e.replica, e.entry.device)] = true;
 }
 
 void PipelineStatistics::add(const pipeline::Executor& executor, double step_seconds) {
   ++steps_;
-  for (std::size_t i = 0; i < executor.entries().size(); ++i) {
-    const auto& [replica, entry] = executor.entries()[i];
-    const pipeline::Action& action =
-        plan_->schedule
-            .lists[static_cast<std::size_t>(entry.device)][static_cast<std::size_t>(entry.index)];
-    const ActionRecord& record = executor.records()[i];
+  const pipeline::Recording& recording = executor.recording();
+  for (std::size_t i = 0; i < recording.entries().size(); ++i) {
+    const auto& [replica, entry, action, unit] = recording.entries()[i];
+    const ActionRecord& record = recording.records()[i];
     const std::size_t device = number_of(*plan_, replica, entry.device);
     add_to_device(devices_[device], action.kind, record);
     const auto stage = static_cast<std::size_t>(action.stage);

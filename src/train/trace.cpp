@@ -79,34 +79,32 @@ class Writer {
 Trace::Trace(const pipeline::Executor& executor, std::int64_t first, std::int64_t last)
     : executor_(&executor), first_(first), last_(last) {
   const auto steps = static_cast<std::size_t>(last - first + 1);
-  records_.reserve(steps * executor.records().size());
+  records_.reserve(steps * executor.recording().records().size());
   steps_.reserve(steps);
 }
 
 void Trace::add(const pipeline::Executor& executor, std::int64_t step) {
   if (step < first_ || step > last_) return;
-  records_.insert(records_.end(), executor.records().begin(), executor.records().end());
+  const std::span<const pipeline::ActionRecord> records = executor.recording().records();
+  records_.insert(records_.end(), records.begin(), records.end());
   steps_.push_back(step);
 }
 
 std::string Trace::events(std::int64_t clock_offset) const {
   Writer writer(clock_offset);
   const pipeline::PipelinePlan& plan = executor_->plan();
-  const std::size_t entries = executor_->entries().size();
+  const std::size_t entries = executor_->recording().entries().size();
   for (std::size_t k = 0; k < steps_.size(); ++k) {
     // Posted receives whose reader has not started yet.
     std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, bool>, std::vector<Action>>
         posted;
     for (std::size_t i = 0; i < entries; ++i) {
-      const auto& [replica, entry] = executor_->entries()[i];
-      const Action& action =
-          plan.schedule
-              .lists[static_cast<std::size_t>(entry.device)][static_cast<std::size_t>(entry.index)];
+      const auto& [replica, entry, action, unit] = executor_->recording().entries()[i];
       const pipeline::ActionRecord& record = records_[k * entries + i];
       const std::int32_t pid = replica * plan.ranks.devices + entry.device;
       writer.name_device(pid, replica, entry.device, plan.ranks.rank_of(replica, entry.device));
       writer.slice(pid, steps_[k], action, record);
-      const auto key = [&action, owner = replica](bool gradient) {
+      const auto key = [&action = action, owner = replica](bool gradient) {
         return std::tuple{owner, action.stage, action.micro_batch, gradient};
       };
       if (is_send(action.kind))
@@ -125,11 +123,11 @@ std::string Trace::events(std::int64_t clock_offset) const {
 /// The computations of replica 0 in the last recorded step, in seconds since the first of them.
 pipeline::TimeLine Trace::last_step(const comm::World& world) const {
   const pipeline::PipelinePlan& plan = executor_->plan();
-  const std::size_t entries = executor_->entries().size();
+  const std::size_t entries = executor_->recording().entries().size();
   const std::int64_t offset = world.clock_offset();
   std::string own;
   for (std::size_t i = 0; i < entries && !steps_.empty(); ++i) {
-    const auto& [replica, entry] = executor_->entries()[i];
+    const auto& [replica, entry, action, unit] = executor_->recording().entries()[i];
     const pipeline::ActionRecord& r = records_[(steps_.size() - 1) * entries + i];
     const std::int64_t begin = r.begin + r.receive_wait + r.send_wait + r.load_wait;
     if (replica == 0)

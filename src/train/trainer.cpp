@@ -21,7 +21,7 @@
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
-#include "pipeline/channels.hpp"
+#include "pipeline/messages.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
@@ -156,7 +156,7 @@ class Run {
   void require_pictures(std::int64_t done);
   void saved_before_failing(std::int64_t done, const std::function<void()>& task);
   [[noreturn]] void diverged(const std::string& what, std::int64_t done) const;
-  void show_standing(std::int64_t done, double loss, double top1);
+  void show_status(std::int64_t done, double loss, double top1);
   [[nodiscard]] Outcome stop_reason() const;
   void save(std::int64_t done);
   void settle();
@@ -358,7 +358,8 @@ std::int64_t Run::trace_bytes() const {
   const auto record = static_cast<std::int64_t>(sizeof(pipeline::ActionRecord));
   // In memory, and again as text when the trace is written.
   constexpr std::int64_t kText = 400;
-  return (end - begin + 1) * std::ssize(session_->executor().records()) * (record + kText);
+  return (end - begin + 1) * std::ssize(session_->executor().recording().records()) *
+         (record + kText);
 }
 
 /// Memory for reading images: batches, and what the data set uses to produce them.
@@ -474,7 +475,7 @@ void Run::report_scaling() {
 /// Reports how the devices spent their time, if there are several.
 void Run::report_pipeline() {
   const pipeline::PipelinePlan& plan = session_->executor().plan();
-  const auto links = pipeline::links(pipeline::channels(session_->graph(), plan.ranges));
+  const auto links = pipeline::links(session_->graph(), plan.ranges);
   const PipelineReport report = statistics_->report(world_, links);
   if (trace_) {
     if (config_.trace.extension() == ".svg")
@@ -527,11 +528,11 @@ StepResult Run::step(const Feeds& feeds, std::int64_t iteration, double rate) {
     return session_->step(feeds, iteration, rate);
   } catch (const Error& error) {
     if (world_.size() == 1) throw;
-    const pipeline::Standing standing = session_->executor().standing();
+    const pipeline::CurrentAction at = session_->executor().recording().current();
     // Numeric errors name their place already.
-    if (standing.replica < 0 || error.kind() == ErrorKind::Numeric) throw;
-    throw Error(error.kind(), fmt::format("replica {}, stage {}: {}", standing.replica,
-                                          standing.action.stage, error.what()));
+    if (at.replica < 0 || error.kind() == ErrorKind::Numeric) throw;
+    throw Error(error.kind(),
+                fmt::format("replica {}, stage {}: {}", at.replica, at.action.stage, error.what()));
   }
 }
 
@@ -556,7 +557,7 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   require_loss(result.loss, iteration + 1);
   require_updates(iteration + 1);
   if (logs()) log_->add(result);
-  show_standing(iteration + 1, result.loss, static_cast<double>(result.correct) / samples);
+  show_status(iteration + 1, result.loss, static_cast<double>(result.correct) / samples);
 }
 
 /// A non-finite loss whose update was skipped left the weights alone, and the next loss may be
@@ -612,16 +613,16 @@ void Run::diverged(const std::string& what, std::int64_t done) const {
              : std::string("nothing was saved"));
 }
 
-void Run::show_standing(std::int64_t done, double loss, double top1) {
+void Run::show_status(std::int64_t done, double loss, double top1) {
   const double elapsed = seconds_since(start_);
   const double each = elapsed / static_cast<double>(done - first_iteration_);
-  Standing standing;
-  standing.iteration = done;
-  standing.loss = loss;
-  standing.top1 = top1;
-  standing.images_per_second = static_cast<double>(config_.total_batch()) / each;
-  standing.seconds_left = each * static_cast<double>(config_.iterations - done);
-  console_.status(config_, standing, elapsed);
+  Status status;
+  status.iteration = done;
+  status.loss = loss;
+  status.top1 = top1;
+  status.images_per_second = static_cast<double>(config_.total_batch()) / each;
+  status.seconds_left = each * static_cast<double>(config_.iterations - done);
+  console_.status(config_, status, elapsed);
 }
 
 bool Run::after_iteration(std::int64_t done, bool stopping) {

@@ -45,11 +45,12 @@ void expect_schedule_was_kept(const pipeline::Executor& executor, bool spans,
   const pipeline::PipelinePlan& plan = executor.plan();
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> next;
   std::map<std::int32_t, std::int64_t> ends;  // by replica
-  for (std::size_t i = 0; i < executor.entries().size(); ++i) {
-    const auto& [replica, entry] = executor.entries()[i];
+  const pipeline::Recording& recording = executor.recording();
+  for (std::size_t i = 0; i < recording.entries().size(); ++i) {
+    const auto& [replica, entry, action, unit_of_entry] = recording.entries()[i];
     std::int64_t& last = ends[spans ? replica : 0];
     EXPECT_EQ(entry.index, (next[{replica, entry.device}]++)) << name;
-    const pipeline::ActionRecord& record = executor.records()[i];
+    const pipeline::ActionRecord& record = recording.records()[i];
     EXPECT_EQ(record.done, plan.schedule.lists[static_cast<std::size_t>(entry.device)]
                                               [static_cast<std::size_t>(entry.index)])
         << name;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "pipeline/channels.hpp"
+#include "pipeline/messages.hpp"
 #include "pipeline/schedules/schedules.hpp"
 #include "train/network.hpp"
 #include "train/session.hpp"
@@ -171,7 +171,7 @@ inline pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& c
   request.devices = layout.stages / layout.chunks;
   request.chunks = layout.chunks;
   request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
-  const auto links = pipeline::links(pipeline::channels(graph, plan.ranges));
+  const auto links = pipeline::links(graph, plan.ranges);
   pipeline::Schedule compute =
       layout.actions.empty() ? generate(request) : pipeline::parse_schedule(layout.actions, "file");
   if (!layout.actions.empty()) (void)number_in_order(compute);
