@@ -72,7 +72,7 @@ class AllReduce {
   void start();
   /// Does what is possible without waiting; true once the array has the sums.
   bool advance(const device::ExecutionSpace& space);
-  /// The replica that the reduction waits for, or -1.
+  /// The replica that the sum waits for, or -1.
   [[nodiscard]] std::int32_t awaited() const;
   /// First element and number of elements of the part that this replica adds up.
   [[nodiscard]] std::int64_t first() const { return borders_[static_cast<std::size_t>(own_)]; }

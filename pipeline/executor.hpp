@@ -69,6 +69,8 @@ class Executor {
   /// The last run, or the one that is running.
   [[nodiscard]] const Recording& recording() const { return recording_; }
   [[nodiscard]] const PipelinePlan& plan() const { return *plan_; }
+  /// Between its stages.
+  [[nodiscard]] std::vector<Link> links() const { return pipeline::links(all_messages_); }
   /// Maximum number of micro-batches that each unit held at once in the last run.
   [[nodiscard]] std::span<const std::int32_t> measured_stash() const { return measured_stash_; }
 

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/recording.hpp"
 
-#include <chrono>
 #include <utility>
 
 namespace millrace::pipeline {
-
-std::int64_t steady_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 Recording::Recording(std::vector<LocalEntry> entries)
     : entries_(std::move(entries)), records_(entries_.size()) {}

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/clock.hpp"
 #include "pipeline/schedule.hpp"
 
 namespace millrace::pipeline {
@@ -37,8 +38,6 @@ struct CurrentAction {
   std::int32_t awaited = -1;  ///< stage (in an update: replica) whose message is missing, or -1
   std::int32_t awaited_member = -1;  ///< replica whose batch statistics are missing, or -1
 };
-
-[[nodiscard]] std::int64_t steady_nanoseconds();
 
 /// Adds the nanoseconds of its life to `sum`.
 class Stopwatch {

@@ -49,7 +49,7 @@ struct TimeLine {
 };
 
 /// Replays the lists. Each device runs its entries in order; sends do not block it; the reader of a
-/// message waits for it. Reductions take no time. Errors: Config if the schedule cannot finish.
+/// message waits for it. All-reduces take no time. Errors: Config if the schedule cannot finish.
 [[nodiscard]] TimeLine simulate(const Schedule& schedule, std::span<const Link> links,
                                 const Costs& costs);
 

@@ -153,6 +153,26 @@ PartialRow parse_partial_row(std::string_view text) {
        printable(text.substr(0, kShown)));
 }
 
+std::map<std::int64_t, double> read_accuracies(const std::filesystem::path& run_directory,
+                                               std::string_view name) {
+  const std::filesystem::path path = run_directory / "validation.csv";
+  std::map<std::int64_t, double> points;
+  if (!std::filesystem::exists(path)) return points;
+  io::LineReader lines(path);
+  (void)lines.next();  // header
+  constexpr std::size_t kAccuracy = 2;
+  constexpr std::size_t kName = 6;
+  while (const std::optional<std::string_view> line = lines.next()) {
+    const std::vector<std::string> fields = split_list(*line);
+    if (fields.size() <= kAccuracy || (fields.size() > kName ? fields[kName] : "") != name)
+      continue;
+    const auto iteration = parse_number<std::int64_t>(fields[0]);
+    const auto accuracy = parse_number<double>(fields[kAccuracy]);
+    if (iteration && accuracy && std::isfinite(*accuracy)) points[*iteration] = *accuracy;
+  }
+  return points;
+}
+
 MetricsLog::MetricsLog(const TrainConfig& config)
     : total_batch_(config.total_batch()),
       train_size_(config.data.train_size),

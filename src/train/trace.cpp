@@ -76,6 +76,13 @@ class Writer {
 
 }  // namespace
 
+std::pair<std::int64_t, std::int64_t> trace_window(const TrainConfig& config, std::int64_t first) {
+  const bool asked = config.trace_first > 0;
+  const std::int64_t begin = asked ? config.trace_first : first + 1;
+  const std::int64_t end = asked ? config.trace_last : first + config.trace_last;
+  return {begin, std::max(begin, std::min(end, config.iterations))};
+}
+
 Trace::Trace(const pipeline::Executor& executor, std::int64_t first, std::int64_t last)
     : executor_(&executor), first_(first), last_(last) {
   const auto steps = static_cast<std::size_t>(last - first + 1);
@@ -83,9 +90,9 @@ Trace::Trace(const pipeline::Executor& executor, std::int64_t first, std::int64_
   steps_.reserve(steps);
 }
 
-void Trace::add(const pipeline::Executor& executor, std::int64_t step) {
+void Trace::add(std::int64_t step) {
   if (step < first_ || step > last_) return;
-  const std::span<const pipeline::ActionRecord> records = executor.recording().records();
+  const std::span<const pipeline::ActionRecord> records = executor_->recording().records();
   records_.insert(records_.end(), records.begin(), records.end());
   steps_.push_back(step);
 }
@@ -164,10 +171,11 @@ pipeline::TimeLine Trace::last_step(const comm::World& world) const {
 }
 
 void Trace::draw(const comm::World& world, const PipelineReport& report,
-                 std::span<const pipeline::Link> links, const std::filesystem::path& file) const {
+                 const std::filesystem::path& file) const {
   const pipeline::TimeLine measured = last_step(world);
   if (world.rank() != 0) return;
-  const pipeline::TimeLine simulated = simulate(executor_->plan().schedule, links, report.costs);
+  const pipeline::TimeLine simulated =
+      simulate(executor_->plan().schedule, executor_->links(), report.costs);
   const std::array<pipeline::SvgPanel, 2> panels = {
       pipeline::SvgPanel{fmt::format("measured: {:.2f} ms, bubble {:.1f} %",
                                      1e3 * measured.makespan, 100.0 * measured.bubble()),
