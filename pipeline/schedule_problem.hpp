@@ -48,10 +48,7 @@ class ScheduleProblem {
     return cost(s).forward + cost(s).backward_input + cost(s).backward_weight;
   }
   [[nodiscard]] double seconds(ActionKind kind, std::int32_t s) const {
-    if (kind == ActionKind::Forward) return cost(s).forward;
-    if (kind == ActionKind::BackwardInput) return cost(s).backward_input;
-    if (kind == ActionKind::BackwardWeight) return cost(s).backward_weight;
-    return cost(s).backward_input + cost(s).backward_weight;
+    return cost(s).seconds(kind);
   }
   [[nodiscard]] ActionKind backward() const {
     return split ? ActionKind::BackwardInput : ActionKind::Backward;

@@ -16,6 +16,7 @@ struct StageCost {
   double backward_weight = 0.0;
   double update = 0.0;
   double stash_bytes = 0.0;
+  [[nodiscard]] double seconds(ActionKind kind) const;  ///< of one action; 0 for messages
 };
 
 /// A message of n bytes takes latency + n / bandwidth. Messages in one direction between two

@@ -32,20 +32,20 @@ class StageMessages {
   /// Prepares the messages. The tag of message number i of replica r is r x (their number) + i.
   void bind(comm::Transport& transport);
 
-  void post_activations(std::int32_t micro_batch);
-  void post_gradients(std::int32_t micro_batch);
-  /// Waits for the inputs of a micro-batch, or for the gradients of its outputs. Meanwhile `sums`
+  void post_activations(std::int32_t m);
+  void post_gradients(std::int32_t m);
+  /// Waits for the inputs of micro-batch m, or for the gradients of its outputs. Meanwhile `sums`
   /// advance.
-  void receive_activations(std::int32_t micro_batch, WeightUpdate& sums, ActionRecord& record);
-  void receive_gradients(std::int32_t micro_batch, WeightUpdate& sums, ActionRecord& record);
-  /// Copies the gradients of a micro-batch's inputs to stages of the same device.
-  void copy_gradients(std::int32_t micro_batch) const;
+  void receive_activations(std::int32_t m, WeightUpdate& sums, ActionRecord& record);
+  void receive_gradients(std::int32_t m, WeightUpdate& sums, ActionRecord& record);
+  /// Copies the gradients of the inputs of micro-batch m to stages of the same device.
+  void copy_gradients(std::int32_t m) const;
   /// Starts the messages of a send action.
   void send(const Action& action, ActionRecord& record);
-  /// Waits until what was sent last from the slots of a micro-batch has left: from its stash slot,
-  /// or also from its outbox slot.
   enum class Memory { Stash, Any };
-  void await_sent(std::int32_t micro_batch, Memory memory, ActionRecord& record);
+  /// Waits until what was sent last from the slots of micro-batch m has left: from its stash slot,
+  /// or also from its outbox slot.
+  void await_sent(std::int32_t m, Memory memory, ActionRecord& record);
   /// The same for all slots, at the end of a step.
   void await_all_sent();
 
@@ -65,10 +65,9 @@ class StageMessages {
   };
   using Ports = std::vector<Port>;
 
-  void start(const Ports& ports, std::int32_t micro_batch);
-  void receive(const Ports& ports, std::int32_t micro_batch, WeightUpdate& sums,
-               ActionRecord& record);
-  void await_sent(const Ports& ports, std::int32_t micro_batch, Memory memory);
+  void start(const Ports& ports, std::int32_t m);
+  void receive(const Ports& ports, std::int32_t m, WeightUpdate& sums, ActionRecord& record);
+  void await_sent(const Ports& ports, std::int32_t m, Memory memory);
 
   const StageRun* run_;
   const PipelinePlan* plan_;

@@ -23,16 +23,16 @@ std::int32_t span_among(const Graph& graph, std::int32_t replicas) {
 
 }  // namespace
 
-RunContext StageRun::context(std::int32_t m) const {
-  return {.stash_slot = m % slots.stash,
-          .weight_slot = m % slots.weight,
-          .outbox_slot = slots.outbox > 0 ? m % slots.outbox : 0,
+RunContext StageRun::context(std::int32_t micro_batch) const {
+  return {.stash_slot = micro_batch % slots.stash,
+          .weight_slot = micro_batch % slots.weight,
+          .outbox_slot = slots.outbox > 0 ? micro_batch % slots.outbox : 0,
           .member = unit.replica % span,
-          .first = m == 0,
+          .first = micro_batch == 0,
           .seed = seed,
           .iteration = iteration,
-          .first_sample =
-              (unit.replica + std::int64_t{replicas} * m) * program->program().options.batch};
+          .first_sample = (unit.replica + std::int64_t{replicas} * micro_batch) *
+                          program->program().options.batch};
 }
 
 void StageRun::begin_step(const device::ExecutionSpace& space, const StepSettings& settings) {

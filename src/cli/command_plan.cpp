@@ -17,9 +17,8 @@
 #include "pipeline/render.hpp"
 #include "pipeline/schedules/schedules.hpp"
 #include "pipeline/simulate.hpp"
-#include "train/computing.hpp"
-#include "train/network.hpp"
 #include "train/profile.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {

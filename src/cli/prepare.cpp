@@ -19,9 +19,8 @@
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
 #include "train/agreement.hpp"
-#include "train/computing.hpp"
 #include "train/memory.hpp"
-#include "train/together.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {

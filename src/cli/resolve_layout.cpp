@@ -16,7 +16,7 @@
 #include "partition/plan.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/schedule.hpp"
-#include "train/network.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "core/clock.hpp"
 #include "device/environment.hpp"
-#include "train/device_numbers.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/session.hpp"
+#include "train/setup.hpp"
 #include "train/statistics.hpp"
 #include "train/watchdog.hpp"
 

@@ -10,7 +10,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "train/together.hpp"
+#include "train/agreement.hpp"
 
 namespace millrace::train {
 namespace {

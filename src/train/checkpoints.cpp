@@ -7,10 +7,10 @@
 
 #include "core/error.hpp"
 #include "device/environment.hpp"
+#include "train/agreement.hpp"
 #include "train/cadence.hpp"
-#include "train/computing.hpp"
 #include "train/divergence.hpp"
-#include "train/together.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::train {
 namespace {

@@ -133,6 +133,7 @@ class MetricsLog {
     LineFile json;
   };
 
+  void open(const TrainConfig& config, LineFile::Open how);
   void write(LineFile& file, std::string_view line);
   void read_rows(const std::filesystem::path& path);
   void drop_old_rows(std::int64_t iteration);

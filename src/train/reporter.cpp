@@ -8,8 +8,8 @@
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
-#include "train/computing.hpp"
-#include "train/together.hpp"
+#include "train/agreement.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::train {
 namespace {

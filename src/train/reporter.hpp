@@ -13,7 +13,7 @@
 #include "io/checkpoint.hpp"
 #include "io/dataset.hpp"
 #include "train/config.hpp"
-#include "train/memory_forecast.hpp"
+#include "train/memory.hpp"
 #include "train/metrics_log.hpp"
 #include "train/progress.hpp"
 #include "train/session.hpp"

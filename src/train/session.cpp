@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
-#include "train/network.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::train {
 namespace {

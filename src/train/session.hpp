@@ -8,7 +8,7 @@
 // metrics_log, progress     the log files and console lines of a run
 //
 // session                   this process' part of a network: steps and evaluation
-// stage_tensors, snapshot   its tensors: loading, copying, comparing
+// stage_tensors             its tensors: loading, copying, comparing
 // feeder                    its loaders of images and labels
 // trainer                   a run: start, restore, and the loop over steps
 // checkpoints               when it saves; checkpoint_writer writes in threads

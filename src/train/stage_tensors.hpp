@@ -14,9 +14,25 @@
 #include "models/graph.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/stage_run.hpp"
-#include "train/snapshot.hpp"
 
 namespace millrace::train {
+
+/// Copies of the tensors that a process saves, as float32 on the host. Memory is allocated once.
+class Snapshot {
+ public:
+  Snapshot() = default;
+  explicit Snapshot(std::vector<io::TensorInfo> infos);
+  [[nodiscard]] const std::vector<io::NamedTensor>& tensors() const { return tensors_; }
+  /// Replaces the copies by `values`, tensor by tensor.
+  void take(std::span<const pipeline::StoredValues> values);
+
+ private:
+  std::vector<float> data_;
+  std::vector<io::NamedTensor> tensors_;
+};
+
+/// Name of a tensor that holds a NaN or an infinity, or "".
+[[nodiscard]] std::string first_not_finite(const Snapshot& snapshot);
 
 /// The tensors of a process' stages by the names that they have in checkpoints: parameters, running
 /// statistics, optimizer state (slots). Replicas hold the same tensors, except for divided slots.

@@ -14,11 +14,10 @@
 #include "device/environment.hpp"
 #include "train/agreement.hpp"
 #include "train/cadence.hpp"
-#include "train/device_numbers.hpp"
 #include "train/divergence.hpp"
 #include "train/progress.hpp"
+#include "train/setup.hpp"
 #include "train/stand_ins.hpp"
-#include "train/together.hpp"
 #include "train/trainer.hpp"
 
 namespace millrace::train {

@@ -6,9 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "models/registry.hpp"
+#include "support/slope.hpp"
 #include "support/stage_chain.hpp"
 
 namespace millrace::pipeline {
@@ -165,29 +167,13 @@ TEST_P(FamilyTest, RecomputationGivesTheSameBitsInLessMemory) {
   expect_equal(plain({}, 3), expected, "every other layer recomputed");
 }
 
-/// By how much the slope of the loss along the gradient g of a parameter differs from g's length,
-/// measured in one of these steps.
+/// Error of the slope of the loss of micro-batch 0 along the gradient of a parameter.
 double slope_error(StageChain& chain, models::ParameterId id, const std::vector<float>& g,
-                   double length, const std::vector<double>& steps) {
-  float* w = chain.stage(0).parameters().value(id);
-  const std::vector<float> start(w, w + g.size());
-  const auto loss_at = [&](double t) {
-    for (std::size_t i = 0; i < g.size(); ++i)
-      w[i] = start[i] + static_cast<float>(t / length) * g[i];
+                   const std::vector<double>& steps) {
+  return test::slope_error(chain.stage(0).parameters().value(id), g, steps, [&] {
     chain.begin_step();
     return chain.forward(0, chain.context(0)) / 4.0;
-  };
-  double error = 1e9;
-  for (const double step : steps)
-    error = std::min(error, std::abs((loss_at(step) - loss_at(-step)) / (2.0 * step) - length));
-  std::copy(start.begin(), start.end(), w);
-  return error;
-}
-
-double length_of(const std::vector<float>& values) {
-  double squares = 0.0;
-  for (const float x : values) squares += static_cast<double>(x) * static_cast<double>(x);
-  return std::sqrt(squares);
+  });
 }
 
 // With equal masks, the slope of the loss along the gradient of any parameter matches the gradient.
@@ -204,11 +190,10 @@ TEST_P(FamilyTest, SlopeOfTheLossIsTheGradient) {
     const models::Parameter& parameter = graph_.parameter(id);
     if (!parameter.trainable()) continue;
     const std::vector<float>& g = gradients.at(parameter.name);
-    const double length = length_of(g);
+    const double length = test::length_of(g);
     if (length < 1e-3) continue;  // too small to measure in float32
-    // One of these steps is small enough for the kinks of ReLU and large enough for float32.
-    const double error = slope_error(chain, id, g, length, {2e-2, 5e-3, 1e-3});
-    EXPECT_LT(error, 0.05 * length + 2e-4) << parameter.name;
+    EXPECT_LT(slope_error(chain, id, g, {2e-2, 5e-3, 1e-3}), 0.05 * length + 2e-4)
+        << parameter.name;
     ++tried;
   }
   EXPECT_GT(tried, 20);
@@ -300,9 +285,8 @@ TEST(StageTest, SlopeOfTheLossIsTheGradient) {
       if (name != "b0/conv/kernel" && name != "b1/0/norm1/gamma" && name != "b2/0/conv2/kernel" &&
           name != "b3/0/norm2/beta" && !name.starts_with("fc1/"))
         continue;
-      const double length = length_of(gradients.at(name));
-      EXPECT_LT(slope_error(chain, id, gradients.at(name), length, {5e-3}), 0.02 * length + 1e-4)
-          << name;
+      const std::vector<float>& g = gradients.at(name);
+      EXPECT_LT(slope_error(chain, id, g, {5e-3}), 0.02 * test::length_of(g) + 1e-4) << name;
       ++tried;
     }
     EXPECT_EQ(tried, 6);

@@ -91,11 +91,11 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
       EXPECT_EQ(training.session().scaling().skipped, 0);
       EXPECT_TRUE(training.step().skipped) << name_of(layout);
       EXPECT_EQ(training.digest(), before) << name_of(layout);
-      training.session().check_replicas();
+      training.session().compare_replicas();
       EXPECT_FALSE(training.step().skipped);
       EXPECT_NE(training.digest(), before);
       EXPECT_EQ(training.session().scaling(), (ScalingState{.scale = 128.0, .skipped = 1}));
-      training.session().check_replicas();
+      training.session().compare_replicas();
     }
   }
 }
@@ -110,7 +110,7 @@ TEST(SkippedSteps, AnInfinityInSharedStatisticsStopsAll) {
   EXPECT_TRUE(training.step().skipped);
   EXPECT_EQ(training.digest(), before);
   EXPECT_FALSE(training.step().skipped);
-  training.session().check_replicas();
+  training.session().compare_replicas();
 }
 
 /// The largest gradient of each unit.
@@ -457,7 +457,7 @@ TEST(SharedUpdate, CheckpointsKnowNothingOfTheShares) {
     EXPECT_EQ(restored.digest(), saved);
     restored.steps(2);
     EXPECT_EQ(restored.digest(), shared.digest());
-    restored.session().check_replicas();
+    restored.session().compare_replicas();
   }
   for (const std::int32_t replicas : {1, 4}) {
     layout.replicas = replicas;
@@ -585,7 +585,7 @@ TEST_F(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
       EXPECT_TRUE(training.step().skipped) << "rank " << world().rank();
       EXPECT_TRUE(training.values() == before) << "rank " << world().rank();
       EXPECT_FALSE(training.step().skipped) << "rank " << world().rank();
-      training.session().check_replicas();
+      training.session().compare_replicas();
       EXPECT_EQ(training.session().scaling().skipped, 1);
       for (const auto& [name, values] : training.values())
         if (!over_stages) ends[name].push_back(values);

@@ -91,7 +91,7 @@ TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
   EXPECT_TRUE(text.ends_with("\nTotal Parameters: 269722")) << text;
 }
 
-TEST(ProgressTest, StandingIsCutToTheWidth) {
+TEST(ProgressTest, StatusIsCutToTheWidth) {
   const TrainConfig config = small_config();
   const Status status{.iteration = 1563,
                       .loss = 1.8321,

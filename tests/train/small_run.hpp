@@ -22,8 +22,8 @@
 #include "io/checkpoint.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/schedules/schedules.hpp"
-#include "train/network.hpp"
 #include "train/session.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::train::small {
 
