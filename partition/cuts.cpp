@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "pipeline/channels.hpp"
+#include "pipeline/messages.hpp"
 
 namespace millrace::partition {
 namespace {
@@ -128,18 +128,18 @@ void check_count(const Graph& graph, std::span<const std::string> splits, std::i
 }
 
 std::vector<Link> links_of(const Graph& graph, std::span<const OpRange> stages) {
-  return pipeline::links(pipeline::channels(graph, stages));
+  return pipeline::links(graph, stages);
 }
 
 std::vector<ValueId> values_on(const Graph& graph, std::span<const OpRange> stages, Link link,
                                Direction direction) {
   std::vector<ValueId> values;
-  for (const pipeline::Channel& channel : pipeline::channels(graph, stages)) {
-    // A gradient's channel goes from the later stage to the earlier one.
-    const auto [first, last] = std::minmax(channel.from, channel.to);
+  for (const pipeline::Message& message : pipeline::messages(graph, stages)) {
+    // A gradient goes from the later stage to the earlier one.
+    const auto [first, last] = std::minmax(message.from, message.to);
     const bool here = first == link.from && last == link.to;
-    if (here && channel.gradient == (direction == Direction::Gradients))
-      values.push_back(channel.value);
+    if (here && message.gradient == (direction == Direction::Gradients))
+      values.push_back(message.value);
   }
   return values;
 }

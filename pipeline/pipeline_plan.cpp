@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "pipeline/channels.hpp"
 #include "pipeline/memory_plan.hpp"
+#include "pipeline/messages.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -29,7 +29,7 @@ PipelinePlan plan_of_one_stage(const Graph& graph, std::int32_t micro_batches) {
 PipelinePlan forward_plan(const Graph& graph, const PipelinePlan& plan,
                           std::int32_t micro_batches) {
   PipelinePlan forward = plan;
-  const std::vector<Link> all = links(channels(graph, plan.ranges));
+  const std::vector<Link> all = links(graph, plan.ranges);
   forward.schedule =
       with_communication(generate_forward(plan.schedule.device_of, micro_batches), all);
   return forward;
@@ -37,7 +37,7 @@ PipelinePlan forward_plan(const Graph& graph, const PipelinePlan& plan,
 
 std::vector<Slots> slots_of(const Graph& graph, const PipelinePlan& plan) {
   const Schedule& schedule = plan.schedule;
-  const std::vector<Link> all = links(channels(graph, plan.ranges));
+  const std::vector<Link> all = links(graph, plan.ranges);
   // Gradients that stay on the device are copied at once.
   const auto sends_gradients = [&](std::int32_t stage) {
     return std::any_of(all.begin(), all.end(), [&](const Link& l) {

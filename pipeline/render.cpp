@@ -60,7 +60,7 @@ std::string row(const std::vector<Interval>& device, const Labels& labels,
       text.append(end - c, ' ');
     } else {
       const Action& a = device[shown[c]].action;
-      text += box(labels.of(a), letter_of(a.kind), end - c);
+      text += box(labels.of(a), look_of(a.kind).letter, end - c);
     }
     c = end;
   }

@@ -22,7 +22,7 @@ namespace millrace::pipeline {
 [[nodiscard]] TimeLine unit_time(const Schedule& schedule, std::span<const Link> links);
 
 /// One row of text per device, at most `columns` wide, without trailing blanks. Each character is
-/// an equal interval of time and shows the action that takes most of it: F, B, I, W, R (reduction)
+/// an equal interval of time and shows the action that takes most of it: F, B, I, W, R (all-reduce)
 /// or U (update), with the micro-batch number where it fits and dashes for the rest; blank where
 /// the device waits. If a device has several stages, actions begin with the stage, as in
 /// `to_string`. Messages are not shown. Errors: Config if `columns` has no room besides the device
@@ -42,10 +42,10 @@ struct SvgPanel {
   const TimeLine* line = nullptr;
 };
 
-/// One row per device with a box for each forward and backward, and for reductions and updates that
-/// take time; gaps are waits. A box is labeled with its action, or only with its micro-batch, if it
-/// is wide enough; the tooltip always has the action. There is a legend and an axis in seconds, but
-/// no background: the colors work on dark and light pages.
+/// One row per device with a box for each forward and backward, and for all-reduces and updates
+/// that take time; gaps are waits. A box is labeled with its action, or only with its micro-batch,
+/// if it is wide enough; the tooltip always has the action. There is a legend and an axis in
+/// seconds, but no background: the colors work on dark and light pages.
 [[nodiscard]] std::string to_svg(const TimeLine& line, const SvgOptions& options = {});
 /// Several time lines above each other with one axis, for example measured and simulated.
 [[nodiscard]] std::string to_svg(std::span<const SvgPanel> panels, const SvgOptions& options = {});

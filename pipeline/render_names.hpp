@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "pipeline/action.hpp"
@@ -17,21 +18,33 @@
 
 namespace millrace::pipeline {
 
-/// The letter of an action that is not a message.
-[[nodiscard]] inline char letter_of(ActionKind kind) {
+/// How an action that is not a message is drawn. Color-blind readers can distinguish the colors
+/// (Okabe and Ito), each light enough for black letters.
+struct Look {
+  char letter;
+  std::string_view colour;
+  std::string_view meaning;
+};
+[[nodiscard]] inline const Look& look_of(ActionKind kind) {
+  static constexpr Look kForward = {'F', "#56B4E9", "forward"};
+  static constexpr Look kBackward = {'B', "#E2702B", "backward"};
+  static constexpr Look kInput = {'I', "#E69F00", "backward input"};
+  static constexpr Look kWeight = {'W', "#1FB286", "backward weight"};
+  static constexpr Look kReduce = {'R', "#B8B8B8", "reduction"};
+  static constexpr Look kUpdate = {'U', "#CC79A7", "update"};
   switch (kind) {
     case ActionKind::Forward:
-      return 'F';
+      return kForward;
     case ActionKind::Backward:
-      return 'B';
+      return kBackward;
     case ActionKind::BackwardInput:
-      return 'I';
+      return kInput;
     case ActionKind::BackwardWeight:
-      return 'W';
+      return kWeight;
     case ActionKind::Reduce:
-      return 'R';
+      return kReduce;
     default:
-      return 'U';
+      return kUpdate;
   }
 }
 
@@ -63,7 +76,7 @@ class Labels {
   /// "F3", or "2F3" where the stage is not clear from the device.
   [[nodiscard]] std::string of(const Action& a) const {
     std::string text = with_stage_ ? fmt::format("{}", a.stage) : "";
-    text += letter_of(a.kind);
+    text += look_of(a.kind).letter;
     if (a.micro_batch >= 0) text += fmt::format("{}", a.micro_batch);
     return text;
   }

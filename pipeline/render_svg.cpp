@@ -16,43 +16,8 @@
 namespace millrace::pipeline {
 namespace {
 
-/// Colors that color-blind readers can distinguish (Okabe and Ito), each light enough for black
-/// letters. The gray outside of boxes is visible on white and on black.
+/// Of what is outside of boxes; visible on white and on black.
 constexpr std::string_view kGrey = "#767676";
-
-std::string_view colour_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward:
-      return "#56B4E9";
-    case ActionKind::Backward:
-      return "#E2702B";
-    case ActionKind::BackwardInput:
-      return "#E69F00";
-    case ActionKind::BackwardWeight:
-      return "#1FB286";
-    case ActionKind::Reduce:
-      return "#B8B8B8";
-    default:
-      return "#CC79A7";
-  }
-}
-
-std::string_view meaning_of(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward:
-      return "forward";
-    case ActionKind::Backward:
-      return "backward";
-    case ActionKind::BackwardInput:
-      return "backward input";
-    case ActionKind::BackwardWeight:
-      return "backward weight";
-    case ActionKind::Reduce:
-      return "reduction";
-    default:
-      return "update";
-  }
-}
 
 std::string escaped(std::string_view text) {
   std::string result;
@@ -152,10 +117,10 @@ class Svg {
     add("<g class=\"legend\" fill=\"{}\">\n", kGrey);
     double left = left_;
     for (const ActionKind kind : kinds) {
-      const std::string text = fmt::format("{} {}", letter_of(kind), meaning_of(kind));
+      const std::string text = fmt::format("{} {}", look_of(kind).letter, look_of(kind).meaning);
       add("<rect x=\"{:.2f}\" y=\"{:.2f}\" width=\"14\" height=\"14\" fill=\"{}\"/>"
           "<text x=\"{:.2f}\" y=\"{:.2f}\">{}</text>\n",
-          left, y_ + 3.0, colour_of(kind), left + 19.0, y_ + 14.0, text);
+          left, y_ + 3.0, look_of(kind).colour, left + 19.0, y_ + 14.0, text);
       left += 19.0 + kLetter * static_cast<double>(text.size()) + 12.0;
     }
     add("</g>\n");
@@ -192,8 +157,8 @@ class Svg {
     add("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.2f}\" width=\"{:.2f}\" height=\"{}\" "
         "fill=\"{}\" stroke=\"{}\" stroke-width=\"0.5\">"
         "<title>{}: {:.6g} s, from {:.6g} s to {:.6g} s</title></rect>\n",
-        letter_of(i.action.kind), left, y_ + 3.0, width, kBox, colour_of(i.action.kind), kGrey,
-        to_string(i.action), i.end - i.begin, i.begin, i.end);
+        look_of(i.action.kind).letter, left, y_ + 3.0, width, kBox, look_of(i.action.kind).colour,
+        kGrey, to_string(i.action), i.end - i.begin, i.begin, i.end);
     const auto fits = [&](const std::string& text) {
       return width >= kLetter * static_cast<double>(text.size()) + 2.0;
     };

@@ -14,13 +14,20 @@ namespace millrace::pipeline {
 /// Records which compute actions are done, and tells which others are ready.
 class Progress {
  public:
+  using Time = std::optional<std::int64_t>;
+
   Progress(std::int32_t stages, std::int32_t micro_batches, std::span<const Link> links);
 
-  /// Whether everything that a compute action needs is done: the forwards (backwards) of the stages
-  /// that it reads from, and the earlier actions of its micro-batch on its own stage.
-  [[nodiscard]] bool is_ready(const Action& action) const;
-  [[nodiscard]] bool is_done(ActionKind kind, std::int32_t stage, std::int32_t micro_batch) const;
-  void finish(const Action& action);
+  /// When everything was done that a compute action needs: the forwards (backwards) of the stages
+  /// that it reads from, and the earlier actions of its micro-batch on its own stage. Nothing while
+  /// some of it is not done.
+  [[nodiscard]] Time ready(const Action& action) const;
+  [[nodiscard]] bool is_ready(const Action& action) const { return ready(action).has_value(); }
+  /// For a kind other than Backward.
+  [[nodiscard]] bool is_done(ActionKind kind, std::int32_t stage, std::int32_t micro_batch) const {
+    return end_of(kind, stage, micro_batch).has_value();
+  }
+  void finish(const Action& action, std::int64_t end = 0);
 
   /// Stages whose activations `stage` reads.
   [[nodiscard]] std::span<const std::int32_t> before(std::int32_t stage) const {
@@ -47,7 +54,16 @@ class Progress {
   std::vector<std::vector<std::int32_t>> before_;
   std::vector<std::vector<std::int32_t>> after_;
   std::vector<std::vector<std::int32_t>> behind_;
-  std::vector<std::uint8_t> done_;  ///< bits: forward, input gradient, weight gradient
+  /// When each part of a micro-batch's work on a stage was done.
+  struct Done {
+    Time forward;
+    Time input;
+    Time weight;
+  };
+  [[nodiscard]] const Time& end_of(ActionKind kind, std::int32_t stage,
+                                   std::int32_t micro_batch) const;
+
+  std::vector<Done> done_;
 };
 
 /// Walks through lists of compute actions in order of time. Forward, input gradient and weight

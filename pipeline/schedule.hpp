@@ -88,9 +88,9 @@ struct Link {
 /// Each stage feeds the next.
 [[nodiscard]] std::vector<Link> chain(std::int32_t stages);
 
-/// Adds messages between stages on different devices, a reduction after the last weight gradient of
-/// each stage, and the updates at the end. A receive stands where its device is when the other one
-/// sends: early, so that it can be posted ahead.
+/// Adds messages between stages on different devices, an all-reduce after the last weight gradient
+/// of each stage, and the updates at the end. A receive stands where its device is when the other
+/// one sends: early, so that it can be posted ahead.
 [[nodiscard]] Schedule with_communication(const Schedule& compute, std::span<const Link> links);
 
 /// Proves that a schedule is complete and ordered, that messages match, and that it finishes even

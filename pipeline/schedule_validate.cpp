@@ -109,7 +109,7 @@ class Contents {
   std::set<Action> seen_;
 };
 
-/// Per stage, each kind is in ascending micro-batch order, with reduction and update at the end.
+/// Per stage, each kind is in ascending micro-batch order, with all-reduce and update at the end.
 class Order {
  public:
   void take(const Spot& spot, const Action& a) {

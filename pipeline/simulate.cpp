@@ -11,23 +11,6 @@
 namespace millrace::pipeline {
 namespace {
 
-double seconds_of(const StageCost& cost, ActionKind kind) {
-  switch (kind) {
-    case ActionKind::Forward:
-      return cost.forward;
-    case ActionKind::BackwardInput:
-      return cost.backward_input;
-    case ActionKind::BackwardWeight:
-      return cost.backward_weight;
-    case ActionKind::Backward:
-      return cost.backward_input + cost.backward_weight;
-    case ActionKind::Update:
-      return cost.update;
-    default:
-      return 0.0;
-  }
-}
-
 /// Tracks when outputs of forwards and input gradients of backwards arrive at their readers.
 class Simulation {
  public:
@@ -112,7 +95,7 @@ class Simulation {
     if (!inputs) return false;
     const double begin = std::max(now_[device], *inputs);
     const double end =
-        begin + seconds_of(costs_.stages[static_cast<std::size_t>(action.stage)], action.kind);
+        begin + costs_.stages[static_cast<std::size_t>(action.stage)].seconds(action.kind);
     now_[device] = end;
     line_.devices[device].push_back({action, begin, end});
     ++head_[device];
@@ -177,6 +160,23 @@ class Simulation {
 };
 
 }  // namespace
+
+double StageCost::seconds(ActionKind kind) const {
+  switch (kind) {
+    case ActionKind::Forward:
+      return forward;
+    case ActionKind::BackwardInput:
+      return backward_input;
+    case ActionKind::BackwardWeight:
+      return backward_weight;
+    case ActionKind::Backward:
+      return backward_input + backward_weight;
+    case ActionKind::Update:
+      return update;
+    default:
+      return 0.0;
+  }
+}
 
 double TimeLine::bubble() const {
   const double all = makespan * static_cast<double>(devices.size());

@@ -16,6 +16,7 @@ struct StageCost {
   double backward_weight = 0.0;
   double update = 0.0;
   double stash_bytes = 0.0;
+  [[nodiscard]] double seconds(ActionKind kind) const;  ///< of one action; 0 for messages
 };
 
 /// A message of n bytes takes latency + n / bandwidth. Messages in one direction between two
@@ -49,7 +50,7 @@ struct TimeLine {
 };
 
 /// Replays the lists. Each device runs its entries in order; sends do not block it; the reader of a
-/// message waits for it. Reductions take no time. Errors: Config if the schedule cannot finish.
+/// message waits for it. All-reduces take no time. Errors: Config if the schedule cannot finish.
 [[nodiscard]] TimeLine simulate(const Schedule& schedule, std::span<const Link> links,
                                 const Costs& costs);
 

@@ -4,7 +4,7 @@
 //
 // A row names the schedule, says which stages a device holds, and points to the function that lists
 // what is computed. Everything else follows from those lists and is the same for all schedules:
-// messages, reductions, the proof, the simulation, the memory (../schedule.hpp). To add one, write
+// messages, all-reduces, the proof, the simulation, the memory (../schedule.hpp). To add one, write
 // its file, add its row and its golden numbers (tests/pipeline/schedule_test.cpp); the tests of all
 // sizes and the fuzzer take every row of the table.
 #pragma once

@@ -13,13 +13,12 @@
 #include "partition/cost.hpp"
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
-#include "pipeline/channels.hpp"
+#include "pipeline/messages.hpp"
 #include "pipeline/render.hpp"
 #include "pipeline/schedules/schedules.hpp"
 #include "pipeline/simulate.hpp"
-#include "train/computing.hpp"
-#include "train/network.hpp"
 #include "train/profile.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -59,7 +58,7 @@ std::string timeline_text(const train::TrainConfig& config, const partition::Pla
   if (plan.stages() < 2 || plan.micro_batches > kReadable) return {};
   const models::Graph graph = train::network_of(config);
   const auto ranges = partition::stages_of(graph, plan.splits);
-  const auto links = pipeline::links(pipeline::channels(graph, ranges));
+  const auto links = pipeline::links(graph, ranges);
   pipeline::Costs costs;
   costs.stages = plan.costs;
   return staircase(simulate(config.pipeline.schedule, links, costs), kColumns);
@@ -68,7 +67,7 @@ std::string timeline_text(const train::TrainConfig& config, const partition::Pla
 /// Replaces the plan's schedule by one generated for its own costs.
 void measure_automatic_schedule(const models::Graph& graph, partition::Plan& plan) {
   const auto ranges = partition::stages_of(graph, plan.splits);
-  const auto links = pipeline::links(pipeline::channels(graph, ranges));
+  const auto links = pipeline::links(graph, ranges);
   const pipeline::ScheduleRequest request{.micro_batches = plan.micro_batches,
                                           .device_of = plan.device_of};
   pipeline::Costs costs;

@@ -7,7 +7,7 @@
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "models/registry.hpp"
-#include "train/computing.hpp"
+#include "train/setup.hpp"
 #include "train/signals.hpp"
 #include "train/trainer.hpp"
 

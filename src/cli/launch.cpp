@@ -18,7 +18,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
-#include "train/device_numbers.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -20,9 +20,8 @@
 #include "millrace_version.hpp"
 #include "pipeline/schedule.hpp"
 #include "train/agreement.hpp"
-#include "train/computing.hpp"
 #include "train/memory.hpp"
-#include "train/together.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -14,9 +14,9 @@
 #include "core/text.hpp"
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
-#include "pipeline/channels.hpp"
+#include "pipeline/messages.hpp"
 #include "pipeline/schedule.hpp"
-#include "train/network.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -107,8 +107,7 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   pipeline.ranges = partition::stages_of(graph, config.splits);
   note_sharding_filters(read, pipeline.ranges.size(), notices);
   pipeline.ranks.devices = request.devices;
-  const std::vector<pipeline::Link> links =
-      pipeline::links(pipeline::channels(graph, pipeline.ranges));
+  const std::vector<pipeline::Link> links = pipeline::links(graph, pipeline.ranges);
   pipeline.schedule = with_communication(
       schedule_of(read, graph, config, request, pipeline.ranges, planned, listed, notices), links);
   pipeline::validate(pipeline.schedule, links);

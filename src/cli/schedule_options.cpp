@@ -13,7 +13,7 @@
 #include "io/atomic_file.hpp"
 #include "partition/cost.hpp"
 #include "pipeline/auto_schedule.hpp"
-#include "pipeline/channels.hpp"
+#include "pipeline/messages.hpp"
 #include "pipeline/schedules/schedules.hpp"
 
 namespace millrace::cli {
@@ -136,7 +136,7 @@ pipeline::Schedule automatic_schedule(const Graph& graph, std::span<const OpRang
   automatic.costs.stages = std::move(costs);
   automatic.micro_batches = request.micro_batches;
   automatic.device_of = request.device_of;
-  automatic.links = pipeline::links(pipeline::channels(graph, ranges));
+  automatic.links = pipeline::links(graph, ranges);
   // The memory limit of Grouped.
   const auto stages = static_cast<std::int32_t>(ranges.size());
   for (std::int32_t s = 0; s < stages; ++s) automatic.stash_limit.push_back(2 * (stages - s));

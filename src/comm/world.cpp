@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <fstream>
@@ -16,6 +15,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "core/clock.hpp"
 #include "core/error.hpp"
 
 namespace millrace::comm {
@@ -23,12 +23,6 @@ namespace {
 
 void check(int code, const char* call) {
   if (code != MPI_SUCCESS) fail(ErrorKind::Peer, "{} failed with code {}", call, code);
-}
-
-std::int64_t steady_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 int count(std::size_t elements) { return static_cast<int>(elements); }

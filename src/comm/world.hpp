@@ -3,7 +3,8 @@
 // src/comm: communication between processes. MPI names appear in this folder only.
 //
 // world      lifetime of MPI, rank and number of ranks, collective functions
-// transport  point-to-point messages with fixed partners and buffers
+// transport  point-to-point messages with fixed partners and buffers (the all-reduce of gradients,
+//            built from them, is pipeline/all_reduce.hpp)
 //
 // A process that was not started by a launcher (mpirun, mpiexec, srun) forms a world of one rank
 // and never calls MPI, so that start-up stays fast and training in one process needs no working
@@ -58,15 +59,16 @@ class World {
 
   /// Collective: returns `text` of rank 0 on all ranks.
   [[nodiscard]] std::string broadcast(std::string text) const;
-  /// Collective: replaces `values` by their element-wise sums over all ranks. Exact if at most one
-  /// rank has a nonzero value for each element.
+  /// Collective (all-reduce): replaces `values` by their element-wise sums over all ranks. Exact if
+  /// at most one rank has a nonzero value for each element.
   void add(std::span<double> values) const;
-  /// Collective: replaces `values` by their element-wise maxima over all ranks.
+  /// Collective (all-reduce): replaces `values` by their element-wise maxima over all ranks.
   void maximum(std::span<std::int64_t> values) const;
   [[nodiscard]] std::int64_t maximum(std::int64_t value) const;
   /// Collective: returns the texts of all ranks, indexed by rank, on rank 0; empty on other ranks.
   [[nodiscard]] std::vector<std::string> gather(const std::string& text) const;
-  /// Collective: returns the concatenated numbers of the ranks on this machine, in rank order.
+  /// Collective (all-gather): returns the concatenated numbers of the ranks on this machine, in
+  /// rank order.
   [[nodiscard]] std::vector<int> gather_here(const std::vector<int>& numbers) const;
   /// Collective.
   void barrier() const;

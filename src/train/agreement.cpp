@@ -4,15 +4,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <utility>
 
 #include "core/text.hpp"
-#include "train/together.hpp"
 
 namespace millrace::train {
 namespace {
+
+/// An error as text for communication: its kind, a space, the message. Empty: no error.
+std::string text_of(const std::function<void()>& f) {
+  try {
+    f();
+    return {};
+  } catch (const Error& error) {
+    return std::to_string(static_cast<int>(error.kind())) + " " + error.what();
+  } catch (const std::exception& error) {
+    return std::to_string(static_cast<int>(ErrorKind::Internal)) + " " + error.what();
+  }
+}
+
+[[noreturn]] void throw_text(const std::string& text) {
+  std::size_t digits = 0;
+  const auto kind = static_cast<ErrorKind>(std::stoi(text, &digits));
+  throw Error(kind, text.substr(digits + 1));
+}
 
 /// The part of a line before its value, or the whole line.
 std::string_view key_of(std::string_view line) { return line.substr(0, line.find(" = ")); }
@@ -61,6 +79,28 @@ io::CheckpointReader open_together(const comm::World& world,
 }
 
 }  // namespace
+
+void Together::run(const std::function<void()>& f) const {
+  if (world_->size() == 1) return f();
+  std::string first;
+  const std::vector<std::string> texts = world_->gather(text_of(f));
+  for (std::size_t r = 0; r < texts.size() && first.empty(); ++r) {
+    first = texts[r];
+    if (first.empty() || r == 0) continue;
+    const std::size_t message = first.find(' ') + 1;  // name the failing rank: the others are fine
+    first = first.substr(0, message) + "rank " + std::to_string(r) + ": " + first.substr(message);
+  }
+  first = world_->broadcast(first);
+  if (first.empty()) return;
+  world_->fail_together();
+  throw_text(first);
+}
+
+void Together::lead(const std::function<void()>& f) const {
+  run([&] {
+    if (world_->rank() == 0) f();
+  });
+}
 
 void require_alike(const comm::World& world, const std::vector<Fact>& facts) {
   if (world.size() == 1) return;

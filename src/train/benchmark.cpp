@@ -3,24 +3,18 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 
+#include "core/clock.hpp"
 #include "device/environment.hpp"
-#include "train/device_numbers.hpp"
 #include "train/lr_schedule.hpp"
 #include "train/session.hpp"
+#include "train/setup.hpp"
 #include "train/statistics.hpp"
 #include "train/watchdog.hpp"
 
 namespace millrace::train {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 BenchResult bench_steps(const TrainConfig& config, const comm::World& world,
                         const std::shared_ptr<const io::Dataset>& dataset,
@@ -30,7 +24,7 @@ BenchResult bench_steps(const TrainConfig& config, const comm::World& world,
   watchdog.follow(session);
   session.allocate();
   session.initialise(config.seed);
-  const Feeds feeds = session.training_feeds(dataset, 0);
+  const Feeds feeds = session.feeder().training(dataset, 0);
   BenchResult result;
   std::vector<double> waits;
   result.images_per_step = config.total_batch();
@@ -39,16 +33,14 @@ BenchResult bench_steps(const TrainConfig& config, const comm::World& world,
   PipelineStatistics statistics(session.executor());
   const std::int64_t all = length.warmup + length.steps;
   for (std::int64_t i = 0; i < all; ++i) {
-    const Clock::time_point start = Clock::now();
+    const Timer timer;
     const StepResult step = session.step(feeds, i, learning_rate(config.schedule, i, all));
     if (i < length.warmup) continue;
-    statistics.add(session.executor(), seconds_since(start));
-    result.step_seconds.push_back(seconds_since(start));
+    statistics.add(timer.seconds());
+    result.step_seconds.push_back(timer.seconds());
     waits.push_back(step.loader_seconds);
   }
-  const pipeline::PipelinePlan& plan = session.executor().plan();
-  const auto links = pipeline::links(pipeline::channels(session.graph(), plan.ranges));
-  result.pipeline = to_text(statistics.report(world, links), plan);
+  result.pipeline = to_text(statistics.report(world), session.executor().plan());
   std::sort(waits.begin(), waits.end());
   result.loader_seconds = waits.at(waits.size() / 2);
   std::sort(result.step_seconds.begin(), result.step_seconds.end());
@@ -72,15 +64,14 @@ double rate_of_loaders(const TrainConfig& config, const comm::World& world,
                        const std::shared_ptr<const io::Dataset>& dataset,
                        const BenchLength& length) {
   Session session(config, Session::Use::Training, world);
-  const Feeds feeds = session.training_feeds(dataset, 0);
+  const Feeds feeds = session.feeder().training(dataset, 0);
   // Batches that were read ahead before the clock started would cost no time.
   (void)take_images(feeds, config, length.warmup);
   world.barrier();
-  const Clock::time_point start = Clock::now();
+  const Timer timer;
   std::array<double, 1> images = {static_cast<double>(take_images(feeds, config, length.steps))};
   const double seconds =
-      1e-9 *
-      static_cast<double>(world.maximum(static_cast<std::int64_t>(1e9 * seconds_since(start))));
+      1e-9 * static_cast<double>(world.maximum(static_cast<std::int64_t>(1e9 * timer.seconds())));
   world.add(images);
   return images[0] / seconds;
 }

@@ -34,6 +34,10 @@ Due due_after(const TrainConfig& config, std::int64_t done) {
           .validate = validation_point && config.validation == ValidationMode::All};
 }
 
+std::int64_t epoch_of(const TrainConfig& config, std::int64_t iteration) {
+  return iteration * config.total_batch() / std::max<std::int64_t>(1, config.data.train_size);
+}
+
 std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first) {
   if (first > config.iterations) return 0;
   const std::int64_t before_last = config.iterations - 1;

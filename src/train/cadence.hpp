@@ -21,6 +21,9 @@ struct Due {
 /// weights, before the first update.
 [[nodiscard]] Due due_after(const TrainConfig& config, std::int64_t done);
 
+/// The epoch in which this iteration begins.
+[[nodiscard]] std::int64_t epoch_of(const TrainConfig& config, std::int64_t iteration);
+
 /// Number of checkpoints due from iteration `first` >= 0 to the last one, inclusive.
 [[nodiscard]] std::int64_t checkpoints_from(const TrainConfig& config, std::int64_t first);
 

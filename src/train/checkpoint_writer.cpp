@@ -10,20 +10,14 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "train/together.hpp"
+#include "train/agreement.hpp"
 
 namespace millrace::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 /// How far a process is; the maximum over all ranks counts.
 constexpr std::int64_t kDone = 0;
 constexpr std::int64_t kBusy = 1;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// CPU time of the calling thread so far.
 double seconds_of_thread() {
@@ -78,14 +72,14 @@ CheckpointWriter::CheckpointWriter(const comm::World& world, const Session& sess
       hooks_(std::move(hooks)) {}
 
 void CheckpointWriter::reserve() {
-  if (!copy_) copy_ = session_->make_snapshot();
+  if (!copy_) copy_ = session_->tensors().make_snapshot();
 }
 
 void CheckpointWriter::begin(io::CheckpointHeader header, io::Retention retention) {
-  const Clock::time_point start = Clock::now();
+  const Timer waiting;
   settle();
   reserve();
-  session_->take(*copy_);
+  session_->tensors().take(*copy_);
   header_ = std::move(header);
   retention_ = std::move(retention);
   Together(*world_).lead([this] { staging_.emplace(directory_, header_); });
@@ -98,8 +92,8 @@ void CheckpointWriter::begin(io::CheckpointHeader header, io::Retention retentio
   });
   cost_ = {};
   for (const io::NamedTensor& tensor : copy_->tensors()) cost_.bytes += std::ssize(tensor.data);
-  cost_.waited_seconds = seconds_since(start);
-  begun_ = Clock::now();
+  cost_.waited_seconds = waiting.seconds();
+  writing_ = Timer();
 }
 
 void CheckpointWriter::run_behind(std::function<std::string()> work) {
@@ -146,7 +140,8 @@ void CheckpointWriter::gather_parts() {
 }
 
 std::string CheckpointWriter::commit(const std::vector<std::string>& parts) {
-  const std::filesystem::path path = staging_->commit(parts, session_->checkpoint_tensors());
+  const std::filesystem::path path =
+      staging_->commit(parts, session_->tensors().checkpoint_tensors());
   io::retire_checkpoints(directory_, retention_);
   return path.string();
 }
@@ -155,7 +150,7 @@ void CheckpointWriter::conclude() {
   Together(*world_).lead([this] {
     const Done checkpoint = task_.get();
     cost_.busy_seconds += checkpoint.busy_seconds;
-    cost_.written_seconds = seconds_since(begun_);
+    cost_.written_seconds = writing_.seconds();
     costs_.push_back(cost_);
     hooks_.saved(checkpoint.text);
   });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "comm/world.hpp"
+#include "core/clock.hpp"
 #include "io/checkpoint.hpp"
 #include "train/session.hpp"
 
@@ -98,7 +98,7 @@ class CheckpointWriter {
   std::optional<io::CheckpointStaging> staging_;  ///< on rank 0
   Phase phase_ = Phase::Idle;
   std::vector<CheckpointCost> costs_;
-  std::chrono::steady_clock::time_point begun_;
+  Timer writing_;        ///< since begin() returned
   CheckpointCost cost_;  ///< of the checkpoint being written
   struct Done {
     std::string text;  ///< description of the part, or path of the checkpoint

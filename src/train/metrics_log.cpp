@@ -153,16 +153,31 @@ PartialRow parse_partial_row(std::string_view text) {
        printable(text.substr(0, kShown)));
 }
 
+std::map<std::int64_t, double> read_accuracies(const std::filesystem::path& run_directory,
+                                               std::string_view name) {
+  const std::filesystem::path path = run_directory / "validation.csv";
+  std::map<std::int64_t, double> points;
+  if (!std::filesystem::exists(path)) return points;
+  io::LineReader lines(path);
+  (void)lines.next();  // header
+  constexpr std::size_t kAccuracyColumn = 2;
+  constexpr std::size_t kName = 6;
+  while (const std::optional<std::string_view> line = lines.next()) {
+    const std::vector<std::string_view> cells = cells_of(*line);
+    if (cells.size() <= kAccuracyColumn || (cells.size() > kName ? cells[kName] : "") != name)
+      continue;
+    const auto iteration = parse_number<std::int64_t>(cells[0]);
+    const auto accuracy = parse_number<double>(cells[kAccuracyColumn]);
+    if (iteration && accuracy && std::isfinite(*accuracy)) points[*iteration] = *accuracy;
+  }
+  return points;
+}
+
 MetricsLog::MetricsLog(const TrainConfig& config)
     : total_batch_(config.total_batch()),
       train_size_(config.data.train_size),
       iterations_per_epoch_(config.iterations_per_epoch) {
-  const std::filesystem::path& directory = config.run_directory;
-  if (directory.empty()) return;
-  files_.emplace(Files{
-      LineFile(directory / "training.csv", LineFile::Open::Fresh, std::string(kTrainingHeader)),
-      LineFile(directory / "validation.csv", LineFile::Open::Fresh, std::string(kValidationHeader)),
-      LineFile(directory / "metrics.jsonl", LineFile::Open::Fresh, json_header(config))});
+  if (!config.run_directory.empty()) open(config, LineFile::Open::Fresh);
 }
 
 MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial)
@@ -184,13 +199,18 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
   keep("validation.csv", kValidationHeader,
        [&](auto line, auto number) { return judge_validation(line, number, iteration); });
   keep("metrics.jsonl", "", [&](auto line, auto) { return judge_json(line, iteration); });
-  files_.emplace(Files{
-      LineFile(directory / "training.csv", LineFile::Open::Append, std::string(kTrainingHeader)),
-      LineFile(directory / "validation.csv", LineFile::Open::Append,
-               std::string(kValidationHeader)),
-      LineFile(directory / "metrics.jsonl", LineFile::Open::Append, json_header(config))});
+  open(config, LineFile::Open::Append);
   read_rows(directory / "training.csv");
   files_->json.write(Json::object({{"iteration", iteration}, {"event", "restored"}}).dump());
+}
+
+void MetricsLog::open(const TrainConfig& config, LineFile::Open how) {
+  const auto file = [&](const char* name, std::string head) {
+    return LineFile(config.run_directory / name, how, std::move(head));
+  };
+  files_.emplace(Files{file("training.csv", std::string(kTrainingHeader)),
+                       file("validation.csv", std::string(kValidationHeader)),
+                       file("metrics.jsonl", json_header(config))});
 }
 
 void MetricsLog::write(LineFile& file, std::string_view line) {

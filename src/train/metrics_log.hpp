@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -91,6 +92,11 @@ struct PartialRow {
 /// The inverse; an empty text is an empty row. Error(Checkpoint) for anything else.
 [[nodiscard]] PartialRow parse_partial_row(std::string_view text);
 
+/// Accuracies in percent by iteration from the validation.csv of a run: of its own weights, or of
+/// the average of this name. Empty if there is no such file.
+[[nodiscard]] std::map<std::int64_t, double> read_accuracies(
+    const std::filesystem::path& run_directory, std::string_view name = "");
+
 /// Averages the results of iterations and writes the three files. With an empty
 /// config.run_directory it only averages. Errors: Io, naming the file.
 class MetricsLog {
@@ -127,6 +133,7 @@ class MetricsLog {
     LineFile json;
   };
 
+  void open(const TrainConfig& config, LineFile::Open how);
   void write(LineFile& file, std::string_view line);
   void read_rows(const std::filesystem::path& path);
   void drop_old_rows(std::int64_t iteration);

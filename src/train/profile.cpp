@@ -7,7 +7,7 @@
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "pipeline/stage.hpp"
-#include "train/network.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::train {
 namespace {

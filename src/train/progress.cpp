@@ -121,15 +121,14 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
   return text;
 }
 
-std::string format_standing(const TrainConfig& config, const Standing& standing,
-                            std::size_t width) {
+std::string format_status(const TrainConfig& config, const Status& status, std::size_t width) {
   const std::int64_t per_epoch = config.iterations_per_epoch;
-  const std::int64_t finished = std::max<std::int64_t>(standing.iteration - 1, 0);
+  const std::int64_t finished = std::max<std::int64_t>(status.iteration - 1, 0);
   const std::int64_t epochs = (config.iterations + per_epoch - 1) / per_epoch;
   std::string text = fmt::format(
       "epoch {}/{}  step {}/{}  loss {:.3f}  top1 {:.3f}  {:.0f} img/s  ETA {}",
-      finished / per_epoch + 1, epochs, finished % per_epoch + 1, per_epoch, standing.loss,
-      standing.top1, standing.images_per_second, human_seconds(standing.seconds_left));
+      finished / per_epoch + 1, epochs, finished % per_epoch + 1, per_epoch, status.loss,
+      status.top1, status.images_per_second, human_seconds(status.seconds_left));
   if (text.size() > width) text.resize(width);
   return text;
 }
@@ -188,10 +187,10 @@ void Console::keep(std::string_view text) {
   if (log_) log_->write(text);
 }
 
-void Console::status(const TrainConfig& config, const Standing& standing, double now_seconds) {
+void Console::status(const TrainConfig& config, const Status& status, double now_seconds) {
   if (!terminal_.rewrites_lines || now_seconds < last_status_ + kStatusInterval) return;
   last_status_ = now_seconds;
-  const std::string text = format_standing(config, standing, terminal_.width);
+  const std::string text = format_status(config, status, terminal_.width);
   fmt::print(status_, "\r{}\033[K", text);
   std::fflush(status_);
   status_shown_ = true;

@@ -28,7 +28,7 @@ namespace millrace::train {
                                        const models::Graph& graph);
 
 /// Current progress, for the status line that is rewritten in place.
-struct Standing {
+struct Status {
   std::int64_t iteration = 0;
   double loss = 0.0;
   double top1 = 0.0;  ///< fraction
@@ -37,8 +37,8 @@ struct Standing {
 };
 /// "epoch 3/90  step 120/390  loss 1.832  top1 0.412  1840 img/s  ETA 0:42", cut to `width`
 /// columns.
-[[nodiscard]] std::string format_standing(const TrainConfig& config, const Standing& standing,
-                                          std::size_t width);
+[[nodiscard]] std::string format_status(const TrainConfig& config, const Status& status,
+                                        std::size_t width);
 
 /// A line about bad images that were replaced by others, or "" if there are none: "Bad images: 2 of
 /// 50,000 for validation could not be decoded and were replaced by others of their class".
@@ -86,7 +86,7 @@ class Console {
   /// Writes a line only to log.txt; the terminal has already shown it.
   void keep(std::string_view text);
   /// Rewrites the status line, at most every tenth of a second.
-  void status(const TrainConfig& config, const Standing& standing, double now_seconds);
+  void status(const TrainConfig& config, const Status& status, double now_seconds);
 
  private:
   void clear_status();

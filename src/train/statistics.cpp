@@ -62,26 +62,24 @@ std::size_t number_of(const pipeline::PipelinePlan& plan, std::int32_t replica,
 
 }  // namespace
 
-PipelineStatistics::PipelineStatistics(const pipeline::Executor& executor)
-    : plan_(&executor.plan()) {
-  const std::size_t devices = number_of(*plan_, plan_->ranks.replicas, 0);
+PipelineStatistics::PipelineStatistics(const pipeline::Executor& executor) : executor_(&executor) {
+  const pipeline::PipelinePlan& plan = executor.plan();
+  const std::size_t devices = number_of(plan, plan.ranks.replicas, 0);
   devices_.resize(devices);
   held_.resize(devices);
-  sum_.resize(static_cast<std::size_t>(plan_->schedule.stages));
+  sum_.resize(static_cast<std::size_t>(plan.schedule.stages));
   count_.resize(sum_.size());
-  for (const auto& [replica, entry] : executor.entries())
-    held_[number_of(*plan_, replica, entry.device)] = true;
+  for (const pipeline::LocalEntry& e : executor.recording().entries())
+    held_[number_of(plan, e.replica, e.entry.device)] = true;
 }
 
-void PipelineStatistics::add(const pipeline::Executor& executor, double step_seconds) {
+void PipelineStatistics::add(double step_seconds) {
   ++steps_;
-  for (std::size_t i = 0; i < executor.entries().size(); ++i) {
-    const auto& [replica, entry] = executor.entries()[i];
-    const pipeline::Action& action =
-        plan_->schedule
-            .lists[static_cast<std::size_t>(entry.device)][static_cast<std::size_t>(entry.index)];
-    const ActionRecord& record = executor.records()[i];
-    const std::size_t device = number_of(*plan_, replica, entry.device);
+  const pipeline::Recording& recording = executor_->recording();
+  for (std::size_t i = 0; i < recording.entries().size(); ++i) {
+    const auto& [replica, entry, action, unit] = recording.entries()[i];
+    const ActionRecord& record = recording.records()[i];
+    const std::size_t device = number_of(executor_->plan(), replica, entry.device);
     add_to_device(devices_[device], action.kind, record);
     const auto stage = static_cast<std::size_t>(action.stage);
     add_to_stage(sum_[stage], action.kind, work_of(record));
@@ -91,8 +89,8 @@ void PipelineStatistics::add(const pipeline::Executor& executor, double step_sec
     if (held_[d]) devices_[d].total += step_seconds;
 }
 
-PipelineReport PipelineStatistics::report(const comm::World& world,
-                                          std::span<const pipeline::Link> links) const {
+PipelineReport PipelineStatistics::report(const comm::World& world) const {
+  const pipeline::Schedule& schedule = executor_->plan().schedule;
   PipelineReport report;
   report.steps = steps_;
   report.devices = devices_;
@@ -103,7 +101,7 @@ PipelineReport PipelineStatistics::report(const comm::World& world,
   world.add(counts);
   for (std::size_t s = 0; s < sums.size(); ++s) {
     const double n = std::max(1.0, counts[s]);
-    const double updates = n / plan_->schedule.micro_batches;
+    const double updates = n / schedule.micro_batches;
     report.costs.stages.push_back({.forward = sums[s].forward / n,
                                    .backward_input = sums[s].backward_input / n,
                                    .backward_weight = sums[s].backward_weight / n,
@@ -116,10 +114,10 @@ PipelineReport PipelineStatistics::report(const comm::World& world,
     total += device.total;
   }
   report.measured_bubble = total > 0.0 ? 1.0 - busy / total : 0.0;
-  const pipeline::TimeLine line = simulate(plan_->schedule, links, report.costs);
+  const pipeline::TimeLine line = simulate(schedule, executor_->links(), report.costs);
   report.simulated_bubble = line.bubble();
   report.simulated_seconds = line.makespan;
-  report.bound_seconds = pipeline::lower_bound_seconds(plan_->schedule, report.costs.stages);
+  report.bound_seconds = pipeline::lower_bound_seconds(schedule, report.costs.stages);
   const auto devices = static_cast<double>(report.devices.size());
   report.step_seconds = total / devices / static_cast<double>(std::max<std::int64_t>(1, steps_));
   return report;

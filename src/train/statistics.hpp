@@ -41,15 +41,15 @@ struct PipelineReport {
 /// Adds up the records of an executor step by step, without allocating.
 class PipelineStatistics {
  public:
+  /// `executor` must outlive this.
   explicit PipelineStatistics(const pipeline::Executor& executor);
   /// Adds the executor's last step, which took `seconds` until all ranks had finished it.
-  void add(const pipeline::Executor& executor, double seconds);
-  /// Totals over all ranks. Collective. `links` must be those that the schedule was made with.
-  [[nodiscard]] PipelineReport report(const comm::World& world,
-                                      std::span<const pipeline::Link> links) const;
+  void add(double seconds);
+  /// Totals over all ranks. Collective.
+  [[nodiscard]] PipelineReport report(const comm::World& world) const;
 
  private:
-  const pipeline::PipelinePlan* plan_;
+  const pipeline::Executor* executor_;
   std::vector<DeviceTimes> devices_;
   std::vector<bool> held_;                ///< devices of this rank
   std::vector<pipeline::StageCost> sum_;  ///< by stage, over steps and this rank's replicas

@@ -76,37 +76,42 @@ class Writer {
 
 }  // namespace
 
+std::pair<std::int64_t, std::int64_t> trace_window(const TrainConfig& config, std::int64_t first) {
+  const bool asked = config.trace_first > 0;
+  const std::int64_t begin = asked ? config.trace_first : first + 1;
+  const std::int64_t end = asked ? config.trace_last : first + config.trace_last;
+  return {begin, std::max(begin, std::min(end, config.iterations))};
+}
+
 Trace::Trace(const pipeline::Executor& executor, std::int64_t first, std::int64_t last)
     : executor_(&executor), first_(first), last_(last) {
   const auto steps = static_cast<std::size_t>(last - first + 1);
-  records_.reserve(steps * executor.records().size());
+  records_.reserve(steps * executor.recording().records().size());
   steps_.reserve(steps);
 }
 
-void Trace::add(const pipeline::Executor& executor, std::int64_t step) {
+void Trace::add(std::int64_t step) {
   if (step < first_ || step > last_) return;
-  records_.insert(records_.end(), executor.records().begin(), executor.records().end());
+  const std::span<const pipeline::ActionRecord> records = executor_->recording().records();
+  records_.insert(records_.end(), records.begin(), records.end());
   steps_.push_back(step);
 }
 
 std::string Trace::events(std::int64_t clock_offset) const {
   Writer writer(clock_offset);
   const pipeline::PipelinePlan& plan = executor_->plan();
-  const std::size_t entries = executor_->entries().size();
+  const std::size_t entries = executor_->recording().entries().size();
   for (std::size_t k = 0; k < steps_.size(); ++k) {
     // Posted receives whose reader has not started yet.
     std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, bool>, std::vector<Action>>
         posted;
     for (std::size_t i = 0; i < entries; ++i) {
-      const auto& [replica, entry] = executor_->entries()[i];
-      const Action& action =
-          plan.schedule
-              .lists[static_cast<std::size_t>(entry.device)][static_cast<std::size_t>(entry.index)];
+      const auto& [replica, entry, action, unit] = executor_->recording().entries()[i];
       const pipeline::ActionRecord& record = records_[k * entries + i];
       const std::int32_t pid = replica * plan.ranks.devices + entry.device;
       writer.name_device(pid, replica, entry.device, plan.ranks.rank_of(replica, entry.device));
       writer.slice(pid, steps_[k], action, record);
-      const auto key = [&action, owner = replica](bool gradient) {
+      const auto key = [&action = action, owner = replica](bool gradient) {
         return std::tuple{owner, action.stage, action.micro_batch, gradient};
       };
       if (is_send(action.kind))
@@ -125,11 +130,11 @@ std::string Trace::events(std::int64_t clock_offset) const {
 /// The computations of replica 0 in the last recorded step, in seconds since the first of them.
 pipeline::TimeLine Trace::last_step(const comm::World& world) const {
   const pipeline::PipelinePlan& plan = executor_->plan();
-  const std::size_t entries = executor_->entries().size();
+  const std::size_t entries = executor_->recording().entries().size();
   const std::int64_t offset = world.clock_offset();
   std::string own;
   for (std::size_t i = 0; i < entries && !steps_.empty(); ++i) {
-    const auto& [replica, entry] = executor_->entries()[i];
+    const auto& [replica, entry, action, unit] = executor_->recording().entries()[i];
     const pipeline::ActionRecord& r = records_[(steps_.size() - 1) * entries + i];
     const std::int64_t begin = r.begin + r.receive_wait + r.send_wait + r.load_wait;
     if (replica == 0)
@@ -166,10 +171,11 @@ pipeline::TimeLine Trace::last_step(const comm::World& world) const {
 }
 
 void Trace::draw(const comm::World& world, const PipelineReport& report,
-                 std::span<const pipeline::Link> links, const std::filesystem::path& file) const {
+                 const std::filesystem::path& file) const {
   const pipeline::TimeLine measured = last_step(world);
   if (world.rank() != 0) return;
-  const pipeline::TimeLine simulated = simulate(executor_->plan().schedule, links, report.costs);
+  const pipeline::TimeLine simulated =
+      simulate(executor_->plan().schedule, executor_->links(), report.costs);
   const std::array<pipeline::SvgPanel, 2> panels = {
       pipeline::SvgPanel{fmt::format("measured: {:.2f} ms, bubble {:.1f} %",
                                      1e3 * measured.makespan, 100.0 * measured.bubble()),

@@ -5,29 +5,38 @@
 #include <filesystem>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/world.hpp"
 #include "pipeline/executor.hpp"
 #include "pipeline/simulate.hpp"
+#include "train/config.hpp"
 #include "train/statistics.hpp"
 
 namespace millrace::train {
+
+/// First and last update that the trace of a process covers, from 1: as configured, or the first
+/// ten of a process that begins with iteration `first`.
+[[nodiscard]] std::pair<std::int64_t, std::int64_t> trace_window(const TrainConfig& config,
+                                                                 std::int64_t first);
 
 /// Keeps the records of the steps [first, last] of a run (from 1, inclusive) in memory allocated
 /// beforehand, and writes them as one trace of all ranks in Chrome's JSON format. Perfetto and
 /// chrome://tracing display it with one row per device and arrows from sends to their readers.
 class Trace {
  public:
+  /// `executor` must outlive this.
   Trace(const pipeline::Executor& executor, std::int64_t first, std::int64_t last);
-  void add(const pipeline::Executor& executor, std::int64_t step);
+  /// Adds the executor's last step, if it is one of them.
+  void add(std::int64_t step);
   [[nodiscard]] std::int64_t steps() const { return std::ssize(steps_); }
   /// Writes the file on rank 0. Collective. Errors: Io.
   void write(const comm::World& world, const std::filesystem::path& file) const;
   /// Draws the last step above a simulation of the same schedule with the costs in `report`.
   /// Collective; rank 0 writes the file.
   void draw(const comm::World& world, const PipelineReport& report,
-            std::span<const pipeline::Link> links, const std::filesystem::path& file) const;
+            const std::filesystem::path& file) const;
 
  private:
   [[nodiscard]] pipeline::TimeLine last_step(const comm::World& world) const;

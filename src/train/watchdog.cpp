@@ -25,29 +25,29 @@ constexpr int kDisk = 10;
 
 }  // namespace
 
-std::string describe_standing(const pipeline::Executor* executor, int rank, int awaited,
+std::string describe_position(const pipeline::Executor* executor, int rank, int awaited,
                               std::string_view phase) {
-  const pipeline::Standing standing =
-      executor != nullptr ? executor->standing() : pipeline::Standing{};
+  const pipeline::CurrentAction current =
+      executor != nullptr ? executor->recording().current() : pipeline::CurrentAction{};
   const std::string together = awaited >= 0 ? fmt::format(" and waits for rank {}", awaited) : "";
-  if (standing.replica < 0) return fmt::format("rank {}: {}{}", rank, phase, together);
-  const pipeline::Action& action = standing.action;
+  if (current.replica < 0) return fmt::format("rank {}: {}{}", rank, phase, together);
+  const pipeline::Action& action = current.action;
   const std::string text = fmt::format("rank {}: replica {}, stage {} is at {}", rank,
-                                       standing.replica, action.stage, to_string(action));
+                                       current.replica, action.stage, to_string(action));
   const pipeline::PipelinePlan& plan = executor->plan();
-  if (standing.awaited_member >= 0)
+  if (current.awaited_member >= 0)
     return text + fmt::format(" and waits for the batch statistics of replica {} (rank {})",
-                              standing.awaited_member,
-                              plan.ranks.rank_of(standing.awaited_member,
+                              current.awaited_member,
+                              plan.ranks.rank_of(current.awaited_member,
                                                  plan.schedule.device(action.stage)));
-  if (standing.awaited < 0) return text + together;
+  if (current.awaited < 0) return text + together;
   if (action.kind == pipeline::ActionKind::Update)
     return text +
-           fmt::format(" and waits for the gradients of replica {} (rank {})", standing.awaited,
-                       plan.ranks.rank_of(standing.awaited, plan.schedule.device(action.stage)));
+           fmt::format(" and waits for the gradients of replica {} (rank {})", current.awaited,
+                       plan.ranks.rank_of(current.awaited, plan.schedule.device(action.stage)));
   return text +
-         fmt::format(" and waits for stage {} (rank {})", standing.awaited,
-                     plan.ranks.rank_of(standing.replica, plan.schedule.device(standing.awaited)));
+         fmt::format(" and waits for stage {} (rank {})", current.awaited,
+                     plan.ranks.rank_of(current.replica, plan.schedule.device(current.awaited)));
 }
 
 Watchdog::Watchdog(int rank, int seconds) : rank_(rank) {
@@ -63,20 +63,20 @@ Watchdog::~Watchdog() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::string Watchdog::standing() const {
+std::string Watchdog::position() const {
   const comm::World* world = world_;
   const int awaited = world != nullptr ? world->awaited() : -1;
   const Session* session = session_;
-  if (const char* const disk = disk_) return describe_standing(nullptr, rank_, awaited, disk);
-  if (session == nullptr) return describe_standing(nullptr, rank_, awaited, "is starting");
-  return describe_standing(session->active(), rank_, awaited, "is between two steps");
+  if (const char* const disk = disk_) return describe_position(nullptr, rank_, awaited, disk);
+  if (session == nullptr) return describe_position(nullptr, rank_, awaited, "is starting");
+  return describe_position(session->active(), rank_, awaited, "is between two steps");
 }
 
 Watchdog::Sight Watchdog::look() const {
   const comm::World* world = world_;
   const Session* session = session_;
   const pipeline::Executor* executor = session != nullptr ? session->active() : nullptr;
-  return {.progress = touched_ + (executor != nullptr ? executor->progress() : 0),
+  return {.progress = touched_ + (executor != nullptr ? executor->recording().progress() : 0),
           .awaited = world != nullptr ? world->awaited() : -1,
           .on_disk = disk_ != nullptr,
           .disks = disks_};
@@ -106,7 +106,7 @@ void Watchdog::watch(std::chrono::seconds limit) {
 void Watchdog::give_up(Clock::duration quiet) const {
   fmt::print(stderr,
              "millrace: error: no progress for {} s: {}; raise --hang-timeout if it is only slow\n",
-             std::chrono::duration_cast<std::chrono::seconds>(quiet).count(), standing());
+             std::chrono::duration_cast<std::chrono::seconds>(quiet).count(), position());
   std::fflush(stderr);
   std::this_thread::sleep_for(kGrace);
   comm::remove_shared_memory();

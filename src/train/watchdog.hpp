@@ -18,7 +18,7 @@ namespace millrace::train {
 /// Describes where a stalled process stands: "rank 1: replica 0, stage 1 is at 1F3 and waits for
 /// stage 0 (rank 0)". `awaited` is the rank whose contribution to a collective operation is
 /// missing, or -1. Without an executor, or between its steps, `phase` describes the process.
-[[nodiscard]] std::string describe_standing(const pipeline::Executor* executor, int rank,
+[[nodiscard]] std::string describe_position(const pipeline::Executor* executor, int rank,
                                             int awaited, std::string_view phase);
 
 /// Ends the process with code 124 if there was no progress for `seconds`, after printing to
@@ -78,7 +78,7 @@ class Watchdog {
   void watch(std::chrono::seconds limit);
   [[nodiscard]] Sight look() const;
   [[noreturn]] void give_up(Clock::duration quiet) const;
-  [[nodiscard]] std::string standing() const;
+  [[nodiscard]] std::string position() const;
 
   std::atomic<const comm::World*> world_{nullptr};
   std::atomic<const Session*> session_{nullptr};

@@ -18,7 +18,7 @@
 #include "io/generate.hpp"
 #include "support.hpp"
 #include "tests/support/leftover.hpp"
-#include "train/computing.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {

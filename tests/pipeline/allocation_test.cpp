@@ -162,7 +162,7 @@ TEST_P(PipelineAllocationTest, NoneWithinAStep) {
   ScheduleRequest request;
   request.devices = 3;
   request.micro_batches = 4;
-  plan.schedule = with_communication(generate(request), links(channels(graph, plan.ranges)));
+  plan.schedule = with_communication(generate(request), links(graph, plan.ranges));
   plan.ranks = {.devices = 3, .replicas = 2, .ranks = 1};
   const std::vector<Slots> slots = slots_of(graph, plan);
   std::vector<std::unique_ptr<Stage>> stages;

@@ -12,6 +12,7 @@
 #include "io/prefetch.hpp"
 #include "models/registry.hpp"
 #include "pipeline/stage.hpp"
+#include "support/slope.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -184,20 +185,10 @@ TEST_F(ImageStageTest, SlopeOfTheMixedLossIsTheGradient) {
   for (const char* name : {"b0/conv/kernel", "b2/0/conv2/kernel", "fc1/kernel", "fc1/bias"}) {
     const models::ParameterId id = find(name);
     const std::vector<float> g = gradient(held, batch.as_bytes(), id);
-    double square = 0.0;
-    for (const float x : g) square += static_cast<double>(x) * static_cast<double>(x);
-    const double length = std::sqrt(square);
-    float* const w = held.stage->parameters().value(id);
-    const std::vector<float> start(w, w + g.size());
-    const auto loss_at = [&](double t) {
-      for (std::size_t i = 0; i < g.size(); ++i)
-        w[i] = start[i] + static_cast<float>(t / length) * g[i];
+    const double error = test::slope_error(held.stage->parameters().value(id), g, {5e-3}, [&] {
       return loss(held, batch.as_bytes()) / static_cast<double>(kBatch);
-    };
-    constexpr double kStep = 5e-3;
-    const double measured = (loss_at(kStep) - loss_at(-kStep)) / (2.0 * kStep);
-    EXPECT_NEAR(measured, length, 0.02 * length + 1e-4) << name;
-    std::copy(start.begin(), start.end(), w);
+    });
+    EXPECT_LT(error, 0.02 * test::length_of(g) + 1e-4) << name;
   }
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # layering.sh ROOT: fails and lists the lines that break the layering of the sources below ROOT: a
-# folder that includes a higher one, or names of a library outside the files that may use it.
+# folder that includes a higher one, a value (schedule, program, plan) that includes what runs it,
+# or names of a library outside the files that may use it.
 set -euo pipefail
 cd "$1"
 
@@ -46,6 +47,24 @@ for folder in src/*/ models/ partition/ pipeline/ io/images/ io/records/ io/; do
   mine=${may_include[$folder]}
   report "$folder may include only from: $mine" < <(
     search '^ *# *include "[^"/]+/' "$folder" | grep -vE "\"(${mine// /|})[/\"]" || true)
+done
+
+# Schedules, programs, memory plans and partition plans are values: neither they nor what they
+# include know devices, messages or kernels. The files are those of the target millrace_program.
+pure() {
+  sed -n '/^millrace_library(program/,/)$/p' pipeline/CMakeLists.txt | grep -oE '[a-z_/]+\.cpp' |
+    sed 's#^#pipeline/#'
+  ls partition/*.cpp
+}
+mapfile -t values < <(pure)
+((${#values[@]} > 10)) || report "found no list of sources" <<<"pipeline/CMakeLists.txt"
+for ((i = 0; i < ${#values[@]}; ++i)); do  # grows by what is included
+  report "${values[i]} is a value or included by one: only from core models pipeline partition" < <(
+    search -H '^ *# *include "(device|comm|ops|io|train|cli)/' "${values[i]}")
+  while IFS= read -r file; do
+    [[ -f $file ]] || file=src/$file
+    [[ -f $file && " ${values[*]} " != *" $file "* ]] && values+=("$file")
+  done < <(sed -nE 's/^ *# *include "([^"]+)".*/\1/p' "${values[i]}")
 done
 
 # only_in FILES PATTERN: PATTERN may appear only below FILES (an extended regular expression).

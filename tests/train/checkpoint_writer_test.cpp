@@ -21,25 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kRate = 0.05;
-
 /// A small training with its own checkpoint directory. A writing thread can be made to wait or to
 /// fail.
 class CheckpointWriterTest : public testing::Test {
  protected:
-  CheckpointWriterTest()
-      : config_(small::config_of({})), session_(configured(), Session::Use::Training, world_) {
-    session_.allocate();
-    session_.initialise(1);
-    feeds_ = session_.training_feeds(std::make_shared<small::NoiseDataset>(config_.model.image), 0);
-  }
-
-  TrainConfig& configured() {
-    config_.pipeline = small::plan_of({}, config_);
-    config_.validation = ValidationMode::None;
-    return config_;
-  }
-
   CheckpointWriter::Hooks hooks() {
     return {.before =
                 [this](const Snapshot&, const io::CheckpointHeader&) {
@@ -50,14 +35,9 @@ class CheckpointWriterTest : public testing::Test {
             .waiting = [this](bool own) { waited_ += own ? 1 : 0; }};
   }
 
-  [[nodiscard]] io::CheckpointHeader header() const {
-    io::CheckpointHeader header;
-    header.iteration = done_;
-    header.model = session_.graph().name;
-    return header;
-  }
-  void step() { (void)session_.step(feeds_, done_++, kRate); }
-  [[nodiscard]] std::string digest() const { return io::digest(session_.snapshot().tensors()); }
+  [[nodiscard]] io::CheckpointHeader header() const { return training_.header(); }
+  void step() { (void)training_.step(); }
+  [[nodiscard]] std::string digest() const { return training_.digest(); }
   [[nodiscard]] std::string digest_of(const std::string& name) const {
     return io::digest(io::CheckpointReader(directory_ / name));
   }
@@ -68,15 +48,12 @@ class CheckpointWriterTest : public testing::Test {
 
   const comm::World world_;
   test::TemporaryDirectory directory_;
-  TrainConfig config_;
-  Session session_;
-  Feeds feeds_;
-  std::int64_t done_ = 0;
+  small::Training training_{small::planned({}), world_};
   bool failing_ = false;
   std::atomic<int> waited_{0};
   std::shared_future<void> hold_;
   std::vector<std::string> saved_;
-  CheckpointWriter writer_{world_, session_, directory_.path(), hooks()};
+  CheckpointWriter writer_{world_, training_.session(), directory_.path(), hooks()};
 };
 
 TEST_F(CheckpointWriterTest, WhatIsWrittenIsWhatWasThereWhenItBegan) {
@@ -155,7 +132,7 @@ TEST_F(CheckpointWriterTest, WhatFailsInTheThreadIsThrownAtABorderAndLeavesNothi
 
 TEST_F(CheckpointWriterTest, AnEndOfTheRunWaitsForTheThread) {
   {
-    CheckpointWriter writer(world_, session_, directory_.path(), hooks());
+    CheckpointWriter writer(world_, training_.session(), directory_.path(), hooks());
     writer.begin(header(), {});
   }
   EXPECT_EQ(digest_of("ckpt-0"), digest());

@@ -19,7 +19,7 @@
 #include "core/error.hpp"
 #include "models/initialise.hpp"
 #include "tests/support/temporary_directory.hpp"
-#include "train/network.hpp"
+#include "train/setup.hpp"
 #include "train/trainer.hpp"
 
 namespace millrace::train {

@@ -45,11 +45,12 @@ void expect_schedule_was_kept(const pipeline::Executor& executor, bool spans,
   const pipeline::PipelinePlan& plan = executor.plan();
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> next;
   std::map<std::int32_t, std::int64_t> ends;  // by replica
-  for (std::size_t i = 0; i < executor.entries().size(); ++i) {
-    const auto& [replica, entry] = executor.entries()[i];
+  const pipeline::Recording& recording = executor.recording();
+  for (std::size_t i = 0; i < recording.entries().size(); ++i) {
+    const auto& [replica, entry, action, unit_of_entry] = recording.entries()[i];
     std::int64_t& last = ends[spans ? replica : 0];
     EXPECT_EQ(entry.index, (next[{replica, entry.device}]++)) << name;
-    const pipeline::ActionRecord& record = executor.records()[i];
+    const pipeline::ActionRecord& record = recording.records()[i];
     EXPECT_EQ(record.done, plan.schedule.lists[static_cast<std::size_t>(entry.device)]
                                               [static_cast<std::size_t>(entry.index)])
         << name;
@@ -70,26 +71,17 @@ void expect_schedule_was_kept(const pipeline::Executor& executor, bool spans,
 }
 
 Outcome train(const Layout& layout, std::int64_t steps = kSteps) {
-  TrainConfig config = config_of(layout);
-  config.pipeline = plan_of(layout, config);
+  const TrainConfig config = planned(layout, ValidationMode::All);
   const comm::World world;
-  Session session(config, Session::Use::Training, world);
-  session.allocate();
-  session.initialise(1);
-  const auto data = std::make_shared<NoiseDataset>(config.model.image);
+  Training training(config, world);
   Outcome outcome;
-  outcome.arena_bytes = session.arena_bytes();
-  {
-    const Feeds feeds = session.training_feeds(data, 0);
-    for (std::int64_t i = 0; i < steps; ++i)
-      outcome.losses.push_back(session.step(feeds, i, 0.05).metrics.loss);
-  }
-  expect_schedule_was_kept(session.executor(), layout.span > 1, name_of(layout));
-  session.check_replicas();
-  const auto held_out = std::make_shared<NoiseDataset>(config.model.image, -1, kValidationImages);
-  outcome.validation = session.evaluate(session.validation_feeds(held_out), held_out->size(),
-                                        [](std::int64_t) { return false; });
-  const Snapshot snapshot = session.snapshot();
+  outcome.arena_bytes = training.session().arena_bytes();
+  for (std::int64_t i = 0; i < steps; ++i) outcome.losses.push_back(training.step().metrics.loss);
+  expect_schedule_was_kept(training.session().executor(), layout.span > 1, name_of(layout));
+  training.session().compare_replicas();
+  outcome.validation =
+      training.validate(std::make_shared<NoiseDataset>(config.model.image, -1, kValidationImages));
+  const Snapshot snapshot = training.session().tensors().snapshot();
   outcome.digest = io::digest(snapshot.tensors());
   outcome.weights = all_values(snapshot);
   return outcome;
@@ -299,18 +291,13 @@ TEST(LawTest, FrozenParametersGiveTheBitsOfOneStage) {
 // Trained parameters get the same gradients as without a filter, frozen ones stay the same, and
 // running statistics change as usual.
 TEST(LawTest, OnlyWhatTheFilterNamesMoves) {
-  const auto data = std::make_shared<NoiseDataset>(Shape{16, 16, 3});
   const auto after_a_step = [&](const std::vector<std::string>& trained, std::int64_t steps) {
-    TrainConfig config = config_of({.trained = trained});
+    TrainConfig config = planned({.stages = 2, .trained = trained});
     config.optimiser.weight_decay = 0.1;
-    config.pipeline = plan_of({.stages = 2, .trained = trained}, config);
     const comm::World world;
-    Session session(config, Session::Use::Training, world);
-    session.allocate();
-    session.initialise(1);
-    const Feeds feeds = session.training_feeds(data, 0);
-    for (std::int64_t i = 0; i < steps; ++i) (void)session.step(feeds, i, 0.05);
-    return values_by_name(session.snapshot());
+    Training training(config, world);
+    training.steps(steps);
+    return training.values();
   };
   const auto before = after_a_step({}, 0);
   const auto whole = after_a_step({}, 1);
@@ -350,8 +337,7 @@ TEST(LawTest, NothingIsComputedOrSentForFrozenStages) {
   using pipeline::ActionKind;
   using pipeline::KernelKind;
   const Layout layout{.stages = 4, .schedule = "1F1B", .trained = {"fc1"}};
-  TrainConfig config = config_of(layout);
-  config.pipeline = plan_of(layout, config);
+  const TrainConfig config = planned(layout, ValidationMode::All);
   const comm::World world;
   const Session session(config, Session::Use::Training, world);
   EXPECT_EQ(calls_of(session, KernelKind::WeightedBackwardWeight), 1u);
@@ -368,13 +354,10 @@ TEST(LawTest, NothingIsComputedOrSentForFrozenStages) {
 }
 
 TEST(LawTest, CheckpointsHoldTheSlotsOfTheRule) {
-  TrainConfig config = config_of({.rule = UpdateRule::RmsProp});
-  config.pipeline = plan_of({}, config);
   const comm::World world;
-  Session session(config, Session::Use::Training, world);
-  session.allocate();
-  session.initialise(1);
-  const Snapshot snapshot = session.snapshot();
+  Training training(planned({.rule = UpdateRule::RmsProp}), world);
+  const Session& session = training.session();
+  const Snapshot snapshot = session.tensors().snapshot();
   std::map<std::string, const io::NamedTensor*> tensors;
   for (const io::NamedTensor& tensor : snapshot.tensors()) tensors[tensor.info.name] = &tensor;
   for (const models::Parameter& parameter : session.graph().parameters) {
@@ -410,22 +393,18 @@ TEST(LawTest, ClippingGivesTheBitsOfOneStage) {
 // By hand: clipping to norm c an update that is the gradient itself moves the weights by c.
 TEST(LawTest, ClippingBoundsTheNorm) {
   const auto moved = [](double clip_norm) {
-    TrainConfig config = config_of({.rule = UpdateRule::Sgd, .clip_norm = clip_norm});
+    TrainConfig config = planned({.rule = UpdateRule::Sgd, .clip_norm = clip_norm});
     config.optimiser.weight_decay = 0.0;
-    config.pipeline = plan_of({}, config);
     const comm::World world;
-    Session session(config, Session::Use::Training, world);
-    session.allocate();
-    session.initialise(1);
+    Training training(config, world);
     const auto values = [&] {
-      std::map<std::string, std::vector<float>> all = values_by_name(session.snapshot());
-      for (const models::Parameter& p : session.graph().parameters)
+      std::map<std::string, std::vector<float>> all = training.values();
+      for (const models::Parameter& p : training.session().graph().parameters)
         if (!p.trainable()) all.erase(p.name);
       return all;
     };
     const auto before = values();
-    const auto data = std::make_shared<NoiseDataset>(config.model.image);
-    (void)session.step(session.training_feeds(data, 0), 0, 1.0);
+    (void)training.step(1.0);
     double square = 0.0;
     for (const auto& [name, now] : values())
       for (std::size_t i = 0; i < now.size(); ++i) {
@@ -463,25 +442,9 @@ TEST(LawTest, ReplicasAgreeToRoundingAndWithThemselves) {
     EXPECT_EQ(digest, train(other).digest) << replicas;
     const Outcome first = train(layout, 1);
     ASSERT_EQ(first.weights.size(), one.weights.size());
-    double difference = 0.0;
-    double size = 0.0;
-    for (std::size_t i = 0; i < one.weights.size(); ++i) {
-      difference += std::pow(static_cast<double>(first.weights[i] - one.weights[i]), 2);
-      size += std::pow(static_cast<double>(one.weights[i]), 2);
-    }
-    EXPECT_LT(std::sqrt(difference / size), 1e-6) << replicas;
+    EXPECT_LT(relative_difference(first.weights, one.weights), 1e-6) << replicas;
     EXPECT_EQ(first.losses, one.losses) << "the first loss is of the same weights";
   }
-}
-
-double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  double difference = 0.0;
-  double size = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += std::pow(static_cast<double>(a[i] - b[i]), 2);
-    size += std::pow(static_cast<double>(b[i]), 2);
-  }
-  return std::sqrt(difference / size);
 }
 
 // Replicas that share their statistics train like fewer replicas with larger micro-batches:
@@ -564,22 +527,17 @@ TEST(SpanLawTest, GroupsThatDoNotComeOutAreRefused) {
 }
 
 TEST(LawTest, AReplicaWithOtherWeightsIsFound) {
-  TrainConfig config = config_of({});
-  const Layout layout{.stages = 2, .schedule = "1F1B", .replicas = 2};
-  config.pipeline = plan_of(layout, config_of(layout));
-  config.micro_batches = config.pipeline.schedule.micro_batches;
   const comm::World world;
-  Session session(config, Session::Use::Training, world);
-  session.allocate();
-  session.initialise(1);
-  EXPECT_NO_THROW(session.check_replicas());
+  Training training(planned({.stages = 2, .schedule = "1F1B", .replicas = 2}), world);
+  Session& session = training.session();
+  EXPECT_NO_THROW(session.compare_replicas());
   for (const pipeline::Unit& unit : session.units()) {
     if (unit.replica != 1 || unit.stage != 1) continue;
     const std::span<const std::byte> trained = unit.run->parameters().trained();
     const_cast<std::byte&>(trained.back()) ^= std::byte{1};
   }
   try {
-    session.check_replicas();
+    session.compare_replicas();
     ADD_FAILURE() << "a flipped bit was not found";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("stage 1: replica 1"), std::string::npos)

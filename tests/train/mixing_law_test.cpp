@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <optional>
 #include <set>
 
@@ -137,26 +136,21 @@ Outcome train(const Recipe& recipe, const Layout& layout, std::int64_t steps = k
               bool restart_each_step = false) {
   const TrainConfig config = config_of(recipe, layout);
   const comm::World world;
-  Session session(config, Session::Use::Training, world);
-  session.allocate();
-  session.initialise(1);
+  small::Training training(config, world, sets().train);
   Outcome outcome;
-  Feeds feeds = session.training_feeds(sets().train, 0);
   for (std::int64_t i = 0; i < steps; ++i) {
     // A restored run has the weights of its checkpoint and feeds that start anywhere.
-    if (restart_each_step && i > 0)
-      feeds = session.training_feeds(sets().train, i * config.total_batch());
-    const pipeline::MicroBatchMetrics metrics = session.step(feeds, i, 0.05).metrics;
+    if (restart_each_step && i > 0) training.begin_feeds();
+    const pipeline::MicroBatchMetrics metrics = training.step().metrics;
     EXPECT_EQ(metrics.samples, config.total_batch());
     outcome.losses.push_back(metrics.loss);
     outcome.top1.push_back(metrics.top1);
     outcome.top5.push_back(metrics.top5);
   }
-  const pipeline::MicroBatchMetrics validation = session.evaluate(
-      session.validation_feeds(sets().test), kTestImages, [](std::int64_t) { return false; });
+  const pipeline::MicroBatchMetrics validation = training.validate(sets().test);
   outcome.validation_loss = validation.loss;
   outcome.validated = validation.samples;
-  const Snapshot snapshot = session.snapshot();
+  const Snapshot snapshot = training.session().tensors().snapshot();
   outcome.digest = io::digest(snapshot.tensors());
   outcome.weights = small::all_values(snapshot);
   return outcome;
@@ -251,13 +245,7 @@ TEST(MixingLawTest, ReplicasMixTheSameSamples) {
       const Outcome cut = train(recipe, layout, 1);
       EXPECT_EQ(cut.losses, one.losses) << "the first loss is of the same weights";
       EXPECT_EQ(cut.top5, one.top5);
-      double difference = 0.0;
-      double size = 0.0;
-      for (std::size_t i = 0; i < one.weights.size(); ++i) {
-        difference += std::pow(static_cast<double>(cut.weights[i] - one.weights[i]), 2);
-        size += std::pow(static_cast<double>(one.weights[i]), 2);
-      }
-      EXPECT_LT(std::sqrt(difference / size), 1e-6) << name_of(layout);
+      EXPECT_LT(small::relative_difference(cut.weights, one.weights), 1e-6) << name_of(layout);
     }
     Layout bytes = two;
     bytes.image_type = DType::U8;
@@ -295,12 +283,9 @@ TEST(MixingLawTest, SyntheticImagesTravelAsBytesToo) {
     const TrainConfig config = config_of(
         {.mixing = kBoth}, {.image_type = device ? std::optional(DType::U8) : std::nullopt});
     const comm::World world;
-    Session session(config, Session::Use::Training, world);
-    session.allocate();
-    session.initialise(1);
-    const Feeds feeds = session.training_feeds(data, 0);
-    (void)session.step(feeds, 0, 1e-6);
-    losses.insert(session.step(feeds, 1, 1e-6).metrics.loss);
+    small::Training training(config, world, data);
+    (void)training.step(1e-6);
+    losses.insert(training.step(1e-6).metrics.loss);
   }
   EXPECT_EQ(losses.size(), 1u);
 }
@@ -310,14 +295,10 @@ std::string trained_on(const std::shared_ptr<const io::Dataset>& data, TrainConf
                        ImageSource source) {
   config.data.source = source;
   const comm::World world;
-  Session session(config, Session::Use::Training, world);
-  session.allocate();
-  session.initialise(1);
-  const Feeds feeds = session.training_feeds(data, 0);
+  small::Training training(config, world, data);
   std::string result;
-  for (std::int64_t i = 0; i < 2; ++i)
-    result += fmt::format("{} ", session.step(feeds, i, 0.05).metrics.loss);
-  return result + io::digest(session.snapshot().tensors());
+  for (int i = 0; i < 2; ++i) result += fmt::format("{} ", training.step().metrics.loss);
+  return result + training.digest();
 }
 
 // Training must not depend on how an image reaches the device.
@@ -344,7 +325,7 @@ TEST(MixingLawTest, BytesTakeLessOfTheLoaderAndOfTheStash) {
     const comm::World world;
     const Session session(config_of({.mixing = {}, .batch = 32}, layout), Session::Use::Training,
                           world);
-    return std::pair{session.loader_bytes(kTestImages), session.arena_bytes()};
+    return std::pair{session.feeder().loader_bytes(kTestImages), session.arena_bytes()};
   };
   const auto floats = bytes_of(false, RecomputePolicy::Stage);
   const auto bytes = bytes_of(true, RecomputePolicy::Stage);

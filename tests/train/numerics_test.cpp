@@ -23,55 +23,10 @@ namespace {
 
 using namespace small;
 
-constexpr double kRate = 0.05;
-
-TrainConfig planned(const Layout& layout) {
-  TrainConfig config = config_of(layout);
-  config.pipeline = plan_of(layout, config);
-  config.validation = ValidationMode::None;
-  return config;
+/// Image `broken` has an infinite pixel.
+std::shared_ptr<const io::Dataset> noise(const TrainConfig& config, std::int64_t broken) {
+  return std::make_shared<NoiseDataset>(config.model.image, broken);
 }
-
-/// A training in one process, or one rank's part of it, step by step.
-class Training {
- public:
-  Training(const TrainConfig& config, const comm::World& world, std::int64_t broken = -1,
-           std::int64_t first = 0)
-      : config_(config),
-        data_(std::make_shared<NoiseDataset>(config.model.image, broken)),
-        session_(config, Session::Use::Training, world),
-        next_(first) {
-    session_.allocate();
-    session_.initialise(1);
-    feeds_ = session_.training_feeds(data_, first * config.total_batch());
-  }
-
-  StepResult step() { return session_.step(feeds_, next_++, kRate); }
-  void steps(int n) {
-    for (int i = 0; i < n; ++i) (void)step();
-  }
-  std::string digest() { return io::digest(session_.snapshot().tensors()); }
-  Session& session() { return session_; }
-
-  std::filesystem::path save(const std::filesystem::path& directory) {
-    io::CheckpointHeader header;
-    header.iteration = next_;
-    header.model = session_.graph().name;
-    header.scaling_state = to_json(session_.scaling());
-    const Snapshot snapshot = session_.snapshot();
-    return io::write_checkpoint(directory, header, snapshot.tensors());
-  }
-
-  /// The values, by name, that a checkpoint would contain.
-  std::map<std::string, std::vector<float>> values() { return values_by_name(session_.snapshot()); }
-
- private:
-  TrainConfig config_;
-  std::shared_ptr<NoiseDataset> data_;
-  Session session_;
-  Feeds feeds_;
-  std::int64_t next_;
-};
 
 /// A training restored after `before` steps has the same bits and scale as one that was not
 /// interrupted, at once and `after` steps later.
@@ -81,7 +36,7 @@ void expect_restored_alike(const TrainConfig& config, int before, int after) {
   Training whole(config, world);
   whole.steps(before);
   const io::CheckpointReader checkpoint(whole.save(folder.path()));
-  Training restored(config, world, -1, before);
+  Training restored(config, world, nullptr, before);
   restored.session().load(checkpoint);
   EXPECT_EQ(restored.session().scaling(), whole.session().scaling());
   EXPECT_EQ(restored.digest(), whole.digest());
@@ -130,17 +85,17 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
       const TrainConfig config = planned(layout);
       const comm::World world;
       // Micro-batch 17 of the run is the first of replica 1 in the third step.
-      Training training(config, world, image_at(config, 17 * config.batch_size));
+      Training training(config, world, noise(config, image_at(config, 17 * config.batch_size)));
       training.steps(2);
       const std::string before = training.digest();
       EXPECT_EQ(training.session().scaling().skipped, 0);
       EXPECT_TRUE(training.step().skipped) << name_of(layout);
       EXPECT_EQ(training.digest(), before) << name_of(layout);
-      training.session().check_replicas();
+      training.session().compare_replicas();
       EXPECT_FALSE(training.step().skipped);
       EXPECT_NE(training.digest(), before);
       EXPECT_EQ(training.session().scaling(), (ScalingState{.scale = 128.0, .skipped = 1}));
-      training.session().check_replicas();
+      training.session().compare_replicas();
     }
   }
 }
@@ -149,13 +104,13 @@ TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
 TEST(SkippedSteps, AnInfinityInSharedStatisticsStopsAll) {
   const TrainConfig config = planned({.stages = 3, .schedule = "1F1B", .replicas = 2, .span = 2});
   const comm::World world;
-  Training training(config, world, image_at(config, 17 * config.batch_size));
+  Training training(config, world, noise(config, image_at(config, 17 * config.batch_size)));
   training.steps(2);
   const std::string before = training.digest();
   EXPECT_TRUE(training.step().skipped);
   EXPECT_EQ(training.digest(), before);
   EXPECT_FALSE(training.step().skipped);
-  training.session().check_replicas();
+  training.session().compare_replicas();
 }
 
 /// The largest gradient of each unit.
@@ -217,7 +172,7 @@ void expect_one_stage_to_stop_all(const comm::World& world, const Layout& steady
       TrainConfig config = planned(layout);
       config.pipeline.ranks.ranks = world.size();
       config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = scale};
-      auto training = std::make_unique<Training>(config, world, -1, first);
+      auto training = std::make_unique<Training>(config, world, nullptr, first);
       shrink(training->session(), kernel);
       return training;
     };
@@ -270,7 +225,7 @@ TEST(DynamicScaling, FindsItsLevelFromFarAbove) {
     training.steps(2);
     // As if the run had started with that scale, after the skipped steps.
     config.loss_scaling = {.initial = found.scale};
-    Training steady(config, world, -1, skipped);
+    Training steady(config, world, nullptr, skipped);
     steady.steps(3);
     EXPECT_EQ(training.digest(), steady.digest());
   }
@@ -338,7 +293,7 @@ TEST(Exceptions, NameTheFirstOp) {
   config.check_exceptions = true;
   const comm::World world;
   // Micro-batch 3 of the run is number 1 of replica 1.
-  Training training(config, world, image_at(config, 3 * config.batch_size));
+  Training training(config, world, noise(config, image_at(config, 3 * config.batch_size)));
   const std::string text = message_of(ErrorKind::Numeric, [&] { (void)training.step(); });
   const models::Graph& graph = training.session().graph();
   expect_in(fmt::format("op {} made a number", graph.ops.front().name), text);
@@ -470,9 +425,9 @@ TEST(NarrowMasters, StochasticRoundingIsOfTheSeedAndCanBeLeftOut) {
     config.seed = 0;
     Session order(config, Session::Use::Training, world);
     const auto data = std::make_shared<NoiseDataset>(config.model.image);
-    const Feeds feeds = order.training_feeds(data, 0);
-    (void)session.step(feeds, 0, kRate);
-    return io::digest(session.snapshot().tensors());
+    const Feeds feeds = order.feeder().training(data, 0);
+    (void)session.step(feeds, 0, Training::kRate);
+    return io::digest(session.tensors().snapshot().tensors());
   };
   EXPECT_EQ(trained(true, 1), trained(true, 1));
   EXPECT_NE(trained(true, 1), trained(true, 2));
@@ -497,12 +452,12 @@ TEST(SharedUpdate, CheckpointsKnowNothingOfTheShares) {
   shared.steps(2);
   for (const bool sharded : {true, false}) {
     layout.sharded = sharded;
-    Training restored(planned(layout), world, -1, 2);
+    Training restored(planned(layout), world, nullptr, 2);
     restored.session().load(checkpoint);
     EXPECT_EQ(restored.digest(), saved);
     restored.steps(2);
     EXPECT_EQ(restored.digest(), shared.digest());
-    restored.session().check_replicas();
+    restored.session().compare_replicas();
   }
   for (const std::int32_t replicas : {1, 4}) {
     layout.replicas = replicas;
@@ -569,7 +524,8 @@ TEST(Decay, FormsAndExclusionsReachTheWeights) {
       excluded += kernel ? 0 : 1;
       for (std::size_t i = 0; i < values.size(); ++i) {
         const double taken = static_cast<double>(plain.at(name)[i] - decayed.at(name)[i]);
-        const double expected = kernel ? kRate * factor * static_cast<double>(values[i]) : 0.0;
+        const double expected =
+            kernel ? Training::kRate * factor * static_cast<double>(values[i]) : 0.0;
         ASSERT_NEAR(taken, expected, 1e-6) << name;
       }
     }
@@ -623,13 +579,13 @@ TEST_F(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
       const std::int64_t broken =
           image_at(config, 17 * config.batch_size);  // third step, replica 1 of two
       const bool mine = over_stages ? world().rank() == 0 : world().rank() == 1;
-      Training training(config, world(), mine ? broken : -1);
+      Training training(config, world(), noise(config, mine ? broken : -1));
       training.steps(2);
       const auto before = training.values();
       EXPECT_TRUE(training.step().skipped) << "rank " << world().rank();
       EXPECT_TRUE(training.values() == before) << "rank " << world().rank();
       EXPECT_FALSE(training.step().skipped) << "rank " << world().rank();
-      training.session().check_replicas();
+      training.session().compare_replicas();
       EXPECT_EQ(training.session().scaling().skipped, 1);
       for (const auto& [name, values] : training.values())
         if (!over_stages) ends[name].push_back(values);

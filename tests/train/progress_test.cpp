@@ -91,16 +91,16 @@ TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
   EXPECT_TRUE(text.ends_with("\nTotal Parameters: 269722")) << text;
 }
 
-TEST(ProgressTest, StandingIsCutToTheWidth) {
+TEST(ProgressTest, StatusIsCutToTheWidth) {
   const TrainConfig config = small_config();
-  const Standing standing{.iteration = 1563,
-                          .loss = 1.8321,
-                          .top1 = 0.412,
-                          .images_per_second = 1840.2,
-                          .seconds_left = 42.0};
-  EXPECT_EQ(format_standing(config, standing, 200),
+  const Status status{.iteration = 1563,
+                      .loss = 1.8321,
+                      .top1 = 0.412,
+                      .images_per_second = 1840.2,
+                      .seconds_left = 42.0};
+  EXPECT_EQ(format_status(config, status, 200),
             "epoch 2/10  step 1/1562  loss 1.832  top1 0.412  1840 img/s  ETA 0:42");
-  EXPECT_EQ(format_standing(config, standing, 10), "epoch 2/10");
+  EXPECT_EQ(format_status(config, status, 10), "epoch 2/10");
 }
 
 TEST(ProgressTest, LongValidationsSayHowFarTheyAre) {

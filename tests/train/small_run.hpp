@@ -7,19 +7,23 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/random.hpp"
-#include "pipeline/channels.hpp"
+#include "io/checkpoint.hpp"
+#include "pipeline/messages.hpp"
 #include "pipeline/schedules/schedules.hpp"
-#include "train/network.hpp"
 #include "train/session.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::train::small {
 
@@ -171,7 +175,7 @@ inline pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& c
   request.devices = layout.stages / layout.chunks;
   request.chunks = layout.chunks;
   request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
-  const auto links = pipeline::links(pipeline::channels(graph, plan.ranges));
+  const auto links = pipeline::links(graph, plan.ranges);
   pipeline::Schedule compute =
       layout.actions.empty() ? generate(request) : pipeline::parse_schedule(layout.actions, "file");
   if (!layout.actions.empty()) (void)number_in_order(compute);
@@ -179,6 +183,14 @@ inline pipeline::PipelinePlan plan_of(const Layout& layout, const TrainConfig& c
   validate(plan.schedule, links);
   plan.ranks = {.devices = request.devices, .replicas = layout.replicas, .ranks = 1};
   return plan;
+}
+
+/// A training of this layout, for Training below.
+inline TrainConfig planned(const Layout& layout, ValidationMode validation = ValidationMode::None) {
+  TrainConfig config = config_of(layout);
+  config.pipeline = plan_of(layout, config);
+  config.validation = validation;
+  return config;
 }
 
 /// The values, by name, that a checkpoint would contain.
@@ -198,5 +210,69 @@ inline std::vector<float> all_values(const Snapshot& snapshot) {
     result.insert(result.end(), values.begin(), values.end());
   return result;
 }
+
+/// The length of a - b over that of b.
+inline double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0.0;
+  double size = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += std::pow(static_cast<double>(a[i] - b[i]), 2);
+    size += std::pow(static_cast<double>(b[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+/// A training in one process, or one rank's part of it, step by step.
+class Training {
+ public:
+  static constexpr double kRate = 0.05;
+
+  /// Starts at iteration `first`. Without `data` it trains on noise.
+  explicit Training(const TrainConfig& config, const comm::World& world,
+                    std::shared_ptr<const io::Dataset> data = nullptr, std::int64_t first = 0)
+      : config_(config),
+        data_(data ? std::move(data) : std::make_shared<NoiseDataset>(config.model.image)),
+        session_(config, Session::Use::Training, world),
+        next_(first) {
+    session_.allocate();
+    session_.initialise(1);
+    begin_feeds();
+  }
+
+  StepResult step(double rate = kRate) { return session_.step(feeds_, next_++, rate); }
+  void steps(std::int64_t n) {
+    for (std::int64_t i = 0; i < n; ++i) (void)step();
+  }
+  /// New loaders, as a restored run has them.
+  void begin_feeds() { feeds_ = session_.feeder().training(data_, next_ * config_.total_batch()); }
+  Session& session() { return session_; }
+  [[nodiscard]] std::string digest() const {
+    return io::digest(session_.tensors().snapshot().tensors());
+  }
+  [[nodiscard]] std::map<std::string, std::vector<float>> values() const {
+    return values_by_name(session_.tensors().snapshot());
+  }
+  pipeline::MicroBatchMetrics validate(const std::shared_ptr<const io::Dataset>& data) {
+    return session_.evaluate(session_.feeder().validation(data), data->size(),
+                             [](std::int64_t) { return false; });
+  }
+  [[nodiscard]] io::CheckpointHeader header() const {
+    io::CheckpointHeader header;
+    header.iteration = next_;
+    header.model = session_.graph().name;
+    header.scaling_state = to_json(session_.scaling());
+    return header;
+  }
+  std::filesystem::path save(const std::filesystem::path& directory) const {
+    return io::write_checkpoint(directory, header(), session_.tensors().snapshot().tensors());
+  }
+
+ private:
+  TrainConfig config_;
+  std::shared_ptr<const io::Dataset> data_;
+  Session session_;
+  Feeds feeds_;
+  std::int64_t next_;
+};
 
 }  // namespace millrace::train::small

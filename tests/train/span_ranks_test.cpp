@@ -24,21 +24,13 @@ using namespace small;
 
 /// Losses of some steps, and a digest of the stages of replica 0 in this process.
 std::string train(const Layout& layout, const comm::World& world) {
-  TrainConfig config = config_of(layout);
-  config.validation = ValidationMode::None;
-  config.pipeline = plan_of(layout, config);
+  TrainConfig config = planned(layout);
   config.pipeline.ranks.ranks = world.size();
-  Session session(config, Session::Use::Training, world);
-  session.allocate();
-  session.initialise(1);
-  const auto data = std::make_shared<NoiseDataset>(config.model.image);
-  const Feeds feeds = session.training_feeds(data, 0);
+  Training training(config, world);
   std::vector<double> losses;
-  for (std::int64_t i = 0; i < 3; ++i) losses.push_back(session.step(feeds, i, 0.05).metrics.loss);
-  session.check_replicas();
-  const Snapshot snapshot = session.snapshot();
-  return fmt::format("{}: {} {}\n", name_of(layout), fmt::join(losses, " "),
-                     io::digest(snapshot.tensors()));
+  for (std::int64_t i = 0; i < 3; ++i) losses.push_back(training.step().metrics.loss);
+  training.session().compare_replicas();
+  return fmt::format("{}: {} {}\n", name_of(layout), fmt::join(losses, " "), training.digest());
 }
 
 TEST(SpanOverRanks, GivesTheBitsOfOneProcess) {

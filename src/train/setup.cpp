@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "train/device_numbers.hpp"
+#include "train/setup.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 
 #include "core/error.hpp"
 #include "device/environment.hpp"
+#include "models/registry.hpp"
+#include "ops/weighted.hpp"
 
 namespace millrace::train {
+
+models::Graph network_of(const TrainConfig& config) {
+  models::Graph graph = models::build_model(config.model);
+  models::train_only(graph, config.trained_filters);
+  return graph;
+}
 
 std::vector<int> device_numbers_of(const TrainConfig& config, int rank) {
   std::vector<int> numbers;
@@ -31,6 +41,19 @@ int gpu_of(const TrainConfig& config, int rank) {
          "one rank per GPU with --ranks",
          rank, numbers[0], numbers[1]);
   return numbers.front();
+}
+
+std::vector<std::string> describe_computing(const TrainConfig& config) {
+  std::vector<std::string> lines = {fmt::format("Kernels: {}", device::describe_kernels())};
+  const DType type = config.precision.activations;
+  if (type != DType::F32) lines.push_back(ops::describe_products(type));
+  return lines;
+}
+
+std::string config_file_text(const TrainConfig& config) {
+  std::string text;
+  for (const std::string& line : describe_computing(config)) text += fmt::format("# {}\n", line);
+  return text + "\n" + config.resolved_toml;
 }
 
 }  // namespace millrace::train

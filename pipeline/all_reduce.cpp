@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/reduction.hpp"
+#include "pipeline/all_reduce.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -34,16 +34,16 @@ Borders equal_parts(std::int64_t elements, std::int32_t replicas) {
   return borders;
 }
 
-Gather::Gather(Borders borders, std::int64_t begin, std::int32_t own)
+AllGather::AllGather(Borders borders, std::int64_t begin, std::int32_t own)
     : borders_(std::move(borders)), begin_(begin), own_(own) {}
 
-std::int64_t Gather::part_begin(std::int32_t replica) const {
+std::int64_t AllGather::part_begin(std::int32_t replica) const {
   return std::clamp(begin_, borders_[at(replica)], borders_[at(replica) + 1]);
 }
 
-std::int64_t Gather::part_end(std::int32_t replica) const { return borders_[at(replica) + 1]; }
+std::int64_t AllGather::part_end(std::int32_t replica) const { return borders_[at(replica) + 1]; }
 
-void Gather::bind(std::byte* array, std::int64_t element_bytes, const Peers& peers) {
+void AllGather::bind(std::byte* array, std::int64_t element_bytes, const Peers& peers) {
   transport_ = peers.transport;
   const std::int32_t replicas = replicas_of(borders_);
   const auto place = [&](std::int32_t r) { return array + part_begin(r) * element_bytes; };
@@ -59,32 +59,32 @@ void Gather::bind(std::byte* array, std::int64_t element_bytes, const Peers& pee
                                        tag(peers, replicas, own_, r))});
 }
 
-void Gather::start() {
+void AllGather::start() {
   for (const Message& message : messages_) transport_->start(message.number);
 }
 
-bool Gather::done() const {
+bool AllGather::done() const {
   return std::all_of(messages_.begin(), messages_.end(),
                      [&](const Message& message) { return transport_->done(message.number); });
 }
 
-std::int32_t Gather::awaited() const {
+std::int32_t AllGather::awaited() const {
   for (const Message& message : messages_)
     if (!transport_->done(message.number)) return message.replica;
   return -1;
 }
 
-Reduction::Reduction(const Borders& borders, std::int64_t gathered_from, std::int32_t own)
+AllReduce::AllReduce(const Borders& borders, std::int64_t gathered_from, std::int32_t own)
     : borders_(borders),
       replicas_(replicas_of(borders)),
       own_(own),
       gather_(borders, gathered_from, own) {}
 
-std::int64_t Reduction::bytes() const {
+std::int64_t AllReduce::bytes() const {
   return (replicas_ - 1) * device::aligned(elements() * kFloat);
 }
 
-void Reduction::bind(std::span<float> array, std::byte* scratch, const Peers& peers) {
+void AllReduce::bind(std::span<float> array, std::byte* scratch, const Peers& peers) {
   array_ = array;
   scratch_ = reinterpret_cast<float*>(scratch);
   transport_ = peers.transport;
@@ -105,7 +105,7 @@ void Reduction::bind(std::span<float> array, std::byte* scratch, const Peers& pe
   gather_.bind(reinterpret_cast<std::byte*>(array.data()), kFloat, behind);
 }
 
-void Reduction::start() {
+void AllReduce::start() {
   if (replicas_ == 1) return;
   MILLRACE_ASSERT(state_ == State::Idle);
   state_ = State::Scattering;
@@ -113,7 +113,7 @@ void Reduction::start() {
   for (const int message : sends_) transport_->start(message);
 }
 
-bool Reduction::advance(const device::ExecutionSpace& space) {
+bool AllReduce::advance(const device::ExecutionSpace& space) {
   const auto done = [&](int message) { return transport_->done(message); };
   if (state_ == State::Scattering && std::all_of(receives_.begin(), receives_.end(), done) &&
       std::all_of(sends_.begin(), sends_.end(), done)) {
@@ -127,7 +127,7 @@ bool Reduction::advance(const device::ExecutionSpace& space) {
   return state_ == State::Idle;
 }
 
-std::int32_t Reduction::awaited() const {
+std::int32_t AllReduce::awaited() const {
   if (state_ == State::Idle) return -1;
   if (state_ == State::Gathering) return gather_.awaited();
   for (std::int32_t r = 0, i = 0; r < replicas_; ++r) {

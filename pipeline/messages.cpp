@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/channels.hpp"
+#include "pipeline/messages.hpp"
 
 #include <algorithm>
 #include <map>
@@ -18,13 +18,13 @@ std::vector<std::int32_t> stage_by_op(std::span<const OpRange> ranges) {
 
 }  // namespace
 
-std::vector<Channel> channels(const Graph& graph, std::span<const OpRange> ranges) {
+std::vector<Message> messages(const Graph& graph, std::span<const OpRange> ranges) {
   const std::vector<std::int32_t> stage_of = stage_by_op(ranges);
   std::vector<std::set<std::int32_t>> readers(graph.values.size());
   for (std::size_t op = 0; op < graph.ops.size(); ++op)
     for (const ValueId value : graph.ops[op].inputs) readers[value.at()].insert(stage_of[op]);
   const std::vector<bool> wanted = models::wanted_gradients(graph);
-  std::vector<Channel> result;
+  std::vector<Message> result;
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
     const ValueId value{static_cast<std::int32_t>(v)};
     if (!graph.value(value).producer.valid()) continue;  // images are read where they are needed
@@ -41,17 +41,21 @@ std::vector<Channel> channels(const Graph& graph, std::span<const OpRange> range
   return result;
 }
 
-std::vector<Link> links(std::span<const Channel> channels) {
+std::vector<Link> links(std::span<const Message> messages) {
   std::map<std::pair<std::int32_t, std::int32_t>, Link> by_ends;
-  for (const Channel& channel : channels) {
-    const auto [from, to] = std::minmax(channel.from, channel.to);
+  for (const Message& message : messages) {
+    const auto [from, to] = std::minmax(message.from, message.to);
     Link& link = by_ends.try_emplace({from, to}, Link{from, to, false, false}).first->second;
-    (channel.gradient ? link.gradients : link.activations) = true;
+    (message.gradient ? link.gradients : link.activations) = true;
   }
   std::vector<Link> result;
   result.reserve(by_ends.size());
   for (const auto& entry : by_ends) result.push_back(entry.second);
   return result;
+}
+
+std::vector<Link> links(const Graph& graph, std::span<const OpRange> ranges) {
+  return links(messages(graph, ranges));
 }
 
 }  // namespace millrace::pipeline

@@ -25,10 +25,10 @@ struct Peers {
 };
 
 /// All-gather: each replica sends its part of an array to all others.
-class Gather {
+class AllGather {
  public:
   /// Only elements from `begin` on are sent.
-  Gather(Borders borders, std::int64_t begin, std::int32_t own);
+  AllGather(Borders borders, std::int64_t begin, std::int32_t own);
   void bind(std::byte* array, std::int64_t element_bytes, const Peers& peers);
   /// Begins. This replica's part must be complete, and the other parts must no longer be in use.
   void start();
@@ -56,11 +56,11 @@ class Gather {
 /// receives one part of the array from all others, adds them in the order of the replicas (not of
 /// arrival) and sends the sum to all. Each replica moves 2 (R-1)/R of the array, which is the
 /// minimum, and all get the same bits.
-class Reduction {
+class AllReduce {
  public:
   /// `borders` are the parts of an array of floats by replica; `own` is this replica. Sums before
   /// element `gathered_from` are not sent to the other replicas.
-  Reduction(const Borders& borders, std::int64_t gathered_from, std::int32_t own);
+  AllReduce(const Borders& borders, std::int64_t gathered_from, std::int32_t own);
 
   /// Bytes of scratch memory that bind() needs.
   [[nodiscard]] std::int64_t bytes() const;
@@ -72,7 +72,7 @@ class Reduction {
   void start();
   /// Does what is possible without waiting; true once the array has the sums.
   bool advance(const device::ExecutionSpace& space);
-  /// The replica that the reduction waits for, or -1.
+  /// The replica that the sum waits for, or -1.
   [[nodiscard]] std::int32_t awaited() const;
   /// First element and number of elements of the part that this replica adds up.
   [[nodiscard]] std::int64_t first() const { return borders_[static_cast<std::size_t>(own_)]; }
@@ -92,7 +92,7 @@ class Reduction {
   comm::Transport* transport_ = nullptr;
   std::vector<int> receives_;  ///< from the other replicas, in their order
   std::vector<int> sends_;
-  Gather gather_;
+  AllGather gather_;
 };
 
 }  // namespace millrace::pipeline

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/stage_messages.hpp"
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "device/arena.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+BufferId buffer_of(std::span<const Crossing> crossings, const Message& message) {
+  const auto found = std::find_if(crossings.begin(), crossings.end(),
+                                  [&](const Crossing& c) { return c.value == message.value; });
+  MILLRACE_ASSERT(found != crossings.end());
+  return message.gradient ? found->gradient : found->activation;
+}
+
+}  // namespace
+
+StageMessages::StageMessages(std::span<const StageRun> runs, std::size_t unit,
+                             const PipelinePlan& plan, std::span<const Message> all,
+                             Recording& recording)
+    : run_(&runs[unit]), plan_(&plan), recording_(&recording) {
+  const std::int32_t replica = run_->unit.replica;
+  const std::int32_t stage = run_->unit.stage;
+  const StageProgram& program = run_->program->program();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Message& m = all[i];
+    if (m.gradient && !has_backward(plan.schedule)) continue;
+    const bool sends = m.from == stage;
+    if (!sends && m.to != stage) continue;
+    // Inputs of a stage receive activations and send gradients; outputs do the opposite.
+    const bool input = sends == m.gradient;
+    Port port;
+    port.here = buffer_of(input ? program.inputs : program.outputs, m);
+    port.in_stash = run_->program->region(port.here) != Region::Outbox;
+    port.peer = sends ? m.to : m.from;
+    port.tag = static_cast<int>(static_cast<std::size_t>(replica) * all.size() + i);
+    if (plan.schedule.device(m.from) == plan.schedule.device(m.to)) {
+      port.other = &runs[find_run(runs, replica, port.peer)];
+      const StageProgram& other = port.other->program->program();
+      port.there = buffer_of(input ? other.outputs : other.inputs, m);
+    }
+    Ports& ports = m.gradient ? (sends ? gradients_out_ : gradients_in_)
+                              : (sends ? activations_out_ : activations_in_);
+    ports.push_back(port);
+  }
+}
+
+void StageMessages::bind(comm::Transport& transport) {
+  transport_ = &transport;
+  const auto prepare = [&](Ports& ports, bool sends) {
+    for (Port& port : ports) {
+      if (port.other != nullptr) continue;
+      const int rank = plan_->ranks.rank_of(run_->unit.replica, plan_->schedule.device(port.peer));
+      const std::int64_t bytes = run_->program->program().buffer(port.here).bytes;
+      const int slots = port.in_stash ? run_->slots.stash : run_->slots.outbox;
+      for (int slot = 0; slot < slots; ++slot) {
+        std::byte* place =
+            run_->program->address(port.here, {.stash_slot = slot, .outbox_slot = slot});
+        port.message.push_back(sends ? transport.prepare_send(place, bytes, rank, port.tag)
+                                     : transport.prepare_receive(place, bytes, rank, port.tag));
+      }
+    }
+  };
+  prepare(activations_in_, false);
+  prepare(activations_out_, true);
+  prepare(gradients_in_, false);
+  prepare(gradients_out_, true);
+}
+
+void StageMessages::start(const Ports& ports, std::int32_t m) {
+  for (const Port& port : ports)
+    if (!port.message.empty()) transport_->start(port.message_of(m));
+}
+
+void StageMessages::post_activations(std::int32_t m) { start(activations_in_, m); }
+void StageMessages::post_gradients(std::int32_t m) { start(gradients_in_, m); }
+
+void StageMessages::receive(const Ports& ports, std::int32_t m, WeightUpdate& sums,
+                            ActionRecord& record) {
+  const Stopwatch waiting(record.receive_wait);
+  for (const Port& port : ports) {
+    if (port.message.empty()) continue;
+    recording_->await(port.peer);
+    const int message = port.message_of(m);
+    while (sums.adding() && !transport_->done(message)) sums.advance();
+    transport_->wait(message);
+    recording_->await(Recording::kNobody);
+  }
+}
+
+void StageMessages::receive_activations(std::int32_t m, WeightUpdate& sums, ActionRecord& record) {
+  receive(activations_in_, m, sums, record);
+  for (const Port& port : activations_in_)
+    if (port.other != nullptr)
+      device::copy_within(run_->address(port.here, m), port.other->address(port.there, m),
+                          run_->program->program().buffer(port.here).bytes);
+}
+
+void StageMessages::receive_gradients(std::int32_t m, WeightUpdate& sums, ActionRecord& record) {
+  receive(gradients_in_, m, sums, record);
+}
+
+void StageMessages::copy_gradients(std::int32_t m) const {
+  for (const Port& port : gradients_out_)
+    if (port.other != nullptr)
+      device::copy_within(port.other->address(port.there, m), run_->address(port.here, m),
+                          run_->program->program().buffer(port.here).bytes);
+}
+
+void StageMessages::send(const Action& action, ActionRecord& record) {
+  const bool gradient = action.kind == ActionKind::SendGradient;
+  for (const Port& port : gradient ? gradients_out_ : activations_out_)
+    if (port.peer == action.peer) {
+      transport_->start(port.message_of(action.micro_batch));
+      record.done = {.kind = action.kind,
+                     .stage = run_->unit.stage,
+                     .micro_batch = action.micro_batch,
+                     .peer = port.peer};
+    }
+}
+
+void StageMessages::await_sent(const Ports& ports, std::int32_t m, Memory memory) {
+  for (const Port& port : ports) {
+    if (port.message.empty() || (memory == Memory::Stash && !port.in_stash)) continue;
+    recording_->await(port.peer);
+    transport_->wait(port.message_of(m));
+    recording_->await(Recording::kNobody);
+  }
+}
+
+void StageMessages::await_sent(std::int32_t m, Memory memory, ActionRecord& record) {
+  const Stopwatch waiting(record.send_wait);
+  await_sent(activations_out_, m, memory);
+  await_sent(gradients_out_, m, memory);
+}
+
+void StageMessages::await_all_sent() {
+  const int slots = std::max(run_->slots.stash, run_->slots.outbox);
+  for (std::int32_t m = 0; m < slots; ++m) {
+    await_sent(activations_out_, m, Memory::Any);
+    await_sent(gradients_out_, m, Memory::Any);
+  }
+}
+
+}  // namespace millrace::pipeline

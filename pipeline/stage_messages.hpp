@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "comm/transport.hpp"
+#include "pipeline/messages.hpp"
+#include "pipeline/recording.hpp"
+#include "pipeline/stage_run.hpp"
+#include "pipeline/weight_update.hpp"
+
+namespace millrace::pipeline {
+
+/// The values and gradients that one unit exchanges with the stages before and after it. Between
+/// devices they are sent as messages, even if one process has both devices; between stages of one
+/// device they are copied. Rules about memory:
+///
+/// - the receives of a micro-batch's inputs are posted when the micro-batch before it leaves their
+///   stash slot, long before they are needed;
+/// - the receives of its outputs' gradients are posted after its forward;
+/// - a sent buffer does not change until the message has left: activations stay in the slot,
+///   gradients in the outbox.
+class StageMessages {
+ public:
+  /// Unit number `unit` of `runs`. `all` are those of the network; `runs` and `recording` must
+  /// outlive this.
+  StageMessages(std::span<const StageRun> runs, std::size_t unit, const PipelinePlan& plan,
+                std::span<const Message> all, Recording& recording);
+  /// Prepares the messages. The tag of message number i of replica r is r x (their number) + i.
+  void bind(comm::Transport& transport);
+
+  void post_activations(std::int32_t m);
+  void post_gradients(std::int32_t m);
+  /// Waits for the inputs of micro-batch m, or for the gradients of its outputs. Meanwhile `sums`
+  /// advance.
+  void receive_activations(std::int32_t m, WeightUpdate& sums, ActionRecord& record);
+  void receive_gradients(std::int32_t m, WeightUpdate& sums, ActionRecord& record);
+  /// Copies the gradients of the inputs of micro-batch m to stages of the same device.
+  void copy_gradients(std::int32_t m) const;
+  /// Starts the messages of a send action.
+  void send(const Action& action, ActionRecord& record);
+  enum class Memory { Stash, Any };
+  /// Waits until what was sent last from the slots of micro-batch m has left: from its stash slot,
+  /// or also from its outbox slot.
+  void await_sent(std::int32_t m, Memory memory, ActionRecord& record);
+  /// The same for all slots, at the end of a step.
+  void await_all_sent();
+
+ private:
+  /// A value or gradient that crosses this unit's border.
+  struct Port {
+    BufferId here;
+    BufferId there;                   ///< in the other unit's program, if it is on the same device
+    const StageRun* other = nullptr;  ///< that unit
+    std::int32_t peer = 0;            ///< stage at the other end
+    int tag = 0;
+    bool in_stash = true;      ///< false: in the outbox
+    std::vector<int> message;  ///< by slot; empty on the same device
+    [[nodiscard]] int message_of(std::int32_t micro_batch) const {
+      return message[static_cast<std::size_t>(micro_batch) % message.size()];
+    }
+  };
+  using Ports = std::vector<Port>;
+
+  void start(const Ports& ports, std::int32_t m);
+  void receive(const Ports& ports, std::int32_t m, WeightUpdate& sums, ActionRecord& record);
+  void await_sent(const Ports& ports, std::int32_t m, Memory memory);
+
+  const StageRun* run_;
+  const PipelinePlan* plan_;
+  Recording* recording_;
+  comm::Transport* transport_ = nullptr;
+  Ports activations_in_;
+  Ports activations_out_;
+  Ports gradients_in_;
+  Ports gradients_out_;
+};
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pipeline/pipeline_plan.hpp"
+#include "pipeline/stage.hpp"
+
+namespace millrace::pipeline {
+
+/// One stage of one replica, on this process.
+struct Unit {
+  std::int32_t replica = 0;
+  std::int32_t stage = 0;
+  Stage* run = nullptr;
+};
+
+/// Settings of a training step.
+struct StepSettings {
+  std::uint64_t seed = 0;      ///< of the run; random masks depend on it
+  std::int64_t iteration = 0;  ///< number of the step; random masks depend on it
+  float loss_scaling = 1.0f;
+  double clip_norm = 0.0;         ///< largest norm of all gradients together; 0: any
+  ops::Update update;             ///< all but the scale of gradients, which the executor sets
+  bool check_exceptions = false;  ///< check results of every kernel for non-finite numbers
+};
+
+/// A unit in an executor: the program that runs, and where its micro-batches lie. Micro-batch m
+/// uses stash slot m % slots.stash, and the other slots likewise.
+struct StageRun {
+  Unit unit;
+  BoundProgram* program = nullptr;  ///< of training or of evaluation
+  Slots slots;
+  std::int32_t replicas = 1;
+  std::int32_t span = 1;  ///< replicas that share batch statistics
+  std::uint64_t seed = 0;
+  std::int64_t iteration = 0;
+
+  [[nodiscard]] RunContext context(std::int32_t micro_batch) const;
+  [[nodiscard]] std::byte* address(BufferId buffer, std::int32_t micro_batch) const {
+    return program->address(buffer, context(micro_batch));
+  }
+  void begin_step(const device::ExecutionSpace& space, const StepSettings& settings);
+  /// Runs a part of a phase. Errors: Numeric with the first op whose result is not finite, if
+  /// settings.check_exceptions is set.
+  void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
+                std::int32_t micro_batch, bool check_exceptions) const;
+};
+
+/// The units of a process as `plan` runs them: with the training programs, or the evaluation
+/// programs if it has no backward pass. Errors: Config if the span of batch normalization does not
+/// divide the number of replicas.
+[[nodiscard]] std::vector<StageRun> stage_runs(const Graph& graph, const PipelinePlan& plan,
+                                               std::span<const Unit> units);
+
+/// Index of a stage of a replica among `runs`, which must be there.
+[[nodiscard]] std::size_t find_run(std::span<const StageRun> runs, std::int32_t replica,
+                                   std::int32_t stage);
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/weight_update.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.hpp"
+#include "pipeline/exceptions.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+/// Whether replicas divide the update of these parameters.
+bool divided(const Parameters& parameters) { return parameters.share_borders().size() > 2; }
+
+/// Each replica adds up an equal part; if the update is divided, the gradients of the parameters
+/// that it updates. Running sums are then added up by the last replica and sent to all.
+AllReduce sum_of_gradients(const Parameters& parameters, const StageRun& run) {
+  const std::int64_t elements = parameters.accumulated_elements();
+  if (!divided(parameters)) return {equal_parts(elements, run.replicas), 0, run.unit.replica};
+  const std::span<const std::int64_t> shares = parameters.share_borders();
+  Borders borders(shares.begin(), shares.end());
+  borders.back() = elements;
+  return {borders, parameters.learning_elements(), run.unit.replica};
+}
+
+std::optional<AllGather> gather_of_weights(const Parameters& parameters, const StageRun& run) {
+  if (!divided(parameters)) return {};
+  const std::span<const std::int64_t> shares = parameters.share_borders();
+  return AllGather(Borders(shares.begin(), shares.end()), 0, run.unit.replica);
+}
+
+int tags_of_stage(std::int32_t replicas) { return AllReduce::tags(replicas) + replicas * replicas; }
+
+}  // namespace
+
+WeightUpdate::WeightUpdate(const Graph& graph, const PipelinePlan& plan,
+                           std::span<const StageRun> runs)
+    : plan_(&plan) {
+  if (!has_backward(plan.schedule)) return;
+  squares_.resize(graph.parameters.size());
+  for (const StageRun& run : runs) {
+    const Parameters& parameters = run.unit.run->parameters();
+    sums_.push_back({&run, sum_of_gradients(parameters, run), gather_of_weights(parameters, run)});
+  }
+}
+
+std::int64_t WeightUpdate::bytes() const {
+  std::int64_t bytes = 0;
+  for (const Sums& sums : sums_) bytes += sums.gradients.bytes();
+  return bytes;
+}
+
+int WeightUpdate::tags() const {
+  return plan_->schedule.stages * tags_of_stage(plan_->ranks.replicas);
+}
+
+void WeightUpdate::bind(std::byte* memory, comm::Transport& transport, const comm::World& world,
+                        int first_tag) {
+  world_ = &world;
+  const RankMap& ranks = plan_->ranks;
+  for (Sums& sums : sums_) {
+    const std::int32_t stage = sums.run->unit.stage;
+    std::vector<int> rank_of;
+    rank_of.reserve(static_cast<std::size_t>(ranks.replicas));
+    for (std::int32_t r = 0; r < ranks.replicas; ++r)
+      rank_of.push_back(ranks.rank_of(r, plan_->schedule.device(stage)));
+    Peers peers{&transport, rank_of, first_tag + stage * tags_of_stage(ranks.replicas)};
+    const Parameters& parameters = sums.parameters();
+    sums.gradients.bind(parameters.accumulated(), memory, peers);
+    memory += sums.gradients.bytes();
+    if (!sums.weights) continue;
+    peers.first_tag += AllReduce::tags(ranks.replicas);
+    const StoredValues masters = parameters.masters();
+    sums.weights->bind(masters.data, size_of(masters.type), peers);
+  }
+}
+
+void WeightUpdate::begin_step(const device::ExecutionSpace& space) {
+  space_ = &space;
+  finite_ = true;
+}
+
+void WeightUpdate::start(std::size_t unit) {
+  sums_[unit].gradients.start();
+  ++adding_;
+}
+
+void WeightUpdate::advance() {
+  adding_ = 0;
+  for (Sums& sums : sums_)
+    if (!sums.gradients.advance(*space_)) ++adding_;
+}
+
+void WeightUpdate::await(std::size_t unit, const StepSettings& settings, Recording& recording,
+                         ActionRecord& record) {
+  AllReduce& gradients = sums_[unit].gradients;
+  {
+    const Stopwatch waiting(record.receive_wait);
+    while (!gradients.advance(*space_)) {
+      recording.await(gradients.awaited());
+      advance();
+    }
+    recording.await(Recording::kNobody);
+  }
+  const Parameters& parameters = sums_[unit].parameters();
+  float* const part = parameters.accumulated().data() + gradients.first();
+  const bool finite = parameters.finite(*space_, {reinterpret_cast<std::byte*>(part), DType::F32},
+                                        gradients.elements());
+  finite_ &= finite;
+  if (settings.check_exceptions && !finite) {
+    // The sum overflowed: all numbers that were added are finite.
+    fail(ErrorKind::Numeric,
+         "the sum over replicas of the gradient or statistic of {} is not finite, stage {}, "
+         "iteration {}; use a smaller --loss-scaling",
+         first_not_finite_sum(sums_[unit].run->program->graph(), parameters, *space_,
+                              gradients.first(), gradients.elements()),
+         sums_[unit].run->unit.stage, settings.iteration + 1);
+  }
+}
+
+bool WeightUpdate::finish(const StepSettings& settings, Recording& recording) {
+  if (world_->maximum(finite_ ? 0 : 1) != 0) return false;
+  const std::int32_t total = plan_->schedule.micro_batches * plan_->ranks.replicas;
+  ops::Update update = settings.update;
+  update.step = static_cast<std::uint64_t>(settings.iteration);
+  // The product may not fit in float.
+  const double scale =
+      1.0 / (static_cast<double>(settings.loss_scaling) * static_cast<double>(total));
+  update.gradient_scale = static_cast<float>(scale * clipping(settings.clip_norm, scale));
+  for (const Sums& sums : sums_) sums.parameters().update(*space_, update, total);
+  device::fence(*space_);
+  share_weights(recording);
+  return true;
+}
+
+/// The factor that brings the norm of all gradients, times `scale`, down to `clip_norm`; 1 if it is
+/// not larger. Every gradient is squared by one replica, and all ranks add the squares in the order
+/// of the parameters, so that the factor has the same bits everywhere and in every layout.
+double WeightUpdate::clipping(double clip_norm, double scale) {
+  if (clip_norm <= 0.0) return 1.0;
+  std::fill(squares_.begin(), squares_.end(), 0.0);
+  for (const Sums& sums : sums_)
+    if (divided(sums.parameters()) || sums.run->unit.replica == 0)
+      sums.parameters().square_gradients(*space_, squares_);
+  world_->add(squares_);
+  const double norm = scale * std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
+  return norm > clip_norm ? clip_norm / norm : 1.0;
+}
+
+/// If the update is divided, each replica sends the weights that it updated to the others.
+void WeightUpdate::share_weights(Recording& recording) {
+  for (Sums& sums : sums_)
+    if (sums.weights) sums.weights->start();
+  for (const Sums& sums : sums_) {
+    if (!sums.weights) continue;
+    while (!sums.weights->done()) recording.await(sums.weights->awaited());
+    recording.await(Recording::kNobody);
+    sums.parameters().refresh_copies(*space_);
+  }
+  device::fence(*space_);
+}
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From the gradients of a step to new weights, for the stages of one process.
+//
+// Gradients are added in a fixed order, so that every layout has the same bits:
+//
+//   1. over the micro-batches of a replica in ascending order, by the kernels of BackwardWeight;
+//      every schedule runs them in that order (schedule.hpp)
+//   2. over the replicas in ascending order, by AllReduce, which runs beside other work between the
+//      actions Reduce and Update of a stage
+//   3. the squares for clipping, tensor by tensor, in the order of the graph's parameters
+//
+// All weights are updated together at the end of the step. When all stages of the process have
+// their sums, the processes agree whether all sums are finite; then either all of them update or
+// none.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/world.hpp"
+#include "pipeline/all_reduce.hpp"
+#include "pipeline/recording.hpp"
+#include "pipeline/stage_run.hpp"
+
+namespace millrace::pipeline {
+
+class WeightUpdate {
+ public:
+  /// `runs` and `plan` must outlive this. A plan without a backward pass has nothing to update.
+  WeightUpdate(const Graph& graph, const PipelinePlan& plan, std::span<const StageRun> runs);
+
+  /// Bytes of the scratch memory of the sums.
+  [[nodiscard]] std::int64_t bytes() const;
+  /// Number of message tags from `first_tag` of bind() on.
+  [[nodiscard]] int tags() const;
+  /// Sets the scratch memory. The stages must be bound first.
+  void bind(std::byte* memory, comm::Transport& transport, const comm::World& world, int first_tag);
+
+  void begin_step(const device::ExecutionSpace& space);
+  /// Action Reduce: begins to add up the gradients of a unit over the replicas.
+  void start(std::size_t unit);
+  /// Whether sums are being added up. If so, call advance() while waiting for other things.
+  [[nodiscard]] bool adding() const { return adding_ > 0; }
+  /// Does what is possible without waiting.
+  void advance();
+  /// Action Update: waits for the sums of a unit and checks this replica's part of them. The
+  /// weights change in finish(). Errors: Numeric, with the first parameter whose sum is not finite,
+  /// if settings.check_exceptions is set.
+  void await(std::size_t unit, const StepSettings& settings, Recording& recording,
+             ActionRecord& record);
+  /// Runs after all entries of this process, so that no process waits for a message from a process
+  /// that is waiting here. Returns false if a sum was not finite on any rank: nothing was updated.
+  /// Collective.
+  [[nodiscard]] bool finish(const StepSettings& settings, Recording& recording);
+
+ private:
+  struct Sums {
+    const StageRun* run;
+    AllReduce gradients;               ///< and running sums
+    std::optional<AllGather> weights;  ///< if replicas divide the update of a stage
+    [[nodiscard]] Parameters& parameters() const { return run->unit.run->parameters(); }
+  };
+
+  [[nodiscard]] double clipping(double clip_norm, double scale);
+  void share_weights(Recording& recording);
+
+  const PipelinePlan* plan_;
+  std::vector<Sums> sums_;  ///< by unit
+  const comm::World* world_ = nullptr;
+  const device::ExecutionSpace* space_ = nullptr;
+  int adding_ = 0;               ///< sums in progress
+  bool finite_ = true;           ///< whether the sums of this process are finite so far
+  std::vector<double> squares_;  ///< of the norms of gradients, by parameter
+};
+
+}  // namespace millrace::pipeline

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/checkpoints.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "core/error.hpp"
+#include "device/environment.hpp"
+#include "train/agreement.hpp"
+#include "train/cadence.hpp"
+#include "train/divergence.hpp"
+#include "train/setup.hpp"
+
+namespace millrace::train {
+namespace {
+
+constexpr const char* kWriting = "is writing a checkpoint";
+
+}  // namespace
+
+Checkpoints::Checkpoints(const TrainConfig& config, const io::Dataset& dataset,
+                         const comm::World& world, const StandInLimit& bad_images,
+                         Reporter& reporter, Watchdog& watchdog)
+    : config_(config),
+      dataset_(dataset),
+      world_(world),
+      bad_images_(bad_images),
+      reporter_(reporter),
+      watchdog_(watchdog),
+      place_(io::file_identity(config.run_directory)),
+      data_(config.run_directory.empty() ? "" : io::describe(dataset)) {}
+
+std::filesystem::path Checkpoints::directory() const {
+  return config_.run_directory / "checkpoints";
+}
+
+void Checkpoints::follow(const Session& session) {
+  session_ = &session;
+  if (!config_.run_directory.empty()) writer_.emplace(world_, session, directory(), hooks());
+}
+
+void Checkpoints::reserve() {
+  if (writer_ && config_.saves_on_the_way()) writer_->reserve();
+}
+
+/// What the writing threads call.
+CheckpointWriter::Hooks Checkpoints::hooks() {
+  return {.before =
+              [this](const Snapshot& snapshot, const io::CheckpointHeader& header) {
+                if (const std::string name = first_not_finite(snapshot); !name.empty())
+                  fail_diverged(config_, fmt::format("{} is no longer finite", name),
+                                header.iteration);
+                reporter_.sync();  // the checkpoint relies on these rows
+              },
+          .saved =
+              [this](const std::filesystem::path& path) {
+                reporter_.line(fmt::format("Saved checkpoint to {}", path.string()));
+              },
+          .waiting =
+              [this](bool own) {
+                watchdog_.answered(own ? kWriting : "has written its part of a checkpoint");
+              }};
+}
+
+io::CheckpointHeader Checkpoints::header_of(std::int64_t done) const {
+  io::CheckpointHeader header;
+  header.iteration = done;
+  header.epoch = config_.epoch_after(done);
+  header.next_position = done * config_.total_batch();
+  header.model = session_->graph().name;
+  header.config_toml = config_.resolved_toml;
+  header.environment = device::describe_environment();
+  header.data = data_;
+  header.log_state = reporter_.log_state();
+  header.scaling_state = to_json(session_->scaling());
+  header.skipped_in_row = session_->scaling().skipped_in_row;
+  if (done > 0 && epoch_of(config_, done - 1) == epoch_of(config_, done))
+    header.stand_ins = bad_images_.in_epoch();
+  return header;
+}
+
+void Checkpoints::save(std::int64_t done) {
+  if (!writer_) return;
+  (void)reporter_.note_bad_images(dataset_, "training");
+  compare_replicas(done);
+  const Watchdog::Disk disk(watchdog_, kWriting);
+  Together(world_).lead([this] {
+    require_place();
+    keep_configuration();
+  });
+  restart_clock();
+  writer_->begin(header_of(done), {.keep = config_.max_checkpoints_to_keep,
+                                   .validated = reporter_.accuracies(),
+                                   .keep_best = config_.keep_best});
+}
+
+void Checkpoints::settle() {
+  if (!writer_) return;
+  const Watchdog::Disk disk(watchdog_, kWriting);
+  writer_->settle();
+}
+
+void Checkpoints::advance(std::int64_t slowest) {
+  if (writer_) writer_->advance(slowest);
+}
+
+bool Checkpoints::is_due() const {
+  const double minutes = config_.checkpoint_minutes;
+  return minutes > 0.0 && since_save_.seconds() >= 60.0 * minutes;
+}
+
+void Checkpoints::save_if_failing(std::int64_t done, const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const Error& error) {
+    const bool alike = world_.size() == 1 || world_.failing_together();
+    if (!alike || error.kind() == ErrorKind::Numeric || config_.run_directory.empty()) throw;
+    save(done);
+    settle();
+    throw Error(error.kind(), fmt::format("{} (iteration {}, which is saved)", error.what(), done));
+  }
+}
+
+/// A directory that was removed or replaced during the run must not become a partial one again.
+void Checkpoints::require_place() const {
+  if (io::file_identity(config_.run_directory) == place_) return;
+  fail(ErrorKind::Io, "{}: was removed or replaced during the run: nothing more is written to it",
+       config_.run_directory.string());
+}
+
+/// Checkpoints contain the configuration too, but people look for it here.
+void Checkpoints::keep_configuration() const {
+  const std::filesystem::path file = config_.run_directory / "config.toml";
+  if (std::filesystem::exists(file)) return;
+  io::write_file_atomically(file, config_file_text(config_));
+  reporter_.line(
+      fmt::format("{}: was removed during the run and has been written again", file.string()));
+}
+
+void Checkpoints::compare_replicas(std::int64_t done) {
+  if (config_.pipeline.ranks.replicas == 1 || done == compared_) return;
+  compared_ = done;
+  try {
+    session_->compare_replicas();
+  } catch (const Error& error) {
+    world_.fail_together();  // all ranks know the sums
+    settle();
+    fail(error.kind(), "iteration {}: {}{}", done, error.what(), last_good());
+  }
+}
+
+/// On rank 0, a clause about the newest checkpoint that verifies.
+std::string Checkpoints::last_good() const {
+  if (world_.rank() != 0 || !writer_) return {};
+  try {
+    std::vector<std::string> damaged;
+    return fmt::format("; the last checkpoint, {}, is good: restore it on other hardware",
+                       io::open_newest(directory(), damaged).path().string());
+  } catch (const Error&) {
+    return "; there is no good checkpoint";
+  }
+}
+
+void Checkpoints::require_same_data(const io::CheckpointReader& checkpoint) const {
+  const io::CheckpointHeader& header = checkpoint.header();
+  if (!header.data.empty() && header.data != data_)
+    fail(ErrorKind::Data,
+         "{}: was trained on {}, but the data set found now is {}: give the data set of the run "
+         "with --data-dir",
+         checkpoint.path().string(), header.data, data_);
+  if (header.epoch == config_.epoch_after(header.iteration)) return;
+  fail(ErrorKind::Data,
+       "{}: was written at epoch {:.6g} of its data set, but with the {} training images found now "
+       "it would be epoch {:.6g}: give the data set of the run with --data-dir",
+       checkpoint.path().string(), header.epoch, config_.data.train_size,
+       config_.epoch_after(header.iteration));
+}
+
+void Checkpoints::report_costs() const {
+  if (!writer_ || !config_.saves_on_the_way()) return;
+  if (const std::string text = describe(writer_->costs()); !text.empty()) reporter_.line(text);
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/divergence.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "core/error.hpp"
+#include "io/checkpoint.hpp"
+#include "train/lr_schedule.hpp"
+
+namespace millrace::train {
+namespace {
+
+/// A non-finite loss whose update was skipped left the weights alone, and the next loss may be
+/// finite. If the update was not skipped, the weights are lost.
+void require_loss(const TrainConfig& config, const comm::World& world, const ScalingState& scaling,
+                  double loss, std::int64_t done, Reporter& reporter) {
+  if (std::isfinite(loss)) return;
+  const std::string what = fmt::format("the loss became {}", loss);
+  if (scaling.skipped_in_row == 1)
+    reporter.line(fmt::format("Iteration {}: {}; the update was skipped", done, what));
+  if (scaling.skipped_in_row > 0) return;
+  world.fail_together();  // all ranks know the loss
+  fail_diverged(config, what, done);
+}
+
+}  // namespace
+
+void fail_diverged(const TrainConfig& config, const std::string& what, std::int64_t done) {
+  const std::filesystem::path& run = config.run_directory;
+  const bool saved = !run.empty() && !io::list_checkpoints(run).empty();
+  fail(ErrorKind::Numeric,
+       "{} at iteration {} (learning rate {:.4g}): lower --base-learning-rate{}; {}", what, done,
+       learning_rate(config.schedule, done - 1, config.iterations),
+       config.schedule.warmup_iterations > 0 ? " or lengthen --warmup-epochs" : "",
+       saved ? fmt::format("earlier checkpoints are in {}", (run / "checkpoints").string())
+             : std::string("nothing was saved"));
+}
+
+void require_convergence(const TrainConfig& config, const comm::World& world,
+                         const ScalingState& scaling, double loss, std::int64_t done,
+                         Reporter& reporter) {
+  require_loss(config, world, scaling, loss, done, reporter);
+  if (scaling.skipped_in_row < kMaxSkippedInRow) return;
+  world.fail_together();  // all ranks count alike
+  fail_diverged(config,
+                fmt::format("loss, gradients or batch statistics were not finite for {} iterations "
+                            "in a row (loss scale {:g})",
+                            scaling.skipped_in_row, scaling.scale),
+                done);
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/feeder.hpp"
+
+#include <algorithm>
+
+#include "device/host_buffer.hpp"
+
+namespace millrace::train {
+namespace {
+
+/// Type in which images are copied to the device.
+DType image_type(const TrainConfig& config) {
+  return config.data.image_type.value_or(config.precision.activations);
+}
+
+}  // namespace
+
+std::int64_t validation_batches(const TrainConfig& config, std::int64_t images) {
+  const std::int64_t together = config.validation_batch_size * config.pipeline.ranks.replicas;
+  return (images + together - 1) / together;
+}
+
+std::int64_t Feeds::stand_ins() const {
+  std::int64_t sum = 0;
+  for (const auto& loader : loaders) sum += loader ? loader->stand_ins() : 0;
+  return sum;
+}
+
+Feeder::Feeder(const TrainConfig& config, const Shape& image, std::span<const pipeline::Unit> units,
+               const pipeline::Executor* training, const pipeline::Executor* evaluation)
+    : config_(&config),
+      image_(image),
+      units_(units),
+      training_(training),
+      evaluation_(evaluation) {}
+
+/// Number of stages of this process that read images; 0 unless it holds the first device.
+int Feeder::image_readers(const pipeline::Executor& executor) const {
+  int readers = 0;
+  for (std::size_t u = 0; u < units_.size(); ++u) readers += executor.reads_images(u) ? 1 : 0;
+  return readers;
+}
+
+/// Threads per stage that reads images: at most the number of images in the batches read ahead.
+int Feeder::threads_of_loader(const pipeline::Executor& executor) const {
+  const std::int64_t batch = std::max(config_->batch_size, config_->validation_batch_size);
+  const std::int64_t images = (io::LoaderOptions{}.batches_ahead + 1) * batch;
+  const auto useful =
+      static_cast<int>(std::min<std::int64_t>(config_->data.loader_threads, images));
+  if (config_->data.max_cpus == 0) return useful;
+  const int most = config_->data.max_cpus / std::max(1, image_readers(executor));
+  return std::min(useful, std::max(1, most));
+}
+
+int Feeder::threads() const {
+  const pipeline::Executor& executor = training_ != nullptr ? *training_ : *evaluation_;
+  return image_readers(executor) * threads_of_loader(executor);
+}
+
+/// Bytes of a micro-batch of images that stays on the device.
+std::int64_t Feeder::resident_bytes() const {
+  if (training_ == nullptr || config_->data.source != ImageSource::Device ||
+      image_readers(*training_) == 0)
+    return 0;
+  return device::aligned(config_->batch_size * image_.elements() * size_of(image_type(*config_)));
+}
+
+std::int64_t Feeder::loader_bytes(std::int64_t validation_images) const {
+  std::int64_t image = image_.elements() * size_of(image_type(*config_));
+  if (image_type(*config_) == DType::U8) image += static_cast<std::int64_t>(sizeof(PixelScaling));
+  if (config_->data.mixing.on()) image += static_cast<std::int64_t>(sizeof(ImageMixing));
+  const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
+  std::int64_t images = 0;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    if (training_ != nullptr && training_->reads_images(u) &&
+        config_->data.source != ImageSource::Device)
+      images += batches * config_->batch_size;
+    if (evaluation_ != nullptr && evaluation_->reads_images(u))
+      images += std::min(batches * config_->validation_batch_size, validation_images);
+  }
+  return images * image;
+}
+
+/// Reads the first micro-batch of the run, for every replica.
+io::ResidentImages Feeder::make_resident(const std::shared_ptr<const io::Dataset>& dataset,
+                                         io::LoaderOptions options) {
+  options.first_position = 0;
+  options.threads = 0;
+  options.content = io::Content::Images;
+  options.mixing = {};
+  io::Loader loader(dataset, io::SampleOrder::shuffled(config_->seed, dataset->size()), options);
+  const io::Batch& batch = *loader.next();
+  resident_images_ = std::make_unique<device::Arena>(resident_bytes());
+  device::copy_to_device(resident_images_->at(0), batch.images.data(), std::ssize(batch.images));
+  return {.images = resident_images_->at(0),
+          .scaling = batch.scaling.empty() ? PixelScaling{} : batch.scaling.front()};
+}
+
+Feeds Feeder::feeds(const pipeline::Executor& executor,
+                    const std::shared_ptr<const io::Dataset>& dataset, const io::SampleOrder& order,
+                    const io::LoaderOptions& options) const {
+  Feeds result;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const bool images = executor.reads_images(u);
+    const bool labels = executor.reads_labels(u);
+    result.loaders.emplace_back();
+    result.pointers.push_back(nullptr);
+    if (!images && !labels) continue;
+    io::LoaderOptions own = options;
+    own.replicas = config_->pipeline.ranks.replicas;
+    own.replica = units_[u].replica;
+    own.content = images && labels ? io::Content::Both
+                  : images         ? io::Content::Images
+                                   : io::Content::Labels;
+    // Labels are available at once.
+    own.threads = images && !own.resident ? threads_of_loader(executor) : 0;
+    own.memory = device::host_buffer;
+    result.loaders.back() = std::make_unique<io::Loader>(dataset, order, own);
+    result.pointers.back() = result.loaders.back().get();
+  }
+  return result;
+}
+
+Feeds Feeder::training(const std::shared_ptr<const io::Dataset>& dataset,
+                       std::int64_t first_position) {
+  io::LoaderOptions options;
+  options.batch_size = config_->batch_size;
+  options.type = image_type(*config_);
+  options.seed = config_->seed;
+  options.augment = config_->data.augment;
+  options.mixing = config_->data.mixing;
+  options.first_position = first_position;
+  if (resident_bytes() > 0) options.resident = make_resident(dataset, options);
+  return feeds(*training_, dataset, io::SampleOrder::shuffled(config_->seed, dataset->size()),
+               options);
+}
+
+Feeds Feeder::validation(const std::shared_ptr<const io::Dataset>& dataset) const {
+  io::LoaderOptions options;
+  options.batch_size = config_->validation_batch_size;
+  options.type = image_type(*config_);
+  options.seed = config_->seed;
+  options.end_position = dataset->size();
+  options.batches = validation_batches(*config_, dataset->size());
+  return feeds(*evaluation_, dataset, io::SampleOrder::sequential(dataset->size()), options);
+}
+
+}  // namespace millrace::train

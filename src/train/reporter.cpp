@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/reporter.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "core/text.hpp"
+#include "device/environment.hpp"
+#include "io/atomic_file.hpp"
+#include "train/agreement.hpp"
+#include "train/setup.hpp"
+
+namespace millrace::train {
+namespace {
+
+std::filesystem::path log_path(const TrainConfig& config) {
+  return config.run_directory.empty() ? std::filesystem::path{} : config.run_directory / "log.txt";
+}
+
+}  // namespace
+
+Reporter::Reporter(const TrainConfig& config, const comm::World& world)
+    : config_(config),
+      world_(world),
+      console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()) {}
+
+void Reporter::follow(const Session& session, std::int64_t first) {
+  first_iteration_ = first;
+  statistics_.emplace(session.executor());
+  if (config_.trace.empty()) return;
+  Together(world_).lead([&] { io::write_file_atomically(config_.trace, ""); });  // check early
+  const auto [begin, end] = trace_window(config_, first);
+  trace_.emplace(session.executor(), begin, end);
+}
+
+void Reporter::announce(const Session& session, const TrainInputs& inputs,
+                        const MemoryForecast& forecast) {
+  line(format_start(config_, inputs.command_line, session.graph()));
+  for (const std::string& notice : inputs.notices) line(notice);
+  line(fmt::format("Device: {}", device::describe_environment()));
+  for (const std::string& text : describe_computing(config_)) line(text);
+  const std::vector<std::string> memory = world_.gather(
+      fmt::format("Memory: {} on the device, process peak {}, including {} to read images",
+                  human_bytes(session.arena_bytes()), human_bytes(forecast.peak),
+                  human_bytes(forecast.reading)));
+  for (std::size_t r = 0; r < memory.size(); ++r)
+    line(memory.size() == 1 ? memory[r] : fmt::format("Rank {}: {}", r, memory[r]));
+}
+
+void Reporter::open_log() { log_.emplace(config_); }
+
+void Reporter::continue_log(const io::CheckpointHeader& checkpoint) {
+  log_.emplace(config_, checkpoint.iteration, parse_partial_row(checkpoint.log_state));
+  accuracies_ = read_accuracies(config_.run_directory);
+  for (const std::string& notice : log_->take_notices()) line(notice);
+  // Changed options also apply to later restarts.
+  io::write_file_atomically(config_.run_directory / "config.toml", config_file_text(config_));
+}
+
+void Reporter::add_step(std::int64_t done, double seconds) {
+  // The first step pages memory in, so it is left out unless it is the only one.
+  if (done - 1 > first_iteration_ || done == config_.iterations) statistics_->add(seconds);
+  if (trace_) trace_->add(done);
+}
+
+void Reporter::add_iteration(std::int64_t done, const IterationResult& result) {
+  if (log_) log_->add(result);
+  const double elapsed = training_.seconds();
+  const double each = elapsed / static_cast<double>(done - first_iteration_);
+  const auto batch = static_cast<double>(config_.total_batch());
+  console_.status(config_,
+                  {.iteration = done,
+                   .loss = result.loss,
+                   .top1 = static_cast<double>(result.correct) / batch,
+                   .images_per_second = batch / each,
+                   .seconds_left = each * static_cast<double>(config_.iterations - done)},
+                  elapsed);
+}
+
+void Reporter::end_row(std::int64_t done) {
+  if (!log_) return;
+  line(format_line(log_->report(done)));
+  for (const std::string& notice : log_->take_notices()) line(notice);
+}
+
+void Reporter::add_validation(const ValidationResult& result) {
+  if (log_) log_->report(result);
+  if (result.name.empty()) accuracies_[result.iteration] = 100.0 * result.top1();
+  line(format_line(result, config_.epoch_after(result.iteration)));
+}
+
+std::string Reporter::log_state() const { return log_ ? to_json(log_->partial()) : ""; }
+
+void Reporter::sync() {
+  if (log_) log_->sync();
+}
+
+std::int64_t Reporter::note_bad_images(const io::Dataset& dataset, const std::string& use) {
+  std::set<std::string>& known = bad_images_[use];
+  for (const std::string& lines : world_.gather(join(dataset.replaced(), "\n")))
+    for (const std::string& line : split_list(lines, '\n'))
+      if (!line.empty() && known.insert(line).second)
+        console_.keep(fmt::format("Bad image, replaced by another of its class: {}", line));
+  return std::ssize(known);
+}
+
+void Reporter::report_bad_images(const io::Dataset& dataset, const std::string& use) {
+  const std::string text = format_replaced(note_bad_images(dataset, use), dataset.size(), use);
+  if (!text.empty()) line(text);
+}
+
+void Reporter::write_trace(const PipelineReport& report) const {
+  if (config_.trace.extension() == ".svg")
+    trace_->draw(world_, report, config_.trace);
+  else
+    trace_->write(world_, config_.trace);
+}
+
+void Reporter::report_pipeline() {
+  const PipelineReport report = statistics_->report(world_);
+  if (trace_) {
+    write_trace(report);
+    line(trace_->steps() > 0
+             ? fmt::format("Saved trace to {}", config_.trace.string())
+             : fmt::format(
+                   "{} is empty: no weight update of this process is in the range of the trace",
+                   config_.trace.string()));
+  }
+  const pipeline::PipelinePlan& plan = config_.pipeline;
+  if (plan.ranks.devices * plan.ranks.replicas == 1) return;
+  if (report.steps > 0) line(to_text(report, plan));
+}
+
+void Reporter::report_scaling(const ScalingState& scaling) {
+  const bool dynamic = config_.loss_scaling.kind == ScalingKind::Dynamic;
+  if (scaling.skipped == 0 && !dynamic) return;
+  line(fmt::format(
+      "Skipped updates: {} of {} (gradients or batch statistics not finite), final loss scale {:g}",
+      scaling.skipped, config_.iterations, scaling.scale));
+}
+
+}  // namespace millrace::train

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "comm/world.hpp"
+#include "core/clock.hpp"
+#include "io/checkpoint.hpp"
+#include "io/dataset.hpp"
+#include "train/config.hpp"
+#include "train/memory.hpp"
+#include "train/metrics_log.hpp"
+#include "train/progress.hpp"
+#include "train/session.hpp"
+#include "train/statistics.hpp"
+#include "train/trace.hpp"
+#include "train/trainer.hpp"
+
+namespace millrace::train {
+
+/// What a run tells people: lines on the console and in log.txt, the CSV files, the status line,
+/// the table of times and the trace. Every rank has a reporter, but only rank 0 prints and writes;
+/// functions marked collective gather what the other ranks know.
+class Reporter {
+ public:
+  /// The references must outlive this.
+  Reporter(const TrainConfig& config, const comm::World& world);
+
+  /// From now on steps of this session, whose first iteration is `first`, are counted and traced.
+  /// `session` must outlive this. Collective. Errors: Io, if the trace cannot be written.
+  void follow(const Session& session, std::int64_t first);
+  /// Opens the log files of a new run, or those of a run that continues from a checkpoint. On rank
+  /// 0 only. Errors: Io.
+  void open_log();
+  void continue_log(const io::CheckpointHeader& checkpoint);
+
+  void line(std::string_view text) { console_.line(text); }
+  /// The lines at the start of a run: its configuration, the machine, the memory of each rank.
+  /// Collective.
+  void announce(const Session& session, const TrainInputs& inputs, const MemoryForecast& forecast);
+
+  /// The clock of the status line starts.
+  void begin_training() { training_ = Timer(); }
+  /// The session has run a step in `seconds`. `done` counts the updates with this one.
+  void add_step(std::int64_t done, double seconds);
+  /// The same step's results: counts them in the log, and shows them in the status line.
+  void add_iteration(std::int64_t done, const IterationResult& result);
+  /// Ends a row of the log and prints it.
+  void end_row(std::int64_t done);
+  /// Logs and prints a validation.
+  void add_validation(const ValidationResult& result);
+
+  /// The part of the log that a checkpoint must contain, and the rows on disk that it relies on.
+  [[nodiscard]] std::string log_state() const;
+  void sync();
+  /// Validation accuracies of the run's own weights by iteration, in percent; of rank 0.
+  [[nodiscard]] const std::map<std::int64_t, double>& accuracies() const { return accuracies_; }
+
+  /// Writes to log.txt which images any rank has replaced since the last call for this `use`; the
+  /// terminal has shown it already. Returns the total number, on rank 0. Collective.
+  std::int64_t note_bad_images(const io::Dataset& dataset, const std::string& use);
+  /// The same, and prints the number of them. Collective.
+  void report_bad_images(const io::Dataset& dataset, const std::string& use);
+  /// How the devices spent their time, if there are several; writes the trace. Collective.
+  void report_pipeline();
+  /// Skipped updates, and the final loss scale if it is dynamic.
+  void report_scaling(const ScalingState& scaling);
+
+ private:
+  void write_trace(const PipelineReport& report) const;
+
+  const TrainConfig& config_;
+  const comm::World& world_;
+  Console console_;
+  std::optional<MetricsLog> log_;  ///< on rank 0
+  std::map<std::int64_t, double> accuracies_;
+  std::map<std::string, std::set<std::string>> bad_images_;  ///< lines by use; on rank 0
+  std::optional<PipelineStatistics> statistics_;
+  std::optional<Trace> trace_;
+  std::int64_t first_iteration_ = 0;
+  Timer training_;
+};
+
+}  // namespace millrace::train

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a configuration means on this machine: its network, its devices, its kernels.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/graph.hpp"
+#include "train/config.hpp"
+
+namespace millrace::train {
+
+/// The network that a configuration trains. Parameters that its filters leave out are frozen.
+/// Errors: Config, as models::build_model and models::train_only.
+[[nodiscard]] models::Graph network_of(const TrainConfig& config);
+
+/// Numbers of the devices assigned to `rank`, without duplicates, ascending; none: any device.
+[[nodiscard]] std::vector<int> device_numbers_of(const TrainConfig& config, int rank);
+
+/// The GPU of that rank, for device::Environment; -1: any. Errors: Config if several are assigned
+/// to it, as a process uses one.
+[[nodiscard]] int gpu_of(const TrainConfig& config, int rank);
+
+/// Lines for people about how this machine computes: the instructions that kernels use, how 16-bit
+/// values are multiplied, and what is slow.
+[[nodiscard]] std::vector<std::string> describe_computing(const TrainConfig& config);
+
+/// The text of a run's config.toml: those lines as comments, then the configuration.
+[[nodiscard]] std::string config_file_text(const TrainConfig& config);
+
+}  // namespace millrace::train

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/stage_tensors.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/crc32c.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "device/compat.hpp"
+#include "device/host_buffer.hpp"
+#include "io/tensor_values.hpp"
+#include "train/memory.hpp"
+#include "train/warm_start.hpp"
+
+namespace millrace::train {
+namespace {
+
+io::TensorInfo info_of(const models::Parameter& parameter) {
+  return {parameter.name, parameter.trainable() ? io::TensorRole::Parameter : io::TensorRole::State,
+          DType::F32, parameter.shape};
+}
+
+io::TensorInfo info_of(const models::Parameter& parameter, const UpdateSlot& slot) {
+  return {fmt::format("{}/{}", parameter.name, slot.name), io::TensorRole::Slot, DType::F32,
+          parameter.shape};
+}
+
+std::string_view slot_name(const io::TensorInfo& slot) {
+  return std::string_view(slot.name).substr(slot.name.rfind('/') + 1);
+}
+
+/// Names of the slots in a checkpoint.
+std::string describe_slots(const io::CheckpointReader& checkpoint) {
+  std::set<std::string_view> names;
+  for (const io::TensorInfo& tensor : checkpoint.tensors())
+    if (tensor.role == io::TensorRole::Slot) names.insert(slot_name(tensor));
+  return names.empty() ? "none" : join(std::vector(names.begin(), names.end()), ", ");
+}
+
+void require_slot_of_rule(const io::CheckpointReader& checkpoint, const io::TensorInfo& slot,
+                          UpdateRule rule) {
+  for (const UpdateSlot& kept : update_slots(rule))
+    if (kept.name == slot_name(slot)) return;
+  fail(ErrorKind::Checkpoint,
+       "{}: holds the slot {}, which {} does not keep; its slots: {}. Continue with the "
+       "--optimiser that wrote it",
+       checkpoint.path().string(), slot.name, millrace::name_of(rule), describe_slots(checkpoint));
+}
+
+}  // namespace
+
+Snapshot::Snapshot(std::vector<io::TensorInfo> infos) {
+  std::int64_t elements = 0;
+  for (const io::TensorInfo& info : infos) elements += info.elements();
+  data_.resize(static_cast<std::size_t>(elements));
+  const std::byte* at = reinterpret_cast<const std::byte*>(data_.data());
+  for (io::TensorInfo& info : infos) {
+    const auto bytes = static_cast<std::size_t>(info.bytes());
+    tensors_.push_back({std::move(info), {at, bytes}});
+    at += bytes;
+  }
+}
+
+void Snapshot::take(std::span<const pipeline::StoredValues> values) {
+  MILLRACE_ASSERT(values.size() == tensors_.size());
+  std::vector<device::HostCopy> copies;
+  float* to = data_.data();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const io::TensorInfo& info = tensors_[i].info;
+    if (values[i].type == DType::F32)
+      copies.push_back({reinterpret_cast<std::byte*>(to), values[i].data, info.bytes()});
+    else
+      pipeline::read_values(values[i], {to, static_cast<std::size_t>(info.elements())});
+    to += info.elements();
+  }
+  device::copy_to_host(copies);
+}
+
+std::string first_not_finite(const Snapshot& snapshot) {
+  for (const io::NamedTensor& tensor : snapshot.tensors()) {
+    const auto* values = reinterpret_cast<const float*>(tensor.data.data());
+    const bool finite = std::all_of(values, values + tensor.info.elements(),
+                                    [](float x) { return std::isfinite(x); });
+    if (!finite) return tensor.info.name;
+  }
+  return {};
+}
+
+StageTensors::StageTensors(const models::Graph& graph, std::vector<pipeline::Unit> units,
+                           std::optional<UpdateRule> rule)
+    : graph_(&graph), units_(std::move(units)), rule_(rule) {}
+
+void StageTensors::visit_slots(const pipeline::Parameters& parameters, models::ParameterId id,
+                               const Visit& f) const {
+  if (!parameters.owns(id)) return;
+  const models::Parameter& parameter = graph_->parameter(id);
+  for (std::size_t i = 0; i < parameters.slots().size(); ++i)
+    f(info_of(parameter, parameters.slots()[i]), parameters.stored_slot(i, id));
+}
+
+void StageTensors::visit(Replicas replicas, const Visit& f) const {
+  for (const pipeline::Unit& unit : units_) {
+    const bool answers = replicas == Replicas::All || unit.replica == 0;
+    const pipeline::Parameters& parameters = unit.run->parameters();
+    if (!answers && parameters.share_borders().size() == 2) continue;  // its slots are not divided
+    for (const models::ParameterId id : parameters.ids()) {
+      const models::Parameter& parameter = graph_->parameter(id);
+      if (answers) f(info_of(parameter), parameters.stored(id));
+      if (parameter.learns()) visit_slots(parameters, id, f);
+    }
+  }
+}
+
+void StageTensors::load_tensor(const io::CheckpointReader& checkpoint, const io::TensorInfo& wanted,
+                               const pipeline::StoredValues& values) const {
+  const io::TensorInfo* found = checkpoint.find(wanted.name);
+  if (found == nullptr && wanted.role == io::TensorRole::Slot) {
+    fail(ErrorKind::Checkpoint,
+         "{}: has no slot {}, which {} needs; its slots: {}. Continue with the --optimiser that "
+         "wrote it",
+         checkpoint.path().string(), wanted.name, millrace::name_of(rule_.value()),
+         describe_slots(checkpoint));
+  }
+  if (found == nullptr) {
+    fail(ErrorKind::Checkpoint, "{}: has no tensor {}, which {} needs; it was written for {}",
+         checkpoint.path().string(), wanted.name, graph_->name, checkpoint.header().model);
+  }
+  if (found->shape != wanted.shape || found->type != wanted.type) {
+    fail(ErrorKind::Checkpoint,
+         "{}: tensor {} has {} elements of {}, but {} needs {} of {}; it was written for {}",
+         checkpoint.path().string(), wanted.name, found->elements(), name_of(found->type),
+         graph_->name, wanted.elements(), name_of(wanted.type), checkpoint.header().model);
+  }
+  std::vector<float> host(static_cast<std::size_t>(wanted.elements()));
+  checkpoint.read(wanted.name, std::as_writable_bytes(std::span(host)));
+  if (const std::string bad = io::bad_value(host, wanted.shape, io::value_rule(wanted.name));
+      !bad.empty()) {
+    fail(ErrorKind::Checkpoint,
+         "{}: {}{}: no network can compute with it: use another checkpoint, or import the weights "
+         "again",
+         checkpoint.path().string(), wanted.name, bad);
+  }
+  pipeline::write_values(values, host);
+}
+
+/// Updates the copies that kernels read from newly loaded masters.
+void StageTensors::refresh_copies() const {
+  const device::ExecutionSpace space;
+  for (const pipeline::Unit& unit : units_) unit.run->parameters().refresh_copies(space);
+  device::fence(space);
+}
+
+void StageTensors::begin_with(const io::CheckpointReader& checkpoint,
+                              std::span<const std::string> fresh) const {
+  const std::set<std::string> taken =
+      tensors_to_take(*graph_, checkpoint.tensors(), fresh, checkpoint.path().string());
+  visit(Replicas::All, [&](const io::TensorInfo& wanted, const pipeline::StoredValues& values) {
+    if (taken.contains(wanted.name)) load_tensor(checkpoint, wanted, values);
+  });
+  refresh_copies();
+}
+
+void StageTensors::load(const io::CheckpointReader& checkpoint) const {
+  visit(Replicas::All, [&](const io::TensorInfo& wanted, const pipeline::StoredValues& values) {
+    load_tensor(checkpoint, wanted, values);
+  });
+  refresh_copies();
+  require_known(checkpoint);
+}
+
+/// All tensors of the checkpoint must have a place here.
+void StageTensors::require_known(const io::CheckpointReader& checkpoint) const {
+  std::set<std::string_view> known;
+  for (const models::Parameter& parameter : graph_->parameters) known.insert(parameter.name);
+  for (const io::TensorInfo& tensor : checkpoint.tensors()) {
+    if (tensor.role == io::TensorRole::Slot) {
+      if (rule_) require_slot_of_rule(checkpoint, tensor, *rule_);
+      continue;
+    }
+    if (known.contains(tensor.name)) continue;
+    fail(ErrorKind::Checkpoint,
+         "{}: tensor {} belongs to no parameter of {}; it was written for {}",
+         checkpoint.path().string(), tensor.name, graph_->name, checkpoint.header().model);
+  }
+}
+
+Snapshot StageTensors::make_snapshot() const {
+  std::vector<io::TensorInfo> infos;
+  visit(Replicas::First,
+        [&](const io::TensorInfo& info, const pipeline::StoredValues&) { infos.push_back(info); });
+  return Snapshot(std::move(infos));
+}
+
+void StageTensors::take(Snapshot& snapshot) const {
+  std::vector<pipeline::StoredValues> all;
+  visit(Replicas::First, [&](const io::TensorInfo&, const pipeline::StoredValues& values) {
+    all.push_back(values);
+  });
+  snapshot.take(all);
+}
+
+Snapshot StageTensors::snapshot() const {
+  Snapshot result = make_snapshot();
+  take(result);
+  return result;
+}
+
+std::int64_t StageTensors::checkpoint_bytes() const {
+  std::int64_t largest = 0;
+  std::int64_t copied = 0;
+  std::int64_t tensors = 0;
+  visit(Replicas::First, [&](const io::TensorInfo& info, const pipeline::StoredValues&) {
+    largest = std::max(largest, info.bytes());
+    ++tensors;
+    copied += info.bytes();
+  });
+  // A tensor is read back next to HDF5's copy of it.
+  return open_checkpoint_bytes(tensors) + 2 * largest + copied;
+}
+
+std::vector<io::TensorInfo> StageTensors::checkpoint_tensors() const {
+  std::vector<io::TensorInfo> all;
+  for (const models::Parameter& parameter : graph_->parameters) {
+    all.push_back(info_of(parameter));
+    if (!parameter.learns()) continue;
+    for (const UpdateSlot& slot : update_slots(rule_.value()))
+      all.push_back(info_of(parameter, slot));
+  }
+  return all;
+}
+
+void StageTensors::compare_replicas(const pipeline::PipelinePlan& plan,
+                                    const comm::World& world) const {
+  const auto stages = static_cast<std::size_t>(plan.schedule.stages);
+  const auto replicas = static_cast<std::size_t>(plan.ranks.replicas);
+  std::vector<double> sums(stages * replicas);
+  std::vector<std::byte> host;
+  for (const pipeline::Unit& unit : units_) {
+    const std::span<const std::byte> trained = unit.run->parameters().trained();
+    host.resize(trained.size_bytes());
+    device::copy_to_host(host.data(), trained.data(),
+                         static_cast<std::int64_t>(trained.size_bytes()));
+    sums[static_cast<std::size_t>(unit.stage) * replicas + static_cast<std::size_t>(unit.replica)] =
+        static_cast<double>(crc32c(host));
+  }
+  world.add(sums);
+  for (std::size_t s = 0; s < stages; ++s)
+    for (std::size_t r = 1; r < replicas; ++r)
+      if (sums[s * replicas + r] != sums[s * replicas])
+        fail(ErrorKind::Peer,
+             "stage {}: replica {} has different weights than replica 0: a device or a link "
+             "between them computes or carries wrong bits",
+             s, r);
+}
+
+}  // namespace millrace::train
