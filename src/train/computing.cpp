@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "device/environment.hpp"
-#include "ops/weighted.hpp"
+#include "ops/backend.hpp"
 
 namespace millrace::train {
 
