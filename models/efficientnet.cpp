@@ -97,7 +97,7 @@ void check(const EfficientNetOptions& o) {
   require(o.depth_divisor >= 1 && o.depth_divisor <= kMostChannels, "depth divisor",
           o.depth_divisor, range);
   require(o.top_width >= 0, "top width", o.top_width, "at least 0 (0: no top convolution)");
-  if (o.activation == ActivationKind::Sigmoid) {
+  if (o.activation == Activation::Sigmoid) {
     fail(ErrorKind::Config,
          "model efficientnet has no activation sigmoid; activations: swish, relu");
   }

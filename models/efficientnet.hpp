@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "models/registry.hpp"
+#include "models/graph.hpp"
+#include "models/model_options.hpp"
 
 namespace millrace::models {
 

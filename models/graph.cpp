@@ -13,11 +13,6 @@ namespace {
 
 OpId op_id(std::size_t index) { return OpId{static_cast<std::int32_t>(index)}; }
 
-std::int64_t macs_of(const Graph& graph, const Op& op) {
-  if (!op.output.valid() || op.inputs.empty()) return 0;
-  return forward_macs(op.kind, graph.value(op.inputs.front()).shape, graph.value(op.output).shape);
-}
-
 /// Elements of the op's trainable parameters, or of its running statistics.
 enum class Counted { Trainable, State };
 std::int64_t elements_of(const Graph& graph, const Op& op, Counted counted) {
@@ -46,7 +41,7 @@ Row table_row(const Graph& graph, const Op& op) {
           op.output.valid() ? fmt::format("{}", graph.value(op.output).shape) : std::string(),
           number_or_blank(elements_of(graph, op, Counted::Trainable)),
           number_or_blank(elements_of(graph, op, Counted::State)),
-          number_or_blank(macs_of(graph, op))};
+          number_or_blank(infer(graph, op).macs)};
 }
 
 Row totals_row(const Graph& graph) {
@@ -113,8 +108,14 @@ std::int64_t Graph::trainable_elements() const {
 
 std::int64_t Graph::forward_macs() const {
   std::int64_t sum = 0;
-  for (const Op& op : ops) sum += macs_of(*this, op);
+  for (const Op& op : ops) sum += infer(*this, op).macs;
   return sum;
+}
+
+Inference infer(const Graph& graph, const Op& op) {
+  std::vector<Shape> shapes;
+  for (const ValueId input : op.inputs) shapes.push_back(graph.value(input).shape);
+  return infer(op.kind, shapes, graph.classes);
 }
 
 std::string to_string(const Graph& graph) {

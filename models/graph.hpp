@@ -16,11 +16,11 @@
 //   b.begin_layer("b0");
 //   ValueId x = b.conv("conv", b.input(), {.out_channels = 16, .kernel = {3, 3}, .pad = same(1)});
 //   x = b.batch_norm("norm", x, {});
-//   x = b.activation("relu", x, {ActivationKind::Relu});
+//   x = b.activation("relu", x, {Activation::Relu});
 //
 // Invariants:
 // - an op's inputs are made by earlier ops, and every value is read by an op;
-// - shapes and parameters are those that `infer` and `parameter_specs` give;
+// - shapes and parameters are those that `infer` gives;
 // - a layer is a run of consecutive ops, and the name of each op begins with its layer's name;
 // - names of layers, ops and parameters are unique; an op with the name of a layer is its first op;
 // - exactly one op, the last one, is a SoftmaxLoss.
@@ -135,6 +135,9 @@ void train_only(Graph& graph, std::span<const std::string> filters);
 /// Whether a parameter of the op learns.
 [[nodiscard]] bool learns(const Graph& graph, OpId op);
 
+/// What `infer` says about an op of the graph.
+[[nodiscard]] Inference infer(const Graph& graph, const Op& op);
+
 /// Checks the invariants above. Errors: Internal, with the op.
 void validate(const Graph& graph);
 
@@ -152,27 +155,50 @@ class GraphBuilder {
   [[nodiscard]] const Shape& shape(ValueId value) const { return graph_.value(value).shape; }
   void begin_layer(std::string name);
 
-  ValueId conv(std::string_view name, ValueId x, const Conv& conv);
-  ValueId dense(std::string_view name, ValueId x, const Dense& dense);
-  ValueId batch_norm(std::string_view name, ValueId x, const BatchNorm& norm);
-  ValueId group_norm(std::string_view name, ValueId x, const GroupNorm& norm);
-  ValueId activation(std::string_view name, ValueId x, const Activation& activation);
-  ValueId add(std::string_view name, ValueId a, ValueId b);
-  ValueId concat(std::string_view name, const std::vector<ValueId>& inputs);
-  ValueId scale_channels(std::string_view name, ValueId x, ValueId scale);
-  ValueId pool(std::string_view name, ValueId x, const Pool& pool);
-  ValueId global_average_pool(std::string_view name, ValueId x);
-  ValueId shortcut_pad(std::string_view name, ValueId x, const ShortcutPad& pad);
-  ValueId dropout(std::string_view name, ValueId x, const Dropout& dropout);
-  ValueId drop_connect(std::string_view name, ValueId x, const DropConnect& drop);
-  void softmax_loss(std::string_view name, ValueId logits, const SoftmaxLoss& loss = {});
+  /// Adds an op of any kind.
+  ValueId op(std::string_view name, const OpKind& kind, std::vector<ValueId> inputs);
+
+  ValueId conv(std::string_view name, ValueId x, const Conv& conv) { return op(name, conv, {x}); }
+  ValueId dense(std::string_view name, ValueId x, const Dense& dense) {
+    return op(name, dense, {x});
+  }
+  ValueId batch_norm(std::string_view name, ValueId x, const BatchNorm& norm) {
+    return op(name, norm, {x});
+  }
+  ValueId group_norm(std::string_view name, ValueId x, const GroupNorm& norm) {
+    return op(name, norm, {x});
+  }
+  ValueId activation(std::string_view name, ValueId x, const Activate& activation) {
+    return op(name, activation, {x});
+  }
+  ValueId add(std::string_view name, ValueId a, ValueId b) { return op(name, Add{}, {a, b}); }
+  ValueId concat(std::string_view name, const std::vector<ValueId>& inputs) {
+    return op(name, Concat{}, inputs);
+  }
+  ValueId scale_channels(std::string_view name, ValueId x, ValueId scale) {
+    return op(name, ScaleChannels{}, {x, scale});
+  }
+  ValueId pool(std::string_view name, ValueId x, const Pool& pool) { return op(name, pool, {x}); }
+  ValueId global_average_pool(std::string_view name, ValueId x) {
+    return op(name, GlobalAveragePool{}, {x});
+  }
+  ValueId shortcut_pad(std::string_view name, ValueId x, const ShortcutPad& pad) {
+    return op(name, pad, {x});
+  }
+  ValueId dropout(std::string_view name, ValueId x, const Dropout& dropout) {
+    return op(name, dropout, {x});
+  }
+  ValueId drop_connect(std::string_view name, ValueId x, const DropConnect& drop) {
+    return op(name, drop, {x});
+  }
+  void softmax_loss(std::string_view name, ValueId logits, const SoftmaxLoss& loss = {}) {
+    op(name, loss, {logits});
+  }
 
   /// The finished graph, validated.
   [[nodiscard]] Graph build() &&;
 
  private:
-  ValueId append(std::string_view name, const OpKind& kind, std::vector<ValueId> inputs);
-
   Graph graph_;
 };
 

@@ -65,8 +65,7 @@ void GraphBuilder::begin_layer(std::string name) {
   graph_.layers.push_back({.name = std::move(name), .first_op = first});
 }
 
-ValueId GraphBuilder::append(std::string_view name, const OpKind& kind,
-                             std::vector<ValueId> inputs) {
+ValueId GraphBuilder::op(std::string_view name, const OpKind& kind, std::vector<ValueId> inputs) {
   MILLRACE_ASSERT(!graph_.layers.empty());
   const std::string& layer = graph_.layers.back().name;
   Op op;
@@ -78,7 +77,7 @@ ValueId GraphBuilder::append(std::string_view name, const OpKind& kind,
     MILLRACE_ASSERT(input.valid() && input.at() < graph_.values.size());
     shapes.push_back(shape(input));
   }
-  const Inference inference = infer(kind, shapes, graph_.classes);
+  Inference inference = infer(kind, shapes, graph_.classes);
   if (!inference.misfit.empty()) {
     fail(ErrorKind::Config, "{}: {}: {}", graph_.name, op.name, inference.misfit);
   }
@@ -89,7 +88,7 @@ ValueId GraphBuilder::append(std::string_view name, const OpKind& kind,
   }
 
   const OpId id{static_cast<std::int32_t>(graph_.ops.size())};
-  for (ParameterSpec& spec : parameter_specs(kind, shapes.front())) {
+  for (ParameterSpec& spec : inference.parameters) {
     check_parameters(graph_.name, op.name + " has", elements_of(spec.shape));
     op.parameters.push_back(ParameterId{static_cast<std::int32_t>(graph_.parameters.size())});
     graph_.parameters.push_back({.name = fmt::format("{}/{}", op.name, role_name(spec.role)),
@@ -106,62 +105,6 @@ ValueId GraphBuilder::append(std::string_view name, const OpKind& kind,
   op.inputs = std::move(inputs);
   graph_.ops.push_back(std::move(op));
   return graph_.ops.back().output;
-}
-
-ValueId GraphBuilder::conv(std::string_view name, ValueId x, const Conv& conv) {
-  return append(name, conv, {x});
-}
-
-ValueId GraphBuilder::dense(std::string_view name, ValueId x, const Dense& dense) {
-  return append(name, dense, {x});
-}
-
-ValueId GraphBuilder::batch_norm(std::string_view name, ValueId x, const BatchNorm& norm) {
-  return append(name, norm, {x});
-}
-
-ValueId GraphBuilder::group_norm(std::string_view name, ValueId x, const GroupNorm& norm) {
-  return append(name, norm, {x});
-}
-
-ValueId GraphBuilder::activation(std::string_view name, ValueId x, const Activation& activation) {
-  return append(name, activation, {x});
-}
-
-ValueId GraphBuilder::add(std::string_view name, ValueId a, ValueId b) {
-  return append(name, Add{}, {a, b});
-}
-
-ValueId GraphBuilder::concat(std::string_view name, const std::vector<ValueId>& inputs) {
-  return append(name, Concat{}, inputs);
-}
-
-ValueId GraphBuilder::scale_channels(std::string_view name, ValueId x, ValueId scale) {
-  return append(name, ScaleChannels{}, {x, scale});
-}
-
-ValueId GraphBuilder::pool(std::string_view name, ValueId x, const Pool& pool) {
-  return append(name, pool, {x});
-}
-
-ValueId GraphBuilder::global_average_pool(std::string_view name, ValueId x) {
-  return append(name, GlobalAveragePool{}, {x});
-}
-
-ValueId GraphBuilder::shortcut_pad(std::string_view name, ValueId x, const ShortcutPad& pad) {
-  return append(name, pad, {x});
-}
-
-ValueId GraphBuilder::dropout(std::string_view name, ValueId x, const Dropout& dropout) {
-  return append(name, dropout, {x});
-}
-
-ValueId GraphBuilder::drop_connect(std::string_view name, ValueId x, const DropConnect& drop) {
-  return append(name, drop, {x});
-}
-
-void GraphBuilder::softmax_loss(std::string_view name, ValueId logits, const SoftmaxLoss& loss) {
-  append(name, loss, {logits});
 }
 
 Graph GraphBuilder::build() && {

@@ -117,9 +117,7 @@ class Validator {
 
   void check_shapes(std::size_t i) const {
     const Op& op = graph_.ops[i];
-    std::vector<Shape> shapes;
-    for (const ValueId input : op.inputs) shapes.push_back(graph_.value(input).shape);
-    const Inference inference = infer(op.kind, shapes, graph_.classes);
+    const Inference inference = infer(graph_, op);
     if (!inference.misfit.empty()) broken("op " + op.name, "{}", inference.misfit);
     if (op.output.valid() && graph_.value(op.output).shape != inference.output) {
       broken("op " + op.name, "makes {}, but its value has shape {}", inference.output,
@@ -129,8 +127,7 @@ class Validator {
 
   void check_parameters(std::size_t i) const {
     const Op& op = graph_.ops[i];
-    const std::vector<ParameterSpec> specs =
-        parameter_specs(op.kind, graph_.value(op.inputs.front()).shape);
+    const std::vector<ParameterSpec> specs = infer(graph_, op).parameters;
     if (specs.size() != op.parameters.size()) {
       broken("op " + op.name, "has {} parameters, expected {}", op.parameters.size(), specs.size());
     }

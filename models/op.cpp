@@ -2,7 +2,6 @@
 #include "models/op.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace millrace::models {
@@ -12,8 +11,6 @@ template <class... Args>
 Inference misfit(fmt::format_string<Args...> format, Args&&... args) {
   return {.output = {}, .misfit = fmt::format(format, std::forward<Args>(args)...)};
 }
-
-Inference fits(const Shape& output) { return {.output = output, .misfit = {}}; }
 
 /// Pixels that a window covers if its taps are `dilation` apart.
 constexpr std::int64_t span_of(std::int64_t kernel, std::int64_t dilation) {
@@ -38,8 +35,8 @@ Inference slide(const Shape& x, Extent kernel, Extent stride, const Padding& pad
     return misfit("a window of {} pixels does not fit into input {} padded to {}", window, x,
                   padded);
   }
-  return fits(
-      {(padded.h - window.h) / stride.h + 1, (padded.w - window.w) / stride.w + 1, channels});
+  return {.output = {(padded.h - window.h) / stride.h + 1, (padded.w - window.w) / stride.w + 1,
+                     channels}};
 }
 
 /// The divisor of `channels` nearest to `groups`; the smaller one of two.
@@ -52,142 +49,20 @@ std::int64_t nearest_group_count(std::int64_t channels, std::int64_t groups) {
   return 1;
 }
 
-/// One overload per kind. The number of inputs has been checked.
-class ShapeRules {
- public:
-  ShapeRules(std::span<const Shape> inputs, std::int64_t classes)
-      : inputs_(inputs), x_(inputs.front()), classes_(classes) {}
+const Initialiser kZero = {.kind = Initialiser::Kind::Zero};
+const Initialiser kOne = {.kind = Initialiser::Kind::One};
 
-  Inference operator()(const Conv& conv) const {
-    if (conv.out_channels < 1) {
-      return misfit("{} output channels; at least 1 is required", conv.out_channels);
-    }
-    if (conv.groups < 1 || x_.c % conv.groups != 0 || conv.out_channels % conv.groups != 0) {
-      return misfit("{} groups do not divide {} input and {} output channels (input {})",
-                    conv.groups, x_.c, conv.out_channels, x_);
-    }
-    return slide(x_, conv.kernel, conv.stride, conv.pad, conv.dilation, conv.out_channels);
-  }
-
-  Inference operator()(const Dense& dense) const {
-    if (dense.units < 1) return misfit("{} units; at least 1 is required", dense.units);
-    return fits({1, 1, dense.units});
-  }
-
-  Inference operator()(const BatchNorm& norm) const {
-    if (!(norm.epsilon > 0)) return misfit("epsilon {} must be positive", norm.epsilon);
-    if (!(norm.decay >= 0 && norm.decay <= 1)) {
-      return misfit("decay {} must be between 0 and 1", norm.decay);
-    }
-    if (norm.span < 1)
-      return misfit("statistics span {} replicas; at least 1 is required", norm.span);
-    return fits(x_);
-  }
-
-  Inference operator()(const GroupNorm& norm) const {
-    if (!(norm.epsilon > 0)) return misfit("epsilon {} must be positive", norm.epsilon);
-    if (norm.groups < 1) return misfit("{} groups; at least 1 is required", norm.groups);
-    if (x_.c % norm.groups != 0) {
-      return misfit("{} channels do not divide into {} groups; the nearest count that fits is {}",
-                    x_.c, norm.groups, nearest_group_count(x_.c, norm.groups));
-    }
-    return fits(x_);
-  }
-
-  Inference operator()(const Activation&) const { return fits(x_); }
-
-  Inference operator()(const Add&) const {
-    if (x_ != inputs_[1]) return misfit("cannot add shapes {} and {}", x_, inputs_[1]);
-    return fits(x_);
-  }
-
-  Inference operator()(const Concat&) const {
-    Shape all = {x_.h, x_.w, 0};
-    for (const Shape& input : inputs_) {
-      if (input.h != x_.h || input.w != x_.w) {
-        return misfit("cannot concatenate the channels of {} to {}: heights and widths differ",
-                      input, x_);
-      }
-      all.c += input.c;
-    }
-    return fits(all);
-  }
-
-  Inference operator()(const ScaleChannels&) const {
-    const Shape wanted = {1, 1, x_.c};
-    if (inputs_[1] != wanted) {
-      return misfit("the scale of input {} must be {}, not {}", x_, wanted, inputs_[1]);
-    }
-    return fits(x_);
-  }
-
-  Inference operator()(const Pool& pool) const {
-    Inference result = slide(x_, pool.kernel, pool.stride, pool.pad, {1, 1}, x_.c);
-    if (!result.misfit.empty()) return result;
-    const Padding& pad = pool.pad;
-    if (std::max(pad.top, pad.bottom) >= pool.kernel.h ||
-        std::max(pad.left, pad.right) >= pool.kernel.w) {
-      return misfit("padding {} {} {} {} (top bottom left right) must be less than the window {}",
-                    pad.top, pad.bottom, pad.left, pad.right, pool.kernel);
-    }
-    return result;
-  }
-
-  Inference operator()(const GlobalAveragePool&) const { return fits({1, 1, x_.c}); }
-
-  Inference operator()(const ShortcutPad& pad) const {
-    if (!positive(pad.stride)) return misfit("stride {} must be at least 1x1", pad.stride);
-    if (pad.channels_before < 0 || pad.channels_after < 0) {
-      return misfit("cannot add {} channels before and {} after input {}", pad.channels_before,
-                    pad.channels_after, x_);
-    }
-    return fits({(x_.h - 1) / pad.stride.h + 1, (x_.w - 1) / pad.stride.w + 1,
-                 pad.channels_before + x_.c + pad.channels_after});
-  }
-
-  Inference operator()(const Dropout& dropout) const {
-    if (!(dropout.rate >= 0 && dropout.rate < 1)) {
-      return misfit("rate {} must be at least 0 and below 1", dropout.rate);
-    }
-    return fits(x_);
-  }
-
-  Inference operator()(const DropConnect& drop) const {
-    if (!(drop.survival > 0 && drop.survival <= 1)) {
-      return misfit("survival {} must be above 0 and at most 1", drop.survival);
-    }
-    return fits(x_);
-  }
-
-  Inference operator()(const SoftmaxLoss& loss) const {
-    if (loss.logits != 0 && loss.logits < classes_) {
-      return misfit("{} logits are fewer than {} classes", loss.logits, classes_);
-    }
-    const Shape wanted = {1, 1, loss.logits == 0 ? classes_ : loss.logits};
-    const std::string_view why = loss.logits == 0 ? ", one per class" : "";
-    if (x_ != wanted) return misfit("logits must be {}{}, not {}", wanted, why, x_);
-    return fits({});
-  }
-
- private:
-  std::span<const Shape> inputs_;
-  Shape x_;
-  std::int64_t classes_;
-};
-
-/// "" if an op of this kind takes `count` inputs, else the number that it takes.
-std::string_view wrong_count(const OpKind& kind, std::size_t count) {
-  if (std::holds_alternative<Concat>(kind)) return count >= 2 ? "" : "at least 2";
-  const bool two = std::holds_alternative<Add>(kind) || std::holds_alternative<ScaleChannels>(kind);
-  if (two) return count == 2 ? "" : "2";
-  return count == 1 ? "" : "1";
+/// A kernel tensor and, if there is one, a bias per output channel.
+std::vector<ParameterSpec> kernel_and_bias(const std::vector<std::int64_t>& kernel,
+                                           const Initialiser& init, bool bias) {
+  std::vector<ParameterSpec> specs = {{ParameterRole::Kernel, kernel, init}};
+  if (bias) specs.push_back({ParameterRole::Bias, {kernel.front()}, kZero});
+  return specs;
 }
 
 std::vector<ParameterSpec> scale_and_shift(std::int64_t channels, bool zero_gamma) {
-  const Initialiser zero = {.kind = Initialiser::Kind::Zero};
-  const Initialiser one = {.kind = Initialiser::Kind::One};
-  return {{ParameterRole::Gamma, {channels}, zero_gamma ? zero : one},
-          {ParameterRole::Beta, {channels}, zero}};
+  return {{ParameterRole::Gamma, {channels}, zero_gamma ? kZero : kOne},
+          {ParameterRole::Beta, {channels}, kZero}};
 }
 
 /// Kernel and stride, such as "3x3/2"; a stride of 1 is left out.
@@ -196,49 +71,6 @@ std::string window_text(Extent kernel, Extent stride) {
   if (stride.h == stride.w) return fmt::format("{}/{}", kernel, stride.h);
   return fmt::format("{}/{}", kernel, stride);
 }
-
-std::string_view activation_text(ActivationKind kind) {
-  switch (kind) {
-    case ActivationKind::Relu:
-      return "relu";
-    case ActivationKind::Swish:
-      return "swish";
-    case ActivationKind::Sigmoid:
-      return "sigmoid";
-  }
-  return "?";
-}
-
-/// The attributes after the kind's name in a table, with a leading blank.
-struct Details {
-  std::string operator()(const Conv& conv) const {
-    std::string text = fmt::format(" {}", window_text(conv.kernel, conv.stride));
-    if (conv.groups != 1) text += fmt::format(" g{}", conv.groups);
-    if (conv.dilation != Extent{1, 1}) text += fmt::format(" d{}", conv.dilation);
-    return text;
-  }
-  std::string operator()(const GroupNorm& norm) const { return fmt::format(" g{}", norm.groups); }
-  std::string operator()(const Activation& a) const {
-    return fmt::format(" {}", activation_text(a.kind));
-  }
-  std::string operator()(const Pool& pool) const {
-    return fmt::format(" {} {}", pool.kind == PoolKind::Max ? "max" : "average",
-                       window_text(pool.kernel, pool.stride));
-  }
-  std::string operator()(const ShortcutPad& pad) const {
-    const std::string stride = pad.stride.h == pad.stride.w ? fmt::format("{}", pad.stride.h)
-                                                            : fmt::format("{}", pad.stride);
-    return fmt::format(" /{} {}+x+{}", stride, pad.channels_before, pad.channels_after);
-  }
-  std::string operator()(const Dropout& dropout) const { return fmt::format(" {}", dropout.rate); }
-  std::string operator()(const DropConnect& drop) const {
-    return fmt::format(" {}", drop.survival);
-  }
-  template <class Plain>
-  std::string operator()(const Plain&) const {
-    return {};
-  }
-};
 
 }  // namespace
 
@@ -260,25 +92,185 @@ Padding padding_explicit(Extent kernel) {
           .right = kernel.w - 1 - before.w};
 }
 
+// ---- ops ----------------------------------------------------------------------------------------
+
+Inference Conv::infer(const OpInputs& in) const {
+  const Shape& x = in.x();
+  if (out_channels < 1) {
+    return misfit("{} output channels; at least 1 is required", out_channels);
+  }
+  if (groups < 1 || x.c % groups != 0 || out_channels % groups != 0) {
+    return misfit("{} groups do not divide {} input and {} output channels (input {})", groups, x.c,
+                  out_channels, x);
+  }
+  Inference result = slide(x, kernel, stride, pad, dilation, out_channels);
+  if (!result.misfit.empty()) return result;
+  const std::int64_t in_group = x.c / groups;
+  result.parameters = kernel_and_bias({out_channels, kernel.h, kernel.w, in_group}, init, bias);
+  result.macs = result.output.elements() * kernel.h * kernel.w * in_group;
+  return result;
+}
+
+std::string Conv::details() const {
+  std::string text = window_text(kernel, stride);
+  if (groups != 1) text += fmt::format(" g{}", groups);
+  if (dilation != Extent{1, 1}) text += fmt::format(" d{}", dilation);
+  return text;
+}
+
+Inference Dense::infer(const OpInputs& in) const {
+  if (units < 1) return misfit("{} units; at least 1 is required", units);
+  const std::int64_t inputs = in.x().elements();
+  return {.output = {1, 1, units},
+          .parameters = kernel_and_bias({units, inputs}, init, bias),
+          .macs = inputs * units};
+}
+
+Inference BatchNorm::infer(const OpInputs& in) const {
+  if (!(epsilon > 0)) return misfit("epsilon {} must be positive", epsilon);
+  if (!(decay >= 0 && decay <= 1)) return misfit("decay {} must be between 0 and 1", decay);
+  if (span < 1) return misfit("statistics span {} replicas; at least 1 is required", span);
+  const Shape& x = in.x();
+  Inference result = {.output = x, .parameters = scale_and_shift(x.c, zero_gamma)};
+  result.parameters.push_back({ParameterRole::MovingMean, {x.c}, kZero});
+  result.parameters.push_back({ParameterRole::MovingVariance, {x.c}, kOne});
+  return result;
+}
+
+Inference GroupNorm::infer(const OpInputs& in) const {
+  const Shape& x = in.x();
+  if (!(epsilon > 0)) return misfit("epsilon {} must be positive", epsilon);
+  if (groups < 1) return misfit("{} groups; at least 1 is required", groups);
+  if (x.c % groups != 0) {
+    return misfit("{} channels do not divide into {} groups; the nearest count that fits is {}",
+                  x.c, groups, nearest_group_count(x.c, groups));
+  }
+  return {.output = x, .parameters = scale_and_shift(x.c, zero_gamma)};
+}
+
+std::string GroupNorm::details() const { return fmt::format("g{}", groups); }
+
+Inference Activate::infer(const OpInputs& in) const { return {.output = in.x()}; }
+
+std::string Activate::details() const { return std::string(name_of(kind)); }
+
+Inference Add::infer(const OpInputs& in) const {
+  if (in.x() != in.shapes[1]) return misfit("cannot add shapes {} and {}", in.x(), in.shapes[1]);
+  return {.output = in.x()};
+}
+
+Inference Concat::infer(const OpInputs& in) const {
+  const Shape& x = in.x();
+  Shape all = {x.h, x.w, 0};
+  for (const Shape& input : in.shapes) {
+    if (input.h != x.h || input.w != x.w) {
+      return misfit("cannot concatenate the channels of {} to {}: heights and widths differ", input,
+                    x);
+    }
+    all.c += input.c;
+  }
+  return {.output = all};
+}
+
+Inference ScaleChannels::infer(const OpInputs& in) const {
+  const Shape wanted = {1, 1, in.x().c};
+  if (in.shapes[1] != wanted) {
+    return misfit("the scale of input {} must be {}, not {}", in.x(), wanted, in.shapes[1]);
+  }
+  return {.output = in.x()};
+}
+
+Inference Pool::infer(const OpInputs& in) const {
+  const Inference result = slide(in.x(), kernel, stride, pad, {1, 1}, in.x().c);
+  if (!result.misfit.empty()) return result;
+  if (std::max(pad.top, pad.bottom) >= kernel.h || std::max(pad.left, pad.right) >= kernel.w) {
+    return misfit("padding {} {} {} {} (top bottom left right) must be less than the window {}",
+                  pad.top, pad.bottom, pad.left, pad.right, kernel);
+  }
+  return result;
+}
+
+std::string Pool::details() const {
+  return fmt::format("{} {}", kind == PoolKind::Max ? "max" : "average",
+                     window_text(kernel, stride));
+}
+
+Inference GlobalAveragePool::infer(const OpInputs& in) const {
+  return {.output = {1, 1, in.x().c}};
+}
+
+Inference ShortcutPad::infer(const OpInputs& in) const {
+  const Shape& x = in.x();
+  if (!positive(stride)) return misfit("stride {} must be at least 1x1", stride);
+  if (channels_before < 0 || channels_after < 0) {
+    return misfit("cannot add {} channels before and {} after input {}", channels_before,
+                  channels_after, x);
+  }
+  return {.output = {(x.h - 1) / stride.h + 1, (x.w - 1) / stride.w + 1,
+                     channels_before + x.c + channels_after}};
+}
+
+std::string ShortcutPad::details() const {
+  const std::string step =
+      stride.h == stride.w ? fmt::format("{}", stride.h) : fmt::format("{}", stride);
+  return fmt::format("/{} {}+x+{}", step, channels_before, channels_after);
+}
+
+Inference Dropout::infer(const OpInputs& in) const {
+  if (!(rate >= 0 && rate < 1)) return misfit("rate {} must be at least 0 and below 1", rate);
+  return {.output = in.x()};
+}
+
+std::string Dropout::details() const { return fmt::format("{}", rate); }
+
+Inference DropConnect::infer(const OpInputs& in) const {
+  if (!(survival > 0 && survival <= 1)) {
+    return misfit("survival {} must be above 0 and at most 1", survival);
+  }
+  return {.output = in.x()};
+}
+
+std::string DropConnect::details() const { return fmt::format("{}", survival); }
+
+Inference SoftmaxLoss::infer(const OpInputs& in) const {
+  if (logits != 0 && logits < in.classes) {
+    return misfit("{} logits are fewer than {} classes", logits, in.classes);
+  }
+  const Shape wanted = {1, 1, logits == 0 ? in.classes : logits};
+  const std::string_view why = logits == 0 ? ", one per class" : "";
+  if (in.x() != wanted) return misfit("logits must be {}{}, not {}", wanted, why, in.x());
+  return {};
+}
+
+// ---- all kinds ----------------------------------------------------------------------------------
+
 std::string_view kind_name(const OpKind& kind) {
-  constexpr std::array<std::string_view, 14> kNames = {
-      "Conv",        "Dense",   "BatchNorm",     "GroupNorm",  "Activation",
-      "Add",         "Concat",  "ScaleChannels", "Pool",       "GlobalAveragePool",
-      "ShortcutPad", "Dropout", "DropConnect",   "SoftmaxLoss"};
-  static_assert(kNames.size() == std::variant_size_v<OpKind>);
-  return kNames.at(kind.index());
+  return std::visit([](const auto& op) { return op.kName; }, kind);
 }
 
 std::string describe(const OpKind& kind) {
-  return fmt::format("{}{}", kind_name(kind), std::visit(Details{}, kind));
+  return std::visit(
+      [](const auto& op) {
+        if constexpr (requires { op.details(); }) {
+          return fmt::format("{} {}", op.kName, op.details());
+        } else {
+          return std::string(op.kName);
+        }
+      },
+      kind);
 }
 
 Inference infer(const OpKind& kind, std::span<const Shape> inputs, std::int64_t classes) {
-  const std::string_view wanted = wrong_count(kind, inputs.size());
-  if (!wanted.empty()) {
-    return misfit("{} takes {} inputs, not {}", kind_name(kind), wanted, inputs.size());
-  }
-  return std::visit(ShapeRules(inputs, classes), kind);
+  return std::visit(
+      [&](const auto& op) {
+        const InputCount wanted = op.kInputs;
+        if (inputs.size() < wanted.count || (inputs.size() > wanted.count && !wanted.or_more)) {
+          return misfit("{} takes {}{} inputs, not {}", op.kName, wanted.or_more ? "at least " : "",
+                        wanted.count, inputs.size());
+        }
+        return op.infer({inputs, classes});
+      },
+      kind);
 }
 
 std::string_view role_name(ParameterRole role) {
@@ -297,35 +289,6 @@ std::string_view role_name(ParameterRole role) {
       return "moving_variance";
   }
   return "?";
-}
-
-std::vector<ParameterSpec> parameter_specs(const OpKind& kind, const Shape& input) {
-  std::vector<ParameterSpec> specs;
-  const Initialiser zero = {.kind = Initialiser::Kind::Zero};
-  if (const auto* conv = std::get_if<Conv>(&kind)) {
-    specs.push_back({ParameterRole::Kernel,
-                     {conv->out_channels, conv->kernel.h, conv->kernel.w, input.c / conv->groups},
-                     conv->init});
-    if (conv->bias) specs.push_back({ParameterRole::Bias, {conv->out_channels}, zero});
-  } else if (const auto* dense = std::get_if<Dense>(&kind)) {
-    specs.push_back({ParameterRole::Kernel, {dense->units, input.elements()}, dense->init});
-    if (dense->bias) specs.push_back({ParameterRole::Bias, {dense->units}, zero});
-  } else if (const auto* norm = std::get_if<BatchNorm>(&kind)) {
-    specs = scale_and_shift(input.c, norm->zero_gamma);
-    specs.push_back({ParameterRole::MovingMean, {input.c}, zero});
-    specs.push_back({ParameterRole::MovingVariance, {input.c}, {.kind = Initialiser::Kind::One}});
-  } else if (const auto* group_norm = std::get_if<GroupNorm>(&kind)) {
-    specs = scale_and_shift(input.c, group_norm->zero_gamma);
-  }
-  return specs;
-}
-
-std::int64_t forward_macs(const OpKind& kind, const Shape& input, const Shape& output) {
-  if (const auto* conv = std::get_if<Conv>(&kind)) {
-    return output.elements() * conv->kernel.h * conv->kernel.w * (input.c / conv->groups);
-  }
-  if (const auto* dense = std::get_if<Dense>(&kind)) return input.elements() * dense->units;
-  return 0;
 }
 
 }  // namespace millrace::models

@@ -167,7 +167,7 @@ class Builder {
     y = norm("norm3", conv("conv3", y, {block.out}), block.gamma);
     if (net_.squeeze_ratio > 0) {
       y = squeeze_excite(builder_, "SE", y,
-                         {block.out / net_.squeeze_ratio, ActivationKind::Relu, start_.conv});
+                         {block.out / net_.squeeze_ratio, Activation::Relu, start_.conv});
     }
     return builder_.add("add", y, shortcut(x, block));
   }
@@ -251,7 +251,7 @@ class Builder {
   }
 
   ValueId relu(std::string_view name, ValueId x) {
-    return builder_.activation(name, x, {ActivationKind::Relu});
+    return builder_.activation(name, x, {Activation::Relu});
   }
 
   ValueId norm_relu(std::string_view norm_name, std::string_view relu_name, ValueId x) {

@@ -10,7 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "models/registry.hpp"
+#include "models/graph.hpp"
+#include "models/model_options.hpp"
 
 namespace millrace::models {
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "models/registry.hpp"
+#include "models/graph.hpp"
+#include "models/model_options.hpp"
 
 namespace millrace::models {
 

@@ -16,7 +16,7 @@ ValueId squeeze_excite(GraphBuilder& builder, std::string_view name, ValueId x,
   s = builder.activation(below("act"), s, {squeeze.activation});
   s = builder.conv(below("expand"), s,
                    {.out_channels = builder.shape(x).c, .bias = true, .init = squeeze.init});
-  s = builder.activation(below("sigmoid"), s, {ActivationKind::Sigmoid});
+  s = builder.activation(below("sigmoid"), s, {Activation::Sigmoid});
   return builder.scale_channels(below("scale"), x, s);
 }
 

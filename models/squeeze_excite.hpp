@@ -10,7 +10,7 @@ namespace millrace::models {
 
 struct SqueezeExcite {
   std::int64_t squeezed = 1;  ///< channels between its two convolutions
-  ActivationKind activation = ActivationKind::Relu;
+  Activation activation = Activation::Relu;
   Initialiser init;  ///< of both kernels
 };
 

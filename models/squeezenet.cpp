@@ -92,7 +92,7 @@ class SqueezeNet {
   ValueId dense_head(ValueId x) {
     builder_.begin_layer("fc10");
     x = builder_.dense("dense", x, {.units = logits_of(options_)});
-    return builder_.activation("relu", x, {ActivationKind::Relu});
+    return builder_.activation("relu", x, {Activation::Relu});
   }
 
   ValueId pool(std::string_view layer, ValueId x) {
@@ -102,7 +102,7 @@ class SqueezeNet {
 
   ValueId conv_relu(std::string_view name, std::string_view relu_name, ValueId x, Conv conv) {
     conv.pad = padding_same(builder_.shape(x), conv.kernel, conv.stride);
-    return builder_.activation(relu_name, builder_.conv(name, x, conv), {ActivationKind::Relu});
+    return builder_.activation(relu_name, builder_.conv(name, x, conv), {Activation::Relu});
   }
 
   const ModelOptions& options_;

@@ -14,7 +14,6 @@ using models::ValueId;
 using pipeline::BufferId;
 using pipeline::Call;
 using pipeline::Phase;
-using pipeline::Role;
 using pipeline::StageProgram;
 
 constexpr std::int64_t kFloat = sizeof(float);
@@ -71,30 +70,30 @@ class Estimate {
   [[nodiscard]] OpCost& of(const Call& call) { return costs_.at(call.op.at()); }
 
   [[nodiscard]] double flops(const Call& call) const {
-    using pipeline::KernelKind;
     const models::Op& op = graph_.op(call.op);
-    if (call.kind == KernelKind::DropoutForward || call.kind == KernelKind::DropoutBackward) {
-      return kFlopsOfDraw * static_cast<double>(batch_ * graph_.value(op.output).shape.elements());
+    switch (row_of(call.kind).work) {
+      case Work::Draws:
+        return kFlopsOfDraw *
+               static_cast<double>(batch_ * graph_.value(op.output).shape.elements());
+      case Work::Products:
+        return 2.0 * static_cast<double>(batch_ * models::infer(graph_, op).macs);
+      case Work::Bytes:
+      case Work::Slice:
+        break;
     }
-    if (!pipeline::is_weighted(call.kind)) return 0.0;
-    const std::int64_t macs = models::forward_macs(op.kind, graph_.value(op.inputs.front()).shape,
-                                                   graph_.value(op.output).shape);
-    return 2.0 * static_cast<double>(batch_ * macs);
+    return 0.0;
   }
 
-  /// A concatenation's kernel moves one operand and an equal part of the whole.
-  [[nodiscard]] std::int64_t concat_bytes(const Call& call) const {
-    const bool forward = call.kind == pipeline::KernelKind::ConcatForward;
+  /// The operand and an equal part of the whole.
+  [[nodiscard]] std::int64_t slice_bytes(const Call& call) const {
+    const bool forward = call.has(Role::X);
     const std::int64_t operand = program_.buffer(call.at(forward ? Role::X : Role::Dx)).bytes;
     return (!forward && call.has(Role::Y) ? 3 : 2) * operand;
   }
 
   /// Bytes read (each buffer once) and written, and the kernel in the compute type.
   [[nodiscard]] std::int64_t bytes(const Call& call) const {
-    using pipeline::KernelKind;
-    if (call.kind == KernelKind::ConcatForward || call.kind == KernelKind::ConcatBackward) {
-      return concat_bytes(call);
-    }
+    if (row_of(call.kind).work == Work::Slice) return slice_bytes(call);
     std::int64_t sum = 0;
     for (std::size_t role = 0; role < call.buffers.size(); ++role) {
       const BufferId buffer = call.buffers[role];
@@ -103,7 +102,7 @@ class Estimate {
       const bool again = std::find(call.buffers.begin(), here, buffer) != here;
       if (!again || is_result(static_cast<Role>(role))) sum += program_.buffer(buffer).bytes;
     }
-    if (!pipeline::is_weighted(call.kind)) return sum;
+    if (!is_linear(call.kind)) return sum;
     for (const models::ParameterId p : graph_.op(call.op).parameters)
       sum += graph_.parameter(p).elements() * size_of(type_);
     return sum;

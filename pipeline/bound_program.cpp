@@ -24,9 +24,10 @@ BoundProgram::BoundProgram(const Graph& graph, StageProgram program, Slots slots
       program_(std::move(program)),
       plan_(plan_memory(program_, slots, device::kAlignment)),
       parameters_(&parameters),
-      label_smoothing_(label_smoothing) {
+      label_smoothing_(label_smoothing),
+      claimed_(graph, program_, backend) {
   divide();
-  prepare_weighted(backend);
+  prepare_linear(backend);
   place_workspace();
 }
 
@@ -46,25 +47,28 @@ BufferId BoundProgram::exchanged(Phase phase, std::size_t part) const {
 }
 
 bool BoundProgram::calls(KernelKind kind, OpId op) const {
-  return std::any_of(program_.calls.begin(), program_.calls.end(), [&](const auto& phase) {
-    return std::any_of(phase.begin(), phase.end(),
-                       [&](const Call& call) { return call.kind == kind && call.op == op; });
-  });
+  for (std::size_t p = 0; p < kPhases; ++p) {
+    const std::vector<Call>& calls = program_.calls[p];
+    for (std::size_t i = 0; i < calls.size(); ++i)
+      if (calls[i].kind == kind && calls[i].op == op && !claimed_.contains(p, i)) return true;
+  }
+  return false;
 }
 
-void BoundProgram::prepare_weighted(ops::Backend& backend) {
+void BoundProgram::prepare_linear(const ops::Backend& backend) {
   const std::int64_t batch = program_.options.batch;
   const DType type = program_.options.type;
   for (const Call& call : program_.phase(Phase::Forward)) {
-    if (call.kind != KernelKind::WeightedForward) continue;
-    const ops::Passes passes{calls(KernelKind::WeightedBackwardInput, call.op),
-                             calls(KernelKind::WeightedBackwardWeight, call.op)};
+    if (call.kind != KernelKind::LinearForward) continue;
+    const ops::Passes passes{calls(KernelKind::LinearBackwardInput, call.op),
+                             calls(KernelKind::LinearBackwardWeight, call.op),
+                             calls(KernelKind::LinearForward, call.op)};
+    if (passes == ops::Passes{false, false, false}) continue;
     const bool conv = std::holds_alternative<models::Conv>(graph_->op(call.op).kind);
-    weighted_.push_back(
-        {call.op,
-         conv ? backend.convolution(conv_shape(*graph_, call.op, batch), type, passes)
-              : backend.dense(dense_shape(*graph_, call.op, batch), type, passes),
-         0, 0});
+    linear_.push_back({call.op,
+                       conv ? backend.convolution(conv_shape(*graph_, call.op, batch), type, passes)
+                            : backend.dense(dense_shape(*graph_, call.op, batch), type, passes),
+                       0, 0});
   }
 }
 
@@ -82,15 +86,19 @@ std::int64_t BoundProgram::scratch_floats_of_norms() const {
 
 void BoundProgram::place_workspace() {
   std::int64_t end = 0;
-  std::int64_t scratch = scratch_floats_of_norms() * static_cast<std::int64_t>(sizeof(float));
-  for (Weighted& w : weighted_) {
-    const ops::WeightedBytes bytes = w.kernel->bytes();
-    w.packed_forward = end;
+  std::int64_t scratch =
+      std::max(scratch_floats_of_norms() * static_cast<std::int64_t>(sizeof(float)),
+               claimed_.scratch_bytes());
+  for (Linear& linear : linear_) {
+    const ops::LinearBytes bytes = linear.kernel->bytes();
+    linear.packed_forward = end;
     end += aligned(bytes.packed_forward);
-    w.packed_backward = end;
+    linear.packed_backward = end;
     end += aligned(bytes.packed_backward);
     scratch = std::max(scratch, bytes.scratch);
   }
+  claimed_offset_ = end;
+  end += claimed_.packed_bytes();
   stash_offset_ = end;
   end += plan_.slots.stash * plan_.stash_slot_bytes;
   weight_offset_ = end;
@@ -103,11 +111,13 @@ void BoundProgram::place_workspace() {
   bytes_ = end + aligned(scratch);
 }
 
-ops::WeightedOp& BoundProgram::weighted(OpId op) const {
-  const auto found = std::find_if(weighted_.begin(), weighted_.end(),
-                                  [&](const Weighted& w) { return w.op == op; });
-  MILLRACE_ASSERT(found != weighted_.end());
-  return *found->kernel;
+/// The prepared op of a linear call; nullptr for other calls.
+ops::LinearOp* BoundProgram::linear_of(const Call& call) const {
+  if (!is_linear(call.kind)) return nullptr;
+  const auto found = std::find_if(linear_.begin(), linear_.end(),
+                                  [&](const Linear& linear) { return linear.op == call.op; });
+  MILLRACE_ASSERT(found != linear_.end());
+  return found->kernel.get();
 }
 
 Place BoundProgram::place(BufferId buffer) const {
@@ -137,24 +147,51 @@ std::byte* BoundProgram::address(BufferId buffer, const RunContext& context) con
 
 void BoundProgram::bind(std::byte* workspace) {
   workspace_ = workspace;
-  for (const Weighted& w : weighted_) {
-    ops::WeightedMemory memory;
-    const auto kernel = parameter_of(*graph_, w.op, ParameterRole::Kernel);
+  bind_linear();
+  claimed_.bind(*graph_, program_, *parameters_, workspace_ + claimed_offset_,
+                workspace_ + scratch_offset_);
+  make_kernels();
+}
+
+void BoundProgram::bind_linear() {
+  for (const Linear& linear : linear_) {
+    ops::LinearMemory memory;
+    const auto kernel = parameter_of(*graph_, linear.op, ParameterRole::Kernel);
     memory.kernel = parameters_->kernel(kernel);
     memory.dkernel = parameters_->gradient(kernel);
-    if (const auto bias = parameter_of(*graph_, w.op, ParameterRole::Bias); bias.valid()) {
+    if (const auto bias = parameter_of(*graph_, linear.op, ParameterRole::Bias); bias.valid()) {
       memory.bias = parameters_->value(bias);
       memory.dbias = parameters_->gradient(bias);
     }
-    memory.packed_forward = workspace + w.packed_forward;
-    memory.packed_backward = workspace + w.packed_backward;
-    memory.scratch = workspace + scratch_offset_;
-    w.kernel->bind(memory);
+    memory.packed_forward = workspace_ + linear.packed_forward;
+    memory.packed_backward = workspace_ + linear.packed_backward;
+    memory.scratch = workspace_ + scratch_offset_;
+    linear.kernel->bind(memory);
   }
+}
+
+void BoundProgram::make_kernels() {
+  const std::function<Place(BufferId)> place_of = [this](BufferId buffer) { return place(buffer); };
   for (std::size_t p = 0; p < kPhases; ++p) {
     kernels_[p].clear();
-    for (const Call& call : program_.calls[p]) {
-      kernels_[p].push_back(is_weighted(call.kind) ? make_weighted(call) : make_unweighted(call));
+    for (std::size_t i = 0; i < program_.calls[p].size(); ++i) {
+      const Call& call = program_.calls[p][i];
+      if (claimed_.contains(p, i)) {
+        kernels_[p].push_back(claimed_.kernel(program_, p, i, place_of));
+        continue;
+      }
+      kernels_[p].push_back(
+          make_kernel({.graph = *graph_,
+                       .call = call,
+                       .batch = program_.options.batch,
+                       .type = program_.options.type,
+                       .images = image_type(program_.options),
+                       .parameters = *parameters_,
+                       .scratch = reinterpret_cast<float*>(workspace_ + scratch_offset_),
+                       .label_smoothing = label_smoothing_,
+                       .loss_scaling = &loss_scaling_,
+                       .linear = linear_of(call),
+                       .place = place_of}));
     }
   }
 }
@@ -162,7 +199,8 @@ void BoundProgram::bind(std::byte* workspace) {
 void BoundProgram::begin_step(const ExecutionSpace& space, float loss_scaling) {
   loss_scaling_ = loss_scaling;
   const bool backward = program_.options.mode == Mode::Training;
-  for (const Weighted& w : weighted_) w.kernel->pack(space, backward);
+  for (const Linear& linear : linear_) linear.kernel->pack(space, backward);
+  claimed_.pack(space);
 }
 
 void BoundProgram::run(const ExecutionSpace& space, Phase phase, const RunContext& context) {
@@ -202,41 +240,6 @@ void BoundProgram::profile(const ExecutionSpace& space, Phase phase, const RunCo
     seconds_by_op[program_.calls[p][i].op.at()] +=
         std::chrono::duration<double>(Clock::now() - begin).count();
   }
-}
-
-Kernel BoundProgram::make_unweighted(const Call& call) const {
-  const std::function<Place(BufferId)> place_of = [this](BufferId buffer) { return place(buffer); };
-  const Binding binding{.graph = *graph_,
-                        .call = call,
-                        .batch = program_.options.batch,
-                        .images = image_type(program_.options),
-                        .parameters = *parameters_,
-                        .scratch = reinterpret_cast<float*>(workspace_ + scratch_offset_),
-                        .label_smoothing = label_smoothing_,
-                        .loss_scaling = &loss_scaling_,
-                        .place = place_of};
-  return make_kernel(binding, program_.options.type);
-}
-
-Kernel BoundProgram::make_weighted(const Call& call) const {
-  ops::WeightedOp* op = &weighted(call.op);
-  const Place x = place(call.at(Role::X));
-  const Place y = place(call.at(Role::Y));
-  const Place dy = place(call.at(Role::Dy));
-  const Place dx = place(call.at(Role::Dx));
-  if (call.kind == KernelKind::WeightedForward) {
-    return [=](const ExecutionSpace& space, const RunContext& c) {
-      op->forward(space, y.at(c), x.at(c));
-    };
-  }
-  if (call.kind == KernelKind::WeightedBackwardInput) {
-    return [=](const ExecutionSpace& space, const RunContext& c) {
-      op->backward_input(space, dx.at(c), dy.at(c));
-    };
-  }
-  return [=](const ExecutionSpace& space, const RunContext& c) {
-    op->backward_weight(space, dy.at(c), x.at(c), c.first);
-  };
 }
 
 }  // namespace millrace::pipeline

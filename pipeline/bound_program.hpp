@@ -9,7 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "ops/weighted.hpp"
+#include "ops/backend.hpp"
+#include "pipeline/claimed_runs.hpp"
 #include "pipeline/kernels.hpp"
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/parameters.hpp"
@@ -63,9 +64,9 @@ class BoundProgram {
   [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
 
  private:
-  struct Weighted {
+  struct Linear {
     OpId op;
-    std::unique_ptr<ops::WeightedOp> kernel;
+    std::unique_ptr<ops::LinearOp> kernel;
     std::int64_t packed_forward = 0;  ///< offsets in the workspace
     std::int64_t packed_backward = 0;
   };
@@ -80,16 +81,16 @@ class BoundProgram {
   }
 
   void divide();
-  void prepare_weighted(ops::Backend& backend);
-  /// Whether the program has a call of this kind and op.
+  void prepare_linear(const ops::Backend& backend);
+  /// Whether the program has a call of this kind and op that is not in a claimed run.
   [[nodiscard]] bool calls(KernelKind kind, OpId op) const;
   void place_workspace();
   [[nodiscard]] std::int64_t scratch_floats_of_norms() const;
-  [[nodiscard]] ops::WeightedOp& weighted(OpId op) const;
+  [[nodiscard]] ops::LinearOp* linear_of(const Call& call) const;
   [[nodiscard]] Place place(BufferId buffer) const;
 
-  [[nodiscard]] Kernel make_weighted(const Call& call) const;
-  [[nodiscard]] Kernel make_unweighted(const Call& call) const;
+  void bind_linear();
+  void make_kernels();
 
   const Graph* graph_;
   StageProgram program_;
@@ -97,7 +98,9 @@ class BoundProgram {
   const Parameters* parameters_;
   LabelSmoothing label_smoothing_;
   std::array<std::vector<Part>, kPhases> parts_;
-  std::vector<Weighted> weighted_;
+  ClaimedRuns claimed_;
+  std::vector<Linear> linear_;
+  std::int64_t claimed_offset_ = 0;
   std::int64_t stash_offset_ = 0;
   std::int64_t weight_offset_ = 0;
   std::int64_t outbox_offset_ = 0;

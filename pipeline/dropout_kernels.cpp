@@ -16,11 +16,9 @@ ops::Draws draws(RandomPurpose purpose, std::uint64_t op_name, const RunContext&
   return {RandomStream(c.seed, purpose, op_name), c.iteration, c.first_sample};
 }
 
-}  // namespace
-
 /// Forward and backward are the same function, applied to activations and to gradients.
 template <class T>
-Kernel make_dropout_kernel(const Binding& b) {
+Kernel drop(const Binding& b) {
   const ops::SampleShape shape = sample_shape(b);
   const models::Op& op = b.graph.op(b.call.op);
   const std::uint64_t name = hash_name(op.name);
@@ -40,8 +38,10 @@ Kernel make_dropout_kernel(const Binding& b) {
   };
 }
 
-template Kernel make_dropout_kernel<float>(const Binding&);
-template Kernel make_dropout_kernel<bfloat16>(const Binding&);
-template Kernel make_dropout_kernel<float16>(const Binding&);
+}  // namespace
+
+Kernel make_dropout_kernel(const Binding& b) {
+  return device::dispatch(b.type, [&]<class T>() { return drop<T>(b); });
+}
 
 }  // namespace millrace::pipeline

@@ -14,16 +14,6 @@ namespace {
 constexpr std::array kActivations = {Role::Y, Role::Dz, Role::Dx, Role::Dscale};
 constexpr std::array kFloats = {Role::Statistics, Role::Coefficients, Role::Sums, Role::Loss};
 
-bool makes_gradients(KernelKind kind) {
-  return kind == KernelKind::WeightedBackwardWeight || kind == KernelKind::NormBackwardWeight;
-}
-
-/// A variance above the range of float32 gives finite statistics (one over its root is 0), so the
-/// running sums are checked too.
-bool adds_to_running_sums(KernelKind kind) {
-  return kind == KernelKind::NormStatistics || kind == KernelKind::NormJoinMoments;
-}
-
 class Search {
  public:
   Search(const BoundProgram& program, const device::ExecutionSpace& space,
@@ -39,16 +29,17 @@ class Search {
     for (const Role role : kFloats)
       if (call.has(role) && !finite(call.at(role), DType::F32))
         return finding(call, std::string(name_of(role)));
-    const bool gradients = makes_gradients(call.kind);
-    return gradients || adds_to_running_sums(call.kind) ? look_at_sums(call, gradients)
-                                                        : std::nullopt;
+    // A variance above the range of float32 gives finite statistics (one over its root is 0), so
+    // the running sums are checked too.
+    const StepSums sums = row_of(call.kind).adds_to;
+    return sums != StepSums::None ? look_at_sums(call, sums == StepSums::Gradients) : std::nullopt;
   }
 
  private:
-  /// A concatenation's output before its last operand: the rest is not written yet.
+  /// A joined output before its last operand: the rest is not written yet.
   [[nodiscard]] bool half_written(const Call& call) const {
     const auto parts = static_cast<std::int32_t>(program_.graph().op(call.op).inputs.size());
-    return call.kind == KernelKind::ConcatForward && call.part + 1 < parts;
+    return row_of(call.kind).work == Work::Slice && call.has(Role::X) && call.part + 1 < parts;
   }
   [[nodiscard]] bool finite(BufferId buffer, DType type) const {
     const std::int64_t elements = program_.program().buffer(buffer).bytes / size_of(type);

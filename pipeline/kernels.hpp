@@ -7,7 +7,8 @@
 
 #include "core/label_smoothing.hpp"
 #include "device/tensor.hpp"
-#include "ops/activation_function.hpp"
+#include "ops/linear.hpp"
+#include "ops/norm.hpp"
 #include "pipeline/parameters.hpp"
 #include "pipeline/program.hpp"
 
@@ -51,37 +52,43 @@ struct Operand {
   }
 };
 
-/// Arguments to make a kernel: the call and the places of its buffers. Only `parameters` and
-/// `loss_scaling` must outlive the kernel.
+/// Arguments to make a kernel: the call and the places of its buffers. Only `parameters`,
+/// `loss_scaling` and `linear` must outlive the kernel.
 struct Binding {
   const Graph& graph;
   const Call& call;
   std::int64_t batch;
+  DType type;    ///< of activations
   DType images;  ///< type of the images as they arrive
   const Parameters& parameters;
   float* scratch;
   LabelSmoothing label_smoothing;
   const float* loss_scaling;
+  ops::LinearOp* linear;  ///< the prepared op of a Linear... call
   const std::function<Place(BufferId)>& place;
 
   template <class T>
   [[nodiscard]] Operand<T> operand(Role role) const {
     return {place(call.at(role))};
   }
-  [[nodiscard]] ops::Fn fn() const;
 };
 
-/// Makes the kernel of a call, for activations of `type`. A Backend makes the Weighted... kernels.
-[[nodiscard]] Kernel make_kernel(const Binding& binding, DType type);
+/// Makes the kernel of a call.
+[[nodiscard]] Kernel make_kernel(const Binding& binding);
 
-/// Parts of make_kernel by kind of call; T is a storage type.
-template <class T>
+/// Where a norm adds up its running statistics; nowhere in a recomputation or for group
+/// normalization.
+[[nodiscard]] ops::RunningSums running_sums(const Graph& graph, const Call& call,
+                                            const Parameters& parameters);
+
+/// Parts of make_kernel, by group of kinds.
+[[nodiscard]] Kernel make_linear_kernel(const Binding& binding);
 [[nodiscard]] Kernel make_norm_kernel(const Binding& binding);
-template <class T>
 [[nodiscard]] Kernel make_pool_kernel(const Binding& binding);
-template <class T>
 [[nodiscard]] Kernel make_channel_kernel(const Binding& binding);
-template <class T>
 [[nodiscard]] Kernel make_dropout_kernel(const Binding& binding);
+[[nodiscard]] Kernel make_loss_kernel(const Binding& binding);
+[[nodiscard]] Kernel make_elementwise_kernel(const Binding& binding);
+[[nodiscard]] Kernel make_image_kernel(const Binding& binding);
 
 }  // namespace millrace::pipeline

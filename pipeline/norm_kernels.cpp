@@ -14,24 +14,13 @@ models::ParameterId parameter(const Binding& b, ParameterRole role) {
   return parameter_of(b.graph, b.call.op, role);
 }
 
-/// Where a norm adds up its running statistics; nowhere in a recomputation or for group
-/// normalization.
-ops::RunningSums running_sums(const Binding& b) {
-  ops::RunningSums running;
-  if (const auto mean = parameter(b, ParameterRole::MovingMean); mean.valid() && !b.call.repeated) {
-    running.mean = b.parameters.running_sum(mean);
-    running.variance = b.parameters.running_sum(parameter(b, ParameterRole::MovingVariance));
-  }
-  return running;
-}
-
 template <class T>
 Kernel statistics(const Binding& b, const ops::NormShape& shape) {
   const auto out = b.operand<float>(Role::Statistics);
   const auto x = b.operand<T>(Role::X);
   const float epsilon = norm_epsilon(b.graph, b.call.op);
-  return [=, running = running_sums(b), scratch = b.scratch](const ExecutionSpace& space,
-                                                             const RunContext& c) {
+  return [=, running = running_sums(b.graph, b.call, b.parameters), scratch = b.scratch](
+             const ExecutionSpace& space, const RunContext& c) {
     ops::RunningSums sums = running;
     sums.first = c.first;
     ops::norm_statistics<T>(space, shape, out(c), sums, scratch, x(c), epsilon);
@@ -57,8 +46,8 @@ Kernel join_moments(const Binding& b, const ops::NormShape& shape) {
   const auto exchange = b.operand<double>(Role::Exchange);
   const auto out = b.operand<float>(Role::Statistics);
   const float epsilon = norm_epsilon(b.graph, b.call.op);
-  return [=, parts = span(b), running = running_sums(b)](const ExecutionSpace& space,
-                                                         const RunContext& c) {
+  return [=, parts = span(b), running = running_sums(b.graph, b.call, b.parameters)](
+             const ExecutionSpace& space, const RunContext& c) {
     ops::RunningSums sums = running;
     sums.first = c.first;
     ops::norm_join_moments(space, shape, parts, out(c), sums, exchange(c), epsilon);
@@ -91,7 +80,7 @@ Kernel apply(const Binding& b, const ops::NormShape& shape) {
   const auto x = b.operand<T>(Role::X);
   const auto skip = b.operand<T>(Role::Skip);
   const auto statistics = b.operand<float>(Role::Statistics);
-  return [=, p = affine(b), fn = b.fn()](const ExecutionSpace& space, const RunContext& c) {
+  return [=, p = affine(b), fn = b.call.fn](const ExecutionSpace& space, const RunContext& c) {
     ops::norm_apply<T>(space, shape, y(c), x(c), skip(c), statistics(c), p.gamma, p.beta, fn);
   };
 }
@@ -114,7 +103,7 @@ class ReduceArguments {
     fixed_.beta = affine(b).beta;
     fixed_.scratch = b.scratch;
     fixed_.skip_used = b.call.with_skip;
-    fixed_.fn = b.fn();
+    fixed_.fn = b.call.fn;
   }
   [[nodiscard]] ops::NormBackwardReduce<T> operator()(const RunContext& c) const {
     ops::NormBackwardReduce<T> args = fixed_;
@@ -172,7 +161,7 @@ Kernel backward_apply(const Binding& b, const ops::NormShape& shape) {
   const auto x = b.operand<T>(Role::X);
   const auto coefficients = b.operand<float>(Role::Coefficients);
   const auto statistics = b.operand<float>(Role::Statistics);
-  return [=, p = affine(b), fn = b.fn()](const ExecutionSpace& space, const RunContext& c) {
+  return [=, p = affine(b), fn = b.call.fn](const ExecutionSpace& space, const RunContext& c) {
     ops::norm_backward_apply<T>(space, shape, dx(c), dy(c), x(c), coefficients(c), statistics(c),
                                 p.gamma, p.beta, fn);
   };
@@ -188,10 +177,8 @@ Kernel backward_weight(const Binding& b, std::int64_t channels) {
   };
 }
 
-}  // namespace
-
 template <class T>
-Kernel make_norm_kernel(const Binding& b) {
+Kernel make(const Binding& b) {
   const ops::NormShape shape = norm_shape(b.graph, b.call.op, b.batch);
   switch (b.call.kind) {
     case KernelKind::NormStatistics:
@@ -213,12 +200,26 @@ Kernel make_norm_kernel(const Binding& b) {
     case KernelKind::NormBackwardApply:
       return backward_apply<T>(b, shape);
     default:
+      MILLRACE_ASSERT(b.call.kind == KernelKind::NormBackwardWeight);
       return backward_weight(b, shape.channels);
   }
 }
 
-template Kernel make_norm_kernel<float>(const Binding&);
-template Kernel make_norm_kernel<bfloat16>(const Binding&);
-template Kernel make_norm_kernel<float16>(const Binding&);
+}  // namespace
+
+ops::RunningSums running_sums(const Graph& graph, const Call& call, const Parameters& parameters) {
+  ops::RunningSums running;
+  const auto mean = parameter_of(graph, call.op, ParameterRole::MovingMean);
+  if (mean.valid() && !call.repeated) {
+    running.mean = parameters.running_sum(mean);
+    running.variance =
+        parameters.running_sum(parameter_of(graph, call.op, ParameterRole::MovingVariance));
+  }
+  return running;
+}
+
+Kernel make_norm_kernel(const Binding& b) {
+  return device::dispatch(b.type, [&]<class T>() { return make<T>(b); });
+}
 
 }  // namespace millrace::pipeline

@@ -8,8 +8,11 @@ const Shape& input_shape(const Graph& graph, OpId op) {
   return graph.value(graph.op(op).inputs.front()).shape;
 }
 
-ops::WindowShape window(const Graph& graph, OpId op, std::int64_t batch, models::Extent kernel,
-                        models::Extent stride, const models::Padding& pad) {
+}  // namespace
+
+ops::WindowShape window_shape(const Graph& graph, OpId op, std::int64_t batch,
+                              models::Extent kernel, models::Extent stride,
+                              const models::Padding& pad) {
   ops::WindowShape w;
   w.batch = batch;
   w.in = input_shape(graph, op);
@@ -23,12 +26,10 @@ ops::WindowShape window(const Graph& graph, OpId op, std::int64_t batch, models:
   return w;
 }
 
-}  // namespace
-
 ops::ConvShape conv_shape(const Graph& graph, OpId op, std::int64_t batch) {
   const auto& conv = std::get<models::Conv>(graph.op(op).kind);
   ops::ConvShape s;
-  s.window = window(graph, op, batch, conv.kernel, conv.stride, conv.pad);
+  s.window = window_shape(graph, op, batch, conv.kernel, conv.stride, conv.pad);
   s.pad_bottom = conv.pad.bottom;
   s.pad_right = conv.pad.right;
   s.groups = conv.groups;
@@ -50,30 +51,6 @@ ops::NormShape norm_shape(const Graph& graph, OpId op, std::int64_t batch) {
                                  norm->order == models::GroupOrder::Strided);
   }
   return ops::batch_norm_shape(batch * x.pixels(), x.c);
-}
-
-ops::WindowShape window_shape(const Graph& graph, OpId op, std::int64_t batch) {
-  const models::OpKind& kind = graph.op(op).kind;
-  if (const auto* pool = std::get_if<models::Pool>(&kind)) {
-    return window(graph, op, batch, pool->kernel, pool->stride, pool->pad);
-  }
-  if (const auto* shortcut = std::get_if<models::ShortcutPad>(&kind)) {
-    return window(graph, op, batch, {1, 1}, shortcut->stride, {});
-  }
-  return window(graph, op, batch, {1, 1}, {1, 1}, {});
-}
-
-ops::ChannelSlice concat_slice(const Graph& graph, OpId op, std::size_t part, std::int64_t batch) {
-  const models::Op& concat = graph.op(op);
-  const Shape& all = graph.value(concat.output).shape;
-  ops::ChannelSlice slice{batch * all.pixels(), all.c, 0, graph.value(concat.inputs[part]).shape.c};
-  for (std::size_t i = 0; i < part; ++i) slice.first += graph.value(concat.inputs[i]).shape.c;
-  return slice;
-}
-
-ops::ScaleShape scale_shape(const Graph& graph, OpId op, std::int64_t batch) {
-  const Shape& x = input_shape(graph, op);
-  return {batch, x.pixels(), x.c};
 }
 
 float norm_epsilon(const Graph& graph, OpId op) {

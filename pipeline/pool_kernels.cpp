@@ -65,24 +65,27 @@ Kernel shortcut_pad(const Binding& b, const ops::WindowShape& shape, std::int64_
   };
 }
 
-}  // namespace
-
 template <class T>
-Kernel make_pool_kernel(const Binding& b) {
-  const ops::WindowShape shape = window_shape(b.graph, b.call.op, b.batch);
+Kernel make(const Binding& b) {
   const models::OpKind& kind = b.graph.op(b.call.op).kind;
   if (const auto* pool = std::get_if<models::Pool>(&kind)) {
+    const ops::WindowShape shape =
+        window_shape(b.graph, b.call.op, b.batch, pool->kernel, pool->stride, pool->pad);
     return pool->kind == models::PoolKind::Max ? max_pool<T>(b, shape)
                                                : average_pool<T>(b, shape, pool->count_padding);
   }
   if (const auto* shortcut = std::get_if<models::ShortcutPad>(&kind)) {
+    const ops::WindowShape shape =
+        window_shape(b.graph, b.call.op, b.batch, {1, 1}, shortcut->stride);
     return shortcut_pad<T>(b, shape, shortcut->channels_before);
   }
-  return global_average<T>(b, shape);
+  return global_average<T>(b, window_shape(b.graph, b.call.op, b.batch));
 }
 
-template Kernel make_pool_kernel<float>(const Binding&);
-template Kernel make_pool_kernel<bfloat16>(const Binding&);
-template Kernel make_pool_kernel<float16>(const Binding&);
+}  // namespace
+
+Kernel make_pool_kernel(const Binding& b) {
+  return device::dispatch(b.type, [&]<class T>() { return make<T>(b); });
+}
 
 }  // namespace millrace::pipeline

@@ -4,8 +4,8 @@
 //
 // The pure half (this file, memory_plan) compiles a range of a graph into a StageProgram: lists of
 // kernel calls on named buffers. It is plain data that can be printed, compared and tested without
-// a device. The run half (bound_program, parameters, stage) gives every buffer an address in one
-// arena and runs the lists.
+// a device. compiler.hpp does it; pipeline/ops/ has the calls of each kind of op. The run half
+// (bound_program, parameters, stage) gives every buffer an address in one arena and runs the lists.
 //
 //   graph ops        conv1  norm1 relu1  conv2  norm2            add  relu
 //   forward calls    conv   stats apply  conv   stats            apply(+skip, relu)
@@ -48,11 +48,15 @@
 #include <string_view>
 #include <vector>
 
+#include "core/activation.hpp"
 #include "core/dtype.hpp"
+#include "core/kernel_kind.hpp"
 #include "models/graph.hpp"
 
 namespace millrace::pipeline {
 
+using millrace::KernelKind;
+using millrace::Role;
 using models::Graph;
 using models::OpId;
 using models::ValueId;
@@ -101,87 +105,11 @@ struct ProgramOptions {
 enum class Phase { Forward, BackwardInput, BackwardWeight };
 inline constexpr std::size_t kPhases = 3;
 
-enum class KernelKind {
-  WeightedForward,         ///< X -> Y (convolution or dense)
-  WeightedBackwardInput,   ///< Dy -> Dx
-  WeightedBackwardWeight,  ///< Dy, X -> parameter gradients
-  NormStatistics,          ///< X -> Statistics, and the running sums unless `repeated`
-  NormMoments,             ///< X -> this replica's part of Exchange
-  NormJoinMoments,         ///< Exchange -> Statistics, and the running sums
-  NormRunning,             ///< moving statistics -> Statistics (evaluation)
-  NormApply,               ///< X, Statistics, [Skip] -> Y
-  NormBackwardReduce,      ///< Dy, [Dy2], X, Statistics, [Y] -> [Dz], Sums, Coefficients
-  NormBackwardSums,        ///< the same -> [Dz], Sums, this replica's part of Exchange
-  NormJoinSums,            ///< Exchange, Statistics -> Coefficients
-  NormBackwardApply,       ///< Dz or Dy, X, Statistics, Coefficients -> Dx
-  NormBackwardWeight,      ///< Sums -> parameter gradients
-  ActivationForward,       ///< X -> Y
-  ActivationBackward,      ///< Dy, X or Y -> Dx
-  AddForward,              ///< X, Skip -> Y
-  AddGradients,            ///< Dy, Dy2 -> Dz
-  PoolForward,             ///< X -> Y, [Winner]
-  PoolBackward,            ///< Dy, [Winner] -> Dx
-  GlobalPoolForward,
-  GlobalPoolBackward,
-  ShortcutForward,
-  ShortcutBackward,
-  LossForward,          ///< X, Labels, [Mixing] -> Loss, Rank
-  LossBackward,         ///< X, Labels, [Mixing] -> Dx
-  ConcatForward,        ///< X -> channels of Y, for operand `part` of the concatenation
-  ConcatBackward,       ///< channels of Dy, [of Y] -> Dx
-  ScaleForward,         ///< X, Scale, [Skip] -> Y
-  ScaleBackward,        ///< Dy, X, Scale -> Dx, Dscale
-  DropoutForward,       ///< X -> Y
-  DropoutBackward,      ///< Dy -> Dx
-  DropConnectForward,   ///< X, [Skip] -> Y
-  DropConnectBackward,  ///< Dy -> Dx
-  PrepareImages,        ///< X (as arrived), [Scaling], [Mixing] -> Y
-};
-[[nodiscard]] std::string_view name_of(KernelKind kind);
-[[nodiscard]] constexpr bool is_weighted(KernelKind kind) {
-  return kind <= KernelKind::WeightedBackwardWeight;
-}
-[[nodiscard]] constexpr bool is_norm(KernelKind kind) {
-  return kind >= KernelKind::NormStatistics && kind <= KernelKind::NormBackwardWeight;
-}
-
-/// Whether the replicas of a group must exchange their parts before this call.
-[[nodiscard]] constexpr bool exchanges_before(KernelKind kind) {
-  return kind == KernelKind::NormJoinMoments || kind == KernelKind::NormJoinSums;
-}
-
-/// How a call uses a buffer.
-enum class Role {
-  X,
-  Skip,
-  Y,
-  Dy,
-  Dy2,
-  Dz,
-  Dx,
-  Statistics,
-  Coefficients,
-  Sums,
-  Winner,
-  Labels,
-  Loss,
-  Rank,
-  Scale,
-  Dscale,
-  Scaling,
-  Mixing,
-  Exchange
-};
-inline constexpr std::size_t kRoles = 19;
-[[nodiscard]] std::string_view name_of(Role role);
-
-enum class FusedFn { None, Relu, Swish, Sigmoid };
-
 /// One kernel call. `op` is the graph op whose shapes and parameters it uses.
 struct Call {
-  KernelKind kind = KernelKind::WeightedForward;
+  KernelKind kind = KernelKind::LinearForward;
   OpId op;
-  FusedFn fn = FusedFn::None;
+  Activation fn = Activation::None;
   bool repeated = false;   ///< part of a recomputation: must not touch running statistics
   bool with_skip = false;  ///< NormBackwardReduce: an addition was fused after the norm
   std::int32_t part = 0;   ///< Concat...: which operand

@@ -10,7 +10,7 @@
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "millrace_version.hpp"
-#include "ops/weighted.hpp"
+#include "ops/backend.hpp"
 #include "train/memory.hpp"
 
 namespace millrace::cli {

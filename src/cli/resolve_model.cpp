@@ -89,7 +89,7 @@ void resolve_efficientnet(Reader& read, EfficientNetOptions& options) {
   optional("depth-coefficient", options.depth);
   options.block_survival = read.real("block-survival-prob", options.block_survival);
   options.squeeze_excitation = read.flag("no-se") ? SqueezeExcitation::Off : SqueezeExcitation::On;
-  options.activation = read.flag("use-relu") ? ActivationKind::Relu : ActivationKind::Swish;
+  options.activation = read.flag("use-relu") ? Activation::Relu : Activation::Swish;
   options.expand_ratio = read.integer("expand-ratio", options.expand_ratio);
   options.group_dim = read.integer("group-dim", options.group_dim);
   options.depth_divisor = read.integer("depth-divisor", options.depth_divisor);

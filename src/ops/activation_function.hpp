@@ -1,72 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The formulas of the activations. An activation without one does not compile.
 #pragma once
 
+#include "core/activation.hpp"
 #include "core/bfloat16.hpp"
 #include "core/portable.hpp"
 #include "ops/exponential.hpp"
 
 namespace millrace::ops {
 
-/// Elementwise functions that can be fused into other kernels. None is the identity. All of them
-/// propagate NaNs.
-enum class Fn { None, Relu, Swish, Sigmoid };
+/// f(z) and dy * f'(z). Both propagate NaNs. `kExact`: they map values of a storage type to values
+/// of that type, so that results need no rounding.
+template <Activation kFn>
+struct Formula;
 
-template <Fn kFn>
-MILLRACE_FUNCTION float apply_fn(float z) {
-  if constexpr (kFn == Fn::Relu) return z < 0.0f ? 0.0f : z;
-  if constexpr (kFn == Fn::Sigmoid) return 1.0f / (1.0f + exponential(-z));
-  if constexpr (kFn == Fn::Swish) return z / (1.0f + exponential(-z));
-  if constexpr (kFn == Fn::None) return z;
-}
+template <>
+struct Formula<Activation::None> {
+  static constexpr bool kExact = true;
+  static MILLRACE_FUNCTION float value(float z) { return z; }
+  static MILLRACE_FUNCTION float gradient(float dy, float) { return dy; }
+};
 
-/// dy * f'(z).
-template <Fn kFn>
-MILLRACE_FUNCTION float fn_gradient(float dy, float z) {
-  if constexpr (kFn == Fn::Relu) return z > 0.0f ? dy : 0.0f;
-  if constexpr (kFn == Fn::Sigmoid) {
-    const float s = 1.0f / (1.0f + exponential(-z));
-    return dy * (s * (1.0f - s));
-  }
-  if constexpr (kFn == Fn::Swish) {
+template <>
+struct Formula<Activation::Relu> {
+  static constexpr bool kExact = true;
+  static MILLRACE_FUNCTION float value(float z) { return z < 0.0f ? 0.0f : z; }
+  static MILLRACE_FUNCTION float gradient(float dy, float z) { return z > 0.0f ? dy : 0.0f; }
+};
+
+template <>
+struct Formula<Activation::Swish> {
+  static constexpr bool kExact = false;
+  static MILLRACE_FUNCTION float value(float z) { return z / (1.0f + exponential(-z)); }
+  static MILLRACE_FUNCTION float gradient(float dy, float z) {
     const float s = 1.0f / (1.0f + exponential(-z));
     return dy * (s * (1.0f + z * (1.0f - s)));
   }
-  if constexpr (kFn == Fn::None) return dy;
-}
+};
 
-/// True if f and its gradient map values of a storage type to values of that type, so that results
-/// need no rounding.
-template <Fn kFn>
-inline constexpr bool kExact = kFn == Fn::None || kFn == Fn::Relu;
+template <>
+struct Formula<Activation::Sigmoid> {
+  static constexpr bool kExact = false;
+  static MILLRACE_FUNCTION float value(float z) { return 1.0f / (1.0f + exponential(-z)); }
+  static MILLRACE_FUNCTION float gradient(float dy, float z) {
+    const float s = 1.0f / (1.0f + exponential(-z));
+    return dy * (s * (1.0f - s));
+  }
+};
+
+template <Activation kFn>
+inline constexpr bool kExact = Formula<kFn>::kExact;
 
 /// f(z) converted to T, for a z already rounded to T.
-template <class T, Fn kFn>
+template <class T, Activation kFn>
 MILLRACE_FUNCTION T store_fn(float z) {
-  if constexpr (kExact<kFn>) return store_exact<T>(apply_fn<kFn>(z));
-  if constexpr (!kExact<kFn>) return store_as<T>(apply_fn<kFn>(z));
+  if constexpr (kExact<kFn>) return store_exact<T>(Formula<kFn>::value(z));
+  if constexpr (!kExact<kFn>) return store_as<T>(Formula<kFn>::value(z));
 }
 
 /// dy * f'(z) rounded to T, for a dy that T represents exactly.
-template <class T, Fn kFn>
+template <class T, Activation kFn>
 MILLRACE_FUNCTION float rounded_fn_gradient(float dy, float z) {
-  if constexpr (kExact<kFn>) return fn_gradient<kFn>(dy, z);
-  if constexpr (!kExact<kFn>) return rounded_as<T>(fn_gradient<kFn>(dy, z));
+  if constexpr (kExact<kFn>) return Formula<kFn>::gradient(dy, z);
+  if constexpr (!kExact<kFn>) return rounded_as<T>(Formula<kFn>::gradient(dy, z));
 }
 
 /// Calls function.template operator()<kFn>() for the run-time value `fn`.
 template <class Function>
-decltype(auto) dispatch_fn(Fn fn, Function&& function) {
+decltype(auto) dispatch_fn(Activation fn, Function&& function) {
   switch (fn) {
-    case Fn::Relu:
-      return function.template operator()<Fn::Relu>();
-    case Fn::Swish:
-      return function.template operator()<Fn::Swish>();
-    case Fn::Sigmoid:
-      return function.template operator()<Fn::Sigmoid>();
-    case Fn::None:
+    case Activation::Relu:
+      return function.template operator()<Activation::Relu>();
+    case Activation::Swish:
+      return function.template operator()<Activation::Swish>();
+    case Activation::Sigmoid:
+      return function.template operator()<Activation::Sigmoid>();
+    case Activation::None:
       break;
   }
-  return function.template operator()<Fn::None>();
+  return function.template operator()<Activation::None>();
 }
 
 }  // namespace millrace::ops

@@ -12,22 +12,22 @@ namespace {
 using device::aligned;
 using device::ExecutionSpace;
 
-class ByPass final : public WeightedOp {
+class ByPass final : public LinearOp {
  public:
-  ByPass(Passes firsts, std::unique_ptr<WeightedOp> first, std::unique_ptr<WeightedOp> second)
+  ByPass(Passes firsts, std::unique_ptr<LinearOp> first, std::unique_ptr<LinearOp> second)
       : firsts_(firsts), first_(std::move(first)), second_(std::move(second)) {}
 
-  [[nodiscard]] WeightedBytes bytes() const override {
-    const WeightedBytes a = first_->bytes();
-    const WeightedBytes b = second_->bytes();
+  [[nodiscard]] LinearBytes bytes() const override {
+    const LinearBytes a = first_->bytes();
+    const LinearBytes b = second_->bytes();
     return {aligned(a.packed_forward) + b.packed_forward,
             aligned(a.packed_backward) + b.packed_backward, std::max(a.scratch, b.scratch),
             a.reads_kernel || b.reads_kernel};
   }
-  void bind(const WeightedMemory& memory) override {
+  void bind(const LinearMemory& memory) override {
     first_->bind(memory);
-    const WeightedBytes before = first_->bytes();
-    WeightedMemory rest = memory;
+    const LinearBytes before = first_->bytes();
+    LinearMemory rest = memory;
     rest.packed_forward += aligned(before.packed_forward);
     rest.packed_backward += aligned(before.packed_backward);
     second_->bind(rest);
@@ -49,14 +49,14 @@ class ByPass final : public WeightedOp {
 
  private:
   Passes firsts_;
-  std::unique_ptr<WeightedOp> first_;
-  std::unique_ptr<WeightedOp> second_;
+  std::unique_ptr<LinearOp> first_;
+  std::unique_ptr<LinearOp> second_;
 };
 
 }  // namespace
 
-std::unique_ptr<WeightedOp> make_by_pass(Passes firsts, std::unique_ptr<WeightedOp> first,
-                                         std::unique_ptr<WeightedOp> second) {
+std::unique_ptr<LinearOp> make_by_pass(Passes firsts, std::unique_ptr<LinearOp> first,
+                                       std::unique_ptr<LinearOp> second) {
   return std::make_unique<ByPass>(firsts, std::move(first), std::move(second));
 }
 

@@ -41,7 +41,7 @@ void for_pixels(const char (&label)[kLabelSize], const ExecutionSpace& space, st
   parallel(label, space, items, Pixels<Body>{body, pixels, channels, run});
 }
 
-template <class T, Fn kFn>
+template <class T, Activation kFn>
 struct ConcatForward {
   ChannelSlice s;
   T* y;
@@ -55,7 +55,7 @@ struct ConcatForward {
   }
 };
 
-template <class T, Fn kFn>
+template <class T, Activation kFn>
 struct ConcatBackward {
   ChannelSlice s;
   T* dx;
@@ -68,13 +68,13 @@ struct ConcatBackward {
     MILLRACE_SIMD
     for (std::int64_t c = first; c < last; ++c) {
       float g = to_float(dy[at + c]);
-      if constexpr (kFn == Fn::Relu) g = fn_gradient<kFn>(g, to_float(y[at + c]));
+      if constexpr (kFn == Activation::Relu) g = Formula<kFn>::gradient(g, to_float(y[at + c]));
       target[c] = store_exact<T>(g);
     }
   }
 };
 
-template <class T, Fn kFn, bool kSkip>
+template <class T, Activation kFn, bool kSkip>
 struct ScaleForward {
   ScaleShape s;
   T* y;
@@ -130,30 +130,30 @@ struct ScaleBackward {
 
 template <class T>
 void concat_forward(const ExecutionSpace& space, const ChannelSlice& slice, T* y, const T* x,
-                    Fn fn) {
-  dispatch_fn(fn, [&]<Fn kFn>() {
+                    Activation fn) {
+  dispatch_fn(fn, [&]<Activation kFn>() {
     for_pixels("concat", space, slice.pixels, slice.channels, ConcatForward<T, kFn>{slice, y, x});
   });
 }
 
 template <class T>
 void concat_backward(const ExecutionSpace& space, const ChannelSlice& slice, T* dx, const T* dy,
-                     const T* y, Fn fn) {
-  MILLRACE_ASSERT(fn == Fn::None || fn == Fn::Relu);
-  if (fn == Fn::Relu) {
+                     const T* y, Activation fn) {
+  MILLRACE_ASSERT(fn == Activation::None || fn == Activation::Relu);
+  if (fn == Activation::Relu) {
     for_pixels("concat dx", space, slice.pixels, slice.channels,
-               ConcatBackward<T, Fn::Relu>{slice, dx, dy, y});
+               ConcatBackward<T, Activation::Relu>{slice, dx, dy, y});
   } else {
     for_pixels("concat dx", space, slice.pixels, slice.channels,
-               ConcatBackward<T, Fn::None>{slice, dx, dy, y});
+               ConcatBackward<T, Activation::None>{slice, dx, dy, y});
   }
 }
 
 template <class T>
 void scale_forward(const ExecutionSpace& space, const ScaleShape& shape, T* y, const T* x,
-                   const T* scale, const T* skip, Fn fn) {
+                   const T* scale, const T* skip, Activation fn) {
   const std::int64_t pixels = shape.samples * shape.pixels;
-  dispatch_fn(fn, [&]<Fn kFn>() {
+  dispatch_fn(fn, [&]<Activation kFn>() {
     if (skip == nullptr) {
       for_pixels("scale", space, pixels, shape.channels,
                  ScaleForward<T, kFn, false>{shape, y, x, scale, skip});
@@ -173,11 +173,12 @@ void scale_backward(const ExecutionSpace& space, const ScaleShape& shape, T* dx,
 }
 
 #define MILLRACE_INSTANTIATE(T)                                                                    \
-  template void concat_forward<T>(const ExecutionSpace&, const ChannelSlice&, T*, const T*, Fn);   \
+  template void concat_forward<T>(const ExecutionSpace&, const ChannelSlice&, T*, const T*,        \
+                                  Activation);                                                     \
   template void concat_backward<T>(const ExecutionSpace&, const ChannelSlice&, T*, const T*,       \
-                                   const T*, Fn);                                                  \
+                                   const T*, Activation);                                          \
   template void scale_forward<T>(const ExecutionSpace&, const ScaleShape&, T*, const T*, const T*, \
-                                 const T*, Fn);                                                    \
+                                 const T*, Activation);                                            \
   template void scale_backward<T>(const ExecutionSpace&, const ScaleShape&, T*, T*, const T*,      \
                                   const T*, const T*);
 MILLRACE_INSTANTIATE(float)

@@ -23,13 +23,13 @@ struct ChannelSlice {
 /// y[slice] = fn(x); the rest of y does not change.
 template <class T>
 void concat_forward(const device::ExecutionSpace& space, const ChannelSlice& slice, T* y,
-                    const T* x, Fn fn);
+                    const T* x, Activation fn);
 
 /// dx = dy[slice] * fn'(y[slice]). fn must be None, which does not read y, or Relu, whose gradient
 /// can be computed from the output.
 template <class T>
 void concat_backward(const device::ExecutionSpace& space, const ChannelSlice& slice, T* dx,
-                     const T* dy, const T* y, Fn fn);
+                     const T* dy, const T* y, Activation fn);
 
 struct ScaleShape {
   std::int64_t samples = 1;
@@ -42,7 +42,7 @@ struct ScaleShape {
 /// has one factor per sample and channel.
 template <class T>
 void scale_forward(const device::ExecutionSpace& space, const ScaleShape& shape, T* y, const T* x,
-                   const T* scale, const T* skip, Fn fn);
+                   const T* scale, const T* skip, Activation fn);
 
 /// dx = dy * scale; dscale = the sum of dy * x over a sample's pixels, in float32 and in ascending
 /// order. dx may be dy.

@@ -130,21 +130,21 @@ struct JoinWeights {
 };
 
 template <class T, int K>
-class DepthwiseGradient final : public WeightedOp {
+class DepthwiseGradient final : public LinearOp {
  public:
-  DepthwiseGradient(const ConvShape& shape, std::unique_ptr<WeightedOp> rest)
+  DepthwiseGradient(const ConvShape& shape, std::unique_ptr<LinearOp> rest)
       : rest_(std::move(rest)) {
     s_.w = shape.window;
     s_.chunk_rows = std::max((s_.rows() + kMostChunks - 1) / kMostChunks, kFewestRows);
   }
 
-  [[nodiscard]] WeightedBytes bytes() const override {
-    WeightedBytes bytes = rest_->bytes();
+  [[nodiscard]] LinearBytes bytes() const override {
+    LinearBytes bytes = rest_->bytes();
     const std::int64_t gradient = taps() * s_.channels() * static_cast<std::int64_t>(sizeof(float));
     bytes.scratch = std::max(bytes.scratch, s_.chunks() * gradient);
     return bytes;
   }
-  void bind(const WeightedMemory& memory) override {
+  void bind(const LinearMemory& memory) override {
     memory_ = memory;
     rest_->bind(memory);
   }
@@ -169,8 +169,8 @@ class DepthwiseGradient final : public WeightedOp {
   [[nodiscard]] static constexpr std::int64_t taps() { return K * K; }
 
   Depthwise s_;
-  std::unique_ptr<WeightedOp> rest_;
-  WeightedMemory memory_;
+  std::unique_ptr<LinearOp> rest_;
+  LinearMemory memory_;
 };
 
 }  // namespace
@@ -182,10 +182,10 @@ bool is_depthwise(const ConvShape& s) {
          s.dilation_h == 1 && s.dilation_w == 1;
 }
 
-std::unique_ptr<WeightedOp> make_depthwise_gradient(const ConvShape& shape, DType type,
-                                                    std::unique_ptr<WeightedOp> rest) {
+std::unique_ptr<LinearOp> make_depthwise_gradient(const ConvShape& shape, DType type,
+                                                  std::unique_ptr<LinearOp> rest) {
   MILLRACE_ASSERT(is_depthwise(shape));
-  return device::dispatch(type, [&]<class T>() -> std::unique_ptr<WeightedOp> {
+  return device::dispatch(type, [&]<class T>() -> std::unique_ptr<LinearOp> {
     if (shape.window.kernel_h == 3)
       return std::make_unique<DepthwiseGradient<T, 3>>(shape, std::move(rest));
     return std::make_unique<DepthwiseGradient<T, 5>>(shape, std::move(rest));

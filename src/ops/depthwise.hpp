@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "ops/weighted.hpp"
+#include "ops/linear.hpp"
 
 namespace millrace::ops {
 
@@ -14,8 +14,7 @@ namespace millrace::ops {
 /// A depthwise convolution that computes its weight gradient with our own loops over NHWC images, a
 /// register strip of channels at a time. `rest` computes the other passes; it is prepared for the
 /// same shape without the weight gradient.
-[[nodiscard]] std::unique_ptr<WeightedOp> make_depthwise_gradient(const ConvShape& shape,
-                                                                  DType type,
-                                                                  std::unique_ptr<WeightedOp> rest);
+[[nodiscard]] std::unique_ptr<LinearOp> make_depthwise_gradient(const ConvShape& shape, DType type,
+                                                                std::unique_ptr<LinearOp> rest);
 
 }  // namespace millrace::ops

@@ -27,7 +27,7 @@ void for_elements(const char (&label)[kLabelSize], const ExecutionSpace& space, 
   device::parallel(label, space, (n + kBlock - 1) / kBlock, Blocks<Body>{body, n});
 }
 
-template <class T, Fn kFn>
+template <class T, Activation kFn>
 struct ActivationForward {
   T* y;
   const T* x;
@@ -36,7 +36,7 @@ struct ActivationForward {
   }
 };
 
-template <class T, Fn kFn>
+template <class T, Activation kFn>
 struct ActivationBackward {
   T* dx;
   const T* dy;
@@ -46,7 +46,7 @@ struct ActivationBackward {
   }
 };
 
-template <class T, Fn kFn>
+template <class T, Activation kFn>
 struct AddForward {
   T* y;
   const T* a;
@@ -79,28 +79,32 @@ struct Widen {
 }  // namespace
 
 template <class T>
-void activation_forward(const ExecutionSpace& space, T* y, const T* x, std::int64_t n, Fn fn) {
-  dispatch_fn(fn, [&]<Fn kFn>() {
+void activation_forward(const ExecutionSpace& space, T* y, const T* x, std::int64_t n,
+                        Activation fn) {
+  dispatch_fn(fn, [&]<Activation kFn>() {
     for_elements("activation", space, n, ActivationForward<T, kFn>{y, x});
   });
 }
 
 template <class T>
 void activation_backward(const ExecutionSpace& space, T* dx, const T* dy, const T* x,
-                         std::int64_t n, Fn fn) {
-  dispatch_fn(fn, [&]<Fn kFn>() {
+                         std::int64_t n, Activation fn) {
+  dispatch_fn(fn, [&]<Activation kFn>() {
     for_elements("activation dx", space, n, ActivationBackward<T, kFn>{dx, dy, x});
   });
 }
 
 template <class T>
-void add_forward(const ExecutionSpace& space, T* y, const T* a, const T* b, std::int64_t n, Fn fn) {
-  dispatch_fn(fn, [&]<Fn kFn>() { for_elements("add", space, n, AddForward<T, kFn>{y, a, b}); });
+void add_forward(const ExecutionSpace& space, T* y, const T* a, const T* b, std::int64_t n,
+                 Activation fn) {
+  dispatch_fn(fn, [&]<Activation kFn>() {
+    for_elements("add", space, n, AddForward<T, kFn>{y, a, b});
+  });
 }
 
 template <class T>
 void add_gradients(const ExecutionSpace& space, T* sum, const T* a, const T* b, std::int64_t n) {
-  for_elements("add gradients", space, n, AddForward<T, Fn::None>{sum, a, b});
+  for_elements("add gradients", space, n, AddForward<T, Activation::None>{sum, a, b});
 }
 
 void accumulate(const ExecutionSpace& space, float* total, const float* part, std::int64_t n,
@@ -122,13 +126,15 @@ void widen(const ExecutionSpace& space, float* y, const T* x, std::int64_t n) {
   for_elements("widen", space, n, Widen<T>{y, x});
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                                  \
-  template void activation_forward<T>(const ExecutionSpace&, T*, const T*, std::int64_t, Fn);    \
-  template void activation_backward<T>(const ExecutionSpace&, T*, const T*, const T*,            \
-                                       std::int64_t, Fn);                                        \
-  template void add_forward<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t, Fn); \
-  template void add_gradients<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t);   \
-  template void convert<T>(const ExecutionSpace&, T*, const float*, std::int64_t);               \
+#define MILLRACE_INSTANTIATE(T)                                                                \
+  template void activation_forward<T>(const ExecutionSpace&, T*, const T*, std::int64_t,       \
+                                      Activation);                                             \
+  template void activation_backward<T>(const ExecutionSpace&, T*, const T*, const T*,          \
+                                       std::int64_t, Activation);                              \
+  template void add_forward<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t,    \
+                               Activation);                                                    \
+  template void add_gradients<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t); \
+  template void convert<T>(const ExecutionSpace&, T*, const float*, std::int64_t);             \
   template void widen<T>(const ExecutionSpace&, float*, const T*, std::int64_t);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)

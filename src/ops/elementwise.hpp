@@ -11,17 +11,17 @@ namespace millrace::ops {
 /// y = fn(x); y may be x.
 template <class T>
 void activation_forward(const device::ExecutionSpace& space, T* y, const T* x, std::int64_t n,
-                        Fn fn);
+                        Activation fn);
 
 /// dx = dy * fn'(x); dx may be dy. For Relu, x may also be the output y, which has the same sign.
 template <class T>
 void activation_backward(const device::ExecutionSpace& space, T* dx, const T* dy, const T* x,
-                         std::int64_t n, Fn fn);
+                         std::int64_t n, Activation fn);
 
 /// y = fn(a + b), with the sum rounded to T before fn.
 template <class T>
 void add_forward(const device::ExecutionSpace& space, T* y, const T* a, const T* b, std::int64_t n,
-                 Fn fn);
+                 Activation fn);
 
 /// sum = a + b, rounded to T. Adds two contributions to one gradient. sum may be a or b.
 template <class T>

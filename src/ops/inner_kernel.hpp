@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "device/arena.hpp"
-#include "ops/weighted.hpp"
+#include "ops/linear.hpp"
 
 namespace millrace::ops {
 
@@ -13,7 +13,7 @@ namespace millrace::ops {
 /// scratch memory.
 class InnerKernel {
  public:
-  InnerKernel(const WeightedOp& inner, std::int64_t bytes)
+  InnerKernel(const LinearOp& inner, std::int64_t bytes)
       : packed_(device::aligned(inner.bytes().packed_forward)),
         bytes_(device::aligned(bytes)),
         stays_(inner.bytes().reads_kernel) {}
@@ -21,7 +21,7 @@ class InnerKernel {
   /// Bytes of `packed_forward`, including those of the inner op.
   [[nodiscard]] std::int64_t packed_bytes() const { return packed_ + (stays_ ? bytes_ : 0); }
   [[nodiscard]] std::int64_t scratch_bytes() const { return stays_ ? 0 : bytes_; }
-  [[nodiscard]] std::byte* in(const WeightedMemory& memory) const {
+  [[nodiscard]] std::byte* in(const LinearMemory& memory) const {
     return stays_ ? memory.packed_forward + packed_ : memory.scratch;
   }
 

@@ -55,17 +55,17 @@ struct AddDiagonal {
 };
 
 template <class T>
-class MergedGroups final : public WeightedOp {
+class MergedGroups final : public LinearOp {
  public:
-  MergedGroups(const ConvShape& shape, std::int64_t merged, std::unique_ptr<WeightedOp> wide)
+  MergedGroups(const ConvShape& shape, std::int64_t merged, std::unique_ptr<LinearOp> wide)
       : diagonal_{shape.window.kernel_h * shape.window.kernel_w, shape.window.in.c / shape.groups,
                   shape.window.out.c / shape.groups, merged},
         elements_(shape.kernel_elements()),
         wide_(std::move(wide)),
         kernel_(*wide_, kernel_bytes()) {}
 
-  [[nodiscard]] WeightedBytes bytes() const override {
-    WeightedBytes bytes = wide_->bytes();
+  [[nodiscard]] LinearBytes bytes() const override {
+    LinearBytes bytes = wide_->bytes();
     bytes.packed_forward = kernel_.packed_bytes();
     bytes.scratch += kernel_bytes();
     bytes.reads_kernel = false;
@@ -73,9 +73,9 @@ class MergedGroups final : public WeightedOp {
   }
   /// Scratch holds the wide kernel's gradient during backward weight. It may also hold the kernel
   /// during packing.
-  void bind(const WeightedMemory& memory) override {
+  void bind(const LinearMemory& memory) override {
     memory_ = memory;
-    WeightedMemory rest = memory;
+    LinearMemory rest = memory;
     rest.kernel = kernel_.in(memory);
     rest.dkernel = wide_gradient();
     rest.scratch += kernel_bytes();
@@ -108,9 +108,9 @@ class MergedGroups final : public WeightedOp {
 
   Diagonal diagonal_;
   std::int64_t elements_;  ///< of the narrow kernel
-  std::unique_ptr<WeightedOp> wide_;
+  std::unique_ptr<LinearOp> wide_;
   InnerKernel kernel_;
-  WeightedMemory memory_;
+  LinearMemory memory_;
 };
 
 }  // namespace
@@ -122,10 +122,10 @@ ConvShape merged_shape(const ConvShape& shape, std::int64_t merged) {
   return wide;
 }
 
-std::unique_ptr<WeightedOp> make_merged_groups(const ConvShape& shape, std::int64_t merged,
-                                               DType type, std::unique_ptr<WeightedOp> wide) {
+std::unique_ptr<LinearOp> make_merged_groups(const ConvShape& shape, std::int64_t merged,
+                                             DType type, std::unique_ptr<LinearOp> wide) {
   MILLRACE_ASSERT(!shape.bias);  // its gradient would be overwritten by every micro-batch
-  return device::dispatch(type, [&]<class T>() -> std::unique_ptr<WeightedOp> {
+  return device::dispatch(type, [&]<class T>() -> std::unique_ptr<LinearOp> {
     return std::make_unique<MergedGroups<T>>(shape, merged, std::move(wide));
   });
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "ops/weighted.hpp"
+#include "ops/linear.hpp"
 
 namespace millrace::ops {
 
@@ -16,8 +16,8 @@ namespace millrace::ops {
 /// merged_shape(shape, merged). The wide kernel holds the narrow ones on its diagonal and zeros
 /// elsewhere. Only one product in `merged` is useful. It is still faster on processors whose matrix
 /// units take 16 channels at a time, because the library is slow for narrower groups.
-[[nodiscard]] std::unique_ptr<WeightedOp> make_merged_groups(const ConvShape& shape,
-                                                             std::int64_t merged, DType type,
-                                                             std::unique_ptr<WeightedOp> wide);
+[[nodiscard]] std::unique_ptr<LinearOp> make_merged_groups(const ConvShape& shape,
+                                                           std::int64_t merged, DType type,
+                                                           std::unique_ptr<LinearOp> wide);
 
 }  // namespace millrace::ops

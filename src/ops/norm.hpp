@@ -92,7 +92,7 @@ void norm_statistics_from_running(const device::ExecutionSpace& space, std::int6
 template <class T>
 void norm_apply(const device::ExecutionSpace& space, const NormShape& shape, T* y, const T* x,
                 const T* skip, const float* statistics, const float* gamma, const float* beta,
-                Fn fn);
+                Activation fn);
 
 /// Arguments of the first backward pass. `dz` is set if and only if `skip_used` or `dy2` is.
 template <class T>
@@ -110,7 +110,7 @@ struct NormBackwardReduce {
   float* coefficients = nullptr;  ///< not used by norm_backward_sums
   float* scratch = nullptr;
   bool skip_used = false;
-  Fn fn = Fn::None;
+  Activation fn = Activation::None;
 };
 
 template <class T>
@@ -133,7 +133,8 @@ void norm_join_sums(const device::ExecutionSpace& space, const NormShape& shape,
 template <class T>
 void norm_backward_apply(const device::ExecutionSpace& space, const NormShape& shape, T* dx,
                          const T* dz_or_dy, const T* x, const float* coefficients,
-                         const float* statistics, const float* gamma, const float* beta, Fn fn);
+                         const float* statistics, const float* gamma, const float* beta,
+                         Activation fn);
 
 /// moving = decay * moving + (1 - decay) * sums / micro_batches. For both mean and variance.
 void update_running(const device::ExecutionSpace& space, std::int64_t channels, float* moving,

@@ -8,6 +8,7 @@
 
 #include "core/random_sequence.hpp"
 #include "device/compat.hpp"
+#include "ops/sum_of_squares.hpp"
 #include "ops/tiling.hpp"
 #include "ops/update_rules/adam.hpp"
 #include "ops/update_rules/momentum.hpp"
@@ -176,33 +177,11 @@ struct RefreshSpan {
   }
 };
 
-/// Sums of squares of a span's weights and gradients. Element k goes to lane k % kSumLanes, and the
-/// lanes are added as a tree. The order of summation thus depends on the span only.
+/// Sums of squares of a span's weights and gradients, for LARS.
 template <class M>
 struct SquaresOfSpan {
-  static constexpr int kSumLanes = 16;
   float scale;
   UpdateArrays<M> a;
-
-  template <class Value>
-  KOKKOS_FUNCTION static double sum_of_squares(std::int64_t n, const Value& x) {
-    double lanes[kSumLanes] = {};
-    const std::int64_t whole = n / kSumLanes * kSumLanes;
-    for (std::int64_t k = 0; k < whole; k += kSumLanes) {
-      MILLRACE_SIMD
-      for (int lane = 0; lane < kSumLanes; ++lane) {
-        const auto value = static_cast<double>(x(k + lane));
-        lanes[lane] += value * value;
-      }
-    }
-    for (std::int64_t k = whole; k < n; ++k) {
-      const auto value = static_cast<double>(x(k));
-      lanes[k - whole] += value * value;
-    }
-    for (int half = kSumLanes / 2; half > 0; half /= 2)
-      for (int lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-    return lanes[0];
-  }
 
   KOKKOS_FUNCTION void operator()(std::int64_t i) const {
     const ParameterSpan span = a.spans[i];
@@ -214,18 +193,6 @@ struct SquaresOfSpan {
         sum_of_squares(span.elements, [=](std::int64_t k) { return to_float(weights[k]); });
     a.squares[2 * i + 1] = sum_of_squares(
         span.elements, [=](std::int64_t k) { return rounded_as<M>(gradients[k] * by); });
-  }
-};
-
-/// Sums of squares of a span's gradients, summed as those of LARS.
-struct GradientSquares {
-  const ParameterSpan* spans;
-  const float* gradients;
-  double* squares;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const float* const from = gradients + spans[i].offset;
-    squares[i] = SquaresOfSpan<float>::sum_of_squares(spans[i].elements,
-                                                      [=](std::int64_t k) { return from[k]; });
   }
 };
 
@@ -253,68 +220,6 @@ struct LarsRatio {
     const double decay = decays ? static_cast<double>(u.weight_decay) : 0.0;
     const double below = gradients + decay * weights + static_cast<double>(u.epsilon);
     return static_cast<float>(static_cast<double>(u.trust) * weights / below);
-  }
-};
-
-/// Adds the parts of one block of elements, in order.
-struct AddParts {
-  static constexpr std::int64_t kBlock = 1024;
-  std::int64_t n;
-  float* out;
-  const float* others;
-  std::int64_t stride;
-  int own;
-  int parts;
-
-  KOKKOS_FUNCTION const float* part(int p) const {
-    return p == own ? out : others + (p < own ? p : p - 1) * stride;
-  }
-
-  KOKKOS_FUNCTION void operator()(std::int64_t block) const {
-    const std::int64_t begin = block * kBlock;
-    const std::int64_t length = n - begin < kBlock ? n - begin : kBlock;
-    float sum[kBlock];
-    const float* first = part(0) + begin;
-    MILLRACE_SIMD
-    for (std::int64_t i = 0; i < length; ++i) sum[i] = first[i];
-    for (int p = 1; p < parts; ++p) {
-      const float* next = part(p) + begin;
-      MILLRACE_SIMD
-      for (std::int64_t i = 0; i < length; ++i) sum[i] += next[i];
-    }
-    MILLRACE_SIMD
-    for (std::int64_t i = 0; i < length; ++i) out[begin + i] = sum[i];
-  }
-};
-
-/// The bits of a value as float32, with exponent and sign in their float32 positions.
-KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float x) {
-  std::uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(bfloat16 x) {
-  return static_cast<std::uint32_t>(x.bits) << 16;
-}
-KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float16 x) { return bits_of(to_float(x)); }
-
-/// Checks a block for non-finite values. Adding one to the exponent carries into the sign bit if
-/// the exponent has its maximum value.
-template <class T>
-struct FlagBlock {
-  static constexpr std::int64_t kBlock = 16384;
-  std::int64_t n;
-  const T* x;
-  std::uint32_t* flag;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t block) const {
-    const std::int64_t begin = block * kBlock;
-    const std::int64_t length = n - begin < kBlock ? n - begin : kBlock;
-    const T* from = x + begin;
-    std::uint32_t carries = 0;
-    for (std::int64_t i = 0; i < length; ++i)
-      carries |= (bits_of(from[i]) & 0x7fffffffu) + 0x00800000u;
-    if ((carries & 0x80000000u) != 0) (void)Kokkos::atomic_fetch_or(flag, 1u);
   }
 };
 
@@ -365,11 +270,6 @@ void update_weights(const device::ExecutionSpace& space, UpdateRule rule, const 
   }
 }
 
-void square_gradients(const device::ExecutionSpace& space, const ParameterSpan* spans,
-                      std::int64_t num_spans, const float* gradients, double* squares) {
-  device::parallel("grad_squares", space, num_spans, GradientSquares{spans, gradients, squares});
-}
-
 template <class M>
 void refresh_copies(const device::ExecutionSpace& space, const UpdateArrays<M>& a) {
   if (a.copy == nullptr && a.vectors == nullptr) return;
@@ -379,28 +279,13 @@ void refresh_copies(const device::ExecutionSpace& space, const UpdateArrays<M>& 
     device::parallel("refresh_copies", space, a.num_spans, RefreshSpan<M, bfloat16>{a});
 }
 
-template <class T>
-void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const T* x,
-                     std::uint32_t* flag) {
-  constexpr std::int64_t kBlock = FlagBlock<T>::kBlock;
-  device::parallel("flag_non_finite", space, (n + kBlock - 1) / kBlock, FlagBlock<T>{n, x, flag});
-}
-
 #define MILLRACE_INSTANTIATE(T)                                                          \
   template void update_weights(const device::ExecutionSpace&, UpdateRule, const Update&, \
                                const UpdateArrays<T>&);                                  \
-  template void refresh_copies(const device::ExecutionSpace&, const UpdateArrays<T>&);   \
-  template void flag_non_finite(const device::ExecutionSpace&, std::int64_t, const T*,   \
-                                std::uint32_t*);
+  template void refresh_copies(const device::ExecutionSpace&, const UpdateArrays<T>&);
 MILLRACE_INSTANTIATE(float)
 MILLRACE_INSTANTIATE(bfloat16)
 MILLRACE_INSTANTIATE(float16)
 #undef MILLRACE_INSTANTIATE
-
-void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
-               std::int64_t stride, int own, int parts) {
-  const AddParts add{n, out, others, stride, own, parts};
-  device::parallel("add_parts", space, (n + AddParts::kBlock - 1) / AddParts::kBlock, add);
-}
 
 }  // namespace millrace::ops

@@ -17,19 +17,19 @@ WindowShape gather_window(const ConvShape& shape) {
   return window;
 }
 
-class StridedPointwise final : public WeightedOp {
+class StridedPointwise final : public LinearOp {
  public:
-  StridedPointwise(const ConvShape& shape, DType type, std::unique_ptr<WeightedOp> dense)
+  StridedPointwise(const ConvShape& shape, DType type, std::unique_ptr<LinearOp> dense)
       : gather_(gather_window(shape)), type_(type), dense_(std::move(dense)) {}
 
-  [[nodiscard]] WeightedBytes bytes() const override {
-    WeightedBytes bytes = dense_->bytes();
+  [[nodiscard]] LinearBytes bytes() const override {
+    LinearBytes bytes = dense_->bytes();
     bytes.scratch += gathered_bytes();
     return bytes;
   }
-  void bind(const WeightedMemory& memory) override {
+  void bind(const LinearMemory& memory) override {
     gathered_ = memory.scratch;
-    WeightedMemory rest = memory;
+    LinearMemory rest = memory;
     rest.scratch += gathered_bytes();
     dense_->bind(rest);
   }
@@ -64,7 +64,7 @@ class StridedPointwise final : public WeightedOp {
 
   WindowShape gather_;
   DType type_;
-  std::unique_ptr<WeightedOp> dense_;
+  std::unique_ptr<LinearOp> dense_;
   std::byte* gathered_ = nullptr;
 };
 
@@ -86,8 +86,8 @@ ConvShape gathered_shape(const ConvShape& shape) {
   return dense;
 }
 
-std::unique_ptr<WeightedOp> make_strided_pointwise(const ConvShape& shape, DType type,
-                                                   std::unique_ptr<WeightedOp> dense) {
+std::unique_ptr<LinearOp> make_strided_pointwise(const ConvShape& shape, DType type,
+                                                 std::unique_ptr<LinearOp> dense) {
   return std::make_unique<StridedPointwise>(shape, type, std::move(dense));
 }
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "ops/weighted.hpp"
+#include "ops/linear.hpp"
 
 namespace millrace::ops {
 
@@ -16,7 +16,7 @@ namespace millrace::ops {
 /// Computes a strided 1x1 convolution by gathering the pixels that it reads and calling `dense`,
 /// which is prepared for gathered_shape(shape). The gather is cheap, and vendors' kernels for the
 /// strided form are slow: backward weight of oneDNN 2.6 runs at an eighth of the dense rate.
-[[nodiscard]] std::unique_ptr<WeightedOp> make_strided_pointwise(const ConvShape& shape, DType type,
-                                                                 std::unique_ptr<WeightedOp> dense);
+[[nodiscard]] std::unique_ptr<LinearOp> make_strided_pointwise(const ConvShape& shape, DType type,
+                                                               std::unique_ptr<LinearOp> dense);
 
 }  // namespace millrace::ops

@@ -30,24 +30,24 @@ struct Turn {
   }
 };
 
-class Turned final : public WeightedOp {
+class Turned final : public LinearOp {
  public:
-  Turned(const ConvShape& shape, std::unique_ptr<WeightedOp> turned)
+  Turned(const ConvShape& shape, std::unique_ptr<LinearOp> turned)
       : out_(shape.window.out.c),
         taps_(shape.window.kernel_h * shape.window.kernel_w),
         in_(shape.window.in.c),
         turned_(std::move(turned)),
         kernel_(*turned_, out_ * taps_ * in_ * static_cast<std::int64_t>(sizeof(float))) {}
 
-  [[nodiscard]] WeightedBytes bytes() const override {
-    WeightedBytes bytes;
+  [[nodiscard]] LinearBytes bytes() const override {
+    LinearBytes bytes;
     bytes.packed_backward = kernel_.packed_bytes();
     bytes.scratch = turned_->bytes().scratch + kernel_.scratch_bytes();
     return bytes;
   }
-  void bind(const WeightedMemory& memory) override {
+  void bind(const LinearMemory& memory) override {
     from_ = reinterpret_cast<const float*>(memory.kernel);
-    WeightedMemory rest;
+    LinearMemory rest;
     rest.packed_forward = memory.packed_backward;
     rest.scratch = memory.scratch;
     std::byte* const kernel = kernel_.in(rest);
@@ -75,7 +75,7 @@ class Turned final : public WeightedOp {
   std::int64_t out_;
   std::int64_t taps_;
   std::int64_t in_;
-  std::unique_ptr<WeightedOp> turned_;
+  std::unique_ptr<LinearOp> turned_;
   InnerKernel kernel_;
   const float* from_ = nullptr;
   float* to_ = nullptr;
@@ -103,8 +103,7 @@ ConvShape turned_shape(const ConvShape& s) {
   return turned;
 }
 
-std::unique_ptr<WeightedOp> make_turned(const ConvShape& shape,
-                                        std::unique_ptr<WeightedOp> turned) {
+std::unique_ptr<LinearOp> make_turned(const ConvShape& shape, std::unique_ptr<LinearOp> turned) {
   MILLRACE_ASSERT(is_turnable(shape));
   return std::make_unique<Turned>(shape, std::move(turned));
 }

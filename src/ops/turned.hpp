@@ -11,7 +11,7 @@
 
 #include <memory>
 
-#include "ops/weighted.hpp"
+#include "ops/linear.hpp"
 
 namespace millrace::ops {
 
@@ -24,7 +24,7 @@ namespace millrace::ops {
 
 /// An op with backward input as its only pass, in float32. It uses the forward pass of `turned`,
 /// which is prepared for turned_shape() and only for that pass.
-[[nodiscard]] std::unique_ptr<WeightedOp> make_turned(const ConvShape& shape,
-                                                      std::unique_ptr<WeightedOp> turned);
+[[nodiscard]] std::unique_ptr<LinearOp> make_turned(const ConvShape& shape,
+                                                    std::unique_ptr<LinearOp> turned);
 
 }  // namespace millrace::ops

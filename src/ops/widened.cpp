@@ -23,21 +23,21 @@ std::int64_t float_bytes(std::int64_t elements) {
 }
 
 template <class T>
-class Widened final : public WeightedOp {
+class Widened final : public LinearOp {
  public:
-  Widened(const WidenedShape& shape, std::unique_ptr<WeightedOp> wide)
+  Widened(const WidenedShape& shape, std::unique_ptr<LinearOp> wide)
       : shape_(shape), wide_(std::move(wide)), kernel_(*wide_, float_bytes(shape.kernel)) {}
 
-  [[nodiscard]] WeightedBytes bytes() const override {
-    WeightedBytes bytes = wide_->bytes();
+  [[nodiscard]] LinearBytes bytes() const override {
+    LinearBytes bytes = wide_->bytes();
     bytes.packed_forward = kernel_.packed_bytes();
     bytes.scratch += own_scratch();
     bytes.reads_kernel = false;
     return bytes;
   }
-  void bind(const WeightedMemory& memory) override {
+  void bind(const LinearMemory& memory) override {
     memory_ = memory;
-    WeightedMemory rest = memory;
+    LinearMemory rest = memory;
     rest.kernel = kernel_.in(memory);
     rest.scratch += own_scratch();
     wide_->bind(rest);
@@ -91,9 +91,9 @@ class Widened final : public WeightedOp {
   }
 
   WidenedShape shape_;
-  std::unique_ptr<WeightedOp> wide_;
+  std::unique_ptr<LinearOp> wide_;
   InnerKernel kernel_;
-  WeightedMemory memory_;
+  LinearMemory memory_;
 };
 
 }  // namespace
@@ -106,8 +106,8 @@ std::int64_t samples_in_block(std::int64_t batch, std::int64_t sample_elements, 
   return samples;
 }
 
-std::unique_ptr<WeightedOp> make_widened(const WidenedShape& shape, DType type,
-                                         std::unique_ptr<WeightedOp> wide) {
+std::unique_ptr<LinearOp> make_widened(const WidenedShape& shape, DType type,
+                                       std::unique_ptr<LinearOp> wide) {
   MILLRACE_ASSERT(type == DType::BF16 || type == DType::F16);
   if (type == DType::BF16) return std::make_unique<Widened<bfloat16>>(shape, std::move(wide));
   return std::make_unique<Widened<float16>>(shape, std::move(wide));

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "ops/weighted.hpp"
+#include "ops/linear.hpp"
 
 namespace millrace::ops {
 
@@ -34,7 +34,7 @@ struct WidenedShape {
 
 /// Makes an op for the 16-bit type `type` from `wide`, which is prepared for float32 and one block
 /// of samples. Errors: Internal, for other types.
-[[nodiscard]] std::unique_ptr<WeightedOp> make_widened(const WidenedShape& shape, DType type,
-                                                       std::unique_ptr<WeightedOp> wide);
+[[nodiscard]] std::unique_ptr<LinearOp> make_widened(const WidenedShape& shape, DType type,
+                                                     std::unique_ptr<LinearOp> wide);
 
 }  // namespace millrace::ops

@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "device/environment.hpp"
 #include "models/registry.hpp"
-#include "ops/weighted.hpp"
+#include "ops/backend.hpp"
 
 namespace millrace::train {
 

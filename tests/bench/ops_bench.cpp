@@ -33,13 +33,12 @@
 #include "io/generate.hpp"
 #include "io/prefetch.hpp"
 #include "models/registry.hpp"
+#include "ops/backend.hpp"
 #include "ops/depthwise.hpp"
 #include "ops/merged_groups.hpp"
 #include "ops/norm.hpp"
 #include "ops/optimiser.hpp"
 #include "ops/pool.hpp"
-#include "ops/vendor_backend.hpp"
-#include "ops/weighted.hpp"
 #include "pipeline/op_shapes.hpp"
 
 namespace millrace {
@@ -149,7 +148,7 @@ void norm_apply(State& state, const ops::NormShape& s, std::int64_t count, Skip 
   const bool two = skip == Skip::Yes;
   measure(state, traffic<T>((two ? 3 : 2) * s.elements(), count), [&](const ExecutionSpace& space) {
     ops::norm_apply<T>(space, s, d.y.data(), d.x.data(), two ? d.skip.data() : nullptr,
-                       d.statistics.data(), d.gamma.data(), d.beta.data(), ops::Fn::Relu);
+                       d.statistics.data(), d.gamma.data(), d.beta.data(), Activation::Relu);
   });
 }
 
@@ -167,7 +166,7 @@ void norm_backward_reduce(State& state, const ops::NormShape& s, std::int64_t co
   args.dbeta = d.gradients.data() + s.channels;
   args.coefficients = d.coefficients.data();
   args.scratch = d.scratch.data();
-  args.fn = ops::Fn::Relu;
+  args.fn = Activation::Relu;
   args.skip_used = skip == Skip::Yes;
   args.y = args.skip_used ? d.y.data() : nullptr;
   args.dz = args.skip_used ? d.skip.data() : nullptr;
@@ -181,7 +180,7 @@ void norm_backward_apply(State& state, const ops::NormShape& s, std::int64_t cou
   measure(state, traffic<T>(3 * s.elements(), count), [&](const ExecutionSpace& space) {
     ops::norm_backward_apply<T>(space, s, d.y.data(), d.dy.data(), d.x.data(),
                                 d.coefficients.data(), d.statistics.data(), d.gamma.data(),
-                                d.beta.data(), ops::Fn::Relu);
+                                d.beta.data(), Activation::Relu);
   });
 }
 
@@ -218,7 +217,7 @@ enum class Pass { Forward, BackwardInput, BackwardWeight };
 template <class T>
 class BoundConvolution {
  public:
-  BoundConvolution(const ops::ConvShape& s, ops::Passes passes, std::unique_ptr<ops::WeightedOp> op)
+  BoundConvolution(const ops::ConvShape& s, ops::Passes passes, std::unique_ptr<ops::LinearOp> op)
       : op_(std::move(op)),
         x_(s.window.in_elements()),
         y_(s.window.out_elements()),
@@ -227,7 +226,7 @@ class BoundConvolution {
         packed_forward_(floats(op_->bytes().packed_forward)),
         packed_backward_(floats(op_->bytes().packed_backward)),
         scratch_(floats(op_->bytes().scratch)) {
-    ops::WeightedMemory memory;
+    ops::LinearMemory memory;
     memory.kernel = kernel_.raw();
     memory.dkernel = gradient_.data();
     memory.packed_forward = packed_forward_.raw();
@@ -246,7 +245,7 @@ class BoundConvolution {
  private:
   static std::int64_t floats(std::int64_t bytes) { return (bytes + 3) / 4; }
 
-  std::unique_ptr<ops::WeightedOp> op_;
+  std::unique_ptr<ops::LinearOp> op_;
   Values<T> x_, y_, kernel_;
   Values<float> gradient_, packed_forward_, packed_backward_, scratch_;
 };
@@ -485,14 +484,11 @@ ops::ConvShape grouped_shape(const GroupedCase& c) {
 /// depthwise convolutions, or narrow groups merged to 16 channels), or the vendor's.
 enum class Whose { Chosen, Own, Vendor };
 
-std::unique_ptr<ops::WeightedOp> prepare(const ops::ConvShape& s, DType type, ops::Passes passes,
-                                         Whose whose) {
+std::unique_ptr<ops::LinearOp> prepare(const ops::ConvShape& s, DType type, ops::Passes passes,
+                                       Whose whose) {
   if (whose == Whose::Chosen) return ops::make_default_backend()->convolution(s, type, passes);
-#ifdef MILLRACE_ONEDNN
-  const std::unique_ptr<ops::Backend> vendor = ops::make_vendor_backend();
-#else
-  const std::unique_ptr<ops::Backend> vendor = ops::make_kokkos_backend();
-#endif
+  const auto vendor = std::make_unique<ops::Backend>(ops::make_vendor(), ops::ScratchCaps{},
+                                                     ops::Choice::VendorOnly);
   if (whose == Whose::Vendor) return vendor->convolution(s, type, passes);
   if (ops::is_depthwise(s)) {
     return ops::make_depthwise_gradient(

@@ -114,7 +114,7 @@ TEST(FamilyOptionsTest, ReachTheModel) {
   EXPECT_EQ(efficient.dropout_rate, 0.25);
   EXPECT_EQ(efficient.block_survival, 0.7);
   EXPECT_EQ(efficient.squeeze_excitation, models::SqueezeExcitation::Off);
-  EXPECT_EQ(efficient.activation, models::ActivationKind::Relu);
+  EXPECT_EQ(efficient.activation, Activation::Relu);
   EXPECT_EQ(efficient.expand_ratio, 4);
   EXPECT_EQ(efficient.group_dim, 16);
   EXPECT_EQ(efficient.depth_divisor, 16);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/registry.hpp"
 #include "tests/models/expect_error.hpp"
 #include "tests/models/graph_queries.hpp"
 
@@ -230,13 +231,13 @@ TEST(EfficientNet, SqueezeAndExciteCanBeLeftOut) {
 }
 
 TEST(EfficientNet, ActivationIsSwishOrRelu) {
-  const Graph relu = changed([](EfficientNetOptions& o) { o.activation = ActivationKind::Relu; });
+  const Graph relu = changed([](EfficientNetOptions& o) { o.activation = Activation::Relu; });
   const Graph swish = build_efficientnet(imagenet());
   for (const std::string_view op : {"block0/act", "block2a/b/act", "block2a/SE/act", "Top/act"}) {
-    EXPECT_EQ(kind_of<Activation>(relu, op).kind, ActivationKind::Relu) << op;
-    EXPECT_EQ(kind_of<Activation>(swish, op).kind, ActivationKind::Swish) << op;
+    EXPECT_EQ(kind_of<Activate>(relu, op).kind, Activation::Relu) << op;
+    EXPECT_EQ(kind_of<Activate>(swish, op).kind, Activation::Swish) << op;
   }
-  EXPECT_EQ(kind_of<Activation>(relu, "block2a/SE/sigmoid").kind, ActivationKind::Sigmoid);
+  EXPECT_EQ(kind_of<Activate>(relu, "block2a/SE/sigmoid").kind, Activation::Sigmoid);
 }
 
 TEST(EfficientNet, ExpandRatioOneLeavesTheExpansionOut) {
@@ -336,7 +337,7 @@ TEST(EfficientNet, RefusesWhatItDoesNotHave) {
   refuses(": top width -8 must be at least 0 (0: no top convolution)",
           [](O& o) { o.top_width = -8; });
   refuses(" has no activation sigmoid; activations: swish, relu",
-          [](O& o) { o.activation = ActivationKind::Sigmoid; });
+          [](O& o) { o.activation = Activation::Sigmoid; });
 }
 
 // Numbers that overflow integers must end with an error, not with a wrong network.

@@ -52,13 +52,13 @@ Graph wide_vocabulary() {
                       .pad = padding_same(b.shape(b.input()), k5, s2),
                       .groups = 6});
   x = b.group_norm("norm", x, {.groups = 3, .order = GroupOrder::Strided});
-  x = b.activation("swish", x, {ActivationKind::Swish});
+  x = b.activation("swish", x, {Activation::Swish});
   b.begin_layer("block1/SE");
   ValueId s = b.global_average_pool("mean", x);
   s = b.conv("reduce", s, {.out_channels = 2, .bias = true});
-  s = b.activation("swish", s, {ActivationKind::Swish});
+  s = b.activation("swish", s, {Activation::Swish});
   s = b.conv("expand", s, {.out_channels = 6, .bias = true});
-  s = b.activation("sigmoid", s, {ActivationKind::Sigmoid});
+  s = b.activation("sigmoid", s, {Activation::Sigmoid});
   const ValueId scaled = b.scale_channels("scale", x, s);
   b.begin_layer("block2");
   ValueId y = b.conv("project", scaled, {.out_channels = 6});

@@ -137,7 +137,7 @@ const Damage kLosses[] = {
     {"EarlyLoss", "op b0/relu: is a loss but not the last op",
      [](Graph& g) { g.ops[2].kind = SoftmaxLoss{}; }},
     {"NoLoss", "op loss: is the last op but not a loss",
-     [](Graph& g) { g.ops[5].kind = Activation{}; }},
+     [](Graph& g) { g.ops[5].kind = Activate{}; }},
     {"LossWithOutput", "op loss: is the loss but has an output",
      [](Graph& g) { g.ops[5].output = ValueId{1}; }},
     {"Logits", "op loss: logits must be 1x1x11, one per class, not 1x1x10",

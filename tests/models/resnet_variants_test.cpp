@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "models/registry.hpp"
 #include "models/resnet.hpp"
 #include "tests/models/expect_error.hpp"
 #include "tests/models/graph_queries.hpp"

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "models/registry.hpp"
 #include "models/resnet.hpp"
 #include "tests/models/expect_error.hpp"
 #include "tests/models/graph_queries.hpp"
@@ -142,7 +143,7 @@ TEST(ResNeXt, SqueezeStandsBetweenTheLastNormAndTheSum) {
   const Graph graph = build_resnext(squeezed(imagenet("50")));
   EXPECT_EQ(reads(graph, "b2/1/SE"), "b2/1/norm3");
   EXPECT_EQ(output_of(graph, "b2/1/SE/reduce"), (Shape{1, 1, 512 / 16}));
-  EXPECT_EQ(kind_of<Activation>(graph, "b2/1/SE/act").kind, ActivationKind::Relu);
+  EXPECT_EQ(kind_of<Activate>(graph, "b2/1/SE/act").kind, Activation::Relu);
   EXPECT_EQ(reads(graph, "b2/1/add"), "b2/1/SE/scale");
   EXPECT_EQ(layer_names(graph), layer_names(build_resnext(imagenet("50"))));
   EXPECT_FALSE(build_resnext(imagenet("50")).find("b2/1/SE").valid());

@@ -15,7 +15,7 @@ Graph squeezed(std::string_view name) {
   const Initialiser init = {Initialiser::Kind::VarianceScaling, 2.0, Initialiser::Fan::Out};
   GraphBuilder b("tiny", {4, 4, 8}, 8);
   b.begin_layer("block");
-  ValueId x = squeeze_excite(b, name, b.input(), {2, ActivationKind::Swish, init});
+  ValueId x = squeeze_excite(b, name, b.input(), {2, Activation::Swish, init});
   b.begin_layer("head");
   x = b.global_average_pool("", x);
   b.begin_layer("loss");

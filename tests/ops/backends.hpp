@@ -7,9 +7,10 @@
 #include <ostream>
 #include <vector>
 
+#include "ops/backend.hpp"
 #include "ops/depthwise.hpp"
 #include "ops/merged_groups.hpp"
-#include "ops/weighted.hpp"
+#include "ops/plain.hpp"
 
 namespace millrace::ops {
 
@@ -32,30 +33,26 @@ enum class BackendKind { OneDnn, Frugal, Kokkos, Own };
 }
 inline void PrintTo(BackendKind kind, std::ostream* out) { *out << name_of(kind); }
 
-class OwnBackend final : public Backend {
+/// Claims every op with one of our kernels.
+class OwnVendor final : public Vendor {
  public:
   [[nodiscard]] const char* name() const override { return "own"; }
   [[nodiscard]] bool multiplies(DType) const override { return false; }
-  [[nodiscard]] std::unique_ptr<WeightedOp> convolution(const ConvShape& s, DType type,
-                                                        Passes passes) override {
-    if (is_depthwise(s)) {
-      return make_depthwise_gradient(s, type,
-                                     plain_->convolution(s, type, {passes.backward_input, false}));
-    }
+  [[nodiscard]] LinearClaim claim(const ConvShape& s, DType type, Passes passes,
+                                  std::int64_t) const override {
+    if (is_depthwise(s)) return {passes, make_depthwise_gradient(s, type, make_plain(s, type))};
     for (const std::int64_t merged : {4, 3, 2}) {
       if (s.bias || s.groups % merged != 0) continue;
-      return make_merged_groups(s, merged, type,
-                                plain_->convolution(merged_shape(s, merged), type, passes));
+      return {passes,
+              make_merged_groups(s, merged, type, make_plain(merged_shape(s, merged), type))};
     }
-    return plain_->convolution(s, type, passes);
+    return {passes, make_plain(s, type)};
   }
-  [[nodiscard]] std::unique_ptr<WeightedOp> dense(const DenseShape& s, DType type,
-                                                  Passes passes) override {
-    return plain_->dense(s, type, passes);
+  [[nodiscard]] LinearClaim claim(const DenseShape& s, DType type, Passes passes,
+                                  std::int64_t) const override {
+    return {passes, make_plain(s, type)};
   }
-
- private:
-  std::unique_ptr<Backend> plain_ = make_kokkos_backend();
+  using Vendor::claim;
 };
 
 [[nodiscard]] inline std::vector<BackendKind> backend_kinds() {
@@ -67,12 +64,17 @@ class OwnBackend final : public Backend {
 }
 
 [[nodiscard]] inline std::unique_ptr<Backend> make_backend(BackendKind kind) {
-#ifdef MILLRACE_ONEDNN
-  if (kind == BackendKind::OneDnn) return make_onednn_backend();
-  if (kind == BackendKind::Frugal) return make_onednn_backend({.convolution = 0, .dense = 0});
-#endif
-  if (kind == BackendKind::Own) return std::make_unique<OwnBackend>();
-  return make_kokkos_backend();
+  switch (kind) {
+    case BackendKind::OneDnn:
+      return make_default_backend();
+    case BackendKind::Frugal:
+      return make_default_backend({.convolution = 0, .dense = 0});
+    case BackendKind::Own:
+      return std::make_unique<Backend>(std::make_unique<OwnVendor>());
+    case BackendKind::Kokkos:
+      break;
+  }
+  return std::make_unique<Backend>();
 }
 
 }  // namespace millrace::ops

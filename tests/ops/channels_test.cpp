@@ -25,7 +25,7 @@ TYPED_TEST(Channels, ConcatPutsOperandsSideBySide) {
   constexpr std::int64_t kPixels = 77;
   const std::vector<std::int64_t> widths = {3, 64, 1, 130};
   constexpr std::int64_t kAll = 198;
-  for (const Fn fn : {Fn::None, Fn::Relu}) {
+  for (const Activation fn : {Activation::None, Activation::Relu}) {
     DeviceValues<T> y(kPixels * kAll);
     Values expected(static_cast<std::size_t>(kPixels * kAll));
     const Values dy = random_as<T>(kPixels * kAll, 99);
@@ -64,7 +64,8 @@ TYPED_TEST(Channels, ScaleForwardIsTheReference) {
     const Values expected = reference::scale_channels(s, x, scale);
     DeviceValues<T> x_device(x), scale_device(scale), skip_device(skip), y(s.elements());
     const T* none = nullptr;
-    scale_forward(this->space_, s, y.data(), x_device.data(), scale_device.data(), none, Fn::None);
+    scale_forward(this->space_, s, y.data(), x_device.data(), scale_device.data(), none,
+                  Activation::None);
     const auto tolerance = [&](std::size_t i) {
       return (kUnit<T> + kFloatUnit) * std::abs(expected[i]) + kLeast<T>;
     };
@@ -77,7 +78,7 @@ TYPED_TEST(Channels, ScaleForwardIsTheReference) {
       sums.push_back(std::max(decode(encode<T>(sum)), 0.0));
     }
     scale_forward(this->space_, s, y.data(), x_device.data(), scale_device.data(),
-                  skip_device.data(), Fn::Relu);
+                  skip_device.data(), Activation::Relu);
     EXPECT_TRUE(close_to(y.values(), sums, 0.0));
   }
 }

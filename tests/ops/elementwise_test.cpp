@@ -12,7 +12,6 @@
 namespace millrace::ops {
 namespace {
 
-constexpr Fn kFns[] = {Fn::None, Fn::Relu, Fn::Swish, Fn::Sigmoid};
 // One element, less than a vector, one more than a work item, several work items.
 constexpr std::int64_t kSizes[] = {1, 7, 4097, 20000};
 
@@ -33,7 +32,7 @@ TYPED_TEST(Elementwise, ActivationForwardIsTheReference) {
   using T = TypeParam;
   for (const std::int64_t n : kSizes) {
     const Values x = random_as<T>(n, 1, -6.0, 6.0);
-    for (const Fn fn : kFns) {
+    for (const Activation fn : reference::kActivations) {
       Values expected;
       for (const double value : x) expected.push_back(reference::apply_fn(fn, value));
       DeviceValues<T> x_device(x);
@@ -52,7 +51,7 @@ TYPED_TEST(Elementwise, ActivationBackwardIsTheReference) {
   for (const std::int64_t n : kSizes) {
     const Values x = random_as<T>(n, 1, -6.0, 6.0);
     const Values dy = random_as<T>(n, 2);
-    for (const Fn fn : kFns) {
+    for (const Activation fn : reference::kActivations) {
       Values expected;
       for (std::size_t i = 0; i < x.size(); ++i) {
         expected.push_back(dy[i] * reference::fn_derivative(fn, x[i]));
@@ -75,15 +74,15 @@ TYPED_TEST(Elementwise, ReluGradientMayUseTheOutput) {
   DeviceValues<T> x(random_as<T>(kN, 1));
   DeviceValues<T> dy(random_as<T>(kN, 2));
   DeviceValues<T> y(kN), from_x(kN), from_y(kN);
-  activation_forward(this->space, y.data(), x.data(), kN, Fn::Relu);
-  activation_backward(this->space, from_x.data(), dy.data(), x.data(), kN, Fn::Relu);
-  activation_backward(this->space, from_y.data(), dy.data(), y.data(), kN, Fn::Relu);
+  activation_forward(this->space, y.data(), x.data(), kN, Activation::Relu);
+  activation_backward(this->space, from_x.data(), dy.data(), x.data(), kN, Activation::Relu);
+  activation_backward(this->space, from_y.data(), dy.data(), y.data(), kN, Activation::Relu);
   EXPECT_TRUE(same_bits(from_x, from_y));
 }
 
 TYPED_TEST(Elementwise, NanIsNotHidden) {
   using T = TypeParam;
-  for (const Fn fn : kFns) {
+  for (const Activation fn : reference::kActivations) {
     DeviceValues<T> x(Values{std::numeric_limits<double>::quiet_NaN(), 1.0});
     activation_forward(this->space, x.data(), x.data(), 2, fn);
     EXPECT_TRUE(std::isnan(x.values()[0])) << "function " << static_cast<int>(fn);
@@ -93,14 +92,14 @@ TYPED_TEST(Elementwise, NanIsNotHidden) {
 
 TYPED_TEST(Elementwise, LargeArgumentsStayFinite) {
   using T = TypeParam;
-  for (const Fn fn : {Fn::Swish, Fn::Sigmoid}) {
+  for (const Activation fn : {Activation::Swish, Activation::Sigmoid}) {
     DeviceValues<T> x(Values{-200.0, 200.0});
     DeviceValues<T> dy(Values{1.0, 1.0});
     DeviceValues<T> y(2), dx(2);
     activation_forward(this->space, y.data(), x.data(), 2, fn);
     activation_backward(this->space, dx.data(), dy.data(), x.data(), 2, fn);
-    EXPECT_TRUE(close_to(y.values(), {0.0, fn == Fn::Swish ? 200.0 : 1.0}, 1e-6));
-    EXPECT_TRUE(close_to(dx.values(), {0.0, fn == Fn::Swish ? 1.0 : 0.0}, 1e-6));
+    EXPECT_TRUE(close_to(y.values(), {0.0, fn == Activation::Swish ? 200.0 : 1.0}, 1e-6));
+    EXPECT_TRUE(close_to(dx.values(), {0.0, fn == Activation::Swish ? 1.0 : 0.0}, 1e-6));
   }
 }
 
@@ -116,9 +115,9 @@ TYPED_TEST(Elementwise, AddRoundsTheSumOnce) {
       clipped.push_back(std::max(sum.back(), 0.0));
     }
     DeviceValues<T> a_device(a), b_device(b), y(n);
-    add_forward(this->space, y.data(), a_device.data(), b_device.data(), n, Fn::None);
+    add_forward(this->space, y.data(), a_device.data(), b_device.data(), n, Activation::None);
     EXPECT_TRUE(close_to(y.values(), sum, 0.0));
-    add_forward(this->space, y.data(), a_device.data(), b_device.data(), n, Fn::Relu);
+    add_forward(this->space, y.data(), a_device.data(), b_device.data(), n, Activation::Relu);
     EXPECT_TRUE(close_to(y.values(), clipped, 0.0));
 
     add_gradients(this->space, y.data(), a_device.data(), b_device.data(), n);
@@ -135,9 +134,9 @@ TYPED_TEST(Elementwise, AddThenFunctionIsTheComposition) {
   using T = TypeParam;
   constexpr std::int64_t kN = 5000;
   DeviceValues<T> a(random_as<T>(kN, 1)), b(random_as<T>(kN, 2)), fused(kN), parts(kN);
-  for (const Fn fn : kFns) {
+  for (const Activation fn : reference::kActivations) {
     add_forward(this->space, fused.data(), a.data(), b.data(), kN, fn);
-    add_forward(this->space, parts.data(), a.data(), b.data(), kN, Fn::None);
+    add_forward(this->space, parts.data(), a.data(), b.data(), kN, Activation::None);
     activation_forward(this->space, parts.data(), parts.data(), kN, fn);
     EXPECT_TRUE(same_bits(fused, parts)) << "function " << static_cast<int>(fn);
   }

@@ -75,7 +75,7 @@ class NormHarness {
     norm_statistics(space, shape, statistics.data(), {}, scratch.data(), x_device.data(), kEpsilon);
   }
 
-  void apply(DeviceValues<T>& y, DeviceValues<T>* skip_or_null, Fn fn) {
+  void apply(DeviceValues<T>& y, DeviceValues<T>* skip_or_null, Activation fn) {
     norm_apply<T>(space, shape, y.data(), x_device.data(),
                   skip_or_null != nullptr ? skip_or_null->data() : nullptr, statistics.data(),
                   gamma_device.data(), beta_device.data(), fn);
@@ -91,7 +91,7 @@ class NormHarness {
     return args;
   }
   void backward_apply(DeviceValues<T>& dx, DeviceValues<T>& dz, DeviceValues<float>& coefficients,
-                      Fn fn) {
+                      Activation fn) {
     norm_backward_apply<T>(space, shape, dx.data(), dz.data(), x_device.data(), coefficients.data(),
                            statistics.data(), gamma_device.data(), beta_device.data(), fn);
   }

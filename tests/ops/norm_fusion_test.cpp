@@ -8,11 +8,10 @@
 
 #include "ops/elementwise.hpp"
 #include "tests/ops/norm_cases.hpp"
+#include "tests/support/reference_ops.hpp"
 
 namespace millrace::ops {
 namespace {
-
-constexpr Fn kFns[] = {Fn::None, Fn::Relu, Fn::Swish, Fn::Sigmoid};
 
 using Param = std::tuple<NormCase, DType>;
 class NormFusion : public testing::TestWithParam<Param> {
@@ -28,10 +27,10 @@ class NormFusion : public testing::TestWithParam<Param> {
 TEST_P(NormFusion, ApplyWithFunction) {
   run([]<class T>(const NormShape& s) {
     NormHarness<T> h(s);
-    for (const Fn fn : kFns) {
+    for (const Activation fn : reference::kActivations) {
       DeviceValues<T> fused(s.elements()), z(s.elements()), parts(s.elements());
       h.apply(fused, nullptr, fn);
-      h.apply(z, nullptr, Fn::None);
+      h.apply(z, nullptr, Activation::None);
       activation_forward(h.space, parts.data(), z.data(), s.elements(), fn);
       EXPECT_TRUE(same_bits(fused, parts)) << "function " << static_cast<int>(fn);
     }
@@ -41,10 +40,10 @@ TEST_P(NormFusion, ApplyWithFunction) {
 TEST_P(NormFusion, ApplyWithSkipAndFunction) {
   run([]<class T>(const NormShape& s) {
     NormHarness<T> h(s);
-    for (const Fn fn : kFns) {
+    for (const Activation fn : reference::kActivations) {
       DeviceValues<T> fused(s.elements()), z(s.elements()), parts(s.elements());
       h.apply(fused, &h.skip_device, fn);
-      h.apply(z, nullptr, Fn::None);
+      h.apply(z, nullptr, Activation::None);
       add_forward(h.space, parts.data(), z.data(), h.skip_device.data(), s.elements(), fn);
       EXPECT_TRUE(same_bits(fused, parts)) << "function " << static_cast<int>(fn);
     }
@@ -62,7 +61,7 @@ void expect_same(const NormOutputs<T>& a, const NormOutputs<T>& b) {
 /// The backward pass with one kernel per op: sum of the two gradients, activation, norm. `z` is the
 /// input of the activation. Writes the gradient of the norm's output to out.dz.
 template <class T>
-void backward_in_parts(NormHarness<T>& h, DeviceValues<T>& z, Fn fn, bool two,
+void backward_in_parts(NormHarness<T>& h, DeviceValues<T>& z, Activation fn, bool two,
                        NormOutputs<T>& out) {
   const std::int64_t n = h.shape.elements();
   DeviceValues<T> dy(h.dy);
@@ -72,15 +71,15 @@ void backward_in_parts(NormHarness<T>& h, DeviceValues<T>& z, Fn fn, bool two,
   out.place(args);
   args.dy = out.dz.data();
   norm_backward_reduce(h.space, h.shape, args);
-  h.backward_apply(out.dx, out.dz, out.coefficients, Fn::None);
+  h.backward_apply(out.dx, out.dz, out.coefficients, Activation::None);
 }
 
 TEST_P(NormFusion, BackwardWithFunction) {
   run([]<class T>(const NormShape& s) {
     NormHarness<T> h(s);
     DeviceValues<T> z(s.elements());
-    h.apply(z, nullptr, Fn::None);
-    for (const Fn fn : kFns) {
+    h.apply(z, nullptr, Activation::None);
+    for (const Activation fn : reference::kActivations) {
       SCOPED_TRACE(static_cast<int>(fn));
       NormOutputs<T> parts(s), fused(s);
       backward_in_parts(h, z, fn, false, parts);
@@ -105,8 +104,8 @@ TEST_P(NormFusion, BackwardWithTwoGradients) {
   run([]<class T>(const NormShape& s) {
     NormHarness<T> h(s);
     DeviceValues<T> z(s.elements());
-    h.apply(z, nullptr, Fn::None);
-    for (const Fn fn : kFns) {
+    h.apply(z, nullptr, Activation::None);
+    for (const Activation fn : reference::kActivations) {
       SCOPED_TRACE(static_cast<int>(fn));
       NormOutputs<T> parts(s), fused(s);
       backward_in_parts(h, z, fn, true, parts);
@@ -118,7 +117,7 @@ TEST_P(NormFusion, BackwardWithTwoGradients) {
       args.dz = fused.dz.data();
       args.fn = fn;
       norm_backward_reduce(h.space, s, args);
-      h.backward_apply(fused.dx, fused.dz, fused.coefficients, Fn::None);
+      h.backward_apply(fused.dx, fused.dz, fused.coefficients, Activation::None);
       EXPECT_TRUE(same_bits(fused.dz, parts.dz));
       expect_same(fused, parts);
     }
@@ -128,7 +127,7 @@ TEST_P(NormFusion, BackwardWithTwoGradients) {
 TEST_P(NormFusion, BackwardWithSkip) {
   run([]<class T>(const NormShape& s) {
     NormHarness<T> h(s);
-    for (const Fn fn : {Fn::None, Fn::Relu}) {
+    for (const Activation fn : {Activation::None, Activation::Relu}) {
       DeviceValues<T> y(s.elements());
       h.apply(y, &h.skip_device, fn);
       for (const bool two : {false, true}) {
@@ -146,7 +145,7 @@ TEST_P(NormFusion, BackwardWithSkip) {
         args.skip_used = true;
         args.fn = fn;
         norm_backward_reduce(h.space, s, args);
-        h.backward_apply(fused.dx, fused.dz, fused.coefficients, Fn::None);
+        h.backward_apply(fused.dx, fused.dz, fused.coefficients, Activation::None);
         EXPECT_TRUE(same_bits(fused.dz, parts.dz));
         expect_same(fused, parts);
       }
@@ -158,7 +157,7 @@ TEST_P(NormFusion, InPlace) {
   run([]<class T>(const NormShape& s) {
     NormHarness<T> h(s);
     DeviceValues<T> y(s.elements());
-    h.apply(y, &h.skip_device, Fn::Relu);
+    h.apply(y, &h.skip_device, Activation::Relu);
     NormOutputs<T> apart(s);
     NormBackwardReduce<T> args = h.reduce_arguments();
     apart.place(args);
@@ -167,9 +166,9 @@ TEST_P(NormFusion, InPlace) {
     args.y = y.data();
     args.dz = apart.dz.data();
     args.skip_used = true;
-    args.fn = Fn::Relu;
+    args.fn = Activation::Relu;
     norm_backward_reduce(h.space, s, args);
-    h.backward_apply(apart.dx, apart.dz, apart.coefficients, Fn::None);
+    h.backward_apply(apart.dx, apart.dz, apart.coefficients, Activation::None);
 
     for (const bool over_first : {true, false}) {
       NormOutputs<T> over(s);
@@ -181,7 +180,7 @@ TEST_P(NormFusion, InPlace) {
       args.dz = target.data();
       norm_backward_reduce(h.space, s, args);
       EXPECT_TRUE(same_bits(target, apart.dz));
-      h.backward_apply(target, target, over.coefficients, Fn::None);
+      h.backward_apply(target, target, over.coefficients, Activation::None);
       EXPECT_TRUE(same_bits(target, apart.dx));
       EXPECT_TRUE(same_bits(over.dgamma, apart.dgamma));
     }

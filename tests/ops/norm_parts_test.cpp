@@ -41,7 +41,7 @@ class PartedNorm {
         beta(random_as<float>(channels, 4)),
         parts_(parts) {}
 
-  [[nodiscard]] PartedOutcome run(Fn fn) {
+  [[nodiscard]] PartedOutcome run(Activation fn) {
     const std::int64_t c = part.channels;
     DeviceValues<float> statistics(part.statistics_floats()), scratch(part.scratch_floats());
     DeviceValues<float> coefficients(part.coefficient_floats()), gammas(gamma), betas(beta);
@@ -133,7 +133,7 @@ class NormParts : public testing::TestWithParam<std::tuple<PartsCase, DType>> {
 
 TEST_P(NormParts, StatisticsAreThoseOfTheWholeBatch) {
   run([]<class T>(PartedNorm<T>& norm) {
-    const PartedOutcome out = norm.run(Fn::None);
+    const PartedOutcome out = norm.run(Activation::None);
     const reference::Moments m = reference::norm_moments(norm.whole, norm.x);
     const std::size_t channels = m.mean.size();
     const auto count = static_cast<double>(norm.whole.rows);
@@ -156,10 +156,10 @@ TEST_P(NormParts, StatisticsAreThoseOfTheWholeBatch) {
 
 TEST_P(NormParts, GradientsAreThoseOfTheWholeBatch) {
   run([]<class T>(PartedNorm<T>& norm) {
-    for (const Fn fn : {Fn::None, Fn::Relu}) {
+    for (const Activation fn : {Activation::None, Activation::Relu}) {
       const PartedOutcome out = norm.run(fn);
       Values dz = norm.dy;
-      for (std::size_t i = 0; i < dz.size() && fn == Fn::Relu; ++i)
+      for (std::size_t i = 0; i < dz.size() && fn == Activation::Relu; ++i)
         dz[i] = out.y[i] > 0.0 ? dz[i] : 0.0;
       const reference::NormGradients expected =
           reference::norm_backward(norm.whole, dz, norm.x, norm.gamma, kDoubleEpsilon);
@@ -190,7 +190,7 @@ TEST_P(NormParts, GradientsAreThoseOfTheWholeBatch) {
 // The input gradient of a part includes the effect of its elements on all parts.
 TEST(NormPartsTest, InputGradientIsTheSlope) {
   PartedNorm<float> norm(3, 2, 3);
-  const PartedOutcome out = norm.run(Fn::None);
+  const PartedOutcome out = norm.run(Activation::None);
   const Values slope = reference::numeric_gradient(norm.x, [&](const Values& x) {
     return reference::dot(
         norm.dy, reference::norm_forward(norm.whole, x, norm.gamma, norm.beta, kDoubleEpsilon));
@@ -198,13 +198,13 @@ TEST(NormPartsTest, InputGradientIsTheSlope) {
   EXPECT_TRUE(close_to(out.dx, slope, 1e-5));
   // A single part would give a different result.
   PartedNorm<float> alone(3, 2, 1);
-  const Values other = alone.run(Fn::None).dx;
+  const Values other = alone.run(Activation::None).dx;
   EXPECT_FALSE(close_to(norm.slice(out.dx, 0), other, 1e-2));
 }
 
 TEST(NormPartsTest, AreStableWhereTheMeanIsLarge) {
   PartedNorm<float> norm(500, 8, 4, 1e4);
-  const PartedOutcome out = norm.run(Fn::None);
+  const PartedOutcome out = norm.run(Activation::None);
   const reference::Moments m = reference::norm_moments(norm.whole, norm.x);
   for (std::size_t c = 0; c < m.mean.size(); ++c) {
     EXPECT_NEAR(out.statistics[c], m.mean[c], 0.001);

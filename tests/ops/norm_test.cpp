@@ -71,7 +71,7 @@ TEST_P(Norm, ForwardIsTheReference) {
     const Values norm = reference::norm_forward(s, h.x, h.gamma, h.beta, kDoubleEpsilon);
     const Values xhat = reference::normalise(s, h.x, kDoubleEpsilon);
     for (const bool with_skip : {false, true}) {
-      for (const Fn fn : {Fn::None, Fn::Relu, Fn::Swish, Fn::Sigmoid}) {
+      for (const Activation fn : reference::kActivations) {
         Values expected;
         for (std::size_t i = 0; i < norm.size(); ++i) {
           expected.push_back(reference::apply_fn(fn, norm[i] + (with_skip ? h.skip[i] : 0.0)));
@@ -93,15 +93,17 @@ TEST_P(Norm, ForwardIsTheReference) {
 }
 
 struct BackwardVariant {
-  Fn fn;
+  Activation fn;
   bool skip;
   bool two;
 };
 constexpr BackwardVariant kVariants[] = {
-    {Fn::None, false, false},    {Fn::Relu, false, false}, {Fn::Swish, false, false},
-    {Fn::Sigmoid, false, false}, {Fn::None, true, false},  {Fn::Relu, true, false},
-    {Fn::None, false, true},     {Fn::Relu, false, true},  {Fn::Swish, false, true},
-    {Fn::None, true, true},      {Fn::Relu, true, true},
+    {Activation::None, false, false},  {Activation::Relu, false, false},
+    {Activation::Swish, false, false}, {Activation::Sigmoid, false, false},
+    {Activation::None, true, false},   {Activation::Relu, true, false},
+    {Activation::None, false, true},   {Activation::Relu, false, true},
+    {Activation::Swish, false, true},  {Activation::None, true, true},
+    {Activation::Relu, true, true},
 };
 
 /// dz of the reference. For Relu, the sign is taken from the kernel's output, because rounding may
@@ -112,7 +114,7 @@ Values expected_dz(const NormHarness<T>& h, const BackwardVariant& v, const Valu
   Values dz;
   for (std::size_t i = 0; i < norm.size(); ++i) {
     const double g = h.dy[i] + (v.two ? h.dy2[i] : 0.0);
-    const double z = v.fn == Fn::Relu ? y[i] : norm[i];
+    const double z = v.fn == Activation::Relu ? y[i] : norm[i];
     dz.push_back(g * reference::fn_derivative(v.fn, z));
   }
   return dz;
@@ -142,7 +144,7 @@ TEST_P(Norm, BackwardIsTheReference) {
       args.fn = v.fn;
       norm_backward_reduce(h.space, s, args);
       if (args.dz != nullptr) {
-        h.backward_apply(out.dx, out.dz, out.coefficients, Fn::None);
+        h.backward_apply(out.dx, out.dz, out.coefficients, Activation::None);
       } else {
         h.backward_apply(out.dx, h.dy_device, out.coefficients, v.fn);
       }
@@ -150,7 +152,7 @@ TEST_P(Norm, BackwardIsTheReference) {
       const Values dz = expected_dz(h, v, y.values());
       // Roundings to T before the sums: of dy + dy2, of z (which moves a smooth derivative) and of
       // dz.
-      const bool exact = (v.fn == Fn::None || v.fn == Fn::Relu) && !v.two;
+      const bool exact = (v.fn == Activation::None || v.fn == Activation::Relu) && !v.two;
       const double rounding = (exact ? 0.0 : 3.0 * kUnit<T>)+64.0 * kFloatUnit;
       if (args.dz != nullptr) {
         EXPECT_TRUE(close_to(out.dz.values(), dz, 6.0 * kUnit<T> + 64.0 * kFloatUnit));
@@ -309,7 +311,7 @@ TEST(RunningStatistics, ServeEvaluation) {
   norm_statistics_from_running(space, kChannels, statistics.data(), mean_device.data(),
                                variance_device.data(), kEpsilon);
   norm_apply<float>(space, s, y.data(), x_device.data(), nullptr, statistics.data(),
-                    gamma_device.data(), beta_device.data(), Fn::None);
+                    gamma_device.data(), beta_device.data(), Activation::None);
   Values expected;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t c = i % static_cast<std::size_t>(kChannels);

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/weighted.hpp"
+#include "ops/backend.hpp"
 
 namespace millrace::ops {
 

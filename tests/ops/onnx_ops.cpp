@@ -130,11 +130,11 @@ WindowShape window_shape(const Images& images, const Window& w, std::int64_t cha
 
 // ---- convolution and dense ----------------------------------------------------------------------
 
-Values run_weighted(Call& call, WeightedOp& op, const Values& x, const Values& kernel,
-                    const Values& bias, std::int64_t outputs) {
+Values run_linear(Call& call, LinearOp& op, const Values& x, const Values& kernel,
+                  const Values& bias, std::int64_t outputs) {
   DeviceValues<float> x_device(x), kernel_device(kernel), y(outputs);
   DeviceValues<float> bias_device(bias.empty() ? Values(1) : bias);
-  const WeightedBytes bytes = op.bytes();
+  const LinearBytes bytes = op.bytes();
   DeviceValues<std::uint8_t> packed(bytes.packed_forward), scratch(bytes.scratch);
   op.bind({kernel_device.raw(), bias_device.data(), nullptr, nullptr, packed.raw(), nullptr,
            scratch.raw()});
@@ -161,7 +161,7 @@ void conv(Call& call) {
   s.bias = call.has_input(2);
   const auto op = call.backend.convolution(s, DType::F32, {false, false});
   const Values bias = s.bias ? call.input(2).values : Values();
-  const Values y = run_weighted(call, *op, x.values, kernel.values, bias, s.window.out_elements());
+  const Values y = run_linear(call, *op, x.values, kernel.values, bias, s.window.out_elements());
   call.set_output(0, from_images({x.batch, s.window.out, y}, rank));
 }
 
@@ -199,7 +199,7 @@ Values broadcast(const OnnxTensor& t, const Integers& dims) {
 Values added(Call& call, const Values& a, const Values& b) {
   DeviceValues<float> a_device(a), b_device(b), y(static_cast<std::int64_t>(a.size()));
   add_forward(call.space, y.data(), a_device.data(), b_device.data(),
-              static_cast<std::int64_t>(a.size()), Fn::None);
+              static_cast<std::int64_t>(a.size()), Activation::None);
   device::fence(call.space);
   return y.values();
 }
@@ -224,7 +224,7 @@ void gemm(Call& call) {
   }
   const auto op = call.backend.dense(s, DType::F32, {false, false});
   Values y =
-      run_weighted(call, *op, turn_a ? transposed(a) : a.values, kernel, bias, s.batch * s.units);
+      run_linear(call, *op, turn_a ? transposed(a) : a.values, kernel, bias, s.batch * s.units);
   if (!matrix.empty()) y = added(call, y, matrix);
   call.set_output(0, {{s.batch, s.units}, y});
 }
@@ -300,7 +300,7 @@ void apply_norm(Call& call, const NormShape& s, const Images& x, DeviceValues<fl
                 DeviceValues<float>& statistics) {
   DeviceValues<float> gamma(call.input(1).values), beta(call.input(2).values), y(s.elements());
   norm_apply<float>(call.space, s, y.data(), x_device.data(), nullptr, statistics.data(),
-                    gamma.data(), beta.data(), Fn::None);
+                    gamma.data(), beta.data(), Activation::None);
   device::fence(call.space);
   call.set_output(0, from_images({x.batch, x.shape, y.values()}, call.input(0).dims.size()));
 }
@@ -356,7 +356,7 @@ void instance_norm(Call& call) {
 void relu(Call& call) {
   const OnnxTensor& x = call.input(0);
   DeviceValues<float> values(x.values);
-  activation_forward(call.space, values.data(), values.data(), product(x.dims), Fn::Relu);
+  activation_forward(call.space, values.data(), values.data(), product(x.dims), Activation::Relu);
   device::fence(call.space);
   call.set_output(0, {x.dims, values.values()});
 }

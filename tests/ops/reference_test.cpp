@@ -48,16 +48,16 @@ TEST(Reference, ConvolutionGradients) {
 }
 
 TEST(Reference, FunctionsAtKnownPoints) {
-  EXPECT_EQ(reference::apply_fn(Fn::Relu, -2.0), 0.0);
-  EXPECT_EQ(reference::apply_fn(Fn::Relu, 2.0), 2.0);
-  EXPECT_EQ(reference::apply_fn(Fn::Sigmoid, 0.0), 0.5);
-  EXPECT_NEAR(reference::apply_fn(Fn::Swish, 1.0), 0.731058578630005, 1e-15);
-  EXPECT_EQ(reference::apply_fn(Fn::None, -3.0), -3.0);
+  EXPECT_EQ(reference::apply_fn(Activation::Relu, -2.0), 0.0);
+  EXPECT_EQ(reference::apply_fn(Activation::Relu, 2.0), 2.0);
+  EXPECT_EQ(reference::apply_fn(Activation::Sigmoid, 0.0), 0.5);
+  EXPECT_NEAR(reference::apply_fn(Activation::Swish, 1.0), 0.731058578630005, 1e-15);
+  EXPECT_EQ(reference::apply_fn(Activation::None, -3.0), -3.0);
 }
 
 TEST(Reference, FunctionDerivatives) {
   const Values z = random_values(50, 1, -4.0, 4.0);
-  for (const Fn fn : {Fn::None, Fn::Relu, Fn::Swish, Fn::Sigmoid}) {
+  for (const Activation fn : reference::kActivations) {
     const Values numeric = numeric_gradient(z, [&](const Values& v) {
       double sum = 0.0;
       for (const double value : v) sum += reference::apply_fn(fn, value);

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/weighted.hpp"
+#include "ops/linear.hpp"
 
 namespace millrace::ops {
 

@@ -22,6 +22,7 @@
 #include "ops/dropout.hpp"
 #include "ops/elementwise.hpp"
 #include "ops/optimiser.hpp"
+#include "ops/plain.hpp"
 #include "ops/pool.hpp"
 #include "ops/softmax_loss.hpp"
 #include "tests/ops/norm_cases.hpp"
@@ -52,7 +53,7 @@ void add_norm(Digest& digest, const NormShape& s) {
     digest.add(variance);
   }
   DeviceValues<T> y(s.elements());
-  h.apply(y, &h.skip_device, Fn::Relu);
+  h.apply(y, &h.skip_device, Activation::Relu);
   NormOutputs<T> out(s);
   NormBackwardReduce<T> args = h.reduce_arguments();
   out.place(args);
@@ -61,9 +62,9 @@ void add_norm(Digest& digest, const NormShape& s) {
   args.y = y.data();
   args.dz = out.dz.data();
   args.skip_used = true;
-  args.fn = Fn::Relu;
+  args.fn = Activation::Relu;
   norm_backward_reduce(h.space, s, args);
-  h.backward_apply(out.dx, out.dz, out.coefficients, Fn::None);
+  h.backward_apply(out.dx, out.dz, out.coefficients, Activation::None);
   digest.add(h.statistics);
   digest.add(y);
   digest.add(out.dz);
@@ -111,9 +112,9 @@ void add_elementwise(Digest& digest) {
   const device::ExecutionSpace space;
   constexpr std::int64_t kN = 30001;
   DeviceValues<T> a(random_as<T>(kN, 1)), b(random_as<T>(kN, 2)), y(kN);
-  add_forward(space, y.data(), a.data(), b.data(), kN, Fn::Swish);
+  add_forward(space, y.data(), a.data(), b.data(), kN, Activation::Swish);
   digest.add(y);
-  activation_backward(space, y.data(), a.data(), b.data(), kN, Fn::Sigmoid);
+  activation_backward(space, y.data(), a.data(), b.data(), kN, Activation::Sigmoid);
   digest.add(y);
 }
 
@@ -123,7 +124,7 @@ void add_channels(Digest& digest) {
   const ScaleShape s{3, 100, 70};
   DeviceValues<T> x(random_as<T>(s.elements(), 1)), dy(random_as<T>(s.elements(), 2));
   DeviceValues<T> scale(random_as<T>(210, 3)), y(s.elements()), dscale(210);
-  scale_forward(space, s, y.data(), x.data(), scale.data(), dy.data(), Fn::Relu);
+  scale_forward(space, s, y.data(), x.data(), scale.data(), dy.data(), Activation::Relu);
   digest.add(y);
   scale_backward(space, s, y.data(), dscale.data(), dy.data(), x.data(), scale.data());
   digest.add(y);
@@ -148,8 +149,7 @@ void add_depthwise(Digest& digest) {
   DeviceValues<T> kernel(random_as<T>(s.kernel_elements(), 3));
   DeviceValues<float> dkernel(s.kernel_elements());
   const DType type = device::dtype_of<T>();
-  const std::unique_ptr<WeightedOp> op =
-      make_depthwise_gradient(s, type, make_kokkos_backend()->convolution(s, type, {true, false}));
+  const std::unique_ptr<LinearOp> op = make_depthwise_gradient(s, type, make_plain(s, type));
   DeviceValues<float> packed(op->bytes().packed_forward / 4), scratch(op->bytes().scratch / 4);
   op->bind({.kernel = kernel.raw(),
             .dkernel = dkernel.data(),

@@ -132,7 +132,8 @@ template <class T>
 void add_norm_loops(const std::string& type, std::vector<Loop>& loops) {
   const auto rows = [](std::int64_t n) { return batch_norm_shape(n / kChannels, kChannels); };
   const auto as = Operands::as<T>;
-  for (const auto& [fn, name] : {std::pair{Fn::Relu, "Relu"}, std::pair{Fn::Swish, "Swish"}}) {
+  for (const auto& [fn, name] :
+       {std::pair{Activation::Relu, "Relu"}, std::pair{Activation::Swish, "Swish"}}) {
     loops.push_back({"NormApply" + std::string(name) + type,
                      [=, fn = fn](const ExecutionSpace& space, Operands& o, std::int64_t n) {
                        const float* f = o.floats.data();
@@ -162,7 +163,8 @@ void add_norm_loops(const std::string& type, std::vector<Loop>& loops) {
   }
   loops.push_back({"NormAdd" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
                      const float* f = o.floats.data();
-                     norm_apply<T>(space, rows(n), as(o.a), as(o.b), as(o.c), f, f, f, Fn::Relu);
+                     norm_apply<T>(space, rows(n), as(o.a), as(o.b), as(o.c), f, f, f,
+                                   Activation::Relu);
                    }});
   loops.push_back(
       {"NormStatistics" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
@@ -175,14 +177,14 @@ template <class T>
 void add_elementwise_loops(const std::string& type, std::vector<Loop>& loops) {
   const auto as = Operands::as<T>;
   loops.push_back({"Swish" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     activation_forward<T>(space, as(o.a), as(o.b), n, Fn::Swish);
+                     activation_forward<T>(space, as(o.a), as(o.b), n, Activation::Swish);
                    }});
   loops.push_back(
       {"SwishBackward" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-         activation_backward<T>(space, as(o.a), as(o.b), as(o.c), n, Fn::Swish);
+         activation_backward<T>(space, as(o.a), as(o.b), as(o.c), n, Activation::Swish);
        }});
   loops.push_back({"AddRelu" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     add_forward<T>(space, as(o.a), as(o.b), as(o.c), n, Fn::Relu);
+                     add_forward<T>(space, as(o.a), as(o.b), as(o.c), n, Activation::Relu);
                    }});
   loops.push_back({"Widen" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
                      widen<T>(space, o.a.data(), as(o.b), n);
@@ -222,7 +224,8 @@ void add_image_loops(const std::string& type, std::vector<Loop>& loops) {
   const auto scale = [](std::int64_t n) { return ScaleShape{1, n / kChannels, kChannels}; };
   loops.push_back({"Scale" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
                      const T* none = nullptr;
-                     scale_forward<T>(space, scale(n), as(o.a), as(o.b), as(o.c), none, Fn::None);
+                     scale_forward<T>(space, scale(n), as(o.a), as(o.b), as(o.c), none,
+                                      Activation::None);
                    }});
   loops.push_back(
       {"ScaleBackward" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {

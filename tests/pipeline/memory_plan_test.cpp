@@ -137,7 +137,7 @@ TEST(ProgramTest, SqueezeNetFusesReluInPlaceOrIntoTheConcatenation) {
     if (call.kind == KernelKind::ActivationForward) {
       EXPECT_EQ(call.at(Role::X), call.at(Role::Y));
     } else if (call.kind == KernelKind::ConcatForward) {
-      EXPECT_EQ(call.fn, FusedFn::Relu);
+      EXPECT_EQ(call.fn, Activation::Relu);
     }
   }
 }
@@ -165,7 +165,7 @@ TEST(ProgramTest, SqueezeAndExciteFusesScaleAdditionAndRelu) {
   for (const Call& call : program.phase(Phase::Forward)) {
     if (call.kind != KernelKind::ScaleForward) continue;
     EXPECT_TRUE(call.has(Role::Skip));
-    EXPECT_EQ(call.fn, FusedFn::Relu);
+    EXPECT_EQ(call.fn, Activation::Relu);
   }
 }
 
@@ -263,7 +263,7 @@ TEST(ProgramTest, ComputesNothingThatIsNotRead) {
   const models::Graph graph = resnet("8", models::Task::Cifar);
   const StageProgram training = compile(graph, whole(graph), {});
   for (const Call& call : training.phase(Phase::BackwardInput)) {
-    EXPECT_FALSE(call.kind == KernelKind::WeightedBackwardInput &&
+    EXPECT_FALSE(call.kind == KernelKind::LinearBackwardInput &&
                  graph.op(call.op).name == "b0/conv");
   }
   ProgramOptions options;

@@ -67,7 +67,7 @@ TEST(PrepareImagesTest, ComesFirstAndMakesWhatTheNetworkReads) {
       EXPECT_EQ(program.scaling.valid(), bytes);
       EXPECT_EQ(program.mixing.valid(), mixing);
       const Call& stem = program.phase(Phase::Forward).at(1);
-      EXPECT_EQ(stem.kind, KernelKind::WeightedForward);
+      EXPECT_EQ(stem.kind, KernelKind::LinearForward);
       EXPECT_EQ(stem.at(Role::X), first.at(Role::Y));
       for (const Phase phase : {Phase::Forward, Phase::BackwardInput})
         for (const Call& call : program.phase(phase))

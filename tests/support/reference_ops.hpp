@@ -14,9 +14,9 @@
 
 #include "ops/activation_function.hpp"
 #include "ops/channels.hpp"
+#include "ops/linear.hpp"
 #include "ops/norm.hpp"
 #include "ops/softmax_loss.hpp"
-#include "ops/weighted.hpp"
 
 namespace millrace::reference {
 
@@ -104,30 +104,33 @@ void for_each_product(const ops::ConvShape& s, F&& f) {
 
 // ---- elementwise --------------------------------------------------------------------------------
 
-[[nodiscard]] inline double apply_fn(ops::Fn fn, double z) {
+inline constexpr Activation kActivations[] = {Activation::None, Activation::Relu, Activation::Swish,
+                                              Activation::Sigmoid};
+
+[[nodiscard]] inline double apply_fn(Activation fn, double z) {
   switch (fn) {
-    case ops::Fn::Relu:
+    case Activation::Relu:
       return std::max(z, 0.0);
-    case ops::Fn::Swish:
+    case Activation::Swish:
       return z / (1.0 + std::exp(-z));
-    case ops::Fn::Sigmoid:
+    case Activation::Sigmoid:
       return 1.0 / (1.0 + std::exp(-z));
-    case ops::Fn::None:
+    case Activation::None:
       break;
   }
   return z;
 }
 
-[[nodiscard]] inline double fn_derivative(ops::Fn fn, double z) {
+[[nodiscard]] inline double fn_derivative(Activation fn, double z) {
   const double s = 1.0 / (1.0 + std::exp(-z));
   switch (fn) {
-    case ops::Fn::Relu:
+    case Activation::Relu:
       return z > 0.0 ? 1.0 : 0.0;
-    case ops::Fn::Swish:
+    case Activation::Swish:
       return s + z * s * (1.0 - s);
-    case ops::Fn::Sigmoid:
+    case Activation::Sigmoid:
       return s * (1.0 - s);
-    case ops::Fn::None:
+    case Activation::None:
       break;
   }
   return 1.0;

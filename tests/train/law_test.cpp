@@ -340,8 +340,8 @@ TEST(LawTest, NothingIsComputedOrSentForFrozenStages) {
   const TrainConfig config = planned(layout, ValidationMode::All);
   const comm::World world;
   const Session session(config, Session::Use::Training, world);
-  EXPECT_EQ(calls_of(session, KernelKind::WeightedBackwardWeight), 1u);
-  EXPECT_EQ(calls_of(session, KernelKind::WeightedBackwardInput), 0u);
+  EXPECT_EQ(calls_of(session, KernelKind::LinearBackwardWeight), 1u);
+  EXPECT_EQ(calls_of(session, KernelKind::LinearBackwardInput), 0u);
   EXPECT_EQ(calls_of(session, KernelKind::NormBackwardReduce), 0u);
   EXPECT_EQ(calls_of(session, KernelKind::GlobalPoolBackward), 0u);
   for (const auto& list : config.pipeline.schedule.lists)

@@ -297,7 +297,7 @@ TEST(Exceptions, NameTheFirstOp) {
   const std::string text = message_of(ErrorKind::Numeric, [&] { (void)training.step(); });
   const models::Graph& graph = training.session().graph();
   expect_in(fmt::format("op {} made a number", graph.ops.front().name), text);
-  expect_in("of kernel WeightedForward", text);
+  expect_in("of kernel LinearForward", text);
   expect_in("in the forward of micro-batch 1, stage 0, replica 1, iteration 1", text);
 }
 
@@ -310,7 +310,7 @@ TEST(Exceptions, NameTheOpOfAGradient) {
   const std::string text = message_of(ErrorKind::Numeric, [&] { (void)training.step(); });
   expect_in(
       "op fc1 made a number that is not finite: the gradient of fc1/kernel of kernel "
-      "WeightedBackwardWeight, in the backward input of micro-batch 1, stage 1",
+      "LinearBackwardWeight, in the backward input of micro-batch 1, stage 1",
       text);
 }
 

@@ -17,6 +17,7 @@
 
 #include "core/error.hpp"
 #include "ops/by_pass.hpp"
+#include "ops/kernel_choice.hpp"
 #include "ops/widened.hpp"
 #include "tests/ops/backends.hpp"
 #include "tests/ops/device_values.hpp"
@@ -30,17 +31,17 @@
 namespace millrace::ops {
 namespace {
 
-struct WeightedCase {
+struct LinearCase {
   std::string name;
   ConvShape conv;
   std::optional<DenseShape> dense;
   std::int64_t blocks = 0;  ///< blocks of samples for make_widened; 0: the backend decides
   bool mixed = false;       ///< the blocks' backward passes are plain loops
 };
-void PrintTo(const WeightedCase& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const LinearCase& c, std::ostream* out) { *out << c.name; }
 
-std::vector<WeightedCase> weighted_cases() {
-  std::vector<WeightedCase> cases;
+std::vector<LinearCase> linear_cases() {
+  std::vector<LinearCase> cases;
   for (const ConvCase& c : conv_cases()) cases.push_back({c.name, c.shape(), std::nullopt});
   for (const DenseCase& d : dense_cases()) cases.push_back({d.name, d.as_convolution(), d.shape});
   return cases;
@@ -49,8 +50,8 @@ std::vector<WeightedCase> weighted_cases() {
 /// Three blocks of two samples, with float32 ops between conversions. Selects cases that have a
 /// bias, whose gradient is summed over blocks as well, and that are small enough for a batch of
 /// six.
-std::vector<WeightedCase> cases_in_blocks() {
-  std::vector<WeightedCase> cases;
+std::vector<LinearCase> cases_in_blocks() {
+  std::vector<LinearCase> cases;
   for (ConvCase c : conv_cases()) {
     if (!c.bias || c.kernel.h > 3) continue;
     c.batch = 6;
@@ -62,16 +63,14 @@ std::vector<WeightedCase> cases_in_blocks() {
 
 /// Forward uses a backend that packs its kernel, the other passes use loops that read the kernel
 /// directly.
-std::unique_ptr<WeightedOp> mixed_convolution(Backend& backend, const ConvShape& shape,
-                                              Passes passes) {
+std::unique_ptr<LinearOp> mixed_convolution(Backend& backend, const ConvShape& shape) {
   constexpr Passes kForward = {false, false, true};
-  const Passes rest = {passes.backward_input, passes.backward_weight, false};
   return make_by_pass(kForward, backend.convolution(shape, DType::F32, kForward),
-                      make_kokkos_backend()->convolution(shape, DType::F32, rest));
+                      make_plain(shape, DType::F32));
 }
 
-std::unique_ptr<WeightedOp> prepare(BackendKind kind, const WeightedCase& c, DType type,
-                                    Passes passes) {
+std::unique_ptr<LinearOp> prepare(BackendKind kind, const LinearCase& c, DType type,
+                                  Passes passes) {
   const std::unique_ptr<Backend> backend = make_backend(kind);
   if (c.blocks > 0) {
     ConvShape block = c.conv;
@@ -79,7 +78,7 @@ std::unique_ptr<WeightedOp> prepare(BackendKind kind, const WeightedCase& c, DTy
     return make_widened({c.blocks, block.window.in_elements(), block.window.out_elements(),
                          block.kernel_elements()},
                         type,
-                        c.mixed ? mixed_convolution(*backend, block, passes)
+                        c.mixed ? mixed_convolution(*backend, block)
                                 : backend->convolution(block, DType::F32, passes));
   }
   return c.dense ? backend->dense(*c.dense, type, passes)
@@ -90,7 +89,7 @@ std::unique_ptr<WeightedOp> prepare(BackendKind kind, const WeightedCase& c, DTy
 template <class T>
 class Harness {
  public:
-  Harness(BackendKind kind, const WeightedCase& c, Passes passes = {})
+  Harness(BackendKind kind, const LinearCase& c, Passes passes = {})
       : shape(c.conv),
         x(random_as<T>(shape.window.in_elements(), 1)),
         kernel(random_as<T>(shape.kernel_elements(), 2)),
@@ -154,7 +153,7 @@ class Harness {
     device::fence(space);
   }
 
-  std::unique_ptr<WeightedOp> op_;
+  std::unique_ptr<LinearOp> op_;
   DeviceValues<T> x_device_, dy_device_, dy2_device_, kernel_device_;
   DeviceValues<float> bias_device_;
   DeviceValues<std::uint8_t> packed_forward_, packed_backward_, scratch_;
@@ -169,9 +168,9 @@ testing::AssertionResult close_sums(const Values& actual, const Values& expected
   });
 }
 
-using Param = std::tuple<WeightedCase, BackendKind, DType>;
+using Param = std::tuple<LinearCase, BackendKind, DType>;
 
-class Weighted : public testing::TestWithParam<Param> {
+class Linear : public testing::TestWithParam<Param> {
  protected:
   /// Calls test.operator()<T>(backend, case) for the storage type at hand.
   template <class Test>
@@ -182,8 +181,8 @@ class Weighted : public testing::TestWithParam<Param> {
   }
 };
 
-TEST_P(Weighted, ForwardIsTheReference) {
-  run([]<class T>(BackendKind kind, const WeightedCase& c) {
+TEST_P(Linear, ForwardIsTheReference) {
+  run([]<class T>(BackendKind kind, const LinearCase& c) {
     Harness<T> h(kind, c, {false, false});
     h.forward();
     const WindowShape& w = h.shape.window;
@@ -198,8 +197,8 @@ TEST_P(Weighted, ForwardIsTheReference) {
   });
 }
 
-TEST_P(Weighted, BackwardInputIsTheReference) {
-  run([]<class T>(BackendKind kind, const WeightedCase& c) {
+TEST_P(Linear, BackwardInputIsTheReference) {
+  run([]<class T>(BackendKind kind, const LinearCase& c) {
     Harness<T> h(kind, c, {true, false});
     h.backward_input();
     const WindowShape& w = h.shape.window;
@@ -214,8 +213,8 @@ TEST_P(Weighted, BackwardInputIsTheReference) {
   });
 }
 
-TEST_P(Weighted, BackwardWeightIsTheReferenceAndAddsUp) {
-  run([]<class T>(BackendKind kind, const WeightedCase& c) {
+TEST_P(Linear, BackwardWeightIsTheReferenceAndAddsUp) {
+  run([]<class T>(BackendKind kind, const LinearCase& c) {
     Harness<T> h(kind, c, {false, true});
     const auto expect = [&](const Values& dy, const Values& magnitude, double terms) {
       EXPECT_TRUE(close_sums<float>(
@@ -241,8 +240,8 @@ TEST_P(Weighted, BackwardWeightIsTheReferenceAndAddsUp) {
   });
 }
 
-TEST_P(Weighted, OrderOfPassesDoesNotMatter) {
-  run([]<class T>(BackendKind kind, const WeightedCase& c) {
+TEST_P(Linear, OrderOfPassesDoesNotMatter) {
+  run([]<class T>(BackendKind kind, const LinearCase& c) {
     Harness<T> plain(kind, c);
     plain.forward();
     plain.backward_input();
@@ -264,8 +263,8 @@ TEST_P(Weighted, OrderOfPassesDoesNotMatter) {
   });
 }
 
-TEST_P(Weighted, OtherPassesLeaveWeightGradientsAlone) {
-  run([]<class T>(BackendKind kind, const WeightedCase& c) {
+TEST_P(Linear, OtherPassesLeaveWeightGradientsAlone) {
+  run([]<class T>(BackendKind kind, const LinearCase& c) {
     Harness<T> h(kind, c);
     h.forward();
     h.backward_input();
@@ -279,12 +278,12 @@ std::string name_of_param(const testing::TestParamInfo<Param>& info) {
   return c.name + name_of(kind) + spelled(type);
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, Weighted,
-                         testing::Combine(testing::ValuesIn(weighted_cases()),
+INSTANTIATE_TEST_SUITE_P(Table, Linear,
+                         testing::Combine(testing::ValuesIn(linear_cases()),
                                           testing::ValuesIn(backend_kinds()),
                                           testing::Values(DType::F32, DType::BF16, DType::F16)),
                          name_of_param);
-INSTANTIATE_TEST_SUITE_P(Blocks, Weighted,
+INSTANTIATE_TEST_SUITE_P(Blocks, Linear,
                          testing::Combine(testing::ValuesIn(cases_in_blocks()),
                                           testing::ValuesIn(backend_kinds()),
                                           testing::Values(DType::BF16, DType::F16)),
@@ -307,12 +306,43 @@ TEST(Widened, BlocksAreTheLargestThatDivideTheBatchAndFit) {
   }
 }
 
+TEST(KernelChoice, FollowsTheMeasuredTable) {
+  const auto conv = [](std::int64_t size, std::int64_t in, std::int64_t out, std::int64_t kernel,
+                       std::int64_t stride, std::int64_t groups) {
+    ConvShape s;
+    s.window.in = {size, size, in};
+    s.window.out = {(size - 1) / stride + 1, (size - 1) / stride + 1, out};
+    s.window.kernel_h = s.window.kernel_w = kernel;
+    s.window.stride_h = s.window.stride_w = stride;
+    s.window.pad_top = s.window.pad_left = s.pad_bottom = s.pad_right = kernel / 2;
+    s.groups = groups;
+    return s;
+  };
+  const auto choice = [](const ConvShape& s, DType type, MeasuredLevel level) {
+    return choose_kernel(s, type, {}, level).replacement;
+  };
+  const ConvShape projection = conv(56, 64, 128, 1, 2, 1);
+  EXPECT_EQ(choose_kernel(projection, DType::F32, {}, std::nullopt).replacement, Replacement::None);
+  EXPECT_EQ(choice(projection, DType::BF16, MeasuredLevel::Sse), Replacement::Gathered);
+  EXPECT_EQ(choice(conv(1, 64, 16, 1, 1, 1), DType::F32, MeasuredLevel::Sse), Replacement::Product);
+  const ConvShape depthwise = conv(28, 96, 96, 5, 1, 96);
+  EXPECT_EQ(choice(depthwise, DType::F32, MeasuredLevel::Avx2), Replacement::OwnGradient);
+  EXPECT_EQ(choose_kernel(depthwise, DType::F32, {true, false}, MeasuredLevel::Avx2).replacement,
+            Replacement::None);
+  const ConvShape pointwise = conv(56, 64, 64, 1, 1, 1);
+  EXPECT_EQ(choice(pointwise, DType::F32, MeasuredLevel::Avx2), Replacement::None);
+  EXPECT_EQ(choice(pointwise, DType::F32, MeasuredLevel::Avx512), Replacement::Turned);
+  EXPECT_EQ(choice(pointwise, DType::BF16, MeasuredLevel::Avx512), Replacement::None);
+  const ConvShape narrow = conv(56, 128, 128, 3, 1, 32);
+  EXPECT_EQ(choice(narrow, DType::BF16, MeasuredLevel::Avx512), Replacement::None);
+  EXPECT_EQ(choose_kernel(narrow, DType::BF16, {}, MeasuredLevel::Amx).merged, 4);
+}
+
 #ifdef MILLRACE_ONEDNN
 TEST(Backend, UnusedPassesCostNoMemory) {
-  const WeightedCase c = {"", conv_cases().back().shape(), std::nullopt};
-  const WeightedBytes forward =
-      prepare(BackendKind::OneDnn, c, DType::F32, {false, false})->bytes();
-  const WeightedBytes all = prepare(BackendKind::OneDnn, c, DType::F32, {})->bytes();
+  const LinearCase c = {"", conv_cases().back().shape(), std::nullopt};
+  const LinearBytes forward = prepare(BackendKind::OneDnn, c, DType::F32, {false, false})->bytes();
+  const LinearBytes all = prepare(BackendKind::OneDnn, c, DType::F32, {})->bytes();
   EXPECT_EQ(forward.packed_backward, 0);
   EXPECT_GT(all.packed_backward, 0);
   EXPECT_LT(forward.scratch, all.scratch);
@@ -323,7 +353,7 @@ TEST(Backend, UnusedPassesCostNoMemory) {
 TEST(Backend, CapsBoundScratch) {
   std::int64_t free = 0;
   std::int64_t capped = 0;
-  for (const WeightedCase& c : weighted_cases()) {
+  for (const LinearCase& c : linear_cases()) {
     for (const DType type : {DType::F32, DType::BF16}) {
       const std::int64_t most = prepare(BackendKind::OneDnn, c, type, {})->bytes().scratch;
       const std::int64_t least = prepare(BackendKind::Frugal, c, type, {})->bytes().scratch;
@@ -362,7 +392,7 @@ TEST(Backend, ImpossibleShapeIsOneClearError) {
   ConvShape shape = conv_cases().front().shape();
   shape.window.out = {5, 5, 1};  // of a 1x1 image
   try {
-    (void)make_onednn_backend()->convolution(shape, DType::F32, {});
+    (void)make_default_backend()->convolution(shape, DType::F32, {});
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Internal);

@@ -3,7 +3,7 @@
 // Convolution and dense as plain loops: one work item per output element, sums in ascending order.
 // This code is slow and simple. It runs on every Kokkos backend and is the reference for the fast
 // kernels.
-#include "ops/weighted.hpp"
+#include "ops/plain.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -131,12 +131,12 @@ struct BiasGradient {
 
 /// Reads kernels in canonical order; nothing is packed.
 template <class T>
-class KokkosConvolution final : public WeightedOp {
+class PlainConvolution final : public LinearOp {
  public:
-  KokkosConvolution(const ConvShape& shape, Passes) : shape_(shape) {}
+  explicit PlainConvolution(const ConvShape& shape) : shape_(shape) {}
 
-  [[nodiscard]] WeightedBytes bytes() const override { return {.reads_kernel = true}; }
-  void bind(const WeightedMemory& memory) override { memory_ = memory; }
+  [[nodiscard]] LinearBytes bytes() const override { return {.reads_kernel = true}; }
+  void bind(const LinearMemory& memory) override { memory_ = memory; }
   void pack(const ExecutionSpace&, bool) override {}
   void forward(const ExecutionSpace& space, std::byte* y, const std::byte* x) override {
     parallel("conv", space, shape_.window.out_elements(),
@@ -164,33 +164,25 @@ class KokkosConvolution final : public WeightedOp {
   [[nodiscard]] const T* kernel() const { return as(memory_.kernel); }
 
   ConvShape shape_;
-  WeightedMemory memory_;
-};
-
-class KokkosBackend final : public Backend {
- public:
-  [[nodiscard]] const char* name() const override { return "kokkos"; }
-  [[nodiscard]] bool multiplies(DType) const override { return false; }
-  [[nodiscard]] std::unique_ptr<WeightedOp> convolution(const ConvShape& shape, DType type,
-                                                        Passes passes) override {
-    return device::dispatch(type, [&]<class T>() -> std::unique_ptr<WeightedOp> {
-      return std::make_unique<KokkosConvolution<T>>(shape, passes);
-    });
-  }
-  /// A dense op is a 1x1 convolution of 1x1 images.
-  [[nodiscard]] std::unique_ptr<WeightedOp> dense(const DenseShape& shape, DType type,
-                                                  Passes passes) override {
-    ConvShape conv;
-    conv.window.batch = shape.batch;
-    conv.window.in = {1, 1, shape.in};
-    conv.window.out = {1, 1, shape.units};
-    conv.bias = shape.bias;
-    return convolution(conv, type, passes);
-  }
+  LinearMemory memory_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_kokkos_backend() { return std::make_unique<KokkosBackend>(); }
+std::unique_ptr<LinearOp> make_plain(const ConvShape& shape, DType type) {
+  return device::dispatch(type, [&]<class T>() -> std::unique_ptr<LinearOp> {
+    return std::make_unique<PlainConvolution<T>>(shape);
+  });
+}
+
+/// A dense op is a 1x1 convolution of 1x1 images.
+std::unique_ptr<LinearOp> make_plain(const DenseShape& shape, DType type) {
+  ConvShape conv;
+  conv.window.batch = shape.batch;
+  conv.window.in = {1, 1, shape.in};
+  conv.window.out = {1, 1, shape.units};
+  conv.bias = shape.bias;
+  return make_plain(conv, type);
+}
 
 }  // namespace millrace::ops

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/compiler.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.hpp"
+#include "core/image_records.hpp"
+#include "pipeline/ops/lowering.hpp"
+
+namespace millrace::pipeline {
+
+Compiler::Compiler(const Graph& graph, OpRange range, const ProgramOptions& options)
+    : graph_(graph),
+      grouping_(graph, range, options.mode),
+      nodes_(grouping_.nodes()),
+      wanted_(models::wanted_gradients(graph)) {
+  program_.range = range;
+  program_.options = options;
+}
+
+StageProgram Compiler::run() && {
+  make_crossings();
+  ForwardPass pass{Phase::Forward, false, kept_};
+  prepare_images(pass);
+  for (const Node& node : nodes_) lowering_of(graph_.op(node.leader)).forward(*this, node, pass);
+  for (Crossing& output : program_.outputs) {
+    if (program_.range.contains(graph_.value(output.value).producer)) {
+      const BufferId own = kept_.of(output.value);
+      output.activation = own.valid() ? own : kept_.of(grouping_.source(output.value));
+    }
+  }
+  if (!training()) return std::move(program_);
+  recompute();
+  const std::size_t repeated_calls = program_.phase(Phase::BackwardInput).size();
+  backward();
+  if (repeated_calls > 0) remove_unread(repeated_calls);
+  return std::move(program_);
+}
+
+// ---- buffers ------------------------------------------------------------------------------------
+
+std::int64_t Compiler::activation_bytes(ValueId v) const {
+  return batch() * graph_.value(v).shape.elements() * size_of(program_.options.type);
+}
+
+BufferId Compiler::make_buffer(std::string name, std::int64_t bytes) {
+  program_.buffers.push_back({std::move(name), bytes});
+  pending_.push_back(0);
+  read_later_.push_back(false);
+  return BufferId{static_cast<std::int32_t>(program_.buffers.size() - 1)};
+}
+
+BufferId Compiler::make_gradient(ValueId value) {
+  const OpId producer = graph_.value(value).producer;
+  const std::string& name = producer.valid() ? op_name(producer) : "images";
+  return make_buffer("d " + name, activation_bytes(value));
+}
+
+BufferId Compiler::make_output(const Node& node, ForwardPass& pass) {
+  const BufferId y = make_buffer(op_name(node.last), activation_bytes(node.output));
+  pass.kept.activation[node.output.at()] = y;
+  return y;
+}
+
+Call& Compiler::emit(Phase phase, KernelKind kind, OpId op,
+                     std::initializer_list<std::pair<Role, BufferId>> buffers) {
+  Call call;
+  call.kind = kind;
+  call.op = op;
+  for (const auto& [role, buffer] : buffers) call.at(role) = buffer;
+  auto& list = program_.calls[static_cast<std::size_t>(phase)];
+  list.push_back(call);
+  return list.back();
+}
+
+void Compiler::make_crossings() {
+  const OpRange range = program_.range;
+  kept_.activation.resize(graph_.values.size());
+  kept_.statistics.resize(graph_.ops.size());
+  kept_.winner.resize(graph_.ops.size());
+  contributions_.resize(graph_.values.size());
+  for (std::size_t i = 0; i < graph_.values.size(); ++i) {
+    const ValueId v{static_cast<std::int32_t>(i)};
+    const OpId producer = graph_.value(v).producer;
+    const bool made_before = !producer.valid() || producer.value < range.first;
+    const bool read_here = grouping_.read_here(v);
+    if (made_before && read_here) {
+      const bool prepared = !producer.valid() && prepares_images(program_.options);
+      const std::string name = producer.valid() ? op_name(producer) : "images";
+      const BufferId buffer = prepared ? make_arrival() : make_buffer(name, activation_bytes(v));
+      kept_.activation[i] = buffer;
+      program_.inputs.push_back({v, buffer, BufferId{}});
+    }
+    const bool passes_gradient = made_before && read_here && training() && wants_gradient(v);
+    if (grouping_.read_behind(v) && (range.contains(producer) || passes_gradient)) {
+      Crossing out{v, BufferId{}, BufferId{}};
+      if (training() && wants_gradient(v)) {
+        out.gradient = make_gradient(v);
+        contribute(v, OpId{std::numeric_limits<std::int32_t>::max()}, out.gradient);
+      }
+      program_.outputs.push_back(out);
+    }
+  }
+}
+
+// ---- images -------------------------------------------------------------------------------------
+
+/// The buffer for images that arrive in another form than the network reads.
+BufferId Compiler::make_arrival() {
+  const DType type = image_type(program_.options);
+  if (type == DType::U8)
+    program_.scaling =
+        make_buffer("scaling", batch() * static_cast<std::int64_t>(sizeof(PixelScaling)));
+  arrival_ =
+      make_buffer("images that arrive", batch() * graph_.input_shape.elements() * size_of(type));
+  return arrival_;
+}
+
+BufferId Compiler::mixing_buffer() {
+  if (program_.options.mixing && !program_.mixing.valid())
+    program_.mixing =
+        make_buffer("mixing", batch() * static_cast<std::int64_t>(sizeof(ImageMixing)));
+  return program_.mixing;
+}
+
+void Compiler::prepare_images(ForwardPass pass) {
+  if (!arrival_.valid()) return;
+  const BufferId images = make_buffer("images", activation_bytes(Graph::input()));
+  pass.kept.activation[Graph::input().at()] = images;
+  emit(pass.phase, KernelKind::PrepareImages, grouping_.readers(Graph::input()).front(),
+       {{Role::X, arrival_},
+        {Role::Scaling, program_.scaling},
+        {Role::Mixing, mixing_buffer()},
+        {Role::Y, images}});
+}
+
+// ---- recomputation ------------------------------------------------------------------------------
+
+bool Compiler::names_layer_of(OpId op) const {
+  return names_layer(program_.options.recompute_layers,
+                     graph_.layers[graph_.op(op).layer.at()].name);
+}
+
+/// With recomputation of layers, images are prepared again if the layer that reads them is
+/// recomputed.
+bool Compiler::recomputes_images() const {
+  return program_.options.recompute != Recompute::Layers ||
+         names_layer_of(grouping_.readers(Graph::input()).front());
+}
+
+/// Fused ops are one kernel, so all of them must be recomputed.
+bool Compiler::is_recomputed(const Node& node) const {
+  return program_.options.recompute != Recompute::Layers ||
+         (names_layer_of(node.leader) && names_layer_of(node.last));
+}
+
+/// Emits the forward calls that are repeated; the backward pass then reads their buffers.
+void Compiler::recompute() {
+  if (program_.options.recompute == Recompute::None) return;
+  ForwardBuffers again = kept_;
+  ForwardPass pass{Phase::BackwardInput, true, again};
+  if (recomputes_images()) prepare_images(pass);
+  for (const Node& node : nodes_) {
+    if (is_recomputed(node)) lowering_of(graph_.op(node.leader)).forward(*this, node, pass);
+  }
+  kept_ = std::move(again);
+}
+
+/// Removes calls of the recomputation, [0, first_kept) of BackwardInput, whose results are not
+/// read.
+void Compiler::remove_unread(std::size_t first_kept) {
+  auto& list = program_.calls[static_cast<std::size_t>(Phase::BackwardInput)];
+  std::vector<bool> read(program_.buffers.size(), false);
+  const auto mark = [&](const Call& call) {
+    for (const BufferId b : call.buffers) {
+      if (b.valid()) read[b.at()] = true;
+    }
+  };
+  for (const Call& call : program_.phase(Phase::BackwardWeight)) mark(call);
+  std::vector<bool> keep(list.size(), true);
+  for (std::size_t i = list.size(); i-- > 0;) {
+    const Call& call = list[i];
+    const auto result_is_read = [&](Role role) {
+      return call.has(role) && read[call.at(role).at()];
+    };
+    keep[i] = i >= first_kept || result_is_read(Role::Y) || result_is_read(Role::Winner) ||
+              (call.kind == KernelKind::NormStatistics && result_is_read(Role::Statistics));
+    if (keep[i]) mark(call);
+  }
+  std::size_t i = 0;
+  std::erase_if(list, [&](const Call&) { return !keep[i++]; });
+}
+
+// ---- gradients ----------------------------------------------------------------------------------
+
+void Compiler::backward() {
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+    if (node->output.valid() && !wants_gradient(node->output)) continue;
+    lowering_of(graph_.op(node->leader)).backward(*this, *node);
+  }
+  for (Crossing& input : program_.inputs) {
+    if (wants_gradient(input.value)) input.gradient = take_gradient(input.value);
+  }
+}
+
+void Compiler::contribute(ValueId value, OpId reader, BufferId buffer) {
+  if (!wants_gradient(value)) return;
+  contributions_[value.at()].push_back({reader, buffer});
+  ++pending_[buffer.at()];
+}
+
+std::vector<BufferId> Compiler::take_gradients(ValueId value, std::size_t at_most) {
+  std::vector<Contribution>& list = contributions_[value.at()];
+  MILLRACE_ASSERT(!list.empty());
+  std::sort(list.begin(), list.end(),
+            [](const Contribution& a, const Contribution& b) { return a.reader > b.reader; });
+  std::vector<BufferId> buffers;
+  buffers.reserve(list.size());
+  for (const Contribution& c : list) buffers.push_back(c.buffer);
+  while (buffers.size() > at_most) {
+    const BufferId a = buffers[0];
+    const BufferId b = buffers[1];
+    const BufferId sum = reusable(a, 1) ? a : reusable(b, 1) ? b : make_gradient(value);
+    emit(Phase::BackwardInput, KernelKind::AddGradients, graph_.value(value).producer,
+         {{Role::Dy, a}, {Role::Dy2, b}, {Role::Dz, sum}});
+    release(a);
+    release(b);
+    ++pending_[sum.at()];
+    buffers.erase(buffers.begin());
+    buffers.front() = sum;
+  }
+  for (const BufferId b : buffers) release(b);
+  return buffers;
+}
+
+BufferId Compiler::output_gradient(ValueId value, BufferId in_place) {
+  if (reusable(in_place, 0) && program_.buffer(in_place).bytes == activation_bytes(value)) {
+    return in_place;
+  }
+  return make_gradient(value);
+}
+
+BufferId Compiler::joined_gradient(const Node& node, std::span<const BufferId> dy) {
+  const auto free = std::find_if(dy.begin(), dy.end(), [&](BufferId b) { return reusable(b, 0); });
+  return free != dy.end() ? *free : make_gradient(node.output);
+}
+
+BufferId Compiler::undo_fused(const Node& node, BufferId dy) {
+  if (node.fn == Activation::None) return dy;
+  const BufferId dz = output_gradient(node.output, dy);
+  emit(Phase::BackwardInput, KernelKind::ActivationBackward, node.last,
+       {{Role::Dy, dy}, {Role::Y, kept_.of(node.output)}, {Role::Dx, dz}})
+      .fn = node.fn;
+  return dz;
+}
+
+}  // namespace millrace::pipeline

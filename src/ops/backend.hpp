@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// src/ops: kernels of the primitive ops on device memory.
+//
+// Our own kernels are Kokkos code: free functions that take an execution-space instance, outputs,
+// inputs and a shape struct. A Backend prepares the linear ops and offers everything to a vendor
+// first (ops/vendor.hpp). It chooses between the vendor's kernels and ours by a table of measured
+// cases (ops/kernel_choice.hpp), so that the same shapes always run the same kernels.
+//
+// 16-bit storage works on every processor. If it has no 16-bit products, operands are widened to
+// float32, which is exact, and the result is rounded once, as in a 16-bit product with float32
+// sums.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ops/vendor.hpp"
+
+namespace millrace::ops {
+
+/// Which kernels are used where both a vendor and we have them.
+enum class Choice { Fastest, VendorOnly };
+
+/// Prepares ops. Errors: Internal, if the vendor rejects a shape.
+class Backend {
+ public:
+  /// Without a vendor all ops run as plain loops, which need no scratch.
+  explicit Backend(std::unique_ptr<Vendor> vendor = nullptr, const ScratchCaps& caps = {},
+                   Choice choice = Choice::Fastest)
+      : vendor_(std::move(vendor)), caps_(caps), choice_(choice) {}
+
+  /// "onednn", or "kokkos" without a vendor.
+  [[nodiscard]] const char* name() const { return vendor_ ? vendor_->name() : "kokkos"; }
+  /// These three are as in Vendor.
+  [[nodiscard]] bool multiplies(DType type) const { return vendor_ && vendor_->multiplies(type); }
+  [[nodiscard]] std::string why_not(DType type) const {
+    return vendor_ ? vendor_->why_not(type) : std::string();
+  }
+  [[nodiscard]] std::int64_t own_bytes() const { return vendor_ ? vendor_->own_bytes() : 0; }
+
+  [[nodiscard]] std::unique_ptr<LinearOp> convolution(const ConvShape& shape, DType type,
+                                                      Passes passes) const;
+  [[nodiscard]] std::unique_ptr<LinearOp> dense(const DenseShape& shape, DType type,
+                                                Passes passes) const {
+    return complete(shape, type, passes, caps_.dense);
+  }
+  /// The first calls of a run, if the vendor computes them as one kernel.
+  [[nodiscard]] RunClaim claim(std::span<const OfferedCall> calls, DType type) const {
+    return vendor_ ? vendor_->claim(calls, type) : RunClaim{};
+  }
+
+ private:
+  template <class Shape>
+  [[nodiscard]] std::unique_ptr<LinearOp> complete(const Shape& shape, DType type, Passes passes,
+                                                   std::int64_t cap) const;
+  [[nodiscard]] std::unique_ptr<LinearOp> turned(const ConvShape& shape, DType type,
+                                                 Passes passes) const;
+  [[nodiscard]] std::unique_ptr<LinearOp> widened(const ConvShape& shape, DType type, Passes passes,
+                                                  std::int64_t cap) const;
+  [[nodiscard]] std::unique_ptr<LinearOp> widened(const DenseShape& shape, DType type,
+                                                  Passes passes, std::int64_t cap) const;
+
+  std::unique_ptr<Vendor> vendor_;
+  ScratchCaps caps_;
+  Choice choice_;
+};
+
+/// The vendor of this build: oneDNN in CPU builds that have it (MILLRACE_ONEDNN), otherwise none.
+[[nodiscard]] std::unique_ptr<Vendor> make_vendor();
+/// The fastest backend of this build.
+[[nodiscard]] std::unique_ptr<Backend> make_default_backend(const ScratchCaps& caps = {});
+
+/// Describes how make_default_backend()'s kernels compute with `type`: "bfloat16: stored in 16
+/// bits, multiplied in float32: this processor has no 16-bit products".
+[[nodiscard]] std::string describe_products(DType type);
+
+}  // namespace millrace::ops

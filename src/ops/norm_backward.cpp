@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/error.hpp"
+#include "ops/norm.hpp"
+#include "ops/norm_lanes.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using device::ExecutionSpace;
+using device::parallel;
+
+template <class T, Activation kFn, bool kSkip, bool kTwo>
+struct Reduce {
+  Tiling t;
+  NormBackwardReduce<T> in;
+
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
+    const Affine<W> f(t, s, lane, in.statistics, in.gamma, in.beta);
+    const float* means = in.statistics + s.instance * t.channels;
+    const float* inverses = means + t.instances * t.channels;
+    float mean[W];
+    float inverse[W];
+    for_channels<W>(t, s, lane, [&](int j, std::int64_t c) {
+      mean[j] = means[c];
+      inverse[j] = inverses[c];
+    });
+    float sum[W] = {};
+    float product[W] = {};
+    for (std::int64_t r = 0; r < s.rows; ++r) {
+      const std::int64_t row = s.offset + lane + r * t.width;
+      const T* x_row = in.x + row;
+      const T* dy_row = in.dy + row;
+      MILLRACE_SIMD
+      for (int j = 0; j < W; ++j) {
+        const float value = to_float(x_row[j]);
+        float g = to_float(dy_row[j]);
+        if constexpr (kTwo) g = rounded_as<T>(g + to_float(in.dy2[row + j]));
+        if constexpr (kFn != Activation::None) {
+          float z;
+          if constexpr (kSkip) {
+            z = to_float(in.y[row + j]);  // Relu only: y > 0 exactly if z > 0
+          } else {
+            z = rounded_as<T>(f.a[j] * value + f.b[j]);
+          }
+          g = rounded_fn_gradient<T, kFn>(g, z);
+        }
+        if constexpr (kSkip || kTwo) in.dz[row + j] = store_exact<T>(g);
+        sum[j] += g;
+        product[j] += g * ((value - mean[j]) * inverse[j]);
+      }
+    }
+    float* out =
+        in.scratch + ((s.instance * t.chunks + s.chunk) * 2) * t.width + s.first_lane + lane;
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) out[j] = sum[j];
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) out[t.width + j] = product[j];
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
+};
+
+/// Sums of dz and dz xhat.
+struct GradientSums {
+  double dz;
+  double product;
+};
+
+/// Sums over chunks of one (instance, channel).
+KOKKOS_INLINE_FUNCTION GradientSums sums_of(const NormShape& shape, const float* partial,
+                                            std::int64_t i) {
+  const Tiling& t = shape.tiling;
+  const std::int64_t instance = i / shape.channels;
+  const std::int64_t c = i % shape.channels;
+  GradientSums all{0.0, 0.0};
+  for (std::int64_t chunk = 0; chunk < t.chunks; ++chunk) {
+    const float* sums = partial + ((instance * t.chunks + chunk) * 2) * t.width;
+    for (std::int64_t place = 0; place < t.tile; ++place) {
+      all.dz += static_cast<double>(sums[place * t.channels + c]);
+      all.product += static_cast<double>(sums[t.width + place * t.channels + c]);
+    }
+  }
+  return all;
+}
+
+/// Writes to the first two of the three coefficient arrays.
+struct CombineSums {
+  NormShape shape;
+  const float* partial;
+  float* coefficients;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const GradientSums sums = sums_of(shape, partial, i);
+    coefficients[i] = static_cast<float>(sums.dz);
+    coefficients[shape.instances() * shape.channels + i] = static_cast<float>(sums.product);
+  }
+};
+
+/// Sums of one part of a batch, to be combined with other parts. They are also this part's
+/// parameter gradients.
+struct PartSums {
+  NormShape shape;
+  const float* partial;
+  double* sums;
+  float* dgamma;
+  float* dbeta;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    const GradientSums own = sums_of(shape, partial, c);
+    sums[c] = own.dz;
+    sums[shape.channels + c] = own.product;
+    dbeta[c] = static_cast<float>(own.dz);
+    dgamma[c] = static_cast<float>(own.product);
+  }
+};
+
+/// Like CombineSums, but over the parts of a batch.
+struct JoinSums {
+  std::int64_t channels;
+  std::int64_t parts;
+  const double* sums;
+  float* coefficients;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    double all = 0.0;
+    for (std::int64_t p = 0; p < parts; ++p) all += sums[2 * p * channels + i];
+    coefficients[i] = static_cast<float>(all);
+  }
+};
+
+/// dgamma and dbeta of the micro-batch, summed over instances in ascending order.
+struct ParameterGradients {
+  NormShape shape;
+  const float* sums;
+  float* dgamma;
+  float* dbeta;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    const std::int64_t all = shape.instances() * shape.channels;
+    float beta = 0.0f;
+    float gamma = 0.0f;
+    for (std::int64_t i = c; i < all; i += shape.channels) {
+      beta += sums[i];
+      gamma += sums[all + i];
+    }
+    dbeta[c] = beta;
+    dgamma[c] = gamma;
+  }
+};
+
+/// Converts the sums of one group to A, B and C of dx = A dz + B x + C for each of its channels.
+struct Coefficients {
+  NormShape shape;
+  std::int64_t parts;  // number of parts of the batch, each of this shape
+  const float* statistics;
+  const float* gamma;
+  float* coefficients;  // in: sum dz, sum dz xhat; out: A, B, C
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const std::int64_t instance = i / shape.groups;
+    const std::int64_t group = i % shape.groups;
+    const std::int64_t members = shape.channels / shape.groups;
+    const std::int64_t step = shape.strided_groups ? shape.groups : 1;
+    const std::int64_t first = shape.strided_groups ? group : group * members;
+    const std::int64_t all = shape.instances() * shape.channels;
+    const std::int64_t base = instance * shape.channels;
+    float sum = 0.0f;
+    float product = 0.0f;
+    for (std::int64_t c = first; c < first + members * step; c += step) {
+      sum += gamma[c] * coefficients[base + c];
+      product += gamma[c] * coefficients[all + base + c];
+    }
+    const float count = static_cast<float>(shape.rows * members * parts);
+    sum /= count;
+    product /= count;
+    for (std::int64_t c = first; c < first + members * step; c += step) {
+      const float mean = statistics[base + c];
+      const float inverse = statistics[all + base + c];
+      coefficients[base + c] = gamma[c] * inverse;
+      const float slope = -inverse * inverse * product;
+      coefficients[all + base + c] = slope;
+      coefficients[2 * all + base + c] = -inverse * sum - slope * mean;
+    }
+  }
+};
+
+template <class T, Activation kFn>
+struct BackwardApply {
+  Tiling t;
+  T* dx;
+  const T* dz;
+  const T* x;
+  const float* coefficients;
+  const float* statistics;
+  const float* gamma;
+  const float* beta;
+
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
+    const std::int64_t all = t.instances * t.channels;
+    const float* own = coefficients + s.instance * t.channels;
+    const Affine<W> f(t, s, lane, statistics, gamma, beta);
+    float slope_dz[W];
+    float slope_x[W];
+    float constant[W];
+    for_channels<W>(t, s, lane, [&](int j, std::int64_t c) {
+      slope_dz[j] = own[c];
+      slope_x[j] = own[all + c];
+      constant[j] = own[2 * all + c];
+    });
+    for (std::int64_t r = 0; r < s.rows; ++r) {
+      const std::int64_t row = s.offset + lane + r * t.width;
+      const T* x_row = x + row;
+      const T* dz_row = dz + row;
+      T* dx_row = dx + row;
+      MILLRACE_SIMD
+      for (int j = 0; j < W; ++j) {
+        const float value = to_float(x_row[j]);
+        float g = to_float(dz_row[j]);
+        if constexpr (kFn != Activation::None) {
+          const float z = rounded_as<T>(f.a[j] * value + f.b[j]);
+          g = rounded_fn_gradient<T, kFn>(g, z);
+        }
+        dx_row[j] = store_as<T>(slope_dz[j] * g + (slope_x[j] * value + constant[j]));
+      }
+    }
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
+};
+
+/// Writes partial sums to args.scratch, and dz if requested.
+template <class T>
+void reduce_chunks(const ExecutionSpace& space, const Tiling& t,
+                   const NormBackwardReduce<T>& args) {
+  const bool two = args.dy2 != nullptr;
+  MILLRACE_ASSERT((args.dz != nullptr) == (args.skip_used || two));
+  MILLRACE_ASSERT(!args.skip_used || args.fn == Activation::None || args.fn == Activation::Relu);
+  dispatch_fn(args.fn, [&]<Activation kFn>() {
+    const auto run = [&]<bool kSkip, bool kTwo>() {
+      parallel("norm reduce", space, t.work_items(), Reduce<T, kFn, kSkip, kTwo>{t, args});
+    };
+    if constexpr (kExact<kFn>) {
+      if (args.skip_used && two) run.template operator()<true, true>();
+      if (args.skip_used && !two) run.template operator()<true, false>();
+    }
+    if (!args.skip_used && two) run.template operator()<false, true>();
+    if (!args.skip_used && !two) run.template operator()<false, false>();
+  });
+}
+
+}  // namespace
+
+template <class T>
+void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
+                          const NormBackwardReduce<T>& args) {
+  reduce_chunks(space, shape.tiling, args);
+  parallel("norm sums", space, shape.instances() * shape.channels,
+           CombineSums{shape, args.scratch, args.coefficients});
+  parallel("norm dparam", space, shape.channels,
+           ParameterGradients{shape, args.coefficients, args.dgamma, args.dbeta});
+  parallel("norm coeff", space, shape.instances() * shape.groups,
+           Coefficients{shape, 1, args.statistics, args.gamma, args.coefficients});
+}
+
+template <class T>
+void norm_backward_sums(const ExecutionSpace& space, const NormShape& shape, double* sums,
+                        const NormBackwardReduce<T>& args) {
+  MILLRACE_ASSERT(shape.instances() == 1 && shape.groups == shape.channels);
+  reduce_chunks(space, shape.tiling, args);
+  parallel("norm part", space, shape.channels,
+           PartSums{shape, args.scratch, sums, args.dgamma, args.dbeta});
+}
+
+void norm_join_sums(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
+                    float* coefficients, const double* sums, const float* statistics,
+                    const float* gamma) {
+  parallel("norm join", space, shape.part_doubles(),
+           JoinSums{shape.channels, parts, sums, coefficients});
+  parallel("norm coeff", space, shape.channels,
+           Coefficients{shape, parts, statistics, gamma, coefficients});
+}
+
+template <class T>
+void norm_backward_apply(const ExecutionSpace& space, const NormShape& shape, T* dx,
+                         const T* dz_or_dy, const T* x, const float* coefficients,
+                         const float* statistics, const float* gamma, const float* beta,
+                         Activation fn) {
+  dispatch_fn(fn, [&]<Activation kFn>() {
+    parallel("norm dx", space, shape.tiling.work_items(),
+             BackwardApply<T, kFn>{shape.tiling, dx, dz_or_dy, x, coefficients, statistics, gamma,
+                                   beta});
+  });
+}
+
+#define MILLRACE_INSTANTIATE(T)                                                               \
+  template void norm_backward_reduce<T>(const ExecutionSpace&, const NormShape&,              \
+                                        const NormBackwardReduce<T>&);                        \
+  template void norm_backward_sums<T>(const ExecutionSpace&, const NormShape&, double*,       \
+                                      const NormBackwardReduce<T>&);                          \
+  template void norm_backward_apply<T>(const ExecutionSpace&, const NormShape&, T*, const T*, \
+                                       const T*, const float*, const float*, const float*,    \
+                                       const float*, Activation);
+MILLRACE_INSTANTIATE(float)
+MILLRACE_INSTANTIATE(bfloat16)
+MILLRACE_INSTANTIATE(float16)
+#undef MILLRACE_INSTANTIATE
+
+}  // namespace millrace::ops

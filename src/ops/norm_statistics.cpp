@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "ops/norm.hpp"
+
+namespace millrace::ops {
+namespace {
+
+using device::ExecutionSpace;
+using device::parallel;
+
+/// Mean and sum of squared deviations of each lane over the rows of one chunk. The mean is computed
+/// from differences to the first row. A plain sum would lose precision if the mean is large and the
+/// deviation is small.
+template <class T>
+struct ChunkMoments {
+  Tiling t;
+  const T* x;
+  float* partial;  // [instance][chunk][2][width]
+
+  template <int W>
+  KOKKOS_INLINE_FUNCTION void run(const Strip& s, std::int64_t lane) const {
+    const T* first = x + s.offset + lane;
+    float shift[W];
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) shift[j] = to_float(first[j]);
+    float mean[W] = {};
+    for (std::int64_t r = 1; r < s.rows; ++r) {
+      MILLRACE_SIMD
+      for (int j = 0; j < W; ++j) mean[j] += to_float(first[r * t.width + j]) - shift[j];
+    }
+    const float inverse = 1.0f / static_cast<float>(s.rows);
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) mean[j] = shift[j] + mean[j] * inverse;
+    float squares[W] = {};
+    for (std::int64_t r = 0; r < s.rows; ++r) {
+      MILLRACE_SIMD
+      for (int j = 0; j < W; ++j) {
+        const float d = to_float(first[r * t.width + j]) - mean[j];
+        squares[j] += d * d;
+      }
+    }
+    float* out = partial + ((s.instance * t.chunks + s.chunk) * 2) * t.width + s.first_lane + lane;
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) out[j] = mean[j];
+    MILLRACE_SIMD
+    for (int j = 0; j < W; ++j) out[t.width + j] = squares[j];
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { for_lanes(*this, strip_at(t, i)); }
+};
+
+/// Mean of some elements and the sum of their squared deviations.
+struct Moments {
+  double mean;
+  double squares;
+};
+
+/// Writes the statistics of a channel from the moments of its `count` elements.
+struct StatisticsOf {
+  RunningSums running;
+  float epsilon;
+
+  KOKKOS_INLINE_FUNCTION float inverse_deviation(const Moments& m, double count) const {
+    return static_cast<float>(1.0 / std::sqrt(m.squares / count + static_cast<double>(epsilon)));
+  }
+  KOKKOS_INLINE_FUNCTION void add_running(std::int64_t channel, const Moments& m,
+                                          double count) const {
+    if (running.mean == nullptr) return;
+    const auto unbiased =
+        static_cast<float>(count > 1.0 ? m.squares / (count - 1.0) : m.squares / count);
+    const auto mean = static_cast<float>(m.mean);
+    running.mean[channel] = running.first ? mean : running.mean[channel] + mean;
+    running.variance[channel] = running.first ? unbiased : running.variance[channel] + unbiased;
+  }
+};
+
+/// Combines the chunks of one group in double: first the mean of their means, then the squared
+/// deviations from it (Chan, Golub and LeVeque 1979).
+struct JoinedChunks {
+  NormShape shape;
+  const float* partial;
+
+  KOKKOS_INLINE_FUNCTION std::int64_t channel(std::int64_t group, std::int64_t k) const {
+    const std::int64_t members = shape.channels / shape.groups;
+    return shape.strided_groups ? k * shape.groups + group : group * members + k;
+  }
+  /// Calls f(rows, mean, squares) for every chunk and every lane of the group.
+  template <class F>
+  KOKKOS_INLINE_FUNCTION void for_parts(std::int64_t instance, std::int64_t group, F&& f) const {
+    const Tiling& t = shape.tiling;
+    const std::int64_t members = shape.channels / shape.groups;
+    for (std::int64_t chunk = 0; chunk < t.chunks; ++chunk) {
+      const float* means = partial + ((instance * t.chunks + chunk) * 2) * t.width;
+      const std::int64_t left = t.tile_rows - chunk * t.chunk_tile_rows;
+      const auto n = static_cast<double>(left < t.chunk_tile_rows ? left : t.chunk_tile_rows);
+      for (std::int64_t place = 0; place < t.tile; ++place) {
+        for (std::int64_t k = 0; k < members; ++k) {
+          const std::int64_t lane = place * t.channels + channel(group, k);
+          f(n, static_cast<double>(means[lane]), static_cast<double>(means[t.width + lane]));
+        }
+      }
+    }
+  }
+  KOKKOS_INLINE_FUNCTION double count() const {
+    const std::int64_t members = shape.channels / shape.groups;
+    return static_cast<double>(shape.rows * members);
+  }
+  KOKKOS_INLINE_FUNCTION Moments moments(std::int64_t instance, std::int64_t group) const {
+    double mean = 0.0;
+    for_parts(instance, group, [&](double n, double m, double) { mean += n * m; });
+    mean /= count();
+    double squares = 0.0;
+    for_parts(instance, group, [&](double n, double m, double own) {
+      squares += own + n * (m - mean) * (m - mean);
+    });
+    return {mean, squares};
+  }
+};
+
+/// Statistics of one group, written to each of its channels.
+struct CombineMoments {
+  JoinedChunks chunks;
+  float* statistics;
+  StatisticsOf result;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const NormShape& shape = chunks.shape;
+    const std::int64_t instance = i / shape.groups;
+    const std::int64_t group = i % shape.groups;
+    const Moments m = chunks.moments(instance, group);
+    const float inverse = result.inverse_deviation(m, chunks.count());
+    for (std::int64_t k = 0; k < shape.channels / shape.groups; ++k) {
+      const std::int64_t c = instance * shape.channels + chunks.channel(group, k);
+      statistics[c] = static_cast<float>(m.mean);
+      statistics[shape.instances() * shape.channels + c] = inverse;
+    }
+    result.add_running(group, m, chunks.count());
+  }
+};
+
+/// Moments of one channel in a part of a batch.
+struct PartMoments {
+  JoinedChunks chunks;
+  double* moments;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    const Moments m = chunks.moments(0, c);
+    moments[c] = m.mean;
+    moments[chunks.shape.channels + c] = m.squares;
+  }
+};
+
+/// Statistics of one channel from its moments in equal-sized parts of a batch.
+struct JoinMoments {
+  std::int64_t channels;
+  std::int64_t rows;  ///< of a part
+  std::int64_t parts;
+  const double* moments;
+  float* statistics;
+  StatisticsOf result;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    const auto n = static_cast<double>(rows);
+    const double count = n * static_cast<double>(parts);
+    Moments all{0.0, 0.0};
+    for (std::int64_t p = 0; p < parts; ++p) all.mean += n * moments[2 * p * channels + c];
+    all.mean /= count;
+    for (std::int64_t p = 0; p < parts; ++p) {
+      const double* part = moments + 2 * p * channels;
+      const double apart = part[c] - all.mean;
+      all.squares += part[channels + c] + n * apart * apart;
+    }
+    statistics[c] = static_cast<float>(all.mean);
+    statistics[channels + c] = result.inverse_deviation(all, count);
+    result.add_running(c, all, count);
+  }
+};
+
+struct FromRunning {
+  std::int64_t channels;
+  float* statistics;
+  const float* moving_mean;
+  const float* moving_variance;
+  float epsilon;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    statistics[c] = moving_mean[c];
+    statistics[channels + c] = 1.0f / std::sqrt(moving_variance[c] + epsilon);
+  }
+};
+
+struct UpdateRunning {
+  float* moving;
+  const float* sums;
+  float decay;
+  float weight;
+  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
+    moving[c] = decay * moving[c] + weight * sums[c];
+  }
+};
+
+}  // namespace
+
+NormShape batch_norm_shape(std::int64_t rows, std::int64_t channels) {
+  return {make_tiling(1, rows, channels), rows, channels, channels, false};
+}
+
+NormShape group_norm_shape(std::int64_t samples, std::int64_t pixels, std::int64_t channels,
+                           std::int64_t groups, bool strided_groups) {
+  return {make_tiling(samples, pixels, channels), pixels, channels, groups, strided_groups};
+}
+
+template <class T>
+void norm_statistics(const ExecutionSpace& space, const NormShape& shape, float* statistics,
+                     RunningSums running, float* scratch, const T* x, float epsilon) {
+  parallel("norm moments", space, shape.tiling.work_items(),
+           ChunkMoments<T>{shape.tiling, x, scratch});
+  parallel("norm combine", space, shape.instances() * shape.groups,
+           CombineMoments{{shape, scratch}, statistics, {running, epsilon}});
+}
+
+template <class T>
+void norm_moments(const ExecutionSpace& space, const NormShape& shape, double* moments,
+                  float* scratch, const T* x) {
+  MILLRACE_ASSERT(shape.instances() == 1 && shape.groups == shape.channels);
+  parallel("norm moments", space, shape.tiling.work_items(),
+           ChunkMoments<T>{shape.tiling, x, scratch});
+  parallel("norm part", space, shape.channels, PartMoments{{shape, scratch}, moments});
+}
+
+void norm_join_moments(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
+                       float* statistics, RunningSums running, const double* moments,
+                       float epsilon) {
+  parallel("norm join", space, shape.channels,
+           JoinMoments{shape.channels, shape.rows, parts, moments, statistics, {running, epsilon}});
+}
+
+void norm_statistics_from_running(const ExecutionSpace& space, std::int64_t channels,
+                                  float* statistics, const float* moving_mean,
+                                  const float* moving_variance, float epsilon) {
+  parallel("norm running", space, channels,
+           FromRunning{channels, statistics, moving_mean, moving_variance, epsilon});
+}
+
+void update_running(const ExecutionSpace& space, std::int64_t channels, float* moving,
+                    const float* sums, float decay, std::int64_t micro_batches) {
+  const float weight = (1.0f - decay) / static_cast<float>(micro_batches);
+  parallel("norm update", space, channels, UpdateRunning{moving, sums, decay, weight});
+}
+
+#define MILLRACE_INSTANTIATE(T)                                                                  \
+  template void norm_statistics<T>(const ExecutionSpace&, const NormShape&, float*, RunningSums, \
+                                   float*, const T*, float);                                     \
+  template void norm_moments<T>(const ExecutionSpace&, const NormShape&, double*, float*, const T*);
+MILLRACE_INSTANTIATE(float)
+MILLRACE_INSTANTIATE(bfloat16)
+MILLRACE_INSTANTIATE(float16)
+#undef MILLRACE_INSTANTIATE
+
+}  // namespace millrace::ops

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A vendor that claims statistics + norm (+ addition + activation) as one run, and computes it with
+// our kernels: the bits must be those of separate calls, whatever the cuts.
+#include "pipeline/claimed_runs.hpp"
+
+#include <gtest/gtest.h>
+
+#include "models/registry.hpp"
+#include "support/stage_chain.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+struct Counts {
+  int claimed = 0;
+  int packed = 0;
+  int run = 0;
+};
+
+float* floats(std::byte* p) { return reinterpret_cast<float*>(p); }
+
+class NormRun final : public ops::ClaimedRun {
+ public:
+  NormRun(std::span<const ops::OfferedCall> calls, Counts& counts)
+      : shape_(std::get<ops::NormShape>(calls[0].shape)),
+        epsilon_(calls[0].epsilon),
+        fn_(calls[1].fn),
+        counts_(counts) {}
+  [[nodiscard]] Bytes bytes() const override {
+    return {64, shape_.scratch_floats() * static_cast<std::int64_t>(sizeof(float))};
+  }
+  void bind(std::span<const ops::CallParameters> calls, std::byte* packed,
+            std::byte* scratch) override {
+    parameters_ = calls[1];
+    running_ = calls[0].running;
+    packed_ = packed;
+    scratch_ = floats(scratch);
+  }
+  void pack(const device::ExecutionSpace&) override {
+    ++counts_.packed;
+    *packed_ = std::byte{1};
+  }
+  void run(const device::ExecutionSpace& space, std::span<const ops::CallBuffers> calls,
+           bool first) override {
+    ++counts_.run;
+    EXPECT_EQ(*packed_, std::byte{1});
+    const auto at = [&](std::size_t call, Role role) {
+      return floats(calls[call][static_cast<std::size_t>(role)]);
+    };
+    running_.first = first;
+    ops::norm_statistics<float>(space, shape_, at(0, Role::Statistics), running_, scratch_,
+                                at(0, Role::X), epsilon_);
+    ops::norm_apply<float>(space, shape_, at(1, Role::Y), at(1, Role::X), at(1, Role::Skip),
+                           at(1, Role::Statistics), parameters_.gamma, parameters_.beta, fn_);
+  }
+
+ private:
+  ops::NormShape shape_;
+  float epsilon_;
+  Activation fn_;
+  Counts& counts_;
+  ops::CallParameters parameters_;
+  ops::RunningSums running_;
+  std::byte* packed_ = nullptr;
+  float* scratch_ = nullptr;
+};
+
+/// Claims linear ops as this build's vendor does, and runs of two calls for norms.
+class NormVendor final : public ops::Vendor {
+ public:
+  explicit NormVendor(Counts& counts) : counts_(counts) {}
+  [[nodiscard]] const char* name() const override { return "norms"; }
+  [[nodiscard]] bool multiplies(DType) const override { return false; }
+  [[nodiscard]] ops::LinearClaim claim(const ops::ConvShape& s, DType type, ops::Passes passes,
+                                       std::int64_t cap) const override {
+    return rest_ ? rest_->claim(s, type, passes, cap) : ops::LinearClaim{};
+  }
+  [[nodiscard]] ops::LinearClaim claim(const ops::DenseShape& s, DType type, ops::Passes passes,
+                                       std::int64_t cap) const override {
+    return rest_ ? rest_->claim(s, type, passes, cap) : ops::LinearClaim{};
+  }
+  [[nodiscard]] ops::RunClaim claim(std::span<const ops::OfferedCall> calls, DType) const override {
+    const auto statistics = static_cast<std::size_t>(Role::Statistics);
+    if (calls.size() < 2 || calls[0].kind != KernelKind::NormStatistics ||
+        calls[1].kind != KernelKind::NormApply)
+      return {};
+    EXPECT_EQ(calls[0].buffers[statistics], calls[1].buffers[statistics]);
+    ++counts_.claimed;
+    return {2, std::make_unique<NormRun>(calls, counts_)};
+  }
+
+ private:
+  Counts& counts_;
+  std::unique_ptr<ops::Vendor> rest_ = ops::make_vendor();
+};
+
+TEST(ClaimedRunsTest, GiveTheSameBitsAtEveryCut) {
+  models::ModelOptions net;
+  net.size = "8";
+  net.image = {8, 8, 3};
+  const models::Graph graph = models::build_model(net);
+  StageOptions options;
+  options.batch = 3;
+  options.recompute = Recompute::Stage;  // repeats the runs, without running sums
+  // Both backends use the same kernels for linear ops.
+  ops::Backend plain(ops::make_vendor(), {}, ops::Choice::VendorOnly);
+  Counts counts;
+  ops::Backend claiming(std::make_unique<NormVendor>(counts));
+  const test::StepState expected = test::StageChain(graph, {}, options, plain).plain_step(2);
+  const auto n = static_cast<std::int32_t>(graph.ops.size());
+  for (std::int32_t cut = 1; cut < n; ++cut)
+    EXPECT_EQ(test::StageChain(graph, {cut}, options, claiming).plain_step(2), expected)
+        << "cut before " << graph.ops[static_cast<std::size_t>(cut)].name;
+  EXPECT_GT(counts.claimed, n);
+  EXPECT_GE(counts.packed, counts.claimed);
+  EXPECT_GT(counts.run, counts.claimed);
+}
+
+}  // namespace
+}  // namespace millrace::pipeline
