@@ -37,7 +37,7 @@
 
 #include "comm/transport.hpp"
 #include "comm/world.hpp"
-#include "io/prefetch.hpp"
+#include "io/data/prefetch.hpp"
 #include "pipeline/channels.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/reduction.hpp"

@@ -29,7 +29,7 @@
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "io/checkpoint.hpp"
-#include "io/prefetch.hpp"
+#include "io/data/prefetch.hpp"
 #include "models/graph.hpp"
 #include "pipeline/executor.hpp"
 #include "train/config.hpp"
