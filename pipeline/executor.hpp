@@ -24,7 +24,7 @@
 
 #include "comm/transport.hpp"
 #include "comm/world.hpp"
-#include "io/prefetch.hpp"
+#include "io/data/prefetch.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/recording.hpp"

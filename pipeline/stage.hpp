@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "io/prefetch.hpp"
+#include "io/data/prefetch.hpp"
 #include "pipeline/bound_program.hpp"
 
 namespace millrace::pipeline {

@@ -1,48 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two formats that header.hpp and decoder.hpp support. Only the files that implement this
-// header use names of libjpeg and libpng.
+// What ImageDecoder needs of a format. Only jpeg.cpp, png.cpp and the tools' encoder use names of
+// libjpeg and libpng.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "core/image_records.hpp"
-#include "io/images/decoder.hpp"
+#include "core/error.hpp"
 #include "io/images/header.hpp"
 
 namespace millrace::io {
 
-/// Pixels decoded into a buffer, and their state.
-struct DecodedPixels {
-  PixelView view;
-  PictureState state = PictureState::Whole;
+/// A file whose header has been read. The file's bytes must outlive it.
+class ImageCodec {
+ public:
+  virtual ~ImageCodec() = default;
+  [[nodiscard]] const ImageHeader& header() const noexcept { return header_; }
+  /// Decodes `box` (not empty, within the image) into `pixels`, which grows as needed. Called at
+  /// most once. Error(Data) if nothing can be decoded.
+  virtual PixelView decode(const PixelBox& box, std::vector<std::uint8_t>& pixels) = 0;
+  /// Reads from the last decoded row to the end of the file. Error(Data).
+  virtual void finish() = 0;
+  [[nodiscard]] virtual ImageState state() const noexcept { return ImageState::Whole; }
+  /// The first warning, or "".
+  [[nodiscard]] virtual const char* warning() const noexcept = 0;
+
+ protected:
+  ImageHeader header_;
 };
 
-/// As the corresponding functions in header.hpp and decoder.hpp, for one format. Without a box, the
-/// whole image is decoded and checked up to the end of the file. `pixels` grows as needed;
-/// `warning` becomes the first warning or empty.
-[[nodiscard]] ImageHeader read_jpeg_header(std::span<const std::byte> encoded);
-[[nodiscard]] ImageHeader read_png_header(std::span<const std::byte> encoded);
-[[nodiscard]] DecodedPixels decode_jpeg(std::span<const std::byte> encoded,
-                                        const std::optional<PixelBox>& box,
-                                        std::vector<std::uint8_t>& pixels, std::string& warning);
-[[nodiscard]] DecodedPixels decode_png(std::span<const std::byte> encoded,
-                                       const std::optional<PixelBox>& box,
-                                       std::vector<std::uint8_t>& pixels, std::string& warning);
+/// Reads the header. Error(Data): damage before the pixels, an unsupported kind (lossless, 12 bits,
+/// two channels), or a limit exceeded.
+[[nodiscard]] std::unique_ptr<ImageCodec> open_jpeg(std::span<const std::byte> encoded);
+[[nodiscard]] std::unique_ptr<ImageCodec> open_png(std::span<const std::byte> encoded);
 
-/// Asserts that the box is not empty and lies within the image.
-void check_box(const PixelBox& box, const ImageHeader& header);
+/// Error(Data), with the limit, if an image of this size exceeds one.
+inline void check_image_size(std::int64_t width, std::int64_t height) {
+  if (width < 1 || height < 1)
+    fail(ErrorKind::Data, "an image of {} x {} pixels is empty", width, height);
+  if (width > kMaxImageSide || height > kMaxImageSide)
+    fail(ErrorKind::Data, "an image of {} x {} pixels; the limit is {} per side", width, height,
+         kMaxImageSide);
+  if (width * height > kMaxImagePixels)
+    fail(ErrorKind::Data, "an image of {} x {} pixels; the limit is {} pixels", width, height,
+         kMaxImagePixels);
+}
 
 /// Resizes `pixels` to at least `bytes`; its content is lost. Memory of unusually large images is
 /// freed, so that not every thread keeps a buffer of that size.
 inline void make_room(std::vector<std::uint8_t>& pixels, std::size_t bytes) {
-  if (pixels.size() >= bytes && pixels.size() <= std::max(bytes, kUsualPictureBytes)) return;
+  if (pixels.size() >= bytes && pixels.size() <= std::max(bytes, kUsualImageBytes)) return;
   pixels = std::vector<std::uint8_t>();
   pixels.resize(bytes);
 }

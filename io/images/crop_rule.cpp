@@ -41,61 +41,61 @@ Extent of_height(std::int32_t height, double aspect) {
 }
 
 /// The largest height, at most `height`, that fits in the image at this aspect ratio.
-std::int32_t limit_height(std::int32_t height, double aspect, const Extent& picture) {
-  if (rounded(height * aspect) > picture.width) {
-    height = static_cast<std::int32_t>((picture.width + 0.5) / aspect);
-    if (rounded(height * aspect) > picture.width) --height;
+std::int32_t limit_height(std::int32_t height, double aspect, const Extent& image) {
+  if (rounded(height * aspect) > image.width) {
+    height = static_cast<std::int32_t>((image.width + 0.5) / aspect);
+    if (rounded(height * aspect) > image.width) --height;
   }
-  return std::min(height, picture.height);
+  return std::min(height, image.height);
 }
 
 /// TensorFlow's sample_distorted_bounding_box: the height is uniform between those of the smallest
 /// and the largest area. Rounding may miss a bound by one row, which is corrected.
-std::optional<Extent> draw_by_height(const CropRule& rule, const Extent& picture,
+std::optional<Extent> draw_by_height(const CropRule& rule, const Extent& image,
                                      const RandomBlock& words) {
   const double aspect = uniform(words[0], rule.min_aspect, rule.max_aspect);
-  const double min_area = rule.min_area * picture.area();
-  const double max_area = rule.max_area * picture.area();
+  const double min_area = rule.min_area * image.area();
+  const double max_area = rule.max_area * image.area();
   const std::int32_t max_height =
-      limit_height(rounded(std::sqrt(max_area / aspect)), aspect, picture);
+      limit_height(rounded(std::sqrt(max_area / aspect)), aspect, image);
   const std::int32_t min_height = std::min(rounded(std::sqrt(min_area / aspect)), max_height);
   Extent box = of_height(min_height + below(words[1], max_height - min_height + 1), aspect);
   if (box.area() < min_area) box = of_height(box.height + 1, aspect);
   if (box.area() > max_area) box = of_height(box.height - 1, aspect);
-  if (box.area() < min_area || box.area() > max_area || !box.fits(picture)) return std::nullopt;
+  if (box.area() < min_area || box.area() > max_area || !box.fits(image)) return std::nullopt;
   return box;
 }
 
 /// torchvision's RandomResizedCrop: area and logarithm of the aspect ratio are uniform.
-std::optional<Extent> draw_by_area(const CropRule& rule, const Extent& picture,
+std::optional<Extent> draw_by_area(const CropRule& rule, const Extent& image,
                                    const RandomBlock& words) {
-  const double area = uniform(words[1], rule.min_area, rule.max_area) * picture.area();
+  const double area = uniform(words[1], rule.min_area, rule.max_area) * image.area();
   const double aspect =
       std::exp(uniform(words[0], std::log(rule.min_aspect), std::log(rule.max_aspect)));
   const Extent box{.width = rounded(std::sqrt(area * aspect)),
                    .height = rounded(std::sqrt(area / aspect))};
-  if (!box.fits(picture)) return std::nullopt;
+  if (!box.fits(image)) return std::nullopt;
   return box;
 }
 
 /// Position of a box. TensorFlow excludes the last position, torchvision includes it.
-PixelBox place(const Extent& box, const Extent& picture, CropDraw draw, const RandomBlock& words) {
+PixelBox place(const Extent& box, const Extent& image, CropDraw draw, const RandomBlock& words) {
   const std::int32_t last = draw == CropDraw::Area ? 1 : 0;
-  const std::int32_t top = below(words[2], picture.height - box.height + last);
-  const std::int32_t left = below(words[3], picture.width - box.width + last);
+  const std::int32_t top = below(words[2], image.height - box.height + last);
+  const std::int32_t left = below(words[3], image.width - box.width + last);
   return {.top = top, .left = left, .bottom = top + box.height, .right = left + box.width};
 }
 
 /// In whole pixels, truncated as in TensorFlow.
-PixelBox pixels_of(const ObjectBox& object, const Extent& picture) {
+PixelBox pixels_of(const ObjectBox& object, const Extent& image) {
   const auto cut = [](float share, std::int32_t side) {
     const auto pixel = static_cast<std::int32_t>(share * static_cast<float>(side));
     return std::clamp(pixel, 0, side);
   };
-  return {.top = cut(object.top, picture.height),
-          .left = cut(object.left, picture.width),
-          .bottom = cut(object.bottom, picture.height),
-          .right = cut(object.right, picture.width)};
+  return {.top = cut(object.top, image.height),
+          .left = cut(object.left, image.width),
+          .bottom = cut(object.bottom, image.height),
+          .right = cut(object.right, image.width)};
 }
 
 std::int64_t common_pixels(const PixelBox& a, const PixelBox& b) {
@@ -112,12 +112,11 @@ bool covers(const PixelBox& box, const PixelBox& object, double share) {
   return common >= share * static_cast<double>(object.pixels());
 }
 
-bool covers_an_object(const PixelBox& box, const Extent& picture,
-                      std::span<const ObjectBox> objects, double share) {
-  if (objects.empty())
-    return covers(box, {.bottom = picture.height, .right = picture.width}, share);
+bool covers_an_object(const PixelBox& box, const Extent& image, std::span<const ObjectBox> objects,
+                      double share) {
+  if (objects.empty()) return covers(box, {.bottom = image.height, .right = image.width}, share);
   return std::any_of(objects.begin(), objects.end(), [&](const ObjectBox& object) {
-    return covers(box, pixels_of(object, picture), share);
+    return covers(box, pixels_of(object, image), share);
   });
 }
 
@@ -134,47 +133,47 @@ std::int32_t centred(std::int32_t difference, CentreOffset offset) {
 }
 
 /// The largest centered box whose aspect ratio is in range.
-PixelBox centre_box(const CropRule& rule, const Extent& picture) {
-  const double aspect = static_cast<double>(picture.width) / picture.height;
-  Extent box = picture;
-  if (aspect < rule.min_aspect) box.height = rounded(picture.width / rule.min_aspect);
-  if (aspect > rule.max_aspect) box.width = rounded(picture.height * rule.max_aspect);
-  const std::int32_t top = (picture.height - box.height) / 2;
-  const std::int32_t left = (picture.width - box.width) / 2;
+PixelBox centre_box(const CropRule& rule, const Extent& image) {
+  const double aspect = static_cast<double>(image.width) / image.height;
+  Extent box = image;
+  if (aspect < rule.min_aspect) box.height = rounded(image.width / rule.min_aspect);
+  if (aspect > rule.max_aspect) box.width = rounded(image.height * rule.max_aspect);
+  const std::int32_t top = (image.height - box.height) / 2;
+  const std::int32_t left = (image.width - box.width) / 2;
   return {.top = top, .left = left, .bottom = top + box.height, .right = left + box.width};
 }
 
 /// The whole image scaled to this shorter side, and the center of side x side pixels.
-ImageWindow centre_of_scaled(const Extent& picture, std::int32_t shorter, CentreOffset offset,
+ImageWindow centre_of_scaled(const Extent& image, std::int32_t shorter, CentreOffset offset,
                              std::int32_t side) {
-  const std::int32_t least = std::min(picture.width, picture.height);
+  const std::int32_t least = std::min(image.width, image.height);
   const auto scaled = [shorter, least](std::int32_t length) {
     return static_cast<std::int32_t>(std::int64_t{length} * shorter / least);
   };
-  ImageWindow window{.box = {.bottom = picture.height, .right = picture.width},
-                     .scaled_width = scaled(picture.width),
-                     .scaled_height = scaled(picture.height)};
+  ImageWindow window{.box = {.bottom = image.height, .right = image.width},
+                     .scaled_width = scaled(image.width),
+                     .scaled_height = scaled(image.height)};
   window.left = centred(window.scaled_width - side, offset);
   window.top = centred(window.scaled_height - side, offset);
   return window;
 }
 
-ImageWindow fall_back(const CropRule& rule, const Extent& picture, std::int32_t side) {
+ImageWindow fall_back(const CropRule& rule, const Extent& image, std::int32_t side) {
   if (rule.fallback == CropFallback::CentreOfScaled)
-    return centre_of_scaled(picture, side, rule.centre, side);
-  ImageWindow window{.box = {.bottom = picture.height, .right = picture.width},
+    return centre_of_scaled(image, side, rule.centre, side);
+  ImageWindow window{.box = {.bottom = image.height, .right = image.width},
                      .scaled_width = side,
                      .scaled_height = side};
-  if (rule.fallback == CropFallback::CentreBox) window.box = centre_box(rule, picture);
+  if (rule.fallback == CropFallback::CentreBox) window.box = centre_box(rule, image);
   return window;
 }
 
 }  // namespace
 
-ImageWindow draw_window(const CropRule& rule, const DrawKey& key, const ImageHeader& picture,
+ImageWindow draw_window(const CropRule& rule, const DrawKey& key, const ImageHeader& image,
                         std::span<const ObjectBox> objects, std::int32_t side) {
-  MILLRACE_ASSERT(picture.width > 0 && picture.height > 0 && side > 0);
-  const Extent extent{.width = picture.width, .height = picture.height};
+  MILLRACE_ASSERT(image.width > 0 && image.height > 0 && side > 0);
+  const Extent extent{.width = image.width, .height = image.height};
   const RandomStream stream(key.seed, RandomPurpose::Augment, key.epoch);
   // Block 0 mirrors, block n is the n-th attempt.
   const Mirror mirror =
@@ -194,12 +193,12 @@ ImageWindow draw_window(const CropRule& rule, const DrawKey& key, const ImageHea
   return window;
 }
 
-ImageWindow evaluation_window(const EvaluationRule& rule, const ImageHeader& picture,
+ImageWindow evaluation_window(const EvaluationRule& rule, const ImageHeader& image,
                               std::int32_t side) {
-  MILLRACE_ASSERT(picture.width > 0 && picture.height > 0 && side > 0 && rule.window > 0 &&
+  MILLRACE_ASSERT(image.width > 0 && image.height > 0 && side > 0 && rule.window > 0 &&
                   rule.scaled >= rule.window);
   const auto shorter = static_cast<std::int32_t>(std::int64_t{side} * rule.scaled / rule.window);
-  return centre_of_scaled({.width = picture.width, .height = picture.height}, shorter, rule.centre,
+  return centre_of_scaled({.width = image.width, .height = image.height}, shorter, rule.centre,
                           side);
 }
 

@@ -63,11 +63,11 @@ struct EvaluationRule {
 /// mirrored with probability 1/2. Equal keys give equal windows; different keys give independent
 /// ones. `objects` may be empty.
 [[nodiscard]] ImageWindow draw_window(const CropRule& rule, const DrawKey& key,
-                                      const ImageHeader& picture,
-                                      std::span<const ObjectBox> objects, std::int32_t side);
+                                      const ImageHeader& image, std::span<const ObjectBox> objects,
+                                      std::int32_t side);
 
 /// The validation window of side x side pixels.
-[[nodiscard]] ImageWindow evaluation_window(const EvaluationRule& rule, const ImageHeader& picture,
+[[nodiscard]] ImageWindow evaluation_window(const EvaluationRule& rule, const ImageHeader& image,
                                             std::int32_t side);
 
 }  // namespace millrace::io

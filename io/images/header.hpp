@@ -2,9 +2,11 @@
 //
 // io/images: converts the bytes of a JPEG or PNG file to the square of pixels that a network reads.
 //
-//   encoded bytes --read_header--> size --draw_window / evaluation_window--> window
-//     --source_box--> box --ImageDecoder--> RGB bytes of the box --Resampler--> S x S x 3 bytes
-//     --normalise_pixels--> float32 or bfloat16
+//   file --ImageDecoder::open--> size --draw_window / evaluation_window--> window
+//     --Resampler::prepare--> box --ImageDecoder::decode--> RGB bytes of the box
+//     --Resampler::resample--> S x S x 3 bytes
+//
+// ImageReader (reader.hpp) does all of this. The header of a file is parsed once.
 //
 // A *window* (window.hpp) describes a crop: which box of the image is scaled to which size, which
 // part of the result is cropped, and whether it is mirrored. Training draws it with a rule
@@ -27,9 +29,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "core/image_format.hpp"
+#include "core/image_records.hpp"
 
 namespace millrace::io {
 
@@ -57,11 +59,31 @@ inline constexpr std::int64_t kMaxCodecBytes = std::int64_t{96} << 20;
 inline constexpr int kMaxScans = 100;
 inline constexpr std::int64_t kMaxScanPixels = std::int64_t{3} << 27;
 
-/// Reads the header of a JPEG or PNG. Error(Data): another format, damage before the pixels, an
-/// unsupported kind (lossless, 12 bits, two channels), or a limit exceeded.
-[[nodiscard]] ImageHeader read_header(std::span<const std::byte> encoded);
+struct ImageSize {
+  std::int32_t height = 0;
+  std::int32_t width = 0;
+  friend bool operator==(const ImageSize&, const ImageSize&) = default;
+};
 
-/// Error(Data), with the limit, if an image of this size exceeds one.
-void check_image_size(std::int64_t width, std::int64_t height);
+/// RGB bytes of a box of an image, three per pixel, rows `stride` bytes apart, in the memory of
+/// someone else.
+struct PixelView {
+  const std::uint8_t* pixels = nullptr;  ///< upper left corner of the box
+  std::int64_t stride = 0;               ///< bytes
+  PixelBox box;                          ///< position within the image
+  [[nodiscard]] std::int32_t width() const noexcept { return box.right - box.left; }
+  [[nodiscard]] std::int32_t height() const noexcept { return box.bottom - box.top; }
+  /// Pixel (x, y) of the image, followed by the rest of the box's row.
+  [[nodiscard]] const std::uint8_t* at(std::int32_t x, std::int32_t y) const noexcept {
+    return pixels + (y - box.top) * stride + std::int64_t{3} * (x - box.left);
+  }
+};
+
+/// Result of decoding. Damaged: some pixels are wrong because data is missing or corrupt. Defects
+/// that do not affect pixels (no end marker, bytes between segments) only cause a warning.
+enum class ImageState : std::uint8_t { Whole, Damaged };
+
+/// Maximum pixel bytes of usual photos: 8 Mi pixels. Buffers of larger images are not kept.
+inline constexpr std::size_t kUsualImageBytes = std::size_t{24} << 20;
 
 }  // namespace millrace::io

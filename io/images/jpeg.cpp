@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // JPEG with libjpeg-turbo. The library reports errors through a function that must not return. It
-// jumps back to JpegReader::guarded, across frames of the library and of functions that own
+// jumps back to JpegCodec::guarded, across frames of the library and of functions that own
 // nothing.
 
 // jpeglib.h needs <cstdio>, jerror.h needs jpeglib.h.
@@ -19,9 +19,6 @@
 
 namespace millrace::io {
 namespace {
-
-/// Memory limit of the library per image. Only coefficients of progressive images (2 bytes each)
-/// come close: it is enough for 33 million pixels with subsampled chroma.
 
 /// Extra columns decoded on either side of a box. Subsampled chroma is interpolated from
 /// neighboring columns, and libjpeg-turbo uses another method for fewer than three of them.
@@ -119,11 +116,22 @@ bool is_inked(ColourSpace colours) {
   return colours == ColourSpace::Cmyk || colours == ColourSpace::Ycck;
 }
 
+/// Converts four ink channels to RGB in place: writing never overtakes reading.
+void inks_to_rgb(std::uint8_t* row, std::int32_t width, bool stores_light) {
+  const int flip = stores_light ? 0 : 255;
+  for (std::ptrdiff_t x = 0; x < width; ++x) {
+    const std::uint8_t* const inks = row + 4 * x;
+    const int black = inks[3] ^ flip;  // 255 - byte
+    for (std::ptrdiff_t c = 0; c < 3; ++c)
+      row[3 * x + c] = static_cast<std::uint8_t>(((inks[c] ^ flip) * black + 127) / 255);
+  }
+}
+
 /// A file whose header has been read. Each file needs a new codec: a reused codec would decode a
 /// damaged file without tables with the tables of the last file.
-class JpegReader {
+class JpegCodec final : public ImageCodec {
  public:
-  explicit JpegReader(std::span<const std::byte> encoded) {
+  explicit JpegCodec(std::span<const std::byte> encoded) {
     codec_.err = jpeg_std_error(&messages_);
     messages_.error_exit = on_error;
     messages_.emit_message = on_message;
@@ -144,33 +152,33 @@ class JpegReader {
     progress_.pixels = std::int64_t{header_.width} * header_.height;
   }
 
-  [[nodiscard]] const ImageHeader& header() const noexcept { return header_; }
-  [[nodiscard]] bool has_adobe_marker() const noexcept { return codec_.saw_Adobe_marker != FALSE; }
-  [[nodiscard]] const char* warning() const noexcept { return messages_.warning; }
-
   /// A sequential file that ends too early may still have all its pixels. A progressive file may
   /// lack a pass, and the arithmetic decoder continues without a warning.
-  [[nodiscard]] PictureState state() const noexcept {
+  [[nodiscard]] ImageState state() const noexcept override {
     const bool may_lack = header_.progressive || codec_.arith_code != FALSE;
     const bool damaged = messages_.damaged || (messages_.ended_early && may_lack);
-    return damaged ? PictureState::Damaged : PictureState::Whole;
+    return damaged ? ImageState::Damaged : ImageState::Whole;
   }
 
-  /// Decodes at least `box` with `channels` bytes per pixel; returns its view of `pixels`.
-  PixelView decode(const PixelBox& box, J_COLOR_SPACE colours, std::int64_t channels,
-                   std::vector<std::uint8_t>& pixels) {
+  [[nodiscard]] const char* warning() const noexcept override { return messages_.warning; }
+
+  PixelView decode(const PixelBox& box, std::vector<std::uint8_t>& pixels) override {
+    const bool inked = is_inked(header_.colours);
+    const std::int64_t channels = inked ? 4 : 3;
     JDIMENSION left = 0;
-    start(box, colours, left);
+    start(box, inked ? JCS_CMYK : JCS_RGB, left);
     const std::int64_t stride = std::int64_t{codec_.output_width} * channels;
     make_room(pixels, static_cast<std::size_t>(stride * (box.bottom - box.top)));
     read_rows(box, stride, pixels.data());
-    return {.pixels = pixels.data() + (box.left - static_cast<std::int32_t>(left)) * channels,
-            .stride = stride,
-            .box = box};
+    std::uint8_t* const first =
+        pixels.data() + (box.left - static_cast<std::int32_t>(left)) * channels;
+    const PixelView view{.pixels = first, .stride = stride, .box = box};
+    for (std::int32_t y = 0; inked && y < view.height(); ++y)
+      inks_to_rgb(first + y * stride, view.width(), codec_.saw_Adobe_marker != FALSE);
+    return view;
   }
 
-  /// Reads from the last row to the end of the file.
-  void finish() {
+  void finish() override {
     guarded([this] { jpeg_finish_decompress(&codec_); });
   }
 
@@ -219,43 +227,12 @@ class JpegReader {
   Messages messages_{};
   Progress progress_{};
   Codec codec_;
-  ImageHeader header_;
 };
-
-/// Converts four ink channels to RGB in place: writing never overtakes reading.
-void inks_to_rgb(std::uint8_t* row, std::int32_t width, bool stores_light) {
-  const int flip = stores_light ? 0 : 255;
-  for (std::ptrdiff_t x = 0; x < width; ++x) {
-    const std::uint8_t* const inks = row + 4 * x;
-    const int black = inks[3] ^ flip;  // 255 - byte
-    for (std::ptrdiff_t c = 0; c < 3; ++c)
-      row[3 * x + c] = static_cast<std::uint8_t>(((inks[c] ^ flip) * black + 127) / 255);
-  }
-}
 
 }  // namespace
 
-ImageHeader read_jpeg_header(std::span<const std::byte> encoded) {
-  return JpegReader(encoded).header();
-}
-
-DecodedPixels decode_jpeg(std::span<const std::byte> encoded, const std::optional<PixelBox>& box,
-                          std::vector<std::uint8_t>& pixels, std::string& warning) {
-  JpegReader reader(encoded);
-  const ImageHeader& header = reader.header();
-  const PixelBox wanted = box.value_or(PixelBox{.bottom = header.height, .right = header.width});
-  check_box(wanted, header);
-  const bool inked = is_inked(header.colours);
-  const PixelView view = inked ? reader.decode(wanted, JCS_CMYK, 4, pixels)
-                               : reader.decode(wanted, JCS_RGB, 3, pixels);
-  if (!box) reader.finish();
-  warning = reader.warning();
-  if (inked) {
-    const std::ptrdiff_t first = view.pixels - pixels.data();
-    for (std::int32_t y = 0; y < view.height(); ++y)
-      inks_to_rgb(pixels.data() + first + y * view.stride, view.width(), reader.has_adobe_marker());
-  }
-  return {.view = view, .state = reader.state()};
+std::unique_ptr<ImageCodec> open_jpeg(std::span<const std::byte> encoded) {
+  return std::make_unique<JpegCodec>(encoded);
 }
 
 }  // namespace millrace::io

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PNG with libpng. Errors as in jpeg.cpp: the library jumps back to PngReader::guarded, across
+// PNG with libpng. Errors as in jpeg.cpp: the library jumps back to PngCodec::guarded, across
 // frames that own nothing.
 #include <png.h>
 
@@ -54,9 +54,9 @@ ColourSpace colours_of(int type) {
 }
 
 /// A file whose header has been read.
-class PngReader {
+class PngCodec final : public ImageCodec {
  public:
-  explicit PngReader(std::span<const std::byte> encoded) : source_{.encoded = encoded} {
+  explicit PngCodec(std::span<const std::byte> encoded) : source_{.encoded = encoded} {
     codec_.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &messages_, on_error, on_warning);
     if (codec_.png == nullptr)
       fail(ErrorKind::Data, "PNG: libpng cannot be used: {}", messages_.warning);
@@ -79,11 +79,10 @@ class PngReader {
         .progressive = png_get_interlace_type(codec_.png, codec_.info) != PNG_INTERLACE_NONE};
   }
 
-  [[nodiscard]] const ImageHeader& header() const noexcept { return header_; }
-  [[nodiscard]] const char* warning() const noexcept { return messages_.warning; }
+  [[nodiscard]] const char* warning() const noexcept override { return messages_.warning; }
 
   /// Decodes whole rows from `box.top` on (all rows if interlaced).
-  PixelView decode(const PixelBox& box, std::vector<std::uint8_t>& pixels) {
+  PixelView decode(const PixelBox& box, std::vector<std::uint8_t>& pixels) override {
     guarded([this] { start(); });
     const std::int64_t stride = header_.width * kChannels;
     const std::int32_t first = header_.progressive ? 0 : box.top;
@@ -95,8 +94,7 @@ class PngReader {
             .box = box};
   }
 
-  /// Reads from the last row to the end of the file.
-  void finish() {
+  void finish() override {
     guarded([this] { png_read_end(codec_.png, nullptr); });
   }
 
@@ -146,25 +144,12 @@ class PngReader {
   Messages messages_{};
   Source source_;
   Codec codec_;
-  ImageHeader header_;
 };
 
 }  // namespace
 
-ImageHeader read_png_header(std::span<const std::byte> encoded) {
-  return PngReader(encoded).header();
-}
-
-DecodedPixels decode_png(std::span<const std::byte> encoded, const std::optional<PixelBox>& box,
-                         std::vector<std::uint8_t>& pixels, std::string& warning) {
-  PngReader reader(encoded);
-  const ImageHeader& header = reader.header();
-  const PixelBox wanted = box.value_or(PixelBox{.bottom = header.height, .right = header.width});
-  check_box(wanted, header);
-  const PixelView view = reader.decode(wanted, pixels);
-  if (!box) reader.finish();
-  warning = reader.warning();
-  return {.view = view, .state = PictureState::Whole};
+std::unique_ptr<ImageCodec> open_png(std::span<const std::byte> encoded) {
+  return std::make_unique<PngCodec>(encoded);
 }
 
 }  // namespace millrace::io

@@ -13,18 +13,20 @@
 
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
-#include "cli/picture_codec.hpp"
 #include "cli/progress_line.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
-#include "io/cifar.hpp"
-#include "io/generate.hpp"
-#include "io/records/check.hpp"
-#include "io/records/packed_check.hpp"
-#include "io/records/record_source.hpp"
+#include "io/data/cifar_files.hpp"
+#include "io/data/imagenet.hpp"
+#include "io/data/packed_images.hpp"
 #include "io/run_lock.hpp"
+#include "io/tools/check.hpp"
+#include "io/tools/convert.hpp"
+#include "io/tools/generate.hpp"
+#include "io/tools/pack.hpp"
+#include "io/tools/statistics.hpp"
 #include "train/progress.hpp"
 
 namespace millrace::cli {
@@ -39,9 +41,9 @@ unsigned threads_of(const Options& options) {
   return static_cast<unsigned>(options.integer("threads").value_or(0));
 }
 
-io::SourceOptions source_options(const Invocation& invocation, io::Split split) {
+io::OpenOptions open_options(const Invocation& invocation, io::Split split) {
   const Options& options = invocation.options;
-  io::SourceOptions source;
+  io::OpenOptions source;
   source.label_offset =
       static_cast<std::int32_t>(options.integer("label-offset").value_or(source.label_offset));
   source.classes = options.integer("data-classes").value_or(source.classes);
@@ -61,9 +63,8 @@ std::vector<io::Split> asked_splits(const Options& options) {
   return {io::Split::Train, io::Split::Validation};
 }
 
-bool is_packed(const fs::path& directory, io::Split split) {
-  std::error_code ignored;
-  return fs::exists(io::packed_path(directory, split), ignored);
+io::Storage storage_in(const fs::path& directory, io::Split split) {
+  return io::storage_in(directory, split, io::PackedFile::Counts);
 }
 
 /// Errors: Usage, with this reason, for options given on the command line that nothing reads.
@@ -78,32 +79,34 @@ void refuse_idle(const Options& options, std::initializer_list<std::string_view>
 std::vector<io::Split> present_splits(const fs::path& directory, const Options& options) {
   const std::vector<io::Split> asked = asked_splits(options);
   std::vector<io::Split> splits = asked;
-  std::erase_if(splits, [&](io::Split split) {
-    return !is_packed(directory, split) && !io::holds_pictures(directory, split);
-  });
-  if (splits.empty()) io::fail_no_pictures(directory, asked.front(), io::PackedFile::Counts);
-  const auto has_records = [&](io::Split split) {
-    return !is_packed(directory, split) && !io::find_record_files(directory, split).files.empty();
+  const auto is_in = [&](io::Storage storage) {
+    return
+        [&directory, storage](io::Split split) { return storage_in(directory, split) == storage; };
   };
-  if (std::ranges::none_of(splits, has_records))
+  std::erase_if(splits, is_in(io::Storage::None));
+  if (splits.empty()) io::fail_no_images(directory, asked.front(), io::PackedFile::Counts);
+  if (std::ranges::none_of(splits, is_in(io::Storage::Records)))
     refuse_idle(options, {"label-offset", "data-classes", "allow-missing-shards"},
                 fmt::format("it needs TFRecord files, but {} has none", directory.string()));
-  if (std::ranges::all_of(splits, [&](io::Split split) { return is_packed(directory, split); }))
+  if (std::ranges::all_of(splits, is_in(io::Storage::Packed)))
     refuse_idle(options, {"max-bad-fraction"},
                 "a file of packed images is read only if all are valid");
   return splits;
 }
 
-std::unique_ptr<io::EncodedSource> open_source(const fs::path& directory, io::Split split,
-                                               const Invocation& invocation) {
-  auto source = io::open_encoded_source(directory, split, source_options(invocation, split));
+std::unique_ptr<io::ImageDataset> open_set(const fs::path& directory, io::Split split,
+                                           const Invocation& invocation,
+                                           io::PackedFile packed = io::PackedFile::Counts) {
+  auto source = io::open_image_dataset(directory, split, open_options(invocation, split), packed);
   for (const std::string& notice : source->notices())
     fmt::print(stderr, "note: {}\n", printable(notice));
   return source;
 }
 
-std::string describe(const io::PackedPictures& packed) {
-  return fmt::format("packed images, shorter side {}", packed.shorter_side());
+std::string describe(const io::ImageDataset& set) {
+  const auto* const packed = dynamic_cast<const io::PackedImages*>(&set);
+  return packed == nullptr ? set.name()
+                           : fmt::format("packed images, shorter side {}", packed->shorter_side());
 }
 
 std::string human(std::uint64_t bytes) { return human_bytes(static_cast<std::int64_t>(bytes)); }
@@ -113,8 +116,8 @@ Json to_json(const io::Spread& spread) {
       {{"smallest", spread.smallest}, {"median", spread.median}, {"largest", spread.largest}});
 }
 
-Json to_json(const io::PictureStatistics& statistics) {
-  Json json = Json::object({{"pictures", statistics.pictures},
+Json to_json(const io::ImageStatistics& statistics) {
+  Json json = Json::object({{"pictures", statistics.images},
                             {"bytes", statistics.bytes},
                             {"stored_bytes", to_json(statistics.stored_bytes)},
                             {"per_class", statistics.per_class}});
@@ -127,13 +130,13 @@ Json to_json(const io::PictureStatistics& statistics) {
   return json;
 }
 
-void print_statistics(const io::PictureStatistics& statistics) {
+void print_statistics(const io::ImageStatistics& statistics) {
   const auto row = [](const char* what, const io::Spread& spread, const char* unit) {
     fmt::print("  {:<22} {} to {} {}, median {}\n", what, with_commas(spread.smallest),
                with_commas(spread.largest), unit, with_commas(spread.median));
   };
   const auto filled = std::ranges::count_if(statistics.per_class, [](auto n) { return n > 0; });
-  fmt::print("  {:<22} {}, {} in total\n", "images", with_commas(statistics.pictures),
+  fmt::print("  {:<22} {}, {} in total\n", "images", with_commas(statistics.images),
              human(statistics.bytes));
   row("stored", statistics.stored_bytes, "bytes");
   if (statistics.measured > 0) {
@@ -169,7 +172,6 @@ io::ConvertOptions convert_options(const Options& options, io::Split split) {
   convert.seed = static_cast<std::uint64_t>(options.integer("seed").value_or(0));
   convert.threads = threads_of(options);
   convert.max_bad_fraction = options.real("max-bad-fraction").value_or(convert.max_bad_fraction);
-  convert.prepare = prepare_picture;
   convert.report_bad = report_bad;
   convert.progress = progress_line(fmt::format("converting {} images", split_name(split)));
   return convert;
@@ -178,7 +180,7 @@ io::ConvertOptions convert_options(const Options& options, io::Split split) {
 /// A split; all of them are found before the first is converted.
 struct RawSplit {
   io::Split split = io::Split::Train;
-  io::RawPictures raw;
+  io::RawImages raw;
 };
 
 /// The requested splits; if both were requested, those that exist. Errors: Data if there is none.
@@ -189,10 +191,10 @@ std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Optio
   for (const io::Split split : asked) {
     // Training comes first, because it defines the class numbers of both.
     const auto& classes = found.empty() ? std::vector<std::string>{} : found.front().raw.classes;
-    if (auto raw = io::look_for_raw_pictures(raw_directory, split, labels, classes))
+    if (auto raw = io::look_for_raw_images(raw_directory, split, labels, classes))
       found.push_back({split, std::move(*raw)});
   }
-  if (found.empty()) (void)io::find_raw_pictures(raw_directory, asked.front(), labels);
+  if (found.empty()) (void)io::find_raw_images(raw_directory, asked.front(), labels);
   if (found.size() < asked.size())
     fmt::print(stderr, "note: no {} images in '{}': converting only the {} images\n",
                split_name(found[0].split == asked[0] ? asked[1] : asked[0]), raw_directory.string(),
@@ -210,14 +212,14 @@ std::vector<RawSplit> find_raw_splits(const fs::path& raw_directory, const Optio
 
 void convert_split(const RawSplit& part, const fs::path& out, const Options& options) {
   const io::ConvertOptions convert = convert_options(options, part.split);
-  const std::int64_t shards = io::shards_filled(part.raw.pictures.size(), convert.shards);
+  const std::int64_t shards = io::shards_filled(part.raw.images.size(), convert.shards);
   if (shards != convert.shards)
     fmt::print(stderr, "note: {} {} shards instead of {}: {} images do not fill more\n", shards,
-               split_name(part.split), convert.shards, part.raw.pictures.size());
+               split_name(part.split), convert.shards, part.raw.images.size());
   const io::ConvertReport report = io::convert_to_records(part.raw, part.split, out, convert);
   const std::string what =
       fmt::format("{} images{}{} of {} classes in {} shards",
-                  with_commas(static_cast<std::int64_t>(report.pictures)), describe_bad(report.bad),
+                  with_commas(static_cast<std::int64_t>(report.images)), describe_bad(report.bad),
                   report.bad == 0 ? "" : ",", part.raw.classes.size(), shards);
   if (report.shards_written == 0)
     fmt::print("{}: already converted: {}\n", split_name(part.split), what);
@@ -236,18 +238,17 @@ void convert_raw(const fs::path& raw_directory, const fs::path& out, const Optio
 void pack_split(const fs::path& data_directory, io::Split split, const fs::path& out,
                 const Invocation& invocation) {
   const Options& options = invocation.options;
-  const auto source = open_source(data_directory, split, invocation);
+  const auto source = open_set(data_directory, split, invocation, io::PackedFile::CountsNot);
   io::PackOptions packing;
   packing.shorter_side =
       static_cast<std::int32_t>(options.integer("shorter-side").value_or(packing.shorter_side));
   packing.threads = threads_of(options);
   packing.max_bad_fraction = options.real("max-bad-fraction").value_or(packing.max_bad_fraction);
-  packing.shrink = shrink_picture;
   packing.progress = progress_line(fmt::format("packing {} images", split_name(split)));
   packing.report_bad = report_bad;
   const fs::path path = io::packed_path(out, split);
-  const io::PackReport report = io::write_packed_pictures(*source, path, packing);
-  fmt::print("{}: {} images{}, {} in {}\n", split_name(split), with_commas(report.pictures),
+  const io::PackReport report = io::write_packed_images(*source, path, packing);
+  fmt::print("{}: {} images{}, {} in {}\n", split_name(split), with_commas(report.images),
              describe_bad(report.bad), human(report.bytes), path.string());
 }
 
@@ -255,10 +256,11 @@ void pack_split(const fs::path& data_directory, io::Split split, const fs::path&
 void pack(const fs::path& data_directory, const fs::path& out, const Invocation& invocation) {
   std::vector<io::Split> splits = asked_splits(invocation.options);
   if (splits.size() > 1)
-    std::erase_if(splits,
-                  [&](io::Split split) { return !io::holds_pictures(data_directory, split); });
+    std::erase_if(splits, [&](io::Split split) {
+      return io::storage_in(data_directory, split, io::PackedFile::CountsNot) == io::Storage::None;
+    });
   if (splits.empty())
-    io::fail_no_pictures(data_directory, io::Split::Train, io::PackedFile::CountsNot);
+    io::fail_no_images(data_directory, io::Split::Train, io::PackedFile::CountsNot);
   std::error_code error;
   fs::create_directories(out, error);
   if (error) io::fail_io("create", out, error.value());
@@ -268,39 +270,21 @@ void pack(const fs::path& data_directory, const fs::path& out, const Invocation&
 
 io::CheckReport check_split(const fs::path& directory, io::Split split,
                             const Invocation& invocation) {
-  const io::SourceOptions source = source_options(invocation, split);
+  const io::OpenOptions source = open_options(invocation, split);
   io::CheckOptions check;
   check.threads = threads_of(invocation.options);
   check.label_offset = source.label_offset;
   check.classes = source.classes;
-  check.inspect = picture_problem;
   check.progress = progress_line(fmt::format("checking {} images", split_name(split)));
-  if (is_packed(directory, split))
+  if (storage_in(directory, split) == io::Storage::Packed)
     return io::check_packed(io::packed_path(directory, split), check.threads, check.progress);
-  return io::check_pictures(directory, split, check);
-}
-
-/// Statistics of a split and the name of its source.
-struct Described {
-  std::string name;
-  io::PictureStatistics statistics;
-};
-
-Described describe_split(const fs::path& directory, io::Split split, const Invocation& invocation) {
-  if (is_packed(directory, split)) {
-    const io::PackedPictures packed(io::packed_path(directory, split));
-    return {describe(packed), io::packed_statistics(packed)};
-  }
-  const auto source = open_source(directory, split, invocation);
-  return {source->name(),
-          io::collect_statistics(*source, picture_size,
-                                 source_options(invocation, split).max_bad_fraction)};
+  return io::check_images(directory, split, check);
 }
 
 /// The kind of a CIFAR set, if the directory holds nothing else.
 std::optional<io::CifarKind> cifar_alone(const fs::path& directory) {
   for (const io::Split split : {io::Split::Train, io::Split::Validation})
-    if (is_packed(directory, split) || io::holds_pictures(directory, split)) return std::nullopt;
+    if (storage_in(directory, split) != io::Storage::None) return std::nullopt;
   return io::cifar_kind_in(directory);
 }
 
@@ -310,8 +294,7 @@ std::size_t check_cifar(const fs::path& directory, io::CifarKind kind, const Opt
   const fs::path folder = io::find_cifar(directory, kind);
   std::size_t problems = 0;
   for (const io::Split split : asked_splits(options)) {
-    const io::CifarReport report = io::check_cifar(
-        folder, kind, split == io::Split::Train ? io::CifarSplit::Train : io::CifarSplit::Test);
+    const io::CifarReport report = io::check_cifar(folder, kind, split);
     for (const std::string& problem : report.problems) fmt::print("{}\n", printable(problem));
     fmt::print("{}: {} files, {} images, {}: {} bad\n", split_name(split), report.files,
                with_commas(report.records), human_bytes(report.bytes), report.problems.size());
@@ -338,17 +321,16 @@ int command_data_generate(const Invocation& invocation) {
 int command_data_index(const Invocation& invocation) {
   const fs::path directory = invocation.options.arguments.at(0);
   for (const io::Split split : present_splits(directory, invocation.options)) {
-    if (is_packed(directory, split)) {
-      const io::PackedPictures packed(io::packed_path(directory, split));
-      fmt::print("{}: {} images of {} classes, {}: has its own table and needs no index\n",
-                 split_name(split), with_commas(packed.size()), packed.classes(), describe(packed));
-      continue;
-    }
     const auto begin = std::chrono::steady_clock::now();
-    const auto source = open_source(directory, split, invocation);
+    const auto source = open_set(directory, split, invocation);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    fmt::print("{}: {} images of {} classes, {}, opened in {:.2f} s\n", split_name(split),
-               with_commas(source->size()), source->classes(), source->name(), seconds.count());
+    const std::string what =
+        fmt::format("{}: {} images of {} classes, {}", split_name(split),
+                    with_commas(source->size()), source->classes(), describe(*source));
+    if (storage_in(directory, split) == io::Storage::Packed)
+      fmt::print("{}: has its own table and needs no index\n", what);
+    else
+      fmt::print("{}, opened in {:.2f} s\n", what, seconds.count());
   }
   return 0;
 }
@@ -375,11 +357,13 @@ int command_data_stats(const Invocation& invocation) {
   const fs::path directory = invocation.options.arguments.at(0);
   Json json;
   for (const io::Split split : present_splits(directory, invocation.options)) {
-    const auto [name, statistics] = describe_split(directory, split, invocation);
+    const auto set = open_set(directory, split, invocation);
+    const io::ImageStatistics statistics =
+        io::collect_statistics(*set, open_options(invocation, split).max_bad_fraction);
     if (invocation.options.flag("json")) {
       json.set(split_name(split), to_json(statistics));
     } else {
-      fmt::print("{} ({})\n", split_name(split), name);
+      fmt::print("{} ({})\n", split_name(split), describe(*set));
       print_statistics(statistics);
     }
   }

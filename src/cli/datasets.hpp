@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/resolve.hpp"
-#include "io/dataset.hpp"
+#include "io/data/dataset.hpp"
 
 namespace millrace::cli {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "io/records/encoded_source.hpp"
+#include "io/data/parallel.hpp"
 
 namespace millrace::cli {
 

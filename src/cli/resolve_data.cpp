@@ -7,18 +7,15 @@
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/data/dataset_kinds.hpp"
 #include "models/efficientnet.hpp"
 
 namespace millrace::cli {
 namespace {
 
 std::string dataset_in(std::string_view directory) {
-  const std::string text = to_lower(directory);
-  const auto says = [&text](std::string_view word) { return text.find(word) != text.npos; };
-  if (says("imagenet")) return std::string(kImageNet);
-  if (says("cifar100") || says("cifar-100")) return std::string(kCifar100);
-  if (says("cifar")) return std::string(kCifar10);
-  return "";
+  const io::DatasetKind* const named = io::dataset_named_in(directory);
+  return named == nullptr ? "" : std::string(named->name);
 }
 
 /// Mixup and cutmix of a run.
@@ -121,14 +118,16 @@ train::Normalisation normalisation_of(Reader& read, std::string_view dataset) {
 }
 
 std::int64_t image_size(Reader& read, const std::string& dataset) {
-  std::int64_t usual = dataset == kImageNet ? 224 : 32;
+  const io::DatasetKind& kind = io::dataset_kind(dataset);
+  std::int64_t usual = kind.image_side;
   const models::Task task = task_of(dataset);
   if (dataset == kImageNet && model_name(read.options()) == "efficientnet")
     usual = models::efficientnet_image_size(model_size(read.options(), task));
   const std::int64_t size = read.integer("image-size", usual);
-  if (dataset != kImageNet && size != 32)
-    fail(ErrorKind::Config, "{}: {} does not fit {}, whose images are 32x32: leave the option out",
-         read.options().find("image-size")->where, size, dataset);
+  if (!kind.resized && size != kind.image_side)
+    fail(ErrorKind::Config,
+         "{0}: {1} does not fit {2}, whose images are {3}x{3}: leave the option out",
+         read.options().find("image-size")->where, size, dataset, kind.image_side);
   return size;
 }
 
@@ -193,15 +192,10 @@ DataRequest data_request(const Options& options, DataNeed need) {
 }
 
 DatasetFacts published_facts(const DataRequest& request) {
-  if (request.dataset == kImageNet)
-    return {.train_size = 1'281'167,
-            .validation_size = 50'000,
-            .classes = request.classes,
-            .image = request.image,
-            .directory = request.directory};
-  return {.train_size = 50'000,
-          .validation_size = 10'000,
-          .classes = request.dataset == kCifar100 ? 100 : 10,
+  const io::DatasetKind& kind = io::dataset_kind(request.dataset);
+  return {.train_size = kind.train_size,
+          .validation_size = kind.validation_size,
+          .classes = kind.classes == 0 ? request.classes : kind.classes,
           .image = request.image,
           .directory = request.directory};
 }

@@ -14,7 +14,7 @@ struct ObjectBox {
 };
 
 /// Whether the box satisfies these bounds; false for NaNs.
-[[nodiscard]] constexpr bool is_within_picture(const ObjectBox& box) noexcept {
+[[nodiscard]] constexpr bool is_within_image(const ObjectBox& box) noexcept {
   return box.top >= 0.0f && box.top < box.bottom && box.bottom <= 1.0f && box.left >= 0.0f &&
          box.left < box.right && box.right <= 1.0f;
 }

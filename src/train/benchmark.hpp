@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/world.hpp"
-#include "io/dataset.hpp"
+#include "io/data/dataset.hpp"
 #include "train/config.hpp"
 
 namespace millrace::train {

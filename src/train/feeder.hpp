@@ -8,7 +8,7 @@
 
 #include "core/shape.hpp"
 #include "device/arena.hpp"
-#include "io/prefetch.hpp"
+#include "io/data/prefetch.hpp"
 #include "pipeline/executor.hpp"
 #include "train/config.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/records/bad_pictures.hpp"
+#include "io/data/bad_images.hpp"
 
 namespace millrace::train {
 

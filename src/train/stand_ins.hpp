@@ -5,7 +5,7 @@
 #include <string>
 
 #include "comm/world.hpp"
-#include "io/dataset.hpp"
+#include "io/data/dataset.hpp"
 
 namespace millrace::train {
 

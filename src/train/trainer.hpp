@@ -11,7 +11,7 @@
 
 #include "comm/world.hpp"
 #include "io/checkpoint.hpp"
-#include "io/dataset.hpp"
+#include "io/data/dataset.hpp"
 #include "train/config.hpp"
 #include "train/metrics_log.hpp"
 

@@ -8,7 +8,7 @@
 
 #include "comm/world.hpp"
 #include "io/checkpoint.hpp"
-#include "io/dataset.hpp"
+#include "io/data/dataset.hpp"
 #include "train/config.hpp"
 #include "train/reporter.hpp"
 #include "train/session.hpp"

@@ -14,8 +14,8 @@
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "device/environment.hpp"
-#include "io/prefetch.hpp"
-#include "io/synthetic.hpp"
+#include "io/data/prefetch.hpp"
+#include "io/data/synthetic.hpp"
 #include "models/registry.hpp"
 #include "pipeline/executor.hpp"
 

@@ -22,13 +22,13 @@
 #include <string>
 #include <vector>
 
-#include "cli/picture_codec.hpp"
-#include "io/images/normalise.hpp"
+#include "io/data/example.hpp"
+#include "io/data/image_dataset.hpp"
+#include "io/data/packed_images.hpp"
+#include "io/data/prefetch.hpp"
+#include "io/data/record_frame.hpp"
 #include "io/images/reader.hpp"
-#include "io/picture_dataset.hpp"
-#include "io/prefetch.hpp"
-#include "io/records/example.hpp"
-#include "io/records/record_frame.hpp"
+#include "io/tools/pack.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 namespace millrace::io {
@@ -71,9 +71,9 @@ std::filesystem::path default_shard() {
 // ---- benchmarks ---------------------------------------------------------------------------------
 
 /// Photos in memory, all of one class.
-class MemorySource final : public EncodedSource {
+class MemoryImages final : public ImageDataset {
  public:
-  explicit MemorySource(const std::vector<Bytes>& photos) : photos_(photos) {}
+  explicit MemoryImages(const std::vector<Bytes>& photos) : photos_(photos) {}
   [[nodiscard]] std::string name() const override { return "photos"; }
   [[nodiscard]] std::int64_t size() const override { return std::ssize(photos_); }
   [[nodiscard]] std::int64_t classes() const override { return 1; }
@@ -82,13 +82,12 @@ class MemorySource final : public EncodedSource {
     return photos_[static_cast<std::size_t>(index)].size();
   }
   [[nodiscard]] std::uint32_t fingerprint() const override { return 0; }
-  EncodedImage read(std::int64_t index, ReadBuffer&) const override {
+  StoredImage stored(std::int64_t index, ReadBuffer&) const override {
     return {.bytes = photos_[static_cast<std::size_t>(index)], .boxes = {}};
   }
   [[nodiscard]] std::string where(std::int64_t index) const override {
     return fmt::format("photo {}", index);
   }
-  [[nodiscard]] std::span<const std::string> notices() const override { return {}; }
 
  private:
   const std::vector<Bytes>& photos_;
@@ -106,10 +105,15 @@ void for_each_photo(State& state, const std::vector<Bytes>& photos, Read&& read)
       benchmark::Counter::kIsRate);
 }
 
+DecodedImage whole_of(ImageDecoder& decoder, const Bytes& photo) {
+  decoder.open(photo);
+  return decoder.decode();
+}
+
 void decode_whole(State& state, const std::vector<Bytes>& photos) {
   ImageDecoder decoder;
   for_each_photo(state, photos, [&](const Bytes& photo, const DrawKey&) {
-    benchmark::DoNotOptimize(decoder.decode(photo).view.pixels);
+    benchmark::DoNotOptimize(whole_of(decoder, photo).view.pixels);
   });
 }
 
@@ -118,9 +122,9 @@ void decode_box(State& state, const std::vector<Bytes>& photos, const ImagePrese
   ImageDecoder decoder;
   Resampler resampler;
   for_each_photo(state, photos, [&](const Bytes& photo, const DrawKey& key) {
-    const ImageWindow window = draw_window(preset.crop, key, read_header(photo), {}, kSide);
+    const ImageWindow window = draw_window(preset.crop, key, decoder.open(photo), {}, kSide);
     const PixelBox box = resampler.prepare(window, preset.training, kSide);
-    benchmark::DoNotOptimize(decoder.decode(photo, box).view.pixels);
+    benchmark::DoNotOptimize(decoder.decode(box).view.pixels);
   });
 }
 
@@ -130,8 +134,8 @@ void prepare(State& state, const std::vector<Bytes>& photos, const ImagePreset& 
   std::vector<std::uint8_t> bytes(kImageBytes);
   std::vector<bfloat16> values(kImageBytes);
   for_each_photo(state, photos, [&](const Bytes& photo, const DrawKey& key) {
-    reader.read_training(photo, {}, preset, key, kSide, bytes);
-    normalise_pixels(bytes, scaling, std::span(values));
+    reader.read({.bytes = photo}, preset, key, kSide, bytes);
+    normalise_bytes<bfloat16>(bytes, scaling, {kSide, kSide, 3}, values);
     benchmark::ClobberMemory();
   });
 }
@@ -142,8 +146,8 @@ void validate(State& state, const std::vector<Bytes>& photos, const ImagePreset&
   std::vector<std::uint8_t> bytes(kImageBytes);
   std::vector<bfloat16> values(kImageBytes);
   for_each_photo(state, photos, [&](const Bytes& photo, const DrawKey&) {
-    reader.read_validation(photo, preset, kSide, bytes);
-    normalise_pixels(bytes, scaling, std::span(values));
+    reader.read({.bytes = photo}, preset, {}, kSide, bytes);
+    normalise_bytes<bfloat16>(bytes, scaling, {kSide, kSide, 3}, values);
     benchmark::ClobberMemory();
   });
 }
@@ -152,7 +156,7 @@ void validate(State& state, const std::vector<Bytes>& photos, const ImagePreset&
 void resample(State& state, const std::vector<Bytes>& photos, const ImagePreset& preset) {
   ImageDecoder decoder;
   Resampler resampler;
-  const DecodedImage photo = decoder.decode(photos.front());
+  const DecodedImage photo = whole_of(decoder, photos.front());
   const ImageHeader header = read_header(photos.front());
   std::vector<std::uint8_t> bytes(kImageBytes);
   for_each_photo(state, photos, [&](const Bytes&, const DrawKey& key) {
@@ -168,7 +172,7 @@ void normalise(State& state, const std::vector<Bytes>& photos) {
   std::vector<std::uint8_t> bytes(kImageBytes, 100);
   std::vector<bfloat16> values(kImageBytes);
   for_each_photo(state, photos, [&](const Bytes&, const DrawKey&) {
-    normalise_pixels(bytes, scaling, std::span(values));
+    normalise_bytes<bfloat16>(bytes, scaling, {kSide, kSide, 3}, values);
     benchmark::ClobberMemory();
   });
 }
@@ -182,29 +186,20 @@ void load(State& state, const std::shared_ptr<const Dataset>& set, int threads) 
                                                   benchmark::Counter::kIsRate);
 }
 
-/// Writes the photos to a file of packed images.
-std::shared_ptr<const PackedPictures> pack(const std::vector<Bytes>& photos,
-                                           const std::filesystem::path& path) {
-  PackOptions options;
-  options.shrink = cli::shrink_picture;
-  static_cast<void>(write_packed_pictures(MemorySource(photos), path, options));
-  return std::make_shared<PackedPictures>(path);
-}
-
 /// Loaders with one thread and with two: the complete path from file to micro-batch.
-void add_loaders(const std::vector<Bytes>& photos,
-                 const std::shared_ptr<const PackedPictures>& packed, const ImagePreset& preset) {
-  const PictureOptions options{.preset = preset, .side = kSide, .report = {}};
-  const std::shared_ptr<const Dataset> sets[] = {
-      make_picture_dataset(std::make_shared<MemorySource>(photos), options),
-      make_packed_dataset(packed, "packed", options)};
-  for (const auto& set : sets)
+void add_loaders(const std::vector<Bytes>& photos, const std::filesystem::path& packed,
+                 const ImagePreset& preset) {
+  const std::shared_ptr<ImageDataset> sets[] = {std::make_shared<MemoryImages>(photos),
+                                                std::make_shared<PackedImages>(packed)};
+  for (const auto& set : sets) {
+    set->prepare_for({.preset = preset, .side = kSide, .report = {}});
     for (const int threads : {1, 2})
       benchmark::RegisterBenchmark(
           fmt::format("load/{}/{}/{}", set->name(), preset.name, threads).c_str(), load, set,
           threads)
           ->UseRealTime()
           ->Unit(benchmark::kMillisecond);
+  }
 }
 
 template <class Function, class... Arguments>
@@ -223,7 +218,8 @@ int run(int argc, char** argv) {
   const std::vector<Bytes> photos =
       read_photos(argc == 2 ? std::filesystem::path(argv[1]) : default_shard());
   const test::TemporaryDirectory folder;
-  const auto packed = pack(photos, folder / "train.packed");
+  const std::filesystem::path packed = folder / "train.packed";
+  static_cast<void>(write_packed_images(MemoryImages(photos), packed, {}));
   add("decode/whole", decode_whole, photos);
   for (const ImagePreset& preset : image_presets()) {
     add(fmt::format("decode/box/{}", preset.name), decode_box, photos, preset);

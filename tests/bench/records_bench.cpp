@@ -12,10 +12,12 @@
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "core/random.hpp"
-#include "io/records/example.hpp"
-#include "io/records/packed_pictures.hpp"
-#include "io/records/record_frame.hpp"
-#include "io/records/record_source.hpp"
+#include "io/data/example.hpp"
+#include "io/data/imagenet.hpp"
+#include "io/data/packed_images.hpp"
+#include "io/data/record_frame.hpp"
+#include "io/tools/pack.hpp"
+#include "io/tools/write_records.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 namespace millrace::io {
@@ -27,13 +29,13 @@ constexpr std::size_t kSmallRecords = 1'000'000;
 constexpr std::size_t kShards = 8;
 
 void write_shards(const fs::path& folder, std::size_t shards, std::size_t records,
-                  std::size_t picture_bytes) {
-  const std::vector<std::byte> picture(picture_bytes, std::byte{0x5a});
+                  std::size_t image_bytes) {
+  const std::vector<std::byte> image(image_bytes, std::byte{0x5a});
   std::vector<std::byte> payload;
   for (std::size_t s = 0; s < shards; ++s) {
     RecordWriter writer(folder / fmt::format("train-{:05}-of-{:05}", s, shards));
     for (std::size_t i = s * records / shards; i < (s + 1) * records / shards; ++i) {
-      write_example({.encoded = picture,
+      write_example({.encoded = image,
                      .height = 1,
                      .width = 1,
                      .label = 1 + static_cast<std::int64_t>(i % 1000),
@@ -47,8 +49,8 @@ void write_shards(const fs::path& folder, std::size_t shards, std::size_t record
   }
 }
 
-SourceOptions options_with(unsigned threads) {
-  SourceOptions options;
+OpenOptions options_with(unsigned threads) {
+  OpenOptions options;
   options.index.threads = threads;
   return options;
 }
@@ -96,7 +98,7 @@ void read_records(benchmark::State& state) {
   const test::TemporaryDirectory folder;
   constexpr std::size_t kRecords = 1000;
   write_shards(folder.path(), 4, kRecords, 110'000);
-  const auto source = open_encoded_source(folder.path(), Split::Train, options_with(1));
+  const auto source = open_image_dataset(folder.path(), Split::Train, options_with(1));
   const Permutation order(1, 0, kRecords);
   ReadBuffer buffer;
   std::uint64_t i = 0;
@@ -112,7 +114,7 @@ void read_packed(benchmark::State& state) {
   const test::TemporaryDirectory folder;
   constexpr std::size_t kRecords = 500;
   write_shards(folder.path(), 1, kRecords, 100);
-  const auto source = open_encoded_source(folder.path(), Split::Train, options_with(1));
+  const auto source = open_image_dataset(folder.path(), Split::Train, options_with(1));
   PackOptions options;
   options.threads = 1;
   options.shrink = [](std::span<const std::byte>, std::int32_t side, PixelBuffer& out) {
@@ -121,8 +123,8 @@ void read_packed(benchmark::State& state) {
     out.pixels.assign(std::size_t{3} * static_cast<std::size_t>(out.height * out.width),
                       std::byte{9});
   };
-  (void)write_packed_pictures(*source, folder.path() / "train.packed", options);
-  const PackedPictures packed(folder.path() / "train.packed");
+  (void)write_packed_images(*source, folder.path() / "train.packed", options);
+  const PackedImages packed(folder.path() / "train.packed");
   const Permutation order(1, 0, kRecords);
   ReadBuffer buffer;
   std::uint64_t i = 0;

@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "io/records/example.hpp"
-#include "io/records/record_frame.hpp"
+#include "io/data/example.hpp"
+#include "io/data/record_frame.hpp"
+#include "io/tools/write_records.hpp"
 #include "support.hpp"
-#include "tests/io/images/pictures.hpp"
+#include "tests/io/images/test_images.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -24,14 +25,14 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 namespace fs = std::filesystem;
 
-/// A shard of six pictures, labels 1, 2, 3, 1, 2, 3.
+/// A shard of six images, labels 1, 2, 3, 1, 2, 3.
 fs::path write_shard(const fs::path& folder) {
-  const io::Bytes picture = io::encode_jpeg(io::make_picture(1, 1));
+  const io::Bytes image = io::encode_jpeg(io::make_image(1, 1));
   fs::path path = folder / "train-00000-of-00001";
   io::RecordWriter writer(path);
   std::vector<std::byte> payload;
   for (int i = 0; i < 6; ++i) {
-    io::write_example({.encoded = picture,
+    io::write_example({.encoded = image,
                        .height = 1,
                        .width = 1,
                        .label = 1 + i % 3,
@@ -100,8 +101,8 @@ TEST(DataCommandsTest, NamesThatAreNoUtf8AndNoTextAreEscaped) {
         .write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));
   };
-  store("a.JPEG", io::encode_jpeg(io::make_picture(2, 2)));
-  store("t\xfe\n.JPEG", std::as_bytes(std::span(std::string_view("\xff\xd8\xff no picture"))));
+  store("a.JPEG", io::encode_jpeg(io::make_image(2, 2)));
+  store("t\xfe\n.JPEG", std::as_bytes(std::span(std::string_view("\xff\xd8\xff no image"))));
   store("README.txt", std::as_bytes(std::span(std::string_view("text"))));
   const Outcome stats =
       run_words({"data", "stats", root.path().string(), "--json", "--max-bad-fraction", "0.6"});
@@ -131,7 +132,7 @@ TEST(DataCommandsTest, MistakesAreExplained) {
   const Outcome empty = run_words(
       {"data", "convert", (root.path() / "out").string(), "--raw-dir", root.path().string()});
   EXPECT_EQ(empty.code, 3);
-  EXPECT_TRUE(contains(empty.err, "ILSVRC2012_img_train.tar")) << empty.err;
+  EXPECT_TRUE(contains(empty.err, "class archives (.tar)")) << empty.err;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Raw pictures to shards and packed files, and what the tools then say of these.
+// Raw images to shards and packed files, and what the tools then say of these.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "io/records/packed_pictures.hpp"
-#include "io/records/record_source.hpp"
+#include "io/data/imagenet.hpp"
+#include "io/data/packed_images.hpp"
 #include "io/run_lock.hpp"
 #include "support.hpp"
-#include "tests/io/images/pictures.hpp"
+#include "tests/io/images/test_images.hpp"
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/leftover.hpp"
 
@@ -42,23 +42,23 @@ void store(const fs::path& path, std::string_view text) {
   store(path, std::as_bytes(std::span(text)));
 }
 
-void store_picture(const fs::path& path, std::int32_t width = 6, std::int32_t height = 5) {
-  store(path, io::encode_jpeg(io::make_picture(width, height)));
+void store_image(const fs::path& path, std::int32_t width = 6, std::int32_t height = 5) {
+  store(path, io::encode_jpeg(io::make_image(width, height)));
 }
 
-constexpr std::string_view kNoPicture = "\xff\xd8\xff, and then nothing of a picture";
+constexpr std::string_view kNoImage = "\xff\xd8\xff, and then nothing of a image";
 
-/// Three pictures in each of the classes n1 and n2 below `folder`.
+/// Three images in each of the classes n1 and n2 below `folder`.
 void write_classes(const fs::path& folder) {
   for (const char* const name : {"n1", "n2"})
-    for (int i = 0; i < 3; ++i) store_picture(folder / name / fmt::format("{}.JPEG", i), 6 + i, 5);
+    for (int i = 0; i < 3; ++i) store_image(folder / name / fmt::format("{}.JPEG", i), 6 + i, 5);
 }
 
 bool is_helper(const std::string& name) {
   return name.starts_with('.') || name.ends_with(".index") || name.ends_with(".folders");
 }
 
-/// Every file with pictures.
+/// Every file with images.
 Files files_below(const fs::path& root) {
   Files files;
   for (const auto& entry : fs::recursive_directory_iterator(root))
@@ -68,7 +68,7 @@ Files files_below(const fs::path& root) {
 }
 
 std::vector<std::int32_t> labels_of(const fs::path& root, io::Split split) {
-  const auto source = io::open_encoded_source(root, split, {});
+  const auto source = io::open_image_dataset(root, split, {});
   std::vector<std::int32_t> labels;
   for (std::int64_t i = 0; i < source->size(); ++i) labels.push_back(source->label(i));
   return labels;
@@ -87,10 +87,10 @@ Outcome pack(const fs::path& data, const fs::path& out, std::vector<std::string>
   return run_words(line);
 }
 
-TEST(PackTest, APictureThatIsTooThinIsBadAndNamed) {
+TEST(PackTest, AImageThatIsTooThinIsBadAndNamed) {
   const TemporaryDirectory root;
   write_classes(root / "train");
-  store_picture(root / "train" / "n1" / "thin.JPEG", 1, 100);
+  store_image(root / "train" / "n1" / "thin.JPEG", 1, 100);
   const Outcome refused = pack(root.path(), root / "out");
   EXPECT_EQ(refused.code, 3);
   EXPECT_TRUE(contains(refused.err, "n1/thin.JPEG: ")) << refused.err;
@@ -98,10 +98,10 @@ TEST(PackTest, APictureThatIsTooThinIsBadAndNamed) {
   EXPECT_FALSE(fs::exists(root / "out" / "train.packed"));
 }
 
-TEST(PackTest, BadPicturesAreLeftOutNamedAndCounted) {
+TEST(PackTest, BadImagesAreLeftOutNamedAndCounted) {
   const TemporaryDirectory root;
   write_classes(root / "train");
-  store(root / "train" / "n1" / "1.JPEG", kNoPicture);
+  store(root / "train" / "n1" / "1.JPEG", kNoImage);
   const Outcome refused = pack(root.path(), root / "none");
   EXPECT_EQ(refused.code, 3);
   EXPECT_TRUE(contains(refused.err, "1 of 6 images")) << refused.err;
@@ -113,7 +113,7 @@ TEST(PackTest, BadPicturesAreLeftOutNamedAndCounted) {
   ASSERT_EQ(taken.code, 0) << taken.err;
   EXPECT_TRUE(contains(taken.err, "n1/1.JPEG: ")) << taken.err;
   EXPECT_TRUE(contains(taken.out, "training: 5 images, 1 bad one left out, ")) << taken.out;
-  const io::PackedPictures packed(root / "out" / "train.packed");
+  const io::PackedImages packed(root / "out" / "train.packed");
   std::vector<std::int32_t> labels;
   for (std::int64_t i = 0; i < packed.size(); ++i) labels.push_back(packed.label(i));
   EXPECT_EQ(labels, (std::vector<std::int32_t>{0, 0, 1, 1, 1}));
@@ -171,7 +171,7 @@ TEST(ConvertCommandTest, ASplitThatIsDoneIsSkipped) {
   Files all = files_below(root / "out");
   EXPECT_EQ(all.erase("validation/validation-00000-of-00001"), 1u);
   EXPECT_EQ(all, training);
-  store_picture(root / "raw" / "train" / "n1" / "3.JPEG", 9, 5);
+  store_image(root / "raw" / "train" / "n1" / "3.JPEG", 9, 5);
   const Outcome other = convert(root / "raw", root / "out", shards);
   EXPECT_EQ(other.code, 2);
   EXPECT_TRUE(contains(other.err, "of 6 pictures")) << other.err;
@@ -181,7 +181,7 @@ TEST(ConvertCommandTest, ASplitThatIsDoneIsSkipped) {
 TEST(ConvertCommandTest, BothSplitsAreLookedForBeforeWorkBegins) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "train");
-  store_picture(root / "raw" / "val" / "a.JPEG");
+  store_image(root / "raw" / "val" / "a.JPEG");
   const Outcome outcome = convert(root / "raw", root / "out");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_TRUE(contains(outcome.err, "--validation-labels")) << outcome.err;
@@ -191,10 +191,10 @@ TEST(ConvertCommandTest, BothSplitsAreLookedForBeforeWorkBegins) {
   EXPECT_EQ(convert(root / "raw", root / "out", {"--split", "validation"}).code, 3);
 }
 
-TEST(ConvertCommandTest, BadPicturesObeyTheFraction) {
+TEST(ConvertCommandTest, BadImagesObeyTheFraction) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "train");
-  store(root / "raw" / "train" / "n2" / "0.JPEG", kNoPicture);
+  store(root / "raw" / "train" / "n2" / "0.JPEG", kNoImage);
   const std::vector<std::string> strict = {"--train-shards", "2", "--threads", "1"};
   const Outcome refused = convert(root / "raw", root / "out", strict);
   EXPECT_EQ(refused.code, 3);
@@ -249,7 +249,7 @@ TEST(ConvertCommandTest, ClassFoldersMayLieDirectlyInTheRawFolder) {
   const TemporaryDirectory root;
   write_classes(root / "raw");
   write_classes(root / "raw" / "val");
-  store_picture(root / "raw" / "val" / "flat.JPEG");
+  store_image(root / "raw" / "val" / "flat.JPEG");
   fs::remove(root / "raw" / "val" / "flat.JPEG");
   ASSERT_EQ(convert(root / "raw", root / "out", {"--split", "train"}).code, 0);
   EXPECT_EQ(labels_of(root / "out", io::Split::Train).size(), 6u);
@@ -257,7 +257,7 @@ TEST(ConvertCommandTest, ClassFoldersMayLieDirectlyInTheRawFolder) {
   EXPECT_EQ(convert(root / "raw", root / "other", {"--split", "train"}).code, 3);
 }
 
-TEST(ConvertCommandTest, ThereAreNoMoreShardsThanPictures) {
+TEST(ConvertCommandTest, ThereAreNoMoreShardsThanImages) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "train");
   const Outcome outcome = convert(root / "raw", root / "out");
@@ -265,21 +265,21 @@ TEST(ConvertCommandTest, ThereAreNoMoreShardsThanPictures) {
   EXPECT_EQ(files_below(root / "out").size(), 6u);
   EXPECT_TRUE(fs::exists(root / "out" / "train" / "train-00005-of-00006"));
   EXPECT_TRUE(contains(outcome.err, "6 training shards instead of 1024")) << outcome.err;
-  // Of 2 pictures a shard, the fourth would be empty.
+  // Of 2 images a shard, the fourth would be empty.
   ASSERT_EQ(convert(root / "raw", root / "four", {"--train-shards", "4"}).code, 0);
   EXPECT_EQ(files_below(root / "four").size(), 3u);
 }
 
-TEST(ConvertCommandTest, PicturesAreToldByContent) {
+TEST(ConvertCommandTest, ImagesAreToldByContent) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "train");
-  store_picture(root / "raw" / "train" / "n1" / "without-an-ending", 7, 7);
-  store(root / "raw" / "train" / "n1" / "LICENSE", "no picture");
+  store_image(root / "raw" / "train" / "n1" / "without-an-ending", 7, 7);
+  store(root / "raw" / "train" / "n1" / "LICENSE", "no image");
   const Outcome good = convert(root / "raw", root / "good");
   ASSERT_EQ(good.code, 0) << good.err;
   EXPECT_EQ(labels_of(root / "good", io::Split::Train).size(), 7u);
   EXPECT_TRUE(contains(good.err, "n1/LICENSE")) << good.err;
-  store(root / "raw" / "train" / "n1" / "text.JPEG", "no picture either");
+  store(root / "raw" / "train" / "n1" / "text.JPEG", "no image either");
   const Outcome bad = convert(root / "raw", root / "bad");
   EXPECT_EQ(bad.code, 3);
   EXPECT_TRUE(contains(bad.err, "n1/text.JPEG: neither a JPEG nor a PNG")) << bad.err;
@@ -288,7 +288,7 @@ TEST(ConvertCommandTest, PicturesAreToldByContent) {
 TEST(ConvertCommandTest, ListsOfLabelsMayHaveLineEndsOfWindows) {
   const TemporaryDirectory root;
   write_classes(root / "raw" / "train");
-  for (const char* const name : {"a.JPEG", "b.JPEG"}) store_picture(root / "raw" / "val" / name);
+  for (const char* const name : {"a.JPEG", "b.JPEG"}) store_image(root / "raw" / "val" / name);
   store(root / "raw" / "synset_labels.txt", "n2\r\nn1\r\n");
   const Outcome outcome = convert(root / "raw", root / "out", {"--split", "validation"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -323,7 +323,7 @@ TEST(ConvertCommandTest, OptionsWithoutEffectAreRefused) {
   EXPECT_FALSE(fs::exists(root / "out"));
 }
 
-TEST(PackedToolsTest, CheckStatsAndIndexReadPackedPictures) {
+TEST(PackedToolsTest, CheckStatsAndIndexReadPackedImages) {
   const TemporaryDirectory root;
   write_classes(root / "train");
   const fs::path out = root / "out";

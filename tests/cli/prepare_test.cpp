@@ -10,12 +10,15 @@
 #include <sstream>
 #include <string>
 
+#include "cli/datasets.hpp"
 #include "cli/dialect.hpp"
 #include "cli/run_name.hpp"
+#include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
-#include "io/generate.hpp"
+#include "io/data/dataset_kinds.hpp"
+#include "io/tools/generate.hpp"
 #include "support.hpp"
 #include "tests/support/leftover.hpp"
 #include "train/setup.hpp"
@@ -291,6 +294,33 @@ TEST_F(PrepareTest, BenchmarkOfARecipeSaysNothingOfALengthThatItHasNot) {
   const PreparedBench bench = prepare_bench(
       invocation(Command::Bench, "--config " + recipe.string() + " --dataset imagenet"), world());
   EXPECT_TRUE(bench.run.notices.empty()) << bench.run.notices.front();
+}
+
+/// What a row of the table of data sets promises.
+TEST(DatasetKindTest, EveryRowIsOfferedNamedSizedAndOpened) {
+  const std::vector<std::string> offered = split_list(find_option("dataset")->value_name, '|');
+  EXPECT_EQ(offered.size(), io::dataset_kinds().size());
+  const TemporaryDirectory empty;
+  for (const io::DatasetKind& kind : io::dataset_kinds()) {
+    const std::string name(kind.name);
+    EXPECT_NE(std::find(offered.begin(), offered.end(), name), offered.end()) << name;
+    for (const std::string& word : split_list(kind.path_words))
+      EXPECT_EQ(io::dataset_named_in("/data/my_" + to_lower(word)), &kind) << word;
+    const Options options = load_options(
+        Command::Train, words("--generated-data --dataset " + name), 0, environment_of({}));
+    const Datasets sets = open_datasets(data_request(options));
+    EXPECT_EQ(sets.train->size(), kind.train_size) << name;
+    EXPECT_EQ(sets.validation->size(), kind.validation_size) << name;
+    EXPECT_EQ(sets.train->image_shape(), (Shape{kind.image_side, kind.image_side, 3})) << name;
+    if (kind.classes > 0) EXPECT_EQ(sets.train->classes(), kind.classes) << name;
+    EXPECT_FALSE(kind.is_in(empty.path())) << name;
+    try {
+      (void)kind.open({.directory = empty.path()});
+      ADD_FAILURE() << name << " is opened in an empty folder";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Data) << error.what();
+    }
+  }
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "io/generate.hpp"
+#include "io/tools/generate.hpp"
 #include "millrace.hpp"
 
 namespace millrace::test {

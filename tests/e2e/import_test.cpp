@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "device/compat.hpp"
-#include "io/cifar.hpp"
-#include "io/prefetch.hpp"
+#include "io/data/cifar.hpp"
+#include "io/data/prefetch.hpp"
 #include "io/safetensors.hpp"
 #include "io/torch_names.hpp"
 #include "millrace.hpp"
@@ -77,7 +77,7 @@ std::vector<float> ImportTest::logits(std::int64_t count) {
   }
   std::shared_ptr<const io::Dataset> images = io::open_cifar(
       shared_data() / "cifar-10-batches-bin", {.kind = io::CifarKind::Cifar10,
-                                               .split = io::CifarSplit::Test,
+                                               .split = io::Split::Validation,
                                                .normalisation = io::CifarNormalisation::Dataset,
                                                .statistics = io::kImageNetStatistics});
   io::LoaderOptions loader_options;

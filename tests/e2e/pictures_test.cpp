@@ -14,7 +14,7 @@
 
 #include "millrace.hpp"
 #include "tests/io/fixtures.hpp"
-#include "tests/io/images/pictures.hpp"
+#include "tests/io/images/test_images.hpp"
 
 namespace millrace::test {
 namespace {

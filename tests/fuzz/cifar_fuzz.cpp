@@ -8,9 +8,10 @@
 #include <fstream>
 
 #include "core/error.hpp"
-#include "io/cifar.hpp"
+#include "io/data/cifar.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/give_up.hpp"
+#include "tests/io/samples.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 namespace millrace::fuzz {
@@ -43,12 +44,11 @@ std::filesystem::path folder_with(std::span<const std::byte> file, CifarKind kin
 }
 
 void read_all(const Dataset& set) {
-  std::vector<float> image(static_cast<std::size_t>(set.image_shape().elements()));
   for (std::int64_t i = 0; i < set.size(); ++i) {
     require(set.label(i) >= 0 && set.label(i) < set.classes(), "labels are classes");
     for (const bool augment : {false, true}) {
-      set.read(i, {.seed = 1, .epoch = 2, .augment = augment}, image);
-      for (const float pixel : image) require(std::isfinite(pixel), "pixels are numbers");
+      for (const float pixel : image_of(set, i, {.seed = 1, .epoch = 2, .augment = augment}))
+        require(std::isfinite(pixel), "pixels are numbers");
     }
   }
 }

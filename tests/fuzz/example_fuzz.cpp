@@ -6,7 +6,8 @@
 #include <string>
 
 #include "example.pb.h"
-#include "io/records/example.hpp"
+#include "io/data/example.hpp"
+#include "io/tools/write_records.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/give_up.hpp"
 
@@ -35,9 +36,9 @@ void compare_with_protobuf(std::span<const std::byte> input, const Example& exam
 }
 
 Bytes example(std::span<const ObjectBox> boxes) {
-  const Bytes picture(40, std::byte{0x55});
+  const Bytes image(40, std::byte{0x55});
   Bytes payload;
-  write_example({.encoded = picture,
+  write_example({.encoded = image,
                  .height = 1,
                  .width = 1,
                  .label = 300,

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <array>
 
-#include "io/records/example.hpp"
-#include "io/records/little_endian.hpp"
-#include "io/records/record_frame.hpp"
-#include "io/records/record_index.hpp"
+#include "io/data/example.hpp"
+#include "io/data/little_endian.hpp"
+#include "io/data/record_frame.hpp"
+#include "io/data/record_index.hpp"
+#include "io/tools/write_records.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/give_up.hpp"
 
@@ -60,10 +61,10 @@ Bytes file_of(std::span<const Bytes> payloads) {
   return file;
 }
 
-Bytes example(std::size_t picture_bytes) {
-  const Bytes picture(picture_bytes, std::byte{0x55});
+Bytes example(std::size_t image_bytes) {
+  const Bytes image(image_bytes, std::byte{0x55});
   Bytes payload;
-  write_example({.encoded = picture,
+  write_example({.encoded = image,
                  .height = 1,
                  .width = 1,
                  .label = 3,

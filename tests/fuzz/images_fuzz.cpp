@@ -11,7 +11,7 @@
 #include "core/error.hpp"
 #include "io/images/reader.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/io/images/pictures.hpp"
+#include "tests/io/images/test_images.hpp"
 
 namespace millrace::fuzz {
 namespace {
@@ -44,17 +44,17 @@ void check_box_agrees(std::span<const std::byte> input, const ImageHeader& heade
                       const DecodedImage& whole, std::size_t number) {
   const PixelBox box = box_in(header, number);
   ImageDecoder decoder;
-  const DecodedImage part = decoder.decode(input, box);
-  if (whole.state == PictureState::Damaged || part.state == PictureState::Damaged) return;
+  const DecodedImage part = decode(decoder, input, box);
+  if (whole.state == ImageState::Damaged || part.state == ImageState::Damaged) return;
   for (std::int32_t y = box.top; y < box.bottom; ++y)
     if (std::memcmp(part.view.at(box.left, y), whole.view.at(box.left, y),
                     std::size_t{3} * static_cast<std::size_t>(part.view.width())) != 0)
-      give_up("a box differs from the whole picture");
+      give_up("a box differs from the whole image");
 }
 
 void decode_all(std::span<const std::byte> input, const ImageHeader& header, std::size_t number) {
   ImageDecoder decoder;
-  const DecodedImage whole = decoder.decode(input);
+  const DecodedImage whole = decode(decoder, input);
   if (whole.view.width() != header.width || whole.view.height() != header.height)
     give_up("an image has another size than its header");
   // CMYK takes four bytes per pixel.
@@ -68,8 +68,9 @@ void load(std::span<const std::byte> input, std::size_t number) {
   ImageReader reader;
   std::vector<std::uint8_t> image(std::size_t{3} * kSide * kSide);
   const DrawKey key{.seed = 1, .epoch = 0, .index = number};
-  reader.read_training(input, {}, presets[number % presets.size()], key, kSide, image);
-  reader.read_validation(input, presets[number % presets.size()], kSide, image);
+  const ImagePreset& preset = presets[number % presets.size()];
+  reader.read({.bytes = input}, preset, key, kSide, image);
+  reader.read({.bytes = input}, preset, {}, kSide, image);
 }
 
 }  // namespace
@@ -90,23 +91,23 @@ void run_one(std::span<const std::byte> input) {
 }
 
 std::vector<Bytes> seeds() {
-  const Picture picture = make_picture(33, 21);
+  const Image image = make_image(33, 21);
   std::vector<Bytes> files = {
-      encode_jpeg(make_picture(1, 1)),
-      encode_jpeg(picture),
-      encode_jpeg(picture, {.horizontal = 2}),
-      encode_jpeg(picture, {.horizontal = 2, .vertical = 2}),
-      encode_jpeg(picture, {.vertical = 2}),
-      encode_jpeg(picture, {.horizontal = 2, .vertical = 2, .progressive = true}),
-      encode_jpeg(picture, {.horizontal = 2, .vertical = 2, .restart_rows = 1}),
-      encode_jpeg(picture, {.progressive = true, .colours = JpegColours::Gray}),
-      encode_jpeg(picture, {.colours = JpegColours::Rgb}),
-      encode_jpeg(picture, {.colours = JpegColours::Cmyk}),
-      encode_jpeg(picture, {.colours = JpegColours::Ycck})};
+      encode_jpeg(make_image(1, 1)),
+      encode_jpeg(image),
+      encode_jpeg(image, {.horizontal = 2}),
+      encode_jpeg(image, {.horizontal = 2, .vertical = 2}),
+      encode_jpeg(image, {.vertical = 2}),
+      encode_jpeg(image, {.horizontal = 2, .vertical = 2, .progressive = true}),
+      encode_jpeg(image, {.horizontal = 2, .vertical = 2, .restart_rows = 1}),
+      encode_jpeg(image, {.progressive = true, .colours = JpegColours::Gray}),
+      encode_jpeg(image, {.colours = JpegColours::Rgb}),
+      encode_jpeg(image, {.colours = JpegColours::Cmyk}),
+      encode_jpeg(image, {.colours = JpegColours::Ycck})};
   for (const bool interlaced : {false, true})
     for (const PngColours colours : {PngColours::Rgb, PngColours::Rgba, PngColours::Gray,
                                      PngColours::Palette, PngColours::Rgb16})
-      files.push_back(encode_png(picture, {.colours = colours, .interlaced = interlaced}));
+      files.push_back(encode_png(image, {.colours = colours, .interlaced = interlaced}));
   return files;
 }
 

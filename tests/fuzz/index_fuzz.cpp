@@ -9,10 +9,10 @@
 #include <string>
 
 #include "core/error.hpp"
-#include "io/records/image_folder.hpp"
-#include "io/records/record_index.hpp"
-#include "io/records/sealed_file.hpp"
-#include "io/records/tar_reader.hpp"
+#include "io/data/image_folder.hpp"
+#include "io/data/record_index.hpp"
+#include "io/data/sealed_file.hpp"
+#include "io/tools/tar_reader.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/give_up.hpp"
 
@@ -40,7 +40,7 @@ void read_folder_index(std::span<const std::byte> content) {
 
 void read_tar(std::span<const std::byte> bytes) {
   ByteWindow file(bytes, "input");
-  for (const TarMember& member : list_tar(file, 0, bytes.size()).members)
+  for (const TarMember& member : list_tar(file).members)
     require(member.offset <= bytes.size() && member.bytes <= bytes.size() - member.offset,
             "members lie in the archive");
 }
@@ -82,7 +82,7 @@ std::vector<Bytes> seeds() {
                           .notices = {"said before"}};
   const FolderIndex folder{.classes = {"a", "b"},
                            .modified_ns = {5, -1},
-                           .pictures = {{0, {10, 3}, "x.JPEG"}, {1, {11, 4}, "y"}},
+                           .images = {{0, {10, 3}, "x.JPEG"}, {1, {11, 4}, "y"}},
                            .bad = {{1, {0, 5}, "z.JPEG"}},
                            .others = {{0, {4, 6}, "text"}}};
   const std::string lines = "0 116\n116 16\n132 19\n";

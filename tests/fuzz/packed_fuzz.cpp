@@ -8,8 +8,8 @@
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
-#include "io/records/little_endian.hpp"
-#include "io/records/packed_pictures.hpp"
+#include "io/data/little_endian.hpp"
+#include "io/data/packed_images.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/give_up.hpp"
 
@@ -69,17 +69,17 @@ void run_one(std::span<const std::byte> input) {
   Bytes file(input.begin() + 1, input.end());
   if (input[0] != std::byte{0}) repair(file);
   try {
-    const PackedPictures packed(file, "input");
+    const PackedImages packed(file, "input");
     ReadBuffer buffer;
     for (std::int64_t i = 0; i < packed.size(); ++i) {
       require(packed.label(i) >= 0 && packed.label(i) < packed.classes(), "labels are classes");
-      const PackedPicture picture = packed.read(i, buffer);
-      require(picture.pixels.data() >= file.data() &&
-                  std::as_bytes(picture.boxes).data() + picture.boxes.size_bytes() <=
+      const StoredImage image = packed.stored(i, buffer);
+      require(image.bytes.data() >= file.data() &&
+                  std::as_bytes(image.boxes).data() + image.boxes.size_bytes() <=
                       file.data() + file.size(),
               "images are in the file");
-      require(picture.pixels.size() == std::size_t{3} * static_cast<std::size_t>(picture.height) *
-                                           static_cast<std::size_t>(picture.width),
+      require(image.bytes.size() == std::size_t{3} * static_cast<std::size_t>(image.height) *
+                                        static_cast<std::size_t>(image.width),
               "pixels fill the image");
     }
   } catch (const Error& error) {

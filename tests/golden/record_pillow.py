@@ -5,7 +5,7 @@
 Usage: record_pillow.py
 
 Writes tests/golden/pillow/resize.json. The pictures are a closed formula of their size, which
-tests/io/images/pictures.cpp computes as well, so that only results are stored: as torchvision does with
+tes../io/images/test_images.cpp computes as well, so that only results are stored: as torchvision does with
 a picture of Pillow's, a box is cut out, resized to a square, and mirrored or not.
 
 Needs Pillow (scripts/setup --with-bench installs Debian's for /usr/bin/python3).

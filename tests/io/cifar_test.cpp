@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/cifar.hpp"
+#include "io/data/cifar.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,10 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "io/augment.hpp"
-#include "io/generate.hpp"
+#include "io/data/small_images.hpp"
+#include "io/tools/generate.hpp"
 #include "tests/io/fixtures.hpp"
+#include "tests/io/samples.hpp"
 
 namespace millrace::io {
 namespace {
@@ -40,12 +41,6 @@ void write_small_set(const fs::path& directory) {
   write_bytes(directory / "test_batch.bin", records10(4, 5, 3));
 }
 
-std::vector<float> image_of(const Dataset& dataset, std::int64_t index, const ReadKey& key = {}) {
-  std::vector<float> image(static_cast<std::size_t>(dataset.image_shape().elements()));
-  dataset.read(index, key, image);
-  return image;
-}
-
 // A file alone does not show that it was truncated between two records; the files around it do.
 TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   const TemporaryDirectory folder;
@@ -70,7 +65,7 @@ TEST(CifarLimitTest, FilesCutBetweenRecordsAreRefused) {
   write("batches.meta.txt", "airplane\nautomobile\n");
   write_bytes(folder.path() / "test_batch.bin", records10(4, 0, 1));
   expect_error(ErrorKind::Data, {"test_batch.bin: 4 records, but 10000 are in the published file"},
-               [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
+               [&] { (void)open_cifar(folder.path(), {.split = Split::Validation}); });
 }
 
 TEST(CifarLimitTest, GeneratedSetsKnowTheirLength) {
@@ -81,15 +76,15 @@ TEST(CifarLimitTest, GeneratedSetsKnowTheirLength) {
     const bool ten = kind == CifarKind::Cifar10;
     const std::filesystem::path set = folder / (ten ? "10" : "100");
     const std::size_t record = ten ? 3073 : 3074;
-    for (const CifarSplit split : {CifarSplit::Train, CifarSplit::Test}) {
-      EXPECT_EQ(open_cifar(set, {.kind = kind, .split = split})->size(), split == CifarSplit::Test
+    for (const Split split : {Split::Train, Split::Validation}) {
+      EXPECT_EQ(open_cifar(set, {.kind = kind, .split = split})->size(), split == Split::Validation
                                                                              ? 8
                                                                          : ten ? 20
                                                                                : 9);
       const char* const test = ten ? "test_batch.bin" : "test.bin";
-      const std::filesystem::path file = set / (split == CifarSplit::Test ? test
-                                                : ten                     ? "data_batch_1.bin"
-                                                                          : "train.bin");
+      const std::filesystem::path file = set / (split == Split::Validation ? test
+                                                : ten                      ? "data_batch_1.bin"
+                                                                           : "train.bin");
       std::filesystem::resize_file(file, std::filesystem::file_size(file) - record);
       expect_error(ErrorKind::Data, {file.string(), "were generated"},
                    [&] { (void)open_cifar(set, {.kind = kind, .split = split}); });
@@ -108,7 +103,7 @@ TEST(CifarTest, ReadsTheFilesInOrder) {
   std::vector<std::int32_t> labels;
   for (std::int64_t i = 0; i < train->size(); ++i) labels.push_back(train->label(i));
   EXPECT_EQ(labels, (std::vector<std::int32_t>{0, 1, 2, 7, 8}));
-  EXPECT_EQ(open_cifar(folder.path(), {.split = CifarSplit::Test})->size(), 4);
+  EXPECT_EQ(open_cifar(folder.path(), {.split = Split::Validation})->size(), 4);
 }
 
 TEST(CifarTest, StandardisesEveryImage) {
@@ -124,49 +119,6 @@ TEST(CifarTest, StandardisesEveryImage) {
   for (std::size_t i = 0; i < 3072; ++i) {
     const double expected = (pixels[i % 3 * 1024 + i / 3] - mean) / std::sqrt(variance);
     ASSERT_NEAR(static_cast<double>(image[i]), expected, 2e-6) << i;
-  }
-}
-
-/// Reads a set as floats and as bytes normalized afterwards; both must be bit-identical, in float32
-/// and in bfloat16. Returns the number of padding pixels.
-std::int64_t expect_bytes_are_the_image(const Dataset& dataset, std::int64_t images) {
-  std::vector<std::uint8_t> bytes(3072);
-  std::vector<float> image(3072);
-  std::int64_t padded = 0;
-  for (std::int64_t i = 0; i < images; ++i) {
-    const ReadKey key{.seed = 5, .epoch = static_cast<std::uint64_t>(i % 3), .augment = i % 4 != 0};
-    PixelScaling scaling;
-    EXPECT_EQ(dataset.read_bytes(i, key, bytes, scaling), Sample::Own);
-    normalise_bytes(bytes, scaling, dataset.image_shape(), image);
-    const std::vector<float> expected = image_of(dataset, i, key);
-    if (!std::ranges::equal(std::as_bytes(std::span(image)), std::as_bytes(std::span(expected)))) {
-      ADD_FAILURE() << "image " << i;
-      break;
-    }
-    padded += 1024 - scaling.real.pixels();
-  }
-  return padded;
-}
-
-TEST(CifarTest, BytesAreTheSameImage) {
-  const TemporaryDirectory folder;
-  write_bytes(folder.path() / "data_batch_1.bin", records10(500, 0, 1));
-  for (const auto& [normalisation, statistics] :
-       {std::pair{CifarNormalisation::Standardise, std::optional<ChannelStatistics>{}},
-        {CifarNormalisation::Dataset, std::optional<ChannelStatistics>{}},
-        {CifarNormalisation::Dataset, std::optional{kImageNetStatistics}}}) {
-    const auto train =
-        open_cifar(folder.path(), {.normalisation = normalisation, .statistics = statistics});
-    EXPECT_GT(expect_bytes_are_the_image(*train, train->size()), 500 * 32);
-  }
-}
-
-TEST(CifarTest, BytesOfTheRealSetAreTheSameImages) {
-  const auto folder = real_data("cifar-10-batches-bin");
-  if (!folder) GTEST_SKIP() << "CIFAR-10 is not here";
-  for (const auto normalisation : {CifarNormalisation::Standardise, CifarNormalisation::Dataset}) {
-    const auto train = open_cifar(*folder, {.normalisation = normalisation});
-    expect_bytes_are_the_image(*train, train->size());
   }
 }
 
@@ -200,7 +152,7 @@ TEST(CifarTest, ValidationIsNormalisedByTheTrainingImages) {
     EXPECT_NEAR(statistics.mean[c], mean, 1e-12);
     EXPECT_NEAR(statistics.deviation[c], std::sqrt(square - mean * mean), 1e-12);
   }
-  CifarOptions options{.split = CifarSplit::Test, .normalisation = CifarNormalisation::Dataset};
+  CifarOptions options{.split = Split::Validation, .normalisation = CifarNormalisation::Dataset};
   const std::vector<float> measured = image_of(*open_cifar(folder.path(), options), 0);
   options.statistics = statistics;
   EXPECT_EQ(measured, image_of(*open_cifar(folder.path(), options), 0));
@@ -246,7 +198,7 @@ TEST(CifarTest, Cifar100UsesTheFineLabel) {
   bytes[kRecord100 + 2] = 51;  // first red pixel
   write_bytes(folder.path() / "cifar-100-binary/test.bin", bytes);
   const auto test =
-      open_cifar(folder.path(), {.kind = CifarKind::Cifar100, .split = CifarSplit::Test});
+      open_cifar(folder.path(), {.kind = CifarKind::Cifar100, .split = Split::Validation});
   EXPECT_EQ(test->name(), "cifar-100");
   EXPECT_EQ(test->classes(), 100);
   EXPECT_EQ(test->size(), 2);
@@ -295,7 +247,7 @@ TEST(CifarTest, MissingFilesAreNamed) {
   expect_error(ErrorKind::Data, {"data_batch_2.bin", "missing", "1 to 3"},
                [&] { (void)open_cifar(folder.path(), {}); });
   expect_error(ErrorKind::Data, {"test_batch.bin", "missing"},
-               [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
+               [&] { (void)open_cifar(folder.path(), {.split = Split::Validation}); });
 }
 
 TEST(CifarLimitTest, SetsWithoutTheirLastFilesAreRefused) {
@@ -319,14 +271,14 @@ TEST(CifarTest, AllProblemsOfASetAreListed) {
   const TemporaryDirectory folder;
   write_small_set(folder.path());
   EXPECT_EQ(cifar_kind_in(folder.path()), CifarKind::Cifar10);
-  EXPECT_EQ(check_cifar(folder.path(), CifarKind::Cifar10, CifarSplit::Train).problems.size(), 0u);
+  EXPECT_EQ(check_cifar(folder.path(), CifarKind::Cifar10, Split::Train).problems.size(), 0u);
   std::vector<std::uint8_t> bytes = records10(3, 0, 1);
   bytes[0] = 10;
   bytes[2 * 3073] = 200;
   write_bytes(folder.path() / "data_batch_1.bin", bytes);
   bytes.resize(3073 + 1);
   write_bytes(folder.path() / "data_batch_2.bin", bytes);
-  const CifarReport report = check_cifar(folder.path(), CifarKind::Cifar10, CifarSplit::Train);
+  const CifarReport report = check_cifar(folder.path(), CifarKind::Cifar10, Split::Train);
   EXPECT_EQ(report.files, 2);
   EXPECT_EQ(report.records, 4);
   ASSERT_EQ(report.problems.size(), 3u);
@@ -342,10 +294,10 @@ TEST(CifarTest, CutFilesAreRefused) {
   bytes.pop_back();
   write_bytes(file, bytes);
   expect_error(ErrorKind::Data, {file.string(), "6145 bytes", "3073 bytes", "3072 left over"},
-               [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
+               [&] { (void)open_cifar(folder.path(), {.split = Split::Validation}); });
   write_bytes(file, {});
   expect_error(ErrorKind::Data, {file.string(), "empty", "3073 bytes"},
-               [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
+               [&] { (void)open_cifar(folder.path(), {.split = Split::Validation}); });
 }
 
 TEST(CifarTest, HugeFilesAreRefusedBeforeMemoryIsAllocated) {
@@ -356,7 +308,7 @@ TEST(CifarTest, HugeFilesAreRefusedBeforeMemoryIsAllocated) {
   fs::resize_file(file, std::uintmax_t{1} << 40, error);  // sparse
   if (error) GTEST_SKIP() << "no sparse files of 1 TiB in the temporary directory";
   expect_error(ErrorKind::Data, {file.string(), "1099511627776 bytes"},
-               [&] { (void)open_cifar(folder.path(), {.split = CifarSplit::Test}); });
+               [&] { (void)open_cifar(folder.path(), {.split = Split::Validation}); });
 }
 
 TEST(CifarTest, LabelsOutOfRangeAreRefused) {
@@ -406,7 +358,7 @@ TEST(CifarTest, ReadsThePublishedSet) {
   const auto directory = real_data("cifar-10-batches-bin");
   if (!directory) GTEST_SKIP() << "the published CIFAR-10 is not beside the project";
   const auto train = open_cifar(*directory, {});
-  const auto test = open_cifar(directory->parent_path(), {.split = CifarSplit::Test});
+  const auto test = open_cifar(directory->parent_path(), {.split = Split::Validation});
   EXPECT_EQ(train->size(), 50'000);
   EXPECT_EQ(test->size(), 10'000);
   EXPECT_EQ(train->label(0), 6);  // the frog

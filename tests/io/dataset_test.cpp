@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/dataset.hpp"
+#include "io/data/dataset.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <span>
 #include <vector>
 
+#include "core/random.hpp"
 #include "tests/io/fixtures.hpp"
 
 namespace millrace::io {
@@ -18,6 +22,61 @@ std::vector<std::int64_t> indices_of_epoch(const SampleOrder& order, std::int64_
     indices.push_back(place.index);
   }
   return indices;
+}
+
+/// One pixel after another.
+template <class T>
+std::vector<T> naive_normalise(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
+                               const Shape& shape) {
+  std::vector<T> image;
+  for (std::int64_t y = 0; y < shape.h; ++y)
+    for (std::int64_t x = 0; x < shape.w; ++x)
+      for (std::int64_t c = 0; c < shape.c; ++c) {
+        const PixelBox& real = scaling.real;
+        const bool inside = y >= real.top && y < real.bottom && x >= real.left && x < real.right;
+        const auto byte = static_cast<float>(bytes[image.size()]);
+        image.push_back(store_as<T>(inside ? (byte - scaling.mean[c]) * scaling.scale[c] : 0.0f));
+      }
+  return image;
+}
+
+template <class T>
+void expect_naive(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
+                  const Shape& shape) {
+  std::vector<T> image(bytes.size(), store_as<T>(7.0f));  // every element must be written
+  normalise_bytes<T>(bytes, scaling, shape, image);
+  const std::vector<T> expected = naive_normalise<T>(bytes, scaling, shape);
+  EXPECT_TRUE(
+      std::ranges::equal(std::as_bytes(std::span(image)), std::as_bytes(std::span(expected))))
+      << shape.h << "x" << shape.w << "x" << shape.c << ", real from " << scaling.real.left;
+}
+
+// Any number of channels, blocks that end in a row, and padding on every side.
+TEST(NormaliseBytesTest, EveryTypeAgreesWithOnePixelAfterAnother) {
+  for (const Shape shape : {Shape{32, 32, 3}, Shape{5, 7, 3}, Shape{3, 150, 3}, Shape{9, 11, 1},
+                            Shape{6, 5, 2}, Shape{40, 13, 4}}) {
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape.elements()));
+    const RandomStream stream(3, RandomPurpose::GeneratedData);
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::uint8_t>(stream.block(0, i)[0]);
+    const auto h = static_cast<std::int32_t>(shape.h);
+    const auto w = static_cast<std::int32_t>(shape.w);
+    for (const PixelBox real :
+         {PixelBox{0, 0, h, w}, PixelBox{2, 0, h, w}, PixelBox{0, 0, h - 1, w},
+          PixelBox{1, 1, h, w}, PixelBox{0, 0, h - 2, w - 3}, PixelBox{}}) {
+      const PixelScaling usual{.mean = {123.68f, 0.0f, 103.53f, 1.0f},
+                               .scale = {0.0171f, 1.0f, 0.25f, 3.0f},
+                               .real = real};
+      // Multiples of 1 + 2^-8 lie half-way between two numbers of bfloat16.
+      const PixelScaling ties{
+          .mean = {}, .scale = {0x1.01p0f, 0x1.01p0f, 0x1.01p0f, 0x1.01p0f}, .real = real};
+      for (const PixelScaling& scaling : {usual, ties}) {
+        expect_naive<float>(bytes, scaling, shape);
+        expect_naive<bfloat16>(bytes, scaling, shape);
+        expect_naive<float16>(bytes, scaling, shape);
+      }
+    }
+  }
 }
 
 TEST(SampleOrderTest, EveryEpochHasEverySampleOnce) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/generate.hpp"
+#include "io/tools/generate.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "core/sha256.hpp"
-#include "io/cifar.hpp"
+#include "io/data/cifar.hpp"
 #include "tests/io/fixtures.hpp"
+#include "tests/io/samples.hpp"
 
 namespace millrace::io {
 namespace {
@@ -83,7 +84,8 @@ TEST(GenerateTest, HasTheLayoutOfCifar100) {
     ++counts[static_cast<std::size_t>(train->label(i))];
   }
   EXPECT_EQ(counts, std::vector<int>(100, 3));
-  EXPECT_EQ(open_cifar(set, {.kind = CifarKind::Cifar100, .split = CifarSplit::Test})->size(), 100);
+  EXPECT_EQ(open_cifar(set, {.kind = CifarKind::Cifar100, .split = Split::Validation})->size(),
+            100);
   expect_error(ErrorKind::Usage, {"already exists"}, [&] { generate_cifar100_like(set, {}); });
 }
 
@@ -122,17 +124,16 @@ double squared_distance(const Mean& mean, const std::vector<float>& image) {
 
 /// Share of the test images whose class has the nearest mean training image.
 double nearest_mean_accuracy(const Dataset& train, const Dataset& test) {
-  std::vector<float> image(3072);
   std::vector<Mean> means(10, Mean(3072, 0.0));
   for (std::int64_t i = 0; i < train.size(); ++i) {
-    train.read(i, {}, image);
+    const std::vector<float> image = image_of(train, i);
     Mean& mean = means[static_cast<std::size_t>(train.label(i))];
     for (std::size_t k = 0; k < image.size(); ++k)
       mean[k] += static_cast<double>(image[k]) * 10.0 / static_cast<double>(train.size());
   }
   int correct = 0;
   for (std::int64_t i = 0; i < test.size(); ++i) {
-    test.read(i, {}, image);
+    const std::vector<float> image = image_of(test, i);
     std::size_t best = 0;
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t k = 0; k < means.size(); ++k) {
@@ -157,7 +158,7 @@ TEST(GenerateTest, MeanImagesDoNotGiveTheClassesAway) {
   for (const auto normalisation : {CifarNormalisation::Standardise, CifarNormalisation::Dataset}) {
     const auto train = open_cifar(folder.path(), {.normalisation = normalisation});
     const auto test =
-        open_cifar(folder.path(), {.split = CifarSplit::Test, .normalisation = normalisation});
+        open_cifar(folder.path(), {.split = Split::Validation, .normalisation = normalisation});
     EXPECT_LT(nearest_mean_accuracy(*train, *test), 0.40);
   }
 }

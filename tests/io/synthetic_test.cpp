@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/synthetic.hpp"
+#include "io/data/synthetic.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,15 +8,10 @@
 #include <vector>
 
 #include "tests/io/fixtures.hpp"
+#include "tests/io/samples.hpp"
 
 namespace millrace::io {
 namespace {
-
-std::vector<float> image_of(const Dataset& dataset, std::int64_t index, const ReadKey& key = {}) {
-  std::vector<float> image(static_cast<std::size_t>(dataset.image_shape().elements()));
-  dataset.read(index, key, image);
-  return image;
-}
 
 TEST(SyntheticTest, RepeatsOneImageAndOneLabel) {
   const auto dataset =
@@ -48,17 +43,13 @@ TEST(SyntheticTest, PixelsAreATruncatedNormal) {
   EXPECT_NEAR(std::sqrt(variance), 60.0 * 0.8796, 0.5);
 }
 
-TEST(SyntheticTest, PixelsAreBytesToo) {
+TEST(SyntheticTest, PixelsAreNotNormalised) {
   const auto dataset = make_synthetic({.image_shape = {9, 7, 3}, .classes = 10, .size = 2});
-  const Shape shape = dataset->image_shape();
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape.elements()));
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(dataset->image_shape().elements()));
   PixelScaling scaling;
-  EXPECT_EQ(dataset->read_bytes(1, {}, bytes, scaling), Sample::Own);
-  std::vector<float> image(bytes.size());
-  normalise_bytes(bytes, scaling, shape, image);
-  EXPECT_EQ(image, image_of(*dataset, 1));
-  for (std::size_t i = 0; i < bytes.size(); ++i)
-    ASSERT_EQ(image[i], static_cast<float>(bytes[i])) << "synthetic pixels are not normalised";
+  EXPECT_EQ(dataset->read(1, {}, bytes, scaling), Sample::Own);
+  const std::vector<float> image = image_of(*dataset, 1);
+  for (std::size_t i = 0; i < bytes.size(); ++i) ASSERT_EQ(image[i], static_cast<float>(bytes[i]));
 }
 
 TEST(SyntheticTest, SeedsDifferAndLabelsStayInRange) {
@@ -84,6 +75,9 @@ TEST(SyntheticTest, ImpossibleNumbersAreRefused) {
   });
   expect_error(ErrorKind::Config, {"4x-1x3"}, [] {
     (void)make_synthetic({.image_shape = {4, -1, 3}, .classes = 10, .size = 1});
+  });
+  expect_error(ErrorKind::Config, {"4x4x5", "channels at most 4"}, [] {
+    (void)make_synthetic({.image_shape = {4, 4, 5}, .classes = 2, .size = 3});
   });
   expect_error(ErrorKind::Config, {"0 classes"}, [] {
     (void)make_synthetic({.image_shape = {4, 4, 3}, .classes = 0, .size = 1});

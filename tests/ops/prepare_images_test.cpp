@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "core/float16.hpp"
-#include "io/cifar.hpp"
-#include "io/generate.hpp"
-#include "io/prefetch.hpp"
-#include "io/synthetic.hpp"
+#include "io/data/cifar.hpp"
+#include "io/data/prefetch.hpp"
+#include "io/data/synthetic.hpp"
+#include "io/tools/generate.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/ops/device_values.hpp"
 
@@ -244,7 +244,7 @@ TYPED_TEST(PrepareImages, TensorsOfTheRealSetAreThoseOfTheHost) {
   if (!folder) GTEST_SKIP() << "CIFAR-10 is not available";
   expect_tensors_of_the_host<TypeParam>(io::open_cifar(*folder, {}));
   expect_tensors_of_the_host<TypeParam>(io::open_cifar(
-      *folder, {.split = io::CifarSplit::Test, .normalisation = io::CifarNormalisation::Dataset}));
+      *folder, {.split = io::Split::Validation, .normalisation = io::CifarNormalisation::Dataset}));
 }
 
 // Mixing gives the same bits for images that arrive as bytes and for images that arrive normalized.

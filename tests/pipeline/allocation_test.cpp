@@ -139,8 +139,9 @@ class Zeros final : public io::Dataset {
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
     return static_cast<std::int32_t>(index % 10);
   }
-  io::Sample read(std::int64_t, const io::ReadKey&, std::span<float> image) const override {
-    std::fill(image.begin(), image.end(), 0.0f);
+  io::Sample read(std::int64_t, const io::ReadKey&, std::span<std::uint8_t> image,
+                  PixelScaling&) const override {
+    std::fill(image.begin(), image.end(), std::uint8_t{0});
     return io::Sample::Own;
   }
 };

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "device/compat.hpp"
+#include "io/data/prefetch.hpp"
 #include "io/mixing.hpp"
-#include "io/prefetch.hpp"
 #include "models/registry.hpp"
 #include "pipeline/stage.hpp"
 #include "support/slope.hpp"

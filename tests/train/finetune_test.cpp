@@ -37,10 +37,14 @@ class NoiseDataset final : public io::Dataset {
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
     return static_cast<std::int32_t>((index * 7) % classes_);
   }
-  io::Sample read(std::int64_t index, const io::ReadKey&, std::span<float> image) const override {
+  io::Sample read(std::int64_t index, const io::ReadKey&, std::span<std::uint8_t> image,
+                  PixelScaling& scaling) const override {
     const RandomStream stream(5, RandomPurpose::SyntheticData, static_cast<std::uint64_t>(index));
     for (std::size_t i = 0; i < image.size(); ++i)
-      image[i] = 2.0f * uniform01(stream.block(0, i)[0]) - 1.0f;
+      image[i] = static_cast<std::uint8_t>(stream.block(0, i)[0]);
+    scaling = {.mean = {127.5f, 127.5f, 127.5f},
+               .scale = {1.0f / 127.5f, 1.0f / 127.5f, 1.0f / 127.5f},
+               .real = {.bottom = 8, .right = 8}};
     return io::Sample::Own;
   }
 

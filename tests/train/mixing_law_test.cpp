@@ -12,8 +12,8 @@
 
 #include "core/random.hpp"
 #include "io/checkpoint.hpp"
-#include "io/cifar.hpp"
-#include "io/synthetic.hpp"
+#include "io/data/cifar.hpp"
+#include "io/data/synthetic.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/train/small_run.hpp"
 #include "train/session.hpp"
@@ -62,7 +62,7 @@ class NoiseSets {
     write("test.bin", kTestImages, 2);
     io::CifarOptions options{.kind = io::CifarKind::Cifar100};
     train = io::open_cifar(folder_.path(), options);
-    options.split = io::CifarSplit::Test;
+    options.split = io::Split::Validation;
     test = io::open_cifar(folder_.path(), options);
   }
 

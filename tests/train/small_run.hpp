@@ -29,10 +29,20 @@ namespace millrace::train::small {
 
 using pipeline::OpRange;
 
+/// Bytes become numbers between -1 and 1.
+inline PixelScaling noise_scaling(const Shape& shape) {
+  PixelScaling scaling;
+  std::fill(std::begin(scaling.mean), std::end(scaling.mean), 127.5f);
+  std::fill(std::begin(scaling.scale), std::end(scaling.scale), 1.0f / 127.5f);
+  scaling.real = {.bottom = static_cast<std::int32_t>(shape.h),
+                  .right = static_cast<std::int32_t>(shape.w)};
+  return scaling;
+}
+
 /// Random pixels and labels as functions of the index.
 class NoiseDataset final : public io::Dataset {
  public:
-  /// Image `broken` has an infinite pixel.
+  /// Image `broken` has infinite pixels.
   explicit NoiseDataset(Shape shape, std::int64_t broken = -1, std::int64_t size = 500)
       : shape_(shape), broken_(broken), size_(size) {}
   [[nodiscard]] std::string name() const override { return "noise"; }
@@ -42,11 +52,13 @@ class NoiseDataset final : public io::Dataset {
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
     return static_cast<std::int32_t>((index * 7) % 10);
   }
-  io::Sample read(std::int64_t index, const io::ReadKey&, std::span<float> image) const override {
+  io::Sample read(std::int64_t index, const io::ReadKey&, std::span<std::uint8_t> image,
+                  PixelScaling& scaling) const override {
     const RandomStream stream(5, RandomPurpose::SyntheticData, static_cast<std::uint64_t>(index));
     for (std::size_t i = 0; i < image.size(); ++i)
-      image[i] = 2.0f * uniform01(stream.block(0, i)[0]) - 1.0f;
-    if (index == broken_) image[image.size() / 2] = std::numeric_limits<float>::infinity();
+      image[i] = static_cast<std::uint8_t>(stream.block(0, i)[0]);
+    scaling = noise_scaling(shape_);
+    if (index == broken_) scaling.scale[0] = std::numeric_limits<float>::infinity();
     return io::Sample::Own;
   }
 

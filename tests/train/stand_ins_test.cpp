@@ -14,14 +14,15 @@ namespace millrace::train {
 namespace {
 
 /// 40 images that are never read; at most a tenth, that is four, may be bad.
-class Pictures final : public io::Dataset {
+class Images final : public io::Dataset {
  public:
   [[nodiscard]] std::string name() const override { return "pictures"; }
   [[nodiscard]] std::int64_t size() const override { return 40; }
   [[nodiscard]] Shape image_shape() const override { return {1, 1, 3}; }
   [[nodiscard]] std::int64_t classes() const override { return 10; }
   [[nodiscard]] std::int32_t label(std::int64_t) const override { return 0; }
-  io::Sample read(std::int64_t, const io::ReadKey&, std::span<float>) const override {
+  io::Sample read(std::int64_t, const io::ReadKey&, std::span<std::uint8_t>,
+                  PixelScaling&) const override {
     return io::Sample::Own;
   }
   [[nodiscard]] std::vector<std::string> replaced() const override {
@@ -31,7 +32,7 @@ class Pictures final : public io::Dataset {
 
 class StandInLimitTest : public testing::Test {
  protected:
-  [[nodiscard]] StandInLimit make() const { return {world_, pictures_, 0.1, "training"}; }
+  [[nodiscard]] StandInLimit make() const { return {world_, images_, 0.1, "training"}; }
   static void expect_refusal(StandInLimit& limit, std::int64_t stand_ins, std::int64_t epoch,
                              std::int64_t of_epoch) {
     try {
@@ -49,7 +50,7 @@ class StandInLimitTest : public testing::Test {
 
  private:
   comm::World world_;
-  Pictures pictures_;
+  Images images_;
 };
 
 TEST_F(StandInLimitTest, ExactlyTheShareIsAllowed) {

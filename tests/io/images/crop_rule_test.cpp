@@ -20,12 +20,12 @@ namespace {
 constexpr std::int32_t kSide = 224;
 constexpr std::uint64_t kDraws = 20000;
 
-ImageHeader picture_of(std::int32_t width, std::int32_t height) {
+ImageHeader image_of(std::int32_t width, std::int32_t height) {
   return {.format = ImageFormat::Jpeg, .width = width, .height = height};
 }
 
-PixelBox whole_of(const ImageHeader& picture) {
-  return {.bottom = picture.height, .right = picture.width};
+PixelBox whole_of(const ImageHeader& image) {
+  return {.bottom = image.height, .right = image.width};
 }
 
 // ---- independent implementation of the distributions --------------------------------------------
@@ -52,13 +52,13 @@ double share_covered(const PixelBox& box, const PixelBox& object) {
 }
 
 /// Enumerates heights instead of computing bounds by formula.
-PixelBox naive_tensorflow(const CropRule& rule, const ImageHeader& picture,
+PixelBox naive_tensorflow(const CropRule& rule, const ImageHeader& image,
                           const std::vector<PixelBox>& objects, Numbers& numbers) {
-  const double area = double{1} * picture.width * picture.height;
+  const double area = double{1} * image.width * image.height;
   for (int attempt = 0; attempt < rule.attempts; ++attempt) {
     const double aspect = numbers.between(rule.min_aspect, rule.max_aspect);
     int highest = static_cast<int>(std::lrint(std::sqrt(rule.max_area * area / aspect)));
-    while (highest > picture.height || std::lrint(highest * aspect) > picture.width) --highest;
+    while (highest > image.height || std::lrint(highest * aspect) > image.width) --highest;
     int lowest = static_cast<int>(std::lrint(std::sqrt(rule.min_area * area / aspect)));
     lowest = std::min(lowest, highest);
     int height = numbers.whole(lowest, highest);
@@ -67,29 +67,28 @@ PixelBox naive_tensorflow(const CropRule& rule, const ImageHeader& picture,
     if (height * width_of(height) > rule.max_area * area) --height;
     const int width = width_of(height);
     if (width * height < rule.min_area * area || width * height > rule.max_area * area) continue;
-    if (width > picture.width || height > picture.height || width < 1 || height < 1) continue;
+    if (width > image.width || height > image.height || width < 1 || height < 1) continue;
     PixelBox box;
-    if (height < picture.height) box.top = numbers.whole(0, picture.height - height - 1);
-    if (width < picture.width) box.left = numbers.whole(0, picture.width - width - 1);
+    if (height < image.height) box.top = numbers.whole(0, image.height - height - 1);
+    if (width < image.width) box.left = numbers.whole(0, image.width - width - 1);
     box.bottom = box.top + height;
     box.right = box.left + width;
     for (const PixelBox& object : objects)
       if (share_covered(box, object) >= rule.min_object_covered) return box;
   }
-  return whole_of(picture);
+  return whole_of(image);
 }
 
-PixelBox naive_torch(const CropRule& rule, const ImageHeader& picture, Numbers& numbers) {
+PixelBox naive_torch(const CropRule& rule, const ImageHeader& image, Numbers& numbers) {
   for (int attempt = 0; attempt < rule.attempts; ++attempt) {
-    const double area =
-        numbers.between(rule.min_area, rule.max_area) * picture.width * picture.height;
+    const double area = numbers.between(rule.min_area, rule.max_area) * image.width * image.height;
     const double aspect =
         std::exp(numbers.between(std::log(rule.min_aspect), std::log(rule.max_aspect)));
     const int width = static_cast<int>(std::lrint(std::sqrt(area * aspect)));
     const int height = static_cast<int>(std::lrint(std::sqrt(area / aspect)));
-    if (width < 1 || height < 1 || width > picture.width || height > picture.height) continue;
-    const int top = numbers.whole(0, picture.height - height);
-    const int left = numbers.whole(0, picture.width - width);
+    if (width < 1 || height < 1 || width > image.width || height > image.height) continue;
+    const int top = numbers.whole(0, image.height - height);
+    const int left = numbers.whole(0, image.width - width);
     return {top, left, top + height, left + width};
   }
   return {};  // the images below always find one, or the test fails
@@ -130,12 +129,12 @@ double distance_of(std::vector<double> a, std::vector<double> b) {
 
 using Boxes = std::vector<PixelBox>;
 
-Boxes drawn_boxes(const CropRule& rule, const ImageHeader& picture,
+Boxes drawn_boxes(const CropRule& rule, const ImageHeader& image,
                   const std::vector<ObjectBox>& objects) {
   Boxes boxes;
   for (std::uint64_t i = 0; i < kDraws; ++i)
     boxes.push_back(
-        draw_window(rule, {.seed = 3, .epoch = 1, .index = i}, picture, objects, kSide).box);
+        draw_window(rule, {.seed = 3, .epoch = 1, .index = i}, image, objects, kSide).box);
   return boxes;
 }
 
@@ -153,23 +152,23 @@ double greatest_distance(const Boxes& a, const Boxes& b, std::string& feature) {
 }
 
 struct Scene {
-  ImageHeader picture;
+  ImageHeader image;
   std::vector<ObjectBox> objects;
   std::vector<PixelBox> object_pixels;
 };
 
 std::vector<Scene> scenes() {
   const auto without = [](std::int32_t width, std::int32_t height) {
-    const ImageHeader picture = picture_of(width, height);
-    return Scene{picture, {}, {whole_of(picture)}};
+    const ImageHeader image = image_of(width, height);
+    return Scene{image, {}, {whole_of(image)}};
   };
   return {without(500, 375),
           without(120, 400),
           without(64, 48),
-          {picture_of(400, 300),
+          {image_of(400, 300),
            {{0.1f, 0.05f, 0.35f, 0.3f}, {0.5f, 0.5f, 0.501f, 0.501f}},
            {{30, 20, 105, 120}, {150, 200, 150, 200}}},
-          {picture_of(400, 300),
+          {image_of(400, 300),
            {{0.0f, 0.0f, 0.5f, 0.25f}, {0.6f, 0.7f, 0.9f, 1.0f}},
            {{0, 0, 150, 100}, {180, 280, 270, 400}}}};
 }
@@ -183,12 +182,11 @@ TEST(CropRuleTest, HeightsAreDrawnAsByTensorFlow) {
       Numbers numbers(17);
       Boxes expected;
       for (std::uint64_t i = 0; i < kDraws; ++i)
-        expected.push_back(naive_tensorflow(rule, scene.picture, scene.object_pixels, numbers));
+        expected.push_back(naive_tensorflow(rule, scene.image, scene.object_pixels, numbers));
       std::string feature;
-      const Boxes drawn = drawn_boxes(rule, scene.picture, scene.objects);
+      const Boxes drawn = drawn_boxes(rule, scene.image, scene.objects);
       EXPECT_LT(greatest_distance(drawn, expected, feature), 1.0)
-          << name << ": " << scene.picture.width << " x " << scene.picture.height << ": "
-          << feature;
+          << name << ": " << scene.image.width << " x " << scene.image.height << ": " << feature;
     }
   }
 }
@@ -224,7 +222,7 @@ Shares shares_of_one_attempt(const CropRule& rule, int width, int height) {
 
 // In a small image one row is a large share, so the test sees how boxes that rounding made too
 // small, too large or too wide are treated.
-TEST(CropRuleTest, OneAttemptInASmallPictureRoundsAsTensorFlow) {
+TEST(CropRuleTest, OneAttemptInASmallImageRoundsAsTensorFlow) {
   constexpr int kCount = 800;
   CropRule rule{.attempts = 1, .min_object_covered = 0.0};
   for (const double aspect : {0.5, 0.75, 1.0, 1.33, 1.5})
@@ -237,7 +235,7 @@ TEST(CropRuleTest, OneAttemptInASmallPictureRoundsAsTensorFlow) {
           Shares differences = shares_of_one_attempt(rule, width, height);
           for (std::uint64_t i = 0; i < kCount; ++i) {
             const PixelBox box =
-                draw_window(rule, {.seed = 9, .index = i}, picture_of(width, height), {}, 8).box;
+                draw_window(rule, {.seed = 9, .index = i}, image_of(width, height), {}, 8).box;
             differences[{box.bottom - box.top, box.right - box.left}] -= 1.0 / kCount;
           }
           // Five standard deviations of the most frequent box.
@@ -251,27 +249,27 @@ TEST(CropRuleTest, OneAttemptInASmallPictureRoundsAsTensorFlow) {
 TEST(CropRuleTest, AreasAreDrawnAsByTorchvision) {
   for (const char* const name : {"torch", "nvidia"}) {
     const CropRule& rule = image_preset(name).crop;
-    for (const ImageHeader& picture : {picture_of(500, 375), picture_of(64, 48)}) {
+    for (const ImageHeader& image : {image_of(500, 375), image_of(64, 48)}) {
       Numbers numbers(18);
       Boxes expected;
       for (std::uint64_t i = 0; i < kDraws; ++i) {
-        expected.push_back(naive_torch(rule, picture, numbers));
+        expected.push_back(naive_torch(rule, image, numbers));
         ASSERT_GT(expected.back().pixels(), 0);
       }
       std::string feature;
-      EXPECT_LT(greatest_distance(drawn_boxes(rule, picture, {}), expected, feature), 1.0)
+      EXPECT_LT(greatest_distance(drawn_boxes(rule, image, {}), expected, feature), 1.0)
           << name << ": " << feature;
     }
   }
 }
 
 TEST(CropRuleTest, TheTwoDistributionsDiffer) {
-  const ImageHeader picture = picture_of(500, 375);
+  const ImageHeader image = image_of(500, 375);
   CropRule by_area = image_preset("tf").crop;
   by_area.draw = CropDraw::Area;
   std::string feature;
-  EXPECT_GT(greatest_distance(drawn_boxes(image_preset("tf").crop, picture, {}),
-                              drawn_boxes(by_area, picture, {}), feature),
+  EXPECT_GT(greatest_distance(drawn_boxes(image_preset("tf").crop, image, {}),
+                              drawn_boxes(by_area, image, {}), feature),
             2.5);
 }
 
@@ -280,11 +278,11 @@ TEST(CropRuleTest, BoxesKeepTheirBounds) {
     const CropRule& rule = preset.crop;
     for (const auto& [width, height] :
          {std::pair{500, 375}, {375, 500}, {30, 20}, {1, 1}, {2000, 3}, {3, 2000}}) {
-      const ImageHeader picture = picture_of(width, height);
+      const ImageHeader image = image_of(width, height);
       int mirrored = 0;
       constexpr int kCount = 2000;
       for (std::uint64_t i = 0; i < kCount; ++i) {
-        const ImageWindow window = draw_window(rule, {5, 2, i}, picture, {}, kSide);
+        const ImageWindow window = draw_window(rule, {5, 2, i}, image, {}, kSide);
         const PixelBox& box = window.box;
         ASSERT_TRUE(0 <= box.top && box.top < box.bottom && box.bottom <= height);
         ASSERT_TRUE(0 <= box.left && box.left < box.right && box.right <= width);
@@ -306,8 +304,8 @@ TEST(CropRuleTest, BoxesKeepTheirBounds) {
 
 TEST(CropRuleTest, DrawsAreKeyedBySeedEpochAndIndex) {
   const CropRule rule;
-  const ImageHeader picture = picture_of(500, 375);
-  const auto draw = [&](const DrawKey& key) { return draw_window(rule, key, picture, {}, kSide); };
+  const ImageHeader image = image_of(500, 375);
+  const auto draw = [&](const DrawKey& key) { return draw_window(rule, key, image, {}, kSide); };
   EXPECT_EQ(draw({1, 2, 3}), draw({1, 2, 3}));
   EXPECT_NE(draw({1, 2, 3}).box, draw({2, 2, 3}).box);
   EXPECT_NE(draw({1, 2, 3}).box, draw({1, 3, 3}).box);
@@ -317,9 +315,9 @@ TEST(CropRuleTest, DrawsAreKeyedBySeedEpochAndIndex) {
 TEST(CropRuleTest, ObjectsMustBeCovered) {
   CropRule rule = image_preset("tf").crop;
   rule.min_object_covered = 1.0;
-  const ImageHeader picture = picture_of(400, 400);
+  const ImageHeader image = image_of(400, 400);
   const std::vector<ObjectBox> objects = {{0.25f, 0.25f, 0.5f, 0.75f}};
-  for (const PixelBox& box : drawn_boxes(rule, picture, objects)) {
+  for (const PixelBox& box : drawn_boxes(rule, image, objects)) {
     ASSERT_LE(box.top, 100);
     ASSERT_LE(box.left, 100);
     ASSERT_GE(box.bottom, 200);
@@ -327,12 +325,12 @@ TEST(CropRuleTest, ObjectsMustBeCovered) {
   }
   // Objects without area cannot be covered.
   const std::vector<ObjectBox> nothing = {{0.5f, 0.5f, 0.5f, 0.9f}};
-  EXPECT_EQ(draw_window(rule, {1, 1, 1}, picture, nothing, kSide).box, whole_of(picture));
+  EXPECT_EQ(draw_window(rule, {1, 1, 1}, image, nothing, kSide).box, whole_of(image));
 }
 
 TEST(CropRuleTest, EachRuleFallsBackInItsOwnWay) {
   CropRule rule{.attempts = 0};
-  const ImageHeader wide = picture_of(500, 200);
+  const ImageHeader wide = image_of(500, 200);
   const auto draw = [&] {
     ImageWindow window = draw_window(rule, {1, 1, 1}, wide, {}, kSide);
     window.mirror = Mirror::No;
@@ -347,7 +345,7 @@ TEST(CropRuleTest, EachRuleFallsBackInItsOwnWay) {
 
 TEST(CropRuleTest, ValidationScalesTheShorterSideAndCutsTheCentre) {
   const auto window = [](CentreOffset centre, std::int32_t width, std::int32_t height) {
-    return evaluation_window({.centre = centre}, picture_of(width, height), kSide);
+    return evaluation_window({.centre = centre}, image_of(width, height), kSide);
   };
   // 500 x 256 / 375 = 341.33; (341 - 224) / 2 = 58.5
   EXPECT_EQ(window(CentreOffset::Down, 500, 375),
@@ -359,7 +357,7 @@ TEST(CropRuleTest, ValidationScalesTheShorterSideAndCutsTheCentre) {
   EXPECT_EQ(window(CentreOffset::Down, 375, 500),
             (ImageWindow{{0, 0, 500, 375}, 256, 341, 16, 58, Mirror::No}));
   // Other sizes in the same proportion: 380 x 256 / 224 = 434.28.
-  EXPECT_EQ(evaluation_window({}, picture_of(434, 434), 380),
+  EXPECT_EQ(evaluation_window({}, image_of(434, 434), 380),
             (ImageWindow{{0, 0, 434, 434}, 434, 434, 27, 27, Mirror::No}));
   EXPECT_EQ(window(CentreOffset::Down, 1, 16384).scaled_height, 256 * 16384);
 }

@@ -16,7 +16,7 @@
 
 #include "core/random.hpp"
 #include "tests/io/fixtures.hpp"
-#include "tests/io/images/pictures.hpp"
+#include "tests/io/images/test_images.hpp"
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/sanitizers.hpp"
 
@@ -49,11 +49,11 @@ std::vector<PixelBox> boxes_in(std::int32_t width, std::int32_t height) {
 
 void expect_boxes_agree(const Bytes& file, const std::string& what) {
   ImageDecoder decoder;
-  const Picture whole = copy_of(decoder.decode(file).view);
+  const Image whole = copy_of(decode(decoder, file).view);
   for (const PixelBox& box : boxes_in(whole.width, whole.height)) {
-    const DecodedImage part = decoder.decode(file, box);
+    const DecodedImage part = decode(decoder, file, box);
     ASSERT_EQ(part.view.box, box);
-    ASSERT_EQ(part.state, PictureState::Whole);
+    ASSERT_EQ(part.state, ImageState::Whole);
     ASSERT_TRUE(copy_of(part.view).bytes == cut(whole, box).bytes)
         << what << ", rows " << box.top << " to " << box.bottom << ", columns " << box.left
         << " to " << box.right;
@@ -66,27 +66,27 @@ struct Sampling {
 };
 constexpr Sampling kSamplings[] = {{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}};
 
-TEST(ImageDecoderTest, BoxesOfJpegsEqualThoseOfTheWholePicture) {
+TEST(ImageDecoderTest, BoxesOfJpegsEqualThoseOfTheWholeImage) {
   for (const auto& [width, height] : {std::pair{100, 70}, {67, 53}, {17, 9}, {3, 40}}) {
-    const Picture picture = make_picture(width, height);
+    const Image image = make_image(width, height);
     for (const Sampling& sampling : kSamplings) {
       for (const bool progressive : {false, true}) {
         const JpegOptions options{.horizontal = sampling.horizontal,
                                   .vertical = sampling.vertical,
                                   .progressive = progressive};
-        expect_boxes_agree(encode_jpeg(picture, options),
+        expect_boxes_agree(encode_jpeg(image, options),
                            fmt::format("{} x {}, {} x {}, progressive {}", width, height,
                                        sampling.horizontal, sampling.vertical, progressive));
       }
     }
-    expect_boxes_agree(encode_jpeg(picture, {.colours = JpegColours::Gray}), "gray");
-    expect_boxes_agree(encode_jpeg(picture, {.colours = JpegColours::Cmyk}), "CMYK");
-    expect_boxes_agree(encode_jpeg(picture, {.horizontal = 2, .vertical = 2, .restart_rows = 1}),
+    expect_boxes_agree(encode_jpeg(image, {.colours = JpegColours::Gray}), "gray");
+    expect_boxes_agree(encode_jpeg(image, {.colours = JpegColours::Cmyk}), "CMYK");
+    expect_boxes_agree(encode_jpeg(image, {.horizontal = 2, .vertical = 2, .restart_rows = 1}),
                        "restarts");
   }
 }
 
-TEST(ImageDecoderTest, BoxesOfPhotosEqualThoseOfTheWholePicture) {
+TEST(ImageDecoderTest, BoxesOfPhotosEqualThoseOfTheWholeImage) {
   const auto folder = real_data("image_folder");
   if (!folder) GTEST_SKIP() << "no real data: image_folder";
   std::size_t photos = 0;
@@ -98,20 +98,20 @@ TEST(ImageDecoderTest, BoxesOfPhotosEqualThoseOfTheWholePicture) {
 }
 
 TEST(ImageDecoderTest, JpegsKeepTheirColours) {
-  const Picture picture = make_picture(64, 48);
+  const Image image = make_image(64, 48);
   ImageDecoder decoder;
   for (const JpegColours colours : {JpegColours::YCbCr, JpegColours::Rgb}) {
-    const Picture decoded =
-        copy_of(decoder.decode(encode_jpeg(picture, {.colours = colours, .quality = 100})).view);
-    ASSERT_EQ(decoded.bytes.size(), picture.bytes.size());
+    const Image decoded =
+        copy_of(decode(decoder, encode_jpeg(image, {.colours = colours, .quality = 100})).view);
+    ASSERT_EQ(decoded.bytes.size(), image.bytes.size());
     for (std::size_t i = 0; i < decoded.bytes.size(); ++i)
-      ASSERT_NEAR(decoded.bytes[i], picture.bytes[i], 5) << i;
+      ASSERT_NEAR(decoded.bytes[i], image.bytes[i], 5) << i;
   }
-  const Picture gray = copy_of(
-      decoder.decode(encode_jpeg(picture, {.colours = JpegColours::Gray, .quality = 100})).view);
+  const Image gray = copy_of(
+      decode(decoder, encode_jpeg(image, {.colours = JpegColours::Gray, .quality = 100})).view);
   for (std::size_t i = 0; i < gray.bytes.size(); ++i) {
     ASSERT_EQ(gray.bytes[i], gray.bytes[i - i % 3]);
-    ASSERT_NEAR(gray.bytes[i], picture.bytes[i - i % 3], 5);
+    ASSERT_NEAR(gray.bytes[i], image.bytes[i - i % 3], 5);
   }
 }
 
@@ -121,11 +121,11 @@ std::uint8_t light_of(double ink, double black) {
 }
 
 TEST(ImageDecoderTest, CmykBecomesRgb) {
-  const Picture picture = make_picture(40, 30);
+  const Image image = make_image(40, 30);
   // libjpeg writes Adobe's marker into both kinds, which means that 255 - ink is stored. A file
   // without it stores ink.
   for (const JpegColours colours : {JpegColours::Cmyk, JpegColours::Ycck}) {
-    Bytes file = encode_jpeg(picture, {.colours = colours});
+    Bytes file = encode_jpeg(image, {.colours = colours});
     for (const bool adobe : {true, false}) {
       if (!adobe) {
         if (colours == JpegColours::Ycck) continue;  // only the marker distinguishes it from CMYK
@@ -138,7 +138,7 @@ TEST(ImageDecoderTest, CmykBecomesRgb) {
       ImageDecoder decoder;
       const std::vector<std::uint8_t> inks = stored_inks(file);
       ASSERT_EQ(inks.size(), 40u * 30u * 4u);
-      const Picture light = copy_of(decoder.decode(file).view);
+      const Image light = copy_of(decode(decoder, file).view);
       for (std::size_t i = 0; i < 40u * 30u; ++i) {
         const auto ink = [&](std::size_t c) {
           return adobe ? 255.0 - inks[4 * i + c] : static_cast<double>(inks[4 * i + c]);
@@ -151,12 +151,12 @@ TEST(ImageDecoderTest, CmykBecomesRgb) {
 }
 
 TEST(ImageDecoderTest, PngsAreExact) {
-  const Picture picture = make_picture(53, 31);
+  const Image image = make_image(53, 31);
   ImageDecoder decoder;
   for (const bool interlaced : {false, true}) {
     for (const PngColours colours : {PngColours::Rgb, PngColours::Rgba, PngColours::Rgb16,
                                      PngColours::Gray, PngColours::Palette}) {
-      Picture expected = picture;
+      Image expected = image;
       for (std::size_t i = 0; i < expected.bytes.size(); i += 3) {
         std::uint8_t* const pixel = expected.bytes.data() + i;
         if (colours == PngColours::Gray) pixel[1] = pixel[2] = pixel[0];
@@ -165,71 +165,71 @@ TEST(ImageDecoderTest, PngsAreExact) {
           pixel[2] = pixel[0] / 2;
         }
       }
-      const Bytes file = encode_png(picture, {.colours = colours, .interlaced = interlaced});
-      EXPECT_EQ(copy_of(decoder.decode(file).view).bytes, expected.bytes);
+      const Bytes file = encode_png(image, {.colours = colours, .interlaced = interlaced});
+      EXPECT_EQ(copy_of(decode(decoder, file).view).bytes, expected.bytes);
       expect_boxes_agree(file, "PNG");
     }
   }
 }
 
 TEST(ImageDecoderTest, PngsCutAnywhereAreErrors) {
-  const Bytes file = encode_png(make_picture(40, 40));
+  const Bytes file = encode_png(make_image(40, 40));
   ImageDecoder decoder;
   for (std::size_t size = 0; size < file.size(); size += 7)
-    expect_error(ErrorKind::Data, {}, [&] { decoder.decode(std::span(file).first(size)); });
+    expect_error(ErrorKind::Data, {}, [&] { decode(decoder, std::span(file).first(size)); });
   Bytes flipped = file;
   flipped[file.size() / 2] ^= std::byte{1};
-  expect_error(ErrorKind::Data, {"PNG"}, [&] { decoder.decode(flipped); });
+  expect_error(ErrorKind::Data, {"PNG"}, [&] { decode(decoder, flipped); });
 }
 
 TEST(ImageDecoderTest, MissingPixelsAreReported) {
-  const Picture picture = make_picture(160, 120);
+  const Image image = make_image(160, 120);
   for (const bool progressive : {false, true}) {
     const Bytes file =
-        encode_jpeg(picture, {.horizontal = 2, .vertical = 2, .progressive = progressive});
+        encode_jpeg(image, {.horizontal = 2, .vertical = 2, .progressive = progressive});
     ImageDecoder decoder;
-    const Picture whole = copy_of(decoder.decode(file).view);
-    const DecodedImage half = decoder.decode(std::span(file).first(file.size() / 2));
-    EXPECT_EQ(half.state, PictureState::Damaged);
+    const Image whole = copy_of(decode(decoder, file).view);
+    const DecodedImage half = decode(decoder, std::span(file).first(file.size() / 2));
+    EXPECT_EQ(half.state, ImageState::Damaged);
     EXPECT_EQ(half.warning, "Premature end of JPEG file");
     EXPECT_NE(copy_of(half.view).bytes, whole.bytes);
     if (progressive) continue;
     // Existing data is decoded, and data after a box is not read.
     const PixelBox box{.top = 0, .left = 0, .bottom = 32, .right = 160};
-    const DecodedImage top = decoder.decode(std::span(file).first(file.size() / 2), box);
-    EXPECT_EQ(top.state, PictureState::Whole);
+    const DecodedImage top = decode(decoder, std::span(file).first(file.size() / 2), box);
+    EXPECT_EQ(top.state, ImageState::Whole);
     EXPECT_EQ(top.warning, "");
     EXPECT_EQ(copy_of(top.view).bytes, cut(whole, box).bytes);
     // Without the end marker, all pixels are still there.
-    const DecodedImage markerless = decoder.decode(std::span(file).first(file.size() - 2));
-    EXPECT_EQ(markerless.state, PictureState::Whole);
+    const DecodedImage markerless = decode(decoder, std::span(file).first(file.size() - 2));
+    EXPECT_EQ(markerless.state, ImageState::Whole);
     EXPECT_EQ(markerless.warning, "Premature end of JPEG file");
     EXPECT_EQ(copy_of(markerless.view).bytes, whole.bytes);
-    EXPECT_EQ(decoder.decode(file).warning, "");
+    EXPECT_EQ(decode(decoder, file).warning, "");
   }
 }
 
 // The arithmetic decoder invents missing data and only reports that the file ended.
 TEST(ImageDecoderTest, MissingArithmeticCodesAreReported) {
-  const Bytes file = encode_jpeg(make_picture(160, 120), {.arithmetic = true});
+  const Bytes file = encode_jpeg(make_image(160, 120), {.arithmetic = true});
   ImageDecoder decoder;
-  EXPECT_EQ(decoder.decode(file).state, PictureState::Whole);
+  EXPECT_EQ(decode(decoder, file).state, ImageState::Whole);
   for (const std::size_t size : {file.size() / 4, file.size() / 2, file.size() - 20})
-    EXPECT_EQ(decoder.decode(std::span(file).first(size)).state, PictureState::Damaged) << size;
+    EXPECT_EQ(decode(decoder, std::span(file).first(size)).state, ImageState::Damaged) << size;
 }
 
 // If passes are missing, libjpeg may smooth blocks from their neighbors, including those outside a
 // box.
-TEST(ImageDecoderTest, BoxesOfCutProgressiveJpegsEqualThoseOfTheWholePicture) {
+TEST(ImageDecoderTest, BoxesOfCutProgressiveJpegsEqualThoseOfTheWholeImage) {
   const Bytes file =
-      encode_jpeg(make_picture(160, 120), {.horizontal = 2, .vertical = 2, .progressive = true});
+      encode_jpeg(make_image(160, 120), {.horizontal = 2, .vertical = 2, .progressive = true});
   ImageDecoder decoder;
   for (const std::size_t tenths : {2u, 3u, 5u, 8u}) {
     const auto half = std::span(file).first(file.size() * tenths / 10);
-    const Picture whole = copy_of(decoder.decode(half).view);
+    const Image whole = copy_of(decode(decoder, half).view);
     for (const PixelBox& box : boxes_in(whole.width, whole.height)) {
-      const DecodedImage part = decoder.decode(half, box);
-      EXPECT_EQ(part.state, PictureState::Damaged);
+      const DecodedImage part = decode(decoder, half, box);
+      EXPECT_EQ(part.state, ImageState::Damaged);
       ASSERT_TRUE(copy_of(part.view).bytes == cut(whole, box).bytes)
           << tenths << " tenths, rows " << box.top << " to " << box.bottom << ", columns "
           << box.left << " to " << box.right;
@@ -255,24 +255,23 @@ Bytes without_segments(const Bytes& file, unsigned marker) {
 
 TEST(ImageDecoderTest, TablesAreNotKeptForTheNextImage) {
   constexpr unsigned kQuantisation = 0xdb;
-  const Bytes file = encode_jpeg(make_picture(32, 32));
+  const Bytes file = encode_jpeg(make_image(32, 32));
   const Bytes lacking = without_segments(file, kQuantisation);
   ASSERT_LT(lacking.size(), file.size());
   ImageDecoder decoder;
-  decoder.decode(file);
-  expect_error(ErrorKind::Data, {"JPEG", "uantization table"}, [&] { decoder.decode(lacking); });
+  decode(decoder, file);
+  expect_error(ErrorKind::Data, {"JPEG", "uantization table"}, [&] { decode(decoder, lacking); });
 }
 
 TEST(ImageDecoderTest, ManyPassesAreRefused) {
-  const Picture picture = make_picture(64, 64);
+  const Image image = make_image(64, 64);
   const auto with_scans = [&](int scans) {
-    return encode_jpeg(picture,
-                       {.progressive = true, .colours = JpegColours::Gray, .scans = scans});
+    return encode_jpeg(image, {.progressive = true, .colours = JpegColours::Gray, .scans = scans});
   };
   // The standard allows only 64 passes; the last one is repeated to get more.
   const Bytes file = with_scans(64);
   ImageDecoder decoder;
-  EXPECT_EQ(decoder.decode(file).state, PictureState::Whole);
+  EXPECT_EQ(decode(decoder, file).state, ImageState::Whole);
   const std::byte scan_marker[] = {std::byte{0xff}, std::byte{0xda}};
   const auto last =
       std::find_end(file.begin(), file.end(), std::begin(scan_marker), std::end(scan_marker));
@@ -280,16 +279,16 @@ TEST(ImageDecoderTest, ManyPassesAreRefused) {
   const Bytes scan(last, file.end() - 2);
   Bytes bomb = file;
   for (int i = 0; i < 1000; ++i) bomb.insert(bomb.end() - 2, scan.begin(), scan.end());
-  expect_error(ErrorKind::Data, {"JPEG", "more than 100 passes"}, [&] { decoder.decode(bomb); });
+  expect_error(ErrorKind::Data, {"JPEG", "more than 100 passes"}, [&] { decode(decoder, bomb); });
 }
 
-TEST(ImageDecoderTest, LargePicturesMayMakeFewerPasses) {
+TEST(ImageDecoderTest, LargeImagesMayMakeFewerPasses) {
   // 30 passes over 8192 x 4096 pixels with hardly any data.
-  const Bytes file = encode_jpeg(make_picture(8, 8),
+  const Bytes file = encode_jpeg(make_image(8, 8),
                                  {.progressive = true, .colours = JpegColours::Gray, .scans = 30});
   ImageDecoder decoder;
   expect_error(ErrorKind::Data, {"JPEG", "more than 12 passes"},
-               [&] { decoder.decode(with_jpeg_size(file, 8192, 4096)); });
+               [&] { decode(decoder, with_jpeg_size(file, 8192, 4096)); });
 }
 
 enum class Outcome { Refused, Decoded };
@@ -309,7 +308,7 @@ int peak_of(const Bytes& file, Outcome expected) {
     Outcome outcome = Outcome::Decoded;
     try {
       ImageDecoder decoder;
-      decoder.decode(file);
+      decode(decoder, file);
     } catch (const Error&) {
       outcome = Outcome::Refused;
     }
@@ -324,34 +323,34 @@ int peak_of(const Bytes& file, Outcome expected) {
 TEST(ImageDecoderTest, BombsTakeLittleMemory) {
   if (test::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be measured";
   const Bytes passes = encode_jpeg(
-      make_picture(8, 8), {.progressive = true, .colours = JpegColours::Gray, .scans = 30});
-  const Bytes coloured = encode_jpeg(make_picture(8, 8), {.progressive = true});
+      make_image(8, 8), {.progressive = true, .colours = JpegColours::Gray, .scans = 30});
+  const Bytes coloured = encode_jpeg(make_image(8, 8), {.progressive = true});
   const std::vector<Bytes> bombs = {
       with_jpeg_size(passes, 65'535, 65'535), with_jpeg_size(passes, 8192, 4096),
       with_jpeg_size(passes, 16'384, 4096), with_jpeg_size(coloured, 8192, 8192)};
   for (const Bytes& bomb : bombs) EXPECT_LT(peak_of(bomb, Outcome::Refused), 100);
   expect_error(ErrorKind::Data, {"JPEG", "more than the limit of 96 MB"}, [&] {
     ImageDecoder decoder;
-    decoder.decode(bombs.back());
+    decode(decoder, bombs.back());
   });
 }
 
 // A file of kilobytes that would expand to 70 MB of text.
 TEST(ImageDecoderTest, CompressedTextsOfAPngAreSkipped) {
   if (test::kSanitized) GTEST_SKIP() << "the sanitizer's own memory would be measured";
-  const Picture picture = make_picture(8, 8);
-  const Bytes file = encode_png(picture, {.texts = 10, .text_bytes = 7'000'000});
+  const Image image = make_image(8, 8);
+  const Bytes file = encode_png(image, {.texts = 10, .text_bytes = 7'000'000});
   ASSERT_LT(file.size(), std::size_t{1} << 20);
   ImageDecoder decoder;
-  EXPECT_EQ(copy_of(decoder.decode(file).view).bytes, picture.bytes);
+  EXPECT_EQ(copy_of(decode(decoder, file).view).bytes, image.bytes);
   EXPECT_LT(peak_of(file, Outcome::Decoded), 5);
 }
 
 TEST(ImageDecoderTest, MemoryOfALargeImageIsFreed) {
   ImageDecoder decoder;
-  decoder.decode(encode_jpeg(make_picture(4096, 4096)));
+  decode(decoder, encode_jpeg(make_image(4096, 4096)));
   EXPECT_GE(decoder.buffer_bytes(), std::size_t{3} * 4096 * 4096);
-  decoder.decode(encode_jpeg(make_picture(640, 480)));
+  decode(decoder, encode_jpeg(make_image(640, 480)));
   EXPECT_LT(decoder.buffer_bytes(), std::size_t{2} << 20);
 }
 
@@ -387,19 +386,19 @@ void expect_as_listed(const OddJpeg& odd, const Bytes& file) {
   ImageDecoder decoder;
   if (odd.outcome.starts_with("header error") || odd.size == "0x0") {
     if (format_of(file) == ImageFormat::Png)  // a PNG by content, whatever its name
-      EXPECT_EQ(decoder.decode(file).state, PictureState::Whole);
+      EXPECT_EQ(decode(decoder, file).state, ImageState::Whole);
     else
-      expect_error(ErrorKind::Data, {}, [&] { decoder.decode(file); });
+      expect_error(ErrorKind::Data, {}, [&] { decode(decoder, file); });
     return;
   }
   const ImageHeader header = read_header(file);
   EXPECT_EQ(fmt::format("{}x{}", header.width, header.height), odd.size);
   EXPECT_EQ(header.colours, colours_named(odd.colours));
   EXPECT_EQ(header.progressive, odd.frame.starts_with("SOF2"));
-  const DecodedImage decoded = decoder.decode(file);
+  const DecodedImage decoded = decode(decoder, file);
   EXPECT_EQ(decoded.warning, odd.outcome == "ok" ? "" : odd.outcome.substr(8));
   const bool damaged = odd.file.find("truncated") != std::string::npos;
-  EXPECT_EQ(decoded.state, damaged ? PictureState::Damaged : PictureState::Whole);
+  EXPECT_EQ(decoded.state, damaged ? ImageState::Damaged : ImageState::Whole);
   const std::string digest = header.colours == ColourSpace::Ycck
                                  ? short_digest(stored_inks(file))
                                  : short_digest(copy_of(decoded.view).bytes);

@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/images/encoder.hpp"
+#include "io/tools/encoder.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
 #include "io/images/header.hpp"
-#include "tests/io/images/pictures.hpp"
+#include "tests/io/images/test_images.hpp"
 
 namespace millrace::io {
 namespace {
 
 // At quality 100 only the color conversion rounds: a few levels at most.
 TEST(EncoderTest, WhatIsWrittenIsReadBackAlmostEqual) {
-  const Picture picture = make_picture(61, 43);
-  const std::vector<std::byte> file = encode_rgb_jpeg(picture.view(), 100);
+  const Image image = make_image(61, 43);
+  const std::vector<std::byte> file = encode_rgb_jpeg(image.view(), 100);
   const ImageHeader header = read_header(file);
   EXPECT_EQ(header.width, 61);
   EXPECT_EQ(header.height, 43);
   EXPECT_EQ(header.colours, ColourSpace::YCbCr);
   EXPECT_FALSE(header.progressive);
   ImageDecoder decoder;
-  const Picture back = copy_of(decoder.decode(file).view);
-  ASSERT_EQ(back.bytes.size(), picture.bytes.size());
+  const Image back = copy_of(decode(decoder, file).view);
+  ASSERT_EQ(back.bytes.size(), image.bytes.size());
   for (std::size_t i = 0; i < back.bytes.size(); ++i)
-    ASSERT_LE(std::abs(back.bytes[i] - picture.bytes[i]), 4) << i;
-  EXPECT_EQ(encode_rgb_jpeg(picture.view(), 100), file);
+    ASSERT_LE(std::abs(back.bytes[i] - image.bytes[i]), 4) << i;
+  EXPECT_EQ(encode_rgb_jpeg(image.view(), 100), file);
 }
 
 TEST(EncoderTest, ABoxCanBeWritten) {
-  const Picture picture = make_picture(61, 43);
+  const Image image = make_image(61, 43);
   const PixelBox box{.top = 3, .left = 5, .bottom = 20, .right = 40};
-  const Picture part = cut(picture, box);
-  PixelView view = picture.view();
+  const Image part = cut(image, box);
+  PixelView view = image.view();
   view.pixels = view.at(box.left, box.top);
   view.box = box;
   EXPECT_EQ(encode_rgb_jpeg(view, 90), encode_rgb_jpeg(part.view(), 90));

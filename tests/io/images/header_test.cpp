@@ -8,7 +8,7 @@
 
 #include "io/images/decoder.hpp"
 #include "tests/io/fixtures.hpp"
-#include "tests/io/images/pictures.hpp"
+#include "tests/io/images/test_images.hpp"
 
 namespace millrace::io {
 namespace {
@@ -18,17 +18,17 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 }
 
 TEST(ImageHeaderTest, ContentDecidesTheFormat) {
-  EXPECT_EQ(format_of(encode_jpeg(make_picture(9, 5))), ImageFormat::Jpeg);
-  EXPECT_EQ(format_of(encode_png(make_picture(9, 5))), ImageFormat::Png);
+  EXPECT_EQ(format_of(encode_jpeg(make_image(9, 5))), ImageFormat::Jpeg);
+  EXPECT_EQ(format_of(encode_png(make_image(9, 5))), ImageFormat::Png);
   EXPECT_EQ(format_of(bytes_of("<html>")), ImageFormat::Other);
   EXPECT_EQ(format_of(bytes_of("\xff\xd8")), ImageFormat::Other);
   EXPECT_EQ(format_of({}), ImageFormat::Other);
 }
 
 TEST(ImageHeaderTest, ReportsFormatSizeAndColors) {
-  const Picture picture = make_picture(37, 21);
+  const Image image = make_image(37, 21);
   const auto header = [&](const JpegOptions& options) {
-    return read_header(encode_jpeg(picture, options));
+    return read_header(encode_jpeg(image, options));
   };
   EXPECT_EQ(header({}), (ImageHeader{ImageFormat::Jpeg, 37, 21, ColourSpace::YCbCr, false}));
   EXPECT_EQ(header({.progressive = true}),
@@ -37,9 +37,9 @@ TEST(ImageHeaderTest, ReportsFormatSizeAndColors) {
   EXPECT_EQ(header({.colours = JpegColours::Rgb}).colours, ColourSpace::Rgb);
   EXPECT_EQ(header({.colours = JpegColours::Cmyk}).colours, ColourSpace::Cmyk);
   EXPECT_EQ(header({.colours = JpegColours::Ycck}).colours, ColourSpace::Ycck);
-  EXPECT_EQ(read_header(encode_png(picture)),
+  EXPECT_EQ(read_header(encode_png(image)),
             (ImageHeader{ImageFormat::Png, 37, 21, ColourSpace::Rgb, false}));
-  EXPECT_EQ(read_header(encode_png(picture, {.colours = PngColours::Palette, .interlaced = true})),
+  EXPECT_EQ(read_header(encode_png(image, {.colours = PngColours::Palette, .interlaced = true})),
             (ImageHeader{ImageFormat::Png, 37, 21, ColourSpace::Palette, true}));
 }
 
@@ -48,13 +48,13 @@ TEST(ImageHeaderTest, FilesThatAreNotImagesAreNamed) {
                [] { static_cast<void>(read_header({})); });
   expect_error(ErrorKind::Data, {"neither a JPEG nor a PNG", "begins with the bytes 3c 68 74 6d"},
                [] { static_cast<void>(read_header(bytes_of("<html><body>"))); });
-  const Bytes two = encode_jpeg(make_picture(8, 8), {.colours = JpegColours::TwoChannels});
+  const Bytes two = encode_jpeg(make_image(8, 8), {.colours = JpegColours::TwoChannels});
   expect_error(ErrorKind::Data, {"JPEG", "2 channels"},
                [&] { static_cast<void>(read_header(two)); });
 }
 
 TEST(ImageHeaderTest, HeadersCutAnywhereAreErrors) {
-  for (const Bytes& file : {encode_jpeg(make_picture(8, 8)), encode_png(make_picture(8, 8))}) {
+  for (const Bytes& file : {encode_jpeg(make_image(8, 8)), encode_png(make_image(8, 8))}) {
     // The pixels of both begin well after 60 bytes.
     const std::size_t whole = format_of(file) == ImageFormat::Png ? 33 : 500;
     ASSERT_GT(file.size(), whole);
@@ -66,7 +66,7 @@ TEST(ImageHeaderTest, HeadersCutAnywhereAreErrors) {
 }
 
 TEST(ImageHeaderTest, SizesBeyondTheLimitsAreRefused) {
-  const Bytes file = encode_jpeg(make_picture(8, 8));
+  const Bytes file = encode_jpeg(make_image(8, 8));
   expect_error(ErrorKind::Data, {"65500 x 65500", "16384 per side"},
                [&] { static_cast<void>(read_header(with_jpeg_size(file, 65500, 65500))); });
   expect_error(ErrorKind::Data, {"16385 x 1", "16384 per side"},
@@ -79,7 +79,7 @@ TEST(ImageHeaderTest, SizesBeyondTheLimitsAreRefused) {
                [&] { static_cast<void>(read_header(with_jpeg_size(file, 65535, 65535))); });
   ImageDecoder decoder;
   expect_error(ErrorKind::Data, {"16384 per side"},
-               [&] { decoder.decode(with_jpeg_size(file, 65500, 65500)); });
+               [&] { decode(decoder, with_jpeg_size(file, 65500, 65500)); });
   EXPECT_EQ(decoder.buffer_bytes(), 0u);
 }
 

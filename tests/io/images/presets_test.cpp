@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/shape.hpp"
-#include "io/images/normalise.hpp"
+#include "io/data/dataset.hpp"
 #include "tests/io/fixtures.hpp"
 
 namespace millrace::io {
@@ -122,8 +122,8 @@ TEST(ImagePresetTest, CentresOfOddDifferencesLieWhereTheTrainingPutsThem) {
   for (const Case& one : {Case{"tf", 58, 59}, Case{"nvidia", 58, 59}, Case{"dali2019", 58, 59},
                           Case{"tpu", 59, 60}, Case{"torch", 58, 60}}) {
     const auto left = [&](std::int32_t width) {
-      const ImageHeader picture{.width = width, .height = 375};
-      return evaluation_window(image_preset(one.name).evaluation, picture, 224).left;
+      const ImageHeader image{.width = width, .height = 375};
+      return evaluation_window(image_preset(one.name).evaluation, image, 224).left;
     };
     EXPECT_EQ(left(500), one.left_of_341) << one.name;  // 500 x 256 / 375 = 341.3
     EXPECT_EQ(left(503), one.left_of_343) << one.name;  // 503 x 256 / 375 = 343.4
@@ -186,38 +186,10 @@ TEST(ImagePresetTest, EveryRecipeNormalisesByItsNumbers) {
     EXPECT_EQ(scaling.real, (PixelBox{.bottom = 1, .right = 1}));
     const std::vector<std::uint8_t> bytes(3, 200);
     std::vector<float> values(3);
-    normalise_pixels(bytes, scaling, std::span(values));
+    normalise_bytes<float>(bytes, scaling, {1, 1, 3}, values);
     EXPECT_NEAR(static_cast<double>(values[0]), one.red, 2e-5);
     EXPECT_NEAR(static_cast<double>(values[1]), one.green, 2e-5);
     EXPECT_NEAR(static_cast<double>(values[2]), one.blue, 2e-5);
-  }
-}
-
-TEST(NormalisePixelsTest, GivesTheBitsOfTheGeneralForm) {
-  for (const std::int32_t side : {1, 3, 5, 16, 31}) {
-    const Shape shape{side, side, 3};
-    const auto count = static_cast<std::size_t>(shape.elements());
-    std::vector<std::uint8_t> bytes(count);
-    for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::uint8_t>(i * 37 + i / 256);
-    // Multiples of 1 + 2^-8 lie half-way between two numbers of bfloat16.
-    PixelScaling ties;
-    for (float& scale : ties.scale) scale = 0x1.01p0f;
-    for (const PixelScaling& scaling : {scaling_of(ImageNormalisation::MeanOnly, side),
-                                        scaling_of(ImageNormalisation::Nvidia, side), ties}) {
-      std::vector<float> expected(count), values(count);
-      for (std::size_t i = 0; i < count; ++i)
-        expected[i] = (static_cast<float>(bytes[i]) - scaling.mean[i % 3]) * scaling.scale[i % 3];
-      normalise_pixels(bytes, scaling, std::span(values));
-      EXPECT_EQ(values, expected);
-      std::vector<bfloat16> halves(count);
-      normalise_pixels(bytes, scaling, std::span(halves));
-      std::vector<float16> ieee(count);
-      normalise_pixels(bytes, scaling, std::span(ieee));
-      for (std::size_t i = 0; i < count; ++i) {
-        ASSERT_EQ(halves[i].bits, to_bfloat16(expected[i]).bits);
-        ASSERT_EQ(ieee[i].bits, to_float16(expected[i]).bits);
-      }
-    }
   }
 }
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/io/fixtures.hpp"
-#include "tests/io/images/pictures.hpp"
+#include "tests/io/images/test_images.hpp"
 
 namespace millrace::io {
 namespace {
@@ -26,28 +26,28 @@ Square from_whole(const Bytes& file, const ImageWindow& window, const Resampling
   Resampler resampler;
   static_cast<void>(resampler.prepare(window, resampling, kSide));
   Square image = square();
-  resampler.resample(decoder.decode(file).view, image);
+  resampler.resample(decode(decoder, file).view, image);
   return image;
 }
 
 TEST(ImageReaderTest, EqualsDecodingTheWholeImage) {
-  const Picture picture = make_picture(131, 97);
-  const Bytes files[] = {encode_jpeg(picture, {.horizontal = 2, .vertical = 2}),
-                         encode_jpeg(picture, {.horizontal = 2, .progressive = true}),
-                         encode_png(picture)};
+  const Image photo = make_image(131, 97);
+  const Bytes files[] = {encode_jpeg(photo, {.horizontal = 2, .vertical = 2}),
+                         encode_jpeg(photo, {.horizontal = 2, .progressive = true}),
+                         encode_png(photo)};
   ImageReader reader;
   for (const ImagePreset& preset : image_presets()) {
     for (const Bytes& file : files) {
       for (std::uint64_t i = 0; i < 8; ++i) {
         Square image = square();
         const DrawKey key{1, 2, i};
-        const auto report = reader.read_training(file, {}, preset, key, kSide, image);
-        EXPECT_EQ(report.state, PictureState::Whole);
+        const auto report = reader.read({.bytes = file}, preset, key, kSide, image);
+        EXPECT_EQ(report.state, ImageState::Whole);
         EXPECT_EQ(report.window, draw_window(preset.crop, key, read_header(file), {}, kSide));
         EXPECT_EQ(image, from_whole(file, report.window, preset.training)) << preset.name;
       }
       Square image = square();
-      const auto report = reader.read_validation(file, preset, kSide, image);
+      const auto report = reader.read({.bytes = file}, preset, {}, kSide, image);
       EXPECT_EQ(report.window, evaluation_window(preset.evaluation, read_header(file), kSide));
       EXPECT_EQ(image, from_whole(file, report.window, preset.validation)) << preset.name;
     }
@@ -55,27 +55,27 @@ TEST(ImageReaderTest, EqualsDecodingTheWholeImage) {
 }
 
 TEST(ImageReaderTest, ReportsADamagedImage) {
-  const Bytes file = encode_jpeg(make_picture(131, 97));
+  const Bytes file = encode_jpeg(make_image(131, 97));
   ImageReader reader;
   Square image = square();
-  const auto report = reader.read_validation(std::span(file).first(file.size() / 2),
-                                             image_preset("torch"), kSide, image);
-  EXPECT_EQ(report.state, PictureState::Damaged);
+  const auto report = reader.read({.bytes = std::span(file).first(file.size() / 2)},
+                                  image_preset("torch"), {}, kSide, image);
+  EXPECT_EQ(report.state, ImageState::Damaged);
   EXPECT_EQ(report.warning, "Premature end of JPEG file");
   expect_error(ErrorKind::Data, {"neither a JPEG nor a PNG"}, [&] {
-    reader.read_validation(std::span(file).subspan(5), image_preset("torch"), kSide, image);
+    reader.read({.bytes = std::span(file).subspan(5)}, image_preset("torch"), {}, kSide, image);
   });
 }
 
 // With any number of threads, the memory is that of one large image.
-TEST(ImageReaderTest, LargePicturesAreReadOneAtATime) {
-  const Bytes large = encode_png(make_picture(4000, 3000));
-  const Bytes usual = encode_png(make_picture(400, 300));
+TEST(ImageReaderTest, LargeImagesAreReadOneAtATime) {
+  const Bytes large = encode_png(make_image(4000, 3000));
+  const Bytes usual = encode_png(make_image(400, 300));
   std::mutex gate;
   ImageReader reader(gate);
   std::vector<std::uint8_t> image(std::size_t{3} * 32 * 32);
   const auto read = [&](const Bytes& file) {
-    static_cast<void>(reader.read_validation(file, image_preset("tf"), 32, image));
+    static_cast<void>(reader.read({.bytes = file}, image_preset("tf"), {}, 32, image));
   };
   std::unique_lock other(gate);
   read(usual);  // does not wait

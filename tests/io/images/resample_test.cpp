@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/random.hpp"
-#include "tests/io/images/pictures.hpp"
+#include "tests/io/images/test_images.hpp"
 
 namespace millrace::io {
 namespace {
@@ -62,7 +62,7 @@ std::vector<double> naive_weights(Filter filter, int in, int out, int x) {
 }
 
 /// A whole window before rounding.
-std::vector<double> naive_resample(const Picture& picture, const ImageWindow& window,
+std::vector<double> naive_resample(const Image& photo, const ImageWindow& window,
                                    const Resampling& resampling, int side) {
   const PixelBox& box = window.box;
   const bool mirrored = window.mirror == Mirror::Yes;
@@ -85,7 +85,7 @@ std::vector<double> naive_resample(const Picture& picture, const ImageWindow& wi
           double of_row = 0;
           for (int j = 0; j < width; ++j)
             of_row += of_columns[static_cast<std::size_t>(j)] *
-                      picture.view().at(box.left + j, box.top + i)[c];
+                      photo.view().at(box.left + j, box.top + i)[c];
           if (is_antialiased(resampling.filter))
             of_row = std::clamp(std::nearbyint(of_row), 0.0, 255.0);
           sum += of_rows[static_cast<std::size_t>(i)] * of_row;
@@ -127,7 +127,7 @@ std::vector<ImageWindow> windows(int side) {
 }
 
 TEST(ResampleTest, AgreesWithTheDefinition) {
-  const Picture picture = make_picture(50, 40);
+  const Image photo = make_image(50, 40);
   constexpr int kSide = 14;
   for (const Filter filter : kFilters) {
     // Antialiased forms round between columns and rows, where ties may go either way.
@@ -137,9 +137,9 @@ TEST(ResampleTest, AgreesWithTheDefinition) {
         for (const MirrorStage stage : {MirrorStage::Before, MirrorStage::After}) {
           window.mirror = mirror;
           const Resampling resampling{filter, stage};
-          const std::vector<double> expected = naive_resample(picture, window, resampling, kSide);
+          const std::vector<double> expected = naive_resample(photo, window, resampling, kSide);
           const std::vector<std::uint8_t> image =
-              resampled(picture.view(), window, resampling, kSide);
+              resampled(photo.view(), window, resampling, kSide);
           for (std::size_t i = 0; i < expected.size(); ++i)
             ASSERT_NEAR(image[i], expected[i], tolerance)
                 << "filter " << static_cast<int>(filter) << " box " << window.box.top << " "
@@ -152,55 +152,55 @@ TEST(ResampleTest, AgreesWithTheDefinition) {
 }
 
 TEST(ResampleTest, PixelsOutsideTheBoxAreNotUsed) {
-  const Picture picture = make_picture(50, 40);
+  const Image image = make_image(50, 40);
   constexpr int kSide = 14;
   for (const Filter filter : kFilters) {
     for (ImageWindow window : windows(kSide)) {
       window.mirror = Mirror::Yes;
       Resampler resampler;
       const PixelBox needed = resampler.prepare(window, {filter, MirrorStage::Before}, kSide);
-      const Picture part = cut(picture, needed);
+      const Image part = cut(image, needed);
       PixelView view = part.view();
       view.box = needed;
       EXPECT_EQ(resampled(view, window, {filter, MirrorStage::Before}, kSide),
-                resampled(picture.view(), window, {filter, MirrorStage::Before}, kSide));
+                resampled(image.view(), window, {filter, MirrorStage::Before}, kSide));
     }
   }
 }
 
-TEST(ResampleTest, OnlyLegacyFormsTellWhenThePictureIsMirrored) {
-  const Picture picture = make_picture(50, 40);
+TEST(ResampleTest, OnlyLegacyFormsTellWhenTheImageIsMirrored) {
+  const Image image = make_image(50, 40);
   const ImageWindow window{
       .box = {0, 0, 40, 50}, .scaled_width = 14, .scaled_height = 14, .mirror = Mirror::Yes};
   for (const Filter filter : kFilters) {
-    const bool same = resampled(picture.view(), window, {filter, MirrorStage::Before}, 14) ==
-                      resampled(picture.view(), window, {filter, MirrorStage::After}, 14);
+    const bool same = resampled(image.view(), window, {filter, MirrorStage::Before}, 14) ==
+                      resampled(image.view(), window, {filter, MirrorStage::After}, 14);
     EXPECT_EQ(same, !is_legacy(filter)) << static_cast<int>(filter);
   }
 }
 
-TEST(ResampleTest, FlatPicturesStayFlat) {
+TEST(ResampleTest, FlatImagesStayFlat) {
   for (const std::uint8_t level :
        {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{254}, std::uint8_t{255}}) {
-    Picture picture = make_picture(50, 40);
-    std::fill(picture.bytes.begin(), picture.bytes.end(), level);
+    Image image = make_image(50, 40);
+    std::fill(image.bytes.begin(), image.bytes.end(), level);
     for (const Filter filter : kFilters)
       for (const ImageWindow& window : windows(14))
-        for (const std::uint8_t byte : resampled(picture.view(), window, {filter}, 14))
+        for (const std::uint8_t byte : resampled(image.view(), window, {filter}, 14))
           ASSERT_EQ(byte, level) << static_cast<int>(filter);
   }
 }
 
-TEST(ResampleTest, OneResamplerServesPicturesOfAllSizes) {
+TEST(ResampleTest, OneResamplerServesImagesOfAllSizes) {
   Resampler resampler;
   for (const int side : {14, 3, 20}) {
     for (const Filter filter : kFilters) {
       for (const ImageWindow& window : windows(side)) {
-        const Picture picture = make_picture(50, 40);
+        const Image photo = make_image(50, 40);
         static_cast<void>(resampler.prepare(window, {filter}, side));
         std::vector<std::uint8_t> image(static_cast<std::size_t>(side * side * 3));
-        resampler.resample(picture.view(), image);
-        ASSERT_EQ(image, resampled(picture.view(), window, {filter}, side));
+        resampler.resample(photo.view(), image);
+        ASSERT_EQ(image, resampled(photo.view(), window, {filter}, side));
       }
     }
   }
@@ -223,7 +223,7 @@ TEST(ResampleTest, AgreesWithPillow) {
   ASSERT_GE(golden.at("cases").size(), 10u);
   int grown = 0;
   for (const nlohmann::json& one : golden.at("cases")) {
-    const Picture picture = make_picture(one.at("width"), one.at("height"));
+    const Image image = make_image(one.at("width"), one.at("height"));
     const std::vector<int> box = one.at("box");  // left, top, right, bottom
     const int side = one.at("side");
     const bool cubic = one.at("filter") == "bicubic";
@@ -233,13 +233,13 @@ TEST(ResampleTest, AgreesWithPillow) {
                              .mirror = one.at("mirror") ? Mirror::Yes : Mirror::No};
     const std::vector<std::uint8_t> expected = bytes_of(one.at("rgb"));
     const Filter antialiased = cubic ? Filter::BicubicAntialiased : Filter::BilinearAntialiased;
-    EXPECT_EQ(resampled(picture.view(), window, {antialiased, MirrorStage::After}, side), expected)
+    EXPECT_EQ(resampled(image.view(), window, {antialiased, MirrorStage::After}, side), expected)
         << one.at("width") << " x " << one.at("height") << " " << one.at("filter");
     if (box[2] - box[0] > side || box[3] - box[1] > side) continue;
     ++grown;
     const Filter plain = cubic ? Filter::Bicubic : Filter::Bilinear;
     const std::vector<std::uint8_t> once =
-        resampled(picture.view(), window, {plain, MirrorStage::After}, side);
+        resampled(image.view(), window, {plain, MirrorStage::After}, side);
     for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(once[i], expected[i], 1);
   }
   EXPECT_GE(grown, 4);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/records/check.hpp"
+#include "io/tools/check.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include "io/records/bad_pictures.hpp"
-#include "io/records/left_out.hpp"
-#include "io/records/record_source.hpp"
+#include "io/data/bad_images.hpp"
+#include "io/data/record_set.hpp"
 #include "shards.hpp"
 
 namespace millrace::io {
@@ -16,13 +15,14 @@ namespace fs = std::filesystem;
 
 CheckOptions options_for(std::int64_t classes) {
   CheckOptions options;
+  options.inspect = nullptr;  // the images are fakes
   options.threads = 2;
   options.classes = classes;
   return options;
 }
 
 CheckReport check(const fs::path& root, const CheckOptions& options = options_for(10)) {
-  return check_pictures(root, Split::Train, options);
+  return check_images(root, Split::Train, options);
 }
 
 TEST(CheckTest, WholeShardsHaveNoFindings) {
@@ -65,7 +65,7 @@ TEST(CheckTest, ListsEverythingThatIsBad) {
   cut(last, ends[3] + 5);
   CheckOptions options = options_for(9);
   options.inspect = [](std::span<const std::byte> bytes) -> std::string {
-    return text_of(bytes).find("picture 7") != std::string::npos ? "upside down" : "";
+    return text_of(bytes).find("image 7") != std::string::npos ? "upside down" : "";
   };
   const CheckReport report = check(root.path(), options);
   std::vector<std::string> lines;
@@ -125,7 +125,7 @@ TEST(CheckTest, LeftoversOfAnInterruptedCopyAreFound) {
 
 TEST(CheckTest, ClassFolders) {
   const TemporaryDirectory root;
-  store(root.path() / "train/n01/a.JPEG", fake_picture(1));
+  store(root.path() / "train/n01/a.JPEG", fake_image(1));
   store(root.path() / "train/n01/b.JPEG", std::string_view("text"));
   const CheckReport report = check(root.path());
   EXPECT_EQ(report.records, 2u);
@@ -137,10 +137,10 @@ TEST(CheckTest, ClassFolders) {
 
 TEST(CheckTest, OnlyFilesNamedAsImagesAreBadInAClassFolder) {
   const TemporaryDirectory root;
-  store(root.path() / "train/n01/a.JPEG", fake_picture(1));
+  store(root.path() / "train/n01/a.JPEG", fake_image(1));
   store(root.path() / "train/n01/README.txt", std::string_view("text"));
   store(root.path() / "train/n02/b.JPEG", std::string_view(""));
-  store(root.path() / "train/n02/c", fake_picture(2));
+  store(root.path() / "train/n02/c", fake_image(2));
   const CheckReport report = check(root.path());
   EXPECT_EQ(report.records, 3u);
   ASSERT_EQ(report.findings.size(), 1u);
@@ -154,7 +154,7 @@ TEST(CheckTest, OnlyFilesNamedAsImagesAreBadInAClassFolder) {
 TEST(CheckTest, FoldersLinksAndPipesInAClassFolderAreBad) {
   const test::TemporaryDirectory root;
   const fs::path folder = root.path() / "train" / "n01";
-  store(folder / "a.JPEG", fake_picture(1));
+  store(folder / "a.JPEG", fake_image(1));
   fs::create_directories(folder / "folder.JPEG");
   fs::create_directories(folder / "notes");
   fs::create_symlink("nowhere", folder / "gone.JPEG");
@@ -194,7 +194,7 @@ TEST(CheckTest, RealShards) {
   EXPECT_EQ(check(*photos, options).findings.size(), 1u);  // the missing shard
   options.label_offset = 0;
   EXPECT_TRUE(check(*format, options).findings.empty());
-  const CheckReport validation = check_pictures(*format, Split::Validation, options);
+  const CheckReport validation = check_images(*format, Split::Validation, options);
   EXPECT_TRUE(validation.findings.empty());
   EXPECT_EQ(validation.records, 128u);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/records/convert.hpp"
+#include "io/tools/convert.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <set>
 
 #include "core/error.hpp"
-#include "io/records/check.hpp"
-#include "io/records/record_source.hpp"
-#include "io/records/tar_reader.hpp"
+#include "io/data/imagenet.hpp"
+#include "io/tools/check.hpp"
+#include "io/tools/tar_reader.hpp"
 #include "shards.hpp"
 #include "tests/support/leftover.hpp"
 
@@ -55,10 +55,10 @@ class Tar {
 };
 
 /// A fake: converts a "PNG" to a "JPEG", and rejects files that contain "broken".
-PreparedPicture prepare(std::span<const std::byte> bytes) {
+PreparedImage prepare(std::span<const std::byte> bytes) {
   const std::string text = text_of(bytes);
-  if (text.find("broken") != std::string::npos) fail(ErrorKind::Data, "a broken picture");
-  PreparedPicture prepared{.height = 3, .width = 4, .replacement = {}};
+  if (text.find("broken") != std::string::npos) fail(ErrorKind::Data, "a broken image");
+  PreparedImage prepared{.height = 3, .width = 4, .replacement = {}};
   if (text.starts_with("\x89PNG")) prepared.replacement = bytes_of("\xff\xd8\xff from " + text);
   return prepared;
 }
@@ -82,14 +82,14 @@ std::string file_name(std::size_t c, std::size_t i) {
 void write_class_folders(const fs::path& root) {
   for (std::size_t c = 0; c < kClasses; ++c)
     for (std::size_t i = 0; i < kPerClass; ++i)
-      store(root / "train" / synset(c) / file_name(c, i), fake_picture(c * kPerClass + i));
-  store(root / "train" / synset(0) / "LICENSE", std::string_view("no picture"));
+      store(root / "train" / synset(c) / file_name(c, i), fake_image(c * kPerClass + i));
+  store(root / "train" / synset(0) / "LICENSE", std::string_view("no image"));
 }
 
 Tar class_tar(std::size_t c) {
   Tar tar;
   for (std::size_t i = 0; i < kPerClass; ++i)
-    tar.add(file_name(c, i), fake_picture(c * kPerClass + i));
+    tar.add(file_name(c, i), fake_image(c * kPerClass + i));
   return tar;
 }
 
@@ -103,51 +103,50 @@ std::map<std::string, std::string> files_below(const fs::path& root) {
 }
 
 /// Image and label of every record in a set of shards.
-std::multiset<std::pair<std::string, std::int32_t>> pictures_of(const fs::path& root, Split split) {
-  SourceOptions options;
+std::multiset<std::pair<std::string, std::int32_t>> images_of(const fs::path& root, Split split) {
+  OpenOptions options;
   options.classes = kClasses;
-  const auto source = open_encoded_source(root, split, options);
-  std::multiset<std::pair<std::string, std::int32_t>> pictures;
+  const auto source = open_image_dataset(root, split, options);
+  std::multiset<std::pair<std::string, std::int32_t>> images;
   ReadBuffer buffer;
   for (std::int64_t i = 0; i < source->size(); ++i)
-    pictures.emplace(text_of(source->read(i, buffer).bytes), source->label(i));
-  return pictures;
+    images.emplace(text_of(source->stored(i, buffer).bytes), source->label(i));
+  return images;
 }
 
-std::multiset<std::pair<std::string, std::int32_t>> expected_pictures() {
-  std::multiset<std::pair<std::string, std::int32_t>> pictures;
+std::multiset<std::pair<std::string, std::int32_t>> expected_images() {
+  std::multiset<std::pair<std::string, std::int32_t>> images;
   for (std::size_t c = 0; c < kClasses; ++c)
     for (std::size_t i = 0; i < kPerClass; ++i)
       // Class names descend while c ascends, so name order differs from the order here.
-      pictures.emplace(text_of(fake_picture(c * kPerClass + i)),
-                       static_cast<std::int32_t>(kClasses - 1 - c));
-  return pictures;
+      images.emplace(text_of(fake_image(c * kPerClass + i)),
+                     static_cast<std::int32_t>(kClasses - 1 - c));
+  return images;
 }
 
 TEST(ConvertTest, ClassFoldersBecomeShardsThatReadBack) {
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
   write_class_folders(raw.path());
-  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
-  EXPECT_EQ(pictures.classes, (std::vector<std::string>{"n00000003", "n00000004", "n00000005"}));
-  const ConvertReport report =
-      convert_to_records(pictures, Split::Train, out.path(), options_for(4));
-  EXPECT_EQ(report.pictures, 21u);
+  const RawImages images = find_raw_images(raw.path(), Split::Train);
+  EXPECT_EQ(images.classes, (std::vector<std::string>{"n00000003", "n00000004", "n00000005"}));
+  const ConvertReport report = convert_to_records(images, Split::Train, out.path(), options_for(4));
+  EXPECT_EQ(report.images, 21u);
   EXPECT_EQ(report.shards_written, 4);
   EXPECT_EQ(report.replaced, 0u);
   EXPECT_EQ(files_below(out.path()).size(), 4u);
-  EXPECT_EQ(pictures_of(out.path(), Split::Train), expected_pictures());
+  EXPECT_EQ(images_of(out.path(), Split::Train), expected_images());
   CheckOptions check;
   check.classes = kClasses;
-  EXPECT_TRUE(check_pictures(out.path(), Split::Train, check).findings.empty());
+  EXPECT_TRUE(check_images(out.path(), Split::Train, check).findings.empty());
 }
 
 TEST(ConvertTest, ShardsHaveTheConvertersSizes) {
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
   write_class_folders(raw.path());
-  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
-  (void)convert_to_records(pictures, Split::Train, out.path(), options_for(4));
+  const RawImages images = find_raw_images(raw.path(), Split::Train);
+  (void)convert_to_records(images, Split::Train, out.path(), options_for(4));
   std::vector<std::size_t> sizes;
   for (int i = 0; i < 4; ++i) {
     ByteWindow file(out.path() / "train" / fmt::format("train-{:05}-of-00004", i));
@@ -170,25 +169,19 @@ TEST(ConvertTest, TrainingIsMixedBySeedAndValidationKeepsItsOrder) {
   EXPECT_EQ(kept, (std::vector<std::size_t>{0, 1, 2, 3, 4}));
 }
 
-TEST(ConvertTest, BytesDependNeitherOnThreadsNorOnWhereThePicturesLie) {
+TEST(ConvertTest, BytesDependNeitherOnThreadsNorOnWhereTheImagesLie) {
   const TemporaryDirectory folders;
   const TemporaryDirectory tars;
-  const TemporaryDirectory nested;
   const TemporaryDirectory out;
   write_class_folders(folders.path());
-  Tar all;
-  for (std::size_t c = 0; c < kClasses; ++c) {
-    const Bytes tar = class_tar(c).bytes();
-    store(tars.path() / "train" / (synset(c) + ".tar"), tar);
-    all.add(synset(c) + ".tar", tar);
-  }
-  store(nested.path() / "ILSVRC2012_img_train.tar", all.bytes());
+  for (std::size_t c = 0; c < kClasses; ++c)
+    store(tars.path() / "train" / (synset(c) + ".tar"), class_tar(c).bytes());
   int number = 0;
   std::vector<std::map<std::string, std::string>> results;
-  for (const fs::path& raw : {folders.path(), tars.path(), nested.path()})
+  for (const fs::path& raw : {folders.path(), tars.path()})
     for (const unsigned threads : {1u, 3u}) {
       const fs::path place = out.path() / std::to_string(++number);
-      (void)convert_to_records(find_raw_pictures(raw, Split::Train), Split::Train, place,
+      (void)convert_to_records(find_raw_images(raw, Split::Train), Split::Train, place,
                                options_for(5, threads));
       results.push_back(files_below(place));
     }
@@ -202,29 +195,29 @@ TEST(ConvertTest, FlatValidationWithAListOfLabels) {
   write_class_folders(raw.path());
   for (std::size_t i = 0; i < 3; ++i)
     store(raw.path() / "validation" / fmt::format("ILSVRC2012_val_{:08}.JPEG", i + 1),
-          fake_picture(100 + i));
+          fake_image(100 + i));
   store(raw.path() / "synset_labels.txt", "n00000005\nn00000003\nn00000004\n");
-  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Validation);
-  (void)convert_to_records(pictures, Split::Validation, out.path(), options_for(2));
-  SourceOptions options;
+  const RawImages images = find_raw_images(raw.path(), Split::Validation);
+  (void)convert_to_records(images, Split::Validation, out.path(), options_for(2));
+  OpenOptions options;
   options.classes = kClasses;
-  const auto source = open_encoded_source(out.path(), Split::Validation, options);
+  const auto source = open_image_dataset(out.path(), Split::Validation, options);
   ASSERT_EQ(source->size(), 3);
   ReadBuffer buffer;
   const std::array<int, 3> labels = {2, 0, 1};
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(source->label(i), labels[static_cast<std::size_t>(i)]);
-    EXPECT_EQ(text_of(source->read(i, buffer).bytes),
-              text_of(fake_picture(static_cast<std::size_t>(100 + i))));
+    EXPECT_EQ(text_of(source->stored(i, buffer).bytes),
+              text_of(fake_image(static_cast<std::size_t>(100 + i))));
   }
   EXPECT_TRUE(fs::exists(out.path() / "validation" / "validation-00001-of-00002"));
 
   store(raw.path() / "synset_labels.txt", "n00000005\nn00000003\n");
   expect_error(ErrorKind::Data, {"synset_labels.txt: 2 lines, but 3 images"},
-               [&] { (void)find_raw_pictures(raw.path(), Split::Validation); });
+               [&] { (void)find_raw_images(raw.path(), Split::Validation); });
   store(raw.path() / "other.txt", "n00000005\nn00000003\nn99999999\n");
   expect_error(ErrorKind::Data, {"n99999999"}, [&] {
-    (void)find_raw_pictures(raw.path(), Split::Validation, raw.path() / "other.txt");
+    (void)find_raw_images(raw.path(), Split::Validation, raw.path() / "other.txt");
   });
 }
 
@@ -232,42 +225,41 @@ TEST(ConvertTest, ForeignFilesAreReplacedAndBrokenOnesNamed) {
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
   store(raw.path() / "train/n1/a.JPEG", std::string_view("\x89PNG"));
-  store(raw.path() / "train/n1/b.JPEG", fake_picture(1));
-  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
-  const ConvertReport report =
-      convert_to_records(pictures, Split::Train, out.path(), options_for(1));
+  store(raw.path() / "train/n1/b.JPEG", fake_image(1));
+  const RawImages images = find_raw_images(raw.path(), Split::Train);
+  const ConvertReport report = convert_to_records(images, Split::Train, out.path(), options_for(1));
   EXPECT_EQ(report.replaced, 1u);
   store(raw.path() / "train/n1/b.JPEG", std::string_view("broken"));
-  expect_error(ErrorKind::Data, {"n1/b.JPEG", "a broken picture"}, [&] {
-    (void)convert_to_records(find_raw_pictures(raw.path(), Split::Train), Split::Train,
+  expect_error(ErrorKind::Data, {"n1/b.JPEG", "a broken image"}, [&] {
+    (void)convert_to_records(find_raw_images(raw.path(), Split::Train), Split::Train,
                              out.path() / "second", options_for(1));
   });
   EXPECT_FALSE(fs::exists(out.path() / "second/train/train-00000-of-00001"));
 }
 
-TEST(ConvertTest, BadPicturesOfKeptShardsStillCount) {
+TEST(ConvertTest, BadImagesOfKeptShardsStillCount) {
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
   write_class_folders(raw.path());
   for (const std::size_t i : {1u, 4u})
     store(raw.path() / "train" / synset(1) / file_name(1, i), std::string_view("broken"));
-  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
+  const RawImages images = find_raw_images(raw.path(), Split::Train);
   std::vector<std::string> named;
   ConvertOptions options = options_for(4, 3);
   options.max_bad_fraction = 0.1;
   options.report_bad = [&](const std::string& problem) { named.push_back(problem); };
-  const ConvertReport report = convert_to_records(pictures, Split::Train, out.path(), options);
+  const ConvertReport report = convert_to_records(images, Split::Train, out.path(), options);
   EXPECT_EQ(report.bad, 2);
-  EXPECT_EQ(report.pictures, 19u);
+  EXPECT_EQ(report.images, 19u);
   ASSERT_EQ(named.size(), 2u);
-  for (const std::string& name : named) EXPECT_TRUE(name.ends_with("a broken picture")) << name;
+  for (const std::string& name : named) EXPECT_TRUE(name.ends_with("a broken image")) << name;
   fs::remove(out.path() / "train/train-00001-of-00004");
-  const ConvertReport again = convert_to_records(pictures, Split::Train, out.path(), options);
+  const ConvertReport again = convert_to_records(images, Split::Train, out.path(), options);
   EXPECT_EQ(again.bad, 2);
   EXPECT_EQ(again.shards_kept, 3);
   options.max_bad_fraction = 0.05;
-  expect_error(ErrorKind::Data, {"2 of 21 images", "a broken picture"},
-               [&] { (void)convert_to_records(pictures, Split::Train, out.path(), options); });
+  expect_error(ErrorKind::Data, {"2 of 21 images", "a broken image"},
+               [&] { (void)convert_to_records(images, Split::Train, out.path(), options); });
 }
 
 TEST(ConvertTest, NoShardIsEmpty) {
@@ -277,12 +269,12 @@ TEST(ConvertTest, NoShardIsEmpty) {
   EXPECT_EQ(shards_filled(21, 20), 11);
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
-  store(raw.path() / "train/n1/a.JPEG", fake_picture(1));
+  store(raw.path() / "train/n1/a.JPEG", fake_image(1));
   store(raw.path() / "train/n1/b.JPEG", std::string_view("broken"));
   ConvertOptions options = options_for(2, 1);
   options.max_bad_fraction = 0.5;
   expect_error(ErrorKind::Data, {"all of its images (1) are bad"}, [&] {
-    (void)convert_to_records(find_raw_pictures(raw.path(), Split::Train), Split::Train, out.path(),
+    (void)convert_to_records(find_raw_images(raw.path(), Split::Train), Split::Train, out.path(),
                              options);
   });
 }
@@ -292,7 +284,7 @@ TEST(ConvertTest, ContinuesAfterAnInterruption) {
   const TemporaryDirectory out;
   const TemporaryDirectory straight;
   write_class_folders(raw.path());
-  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
+  const RawImages images = find_raw_images(raw.path(), Split::Train);
   ConvertOptions options = options_for(5, 1);
   std::atomic<int> calls = 0;
   options.prepare = [&](std::span<const std::byte> bytes) {
@@ -300,22 +292,21 @@ TEST(ConvertTest, ContinuesAfterAnInterruption) {
     return prepare(bytes);
   };
   expect_error(ErrorKind::Io, {"the disk is full"},
-               [&] { (void)convert_to_records(pictures, Split::Train, out.path(), options); });
+               [&] { (void)convert_to_records(images, Split::Train, out.path(), options); });
   EXPECT_FALSE(fs::exists(out.path() / "train/train-00002-of-00005"));
   const fs::path left = test::leave_temporary(out.path() / "train/train-00002-of-00005");
   const fs::path state = test::leave_temporary(out.path() / "train/.millrace-train.conversion");
   const fs::path notes = out.path() / "train/train-notes.tmp.2024.txt";
   const fs::path foreign = test::leave_temporary(out.path() / "train/train-notes");
   store(notes, std::string_view("of the user"));
-  const ConvertReport report =
-      convert_to_records(pictures, Split::Train, out.path(), options_for(5));
+  const ConvertReport report = convert_to_records(images, Split::Train, out.path(), options_for(5));
   EXPECT_EQ(report.shards_kept, 2);
   EXPECT_EQ(report.shards_written, 3);
   EXPECT_FALSE(fs::exists(left));
   EXPECT_FALSE(fs::exists(state));
   EXPECT_TRUE(fs::remove(notes));
   EXPECT_TRUE(fs::remove(foreign));
-  (void)convert_to_records(pictures, Split::Train, straight.path(), options_for(5));
+  (void)convert_to_records(images, Split::Train, straight.path(), options_for(5));
   EXPECT_EQ(files_below(out.path()), files_below(straight.path()));
 }
 
@@ -323,7 +314,7 @@ TEST(ConvertTest, NeverMixesTwoConversions) {
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
   write_class_folders(raw.path());
-  const RawPictures pictures = find_raw_pictures(raw.path(), Split::Train);
+  const RawImages images = find_raw_images(raw.path(), Split::Train);
   ConvertOptions broken = options_for(5, 1);
   int calls = 0;
   broken.prepare = [&](std::span<const std::byte> bytes) {
@@ -331,36 +322,33 @@ TEST(ConvertTest, NeverMixesTwoConversions) {
     return prepare(bytes);
   };
   expect_error(ErrorKind::Io, {"stopped"},
-               [&] { (void)convert_to_records(pictures, Split::Train, out.path(), broken); });
-  expect_error(ErrorKind::Usage, {"in 5 shards", "in 4 shards"}, [&] {
-    (void)convert_to_records(pictures, Split::Train, out.path(), options_for(4));
-  });
-  (void)convert_to_records(pictures, Split::Train, out.path(), options_for(5));
-  EXPECT_EQ(convert_to_records(pictures, Split::Train, out.path(), options_for(5)).shards_kept, 5);
-  expect_error(ErrorKind::Usage, {"in 5 shards", "in 4 shards"}, [&] {
-    (void)convert_to_records(pictures, Split::Train, out.path(), options_for(4));
-  });
+               [&] { (void)convert_to_records(images, Split::Train, out.path(), broken); });
+  expect_error(ErrorKind::Usage, {"in 5 shards", "in 4 shards"},
+               [&] { (void)convert_to_records(images, Split::Train, out.path(), options_for(4)); });
+  (void)convert_to_records(images, Split::Train, out.path(), options_for(5));
+  EXPECT_EQ(convert_to_records(images, Split::Train, out.path(), options_for(5)).shards_kept, 5);
+  expect_error(ErrorKind::Usage, {"in 5 shards", "in 4 shards"},
+               [&] { (void)convert_to_records(images, Split::Train, out.path(), options_for(4)); });
   store(out.path() / "foreign/train/train-00000-of-00001", std::string_view("of somebody"));
   expect_error(ErrorKind::Usage, {"already exists"}, [&] {
-    (void)convert_to_records(pictures, Split::Train, out.path() / "foreign", options_for(5));
+    (void)convert_to_records(images, Split::Train, out.path() / "foreign", options_for(5));
   });
-  expect_error(ErrorKind::Config, {"0 shards"}, [&] {
-    (void)convert_to_records(pictures, Split::Train, out.path(), options_for(0));
-  });
+  expect_error(ErrorKind::Config, {"0 shards"},
+               [&] { (void)convert_to_records(images, Split::Train, out.path(), options_for(0)); });
 }
 
 TEST(ConvertTest, FilesInArchivesAreRecognizedByContent) {
   const TemporaryDirectory raw;
   Tar tar;
-  tar.add("no-ending", fake_picture(1));
-  tar.add("LICENSE", bytes_of("no picture"));
+  tar.add("no-ending", fake_image(1));
+  tar.add("LICENSE", bytes_of("no image"));
   tar.add("empty", {});
-  tar.add("text.JPEG", bytes_of("no picture either"));
+  tar.add("text.JPEG", bytes_of("no image either"));
   tar.add("._a.JPEG", bytes_of("what another system keeps"));
   store(raw.path() / "train" / "n1.tar", tar.bytes());
-  const RawPictures found = find_raw_pictures(raw.path(), Split::Train);
+  const RawImages found = find_raw_images(raw.path(), Split::Train);
   std::vector<std::string> names;
-  for (const RawPicture& picture : found.pictures) names.push_back(picture.name);
+  for (const RawImage& image : found.images) names.push_back(image.name);
   EXPECT_EQ(names, (std::vector<std::string>{"no-ending", "text.JPEG"}));
   EXPECT_EQ(found.others.size(), 2u);
 }
@@ -369,43 +357,39 @@ TEST(ConvertTest, FilesInArchivesAreRecognizedByContent) {
 TEST(ConvertTest, AnArchiveBesideItsFolderIsLeftOut) {
   const TemporaryDirectory raw;
   Tar tar;
-  tar.add("a.JPEG", fake_picture(1));
+  tar.add("a.JPEG", fake_image(1));
   for (const char* name : {"n1", "n2"})
     store(raw.path() / "train" / (std::string(name) + ".tar"), tar.bytes());
-  store(raw.path() / "train/n1/a.JPEG", fake_picture(1));
+  store(raw.path() / "train/n1/a.JPEG", fake_image(1));
   fs::create_directory(raw.path() / "train/n2");  // nothing was unpacked here
-  const RawPictures found = find_raw_pictures(raw.path(), Split::Train);
-  EXPECT_EQ(found.pictures.size(), 2u);
+  const RawImages found = find_raw_images(raw.path(), Split::Train);
+  EXPECT_EQ(found.images.size(), 2u);
   ASSERT_EQ(found.notices.size(), 1u);
   EXPECT_TRUE(found.notices[0].starts_with((raw.path() / "train/n1.tar").string()));
 }
 
-TEST(ConvertTest, ArchivesAreNestedAtMostOnce) {
-  Tar pictures;
-  pictures.add("a.JPEG", fake_picture(1));
+TEST(ConvertTest, AnArchiveOfArchivesMustBeUnpacked) {
+  Tar images;
+  images.add("a.JPEG", fake_image(1));
   Tar classes;
-  classes.add("n1.tar", pictures.bytes());
-  Tar deep;
-  deep.add("all.tar", classes.bytes());
+  classes.add("n1.tar", images.bytes());
   const TemporaryDirectory raw;
   store(raw.path() / "train/all.tar", classes.bytes());
-  EXPECT_EQ(find_raw_pictures(raw.path(), Split::Train).classes, std::vector<std::string>{"n1"});
-  store(raw.path() / "train/all.tar", deep.bytes());
-  expect_error(ErrorKind::Data, {"n1.tar at offset ", "is nested too deeply"},
-               [&] { (void)find_raw_pictures(raw.path(), Split::Train); });
+  expect_error(ErrorKind::Data, {"n1.tar at offset ", "one archive per class: unpack"},
+               [&] { (void)find_raw_images(raw.path(), Split::Train); });
 }
 
 TEST(ConvertTest, NothingFoundListsThePlacesSearched) {
   const TemporaryDirectory root;
-  expect_error(ErrorKind::Data, {"img_train", "ILSVRC2012_img_train.tar", "class folders in"},
-               [&] { (void)find_raw_pictures(root.path(), Split::Train); });
+  expect_error(ErrorKind::Data, {"img_train", "class archives", "class folders in"},
+               [&] { (void)find_raw_images(root.path(), Split::Train); });
   expect_error(ErrorKind::Data, {"validation", "img_val"},
-               [&] { (void)find_raw_pictures(root.path(), Split::Validation); });
+               [&] { (void)find_raw_images(root.path(), Split::Validation); });
 }
 
 std::vector<TarMember> list(const Bytes& bytes) {
   ByteWindow file(bytes, "a.tar");
-  return list_tar(file, 0, bytes.size()).members;
+  return list_tar(file).members;
 }
 
 TEST(TarTest, ListsFilesWithLongNames) {
@@ -435,7 +419,7 @@ TEST(TarTest, HardLinksAreListedWithTheirTarget) {
   tar.add("f/d.JPEG", {}, '2', "a.JPEG");
   const Bytes bytes = tar.bytes();
   ByteWindow file(bytes, "a.tar");
-  const TarListing listing = list_tar(file, 0, bytes.size());
+  const TarListing listing = list_tar(file);
   ASSERT_EQ(listing.members.size(), 3u);
   for (const TarMember& member : listing.members)
     EXPECT_EQ(text_of(std::span(bytes).subspan(member.offset, member.bytes)), "content");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/records/example.hpp"
+#include "io/data/example.hpp"
 
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ TEST(ExampleTest, RoundTrip) {
   Example example;
   ReadBuffer buffer;
   ASSERT_EQ(parse_example(payload, example, buffer), "");
-  EXPECT_EQ(text_of(example.encoded), text_of(fake_picture(33)));
+  EXPECT_EQ(text_of(example.encoded), text_of(fake_image(33)));
   EXPECT_EQ(example.label, 1000);
   EXPECT_EQ(example.text, "");
   EXPECT_EQ(buffer.boxes, kBoxes);
@@ -98,7 +98,7 @@ TEST(ExampleTest, WritesTheConvertersKeys) {
   EXPECT_EQ(features.at("image/format").bytes_list().value(0), "JPEG");
   EXPECT_EQ(features.at("image/class/synset").bytes_list().value(0), "n00000001");
   EXPECT_EQ(features.at("image/filename").bytes_list().value(0), "n00000007.JPEG");
-  EXPECT_EQ(features.at("image/encoded").bytes_list().value(0), text_of(fake_picture(7)));
+  EXPECT_EQ(features.at("image/encoded").bytes_list().value(0), text_of(fake_image(7)));
 }
 
 TEST(ExampleTest, NumbersMayBePackedOrNot) {
@@ -159,7 +159,7 @@ TEST(ExampleTest, SaysWhatIsMissingOrWrong) {
             "the name of a feature has 257 bytes; the limit is 256");
 }
 
-TEST(ExampleTest, BoxesMustFitTogetherAndIntoThePicture) {
+TEST(ExampleTest, BoxesMustFitTogetherAndIntoTheImage) {
   using Features = google::protobuf::Map<std::string, Feature>;
   const auto set = [](Features& f, const char* side, float value) {
     f[std::string("image/object/bbox/") + side].mutable_float_list()->set_value(0, value);

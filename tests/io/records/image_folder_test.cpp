@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/records/image_folder.hpp"
+#include "io/data/image_folder.hpp"
 
 #include <gtest/gtest.h>
 
 #include "core/image_format.hpp"
-#include "io/records/record_source.hpp"
+#include "io/data/imagenet.hpp"
 #include "shards.hpp"
 
 namespace millrace::io {
@@ -15,28 +15,28 @@ namespace fs = std::filesystem;
 const std::string kPng = "\x89PNG\r\n\x1a\n and more";
 
 void write_folders(const fs::path& root) {
-  store(root / "train/n02/b.JPEG", fake_picture(1));
-  store(root / "train/n02/a.JPEG", fake_picture(2));
+  store(root / "train/n02/b.JPEG", fake_image(1));
+  store(root / "train/n02/a.JPEG", fake_image(2));
   store(root / "train/n01/disguised.JPEG", std::string_view(kPng));
-  store(root / "train/n01/notes.txt", std::string_view("no picture"));
-  store(root / "train/n01/.hidden.JPEG", fake_picture(9));
-  store(root / "train/n03/c", fake_picture(3));
-  store(root / "val/n03/v.JPEG", fake_picture(4));
+  store(root / "train/n01/notes.txt", std::string_view("no image"));
+  store(root / "train/n01/.hidden.JPEG", fake_image(9));
+  store(root / "train/n03/c", fake_image(3));
+  store(root / "val/n03/v.JPEG", fake_image(4));
 }
 
 TEST(ImageFolderTest, ClassesAreSortedFoldersAndImagesAreRecognizedByContent) {
   const TemporaryDirectory root;
   write_folders(root.path());
-  const auto source = open_encoded_source(root.path(), Split::Train, {});
+  const auto source = open_image_dataset(root.path(), Split::Train, {});
   EXPECT_EQ(source->name(), "image folder");
   ASSERT_EQ(source->size(), 4);
   EXPECT_EQ(source->classes(), 3);
   ReadBuffer buffer;
   EXPECT_EQ(source->label(0), 0);
-  EXPECT_EQ(text_of(source->read(0, buffer).bytes), kPng);
+  EXPECT_EQ(text_of(source->stored(0, buffer).bytes), kPng);
   EXPECT_EQ(source->label(1), 1);
   EXPECT_EQ(source->where(1), (root.path() / "train/n02/a.JPEG").string());
-  EXPECT_EQ(text_of(source->read(1, buffer).bytes), text_of(fake_picture(2)));
+  EXPECT_EQ(text_of(source->stored(1, buffer).bytes), text_of(fake_image(2)));
   EXPECT_EQ(source->label(3), 2);
   ASSERT_EQ(source->notices().size(), 1u);
   EXPECT_NE(source->notices()[0].find("1 files are neither JPEG nor PNG"), std::string::npos);
@@ -46,73 +46,72 @@ TEST(ImageFolderTest, ClassesAreSortedFoldersAndImagesAreRecognizedByContent) {
 TEST(ImageFolderTest, ValidationUsesTheClassNumbersOfTraining) {
   const TemporaryDirectory root;
   write_folders(root.path());
-  const auto source = open_encoded_source(root.path(), Split::Validation, {});
+  const auto source = open_image_dataset(root.path(), Split::Validation, {});
   ASSERT_EQ(source->size(), 1);
   EXPECT_EQ(source->classes(), 3);
   EXPECT_EQ(source->label(0), 2);
-  store(root.path() / "val/n04/x.JPEG", fake_picture(5));
+  store(root.path() / "val/n04/x.JPEG", fake_image(5));
   expect_error(ErrorKind::Data, {"class n04"},
-               [&] { (void)open_encoded_source(root.path(), Split::Validation, {}); });
+               [&] { (void)open_image_dataset(root.path(), Split::Validation, {}); });
 }
 
 TEST(ImageFolderTest, FoundUnderItsOtherNames) {
   for (const char* place : {"train", "img_train", "."}) {
     const TemporaryDirectory root;
-    store(root.path() / place / "n01/a.JPEG", fake_picture(1));
-    EXPECT_EQ(open_encoded_source(root.path(), Split::Train, {})->size(), 1) << place;
+    store(root.path() / place / "n01/a.JPEG", fake_image(1));
+    EXPECT_EQ(open_image_dataset(root.path(), Split::Train, {})->size(), 1) << place;
   }
   for (const char* place : {"val", "validation", "img_val"}) {
     const TemporaryDirectory root;
-    store(root.path() / place / "n01/a.JPEG", fake_picture(1));
-    EXPECT_EQ(open_encoded_source(root.path(), Split::Validation, {})->size(), 1) << place;
+    store(root.path() / place / "n01/a.JPEG", fake_image(1));
+    EXPECT_EQ(open_image_dataset(root.path(), Split::Validation, {})->size(), 1) << place;
   }
 }
 
 TEST(ImageFolderTest, IndexIsKeptUntilAFolderChanges) {
   const TemporaryDirectory root;
   write_folders(root.path());
-  const auto first = open_encoded_source(root.path(), Split::Train, {});
+  const auto first = open_image_dataset(root.path(), Split::Train, {});
   const fs::path index = root.path() / "train/millrace-train.folders";
   ASSERT_TRUE(fs::exists(index));
   const auto written = fs::last_write_time(index);
-  EXPECT_EQ(open_encoded_source(root.path(), Split::Train, {})->fingerprint(),
-            first->fingerprint());
+  EXPECT_EQ(open_image_dataset(root.path(), Split::Train, {})->fingerprint(), first->fingerprint());
   EXPECT_EQ(fs::last_write_time(index), written);
-  store(root.path() / "train/n02/c.JPEG", fake_picture(6));
-  const auto second = open_encoded_source(root.path(), Split::Train, {});
+  store(root.path() / "train/n02/c.JPEG", fake_image(6));
+  const auto second = open_image_dataset(root.path(), Split::Train, {});
   EXPECT_EQ(second->size(), 5);
   // An image that was overwritten.
-  store(root.path() / "train/n02/a.JPEG", fake_picture(40));
+  store(root.path() / "train/n02/a.JPEG", fake_image(40));
   ReadBuffer buffer;
   expect_error(ErrorKind::Data, {"n02/a.JPEG", "when it was indexed"},
                [&] { (void)first->read(1, buffer); });
-  const auto third = open_encoded_source(root.path(), Split::Train, {});
-  EXPECT_EQ(text_of(third->read(1, buffer).bytes), text_of(fake_picture(40)));
+  const auto third = open_image_dataset(root.path(), Split::Train, {});
+  EXPECT_EQ(text_of(third->read(1, buffer).bytes), text_of(fake_image(40)));
   EXPECT_NE(third->fingerprint(), second->fingerprint());
   // Repaired in place.
   store(root.path() / "train/n01/notes.txt", std::string_view(kPng));
-  EXPECT_EQ(open_encoded_source(root.path(), Split::Train, {})->size(), 6);
+  EXPECT_EQ(open_image_dataset(root.path(), Split::Train, {})->size(), 6);
 }
 
-TEST(ImageFolderTest, FilesThatShouldBePicturesAreBad) {
+TEST(ImageFolderTest, FilesThatShouldBeImagesAreBad) {
   const TemporaryDirectory root;
   for (std::size_t i = 0; i < 17; ++i)
-    store(root.path() / fmt::format("train/n01/{}.JPEG", i), fake_picture(i));
+    store(root.path() / fmt::format("train/n01/{}.JPEG", i), fake_image(i));
   store(root.path() / "train/n02/empty.jpg", std::string_view(""));
   store(root.path() / "train/n02/page.JPEG", std::string_view("<html>"));
   store(root.path() / "train/n02/large.png", std::string_view(kPng));
   fs::resize_file(root.path() / "train/n02/large.png", kMaxRecordBytes + 1);
-  store(root.path() / "train/n02/notes.txt", std::string_view("no picture"));
+  store(root.path() / "train/n02/notes.txt", std::string_view("no image"));
   const std::string folder = (root.path() / "train").string();
   expect_error(ErrorKind::Data,
                {folder + ": 3 of 20 files are bad",
                 "the first: " + folder + "/n02/empty.jpg: is empty or not a regular file",
                 "--max-bad-fraction"},
-               [&] { (void)open_encoded_source(root.path(), Split::Train, {}); });
-  SourceOptions options;
+               [&] { (void)open_image_dataset(root.path(), Split::Train, {}); });
+  OpenOptions options;
   options.max_bad_fraction = 0.15;
   for (int time = 0; time < 2; ++time) {
-    const auto source = open_encoded_source(root.path(), Split::Train, options);
+    const auto source = open_image_dataset(root.path(), Split::Train, options);
     EXPECT_EQ(source->size(), 17);
     ASSERT_EQ(source->notices().size(), 6u);
     EXPECT_NE(source->notices()[0].find("n02/notes.txt"), std::string::npos);
@@ -129,30 +128,30 @@ TEST(ImageFolderTest, FilesThatShouldBePicturesAreBad) {
 TEST(ImageFolderTest, BrokenLinksAreBad) {
   const TemporaryDirectory root;
   for (std::size_t i = 0; i < 8; ++i)
-    store(root.path() / fmt::format("train/n01/{}.JPEG", i), fake_picture(i));
+    store(root.path() / fmt::format("train/n01/{}.JPEG", i), fake_image(i));
   const fs::path link = root.path() / "train/n01/9.JPEG";
   fs::create_symlink(root.path() / "elsewhere.JPEG", link);
   fs::create_symlink(root.path() / "nowhere", root.path() / "train/n01/notes");
-  SourceOptions options;
+  OpenOptions options;
   options.max_bad_fraction = 0.2;
   for (int time = 0; time < 2; ++time) {
-    const auto source = open_encoded_source(root.path(), Split::Train, options);
+    const auto source = open_image_dataset(root.path(), Split::Train, options);
     EXPECT_EQ(source->size(), 8);
     ASSERT_EQ(source->notices().size(), 2u);
     EXPECT_EQ(source->notices()[1], "left out: " + link.string() + ": is a broken link");
   }
-  store(root.path() / "elsewhere.JPEG", fake_picture(9));
-  EXPECT_EQ(open_encoded_source(root.path(), Split::Train, options)->size(), 9);
+  store(root.path() / "elsewhere.JPEG", fake_image(9));
+  EXPECT_EQ(open_image_dataset(root.path(), Split::Train, options)->size(), 9);
 }
 
 TEST(ImageFolderTest, ARemovedImageIsABadOne) {
   const TemporaryDirectory root;
   write_folders(root.path());
-  const auto source = open_encoded_source(root.path(), Split::Train, {});
+  const auto source = open_image_dataset(root.path(), Split::Train, {});
   fs::remove(source->where(0));
   ReadBuffer buffer;
   expect_error(ErrorKind::Data, {source->where(0) + ": was removed"},
-               [&] { (void)source->read(0, buffer); });
+               [&] { (void)source->stored(0, buffer); });
 }
 
 // The path is short enough for images, but too long for an index beside them.
@@ -162,21 +161,20 @@ TEST(ImageFolderTest, AnIndexThatCannotBeCachedIsReported) {
   constexpr std::size_t kLongest = 4095 - sizeof("/n01/a.JPEG");
   while (kLongest - folder.string().size() > 250) folder /= std::string(200, 'd');
   folder /= std::string(kLongest - folder.string().size() - 1, 'e');
-  store(folder / "n01/a.JPEG", fake_picture(1));
+  store(folder / "n01/a.JPEG", fake_image(1));
   IndexOptions options;
   options.cache_folder = "/dev/null/nowhere";
-  const ImageFolderSource source({.folder = folder, .classes = {"n01"}}, Split::Train, options,
-                                 0.001);
+  const ImageFolder source({.folder = folder, .classes = {"n01"}}, Split::Train, options, 0.001);
   EXPECT_EQ(source.size(), 1);
   ASSERT_EQ(source.notices().size(), 1u);
   EXPECT_NE(source.notices()[0].find(" is rebuilt every time: "), std::string::npos);
 }
 
-TEST(ImageFolderTest, ClassesWithoutPicturesAreNamed) {
+TEST(ImageFolderTest, ClassesWithoutImagesAreNamed) {
   const TemporaryDirectory root;
-  store(root.path() / "n01/a.JPEG", fake_picture(1));
+  store(root.path() / "n01/a.JPEG", fake_image(1));
   fs::create_directory(root.path() / "_thumbs");
-  const auto source = open_encoded_source(root.path(), Split::Train, {});
+  const auto source = open_image_dataset(root.path(), Split::Train, {});
   EXPECT_EQ(source->label(0), 1);
   ASSERT_EQ(source->notices().size(), 1u);
   EXPECT_TRUE(source->notices()[0].starts_with(
@@ -186,19 +184,19 @@ TEST(ImageFolderTest, ClassesWithoutPicturesAreNamed) {
 
 TEST(ImageFolderTest, SplitsAreNotClasses) {
   const TemporaryDirectory root;
-  store(root.path() / "val/a.JPEG", fake_picture(1));
-  store(root.path() / "test/a.JPEG", fake_picture(1));
+  store(root.path() / "val/a.JPEG", fake_image(1));
+  store(root.path() / "test/a.JPEG", fake_image(1));
   EXPECT_TRUE(find_class_folders(root.path(), Split::Train).classes.empty());
   expect_error(ErrorKind::Data, {"no training images", "img_val, test, img_test are not classes"},
-               [&] { (void)open_encoded_source(root.path(), Split::Train, {}); });
-  store(root.path() / "cats/a.JPEG", fake_picture(1));
+               [&] { (void)open_image_dataset(root.path(), Split::Train, {}); });
+  store(root.path() / "cats/a.JPEG", fake_image(1));
   EXPECT_EQ(find_class_folders(root.path(), Split::Train).classes.size(), 3u);
 }
 
 TEST(ImageFolderTest, IndexRoundTripAndHostileBytes) {
   const FolderIndex index{.classes = {"a", "b"},
                           .modified_ns = {5, -1},
-                          .pictures = {{0, {10, 7}, "x.JPEG"}, {0, {11, 8}, "y"}},
+                          .images = {{0, {10, 7}, "x.JPEG"}, {0, {11, 8}, "y"}},
                           .bad = {{1, {0, 9}, "z.JPEG"}},
                           .others = {{0, {4, 1}, "text"}}};
   const Bytes content = write_folder_index(index);
@@ -206,34 +204,34 @@ TEST(ImageFolderTest, IndexRoundTripAndHostileBytes) {
   for (std::size_t size = 0; size < content.size(); ++size)
     EXPECT_FALSE(parse_folder_index(std::span(content).first(size))) << size;
   FolderIndex wrong = index;
-  wrong.pictures[0].name = "../../etc/passwd";
+  wrong.images[0].name = "../../etc/passwd";
   EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
   wrong = index;
-  wrong.pictures[0].stamp.bytes = kMaxRecordBytes + 1;
+  wrong.images[0].stamp.bytes = kMaxRecordBytes + 1;
   EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
   wrong = index;
   wrong.bad[0].label = 2;
   EXPECT_FALSE(parse_folder_index(write_folder_index(wrong)));
 }
 
-TEST(ImageFolderTest, RealPictures) {
+TEST(ImageFolderTest, RealImages) {
   const auto data = real_data("image_folder");
   if (!data) GTEST_SKIP() << "no class folders beside the project";
   const TemporaryDirectory copy;
   copy_writable(*data, copy.path() / "data");
-  const auto source = open_encoded_source(copy.path() / "data", Split::Train, {});
+  const auto source = open_image_dataset(copy.path() / "data", Split::Train, {});
   EXPECT_EQ(source->size(), 23);
   EXPECT_EQ(source->classes(), 23);
   ReadBuffer buffer;
   for (std::int64_t i = 0; i < 23; ++i) {
     EXPECT_EQ(source->label(i), i);
-    EXPECT_EQ(format_of(source->read(i, buffer).bytes), ImageFormat::Jpeg);
+    EXPECT_EQ(format_of(source->stored(i, buffer).bytes), ImageFormat::Jpeg);
   }
 }
 
 TEST(ImageFolderTest, KindsOfOddFiles) {
   const auto data = real_data("odd_jpeg");
-  if (!data) GTEST_SKIP() << "no odd pictures beside the project";
+  if (!data) GTEST_SKIP() << "no odd images beside the project";
   const auto kind_of = [&](const char* name) { return format_of(load(*data / name)); };
   EXPECT_EQ(kind_of("derived_png_disguised.JPEG"), ImageFormat::Png);
   EXPECT_EQ(kind_of("derived_text_disguised.JPEG"), ImageFormat::Other);

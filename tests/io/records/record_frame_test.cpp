@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/records/record_frame.hpp"
+#include "io/data/record_frame.hpp"
+#include "io/tools/write_records.hpp"
 
 #include <gtest/gtest.h>
 
-#include "io/records/little_endian.hpp"
+#include "io/data/little_endian.hpp"
 #include "shards.hpp"
 
 namespace millrace::io {

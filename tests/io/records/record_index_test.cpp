@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/records/record_index.hpp"
+#include "io/data/record_index.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/file.h>
@@ -9,8 +9,8 @@
 #include <atomic>
 #include <thread>
 
-#include "io/records/record_source.hpp"
-#include "io/records/sealed_file.hpp"
+#include "io/data/imagenet.hpp"
+#include "io/data/sealed_file.hpp"
 #include "shards.hpp"
 #include "tests/io/allocation_counter.hpp"
 
@@ -276,16 +276,16 @@ TEST(RecordIndexTest, ReadsRealShardsWithTheirIdxFiles) {
   EXPECT_EQ(told, bytes);
 }
 
-SourceOptions options_for(std::int64_t classes) {
-  SourceOptions options;
+OpenOptions options_for(std::int64_t classes) {
+  OpenOptions options;
   options.classes = classes;
   options.index.threads = 2;
   return options;
 }
 
-TEST(TFRecordSourceTest, ReadsEveryPictureFromManyThreads) {
+TEST(RecordSetTest, ReadsEveryImageFromManyThreads) {
   const TemporaryDirectory root;
-  const TFRecordSource source(write_set(root.path()), Split::Train, options_for(10));
+  const RecordSet source(write_set(root.path()), Split::Train, options_for(10));
   ASSERT_EQ(source.size(), 28);
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
@@ -293,8 +293,8 @@ TEST(TFRecordSourceTest, ReadsEveryPictureFromManyThreads) {
     threads.emplace_back([&] {
       ReadBuffer buffer;
       for (std::int64_t i = 0; i < 28; ++i) {
-        const EncodedImage image = source.read(i, buffer);
-        if (text_of(image.bytes) != text_of(fake_picture(static_cast<std::size_t>(i))) ||
+        const StoredImage image = source.stored(i, buffer);
+        if (text_of(image.bytes) != text_of(fake_image(static_cast<std::size_t>(i))) ||
             source.label(i) != i % 10)
           ++wrong;
       }
@@ -305,30 +305,30 @@ TEST(TFRecordSourceTest, ReadsEveryPictureFromManyThreads) {
             (root.path() / "train-00002-of-00003").string() + ", record 0 at offset 0");
 }
 
-TEST(TFRecordSourceTest, HandsOutBoxes) {
+TEST(RecordSetTest, HandsOutBoxes) {
   const TemporaryDirectory root;
   const std::vector<ObjectBox> boxes = {{0.1f, 0.2f, 0.3f, 0.4f}};
   RecordWriter writer(root.path() / "train-00000-of-00001");
   writer.append(payload_of(0, 1, boxes));
   writer.append(payload_of(1, 1));
   writer.commit();
-  const auto source = open_encoded_source(root.path(), Split::Train, options_for(10));
+  const auto source = open_image_dataset(root.path(), Split::Train, options_for(10));
   ReadBuffer buffer;
-  const EncodedImage first = source->read(0, buffer);
+  const StoredImage first = source->stored(0, buffer);
   EXPECT_EQ(std::vector(first.boxes.begin(), first.boxes.end()), boxes);
-  EXPECT_TRUE(source->read(1, buffer).boxes.empty());
+  EXPECT_TRUE(source->stored(1, buffer).boxes.empty());
 }
 
-TEST(TFRecordSourceTest, ReadingAgainAllocatesNothing) {
+TEST(RecordSetTest, ReadingAgainAllocatesNothing) {
   const TemporaryDirectory root;
   const std::vector<ObjectBox> boxes(5, {0.1f, 0.2f, 0.3f, 0.4f});
   RecordWriter writer(root.path() / "train-00000-of-00001");
   for (std::size_t i = 0; i < 20; ++i) writer.append(payload_of(i, 1, boxes));
   writer.commit();
-  const auto source = open_encoded_source(root.path(), Split::Train, options_for(10));
+  const auto source = open_image_dataset(root.path(), Split::Train, options_for(10));
   ReadBuffer buffer;
   const auto read_all = [&] {
-    for (std::int64_t i = 0; i < source->size(); ++i) (void)source->read(i, buffer);
+    for (std::int64_t i = 0; i < source->size(); ++i) (void)source->stored(i, buffer);
   };
   read_all();
   read_all();
@@ -337,30 +337,30 @@ TEST(TFRecordSourceTest, ReadingAgainAllocatesNothing) {
   EXPECT_EQ(allocation_count(), before);
 }
 
-TEST(TFRecordSourceTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
+TEST(RecordSetTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 5);
-  const auto source = open_encoded_source(root.path(), Split::Train, options_for(10));
+  const auto source = open_image_dataset(root.path(), Split::Train, options_for(10));
   flip_byte(path, places[2] + 40);
   ReadBuffer buffer;
-  EXPECT_NO_THROW((void)source->read(1, buffer));
+  EXPECT_NO_THROW((void)source->stored(1, buffer));
   expect_error(ErrorKind::Data,
                {path.string() + fmt::format(", record 2 at offset {}: ", places[2]),
                 "data checksum mismatch"},
-               [&] { (void)source->read(2, buffer); });
-  EXPECT_NO_THROW((void)source->read(3, buffer));
+               [&] { (void)source->stored(2, buffer); });
+  EXPECT_NO_THROW((void)source->stored(3, buffer));
   cut(path, places[4] + 3);
   expect_error(ErrorKind::Data, {path.string(), "truncated"},
-               [&] { (void)source->read(4, buffer); });
+               [&] { (void)source->stored(4, buffer); });
 }
 
 // A valid record of equal size whose label differs from the index.
-TEST(TFRecordSourceTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
+TEST(RecordSetTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);
-  const auto source = open_encoded_source(root.path(), Split::Train, options_for(10));
+  const auto source = open_image_dataset(root.path(), Split::Train, options_for(10));
   RecordWriter writer(root.path() / "changed");
   for (const auto& [number, label] : {std::pair{0u, 1}, {1u, 7}, {2u, 3}})
     writer.append(payload_of(number, label));
@@ -369,21 +369,21 @@ TEST(TFRecordSourceTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
   ASSERT_EQ(changed.size(), places.back());
   store(path, changed);
   ReadBuffer buffer;
-  EXPECT_NO_THROW((void)source->read(0, buffer));
+  EXPECT_NO_THROW((void)source->stored(0, buffer));
   expect_error(ErrorKind::Data,
                {path.string() + fmt::format(", record 1 at offset {}: ", places[1]),
                 "label 7, but 2 when it was indexed"},
-               [&] { (void)source->read(1, buffer); });
-  EXPECT_NO_THROW((void)source->read(2, buffer));
+               [&] { (void)source->stored(1, buffer); });
+  EXPECT_NO_THROW((void)source->stored(2, buffer));
 }
 
-TEST(TFRecordSourceTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
+TEST(RecordSetTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
   const TemporaryDirectory root;
   write_shard(root.path() / "train-00000-of-00002", 0, 10);
   write_shard(root.path() / "train-00001-of-00002", 10, 10);
-  SourceOptions options = options_for(9);  // of 10: two records hold label 10
+  OpenOptions options = options_for(9);  // of 10: two records hold label 10
   options.max_bad_fraction = 0.1;
-  const auto source = open_encoded_source(root.path(), Split::Train, options);
+  const auto source = open_image_dataset(root.path(), Split::Train, options);
   EXPECT_EQ(source->size(), 18);
   EXPECT_NE(source->where(9).find("train-00001-of-00002, record 0"), std::string::npos);
   options.max_bad_fraction = 0.09;
@@ -391,20 +391,20 @@ TEST(TFRecordSourceTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
       ErrorKind::Data,
       {"2 of 20 records are bad", "the first: ", "train-00000-of-00002, record 9 at offset ",
        "label 10 is not one of 1 to 9", "--max-bad-fraction"},
-      [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
-  SourceOptions from_zero = options_for(11);
+      [&] { (void)open_image_dataset(root.path(), Split::Train, options); });
+  OpenOptions from_zero = options_for(11);
   from_zero.label_offset = 0;
-  EXPECT_EQ(open_encoded_source(root.path(), Split::Train, from_zero)->label(0), 1);
+  EXPECT_EQ(open_image_dataset(root.path(), Split::Train, from_zero)->label(0), 1);
 }
 
 // Labels from 1 read as labels from 0: one of 1000 is left out, and class 0 is empty.
-TEST(TFRecordSourceTest, LeftOutRecordsAreReportedFromTheCacheToo) {
+TEST(RecordSetTest, LeftOutRecordsAreReportedFromTheCacheToo) {
   const TemporaryDirectory root;
   const auto places = write_shard(root.path() / "train-00000-of-00001", 0, 1000, 1000);
-  SourceOptions options = options_for(1000);
+  OpenOptions options = options_for(1000);
   options.label_offset = 0;
   for (int time = 0; time < 2; ++time) {
-    const auto source = open_encoded_source(root.path(), Split::Train, options);
+    const auto source = open_image_dataset(root.path(), Split::Train, options);
     EXPECT_EQ(source->size(), 999);
     const std::span<const std::string> notices = source->notices();
     ASSERT_EQ(notices.size(), 2u) << time;
@@ -419,15 +419,15 @@ TEST(TFRecordSourceTest, LeftOutRecordsAreReportedFromTheCacheToo) {
   }
 }
 
-TEST(TFRecordSourceTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
+TEST(RecordSetTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
   const TemporaryDirectory root;
   const fs::path path = root.path() / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 20);
   for (std::size_t i = 0; i < 16; i += 2) flip_byte(path, places[i]);
-  SourceOptions options = options_for(10);
+  OpenOptions options = options_for(10);
   options.max_bad_fraction = 0.5;
   for (int time = 0; time < 2; ++time) {
-    const auto source = open_encoded_source(root.path(), Split::Train, options);
+    const auto source = open_image_dataset(root.path(), Split::Train, options);
     EXPECT_EQ(source->size(), 12);
     ASSERT_EQ(source->notices().size(), 7u);
     EXPECT_EQ(source->notices()[0], root.path().string() +
@@ -440,40 +440,40 @@ TEST(TFRecordSourceTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
   }
 }
 
-TEST(TFRecordSourceTest, RefusesASetWithMissingShardsByDefault) {
+TEST(RecordSetTest, RefusesASetWithMissingShardsByDefault) {
   const TemporaryDirectory root;
   write_shard(root.path() / "train-00000-of-00002", 0, 10);
   expect_error(ErrorKind::Data, {"1 of 2 shards is missing: train-00001-of-00002"},
-               [&] { (void)open_encoded_source(root.path(), Split::Train, options_for(10)); });
-  SourceOptions options = options_for(10);
+               [&] { (void)open_image_dataset(root.path(), Split::Train, options_for(10)); });
+  OpenOptions options = options_for(10);
   options.missing = MissingShards::Accepted;
-  const auto source = open_encoded_source(root.path(), Split::Train, options);
+  const auto source = open_image_dataset(root.path(), Split::Train, options);
   EXPECT_EQ(source->size(), 10);
   EXPECT_EQ(source->notices().size(), 1u);
 }
 
-TEST(TFRecordSourceTest, RefusesEmptyShardsByDefaultAndReportsWhatItLeavesOut) {
+TEST(RecordSetTest, RefusesEmptyShardsByDefaultAndReportsWhatItLeavesOut) {
   const TemporaryDirectory root;
   write_shard(root.path() / "train-00000-of-00002", 0, 10);
   write_shard(root.path() / "train-00001-of-00002", 10, 0);
   write_shard(root.path() / "train-00000-of-00002.bak", 0, 10);
   expect_error(ErrorKind::Data,
                {"1 of 2 shards is empty: train-00001-of-00002", "--allow-missing-shards"},
-               [&] { (void)open_encoded_source(root.path(), Split::Train, options_for(10)); });
-  SourceOptions options = options_for(10);
+               [&] { (void)open_image_dataset(root.path(), Split::Train, options_for(10)); });
+  OpenOptions options = options_for(10);
   options.missing = MissingShards::Accepted;
-  const auto source = open_encoded_source(root.path(), Split::Train, options);
+  const auto source = open_image_dataset(root.path(), Split::Train, options);
   EXPECT_EQ(source->size(), 10);
   ASSERT_EQ(source->notices().size(), 2u);
   EXPECT_NE(source->notices()[0].find("1 of 2 shards is empty"), std::string::npos);
   EXPECT_NE(source->notices()[1].find("train-00000-of-00002.bak"), std::string::npos);
 }
 
-TEST(TFRecordSourceTest, FingerprintDistinguishesSets) {
+TEST(RecordSetTest, FingerprintDistinguishesSets) {
   const TemporaryDirectory root;
   const auto fingerprint = [&](std::size_t first, std::int64_t classes) {
     write_shard(root.path() / "train-00000-of-00001", first, 10, classes);
-    return open_encoded_source(root.path(), Split::Train, options_for(20))->fingerprint();
+    return open_image_dataset(root.path(), Split::Train, options_for(20))->fingerprint();
   };
   const std::uint32_t one = fingerprint(0, 10);
   EXPECT_EQ(fingerprint(0, 10), one);
@@ -481,19 +481,19 @@ TEST(TFRecordSourceTest, FingerprintDistinguishesSets) {
   EXPECT_NE(fingerprint(0, 9), one);
 }
 
-TEST(TFRecordSourceTest, NothingFoundListsThePlacesSearched) {
+TEST(RecordSetTest, NothingFoundListsThePlacesSearched) {
   const TemporaryDirectory root;
   for (const Split split : {Split::Train, Split::Validation})
     expect_error(ErrorKind::Data,
                  {split_name(split), "img_", "imagenet_", root.path().string(), "class folders"},
-                 [&] { (void)open_encoded_source(root.path(), split, options_for(10)); });
+                 [&] { (void)open_image_dataset(root.path(), split, options_for(10)); });
   expect_error(ErrorKind::Data, {"(which does not exist)"},
-               [&] { (void)open_encoded_source("/no/such", Split::Train, options_for(10)); });
+               [&] { (void)open_image_dataset("/no/such", Split::Train, options_for(10)); });
   store(root.path() / "train-00000-of-00001", std::string_view(""));
-  SourceOptions options = options_for(10);
+  OpenOptions options = options_for(10);
   options.missing = MissingShards::Accepted;
   expect_error(ErrorKind::Data, {"contain no records"},
-               [&] { (void)open_encoded_source(root.path(), Split::Train, options); });
+               [&] { (void)open_image_dataset(root.path(), Split::Train, options); });
 }
 
 TEST(SealedFileTest, WaitingForALockIsReportedOnce) {

@@ -16,8 +16,9 @@
 #include <vector>
 
 #include "../fixtures.hpp"
-#include "io/records/example.hpp"
-#include "io/records/record_frame.hpp"
+#include "io/data/example.hpp"
+#include "io/data/record_frame.hpp"
+#include "io/tools/write_records.hpp"
 
 namespace millrace::io {
 
@@ -33,17 +34,17 @@ inline std::string text_of(std::span<const std::byte> bytes) {
 }
 
 /// Fake JPEG of image `number`, with a JPEG's first bytes and a unique size.
-inline Bytes fake_picture(std::size_t number) {
-  Bytes bytes = bytes_of("\xff\xd8\xff picture " + std::to_string(number));
+inline Bytes fake_image(std::size_t number) {
+  Bytes bytes = bytes_of("\xff\xd8\xff image " + std::to_string(number));
   bytes.resize(bytes.size() + 7 * (number % 50), std::byte{0x5a});
   return bytes;
 }
 
 inline Bytes payload_of(std::size_t number, std::int64_t label,
                         std::span<const ObjectBox> boxes = {}) {
-  const Bytes picture = fake_picture(number);
+  const Bytes image = fake_image(number);
   Bytes payload;
-  write_example({.encoded = picture,
+  write_example({.encoded = image,
                  .height = 3,
                  .width = 4,
                  .label = label,

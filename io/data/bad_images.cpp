@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/data/bad_images.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::io {
+
+std::string without_place(std::string_view problem, std::string_view place) {
+  const auto parted = std::ranges::mismatch(problem, place);
+  const auto same = static_cast<std::size_t>(parted.in1 - problem.begin());
+  const std::string_view more = place.substr(same);
+  const bool begins_with_it = same > 0 && (more.empty() || more.starts_with(", ")) &&
+                              problem.substr(same).starts_with(": ");
+  return std::string(begins_with_it ? problem.substr(same + 2) : problem);
+}
+
+std::string problem_at(const std::string& place, const std::string& problem) {
+  return printable(fmt::format("{}: {}", place, without_place(problem, place)));
+}
+
+bool too_many_bad(std::int64_t bad, std::int64_t all, double max_fraction) noexcept {
+  return static_cast<double>(bad) > max_fraction * static_cast<double>(all);
+}
+
+void BadImages::add(const std::string& problem) {
+  if (count_++ == 0) first_ = problem;
+  if (report_) report_(problem);
+  if (too_many_bad(count_, images_, max_fraction_)) refuse();
+}
+
+void BadImages::refuse_if_all() const {
+  if (count_ > 0 && count_ == images_) refuse();
+}
+
+void BadImages::refuse() const {
+  fail(ErrorKind::Data,
+       "{} of {} images are bad so far, the first: {}; the limit is {:g} % (--max-bad-fraction)",
+       count_, images_, first_, 100.0 * max_fraction_);
+}
+
+void add_left_out(std::vector<std::string>& notices, const std::string& head, std::size_t count,
+                  const std::function<std::string(std::size_t)>& describe) {
+  constexpr std::size_t kNamed = 5;
+  notices.push_back(printable(head));
+  const std::size_t named = std::min(count, kNamed);
+  for (std::size_t i = 0; i < named; ++i)
+    notices.push_back(printable(fmt::format("left out: {}", describe(i))));
+  if (named < count) notices.push_back(fmt::format("and {} more", count - named));
+}
+
+}  // namespace millrace::io

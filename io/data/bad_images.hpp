@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace::io {
+
+/// Receives the problem of each image that is left out: "n1/a.JPEG: neither a JPEG nor a PNG".
+/// Called from one thread at a time. May be empty.
+using ReportBad = std::function<void(const std::string&)>;
+
+/// `problem` without the location at its beginning, so that a message does not name it twice. The
+/// location is all of `place` ("a.JPEG"), or only the file of "shard, record 41 at offset 65525".
+[[nodiscard]] std::string without_place(std::string_view problem, std::string_view place);
+
+/// "place: problem" in one line. `problem` may already begin with the place.
+[[nodiscard]] std::string problem_at(const std::string& place, const std::string& problem);
+
+/// Whether `bad` exceeds the share `max_fraction` of `all`.
+[[nodiscard]] bool too_many_bad(std::int64_t bad, std::int64_t all, double max_fraction) noexcept;
+
+/// Counts the bad images of a task over `images` images, and throws when there are too many. Not
+/// thread-safe.
+class BadImages {
+ public:
+  BadImages(std::int64_t images, double max_fraction, const ReportBad& report)
+      : images_(images), max_fraction_(max_fraction), report_(report) {}
+
+  /// Reports a bad image. Error(Data) with the count and the first one if too many are bad.
+  void add(const std::string& problem);
+  /// Error(Data) if all images are bad.
+  void refuse_if_all() const;
+  [[nodiscard]] std::int64_t count() const noexcept { return count_; }
+
+ private:
+  [[noreturn]] void refuse() const;
+
+  std::int64_t images_;
+  double max_fraction_;
+  const ReportBad& report_;
+  std::int64_t count_ = 0;
+  std::string first_;
+};
+
+/// Adds notices about `count` things that a source leaves out: `head`, "left out: ..." for the
+/// first few, and the number of the rest.
+void add_left_out(std::vector<std::string>& notices, const std::string& head, std::size_t count,
+                  const std::function<std::string(std::size_t)>& describe);
+
+}  // namespace millrace::io

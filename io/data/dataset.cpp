@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/data/dataset.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+#include <vector>
+
+#include "core/crc32c.hpp"
+#include "core/error.hpp"
+#include "core/instruction_level.hpp"
+
+namespace millrace::io {
+
+std::uint32_t Dataset::fingerprint() const {
+  std::vector<std::int32_t> labels;
+  for (std::int64_t i = 0; i < size(); ++i) labels.push_back(label(i));
+  return crc32c(std::as_bytes(std::span(labels)));
+}
+
+namespace {
+
+/// Values that are converted at once: a multiple of the vector length of any processor and of any
+/// number of channels.
+constexpr std::size_t kBlock = 384;
+static_assert(kBlock % 3 == 0 && kBlock % kMaxByteChannels == 0);
+
+/// Mean and scale of every value of a block.
+struct Pattern {
+  Pattern(const PixelScaling& scaling, std::size_t channels, std::size_t values) {
+    for (std::size_t i = 0; i < std::min(values, kBlock); i += channels)
+      for (std::size_t c = 0; c < channels; ++c) {
+        mean[i + c] = scaling.mean[c];
+        scale[i + c] = scaling.scale[c];
+      }
+  }
+  std::array<float, kBlock> mean;
+  std::array<float, kBlock> scale;
+};
+
+void scale_bytes(const std::uint8_t* bytes, const Pattern& pattern, std::size_t n, float* values) {
+  for (std::size_t i = 0; i < n; ++i)
+    values[i] = (static_cast<float>(bytes[i]) - pattern.mean[i]) * pattern.scale[i];
+}
+
+/// `n` values that begin at a pixel. Rounding is a separate pass over each block: in one loop,
+/// values of two sizes would shorten the vectors.
+template <class T>
+void normalise_run(const std::uint8_t* bytes, const Pattern& pattern, std::size_t n, T* values) {
+  std::array<float, kBlock> wide;
+  for (std::size_t done = 0; done < n; done += kBlock) {
+    const std::size_t count = std::min(kBlock, n - done);
+    if constexpr (std::is_same_v<T, float>) {
+      scale_bytes(bytes + done, pattern, count, values + done);
+    } else {
+      scale_bytes(bytes + done, pattern, count, wide.data());
+      for (std::size_t i = 0; i < count; ++i) values[done + i] = store_as<T>(wide[i]);
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void normalise_bytes(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
+                     const Shape& shape, std::span<T> image) {
+  MILLRACE_ASSERT(shape.c >= 1 && shape.c <= kMaxByteChannels && bytes.size() == image.size() &&
+                  std::ssize(bytes) == shape.elements());
+  const PixelBox& real = scaling.real;
+  const auto channels = static_cast<std::size_t>(shape.c);
+  const auto row = static_cast<std::size_t>(shape.w) * channels;
+  const auto begin = static_cast<std::size_t>(real.left) * channels;
+  const auto end = static_cast<std::size_t>(real.right) * channels;
+  const Pattern pattern(scaling, channels, image.size());
+  at_level([&] {
+    const auto top = static_cast<std::size_t>(real.top);
+    const auto bottom = static_cast<std::size_t>(real.bottom);
+    if (begin == 0 && end == row) {
+      std::fill_n(image.data(), top * row, T{});
+      normalise_run(bytes.data() + top * row, pattern, (bottom - top) * row,
+                    image.data() + top * row);
+      std::fill(image.data() + bottom * row, image.data() + image.size(), T{});
+      return;
+    }
+    std::fill(image.begin(), image.end(), T{});
+    for (std::size_t at = top * row; at < bottom * row; at += row)
+      normalise_run(bytes.data() + at + begin, pattern, end - begin, image.data() + at + begin);
+  });
+}
+
+template void normalise_bytes(std::span<const std::uint8_t>, const PixelScaling&, const Shape&,
+                              std::span<float>);
+template void normalise_bytes(std::span<const std::uint8_t>, const PixelScaling&, const Shape&,
+                              std::span<bfloat16>);
+template void normalise_bytes(std::span<const std::uint8_t>, const PixelScaling&, const Shape&,
+                              std::span<float16>);
+
+std::string describe(const Dataset& dataset) {
+  return fmt::format("{}, {} images, crc32c {:08x}", dataset.name(), dataset.size(),
+                     dataset.fingerprint());
+}
+
+std::string describe_content(const Dataset& dataset) {
+  const std::uint32_t content = dataset.sampled_content();
+  return describe(dataset) + (content == 0 ? "" : fmt::format(", pictures {:08x}", content));
+}
+
+SampleOrder::SampleOrder(std::uint64_t seed, std::int64_t size, Order order)
+    : seed_(seed), size_(size), order_(order) {
+  if (size < 1)
+    fail(ErrorKind::Data, "a data set of {} samples has no order: the set is empty", size);
+}
+
+SampleOrder SampleOrder::shuffled(std::uint64_t seed, std::int64_t size) {
+  return {seed, size, Order::Shuffled};
+}
+
+SampleOrder SampleOrder::sequential(std::int64_t size) { return {0, size, Order::Sequential}; }
+
+SampleOrder::Place SampleOrder::at(std::int64_t position) const {
+  MILLRACE_ASSERT(position >= 0);
+  const auto epoch = static_cast<std::uint64_t>(position / size_);
+  const std::int64_t within = position % size_;
+  if (order_ == Order::Sequential) return {epoch, within};
+  const Permutation permutation(seed_, epoch, static_cast<std::uint64_t>(size_));
+  return {epoch, static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(within)))};
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// io/data: labeled images, from files to micro-batches.
+//
+// A Dataset is indexable and immutable: `size`, `label`, `read`. The pixels of a sample are a pure
+// function of (seed, epoch, index), so any thread of any rank may read any sample at any time. The
+// training order is a pure function, too: `SampleOrder` gives the sample at every position of the
+// run, an endless sequence of keyed permutations, one per epoch.
+//
+//   position p  ->  epoch p / size, sample permutation(seed, epoch)(p % size)
+//
+// Pixels are bytes with a scaling. They are normalized once, on the device or in a Loader
+// (prefetch.hpp), which reads ahead of the device in its own threads and returns batches in
+// reusable buffers.
+//
+//   SyntheticDataset   one image, repeated                       synthetic.hpp
+//   CifarDataset       small images in memory                    cifar.hpp
+//   ImageDataset       images of any size, read when needed      image_dataset.hpp
+//
+// dataset_kinds.hpp is the table of the sets that a training can name.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/bfloat16.hpp"
+#include "core/float16.hpp"
+#include "core/image_records.hpp"
+#include "core/random.hpp"
+#include "core/shape.hpp"
+
+namespace millrace::io {
+
+enum class Split : std::uint8_t { Train, Validation };
+
+/// "training" or "validation"
+[[nodiscard]] constexpr const char* split_name(Split split) {
+  return split == Split::Train ? "training" : "validation";
+}
+
+/// Selects the augmentation of a read. Training reads are augmented with random numbers keyed by
+/// (seed, epoch, index); validation reads (augment = false) always give the same pixels.
+struct ReadKey {
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  bool augment = false;
+};
+
+/// Which pixels a read returned: the sample's own, or those of another sample of its class that
+/// replaces a bad one.
+enum class Sample : std::uint8_t { Own, StandIn };
+
+/// A set of labeled images of at most kMaxByteChannels channels. All functions are thread-safe.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  [[nodiscard]] virtual std::string name() const = 0;
+  [[nodiscard]] virtual std::int64_t size() const = 0;
+  [[nodiscard]] virtual Shape image_shape() const = 0;
+  [[nodiscard]] virtual std::int64_t classes() const = 0;
+  /// Class of sample `index`, 0 .. classes-1.
+  [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
+  /// A checksum that distinguishes sets of equal name and size; here over the labels.
+  [[nodiscard]] virtual std::uint32_t fingerprint() const;
+  /// A checksum over about 64 evenly spaced stored images, if `fingerprint` covers only labels and
+  /// lengths; otherwise 0.
+  [[nodiscard]] virtual std::uint32_t sampled_content() const { return 0; }
+  /// Host memory of this many reading threads, without the images that they write: an upper
+  /// estimate for photos. One unusually large image at a time may need up to 288 MiB more.
+  [[nodiscard]] virtual std::int64_t reading_bytes(int) const { return 0; }
+  /// Host memory that the set will still allocate and keep by the time all of it has been read.
+  [[nodiscard]] virtual std::int64_t kept_bytes() const { return 0; }
+  /// Writes sample `index` as height x width x channels bytes (image_shape().elements()), and the
+  /// scaling with which normalise_bytes() computes what the network sees.
+  virtual Sample read(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
+                      PixelScaling& scaling) const = 0;
+  /// Bad samples that this process has replaced so far: one line each with location and problem.
+  [[nodiscard]] virtual std::vector<std::string> replaced() const { return {}; }
+};
+
+/// image = (bytes - mean) x scale per channel where the image is real, and 0 in its padding: in
+/// float32 as on a device, then rounded to nearest for 16-bit types. T is float, bfloat16 or
+/// float16.
+template <class T>
+void normalise_bytes(std::span<const std::uint8_t> bytes, const PixelScaling& scaling,
+                     const Shape& shape, std::span<T> image);
+
+/// "cifar-10, 50000 images, crc32c 1a2b3c4d"
+[[nodiscard]] std::string describe(const Dataset& dataset);
+/// The same with the checksum of sampled_content(), which distinguishes copies whose images have
+/// equal lengths.
+[[nodiscard]] std::string describe_content(const Dataset& dataset);
+
+/// The sample at every position of a run; see the top of this file. Error(Data) if the data set is
+/// empty.
+class SampleOrder {
+ public:
+  /// Training order: a new permutation each epoch.
+  static SampleOrder shuffled(std::uint64_t seed, std::int64_t size);
+  /// Validation order: 0, 1, 2, ...
+  static SampleOrder sequential(std::int64_t size);
+
+  struct Place {
+    std::uint64_t epoch = 0;
+    std::int64_t index = 0;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+  [[nodiscard]] Place at(std::int64_t position) const;
+  [[nodiscard]] std::int64_t size() const noexcept { return size_; }
+
+ private:
+  enum class Order : std::uint8_t { Sequential, Shuffled };
+  SampleOrder(std::uint64_t seed, std::int64_t size, Order order);
+
+  std::uint64_t seed_;
+  std::int64_t size_;
+  Order order_;
+};
+
+}  // namespace millrace::io

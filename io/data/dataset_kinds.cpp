@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/data/dataset_kinds.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/data/imagenet.hpp"
+#include "io/data/packed_images.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <CifarKind Kind>
+bool cifar_is_in(const fs::path& directory) {
+  try {
+    (void)find_cifar(directory, Kind);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+template <CifarKind Kind>
+OpenedDatasets open_cifar_sets(const DatasetRequest& request) {
+  const fs::path directory = find_cifar(fs::absolute(request.directory), Kind);
+  CifarOptions options{.kind = Kind,
+                       .split = Split::Train,
+                       .normalisation = request.normalisation,
+                       .statistics = request.statistics};
+  OpenedDatasets sets{.train = open_cifar(directory, options),
+                      .validation = nullptr,
+                      .directory = directory.lexically_normal()};
+  options.split = Split::Validation;
+  if (request.validation) sets.validation = open_cifar(directory, options);
+  return sets;
+}
+
+bool imagenet_is_in(const fs::path& directory) {
+  return storage_in(directory, Split::Train, PackedFile::Counts) != Storage::None;
+}
+
+/// Errors: Usage for options that apply only to TFRecord files, if the set has none.
+void check_record_options(const DatasetRequest& request, Storage storage) {
+  if (request.record_options.empty() || storage == Storage::Records || storage == Storage::None)
+    return;
+  fail(ErrorKind::Usage, "{} has no effect here: it needs TFRecord files, but {} holds {}",
+       request.record_options.front(), request.directory.string(),
+       storage == Storage::Packed ? "packed images" : "class folders");
+}
+
+/// `cached_bytes` is what is left of the request's; what the split may keep is subtracted.
+std::shared_ptr<const Dataset> open_images(const DatasetRequest& request, Split split,
+                                           std::int64_t& cached_bytes,
+                                           std::vector<std::string>& notices) {
+  const Storage storage = storage_in(request.directory, split, PackedFile::Counts);
+  check_record_options(request, storage);
+  OpenOptions options = request.open;
+  if (request.indexing) options.index.progress = request.indexing(split);
+  const std::shared_ptr<ImageDataset> set =
+      open_image_dataset(request.directory, split, options, PackedFile::Counts);
+  std::ranges::transform(set->notices(), std::back_inserter(notices), printable);
+  set->prepare_for(request.images);
+  if (cached_bytes == 0) return set;
+  if (storage == Storage::Packed)
+    notices.push_back(
+        fmt::format("--dataset-cache has no effect on {}: the system keeps its pages in memory",
+                    packed_path(request.directory, split).string()));
+  else
+    set->keep_in_memory(cached_bytes);
+  cached_bytes -= set->kept_bytes();
+  return set;
+}
+
+OpenedDatasets open_imagenet_sets(const DatasetRequest& request) {
+  OpenedDatasets sets;
+  std::int64_t cached_bytes = request.cached_bytes;
+  sets.train = open_images(request, Split::Train, cached_bytes, sets.notices);
+  if (request.validation)
+    sets.validation = open_images(request, Split::Validation, cached_bytes, sets.notices);
+  sets.directory = fs::absolute(request.directory).lexically_normal();
+  return sets;
+}
+
+constexpr std::array kKinds = {
+    DatasetKind{.name = "imagenet",
+                .title = "ImageNet",
+                .path_words = "imagenet",
+                .train_size = 1'281'167,
+                .validation_size = 50'000,
+                .classes = 0,
+                .image_side = 224,
+                .resized = true,
+                .is_in = imagenet_is_in,
+                .open = open_imagenet_sets},
+    DatasetKind{.name = "cifar-100",
+                .title = "CIFAR-100",
+                .path_words = "cifar100,cifar-100",
+                .train_size = 50'000,
+                .validation_size = 10'000,
+                .classes = 100,
+                .image_side = 32,
+                .resized = false,
+                .is_in = cifar_is_in<CifarKind::Cifar100>,
+                .open = open_cifar_sets<CifarKind::Cifar100>},
+    DatasetKind{.name = "cifar-10",
+                .title = "CIFAR-10",
+                .path_words = "cifar",
+                .train_size = 50'000,
+                .validation_size = 10'000,
+                .classes = 10,
+                .image_side = 32,
+                .resized = false,
+                .is_in = cifar_is_in<CifarKind::Cifar10>,
+                .open = open_cifar_sets<CifarKind::Cifar10>},
+};
+
+}  // namespace
+
+std::span<const DatasetKind> dataset_kinds() { return kKinds; }
+
+const DatasetKind& dataset_kind(std::string_view name) {
+  const auto* const found = std::ranges::find(kKinds, name, &DatasetKind::name);
+  MILLRACE_ASSERT(found != kKinds.end());
+  return *found;
+}
+
+const DatasetKind* dataset_named_in(std::string_view path) {
+  const std::string text = to_lower(path);
+  for (const DatasetKind& kind : kKinds)
+    for (const std::string& word : split_list(kind.path_words))
+      if (text.find(word) != std::string::npos) return &kind;
+  return nullptr;
+}
+
+const DatasetKind* dataset_in(const fs::path& directory) {
+  // A set with files of its own comes before class folders of any kind.
+  const DatasetKind* found = nullptr;
+  for (const bool resized : {false, true})
+    for (const DatasetKind& kind : kKinds) {
+      if (kind.resized != resized || (resized && found != nullptr) || !kind.is_in(directory))
+        continue;
+      if (found != nullptr)
+        fail(ErrorKind::Usage, "{}: holds both {} and {}: choose one with --dataset {} or {}",
+             directory.string(), kind.title, found->title, kind.name, found->name);
+      found = &kind;
+    }
+  return found;
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The data sets that a training can name. A new one is one file and one row of the table in
+// dataset_kinds.cpp: where its images are, how many there are, and how it is opened.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/data/cifar.hpp"
+#include "io/data/image_dataset.hpp"
+#include "io/data/record_set.hpp"
+
+namespace millrace::io {
+
+/// What a training asks of its data set. Each set reads the part that concerns it.
+struct DatasetRequest {
+  std::filesystem::path directory;
+  bool validation = true;  ///< whether validation images are needed
+  // small images
+  CifarNormalisation normalisation = CifarNormalisation::Standardise;
+  std::optional<ChannelStatistics> statistics = {};
+  // images of any size
+  ImageOptions images = {};
+  OpenOptions open = {};
+  std::function<ProgressCallback(Split)> indexing = {};  ///< shows that a split is being indexed
+  std::int64_t cached_bytes = 0;                 ///< of stored images that may stay in memory
+  std::vector<std::string> record_options = {};  ///< options that need TFRecord files, for messages
+};
+
+/// The two splits of a set.
+struct OpenedDatasets {
+  std::shared_ptr<const Dataset> train;
+  std::shared_ptr<const Dataset> validation;  ///< nullptr if not requested
+  std::filesystem::path directory;            ///< where the set was found
+  std::vector<std::string> notices = {};      ///< shown once, e.g. bad records that were left out
+};
+
+struct DatasetKind {
+  std::string_view name;   ///< value of --dataset
+  std::string_view title;  ///< in messages
+  /// Words of which one, in the path of a folder, names the set; a comma-separated list. The first
+  /// row that matches counts.
+  std::string_view path_words;
+  std::int64_t train_size = 0;       ///< of the published set
+  std::int64_t validation_size = 0;  ///< of the published set
+  std::int64_t classes = 0;          ///< 0: as many as the network has
+  std::int64_t image_side = 0;       ///< usual side of an image for the network
+  bool resized = false;              ///< whether images may have another side
+  /// Whether the set is in a directory or below it, judged by the names of files.
+  bool (*is_in)(const std::filesystem::path& directory);
+  /// Errors: Data if the set is missing or damaged; Usage for options that do not apply; Io.
+  OpenedDatasets (*open)(const DatasetRequest& request);
+};
+
+/// All rows, in the order in which they are searched for.
+[[nodiscard]] std::span<const DatasetKind> dataset_kinds();
+
+/// The row of this name. Error(Internal) if there is none.
+[[nodiscard]] const DatasetKind& dataset_kind(std::string_view name);
+
+/// The row that the path of a directory names; nullptr if none.
+[[nodiscard]] const DatasetKind* dataset_named_in(std::string_view path);
+
+/// The row whose files are in `directory` or a folder below it; nullptr if none. Errors: Usage if
+/// there are two.
+[[nodiscard]] const DatasetKind* dataset_in(const std::filesystem::path& directory);
+
+}  // namespace millrace::io

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The tf.Example of an image: a map of names to lists of bytes, floats or integers.
+//
+//   image/encoded          bytes  a JPEG or PNG file
+//   image/class/label      int64  the class, from 1 on as the converter counts
+//   image/class/text       bytes  its name, or nothing
+//   image/object/bbox/...  float  xmin, ymin, xmax, ymax of every object, or nothing
+//   image/height, width, colorspace, channels, class/synset, format, filename: written, not read
+//
+// Examples are read from protobuf's coded stream field by field, not into messages: images are not
+// copied, nothing is allocated, and a small record cannot expand into a large message.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/data/byte_window.hpp"
+#include "io/data/image_dataset.hpp"
+
+namespace millrace::io {
+
+/// Limits on an Example.
+inline constexpr int kMaxFeatures = 64;
+inline constexpr int kMaxFeatureName = 256;
+inline constexpr std::size_t kMaxBoxes = 1024;
+
+/// Content of an image's Example.
+struct Example {
+  std::span<const std::byte> encoded;  ///< refers to the payload
+  std::int64_t label = 0;              ///< as stored
+  std::string_view text;               ///< refers to the payload; empty: none
+};
+
+/// Parses the payload of a record; boxes go to `buffer.boxes`. Returns the problem, or "": wrong
+/// wire format, more than kMaxFeatures features, a missing key, a list of the wrong type or length,
+/// inconsistent boxes, or boxes outside the image.
+[[nodiscard]] std::string parse_example(std::span<const std::byte> payload, Example& example,
+                                        ReadBuffer& buffer);
+
+/// Reads the label of the Example in [begin, begin + bytes) of a file and checks that there is an
+/// image, whose bytes it skips; boxes are ignored. Returns the problem, or "". Errors: Io.
+[[nodiscard]] std::string parse_label(ByteWindow& file, std::uint64_t begin, std::uint64_t bytes,
+                                      std::int64_t& label);
+
+}  // namespace millrace::io

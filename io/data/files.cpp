@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/data/files.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+#include "io/data/byte_window.hpp"
+
+namespace millrace::io {
+namespace {
+
+FileStamp to_stamp(const struct stat& status) noexcept {
+  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
+  return {.bytes = static_cast<std::uint64_t>(status.st_size),
+          .modified_ns = status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec};
+}
+
+constexpr auto kSplitFolders = std::to_array<std::string_view>(
+    {"train", "img_train", "val", "validation", "img_val", "test", "img_test"});
+
+}  // namespace
+
+std::optional<FileStamp> stamp_of(const std::filesystem::path& path) noexcept {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {};
+  return to_stamp(status);
+}
+
+FileStamp regular_stamp(int fd, const std::string& label) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail_io("inspect", label, errno);
+  if (!S_ISREG(status.st_mode)) fail(ErrorKind::Io, "{}: not a regular file", label);
+  return to_stamp(status);
+}
+
+std::int64_t modified_ns(const std::filesystem::path& path) noexcept {
+  const std::optional<FileStamp> stamp = stamp_of(path);
+  return stamp ? stamp->modified_ns : -1;
+}
+
+FolderListing list_folder(const std::filesystem::path& folder) {
+  FolderListing listing;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;
+    std::string name = entry->path().filename().string();
+    if (name.starts_with('.')) continue;
+    if (entry->is_directory(ignored))
+      listing.folders.push_back(std::move(name));
+    else if (entry->is_regular_file(ignored))
+      listing.files.push_back(std::move(name));
+    else
+      listing.others.push_back(std::move(name));
+  }
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    fail(ErrorKind::Io, "{}: cannot be listed ({}): check its permissions", folder.string(),
+         error.message());
+  std::ranges::sort(listing.files);
+  std::ranges::sort(listing.folders);
+  std::ranges::sort(listing.others);
+  return listing;
+}
+
+FileLook look_at_file(const std::filesystem::path& path) {
+  const UniqueFd file = open_file(path, O_RDONLY);
+  const FileStamp stamp = regular_stamp(file.get(), path.string());
+  std::array<std::byte, kImageSignatureBytes> head{};
+  const auto signature = std::span(head).first(std::min<std::uint64_t>(stamp.bytes, head.size()));
+  read_exactly(file.get(), 0, signature, path.string());
+  return {.stamp = stamp, .format = format_of(signature)};
+}
+
+bool has_image_name(std::string_view name) {
+  const std::string lower = to_lower(name);
+  return lower.ends_with(".jpeg") || lower.ends_with(".jpg") || lower.ends_with(".png");
+}
+
+bool has_split_name(std::string_view name) noexcept {
+  return std::ranges::find(kSplitFolders, name) != kSplitFolders.end();
+}
+
+std::string split_folder_names() { return join(kSplitFolders, ", "); }
+
+}  // namespace millrace::io

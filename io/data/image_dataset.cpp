@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/data/image_dataset.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "core/crc32c.hpp"
+#include "core/error.hpp"
+
+namespace millrace::io {
+namespace {
+
+/// Number of images sampled to characterize a set; up to twice as many in small sets.
+constexpr std::int64_t kSampled = 64;
+
+/// Calls visit(i) for evenly spaced images.
+template <class Visit>
+void for_some(std::int64_t size, const Visit& visit) {
+  const std::int64_t step = std::max<std::int64_t>(1, size / kSampled);
+  for (std::int64_t i = 0; i < size; i += step) visit(i);
+}
+
+}  // namespace
+
+/// Buffers of one reading thread, reused by the next.
+struct ImageDataset::Worker {
+  explicit Worker(std::mutex& large) : reader(large) {}
+  ImageReader reader;
+  ReadBuffer buffer;
+};
+
+/// Borrows a worker for the lifetime of this object.
+class ImageDataset::Borrowed {
+ public:
+  explicit Borrowed(const ImageDataset& set) : set_(set) {
+    const std::lock_guard lock(set_.mutex_);
+    if (set_.idle_.empty()) {
+      worker_ = std::make_unique<Worker>(set_.large_);
+    } else {
+      worker_ = std::move(set_.idle_.back());
+      set_.idle_.pop_back();
+    }
+  }
+  ~Borrowed() {
+    const std::lock_guard lock(set_.mutex_);
+    set_.idle_.push_back(std::move(worker_));
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  [[nodiscard]] Worker& operator*() const { return *worker_; }
+
+ private:
+  const ImageDataset& set_;
+  std::unique_ptr<Worker> worker_;
+};
+
+/// A copy of a stored image.
+struct ImageDataset::Kept {
+  std::vector<std::byte> bytes;
+  std::vector<ObjectBox> boxes;
+  std::int32_t height = 0;
+  std::int32_t width = 0;
+  /// Memory besides the bytes, including the allocator's overhead and two boxes.
+  static constexpr std::int64_t kBeside = 160;
+};
+
+ImageDataset::ImageDataset() { prepare_for({}); }
+ImageDataset::~ImageDataset() = default;
+
+void ImageDataset::prepare_for(ImageOptions options) {
+  options_ = std::move(options);
+  scaling_ = scaling_of(options_.preset.normalisation, options_.side);
+}
+
+void ImageDataset::keep_in_memory(std::int64_t bytes) {
+  std::int64_t all = 0;
+  for (std::int64_t i = 0; i < size(); ++i)
+    all += static_cast<std::int64_t>(stored_bytes(i)) + Kept::kBeside;
+  most_kept_ = std::min(bytes, all);
+  if (most_kept_ > 0) kept_.resize(static_cast<std::size_t>(size()));
+}
+
+Shape ImageDataset::image_shape() const { return {.h = options_.side, .w = options_.side, .c = 3}; }
+
+std::uint32_t ImageDataset::sampled_content() const {
+  std::uint32_t crc = 0;
+  ReadBuffer buffer;
+  for_some(size(), [&](std::int64_t i) {
+    try {
+      crc = crc32c(stored(i, buffer).bytes, crc);
+    } catch (const Error&) {  // readers will report it
+      crc = crc32c(std::as_bytes(std::span(std::string_view("unreadable"))), crc);
+    }
+  });
+  return crc;
+}
+
+std::int64_t ImageDataset::reading_bytes(int threads) const {
+  // Maximum ratio of pixel bytes to file bytes for photos of usual quality.
+  constexpr std::int64_t kDecoded = 16;
+  constexpr auto kUsual = static_cast<std::int64_t>(kUsualImageBytes);
+  std::int64_t largest = 0;
+  for (std::int64_t i = 0; i < size(); ++i)
+    largest = std::max(largest, static_cast<std::int64_t>(stored_bytes(i)));
+  const std::int64_t decoded =
+      std::min(std::max(kDecoded * largest, most_decoded_bytes()), ImageReader::kMostImageBytes);
+  const std::int64_t each = std::min(decoded, kUsual) + largest + image_shape().elements();
+  return threads * each + std::max<std::int64_t>(decoded - kUsual, 0);
+}
+
+/// Memory of the largest of evenly spaced images: drawings have more pixels than photos of equal
+/// file size.
+std::int64_t ImageDataset::most_decoded_bytes() const {
+  std::int64_t most = 0;
+  ReadBuffer buffer;
+  for_some(size(), [&](std::int64_t i) {
+    try {
+      const ImageHeader header = read_header(stored(i, buffer).bytes);
+      most = std::max(most, decoding_bytes(header, header.height));
+    } catch (const Error& error) {  // readers will report it
+      if (error.kind() != ErrorKind::Data) throw;
+    }
+  });
+  return most;
+}
+
+// The replacement must not depend on earlier bad images, so every image is tried again.
+Sample ImageDataset::read(std::int64_t index, const ReadKey& key, std::span<std::uint8_t> image,
+                          PixelScaling& scaling) const {
+  const Borrowed worker(*this);
+  scaling = scaling_;
+  for (std::int64_t at = index;;) {
+    try {
+      read_image(at, index, key, *worker, image);
+      return at == index ? Sample::Own : Sample::StandIn;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Data) throw;
+      note_bad(at, error.what());
+    }
+    at = next_of_class(at);
+    if (at == index)
+      fail(ErrorKind::Data,
+           "{}: no image of class {} can be decoded, so none can replace this one: repair one, or "
+           "leave the class out",
+           where(index), label(index));
+  }
+}
+
+/// Writes image `index` with the crop of sample `sample`.
+void ImageDataset::read_image(std::int64_t index, std::int64_t sample, const ReadKey& key,
+                              Worker& worker, std::span<std::uint8_t> image) const {
+  std::optional<DrawKey> draw;
+  if (key.augment)
+    draw = {.seed = key.seed, .epoch = key.epoch, .index = static_cast<std::uint64_t>(sample)};
+  const ImageReader::Report report = worker.reader.read(
+      stored_or_kept(index, worker.buffer), options_.preset, draw, options_.side, image);
+  if (report.state == ImageState::Damaged) fail(ErrorKind::Data, "{}", report.warning);
+}
+
+StoredImage ImageDataset::stored_or_kept(std::int64_t index, ReadBuffer& buffer) const {
+  if (most_kept_ == 0) return stored(index, buffer);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const Kept* const kept = kept_[static_cast<std::size_t>(index)].get())
+      return {
+          .bytes = kept->bytes, .boxes = kept->boxes, .height = kept->height, .width = kept->width};
+  }
+  const StoredImage image = stored(index, buffer);
+  keep(index, image);
+  return image;
+}
+
+/// If two threads read the same image, one of them keeps it.
+void ImageDataset::keep(std::int64_t index, const StoredImage& image) const {
+  const auto cost = Kept::kBeside + static_cast<std::int64_t>(image.bytes.size());
+  std::unique_ptr<const Kept>& place = kept_[static_cast<std::size_t>(index)];
+  const std::lock_guard lock(mutex_);
+  if (place || cost > most_kept_ - kept_bytes_) return;
+  kept_bytes_ += cost;
+  place = std::make_unique<const Kept>(Kept{.bytes = {image.bytes.begin(), image.bytes.end()},
+                                            .boxes = {image.boxes.begin(), image.boxes.end()},
+                                            .height = image.height,
+                                            .width = image.width});
+}
+
+std::vector<std::string> ImageDataset::replaced() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> lines;
+  lines.reserve(bad_.size());
+  for (const auto& [index, what] : bad_) lines.push_back(what);
+  return lines;
+}
+
+// Errors of storage name the place; errors of decoders do not.
+void ImageDataset::note_bad(std::int64_t index, const std::string& problem) const {
+  const std::lock_guard lock(mutex_);
+  const std::string what = problem_at(where(index), problem);
+  if (bad_.emplace(index, what).second && options_.report) options_.report(what);
+}
+
+std::int64_t ImageDataset::next_of_class(std::int64_t index) const {
+  const auto before = [this](std::int32_t a, std::int32_t b) {
+    return std::pair(label(a), a) < std::pair(label(b), b);
+  };
+  const std::lock_guard lock(mutex_);
+  if (by_class_.empty()) {
+    by_class_.resize(static_cast<std::size_t>(size()));
+    std::iota(by_class_.begin(), by_class_.end(), 0);
+    std::sort(by_class_.begin(), by_class_.end(), before);
+  }
+  const auto own = static_cast<std::int32_t>(index);
+  const auto behind = std::upper_bound(by_class_.begin(), by_class_.end(), own, before);
+  if (behind != by_class_.end() && label(*behind) == label(index)) return *behind;
+  return *std::lower_bound(
+      by_class_.begin(), by_class_.end(), label(index),
+      [this](std::int32_t at, std::int32_t wanted) { return label(at) < wanted; });
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/data/record_index.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "core/error.hpp"
+#include "io/data/example.hpp"
+#include "io/data/files.hpp"
+#include "io/data/little_endian.hpp"
+#include "io/data/parallel.hpp"
+#include "io/data/record_frame.hpp"
+#include "io/data/sealed_file.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Seal kIndexSeal = {.magic = "MLRINDEX", .version = 2};
+// A file with more bad records needs inspection, not training.
+constexpr std::size_t kMaxBadOfFile = 1000;
+constexpr std::uint64_t kMaxOffsetLinesBytes = std::uint64_t{32} << 20;
+
+constexpr std::size_t kEntryBytes = 16;
+constexpr std::size_t kSmallestFileBytes = 4 + 8 + 8 + 8 + 8;  // with an empty name
+constexpr std::size_t kSmallestBadBytes = 4 + 8 + 8 + 4;
+constexpr std::size_t kSmallestTextBytes = 4;
+
+fs::path lines_path(const fs::path& shard) { return fs::path(shard) += ".idx"; }
+
+IndexedFile look_at(const fs::path& folder, const std::string& name) {
+  const fs::path path = folder / name;
+  const std::optional<FileStamp> stamp = stamp_of(path);
+  if (!stamp) fail_io("inspect", path, errno);
+  return {.name = name,
+          .bytes = stamp->bytes,
+          .modified_ns = stamp->modified_ns,
+          .lines_modified_ns = modified_ns(lines_path(path)),
+          .first = 0};
+}
+
+std::vector<IndexedFile> look_at_all(const RecordFileSet& set) {
+  std::vector<IndexedFile> files;
+  files.reserve(set.files.size());
+  for (const std::string& name : set.files) files.push_back(look_at(set.folder, name));
+  return files;
+}
+
+bool same_files(std::span<const IndexedFile> a, std::span<const IndexedFile> b) {
+  return std::ranges::equal(a, b, [](const IndexedFile& x, const IndexedFile& y) {
+    return x.name == y.name && x.bytes == y.bytes && x.modified_ns == y.modified_ns &&
+           x.lines_modified_ns == y.lines_modified_ns;
+  });
+}
+
+// Whether an .idx file lists every record found in its shard.
+bool lists_all(std::span<const OffsetLine> lines, const FileRecords& records) {
+  const auto listed = [&](const RecordEntry& entry) {
+    const auto line = std::ranges::lower_bound(lines, entry.offset, {}, &OffsetLine::offset);
+    return line != lines.end() && *line == OffsetLine{entry.offset, entry.bytes + kFrameBytes};
+  };
+  return std::ranges::all_of(records.entries, listed);
+}
+
+// Adds records that the .idx lists beyond the end of the shard. The shard alone does not show that
+// it was truncated between two records.
+void add_beyond_end(std::span<const OffsetLine> lines, std::uint64_t end, FileRecords& records) {
+  for (std::size_t i = 0; i < lines.size() && records.bad.size() < kMaxBadOfFile; ++i)
+    if (lines[i].offset >= end)
+      records.bad.push_back(
+          {.file = 0,
+           .record = i,
+           .offset = lines[i].offset,
+           .problem = fmt::format(
+               "the shard ends at {}, but its .idx lists this record: the shard is truncated: "
+               "fetch it again; or the .idx belongs to another shard: remove it",
+               end)});
+}
+
+// Scans one shard, with its .idx file if there is one.
+FileRecords scan_shard(const fs::path& path, std::string& notice) {
+  std::vector<OffsetLine> lines;
+  try {
+    if (auto read = read_offset_lines(path)) lines = std::move(*read);
+  } catch (const Error& error) {
+    notice = fmt::format("{}; the file is ignored", error.what());
+  }
+  std::vector<std::uint64_t> known(lines.size());
+  std::ranges::transform(lines, known.begin(), &OffsetLine::offset);
+  ByteWindow file(path);
+  FileRecords records = scan_records(file, known);
+  const bool fits = lists_all(lines, records);
+  if (fits) add_beyond_end(lines, file.size(), records);
+  // If the shard is damaged, an .idx with more records may be right.
+  if (!lines.empty() && (!fits || (records.bad.empty() && lines.size() != records.entries.size())))
+    notice = fmt::format(
+        "{} does not match the records of its shard and is ignored: remove it or create it again, "
+        "or fetch both again",
+        lines_path(path).string());
+  return records;
+}
+
+void append(RecordIndex& index, std::size_t file, FileRecords&& records) {
+  index.files[file].first = index.entries.size();
+  index.entries.insert(index.entries.end(), records.entries.begin(), records.entries.end());
+  for (BadRecord& bad : records.bad) {
+    bad.file = static_cast<std::uint32_t>(file);
+    index.bad.push_back(std::move(bad));
+  }
+}
+
+OpenedIndex make_index(const RecordFileSet& set, std::vector<IndexedFile> files,
+                       const IndexOptions& options) {
+  std::vector<FileRecords> parts(files.size());
+  std::vector<std::string> notices(files.size());
+  const auto add = [](std::uint64_t sum, const IndexedFile& file) { return sum + file.bytes; };
+  ProgressMeter meter(options.progress,
+                      std::accumulate(files.begin(), files.end(), std::uint64_t{0}, add));
+  parallel_for(files.size(), options.threads, [&](std::size_t i) {
+    parts[i] = scan_shard(set.folder / files[i].name, notices[i]);
+    meter.add(files[i].bytes);
+  });
+  OpenedIndex opened;
+  opened.made = true;
+  opened.index.files = std::move(files);
+  std::size_t entries = 0;
+  for (const FileRecords& part : parts) entries += part.entries.size();
+  opened.index.entries.reserve(entries);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    append(opened.index, i, std::exchange(parts[i], {}));
+    if (!notices[i].empty()) opened.index.notices.push_back(std::move(notices[i]));
+  }
+  opened.notices = opened.index.notices;
+  return opened;
+}
+
+std::optional<OpenedIndex> find_cached(std::span<const fs::path> places,
+                                       std::span<const IndexedFile> files) {
+  for (const fs::path& place : places) {
+    const auto bytes = read_cached(place);
+    if (!bytes) continue;
+    const auto content = unseal(kIndexSeal, *bytes);
+    if (!content) continue;
+    auto index = parse_index(*content);
+    if (!index || !same_files(index->files, files)) continue;
+    OpenedIndex opened;
+    opened.index = std::move(*index);
+    opened.notices = opened.index.notices;
+    opened.place = place;
+    return opened;
+  }
+  return {};
+}
+
+// Whether a scan of files of these sizes could have produced the index.
+bool is_consistent(const RecordIndex& index) {
+  std::uint64_t first = 0;
+  for (std::size_t f = 0; f < index.files.size(); ++f) {
+    const IndexedFile& file = index.files[f];
+    const std::uint64_t end =
+        f + 1 < index.files.size() ? index.files[f + 1].first : index.entries.size();
+    if (file.first != first || end < first || end > index.entries.size()) return false;
+    std::uint64_t free_from = 0;
+    for (std::uint64_t i = first; i < end; ++i) {
+      const RecordEntry& entry = index.entries[i];
+      if (entry.offset < free_from || entry.bytes > kMaxRecordBytes || entry.offset > file.bytes ||
+          entry.bytes + kFrameBytes > file.bytes - entry.offset)
+        return false;
+      free_from = entry.offset + entry.bytes + kFrameBytes;
+    }
+    first = end;
+  }
+  if (index.files.empty() && !index.entries.empty()) return false;
+  return std::ranges::all_of(index.bad,
+                             [&](const BadRecord& bad) { return bad.file < index.files.size(); });
+}
+
+}  // namespace
+
+std::size_t RecordIndex::file_of(std::size_t index) const {
+  const auto after = std::ranges::upper_bound(files, index, {}, &IndexedFile::first);
+  return static_cast<std::size_t>(after - files.begin()) - 1;
+}
+
+std::uint64_t RecordIndex::record_of(std::size_t index) const {
+  const std::size_t file = file_of(index);
+  const auto before = std::ranges::count_if(bad, [&](const BadRecord& record) {
+    return record.file == file && record.offset < entries[index].offset;
+  });
+  return index - files[file].first + static_cast<std::uint64_t>(before);
+}
+
+FileRecords scan_records(ByteWindow& file, std::span<const std::uint64_t> known) {
+  FileRecords records;
+  std::uint64_t number = 0;
+  const auto bad = [&](const Frame& frame, std::string problem) {
+    records.bad.push_back(
+        {.file = 0, .record = number, .offset = frame.begin, .problem = std::move(problem)});
+  };
+  FrameWalk walk(file, known);
+  for (Frame frame = walk.next(); frame.kind != Frame::Kind::End; frame = walk.next(), ++number) {
+    if (records.bad.size() == kMaxBadOfFile) {
+      bad(frame, fmt::format("{} records before it are bad; the rest of the file is left out",
+                             kMaxBadOfFile));
+      break;
+    }
+    std::int64_t label = 0;
+    std::string problem = std::move(frame.problem);
+    if (frame.kind == Frame::Kind::Record)
+      problem = parse_label(file, frame.begin + kFrameHeadBytes, frame.payload_bytes(), label);
+    if (problem.empty() && !std::in_range<std::int32_t>(label))
+      problem = fmt::format("image/class/label is {}, which is not a class", label);
+    if (problem.empty())
+      records.entries.push_back({.offset = frame.begin,
+                                 .bytes = static_cast<std::uint32_t>(frame.payload_bytes()),
+                                 .label = static_cast<std::int32_t>(label)});
+    else
+      bad(frame, std::move(problem));
+  }
+  return records;
+}
+
+std::vector<OffsetLine> parse_offset_lines(std::string_view text, std::string_view label) {
+  std::vector<OffsetLine> lines;
+  std::uint64_t expected = 0;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const char* const end = line.data() + line.size();
+    OffsetLine read;
+    const auto first = std::from_chars(line.data(), end, read.offset);
+    const bool two = first.ec == std::errc() && first.ptr != end && *first.ptr == ' ';
+    const auto second = two ? std::from_chars(first.ptr + 1, end, read.bytes) : first;
+    if (!two || second.ec != std::errc() || second.ptr != end)
+      fail(ErrorKind::Data, "{}: line {} is not \"offset bytes\"", label, lines.size() + 1);
+    if (read.offset != expected || read.bytes < kFrameBytes ||
+        read.bytes > kMaxRecordBytes + kFrameBytes)
+      fail(ErrorKind::Data, "{}: line {} has {} bytes at offset {}, expected a record at offset {}",
+           label, lines.size() + 1, read.bytes, read.offset, expected);
+    expected = read.offset + read.bytes;
+    lines.push_back(read);
+  }
+  return lines;
+}
+
+std::optional<std::vector<OffsetLine>> read_offset_lines(const fs::path& shard) {
+  const fs::path path = lines_path(shard);
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return {};
+  return parse_offset_lines(read_text(path, kMaxOffsetLinesBytes), path.string());
+}
+
+OpenedIndex open_record_index(const RecordFileSet& set, Split split, const IndexOptions& options) {
+  std::vector<IndexedFile> files = look_at_all(set);
+  const std::vector<fs::path> places =
+      cache_places(set.folder, options.cache_folder,
+                   split == Split::Train ? "millrace-train.index" : "millrace-validation.index");
+  if (auto cached = find_cached(places, files)) return std::move(*cached);
+  const FolderLock lock(set.folder, options.tell);
+  if (auto cached = find_cached(places, files)) return std::move(*cached);
+  OpenedIndex opened = make_index(set, std::move(files), options);
+  const std::vector<std::byte> bytes = seal(kIndexSeal, write_index(opened.index));
+  const Written written = write_cached(places, bytes);
+  opened.place = written.place;
+  if (written.place.empty())
+    opened.notices.push_back(fmt::format("the index of {} is rebuilt every time: {}",
+                                         set.folder.string(), written.problem));
+  return opened;
+}
+
+std::vector<std::byte> write_index(const RecordIndex& index) {
+  ByteWriter out;
+  out.put(static_cast<std::uint64_t>(index.files.size()));
+  out.put(static_cast<std::uint64_t>(index.entries.size()));
+  out.put(static_cast<std::uint64_t>(index.bad.size()));
+  out.put(static_cast<std::uint64_t>(index.notices.size()));
+  out.bytes().reserve(index.entries.size() * kEntryBytes + (std::size_t{1} << 16));
+  for (const IndexedFile& file : index.files) {
+    out.put_text(file.name);
+    out.put(file.bytes);
+    out.put(static_cast<std::uint64_t>(file.modified_ns));
+    out.put(static_cast<std::uint64_t>(file.lines_modified_ns));
+    out.put(file.first);
+  }
+  for (const RecordEntry& entry : index.entries) {
+    out.put(entry.offset);
+    out.put(entry.bytes);
+    out.put(static_cast<std::uint32_t>(entry.label));
+  }
+  for (const BadRecord& bad : index.bad) {
+    out.put(bad.file);
+    out.put(bad.record);
+    out.put(bad.offset);
+    out.put_text(bad.problem);
+  }
+  for (const std::string& notice : index.notices) out.put_text(notice);
+  return std::move(out.bytes());
+}
+
+std::optional<RecordIndex> parse_index(std::span<const std::byte> content) {
+  ByteReader in(content);
+  const auto files = in.get<std::uint64_t>();
+  const auto entries = in.get<std::uint64_t>();
+  const auto bad = in.get<std::uint64_t>();
+  const auto notices = in.get<std::uint64_t>();
+  // No count may allocate more memory than the remaining bytes justify.
+  if (files > in.left() / kSmallestFileBytes || entries > in.left() / kEntryBytes ||
+      bad > in.left() / kSmallestBadBytes || notices > in.left() / kSmallestTextBytes)
+    return {};
+  RecordIndex index;
+  index.files.resize(files);
+  for (IndexedFile& file : index.files) {
+    file.name = in.get_text();
+    file.bytes = in.get<std::uint64_t>();
+    file.modified_ns = static_cast<std::int64_t>(in.get<std::uint64_t>());
+    file.lines_modified_ns = static_cast<std::int64_t>(in.get<std::uint64_t>());
+    file.first = in.get<std::uint64_t>();
+  }
+  index.entries.resize(entries);
+  for (RecordEntry& entry : index.entries) {
+    entry.offset = in.get<std::uint64_t>();
+    entry.bytes = in.get<std::uint32_t>();
+    entry.label = static_cast<std::int32_t>(in.get<std::uint32_t>());
+  }
+  index.bad.resize(bad);
+  for (BadRecord& record : index.bad) {
+    record.file = in.get<std::uint32_t>();
+    record.record = in.get<std::uint64_t>();
+    record.offset = in.get<std::uint64_t>();
+    record.problem = in.get_text();
+  }
+  index.notices.resize(notices);
+  for (std::string& notice : index.notices) notice = in.get_text();
+  if (!in.ok() || in.left() != 0 || !is_consistent(index)) return {};
+  return index;
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/data/record_set.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/crc32c.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/data/bad_images.hpp"
+#include "io/data/example.hpp"
+#include "io/data/little_endian.hpp"
+#include "io/data/record_frame.hpp"
+
+namespace millrace::io {
+namespace {
+
+std::vector<std::filesystem::path> paths_of(const RecordFileSet& set) {
+  std::vector<std::filesystem::path> paths;
+  paths.reserve(set.files.size());
+  for (const std::string& name : set.files) paths.push_back(set.folder / name);
+  return paths;
+}
+
+std::uint32_t fingerprint_of(const RecordIndex& index) {
+  std::uint32_t crc = 0;
+  for (const RecordEntry& entry : index.entries) {
+    std::array<std::byte, 8> bytes{};
+    store_little(entry.bytes, bytes.data());
+    store_little(static_cast<std::uint32_t>(entry.label), bytes.data() + 4);
+    crc = crc32c(bytes, crc);
+  }
+  return crc;
+}
+
+}  // namespace
+
+std::string describe_place(const std::filesystem::path& file, std::uint64_t record,
+                           std::uint64_t offset) {
+  return fmt::format("{}, record {} at offset {}", printable(file.string()), record, offset);
+}
+
+RecordSet::RecordSet(const RecordFileSet& set, Split split, const OpenOptions& options)
+    : folder_(set.folder),
+      label_offset_(options.label_offset),
+      classes_(options.classes),
+      files_(paths_of(set)) {
+  for (std::string gap : {describe_missing(set), describe_empty(set)}) {
+    if (gap.empty()) continue;
+    if (options.missing == MissingShards::Refused)
+      fail(ErrorKind::Data,
+           "{}: fetch or convert them again, or train without them (--allow-missing-shards)", gap);
+    notices_.push_back(std::move(gap));
+  }
+  if (std::string strays = describe_left_out(set); !strays.empty())
+    notices_.push_back(std::move(strays));
+  OpenedIndex opened = open_record_index(set, split, options.index);
+  index_ = std::move(opened.index);
+  std::ranges::move(opened.notices, std::back_inserter(notices_));
+  drop_foreign_labels();
+  refuse_too_bad(options.max_bad_fraction);
+  note_bad();
+  fingerprint_ = fingerprint_of(index_);
+}
+
+// Labels are checked here and not in the index, because the valid range depends on the training's
+// options.
+void RecordSet::drop_foreign_labels() {
+  const auto foreign = [this](const RecordEntry& entry) {
+    const std::int64_t label = std::int64_t{entry.label} - label_offset_;
+    return label < 0 || label >= classes_;
+  };
+  if (std::ranges::none_of(index_.entries, foreign)) return;
+  const RecordIndex all = std::exchange(index_, {});
+  index_.files = all.files;
+  index_.bad = all.bad;
+  index_.notices = all.notices;
+  std::size_t i = 0;
+  for (std::size_t file = 0; file < all.files.size(); ++file) {
+    index_.files[file].first = index_.entries.size();
+    const std::size_t end =
+        file + 1 < all.files.size() ? all.files[file + 1].first : all.entries.size();
+    for (; i < end; ++i) {
+      const RecordEntry& entry = all.entries[i];
+      if (!foreign(entry)) {
+        index_.entries.push_back(entry);
+        continue;
+      }
+      index_.bad.push_back({.file = static_cast<std::uint32_t>(file),
+                            .record = all.record_of(i),
+                            .offset = entry.offset,
+                            .problem = fmt::format("label {} is not one of {} to {}", entry.label,
+                                                   label_offset_, label_offset_ + classes_ - 1)});
+    }
+  }
+  std::ranges::sort(index_.bad, {},
+                    [](const BadRecord& bad) { return std::pair(bad.file, bad.offset); });
+}
+
+void RecordSet::refuse_too_bad(double max_bad_fraction) const {
+  const std::int64_t all = std::ssize(index_.bad) + std::ssize(index_.entries);
+  if (all == 0)
+    fail(ErrorKind::Data, "{}: the files contain no records: fetch or convert them again",
+         folder_.string());
+  if (index_.bad.empty()) return;
+  if (index_.entries.empty() || too_many_bad(std::ssize(index_.bad), all, max_bad_fraction))
+    fail(ErrorKind::Data, "{}, the first: {}; the limit is {:g} % (--max-bad-fraction)",
+         describe_bad(), describe(index_.bad.front()), 100.0 * max_bad_fraction);
+}
+
+void RecordSet::note_bad() {
+  if (index_.bad.empty()) return;
+  add_left_out(notices_, fmt::format("{}: {}, and are left out", folder_.string(), describe_bad()),
+               index_.bad.size(), [this](std::size_t i) { return describe(index_.bad[i]); });
+}
+
+// "2 of 20 records are bad (`millrace data check` lists them)", with a hint about labels.
+std::string RecordSet::describe_bad() const {
+  const bool foreign = std::ranges::any_of(
+      index_.bad, [](const BadRecord& bad) { return bad.problem.starts_with("label "); });
+  return fmt::format(
+      "{} of {} records are bad (`millrace data check` lists them{})", index_.bad.size(),
+      index_.bad.size() + index_.entries.size(),
+      foreign ? fmt::format("; is {} the label of the first class (--label-offset)?", label_offset_)
+              : "");
+}
+
+std::string RecordSet::describe(const BadRecord& bad) const {
+  return fmt::format("{}: {}", describe_place(files_.path(bad.file), bad.record, bad.offset),
+                     bad.problem);
+}
+
+const RecordEntry& RecordSet::entry(std::int64_t index) const {
+  MILLRACE_ASSERT(index >= 0 && index < size());
+  return index_.entries[static_cast<std::size_t>(index)];
+}
+
+std::int32_t RecordSet::label(std::int64_t index) const {
+  return entry(index).label - label_offset_;
+}
+
+std::uint64_t RecordSet::stored_bytes(std::int64_t index) const {
+  return entry(index).bytes + kFrameBytes;
+}
+
+std::string RecordSet::where(std::int64_t index) const {
+  const auto i = static_cast<std::size_t>(index);
+  return describe_place(files_.path(index_.file_of(i)), index_.record_of(i), entry(index).offset);
+}
+
+StoredImage RecordSet::stored(std::int64_t index, ReadBuffer& buffer) const {
+  const RecordEntry& at = entry(index);
+  buffer.bytes.resize(at.bytes + kFrameBytes);
+  const std::span<std::byte> frame(buffer.bytes);
+  files_.read(index_.file_of(static_cast<std::size_t>(index)), at.offset, frame);
+  const auto length = parse_frame_head(frame.first<kFrameHeadBytes>());
+  if (!length || *length != at.bytes)
+    fail(ErrorKind::Data,
+         "{}: no record of {} bytes begins here: the file has changed since it was indexed",
+         where(index), at.bytes);
+  const std::span<const std::byte> rest = frame.subspan(kFrameHeadBytes);
+  if (!payload_is_whole(rest)) fail(ErrorKind::Data, "{}: data checksum mismatch", where(index));
+  Example example;
+  const std::string problem = parse_example(rest.first(at.bytes), example, buffer);
+  if (!problem.empty()) fail(ErrorKind::Data, "{}: {}", where(index), problem);
+  if (example.label != at.label)
+    fail(ErrorKind::Data, "{}: label {}, but {} when it was indexed: the file has changed since",
+         where(index), example.label, at.label);
+  return {.bytes = example.encoded, .boxes = buffer.boxes};
+}
+
+}  // namespace millrace::io

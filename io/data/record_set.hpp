@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/data/file_pool.hpp"
+#include "io/data/image_dataset.hpp"
+#include "io/data/record_index.hpp"
+
+namespace millrace::io {
+
+enum class MissingShards : std::uint8_t { Refused, Accepted };
+
+/// How stored images are opened.
+struct OpenOptions {
+  /// Stored labels minus network labels; the converter counts from 1.
+  std::int32_t label_offset = 1;
+  std::int64_t classes = 1000;
+  /// Maximum share of bad records (by frame, Example or label), or of bad files in class folders; a
+  /// set with more is rejected.
+  double max_bad_fraction = 0.001;
+  /// Whether sets with missing or empty shards are accepted.
+  MissingShards missing = MissingShards::Refused;
+  IndexOptions index = {};
+};
+
+/// The good records of one split of TFRecord files, in file order. Notices give the number of bad
+/// records left out and the first few.
+class RecordSet final : public ImageDataset {
+ public:
+  /// Errors: Data if shards are missing or empty, too many records are bad (naming the first), or
+  /// none is good; Io.
+  RecordSet(const RecordFileSet& set, Split split, const OpenOptions& options);
+
+  [[nodiscard]] std::string name() const override { return "imagenet records"; }
+  [[nodiscard]] std::int64_t size() const override {
+    return static_cast<std::int64_t>(index_.entries.size());
+  }
+  [[nodiscard]] std::int64_t classes() const override { return classes_; }
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override;
+  [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const override;
+  [[nodiscard]] std::uint32_t fingerprint() const override { return fingerprint_; }
+  StoredImage stored(std::int64_t index, ReadBuffer& buffer) const override;
+  [[nodiscard]] std::string where(std::int64_t index) const override;
+
+  /// Entries are in sample order, with labels as stored.
+  [[nodiscard]] const RecordIndex& index() const noexcept { return index_; }
+
+ private:
+  void drop_foreign_labels();
+  void refuse_too_bad(double max_bad_fraction) const;
+  void note_bad();
+  [[nodiscard]] std::string describe_bad() const;
+  [[nodiscard]] std::string describe(const BadRecord& bad) const;
+  [[nodiscard]] const RecordEntry& entry(std::int64_t index) const;
+
+  std::filesystem::path folder_;
+  std::int32_t label_offset_;
+  std::int64_t classes_;
+  RecordIndex index_;
+  std::uint32_t fingerprint_ = 0;
+  FilePool files_;
+};
+
+/// "train-00000-of-01024, record 12 at offset 345"
+[[nodiscard]] std::string describe_place(const std::filesystem::path& file, std::uint64_t record,
+                                         std::uint64_t offset);
+
+}  // namespace millrace::io

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/data/synthetic.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/random.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::uint64_t kPixelStream = 0;
+constexpr std::uint64_t kLabelStream = 1;
+
+/// Standard normal number of `element`, drawn again while it exceeds two deviations.
+double truncated_normal(const RandomStream& stream, std::uint64_t element) {
+  for (std::uint64_t attempt = 0;; ++attempt) {
+    const RandomBlock random = stream.block(attempt, element);
+    const double radius = std::sqrt(-2.0 * std::log(uniform01_double(random[0], random[1])));
+    const double angle = 2.0 * std::numbers::pi * uniform01_double(random[2], random[3]);
+    const double normal = radius * std::cos(angle);
+    if (std::abs(normal) <= 2.0) return normal;
+  }
+}
+
+class SyntheticDataset final : public Dataset {
+ public:
+  explicit SyntheticDataset(const SyntheticOptions& options)
+      : options_(options), image_(static_cast<std::size_t>(options.image_shape.elements())) {
+    const RandomStream pixels(options.seed, RandomPurpose::SyntheticData, kPixelStream);
+    std::uint64_t element = 0;
+    for (std::uint8_t& pixel : image_)
+      pixel = static_cast<std::uint8_t>(
+          std::round(static_cast<float>(127.0 + 60.0 * truncated_normal(pixels, element++))));
+    const RandomStream labels(options.seed, RandomPurpose::SyntheticData, kLabelStream);
+    label_ = static_cast<std::int32_t>(
+        uniform_below(labels.block(0, 0)[0], static_cast<std::uint32_t>(options.classes)));
+  }
+
+  [[nodiscard]] std::string name() const override { return "synthetic"; }
+  [[nodiscard]] std::int64_t size() const override { return options_.size; }
+  [[nodiscard]] Shape image_shape() const override { return options_.image_shape; }
+  [[nodiscard]] std::int64_t classes() const override { return options_.classes; }
+  [[nodiscard]] std::int32_t label(std::int64_t) const override { return label_; }
+  Sample read(std::int64_t, const ReadKey&, std::span<std::uint8_t> image,
+              PixelScaling& scaling) const override {
+    MILLRACE_ASSERT(image.size() == image_.size());
+    std::copy(image_.begin(), image_.end(), image.begin());
+    std::fill(std::begin(scaling.scale), std::end(scaling.scale), 1.0f);
+    scaling.real = {.bottom = static_cast<std::int32_t>(options_.image_shape.h),
+                    .right = static_cast<std::int32_t>(options_.image_shape.w)};
+    return Sample::Own;
+  }
+
+ private:
+  SyntheticOptions options_;
+  std::vector<std::uint8_t> image_;
+  std::int32_t label_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> make_synthetic(const SyntheticOptions& options) {
+  constexpr std::int64_t kMaxExtent = 1 << 16;
+  const Shape& shape = options.image_shape;
+  const auto [least, most] = std::minmax({shape.h, shape.w, shape.c, options.classes});
+  if (least < 1 || most > kMaxExtent || shape.c > kMaxByteChannels || options.size < 1)
+    fail(ErrorKind::Config,
+         "synthetic data cannot have {} images of {} in {} classes: every number must be at least "
+         "1, every extent at most {}, and channels at most {}",
+         options.size, shape, options.classes, kMaxExtent, kMaxByteChannels);
+  return std::make_unique<SyntheticDataset>(options);
+}
+
+}  // namespace millrace::io

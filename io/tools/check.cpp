@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/tools/check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/image_format.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+#include "io/data/bad_images.hpp"
+#include "io/data/example.hpp"
+#include "io/data/files.hpp"
+#include "io/data/imagenet.hpp"
+#include "io/data/parallel.hpp"
+#include "io/data/record_frame.hpp"
+#include "io/data/record_index.hpp"
+#include "io/data/record_set.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ShardReport {
+  std::uint64_t records = 0;
+  std::uint64_t bytes = 0;
+  std::vector<Finding> findings;
+  std::vector<fs::path> others;  ///< in class folders: not images by content or name
+};
+
+class ShardCheck {
+ public:
+  ShardCheck(const fs::path& path, const CheckOptions& options) : path_(path), options_(options) {}
+
+  ShardReport run() {
+    try {
+      read_lines();
+      ByteWindow file(path_);
+      report_.bytes = file.size();
+      records(file);
+    } catch (const Error& error) {
+      add_file(without_place(error.what(), path_.string()));
+    }
+    return std::move(report_);
+  }
+
+ private:
+  void add(std::uint64_t offset, std::string problem) {
+    report_.findings.push_back({.file = path_.string(),
+                                .record = report_.records,
+                                .offset = offset,
+                                .problem = std::move(problem)});
+  }
+
+  void add_file(std::string problem) {
+    report_.findings.push_back({.file = path_.string(), .problem = std::move(problem)});
+  }
+
+  void add_lines(std::string problem) {
+    report_.findings.push_back({.file = path_.string() + ".idx", .problem = std::move(problem)});
+  }
+
+  void read_lines() {
+    try {
+      lines_ = read_offset_lines(path_);
+    } catch (const Error& error) {
+      add_lines(without_place(error.what(), path_.string() + ".idx"));
+    }
+    if (!lines_) return;
+    known_.resize(lines_->size());
+    std::ranges::transform(*lines_, known_.begin(), &OffsetLine::offset);
+  }
+
+  void records(ByteWindow& file) {
+    std::optional<OffsetLine> off;  // the first record missing from the .idx file
+    FrameWalk walk(file, known_);
+    for (Frame frame = walk.next(); frame.kind != Frame::Kind::End;
+         frame = walk.next(), ++report_.records) {
+      std::string problem = std::move(frame.problem);
+      if (frame.kind == Frame::Kind::Record) {
+        problem = record(file, frame);
+        if (lines_ && !off && !listed(frame)) off = {frame.begin, frame.end - frame.begin};
+      }
+      if (!problem.empty()) add(frame.begin, std::move(problem));
+    }
+    if (off)
+      add_lines(
+          fmt::format("no line for the record of {} bytes at offset {}", off->bytes, off->offset));
+    else
+      compare_ends(file.size());
+  }
+
+  void compare_ends(std::uint64_t end) {
+    if (!lines_ || lines_->empty()) return;
+    const std::uint64_t listed = lines_->back().offset + lines_->back().bytes;
+    if (listed > end)
+      add_file(
+          fmt::format("ends at {}, but the records in its .idx end at {}: the shard is truncated: "
+                      "fetch it again; or the .idx belongs to another shard: remove it",
+                      end, listed));
+    else if (listed < end)
+      add_lines(fmt::format("its records end at {}, but the shard ends at {}", listed, end));
+  }
+
+  [[nodiscard]] bool listed(const Frame& frame) const {
+    const auto line = std::ranges::lower_bound(*lines_, frame.begin, {}, &OffsetLine::offset);
+    return line != lines_->end() && *line == OffsetLine{frame.begin, frame.end - frame.begin};
+  }
+
+  std::string record(ByteWindow& file, const Frame& frame) {
+    const auto bytes = static_cast<std::size_t>(frame.payload_bytes());
+    const auto rest = file.at(frame.begin + kFrameHeadBytes, bytes + sizeof(std::uint32_t));
+    if (!payload_is_whole(rest)) return "data checksum mismatch";
+    Example example;
+    std::string problem = parse_example(rest.first(bytes), example, buffer_);
+    if (!problem.empty()) return problem;
+    const std::int64_t first = options_.label_offset;
+    if (example.label < first || example.label >= first + options_.classes)
+      return fmt::format("label {} is not one of {} to {}", example.label, first,
+                         first + options_.classes - 1);
+    if (options_.inspect) problem = options_.inspect(example.encoded);
+    return problem.empty() ? problem : "the image: " + problem;
+  }
+
+  fs::path path_;
+  const CheckOptions& options_;
+  std::optional<std::vector<OffsetLine>> lines_;
+  std::vector<std::uint64_t> known_;
+  ReadBuffer buffer_;
+  ShardReport report_;
+};
+
+std::uint64_t size_or_zero(const fs::path& path) {
+  std::error_code error;
+  const std::uintmax_t size = fs::file_size(path, error);
+  return error ? 0 : size;
+}
+
+std::string look_at_image(std::span<const std::byte> bytes, const CheckOptions& options) {
+  if (bytes.empty()) return "is empty";
+  if (format_of(bytes) == ImageFormat::Other) return "is neither JPEG nor PNG";
+  std::string problem = options.inspect ? options.inspect(bytes) : "";
+  return problem.empty() ? problem : "the image: " + problem;
+}
+
+// Whether a file in a class folder is not an image by content or name.
+bool is_something_else(const std::string& name, std::span<const std::byte> bytes) {
+  return !bytes.empty() && format_of(bytes) == ImageFormat::Other && !has_image_name(name);
+}
+
+ShardReport check_class(const fs::path& folder, const CheckOptions& options) {
+  ShardReport report;
+  FolderListing listing;
+  try {
+    listing = list_folder(folder);
+  } catch (const Error& failure) {
+    report.findings.push_back(
+        {.file = folder.string(), .problem = without_place(failure.what(), folder.string())});
+  }
+  for (const std::string& name : listing.others)
+    if (has_image_name(name))
+      report.findings.push_back({.file = (folder / name).string(),
+                                 .problem = "is not a regular file, or is a broken link"});
+  for (const std::string& name : listing.folders)
+    if (has_image_name(name))
+      report.findings.push_back(
+          {.file = (folder / name).string(), .problem = "is a folder with the name of an image"});
+  for (const std::string& name : listing.files) {
+    const fs::path path = folder / name;
+    std::string problem;
+    try {
+      const std::vector<std::byte> bytes = read_file(path, kMaxRecordBytes);
+      if (is_something_else(name, bytes)) {
+        report.others.push_back(path);
+        continue;
+      }
+      report.bytes += bytes.size();
+      problem = look_at_image(bytes, options);
+    } catch (const Error& failure) {
+      problem = without_place(failure.what(), path.string());
+    }
+    ++report.records;
+    if (!problem.empty())
+      report.findings.push_back({.file = path.string(), .problem = std::move(problem)});
+  }
+  return report;
+}
+
+void add(CheckReport& report, ShardReport&& part) {
+  report.records += part.records;
+  report.bytes += part.bytes;
+  std::ranges::move(part.findings, std::back_inserter(report.findings));
+}
+
+}  // namespace
+
+std::string to_string(const Finding& finding) {
+  return printable(fmt::format(
+      "{}: {}",
+      finding.record ? describe_place(finding.file, *finding.record, finding.offset) : finding.file,
+      finding.problem));
+}
+
+CheckReport check_records(const RecordFileSet& set, const CheckOptions& options) {
+  std::uint64_t total = 0;
+  for (const std::string& name : set.files) total += size_or_zero(set.folder / name);
+  ProgressMeter meter(options.progress, total);
+  std::vector<ShardReport> parts(set.files.size());
+  parallel_for(parts.size(), options.threads, [&](std::size_t i) {
+    parts[i] = ShardCheck(set.folder / set.files[i], options).run();
+    meter.add(parts[i].bytes);
+  });
+  CheckReport report;
+  report.files = parts.size();
+  for (const std::string& name : set.missing)
+    report.findings.push_back(
+        {.file = (set.folder / name).string(), .problem = "the shard is missing"});
+  for (const std::string& name : set.empty)
+    report.findings.push_back({.file = (set.folder / name).string(),
+                               .problem = "the shard is empty: fetch or convert it again"});
+  for (ShardReport& part : parts) add(report, std::move(part));
+  return report;
+}
+
+CheckReport check_class_folders(const ClassFolders& folders, const CheckOptions& options) {
+  std::vector<ShardReport> parts(folders.classes.size());
+  ProgressMeter meter(options.progress, parts.size());
+  parallel_for(parts.size(), options.threads, [&](std::size_t i) {
+    parts[i] = check_class(folders.folder / folders.classes[i], options);
+    meter.add(1);
+  });
+  CheckReport report;
+  std::vector<fs::path> others;
+  for (ShardReport& part : parts) {
+    std::ranges::move(part.others, std::back_inserter(others));
+    add(report, std::move(part));
+  }
+  report.files = report.records;
+  if (!others.empty())
+    report.notices.push_back(printable(
+        fmt::format("{}: {} files are neither JPEG nor PNG and are left out, for example {}",
+                    folders.folder.string(), others.size(), others.front().string())));
+  return report;
+}
+
+CheckReport check_images(const fs::path& directory, Split split, const CheckOptions& options) {
+  const RecordFileSet set = find_record_files(directory, split);
+  if (!set.files.empty()) return check_records(set, options);
+  const ClassFolders folders = find_class_folders(directory, split);
+  if (!folders.classes.empty()) return check_class_folders(folders, options);
+  fail_no_images(directory, split, PackedFile::CountsNot);
+}
+
+}  // namespace millrace::io
