@@ -13,6 +13,7 @@
 // help follows from it. default_text() is for defaults that depend on other options.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -121,7 +122,10 @@ class Row {
   explicit Row(OptionSpec& spec) : spec_(spec) {}
   /// The default, if it is not that of the member that the row sets.
   Row& by_default(Value value) { return with(&OptionSpec::by_default, std::move(value)); }
-  Row& by_default(const char* text) { return by_default(Value(std::string(text))); }
+  template <std::size_t length>
+  Row& by_default(const char (&text)[length]) {
+    return by_default(Value(std::string(text)));
+  }
   /// A default that depends on other options, in words.
   Row& default_text(Text text) { return with(&OptionSpec::default_text, std::string(text)); }
   Row& alias(Text name) { return with(&OptionSpec::alias, name); }

@@ -104,7 +104,7 @@ TEST(CommandsTest, PlanCountsTheRecomputedLayers) {
   const auto memory_of = [](const std::string& rest) {
     const Outcome plan =
         run_words(words("plan --dataset cifar-10 --model-size 20 --shards 2 --pipeline-depth 4 "
-                        "--pipeline-splits b2/0 --format json " +
+                        "--pipeline-splits b2/0/relu --format json " +
                         rest));
     EXPECT_EQ(plan.code, 0) << plan.err;
     return nlohmann::json::parse(plan.out).at("stages").at(0).at("memory_bytes").get<double>();
