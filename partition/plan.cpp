@@ -25,13 +25,9 @@ Backward backward_of(const PlanRequest& request) {
 }
 
 pipeline::ProgramOptions program_options(const PlanRequest& request) {
-  return {.batch = request.batch,
-          .type = request.type,
-          .mode = pipeline::Mode::Training,
-          .recompute = request.recompute,
-          .backward = backward_of(request),
-          .images = request.images,
-          .mixing = request.mixing};
+  pipeline::ProgramOptions options = request.program;
+  options.backward = backward_of(request);
+  return options;
 }
 
 /// Bytes of the larger direction, by link.
@@ -40,7 +36,8 @@ std::vector<double> bytes_of_links(const Graph& graph, std::span<const OpRange> 
   std::vector<double> bytes;
   for (const Link& link : links) {
     const auto of = [&](Direction direction) {
-      return message_bytes(graph, stages, link, request.batch, request.type, direction);
+      return message_bytes(graph, stages, link, request.program.batch, request.program.type,
+                           direction);
     };
     bytes.push_back(
         static_cast<double>(std::max(of(Direction::Activations), of(Direction::Gradients))));
@@ -86,15 +83,15 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   const Schedule schedule = pipeline::with_communication(compute, links);
   pipeline::Costs simulated;
   for (const OpRange range : stages)
-    simulated.stages.push_back(stage_cost(costs, range, request.recompute));
+    simulated.stages.push_back(stage_cost(costs, range, request.program.recompute));
   simulated.message_bytes = bytes_of_links(graph, stages, links, request);
   simulated.link = request.link;
   const pipeline::TimeLine line = pipeline::simulate(schedule, links, simulated);
 
   Plan plan;
   plan.model = graph.name;
-  plan.batch = request.batch;
-  plan.type = request.type;
+  plan.batch = request.program.batch;
+  plan.type = request.program.type;
   plan.micro_batches = schedule.micro_batches;
   plan.schedule = schedule.name;
   plan.splits = splits_of(graph, stages);
@@ -141,7 +138,7 @@ std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
   balances.cuts = search.cuts.empty() ? layer_cuts(graph) : search.cuts;
   balances.stages = compute.stages;
   balances.micro_batches = compute.micro_batches;
-  balances.recompute = request.recompute;
+  balances.recompute = request.program.recompute;
   balances.backward = backward_of(request);
   balances.plans = search.candidates;
   if (search.memory_limit > 0) {

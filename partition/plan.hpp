@@ -38,12 +38,8 @@ struct Plan {
 
 /// The run that plans are made for.
 struct PlanRequest {
-  std::int64_t batch = 1;
-  DType type = DType::F32;
-  Recompute recompute = Recompute::None;
+  pipeline::ProgramOptions program;  ///< as the training compiles its stages
   UpdateMemory update = UpdateRule::Sgd;
-  std::optional<DType> images = {};  ///< as in pipeline::ProgramOptions
-  bool mixing = false;
   pipeline::ScheduleRequest schedule;  ///< sets the numbers of stages, devices and micro-batches
   pipeline::LinkModel link;
   std::string cost_model;

@@ -76,8 +76,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
          "one of them out, or use --generated-data");
   if (must_launch(config, world)) return launch_ranks(config, invocation);
   pin_rank(world, config);
-  if (world.rank() == 0)
-    for (const std::string& notice : prepared.run.notices) fmt::print(stderr, "{}\n", notice);
+  if (world.rank() == 0) print_lines(stderr, prepared.run.notices);
   const train::DataBenchResult result = measure(prepared, apart, world);
   if (world.rank() != 0) return 0;
   if (invocation.options.flag("json")) {

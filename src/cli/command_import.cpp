@@ -16,13 +16,14 @@
 #include "models/registry.hpp"
 
 namespace millrace::cli {
+
 int command_import(const Invocation& invocation) {
   const Options& options = invocation.options;
   const std::filesystem::path file = options.arguments.at(0);
   const std::filesystem::path run_directory = options.arguments.at(1);
   const DatasetFacts facts = published_facts(data_request(options, DataNeed::Name));
   const Resolution resolution = resolve(options, facts, this_machine());
-  for (const std::string& notice : resolution.notices) fmt::print(stderr, "{}\n", notice);
+  print_lines(stderr, resolution.notices);
   const train::TrainConfig& config = resolution.config;
 
   const models::Graph graph = models::build_model(config.model);

@@ -4,14 +4,13 @@
 #include <optional>
 
 #include "cli/commands.hpp"
-#include "cli/course.hpp"
+#include "cli/layout_options.hpp"
 #include "cli/prepare.hpp"
-#include "cli/schedule_options.hpp"
-#include "cli/split_options.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "partition/cost.hpp"
 #include "partition/cuts.hpp"
+#include "partition/layout.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/render.hpp"
@@ -26,18 +25,13 @@ namespace {
 /// The given options, with automatic splits if there are none yet, and with a single rank.
 Options planned(const Invocation& invocation) {
   Options options = invocation.options;
-  const auto impose = [&](std::string_view name, Value value) {
-    options.set(
-        *find_option(name),
-        {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
-  };
-  forget_course(options);
+  drop_length(options);
   options.erase("data-dir");
-  impose("iterations", std::int64_t{1});
-  impose("validation-mode", std::string("none"));
-  if (image_source(options) == train::ImageSource::Files) impose("synthetic-data", true);
+  impose(options, "iterations", std::int64_t{1});
+  impose(options, "validation-mode", std::string("none"));
+  if (image_source(options) == train::ImageSource::Files) impose(options, "synthetic-data", true);
   if (!options.text("pipeline-splits") && !options.text("plan"))
-    impose("pipeline-splits", std::string("auto"));
+    impose(options, "pipeline-splits", std::string("auto"));
   const bool one_stage = options.integer("shards").value_or(1) == 1 &&
                          !options.text("device-mapping") && !options.text("plan") &&
                          !options.integer("chunks");
@@ -47,10 +41,11 @@ Options planned(const Invocation& invocation) {
 
 std::vector<partition::OpCost> costs_of(const models::Graph& graph,
                                         const train::TrainConfig& config, bool profile) {
-  if (!profile) return estimated_costs(graph, config);
+  if (!profile) return partition::estimated_costs(graph, train::training_program(config));
   const device::Environment environment(config.threads);
-  return recomputing(graph, train::profiled_costs(config), config.recompute_layers);
+  return partition::recomputing(graph, train::profiled_costs(config), config.recompute_layers);
 }
+
 /// The simulated step as a chart, if there are few enough micro-batches to read it.
 std::string timeline_text(const train::TrainConfig& config, const partition::Plan& plan) {
   constexpr std::int32_t kReadable = 16;
@@ -72,9 +67,9 @@ void measure_automatic_schedule(const models::Graph& graph, partition::Plan& pla
                                           .device_of = plan.device_of};
   pipeline::Costs costs;
   costs.stages = plan.costs;
-  const pipeline::TimeLine line =
-      simulate(with_communication(automatic_schedule(graph, ranges, plan.costs, request), links),
-               links, costs);
+  const pipeline::TimeLine line = simulate(
+      with_communication(partition::automatic_schedule(graph, ranges, plan.costs, request), links),
+      links, costs);
   plan.schedule = "auto";
   plan.seconds = line.makespan;
   plan.bubble = line.bubble();
@@ -86,13 +81,12 @@ int command_plan(const Invocation& invocation) {
   const Options options = planned(invocation);
   const DatasetFacts facts = published_facts(data_request(options, DataNeed::Name));
   const Resolution resolution = resolve(options, facts, this_machine());
-  for (const std::string& notice : invocation.notices) fmt::print(stderr, "{}\n", notice);
-  for (const std::string& notice : resolution.notices) fmt::print(stderr, "{}\n", notice);
-  for (const std::string& line : train::describe_computing(resolution.config))
-    fmt::print(stderr, "{}\n", line);
+  print_lines(stderr, invocation.notices);
+  print_lines(stderr, resolution.notices);
+  print_lines(stderr, train::describe_computing(resolution.config));
   const train::TrainConfig& config = resolution.config;
   const models::Graph graph = train::network_of(config);
-  const bool profile = options.text("cost-model") == "profile";
+  const bool profile = options.value("cost-model") == Value(std::string("profile"));
   const std::vector<partition::OpCost> costs = costs_of(graph, config, profile);
 
   Reader read(options);
@@ -106,14 +100,14 @@ int command_plan(const Invocation& invocation) {
     request.schedule.device_of = config.pipeline.schedule.device_of;
   const bool automatic = options.text("pipeline-splits") == "auto";
   partition::Plan plan = automatic
-                             ? automatic_plan(graph, costs, request, device_memory(read))
+                             ? partition::automatic_plan(graph, costs, request, device_memory(read))
                              : partition::make_plan(graph, costs, config.pipeline.ranges, request);
 
   const std::string schedule =
       options.text("pipeline-schedule").value_or(given ? given->schedule : std::string());
   if (to_lower(schedule) == "auto" && plan.stages() > 1) measure_automatic_schedule(graph, plan);
 
-  const std::string format = options.text("format").value_or("text");
+  const std::string format = std::get<std::string>(options.value("format"));
   if (format == "json") {
     fmt::print("{}", to_json(plan));
   } else if (format == "svg") {

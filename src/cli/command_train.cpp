@@ -54,16 +54,12 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
   });
 }
 
-}  // namespace
-
-namespace {
-
 /// Prints what would run.
 int check_training(const Invocation& invocation) {
   const PreparedRun run = prepare_checking(invocation);
   const models::Graph graph = models::build_model(run.config.model);
-  for (const std::string& notice : run.notices) fmt::print("{}\n", notice);
-  for (const std::string& line : train::describe_computing(run.config)) fmt::print("{}\n", line);
+  print_lines(stdout, run.notices);
+  print_lines(stdout, train::describe_computing(run.config));
   fmt::print("Total Parameters: {}\n Batch Size: {}\nImage Size: {}x{}\n",
              graph.trainable_elements(), run.config.total_batch(), run.config.model.image.h,
              run.config.model.image.w);

@@ -76,7 +76,7 @@ int command_validate(const Invocation& invocation) {
          world.size());
   const PreparedRun run = prepare_validation(invocation);
   const bool json = invocation.options.flag("json");
-  for (const std::string& notice : run.notices) fmt::print(stderr, "{}\n", notice);
+  print_lines(stderr, run.notices);
   std::optional<InitialCheckpoint> initial;
   if (!invocation.options.text("restore-path")) initial.emplace(run.config);
   const std::filesystem::path path =
@@ -92,7 +92,7 @@ int command_validate(const Invocation& invocation) {
       fail(ErrorKind::Io, "cannot write to standard output");
   };
   pin_rank(world, run.config);
-  const std::int64_t times = invocation.options.integer("repeat").value_or(1);
+  const std::int64_t times = std::get<std::int64_t>(invocation.options.value("repeat"));
   for (std::int64_t i = 0; i < times; ++i)
     train::validate(run.config, world, run.data.validation, path, report);
   return 0;

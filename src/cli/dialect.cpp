@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <initializer_list>
@@ -224,7 +223,7 @@ void speak_ipu(Translation& translation) {
   const bool recorded = options.find("restore-path") != nullptr;
   if (recorded || options.find("precision") != nullptr) return;
   options.set(*find_option("precision"),
-              {.value = std::string("16.16"), .origin = Origin::Habit, .where = "--dialect ipu"});
+              {.value = std::string("16.16"), .origin = Origin::Dialect, .where = "--dialect ipu"});
 }
 
 std::string_view purpose(Command command) {
@@ -265,7 +264,7 @@ void check_said_once(const Options& native, const Options& translated) {
       fail(ErrorKind::Usage, "{} {} and {} {} contradict each other: give one of them",
            other->where, to_string(other->value), setting.where, to_string(setting.value));
   }
-  check_rivals(typed);
+  check_conflicts(typed);
 }
 
 /// Names of the dialect on the command line override the environment and files.
@@ -279,100 +278,6 @@ void yield_to_command_line(Options& native, const Options& translated) {
 }
 
 }  // namespace
-
-void DialectReader::give(std::string_view name, std::string spelled, std::string text, bool done) {
-  given_.insert_or_assign(
-      std::string(name),
-      Given{.spelled = std::move(spelled), .text = std::move(text), .read = done});
-}
-
-const DialectReader::Given* DialectReader::read_name(std::string_view name) {
-  const auto found = given_.find(name);
-  if (found == given_.end()) return nullptr;
-  found->second.read = true;
-  return &found->second;
-}
-
-std::string DialectReader::spelled(std::string_view name) const {
-  const auto found = given_.find(name);
-  return found == given_.end() ? "" : found->second.spelled;
-}
-
-bool DialectReader::flag(std::string_view name, bool otherwise) {
-  const Given* given = read_name(name);
-  return given == nullptr ? otherwise : given->text == "true";
-}
-
-std::string DialectReader::text(std::string_view name, std::string_view otherwise) {
-  const Given* given = read_name(name);
-  return given == nullptr ? std::string(otherwise) : given->text;
-}
-
-double DialectReader::real(std::string_view name, double otherwise) {
-  constexpr double kMost = 1e15;
-  const Given* given = read_name(name);
-  if (given == nullptr) return otherwise;
-  const std::optional<double> value = parse_number<double>(given->text);
-  if (!value || !(std::abs(*value) <= kMost))
-    fail(ErrorKind::Usage, "{}: '{}' is not a number", given->spelled, given->text);
-  return *value;
-}
-
-std::int64_t DialectReader::integer(std::string_view name, std::int64_t otherwise,
-                                    std::int64_t least) {
-  if (!given(name)) return otherwise;
-  const double value = real(name, 0.0);
-  if (value < static_cast<double>(least) || value != std::floor(value))
-    fail(ErrorKind::Usage, "{}: '{}' is not a whole number from {}", spelled(name), text(name, ""),
-         least);
-  return static_cast<std::int64_t>(value);
-}
-
-void DialectReader::pass_over(std::string_view name, std::string_view why) {
-  if (const Given* given = read_name(name); given != nullptr && given->text != "false")
-    note(fmt::format("{} has no effect here: {}", given->spelled, why));
-}
-
-std::vector<std::string> DialectReader::unread() const {
-  std::vector<std::string> names;
-  for (const auto& [name, given] : given_)
-    if (!given.read && given.text != "false") names.push_back(given.spelled);
-  return names;
-}
-
-void DialectReader::set(std::string_view option, std::string_view text, std::string_view from) {
-  const OptionSpec& spec = *find_option(option);
-  const bool habit = from.empty();
-  const std::string where = habit ? fmt::format("--dialect {} (its --{})", dialect_, option)
-                                  : fmt::format("{} (--{})", from, option);
-  const Origin origin = habit ? Origin::Habit : Origin::CommandLine;
-  if (habit && translation_.options.find(option) != nullptr) return;
-  translation_.options.set(
-      spec, {.value = parse_value(spec, text, origin, where), .origin = origin, .where = where});
-}
-
-void DialectReader::set(std::string_view option, double value, std::string_view from) {
-  set(option, fmt::format("{}", value), from);
-}
-
-void DialectReader::set(std::string_view option, std::int64_t value, std::string_view from) {
-  set(option, fmt::format("{}", value), from);
-}
-
-std::int64_t whole_steps(double steps) {
-  constexpr double kMost = 1e15;
-  return static_cast<std::int64_t>(std::min(steps, kMost));
-}
-
-void set_imagenet_habits(DialectReader& read, const ImageNetHabits& habits) {
-  read.set("dataset", "imagenet", "");
-  read.set("model", habits.model, "");
-  read.set("model-size", habits.size, "");
-  read.set("classes", std::int64_t{1001}, "");
-  read.set("initialisers", habits.initialisers, "");
-  read.set("batch-norm", "true", "");
-  read.set("BN-decay", habits.norm_decay, "");
-}
 
 std::vector<DialectSpec> take_dialects(std::vector<std::string>& words) {
   const std::string typed = take_dialect(words);
@@ -411,7 +316,7 @@ Translation read_command_line(Command command, std::span<const std::string> word
   translation.options = merge(native, translation.options);
   translation.options.arguments = native.arguments;
   pass_over(translation, read.unread());
-  check_rivals(translation.options);
+  check_conflicts(translation.options);
   return translation;
 }
 

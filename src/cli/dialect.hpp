@@ -92,13 +92,13 @@ class DialectReader {
 
 /// The network of a trainer for ImageNet: 1000 classes and one for background, and batch
 /// normalization.
-struct ImageNetHabits {
+struct ImageNetDefaults {
   std::string_view model = "resnet";
   std::string_view size = "50";
   std::string_view initialisers;
   double norm_decay = 0.9;
 };
-void set_imagenet_habits(DialectReader& read, const ImageNetHabits& habits);
+void set_imagenet_defaults(DialectReader& read, const ImageNetDefaults& defaults);
 
 /// A number of weight updates, rounded down and limited to 1e15.
 [[nodiscard]] std::int64_t whole_steps(double steps);

@@ -92,7 +92,7 @@ std::string set_keras_model(DialectReader& read) {
 void set_model(DialectReader& read) {
   const std::string size =
       read.given("keras_applications_model") ? set_keras_model(read) : std::string("50");
-  set_imagenet_habits(read, {.size = size, .initialisers = "habana-keras"});
+  set_imagenet_defaults(read, {.size = size, .initialisers = "habana-keras"});
   read.set("padding", "keras", "");
 }
 

@@ -23,7 +23,7 @@ constexpr std::array kWords = std::to_array<DialectWord>({
 
 /// Its files count labels from 1 and it uses them unchanged, so that class 0 never occurs.
 void set_model(DialectReader& read) {
-  set_imagenet_habits(read, {.model = "resnext", .size = "101", .initialisers = "habana"});
+  set_imagenet_defaults(read, {.model = "resnext", .size = "101", .initialisers = "habana"});
   read.set("padding", "same", "");
   read.set("label-offset", std::int64_t{0}, "");
   if (!read.given("resnet_version")) return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "cli/commands.hpp"
 #include "cli/dialect.hpp"
-#include "cli/help_text.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -221,7 +221,7 @@ void translate(DialectReader& read) {
   Translation& translation = read.translation();
   translation.command = command_of(mode, translation.command);
   if (finds_run(read, mode)) return;
-  set_imagenet_habits(read, {.initialisers = "nvidia"});
+  set_imagenet_defaults(read, {.initialisers = "nvidia"});
   set_pictures(read);
   if (translation.command == Command::Validate) {
     if (mode == "inference_benchmark" && !read.given("data_dir"))

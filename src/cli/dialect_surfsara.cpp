@@ -23,7 +23,7 @@ constexpr std::array kWords = std::to_array<DialectWord>({
 });
 
 void set_model(DialectReader& read) {
-  set_imagenet_habits(read, {.initialisers = "surfsara", .norm_decay = 0.95});
+  set_imagenet_defaults(read, {.initialisers = "surfsara", .norm_decay = 0.95});
   read.set("image-preset", "tpu", "");
   read.set("normalise-input", "true", "");
   read.set("precision", "32.32", "");

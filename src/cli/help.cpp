@@ -4,45 +4,31 @@
 #include <vector>
 
 #include "cli/commands.hpp"
-#include "cli/help_text.hpp"
+#include "core/text.hpp"
 
 namespace millrace::cli {
 namespace {
 
-std::string_view heading(Section section) {
-  switch (section) {
-    case Section::Model:
-      return "Model";
-    case Section::Residual:
-      return "ResNet and ResNeXt";
-    case Section::ResNeXt:
-      return "ResNeXt";
-    case Section::SqueezeNet:
-      return "SqueezeNet";
-    case Section::EfficientNet:
-      return "EfficientNet";
-    case Section::Data:
-      return "Data";
-    case Section::Train:
-      return "Training";
-    case Section::Optimiser:
-      return "Optimizer";
-    case Section::Rate:
-      return "Learning rate";
-    case Section::Validation:
-      return "Validation";
-    case Section::Checkpoint:
-      return "Checkpoints";
-    case Section::Log:
-      return "Logs";
-    case Section::Pipeline:
-      return "Pipeline and replicas";
-    case Section::Device:
-      return "Device";
-    case Section::Command:
-      return "This command";
+constexpr std::size_t kHelpColumn = 30;  ///< where texts begin
+constexpr std::size_t kHelpWidth = 100;
+
+/// Breaks `text` between words into lines of kHelpWidth; later lines begin at kHelpColumn.
+std::string wrapped(std::string_view text) {
+  std::string out;
+  std::size_t column = kHelpColumn;
+  for (const std::string& word : split_list(text, ' ')) {
+    const bool breaks = column + 1 + word.size() > kHelpWidth;
+    if (breaks) {
+      out += "\n" + std::string(kHelpColumn, ' ');
+      column = kHelpColumn;
+    } else if (!out.empty()) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
   }
-  return "";
+  return out;
 }
 
 /// What an option does, or why it has no effect.
@@ -55,7 +41,8 @@ std::string meaning(const OptionSpec& spec) {
 std::string remarks(const OptionSpec& spec) {
   std::vector<std::string> parts;
   if (!spec.unit.empty()) parts.emplace_back(spec.unit);
-  if (!spec.default_text.empty()) parts.push_back(fmt::format("default {}", spec.default_text));
+  if (!spec.default_text.value_or("").empty())
+    parts.push_back(fmt::format("default {}", *spec.default_text));
   if (!spec.environment.empty()) parts.push_back(fmt::format("or ${}", spec.environment));
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : "; ") + part;
@@ -87,18 +74,25 @@ std::string reference_row(const OptionSpec& spec) {
   const std::string values =
       spec.type == ValueType::Choice ? std::string(spec.value_name) : describe_values(spec);
   const std::string_view restore =
-      spec.mathematics == Mathematics::Changes                              ? "fixed"
+      spec.on_restore == OnRestore::Fixed                                   ? "fixed"
       : spec.taken_by(Command::Restore) && spec.section != Section::Command ? "may change"
                                                                             : "-";
   return fmt::format(
-      "| `{}` | {} | {} | {} | {} | {} | {} |\n", spec.name, cell(values), cell(spec.default_text),
-      cell(spec.unit), cell(spec.source), restore,
+      "| `{}` | {} | {} | {} | {} | {} | {} |\n", spec.name, cell(values),
+      cell(spec.default_text.value_or("")), cell(spec.unit), cell(spec.source), restore,
       cell(fmt::format(
           "{}{}", meaning(spec),
           spec.environment.empty() ? "" : fmt::format(" (or `${}`)", spec.environment))));
 }
 
 }  // namespace
+
+std::string help_entry(const std::string& left, std::string_view text) {
+  const std::string gap = left.size() + 2 <= kHelpColumn
+                              ? std::string(kHelpColumn - left.size(), ' ')
+                              : "\n" + std::string(kHelpColumn, ' ');
+  return left + gap + wrapped(text) + "\n";
+}
 
 std::string general_help() {
   std::string text =
@@ -126,7 +120,7 @@ std::string command_help(const CommandSpec& command) {
   for (const OptionSpec& spec : option_table()) {
     if (!spec.taken_by(command.id)) continue;
     if (previous == nullptr || previous->section != spec.section)
-      text += fmt::format("\n{}:\n", heading(spec.section));
+      text += fmt::format("\n{}:\n", section_heading(spec.section));
     text += option_help(spec);
     previous = &spec;
   }
@@ -156,10 +150,10 @@ std::string option_reference() {
   const OptionSpec* previous = nullptr;
   for (const OptionSpec& spec : option_table()) {
     if (previous == nullptr || previous->section != spec.section) {
-      text +=
-          spec.section == Section::Command
-              ? "\n## Only on the command line\n\n"
-              : fmt::format("\n## [{}]: {}\n\n", section_key(spec.section), heading(spec.section));
+      text += spec.section == Section::Command
+                  ? "\n## Only on the command line\n\n"
+                  : fmt::format("\n## [{}]: {}\n\n", section_key(spec.section),
+                                section_heading(spec.section));
       text +=
           "| key | values | default | unit | from | restore | meaning "
           "|\n|---|---|---|---|---|---|---|\n";

@@ -32,7 +32,7 @@ void allow_root() {
 }
 
 /// The replica and stages of a rank, in words.
-std::string standing_of(int rank, const pipeline::PipelinePlan& plan) {
+std::string place_of(int rank, const pipeline::PipelinePlan& plan) {
   const pipeline::RankMap& map = plan.ranks;
   std::vector<std::string> parts;
   const int first = rank * map.devices_per_rank();
@@ -50,7 +50,7 @@ std::vector<std::string> silent_ranks(const LauncherEnd& end, const pipeline::Pi
   std::vector<std::string> silent;
   for (int rank = 0; rank < plan.ranks.ranks; ++rank)
     if (!end.stuck_ranks.contains(rank))
-      silent.push_back(fmt::format("rank {} ({})", rank, standing_of(rank, plan)));
+      silent.push_back(fmt::format("rank {} ({})", rank, place_of(rank, plan)));
   return silent;
 }
 
@@ -87,7 +87,7 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   if (ended && code > kSignalled)
     fail(ErrorKind::Peer,
          "rank {} ({}) was ended by signal {} ({}): the last checkpoint can be restored",
-         ended->rank, standing_of(ended->rank, plan), ended->signal, strsignal(ended->signal));
+         ended->rank, place_of(ended->rank, plan), ended->signal, strsignal(ended->signal));
   if (code > kSignalled)
     fail(ErrorKind::Peer, "a rank was ended by signal {}: the last checkpoint can be restored",
          code - kSignalled);
@@ -170,10 +170,9 @@ int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
 }
 
 StartupWatch::StartupWatch(const Options& options) {
-  constexpr std::int64_t kSeconds = 600;
   if (comm::started_by_launcher())
     watchdog_.emplace(comm::launched_rank(),
-                      static_cast<int>(options.integer("hang-timeout").value_or(kSeconds)));
+                      static_cast<int>(std::get<std::int64_t>(options.value("hang-timeout"))));
 }
 
 int run_on_all_ranks(const comm::World& world, const std::function<int()>& body) {

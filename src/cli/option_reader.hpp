@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/options.hpp"
+#include "train/config.hpp"
 
 namespace millrace::cli {
 
@@ -20,15 +21,24 @@ class Reader {
  public:
   explicit Reader(const Options& options) : options_(options) {}
 
+  /// Sets the member of the configuration that the option of this name stands for, if the option
+  /// has an effect, to the value given or to the default: that of its row or what the member holds.
+  void apply(std::string_view name, train::TrainConfig& config);
+  /// The same for all options of a section, in the order of the table.
+  void apply(Section section, train::TrainConfig& config);
+
+  /// Without `otherwise` the default is that of the option's row.
   bool flag(std::string_view name);
   std::int64_t integer(std::string_view name, std::int64_t otherwise);
+  std::int64_t integer(std::string_view name) { return read<std::int64_t>(name); }
   /// An option whose default depends on another option. Recorded only when given, so that the
   /// default still follows the other option when a run is restored.
   std::int64_t follower(std::string_view name, std::int64_t otherwise);
-  double follower_real(std::string_view name, double otherwise);
   double real(std::string_view name, double otherwise);
-  std::vector<double> reals(std::string_view name, std::vector<double> otherwise);
+  double real(std::string_view name) { return read<double>(name); }
+  std::vector<double> reals(std::string_view name) { return read<std::vector<double>>(name); }
   std::string text(std::string_view name, std::string_view otherwise);
+  std::string text(std::string_view name) { return read<std::string>(name); }
   /// Marks an option as used without recording it.
   void use(std::string_view name);
   [[nodiscard]] bool used(std::string_view name) const;
@@ -46,6 +56,11 @@ class Reader {
   }
 
  private:
+  template <class T>
+  T read(std::string_view name) {
+    return note(name, std::get<T>(options_.value(name)));
+  }
+  void apply(const OptionSpec& spec, train::TrainConfig& config);
   void record(std::string_view name, Value value);
 
   const Options& options_;

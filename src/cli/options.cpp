@@ -103,10 +103,35 @@ std::optional<Value> parse_type(ValueType type, std::string_view text) {
   return std::nullopt;
 }
 
+/// Key in files and heading in the help, in the order of the sections.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kSections = {
+    {{"model", "Model"},
+     {"model", "ResNet and ResNeXt"},
+     {"model", "ResNeXt"},
+     {"model", "SqueezeNet"},
+     {"model", "EfficientNet"},
+     {"data", "Data"},
+     {"train", "Training"},
+     {"optimizer", "Optimizer"},
+     {"lr", "Learning rate"},
+     {"validation", "Validation"},
+     {"checkpoint", "Checkpoints"},
+     {"log", "Logs"},
+     {"pipeline", "Pipeline and replicas"},
+     {"device", "Device"},
+     {"", "This command"}}};
+static_assert(kSections.size() == static_cast<std::size_t>(Section::Command) + 1);
+
+constexpr std::array<std::pair<Family, std::string_view>, 4> kFamilies = {
+    {{Family::ResNet, "resnet"},
+     {Family::ResNeXt, "resnext"},
+     {Family::SqueezeNet, "squeezenet"},
+     {Family::EfficientNet, "efficientnet"}}};
+
 using Names = std::vector<std::string_view>;
 
 /// Pairs of options that exclude each other.
-const std::vector<Names>& rivals() {
+const std::vector<Names>& conflicts() {
   static const std::vector<Names> all = {
       {"epochs", "iterations"},
       {"batch-norm", "group-norm"},
@@ -157,44 +182,22 @@ const OptionSpec* find_option(std::string_view name) {
 }
 
 std::string_view section_key(Section section) {
-  switch (section) {
-    case Section::Model:
-    case Section::Residual:
-    case Section::ResNeXt:
-    case Section::SqueezeNet:
-    case Section::EfficientNet:
-      return "model";
-    case Section::Data:
-      return "data";
-    case Section::Train:
-      return "train";
-    case Section::Optimiser:
-      return "optimizer";
-    case Section::Rate:
-      return "lr";
-    case Section::Validation:
-      return "validation";
-    case Section::Checkpoint:
-      return "checkpoint";
-    case Section::Log:
-      return "log";
-    case Section::Pipeline:
-      return "pipeline";
-    case Section::Device:
-      return "device";
-    case Section::Command:
-      return "";
-  }
-  return "";
+  return kSections.at(static_cast<std::size_t>(section)).first;
+}
+
+std::string_view section_heading(Section section) {
+  return kSections.at(static_cast<std::size_t>(section)).second;
+}
+
+FamilySet family_named(std::string_view model) {
+  for (const auto& [family, name] : kFamilies)
+    if (name == model) return static_cast<FamilySet>(family);
+  return 0;
 }
 
 std::string describe_families(FamilySet families) {
   std::vector<std::string_view> names;
-  for (const auto& [family, name] :
-       {std::pair{Family::ResNet, std::string_view("resnet")},
-        std::pair{Family::ResNeXt, std::string_view("resnext")},
-        std::pair{Family::SqueezeNet, std::string_view("squeezenet")},
-        std::pair{Family::EfficientNet, std::string_view("efficientnet")}})
+  for (const auto& [family, name] : kFamilies)
     if ((families & static_cast<FamilySet>(family)) != 0) names.push_back(name);
   return join(names, " or ");
 }
@@ -303,8 +306,13 @@ std::optional<std::string> Options::text(std::string_view name) const {
   return get<std::string>(name);
 }
 
-void check_rivals(const Options& options) {
-  for (const Names& names : rivals()) {
+Value Options::value(std::string_view name) const {
+  if (const Setting* given = find(name)) return given->value;
+  return find_option(name)->by_default.value();
+}
+
+void check_conflicts(const Options& options) {
+  for (const Names& names : conflicts()) {
     const Setting* first = active(options, names[0]);
     const Setting* second = active(options, names[1]);
     if (first == nullptr || second == nullptr || first->origin != second->origin) continue;
@@ -319,7 +327,7 @@ Options merge(Options stronger, const Options& weaker) {
       return (name == names[0] && active(stronger, names[1]) != nullptr) ||
              (name == names[1] && active(stronger, names[0]) != nullptr);
     };
-    if (stronger.find(name) == nullptr && std::ranges::none_of(rivals(), overruled))
+    if (stronger.find(name) == nullptr && std::ranges::none_of(conflicts(), overruled))
       stronger.set(*find_option(name), setting);
   }
   return stronger;
@@ -351,13 +359,13 @@ Options read_environment(Command command, const Environment& environment) {
 Options load_options(Command command, std::span<const std::string> words, std::size_t max_arguments,
                      const Environment& environment) {
   Options options = parse_arguments(command, words, max_arguments);
-  check_rivals(options);
+  check_conflicts(options);
   options = merge(std::move(options), read_environment(command, environment));
   const OptionSpec& config = *find_option("config");
   if (!config.taken_by(command)) return options;
   if (const std::optional<std::string> path = options.text(config.name)) {
     const Options file = read_config_file(find_config(*path));
-    check_rivals(file);
+    check_conflicts(file);
     options = merge(std::move(options), file);
   }
   return options;

@@ -2,10 +2,10 @@
 //
 // src/cli: from the words of a command line to a resolved configuration.
 //
-// A single table of OptionSpec describes every option. It drives the parsing of the command line,
-// of configuration files and of environment variables, the checks of types and ranges, the help
-// texts and configs/README.md. Options holds the values that were given and their origin, in this
-// order of precedence:
+// A single table of OptionSpec describes every option (option_rows.hpp: how its rows are written).
+// It drives the parsing of the command line, of configuration files and of environment variables,
+// the checks of types and ranges, the help texts and configs/README.md. Options holds the values
+// that were given and their origin, in this order of precedence:
 //
 //   command line  >  environment  >  file (--config)  >  default of a --dialect  >  default
 //
@@ -27,7 +27,14 @@
 #include <variant>
 #include <vector>
 
+namespace millrace::train {
+struct TrainConfig;
+}
+
 namespace millrace::cli {
+
+using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<double>>;
+[[nodiscard]] std::string to_string(const Value& value);
 
 /// A NameList is stored as one string, with a space between names.
 enum class ValueType { Flag, Integer, Real, RealList, Choice, Text, NameList, Path };
@@ -74,9 +81,8 @@ using CommandSet = unsigned;
 enum class Family : unsigned { ResNet = 1, ResNeXt = 2, SqueezeNet = 4, EfficientNet = 8 };
 using FamilySet = unsigned;
 
-/// Whether an option changes the mathematics of a run. A restored run may change only those that
-/// do not.
-enum class Mathematics { Keeps, Changes };
+/// Whether a restored run may change an option: only if it does not change the results.
+enum class OnRestore { MayChange, Fixed };
 
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
@@ -90,8 +96,8 @@ struct OptionSpec {
   std::string_view alias = {};  ///< a second spelling, or empty
   Section section = Section::Command;
   ValueType type = ValueType::Flag;
-  std::string_view value_name = {};  ///< "N", "DIR"; for a Choice its values: "a|b|c"
-  std::string_view default_text = {};
+  std::string_view value_name = {};              ///< "N", "DIR"; for a Choice its values: "a|b|c"
+  std::optional<std::string> default_text = {};  ///< of the help; from the default if not given
   std::string_view unit = {};
   Range range = {};
   std::string_view help;
@@ -101,8 +107,16 @@ struct OptionSpec {
   std::string_view needs = {};        ///< what the option needs to have an effect, for messages
   std::string_view idle = {};         ///< why it never has an effect; reported once, not refused
   FamilySet families = 0;             ///< families that have the option; 0: all
-  Mathematics mathematics = Mathematics::Keeps;
+  OnRestore on_restore = OnRestore::MayChange;
   CommandSet commands = 0;
+  /// The default, if the member that the option sets does not hold it.
+  std::optional<Value> by_default = {};
+  /// Reads and sets the member of the configuration that the option stands for; nullptr if the
+  /// value takes more than that. `applies`: whether the option has an effect; nullptr: always.
+  Value (*get)(const OptionSpec& spec, train::TrainConfig& config) = nullptr;
+  void (*set)(const OptionSpec& spec, const Value& value, train::TrainConfig& config) = nullptr;
+  bool (*applies)(const train::TrainConfig& config) = nullptr;
+  bool recorded_if_given = false;  ///< in config.toml, and not if it has its default
 
   [[nodiscard]] bool taken_by(Command command) const noexcept {
     return (commands & static_cast<CommandSet>(command)) != 0;
@@ -124,15 +138,16 @@ struct OptionSpec {
 [[nodiscard]] const OptionSpec* find_option(std::string_view name);
 /// "model", "train", "optimizer", "lr", ...; empty for Command.
 [[nodiscard]] std::string_view section_key(Section section);
+/// "Model", "Learning rate", ...
+[[nodiscard]] std::string_view section_heading(Section section);
+/// The family that --model names.
+[[nodiscard]] FamilySet family_named(std::string_view model);
 /// The families with the names that --model takes: "resnet or resnext".
 [[nodiscard]] std::string describe_families(FamilySet families);
 /// "a whole number from 1 to 16", "one of SGD, momentum", ...
 [[nodiscard]] std::string describe_values(const OptionSpec& spec);
 
-using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<double>>;
-[[nodiscard]] std::string to_string(const Value& value);
-
-enum class Origin { Habit, File, Environment, CommandLine };
+enum class Origin { Dialect, File, Environment, CommandLine };
 struct Setting {
   Value value;
   Origin origin = Origin::CommandLine;
@@ -162,6 +177,8 @@ class Options {
   [[nodiscard]] std::optional<double> real(std::string_view name) const;
   [[nodiscard]] std::optional<std::vector<double>> reals(std::string_view name) const;
   [[nodiscard]] std::optional<std::string> text(std::string_view name) const;
+  /// The value given, or the default in the option's row.
+  [[nodiscard]] Value value(std::string_view name) const;
   [[nodiscard]] const std::map<std::string, Setting, std::less<>>& settings() const noexcept {
     return settings_;
   }
@@ -179,7 +196,7 @@ class Options {
 /// and iterations, ...), the stronger one stays.
 [[nodiscard]] Options merge(Options stronger, const Options& weaker);
 /// Errors: Usage when two options that exclude each other have the same origin (Config for files).
-void check_rivals(const Options& options);
+void check_conflicts(const Options& options);
 
 /// Options of a command line without the command itself. Unique prefixes of names, `--name=value`
 /// and `--flag=false` are accepted. If an option is given twice, the last value counts. The result

@@ -1,302 +1,188 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
-
-#include "cli/option_table.hpp"
+#include "cli/option_rows.hpp"
 
 namespace millrace::cli {
 namespace {
 
-using enum ValueType;
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
-constexpr std::array kOptions = std::to_array<OptionSpec>({
-    // Options of one invocation; they have no keys in files
-    {.name = "config",
-     .type = Path,
-     .value_name = "FILE",
-     .help = "TOML file of options, or the name of a recipe in configs/",
-     .source = "IPU 2.0",
-     .commands = kTrain | kBench | kPlan | set_of(Command::Import) | set_of(Command::Validate)},
-    {.name = "dialect",
-     .type = Choice,
-     .value_name = "ipu|nvidia|habana|surfsara",
-     .default_text = "none",
-     .help = "also accept the option names, and use the defaults, of this trainer",
-     .source = "millrace",
-     .commands = kTrain | kBench | kPlan | set_of(Command::Validate)},
-    {.name = "smoke",
-     .type = Flag,
-     .default_text = "off",
-     .help = "run a reduced recipe to see that it works: one replica, a total batch of at most 16, "
-             "64 pixels, a few weight updates; prints each reduction",
-     .source = "millrace",
-     .commands = kTrain},
-    {.name = "compile-only",
-     .type = Flag,
-     .default_text = "off",
-     .help = "check everything and print what would run, but run nothing",
-     .source = "IPU 2.0",
-     .commands = kTrain},
-    {.name = "run-dir",
-     .type = Path,
-     .value_name = "DIR",
-     .help = "directory to create for the run, instead of one below --log-dir",
-     .source = "millrace",
-     .environment = "MILLRACE_RUN_DIR",
-     .commands = kPlacesRun},
-    {.name = "no-logs",
-     .type = Flag,
-     .default_text = "off",
-     .help = "create no run directory: no logs, no checkpoints",
-     .source = "IPU",
-     .commands = kPlacesRun},
-    {.name = "stop-after",
-     .type = Integer,
-     .value_name = "N",
-     .unit = "weight updates",
-     .range = at_least(1),
-     .help = "stop after N weight updates as if pre-empted: save a checkpoint, exit with code 75",
-     .source = "millrace",
-     .commands = kContinues},
-    {.name = "restore-path",
-     .type = Path,
-     .value_name = "DIR",
-     .help = "run directory to continue (train, restore) or to validate; validate also takes a "
-             "single checkpoint and uses untrained weights without this option",
-     .source = "IPU",
-     .commands = kReads | kTrain},
-    {.name = "repeat",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "1",
-     .range = at_least(1),
-     .help = "number of times to validate, to measure speed",
-     .source = "IPU",
-     .commands = set_of(Command::Validate)},
-    {.name = "no-launch",
-     .type = Flag,
-     .help = "start no ranks on this machine; expect that a launcher has started them",
-     .source = "millrace",
-     .commands = kContinues | kBench},
-    {.name = "trace",
-     .type = Path,
-     .value_name = "FILE",
-     .help = "write a trace of every device for Perfetto or chrome://tracing; if the name ends "
-             "with .svg, draw the last step beside the simulated one",
-     .source = "millrace",
-     .commands = kContinues},
-    {.name = "gc-profile",
-     .type = Choice,
-     .value_name = "NO_PROFILE|DEVICE_PROFILE|IPU_PROFILE|TILE_PROFILE",
-     .default_text = "NO_PROFILE; IPU_PROFILE if given without a value",
-     .help = "any value except NO_PROFILE writes a trace to trace.json in the run directory",
-     .source = "IPU",
-     .bare = "IPU_PROFILE",
-     .commands = kContinues},
-    {.name = "profile-steps",
-     .type = Text,
-     .value_name = "A,B",
-     .help = "first and last weight update to trace",
-     .source = "Habana",
-     .needs = "--trace or --gc-profile",
-     .commands = kContinues},
-    {.name = "plan",
-     .type = Path,
-     .value_name = "FILE",
-     .help = "take splits and devices from a file written by millrace plan",
-     .source = "millrace",
-     .commands = kContinues | kBench | kPlan},
-    {.name = "cost-model",
-     .type = Choice,
-     .value_name = "analytic|profile",
-     .default_text = "analytic",
-     .help = "estimate the time of every op, or measure it on this machine",
-     .source = "millrace",
-     .commands = kPlan},
-    {.name = "format",
-     .type = Choice,
-     .value_name = "text|json|svg|csv",
-     .default_text = "text",
-     .help = "output: readable text, a file for --plan, a drawing, or the schedule",
-     .source = "millrace",
-     .commands = kPlan},
-    {.name = "steps",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "50",
-     .unit = "weight updates",
-     .range = at_least(1),
-     .help = "weight updates to measure",
-     .source = "millrace",
-     .commands = kBench},
-    {.name = "warmup-steps",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "10",
-     .unit = "weight updates",
-     .range = at_least(0),
-     .help = "weight updates before the measurement starts",
-     .source = "NVIDIA",
-     .commands = kBench},
-    {.name = "digest",
-     .type = Flag,
-     .help = "print one SHA-256 over parameters, statistics and optimizer state in name order",
-     .source = "millrace",
-     .commands = set_of(Command::Inspect)},
-    {.name = "verify",
-     .type = Flag,
-     .help = "read and check every tensor",
-     .source = "millrace",
-     .commands = set_of(Command::Inspect)},
-    {.name = "pipeline",
-     .type = Flag,
-     .help = "train: run --shards as a pipeline (always the case with more than one micro-batch); "
-             "bench: also show how each device spent its time",
-     .source = "IPU 1.4",
-     .commands = kTrain | kBench},
-    {.name = "json",
-     .type = Flag,
-     .help = "print JSON",
-     .source = "millrace",
-     .commands = set_of(Command::Inspect) | set_of(Command::Validate) | kBench |
-                 set_of(Command::DataStats)},
-    {.name = "train-images",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "10000",
-     .unit = "images",
-     .range = between(1, 500000),
-     .help = "number of training images to generate",
-     .source = "millrace",
-     .commands = set_of(Command::Generate)},
-    {.name = "test-images",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "2000",
-     .unit = "images",
-     .range = between(1, 100000),
-     .help = "number of test images to generate",
-     .source = "millrace",
-     .commands = set_of(Command::Generate)},
-    {.name = "filename",
-     .type = Text,
-     .value_name = "NAME",
-     .default_text = "mean-of-<count> or exponential-<decay>",
-     .help = "name of the average below RUN_DIR/averages; replaces an existing one",
-     .source = "IPU 2.0",
-     .commands = set_of(Command::Average)},
-    {.name = "count",
-     .alias = "N",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "all",
-     .unit = "checkpoints",
-     .range = at_least(1),
-     .help = "average the last N checkpoints",
-     .source = "IPU 2.0",
-     .commands = set_of(Command::Average)},
-    {.name = "mode",
-     .type = Choice,
-     .value_name = "mean|exponential",
-     .default_text = "mean",
-     .help = "plain mean, or decay x old + (1 - decay) x new starting with the oldest",
-     .source = "IPU 2.0",
-     .commands = set_of(Command::Average)},
-    {.name = "decay",
-     .type = Real,
-     .value_name = "D",
-     .default_text = "0.99",
-     .range = {.low = 0.0,
-               .high = 1.0,
-               .low_end = Range::Low::Excluded,
-               .high_end = Range::High::Excluded},
-     .help = "decay of --mode exponential",
-     .source = "IPU 2.0",
-     .commands = set_of(Command::Average)},
-    {.name = "discard-last",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "0",
-     .unit = "checkpoints",
-     .range = at_least(0),
-     .help = "leave out the newest N checkpoints",
-     .source = "IPU 2.0",
-     .commands = set_of(Command::Average)},
-    {.name = "split",
-     .type = Choice,
-     .value_name = "train|validation|both",
-     .default_text = "both",
-     .help = "images to read; both: whichever of the two exist",
-     .source = "millrace",
-     .commands = kDataTools},
-    {.name = "data-classes",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "1000",
-     .range = between(1, 1'000'000),
-     .help = "number of classes that the labels of TFRecord files may name",
-     .source = "millrace",
-     .commands = kDataTools},
-    {.name = "threads",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "one per core",
-     .range = between(1, 1024),
-     .help = "threads that read, check or convert",
-     .source = "millrace",
-     .commands = kDataTools},
-    {.name = "raw-dir",
-     .type = Path,
-     .value_name = "DIR",
-     .help = "raw images: train/ with a folder or .tar archive per class, or those folders "
-             "themselves; validation/ with image files; synset_labels.txt beside it",
-     .source = "Habana",
-     .commands = set_of(Command::DataConvert)},
-    {.name = "validation-labels",
-     .type = Path,
-     .value_name = "FILE",
-     .default_text = "RAW_DIR/synset_labels.txt",
-     .help = "file with the class of each validation image, one per line, in the order of the file "
-             "names",
-     .source = "millrace",
-     .commands = set_of(Command::DataConvert)},
-    {.name = "train-shards",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "1024",
-     .range = between(1, 99999),
-     .help = "number of TFRecord files to write for training images",
-     .source = "millrace",
-     .commands = set_of(Command::DataConvert)},
-    {.name = "validation-shards",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "128",
-     .range = between(1, 99999),
-     .help = "number of TFRecord files to write for validation images",
-     .source = "millrace",
-     .commands = set_of(Command::DataConvert)},
-    {.name = "packed",
-     .type = Flag,
-     .default_text = "off",
-     .help = "instead write OUT/train.packed and OUT/validation.packed: the images of --data-dir, "
-             "decoded and scaled down once",
-     .source = "millrace",
-     .commands = set_of(Command::DataConvert)},
-    {.name = "shorter-side",
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "256",
-     .unit = "pixels",
-     .range = between(1, 4096),
-     .help = "length of the shorter side of packed images",
-     .source = "millrace",
-     .needs = "--packed",
-     .commands = set_of(Command::DataConvert)},
-});
+void add_command(OptionTable& table) {
+  Rows rows(table, Section::Command, set_of(Command::DataConvert), kMayChange);
+  rows.path("config", "FILE", "IPU 2.0",
+            "TOML file of options, or the name of a recipe in configs/")
+      .commands(kTrain | kBench | kPlan | set_of(Command::Import) | set_of(Command::Validate));
+  rows.choice("dialect", "ipu|nvidia|habana|surfsara", "millrace",
+              "also accept the option names, and use the defaults, of this trainer")
+      .default_text("none")
+      .commands(kTrain | kBench | kPlan | set_of(Command::Validate));
+  rows.flag("smoke", "millrace",
+            "run a reduced recipe to see that it works: one replica, a total batch of at most 16, "
+            "64 pixels, a few weight updates; prints each reduction")
+      .commands(kTrain);
+  rows.flag("compile-only", "IPU 2.0", "check everything and print what would run, but run nothing")
+      .commands(kTrain);
+  rows.path("run-dir", "DIR", "millrace",
+            "directory to create for the run, instead of one below --log-dir")
+      .environment("MILLRACE_RUN_DIR")
+      .commands(kPlacesRun);
+  rows.flag("no-logs", "IPU", "create no run directory: no logs, no checkpoints")
+      .commands(kPlacesRun);
+}
+
+void add_continuing(OptionTable& table) {
+  Rows rows(table, Section::Command, set_of(Command::DataConvert), kMayChange);
+  rows.integer("stop-after", "N", at_least(1), "millrace",
+               "stop after N weight updates as if pre-empted: save a checkpoint, exit with code 75")
+      .unit("weight updates")
+      .commands(kContinues);
+  rows.path("restore-path", "DIR", "IPU",
+            "run directory to continue (train, restore) or to validate; validate also takes a "
+            "single checkpoint and uses untrained weights without this option")
+      .commands(kReads | kTrain);
+  rows.integer("repeat", "N", at_least(1), "IPU", "number of times to validate, to measure speed")
+      .by_default(std::int64_t{1})
+      .commands(set_of(Command::Validate));
+  rows.flag("no-launch", "millrace",
+            "start no ranks on this machine; expect that a launcher has started them")
+      .default_text("")
+      .commands(kContinues | kBench);
+}
+
+void add_measuring(OptionTable& table) {
+  Rows rows(table, Section::Command, set_of(Command::DataConvert), kMayChange);
+  rows.path("trace", "FILE", "millrace",
+            "write a trace of every device for Perfetto or chrome://tracing; if the name ends with "
+            ".svg, draw the last step beside the simulated one")
+      .commands(kContinues);
+  rows.choice("gc-profile", "NO_PROFILE|DEVICE_PROFILE|IPU_PROFILE|TILE_PROFILE", "IPU",
+              "any value except NO_PROFILE writes a trace to trace.json in the run directory")
+      .default_text("NO_PROFILE; IPU_PROFILE if given without a value")
+      .bare("IPU_PROFILE")
+      .commands(kContinues);
+  rows.text("profile-steps", "A,B", "Habana", "first and last weight update to trace")
+      .needs("--trace or --gc-profile")
+      .commands(kContinues);
+  rows.path("plan", "FILE", "millrace",
+            "take splits and devices from a file written by millrace plan")
+      .commands(kContinues | kBench | kPlan);
+  rows.choice("cost-model", "analytic|profile", "millrace",
+              "estimate the time of every op, or measure it on this machine")
+      .by_default("analytic")
+      .commands(kPlan);
+  rows.choice("format", "text|json|svg|csv", "millrace",
+              "output: readable text, a file for --plan, a drawing, or the schedule")
+      .by_default("text")
+      .commands(kPlan);
+  rows.integer("steps", "N", at_least(1), "millrace", "weight updates to measure")
+      .by_default(std::int64_t{50})
+      .unit("weight updates")
+      .commands(kBench);
+  rows.integer("warmup-steps", "N", at_least(0), "NVIDIA",
+               "weight updates before the measurement starts")
+      .by_default(std::int64_t{10})
+      .unit("weight updates")
+      .commands(kBench);
+}
+
+void add_inspecting(OptionTable& table) {
+  Rows rows(table, Section::Command, set_of(Command::DataConvert), kMayChange);
+  rows.flag("digest", "millrace",
+            "print one SHA-256 over parameters, statistics and optimizer state in name order")
+      .default_text("")
+      .commands(set_of(Command::Inspect));
+  rows.flag("verify", "millrace", "read and check every tensor")
+      .default_text("")
+      .commands(set_of(Command::Inspect));
+  rows.flag("pipeline", "IPU 1.4",
+            "train: run --shards as a pipeline (always the case with more than one micro-batch); "
+            "bench: also show how each device spent its time")
+      .default_text("")
+      .commands(kTrain | kBench);
+  rows.flag("json", "millrace", "print JSON")
+      .default_text("")
+      .commands(set_of(Command::Inspect) | set_of(Command::Validate) | kBench |
+                set_of(Command::DataStats));
+  rows.integer("train-images", "N", between(1, 500000), "millrace",
+               "number of training images to generate")
+      .by_default(std::int64_t{10000})
+      .unit("images")
+      .commands(set_of(Command::Generate));
+  rows.integer("test-images", "N", between(1, 100000), "millrace",
+               "number of test images to generate")
+      .by_default(std::int64_t{2000})
+      .unit("images")
+      .commands(set_of(Command::Generate));
+}
+
+void add_averaging(OptionTable& table) {
+  Rows rows(table, Section::Command, set_of(Command::DataConvert), kMayChange);
+  rows.text("filename", "NAME", "IPU 2.0",
+            "name of the average below RUN_DIR/averages; replaces an existing one")
+      .default_text("mean-of-<count> or exponential-<decay>")
+      .commands(set_of(Command::Average));
+  rows.integer("count", "N", at_least(1), "IPU 2.0", "average the last N checkpoints")
+      .default_text("all")
+      .alias("N")
+      .unit("checkpoints")
+      .commands(set_of(Command::Average));
+  rows.choice("mode", "mean|exponential", "IPU 2.0",
+              "plain mean, or decay x old + (1 - decay) x new starting with the oldest")
+      .by_default("mean")
+      .commands(set_of(Command::Average));
+  rows.real("decay", "D", between_zero_and_one(), "IPU 2.0", "decay of --mode exponential")
+      .by_default(0.99)
+      .commands(set_of(Command::Average));
+  rows.integer("discard-last", "N", at_least(0), "IPU 2.0", "leave out the newest N checkpoints")
+      .by_default(std::int64_t{0})
+      .unit("checkpoints")
+      .commands(set_of(Command::Average));
+}
+
+void add_data_tools(OptionTable& table) {
+  Rows rows(table, Section::Command, set_of(Command::DataConvert), kMayChange);
+  rows.choice("split", "train|validation|both", "millrace",
+              "images to read; both: whichever of the two exist")
+      .by_default("both")
+      .commands(kDataTools);
+  rows.integer("data-classes", "N", between(1, 1'000'000), "millrace",
+               "number of classes that the labels of TFRecord files may name")
+      .by_default(std::int64_t{1000})
+      .commands(kDataTools);
+  rows.integer("threads", "N", between(1, 1024), "millrace", "threads that read, check or convert")
+      .default_text("one per core")
+      .commands(kDataTools);
+  rows.path("raw-dir", "DIR", "Habana",
+            "raw images: train/ with a folder or .tar archive per class, or those folders "
+            "themselves; validation/ with image files; synset_labels.txt beside it");
+  rows.path("validation-labels", "FILE", "millrace",
+            "file with the class of each validation image, one per line, in the order of the file "
+            "names")
+      .default_text("RAW_DIR/synset_labels.txt");
+  rows.integer("train-shards", "N", between(1, 99999), "millrace",
+               "number of TFRecord files to write for training images")
+      .by_default(std::int64_t{1024});
+  rows.integer("validation-shards", "N", between(1, 99999), "millrace",
+               "number of TFRecord files to write for validation images")
+      .by_default(std::int64_t{128});
+  rows.flag("packed", "millrace",
+            "instead write OUT/train.packed and OUT/validation.packed: the images of --data-dir, "
+            "decoded and scaled down once");
+  rows.integer("shorter-side", "N", between(1, 4096), "millrace",
+               "length of the shorter side of packed images")
+      .by_default(std::int64_t{256})
+      .unit("pixels")
+      .needs("--packed");
+}
 
 }  // namespace
 
-std::span<const OptionSpec> command_options() { return kOptions; }
+void add_command_options(OptionTable& table) {
+  add_command(table);
+  add_continuing(table);
+  add_measuring(table);
+  add_inspecting(table);
+  add_averaging(table);
+  add_data_tools(table);
+}
 
 }  // namespace millrace::cli

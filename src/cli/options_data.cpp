@@ -1,269 +1,140 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
-
-#include "cli/option_table.hpp"
+#include "cli/option_rows.hpp"
 
 namespace millrace::cli {
 namespace {
 
-using enum ValueType;
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
+using io::MixingConfig;
+using train::DataConfig;
 
-constexpr std::array kOptions = std::to_array<OptionSpec>({
-    // Data
-    {.name = "dataset",
-     .section = Section::Data,
-     .type = Choice,
-     .value_name = "cifar-10|cifar-100|imagenet",
-     .default_text = "derived from --data-dir",
-     .help = "data set",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "data-dir",
-     .section = Section::Data,
-     .type = Path,
-     .value_name = "DIR",
-     .help = "directory of the data set, or one above it",
-     .source = "IPU",
-     .environment = "DATA_DIR",
-     .needs = "real data (no --synthetic-data or --generated-data)",
-     .commands = kRunsAndValidate | set_of(Command::DataConvert)},
-    {.name = "synthetic-data",
-     .section = Section::Data,
-     .type = Flag,
-     .default_text = "off",
-     .help = "use one random image, which training keeps on the device, to measure the device "
-             "alone; needs --dataset",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "generated-data",
-     .section = Section::Data,
-     .type = Flag,
-     .default_text = "off",
-     .help =
-         "use one random image, made on the host and sent with every micro-batch; needs --dataset",
-     .source = "IPU 2.0",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "image-size",
-     .section = Section::Data,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "32 for CIFAR; 224 for ImageNet; 224 to 600 for EfficientNet, by size",
-     .unit = "pixels",
-     .range = between(1, 4096),
-     .help = "height and width of the images that the network sees",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "normalise",
-     .section = Section::Data,
-     .type = Choice,
-     .value_name = "standardise|dataset|imagenet",
-     .default_text = "standardise",
-     .help = "CIFAR: normalize by the mean and deviation of each image, of the training set, or of "
-             "ImageNet",
-     .source = "millrace",
-     .needs = "a CIFAR data set",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "normalise-input",
-     .section = Section::Data,
-     .type = Flag,
-     .default_text = "off",
-     .help = "ImageNet: also divide by the deviation of each channel; otherwise only the mean is "
-             "subtracted",
-     .source = "IPU",
-     .needs = "--dataset imagenet",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "no-hostside-norm",
-     .section = Section::Data,
-     .type = Flag,
-     .default_text = "off",
-     .help = "send images as bytes and normalize them on the device; the tensors are the same",
-     .source = "IPU",
-     .commands = kRunsAndValidate},
-    {.name = "hostside-norm",
-     .section = Section::Data,
-     .type = Flag,
-     .default_text = "on",
-     .help = "normalize images before they are sent (the default here)",
-     .source = "IPU 2.0",
-     .commands = kRunsAndValidate},
-    {.name = "eight-bit-io",
-     .section = Section::Data,
-     .type = Flag,
-     .default_text = "off",
-     .help = "send images as bytes; same as --no-hostside-norm",
-     .source = "IPU 2.0",
-     .commands = kRunsAndValidate},
-    {.name = "data-loader-image-type",
-     .section = Section::Data,
-     .type = Choice,
-     .value_name = "uint8|float32|bfloat16|float16",
-     .default_text = "the type of the activations",
-     .help = "data type in which images are sent to the device; uint8 is --no-hostside-norm",
-     .source = "Habana",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "train-with-valid-preprocessing",
-     .section = Section::Data,
-     .type = Flag,
-     .default_text = "off",
-     .help = "train on images prepared as for validation, without augmentation",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "mixup-alpha",
-     .section = Section::Data,
-     .type = Real,
-     .value_name = "X",
-     .default_text = "0",
-     .range = between(0.0, 100.0),
-     .help =
-         "mix every image with another one, with a share drawn from Beta(X, X); 0 disables mixup",
-     .source = "IPU 2.0, NVIDIA",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "cutmix-lambda",
-     .section = Section::Data,
-     .type = Real,
-     .value_name = "X",
-     .default_text = "1",
-     .range = {.low = 0.0, .high = 1.0, .low_end = Range::Low::Excluded},
-     .help = "share of an image that remains when a box of another one is pasted into it; 1 "
-             "disables cutmix",
-     .source = "IPU 2.0",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "mixing-form",
-     .section = Section::Data,
-     .type = Choice,
-     .value_name = "rolled|reversed",
-     .default_text = "rolled",
-     .help = "partner and share: the previous image in the micro-batch, at most half (IPU), or the "
-             "reversed micro-batch (NVIDIA)",
-     .source = "IPU 2.0, NVIDIA",
-     .needs = "--mixup-alpha or --cutmix-lambda",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "image-preset",
-     .section = Section::Data,
-     .type = Choice,
-     .value_name = "tf|nvidia|dali2019|tpu|torch",
-     .default_text = "tf",
-     .help = "cropping, resampling and normalization of TensorFlow's recipes (IPU, Habana), "
-             "NVIDIA's DALI (now or in 2019), the TPU guide (SURFsara) or torchvision",
-     .source = "all",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "image-normalisation",
-     .section = Section::Data,
-     .type = Choice,
-     .value_name = "mean|torch|nvidia2019|dali2019|nvidia",
-     .default_text = "set by --image-preset",
-     .help = "conversion of image bytes to floats: subtract the mean, or use the mean and "
-             "deviation of torchvision or NVIDIA",
-     .source = "all",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "label-offset",
-     .section = Section::Data,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "1",
-     .range = between(0, 1000),
-     .help = "label of the first class in TFRecord files",
-     .source = "millrace",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate | kDataTools},
-    {.name = "max-bad-fraction",
-     .section = Section::Data,
-     .type = Real,
-     .value_name = "X",
-     .default_text = "0.001",
-     .range = between(0.0, 1.0),
-     .help = "share of records or images that may be bad; a higher share ends the run. Bad records "
-             "are left out. An image that cannot be decoded is replaced by the next one of its "
-             "class, or left out when converting or packing",
-     .source = "millrace",
-     .commands = kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))},
-    {.name = "allow-missing-shards",
-     .section = Section::Data,
-     .type = Flag,
-     .default_text = "off",
-     .help = "accept a set of TFRecord files with missing shards",
-     .source = "millrace",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))},
-    {.name = "pipeline-num-parallel",
-     .section = Section::Data,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "1; for ImageNet files and a GPU: the rank's share of the cores, at most 16",
-     .unit = "threads",
-     .range = between(1, 1024),
-     .help =
-         "threads that read and prepare images for a stage; the number does not change the pixels",
-     .source = "IPU",
-     .commands = kRunsAndValidate},
-    {.name = "max-cpus",
-     .section = Section::Data,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "no limit",
-     .unit = "threads",
-     .range = between(1, 1024),
-     .help = "maximum number of threads that read and prepare images in one process",
-     .source = "Habana",
-     .commands = kRunsAndValidate},
-    {.name = "dataset-cache",
-     .section = Section::Data,
-     .type = Text,
-     .value_name = "SIZE|all",
-     .default_text = "off",
-     .unit = "bytes of this machine's memory; examples: 512MiB, 8GiB",
-     .help =
-         "keep image files in memory, still encoded, after they are first read, up to this size",
-     .source = "IPU, Habana",
-     .needs = "--dataset imagenet from files",
-     .commands = kRunsAndValidate},
-    {.name = "standard-imagenet",
-     .section = Section::Data,
-     .type = Flag,
-     .help = "read ImageNet in its plain order",
-     .source = "IPU",
-     .idle = "there is only one order, a permutation keyed by seed and epoch",
-     .commands = kRunsAndValidate},
-    {.name = "no-dataset-cache",
-     .section = Section::Data,
-     .type = Flag,
-     .default_text = "on",
-     .help = "keep no files of the data set in memory (the default here)",
-     .source = "IPU",
-     .commands = kRunsAndValidate},
-    {.name = "hostside-image-mixing",
-     .section = Section::Data,
-     .type = Flag,
-     .help = "mix images before they are sent",
-     .source = "IPU 2.0",
-     .idle = "mixed images are the same wherever they are mixed",
-     .commands = kRunsAndValidate},
-    {.name = "dataset-benchmark",
-     .section = Section::Data,
-     .type = Flag,
-     .default_text = "off",
-     .help = "measure the loaders alone, the devices alone and both together; report which of them "
-             "limits",
-     .source = "IPU 2.0",
-     .commands = kTrain | kBench},
-});
+void add_data(OptionTable& table) {
+  Rows rows(table, Section::Data, kRunsAndValidate, kFixed);
+  rows.choice("dataset", "cifar-10|cifar-100|imagenet", "IPU", "data set")
+      .default_text("derived from --data-dir");
+  rows.path("data-dir", "DIR", "IPU", "directory of the data set, or one above it")
+      .environment("DATA_DIR")
+      .needs("real data (no --synthetic-data or --generated-data)")
+      .may_change()
+      .commands(kRunsAndValidate | set_of(Command::DataConvert));
+  rows.flag("synthetic-data", "IPU",
+            "use one random image, which training keeps on the device, to measure the device "
+            "alone; needs --dataset");
+  rows.flag(
+      "generated-data", "IPU 2.0",
+      "use one random image, made on the host and sent with every micro-batch; needs --dataset");
+  rows.integer("image-size", "N", between(1, 4096), "IPU",
+               "height and width of the images that the network sees")
+      .default_text("32 for CIFAR; 224 for ImageNet; 224 to 600 for EfficientNet, by size")
+      .unit("pixels");
+  rows.choice("normalise", "standardise|dataset|imagenet", "millrace",
+              "CIFAR: normalize by the mean and deviation of each image, of the training set, or "
+              "of ImageNet")
+      .by_default("standardise")
+      .needs("a CIFAR data set");
+  rows.flag("normalise-input", "IPU",
+            "ImageNet: also divide by the deviation of each channel; otherwise only the mean is "
+            "subtracted")
+      .needs("--dataset imagenet");
+  rows.flag("no-hostside-norm", "IPU",
+            "send images as bytes and normalize them on the device; the tensors are the same")
+      .may_change();
+  rows.flag("hostside-norm", "IPU 2.0", "normalize images before they are sent (the default here)")
+      .default_text("on")
+      .may_change();
+  rows.flag("eight-bit-io", "IPU 2.0", "send images as bytes; same as --no-hostside-norm")
+      .may_change();
+  rows.choice("data-loader-image-type", "uint8|float32|bfloat16|float16", "Habana",
+              "data type in which images are sent to the device; uint8 is --no-hostside-norm")
+      .default_text("the type of the activations");
+  rows.flag("train-with-valid-preprocessing", "IPU",
+            "train on images prepared as for validation, without augmentation")
+      .clears<&DataConfig::augment>();
+}
+
+void add_image_files(OptionTable& table) {
+  Rows rows(table, Section::Data, kRunsAndValidate, kFixed);
+  rows.real(
+          "mixup-alpha", "X", between(0.0, 100.0), "IPU 2.0, NVIDIA",
+          "mix every image with another one, with a share drawn from Beta(X, X); 0 disables mixup")
+      .sets<&MixingConfig::mixup_alpha>();
+  rows.real("cutmix-lambda", "X", above_zero_to(1.0), "IPU 2.0",
+            "share of an image that remains when a box of another one is pasted into it; 1 "
+            "disables cutmix")
+      .sets<&MixingConfig::cutmix_lambda>();
+  rows.choice("mixing-form", "rolled|reversed", "IPU 2.0, NVIDIA",
+              "partner and share: the previous image in the micro-batch, at most half (IPU), or "
+              "the reversed micro-batch (NVIDIA)")
+      .by_default("rolled")
+      .needs("--mixup-alpha or --cutmix-lambda");
+  rows.choice("image-preset", "tf|nvidia|dali2019|tpu|torch", "all",
+              "cropping, resampling and normalization of TensorFlow's recipes (IPU, Habana), "
+              "NVIDIA's DALI (now or in 2019), the TPU guide (SURFsara) or torchvision")
+      .by_default("tf");
+  rows.choice("image-normalisation", "mean|torch|nvidia2019|dali2019|nvidia", "all",
+              "conversion of image bytes to floats: subtract the mean, or use the mean and "
+              "deviation of torchvision or NVIDIA")
+      .default_text("set by --image-preset");
+  rows.integer("label-offset", "N", between(0, 1000), "millrace",
+               "label of the first class in TFRecord files")
+      .by_default(std::int64_t{1})
+      .commands(kRunsAndValidate | kDataTools);
+  rows.real("max-bad-fraction", "X", between(0.0, 1.0), "millrace",
+            "share of records or images that may be bad; a higher share ends the run. Bad records "
+            "are left out. An image that cannot be decoded is replaced by the next one of its "
+            "class, or left out when converting or packing")
+      .by_default(0.001)
+      .may_change()
+      .commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck)));
+  rows.flag("allow-missing-shards", "millrace",
+            "accept a set of TFRecord files with missing shards")
+      .commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck)));
+}
+
+void add_loading(OptionTable& table) {
+  Rows rows(table, Section::Data, kRunsAndValidate, kFixed);
+  rows.integer(
+          "pipeline-num-parallel", "N", between(1, 1024), "IPU",
+          "threads that read and prepare images for a stage; the number does not change the pixels")
+      .default_text("1; for ImageNet files and a GPU: the rank's share of the cores, at most 16")
+      .unit("threads")
+      .may_change()
+      .sets<&DataConfig::loader_threads>();
+  rows.integer("max-cpus", "N", between(1, 1024), "Habana",
+               "maximum number of threads that read and prepare images in one process")
+      .default_text("no limit")
+      .unit("threads")
+      .may_change()
+      .sets<&DataConfig::max_cpus>()
+      .if_given();
+  rows.text("dataset-cache", "SIZE|all", "IPU, Habana",
+            "keep image files in memory, still encoded, after they are first read, up to this size")
+      .default_text("off")
+      .unit("bytes of this machine's memory; examples: 512MiB, 8GiB")
+      .needs("--dataset imagenet from files")
+      .may_change();
+  rows.flag("standard-imagenet", "IPU", "read ImageNet in its plain order")
+      .idle("there is only one order, a permutation keyed by seed and epoch")
+      .may_change();
+  rows.flag("no-dataset-cache", "IPU", "keep no files of the data set in memory (the default here)")
+      .default_text("on")
+      .may_change();
+  rows.flag("hostside-image-mixing", "IPU 2.0", "mix images before they are sent")
+      .idle("mixed images are the same wherever they are mixed")
+      .may_change();
+  rows.flag("dataset-benchmark", "IPU 2.0",
+            "measure the loaders alone, the devices alone and both together; report which of them "
+            "limits")
+      .may_change()
+      .commands(kTrain | kBench);
+}
 
 }  // namespace
 
-std::span<const OptionSpec> data_options() { return kOptions; }
+void add_data_options(OptionTable& table) {
+  add_data(table);
+  add_image_files(table);
+  add_loading(table);
+}
 
 }  // namespace millrace::cli

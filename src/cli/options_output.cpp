@@ -1,189 +1,90 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
-
-#include "cli/option_table.hpp"
+#include "cli/option_rows.hpp"
 
 namespace millrace::cli {
 namespace {
 
-using enum ValueType;
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
-constexpr std::array kOptions = std::to_array<OptionSpec>({
-    // Validation
-    {.name = "validation-mode",
-     .section = Section::Validation,
-     .type = Choice,
-     .value_name = "all|end|none",
-     .default_text = "all",
-     .help = "validate during training, the saved checkpoints after training, or never",
-     .source = "IPU",
-     .commands = kTrainings},
-    {.name = "no-validation",
-     .section = Section::Validation,
-     .type = Flag,
-     .default_text = "off",
-     .help = "same as --validation-mode none",
-     .source = "IPU",
-     .commands = kTrainings},
-    {.name = "epochs-between-evals",
-     .section = Section::Validation,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "1",
-     .unit = "epochs",
-     .range = at_least(1),
-     .help = "epochs between validations; the end of the run is always validated",
-     .source = "Habana",
-     .needs = "validation",
-     .commands = kTrainings},
-    {.name = "iterations-between-evals",
-     .section = Section::Validation,
-     .type = Integer,
-     .value_name = "N",
-     .unit = "weight updates",
-     .range = {.low = 1, .high = 1e15},
-     .help = "weight updates between validations",
-     .source = "Habana, NVIDIA",
-     .needs = "validation",
-     .commands = kTrainings},
-    {.name = "valid-batch-size",
-     .section = Section::Validation,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "--batch-size",
-     .unit = "images",
-     .range = at_least(1),
-     .help = "images per micro-batch in validation",
-     .source = "IPU",
-     .needs = "validation",
-     .commands = kTrainings | set_of(Command::Validate)},
+constexpr std::string_view kRunDirectory = "a run directory (no --no-logs)";
 
-    // Checkpoint
-    {.name = "ckpts-per-epoch",
-     .section = Section::Checkpoint,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "1",
-     .unit = "checkpoints",
-     .range = at_least(0),
-     .help = "number of checkpoints per epoch; 0 saves only the final one",
-     .source = "IPU",
-     .needs = "a run directory (no --no-logs)",
-     .commands = kTrainings},
-    {.name = "checkpoint-every",
-     .section = Section::Checkpoint,
-     .type = Text,
-     .value_name = "N[steps|epochs|minutes]",
-     .help = "interval between checkpoints: weight updates (500, 500steps), epochs (0.5epochs) or "
-             "wall-clock time (10minutes)",
-     .source = "millrace",
-     .needs = "a run directory (no --no-logs)",
-     .commands = kTrainings},
-    {.name = "disable-checkpoints",
-     .section = Section::Checkpoint,
-     .type = Flag,
-     .default_text = "off",
-     .help = "save only the final checkpoint",
-     .source = "Habana",
-     .needs = "a run directory (no --no-logs)",
-     .commands = kTrainings},
-    {.name = "max-ckpts-to-keep",
-     .section = Section::Checkpoint,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "1; all with --validation-mode end",
-     .unit = "checkpoints",
-     .range = at_least(0),
-     .help = "maximum number of checkpoints to keep besides the newest validated one; 0 keeps all",
-     .source = "IPU",
-     .needs = "a run directory (no --no-logs)",
-     .commands = kTrainings},
-    {.name = "keep-best",
-     .section = Section::Checkpoint,
-     .type = Flag,
-     .default_text = "off",
-     .help = "also keep the checkpoint with the best validation accuracy",
-     .source = "millrace",
-     .needs = "a run directory (no --no-logs)",
-     .commands = kTrainings},
-    {.name = "weight-avg-N",
-     .section = Section::Checkpoint,
-     .type = RealList,
-     .value_name = "N ..",
-     .unit = "epochs",
-     .range = at_least(1),
-     .help = "after training, also save the mean of the checkpoints of the last N epochs",
-     .source = "IPU",
-     .needs = "a run directory (no --no-logs)",
-     .commands = kTrainings},
-    {.name = "weight-avg-exp",
-     .section = Section::Checkpoint,
-     .type = RealList,
-     .value_name = "X ..",
-     .range = {.low = 0.0,
-               .high = 1.0,
-               .low_end = Range::Low::Excluded,
-               .high_end = Range::High::Excluded},
-     .help = "after training, also save the moving average of all checkpoints with decay X",
-     .source = "IPU",
-     .needs = "a run directory (no --no-logs)",
-     .commands = kTrainings},
-    {.name = "ckpt-all-instances",
-     .section = Section::Checkpoint,
-     .type = Flag,
-     .help = "every worker saves checkpoints",
-     .source = "IPU 2.0",
-     .idle = "all replicas have the same weights; each stage saves its part once",
-     .commands = kTrainings},
+void add_validation(OptionTable& table) {
+  Rows rows(table, Section::Validation, kTrainings, kMayChange);
+  rows.choice("validation-mode", "all|end|none", "IPU",
+              "validate during training, the saved checkpoints after training, or never")
+      .by_default("all");
+  rows.flag("no-validation", "IPU", "same as --validation-mode none");
+  rows.integer("epochs-between-evals", "N", at_least(1), "Habana",
+               "epochs between validations; the end of the run is always validated")
+      .by_default(std::int64_t{1})
+      .unit("epochs")
+      .needs("validation");
+  rows.integer("iterations-between-evals", "N", between(1, 1e15), "Habana, NVIDIA",
+               "weight updates between validations")
+      .unit("weight updates")
+      .needs("validation");
+  rows.integer("valid-batch-size", "N", at_least(1), "IPU", "images per micro-batch in validation")
+      .default_text("--batch-size")
+      .unit("images")
+      .needs("validation")
+      .commands(kTrainings | set_of(Command::Validate));
+}
 
-    // Log
-    {.name = "log-dir",
-     .section = Section::Log,
-     .type = Path,
-     .value_name = "DIR",
-     .default_text = "logs",
-     .help = "directory in which the run directory is created",
-     .source = "IPU",
-     .commands = kPlacesRun},
-    {.name = "name-suffix",
-     .section = Section::Log,
-     .type = Text,
-     .value_name = "TEXT",
-     .help = "text to append to the name of the run directory",
-     .source = "IPU",
-     .commands = kPlacesRun},
-    {.name = "logs-per-epoch",
-     .section = Section::Log,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "16 with --epochs",
-     .unit = "lines",
-     .range = at_least(1),
-     .help = "number of log lines per epoch",
-     .source = "IPU",
-     .commands = kTrainings},
-    {.name = "log-freq",
-     .section = Section::Log,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "500 with --iterations",
-     .unit = "weight updates",
-     .range = at_least(1),
-     .help = "weight updates between log lines, instead of --logs-per-epoch",
-     .source = "IPU",
-     .commands = kTrainings},
-    {.name = "log-all-instances",
-     .section = Section::Log,
-     .type = Flag,
-     .help = "every worker writes logs",
-     .source = "IPU 2.0",
-     .idle = "rank 0 writes the logs of all replicas",
-     .commands = kTrainings},
-});
+void add_checkpoint(OptionTable& table) {
+  Rows rows(table, Section::Checkpoint, kTrainings, kMayChange);
+  rows.integer("ckpts-per-epoch", "N", at_least(0), "IPU",
+               "number of checkpoints per epoch; 0 saves only the final one")
+      .by_default(std::int64_t{1})
+      .unit("checkpoints")
+      .needs(kRunDirectory);
+  rows.text("checkpoint-every", "N[steps|epochs|minutes]", "millrace",
+            "interval between checkpoints: weight updates (500, 500steps), epochs (0.5epochs) or "
+            "wall-clock time (10minutes)")
+      .needs(kRunDirectory);
+  rows.flag("disable-checkpoints", "Habana", "save only the final checkpoint").needs(kRunDirectory);
+  rows.integer(
+          "max-ckpts-to-keep", "N", at_least(0), "IPU",
+          "maximum number of checkpoints to keep besides the newest validated one; 0 keeps all")
+      .default_text("1; all with --validation-mode end")
+      .unit("checkpoints")
+      .needs(kRunDirectory);
+  rows.flag("keep-best", "millrace", "also keep the checkpoint with the best validation accuracy")
+      .needs(kRunDirectory);
+  rows.reals("weight-avg-N", "N ..", at_least(1), "IPU",
+             "after training, also save the mean of the checkpoints of the last N epochs")
+      .unit("epochs")
+      .needs(kRunDirectory);
+  rows.reals("weight-avg-exp", "X ..", between_zero_and_one(), "IPU",
+             "after training, also save the moving average of all checkpoints with decay X")
+      .needs(kRunDirectory);
+  rows.flag("ckpt-all-instances", "IPU 2.0", "every worker saves checkpoints")
+      .idle("all replicas have the same weights; each stage saves its part once");
+}
+
+void add_log(OptionTable& table) {
+  Rows rows(table, Section::Log, kTrainings, kMayChange);
+  rows.path("log-dir", "DIR", "IPU", "directory in which the run directory is created")
+      .by_default("logs")
+      .commands(kPlacesRun);
+  rows.text("name-suffix", "TEXT", "IPU", "text to append to the name of the run directory")
+      .commands(kPlacesRun);
+  rows.integer("logs-per-epoch", "N", at_least(1), "IPU", "number of log lines per epoch")
+      .default_text("16 with --epochs")
+      .unit("lines");
+  rows.integer("log-freq", "N", at_least(1), "IPU",
+               "weight updates between log lines, instead of --logs-per-epoch")
+      .default_text("500 with --iterations")
+      .unit("weight updates");
+  rows.flag("log-all-instances", "IPU 2.0", "every worker writes logs")
+      .idle("rank 0 writes the logs of all replicas");
+}
 
 }  // namespace
 
-std::span<const OptionSpec> output_options() { return kOptions; }
+void add_output_options(OptionTable& table) {
+  add_validation(table);
+  add_checkpoint(table);
+  add_log(table);
+}
 
 }  // namespace millrace::cli

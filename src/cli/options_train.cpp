@@ -1,176 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <array>
-
-#include "cli/option_table.hpp"
+#include "cli/option_rows.hpp"
 
 namespace millrace::cli {
 namespace {
 
-using enum ValueType;
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
+using train::TrainConfig;
 
-constexpr std::array kOptions = std::to_array<OptionSpec>({
-    // Train
-    {.name = "batch-size",
-     .section = Section::Train,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "ResNet 4, ResNeXt 1, SqueezeNet 2, EfficientNet 4; for CIFAR 32, 8, 128, 8",
-     .unit = "images",
-     .range = at_least(1),
-     .help = "images per micro-batch",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "gradients-to-accumulate",
-     .alias = "gradient-accumulation-count",
-     .section = Section::Train,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "1",
-     .unit = "micro-batches",
-     .range = at_least(1),
-     .help = "micro-batches per weight update and replica",
-     .source = "IPU",
-     .commands = kRuns},
-    {.name = "epochs",
-     .section = Section::Train,
-     .type = Real,
-     .value_name = "X",
-     .default_text = "100; 160 for CIFAR; EfficientNet 350, for CIFAR 300",
-     .unit = "epochs",
-     .range = above_zero(),
-     .help = "length of the training",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kTrainings},
-    {.name = "iterations",
-     .section = Section::Train,
-     .type = Integer,
-     .value_name = "N",
-     .unit = "weight updates",
-     .range = {.low = 1, .high = 1e15},
-     .help = "length of the training, instead of --epochs; no warm-up without --warmup-iterations",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kTrainings},
-    {.name = "max-iterations",
-     .section = Section::Train,
-     .type = Integer,
-     .value_name = "N",
-     .unit = "weight updates",
-     .range = {.low = 1, .high = 1e15},
-     .help =
-         "stop after N weight updates at the latest; the learning rates remain those of --epochs",
-     .source = "Habana",
-     .needs = "--epochs",
-     .mathematics = kChanges,
-     .commands = kTrainings},
-    {.name = "label-smoothing",
-     .section = Section::Train,
-     .type = Real,
-     .value_name = "X",
-     .default_text = "0; 0.1 for EfficientNet on ImageNet",
-     .range = from_zero_below(1.0),
-     .help = "share of the label that is distributed over the classes",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kRuns},
-    {.name = "label-smoothing-form",
-     .section = Section::Train,
-     .type = Choice,
-     .value_name = "other-classes|all-classes",
-     .default_text = "other-classes",
-     .help = "classes that receive this share: the other classes (IPU), or all classes (NVIDIA, "
-             "Habana)",
-     .source = "all",
-     .needs = "--label-smoothing",
-     .mathematics = kChanges,
-     .commands = kRuns},
-    {.name = "loss-scaling",
-     .section = Section::Train,
-     .type = Text,
-     .value_name = "X|dynamic",
-     .default_text = "128",
-     .help = "factor of the loss in the backward pass; dynamic adjusts it during training",
-     .source = "IPU, NVIDIA",
-     .mathematics = kChanges,
-     .commands = kRuns},
-    {.name = "precision",
-     .section = Section::Train,
-     .type = Choice,
-     .value_name = "16.16|16.32|32.32",
-     .default_text = "16.32; 16.16 with --dialect ipu",
-     .help = "bits of activations and of master weights",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "half",
-     .section = Section::Train,
-     .type = Choice,
-     .value_name = "bf16|fp16",
-     .default_text = "bf16",
-     .help = "16-bit data type",
-     .source = "millrace",
-     .needs = "16 bits in --precision",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate},
-    {.name = "no-stochastic-rounding",
-     .section = Section::Train,
-     .type = Flag,
-     .default_text = "off",
-     .help = "round 16-bit weights to the nearest number instead of stochastically",
-     .source = "IPU",
-     .needs = "--precision 16.16",
-     .mathematics = kChanges,
-     .commands = kRuns},
-    {.name = "fp-exceptions",
-     .section = Section::Train,
-     .type = Flag,
-     .default_text = "off",
-     .help = "stop at the first number that is not finite and name the op that produced it",
-     .source = "IPU",
-     .commands = kRuns},
-    {.name = "seed",
-     .section = Section::Train,
-     .type = Integer,
-     .value_name = "N",
-     .default_text = "0",
-     .range = between(0.0, kMaxSeed),
-     .help = "seed of all random numbers: weights, order of the data, augmentation",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kRunsAndValidate | set_of(Command::Generate) | set_of(Command::DataConvert)},
-    {.name = "init-path",
-     .section = Section::Train,
-     .type = Path,
-     .value_name = "DIR",
-     .help = "start with the weights of this run or checkpoint",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kTrain | set_of(Command::Restore)},
-    {.name = "init-fresh",
-     .section = Section::Train,
-     .type = NameList,
-     .value_name = "NAME ..",
-     .help = "initialize parameters whose names contain one of these instead of loading them",
-     .source = "millrace",
-     .needs = "--init-path",
-     .mathematics = kChanges,
-     .commands = kTrain | set_of(Command::Restore)},
-    {.name = "variable-filter",
-     .section = Section::Train,
-     .type = NameList,
-     .value_name = "NAME ..",
-     .default_text = "all parameters",
-     .help = "train only parameters whose names contain one of these",
-     .source = "IPU",
-     .mathematics = kChanges,
-     .commands = kRuns},
-});
+bool smooths_labels(const TrainConfig& c) { return c.label_smoothing > 0.0; }
+bool has_initial_weights(const TrainConfig& c) { return !c.init_path.empty(); }
+
+void add_train(OptionTable& table) {
+  Rows rows(table, Section::Train, kRuns, kFixed);
+  rows.integer("batch-size", "N", at_least(1), "IPU", "images per micro-batch")
+      .default_text("ResNet 4, ResNeXt 1, SqueezeNet 2, EfficientNet 4; for CIFAR 32, 8, 128, 8")
+      .unit("images")
+      .commands(kRunsAndValidate)
+      .sets<&TrainConfig::batch_size>();
+  rows.integer("gradients-to-accumulate", "N", at_least(1), "IPU",
+               "micro-batches per weight update and replica")
+      .by_default(std::int64_t{1})
+      .alias("gradient-accumulation-count")
+      .unit("micro-batches")
+      .may_change();
+  rows.real("epochs", "X", above_zero(), "IPU", "length of the training")
+      .default_text("100; 160 for CIFAR; EfficientNet 350, for CIFAR 300")
+      .unit("epochs")
+      .commands(kTrainings);
+  rows.integer(
+          "iterations", "N", between(1, 1e15), "IPU",
+          "length of the training, instead of --epochs; no warm-up without --warmup-iterations")
+      .unit("weight updates")
+      .commands(kTrainings);
+  rows.integer(
+          "max-iterations", "N", between(1, 1e15), "Habana",
+          "stop after N weight updates at the latest; the learning rates remain those of --epochs")
+      .unit("weight updates")
+      .needs("--epochs")
+      .commands(kTrainings);
+}
+
+void add_numerics(OptionTable& table) {
+  Rows rows(table, Section::Train, kRuns, kFixed);
+  rows.real("label-smoothing", "X", from_zero_below(1.0), "IPU",
+            "share of the label that is distributed over the classes")
+      .default_text("0; 0.1 for EfficientNet on ImageNet")
+      .sets<&TrainConfig::label_smoothing>();
+  rows.choice("label-smoothing-form", "other-classes|all-classes", "all",
+              "classes that receive this share: the other classes (IPU), or all classes (NVIDIA, "
+              "Habana)")
+      .needs("--label-smoothing")
+      .when(smooths_labels)
+      .sets<&TrainConfig::smoothing>();
+  rows.text("loss-scaling", "X|dynamic", "IPU, NVIDIA",
+            "factor of the loss in the backward pass; dynamic adjusts it during training")
+      .by_default("128");
+  rows.choice("precision", "16.16|16.32|32.32", "IPU", "bits of activations and of master weights")
+      .default_text("16.32; 16.16 with --dialect ipu")
+      .commands(kRunsAndValidate);
+  rows.choice("half", "bf16|fp16", "millrace", "16-bit data type")
+      .by_default("bf16")
+      .needs("16 bits in --precision")
+      .commands(kRunsAndValidate);
+  rows.flag("no-stochastic-rounding", "IPU",
+            "round 16-bit weights to the nearest number instead of stochastically")
+      .needs("--precision 16.16");
+  rows.flag("fp-exceptions", "IPU",
+            "stop at the first number that is not finite and name the op that produced it")
+      .may_change()
+      .sets<&TrainConfig::check_exceptions>();
+  rows.integer("seed", "N", between(0.0, kMaxSeed), "IPU",
+               "seed of all random numbers: weights, order of the data, augmentation")
+      .commands(kRunsAndValidate | set_of(Command::Generate) | set_of(Command::DataConvert))
+      .sets<&TrainConfig::seed>();
+  rows.path("init-path", "DIR", "IPU", "start with the weights of this run or checkpoint")
+      .commands(kTrain | set_of(Command::Restore))
+      .sets<&TrainConfig::init_path>()
+      .if_given();
+  rows.names("init-fresh", "NAME ..", "millrace",
+             "initialize parameters whose names contain one of these instead of loading them")
+      .needs("--init-path")
+      .commands(kTrain | set_of(Command::Restore))
+      .when(has_initial_weights)
+      .sets<&TrainConfig::init_fresh>()
+      .if_given();
+  rows.names("variable-filter", "NAME ..", "IPU",
+             "train only parameters whose names contain one of these")
+      .default_text("all parameters")
+      .sets<&TrainConfig::trained_filters>()
+      .if_given();
+}
 
 }  // namespace
 
-std::span<const OptionSpec> train_options() { return kOptions; }
+void add_train_options(OptionTable& table) {
+  add_train(table);
+  add_numerics(table);
+}
 
 }  // namespace millrace::cli

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "cli/cluster.hpp"
-#include "cli/course.hpp"
 #include "cli/resolve.hpp"
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
@@ -30,13 +29,6 @@ struct Opened {
   PreparedRun run;
   RunPlace place;
 };
-
-/// Sets an option that the command itself requires.
-void impose(Options& options, std::string_view name, Value value) {
-  options.set(
-      *find_option(name),
-      {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
-}
 
 Opened open_and_resolve(Options options, const MachineFacts& machine) {
   Opened opened;
@@ -180,6 +172,23 @@ void require_alike(const comm::World& world, const PreparedRun& run) {
 }
 
 }  // namespace
+
+void impose(Options& options, std::string_view name, Value value) {
+  options.set(
+      *find_option(name),
+      {.value = std::move(value), .origin = Origin::File, .where = fmt::format("--{}", name)});
+}
+
+void drop_length(Options& options) {
+  for (const char* name : {"epochs", "max-iterations", "warmup", "warmup-epochs",
+                           "warmup-iterations", "lr-horizon", "lr-horizon-epochs", "no-validation",
+                           "epochs-between-evals", "iterations-between-evals", "valid-batch-size"})
+    options.erase(name);
+}
+
+void print_lines(std::FILE* out, const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) fmt::print(out, "{}\n", line);
+}
 
 MachineFacts this_machine() {
   return {.cores = device::available_cores(),
@@ -360,10 +369,10 @@ PreparedRun prepare_validation(const Invocation& invocation) {
 PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {
   require_asked_alike(world, invocation);
   PreparedBench bench;
-  bench.length = {.warmup = invocation.options.integer("warmup-steps").value_or(10),
-                  .steps = invocation.options.integer("steps").value_or(50)};
+  bench.length = {.warmup = std::get<std::int64_t>(invocation.options.value("warmup-steps")),
+                  .steps = std::get<std::int64_t>(invocation.options.value("steps"))};
   Options options = invocation.options;
-  forget_course(options);
+  drop_length(options);
   if (!options.text("data-dir") && image_source(options) == train::ImageSource::Files)
     impose(options, "synthetic-data", true);
   impose(options, "iterations", bench.length.steps + bench.length.warmup);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -15,6 +17,16 @@
 #include "train/config.hpp"
 
 namespace millrace::cli {
+
+/// Sets an option that a command itself requires.
+void impose(Options& options, std::string_view name, Value value);
+
+/// Removes the options for length, warm-up, horizon and validation of a training. For commands that
+/// run only a few steps: recipes may contain these options, but they have no meaning there.
+void drop_length(Options& options);
+
+/// Prints notices, one per line.
+void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 
 /// What a command passes to the trainer.
 struct PreparedRun {

@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "cli/resolve_layout.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 
@@ -34,7 +33,7 @@ void check_all_used(const Reader& read, Notices& notices) {
     const OptionSpec& spec = *find_option(name);
     const bool off = spec.type == ValueType::Flag && !std::get<bool>(setting.value);
     if (spec.section == Section::Command || off || setting.origin == Origin::Environment ||
-        setting.origin == Origin::Habit || read.used(name) || name == "no-validation")
+        setting.origin == Origin::Dialect || read.used(name) || name == "no-validation")
       continue;
     if (name == "warmup-epochs" && read.given("iterations")) continue;  // has its own notice
     const std::string message =
@@ -46,11 +45,11 @@ void check_all_used(const Reader& read, Notices& notices) {
 }
 
 /// One core decodes images for several cores that train on them, but not for a GPU.
-std::int64_t loader_threads(const DataRequest& request, const MachineFacts& machine) {
-  constexpr std::int64_t kMost = 16;
+int loader_threads(const DataRequest& request, const MachineFacts& machine) {
+  constexpr int kMost = 16;
   const bool pictures = request.dataset == kImageNet && request.source == train::ImageSource::Files;
   if (!pictures || !machine.has_gpu) return 1;
-  return std::clamp<std::int64_t>(machine.cores / std::max(1, machine.local_ranks), 1, kMost);
+  return std::clamp(machine.cores / std::max(1, machine.local_ranks), 1, kMost);
 }
 
 }  // namespace
@@ -68,15 +67,16 @@ Resolution resolve(const Options& options, const DatasetFacts& data, const Machi
   Resolution result;
   TrainConfig& config = result.config;
   check_families(options, result.notices);
-  resolve_model(read, data, task, config.model);
+  resolve_model(read, data, task, config);
   const FamilyRecipe recipe = family_recipe(config.model.model, task);
-  resolve_data(read, request, data, loader_threads(request, machine), config.data);
+  config.data.loader_threads = loader_threads(request, machine);
+  resolve_data(read, request, data, config);
   resolve_batch(read, recipe, config);
   resolve_length(read, recipe, config);
   resolve_optimiser(read, recipe, config);
   resolve_rate(read, recipe, config, result.notices);
-  resolve_numerics(read, recipe, config, result.notices);
-  resolve_training(read, config);
+  resolve_numerics(read, config, result.notices);
+  config.stop_after = options.integer("stop-after");
   resolve_layout(read, machine, config, result.notices);
   check_layout(read, config);
   resolve_validation(read, config, result.notices);
@@ -99,7 +99,7 @@ Options continued_options(const Options& given, const Options& recorded) {
       continue;
     }
     command_line.set(spec, setting);
-    if (spec.mathematics == Mathematics::Keeps) continue;
+    if (spec.on_restore == OnRestore::MayChange) continue;
     const Setting* before = recorded.find(name);
     if (before != nullptr && before->value == setting.value) continue;
     fail(ErrorKind::Usage,

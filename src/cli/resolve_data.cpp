@@ -18,13 +18,10 @@ std::string dataset_in(std::string_view directory) {
   return named == nullptr ? "" : std::string(named->name);
 }
 
-/// Mixup and cutmix of a run.
-void resolve_mixing(Reader& read, train::MixingConfig& mixing) {
-  mixing.mixup_alpha = read.real("mixup-alpha", 0.0);
-  mixing.cutmix_lambda = read.real("cutmix-lambda", 1.0);
+void resolve_mixing_form(Reader& read, train::MixingConfig& mixing) {
   if (!mixing.on()) return;
-  mixing.form = read.text("mixing-form", "rolled") == "rolled" ? train::MixingForm::Rolled
-                                                               : train::MixingForm::Reversed;
+  mixing.form = read.text("mixing-form") == "rolled" ? train::MixingForm::Rolled
+                                                     : train::MixingForm::Reversed;
 }
 
 /// The data type in which images are sent to the device, if given.
@@ -59,7 +56,7 @@ std::int64_t cached_bytes(Reader& read) {
 
 /// Options for reading ImageNet files; marked as used where such files are read.
 void resolve_pictures(Reader& read, DataRequest& request) {
-  request.preset = read.text("image-preset", "tf");
+  request.preset = read.text("image-preset");
   const bool normalised = read.flag("normalise-input");
   if (normalised && read.given("image-normalisation"))
     fail(ErrorKind::Usage,
@@ -69,8 +66,8 @@ void resolve_pictures(Reader& read, DataRequest& request) {
   request.picture_scaling =
       read.given("image-normalisation") ? read.text("image-normalisation", "") : "";
   if (normalised) request.picture_scaling = "torch";
-  request.label_offset = static_cast<std::int32_t>(read.integer("label-offset", 1));
-  request.max_bad_fraction = read.real("max-bad-fraction", 0.001);
+  request.label_offset = static_cast<std::int32_t>(read.integer("label-offset"));
+  request.max_bad_fraction = read.real("max-bad-fraction");
   request.missing_shards = read.flag("allow-missing-shards");
   for (const char* name : {"label-offset", "allow-missing-shards"})
     if (const Setting* const given = read.options().typed(name))
@@ -112,7 +109,7 @@ train::Normalisation normalisation_of(Reader& read, std::string_view dataset) {
   using train::Normalisation;
   if (dataset == kImageNet)
     return read.flag("normalise-input") ? Normalisation::ImageNet : Normalisation::MeanOnly;
-  const std::string name = read.text("normalise", "standardise");
+  const std::string name = read.text("normalise");
   if (name == "dataset") return Normalisation::Dataset;
   return name == "imagenet" ? Normalisation::ImageNet : Normalisation::Standardise;
 }
@@ -132,19 +129,18 @@ std::int64_t image_size(Reader& read, const std::string& dataset) {
 }
 
 void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& facts,
-                  std::int64_t usual_threads, train::DataConfig& data) {
+                  train::TrainConfig& config) {
+  train::DataConfig& data = config.data;
   data.dataset = read.note("dataset", request.dataset);
   data.source = image_source(read.options());
   for (const char* name : {"synthetic-data", "generated-data"}) (void)read.flag(name);
   data.train_size = facts.train_size;
   data.validation_size = facts.validation_size;
   data.normalisation = normalisation_of(read, request.dataset);
-  data.augment = !read.flag("train-with-valid-preprocessing");
-  data.loader_threads = static_cast<int>(read.integer("pipeline-num-parallel", usual_threads));
-  data.max_cpus = static_cast<int>(read.follower("max-cpus", 0));
+  read.apply(Section::Data, config);
   data.image_type = image_type(read);
   read.use("dataset-benchmark");
-  resolve_mixing(read, data.mixing);
+  resolve_mixing_form(read, data.mixing);
   if (request.dataset == kImageNet && data.source == train::ImageSource::Files) {
     DataRequest noted;
     resolve_pictures(read, noted);

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/resolve_layout.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
-#include "cli/device_options.hpp"
-#include "cli/schedule_options.hpp"
-#include "cli/split_options.hpp"
-#include "cli/trace_options.hpp"
+#include "cli/layout_options.hpp"
+#include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "partition/cuts.hpp"
@@ -33,7 +29,7 @@ std::vector<std::int32_t> divisors(std::int32_t devices) {
 }
 
 void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& config,
-                   std::vector<std::string>& notices) {
+                   Notices& notices) {
   pipeline::RankMap& map = config.pipeline.ranks;
   const std::int32_t devices = map.devices * map.replicas;
   // Recorded only when given: a restored run may have another number of processes.
@@ -52,7 +48,8 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = ranks_here(machine, config);
   const int threads = machine.threads > 0 ? machine.threads : std::max(1, machine.cores / local);
-  config.threads = static_cast<int>(read.integer("threads-per-device", threads));
+  config.threads = threads;
+  read.apply("threads-per-device", config);
   if (local > machine.cores)
     notices.push_back(fmt::format("{} ranks share the {} cores of this machine and take turns",
                                   local, machine.cores));
@@ -65,7 +62,7 @@ void note_launching(Reader& read) {
 }
 
 /// The IPU trainer ignores these filters in a pipeline, and its command lines contain them there.
-void note_sharding_filters(Reader& read, std::size_t stages, std::vector<std::string>& notices) {
+void note_sharding_filters(Reader& read, std::size_t stages, Notices& notices) {
   for (const char* name : {"sharding-include-filter", "sharding-exclude-filter"}) {
     if (stages < 2 || !read.given(name) || read.used(name)) continue;
     read.use(name);
@@ -79,7 +76,7 @@ void note_sharding_filters(Reader& read, std::size_t stages, std::vector<std::st
 }  // namespace
 
 void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
-                    std::vector<std::string>& notices) {
+                    Notices& notices) {
   const Graph graph = train::network_of(config);
   for (const std::string& name : config.recompute_layers) {
     const bool known =
@@ -109,16 +106,13 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   pipeline.ranks.devices = request.devices;
   const std::vector<pipeline::Link> links = pipeline::links(graph, pipeline.ranges);
   pipeline.schedule = with_communication(
-      schedule_of(read, graph, config, request, pipeline.ranges, planned, listed, notices), links);
+      schedule_of(read, graph, config, request, planned, listed, notices), links);
   pipeline::validate(pipeline.schedule, links);
   resolve_ranks(read, machine, config, notices);
-  if (pipeline.ranks.replicas > 1)
-    config.weight_check_every = read.integer("weight-check-every", 100);
-  resolve_trace(read.options(), config);
-  config.scratch_caps = scratch_caps(read, machine, config);
-  config.device_numbers = device_numbers(read, machine, config, notices);
+  read.apply("weight-check-every", config);
+  resolve_devices(read, machine, config, notices);
   note_launching(read);
-  config.hang_timeout = static_cast<int>(read.follower("hang-timeout", 600));
+  read.apply("hang-timeout", config);
 }
 
 Options relaid(const Options& given, const Options& recorded, Options merged) {

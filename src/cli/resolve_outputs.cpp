@@ -28,13 +28,13 @@ void check_nothing_saved(const Reader& read, const train::TrainConfig& config) {
 /// Averages of checkpoints to compute after training.
 void resolve_averaging(Reader& read, train::AveragingConfig& averaging) {
   if (read.given("weight-avg-N"))
-    for (const double epochs : read.reals("weight-avg-N", {})) {
+    for (const double epochs : read.reals("weight-avg-N")) {
       if (epochs != std::floor(epochs))
         fail(ErrorKind::Usage, "{}: {} is not a whole number of epochs",
              read.options().find("weight-avg-N")->where, epochs);
       averaging.last_epochs.push_back(static_cast<std::int64_t>(epochs));
     }
-  if (read.given("weight-avg-exp")) averaging.decays = read.reals("weight-avg-exp", {});
+  if (read.given("weight-avg-exp")) averaging.decays = read.reals("weight-avg-exp");
 }
 
 void resolve_keeping_best(Reader& read, train::TrainConfig& config) {
@@ -48,7 +48,7 @@ void resolve_keeping_best(Reader& read, train::TrainConfig& config) {
 
 /// "500", "500steps", "0.5epochs", "10minutes".
 void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
-  const std::string text = read.text("checkpoint-every", "");
+  const std::string text = read.text("checkpoint-every");
   const std::string where = read.options().find("checkpoint-every")->where;
   const std::size_t digits = text.find_first_not_of("0123456789.");
   const auto number = parse_number<double>(std::string_view(text).substr(0, digits));
@@ -103,11 +103,11 @@ void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notic
   config.validation_batch_size =
       capped_batch(read, read.follower("valid-batch-size", config.batch_size), config, notices);
   if (read.given("iterations-between-evals")) {
-    config.validate_every = read.integer("iterations-between-evals", 1);
+    config.validate_every = read.integer("iterations-between-evals");
     return;
   }
   config.validate_every =
-      checked_product(read.integer("epochs-between-evals", 1), config.iterations_per_epoch,
+      checked_product(read.integer("epochs-between-evals"), config.iterations_per_epoch,
                       "epochs between validations");
 }
 
@@ -121,7 +121,7 @@ void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& noti
   resolve_keeping_best(read, config);
   if (read.given("checkpoint-every")) return resolve_checkpoint_every(read, config);
   const bool disabled = read.flag("disable-checkpoints");
-  const std::int64_t per_epoch = disabled ? 0 : read.integer("ckpts-per-epoch", 1);
+  const std::int64_t per_epoch = disabled ? 0 : read.integer("ckpts-per-epoch");
   if (per_epoch > 0)
     config.checkpoint_every = std::max<std::int64_t>(config.iterations_per_epoch / per_epoch, 1);
   else if (all)
@@ -132,7 +132,7 @@ void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& noti
 void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices) {
   const bool told = read.given("logs-per-epoch") || read.given("log-freq");
   if (read.given("batches-per-step") && !told) {
-    config.log_every = read.integer("batches-per-step", 1);
+    config.log_every = read.integer("batches-per-step");
     return;
   }
   if (read.given("batches-per-step")) {
@@ -157,8 +157,9 @@ RunPlace resolve_place(Reader& read) {
   place.run_directory = options.text("run-dir").value_or("");
   if (!place.run_directory.empty()) return place;
   // Recorded only when given: a restored run already has its directory.
-  place.log_directory = read.given("log-dir") ? read.text("log-dir", "") : "logs";
-  if (read.given("name-suffix")) place.suffix = read.text("name-suffix", "");
+  place.log_directory = read.given("log-dir") ? read.text("log-dir")
+                                              : std::get<std::string>(options.value("log-dir"));
+  if (read.given("name-suffix")) place.suffix = read.text("name-suffix");
   if (place.suffix.find('/') != std::string::npos)
     fail(ErrorKind::Usage,
          "{} '{}' must not contain a '/', because it is part of a directory's name; --log-dir sets "

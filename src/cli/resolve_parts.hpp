@@ -39,24 +39,36 @@ inline constexpr std::string_view kImageNet = "imagenet";
 /// Errors: Usage for an option of another family of networks.
 void check_families(const Options& options, Notices& notices);
 void resolve_model(Reader& read, const DatasetFacts& data, models::Task task,
-                   models::ModelOptions& model);
-/// `usual_threads` is the default number of threads that read images.
+                   train::TrainConfig& config);
 void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& facts,
-                  std::int64_t usual_threads, train::DataConfig& data);
+                  train::TrainConfig& config);
 void resolve_batch(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
 void resolve_length(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
 void resolve_optimiser(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);
 void resolve_rate(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config,
                   Notices& notices);
-void resolve_numerics(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config,
-                      Notices& notices);
-/// Seed, initial weights, filters of the trained parameters.
-void resolve_training(Reader& read, train::TrainConfig& config);
+void resolve_numerics(Reader& read, train::TrainConfig& config, Notices& notices);
+/// Sets stages, devices, schedule, ranks and threads of a configuration whose model, batch and
+/// precision are already set. Errors: Config and Usage, with the possible values; for missing
+/// splits with a list of all cuts and their costs.
+void resolve_layout(Reader& read, const MachineFacts& machine, train::TrainConfig& config,
+                    Notices& notices);
+/// Ranks of the run on this machine, at least 1.
+[[nodiscard]] int ranks_here(const MachineFacts& machine, const train::TrainConfig& config);
+/// The devices of the run, the scratch limits of its kernels, and the weight updates to trace.
+/// Errors: Usage.
+void resolve_devices(Reader& read, const MachineFacts& machine, train::TrainConfig& config,
+                     Notices& notices);
 /// Checks options that depend on the layout. Errors: Config.
 void check_layout(Reader& read, const train::TrainConfig& config);
 void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notices);
 void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& notices);
 void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
 [[nodiscard]] RunPlace resolve_place(Reader& read);
+
+/// Applies a new layout to the options of a restored run. The total batch must stay the same, so
+/// the number of micro-batches follows the number of replicas. `given` are the options of the new
+/// command line. Errors: Usage, naming both batches.
+[[nodiscard]] Options relaid(const Options& given, const Options& recorded, Options merged);
 
 }  // namespace millrace::cli

@@ -17,7 +17,7 @@ using train::TrainConfig;
 train::LossScaling loss_scaling(Reader& read) {
   constexpr double kMost = 16777216.0;
   constexpr double kDynamicStart = 32768.0;
-  const std::string text = read.text("loss-scaling", "128");
+  const std::string text = read.text("loss-scaling");
   if (to_lower(text) == "dynamic")
     return {.kind = train::ScalingKind::Dynamic, .initial = kDynamicStart};
   const std::optional<double> value = parse_number<double>(text);
@@ -30,7 +30,7 @@ train::LossScaling loss_scaling(Reader& read) {
 Precision precision(Reader& read) {
   const std::string bits = read.text("precision", "16.32");
   if (bits == "32.32") return {.activations = DType::F32, .master = DType::F32};
-  const DType half = read.text("half", "bf16") == "fp16" ? DType::F16 : DType::BF16;
+  const DType half = read.text("half") == "fp16" ? DType::F16 : DType::BF16;
   return {.activations = half, .master = bits == "16.16" ? half : DType::F32};
 }
 
@@ -50,11 +50,13 @@ void resolve_rounding(Reader& read, TrainConfig& config, Notices& notices) {
 }  // namespace
 
 void resolve_batch(Reader& read, const FamilyRecipe& recipe, TrainConfig& config) {
-  config.batch_size = read.integer("batch-size", recipe.batch_size);
-  config.micro_batches = read.given("pipeline-depth") ? read.integer("pipeline-depth", 1)
-                                                      : read.integer("gradients-to-accumulate", 1);
-  const std::int64_t replicas = read.integer("replicas", 1);
-  config.pipeline.ranks.replicas = static_cast<std::int32_t>(replicas);
+  config.batch_size = recipe.batch_size;
+  config.label_smoothing = recipe.label_smoothing;
+  read.apply(Section::Train, config);
+  config.micro_batches =
+      read.integer(read.given("pipeline-depth") ? "pipeline-depth" : "gradients-to-accumulate");
+  read.apply("replicas", config);
+  const std::int64_t replicas = config.pipeline.ranks.replicas;
   const std::int64_t images =
       checked_product(config.batch_size, config.micro_batches, "batch size x micro-batches");
   const std::int64_t total =
@@ -84,41 +86,21 @@ void resolve_length(Reader& read, const FamilyRecipe& recipe, TrainConfig& confi
     if (read.given("max-iterations")) {
       config.schedule.horizon =
           config.iterations;  // the learning rates remain those of the whole length
-      config.iterations =
-          std::min(config.iterations, read.integer("max-iterations", config.iterations));
+      config.iterations = std::min(config.iterations, read.integer("max-iterations"));
     }
   }
   (void)checked_product(config.iterations, config.total_batch(), "iterations x total batch");
 }
 
-void resolve_numerics(Reader& read, const FamilyRecipe& recipe, TrainConfig& config,
-                      Notices& notices) {
-  config.label_smoothing = read.real("label-smoothing", recipe.label_smoothing);
-  if (config.label_smoothing > 0.0)
-    config.smoothing = read.text("label-smoothing-form", "other-classes") == "all-classes"
-                           ? train::SmoothingForm::AllClasses
-                           : train::SmoothingForm::OtherClasses;
+void resolve_numerics(Reader& read, TrainConfig& config, Notices& notices) {
   config.loss_scaling = loss_scaling(read);
   config.precision = precision(read);
   resolve_rounding(read, config, notices);
-  config.check_exceptions = read.flag("fp-exceptions");
-  config.recompute =
-      read.flag("xla-recompute") ? train::RecomputePolicy::Stage : train::RecomputePolicy::None;
+  config.recompute = read.flag("xla-recompute") ? train::Recompute::Stage : train::Recompute::None;
   if (read.given("recompute-layers")) {
-    config.recompute = train::RecomputePolicy::Layers;
-    config.recompute_layers = split_list(read.text("recompute-layers", ""), ' ');
+    config.recompute = train::Recompute::Layers;
+    config.recompute_layers = split_list(read.text("recompute-layers"), ' ');
   }
-}
-
-void resolve_training(Reader& read, TrainConfig& config) {
-  config.seed = static_cast<std::uint64_t>(read.integer("seed", 0));
-  config.stop_after = read.options().integer("stop-after");
-  if (read.given("init-path")) {
-    config.init_path = read.text("init-path", "");
-    if (read.given("init-fresh")) config.init_fresh = split_list(read.text("init-fresh", ""), ' ');
-  }
-  if (read.given("variable-filter"))
-    config.trained_filters = split_list(read.text("variable-filter", ""), ' ');
 }
 
 void check_layout(Reader& read, const TrainConfig& config) {

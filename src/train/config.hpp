@@ -22,15 +22,20 @@ enum class DecayForm {
   HalfSquare,  ///< decay / 2 x |w|^2, or decay x w added to the gradient, which is the same
   Square       ///< decay x |w|^2, Keras' regulariser: twice the gradient
 };
-enum class ScheduleKind {
+/// Curve of the learning rate, in the order of the choices of --lr-schedule.
+enum class LearningRateKind {
   Stepped,
   Cosine,
   Exponential,
   Polynomial,
+  Piecewise,
   GradualWarmup,
-  LarsPolynomial,
-  Piecewise
+  LarsPolynomial
 };
+/// Whether the curve begins with a warm-up of its own.
+[[nodiscard]] constexpr bool warms_up_itself(LearningRateKind kind) {
+  return kind == LearningRateKind::GradualWarmup || kind == LearningRateKind::LarsPolynomial;
+}
 /// Scaled: the schedule's own value x iteration / W. Linear: base_rate x iteration / W; after the
 /// warm-up the rate jumps to the schedule's value.
 enum class WarmupForm { Scaled, Linear };
@@ -40,7 +45,7 @@ using millrace::SmoothingForm;
 enum class ScalingKind { Static, Dynamic };
 using io::MixingConfig;
 using io::MixingForm;
-enum class RecomputePolicy { None, Stage, Layers };
+using pipeline::Recompute;
 /// How pixels become floats. CIFAR: each image by its own mean and deviation (the recipe), or all
 /// images by those of the data set or of ImageNet. ImageNet: minus its mean, or by its mean and
 /// deviation.
@@ -51,7 +56,7 @@ enum class ValidationMode { All, End, None };
 
 /// Learning rate as a function of the iteration. All values are absolute.
 struct ScheduleConfig {
-  ScheduleKind kind = ScheduleKind::Stepped;
+  LearningRateKind kind = LearningRateKind::Stepped;
   double base_rate = 0.1;                        ///< 2^exponent x total batch; the highest rate
   double decay = 0.1;                            ///< stepped, exponential: factor of each drop
   std::vector<double> boundaries = {0.5, 0.75};  ///< stepped: fractions of the run
@@ -134,7 +139,7 @@ struct TrainConfig {
   Precision precision;
   bool stochastic_rounding = true;  ///< 16.16: of stored master weights and slots
   bool check_exceptions = false;    ///< name the first op that makes a non-finite number
-  RecomputePolicy recompute = RecomputePolicy::None;
+  Recompute recompute = Recompute::None;
   std::vector<std::string> recompute_layers;
   std::filesystem::path init_path;      ///< checkpoint whose weights the run starts from
   std::vector<std::string> init_fresh;  ///< substrings of names that init_path does not replace

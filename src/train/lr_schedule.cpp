@@ -68,26 +68,22 @@ double piecewise(const ScheduleConfig& schedule, std::int64_t iteration) {
 /// The rate before a warm-up applied by WarmupForm.
 double unwarmed(const ScheduleConfig& schedule, std::int64_t iteration, std::int64_t total) {
   switch (schedule.kind) {
-    case ScheduleKind::Stepped:
+    case LearningRateKind::Stepped:
       return stepped(schedule, iteration, total);
-    case ScheduleKind::Cosine:
+    case LearningRateKind::Cosine:
       return cosine(schedule, iteration, total);
-    case ScheduleKind::Exponential:
+    case LearningRateKind::Exponential:
       return exponential(schedule, iteration, total);
-    case ScheduleKind::Polynomial:
+    case LearningRateKind::Polynomial:
       return falling(schedule, 1.0 - share(iteration, total));
-    case ScheduleKind::GradualWarmup:
+    case LearningRateKind::GradualWarmup:
       return gradual_warmup(schedule, iteration, total);
-    case ScheduleKind::LarsPolynomial:
+    case LearningRateKind::LarsPolynomial:
       return lars_polynomial(schedule, iteration, total);
-    case ScheduleKind::Piecewise:
+    case LearningRateKind::Piecewise:
       return piecewise(schedule, iteration);
   }
   return 0.0;
-}
-
-bool warms_up_itself(ScheduleKind kind) {
-  return kind == ScheduleKind::GradualWarmup || kind == ScheduleKind::LarsPolynomial;
 }
 
 }  // namespace

@@ -18,21 +18,21 @@ namespace {
 
 constexpr double kStatusInterval = 0.1;
 
-std::string_view name_of(ScheduleKind kind) {
+std::string_view name_of(LearningRateKind kind) {
   switch (kind) {
-    case ScheduleKind::Stepped:
+    case LearningRateKind::Stepped:
       return "stepped";
-    case ScheduleKind::Cosine:
+    case LearningRateKind::Cosine:
       return "cosine";
-    case ScheduleKind::Exponential:
+    case LearningRateKind::Exponential:
       return "exponential";
-    case ScheduleKind::Polynomial:
+    case LearningRateKind::Polynomial:
       return "polynomial";
-    case ScheduleKind::GradualWarmup:
+    case LearningRateKind::GradualWarmup:
       return "gradual warm-up, then linear";
-    case ScheduleKind::LarsPolynomial:
+    case LearningRateKind::LarsPolynomial:
       return "LARS polynomial";
-    case ScheduleKind::Piecewise:
+    case LearningRateKind::Piecewise:
       return "piecewise";
   }
   return "";

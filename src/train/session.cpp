@@ -19,30 +19,19 @@ bool evaluates(const TrainConfig& config, Session::Use use) {
   return use == Session::Use::Evaluation || config.validation != ValidationMode::None;
 }
 
-pipeline::Recompute recompute_of(RecomputePolicy policy) {
-  switch (policy) {
-    case RecomputePolicy::None:
-      return pipeline::Recompute::None;
-    case RecomputePolicy::Stage:
-      return pipeline::Recompute::Stage;
-    case RecomputePolicy::Layers:
-      return pipeline::Recompute::Layers;
-  }
-  return pipeline::Recompute::None;
-}
-
 pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use) {
   pipeline::StageOptions options;
-  options.batch = use == Session::Use::Training ? config.batch_size : 0;
+  const pipeline::ProgramOptions program = training_program(config);
+  options.batch = use == Session::Use::Training ? program.batch : 0;
   options.evaluation_batch = evaluates(config, use) ? config.validation_batch_size : 0;
   options.backward = splits_backward(config.pipeline.schedule) ? pipeline::Backward::Split
                                                                : pipeline::Backward::Joined;
-  options.type = config.precision.activations;
-  options.recompute = recompute_of(config.recompute);
-  options.recompute_layers = config.recompute_layers;
+  options.type = program.type;
+  options.recompute = program.recompute;
+  options.recompute_layers = program.recompute_layers;
   options.label_smoothing = {static_cast<float>(config.label_smoothing), config.smoothing};
-  options.images = config.data.image_type;
-  options.mixing = config.data.mixing.on();
+  options.images = program.images;
+  options.mixing = program.mixing;
   if (use == Session::Use::Training) {
     options.parameters.rule = config.optimiser.kind;
     options.parameters.clips = config.optimiser.clip_norm > 0.0;

@@ -18,6 +18,15 @@ models::Graph network_of(const TrainConfig& config) {
   return graph;
 }
 
+pipeline::ProgramOptions training_program(const TrainConfig& config) {
+  return {.batch = config.batch_size,
+          .type = config.precision.activations,
+          .recompute = config.recompute,
+          .recompute_layers = config.recompute_layers,
+          .images = config.data.image_type,
+          .mixing = config.data.mixing.on()};
+}
+
 std::vector<int> device_numbers_of(const TrainConfig& config, int rank) {
   std::vector<int> numbers;
   if (config.device_numbers.empty()) return numbers;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/graph.hpp"
+#include "pipeline/program.hpp"
 #include "train/config.hpp"
 
 namespace millrace::train {
@@ -14,6 +15,10 @@ namespace millrace::train {
 /// The network that a configuration trains. Parameters that its filters leave out are frozen.
 /// Errors: Config, as models::build_model and models::train_only.
 [[nodiscard]] models::Graph network_of(const TrainConfig& config);
+
+/// How the training compiles its stages: what it and its plans have in common. The direction of the
+/// backward pass follows from the schedule.
+[[nodiscard]] pipeline::ProgramOptions training_program(const TrainConfig& config);
 
 /// Numbers of the devices assigned to `rank`, without duplicates, ascending; none: any device.
 [[nodiscard]] std::vector<int> device_numbers_of(const TrainConfig& config, int rank);

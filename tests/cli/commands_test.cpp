@@ -99,6 +99,19 @@ TEST(CommandsTest, FileThatIsMissingEndsWithItsOwnCode) {
   EXPECT_FALSE(fs::exists(missing + "-run"));
 }
 
+// A plan predicts the memory of the training, which recomputes these layers.
+TEST(CommandsTest, PlanCountsTheRecomputedLayers) {
+  const auto memory_of = [](const std::string& rest) {
+    const Outcome plan =
+        run_words(words("plan --dataset cifar-10 --model-size 20 --shards 2 --pipeline-depth 4 "
+                        "--pipeline-splits b2/0/relu --format json " +
+                        rest));
+    EXPECT_EQ(plan.code, 0) << plan.err;
+    return nlohmann::json::parse(plan.out).at("stages").at(0).at("memory_bytes").get<double>();
+  };
+  EXPECT_LT(memory_of("--recompute-layers b1"), 0.9 * memory_of(""));
+}
+
 // What a plan imposes on itself is no notice for anybody.
 TEST(CommandsTest, APlanSaysNothingOfALengthThatItHasNot) {
   for (const char* name : {"habana-resnext101-8workers", "habana-resnet50-lars-1worker",

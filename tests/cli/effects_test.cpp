@@ -9,7 +9,7 @@ namespace millrace::cli {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
-using train::ScheduleKind;
+using train::LearningRateKind;
 using train::TrainConfig;
 
 constexpr std::string_view kCifar = "--dataset cifar-10 --synthetic-data ";
@@ -74,7 +74,7 @@ TEST(ScheduleOptionsTest, ReachTheConfiguration) {
   EXPECT_EQ(line("--abs-learning-rate 0.3").schedule.base_rate, 0.3);
   const train::ScheduleConfig exponential =
       line("--lr-schedule exponential --lr-decay-rate 0.9 --lr-drops 10").schedule;
-  EXPECT_EQ(exponential.kind, ScheduleKind::Exponential);
+  EXPECT_EQ(exponential.kind, LearningRateKind::Exponential);
   EXPECT_EQ(exponential.decay, 0.9);
   EXPECT_EQ(exponential.drops, 10);
   EXPECT_EQ(line("--lr-schedule exponential").schedule.drops, 146);

@@ -86,21 +86,6 @@ TEST(OptionTableTest, EveryOptionRefusesBadValuesByName) {
   }
 }
 
-TEST(OptionTableTest, EveryOptionRefusesAMissingValue) {
-  for (const OptionSpec& spec : option_table()) {
-    std::vector<std::vector<std::string>> lines = {{fmt::format("--{}=", spec.name)}};
-    if (spec.type != ValueType::Flag && spec.bare.empty()) {
-      lines.push_back({fmt::format("--{}", spec.name)});
-      lines.push_back({fmt::format("--{}", spec.name), fmt::format("--{}", spec.name), "1"});
-    }
-    for (const std::vector<std::string>& line : lines) {
-      const Failure failure = failure_of([&] { (void)parse_arguments(taker(spec), line, 0); });
-      EXPECT_EQ(failure.kind, ErrorKind::Usage) << spec.name;
-      EXPECT_TRUE(contains(failure.text, fmt::format("--{}", spec.name))) << failure.text;
-    }
-  }
-}
-
 TEST(OptionTableTest, EveryVariableRefusesBadValuesByName) {
   for (const OptionSpec& spec : option_table()) {
     if (spec.environment.empty()) continue;
@@ -203,7 +188,7 @@ TEST(PrecedenceTest, CommandLineBeforeEnvironmentBeforeFile) {
   EXPECT_EQ(options.integer("seed"), 5);
 }
 
-TEST(PrecedenceTest, AnOptionOverrulesItsWeakerRival) {
+TEST(PrecedenceTest, AStrongerOptionReplacesOneThatItExcludes) {
   const Options file = parse_config("[train]\nepochs = 3\n[log]\nlogs-per-epoch = 2\n", "a.toml");
   const Options merged = merge(train_options("--iterations 7 --log-freq 1"), file);
   EXPECT_EQ(merged.integer("iterations"), 7);
@@ -212,7 +197,7 @@ TEST(PrecedenceTest, AnOptionOverrulesItsWeakerRival) {
   EXPECT_FALSE(merged.integer("logs-per-epoch").has_value());
 }
 
-TEST(PrecedenceTest, RivalsInOnePlaceAreRefused) {
+TEST(PrecedenceTest, ConflictsInOnePlaceAreRefused) {
   const std::vector<std::string> lines = {
       "--epochs 1 --iterations 2",       "--batch-norm --group-norm",
       "--logs-per-epoch 1 --log-freq 2", "--validation-mode all --no-validation",
@@ -227,13 +212,13 @@ TEST(PrecedenceTest, RivalsInOnePlaceAreRefused) {
   }
   EXPECT_EQ(
       failure_of([] {
-        check_rivals(parse_config("[train]\nepochs = 3\niterations = 4\n", "a.toml"));
+        check_conflicts(parse_config("[train]\nepochs = 3\niterations = 4\n", "a.toml"));
       }).text,
       "a.toml:2: [train] epochs and a.toml:3: [train] iterations exclude each other: give one "
       "of them");
 }
 
-TEST(PrecedenceTest, AFlagThatIsOffIsNoRival) {
+TEST(PrecedenceTest, AFlagThatIsOffConflictsWithNothing) {
   EXPECT_NO_THROW((void)train_options("--batch-norm=false --group-norm"));
 }
 
@@ -260,12 +245,13 @@ TEST(ArgumentsTest, AMissingValueIsOneLineThatSaysWhatIsWanted) {
 }
 
 // Whatever the option: never the words of the parser behind ours.
-TEST(ArgumentsTest, EveryOptionSaysItselfThatItNeedsAValue) {
+TEST(OptionTableTest, EveryOptionSaysThatItNeedsAValue) {
   for (const OptionSpec& spec : option_table()) {
-    if (spec.type == ValueType::Flag) continue;
     const std::string name = fmt::format("--{}", spec.name);
-    std::vector<std::vector<std::string>> lines = {{name, ""}, {name + "="}};
-    if (spec.bare.empty()) lines.push_back({name});
+    const bool flag = spec.type == ValueType::Flag;
+    std::vector<std::vector<std::string>> lines = {{name + "="}};
+    if (!flag) lines.push_back({name, ""});
+    if (!flag && spec.bare.empty()) lines.insert(lines.end(), {{name}, {name, name, "1"}});
     for (const std::vector<std::string>& line : lines) {
       const Failure failure = failure_of([&] { (void)parse_arguments(taker(spec), line, 0); });
       EXPECT_EQ(failure.kind, ErrorKind::Usage);

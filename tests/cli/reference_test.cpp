@@ -30,9 +30,6 @@ TEST(ReferenceTest, NamesEveryOption) {
 TEST(HelpTest, ListsEveryOptionOfTheCommandWithDefaultsAndUnits) {
   const CommandSpec train{.id = Command::Train,
                           .name = "train",
-                          .arguments = "",
-                          .min_arguments = 0,
-                          .max_arguments = 0,
                           .summary = "Trains.",
                           .example = "millrace train --epochs 1",
                           .run = nullptr};

@@ -113,10 +113,10 @@ TEST(ResolveTest, NamesOfChoicesReachTheConfiguration) {
   EXPECT_FALSE(config.data.augment);
   EXPECT_EQ(config.data.loader_threads, 4);
   EXPECT_EQ(config.precision.activations, DType::F32);
-  EXPECT_EQ(config.schedule.kind, train::ScheduleKind::Cosine);
+  EXPECT_EQ(config.schedule.kind, train::LearningRateKind::Cosine);
   EXPECT_EQ(config.optimiser.kind, train::OptimiserKind::Momentum);
   EXPECT_EQ(config.optimiser.momentum, 0.8);
-  EXPECT_EQ(config.recompute, train::RecomputePolicy::Stage);
+  EXPECT_EQ(config.recompute, train::Recompute::Stage);
   EXPECT_EQ(config.label_smoothing, 0.1);
   EXPECT_EQ(config.seed, 7u);
   EXPECT_EQ(config.threads, 3);

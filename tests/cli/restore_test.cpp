@@ -51,10 +51,10 @@ std::string unusual_value(const OptionSpec& spec) {
   return "";
 }
 
-TEST(RestoreTest, EveryOptionOfTheMathematicsIsRefusedByName) {
+TEST(RestoreTest, EveryFixedOptionIsRefusedByName) {
   int refused = 0;
   for (const OptionSpec& spec : option_table()) {
-    if (spec.mathematics == Mathematics::Keeps || !spec.taken_by(Command::Restore)) continue;
+    if (spec.on_restore == OnRestore::MayChange || !spec.taken_by(Command::Restore)) continue;
     const std::string line = fmt::format("--{}={}", spec.name, unusual_value(spec));
     const Failure failure = failure_of([&] { (void)continued(line); });
     EXPECT_EQ(failure.kind, ErrorKind::Usage) << line;
@@ -84,7 +84,7 @@ bool makes_total_batch(std::string_view name) {
 TEST(RestoreTest, EverythingElseMayChange) {
   for (const OptionSpec& spec : option_table()) {
     if (makes_total_batch(spec.name)) continue;
-    if (spec.mathematics == Mathematics::Changes || !spec.taken_by(Command::Restore)) continue;
+    if (spec.on_restore == OnRestore::Fixed || !spec.taken_by(Command::Restore)) continue;
     const std::string line = fmt::format("--{}={}", spec.name, unusual_value(spec));
     const Options options = continued(line);
     ASSERT_NE(options.find(spec.name), nullptr) << line;
@@ -139,7 +139,7 @@ TEST(RestoreTest, EnvironmentFillsAGap) {
   EXPECT_EQ(continued_options(given, without).text("data-dir"), "/env/cifar");
 }
 
-TEST(RestoreTest, ContinuedRunHasTheSameMathematics) {
+TEST(RestoreTest, ContinuedRunComputesTheSame) {
   const Options options = continued("--threads-per-device 1 --log-freq 5 --max-ckpts-to-keep 4");
   const auto facts = published_facts(data_request(options));
   const train::TrainConfig restored = resolve(options, facts, {.cores = 8}).config;

@@ -21,8 +21,8 @@ using Names = std::vector<std::string>;
 
 PlanRequest request(std::string_view kind, std::int32_t devices, std::int32_t micro_batches) {
   PlanRequest r;
-  r.batch = 4;
-  r.type = DType::BF16;
+  r.program.batch = 4;
+  r.program.type = DType::BF16;
   r.schedule.name = kind;
   r.schedule.devices = devices;
   r.schedule.micro_batches = micro_batches;

@@ -47,7 +47,7 @@ TEST(LearningRateTest, BoundaryAtTheEndOfTheRunIsNeverReached) {
 }
 
 TEST(LearningRateTest, CosineFallsFromTheBaseToZero) {
-  const ScheduleConfig schedule{.kind = ScheduleKind::Cosine, .base_rate = 0.8};
+  const ScheduleConfig schedule{.kind = LearningRateKind::Cosine, .base_rate = 0.8};
   EXPECT_EQ(learning_rate(schedule, 0, 1000), 0.8);
   EXPECT_NEAR(learning_rate(schedule, 250, 1000), 0.4 * (1.0 + std::sqrt(0.5)), 1e-15);
   EXPECT_NEAR(learning_rate(schedule, 500, 1000), 0.4, 1e-15);
@@ -56,7 +56,7 @@ TEST(LearningRateTest, CosineFallsFromTheBaseToZero) {
 
 TEST(LearningRateTest, CosineWarmUpMultipliesTheFallingValue) {
   const ScheduleConfig schedule{
-      .kind = ScheduleKind::Cosine, .base_rate = 1.0, .warmup_iterations = 500};
+      .kind = LearningRateKind::Cosine, .base_rate = 1.0, .warmup_iterations = 500};
   EXPECT_EQ(learning_rate(schedule, 0, 1000), 0.0);
   // At a quarter of the run, half of the warm-up is done and the cosine is (1 + sqrt 1/2) / 2.
   EXPECT_NEAR(learning_rate(schedule, 250, 1000), 0.25 * (1.0 + std::sqrt(0.5)), 1e-15);
@@ -72,7 +72,7 @@ TEST(LearningRateTest, DoesNotDependOnWhichIterationsWereAskedBefore) {
 // recipes.md C.3, NV: 0.256 x 8 x 256 / 256 = 2.048; 1281167 // 2048 = 625 iterations per epoch; a
 // warm-up of 8 of 50 epochs, then a jump to the cosine, which started at iteration 0.
 TEST(LearningRateTest, CosineBehindALinearWarmUpIsNotShifted) {
-  const ScheduleConfig schedule{.kind = ScheduleKind::Cosine,
+  const ScheduleConfig schedule{.kind = LearningRateKind::Cosine,
                                 .base_rate = 2.048,
                                 .warmup_iterations = 5000,
                                 .warmup = WarmupForm::Linear};
@@ -88,7 +88,7 @@ TEST(LearningRateTest, CosineBehindALinearWarmUpIsNotShifted) {
 
 // recipes.md C.3, NV: D = 90 x N // global if the run's length is given in batches.
 TEST(LearningRateTest, HorizonReplacesTheRunAndHoldsTheRateBehindIt) {
-  ScheduleConfig schedule{.kind = ScheduleKind::Cosine, .base_rate = 2.0};
+  ScheduleConfig schedule{.kind = LearningRateKind::Cosine, .base_rate = 2.0};
   schedule.horizon = 1000;
   expect_rates(schedule, 50, {{0, 2.0}, {25, 1.9969173337331}, {49, 1.98817491911028}});
   EXPECT_NEAR(learning_rate(schedule, 2000, 3000), 0.0, 1e-15);
@@ -96,7 +96,7 @@ TEST(LearningRateTest, HorizonReplacesTheRunAndHoldsTheRateBehindIt) {
 
 // recipes.md C.3, GC exponential with A.5's B0: 2^-14 x 512 = 0.03125, 0.97, 146 drops.
 TEST(LearningRateTest, ExponentialDropsAtWholeParts) {
-  ScheduleConfig schedule{.kind = ScheduleKind::Exponential, .base_rate = 0.03125, .decay = 0.97};
+  ScheduleConfig schedule{.kind = LearningRateKind::Exponential, .base_rate = 0.03125, .decay = 0.97};
   expect_rates(schedule, 1460,
                {{0, 0.03125},
                 {9, 0.03125},
@@ -111,7 +111,7 @@ TEST(LearningRateTest, ExponentialDropsAtWholeParts) {
 // recipes.md C.3, GC polynomial_decay_lr with the defaults of B.1: 0.0012, 0.0001, 1.
 TEST(LearningRateTest, PolynomialFallsToItsEndRate) {
   ScheduleConfig schedule{
-      .kind = ScheduleKind::Polynomial, .base_rate = 0.0012, .end_rate = 0.0001};
+      .kind = LearningRateKind::Polynomial, .base_rate = 0.0012, .end_rate = 0.0001};
   expect_rates(schedule, 1000, {{0, 0.0012}, {500, 0.00065}, {999, 0.0001011}, {1000, 0.0001}});
   schedule.power = 2.0;
   expect_rates(schedule, 1000, {{0, 0.0012}, {500, 0.000375}, {900, 0.000111}});
@@ -120,7 +120,7 @@ TEST(LearningRateTest, PolynomialFallsToItsEndRate) {
 // recipes.md C.3, NV: x 0.1 at epochs 30, 60, 80, 90, 625 iterations each.
 TEST(LearningRateTest, PiecewiseFallsBehindItsCuts) {
   const std::vector<double> epochs = {30, 60, 80, 90};
-  const ScheduleConfig schedule{.kind = ScheduleKind::Piecewise,
+  const ScheduleConfig schedule{.kind = LearningRateKind::Piecewise,
                                 .base_rate = 2.048,
                                 .warmup_iterations = 3125,
                                 .warmup = WarmupForm::Linear,
@@ -143,7 +143,7 @@ TEST(LearningRateTest, PiecewiseFallsBehindItsCuts) {
 // recipes.md C.3, HK piecewise: 0.1 x 256 / 256; 1281167 // 256 = 5004 iterations per epoch.
 TEST(LearningRateTest, PiecewiseOfKerasWarmsUpForFiveEpochs) {
   const std::vector<double> epochs = {30, 60, 80};
-  const ScheduleConfig schedule{.kind = ScheduleKind::Piecewise,
+  const ScheduleConfig schedule{.kind = LearningRateKind::Piecewise,
                                 .base_rate = 0.1,
                                 .warmup_iterations = 25020,
                                 .warmup = WarmupForm::Linear,
@@ -163,13 +163,13 @@ TEST(LearningRateTest, PiecewiseOfKerasWarmsUpForFiveEpochs) {
 // recipes.md C.3, HK constant: base x global / 256.
 TEST(LearningRateTest, OnePieceIsConstant) {
   const ScheduleConfig schedule{
-      .kind = ScheduleKind::Piecewise, .base_rate = 0.8, .factors = {1.0}};
+      .kind = LearningRateKind::Piecewise, .base_rate = 0.8, .factors = {1.0}};
   expect_rates(schedule, 100, {{0, 0.8}, {99, 0.8}});
 }
 
 // recipes.md C.3, SS: gradual_warmup_then_dec(a = 0.1, W = 260, b = 4.8, T = 4680).
 TEST(LearningRateTest, GradualWarmUpThenLinearToZero) {
-  const ScheduleConfig schedule{.kind = ScheduleKind::GradualWarmup,
+  const ScheduleConfig schedule{.kind = LearningRateKind::GradualWarmup,
                                 .base_rate = 4.8,
                                 .warmup_iterations = 260,
                                 .initial_rate = 0.1};
@@ -186,7 +186,7 @@ TEST(LearningRateTest, GradualWarmUpThenLinearToZero) {
 // recipes.md C.3, HK MLPerf 8 x 256: power 9, warm-up of 3 epochs of 625 iterations, 40 epochs of a
 // decay over 41.
 TEST(LearningRateTest, LarsPolynomialDecaysToAHorizonBehindTheRun) {
-  const ScheduleConfig schedule{.kind = ScheduleKind::LarsPolynomial,
+  const ScheduleConfig schedule{.kind = LearningRateKind::LarsPolynomial,
                                 .base_rate = 9.0,
                                 .warmup_iterations = 1875,
                                 .end_rate = 0.0001,
@@ -203,7 +203,7 @@ TEST(LearningRateTest, LarsPolynomialDecaysToAHorizonBehindTheRun) {
 
 // recipes.md C.3, HX LARS: 9.5, 38 epochs of 1281167 // 16384 = 78 iterations, 8 of warm-up.
 TEST(LearningRateTest, LarsPolynomialOfSixtyFourWorkers) {
-  const ScheduleConfig schedule{.kind = ScheduleKind::LarsPolynomial,
+  const ScheduleConfig schedule{.kind = LearningRateKind::LarsPolynomial,
                                 .base_rate = 9.5,
                                 .warmup_iterations = 624,
                                 .end_rate = 0.0001,
@@ -219,7 +219,7 @@ TEST(LearningRateTest, LarsPolynomialOfSixtyFourWorkers) {
 
 TEST(LearningRateTest, LarsPolynomialWithoutWarmUpBeginsOneStepDown) {
   const ScheduleConfig schedule{
-      .kind = ScheduleKind::LarsPolynomial, .base_rate = 9.0, .power = 2.0};
+      .kind = LearningRateKind::LarsPolynomial, .base_rate = 9.0, .power = 2.0};
   // max(0 - 0, 1) / (9 - 0 + 1) = 1 / 10.
   expect_rates(schedule, 9, {{0, 7.29}, {1, 7.29}, {2, 5.76}});
 }

@@ -41,7 +41,7 @@ struct Layout {
   std::int32_t stages = 1;
   std::string_view schedule = "Sequential";
   std::int32_t chunks = 1;
-  RecomputePolicy recompute = RecomputePolicy::None;
+  Recompute recompute = Recompute::None;
   std::optional<DType> image_type = {};
   int threads = 1;
   std::int32_t replicas = 1;
@@ -106,7 +106,7 @@ TrainConfig config_of(const Recipe& recipe, const Layout& layout) {
   config.smoothing = recipe.form;
   config.precision = {.activations = recipe.type, .master = DType::F32};
   config.recompute = layout.recompute;
-  if (layout.recompute == RecomputePolicy::Layers) config.recompute_layers = {"b0", "b2"};
+  if (layout.recompute == Recompute::Layers) config.recompute_layers = {"b0", "b2"};
   config.validation_batch_size = 4;
   config.seed = 17;
   config.data.train_size = kTrainImages;
@@ -178,7 +178,7 @@ std::vector<Recipe> recipes() {
 }
 
 std::vector<Layout> layouts() {
-  using enum RecomputePolicy;
+  using enum Recompute;
   return {
       {.image_type = DType::U8},
       {.recompute = Stage, .threads = 3},
@@ -210,7 +210,7 @@ TEST(MixingLawTest, LayoutsGiveTheBitsOfOneStage) {
 // Kernels turn images into the input of the first op, from bytes or floats, with and without
 // recomputation.
 TEST(MixingTwoThreadsTest, LayoutsGiveTheBitsOfOneStage) {
-  using enum RecomputePolicy;
+  using enum Recompute;
   for (const Recipe& recipe : {Recipe{.mixing = kBoth},
                                Recipe{.mixing = kCutmix, .smoothing = 0.0, .type = DType::BF16}}) {
     const Outcome expected = train(recipe, {}, 2);
@@ -317,7 +317,7 @@ TEST(MixingLawTest, ImagesThatStayOnTheDeviceTrainAsThoseThatAreSent) {
 }
 
 TEST(MixingLawTest, BytesTakeLessOfTheLoaderAndOfTheStash) {
-  const auto bytes_of = [](bool device, RecomputePolicy recompute) {
+  const auto bytes_of = [](bool device, Recompute recompute) {
     const Layout layout{.stages = 4,
                         .schedule = "GPipe",
                         .recompute = recompute,
@@ -327,8 +327,8 @@ TEST(MixingLawTest, BytesTakeLessOfTheLoaderAndOfTheStash) {
                           world);
     return std::pair{session.feeder().loader_bytes(kTestImages), session.arena_bytes()};
   };
-  const auto floats = bytes_of(false, RecomputePolicy::Stage);
-  const auto bytes = bytes_of(true, RecomputePolicy::Stage);
+  const auto floats = bytes_of(false, Recompute::Stage);
+  const auto bytes = bytes_of(true, Recompute::Stage);
   EXPECT_LT(bytes.first, floats.first * 27 / 100);
   EXPECT_LT(bytes.second, floats.second);
 }

@@ -161,7 +161,7 @@ inline TrainConfig config_of(const Layout& layout) {
   if (layout.rule == UpdateRule::Adam || layout.rule == UpdateRule::AdamW)
     config.optimiser.epsilon = 1e-8;
   config.optimiser.sharded = layout.sharded;
-  config.recompute = layout.recompute ? RecomputePolicy::Stage : RecomputePolicy::None;
+  config.recompute = layout.recompute ? Recompute::Stage : Recompute::None;
   config.validation_batch_size = 3;
   config.data.train_size = 500;
   config.data.validation_size = kValidationImages;

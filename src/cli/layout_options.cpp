@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/schedule_options.hpp"
+#include "cli/layout_options.hpp"
 
 #include <fmt/format.h>
 
@@ -7,26 +7,24 @@
 #include <set>
 #include <string_view>
 
-#include "cli/split_options.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
-#include "partition/cost.hpp"
-#include "pipeline/auto_schedule.hpp"
-#include "pipeline/messages.hpp"
+#include "partition/cuts.hpp"
+#include "partition/layout.hpp"
 #include "pipeline/schedules/schedules.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {
 
 using models::Graph;
-using pipeline::OpRange;
 using train::TrainConfig;
 
 std::vector<std::int32_t> device_mapping(Reader& read) {
   std::vector<std::int32_t> devices;
   if (!read.given("device-mapping")) return devices;
-  for (const std::string& word : split_list(read.text("device-mapping", ""), ' ')) {
+  for (const std::string& word : split_list(read.text("device-mapping"), ' ')) {
     const std::optional<std::int32_t> device = parse_number<std::int32_t>(word);
     if (!device || *device < 0)
       fail(ErrorKind::Usage, "{}: '{}' is not a device; devices are numbered from 0",
@@ -34,15 +32,6 @@ std::vector<std::int32_t> device_mapping(Reader& read) {
     devices.push_back(*device);
   }
   return devices;
-}
-
-std::vector<pipeline::StageCost> analytic_costs(const Graph& graph, const TrainConfig& config,
-                                                std::span<const OpRange> ranges) {
-  const std::vector<partition::OpCost> ops = estimated_costs(graph, config);
-  const pipeline::Recompute recompute = plan_request(config, {}).recompute;
-  std::vector<pipeline::StageCost> costs;
-  for (const OpRange& range : ranges) costs.push_back(stage_cost(ops, range, recompute));
-  return costs;
 }
 
 /// Checks a mapping from the options or a plan: every device up to the highest must have a stage.
@@ -63,12 +52,61 @@ void check_mapping(const pipeline::ScheduleRequest& request, std::string_view or
            origin, d, request.devices);
 }
 
+/// With one micro-batch, shards divide memory, not time.
+partition::SplitRequest sharding(Reader& read) {
+  partition::SplitRequest request{.aim = partition::SplitRequest::For::Memory};
+  if (read.given("sharding-include-filter"))
+    request.filter.include = split_list(read.text("sharding-include-filter"), ' ');
+  if (read.given("sharding-exclude-filter"))
+    request.filter.exclude = split_list(read.text("sharding-exclude-filter"), ' ');
+  return request;
+}
+
+[[noreturn]] void refuse_missing_splits(Reader& read, const Graph& graph, const TrainConfig& config,
+                                        const pipeline::ScheduleRequest& schedule,
+                                        std::span<const std::string> given) {
+  const pipeline::ProgramOptions program = train::training_program(config);
+  const std::vector<partition::OpCost> costs = partition::estimated_costs(graph, program);
+  std::string message;
+  try {
+    partition::check_count(graph, given, schedule.stages());
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  fail(ErrorKind::Usage, "{}\n{}\n--pipeline-splits auto would select: {}", message,
+       partition::cut_table(graph, costs, program.batch, program.type),
+       join(partition::choose_splits(graph, plan_request(config, schedule),
+                                     {.memory_limit = device_memory(read)}),
+            " "));
+}
+
 }  // namespace
+
+std::optional<partition::Plan> plan_given(const Options& options, const Graph& graph) {
+  constexpr std::uint64_t kMostBytes = 4 << 20;
+  const std::optional<std::string> file = options.text("plan");
+  if (!file) return std::nullopt;
+  partition::Plan plan = partition::parse_plan(io::read_text(*file, kMostBytes), *file);
+  if (plan.model != graph.name)
+    fail(ErrorKind::Config, "{}: this is a plan for {}, but the run trains {}", *file, plan.model,
+         graph.name);
+  return plan;
+}
+
+std::int64_t device_memory(Reader& read) {
+  if (!read.given("device-memory")) return 0;
+  const std::string text = read.text("device-memory");
+  const std::optional<std::int64_t> bytes = parse_bytes(text);
+  if (!bytes)
+    fail(ErrorKind::Usage, "{}: invalid size '{}'; examples: 512MiB, 8GB",
+         read.options().find("device-memory")->where, text);
+  return *bytes;
+}
 
 std::optional<pipeline::Schedule> schedule_in_file(Reader& read) {
   if (!read.given("pipeline-schedule-file")) return std::nullopt;
   constexpr std::uint64_t kMostBytes = 4 << 20;  // some 700,000 actions
-  const std::string file = read.text("pipeline-schedule-file", "");
+  const std::string file = read.text("pipeline-schedule-file");
   pipeline::Schedule schedule = pipeline::parse_schedule(io::read_text(file, kMostBytes), file);
   for (std::vector<pipeline::Action>& list : schedule.lists)
     std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
@@ -80,7 +118,7 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
                                            const pipeline::Schedule* listed) {
   pipeline::ScheduleRequest request;
   request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
-  request.devices = static_cast<std::int32_t>(read.integer("shards", 1));
+  request.devices = static_cast<std::int32_t>(read.integer("shards"));
   request.device_of = plan != nullptr ? plan->device_of : device_mapping(read);
   const bool in_file = plan == nullptr && listed != nullptr;
   if (in_file && request.device_of.empty()) request.device_of = listed->device_of;
@@ -124,36 +162,60 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
       fail(ErrorKind::Usage,
            "{} has no effect here: it needs --pipeline-schedule 1F1B or Interleaved",
            read.options().find("pipeline-warmup")->where);
-    request.extra_warmup = static_cast<std::int32_t>(read.integer("pipeline-warmup", 0));
+    request.extra_warmup = static_cast<std::int32_t>(read.integer("pipeline-warmup"));
   }
   return request;
 }
 
-pipeline::Schedule automatic_schedule(const Graph& graph, std::span<const OpRange> ranges,
-                                      std::vector<pipeline::StageCost> costs,
-                                      const pipeline::ScheduleRequest& request) {
-  pipeline::AutoRequest automatic;
-  automatic.costs.stages = std::move(costs);
-  automatic.micro_batches = request.micro_batches;
-  automatic.device_of = request.device_of;
-  automatic.links = pipeline::links(graph, ranges);
-  // The memory limit of Grouped.
-  const auto stages = static_cast<std::int32_t>(ranges.size());
-  for (std::int32_t s = 0; s < stages; ++s) automatic.stash_limit.push_back(2 * (stages - s));
-  return pipeline::generate_auto(automatic);
+partition::PlanRequest plan_request(const TrainConfig& config,
+                                    const pipeline::ScheduleRequest& schedule) {
+  partition::PlanRequest request;
+  request.program = train::training_program(config);
+  request.update = {config.optimiser.kind, config.precision,
+                    config.optimiser.sharded ? config.pipeline.ranks.replicas : 1};
+  request.schedule = schedule;
+  request.cost_model = "analytic";
+  return request;
+}
+
+std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
+                                        const pipeline::ScheduleRequest& schedule,
+                                        Notices& notices) {
+  const std::int32_t stages = schedule.stages();
+  std::vector<std::string> splits;
+  if (stages == 1 && !read.given("pipeline-splits")) return splits;
+  const bool given = read.given("pipeline-splits");
+  splits = given ? split_list(read.text("pipeline-splits"), ' ') : splits;
+  const bool automatic = splits == std::vector<std::string>{"auto"};
+  const bool sharded = !given && config.micro_batches == 1 && schedule.chunks == 1;
+  if (automatic || sharded) {
+    splits = partition::choose_splits(
+        graph, plan_request(config, schedule),
+        sharded ? sharding(read) : partition::SplitRequest{.memory_limit = device_memory(read)});
+    notices.push_back(
+        fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", join(splits, " ")));
+  }
+  (void)partition::stages_of(graph, splits);  // reports a wrong name before a wrong number
+  if (std::ssize(splits) != stages - 1)
+    refuse_missing_splits(read, graph, config, schedule, splits);
+  read.note("pipeline-splits", join(splits, " "));
+  return splits;
 }
 
 pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConfig& config,
                                const pipeline::ScheduleRequest& request,
-                               std::span<const OpRange> ranges, const partition::Plan* plan,
-                               const pipeline::Schedule* listed, Notices& notices) {
+                               const partition::Plan* plan, const pipeline::Schedule* listed,
+                               Notices& notices) {
+  const std::vector<pipeline::OpRange>& stages = config.pipeline.ranges;
   const auto name = read.effective().find("pipeline-schedule");
   const bool automatic =
       name != read.effective().end() && to_lower(std::get<std::string>(name->second)) == "auto";
   if (automatic && listed == nullptr && request.stages() > 1)
-    return automatic_schedule(graph, ranges,
-                              plan != nullptr ? plan->costs : analytic_costs(graph, config, ranges),
-                              request);
+    return partition::automatic_schedule(
+        graph, stages,
+        plan != nullptr ? plan->costs
+                        : partition::stage_costs(graph, stages, train::training_program(config)),
+        request);
   if (listed == nullptr) return pipeline::generate(request);
   pipeline::Schedule schedule = *listed;
   if (pipeline::number_in_order(schedule))

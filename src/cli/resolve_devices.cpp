@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/device_options.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
-#include "cli/split_options.hpp"
+#include "cli/layout_options.hpp"
+#include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 
@@ -39,12 +38,9 @@ void check_cores(const std::vector<int>& numbers, const MachineFacts& machine, i
            where, number, machine.cores, sets, threads);
 }
 
-}  // namespace
-
-int ranks_here(const MachineFacts& machine, const TrainConfig& config) {
-  return std::max(1, machine.ranks > 0 ? machine.local_ranks : config.pipeline.ranks.ranks);
-}
-
+/// Scratch limits of the vendor library's kernels in bytes, from --available-memory-proportion:
+/// empty when not given, one number, or two per stage. The memory of a device is --device-memory,
+/// or else the machine's memory divided by its ranks.
 std::vector<std::int64_t> scratch_caps(Reader& read, const MachineFacts& machine,
                                        const TrainConfig& config) {
   std::vector<std::int64_t> caps;
@@ -52,7 +48,7 @@ std::vector<std::int64_t> scratch_caps(Reader& read, const MachineFacts& machine
   if (given == nullptr) return caps;
   const std::int64_t told = device_memory(read);
   const std::int64_t memory = told > 0 ? told : machine.memory / ranks_here(machine, config);
-  for (const std::string& word : split_list(read.text("available-memory-proportion", ""), ' ')) {
+  for (const std::string& word : split_list(read.text("available-memory-proportion"), ' ')) {
     const std::optional<double> share = parse_number<double>(word);
     if (!share || !(*share > 0.0) || *share > 1.0)
       fail(ErrorKind::Usage, "{}: '{}' is not a number above 0 and at most 1", given->where, word);
@@ -65,8 +61,10 @@ std::vector<std::int64_t> scratch_caps(Reader& read, const MachineFacts& machine
   return caps;
 }
 
+/// The devices that --select-ipus names, by replica and device of the pipeline; empty for AUTO.
+/// They are not recorded, because the run may be restored on another machine.
 std::vector<int> device_numbers(Reader& read, const MachineFacts& machine,
-                                const TrainConfig& config, std::vector<std::string>& notices) {
+                                const TrainConfig& config, Notices& notices) {
   const Setting* given = read.options().find("select-ipus");
   if (given == nullptr) return {};
   read.use("select-ipus");
@@ -89,6 +87,54 @@ std::vector<int> device_numbers(Reader& read, const MachineFacts& machine,
          given->where, numbers.size(), devices, map.devices, map.replicas);
   check_cores(numbers, machine, config.threads, given->where);
   return numbers;
+}
+
+/// The weight updates to trace and the file to write.
+void resolve_trace(const Options& options, train::TrainConfig& config) {
+  std::optional<std::string> file = options.text("trace");
+  // A name without a directory is placed in the run directory, which is not known yet.
+  const std::string profile = options.text("gc-profile").value_or("NO_PROFILE");
+  if (!file && profile != "NO_PROFILE") file = "trace.json";
+  const std::optional<std::string> steps = options.text("profile-steps");
+  if (!file) {
+    if (steps)
+      fail(ErrorKind::Usage,
+           "--profile-steps has no effect here: it needs --trace FILE or --gc-profile");
+    return;
+  }
+  config.trace = *file;
+  // The first ten updates of this process, which may continue a run.
+  config.trace_first = 0;
+  config.trace_last = 10;
+  if (!steps) return;
+  const std::vector<std::string> pieces = split_list(*steps);
+  const auto number = [](const std::string& text) {
+    return parse_number<std::int64_t>(text).value_or(0);
+  };
+  const bool two = pieces.size() == 2;
+  config.trace_first = two ? number(pieces[0]) : 0;
+  config.trace_last = two ? number(pieces[1]) : 0;
+  if (config.trace_first > config.iterations)
+    fail(ErrorKind::Usage,
+         "--profile-steps: the run has {} weight updates, but the trace would start at {}",
+         config.iterations, config.trace_first);
+  if (config.trace_first < 1 || config.trace_last < config.trace_first)
+    fail(ErrorKind::Usage,
+         "--profile-steps: '{}' is not the first and last weight update of a trace; example: 5,8",
+         *steps);
+}
+
+}  // namespace
+
+int ranks_here(const MachineFacts& machine, const TrainConfig& config) {
+  return std::max(1, machine.ranks > 0 ? machine.local_ranks : config.pipeline.ranks.ranks);
+}
+
+void resolve_devices(Reader& read, const MachineFacts& machine, TrainConfig& config,
+                     Notices& notices) {
+  resolve_trace(read.options(), config);
+  config.scratch_caps = scratch_caps(read, machine, config);
+  config.device_numbers = device_numbers(read, machine, config, notices);
 }
 
 }  // namespace millrace::cli

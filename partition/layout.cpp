@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "partition/layout.hpp"
+
+#include <utility>
+
+#include "partition/cuts.hpp"
+#include "pipeline/auto_schedule.hpp"
+#include "pipeline/messages.hpp"
+
+namespace millrace::partition {
+
+std::vector<OpCost> estimated_costs(const Graph& graph, const pipeline::ProgramOptions& program) {
+  return recomputing(graph,
+                     analytic_costs(graph, program.batch, program.type, cpu_model(program.type)),
+                     program.recompute_layers);
+}
+
+Plan automatic_plan(const Graph& graph, std::span<const OpCost> costs, const PlanRequest& request,
+                    std::int64_t memory_limit) {
+  // Cuts inside blocks cost an extra pass over a value and send more data, so they must save time.
+  // Very deep networks always have a boundary between layers close to the best cut.
+  constexpr std::size_t kDeep = 400;
+  constexpr double kWorth = 0.97;
+  Search search;
+  search.memory_limit = memory_limit;
+  const bool layers_suffice = request.schedule.stages() <= std::ssize(layer_cuts(graph)) + 1;
+  if (!layers_suffice) {
+    search.cuts = op_cuts(graph);
+    return best_plans(graph, costs, request, search).front();
+  }
+  Plan plan = best_plans(graph, costs, request, search).front();
+  if (graph.ops.size() > kDeep) return plan;
+  search.cuts = op_cuts(graph);
+  Plan finer = best_plans(graph, costs, request, search).front();
+  return finer.seconds < kWorth * plan.seconds ? finer : plan;
+}
+
+std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& request,
+                                       const SplitRequest& splits) {
+  if (splits.aim == SplitRequest::For::Speed)
+    return automatic_plan(graph, estimated_costs(graph, request.program), request,
+                          splits.memory_limit)
+        .splits;
+  const std::vector<pipeline::Slots> slots(static_cast<std::size_t>(request.schedule.devices));
+  const StageMemory memory = exact_memory(graph, request.program, slots, request.update);
+  return splits_of(graph, shard_by_memory(graph, request.schedule.devices, splits.filter, memory));
+}
+
+std::vector<pipeline::StageCost> stage_costs(const Graph& graph, std::span<const OpRange> stages,
+                                             const pipeline::ProgramOptions& program) {
+  const std::vector<OpCost> ops = estimated_costs(graph, program);
+  std::vector<pipeline::StageCost> costs;
+  for (const OpRange& stage : stages) costs.push_back(stage_cost(ops, stage, program.recompute));
+  return costs;
+}
+
+pipeline::Schedule automatic_schedule(const Graph& graph, std::span<const OpRange> stages,
+                                      std::vector<pipeline::StageCost> costs,
+                                      const pipeline::ScheduleRequest& request) {
+  pipeline::AutoRequest automatic;
+  automatic.costs.stages = std::move(costs);
+  automatic.micro_batches = request.micro_batches;
+  automatic.device_of = request.device_of;
+  automatic.links = pipeline::links(graph, stages);
+  // The memory limit of Grouped.
+  const auto count = static_cast<std::int32_t>(stages.size());
+  for (std::int32_t s = 0; s < count; ++s) automatic.stash_limit.push_back(2 * (count - s));
+  return pipeline::generate_auto(automatic);
+}
+
+}  // namespace millrace::partition

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "cli/dialect.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+
+namespace millrace::cli {
+
+void DialectReader::give(std::string_view name, std::string spelled, std::string text, bool done) {
+  given_.insert_or_assign(
+      std::string(name),
+      Given{.spelled = std::move(spelled), .text = std::move(text), .read = done});
+}
+
+const DialectReader::Given* DialectReader::read_name(std::string_view name) {
+  const auto found = given_.find(name);
+  if (found == given_.end()) return nullptr;
+  found->second.read = true;
+  return &found->second;
+}
+
+std::string DialectReader::spelled(std::string_view name) const {
+  const auto found = given_.find(name);
+  return found == given_.end() ? "" : found->second.spelled;
+}
+
+bool DialectReader::flag(std::string_view name, bool otherwise) {
+  const Given* given = read_name(name);
+  return given == nullptr ? otherwise : given->text == "true";
+}
+
+std::string DialectReader::text(std::string_view name, std::string_view otherwise) {
+  const Given* given = read_name(name);
+  return given == nullptr ? std::string(otherwise) : given->text;
+}
+
+double DialectReader::real(std::string_view name, double otherwise) {
+  constexpr double kMost = 1e15;
+  const Given* given = read_name(name);
+  if (given == nullptr) return otherwise;
+  const std::optional<double> value = parse_number<double>(given->text);
+  if (!value || !(std::abs(*value) <= kMost))
+    fail(ErrorKind::Usage, "{}: '{}' is not a number", given->spelled, given->text);
+  return *value;
+}
+
+std::int64_t DialectReader::integer(std::string_view name, std::int64_t otherwise,
+                                    std::int64_t least) {
+  if (!given(name)) return otherwise;
+  const double value = real(name, 0.0);
+  if (value < static_cast<double>(least) || value != std::floor(value))
+    fail(ErrorKind::Usage, "{}: '{}' is not a whole number from {}", spelled(name), text(name, ""),
+         least);
+  return static_cast<std::int64_t>(value);
+}
+
+void DialectReader::pass_over(std::string_view name, std::string_view why) {
+  if (const Given* given = read_name(name); given != nullptr && given->text != "false")
+    note(fmt::format("{} has no effect here: {}", given->spelled, why));
+}
+
+std::vector<std::string> DialectReader::unread() const {
+  std::vector<std::string> names;
+  for (const auto& [name, given] : given_)
+    if (!given.read && given.text != "false") names.push_back(given.spelled);
+  return names;
+}
+
+void DialectReader::set(std::string_view option, std::string_view text, std::string_view from) {
+  const OptionSpec& spec = *find_option(option);
+  const bool is_default = from.empty();
+  const std::string where = is_default ? fmt::format("--dialect {} (its --{})", dialect_, option)
+                                       : fmt::format("{} (--{})", from, option);
+  const Origin origin = is_default ? Origin::Dialect : Origin::CommandLine;
+  if (is_default && translation_.options.find(option) != nullptr) return;
+  translation_.options.set(
+      spec, {.value = parse_value(spec, text, origin, where), .origin = origin, .where = where});
+}
+
+void DialectReader::set(std::string_view option, double value, std::string_view from) {
+  set(option, fmt::format("{}", value), from);
+}
+
+void DialectReader::set(std::string_view option, std::int64_t value, std::string_view from) {
+  set(option, fmt::format("{}", value), from);
+}
+
+std::int64_t whole_steps(double steps) {
+  constexpr double kMost = 1e15;
+  return static_cast<std::int64_t>(std::min(steps, kMost));
+}
+
+void set_imagenet_defaults(DialectReader& read, const ImageNetDefaults& defaults) {
+  read.set("dataset", "imagenet", "");
+  read.set("model", defaults.model, "");
+  read.set("model-size", defaults.size, "");
+  read.set("classes", std::int64_t{1001}, "");
+  read.set("initialisers", defaults.initialisers, "");
+  read.set("batch-norm", "true", "");
+  read.set("BN-decay", defaults.norm_decay, "");
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/option_rows.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// A default as the help shows it: 1e-8 for what prints as 1e-08.
+std::string default_text_of(const Value& value) {
+  if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "on" : "off";
+  std::string text = to_string(value);
+  if (const std::size_t zero = text.find("e-0");
+      zero != std::string::npos && std::holds_alternative<double>(value))
+    text.erase(zero + 2, 1);
+  return text;
+}
+
+OptionTable make_table() {
+  OptionTable table;
+  add_model_options(table);
+  add_data_options(table);
+  add_train_options(table);
+  add_rate_options(table);
+  add_output_options(table);
+  add_pipeline_options(table);
+  add_command_options(table);
+  train::TrainConfig config;
+  for (OptionSpec& spec : table) {
+    const bool told = spec.default_text.has_value() || !spec.idle.empty();
+    const bool by_member = spec.get != nullptr && !spec.recorded_if_given;
+    if (!told && !spec.by_default && by_member)
+      spec.default_text = default_text_of(spec.get(spec, config));
+    else if (!told && spec.by_default)
+      spec.default_text = default_text_of(*spec.by_default);
+  }
+  return table;
+}
+
+}  // namespace
+
+std::span<const OptionSpec> option_table() {
+  static const OptionTable table = make_table();
+  return table;
+}
+
+std::size_t index_of_choice(const OptionSpec& spec, const std::string& choice) {
+  const std::vector<std::string> choices = split_list(spec.value_name, '|');
+  const auto found = std::find(choices.begin(), choices.end(), choice);
+  MILLRACE_ASSERT(found != choices.end());
+  return static_cast<std::size_t>(found - choices.begin());
+}
+
+std::string choice_at(const OptionSpec& spec, std::size_t index) {
+  return split_list(spec.value_name, '|').at(index);
+}
+
+Row Rows::add(ValueType type, Text name, Text value, Range range, Text source, Text help) {
+  return Row(table_.emplace_back(OptionSpec{.name = name,
+                                            .section = section_,
+                                            .type = type,
+                                            .value_name = value,
+                                            .range = range,
+                                            .help = help,
+                                            .source = source,
+                                            .on_restore = on_restore_,
+                                            .commands = commands_}));
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the rows of the option table are written. A row names the option, its value, its range, the
+// trainers that have it and its help; the calls behind it add what not every option has. sets<>()
+// binds it to a member of the configuration, for example
+//
+//   rows.real("adam-beta2", "X", from_zero_below(1.0), "millrace", "decay of the average")
+//       .by_default(0.999)
+//       .when(is_adam)
+//       .sets<&OptimiserConfig::mean_square_decay>();
+//
+// The default stands once: in the member that the row sets, or in by_default(). The text of the
+// help follows from it. default_text() is for defaults that depend on other options.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "cli/options.hpp"
+#include "core/text.hpp"
+#include "train/config.hpp"
+
+namespace millrace::cli {
+
+using OptionTable = std::vector<OptionSpec>;
+
+// The parts of the table: rows of one or a few neighbouring sections.
+void add_model_options(OptionTable& table);
+void add_data_options(OptionTable& table);
+void add_train_options(OptionTable& table);
+void add_rate_options(OptionTable& table);      ///< optimizer and learning rate
+void add_output_options(OptionTable& table);    ///< validation, checkpoints, logs
+void add_pipeline_options(OptionTable& table);  ///< pipeline, replicas and device
+void add_command_options(OptionTable& table);   ///< of one invocation
+
+/// The part of a configuration that a member belongs to.
+template <class Part>
+Part& part_of(train::TrainConfig& config) {
+  if constexpr (std::is_same_v<Part, train::TrainConfig>) return config;
+  if constexpr (std::is_same_v<Part, train::OptimiserConfig>) return config.optimiser;
+  if constexpr (std::is_same_v<Part, train::ScheduleConfig>) return config.schedule;
+  if constexpr (std::is_same_v<Part, train::DataConfig>) return config.data;
+  if constexpr (std::is_same_v<Part, io::MixingConfig>) return config.data.mixing;
+  if constexpr (std::is_same_v<Part, pipeline::RankMap>) return config.pipeline.ranks;
+  if constexpr (std::is_same_v<Part, models::ModelOptions>) return config.model;
+  if constexpr (std::is_same_v<Part, models::ResidualOptions>) return config.model.residual;
+  if constexpr (std::is_same_v<Part, models::ResNeXtOptions>) return config.model.resnext;
+  if constexpr (std::is_same_v<Part, models::SqueezeNetOptions>) return config.model.squeezenet;
+  if constexpr (std::is_same_v<Part, models::EfficientNetOptions>) return config.model.efficientnet;
+}
+
+/// The position of a choice in the list of its option, and the choice at a position.
+[[nodiscard]] std::size_t index_of_choice(const OptionSpec& spec, const std::string& choice);
+[[nodiscard]] std::string choice_at(const OptionSpec& spec, std::size_t index);
+
+/// A member as the value of its option. Enumerators stand in the order of the choices; an
+/// enumeration that a flag sets has its two states in the order off, on.
+template <class T>
+Value value_of(const OptionSpec& spec, const T& member) {
+  if constexpr (std::is_enum_v<T>) {
+    const auto index = static_cast<std::size_t>(member);
+    if (spec.type == ValueType::Flag) return index != 0;
+    return choice_at(spec, index);
+  } else if constexpr (std::is_same_v<T, char>) {
+    return std::string(1, member);
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::vector<double>>) {
+    return member;
+  } else if constexpr (std::is_integral_v<T>) {
+    return static_cast<std::int64_t>(member);
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    return join(member, " ");
+  } else if constexpr (std::is_same_v<T, std::optional<double>>) {
+    return member.value_or(0.0);
+  } else if constexpr (std::is_same_v<T, std::filesystem::path>) {
+    return member.string();
+  } else {
+    return member;
+  }
+}
+
+/// Sets a member to the value of its option.
+template <class T>
+void set_member(const OptionSpec& spec, const Value& value, T& member) {
+  if constexpr (std::is_enum_v<T>) {
+    member = static_cast<T>(spec.type == ValueType::Flag
+                                ? static_cast<std::size_t>(std::get<bool>(value))
+                                : index_of_choice(spec, std::get<std::string>(value)));
+  } else if constexpr (std::is_same_v<T, char>) {
+    member = std::get<std::string>(value).front();
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::vector<double>>) {
+    member = std::get<T>(value);
+  } else if constexpr (std::is_integral_v<T>) {
+    member = static_cast<T>(std::get<std::int64_t>(value));
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    member = split_list(std::get<std::string>(value), ' ');
+  } else if constexpr (std::is_floating_point_v<T> || std::is_same_v<T, std::optional<double>>) {
+    member = std::get<double>(value);
+  } else {
+    member = std::get<std::string>(value);
+  }
+}
+
+/// The class and the type of a pointer to a member.
+template <class Pointer>
+struct MemberOf;
+template <class Part, class T>
+struct MemberOf<T Part::*> {
+  using Owner = Part;
+};
+
+/// A row that was just added, to be completed.
+class Row {
+ public:
+  using Text = std::string_view;
+  explicit Row(OptionSpec& spec) : spec_(spec) {}
+  /// The default, if it is not that of the member that the row sets.
+  Row& by_default(Value value) { return with(&OptionSpec::by_default, std::move(value)); }
+  template <std::size_t length>
+  Row& by_default(const char (&text)[length]) {
+    return by_default(Value(std::string(text)));
+  }
+  /// A default that depends on other options, in words.
+  Row& default_text(Text text) { return with(&OptionSpec::default_text, std::string(text)); }
+  Row& alias(Text name) { return with(&OptionSpec::alias, name); }
+  Row& unit(Text text) { return with(&OptionSpec::unit, text); }
+  Row& bare(Text value) { return with(&OptionSpec::bare, value); }
+  Row& environment(Text variable) { return with(&OptionSpec::environment, variable); }
+  Row& needs(Text what) { return with(&OptionSpec::needs, what); }
+  Row& idle(Text why) { return with(&OptionSpec::idle, why); }
+  Row& families(FamilySet set) { return with(&OptionSpec::families, set); }
+  Row& fixed() { return with(&OptionSpec::on_restore, OnRestore::Fixed); }
+  Row& may_change() { return with(&OptionSpec::on_restore, OnRestore::MayChange); }
+  Row& commands(CommandSet set) { return with(&OptionSpec::commands, set); }
+  /// The row sets its member only where this holds.
+  Row& when(bool (*applies)(const train::TrainConfig&)) {
+    return with(&OptionSpec::applies, applies);
+  }
+  /// Recorded in config.toml only if given, because the default follows other options or machines.
+  Row& if_given() { return with(&OptionSpec::recorded_if_given, true); }
+
+  template <auto member>
+  Row& sets() {
+    using Part = typename MemberOf<decltype(member)>::Owner;
+    spec_.get = [](const OptionSpec& spec, train::TrainConfig& config) {
+      return value_of(spec, part_of<Part>(config).*member);
+    };
+    spec_.set = [](const OptionSpec& spec, const Value& value, train::TrainConfig& config) {
+      set_member(spec, value, part_of<Part>(config).*member);
+    };
+    return *this;
+  }
+  /// The same for a flag that switches its member off.
+  template <auto member>
+  Row& clears() {
+    using Part = typename MemberOf<decltype(member)>::Owner;
+    spec_.get = [](const OptionSpec& spec, train::TrainConfig& config) {
+      return Value(!std::get<bool>(value_of(spec, part_of<Part>(config).*member)));
+    };
+    spec_.set = [](const OptionSpec& spec, const Value& value, train::TrainConfig& config) {
+      set_member(spec, Value(!std::get<bool>(value)), part_of<Part>(config).*member);
+    };
+    return *this;
+  }
+  /// A flag that chooses between two values of its member.
+  template <auto member, auto without, auto with_flag>
+  Row& chooses() {
+    using Part = typename MemberOf<decltype(member)>::Owner;
+    spec_.get = [](const OptionSpec&, train::TrainConfig& config) {
+      return Value(part_of<Part>(config).*member == with_flag);
+    };
+    spec_.set = [](const OptionSpec&, const Value& value, train::TrainConfig& config) {
+      part_of<Part>(config).*member = std::get<bool>(value) ? with_flag : without;
+    };
+    return *this;
+  }
+
+ private:
+  template <class T>
+  Row& with(T OptionSpec::*member, std::type_identity_t<T> value) {
+    spec_.*member = std::move(value);
+    return *this;
+  }
+
+  OptionSpec& spec_;
+};
+
+/// Adds rows to the table that agree in most of their section, commands and effect on a restore.
+class Rows {
+ public:
+  Rows(OptionTable& table, Section section, CommandSet commands, OnRestore on_restore)
+      : table_(table), section_(section), commands_(commands), on_restore_(on_restore) {}
+
+  using Text = std::string_view;
+  Row flag(Text name, Text source, Text help) {
+    return add(ValueType::Flag, name, "", {}, source, help).by_default(false);
+  }
+  Row integer(Text name, Text value, Range range, Text source, Text help) {
+    return add(ValueType::Integer, name, value, range, source, help);
+  }
+  Row real(Text name, Text value, Range range, Text source, Text help) {
+    return add(ValueType::Real, name, value, range, source, help);
+  }
+  Row reals(Text name, Text value, Range range, Text source, Text help) {
+    return add(ValueType::RealList, name, value, range, source, help);
+  }
+  Row choice(Text name, Text choices, Text source, Text help) {
+    return add(ValueType::Choice, name, choices, {}, source, help);
+  }
+  Row text(Text name, Text value, Text source, Text help) {
+    return add(ValueType::Text, name, value, {}, source, help);
+  }
+  Row names(Text name, Text value, Text source, Text help) {
+    return add(ValueType::NameList, name, value, {}, source, help);
+  }
+  Row path(Text name, Text value, Text source, Text help) {
+    return add(ValueType::Path, name, value, {}, source, help);
+  }
+
+ private:
+  Row add(ValueType type, Text name, Text value, Range range, Text source, Text help);
+
+  OptionTable& table_;
+  Section section_;
+  CommandSet commands_;
+  OnRestore on_restore_;
+};
+
+namespace option_words {
+
+/// "a|b|c": the choices that a table of the program offers, by the member that names them.
+template <class Element>
+[[nodiscard]] std::string choices_of(std::span<const Element> elements,
+                                     std::string_view Element::*name) {
+  std::vector<std::string_view> names;
+  for (const Element& element : elements) names.push_back(element.*name);
+  return join(names, "|");
+}
+
+constexpr CommandSet set_of(Command command) { return static_cast<CommandSet>(command); }
+
+inline constexpr CommandSet kTrain = set_of(Command::Train);
+inline constexpr CommandSet kBench = set_of(Command::Bench);
+inline constexpr CommandSet kPlan = set_of(Command::Plan);
+/// Commands that resolve a whole training. `restore` also takes the options that it must not
+/// change, so that it can refuse them by name.
+inline constexpr CommandSet kTrainings =
+    kTrain | set_of(Command::Restore) | set_of(Command::Import);
+/// A benchmark has no length, validation schedule, logs or checkpoints.
+inline constexpr CommandSet kRuns = kTrainings | kBench | kPlan;
+inline constexpr CommandSet kRunsAndValidate = kRuns | set_of(Command::Validate);
+inline constexpr CommandSet kContinues = kTrain | set_of(Command::Restore);
+inline constexpr CommandSet kPlacesRun = kTrain;
+inline constexpr CommandSet kReads = set_of(Command::Restore) | set_of(Command::Validate);
+
+/// The data tools that read images.
+inline constexpr CommandSet kDataTools = set_of(Command::DataIndex) | set_of(Command::DataCheck) |
+                                         set_of(Command::DataStats) | set_of(Command::DataConvert);
+
+inline constexpr auto kResNet = static_cast<FamilySet>(Family::ResNet);
+inline constexpr auto kResNeXt = static_cast<FamilySet>(Family::ResNeXt);
+inline constexpr auto kSqueezeNet = static_cast<FamilySet>(Family::SqueezeNet);
+inline constexpr auto kEfficientNet = static_cast<FamilySet>(Family::EfficientNet);
+inline constexpr FamilySet kResidual = kResNet | kResNeXt;
+inline constexpr FamilySet kNormed = kResidual | kEfficientNet;
+
+inline constexpr OnRestore kFixed = OnRestore::Fixed;
+inline constexpr OnRestore kMayChange = OnRestore::MayChange;
+inline constexpr double kMaxCount = 2147483647.0;
+inline constexpr double kMaxSeed = 9007199254740991.0;  // exact as a double
+
+constexpr Range at_least(double low) { return {.low = low, .high = kMaxCount}; }
+constexpr Range above_zero() { return {.low = 0.0, .low_end = Range::Low::Excluded}; }
+constexpr Range above_zero_to(double high) {
+  return {.low = 0.0, .high = high, .low_end = Range::Low::Excluded};
+}
+constexpr Range between(double low, double high) { return {.low = low, .high = high}; }
+constexpr Range from_zero_below(double high) {
+  return {.low = 0.0, .high = high, .high_end = Range::High::Excluded};
+}
+constexpr Range between_zero_and_one() {
+  return {
+      .low = 0.0, .high = 1.0, .low_end = Range::Low::Excluded, .high_end = Range::High::Excluded};
+}
+
+inline bool has_replicas(const train::TrainConfig& c) { return c.pipeline.ranks.replicas > 1; }
+
+}  // namespace option_words
+}  // namespace millrace::cli
