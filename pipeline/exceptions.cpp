@@ -89,9 +89,10 @@ std::optional<Finding> run_checked(BoundProgram& program, const device::Executio
   return first;
 }
 
-std::string first_not_finite_sum(const Graph& graph, const Parameters& parameters,
-                                 const device::ExecutionSpace& space, std::int64_t first,
-                                 std::int64_t elements) {
+std::optional<models::ParameterId> first_not_finite_sum(const Graph& graph,
+                                                        const Parameters& parameters,
+                                                        const device::ExecutionSpace& space,
+                                                        std::int64_t first, std::int64_t elements) {
   const float* const all = parameters.accumulated().data();
   for (const models::ParameterId id : parameters.ids()) {
     const models::Parameter& parameter = graph.parameter(id);
@@ -103,9 +104,9 @@ std::string first_not_finite_sum(const Graph& graph, const Parameters& parameter
     const std::int64_t end = std::min(first + elements, sum - all + parameter.elements());
     if (begin >= end) continue;
     auto* part = reinterpret_cast<std::byte*>(parameters.accumulated().data() + begin);
-    if (!parameters.finite(space, {part, DType::F32}, end - begin)) return parameter.name;
+    if (!parameters.finite(space, {part, DType::F32}, end - begin)) return id;
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace millrace::pipeline

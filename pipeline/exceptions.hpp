@@ -29,10 +29,10 @@ struct Finding {
                                                  const device::ExecutionSpace& space, Phase phase,
                                                  std::size_t part, const RunContext& context);
 
-/// Name of the first parameter with a sum that is not finite among elements [first, first +
-/// elements) of parameters.accumulated(); "" if there is none.
-[[nodiscard]] std::string first_not_finite_sum(const Graph& graph, const Parameters& parameters,
-                                               const device::ExecutionSpace& space,
-                                               std::int64_t first, std::int64_t elements);
+/// The first parameter with a sum that is not finite among elements [first, first + elements) of
+/// parameters.accumulated(), if there is one.
+[[nodiscard]] std::optional<models::ParameterId> first_not_finite_sum(
+    const Graph& graph, const Parameters& parameters, const device::ExecutionSpace& space,
+    std::int64_t first, std::int64_t elements);
 
 }  // namespace millrace::pipeline

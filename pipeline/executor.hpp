@@ -63,6 +63,8 @@ class Executor {
 
   /// Whether the last run skipped its update. The same on all ranks.
   [[nodiscard]] bool skipped() const { return skipped_; }
+  /// After such a run, as WeightUpdate::first_not_finite().
+  [[nodiscard]] std::string first_not_finite() const { return update_.first_not_finite(); }
   /// Metrics of the last run, at index replica + replicas x micro-batch. Zero for those that other
   /// ranks computed.
   [[nodiscard]] std::span<const MicroBatchMetrics> metrics() const { return metrics_; }

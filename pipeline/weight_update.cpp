@@ -37,7 +37,7 @@ int tags_of_stage(std::int32_t replicas) { return AllReduce::tags(replicas) + re
 
 WeightUpdate::WeightUpdate(const Graph& graph, const PipelinePlan& plan,
                            std::span<const StageRun> runs)
-    : plan_(&plan) {
+    : graph_(&graph), plan_(&plan) {
   if (!has_backward(plan.schedule)) return;
   squares_.resize(graph.parameters.size());
   for (const StageRun& run : runs) {
@@ -114,10 +114,25 @@ void WeightUpdate::await(std::size_t unit, const StepSettings& settings, Recordi
     fail(ErrorKind::Numeric,
          "the sum over replicas of the gradient or statistic of {} is not finite, stage {}, "
          "iteration {}; use a smaller --loss-scaling",
-         first_not_finite_sum(sums_[unit].run->program->graph(), parameters, *space_,
-                              gradients.first(), gradients.elements()),
+         graph_->parameter(*first_not_finite(*graph_, sums_[unit], *space_)).name,
          sums_[unit].run->unit.stage, settings.iteration + 1);
   }
+}
+
+std::optional<models::ParameterId> WeightUpdate::first_not_finite(
+    const Graph& graph, const Sums& sums, const device::ExecutionSpace& space) {
+  return first_not_finite_sum(graph, sums.parameters(), space, sums.gradients.first(),
+                              sums.gradients.elements());
+}
+
+std::string WeightUpdate::first_not_finite() const {
+  const auto none = static_cast<std::int64_t>(graph_->parameters.size());
+  std::int64_t first = none;
+  for (const Sums& sums : sums_)
+    if (const auto id = first_not_finite(*graph_, sums, *space_))
+      first = std::min(first, std::int64_t{id->value});
+  first = -world_->maximum(-first);
+  return first == none ? "" : graph_->parameters[static_cast<std::size_t>(first)].name;
 }
 
 bool WeightUpdate::finish(const StepSettings& settings, Recording& recording) {

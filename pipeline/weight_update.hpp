@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "comm/world.hpp"
@@ -30,7 +31,8 @@ namespace millrace::pipeline {
 
 class WeightUpdate {
  public:
-  /// `runs` and `plan` must outlive this. A plan without a backward pass has nothing to update.
+  /// `graph`, `runs` and `plan` must outlive this. A plan without a backward pass has nothing to
+  /// update.
   WeightUpdate(const Graph& graph, const PipelinePlan& plan, std::span<const StageRun> runs);
 
   /// Bytes of the scratch memory of the sums.
@@ -56,6 +58,9 @@ class WeightUpdate {
   /// that is waiting here. Returns false if a sum was not finite on any rank: nothing was updated.
   /// Collective.
   [[nodiscard]] bool finish(const StepSettings& settings, Recording& recording);
+  /// After finish() returned false: the name of the first parameter of the network whose sum is not
+  /// finite on any rank; "" if there is none. Collective.
+  [[nodiscard]] std::string first_not_finite() const;
 
  private:
   struct Sums {
@@ -65,9 +70,13 @@ class WeightUpdate {
     [[nodiscard]] Parameters& parameters() const { return run->unit.run->parameters(); }
   };
 
+  /// In this process' part of the sums.
+  [[nodiscard]] static std::optional<models::ParameterId> first_not_finite(
+      const Graph& graph, const Sums& sums, const device::ExecutionSpace& space);
   [[nodiscard]] double clipping(double clip_norm, double scale);
   void share_weights(Recording& recording);
 
+  const Graph* graph_;
   const PipelinePlan* plan_;
   std::vector<Sums> sums_;  ///< by unit
   const comm::World* world_ = nullptr;

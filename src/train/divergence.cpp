@@ -41,15 +41,18 @@ void fail_diverged(const TrainConfig& config, const std::string& what, std::int6
 
 void require_convergence(const TrainConfig& config, const comm::World& world,
                          const ScalingState& scaling, double loss, std::int64_t done,
-                         Reporter& reporter) {
+                         const std::function<std::string()>& first_bad, Reporter& reporter) {
   require_loss(config, world, scaling, loss, done, reporter);
   if (scaling.skipped_in_row < kMaxSkippedInRow) return;
+  const std::string parameter = first_bad();
   world.fail_together();  // all ranks count alike
-  fail_diverged(config,
-                fmt::format("loss, gradients or batch statistics were not finite for {} iterations "
-                            "in a row (loss scale {:g})",
-                            scaling.skipped_in_row, scaling.scale),
-                done);
+  fail_diverged(
+      config,
+      fmt::format("loss, gradients or batch statistics were not finite for {} iterations in a row "
+                  "(loss scale {:g}{})",
+                  scaling.skipped_in_row, scaling.scale,
+                  parameter.empty() ? "" : fmt::format("; the first of them: {}", parameter)),
+      done);
 }
 
 }  // namespace millrace::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "comm/world.hpp"
@@ -17,10 +18,10 @@ namespace millrace::train {
                                 std::int64_t done);
 
 /// Ends a run whose update number `done` had a `loss` that was not finite, unless that update was
-/// skipped; and a run in which too many updates in a row were skipped. All ranks call this with the
-/// same values. Errors: as fail_diverged.
+/// skipped; and a run in which too many updates in a row were skipped, with the parameter that
+/// `first_bad` names. All ranks call this with the same values. Errors: as fail_diverged.
 void require_convergence(const TrainConfig& config, const comm::World& world,
                          const ScalingState& scaling, double loss, std::int64_t done,
-                         Reporter& reporter);
+                         const std::function<std::string()>& first_bad, Reporter& reporter);
 
 }  // namespace millrace::train

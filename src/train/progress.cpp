@@ -2,6 +2,7 @@
 #include "train/progress.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -153,6 +154,16 @@ std::string format_replaced(std::int64_t replaced, std::int64_t images, std::str
       with_commas(replaced), with_commas(images), use);
 }
 
+namespace {
+
+/// Whether a line can be written without waiting for a reader, or cannot be written at all.
+bool takes_output(std::FILE* stream) {
+  pollfd descriptor{.fd = ::fileno(stream), .events = POLLOUT, .revents = 0};
+  return ::poll(&descriptor, 1, 0) != 0;
+}
+
+}  // namespace
+
 Console::Console(const std::filesystem::path& log_file)
     : Console(stdout, stderr, terminal_of(stderr), log_file) {}
 
@@ -174,13 +185,22 @@ void Console::clear_status() {
 void Console::line(std::string_view text) {
   if (out_ == nullptr) return;
   clear_status();
-  const bool printed = std::fwrite(text.data(), 1, text.size(), out_) == text.size() &&
-                       std::fputc('\n', out_) != EOF && std::fflush(out_) == 0;
-  // A reader that went away (`| head`) must not end a training that also logs to a file.
-  if (!printed && !log_)
+  print(text);
+  if (log_) log_->write(text);
+}
+
+/// A reader that went away (`| head`) or stopped reading (Ctrl-S) must neither end nor block a
+/// training that also logs to a file.
+void Console::print(std::string_view text) {
+  if (log_ && !takes_output(out_)) return;
+  if (std::fwrite(text.data(), 1, text.size(), out_) == text.size() &&
+      std::fputc('\n', out_) != EOF && std::fflush(out_) == 0)
+    return;
+  if (!log_)
     fail(ErrorKind::Io, "cannot write to standard output: {}",
          std::generic_category().message(errno));
-  if (log_) log_->write(text);
+  // From now on output is dropped, so that it does not fail again when the process ends.
+  static_cast<void>(std::freopen("/dev/null", "w", out_));
 }
 
 void Console::keep(std::string_view text) {

@@ -90,6 +90,7 @@ class Console {
 
  private:
   void clear_status();
+  void print(std::string_view text);
 
   std::FILE* out_;
   std::FILE* status_;

@@ -79,6 +79,8 @@ class Session {
 
   /// Runs weight update number `iteration` on the next micro-batches. Collective.
   StepResult step(const Feeds& feeds, std::int64_t iteration, double learning_rate);
+  /// After a skipped step, as pipeline::WeightUpdate::first_not_finite().
+  [[nodiscard]] std::string first_not_finite() const { return training_->first_not_finite(); }
   /// The loss scaling of the next step.
   [[nodiscard]] const ScalingState& scaling() const { return scaling_; }
   /// Sums over the `images` of a validation set. Stops early if `cancelled`, called with the number

@@ -107,6 +107,17 @@ void Run::prepare(std::int64_t first) {
   watchdog_.follow(*session_);
 }
 
+/// Removes what a run that could not start left. Its directory was empty before; one that the user
+/// made through a link stays.
+void remove_begun(const TrainConfig& config) {
+  if (config.run_directory.empty()) return;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(config.run_directory, ignored))
+    std::filesystem::remove_all(entry.path(), ignored);
+  if (!std::filesystem::is_symlink(config.run_directory))
+    std::filesystem::remove(config.run_directory, ignored);
+}
+
 /// A run that cannot start, for example for lack of memory or because --init-path does not fit,
 /// leaves no directory. After an internal error the directory is kept for its log.
 void Run::prepare_fresh() {
@@ -115,9 +126,7 @@ void Run::prepare_fresh() {
     session_->initialise(config_.seed);
     if (!config_.init_path.empty()) warm_start();
   } catch (const Error& error) {
-    std::error_code ignored;
-    if (error.kind() != ErrorKind::Internal && world_.rank() == 0 && !config_.run_directory.empty())
-      std::filesystem::remove_all(config_.run_directory, ignored);
+    if (error.kind() != ErrorKind::Internal && world_.rank() == 0) remove_begun(config_);
     throw;
   }
 }
@@ -236,7 +245,9 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   result.correct = metrics.top1;
   result.correct_top5 = metrics.top5;
   result.seconds = timer.seconds();
-  require_convergence(config_, world_, session_->scaling(), result.loss, done, reporter_);
+  require_convergence(
+      config_, world_, session_->scaling(), result.loss, done,
+      [&] { return session_->first_not_finite(); }, reporter_);
   reporter_.add_iteration(done, result);
 }
 

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/progress.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "tests/support/temporary_directory.hpp"
 
@@ -143,6 +148,39 @@ TEST(ConsoleTest, LinesClearTheStatusAndGoToTheLog) {
   std::ostringstream logged;
   logged << std::ifstream(log).rdbuf();
   EXPECT_EQ(logged.str(), "two\nthree\n");
+}
+
+/// A pipe with room for one page, whose reader reads nothing.
+struct FullPipe {
+  FullPipe() {
+    EXPECT_EQ(::pipe(ends.data()), 0);
+    EXPECT_GT(::fcntl(ends[1], F_SETPIPE_SZ, 4096), 0);
+    out.reset(::fdopen(ends[1], "w"));
+  }
+  ~FullPipe() { ::close(ends[0]); }
+  std::array<int, 2> ends{};
+  File out;
+};
+
+TEST(ConsoleTest, AReaderThatStopsReadingBlocksNothing) {
+  const test::TemporaryDirectory directory;
+  FullPipe pipe;
+  Console console(pipe.out.get(), nullptr, {}, directory / "log.txt");
+  const std::string line(200, 'x');
+  for (int i = 0; i < 100; ++i) console.line(line);
+  EXPECT_EQ(std::filesystem::file_size(directory / "log.txt"), 100u * (line.size() + 1));
+}
+
+TEST(ConsoleTest, AReaderThatGoesAwayEndsNothing) {
+  const test::TemporaryDirectory directory;
+  std::signal(SIGPIPE, SIG_IGN);
+  FullPipe pipe;
+  ::close(std::exchange(pipe.ends[0], ::open("/dev/null", O_RDONLY)));
+  Console console(pipe.out.get(), nullptr, {}, directory / "log.txt");
+  for (int i = 0; i < 3; ++i) console.line("a line");
+  EXPECT_EQ(std::filesystem::file_size(directory / "log.txt"), 3u * 7);
+  EXPECT_EQ(std::fflush(pipe.out.get()), 0);
+  EXPECT_EQ(std::ferror(pipe.out.get()), 0);
 }
 
 TEST(ConsoleTest, FilesAreNoTerminals) {
