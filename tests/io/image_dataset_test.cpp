@@ -193,7 +193,9 @@ TEST(ImageDatasetTest, ImagesInMemoryAreReadOnce) {
     kept->files[6].clear();
     kept->keep_in_memory(1 << 30);
     EXPECT_EQ(epoch_of(kept, threads), expected);
-    if (threads == 0) EXPECT_EQ(kept->reads, 13);
+    if (threads == 0) {
+      EXPECT_EQ(kept->reads, 13);
+    }
     const std::int64_t before = kept->reads;
     EXPECT_EQ(epoch_of(kept, threads), expected);
     EXPECT_EQ(kept->reads, before) << threads << " threads";

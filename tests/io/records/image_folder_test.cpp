@@ -84,9 +84,9 @@ TEST(ImageFolderTest, IndexIsKeptUntilAFolderChanges) {
   store(root.path() / "train/n02/a.JPEG", fake_image(40));
   ReadBuffer buffer;
   expect_error(ErrorKind::Data, {"n02/a.JPEG", "when it was indexed"},
-               [&] { (void)first->read(1, buffer); });
+               [&] { (void)first->stored(1, buffer); });
   const auto third = open_image_dataset(root.path(), Split::Train, {});
-  EXPECT_EQ(text_of(third->read(1, buffer).bytes), text_of(fake_image(40)));
+  EXPECT_EQ(text_of(third->stored(1, buffer).bytes), text_of(fake_image(40)));
   EXPECT_NE(third->fingerprint(), second->fingerprint());
   // Repaired in place.
   store(root.path() / "train/n01/notes.txt", std::string_view(kPng));
