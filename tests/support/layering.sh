@@ -60,10 +60,10 @@ done
 pure() {
   sed -n '/^millrace_library(program/,/)$/p' pipeline/CMakeLists.txt | grep -oE '[a-z_/]+\.cpp' |
     sed 's#^#pipeline/#'
-  ls partition/*.cpp
+  find partition -name '*.cpp' 2>/dev/null || true
 }
 mapfile -t values < <(pure)
-((${#values[@]} > 10)) || report "found no list of sources" <<<"pipeline/CMakeLists.txt"
+((${#values[@]} > 0)) || report "found no list of sources" <<<"pipeline/CMakeLists.txt"
 for ((i = 0; i < ${#values[@]}; ++i)); do  # grows by what is included
   report "${values[i]} is a value or included by one: only from core models pipeline partition" < <(
     search -H '^ *# *include "(device|comm|ops|io|train|cli)/' "${values[i]}")
