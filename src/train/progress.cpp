@@ -183,9 +183,10 @@ void Console::clear_status() {
 }
 
 void Console::line(std::string_view text) {
-  if (out_ == nullptr) return;
-  clear_status();
-  print(text);
+  if (out_ != nullptr) {
+    clear_status();
+    print(text);
+  }
   if (log_) log_->write(text);
 }
 
@@ -200,7 +201,7 @@ void Console::print(std::string_view text) {
     fail(ErrorKind::Io, "cannot write to standard output: {}",
          std::generic_category().message(errno));
   // From now on output is dropped, so that it does not fail again when the process ends.
-  static_cast<void>(std::freopen("/dev/null", "w", out_));
+  if (std::freopen("/dev/null", "w", out_) == nullptr) out_ = nullptr;
 }
 
 void Console::keep(std::string_view text) {
