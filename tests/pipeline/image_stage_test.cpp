@@ -77,7 +77,7 @@ MicroBatch draw_batch() {
     std::vector<float> image(kElements);
     for (std::size_t i = 0; i < kElements; ++i)
       bytes[i] = static_cast<std::uint8_t>(stream.block(static_cast<std::uint64_t>(n), i)[0]);
-    io::normalise_bytes(bytes, scaling, kImage, image);
+    io::normalise_bytes<float>(bytes, scaling, kImage, image);
     batch.bytes.insert(batch.bytes.end(), bytes.begin(), bytes.end());
     batch.images.insert(batch.images.end(), image.begin(), image.end());
     batch.scaling.push_back(scaling);

@@ -253,7 +253,7 @@ TEST(StageTest, RecomputationOfLayersNeedsMemoryInBetween) {
     EXPECT_LT(all.bytes(), some.bytes());
     const auto& calls = all.program(0).phase(Phase::BackwardInput);
     EXPECT_GT(std::count_if(calls.begin(), calls.end(),
-                            [](const Call& c) { return c.kind == KernelKind::WeightedForward; }),
+                            [](const Call& c) { return c.kind == KernelKind::LinearForward; }),
               5);
   }
 }
