@@ -104,7 +104,7 @@ void read_records(benchmark::State& state) {
   std::uint64_t i = 0;
   while (state.KeepRunning())
     benchmark::DoNotOptimize(
-        source->read(static_cast<std::int64_t>(order(i++ % kRecords)), buffer));
+        source->stored(static_cast<std::int64_t>(order(i++ % kRecords)), buffer));
   state.SetItemsProcessed(state.iterations());
 }
 BENCHMARK(read_records);
@@ -129,7 +129,8 @@ void read_packed(benchmark::State& state) {
   ReadBuffer buffer;
   std::uint64_t i = 0;
   while (state.KeepRunning())
-    benchmark::DoNotOptimize(packed.read(static_cast<std::int64_t>(order(i++ % kRecords)), buffer));
+    benchmark::DoNotOptimize(
+        packed.stored(static_cast<std::int64_t>(order(i++ % kRecords)), buffer));
   state.SetItemsProcessed(state.iterations());
 }
 BENCHMARK(read_packed);
