@@ -60,15 +60,17 @@ std::string choice_at(const OptionSpec& spec, std::size_t index) {
 }
 
 Row Rows::add(ValueType type, Text name, Text value, Range range, Text source, Text help) {
-  return Row(table_.emplace_back(OptionSpec{.name = name,
-                                            .section = section_,
-                                            .type = type,
-                                            .value_name = value,
-                                            .range = range,
-                                            .help = help,
-                                            .source = source,
-                                            .on_restore = on_restore_,
-                                            .commands = commands_}));
+  OptionSpec& spec = table_.emplace_back();
+  spec.name = name;
+  spec.section = section_;
+  spec.type = type;
+  spec.value_name = value;
+  spec.range = range;
+  spec.help = help;
+  spec.source = source;
+  spec.on_restore = on_restore_;
+  spec.commands = commands_;
+  return Row(spec);
 }
 
 }  // namespace millrace::cli

@@ -32,11 +32,11 @@ void write_folders(const std::filesystem::path& folder) {
   for (const char* split : {"train", "validation"})
     for (const char* name : {"n01", "n02", "n03"})
       for (int i = 0; i < (split == std::string("train") ? 8 : 3); ++i, ++number) {
-        const io::Picture picture = io::make_picture(40 + 3 * number, 90 - number);
-        const io::Bytes bytes = number == 3 ? io::encode_png(picture)
+        const io::Image image = io::make_image(40 + 3 * number, 90 - number);
+        const io::Bytes bytes = number == 3 ? io::encode_png(image)
                                 : number == 5
-                                    ? io::encode_jpeg(picture, {.colours = io::JpegColours::Cmyk})
-                                    : io::encode_jpeg(picture, {.horizontal = 1 + number % 2});
+                                    ? io::encode_jpeg(image, {.colours = io::JpegColours::Cmyk})
+                                    : io::encode_jpeg(image, {.horizontal = 1 + number % 2});
         write_file(folder / split / name / (std::to_string(number) + ".JPEG"), bytes);
       }
 }
