@@ -96,7 +96,8 @@ TEST(LearningRateTest, HorizonReplacesTheRunAndHoldsTheRateBehindIt) {
 
 // recipes.md C.3, GC exponential with A.5's B0: 2^-14 x 512 = 0.03125, 0.97, 146 drops.
 TEST(LearningRateTest, ExponentialDropsAtWholeParts) {
-  ScheduleConfig schedule{.kind = LearningRateKind::Exponential, .base_rate = 0.03125, .decay = 0.97};
+  ScheduleConfig schedule{
+      .kind = LearningRateKind::Exponential, .base_rate = 0.03125, .decay = 0.97};
   expect_rates(schedule, 1460,
                {{0, 0.03125},
                 {9, 0.03125},
