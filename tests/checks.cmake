@@ -12,7 +12,7 @@ file(WRITE ${fixture}/io/checkpoint.cpp "hid_t file = H5Fopen(name, H5F_ACC_RDON
 file(WRITE ${fixture}/src/ops/conv.cpp "dnnl::memory memory;\n")
 file(WRITE ${fixture}/pipeline/executor.cpp "cudaFree(pointer);\n")
 file(WRITE ${fixture}/models/graph.cpp "#include <Kokkos_Core.hpp>\n")
-file(WRITE ${fixture}/io/records/a.cpp "#include \"io/dataset.hpp\"\n#include \"io/atomic_file.hpp\"\n")
+file(WRITE ${fixture}/io/data/a.cpp "#include \"io/checkpoint.hpp\"\n#include \"io/atomic_file.hpp\"\n")
 file(WRITE ${fixture}/io/events.cpp "#include <google/protobuf/message_lite.h>\n")
 file(WRITE ${fixture}/src/extra/c.hpp "#pragma once\n")
 file(WRITE ${fixture}/io/images/resample.cpp "#include \"io/dataset.hpp\"\n")

@@ -51,8 +51,9 @@ for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/tools/ 
     continue
   fi
   mine=${may_include[$folder]}
+  mapfile -t own < <(own_files "$folder")
   report "$folder may include only from: $mine" < <(
-    search '^ *# *include "[^"/]+/' $(own_files "$folder") | grep -vE "\"(${mine// /|})[/\"]" || true)
+    search '^ *# *include "[^"/]+/' "${own[@]}" | grep -vE "\"(${mine// /|})[/\"]" || true)
 done
 
 # Schedules, programs, memory plans and partition plans are values: neither they nor what they

@@ -32,7 +32,7 @@ TEST(SkippedRun, TwentyInARowEndIt) {
     const std::string text = error.what();
     EXPECT_TRUE(text.starts_with(
         "loss, gradients or batch statistics were not finite for 20 iterations in a row (loss "
-        "scale 3.4e+38) at iteration 20 "))
+        "scale 3.4e+38; the first of them: b0/conv/kernel) at iteration 20 "))
         << text;
     EXPECT_EQ(text.find('\n'), std::string::npos);
   }

@@ -138,7 +138,9 @@ TEST(ConvertTest, ClassFoldersBecomeShardsThatReadBack) {
   EXPECT_EQ(images_of(out.path(), Split::Train), expected_images());
   CheckOptions check;
   check.classes = kClasses;
-  EXPECT_TRUE(check_images(out.path(), Split::Train, check).findings.empty());
+  check.inspect = {};  // the images are fakes
+  for (const Finding& finding : check_images(out.path(), Split::Train, check).findings)
+    ADD_FAILURE() << finding.file << ": " << finding.problem;
 }
 
 TEST(ConvertTest, ShardsHaveTheConvertersSizes) {
