@@ -181,7 +181,7 @@ std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::p
 UniqueFd open_file(const std::filesystem::path& path, int flags) {
   constexpr mode_t kMode = 0666;  // minus the umask
   // Without O_NONBLOCK, opening a pipe would block until it has a writer.
-  const bool to_read = (flags & (O_ACCMODE | O_DIRECTORY)) == O_RDONLY;
+  const bool to_read = (flags & O_ACCMODE) != O_WRONLY && (flags & O_DIRECTORY) == 0;
   if (to_read) flags |= O_NONBLOCK;
   UniqueFd file(resumed([&] { return ::open(path.c_str(), flags | O_CLOEXEC, kMode); }));
   if (!file.valid()) fail_io((flags & O_CREAT) != 0 ? "create" : "open", path, errno);

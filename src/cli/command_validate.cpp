@@ -72,8 +72,12 @@ class InitialCheckpoint {
 int command_validate(const Invocation& invocation) {
   const comm::World world;
   if (world.size() > 1)
-    fail(ErrorKind::Usage, "millrace validate must run as one process, but {} were started",
-         world.size());
+    return run_on_all_ranks(world, [&]() -> int {
+      require_asked_alike(world, invocation);  // another rank may wait for a training
+      world.fail_together();
+      fail(ErrorKind::Usage, "millrace validate must run as one process, but {} were started",
+           world.size());
+    });
   const PreparedRun run = prepare_validation(invocation);
   const bool json = invocation.options.flag("json");
   print_lines(stderr, run.notices);

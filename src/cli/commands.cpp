@@ -189,7 +189,8 @@ int run_command(std::span<const std::string> words, const Environment& environme
   Translation translation = read_command_line(meant_by(*matched.command, rest), rest,
                                               matched.command->argument_count, environment);
   const CommandSpec& command = spec_of(translation.command);
-  const Invocation invocation{.options = std::move(translation.options),
+  const Invocation invocation{.command = command.name,
+                              .options = std::move(translation.options),
                               .environment = environment,
                               .command_line = typed_line(words),
                               .words = {words.begin(), words.end()},

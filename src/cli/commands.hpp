@@ -17,6 +17,7 @@ inline constexpr std::string_view kOutOfMemory =
 
 /// Input of a command.
 struct Invocation {
+  std::string_view command = {};  ///< its name in the table
   Options options;
   Environment environment;
   std::string command_line;               ///< as typed, for logs

@@ -127,19 +127,14 @@ void place_trace(const Options& options, train::TrainConfig& config) {
   config.trace = config.run_directory / config.trace;
 }
 
-/// The options that were given, wherever they were given. Rank 0 decides where the run lies.
-std::string asked_now(const Options& options) {
-  std::string asked;
-  for (const auto& [name, setting] : options.settings())
+/// The command and the options that were given, wherever they were given. Rank 0 decides where the
+/// run lies.
+std::string asked_now(const Invocation& invocation) {
+  std::string asked = fmt::format("command = {}\n", invocation.command);
+  for (const auto& [name, setting] : invocation.options.settings())
     if (name != "config" && name != "dialect" && name != "run-dir")
       asked += fmt::format("{} = {}\n", name, to_string(setting.value));
   return asked;
-}
-
-/// Compares what the ranks were told, before each resolves it by itself. Collective.
-void require_asked_alike(const comm::World& world, const Invocation& invocation) {
-  train::require_alike(
-      world, {{"options", asked_now(invocation.options), "start all ranks with the same options"}});
 }
 
 /// The schedule, one line for each device.
@@ -172,6 +167,11 @@ void require_alike(const comm::World& world, const PreparedRun& run) {
 }
 
 }  // namespace
+
+void require_asked_alike(const comm::World& world, const Invocation& invocation) {
+  train::require_alike(
+      world, {{"options", asked_now(invocation), "start all ranks with the same options"}});
+}
 
 void impose(Options& options, std::string_view name, Value value) {
   options.set(

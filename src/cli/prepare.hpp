@@ -41,6 +41,10 @@ struct PreparedRun {
 [[nodiscard]] MachineFacts this_machine();
 [[nodiscard]] MachineFacts this_machine(const comm::World& world);
 
+/// Requires that all ranks were given the same command and options, before each resolves them.
+/// Collective. Errors: Usage, naming the rank that differs.
+void require_asked_alike(const comm::World& world, const Invocation& invocation);
+
 /// Whether the run needs more ranks than there are, so that a launcher must start them.
 [[nodiscard]] bool must_launch(const train::TrainConfig& config, const comm::World& world);
 

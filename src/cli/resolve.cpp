@@ -49,10 +49,15 @@ int loader_threads(const DataRequest& request, const MachineFacts& machine) {
   constexpr int kMost = 16;
   const bool pictures = request.dataset == kImageNet && request.source == train::ImageSource::Files;
   if (!pictures || !machine.has_gpu) return 1;
-  return std::clamp(machine.cores / std::max(1, machine.local_ranks), 1, kMost);
+  return std::clamp(threads_of_rank(machine, machine.local_ranks), 1, kMost);
 }
 
 }  // namespace
+
+int threads_of_rank(const MachineFacts& machine, int local_ranks) {
+  return machine.threads > 0 ? machine.threads
+                             : std::max(1, machine.cores / std::max(1, local_ranks));
+}
 
 std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what) {
   if (a > std::numeric_limits<std::int64_t>::max() / b)

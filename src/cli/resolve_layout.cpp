@@ -47,8 +47,7 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
         wanted, devices, map.devices, map.replicas, join(divisors(devices), ", "));
   map.ranks = static_cast<std::int32_t>(wanted);
   const int local = ranks_here(machine, config);
-  const int threads = machine.threads > 0 ? machine.threads : std::max(1, machine.cores / local);
-  config.threads = threads;
+  config.threads = threads_of_rank(machine, local);
   read.apply("threads-per-device", config);
   if (local > machine.cores)
     notices.push_back(fmt::format("{} ranks share the {} cores of this machine and take turns",

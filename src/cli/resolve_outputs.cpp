@@ -61,9 +61,9 @@ void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
   if (!number || !(*number > 0.0) || *number > kMost || !(steps || epochs || minutes) ||
       (steps && !whole))
     fail(ErrorKind::Usage,
-         "{}: '{}' is not a positive number of steps, epochs or minutes; examples: 500, 500steps, "
-         "0.5epochs, 10minutes",
-         where, text);
+         "{}: '{}' is not a number of steps, epochs or minutes above 0 and up to {:.0e}; examples: "
+         "500, 500steps, 0.5epochs, 10minutes",
+         where, text, kMost);
   if (minutes) {
     config.checkpoint_minutes = *number;
     return;

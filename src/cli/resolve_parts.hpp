@@ -53,6 +53,8 @@ void resolve_numerics(Reader& read, train::TrainConfig& config, Notices& notices
 /// splits with a list of all cuts and their costs.
 void resolve_layout(Reader& read, const MachineFacts& machine, train::TrainConfig& config,
                     Notices& notices);
+/// Threads of a rank: the same on all machines of a job, because results depend on the number.
+[[nodiscard]] int threads_of_rank(const MachineFacts& machine, int local_ranks);
 /// Ranks of the run on this machine, at least 1.
 [[nodiscard]] int ranks_here(const MachineFacts& machine, const train::TrainConfig& config);
 /// The devices of the run, the scratch limits of its kernels, and the weight updates to trace.

@@ -129,7 +129,8 @@ std::string to_json(const PartialRow& partial) {
       .dump();
 }
 
-PartialRow parse_partial_row(std::string_view text) {
+PartialRow parse_partial_row(std::string_view text, std::int64_t iteration) {
+  constexpr std::int64_t kMostImages = std::int64_t{1} << 53;  // far from overflow
   if (text.empty()) return {};
   try {
     const Json json = Json::parse(text);
@@ -143,7 +144,9 @@ PartialRow parse_partial_row(std::string_view text) {
                             .correct_top5 = later("correct_top5"),
                             .left_out = later("left_out")};
     const bool sound = std::min({row.iterations, row.correct, row.correct_top5, row.left_out}) >= 0;
-    if (sound && row.left_out <= row.iterations) return row;
+    if (sound && row.left_out <= row.iterations && row.iterations <= iteration &&
+        std::max(row.correct, row.correct_top5) <= kMostImages)
+      return row;
   } catch (const JsonError&) {  // reported below
   }
   constexpr std::size_t kShown = 200;

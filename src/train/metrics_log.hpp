@@ -89,8 +89,9 @@ struct PartialRow {
   friend bool operator==(const PartialRow&, const PartialRow&) = default;
 };
 [[nodiscard]] std::string to_json(const PartialRow& partial);
-/// The inverse; an empty text is an empty row. Error(Checkpoint) for anything else.
-[[nodiscard]] PartialRow parse_partial_row(std::string_view text);
+/// The inverse, of a checkpoint after `iteration` iterations; an empty text is an empty row.
+/// Error(Checkpoint) for anything else.
+[[nodiscard]] PartialRow parse_partial_row(std::string_view text, std::int64_t iteration);
 
 /// Accuracies in percent by iteration from the validation.csv of a run: of its own weights, or of
 /// the average of this name. Empty if there is no such file.

@@ -51,7 +51,8 @@ void Reporter::announce(const Session& session, const TrainInputs& inputs,
 void Reporter::open_log() { log_.emplace(config_); }
 
 void Reporter::continue_log(const io::CheckpointHeader& checkpoint) {
-  log_.emplace(config_, checkpoint.iteration, parse_partial_row(checkpoint.log_state));
+  log_.emplace(config_, checkpoint.iteration,
+               parse_partial_row(checkpoint.log_state, checkpoint.iteration));
   accuracies_ = read_accuracies(config_.run_directory);
   for (const std::string& notice : log_->take_notices()) line(notice);
   // Changed options also apply to later restarts.

@@ -353,6 +353,9 @@ TEST(DataRequestTest, PicturesForAGpuAreReadByItsShareOfTheCores) {
   EXPECT_EQ(threads("--synthetic-data", gpus), 1);
   EXPECT_EQ(threads("--data-dir /d", {.cores = 64, .has_gpu = true}), 16);
   EXPECT_EQ(threads("--data-dir /d", {.cores = 64}), 1);
+  // All machines use the number of the smallest, because ranks compare their options.
+  EXPECT_EQ(
+      threads("--data-dir /d", {.cores = 64, .local_ranks = 8, .threads = 3, .has_gpu = true}), 3);
 }
 
 TEST(DataRequestTest, SaysWhatIsMissing) {

@@ -34,18 +34,21 @@ struct Difference {
 
 Environment shim(const std::string& rule, int rank = 1) { return file_shim(rank, {rule}); }
 
+/// Words for env(1) that start mpirun.
+const Words kMpirun = {"OMPI_ALLOW_RUN_AS_ROOT=1",
+                       "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                       MILLRACE_MPIEXEC,
+                       "--oversubscribe",
+                       "--bind-to",
+                       "none",
+                       "--mca",
+                       "mpi_yield_when_idle",
+                       "1"};
+
 /// Runs millrace on two or more ranks, one of which differs. It may be another program, too.
 ProcessResult on_ranks(int ranks, const Words& command, const Difference& difference,
                        const std::string& program = MILLRACE_BINARY) {
-  Words all = {"OMPI_ALLOW_RUN_AS_ROOT=1",
-               "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-               MILLRACE_MPIEXEC,
-               "--oversubscribe",
-               "--bind-to",
-               "none",
-               "--mca",
-               "mpi_yield_when_idle",
-               "1"};
+  Words all = kMpirun;
   for (int rank = 0; rank < ranks; ++rank) {
     const bool differs = rank == difference.rank;
     if (rank > 0) all.emplace_back(":");
@@ -279,6 +282,18 @@ INSTANTIATE_TEST_SUITE_P(
     name_of);
 
 /// Rank 0 decides about files that the others cannot read: they use what it found.
+TEST_F(RestoringTest, ARankThatValidatesIsNamed) {
+  const Words rank = {"-n", "1", MILLRACE_BINARY};
+  const Words run_of = {"--restore-path", run().string()};
+  const ProcessResult result =
+      run_process("/usr/bin/env", kMpirun + rank + Words{"restore"} + run_of + Words{":"} + rank +
+                                      Words{"validate"} + run_of);
+  EXPECT_EQ(result.code, 2) << result.output;
+  EXPECT_NE(result.output.find("command = validate here, command = restore on rank 0"),
+            std::string::npos)
+      << result.output;
+}
+
 TEST_F(RestoringTest, FilesThatRankZeroAloneReadsStopNobody) {
   for (const char* file :
        {"/config.toml", "/validation.csv", "/training.csv", "/checkpoints/ckpt-1"}) {

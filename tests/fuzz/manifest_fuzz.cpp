@@ -21,7 +21,7 @@ void run_one(std::span<const std::byte> input) {
     const io::Manifest manifest = io::parse_manifest(text, "input");
     require(io::parse_manifest(io::to_text(manifest), "input") == manifest,
             "a manifest reads back as written");
-    (void)train::parse_partial_row(manifest.header.log_state);
+    (void)train::parse_partial_row(manifest.header.log_state, manifest.header.iteration);
   } catch (const Error& error) {
     require(error.kind() == ErrorKind::Checkpoint, "bad texts are bad checkpoints");
   }

@@ -110,7 +110,7 @@ TEST_F(MetricsLogTest, IterationsWithoutALossCountNowhere) {
     EXPECT_TRUE(std::isnan(none.loss));
     EXPECT_EQ(none.loss_average, 1.0);
     log.add({.loss = kNone});
-    EXPECT_EQ(parse_partial_row(to_json(log.partial())), log.partial());
+    EXPECT_EQ(parse_partial_row(to_json(log.partial()), 4), log.partial());
     EXPECT_EQ(log.partial().left_out, 1);
   }
   MetricsLog log(config, 4, {.iterations = 1, .left_out = 1});
@@ -179,7 +179,7 @@ TEST_F(MetricsLogTest, InterruptedRunLeavesTheSameRowsAsAnUninterruptedOne) {
     {
       MetricsLog log(broken);
       advance(log, 1, saved);
-      partial = parse_partial_row(to_json(log.partial()));
+      partial = parse_partial_row(to_json(log.partial()), saved);
       // The process continued after its checkpoint and was killed while writing a line.
       advance(log, saved + 1, std::min<std::int64_t>(saved + 5, 12));
       log.report(ValidationResult{.iteration = saved + 1, .images = 1, .batches = 1});
@@ -391,14 +391,18 @@ TEST(PartialRowTest, SurvivesJsonToTheBit) {
                            .loss_sum = 1.0 + std::numeric_limits<double>::epsilon(),
                            .correct = 1'000'000'007,
                            .correct_top5 = 2'000'000'011};
-  EXPECT_EQ(parse_partial_row(to_json(partial)), partial);
-  EXPECT_EQ(parse_partial_row(""), PartialRow{});
+  EXPECT_EQ(parse_partial_row(to_json(partial), 7), partial);
+  EXPECT_EQ(parse_partial_row("", 7), PartialRow{});
 }
 
 TEST(PartialRowTest, RefusesAnythingElse) {
-  for (const char* text : {" ", "{}", "[1]", "{\"iterations\": \"x\"}"}) {
+  for (const char* text :
+       {" ", "{}", "[1]", R"({"iterations": "x"})",
+        R"({"iterations": 8, "loss_sum": 1.0, "correct": 1})",
+        R"({"iterations": 9223372036854775807, "loss_sum": 1.0, "correct": 1})",
+        R"({"iterations": 7, "loss_sum": 1.0, "correct": 9223372036854775807})"}) {
     try {
-      (void)parse_partial_row(text);
+      (void)parse_partial_row(text, 7);
       FAIL() << text;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::Checkpoint);
