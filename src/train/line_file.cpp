@@ -121,6 +121,17 @@ Findings read_lines(const std::filesystem::path& path, std::string_view head,
   return found;
 }
 
+/// Gives the file a second name, because it may be of any size; copies it where files have only one.
+void keep_original(const std::filesystem::path& path, const std::filesystem::path& aside) {
+  std::error_code error;
+  std::filesystem::remove(aside, error);
+  if (!error) std::filesystem::create_hard_link(path, aside, error);
+  if (error)
+    std::filesystem::copy_file(path, aside, std::filesystem::copy_options::overwrite_existing,
+                               error);
+  if (error) fail_writing(aside, error.value());
+}
+
 }  // namespace
 
 std::string keep_lines(const std::filesystem::path& path, std::string_view head,
@@ -136,10 +147,7 @@ std::string keep_lines(const std::filesystem::path& path, std::string_view head,
     return found.torn ? fmt::format("{}: {}: it was cut off", path.string(), found.first) : "";
   }
   const std::filesystem::path aside = path.string() + ".damaged";
-  if (found.damaged > 0)
-    std::filesystem::copy_file(path, aside, std::filesystem::copy_options::overwrite_existing,
-                               error);
-  if (error) fail_writing(aside, error.value());
+  if (found.damaged > 0) keep_original(path, aside);
   io::write_file_atomically(path, found.kept);
   if (found.damaged == 0) return {};
   const std::string others =
