@@ -212,8 +212,26 @@ void sync_directory(const std::filesystem::path& directory) {
   if (error != 0 && error != EINVAL) fail_io("sync", directory, error);
 }
 
+namespace {
+
+/// The file that a link leads to, which is replaced instead of the link. Errors: Io for anything
+/// but a regular file: replacing a device would destroy it.
+std::filesystem::path target_of(std::filesystem::path path) {
+  std::error_code none;
+  if (std::filesystem::is_symlink(path, none)) {
+    std::filesystem::path target = std::filesystem::canonical(path, none);
+    if (!none) path = std::move(target);
+  }
+  const std::filesystem::file_status status = std::filesystem::status(path, none);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    fail(ErrorKind::Io, "cannot write {}: not a regular file", path.string());
+  return path;
+}
+
+}  // namespace
+
 StagedFile::StagedFile(std::filesystem::path path)
-    : path_(std::move(path)),
+    : path_(target_of(std::move(path))),
       temporary_(temporary_for(path_)),
       file_(open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW)) {
   // If files cannot be locked, remove_leftovers() uses their age.

@@ -153,6 +153,10 @@ class CheckpointReader {
 [[nodiscard]] std::vector<std::filesystem::path> list_checkpoints(
     const std::filesystem::path& directory);
 
+/// Those of the `paths` that verify. The others get one line each in `complaints`.
+[[nodiscard]] std::vector<std::filesystem::path> sound_checkpoints(
+    std::vector<std::filesystem::path> paths, std::vector<std::string>& complaints);
+
 /// Opens the newest checkpoint that verifies. Damaged ones are skipped, each with one line in
 /// `complaints`. Error(Checkpoint) if none verifies. The run may still be training: if a checkpoint
 /// is removed meanwhile, the directory is listed again.

@@ -30,9 +30,10 @@ std::vector<fs::path> entries_of(const fs::path& directory) {
   return entries;
 }
 
+// Also true if the file system does not tell: reading the manifest then says why.
 bool has_manifest(const fs::path& directory) {
-  std::error_code ignored;
-  return fs::exists(directory / kManifestName, ignored);
+  std::error_code error;
+  return fs::exists(directory / kManifestName, error) || error;
 }
 
 bool is_replaced(const fs::path& path) {
@@ -129,6 +130,16 @@ std::vector<fs::path> list_checkpoints(const fs::path& directory) {
     return iteration_in(a.filename().string()) < iteration_in(b.filename().string());
   });
   return found;
+}
+
+std::vector<fs::path> sound_checkpoints(std::vector<fs::path> paths,
+                                        std::vector<std::string>& complaints) {
+  std::erase_if(paths, [&](const fs::path& path) {
+    Attempt attempt = try_open(path);
+    if (!attempt.reader) complaints.push_back(std::move(attempt.complaint));
+    return !attempt.reader;
+  });
+  return paths;
 }
 
 CheckpointReader open_newest(const fs::path& directory, std::vector<std::string>& complaints) {

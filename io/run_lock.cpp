@@ -27,9 +27,9 @@ std::string holder_of(int fd) {
   return std::string(line.substr(0, line.find('\n')));
 }
 
-// A killed process releases its memory first and its file locks a moment later. On a busy machine
-// an immediate restart may see the lock of a dead process. A holder on another machine looks the
-// same, because its process is unknown here.
+// Ranks live on for a moment when their launcher was killed, and a killed process releases its
+// memory first and its file locks later: a restart must not fail because of them. A holder on
+// another machine looks the same, because its process is unknown here.
 bool is_ending(const std::string& holder) {
   std::ifstream command_line("/proc/" + holder + "/cmdline");
   return command_line.peek() == std::ifstream::traits_type::eof();
@@ -39,10 +39,12 @@ bool is_ending(const std::string& holder) {
 int lock(int fd) {
   constexpr std::chrono::milliseconds kPause{50};
   constexpr int kAttempts = 100;
+  constexpr int kAttemptsWhileAlive = 80;
   for (int attempt = 1;; ++attempt) {
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return 0;
     const int error = errno;
-    if (error != EWOULDBLOCK || attempt == kAttempts || !is_ending(holder_of(fd))) return error;
+    if (error != EWOULDBLOCK || attempt == kAttempts) return error;
+    if (attempt > kAttemptsWhileAlive && !is_ending(holder_of(fd))) return error;
     std::this_thread::sleep_for(kPause);
   }
 }
@@ -58,7 +60,9 @@ RunLock::RunLock(const std::filesystem::path& run_directory, std::string_view wh
     fail(ErrorKind::Usage, "{} {} is in use by process {}; wait for it or choose another", what,
          run_directory.string(), holder.empty() ? "(just starting)" : holder);
   }
-  const std::string text = std::to_string(::getpid()) + "\n";
+  // The second line tells this directory from a copy of it.
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  const std::string text = std::to_string(::getpid()) + "\n" + std::to_string(now) + "\n";
   if (::ftruncate(file_.get(), 0) != 0) fail_io("write", path, errno);
   const int error = write_at(file_.get(), std::as_bytes(std::span(text)), 0);
   if (error != 0) fail_io("write", path, error);

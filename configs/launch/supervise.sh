@@ -32,8 +32,8 @@ restarts=10
 pause=10
 while (($# > 0)); do
   case $1 in
-    --restarts) whole "${2-}" && restarts=$2 && shift 2 ;;
-    --pause) whole "${2-}" && pause=$2 && shift 2 ;;
+    --restarts) whole "${2-}" && restarts=$((10#$2)) && shift 2 ;;
+    --pause) whole "${2-}" && pause=$((10#$2)) && shift 2 ;;
     -h | --help) usage && exit 0 ;;
     -*) die "unknown option $1; supervise.sh --help lists them" ;;
     *) break ;;

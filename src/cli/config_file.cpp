@@ -216,15 +216,21 @@ std::string to_toml(const Value& value) {
   return to_string(value);
 }
 
-/// toml11 recurses without a limit into lists, tables and dotted keys. Brackets and the dots of a
-/// line are counted wherever they are: whatever the parser takes for a string, it cannot go deeper.
-/// Errors: Config.
+/// toml11 recurses without a limit into lists, tables and dotted keys, and takes a time that grows
+/// with the square of a list's length. Brackets, commas and the dots of a line are counted wherever
+/// they are: whatever the parser takes for a string, it cannot go deeper. Errors: Config.
 void require_shallow(std::string_view text, std::string_view file_name) {
+  constexpr int kMostCommas = 2048;
   constexpr int kMost = 512;  // a configuration has two levels and some forty sections and lists
   int opened = 0;
   int dots = 0;
+  int commas = 0;
   int line = 1;
   for (const char c : text) {
+    commas += c == ',' ? 1 : 0;
+    if (commas > kMostCommas)
+      fail(ErrorKind::Config, "{}:{}: more than {} commas: a list is too long", file_name, line,
+           kMostCommas);
     opened += c == '[' || c == '{' ? 1 : 0;
     dots = c == '\n' ? 0 : c == '.' ? dots + 1 : dots;
     line += c == '\n' ? 1 : 0;

@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <new>
+#include <system_error>
 
 #include "core/text.hpp"
 
@@ -56,6 +60,28 @@ std::string shortened(std::string text) {
 }
 
 }  // namespace
+
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {ErrorKind::Config,
+            "out of memory: a smaller --batch-size, --xla-recompute or more --shards reduce the "
+            "memory needed"};
+  } catch (const std::filesystem::filesystem_error& error) {
+    return {ErrorKind::Io, fmt::format("cannot access {}: {}; check the path and its permissions",
+                                       error.path1().string(), error.code().message())};
+  } catch (const std::system_error& error) {  // errors in files have their own messages
+    return {ErrorKind::Io, fmt::format("cannot {}: {}",
+                                       std::ferror(stdout) != 0 ? "write to standard output"
+                                                                : "start a thread or a process",
+                                       error.code().message())};
+  } catch (const std::exception& error) {
+    return {ErrorKind::Internal, error.what()};
+  }
+}
 
 void print_error(std::string_view line) noexcept {
   try {

@@ -55,6 +55,10 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
+/// The exception that is being handled, as an Error: files that cannot be accessed are Io, lack of
+/// memory is Config, anything unknown is Internal. Call it in a catch block.
+[[nodiscard]] Error current_error();
+
 /// Writes a line to standard error, with control characters as escapes: quoted input cannot steer
 /// the terminal. Failures are ignored: they must not replace the error that is reported.
 void print_error(std::string_view line) noexcept;

@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
 
 namespace millrace::train {
 namespace {
@@ -19,10 +22,9 @@ std::string text_of(const std::function<void()>& f) {
   try {
     f();
     return {};
-  } catch (const Error& error) {
+  } catch (const std::exception&) {
+    const Error error = current_error();
     return std::to_string(static_cast<int>(error.kind())) + " " + error.what();
-  } catch (const std::exception& error) {
-    return std::to_string(static_cast<int>(ErrorKind::Internal)) + " " + error.what();
   }
 }
 
@@ -113,6 +115,30 @@ void require_alike(const comm::World& world, const std::vector<Fact>& facts) {
       fail(fact.kind, "{}: {} here, {} on rank 0: {}", fact.name, here, there, fact.remedy);
     });
   }
+}
+
+void require_shared(const comm::World& world, const std::filesystem::path& run_directory) {
+  if (world.size() == 1 || run_directory.empty()) return;
+  const auto lock = [&]() -> std::string {
+    constexpr std::uint64_t kMost = 4096;
+    try {
+      return io::read_text(run_directory / ".lock", kMost);
+    } catch (const Error&) {
+      return {};
+    }
+  };
+  const std::string leading = world.broadcast(world.rank() == 0 ? lock() : "");
+  Together(world).run([&] {
+    constexpr std::chrono::milliseconds kPause{100};
+    constexpr int kAttempts = 100;
+    for (int attempt = 1; !leading.empty() && lock() != leading; ++attempt) {
+      if (attempt == kAttempts)
+        fail(ErrorKind::Io,
+             "{} is not the run directory of rank 0: give a directory that all machines share",
+             run_directory.string());
+      std::this_thread::sleep_for(kPause);
+    }
+  });
 }
 
 io::CheckpointReader agreed_newest(const comm::World& world, const std::filesystem::path& directory,

@@ -44,6 +44,10 @@ struct Fact {
 /// which a rank differs from rank 0; it names the rank, the fact, both values and the remedy.
 void require_alike(const comm::World& world, const std::vector<Fact>& facts);
 
+/// Requires that all ranks see the run directory of rank 0, by the contents of its lock. Waits ten
+/// seconds for file systems that show files late. Collective. Errors: Io, naming the rank.
+void require_shared(const comm::World& world, const std::filesystem::path& run_directory);
+
 /// Opens on every rank the newest valid checkpoint below `directory`, as rank 0 finds it. The
 /// `complaints` of rank 0 list what it skipped. Collective. Errors: as io::open_newest();
 /// Checkpoint if a rank cannot read that checkpoint or finds another one in its place.

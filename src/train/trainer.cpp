@@ -92,6 +92,7 @@ class Run {
 // ---- from a configuration to the first step
 
 void Run::prepare(std::int64_t first) {
+  require_shared(world_, config_.run_directory);
   averages_ = planned_averages(config_);
   environment_.emplace(config_.threads, gpu_of(config_, world_.rank()));
   session_.emplace(config_, Session::Use::Training, world_);
@@ -296,14 +297,19 @@ bool Run::make_averages() {
   for (const PlannedAverage& average : averages_) {
     std::string written;
     Together(world_).lead([&] {
-      written = average_checkpoints(checkpoints_at(config_.run_directory, average.iterations),
-                                    average.rule, config_.run_directory)
-                    .string();
-      reporter_.line(fmt::format("Saved the average of {} checkpoints to {}",
-                                 average.iterations.size(), written));
+      std::vector<std::string> complaints;
+      const std::vector<std::filesystem::path> sound = io::sound_checkpoints(
+          checkpoints_at(config_.run_directory, average.iterations), complaints);
+      for (const std::string& complaint : complaints)
+        reporter_.line(complaint + "; it is left out of the average");
+      if (sound.empty()) return;
+      written = average_checkpoints(sound, average.rule, config_.run_directory).string();
+      reporter_.line(
+          fmt::format("Saved the average of {} checkpoints to {}", sound.size(), written));
     });
     watchdog_.touch();
-    if (config_.validation == ValidationMode::None) continue;
+    written = world_.broadcast(written);
+    if (written.empty() || config_.validation == ValidationMode::None) continue;
     if (!validator_.validate_average(average.rule.name, written)) return false;
   }
   return true;

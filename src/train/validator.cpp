@@ -111,11 +111,14 @@ bool Validator::validate_saved() {
   const std::set<std::int64_t> done_already = validated("");
   std::string listed;
   Together(world_).lead([&] {
-    for (const std::filesystem::path& path :
-         io::list_checkpoints(config_.run_directory / "checkpoints"))
-      listed += path.string() + '\n';
+    std::vector<std::string> complaints;
+    for (const std::filesystem::path& path : io::sound_checkpoints(
+             io::list_checkpoints(config_.run_directory / "checkpoints"), complaints))
+      listed += path.string() + '\0';
+    for (const std::string& complaint : complaints)
+      reporter_.line(complaint + "; it is not validated");
   });
-  for (const std::string& path : split_list(world_.broadcast(listed), '\n')) {
+  for (const std::string& path : split_list(world_.broadcast(listed), '\0')) {
     const io::CheckpointReader checkpoint = agreed_checkpoint(world_, path);
     const std::int64_t done = checkpoint.header().iteration;
     if (!is_validation_point(config_, done) || done_already.contains(done)) continue;
