@@ -2,10 +2,9 @@
 #include "models/graph.hpp"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
-#include <utility>
 
+#include "core/error.hpp"
 #include "core/text.hpp"
 
 namespace millrace::models {
@@ -13,66 +12,17 @@ namespace {
 
 OpId op_id(std::size_t index) { return OpId{static_cast<std::int32_t>(index)}; }
 
-/// Elements of the op's trainable parameters, or of its running statistics.
-enum class Counted { Trainable, State };
-std::int64_t elements_of(const Graph& graph, const Op& op, Counted counted) {
-  std::int64_t sum = 0;
-  for (const ParameterId id : op.parameters) {
-    const Parameter& parameter = graph.parameter(id);
-    if (parameter.trainable() == (counted == Counted::Trainable)) sum += parameter.elements();
+void require_match(const Graph& graph, const std::string& filter) {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : graph.parameters) {
+    if (!parameter.trainable()) continue;
+    if (contains_any(parameter.name, {&filter, 1})) return;
+    names.push_back(parameter.name);
   }
-  return sum;
-}
-
-using Row = std::array<std::string, 7>;
-
-std::string number_or_blank(std::int64_t number) {
-  return number == 0 ? std::string() : with_commas(number);
-}
-
-Row table_row(const Graph& graph, const Op& op) {
-  std::string inputs;
-  for (const ValueId input : op.inputs) {
-    inputs += fmt::format("{}{}", inputs.empty() ? "" : ", ", graph.value(input).shape);
-  }
-  return {op.name,
-          describe(op.kind),
-          inputs,
-          op.output.valid() ? fmt::format("{}", graph.value(op.output).shape) : std::string(),
-          number_or_blank(elements_of(graph, op, Counted::Trainable)),
-          number_or_blank(elements_of(graph, op, Counted::State)),
-          number_or_blank(infer(graph, op).macs)};
-}
-
-Row totals_row(const Graph& graph) {
-  std::int64_t state = 0;
-  for (const Op& op : graph.ops) state += elements_of(graph, op, Counted::State);
-  return {"total",
-          fmt::format("{} ops, {} layers", graph.ops.size(), graph.layers.size()),
-          "",
-          "",
-          with_commas(graph.trainable_elements()),
-          with_commas(state),
-          with_commas(graph.forward_macs())};
-}
-
-/// Columns are as wide as their widest entry; the first four are aligned left, the numbers right.
-std::string render(const std::vector<Row>& rows) {
-  std::array<std::size_t, std::tuple_size_v<Row>> widths{};
-  for (const Row& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string blanks(widths[i] - row[i].size(), ' ');
-      line += (i < 4 ? row[i] + blanks : blanks + row[i]) + "  ";
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
-  }
-  return text;
+  constexpr std::size_t kShown = 5;
+  fail(ErrorKind::Config,
+       "--variable-filter: no trainable parameter of {} has '{}' in its name; the nearest are {}",
+       graph.name, filter, join(nearest_containing(filter, names, kShown), ", "));
 }
 
 }  // namespace
@@ -118,12 +68,30 @@ Inference infer(const Graph& graph, const Op& op) {
   return infer(op.kind, shapes, graph.classes);
 }
 
-std::string to_string(const Graph& graph) {
-  std::vector<Row> rows = {{"op", "kind", "input", "output", "parameters", "state", "MACs"}};
-  for (const Op& op : graph.ops) rows.push_back(table_row(graph, op));
-  rows.push_back(totals_row(graph));
-  return fmt::format("{}: {} input, {} classes\n{}", graph.name, graph.input_shape, graph.classes,
-                     render(rows));
+void train_only(Graph& graph, std::span<const std::string> filters) {
+  for (const std::string& filter : filters) require_match(graph, filter);
+  for (Parameter& parameter : graph.parameters)
+    parameter.frozen =
+        parameter.trainable() && !filters.empty() && !contains_any(parameter.name, filters);
+}
+
+bool learns(const Graph& graph, OpId op) {
+  const std::vector<ParameterId>& ids = graph.op(op).parameters;
+  return std::any_of(ids.begin(), ids.end(),
+                     [&](ParameterId id) { return graph.parameter(id).learns(); });
+}
+
+std::vector<bool> wanted_gradients(const Graph& graph) {
+  std::vector<bool> wanted(graph.values.size(), false);
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    const Op& op = graph.ops[i];
+    if (!op.output.valid()) continue;
+    wanted[op.output.at()] = learns(graph, OpId{static_cast<std::int32_t>(i)}) ||
+                             std::any_of(op.inputs.begin(), op.inputs.end(), [&](ValueId input) {
+                               return static_cast<bool>(wanted[input.at()]);
+                             });
+  }
+  return wanted;
 }
 
 }  // namespace millrace::models

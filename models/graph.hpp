@@ -9,7 +9,7 @@
 // The boundary before any op is a possible cut point. A layer's name means its first op.
 //
 // A Graph does not depend on batch size, precision, devices or kernels. Two builds of the same
-// network compare equal. `to_string` prints a graph as a table.
+// network compare equal.
 //
 // Example: 3x3 convolution, batch normalization, ReLU.
 //   GraphBuilder b("tiny", {32, 32, 3}, 10);
@@ -138,12 +138,6 @@ void train_only(Graph& graph, std::span<const std::string> filters);
 /// What `infer` says about an op of the graph.
 [[nodiscard]] Inference infer(const Graph& graph, const Op& op);
 
-/// Checks the invariants above. Errors: Internal, with the op.
-void validate(const Graph& graph);
-
-/// One line per op: name, kind, shapes, parameters; then the totals.
-[[nodiscard]] std::string to_string(const Graph& graph);
-
 /// Builds a graph op by op: infers shapes and adds parameters. Names of ops are relative to the
 /// current layer; an empty name means the layer itself. Errors: Config if shapes do not fit, with
 /// the op and both shapes.
@@ -195,7 +189,7 @@ class GraphBuilder {
     op(name, loss, {logits});
   }
 
-  /// The finished graph, validated.
+  /// The finished graph. Errors: Internal, if the calls broke an invariant of graphs.
   [[nodiscard]] Graph build() &&;
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -40,6 +41,51 @@ double elements_of(const std::vector<std::int64_t>& shape) {
   double elements = 1.0;
   for (const std::int64_t extent : shape) elements *= static_cast<double>(extent);
   return elements;
+}
+
+[[noreturn]] void broken(const Graph& graph, std::string_view where, std::string_view why) {
+  fail(ErrorKind::Internal, "graph {}: {}: {}", graph.name, where, why);
+}
+
+void check_layers(const Graph& graph) {
+  std::unordered_set<std::string_view> names;
+  for (std::size_t i = 0; i < graph.layers.size(); ++i) {
+    const auto& [name, first] = graph.layers[i];
+    const std::size_t end =
+        i + 1 < graph.layers.size() ? graph.layers[i + 1].first_op.at() : graph.ops.size();
+    if (name.empty()) broken(graph, "layers", "a layer has no name");
+    if (!names.insert(name).second) broken(graph, "layer " + name, "name is used twice");
+    if (first.at() >= end) broken(graph, "layer " + name, "has no ops");
+  }
+}
+
+void check_ops(const Graph& graph) {
+  std::unordered_set<std::string_view> layers;
+  for (const Layer& layer : graph.layers) layers.insert(layer.name);
+  std::unordered_set<std::string_view> names;
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    const Op& op = graph.ops[i];
+    const Layer& layer = graph.layers[op.layer.at()];
+    const std::string where = "op " + op.name;
+    if (!names.insert(op.name).second) broken(graph, where, "name is used twice");
+    if (op.name == layer.name && i != layer.first_op.at())
+      broken(graph, where, "has its layer's name but is not its first op");
+    if (op.name != layer.name && layers.contains(op.name))
+      broken(graph, where, "has the name of another layer");
+    const bool loss = std::holds_alternative<SoftmaxLoss>(op.kind);
+    const bool last = i + 1 == graph.ops.size();
+    if (loss && !last) broken(graph, where, "is a loss but not the last op");
+    if (last && !loss) broken(graph, where, "is the last op but not a loss");
+  }
+}
+
+void check_values(const Graph& graph) {
+  std::vector<bool> read(graph.values.size());
+  for (const Op& op : graph.ops)
+    for (const ValueId input : op.inputs) read[input.at()] = true;
+  for (const Op& op : graph.ops)
+    if (op.output.valid() && !read[op.output.at()])
+      broken(graph, "op " + op.name, "no op reads its output");
 }
 
 }  // namespace
@@ -111,7 +157,9 @@ Graph GraphBuilder::build() && {
   double parameters = 0.0;
   for (const Parameter& parameter : graph_.parameters) parameters += elements_of(parameter.shape);
   check_parameters(graph_.name, "has", parameters);
-  validate(graph_);
+  check_layers(graph_);
+  check_ops(graph_);
+  check_values(graph_);
   return std::move(graph_);
 }
 

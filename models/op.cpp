@@ -2,6 +2,7 @@
 #include "models/op.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace millrace::models {
@@ -65,13 +66,6 @@ std::vector<ParameterSpec> scale_and_shift(std::int64_t channels, bool zero_gamm
           {ParameterRole::Beta, {channels}, kZero}};
 }
 
-/// Kernel and stride, such as "3x3/2"; a stride of 1 is left out.
-std::string window_text(Extent kernel, Extent stride) {
-  if (stride == Extent{1, 1}) return fmt::format("{}", kernel);
-  if (stride.h == stride.w) return fmt::format("{}/{}", kernel, stride.h);
-  return fmt::format("{}/{}", kernel, stride);
-}
-
 }  // namespace
 
 Padding padding_same(const Shape& input, Extent kernel, Extent stride, Extent dilation) {
@@ -111,13 +105,6 @@ Inference Conv::infer(const OpInputs& in) const {
   return result;
 }
 
-std::string Conv::details() const {
-  std::string text = window_text(kernel, stride);
-  if (groups != 1) text += fmt::format(" g{}", groups);
-  if (dilation != Extent{1, 1}) text += fmt::format(" d{}", dilation);
-  return text;
-}
-
 Inference Dense::infer(const OpInputs& in) const {
   if (units < 1) return misfit("{} units; at least 1 is required", units);
   const std::int64_t inputs = in.x().elements();
@@ -148,11 +135,7 @@ Inference GroupNorm::infer(const OpInputs& in) const {
   return {.output = x, .parameters = scale_and_shift(x.c, zero_gamma)};
 }
 
-std::string GroupNorm::details() const { return fmt::format("g{}", groups); }
-
 Inference Activate::infer(const OpInputs& in) const { return {.output = in.x()}; }
-
-std::string Activate::details() const { return std::string(name_of(kind)); }
 
 Inference Add::infer(const OpInputs& in) const {
   if (in.x() != in.shapes[1]) return misfit("cannot add shapes {} and {}", in.x(), in.shapes[1]);
@@ -190,11 +173,6 @@ Inference Pool::infer(const OpInputs& in) const {
   return result;
 }
 
-std::string Pool::details() const {
-  return fmt::format("{} {}", kind == PoolKind::Max ? "max" : "average",
-                     window_text(kernel, stride));
-}
-
 Inference GlobalAveragePool::infer(const OpInputs& in) const {
   return {.output = {1, 1, in.x().c}};
 }
@@ -210,18 +188,10 @@ Inference ShortcutPad::infer(const OpInputs& in) const {
                      channels_before + x.c + channels_after}};
 }
 
-std::string ShortcutPad::details() const {
-  const std::string step =
-      stride.h == stride.w ? fmt::format("{}", stride.h) : fmt::format("{}", stride);
-  return fmt::format("/{} {}+x+{}", step, channels_before, channels_after);
-}
-
 Inference Dropout::infer(const OpInputs& in) const {
   if (!(rate >= 0 && rate < 1)) return misfit("rate {} must be at least 0 and below 1", rate);
   return {.output = in.x()};
 }
-
-std::string Dropout::details() const { return fmt::format("{}", rate); }
 
 Inference DropConnect::infer(const OpInputs& in) const {
   if (!(survival > 0 && survival <= 1)) {
@@ -229,8 +199,6 @@ Inference DropConnect::infer(const OpInputs& in) const {
   }
   return {.output = in.x()};
 }
-
-std::string DropConnect::details() const { return fmt::format("{}", survival); }
 
 Inference SoftmaxLoss::infer(const OpInputs& in) const {
   if (logits != 0 && logits < in.classes) {
@@ -243,22 +211,6 @@ Inference SoftmaxLoss::infer(const OpInputs& in) const {
 }
 
 // ---- all kinds ----------------------------------------------------------------------------------
-
-std::string_view kind_name(const OpKind& kind) {
-  return std::visit([](const auto& op) { return op.kName; }, kind);
-}
-
-std::string describe(const OpKind& kind) {
-  return std::visit(
-      [](const auto& op) {
-        if constexpr (requires { op.details(); }) {
-          return fmt::format("{} {}", op.kName, op.details());
-        } else {
-          return std::string(op.kName);
-        }
-      },
-      kind);
-}
 
 Inference infer(const OpKind& kind, std::span<const Shape> inputs, std::int64_t classes) {
   return std::visit(
@@ -274,21 +226,9 @@ Inference infer(const OpKind& kind, std::span<const Shape> inputs, std::int64_t 
 }
 
 std::string_view role_name(ParameterRole role) {
-  switch (role) {
-    case ParameterRole::Kernel:
-      return "kernel";
-    case ParameterRole::Bias:
-      return "bias";
-    case ParameterRole::Gamma:
-      return "gamma";
-    case ParameterRole::Beta:
-      return "beta";
-    case ParameterRole::MovingMean:
-      return "moving_mean";
-    case ParameterRole::MovingVariance:
-      return "moving_variance";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 6> kNames = {"kernel", "bias",        "gamma",
+                                                      "beta",   "moving_mean", "moving_variance"};
+  return kNames.at(static_cast<std::size_t>(role));
 }
 
 }  // namespace millrace::models

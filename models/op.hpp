@@ -104,7 +104,7 @@ struct InputCount {
 };
 
 // The ops. Each comment names the inputs in their order. `infer` is called with the right number of
-// inputs. `details` are the main attributes, for tables.
+// inputs.
 
 /// x -> convolution with kernel [out][kh][kw][in/groups] (OHWI); a cross-correlation, as in other
 /// frameworks.
@@ -120,7 +120,6 @@ struct Conv {
   bool bias = false;
   Initialiser init = {Initialiser::Kind::VarianceScaling, 1.0, Initialiser::Fan::In};
   [[nodiscard]] Inference infer(const OpInputs& in) const;
-  [[nodiscard]] std::string details() const;
   friend bool operator==(const Conv&, const Conv&) = default;
 };
 /// x (flattened) -> x W^T + b with kernel [units][in].
@@ -155,7 +154,6 @@ struct GroupNorm {
   GroupOrder order = GroupOrder::Contiguous;
   bool zero_gamma = false;
   [[nodiscard]] Inference infer(const OpInputs& in) const;
-  [[nodiscard]] std::string details() const;
   friend bool operator==(const GroupNorm&, const GroupNorm&) = default;
 };
 /// x -> f(x).
@@ -164,7 +162,6 @@ struct Activate {
   static constexpr InputCount kInputs = {.count = 1};
   Activation kind = Activation::Relu;
   [[nodiscard]] Inference infer(const OpInputs& in) const;
-  [[nodiscard]] std::string details() const;
   friend bool operator==(const Activate&, const Activate&) = default;
 };
 /// a, b -> a + b (equal shapes).
@@ -199,7 +196,6 @@ struct Pool {
   Padding pad = {};
   bool count_padding = false;
   [[nodiscard]] Inference infer(const OpInputs& in) const;
-  [[nodiscard]] std::string details() const;
   friend bool operator==(const Pool&, const Pool&) = default;
 };
 /// x -> mean over all pixels (1x1xC).
@@ -218,7 +214,6 @@ struct ShortcutPad {
   std::int64_t channels_before = 0;
   std::int64_t channels_after = 0;
   [[nodiscard]] Inference infer(const OpInputs& in) const;
-  [[nodiscard]] std::string details() const;
   friend bool operator==(const ShortcutPad&, const ShortcutPad&) = default;
 };
 /// x -> x with elements set to zero at `rate` and the rest scaled by 1/(1-rate); training only.
@@ -227,7 +222,6 @@ struct Dropout {
   static constexpr InputCount kInputs = {.count = 1};
   double rate = 0.5;
   [[nodiscard]] Inference infer(const OpInputs& in) const;
-  [[nodiscard]] std::string details() const;
   friend bool operator==(const Dropout&, const Dropout&) = default;
 };
 /// x -> x with whole samples set to zero and the rest scaled by 1/survival; training only
@@ -237,7 +231,6 @@ struct DropConnect {
   static constexpr InputCount kInputs = {.count = 1};
   double survival = 0.8;
   [[nodiscard]] Inference infer(const OpInputs& in) const;
-  [[nodiscard]] std::string details() const;
   friend bool operator==(const DropConnect&, const DropConnect&) = default;
 };
 /// logits (1x1xK) -> softmax cross-entropy against the labels of the micro-batch. There may be more
@@ -254,11 +247,6 @@ struct SoftmaxLoss {
 using OpKind =
     std::variant<Conv, Dense, BatchNorm, GroupNorm, Activate, Add, Concat, ScaleChannels, Pool,
                  GlobalAveragePool, ShortcutPad, Dropout, DropConnect, SoftmaxLoss>;
-
-/// "Conv", "BatchNorm", ...
-[[nodiscard]] std::string_view kind_name(const OpKind& kind);
-/// "Conv 3x3/2 g32", "Pool max 3x3/2", ...: the kind and its details.
-[[nodiscard]] std::string describe(const OpKind& kind);
 
 /// What an op makes of inputs of these shapes.
 [[nodiscard]] Inference infer(const OpKind& kind, std::span<const Shape> inputs,

@@ -3,15 +3,11 @@
 
 #include <array>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "models/efficientnet.hpp"
-#include "models/resnet.hpp"
-#include "models/resnext.hpp"
-#include "models/squeezenet.hpp"
+#include "models/networks.hpp"
 
 namespace millrace::models {
 namespace {

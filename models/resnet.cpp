@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/resnet.hpp"
+#include "models/networks.hpp"
 
 #include <array>
 #include <span>

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/balance.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <map>
 #include <memory>
-#include <tuple>
 #include <utility>
 
 #include "core/error.hpp"
@@ -32,26 +29,14 @@ class Boundaries {
   [[nodiscard]] std::size_t last() const { return at_.size() - 1; }
   [[nodiscard]] std::size_t op(std::size_t i) const { return static_cast<std::size_t>(at_[i]); }
   [[nodiscard]] OpRange range(std::size_t i, std::size_t j) const { return {at_[i], at_[j]}; }
-
- private:
-  std::vector<std::int32_t> at_;
-};
-
-/// Caches the results of `memory`.
-class KnownMemory {
- public:
-  KnownMemory(const Boundaries& boundaries, const StageMemory& memory)
-      : boundaries_(boundaries), memory_(memory) {}
-  [[nodiscard]] std::int64_t bytes(std::size_t i, std::size_t j, std::size_t stage) {
-    const auto [entry, is_new] = known_.try_emplace({i, j, stage}, 0);
-    if (is_new) entry->second = memory_(boundaries_.range(i, j), static_cast<std::int32_t>(stage));
-    return entry->second;
+  /// Bytes of stage (i, j) if it is stage number `stage`.
+  [[nodiscard]] std::int64_t bytes(const StageMemory& memory, std::size_t i, std::size_t j,
+                                   std::size_t stage) const {
+    return memory(range(i, j), static_cast<std::int32_t>(stage));
   }
 
  private:
-  const Boundaries& boundaries_;
-  const StageMemory& memory_;
-  std::map<std::tuple<std::size_t, std::size_t, std::size_t>, std::int64_t> known_;
+  std::vector<std::int32_t> at_;
 };
 
 /// Calls `visit(stage, i, j)` for every stage that can be part of a plan, in ascending order of
@@ -68,7 +53,8 @@ void for_each_stage(std::size_t stages, std::size_t last, Visit&& visit) {
 }
 
 /// The smallest possible memory of the largest stage.
-std::int64_t least_memory(const Boundaries& boundaries, std::size_t stages, KnownMemory& known) {
+std::int64_t least_memory(const Boundaries& boundaries, std::size_t stages,
+                          const StageMemory& memory) {
   constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   const std::size_t last = boundaries.last();
   std::vector<std::vector<std::int64_t>> least(stages + 1,
@@ -76,7 +62,7 @@ std::int64_t least_memory(const Boundaries& boundaries, std::size_t stages, Know
   least[0][0] = 0;
   for_each_stage(stages, last, [&](std::size_t s, std::size_t i, std::size_t j) {
     if (least[s][i] >= least[s + 1][j]) return;
-    const std::int64_t most = std::max(least[s][i], known.bytes(i, j, s));
+    const std::int64_t most = std::max(least[s][i], boundaries.bytes(memory, i, j, s));
     least[s + 1][j] = std::min(least[s + 1][j], most);
   });
   return least[stages][last];
@@ -95,10 +81,9 @@ struct Way {
 
 class Balancer {
  public:
-  Balancer(const BalanceRequest& request, const Boundaries& boundaries, KnownMemory& known)
+  Balancer(const BalanceRequest& request, const Boundaries& boundaries)
       : request_(request),
         boundaries_(boundaries),
-        known_(known),
         stages_(static_cast<std::size_t>(request.stages)),
         ways_(stages_ + 1, std::vector<std::vector<Way>>(boundaries_.last() + 1)) {
     seconds_.push_back(0.0);
@@ -122,8 +107,8 @@ class Balancer {
   }
 
  private:
-  [[nodiscard]] bool fits(std::size_t s, std::size_t i, std::size_t j) {
-    return !request_.memory || known_.bytes(i, j, s) <= request_.memory_limit;
+  [[nodiscard]] bool fits(std::size_t s, std::size_t i, std::size_t j) const {
+    return !request_.memory || boundaries_.bytes(request_.memory, i, j, s) <= request_.memory_limit;
   }
 
   /// Appends stage s to every way that ends where it begins.
@@ -161,7 +146,6 @@ class Balancer {
 
   const BalanceRequest& request_;
   const Boundaries& boundaries_;
-  KnownMemory& known_;
   std::size_t stages_;
   std::vector<double> seconds_;  ///< of all ops before an op
   std::vector<double> lead_;     ///< the part of it that a stage which begins at the op waits for
@@ -171,8 +155,8 @@ class Balancer {
 // ---- shards
 
 /// The most even way to cut with no stage above `limit`: the smallest sum of squares.
-std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards, KnownMemory& known,
-                             std::int64_t limit) {
+std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards,
+                             const StageMemory& memory, std::int64_t limit) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
   struct Cheapest {
     double squares = kNever;
@@ -181,7 +165,7 @@ std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards, K
   std::vector<std::vector<Cheapest>> best(shards + 1, std::vector<Cheapest>(boundaries.last() + 1));
   best[0][0].squares = 0.0;
   for_each_stage(shards, boundaries.last(), [&](std::size_t s, std::size_t i, std::size_t j) {
-    const auto bytes = static_cast<double>(known.bytes(i, j, s));
+    const auto bytes = static_cast<double>(boundaries.bytes(memory, i, j, s));
     if (bytes > static_cast<double>(limit)) return;
     const double squares = best[s][i].squares + bytes * bytes;
     if (squares < best[s + 1][j].squares) best[s + 1][j] = {squares, i};
@@ -206,25 +190,6 @@ std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards, K
 
 }  // namespace
 
-StageMemory additive_memory(std::span<const OpCost> costs, std::vector<std::int32_t> slots,
-                            Recompute recompute, UpdateRule rule) {
-  const std::int64_t copies = 2 + std::ssize(update_slots(rule));
-  std::vector<std::int64_t> parameters = {0};
-  std::vector<std::int64_t> stash = {0};
-  for (const OpCost& cost : costs) {
-    parameters.push_back(parameters.back() + cost.parameter_bytes);
-    stash.push_back(stash.back() + cost.stash_bytes);
-  }
-  return [=, slots = std::move(slots)](OpRange range, std::int32_t stage) {
-    const auto first = static_cast<std::size_t>(range.first);
-    const auto last = static_cast<std::size_t>(range.last);
-    const std::int64_t ops = recompute == Recompute::None ? stash[last] - stash[first] : 0;
-    const std::int64_t slot = ops + border_bytes(costs, range, recompute);
-    return copies * (parameters[last] - parameters[first]) +
-           slots.at(static_cast<std::size_t>(stage)) * slot;
-  };
-}
-
 StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
                          std::vector<pipeline::Slots> slots, const UpdateMemory& update) {
   using Known = std::vector<std::pair<pipeline::Slots, std::int64_t>>;  // of one range
@@ -238,29 +203,16 @@ StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& opt
   };
 }
 
-double bound_seconds(std::span<const pipeline::StageCost> stages, std::int32_t micro_batches,
-                     Backward backward) {
-  if (backward == Backward::Joined) return pipeline::lower_bound_seconds(stages, micro_batches);
-  double bound = 0.0;
-  double before = 0.0;
-  for (const pipeline::StageCost& stage : stages) {
-    const double work = stage.forward + stage.backward_input + stage.backward_weight;
-    bound = std::max(bound, before + micro_batches * work);
-    before += stage.forward;
-  }
-  return bound;
-}
-
 std::vector<Balance> balance(const BalanceRequest& request) {
   MILLRACE_ASSERT(request.stages >= 1 && request.plans >= 1);
   if (request.stages - 1 > std::ssize(request.cuts))
     fail(ErrorKind::Config, "{} stages need {} cuts, but the network has only {} possible cuts",
          request.stages, request.stages - 1, request.cuts.size());
   const Boundaries boundaries(request.cuts, request.costs.size());
-  KnownMemory known(boundaries, request.memory);
-  std::vector<Balance> plans = Balancer(request, boundaries, known).run();
+  std::vector<Balance> plans = Balancer(request, boundaries).run();
   if (plans.empty())
-    fail_memory(request, least_memory(boundaries, static_cast<std::size_t>(request.stages), known));
+    fail_memory(request,
+                least_memory(boundaries, static_cast<std::size_t>(request.stages), request.memory));
   return plans;
 }
 
@@ -294,9 +246,8 @@ std::vector<OpRange> shard_by_memory(const Graph& graph, std::int32_t shards,
          cuts.size(), graph.name, names.empty() ? "" : ": ", join(names, ", "));
   }
   const Boundaries boundaries(cuts, graph.ops.size());
-  KnownMemory known(boundaries, memory);
   const auto stages = static_cast<std::size_t>(shards);
-  return evenest(boundaries, stages, known, least_memory(boundaries, stages, known));
+  return evenest(boundaries, stages, memory, least_memory(boundaries, stages, memory));
 }
 
 }  // namespace millrace::partition

@@ -20,12 +20,6 @@ using pipeline::Backward;
 /// Bytes that the device of stage number `stage` needs if the stage consists of `range`.
 using StageMemory = std::function<std::int64_t(OpRange range, std::int32_t stage)>;
 
-/// Memory from costs alone, in constant time: parameters with gradients and optimizer state, and
-/// `slots[stage]` times the stash. Buffers that live within one phase are left out. Holds `costs`
-/// by reference.
-[[nodiscard]] StageMemory additive_memory(std::span<const OpCost> costs,
-                                          std::vector<std::int32_t> slots, Recompute recompute,
-                                          UpdateRule rule);
 /// As stage_bytes, with results cached by range and slots; `slots` by stage. Holds `graph` by
 /// reference.
 [[nodiscard]] StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
@@ -44,15 +38,9 @@ struct BalanceRequest {
   std::int64_t memory_limit = 0;  ///< bytes of every stage's device
 };
 
-/// Lower bound on the seconds of a step: max_s [ sum_{k<s} (f_k + b_k) + m (f_s + b_s) ]. With a
-/// split backward, the stages before s can compute weight gradients while s runs its last
-/// micro-batch, so they count with f_k only.
-[[nodiscard]] double bound_seconds(std::span<const pipeline::StageCost> stages,
-                                   std::int32_t micro_batches, Backward backward);
-
 struct Balance {
   std::vector<OpRange> stages;
-  double bound = 0.0;  ///< see bound_seconds
+  double bound = 0.0;  ///< see lower_bound_seconds
   friend bool operator==(const Balance&, const Balance&) = default;
 };
 
@@ -69,6 +57,7 @@ struct Balance {
 
 /// Selects boundaries between layers by name. A boundary is kept if the name of one of its two
 /// layers contains any of `include` (empty: any name) and neither name contains any of `exclude`.
+/// An empty filter keeps all boundaries between layers.
 struct LayerFilter {
   std::vector<std::string> include;
   std::vector<std::string> exclude;

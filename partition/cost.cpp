@@ -2,7 +2,6 @@
 #include "partition/cost.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "core/error.hpp"
 
@@ -30,12 +29,6 @@ std::int64_t last_reader(const Graph& graph, ValueId value) {
   for (const OpId reader : graph.consumers(value))
     last = std::max<std::int64_t>(last, reader.value);
   return last;
-}
-
-/// Whether a call writes the buffer of this role. A gradient may be written in place of one that
-/// the call reads.
-bool is_result(Role role) {
-  return role == Role::Dx || role == Role::Dz || role == Role::Dscale || role == Role::Y;
 }
 
 class Estimate {
@@ -100,7 +93,10 @@ class Estimate {
       if (!buffer.valid()) continue;
       const auto here = call.buffers.begin() + static_cast<std::ptrdiff_t>(role);
       const bool again = std::find(call.buffers.begin(), here, buffer) != here;
-      if (!again || is_result(static_cast<Role>(role))) sum += program_.buffer(buffer).bytes;
+      // A gradient may be written in place of one that the call reads.
+      const bool written =
+          std::ranges::find(kResultRoles, static_cast<Role>(role)) != kResultRoles.end();
+      if (!again || written) sum += program_.buffer(buffer).bytes;
     }
     if (!is_linear(call.kind)) return sum;
     for (const models::ParameterId p : graph_.op(call.op).parameters)

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -82,12 +81,6 @@ std::vector<std::string> possible_splits(const Graph& graph) {
   return names;
 }
 
-std::vector<OpId> layer_cuts(const Graph& graph) {
-  std::vector<OpId> cuts;
-  for (std::size_t i = 1; i < graph.layers.size(); ++i) cuts.push_back(graph.layers[i].first_op);
-  return cuts;
-}
-
 std::vector<OpId> op_cuts(const Graph& graph) {
   std::vector<OpId> cuts;
   for (std::int32_t i = 1; i < op_count(graph); ++i) cuts.push_back(OpId{i});
@@ -125,10 +118,6 @@ void check_count(const Graph& graph, std::span<const std::string> splits, std::i
   fail(ErrorKind::Config,
        "--pipeline-splits not specified or wrong number of splits. Need {} of ['{}']", stages - 1,
        join(possible_splits(graph), "', '"));
-}
-
-std::vector<Link> links_of(const Graph& graph, std::span<const OpRange> stages) {
-  return pipeline::links(graph, stages);
 }
 
 std::vector<ValueId> values_on(const Graph& graph, std::span<const OpRange> stages, Link link,

@@ -49,9 +49,7 @@ using pipeline::OpRange;
 /// activation, where a single value crosses; in other networks all layers. Never the first layer.
 [[nodiscard]] std::vector<std::string> possible_splits(const Graph& graph);
 
-/// Ops at which a stage may begin: the first of every layer but the first layer, or every op but
-/// the first op.
-[[nodiscard]] std::vector<OpId> layer_cuts(const Graph& graph);
+/// Ops at which a stage may begin: every op but the first one.
 [[nodiscard]] std::vector<OpId> op_cuts(const Graph& graph);
 /// Name of the boundary before `op`: the layer that begins there, otherwise the op.
 [[nodiscard]] std::string cut_name(const Graph& graph, OpId op);
@@ -70,9 +68,6 @@ void check_count(const Graph& graph, std::span<const std::string> splits, std::i
 
 enum class Direction { Activations, Gradients };
 
-/// The pairs of stages that exchange values or gradients, sorted. Images cross no link: every stage
-/// that reads them gets them from the data set, and they have no gradient.
-[[nodiscard]] std::vector<Link> links_of(const Graph& graph, std::span<const OpRange> stages);
 /// The values whose activation goes from `link.from` to `link.to`, or whose gradient comes back, in
 /// order of their ids.
 [[nodiscard]] std::vector<ValueId> values_on(const Graph& graph, std::span<const OpRange> stages,

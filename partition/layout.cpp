@@ -23,7 +23,7 @@ Plan automatic_plan(const Graph& graph, std::span<const OpCost> costs, const Pla
   constexpr double kWorth = 0.97;
   Search search;
   search.memory_limit = memory_limit;
-  const bool layers_suffice = request.schedule.stages() <= std::ssize(layer_cuts(graph)) + 1;
+  const bool layers_suffice = request.schedule.stages() <= std::ssize(filtered_cuts(graph, {})) + 1;
   if (!layers_suffice) {
     search.cuts = op_cuts(graph);
     return best_plans(graph, costs, request, search).front();

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/plan.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "core/text.hpp"
 #include "partition/balance.hpp"
 #include "partition/cuts.hpp"
+#include "pipeline/messages.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedules/schedules.hpp"
 
@@ -79,7 +78,7 @@ void remove_too_large(std::vector<Plan>& plans, std::int64_t limit) {
 Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
                const PlanRequest& request, const Schedule& compute) {
   MILLRACE_ASSERT(std::ssize(stages) == compute.stages);
-  const std::vector<Link> links = links_of(graph, stages);
+  const std::vector<Link> links = pipeline::links(graph, stages);
   const Schedule schedule = pipeline::with_communication(compute, links);
   pipeline::Costs simulated;
   for (const OpRange range : stages)
@@ -97,7 +96,8 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   plan.splits = splits_of(graph, stages);
   plan.device_of = schedule.device_of;
   plan.seconds = line.makespan;
-  plan.bound = bound_seconds(simulated.stages, schedule.micro_batches, backward_of(request));
+  plan.bound = pipeline::lower_bound_seconds(simulated.stages, schedule.micro_batches,
+                                             backward_of(request) == Backward::Split);
   plan.bubble = std::max(line.bubble(), 0.0);  // rounding may make it negative
   plan.costs = std::move(simulated.stages);
   plan.cost_model = request.cost_model;
@@ -135,7 +135,7 @@ std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
   const Schedule compute = pipeline::generate(request.schedule);
   BalanceRequest balances;
   balances.costs = costs;
-  balances.cuts = search.cuts.empty() ? layer_cuts(graph) : search.cuts;
+  balances.cuts = search.cuts.empty() ? filtered_cuts(graph, {}) : search.cuts;
   balances.stages = compute.stages;
   balances.micro_batches = compute.micro_batches;
   balances.recompute = request.program.recompute;
@@ -144,7 +144,7 @@ std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
   if (search.memory_limit > 0) {
     // Slots depend on the schedule and hardly on the cuts, so any choice of cuts serves here.
     const std::vector<OpRange> any = balance(balances).front().stages;
-    const Schedule schedule = pipeline::with_communication(compute, links_of(graph, any));
+    const Schedule schedule = pipeline::with_communication(compute, pipeline::links(graph, any));
     balances.memory = exact_memory(graph, program_options(request), slots_of(graph, any, schedule),
                                    request.update);
     balances.memory_limit = search.memory_limit;

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 
 #include "partition/plan.hpp"
+#include "pipeline/render.hpp"
 
 namespace millrace::partition {
 namespace {
@@ -30,29 +30,6 @@ constexpr std::string_view kStyle =
     "<style>text{font:13px sans-serif;fill:#1f2328}.title{font-weight:bold}"
     "@media(prefers-color-scheme:dark){text{fill:#e6edf3}}</style>\n";
 
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
-
 double work(const pipeline::StageCost& cost) {
   return cost.forward + cost.backward_input + cost.backward_weight;
 }
@@ -64,7 +41,7 @@ std::string label(const Plan& plan, std::size_t stage) {
 
 std::string text_at(double x, double y, std::string_view text, std::string_view attribute = "") {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, attribute,
-                     escaped(text));
+                     pipeline::escaped_xml(text));
 }
 
 std::string box(double x, double y, double width, double height, std::string_view colour) {

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <charconv>
-#include <utility>
 
 #include "core/error.hpp"
 
@@ -73,23 +72,12 @@ bool parse(std::string_view text, Action& action) {
 }  // namespace
 
 Action counterpart(const Action& message) {
-  Action other{message.kind, message.peer, message.micro_batch, message.stage};
-  switch (message.kind) {
-    case ActionKind::SendActivation:
-      other.kind = ActionKind::ReceiveActivation;
-      return other;
-    case ActionKind::ReceiveActivation:
-      other.kind = ActionKind::SendActivation;
-      return other;
-    case ActionKind::SendGradient:
-      other.kind = ActionKind::ReceiveGradient;
-      return other;
-    case ActionKind::ReceiveGradient:
-      other.kind = ActionKind::SendGradient;
-      return other;
-    default:
-      fail(ErrorKind::Internal, "{} is not a message", to_string(message));
-  }
+  if (!is_send(message.kind) && !is_receive(message.kind))
+    fail(ErrorKind::Internal, "{} is not a message", to_string(message));
+  // A receive follows its send in the list of kinds.
+  const int step = is_send(message.kind) ? 1 : -1;
+  return {static_cast<ActionKind>(static_cast<int>(message.kind) + step), message.peer,
+          message.micro_batch, message.stage};
 }
 
 std::string to_string(const Action& action) {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace millrace::pipeline {
 
@@ -14,7 +13,7 @@ enum class ActionKind : std::uint8_t {
   Backward,        ///< BackwardInput and BackwardWeight in one
   BackwardInput,   ///< gradient of the stage's inputs
   BackwardWeight,  ///< gradient of its weights
-  SendActivation,
+  SendActivation,  ///< each send is followed by its receive
   ReceiveActivation,
   SendGradient,
   ReceiveGradient,

@@ -2,7 +2,6 @@
 #include "pipeline/auto_schedule.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -109,19 +108,6 @@ void offer_listed(Contest& contest, const ScheduleProblem& problem) {
     for (const Rule& rule : rules) contest.offer(list_schedule(problem, paths, rule, caps));
 }
 
-/// Earliest time at which the first micro-batch can reach each stage.
-std::vector<double> first_arrivals(const ScheduleProblem& problem) {
-  std::vector<double> arrival(problem.costs.size());
-  for (std::int32_t s = 0; s < problem.stages; ++s) {
-    double& time = arrival[static_cast<std::size_t>(s)];
-    for (const Link& l : problem.links)
-      if (l.activations && l.to == s)
-        time = std::max(time, arrival[static_cast<std::size_t>(l.from)] +
-                                  problem.cost(l.from).forward + problem.latency(l));
-  }
-  return arrival;
-}
-
 }  // namespace
 
 Schedule generate_auto(const AutoRequest& request) {
@@ -130,31 +116,6 @@ Schedule generate_auto(const AutoRequest& request) {
   offer_generated(contest, problem);
   offer_listed(contest, problem);
   return std::move(contest).best();
-}
-
-double lower_bound_seconds(const AutoRequest& request) {
-  const ScheduleProblem problem(request);
-  const Paths paths(problem);
-  const std::vector<double> arrivals = first_arrivals(problem);
-  constexpr double kNever = std::numeric_limits<double>::infinity();
-  double bound = 0.0;
-  for (const std::vector<std::int32_t>& stages : problem.stages_on) {
-    if (stages.empty()) continue;
-    double head = kNever;
-    double tail = kNever;        // after the device's last input gradient
-    double before_weight = 0.0;  // work before the end of that gradient
-    double all = 0.0;
-    for (const std::int32_t s : stages) {
-      const double backward = problem.seconds(problem.backward(), s);
-      head = std::min(head, arrivals[static_cast<std::size_t>(s)]);
-      tail = std::min(tail, paths.backward(s) - backward);
-      before_weight += problem.cost(s).forward + backward;
-      all += problem.work(s);
-    }
-    const double m = problem.micro_batches;
-    bound = std::max({bound, head + m * before_weight + tail, head + m * all});
-  }
-  return bound;
 }
 
 }  // namespace millrace::pipeline

@@ -19,8 +19,4 @@ namespace millrace::pipeline {
 /// the request is inconsistent.
 [[nodiscard]] Schedule generate_auto(const AutoRequest& request);
 
-/// Lower bound on the seconds of any schedule for the request, with or without limits. Equal to the
-/// bound from costs alone if there is one stage per device, joined backward and no link latency.
-[[nodiscard]] double lower_bound_seconds(const AutoRequest& request);
-
 }  // namespace millrace::pipeline

@@ -10,8 +10,8 @@
 namespace millrace::pipeline {
 namespace {
 
-/// Roles of results. If a call only reads such a buffer, it was checked after an earlier call.
-constexpr std::array kActivations = {Role::Y, Role::Dz, Role::Dx, Role::Dscale};
+/// Roles of float32 results. If a call only reads such a buffer, it was checked after an earlier
+/// call.
 constexpr std::array kFloats = {Role::Statistics, Role::Coefficients, Role::Sums, Role::Loss};
 
 class Search {
@@ -23,7 +23,7 @@ class Search {
   /// The first result of `call` that is not finite.
   [[nodiscard]] std::optional<Finding> look(const Call& call) const {
     if (half_written(call)) return {};
-    for (const Role role : kActivations)
+    for (const Role role : kResultRoles)
       if (call.has(role) && !finite(call.at(role), program_.program().options.type))
         return finding(call, std::string(name_of(role)));
     for (const Role role : kFloats)

@@ -2,7 +2,6 @@
 #include "pipeline/executor.hpp"
 
 #include <algorithm>
-#include <optional>
 
 #include "core/error.hpp"
 

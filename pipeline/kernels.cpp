@@ -1,16 +1,166 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/kernels.hpp"
 
-#include "core/error.hpp"
+#include "ops/channels.hpp"
+#include "ops/dropout.hpp"
+#include "ops/elementwise.hpp"
+#include "ops/pool.hpp"
+#include "ops/prepare_images.hpp"
+#include "ops/softmax_loss.hpp"
+#include "pipeline/op_shapes.hpp"
 
 namespace millrace::pipeline {
+namespace {
 
-Kernel make_kernel(const Binding& binding) {
-  switch (binding.call.kind) {
+using enum Role;
+
+Kernel linear(const Binding& b) {
+  MILLRACE_ASSERT(b.linear != nullptr);
+  const auto at = [&](Role role) { return b.operand<std::byte>(role); };
+  ops::LinearOp* const op = b.linear;
+  if (b.call.kind == KernelKind::LinearForward)
+    return calling([op](const auto&... a) { op->forward(a...); }, at(Y), at(X));
+  if (b.call.kind == KernelKind::LinearBackwardInput)
+    return calling([op](const auto&... a) { op->backward_input(a...); }, at(Dx), at(Dy));
+  return calling([op](const auto&... a) { op->backward_weight(a...); }, at(Dy), at(X),
+                 [](const RunContext& c) { return c.first; });
+}
+
+/// Elements of the op's output, or of the loss's input.
+std::int64_t elements(const Binding& b) {
+  const models::Op& op = b.graph.op(b.call.op);
+  const models::ValueId shaped = op.output.valid() ? op.output : op.inputs.front();
+  return b.batch * b.graph.value(shaped).shape.elements();
+}
+
+template <class T>
+Kernel activation(const Binding& b) {
+  const auto at = [&](Role role) { return b.operand<T>(role); };
+  if (b.call.kind == KernelKind::ActivationForward)
+    return calling(ops::activation_forward<T>, at(Y), at(X), elements(b), b.call.fn);
+  // The derivative is computed from the output if it is kept, otherwise from the input.
+  return calling(ops::activation_backward<T>, at(Dx), at(Dy), at(b.call.has(Y) ? Y : X),
+                 elements(b), b.call.fn);
+}
+
+template <class T>
+Kernel addition(const Binding& b) {
+  const auto at = [&](Role role) { return b.operand<T>(role); };
+  if (b.call.kind == KernelKind::AddForward)
+    return calling(ops::add_forward<T>, at(Y), at(X), at(Skip), elements(b), b.call.fn);
+  return calling(ops::add_gradients<T>, at(Dz), at(Dy), at(Dy2), elements(b));
+}
+
+template <class T>
+Kernel pool(const Binding& b) {
+  const auto at = [&](Role role) { return b.operand<T>(role); };
+  const auto winner = b.operand<std::uint8_t>(Winner);
+  const bool forward = b.call.has(Y);
+  const models::OpKind& kind = b.graph.op(b.call.op).kind;
+  if (const auto* p = std::get_if<models::Pool>(&kind)) {
+    const ops::WindowShape shape =
+        window_shape(b.graph, b.call.op, b.batch, p->kernel, p->stride, p->pad);
+    if (p->kind == models::PoolKind::Max)
+      return forward ? calling(ops::max_pool_forward<T>, shape, at(Y), winner, at(X))
+                     : calling(ops::max_pool_backward<T>, shape, at(Dx), at(Dy), winner);
+    return forward
+               ? calling(ops::average_pool_forward<T>, shape, at(Y), at(X), p->count_padding)
+               : calling(ops::average_pool_backward<T>, shape, at(Dx), at(Dy), p->count_padding);
+  }
+  if (const auto* p = std::get_if<models::ShortcutPad>(&kind)) {
+    const ops::WindowShape shape = window_shape(b.graph, b.call.op, b.batch, {1, 1}, p->stride);
+    return forward
+               ? calling(ops::shortcut_pad_forward<T>, shape, p->channels_before, at(Y), at(X))
+               : calling(ops::shortcut_pad_backward<T>, shape, p->channels_before, at(Dx), at(Dy));
+  }
+  const Shape& in = b.graph.value(b.graph.op(b.call.op).inputs.front()).shape;
+  return forward ? calling(ops::global_average_forward<T>, b.batch, in, at(Y), at(X))
+                 : calling(ops::global_average_backward<T>, b.batch, in, at(Dx), at(Dy));
+}
+
+template <class T>
+Kernel loss(const Binding& b) {
+  // There may be more logits than classes; the loss covers all of them.
+  const models::Op& op = b.graph.op(b.call.op);
+  const ops::SoftmaxLossShape shape{b.batch, b.graph.value(op.inputs.front()).shape.c,
+                                    b.label_smoothing.share, b.label_smoothing.form};
+  const auto x = b.operand<T>(X);
+  const auto labels = b.operand<std::int32_t>(Labels);
+  const auto mixing = b.operand<const ImageMixing>(Mixing);
+  if (b.call.kind == KernelKind::LossForward)
+    return calling(ops::softmax_loss_forward<T>, shape, b.operand<float>(Loss),
+                   b.operand<std::int32_t>(Rank), x, labels, mixing);
+  const auto scale = [scaling = b.loss_scaling, batch = static_cast<float>(b.batch)](
+                         const RunContext&) { return *scaling / batch; };
+  return calling(ops::softmax_loss_backward<T>, shape, b.operand<T>(Dx), x, labels, scale, mixing);
+}
+
+/// Operand `part` of a concatenation.
+ops::ChannelSlice concat_slice(const Binding& b) {
+  const auto part = static_cast<std::size_t>(b.call.part);
+  const models::Op& concat = b.graph.op(b.call.op);
+  const Shape& all = b.graph.value(concat.output).shape;
+  const auto channels = [&](std::size_t i) { return b.graph.value(concat.inputs[i]).shape.c; };
+  ops::ChannelSlice slice{b.batch * all.pixels(), all.c, 0, channels(part)};
+  for (std::size_t i = 0; i < part; ++i) slice.first += channels(i);
+  return slice;
+}
+
+template <class T>
+Kernel channels(const Binding& b) {
+  const auto at = [&](Role role) { return b.operand<T>(role); };
+  if (b.call.kind == KernelKind::ConcatForward)
+    return calling(ops::concat_forward<T>, concat_slice(b), at(Y), at(X), b.call.fn);
+  if (b.call.kind == KernelKind::ConcatBackward)
+    return calling(ops::concat_backward<T>, concat_slice(b), at(Dx), at(Dy), at(Y), b.call.fn);
+  const Shape& x = b.graph.value(b.graph.op(b.call.op).inputs.front()).shape;
+  const ops::ScaleShape shape{b.batch, x.pixels(), x.c};
+  if (b.call.kind == KernelKind::ScaleForward)
+    return calling(ops::scale_forward<T>, shape, at(Y), at(X), at(Scale), at(Skip), b.call.fn);
+  return calling(ops::scale_backward<T>, shape, at(Dx), at(Dscale), at(Dy), at(X), at(Scale));
+}
+
+/// Forward and backward are the same function, applied to activations and to gradients.
+template <class T>
+Kernel drop(const Binding& b) {
+  const models::Op& op = b.graph.op(b.call.op);
+  const ops::SampleShape shape{b.batch, b.graph.value(op.output).shape.elements()};
+  const auto draws = [name = hash_name(op.name)](RandomPurpose purpose) {
+    return [=](const RunContext& c) {
+      return ops::Draws{RandomStream(c.seed, purpose, name), c.iteration, c.first_sample};
+    };
+  };
+  const bool forward = b.call.has(Y);
+  const auto out = b.operand<T>(forward ? Y : Dx);
+  const auto in = b.operand<T>(forward ? X : Dy);
+  if (const auto* dropout = std::get_if<models::Dropout>(&op.kind))
+    return calling(ops::dropout<T>, shape, out, in, static_cast<float>(dropout->rate),
+                   draws(RandomPurpose::Dropout));
+  const auto survival = static_cast<float>(std::get<models::DropConnect>(op.kind).survival);
+  return calling(ops::drop_connect<T>, shape, out, in, b.operand<T>(Skip), survival,
+                 draws(RandomPurpose::DropConnect));
+}
+
+template <class T>
+Kernel prepare_images(const Binding& b) {
+  const ops::PrepareImagesShape shape{b.batch, b.graph.input_shape};
+  const auto y = b.operand<T>(Y);
+  const auto mixing = b.operand<const ImageMixing>(Mixing);
+  if (b.call.has(Scaling))
+    return calling(ops::prepare_bytes<T>, shape, y, b.operand<const std::uint8_t>(X),
+                   b.operand<const PixelScaling>(Scaling), mixing);
+  return device::dispatch(b.images, [&]<class Stored>() {
+    return calling(ops::prepare_floats<T, Stored>, shape, y, b.operand<const Stored>(X), mixing);
+  });
+}
+
+template <class T>
+Kernel make(const Binding& b) {
+  switch (b.call.kind) {
     case KernelKind::LinearForward:
     case KernelKind::LinearBackwardInput:
     case KernelKind::LinearBackwardWeight:
-      return make_linear_kernel(binding);
+      return linear(b);
     case KernelKind::NormStatistics:
     case KernelKind::NormMoments:
     case KernelKind::NormJoinMoments:
@@ -21,36 +171,43 @@ Kernel make_kernel(const Binding& binding) {
     case KernelKind::NormJoinSums:
     case KernelKind::NormBackwardApply:
     case KernelKind::NormBackwardWeight:
-      return make_norm_kernel(binding);
+      return make_norm_kernel(b);
     case KernelKind::ActivationForward:
     case KernelKind::ActivationBackward:
+      return activation<T>(b);
     case KernelKind::AddForward:
     case KernelKind::AddGradients:
-      return make_elementwise_kernel(binding);
+      return addition<T>(b);
     case KernelKind::PoolForward:
     case KernelKind::PoolBackward:
     case KernelKind::GlobalPoolForward:
     case KernelKind::GlobalPoolBackward:
     case KernelKind::ShortcutForward:
     case KernelKind::ShortcutBackward:
-      return make_pool_kernel(binding);
+      return pool<T>(b);
     case KernelKind::LossForward:
     case KernelKind::LossBackward:
-      return make_loss_kernel(binding);
+      return loss<T>(b);
     case KernelKind::ConcatForward:
     case KernelKind::ConcatBackward:
     case KernelKind::ScaleForward:
     case KernelKind::ScaleBackward:
-      return make_channel_kernel(binding);
+      return channels<T>(b);
     case KernelKind::DropoutForward:
     case KernelKind::DropoutBackward:
     case KernelKind::DropConnectForward:
     case KernelKind::DropConnectBackward:
-      return make_dropout_kernel(binding);
+      return drop<T>(b);
     case KernelKind::PrepareImages:
-      return make_image_kernel(binding);
+      return prepare_images<T>(b);
   }
-  fail(ErrorKind::Internal, "kernel {} cannot be made", name_of(binding.call.kind));
+  fail(ErrorKind::Internal, "kernel {} cannot be made", name_of(b.call.kind));
+}
+
+}  // namespace
+
+Kernel make_kernel(const Binding& b) {
+  return device::dispatch(b.type, [&]<class T>() { return make<T>(b); });
 }
 
 }  // namespace millrace::pipeline

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <type_traits>
 
 #include "core/label_smoothing.hpp"
 #include "device/tensor.hpp"
@@ -52,6 +53,23 @@ struct Operand {
   }
 };
 
+/// An argument of a kernel's function: what is a function of the context, such as an operand, is
+/// called; anything else stays.
+template <class A>
+decltype(auto) argument(const A& a, const RunContext& c) {
+  if constexpr (std::is_invocable_v<const A&, const RunContext&>)
+    return a(c);
+  else
+    return (a);
+}
+/// The kernel that calls f(space, arguments...).
+template <class F, class... A>
+[[nodiscard]] Kernel calling(F f, A... arguments) {
+  return [=](const device::ExecutionSpace& space, const RunContext& c) {
+    f(space, argument(arguments, c)...);
+  };
+}
+
 /// Arguments to make a kernel: the call and the places of its buffers. Only `parameters`,
 /// `loss_scaling` and `linear` must outlive the kernel.
 struct Binding {
@@ -81,14 +99,7 @@ struct Binding {
 [[nodiscard]] ops::RunningSums running_sums(const Graph& graph, const Call& call,
                                             const Parameters& parameters);
 
-/// Parts of make_kernel, by group of kinds.
-[[nodiscard]] Kernel make_linear_kernel(const Binding& binding);
+/// The part of make_kernel for norms.
 [[nodiscard]] Kernel make_norm_kernel(const Binding& binding);
-[[nodiscard]] Kernel make_pool_kernel(const Binding& binding);
-[[nodiscard]] Kernel make_channel_kernel(const Binding& binding);
-[[nodiscard]] Kernel make_dropout_kernel(const Binding& binding);
-[[nodiscard]] Kernel make_loss_kernel(const Binding& binding);
-[[nodiscard]] Kernel make_elementwise_kernel(const Binding& binding);
-[[nodiscard]] Kernel make_image_kernel(const Binding& binding);
 
 }  // namespace millrace::pipeline

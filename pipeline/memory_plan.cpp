@@ -212,18 +212,6 @@ Packing pack(std::span<const Lifetime> lifetimes, std::int64_t alignment) {
   return packing;
 }
 
-std::int64_t peak_bytes(std::span<const Lifetime> lifetimes, std::int64_t alignment) {
-  std::int64_t peak = 0;
-  for (const Lifetime& at : lifetimes) {
-    std::int64_t alive = 0;
-    for (const Lifetime& life : lifetimes) {
-      if (life.first <= at.first && at.first <= life.last) alive += round_up(life.bytes, alignment);
-    }
-    peak = std::max(peak, alive);
-  }
-  return peak;
-}
-
 MemoryPlan plan_memory(const StageProgram& program, Slots slots, std::int64_t alignment) {
   MILLRACE_ASSERT(slots.stash >= 1 && slots.weight >= 0 && slots.outbox >= 0);
   const std::vector<Uses> uses = collect_uses(program);

@@ -24,9 +24,6 @@ struct Packing {
 };
 [[nodiscard]] Packing pack(std::span<const Lifetime> lifetimes, std::int64_t alignment);
 
-/// Maximum number of bytes alive at once: a lower bound for every packing.
-[[nodiscard]] std::int64_t peak_bytes(std::span<const Lifetime> lifetimes, std::int64_t alignment);
-
 /// Numbers of micro-batches whose memory is held at once.
 struct Slots {
   int stash = 1;   ///< between Forward and the end of the backward phases

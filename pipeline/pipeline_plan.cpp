@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "pipeline/memory_plan.hpp"
 #include "pipeline/messages.hpp"
 
 namespace millrace::pipeline {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/program.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "core/error.hpp"
@@ -38,24 +36,6 @@ StageProgram compile(const Graph& graph, OpRange range, const ProgramOptions& op
   MILLRACE_ASSERT(range.first >= 0 && range.first < range.last &&
                   range.last <= static_cast<std::int32_t>(graph.ops.size()));
   return Compiler(graph, range, options).run();
-}
-
-std::string to_string(const StageProgram& program, const Graph& graph) {
-  constexpr std::array<std::string_view, kPhases> kPhaseNames = {"F", "I", "W"};
-  std::string text;
-  for (std::size_t p = 0; p < kPhases; ++p) {
-    for (const Call& call : program.calls[p]) {
-      text += fmt::format("{} {:<22} {:<20}", kPhaseNames[p], name_of(call.kind),
-                          graph.op(call.op).name);
-      for (std::size_t r = 0; r < kRoles; ++r) {
-        if (!call.buffers[r].valid()) continue;
-        text += fmt::format(" {}={}:{}", name_of(static_cast<Role>(r)), call.buffers[r].value,
-                            program.buffer(call.buffers[r]).name);
-      }
-      text += '\n';
-    }
-  }
-  return text;
 }
 
 }  // namespace millrace::pipeline

@@ -166,7 +166,4 @@ struct StageProgram {
 [[nodiscard]] StageProgram compile(const Graph& graph, OpRange range,
                                    const ProgramOptions& options);
 
-/// One line per call: phase, kernel, op, buffers by role.
-[[nodiscard]] std::string to_string(const StageProgram& program, const Graph& graph);
-
 }  // namespace millrace::pipeline

@@ -89,14 +89,16 @@ std::size_t longest_label(const TimeLine& line) {
   return longest;
 }
 
-}  // namespace
-
+/// The time line of a schedule in which forward, input gradient and weight gradient take one second
+/// each and the rest takes no time.
 TimeLine unit_time(const Schedule& schedule, std::span<const Link> links) {
   Costs costs;
   costs.stages.assign(static_cast<std::size_t>(schedule.stages),
                       {.forward = 1.0, .backward_input = 1.0, .backward_weight = 1.0});
   return simulate(schedule, links, costs);
 }
+
+}  // namespace
 
 std::string staircase(const TimeLine& line, std::int32_t columns) {
   const std::size_t names = name_width(line.devices.size());

@@ -11,15 +11,12 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "pipeline/schedule.hpp"
 #include "pipeline/simulate.hpp"
 
 namespace millrace::pipeline {
-
-/// The time line of a schedule in which forward, input gradient and weight gradient take one second
-/// each and the rest takes no time. Errors: Config if the schedule cannot finish.
-[[nodiscard]] TimeLine unit_time(const Schedule& schedule, std::span<const Link> links);
 
 /// One row of text per device, at most `columns` wide, without trailing blanks. Each character is
 /// an equal interval of time and shows the action that takes most of it: F, B, I, W, R (all-reduce)
@@ -49,5 +46,8 @@ struct SvgPanel {
 [[nodiscard]] std::string to_svg(const TimeLine& line, const SvgOptions& options = {});
 /// Several time lines above each other with one axis, for example measured and simulated.
 [[nodiscard]] std::string to_svg(std::span<const SvgPanel> panels, const SvgOptions& options = {});
+
+/// Text with the characters escaped that mean something in XML.
+[[nodiscard]] std::string escaped_xml(std::string_view text);
 
 }  // namespace millrace::pipeline

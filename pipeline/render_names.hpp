@@ -25,27 +25,13 @@ struct Look {
   std::string_view colour;
   std::string_view meaning;
 };
-[[nodiscard]] inline const Look& look_of(ActionKind kind) {
-  static constexpr Look kForward = {'F', "#56B4E9", "forward"};
-  static constexpr Look kBackward = {'B', "#E2702B", "backward"};
-  static constexpr Look kInput = {'I', "#E69F00", "backward input"};
-  static constexpr Look kWeight = {'W', "#1FB286", "backward weight"};
-  static constexpr Look kReduce = {'R', "#B8B8B8", "reduction"};
-  static constexpr Look kUpdate = {'U', "#CC79A7", "update"};
-  switch (kind) {
-    case ActionKind::Forward:
-      return kForward;
-    case ActionKind::Backward:
-      return kBackward;
-    case ActionKind::BackwardInput:
-      return kInput;
-    case ActionKind::BackwardWeight:
-      return kWeight;
-    case ActionKind::Reduce:
-      return kReduce;
-    default:
-      return kUpdate;
-  }
+[[nodiscard]] inline Look look_of(ActionKind kind) {
+  if (kind == ActionKind::Forward) return {'F', "#56B4E9", "forward"};
+  if (kind == ActionKind::Backward) return {'B', "#E2702B", "backward"};
+  if (kind == ActionKind::BackwardInput) return {'I', "#E69F00", "backward input"};
+  if (kind == ActionKind::BackwardWeight) return {'W', "#1FB286", "backward weight"};
+  if (kind == ActionKind::Reduce) return {'R', "#B8B8B8", "reduction"};
+  return {'U', "#CC79A7", "update"};
 }
 
 /// Whether a drawing shows the interval: everything except messages.

@@ -19,27 +19,6 @@ namespace {
 /// Of what is outside of boxes; visible on white and on black.
 constexpr std::string_view kGrey = "#767676";
 
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      default:
-        // XML cannot represent other control characters.
-        result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return result;
-}
-
 /// Pixels.
 constexpr double kMargin = 10.0;
 constexpr double kLetter = 7.0;  ///< maximum width of a letter
@@ -134,7 +113,7 @@ class Svg {
     if (!panel.title.empty()) {
       add("<text class=\"title\" x=\"{:.2f}\" y=\"{:.2f}\" font-weight=\"bold\" "
           "fill=\"{}\">{}</text>\n",
-          left_, y_ + 17.0, kGrey, escaped(panel.title));
+          left_, y_ + 17.0, kGrey, escaped_xml(panel.title));
       y_ += kLine;
     }
     const Labels labels(*panel.line);
@@ -236,6 +215,30 @@ class Svg {
 };
 
 }  // namespace
+
+std::string escaped_xml(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        result += "&amp;";
+        break;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        // XML cannot represent other control characters.
+        result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return result;
+}
 
 std::string to_svg(const TimeLine& line, const SvgOptions& options) {
   const SvgPanel panel{"", &line};

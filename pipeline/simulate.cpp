@@ -187,43 +187,26 @@ TimeLine simulate(const Schedule& schedule, std::span<const Link> links, const C
   return Simulation(schedule, links, costs).run();
 }
 
-double lock_step_seconds(std::string_view schedule, std::int32_t stages, std::int32_t micro_batches,
-                         double forward, double backward) {
-  const auto s = static_cast<double>(stages);
-  const auto m = static_cast<double>(micro_batches);
-  if (schedule == "Sequential") return m * s * (forward + backward);
-  if (schedule == "Grouped") return (m + s - 1) * (forward + backward);
-  // The first ticks have forwards only, the last ones backwards only; between them neighbours do
-  // one of each, and the longer one sets the pace.
-  if (schedule == "Interleaved")
-    return s * forward + (2 * m - 2) * std::max(forward, backward) + s * backward;
-  fail(ErrorKind::Config, "schedule {} does not run in lock-step", schedule);
-}
-
-double lower_bound_seconds(std::span<const StageCost> stages, std::int32_t micro_batches) {
+double lower_bound_seconds(std::span<const StageCost> stages, std::int32_t micro_batches,
+                           bool split_backward) {
   double bound = 0.0;
   double before = 0.0;
   for (const StageCost& stage : stages) {
     const double work = stage.forward + stage.backward_input + stage.backward_weight;
     bound = std::max(bound, before + micro_batches * work);
-    before += work;
+    before += split_backward ? stage.forward : work;
   }
   return bound;
 }
 
 double lower_bound_seconds(const Schedule& schedule, std::span<const StageCost> stages) {
-  const double m = schedule.micro_batches;
   std::vector<double> device(schedule.lists.size());
-  double bound = 0.0;
-  double before = 0.0;
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    const double backward = stages[s].backward_input + stages[s].backward_weight;
-    const double work = stages[s].forward + backward;
-    bound = std::max(bound, before + m * work);
-    before += stages[s].forward + (splits_backward(schedule) ? 0.0 : backward);
-    device[static_cast<std::size_t>(schedule.device_of[s])] += m * work;
-  }
-  return std::max(bound, *std::max_element(device.begin(), device.end()));
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    device[static_cast<std::size_t>(schedule.device_of[s])] +=
+        schedule.micro_batches *
+        (stages[s].forward + stages[s].backward_input + stages[s].backward_weight);
+  return std::max(lower_bound_seconds(stages, schedule.micro_batches, splits_backward(schedule)),
+                  *std::max_element(device.begin(), device.end()));
 }
 
 }  // namespace millrace::pipeline

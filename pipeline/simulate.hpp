@@ -54,17 +54,12 @@ struct TimeLine {
 [[nodiscard]] TimeLine simulate(const Schedule& schedule, std::span<const Link> links,
                                 const Costs& costs);
 
-/// Seconds of a step if devices run in lock-step, as IPUs do: for Sequential, Grouped or
-/// Interleaved and stages of equal cost.
-[[nodiscard]] double lock_step_seconds(std::string_view schedule, std::int32_t stages,
-                                       std::int32_t micro_batches, double forward, double backward);
-
-/// Lower bound on the seconds of a step with a joined backward:
-/// max_s [ sum_{k<s} (f_k + b_k) + m (f_s + b_s) ] over stages s and k.
+/// Lower bound on the seconds of a step: max_s [ sum_{k<s} (f_k + b_k) + m (f_s + b_s) ] over
+/// stages s and k. With a split backward, the stages before s can compute weight gradients while s
+/// runs its last micro-batch, so they count with f_k only.
 [[nodiscard]] double lower_bound_seconds(std::span<const StageCost> stages,
-                                         std::int32_t micro_batches);
-/// Lower bound for a schedule: also at least the work of each device. With a split backward only
-/// the forwards of the stages before count.
+                                         std::int32_t micro_batches, bool split_backward);
+/// Lower bound for a schedule: also at least the work of each device.
 [[nodiscard]] double lower_bound_seconds(const Schedule& schedule,
                                          std::span<const StageCost> stages);
 

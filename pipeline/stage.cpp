@@ -42,15 +42,7 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
   host_loss_.resize(largest);
   host_rank_.resize(largest);
   if (options.batch > 0) {
-    const ProgramOptions training{.batch = options.batch,
-                                  .type = options.type,
-                                  .mode = Mode::Training,
-                                  .recompute = options.recompute,
-                                  .backward = options.backward,
-                                  .recompute_layers = options.recompute_layers,
-                                  .images = options.images,
-                                  .mixing = options.mixing};
-    training_.emplace(graph, compile(graph, range, training), options.slots, backend, parameters_,
+    training_.emplace(graph, compile(graph, range, options), options.slots, backend, parameters_,
                       options.label_smoothing);
   }
   if (options.evaluation_batch > 0) {

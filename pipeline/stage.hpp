@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "io/data/prefetch.hpp"
@@ -13,19 +12,13 @@
 
 namespace millrace::pipeline {
 
-struct StageOptions {
-  std::int64_t batch = 1;             ///< samples in a micro-batch of training; 0: evaluation only
+/// The options of the training program, and more. A `batch` of 0: evaluation only.
+struct StageOptions : ProgramOptions {
   std::int64_t evaluation_batch = 0;  ///< 0: training only
-  DType type = DType::F32;
-  Recompute recompute = Recompute::None;
-  Backward backward = Backward::Joined;
-  std::vector<std::string> recompute_layers = {};
-  Slots slots;
+  Slots slots = {};
   Slots evaluation_slots = {1, 0, 0};
   LabelSmoothing label_smoothing = {};
-  std::optional<DType> images = {};  ///< as ProgramOptions::images
-  bool mixing = false;               ///< training mixes images and labels
-  ParameterOptions parameters;       ///< `type` overrides its precision of activations
+  ParameterOptions parameters = {};  ///< `type` overrides its precision of activations
 };
 
 /// Sums over the samples of one micro-batch (padding excluded).

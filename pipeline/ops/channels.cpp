@@ -2,7 +2,6 @@
 //
 // Concatenation, and the scaling of squeeze-and-excite.
 #include "pipeline/ops/lowering.hpp"
-#include "pipeline/ops/simple.hpp"
 
 namespace millrace::pipeline {
 namespace {

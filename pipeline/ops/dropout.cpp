@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/ops/lowering.hpp"
-#include "pipeline/ops/simple.hpp"
 
 namespace millrace::pipeline {
 namespace {

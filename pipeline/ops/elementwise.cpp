@@ -2,7 +2,6 @@
 //
 // Activations and additions.
 #include "pipeline/ops/lowering.hpp"
-#include "pipeline/ops/simple.hpp"
 
 namespace millrace::pipeline {
 namespace {

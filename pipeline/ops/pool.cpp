@@ -2,7 +2,6 @@
 //
 // Pools, global pools and shortcuts.
 #include "pipeline/ops/lowering.hpp"
-#include "pipeline/ops/simple.hpp"
 
 namespace millrace::pipeline {
 namespace {

@@ -8,7 +8,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/data/dataset_kinds.hpp"
-#include "models/efficientnet.hpp"
+#include "models/networks.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -14,30 +15,9 @@
 namespace millrace {
 
 int exit_code(ErrorKind kind) noexcept {
-  switch (kind) {
-    case ErrorKind::Internal:
-      return 70;
-    case ErrorKind::Usage:
-    case ErrorKind::Config:
-      return 2;
-    case ErrorKind::Data:
-      return 3;
-    case ErrorKind::Numeric:
-      return 4;
-    case ErrorKind::Io:
-      return 5;
-    case ErrorKind::Checkpoint:
-      return 6;
-    case ErrorKind::Peer:
-      return 7;
-    case ErrorKind::Preempted:
-      return 75;
-    case ErrorKind::Watchdog:
-      return 124;
-    case ErrorKind::Interrupted:
-      return 130;
-  }
-  return 70;
+  constexpr std::array kCodes = {70, 2, 2, 3, 4, 5, 6, 7, 75, 124, 130};
+  static_assert(kCodes.size() == static_cast<std::size_t>(ErrorKind::Interrupted) + 1);
+  return kCodes[static_cast<std::size_t>(kind)];
 }
 
 namespace {

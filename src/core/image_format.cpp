@@ -19,15 +19,8 @@ bool starts_with(std::span<const std::byte> encoded, std::span<const std::uint8_
 }  // namespace
 
 const char* name_of(ImageFormat format) noexcept {
-  switch (format) {
-    case ImageFormat::Jpeg:
-      return "JPEG";
-    case ImageFormat::Png:
-      return "PNG";
-    case ImageFormat::Other:
-      break;
-  }
-  return "other";
+  if (format == ImageFormat::Jpeg) return "JPEG";
+  return format == ImageFormat::Png ? "PNG" : "other";
 }
 
 ImageFormat format_of(std::span<const std::byte> encoded) noexcept {

@@ -34,15 +34,8 @@ std::optional<InstructionLevel> read_cap() {
 }  // namespace
 
 std::string_view name_of(InstructionLevel level) noexcept {
-  switch (level) {
-    case InstructionLevel::Sse42:
-      return "sse4.2";
-    case InstructionLevel::Avx2:
-      return "avx2";
-    case InstructionLevel::Avx512:
-      return "avx512";
-  }
-  return "?";
+  if (level == InstructionLevel::Sse42) return "sse4.2";
+  return level == InstructionLevel::Avx2 ? "avx2" : "avx512";
 }
 
 std::optional<InstructionLevel> machine_level() noexcept {

@@ -144,6 +144,8 @@ enum class Role {
   Mixing,
   Exchange
 };
+/// Activations and their gradients that a call may write; other roles of these types it only reads.
+inline constexpr std::array kResultRoles = {Role::Y, Role::Dz, Role::Dx, Role::Dscale};
 inline constexpr std::array<std::string_view, 19> kRoleNames = {
     "x",          "skip",         "y",       "dy",     "dy2",     "dz",   "dx",
     "statistics", "coefficients", "sums",    "winner", "labels",  "loss", "rank",

@@ -2,10 +2,8 @@
 #include "device/arena.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 #include <exception>
-#include <utility>
 #include <vector>
 
 #include "core/text.hpp"
@@ -28,41 +26,45 @@ struct Clear {
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { words[i] = 0; }
 };
 
+/// Memory with the alignment of buffers; null if there is not enough.
+template <class Space>
+std::shared_ptr<std::byte> allocate(const char* label, std::int64_t bytes) {
+  std::byte* allocation = nullptr;
+  try {
+    allocation = static_cast<std::byte*>(
+        Kokkos::kokkos_malloc<Space>(label, static_cast<std::size_t>(bytes + kAlignment)));
+  } catch (const std::exception&) {
+    allocation = nullptr;
+  }
+  if (allocation == nullptr) return nullptr;
+  const std::shared_ptr<std::byte> owner(
+      allocation, [](std::byte* memory) { Kokkos::kokkos_free<Space>(memory); });
+  const auto up = static_cast<std::uintptr_t>(kAlignment);
+  const auto address = reinterpret_cast<std::uintptr_t>(allocation);
+  return {owner, allocation + (up - address % up) % up};
+}
+
 }  // namespace
 
-Arena::Arena(std::int64_t bytes) : bytes_(aligned(bytes)) {
-  const auto total = static_cast<std::size_t>(bytes_ + kAlignment);
-  try {
-    allocation_ = static_cast<std::byte*>(Kokkos::kokkos_malloc<MemorySpace>("arena", total));
-  } catch (const std::exception&) {
-    allocation_ = nullptr;
-  }
-  if (allocation_ == nullptr) {
+Arena::Arena(std::int64_t bytes)
+    : bytes_(aligned(bytes)), base_(allocate<MemorySpace>("arena", bytes_)) {
+  if (base_ == nullptr)
     fail(ErrorKind::Config,
          "out of device memory: cannot allocate {} for activations and weights; use a smaller "
          "--batch-size, --xla-recompute or --precision 16.32",
          human_bytes(bytes_));
-  }
-  const auto address = reinterpret_cast<std::uintptr_t>(allocation_);
-  const auto up = static_cast<std::uintptr_t>(kAlignment);
-  base_ = allocation_ + ((up - address % up) % up);
-  clear(base_, bytes_);
+  clear(base_.get(), bytes_);
 }
 
-Arena::~Arena() {
-  if (allocation_ != nullptr) Kokkos::kokkos_free<MemorySpace>(allocation_);
-}
-
-Arena::Arena(Arena&& other) noexcept
-    : allocation_(std::exchange(other.allocation_, nullptr)),
-      base_(std::exchange(other.base_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
-
-Arena& Arena::operator=(Arena&& other) noexcept {
-  std::swap(allocation_, other.allocation_);
-  std::swap(base_, other.base_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
+std::shared_ptr<std::byte> host_buffer(std::size_t bytes) {
+  const auto size = static_cast<std::int64_t>(bytes);
+  std::shared_ptr<std::byte> buffer = allocate<FeedingSpace>("feed", size);
+  if (buffer == nullptr)
+    fail(ErrorKind::Config,
+         "out of host memory: cannot allocate {} for images to be copied to the device; use a "
+         "smaller --batch-size",
+         human_bytes(size + kAlignment));
+  return buffer;
 }
 
 void clear(std::byte* device, std::int64_t bytes) {

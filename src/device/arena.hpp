@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "device/tensor.hpp"
@@ -22,18 +23,19 @@ inline constexpr std::int64_t kAlignment = 64;
 class Arena {
  public:
   explicit Arena(std::int64_t bytes);
-  ~Arena();
-  Arena(Arena&& other) noexcept;
-  Arena& operator=(Arena&& other) noexcept;
 
-  [[nodiscard]] std::byte* at(std::int64_t offset) const { return base_ + offset; }
+  [[nodiscard]] std::byte* at(std::int64_t offset) const { return base_.get() + offset; }
   [[nodiscard]] std::int64_t bytes() const noexcept { return bytes_; }
 
  private:
-  std::byte* allocation_ = nullptr;
-  std::byte* base_ = nullptr;
-  std::int64_t bytes_ = 0;
+  std::int64_t bytes_;
+  std::shared_ptr<std::byte> base_;
 };
+
+/// Host memory that the device copies its input from. It is page-locked if kernels run on a GPU, so
+/// that copies reach full speed. Aligned to kAlignment. Release it before the Environment is
+/// destroyed. Errors: Config, with the size, if there is not enough memory.
+[[nodiscard]] std::shared_ptr<std::byte> host_buffer(std::size_t bytes);
 
 /// Sets device memory to zero bytes and waits; `bytes` is a multiple of 8.
 void clear(std::byte* device, std::int64_t bytes);

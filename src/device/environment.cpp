@@ -8,7 +8,7 @@
 #include <array>
 #include <cstdlib>
 #include <optional>
-#include <string_view>
+#include <utility>
 
 #ifdef MILLRACE_ONEDNN
 #include <oneapi/dnnl/dnnl.hpp>
@@ -85,37 +85,24 @@ std::string_view library_variable() {
 }
 
 dnnl::cpu_isa library_set(InstructionLevel level) {
-  switch (level) {
-    case InstructionLevel::Sse42:
-      return dnnl::cpu_isa::sse41;
-    case InstructionLevel::Avx2:
-      return dnnl::cpu_isa::avx2;
-    case InstructionLevel::Avx512:
-      break;
-  }
-  return dnnl::cpu_isa::avx512_core;
+  if (level == InstructionLevel::Sse42) return dnnl::cpu_isa::sse41;
+  return level == InstructionLevel::Avx2 ? dnnl::cpu_isa::avx2 : dnnl::cpu_isa::avx512_core;
 }
 
 std::string instruction_set() {
+  using enum dnnl::cpu_isa;
+  constexpr auto kNames =
+      std::to_array<std::pair<dnnl::cpu_isa, const char*>>({{sse41, "sse41"},
+                                                            {avx, "avx"},
+                                                            {avx2, "avx2"},
+                                                            {avx512_core, "avx512_core"},
+                                                            {avx512_core_vnni, "avx512_core_vnni"},
+                                                            {avx512_core_bf16, "avx512_core_bf16"},
+                                                            {avx512_core_amx, "avx512_core_amx"}});
   const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
-  switch (isa) {
-    case dnnl::cpu_isa::sse41:
-      return "sse41";
-    case dnnl::cpu_isa::avx:
-      return "avx";
-    case dnnl::cpu_isa::avx2:
-      return "avx2";
-    case dnnl::cpu_isa::avx512_core:
-      return "avx512_core";
-    case dnnl::cpu_isa::avx512_core_vnni:
-      return "avx512_core_vnni";
-    case dnnl::cpu_isa::avx512_core_bf16:
-      return "avx512_core_bf16";
-    case dnnl::cpu_isa::avx512_core_amx:
-      return "avx512_core_amx";
-    default:
-      return fmt::format("isa {:#x}", static_cast<unsigned>(isa));  // newer than 2.6
-  }
+  for (const auto& [set, name] : kNames)
+    if (set == isa) return name;
+  return fmt::format("isa {:#x}", static_cast<unsigned>(isa));  // newer than 2.6
 }
 
 std::string library_name() {

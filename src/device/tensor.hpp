@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <type_traits>
+
 #include "core/bfloat16.hpp"
 #include "core/dtype.hpp"
 #include "core/error.hpp"
@@ -10,18 +12,9 @@
 namespace millrace::device {
 
 template <class T>
-[[nodiscard]] constexpr DType dtype_of();
-template <>
-[[nodiscard]] constexpr DType dtype_of<float>() {
-  return DType::F32;
-}
-template <>
-[[nodiscard]] constexpr DType dtype_of<bfloat16>() {
-  return DType::BF16;
-}
-template <>
-[[nodiscard]] constexpr DType dtype_of<float16>() {
-  return DType::F16;
+[[nodiscard]] constexpr DType dtype_of() {
+  if (std::is_same_v<T, float>) return DType::F32;
+  return std::is_same_v<T, bfloat16> ? DType::BF16 : DType::F16;
 }
 
 /// Calls function.template operator()<T>() with the storage type that `type` names.

@@ -6,14 +6,8 @@
 #include <utility>
 
 #include "device/compat.hpp"
-#include "ops/by_pass.hpp"
-#include "ops/depthwise.hpp"
 #include "ops/kernel_choice.hpp"
-#include "ops/merged_groups.hpp"
-#include "ops/plain.hpp"
-#include "ops/strided_pointwise.hpp"
-#include "ops/turned.hpp"
-#include "ops/widened.hpp"
+#include "ops/linear_ops.hpp"
 #ifdef MILLRACE_ONEDNN
 #include "ops/onednn/vendor.hpp"
 #endif

@@ -2,6 +2,7 @@
 #include "ops/channels.hpp"
 
 #include "core/error.hpp"
+#include "ops/instantiate.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -172,18 +173,9 @@ void scale_backward(const ExecutionSpace& space, const ScaleShape& shape, T* dx,
            ScaleBackward<T>{shape, strips, dx, dscale, dy, x, scale});
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                                    \
-  template void concat_forward<T>(const ExecutionSpace&, const ChannelSlice&, T*, const T*,        \
-                                  Activation);                                                     \
-  template void concat_backward<T>(const ExecutionSpace&, const ChannelSlice&, T*, const T*,       \
-                                   const T*, Activation);                                          \
-  template void scale_forward<T>(const ExecutionSpace&, const ScaleShape&, T*, const T*, const T*, \
-                                 const T*, Activation);                                            \
-  template void scale_backward<T>(const ExecutionSpace&, const ScaleShape&, T*, T*, const T*,      \
-                                  const T*, const T*);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
+MILLRACE_INSTANTIATE(concat_forward)
+MILLRACE_INSTANTIATE(concat_backward)
+MILLRACE_INSTANTIATE(scale_forward)
+MILLRACE_INSTANTIATE(scale_backward)
 
 }  // namespace millrace::ops

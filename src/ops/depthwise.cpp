@@ -3,7 +3,7 @@
 // The weight gradient of a depthwise convolution needs only kernel_h x kernel_w products per
 // element, so loads limit its speed. The loops therefore keep one row of the gradient, for a strip
 // of channels, in registers.
-#include "ops/depthwise.hpp"
+#include "ops/linear_ops.hpp"
 
 #include <algorithm>
 #include <utility>

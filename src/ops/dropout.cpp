@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/dropout.hpp"
 
-#include "ops/tiling.hpp"
+#include "ops/instantiate.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -26,43 +26,6 @@ struct Run {
   KOKKOS_INLINE_FUNCTION Run(const SampleShape& shape, std::int64_t runs, std::int64_t item)
       : sample(item / runs), first(item % runs * kRun), last(first + kRun) {
     if (last > shape.elements) last = shape.elements;
-  }
-};
-
-template <class T>
-struct DropElements {
-  SampleShape shape;
-  std::int64_t runs;
-  T* y;
-  const T* x;
-  float rate;
-  Draws draws;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t item) const {
-    const Run run(shape, runs, item);
-    const float kept = 1.0f - rate;
-    const std::int64_t base = run.sample * shape.elements;
-    const std::int64_t blocks = (shape.elements + 3) / 4;
-    const std::int64_t first_block = (draws.first_sample + run.sample) * blocks;
-    for (std::int64_t e = run.first; e < run.last; e += kWords) {
-      // The same words as in dropout_keeps, but computed once for four neighbors.
-      std::uint32_t words[kWords];
-      const auto step = static_cast<std::uint64_t>(draws.step);
-      const auto first = static_cast<std::uint64_t>(first_block + e / 4);
-      MILLRACE_SIMD
-      for (std::uint64_t b = 0; b < kBlocks; ++b) {
-        const RandomBlock drawn = draws.stream.block(step, first + b);
-        for (std::size_t k = 0; k < 4; ++k) words[4 * b + k] = drawn[k];
-      }
-      const std::int64_t count = run.last - e < kWords ? run.last - e : kWords;
-      const T* const source = x + base + e;
-      T* const target = y + base + e;
-      MILLRACE_SIMD
-      for (std::int64_t j = 0; j < count; ++j) {
-        const float scaled = to_float(source[j]) / kept;
-        target[j] = store_as<T>(uniform01(words[j]) >= rate ? scaled : 0.0f);
-      }
-    }
   }
 };
 
@@ -95,7 +58,32 @@ template <class T>
 void dropout(const ExecutionSpace& space, const SampleShape& shape, T* y, const T* x, float rate,
              const Draws& draws) {
   const std::int64_t runs = runs_of(shape);
-  parallel("dropout", space, shape.samples * runs, DropElements<T>{shape, runs, y, x, rate, draws});
+  const auto elements = KOKKOS_LAMBDA(std::int64_t item) {
+    const Run run(shape, runs, item);
+    const float kept = 1.0f - rate;
+    const std::int64_t base = run.sample * shape.elements;
+    const std::int64_t blocks = (shape.elements + 3) / 4;
+    const std::int64_t first_block = (draws.first_sample + run.sample) * blocks;
+    for (std::int64_t e = run.first; e < run.last; e += kWords) {
+      std::uint32_t words[kWords];
+      const auto step = static_cast<std::uint64_t>(draws.step);
+      const auto first = static_cast<std::uint64_t>(first_block + e / 4);
+      MILLRACE_SIMD
+      for (std::uint64_t b = 0; b < kBlocks; ++b) {
+        const RandomBlock drawn = draws.stream.block(step, first + b);
+        for (std::size_t k = 0; k < 4; ++k) words[4 * b + k] = drawn[k];
+      }
+      const std::int64_t count = run.last - e < kWords ? run.last - e : kWords;
+      const T* const source = x + base + e;
+      T* const target = y + base + e;
+      MILLRACE_SIMD
+      for (std::int64_t j = 0; j < count; ++j) {
+        const float scaled = to_float(source[j]) / kept;
+        target[j] = store_as<T>(uniform01(words[j]) >= rate ? scaled : 0.0f);
+      }
+    }
+  };
+  parallel("dropout", space, shape.samples * runs, elements);
 }
 
 template <class T>
@@ -112,14 +100,7 @@ void drop_connect(const ExecutionSpace& space, const SampleShape& shape, T* y, c
   }
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                                    \
-  template void dropout<T>(const ExecutionSpace&, const SampleShape&, T*, const T*, float,         \
-                           const Draws&);                                                          \
-  template void drop_connect<T>(const ExecutionSpace&, const SampleShape&, T*, const T*, const T*, \
-                                float, const Draws&);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
+MILLRACE_INSTANTIATE(dropout)
+MILLRACE_INSTANTIATE(drop_connect)
 
 }  // namespace millrace::ops

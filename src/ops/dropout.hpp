@@ -31,18 +31,6 @@ struct SampleShape {
   std::int64_t elements = 1;  ///< of a sample
 };
 
-/// Whether dropout keeps element `element` of the sample at `position` of the global batch: its
-/// uniform random number must be at least `rate`. Four neighbors share a block of random words.
-[[nodiscard]] MILLRACE_FUNCTION bool dropout_keeps(const Draws& draws, std::int64_t position,
-                                                   std::int64_t elements, std::int64_t element,
-                                                   float rate) {
-  const std::int64_t blocks = (elements + 3) / 4;
-  const RandomBlock words =
-      draws.stream.block(static_cast<std::uint64_t>(draws.step),
-                         static_cast<std::uint64_t>(position * blocks + element / 4));
-  return uniform01(words[static_cast<std::size_t>(element % 4)]) >= rate;
-}
-
 /// Whether drop-connect keeps the sample at `position` of the global batch: floor(survival + U)
 /// must be 1, with U uniform in [0, 1).
 [[nodiscard]] MILLRACE_FUNCTION bool drop_connect_keeps(const Draws& draws, std::int64_t position,
@@ -52,8 +40,9 @@ struct SampleShape {
   return survival + uniform01(words[0]) >= 1.0f;
 }
 
-/// y = x / (1 - rate) for kept elements and 0 for others, with 0 <= rate < 1. The gradient is the
-/// same function, from dy to dx. y may be x.
+/// y = x / (1 - rate) for kept elements and 0 for others, with 0 <= rate < 1. An element is kept if
+/// its uniform random number is at least `rate`; four neighbors share a block of random words. The
+/// gradient is the same function, from dy to dx. y may be x.
 template <class T>
 void dropout(const device::ExecutionSpace& space, const SampleShape& shape, T* y, const T* x,
              float rate, const Draws& draws);

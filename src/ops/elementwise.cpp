@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/elementwise.hpp"
 
+#include "ops/instantiate.hpp"
+
 namespace millrace::ops {
 namespace {
 
@@ -56,26 +58,6 @@ struct AddForward {
   }
 };
 
-struct Accumulate {
-  float* total;
-  const float* part;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const { total[i] += part[i]; }
-};
-
-template <class T>
-struct Convert {
-  T* y;
-  const float* x;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const { y[i] = store_as<T>(x[i]); }
-};
-
-template <class T>
-struct Widen {
-  float* y;
-  const T* x;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i) const { y[i] = to_float(x[i]); }
-};
-
 }  // namespace
 
 template <class T>
@@ -109,36 +91,28 @@ void add_gradients(const ExecutionSpace& space, T* sum, const T* a, const T* b, 
 
 void accumulate(const ExecutionSpace& space, float* total, const float* part, std::int64_t n,
                 bool first) {
-  if (first) {
-    for_elements("accumulate 1", space, n, Convert<float>{total, part});
-  } else {
-    for_elements("accumulate", space, n, Accumulate{total, part});
-  }
+  if (first) return convert(space, total, part, n);
+  for_elements(
+      "accumulate", space, n, KOKKOS_LAMBDA(std::int64_t i) { total[i] += part[i]; });
 }
 
 template <class T>
 void convert(const ExecutionSpace& space, T* y, const float* x, std::int64_t n) {
-  for_elements("convert", space, n, Convert<T>{y, x});
+  for_elements(
+      "convert", space, n, KOKKOS_LAMBDA(std::int64_t i) { y[i] = store_as<T>(x[i]); });
 }
 
 template <class T>
 void widen(const ExecutionSpace& space, float* y, const T* x, std::int64_t n) {
-  for_elements("widen", space, n, Widen<T>{y, x});
+  for_elements(
+      "widen", space, n, KOKKOS_LAMBDA(std::int64_t i) { y[i] = to_float(x[i]); });
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                                \
-  template void activation_forward<T>(const ExecutionSpace&, T*, const T*, std::int64_t,       \
-                                      Activation);                                             \
-  template void activation_backward<T>(const ExecutionSpace&, T*, const T*, const T*,          \
-                                       std::int64_t, Activation);                              \
-  template void add_forward<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t,    \
-                               Activation);                                                    \
-  template void add_gradients<T>(const ExecutionSpace&, T*, const T*, const T*, std::int64_t); \
-  template void convert<T>(const ExecutionSpace&, T*, const float*, std::int64_t);             \
-  template void widen<T>(const ExecutionSpace&, float*, const T*, std::int64_t);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
+MILLRACE_INSTANTIATE(activation_forward)
+MILLRACE_INSTANTIATE(activation_backward)
+MILLRACE_INSTANTIATE(add_forward)
+MILLRACE_INSTANTIATE(add_gradients)
+MILLRACE_INSTANTIATE(convert)
+MILLRACE_INSTANTIATE(widen)
 
 }  // namespace millrace::ops

@@ -5,23 +5,13 @@
 #include <cstring>
 
 #include "device/compat.hpp"
+#include "ops/instantiate.hpp"
 #include "ops/optimiser.hpp"
 #include "ops/sum_of_squares.hpp"
 #include "ops/tiling.hpp"
 
 namespace millrace::ops {
 namespace {
-
-/// Sums of squares of a span's gradients.
-struct GradientSquares {
-  const ParameterSpan* spans;
-  const float* gradients;
-  double* squares;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const float* const from = gradients + spans[i].offset;
-    squares[i] = sum_of_squares(spans[i].elements, [=](std::int64_t k) { return from[k]; });
-  }
-};
 
 /// Adds the parts of one block of elements, in order.
 struct AddParts {
@@ -65,31 +55,15 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(bfloat16 x) {
 }
 KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bits_of(float16 x) { return bits_of(to_float(x)); }
 
-/// Checks a block for non-finite values. Adding one to the exponent carries into the sign bit if
-/// the exponent has its maximum value.
-template <class T>
-struct FlagBlock {
-  static constexpr std::int64_t kBlock = 16384;
-  std::int64_t n;
-  const T* x;
-  std::uint32_t* flag;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t block) const {
-    const std::int64_t begin = block * kBlock;
-    const std::int64_t length = n - begin < kBlock ? n - begin : kBlock;
-    const T* from = x + begin;
-    std::uint32_t carries = 0;
-    for (std::int64_t i = 0; i < length; ++i)
-      carries |= (bits_of(from[i]) & 0x7fffffffu) + 0x00800000u;
-    if ((carries & 0x80000000u) != 0) (void)Kokkos::atomic_fetch_or(flag, 1u);
-  }
-};
-
 }  // namespace
 
 void square_gradients(const device::ExecutionSpace& space, const ParameterSpan* spans,
                       std::int64_t num_spans, const float* gradients, double* squares) {
-  device::parallel("grad_squares", space, num_spans, GradientSquares{spans, gradients, squares});
+  const auto span = KOKKOS_LAMBDA(std::int64_t i) {
+    const float* const from = gradients + spans[i].offset;
+    squares[i] = sum_of_squares(spans[i].elements, [=](std::int64_t k) { return from[k]; });
+  };
+  device::parallel("grad_squares", space, num_spans, span);
 }
 
 void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, const float* others,
@@ -98,18 +72,23 @@ void add_parts(const device::ExecutionSpace& space, std::int64_t n, float* out, 
   device::parallel("add_parts", space, (n + AddParts::kBlock - 1) / AddParts::kBlock, add);
 }
 
+/// Adding one to the exponent carries into the sign bit if the exponent has its maximum value.
 template <class T>
 void flag_non_finite(const device::ExecutionSpace& space, std::int64_t n, const T* x,
                      std::uint32_t* flag) {
-  constexpr std::int64_t kBlock = FlagBlock<T>::kBlock;
-  device::parallel("flag_non_finite", space, (n + kBlock - 1) / kBlock, FlagBlock<T>{n, x, flag});
+  constexpr std::int64_t kBlock = 16384;
+  const auto check = KOKKOS_LAMBDA(std::int64_t block) {
+    const std::int64_t begin = block * kBlock;
+    const std::int64_t length = n - begin < kBlock ? n - begin : kBlock;
+    const T* from = x + begin;
+    std::uint32_t carries = 0;
+    for (std::int64_t i = 0; i < length; ++i)
+      carries |= (bits_of(from[i]) & 0x7fffffffu) + 0x00800000u;
+    if ((carries & 0x80000000u) != 0) (void)Kokkos::atomic_fetch_or(flag, 1u);
+  };
+  device::parallel("flag_non_finite", space, (n + kBlock - 1) / kBlock, check);
 }
 
-template void flag_non_finite(const device::ExecutionSpace&, std::int64_t, const float*,
-                              std::uint32_t*);
-template void flag_non_finite(const device::ExecutionSpace&, std::int64_t, const bfloat16*,
-                              std::uint32_t*);
-template void flag_non_finite(const device::ExecutionSpace&, std::int64_t, const float16*,
-                              std::uint32_t*);
+MILLRACE_INSTANTIATE(flag_non_finite)
 
 }  // namespace millrace::ops

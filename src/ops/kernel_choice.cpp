@@ -3,9 +3,7 @@
 
 #include <algorithm>
 
-#include "ops/depthwise.hpp"
-#include "ops/strided_pointwise.hpp"
-#include "ops/turned.hpp"
+#include "ops/linear_ops.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -47,7 +45,7 @@ std::int64_t groups_to_merge(const ConvShape& s, DType type, MeasuredLevel level
   return wins && level >= MeasuredLevel::Amx ? merged : 1;
 }
 
-/// Whether a forward pass computes the input gradient faster (ops/turned.hpp). oneDNN's time for
+/// Whether a forward pass computes the input gradient faster (turned.cpp). oneDNN's time for
 /// backward input divided by the time of that forward pass (oneDNN 2.6.3, float32, one core of an
 /// AMD EPYC, batch size 16, shapes of ResNet-18 and SqueezeNet):
 ///

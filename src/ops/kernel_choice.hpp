@@ -14,11 +14,11 @@ namespace millrace::ops {
 /// What runs instead of the vendor's convolution.
 enum class Replacement {
   None,
-  Gathered,     ///< ops/strided_pointwise.hpp
+  Gathered,     ///< strided_pointwise.cpp
   Product,      ///< a dense op
-  OwnGradient,  ///< ops/depthwise.hpp
-  Turned,       ///< ops/turned.hpp, for backward input
-  Merged,       ///< ops/merged_groups.hpp
+  OwnGradient,  ///< depthwise.cpp
+  Turned,       ///< turned.cpp, for backward input
+  Merged,       ///< merged_groups.cpp
 };
 
 struct KernelChoice {

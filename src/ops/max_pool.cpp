@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 
+#include "ops/instantiate.hpp"
 #include "ops/pool.hpp"
 #include "ops/pool_windows.hpp"
 
@@ -97,14 +98,24 @@ struct MaxForward {
   }
 };
 
-template <class T>
-struct MaxBackward {
-  WindowShape s;
-  T* dx;
-  const T* dy;
-  const std::uint8_t* winner;
+}  // namespace
 
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+template <class T>
+void max_pool_forward(const ExecutionSpace& space, const WindowShape& shape, T* y,
+                      std::uint8_t* winner, const T* x) {
+  const auto run = [&](const auto& forward) {
+    parallel("max pool", space, work_items(shape.batch, shape.out), forward);
+  };
+  if (shape.kernel_h * shape.kernel_w <= kSmallWindow)
+    run(MaxForward<T, kSmallWindow>{shape, y, winner, x});
+  else
+    run(MaxForward<T, kLargeWindow>{shape, y, winner, x});
+}
+
+template <class T>
+void max_pool_backward(const ExecutionSpace& space, const WindowShape& s, T* dx, const T* dy,
+                       const std::uint8_t* winner) {
+  const auto pixels = KOKKOS_LAMBDA(std::int64_t i) {
     for_strips(s.in, i, [&](const Place& p) {
       float sum[kStrip] = {};
       for_windows_of(s, p, [&](std::int64_t oh, std::int64_t ow, std::int64_t out) {
@@ -124,38 +135,11 @@ struct MaxBackward {
       MILLRACE_SIMD
       for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = store_as<T>(sum[j]);
     });
-  }
-};
-
-}  // namespace
-
-template <class T>
-void max_pool_forward(const ExecutionSpace& space, const WindowShape& shape, T* y,
-                      std::uint8_t* winner, const T* x) {
-  const auto run = [&](const auto& forward) {
-    parallel("max pool", space, work_items(shape.batch, shape.out), forward);
   };
-  if (shape.kernel_h * shape.kernel_w <= kSmallWindow)
-    run(MaxForward<T, kSmallWindow>{shape, y, winner, x});
-  else
-    run(MaxForward<T, kLargeWindow>{shape, y, winner, x});
+  parallel("max pool dx", space, work_items(s.batch, s.in), pixels);
 }
 
-template <class T>
-void max_pool_backward(const ExecutionSpace& space, const WindowShape& shape, T* dx, const T* dy,
-                       const std::uint8_t* winner) {
-  parallel("max pool dx", space, work_items(shape.batch, shape.in),
-           MaxBackward<T>{shape, dx, dy, winner});
-}
-
-#define MILLRACE_INSTANTIATE(T)                                                                   \
-  template void max_pool_forward<T>(const ExecutionSpace&, const WindowShape&, T*, std::uint8_t*, \
-                                    const T*);                                                    \
-  template void max_pool_backward<T>(const ExecutionSpace&, const WindowShape&, T*, const T*,     \
-                                     const std::uint8_t*);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
+MILLRACE_INSTANTIATE(max_pool_forward)
+MILLRACE_INSTANTIATE(max_pool_backward)
 
 }  // namespace millrace::ops

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ops/instantiate.hpp"
 #include "ops/norm.hpp"
 #include "ops/norm_lanes.hpp"
 
@@ -54,12 +55,6 @@ void norm_apply(const ExecutionSpace& space, const NormShape& shape, T* y, const
   });
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                                \
-  template void norm_apply<T>(const ExecutionSpace&, const NormShape&, T*, const T*, const T*, \
-                              const float*, const float*, const float*, Activation);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
+MILLRACE_INSTANTIATE(norm_apply)
 
 }  // namespace millrace::ops

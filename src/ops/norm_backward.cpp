@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/error.hpp"
+#include "ops/instantiate.hpp"
 #include "ops/norm.hpp"
 #include "ops/norm_lanes.hpp"
 
@@ -82,67 +83,6 @@ KOKKOS_INLINE_FUNCTION GradientSums sums_of(const NormShape& shape, const float*
   }
   return all;
 }
-
-/// Writes to the first two of the three coefficient arrays.
-struct CombineSums {
-  NormShape shape;
-  const float* partial;
-  float* coefficients;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const GradientSums sums = sums_of(shape, partial, i);
-    coefficients[i] = static_cast<float>(sums.dz);
-    coefficients[shape.instances() * shape.channels + i] = static_cast<float>(sums.product);
-  }
-};
-
-/// Sums of one part of a batch, to be combined with other parts. They are also this part's
-/// parameter gradients.
-struct PartSums {
-  NormShape shape;
-  const float* partial;
-  double* sums;
-  float* dgamma;
-  float* dbeta;
-  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
-    const GradientSums own = sums_of(shape, partial, c);
-    sums[c] = own.dz;
-    sums[shape.channels + c] = own.product;
-    dbeta[c] = static_cast<float>(own.dz);
-    dgamma[c] = static_cast<float>(own.product);
-  }
-};
-
-/// Like CombineSums, but over the parts of a batch.
-struct JoinSums {
-  std::int64_t channels;
-  std::int64_t parts;
-  const double* sums;
-  float* coefficients;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    double all = 0.0;
-    for (std::int64_t p = 0; p < parts; ++p) all += sums[2 * p * channels + i];
-    coefficients[i] = static_cast<float>(all);
-  }
-};
-
-/// dgamma and dbeta of the micro-batch, summed over instances in ascending order.
-struct ParameterGradients {
-  NormShape shape;
-  const float* sums;
-  float* dgamma;
-  float* dbeta;
-  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
-    const std::int64_t all = shape.instances() * shape.channels;
-    float beta = 0.0f;
-    float gamma = 0.0f;
-    for (std::int64_t i = c; i < all; i += shape.channels) {
-      beta += sums[i];
-      gamma += sums[all + i];
-    }
-    dbeta[c] = beta;
-    dgamma[c] = gamma;
-  }
-};
 
 /// Converts the sums of one group to A, B and C of dx = A dz + B x + C for each of its channels.
 struct Coefficients {
@@ -250,12 +190,32 @@ template <class T>
 void norm_backward_reduce(const ExecutionSpace& space, const NormShape& shape,
                           const NormBackwardReduce<T>& args) {
   reduce_chunks(space, shape.tiling, args);
-  parallel("norm sums", space, shape.instances() * shape.channels,
-           CombineSums{shape, args.scratch, args.coefficients});
-  parallel("norm dparam", space, shape.channels,
-           ParameterGradients{shape, args.coefficients, args.dgamma, args.dbeta});
+  const float* const partial = args.scratch;
+  float* const coefficients = args.coefficients;
+  float* const dgamma = args.dgamma;
+  float* const dbeta = args.dbeta;
+  const std::int64_t all = shape.instances() * shape.channels;
+  // Writes to the first two of the three coefficient arrays.
+  const auto combine = KOKKOS_LAMBDA(std::int64_t i) {
+    const GradientSums sums = sums_of(shape, partial, i);
+    coefficients[i] = static_cast<float>(sums.dz);
+    coefficients[all + i] = static_cast<float>(sums.product);
+  };
+  parallel("norm sums", space, all, combine);
+  // Of the micro-batch, summed over instances in ascending order.
+  const auto parameter_gradients = KOKKOS_LAMBDA(std::int64_t c) {
+    float beta = 0.0f;
+    float gamma = 0.0f;
+    for (std::int64_t i = c; i < all; i += shape.channels) {
+      beta += coefficients[i];
+      gamma += coefficients[all + i];
+    }
+    dbeta[c] = beta;
+    dgamma[c] = gamma;
+  };
+  parallel("norm dparam", space, shape.channels, parameter_gradients);
   parallel("norm coeff", space, shape.instances() * shape.groups,
-           Coefficients{shape, 1, args.statistics, args.gamma, args.coefficients});
+           Coefficients{shape, 1, args.statistics, args.gamma, coefficients});
 }
 
 template <class T>
@@ -263,15 +223,30 @@ void norm_backward_sums(const ExecutionSpace& space, const NormShape& shape, dou
                         const NormBackwardReduce<T>& args) {
   MILLRACE_ASSERT(shape.instances() == 1 && shape.groups == shape.channels);
   reduce_chunks(space, shape.tiling, args);
-  parallel("norm part", space, shape.channels,
-           PartSums{shape, args.scratch, sums, args.dgamma, args.dbeta});
+  const float* const partial = args.scratch;
+  float* const dgamma = args.dgamma;
+  float* const dbeta = args.dbeta;
+  // The sums are also this part's parameter gradients.
+  const auto part = KOKKOS_LAMBDA(std::int64_t c) {
+    const GradientSums own = sums_of(shape, partial, c);
+    sums[c] = own.dz;
+    sums[shape.channels + c] = own.product;
+    dbeta[c] = static_cast<float>(own.dz);
+    dgamma[c] = static_cast<float>(own.product);
+  };
+  parallel("norm part", space, shape.channels, part);
 }
 
 void norm_join_sums(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
                     float* coefficients, const double* sums, const float* statistics,
                     const float* gamma) {
-  parallel("norm join", space, shape.part_doubles(),
-           JoinSums{shape.channels, parts, sums, coefficients});
+  const std::int64_t width = shape.part_doubles();
+  const auto join = KOKKOS_LAMBDA(std::int64_t i) {
+    double all = 0.0;
+    for (std::int64_t p = 0; p < parts; ++p) all += sums[p * width + i];
+    coefficients[i] = static_cast<float>(all);
+  };
+  parallel("norm join", space, width, join);
   parallel("norm coeff", space, shape.channels,
            Coefficients{shape, parts, statistics, gamma, coefficients});
 }
@@ -288,17 +263,8 @@ void norm_backward_apply(const ExecutionSpace& space, const NormShape& shape, T*
   });
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                               \
-  template void norm_backward_reduce<T>(const ExecutionSpace&, const NormShape&,              \
-                                        const NormBackwardReduce<T>&);                        \
-  template void norm_backward_sums<T>(const ExecutionSpace&, const NormShape&, double*,       \
-                                      const NormBackwardReduce<T>&);                          \
-  template void norm_backward_apply<T>(const ExecutionSpace&, const NormShape&, T*, const T*, \
-                                       const T*, const float*, const float*, const float*,    \
-                                       const float*, Activation);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
+MILLRACE_INSTANTIATE(norm_backward_reduce)
+MILLRACE_INSTANTIATE(norm_backward_sums)
+MILLRACE_INSTANTIATE(norm_backward_apply)
 
 }  // namespace millrace::ops

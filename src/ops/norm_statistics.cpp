@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
+#include "ops/instantiate.hpp"
 #include "ops/norm.hpp"
 
 namespace millrace::ops {
@@ -117,86 +118,6 @@ struct JoinedChunks {
   }
 };
 
-/// Statistics of one group, written to each of its channels.
-struct CombineMoments {
-  JoinedChunks chunks;
-  float* statistics;
-  StatisticsOf result;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const NormShape& shape = chunks.shape;
-    const std::int64_t instance = i / shape.groups;
-    const std::int64_t group = i % shape.groups;
-    const Moments m = chunks.moments(instance, group);
-    const float inverse = result.inverse_deviation(m, chunks.count());
-    for (std::int64_t k = 0; k < shape.channels / shape.groups; ++k) {
-      const std::int64_t c = instance * shape.channels + chunks.channel(group, k);
-      statistics[c] = static_cast<float>(m.mean);
-      statistics[shape.instances() * shape.channels + c] = inverse;
-    }
-    result.add_running(group, m, chunks.count());
-  }
-};
-
-/// Moments of one channel in a part of a batch.
-struct PartMoments {
-  JoinedChunks chunks;
-  double* moments;
-  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
-    const Moments m = chunks.moments(0, c);
-    moments[c] = m.mean;
-    moments[chunks.shape.channels + c] = m.squares;
-  }
-};
-
-/// Statistics of one channel from its moments in equal-sized parts of a batch.
-struct JoinMoments {
-  std::int64_t channels;
-  std::int64_t rows;  ///< of a part
-  std::int64_t parts;
-  const double* moments;
-  float* statistics;
-  StatisticsOf result;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
-    const auto n = static_cast<double>(rows);
-    const double count = n * static_cast<double>(parts);
-    Moments all{0.0, 0.0};
-    for (std::int64_t p = 0; p < parts; ++p) all.mean += n * moments[2 * p * channels + c];
-    all.mean /= count;
-    for (std::int64_t p = 0; p < parts; ++p) {
-      const double* part = moments + 2 * p * channels;
-      const double apart = part[c] - all.mean;
-      all.squares += part[channels + c] + n * apart * apart;
-    }
-    statistics[c] = static_cast<float>(all.mean);
-    statistics[channels + c] = result.inverse_deviation(all, count);
-    result.add_running(c, all, count);
-  }
-};
-
-struct FromRunning {
-  std::int64_t channels;
-  float* statistics;
-  const float* moving_mean;
-  const float* moving_variance;
-  float epsilon;
-  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
-    statistics[c] = moving_mean[c];
-    statistics[channels + c] = 1.0f / std::sqrt(moving_variance[c] + epsilon);
-  }
-};
-
-struct UpdateRunning {
-  float* moving;
-  const float* sums;
-  float decay;
-  float weight;
-  KOKKOS_FUNCTION void operator()(std::int64_t c) const {
-    moving[c] = decay * moving[c] + weight * sums[c];
-  }
-};
-
 }  // namespace
 
 NormShape batch_norm_shape(std::int64_t rows, std::int64_t channels) {
@@ -213,8 +134,21 @@ void norm_statistics(const ExecutionSpace& space, const NormShape& shape, float*
                      RunningSums running, float* scratch, const T* x, float epsilon) {
   parallel("norm moments", space, shape.tiling.work_items(),
            ChunkMoments<T>{shape.tiling, x, scratch});
-  parallel("norm combine", space, shape.instances() * shape.groups,
-           CombineMoments{{shape, scratch}, statistics, {running, epsilon}});
+  const JoinedChunks chunks{shape, scratch};
+  const StatisticsOf result{running, epsilon};
+  const auto combine = KOKKOS_LAMBDA(std::int64_t i) {
+    const std::int64_t instance = i / shape.groups;
+    const std::int64_t group = i % shape.groups;
+    const Moments m = chunks.moments(instance, group);
+    const float inverse = result.inverse_deviation(m, chunks.count());
+    for (std::int64_t k = 0; k < shape.channels / shape.groups; ++k) {
+      const std::int64_t c = instance * shape.channels + chunks.channel(group, k);
+      statistics[c] = static_cast<float>(m.mean);
+      statistics[shape.instances() * shape.channels + c] = inverse;
+    }
+    result.add_running(group, m, chunks.count());
+  };
+  parallel("norm combine", space, shape.instances() * shape.groups, combine);
 }
 
 template <class T>
@@ -223,36 +157,58 @@ void norm_moments(const ExecutionSpace& space, const NormShape& shape, double* m
   MILLRACE_ASSERT(shape.instances() == 1 && shape.groups == shape.channels);
   parallel("norm moments", space, shape.tiling.work_items(),
            ChunkMoments<T>{shape.tiling, x, scratch});
-  parallel("norm part", space, shape.channels, PartMoments{{shape, scratch}, moments});
+  const JoinedChunks chunks{shape, scratch};
+  const std::int64_t channels = shape.channels;
+  const auto part = KOKKOS_LAMBDA(std::int64_t c) {
+    const Moments m = chunks.moments(0, c);
+    moments[c] = m.mean;
+    moments[channels + c] = m.squares;
+  };
+  parallel("norm part", space, channels, part);
 }
 
 void norm_join_moments(const ExecutionSpace& space, const NormShape& shape, std::int64_t parts,
                        float* statistics, RunningSums running, const double* moments,
                        float epsilon) {
-  parallel("norm join", space, shape.channels,
-           JoinMoments{shape.channels, shape.rows, parts, moments, statistics, {running, epsilon}});
+  const StatisticsOf result{running, epsilon};
+  const auto join = KOKKOS_LAMBDA(std::int64_t c) {
+    const auto n = static_cast<double>(shape.rows);
+    const double count = n * static_cast<double>(parts);
+    Moments all{0.0, 0.0};
+    for (std::int64_t p = 0; p < parts; ++p) all.mean += n * moments[2 * p * shape.channels + c];
+    all.mean /= count;
+    for (std::int64_t p = 0; p < parts; ++p) {
+      const double* part = moments + 2 * p * shape.channels;
+      const double apart = part[c] - all.mean;
+      all.squares += part[shape.channels + c] + n * apart * apart;
+    }
+    statistics[c] = static_cast<float>(all.mean);
+    statistics[shape.channels + c] = result.inverse_deviation(all, count);
+    result.add_running(c, all, count);
+  };
+  parallel("norm join", space, shape.channels, join);
 }
 
 void norm_statistics_from_running(const ExecutionSpace& space, std::int64_t channels,
                                   float* statistics, const float* moving_mean,
                                   const float* moving_variance, float epsilon) {
-  parallel("norm running", space, channels,
-           FromRunning{channels, statistics, moving_mean, moving_variance, epsilon});
+  const auto channel = KOKKOS_LAMBDA(std::int64_t c) {
+    statistics[c] = moving_mean[c];
+    statistics[channels + c] = 1.0f / std::sqrt(moving_variance[c] + epsilon);
+  };
+  parallel("norm running", space, channels, channel);
 }
 
 void update_running(const ExecutionSpace& space, std::int64_t channels, float* moving,
                     const float* sums, float decay, std::int64_t micro_batches) {
   const float weight = (1.0f - decay) / static_cast<float>(micro_batches);
-  parallel("norm update", space, channels, UpdateRunning{moving, sums, decay, weight});
+  const auto channel = KOKKOS_LAMBDA(std::int64_t c) {
+    moving[c] = decay * moving[c] + weight * sums[c];
+  };
+  parallel("norm update", space, channels, channel);
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                                  \
-  template void norm_statistics<T>(const ExecutionSpace&, const NormShape&, float*, RunningSums, \
-                                   float*, const T*, float);                                     \
-  template void norm_moments<T>(const ExecutionSpace&, const NormShape&, double*, float*, const T*);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
+MILLRACE_INSTANTIATE(norm_statistics)
+MILLRACE_INSTANTIATE(norm_moments)
 
 }  // namespace millrace::ops

@@ -8,6 +8,7 @@
 
 #include "core/random_sequence.hpp"
 #include "device/compat.hpp"
+#include "ops/instantiate.hpp"
 #include "ops/sum_of_squares.hpp"
 #include "ops/tiling.hpp"
 #include "ops/update_rules/adam.hpp"
@@ -279,13 +280,7 @@ void refresh_copies(const device::ExecutionSpace& space, const UpdateArrays<M>& 
     device::parallel("refresh_copies", space, a.num_spans, RefreshSpan<M, bfloat16>{a});
 }
 
-#define MILLRACE_INSTANTIATE(T)                                                          \
-  template void update_weights(const device::ExecutionSpace&, UpdateRule, const Update&, \
-                               const UpdateArrays<T>&);                                  \
-  template void refresh_copies(const device::ExecutionSpace&, const UpdateArrays<T>&);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
+MILLRACE_INSTANTIATE(update_weights)
+MILLRACE_INSTANTIATE(refresh_copies)
 
 }  // namespace millrace::ops

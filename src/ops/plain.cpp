@@ -3,7 +3,7 @@
 // Convolution and dense as plain loops: one work item per output element, sums in ascending order.
 // This code is slow and simple. It runs on every Kokkos backend and is the reference for the fast
 // kernels.
-#include "ops/plain.hpp"
+#include "ops/linear_ops.hpp"
 
 namespace millrace::ops {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/prepare_images.hpp"
 
-#include "core/float16.hpp"
+#include "ops/instantiate.hpp"
 
 namespace millrace::ops {
 namespace {
@@ -118,19 +118,15 @@ void prepare_floats(const ExecutionSpace& space, const PrepareImagesShape& shape
   prepare(space, shape, y, FloatImages<T, Stored>{x, shape.image}, mixing);
 }
 
-#define MILLRACE_INSTANTIATE_FLOATS(T, Stored)                                                  \
-  template void prepare_floats<T, Stored>(const ExecutionSpace&, const PrepareImagesShape&, T*, \
-                                          const Stored*, const ImageMixing*);
-#define MILLRACE_INSTANTIATE(T)                                                                 \
-  template void prepare_bytes<T>(const ExecutionSpace&, const PrepareImagesShape&, T*,          \
-                                 const std::uint8_t*, const PixelScaling*, const ImageMixing*); \
-  MILLRACE_INSTANTIATE_FLOATS(T, float)                                                         \
-  MILLRACE_INSTANTIATE_FLOATS(T, bfloat16)                                                      \
-  MILLRACE_INSTANTIATE_FLOATS(T, float16)
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
-#undef MILLRACE_INSTANTIATE_FLOATS
+MILLRACE_INSTANTIATE(prepare_bytes)
+
+#define MILLRACE_INSTANTIATE_FROM(Stored)                                               \
+  template decltype(prepare_floats<float, Stored>) prepare_floats<float, Stored>;       \
+  template decltype(prepare_floats<bfloat16, Stored>) prepare_floats<bfloat16, Stored>; \
+  template decltype(prepare_floats<float16, Stored>) prepare_floats<float16, Stored>;
+MILLRACE_INSTANTIATE_FROM(float)
+MILLRACE_INSTANTIATE_FROM(bfloat16)
+MILLRACE_INSTANTIATE_FROM(float16)
+#undef MILLRACE_INSTANTIATE_FROM
 
 }  // namespace millrace::ops

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ops/instantiate.hpp"
 #include "ops/pixels.hpp"
 #include "ops/pool.hpp"
 
@@ -8,13 +9,16 @@ namespace {
 using device::ExecutionSpace;
 using device::parallel;
 
+KOKKOS_INLINE_FUNCTION std::int64_t clamped(std::int64_t c, std::int64_t low, std::int64_t high) {
+  return c < low ? low : c > high ? high : c;
+}
+
+}  // namespace
+
 template <class T>
-struct ShortcutForward {
-  WindowShape s;
-  std::int64_t before;
-  T* y;
-  const T* x;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+void shortcut_pad_forward(const ExecutionSpace& space, const WindowShape& s, std::int64_t before,
+                          T* y, const T* x) {
+  const auto pixels = KOKKOS_LAMBDA(std::int64_t i) {
     for_pixels(s.out, i, [&](const Place& p) {
       const T* source = x + offset(s.in, p.n, p.h * s.stride_h, p.w * s.stride_w);
       T* target = y + offset(s.out, p.n, p.h, p.w);
@@ -26,20 +30,14 @@ struct ShortcutForward {
       for (std::int64_t c = kept; c < padded; ++c) target[c] = source[c - before];
       for (std::int64_t c = padded; c < last; ++c) target[c] = store_as<T>(0.0f);
     });
-  }
-  KOKKOS_INLINE_FUNCTION static std::int64_t clamped(std::int64_t c, std::int64_t low,
-                                                     std::int64_t high) {
-    return c < low ? low : c > high ? high : c;
-  }
-};
+  };
+  parallel("shortcut", space, work_items(s.batch, s.out), pixels);
+}
 
 template <class T>
-struct ShortcutBackward {
-  WindowShape s;
-  std::int64_t before;
-  T* dx;
-  const T* dy;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+void shortcut_pad_backward(const ExecutionSpace& space, const WindowShape& s, std::int64_t before,
+                           T* dx, const T* dy) {
+  const auto pixels = KOKKOS_LAMBDA(std::int64_t i) {
     for_pixels(s.in, i, [&](const Place& p) {
       T* target = dx + offset(s.in, p.n, p.h, p.w) + p.first;
       if (p.h % s.stride_h != 0 || p.w % s.stride_w != 0) {
@@ -51,33 +49,11 @@ struct ShortcutBackward {
       MILLRACE_SIMD
       for (std::int64_t j = 0; j < p.lanes; ++j) target[j] = source[j];
     });
-  }
-};
-
-}  // namespace
-
-template <class T>
-void shortcut_pad_forward(const ExecutionSpace& space, const WindowShape& shape,
-                          std::int64_t channels_before, T* y, const T* x) {
-  parallel("shortcut", space, work_items(shape.batch, shape.out),
-           ShortcutForward<T>{shape, channels_before, y, x});
+  };
+  parallel("shortcut dx", space, work_items(s.batch, s.in), pixels);
 }
 
-template <class T>
-void shortcut_pad_backward(const ExecutionSpace& space, const WindowShape& shape,
-                           std::int64_t channels_before, T* dx, const T* dy) {
-  parallel("shortcut dx", space, work_items(shape.batch, shape.in),
-           ShortcutBackward<T>{shape, channels_before, dx, dy});
-}
-
-#define MILLRACE_INSTANTIATE(T)                                                                   \
-  template void shortcut_pad_forward<T>(const ExecutionSpace&, const WindowShape&, std::int64_t,  \
-                                        T*, const T*);                                            \
-  template void shortcut_pad_backward<T>(const ExecutionSpace&, const WindowShape&, std::int64_t, \
-                                         T*, const T*);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
+MILLRACE_INSTANTIATE(shortcut_pad_forward)
+MILLRACE_INSTANTIATE(shortcut_pad_backward)
 
 }  // namespace millrace::ops

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/softmax_loss.hpp"
 
+#include "ops/instantiate.hpp"
+
 #include <cmath>
 
 namespace millrace::ops {
@@ -47,17 +49,25 @@ KOKKOS_INLINE_FUNCTION float largest(const T* row, std::int64_t classes) {
   return top;
 }
 
-template <class T>
-struct Forward {
-  SoftmaxLossShape s;
-  float on, off;
-  float* loss;
-  std::int32_t* rank;
-  const T* logits;
-  const std::int32_t* labels;
-  const ImageMixing* mixing;
+}  // namespace
 
-  KOKKOS_FUNCTION void operator()(std::int64_t n) const {
+float SoftmaxLossShape::off() const {
+  const auto k = static_cast<float>(classes);
+  if (form == SmoothingForm::AllClasses) return smoothing / k;
+  return classes > 1 ? smoothing / (k - 1.0f) : 0.0f;
+}
+
+float SoftmaxLossShape::on() const {
+  return form == SmoothingForm::AllClasses ? 1.0f - smoothing + off() : 1.0f - smoothing;
+}
+
+template <class T>
+void softmax_loss_forward(const ExecutionSpace& space, const SoftmaxLossShape& s, float* loss,
+                          std::int32_t* rank, const T* logits, const std::int32_t* labels,
+                          const ImageMixing* mixing) {
+  const float on = s.on();
+  const float off = s.off();
+  const auto sample = KOKKOS_LAMBDA(std::int64_t n) {
     const T* row = logits + n * s.classes;
     const std::int32_t label = labels[n];
     if (label < 0) {
@@ -84,20 +94,17 @@ struct Forward {
     const float log_all = sum - static_cast<float>(s.classes) * log_total;
     loss[n] = -(on * log_labels + off * (log_all - log_labels));
     rank[n] = ahead;
-  }
-};
+  };
+  parallel("softmax loss", space, s.batch, sample);
+}
 
 template <class T>
-struct Backward {
-  SoftmaxLossShape s;
-  float on, off;
-  T* dlogits;
-  const T* logits;
-  const std::int32_t* labels;
-  float scale;
-  const ImageMixing* mixing;
-
-  KOKKOS_FUNCTION void operator()(std::int64_t n) const {
+void softmax_loss_backward(const ExecutionSpace& space, const SoftmaxLossShape& s, T* dlogits,
+                           const T* logits, const std::int32_t* labels, float scale,
+                           const ImageMixing* mixing) {
+  const float on = s.on();
+  const float off = s.off();
+  const auto sample = KOKKOS_LAMBDA(std::int64_t n) {
     const T* row = logits + n * s.classes;
     T* out = dlogits + n * s.classes;
     if (labels[n] < 0) {
@@ -116,47 +123,11 @@ struct Backward {
       const float target = share * on + (1.0f - share) * off;
       out[k] = store_as<T>((p - target) * scale);
     }
-  }
-};
-
-}  // namespace
-
-float SoftmaxLossShape::off() const {
-  const auto k = static_cast<float>(classes);
-  if (form == SmoothingForm::AllClasses) return smoothing / k;
-  return classes > 1 ? smoothing / (k - 1.0f) : 0.0f;
+  };
+  parallel("softmax dx", space, s.batch, sample);
 }
 
-float SoftmaxLossShape::on() const {
-  return form == SmoothingForm::AllClasses ? 1.0f - smoothing + off() : 1.0f - smoothing;
-}
-
-template <class T>
-void softmax_loss_forward(const ExecutionSpace& space, const SoftmaxLossShape& shape, float* loss,
-                          std::int32_t* rank, const T* logits, const std::int32_t* labels,
-                          const ImageMixing* mixing) {
-  parallel("softmax loss", space, shape.batch,
-           Forward<T>{shape, shape.on(), shape.off(), loss, rank, logits, labels, mixing});
-}
-
-template <class T>
-void softmax_loss_backward(const ExecutionSpace& space, const SoftmaxLossShape& shape, T* dlogits,
-                           const T* logits, const std::int32_t* labels, float scale,
-                           const ImageMixing* mixing) {
-  parallel("softmax dx", space, shape.batch,
-           Backward<T>{shape, shape.on(), shape.off(), dlogits, logits, labels, scale, mixing});
-}
-
-#define MILLRACE_INSTANTIATE(T)                                                                 \
-  template void softmax_loss_forward<T>(const ExecutionSpace&, const SoftmaxLossShape&, float*, \
-                                        std::int32_t*, const T*, const std::int32_t*,           \
-                                        const ImageMixing*);                                    \
-  template void softmax_loss_backward<T>(const ExecutionSpace&, const SoftmaxLossShape&, T*,    \
-                                         const T*, const std::int32_t*, float,                  \
-                                         const ImageMixing*);
-MILLRACE_INSTANTIATE(float)
-MILLRACE_INSTANTIATE(bfloat16)
-MILLRACE_INSTANTIATE(float16)
-#undef MILLRACE_INSTANTIATE
+MILLRACE_INSTANTIATE(softmax_loss_forward)
+MILLRACE_INSTANTIATE(softmax_loss_backward)
 
 }  // namespace millrace::ops

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/strided_pointwise.hpp"
+#include "ops/linear_ops.hpp"
 
 #include <utility>
 

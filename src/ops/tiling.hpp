@@ -47,9 +47,6 @@ struct Tiling {
   std::int64_t chunk_tile_rows = 1;
 
   [[nodiscard]] std::int64_t work_items() const { return instances * chunks * strips; }
-  /// Partial results per channel: one for each chunk and each occurrence of the channel in a tile
-  /// row.
-  [[nodiscard]] std::int64_t partials() const { return chunks * tile; }
 };
 
 [[nodiscard]] inline Tiling make_tiling(std::int64_t instances, std::int64_t rows,

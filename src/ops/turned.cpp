@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/turned.hpp"
+//
+// With stride 1, the gradient of a convolution's input is itself a convolution of dy. Its kernel is
+// rotated by 180 degrees, with input and output channels swapped (Dumoulin and Visin 2016, section
+// 4).
+//
+//   dx[i] = sum over o, r of dy[o][. + pad - r] k[o][r][i] = conv(dy, turned k)
+//
+// This is faster with libraries whose forward passes are better optimized.
+#include "ops/linear_ops.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ops/widened.hpp"
+//
+// 16-bit convolution and dense ops on processors without 16-bit products: a float32 op between
+// conversions. Operands are widened exactly, products and sums are float32, and the result is
+// rounded once, as in an op with 16-bit products and float32 sums.
+//
+// A batch is processed in blocks of samples whose float32 copies fit into the cache, so that only
+// 16-bit values go to memory and scratch holds just one block. Weight gradients of the blocks are
+// added in ascending order.
+//
+//   x, 16 bits  ->  widen block  ->  float32 op  ->  round block  ->  y, 16 bits
+#include "ops/linear_ops.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -83,50 +82,30 @@ std::span<const float> as_floats(const io::TensorInfo& info, std::vector<std::by
   return converted;
 }
 
-}  // namespace
+/// An average that is computed one checkpoint at a time.
+class TensorMean {
+ public:
+  explicit TensorMean(AverageRule rule) : rule_(std::move(rule)) {}
 
-std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
-  const AveragingConfig& asked = config.averaging;
-  if (asked.last_epochs.empty() && asked.decays.empty()) return {};
-  if (config.run_directory.empty())
-    fail(ErrorKind::Config, "averages of checkpoints need a run directory: leave out --no-logs");
-  if (config.checkpoint_every <= 0)
-    fail(ErrorKind::Config,
-         "averages need checkpoints at fixed iterations: give --ckpts-per-epoch at least 1, or "
-         "--checkpoint-every in steps or epochs");
-  std::vector<PlannedAverage> averages;
-  const auto add = [&](const AverageRule& rule, std::int64_t first) {
-    averages.push_back({rule, regular_checkpoints(config, first)});
-  };
-  for (const std::int64_t epochs : asked.last_epochs) {
-    const std::int64_t first = first_of_last_epochs(config, epochs);
-    add({fmt::format("mean-{}-epochs", epochs), AverageMode::Mean, 0.0}, first);
-  }
-  for (const double decay : asked.decays) {
-    if (!(decay > 0.0 && decay < 1.0))
-      fail(ErrorKind::Config, "--weight-avg-exp {}: give a decay between 0 and 1", decay);
-    add({fmt::format("exponential-{}", decay), AverageMode::Exponential, decay}, 0);
-  }
-  for (const PlannedAverage& average : averages) require_kept(config, average);
-  return averages;
-}
+  /// Errors: Checkpoint, naming a tensor whose name or shape differs from the earlier checkpoints.
+  void add(const io::CheckpointReader& checkpoint);
+  /// The average of at least one checkpoint as float32. Nothing can be added afterwards. This
+  /// object owns the tensors.
+  [[nodiscard]] std::vector<io::NamedTensor> finish();
 
-std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
-  const std::int64_t slots = std::ssize(update_slots(rule));
-  std::int64_t elements = 0;
-  std::int64_t largest = 0;
-  std::int64_t tensors = 0;
-  for (const models::Parameter& parameter : graph.parameters) {
-    const std::int64_t copies = parameter.learns() ? 1 + slots : 1;
-    elements += copies * parameter.elements();
-    largest = std::max(largest, parameter.elements());
-    tensors += copies;
-  }
-  // A tensor is read next to HDF5's copy of it; two files are open while one is checked.
-  return elements * static_cast<std::int64_t>(sizeof(double)) +
-         3 * largest * static_cast<std::int64_t>(sizeof(float)) +
-         2 * open_checkpoint_bytes(tensors);
-}
+ private:
+  void begin(const io::CheckpointReader& checkpoint);
+  void check(const io::CheckpointReader& checkpoint) const;
+  void take(std::span<double> mean, std::span<const float> values) const;
+
+  AverageRule rule_;
+  std::int64_t count_ = 0;
+  std::vector<io::TensorInfo> infos_;
+  std::vector<std::vector<double>> sums_;       ///< empty for tensors that are not averaged
+  std::vector<std::vector<std::byte>> latest_;  ///< empty for tensors that are averaged
+  std::vector<std::byte> buffer_;
+  std::filesystem::path first_;
+};
 
 void TensorMean::begin(const io::CheckpointReader& checkpoint) {
   first_ = checkpoint.path();
@@ -193,6 +172,51 @@ std::vector<io::NamedTensor> TensorMean::finish() {
     tensors.push_back({infos_[i], {bytes, static_cast<std::size_t>(infos_[i].bytes())}});
   }
   return tensors;
+}
+
+}  // namespace
+
+std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
+  const AveragingConfig& asked = config.averaging;
+  if (asked.last_epochs.empty() && asked.decays.empty()) return {};
+  if (config.run_directory.empty())
+    fail(ErrorKind::Config, "averages of checkpoints need a run directory: leave out --no-logs");
+  if (config.checkpoint_every <= 0)
+    fail(ErrorKind::Config,
+         "averages need checkpoints at fixed iterations: give --ckpts-per-epoch at least 1, or "
+         "--checkpoint-every in steps or epochs");
+  std::vector<PlannedAverage> averages;
+  const auto add = [&](const AverageRule& rule, std::int64_t first) {
+    averages.push_back({rule, regular_checkpoints(config, first)});
+  };
+  for (const std::int64_t epochs : asked.last_epochs) {
+    const std::int64_t first = first_of_last_epochs(config, epochs);
+    add({fmt::format("mean-{}-epochs", epochs), AverageMode::Mean, 0.0}, first);
+  }
+  for (const double decay : asked.decays) {
+    if (!(decay > 0.0 && decay < 1.0))
+      fail(ErrorKind::Config, "--weight-avg-exp {}: give a decay between 0 and 1", decay);
+    add({fmt::format("exponential-{}", decay), AverageMode::Exponential, decay}, 0);
+  }
+  for (const PlannedAverage& average : averages) require_kept(config, average);
+  return averages;
+}
+
+std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
+  const std::int64_t slots = std::ssize(update_slots(rule));
+  std::int64_t elements = 0;
+  std::int64_t largest = 0;
+  std::int64_t tensors = 0;
+  for (const models::Parameter& parameter : graph.parameters) {
+    const std::int64_t copies = parameter.learns() ? 1 + slots : 1;
+    elements += copies * parameter.elements();
+    largest = std::max(largest, parameter.elements());
+    tensors += copies;
+  }
+  // A tensor is read next to HDF5's copy of it; two files are open while one is checked.
+  return elements * static_cast<std::int64_t>(sizeof(double)) +
+         3 * largest * static_cast<std::int64_t>(sizeof(float)) +
+         2 * open_checkpoint_bytes(tensors);
 }
 
 fs::path average_checkpoints(std::span<const fs::path> checkpoints, const AverageRule& rule,

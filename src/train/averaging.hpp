@@ -58,31 +58,6 @@ struct PlannedAverage {
 /// Host memory needed to average a network with the slots of a rule.
 [[nodiscard]] std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule);
 
-/// An average that is computed one checkpoint at a time.
-class TensorMean {
- public:
-  explicit TensorMean(AverageRule rule) : rule_(std::move(rule)) {}
-
-  /// Errors: Checkpoint, naming a tensor whose name or shape differs from the earlier checkpoints.
-  void add(const io::CheckpointReader& checkpoint);
-  /// The average of at least one checkpoint as float32. Nothing can be added afterwards. This
-  /// object owns the tensors.
-  [[nodiscard]] std::vector<io::NamedTensor> finish();
-
- private:
-  void begin(const io::CheckpointReader& checkpoint);
-  void check(const io::CheckpointReader& checkpoint) const;
-  void take(std::span<double> mean, std::span<const float> values) const;
-
-  AverageRule rule_;
-  std::int64_t count_ = 0;
-  std::vector<io::TensorInfo> infos_;
-  std::vector<std::vector<double>> sums_;       ///< empty for tensors that are not averaged
-  std::vector<std::vector<std::byte>> latest_;  ///< empty for tensors that are averaged
-  std::vector<std::byte> buffer_;
-  std::filesystem::path first_;
-};
-
 /// Averages `checkpoints`, in order, into RUN_DIR/averages/<rule.name>, replacing its earlier
 /// contents. Returns the path of the new checkpoint. Errors: Checkpoint, Io.
 std::filesystem::path average_checkpoints(std::span<const std::filesystem::path> checkpoints,

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "device/host_buffer.hpp"
-
 namespace millrace::train {
 namespace {
 

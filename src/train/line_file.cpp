@@ -8,13 +8,11 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
-#include <string>
 #include <system_error>
 #include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/atomic_file.hpp"
 
 namespace millrace::train {
 namespace {

@@ -4,9 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <string_view>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -20,18 +21,10 @@ namespace millrace::train {
 namespace {
 
 /// A line "<key>:  <n> kB" of a file in /proc.
-std::int64_t bytes_in(const char* path, const char* key) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "r"), &std::fclose);
-  if (!file) return 0;
-  char line[256];
-  const std::size_t length = std::strlen(key);
-  while (std::fgets(line, sizeof line, file.get()) != nullptr) {
-    long long kilobytes = 0;
-    if (std::strncmp(line, key, length) == 0 &&
-        std::sscanf(line + length, ": %lld", &kilobytes) == 1) {
-      return kilobytes * 1024;
-    }
-  }
+std::int64_t bytes_in(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key)) return 1024 * std::strtoll(line.c_str() + key.size(), nullptr, 10);
   return 0;
 }
 
@@ -62,11 +55,11 @@ std::int64_t reading_bytes(const Session& session, const TrainConfig& config,
 
 }  // namespace
 
-std::int64_t resident_bytes() { return bytes_in("/proc/self/status", "VmRSS"); }
-std::int64_t peak_resident_bytes() { return bytes_in("/proc/self/status", "VmHWM"); }
+std::int64_t resident_bytes() { return bytes_in("/proc/self/status", "VmRSS:"); }
+std::int64_t peak_resident_bytes() { return bytes_in("/proc/self/status", "VmHWM:"); }
 
-std::int64_t available_bytes() { return bytes_in("/proc/meminfo", "MemAvailable"); }
-std::int64_t machine_bytes() { return bytes_in("/proc/meminfo", "MemTotal"); }
+std::int64_t available_bytes() { return bytes_in("/proc/meminfo", "MemAvailable:"); }
+std::int64_t machine_bytes() { return bytes_in("/proc/meminfo", "MemTotal:"); }
 
 MemoryForecast forecast_memory(const Session& session, const TrainConfig& config,
                                const TrainInputs& inputs, const comm::World& world, bool averages) {

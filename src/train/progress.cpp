@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <system_error>
@@ -20,23 +21,11 @@ namespace {
 constexpr double kStatusInterval = 0.1;
 
 std::string_view name_of(LearningRateKind kind) {
-  switch (kind) {
-    case LearningRateKind::Stepped:
-      return "stepped";
-    case LearningRateKind::Cosine:
-      return "cosine";
-    case LearningRateKind::Exponential:
-      return "exponential";
-    case LearningRateKind::Polynomial:
-      return "polynomial";
-    case LearningRateKind::GradualWarmup:
-      return "gradual warm-up, then linear";
-    case LearningRateKind::LarsPolynomial:
-      return "LARS polynomial";
-    case LearningRateKind::Piecewise:
-      return "piecewise";
-  }
-  return "";
+  constexpr std::array<std::string_view, 7> kNames = {
+      "stepped",        "cosine",    "exponential",
+      "polynomial",     "piecewise", "gradual warm-up, then linear",
+      "LARS polynomial"};
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 std::string_view precision_name(const Precision& precision) {

@@ -20,18 +20,12 @@ bool evaluates(const TrainConfig& config, Session::Use use) {
 }
 
 pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use) {
-  pipeline::StageOptions options;
-  const pipeline::ProgramOptions program = training_program(config);
-  options.batch = use == Session::Use::Training ? program.batch : 0;
+  pipeline::StageOptions options{training_program(config)};
+  if (use == Session::Use::Evaluation) options.batch = 0;
   options.evaluation_batch = evaluates(config, use) ? config.validation_batch_size : 0;
   options.backward = splits_backward(config.pipeline.schedule) ? pipeline::Backward::Split
                                                                : pipeline::Backward::Joined;
-  options.type = program.type;
-  options.recompute = program.recompute;
-  options.recompute_layers = program.recompute_layers;
   options.label_smoothing = {static_cast<float>(config.label_smoothing), config.smoothing};
-  options.images = program.images;
-  options.mixing = program.mixing;
   if (use == Session::Use::Training) {
     options.parameters.rule = config.optimiser.kind;
     options.parameters.clips = config.optimiser.clip_norm > 0.0;

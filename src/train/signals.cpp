@@ -4,7 +4,6 @@
 #include <ctime>
 
 #include <array>
-#include <csignal>
 #include <cstdint>
 
 namespace millrace::train {

@@ -13,7 +13,6 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
-#include "device/host_buffer.hpp"
 #include "io/tensor_values.hpp"
 #include "train/memory.hpp"
 #include "train/warm_start.hpp"

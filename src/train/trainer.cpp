@@ -5,8 +5,6 @@
 
 #include <array>
 #include <csignal>
-#include <optional>
-#include <string>
 #include <system_error>
 
 #include "core/clock.hpp"

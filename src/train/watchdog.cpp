@@ -23,8 +23,9 @@ constexpr std::chrono::seconds kMostOfATick{1};
 /// Disks and network file systems may take this many times longer.
 constexpr int kDisk = 10;
 
-}  // namespace
-
+/// Describes where a stalled process stands: "rank 1: replica 0, stage 1 is at 1F3 and waits for
+/// stage 0 (rank 0)". `awaited` is the rank whose contribution to a collective operation is
+/// missing, or -1. Without an executor, or between its steps, `phase` describes the process.
 std::string describe_position(const pipeline::Executor* executor, int rank, int awaited,
                               std::string_view phase) {
   const pipeline::CurrentAction current =
@@ -49,6 +50,8 @@ std::string describe_position(const pipeline::Executor* executor, int rank, int 
          fmt::format(" and waits for stage {} (rank {})", current.awaited,
                      plan.ranks.rank_of(current.replica, plan.schedule.device(current.awaited)));
 }
+
+}  // namespace
 
 Watchdog::Watchdog(int rank, int seconds) : rank_(rank) {
   if (seconds > 0) thread_ = std::thread([this, seconds] { watch(std::chrono::seconds(seconds)); });

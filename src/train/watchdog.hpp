@@ -15,12 +15,6 @@
 
 namespace millrace::train {
 
-/// Describes where a stalled process stands: "rank 1: replica 0, stage 1 is at 1F3 and waits for
-/// stage 0 (rank 0)". `awaited` is the rank whose contribution to a collective operation is
-/// missing, or -1. Without an executor, or between its steps, `phase` describes the process.
-[[nodiscard]] std::string describe_position(const pipeline::Executor* executor, int rank,
-                                            int awaited, std::string_view phase);
-
 /// Ends the process with code 124 if there was no progress for `seconds`, after printing to
 /// standard error where it stands. Time in which the whole process was stopped does not count.
 /// Every rank has a watchdog; they wait briefly for each other, so that every rank's line is

@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "device/host_buffer.hpp"
-
 namespace millrace::device {
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/efficientnet.hpp"
+#include "models/networks.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

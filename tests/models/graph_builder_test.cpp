@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -182,7 +183,61 @@ TEST(GraphBuilder, RefusesOpsWithoutLayerAndForeignValues) {
   EXPECT_NO_THROW(b.activation("relu", b.input(), {}));
 }
 
-TEST(GraphBuilder, BuildValidates) {
+/// The message of build() for the layers that `add` adds before a valid end.
+void expect_refused(const std::string& message, const std::function<ValueId(GraphBuilder&)>& add) {
+  GraphBuilder b("tiny", {8, 8, 3}, 10);
+  b.begin_layer("b0");
+  const ValueId x = add(b);
+  b.begin_layer("fc1");
+  const ValueId logits = b.dense("", x, {.units = 10});
+  b.begin_layer("loss");
+  b.softmax_loss("", logits);
+  expect_error(ErrorKind::Internal, "graph tiny: " + message,
+               [&] { static_cast<void>(std::move(b).build()); });
+}
+
+TEST(GraphBuilder, BuildChecksNames) {
+  const auto relu = [](GraphBuilder& b, const std::string& name) {
+    return b.activation(name, b.input(), {});
+  };
+  expect_refused("layers: a layer has no name", [&](GraphBuilder& b) {
+    b.activation("relu", b.input(), {});
+    b.begin_layer("");
+    return relu(b, "");
+  });
+  expect_refused("layer b0: name is used twice", [&](GraphBuilder& b) {
+    relu(b, "x");
+    b.begin_layer("b0");
+    return relu(b, "y");
+  });
+  expect_refused("layer b0: has no ops", [&](GraphBuilder& b) {
+    b.begin_layer("b1");
+    return relu(b, "");
+  });
+  expect_refused("op b0/relu: name is used twice", [&](GraphBuilder& b) {
+    relu(b, "relu");
+    return relu(b, "relu");
+  });
+  expect_refused("op b0: has its layer's name but is not its first op", [&](GraphBuilder& b) {
+    relu(b, "relu");
+    return relu(b, "");
+  });
+  expect_refused("op b0/relu: has the name of another layer", [&](GraphBuilder& b) {
+    relu(b, "relu");
+    b.begin_layer("b0/relu");
+    return relu(b, "x");
+  });
+}
+
+TEST(GraphBuilder, BuildChecksValuesAndLoss) {
+  expect_refused("op b0/relu: no op reads its output", [](GraphBuilder& b) {
+    b.activation("relu", b.input(), {});
+    return b.input();
+  });
+  expect_refused("op b0/loss: is a loss but not the last op", [](GraphBuilder& b) {
+    b.softmax_loss("loss", b.dense("dense", b.input(), {.units = 10}));
+    return b.input();
+  });
   GraphBuilder b("tiny", {8, 8, 3}, 10);
   b.begin_layer("b0");
   b.conv("conv", b.input(), {.out_channels = 4});

@@ -64,19 +64,6 @@ TEST(Graph, CountsElementsAndMacs) {
   EXPECT_FALSE(graph.parameter(ParameterId{3}).trainable());
 }
 
-TEST(Graph, PrintsAsATable) {
-  EXPECT_EQ(to_string(residual()),
-            "residual: 8x8x4 input, 10 classes\n"
-            "op          kind             input         output  parameters  state    MACs\n"
-            "b1/0/conv1  Conv 3x3         8x8x4         8x8x4          144          9,216\n"
-            "b1/0/norm1  BatchNorm        8x8x4         8x8x4            8      8\n"
-            "b1/0/add    Add              8x8x4, 8x8x4  8x8x4\n"
-            "b1/0/relu   Activation relu  8x8x4         8x8x4\n"
-            "fc1         Dense            8x8x4         1x1x10       2,570          2,560\n"
-            "loss        SoftmaxLoss      1x1x10\n"
-            "total       6 ops, 4 layers                             2,722      8  11,776\n");
-}
-
 TEST(Graph, IndicesAreDistinctHashableTypes) {
   static_assert(!std::is_same_v<OpId, ValueId>);
   static_assert(!std::is_convertible_v<OpId, ValueId>);

@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/efficientnet.hpp"
-#include "models/resnet.hpp"
-#include "models/resnext.hpp"
-#include "models/squeezenet.hpp"
+#include "models/networks.hpp"
 #include "tests/models/expect_error.hpp"
 
 namespace millrace::models {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "models/networks.hpp"
 #include "models/registry.hpp"
-#include "models/resnet.hpp"
 #include "tests/models/expect_error.hpp"
 #include "tests/models/graph_queries.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/resnext.hpp"
+#include "models/networks.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "models/registry.hpp"
-#include "models/resnet.hpp"
 #include "tests/models/expect_error.hpp"
 #include "tests/models/graph_queries.hpp"
 

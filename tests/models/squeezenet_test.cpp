@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "models/squeezenet.hpp"
+#include "models/networks.hpp"
 
 #include <gtest/gtest.h>
 

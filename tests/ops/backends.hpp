@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "ops/backend.hpp"
-#include "ops/depthwise.hpp"
-#include "ops/merged_groups.hpp"
-#include "ops/plain.hpp"
+#include "ops/linear_ops.hpp"
 
 namespace millrace::ops {
 

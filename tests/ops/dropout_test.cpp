@@ -10,6 +10,17 @@
 namespace millrace::ops {
 namespace {
 
+/// Whether dropout keeps element `element` of the sample at `position` of the global batch: its
+/// uniform random number must be at least `rate`. Four neighbors share a block of random words.
+bool dropout_keeps(const Draws& draws, std::int64_t position, std::int64_t elements,
+                   std::int64_t element, float rate) {
+  const std::int64_t blocks = (elements + 3) / 4;
+  const RandomBlock words =
+      draws.stream.block(static_cast<std::uint64_t>(draws.step),
+                         static_cast<std::uint64_t>(position * blocks + element / 4));
+  return uniform01(words[static_cast<std::size_t>(element % 4)]) >= rate;
+}
+
 // Fewer elements than words in a random block, not a multiple of that, several work items.
 constexpr SampleShape kShapes[] = {{1, 1}, {3, 7}, {2, 4096}, {3, 4099}, {5, 10001}};
 

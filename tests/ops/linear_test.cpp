@@ -16,9 +16,8 @@
 #include <tuple>
 
 #include "core/error.hpp"
-#include "ops/by_pass.hpp"
 #include "ops/kernel_choice.hpp"
-#include "ops/widened.hpp"
+#include "ops/linear_ops.hpp"
 #include "tests/ops/backends.hpp"
 #include "tests/ops/device_values.hpp"
 #include "tests/ops/shapes.hpp"

@@ -60,12 +60,26 @@ void for_each_choice(const std::vector<OpId>& cuts, std::size_t ops, std::size_t
   } while (std::prev_permutation(chosen.begin(), chosen.end()));
 }
 
+/// Memory from costs alone: weights and gradients, and the stash of 4 - stage micro-batches.
+StageMemory additive_memory(std::span<const OpCost> costs) {
+  return [costs](OpRange range, std::int32_t stage) {
+    std::int64_t slot = border_bytes(costs, range, Recompute::None);
+    std::int64_t parameters = 0;
+    for (std::int32_t op = range.first; op < range.last; ++op) {
+      slot += costs[static_cast<std::size_t>(op)].stash_bytes;
+      parameters += costs[static_cast<std::size_t>(op)].parameter_bytes;
+    }
+    return 2 * parameters + (4 - stage) * slot;
+  };
+}
+
 double bound_of(const BalanceRequest& request, const std::vector<OpRange>& ranges) {
   std::vector<pipeline::StageCost> stages;
   stages.reserve(ranges.size());
   for (const OpRange range : ranges)
     stages.push_back(stage_cost(request.costs, range, request.recompute));
-  return bound_seconds(stages, request.micro_batches, request.backward);
+  return pipeline::lower_bound_seconds(stages, request.micro_batches,
+                                       request.backward == Backward::Split);
 }
 
 std::int64_t largest(const StageMemory& memory, const std::vector<OpRange>& ranges) {
@@ -136,7 +150,7 @@ TEST(BalanceTest, EqualsBruteForceUnderALimitOfMemory) {
     request.cuts = every_cut(ops);
     request.stages = static_cast<std::int32_t>(2 + random() % 3);
     request.micro_batches = 8;
-    request.memory = additive_memory(costs, {4, 3, 2, 1}, request.recompute, UpdateRule::Sgd);
+    request.memory = additive_memory(costs);
     request.memory_limit = static_cast<std::int64_t>(400 + random() % 1200);
     const Tried tried = try_all(request);
     if (tried.bounds.empty()) {
@@ -164,8 +178,8 @@ TEST(BalanceTest, EqualsBruteForceUnderALimitOfMemory) {
 TEST(BalanceTest, BoundsOfEqualStagesAreThePublishedTimes) {
   const std::vector<pipeline::StageCost> stages(
       4, {.forward = 1.0, .backward_input = 1.0, .backward_weight = 1.0});
-  EXPECT_EQ(bound_seconds(stages, 8, Backward::Joined), 33.0) << "1F1B";
-  EXPECT_EQ(bound_seconds(stages, 8, Backward::Split), 27.0) << "ZB-H1";
+  EXPECT_EQ(pipeline::lower_bound_seconds(stages, 8, false), 33.0) << "1F1B";
+  EXPECT_EQ(pipeline::lower_bound_seconds(stages, 8, true), 27.0) << "ZB-H1";
 }
 
 TEST(BalanceTest, CutsOnlyAtTheGivenOps) {
@@ -227,7 +241,7 @@ TEST(BalanceTest, BalancesAResidualNetWithinMemory) {
   request.memory = exact_memory(graph, options, slots, UpdateRule::Momentum);
   const std::int64_t needed = largest(request.memory, free.stages);
   request.memory_limit = needed - 1;
-  request.cuts = layer_cuts(graph);
+  request.cuts = filtered_cuts(graph, {});
   const Balance limited = balance(request).front();
   EXPECT_LT(largest(request.memory, limited.stages), needed);
   EXPECT_EQ(request.memory(limited.stages[2], 2),
@@ -256,7 +270,7 @@ TEST(ShardTest, NeedsTheLeastMemoryOfAllChoices) {
       }
       return sum;
     };
-    for_each_choice(layer_cuts(graph), graph.ops.size(), static_cast<std::size_t>(shards),
+    for_each_choice(filtered_cuts(graph, {}), graph.ops.size(), static_cast<std::size_t>(shards),
                     [&](const std::vector<OpRange>& ranges) {
                       const std::int64_t bytes = largest(memory, ranges);
                       if (bytes > least) return;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "partition/balance.hpp"
+#include "pipeline/messages.hpp"
 #include "tests/models/expect_error.hpp"
 #include "tests/partition/nets.hpp"
 
@@ -70,7 +72,7 @@ TEST(CutsTest, AnOpIsNamedByTheLayerThatBeginsThere) {
   EXPECT_EQ(cut_name(graph, graph.find("b1/0/conv1")), "b1/0");
   EXPECT_EQ(cut_name(graph, graph.find("b1/0/norm1")), "b1/0/norm1");
   EXPECT_EQ(cut_name(graph, graph.find("b1/0/relu")), "b1/0/relu");
-  EXPECT_EQ(layer_cuts(graph).size(), graph.layers.size() - 1);
+  EXPECT_EQ(filtered_cuts(graph, {}).size(), graph.layers.size() - 1);
   EXPECT_EQ(op_cuts(graph).size(), graph.ops.size() - 1);
 }
 
@@ -107,7 +109,7 @@ TEST(CutsTest, AWrongNumberOfSplitsGivesTheMessageOfTheIpuTrainer) {
 TEST(CutsTest, BetweenBlocksOneValueCrosses) {
   const Graph graph = imagenet_resnet("50");
   const std::vector<OpRange> stages = stages_of(graph, Names{"b1/2/relu", "b3/5/relu"});
-  EXPECT_EQ(links_of(graph, stages), pipeline::chain(3));
+  EXPECT_EQ(pipeline::links(graph, stages), pipeline::chain(3));
   const auto bytes = [&](Link link, Direction direction) {
     return message_bytes(graph, stages, link, 4, DType::BF16, direction);
   };
@@ -124,7 +126,7 @@ TEST(CutsTest, InsideABlockTheShortcutSkipsStagesAndItsGradientGoesFromReaderToR
       stages_of(graph, Names{"b1/0", "b1/0/conv2", "b1/0/add", "b2/0/relu"});
   const std::vector<Link> expected = {{0, 1, true, true},  {0, 3, true, false}, {1, 2, true, true},
                                       {1, 3, false, true}, {2, 3, true, true},  {3, 4, true, true}};
-  EXPECT_EQ(links_of(graph, stages), expected);
+  EXPECT_EQ(pipeline::links(graph, stages), expected);
 
   const ValueId shortcut = graph.op(graph.find("b0/relu")).output;
   const auto values = [&](Link link, Direction d) { return values_on(graph, stages, link, d); };
@@ -142,7 +144,7 @@ TEST(CutsTest, AValueWithThreeReadersComesBackThroughAllOfThem) {
   const std::vector<Link> expected = {{0, 1, true, true},  {0, 2, true, false}, {0, 3, true, false},
                                       {1, 2, false, true}, {1, 3, true, true},  {2, 3, true, true},
                                       {3, 4, true, true}};
-  EXPECT_EQ(links_of(graph, stages), expected);
+  EXPECT_EQ(pipeline::links(graph, stages), expected);
   // Two gradients go from 3 to 2: that of `right`, and that of x.
   EXPECT_EQ(values_on(graph, stages, {2, 3}, Direction::Gradients).size(), 2u);
   EXPECT_EQ(message_bytes(graph, stages, {2, 3}, 1, DType::F32, Direction::Activations),
@@ -162,7 +164,7 @@ TEST(CutsTest, LinksOfEveryCutGiveValidSchedules) {
     for (std::size_t b = a + 1; b < cuts.size(); ++b) {
       const std::vector<OpRange> stages =
           stages_of(graph, Names{graph.op(cuts[a]).name, graph.op(cuts[b]).name});
-      const std::vector<Link> links = links_of(graph, stages);
+      const std::vector<Link> links = pipeline::links(graph, stages);
       ASSERT_NO_THROW(pipeline::validate(pipeline::with_communication(schedule, links), links));
     }
   }

@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "models/networks.hpp"
 #include "models/registry.hpp"
-#include "models/resnet.hpp"
 
 namespace millrace::partition {
 

@@ -9,7 +9,6 @@
 
 #include "partition/balance.hpp"
 #include "partition/cuts.hpp"
-#include "partition/text_table.hpp"
 #include "tests/models/expect_error.hpp"
 #include "tests/partition/nets.hpp"
 
@@ -234,12 +233,6 @@ TEST(PlanTest, PrintsOneLinePerStage) {
       "              900 kB\n"
       "step 14.50 ms (lower bound 12.00 ms); the devices wait 33.3 % of the time; costs: by hand\n";
   EXPECT_EQ(to_text(small_plan(), cifar_resnet("8")), expected);
-}
-
-TEST(PlanTest, TextTableAlignsItsColumns) {
-  EXPECT_EQ(text_table({{"a", "number"}, {"long name", "7"}}, 1),
-            "a          number\n"
-            "long name       7\n");
 }
 
 TEST(PlanTest, TheTableOfCutsHasOneLinePerSplit) {

@@ -3,11 +3,9 @@
 // Differences between oneDNN 2.6 and 3.x, and helpers for all primitives.
 #pragma once
 
-#include <algorithm>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include "core/dtype.hpp"
 #include "device/arena.hpp"
