@@ -14,7 +14,7 @@
 #include "core/text.hpp"
 #include "device/compat.hpp"
 #include "device/host_buffer.hpp"
-#include "io/tensor_values.hpp"
+#include "io/tensor_checks.hpp"
 #include "train/memory.hpp"
 #include "train/warm_start.hpp"
 
