@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/tools/encoder.hpp"
+#include "io/tools/image_codec.hpp"
 
 #include <gtest/gtest.h>
 
@@ -26,16 +26,6 @@ TEST(EncoderTest, WhatIsWrittenIsReadBackAlmostEqual) {
   for (std::size_t i = 0; i < back.bytes.size(); ++i)
     ASSERT_LE(std::abs(back.bytes[i] - image.bytes[i]), 4) << i;
   EXPECT_EQ(encode_rgb_jpeg(image.view(), 100), file);
-}
-
-TEST(EncoderTest, ABoxCanBeWritten) {
-  const Image image = make_image(61, 43);
-  const PixelBox box{.top = 3, .left = 5, .bottom = 20, .right = 40};
-  const Image part = cut(image, box);
-  PixelView view = image.view();
-  view.pixels = view.at(box.left, box.top);
-  view.box = box;
-  EXPECT_EQ(encode_rgb_jpeg(view, 90), encode_rgb_jpeg(part.view(), 90));
 }
 
 }  // namespace
