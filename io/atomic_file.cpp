@@ -15,9 +15,7 @@
 #include <chrono>
 #include <fstream>
 #include <limits>
-#include <optional>
 #include <random>
-#include <string>
 #include <system_error>
 
 #include "core/crc32c.hpp"
@@ -139,14 +137,6 @@ bool is_left_over(const std::filesystem::path& path, const Mark& mark) {
   return std::chrono::system_clock::now() - written > kGivenUp;
 }
 
-// Pipes, devices and directories have no reliable size and may never end.
-std::uint64_t size_of_regular(int file, const std::filesystem::path& path) {
-  struct stat status {};
-  if (::fstat(file, &status) != 0) fail_io("inspect", path, errno);
-  if (!S_ISREG(status.st_mode)) fail(ErrorKind::Io, "{}: not a regular file", path.string());
-  return static_cast<std::uint64_t>(status.st_size);
-}
-
 std::filesystem::path directory_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
@@ -178,6 +168,37 @@ std::size_t read_some(int fd, std::span<std::byte> out, const std::filesystem::p
   return done;
 }
 
+std::uint64_t regular_size(int fd, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) fail_io("inspect", path, errno);
+  if (!S_ISREG(status.st_mode)) fail(ErrorKind::Io, "{}: not a regular file", path.string());
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::int64_t read_at(int fd, std::span<std::byte> out, std::uint64_t offset) noexcept {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const auto n = resumed([&] {
+      return ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
+    });
+    if (n < 0) return n;
+    if (n == 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  return static_cast<std::int64_t>(done);
+}
+
+void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out,
+                  const std::filesystem::path& path) {
+  const std::int64_t done = read_at(fd, out, offset);
+  if (done < 0) fail_io("read", path, errno);
+  if (done == std::ssize(out)) return;
+  fail(ErrorKind::Data,
+       "{}: the file ends at offset {}, but {} more bytes are expected: it was truncated after it "
+       "was opened",
+       path.string(), offset + static_cast<std::uint64_t>(done), std::ssize(out) - done);
+}
+
 UniqueFd open_file(const std::filesystem::path& path, int flags) {
   constexpr mode_t kMode = 0666;  // minus the umask
   // Without O_NONBLOCK, opening a pipe would block until it has a writer.
@@ -185,7 +206,7 @@ UniqueFd open_file(const std::filesystem::path& path, int flags) {
   if (to_read) flags |= O_NONBLOCK;
   UniqueFd file(resumed([&] { return ::open(path.c_str(), flags | O_CLOEXEC, kMode); }));
   if (!file.valid()) fail_io((flags & O_CREAT) != 0 ? "create" : "open", path, errno);
-  if (to_read) (void)size_of_regular(file.get(), path);
+  if (to_read) (void)regular_size(file.get(), path);
   return file;
 }
 
@@ -310,14 +331,12 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 
 namespace {
 
-/// Reads the whole file into memory from `make(size)`.
 template <class Bytes>
 Bytes read_whole(const std::filesystem::path& path, std::uint64_t max_bytes) {
   const UniqueFd file = open_file(path, O_RDONLY);
-  const std::uint64_t size = size_of_regular(file.get(), path);
-  if (size > max_bytes) {
+  const std::uint64_t size = regular_size(file.get(), path);
+  if (size > max_bytes)
     fail(ErrorKind::Io, "{}: {} bytes exceed the limit of {}", path.string(), size, max_bytes);
-  }
   Bytes bytes;
   try {
     bytes.resize(size);

@@ -48,6 +48,18 @@ class UniqueFd {
 [[nodiscard]] std::size_t read_some(int fd, std::span<std::byte> out,
                                     const std::filesystem::path& path);
 
+/// The size of an open file. Errors: Io, naming `path`, also if it is not a regular file: pipes,
+/// devices and directories have no reliable size and may never end.
+[[nodiscard]] std::uint64_t regular_size(int fd, const std::filesystem::path& path);
+
+/// Reads at `offset` until `out` is full or the file ends; returns the number of bytes read, or -1
+/// with the reason in errno.
+[[nodiscard]] std::int64_t read_at(int fd, std::span<std::byte> out, std::uint64_t offset) noexcept;
+
+/// Fills `out` from `offset`. Errors, naming `path`: Io; Data if the file is too short.
+void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out,
+                  const std::filesystem::path& path);
+
 /// Writes all of `bytes` at `offset`; returns 0 or errno. Resumes after signals and short writes.
 [[nodiscard]] int write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) noexcept;
 

@@ -145,6 +145,15 @@ class CheckpointReader {
 [[nodiscard]] std::string digest(std::span<const NamedTensor> tensors);
 [[nodiscard]] std::string digest(const CheckpointReader& checkpoint);
 
+/// Readable text: header, one line per tensor (name, role, type, shape, bytes) and totals by role.
+[[nodiscard]] std::string describe(const CheckpointReader& checkpoint);
+
+/// The same as JSON: {"path", "iteration", "epoch", "next_position", "model", "environment",
+/// "tensors":
+/// [{"name", "role", "dtype", "shape", "bytes"}], "totals": {role: {"tensors", "elements",
+/// "bytes"}}}.
+[[nodiscard]] std::string describe_json(const CheckpointReader& checkpoint);
+
 /// Whether a folder of checkpoints contains only unfinished checkpoints of killed processes.
 [[nodiscard]] bool holds_leftovers_alone(const std::filesystem::path& checkpoints);
 

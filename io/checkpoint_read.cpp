@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
@@ -10,7 +9,7 @@
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_layout.hpp"
 #include "io/manifest.hpp"
-#include "io/tensor_shape.hpp"
+#include "io/tensor_checks.hpp"
 
 namespace millrace::io {
 namespace {
@@ -39,10 +38,9 @@ struct SealedManifest {
 SealedManifest load_manifest(const fs::path& directory) {
   const fs::path path = directory / kManifestName;
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) {
+  if (!fs::exists(path, ignored))
     fail(ErrorKind::Checkpoint, "{}: not a checkpoint: {} is missing", directory.string(),
          kManifestName);
-  }
   const auto bytes = as_checkpoint_error([&] { return read_file(path, kMaxManifestBytes); });
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   SealedManifest sealed{parse_manifest(text, path.string()), crc32c(bytes)};
@@ -58,18 +56,15 @@ SealedManifest load_manifest(const fs::path& directory) {
 
 void require_intact(const fs::path& path, const FileChecksum& expected) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) {
+  if (!fs::exists(path, ignored))
     fail(ErrorKind::Checkpoint, "{}: is missing, but the manifest lists it", path.string());
-  }
   const auto actual = as_checkpoint_error([&] { return checksum_file(path); });
-  if (actual.bytes != expected.bytes) {
+  if (actual.bytes != expected.bytes)
     fail(ErrorKind::Checkpoint, "{}: {} bytes expected, {} found: truncated or damaged",
          path.string(), expected.bytes, actual.bytes);
-  }
-  if (actual.crc32c != expected.crc32c) {
+  if (actual.crc32c != expected.crc32c)
     fail(ErrorKind::Checkpoint, "{}: damaged: checksum {:08x} expected, {:08x} found",
          path.string(), expected.crc32c, actual.crc32c);
-  }
 }
 
 std::vector<PartEntry> parts_of(const fs::path& directory) {
@@ -113,19 +108,15 @@ const TensorInfo* CheckpointReader::find(const std::string& name) const {
 
 void CheckpointReader::read(const std::string& name, std::span<std::byte> out) const {
   const TensorInfo* const info = find(name);
-  if (info == nullptr) {
-    fail(ErrorKind::Checkpoint, "{}: no tensor {}", path_.string(), name);
-  }
-  if (out.size() != static_cast<std::size_t>(info->bytes())) {
+  if (info == nullptr) fail(ErrorKind::Checkpoint, "{}: no tensor {}", path_.string(), name);
+  if (out.size() != static_cast<std::size_t>(info->bytes()))
     fail(ErrorKind::Internal, "{}: {} has {} bytes, but the buffer has {}", path_.string(), name,
          info->bytes(), out.size());
-  }
   const auto at = static_cast<std::size_t>(info - tensors_.data());
   parts_[part_of_[at]].read(dataset_path(*info), info->type, info->shape, out);
-  if (const std::uint32_t actual = crc32c(out); actual != crc_of_[at]) {
+  if (const std::uint32_t actual = crc32c(out); actual != crc_of_[at])
     fail(ErrorKind::Checkpoint, "{}: {}: damaged: checksum {:08x} expected, {:08x} found",
          path_.string(), name, crc_of_[at], actual);
-  }
 }
 
 }  // namespace millrace::io

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/checkpoint_text.hpp"
+#include "io/checkpoint.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
 #include "io/manifest.hpp"
-#include "io/tensor_shape.hpp"
+#include "io/tensor_checks.hpp"
 
 namespace millrace::io {
 namespace {
@@ -46,15 +45,13 @@ std::string describe(const CheckpointReader& checkpoint) {
                         bytes);
   };
   row("name", "role", "type", "shape", "bytes");
-  for (const TensorInfo& info : checkpoint.tensors()) {
+  for (const TensorInfo& info : checkpoint.tensors())
     row(info.name, name_of(info.role), name_of(info.type), shape_text(info.shape),
         with_commas(info.bytes()));
-  }
   text += '\n';
-  for (const auto& [role, total] : totals_of(checkpoint)) {
+  for (const auto& [role, total] : totals_of(checkpoint))
     text += fmt::format("{:<9}  {} tensors, {} elements, {}\n", name_of(role), total.tensors,
                         with_commas(total.elements), human_bytes(total.bytes));
-  }
   return text;
 }
 

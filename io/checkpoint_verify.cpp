@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <functional>
-#include <span>
-#include <string>
+#include <algorithm>
 #include <system_error>
-#include <vector>
+#include <tuple>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
+#include "core/sha256.hpp"
+#include "core/text.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_layout.hpp"
 #include "io/manifest.hpp"
-#include "io/tensor_values.hpp"
+#include "io/tensor_checks.hpp"
 
 namespace millrace::io {
 namespace {
@@ -48,32 +48,35 @@ std::vector<std::string> bad_tensors(const fs::path& file, const PartEntry& part
   return problems;
 }
 
-bool is_regular(const fs::path& file) {
-  std::error_code ignored;
-  return fs::is_regular_file(file, ignored);
-}
-
-void append(std::vector<std::string>& problems, std::vector<std::string> more) {
-  for (std::string& line : more) problems.push_back(std::move(line));
+// Hashes description, line break and bytes. Names have no line breaks, and the description
+// determines the number of bytes, so different sets of tensors never give equal input.
+void feed(Sha256& sha, const TensorInfo& info, std::span<const std::byte> data) {
+  const std::string line = fmt::format("{} {} {} {}\n", info.name, name_of(info.role),
+                                       name_of(info.type), join(info.shape, "x"));
+  sha.update(std::as_bytes(std::span(line)));
+  sha.update(data);
 }
 
 }  // namespace
 
 std::vector<std::string> verify(const fs::path& directory) {
   std::vector<std::string> problems;
+  // Whether an action succeeds; notes its problem if not.
+  const auto succeeds = [&](const std::function<void()>& action) {
+    std::string problem = problem_of(action);
+    if (problem.empty()) return true;
+    problems.push_back(std::move(problem));
+    return false;
+  };
   std::vector<PartEntry> parts;
-  if (std::string problem = problem_of([&] { parts = parts_of(directory); }); !problem.empty())
-    return {std::move(problem)};
+  if (!succeeds([&] { parts = parts_of(directory); })) return problems;
   for (const PartEntry& part : parts) {
     const fs::path file = directory / part.file;
-    if (std::string problem = problem_of([&] { require_intact(file, part.checksum); });
-        !problem.empty()) {
-      problems.push_back(std::move(problem));
-      if (!is_regular(file)) continue;  // already reported
-    }
-    if (std::string problem = problem_of([&] { append(problems, bad_tensors(file, part)); });
-        !problem.empty())
-      problems.push_back(std::move(problem));
+    std::error_code ignored;
+    if (!succeeds([&] { require_intact(file, part.checksum); }) &&
+        !fs::is_regular_file(file, ignored))
+      continue;  // already reported
+    succeeds([&] { std::ranges::move(bad_tensors(file, part), std::back_inserter(problems)); });
   }
   return problems;
 }
@@ -89,6 +92,28 @@ std::vector<std::string> bad_values(const CheckpointReader& checkpoint) {
       problems.push_back(fmt::format("{}: {}{}", checkpoint.path().string(), info.name, bad));
   }
   return problems;
+}
+
+std::string digest(std::span<const NamedTensor> tensors) {
+  std::vector<const NamedTensor*> ordered;
+  for (const NamedTensor& tensor : tensors) ordered.push_back(&tensor);
+  std::ranges::sort(ordered, {}, [](const NamedTensor* tensor) {
+    return std::tie(tensor->info.name, tensor->info.role);
+  });
+  Sha256 sha;
+  for (const NamedTensor* const tensor : ordered) feed(sha, tensor->info, tensor->data);
+  return sha.hex_digest();
+}
+
+std::string digest(const CheckpointReader& checkpoint) {
+  Sha256 sha;
+  std::vector<std::byte> data;
+  for (const TensorInfo& info : checkpoint.tensors()) {  // in name order, names unique
+    data.resize(static_cast<std::size_t>(info.bytes()));
+    checkpoint.read(info.name, data);
+    feed(sha, info, data);
+  }
+  return sha.hex_digest();
 }
 
 }  // namespace millrace::io

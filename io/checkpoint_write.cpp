@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <span>
 #include <system_error>
 
 #include "core/crc32c.hpp"
@@ -13,9 +11,8 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/checkpoint_layout.hpp"
-#include "io/hdf5.hpp"
 #include "io/manifest.hpp"
-#include "io/tensor_shape.hpp"
+#include "io/tensor_checks.hpp"
 
 namespace millrace::io {
 namespace {
@@ -38,7 +35,6 @@ void make_directories(const fs::path& directory) {
 // Errors of the caller, detected before anything is written.
 void require_sound(std::span<const NamedTensor> tensors) {
   std::set<std::string> names;
-  std::set<std::string> datasets;
   for (const NamedTensor& tensor : tensors) {
     const TensorInfo& info = tensor.info;
     const auto elements = checked_elements(info.shape, size_of(info.type));
@@ -46,12 +42,6 @@ void require_sound(std::span<const NamedTensor> tensors) {
     MILLRACE_ASSERT(elements && *elements > 0);
     MILLRACE_ASSERT(tensor.data.size() == static_cast<std::size_t>(info.bytes()));
     MILLRACE_ASSERT(names.insert(info.name).second);
-    datasets.insert(dataset_path(info));
-  }
-  for (const std::string& dataset : datasets) {  // no dataset may be a group as well
-    for (auto end = dataset.rfind('/'); end > 0; end = dataset.rfind('/', end - 1)) {
-      MILLRACE_ASSERT(!datasets.contains(dataset.substr(0, end)));
-    }
   }
 }
 

@@ -2,7 +2,6 @@
 #include "io/hdf5.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <hdf5.h>
 #if H5_VERSION_GE(1, 13, 2)
 #include <H5FDdevelop.h>
@@ -26,7 +25,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
-#include "io/tensor_shape.hpp"
+#include "io/tensor_checks.hpp"
 
 namespace millrace::io {
 namespace {
@@ -93,13 +92,12 @@ extern "C" herr_t millrace_first_reason(unsigned, const H5E_error2_t* entry, voi
 
 // Converts HDF5 results to exceptions that name the file.
 struct Reporter {
-  ErrorKind kind;
   std::string path;
 
   [[noreturn]] void failed(std::string_view action, std::string_view name) const {
     std::string reason;
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, millrace_first_reason, &reason);
-    fail(kind, "{}: cannot {} {}: {}", path, action, name,
+    fail(ErrorKind::Io, "{}: cannot {} {}: {}", path, action, name,
          reason.empty() ? "HDF5 gives no reason" : reason);
   }
   template <class Result>
@@ -109,15 +107,6 @@ struct Reporter {
   }
 };
 
-// IEEE binary16, which HDF5 does not predefine.
-TypeHandle make_half() {
-  TypeHandle half(H5Tcopy(H5T_IEEE_F32LE));
-  H5Tset_fields(half.get(), 15, 10, 5, 0, 10);
-  H5Tset_size(half.get(), 2);
-  H5Tset_ebias(half.get(), 15);
-  return half;
-}
-
 // Type in the file; also the type in memory, which is little-endian too.
 TypeHandle make_type(DType type) {
   switch (type) {
@@ -125,14 +114,18 @@ TypeHandle make_type(DType type) {
       return TypeHandle(H5Tcopy(H5T_IEEE_F32LE));
     case DType::BF16:
       return TypeHandle(H5Tcopy(H5T_STD_U16LE));
-    case DType::F16:
-      return make_half();
     case DType::U8:
       return TypeHandle(H5Tcopy(H5T_STD_U8LE));
     case DType::I32:
       return TypeHandle(H5Tcopy(H5T_STD_I32LE));
+    case DType::F16:
+      break;
   }
-  fail(ErrorKind::Internal, "unknown storage type {}", static_cast<int>(type));
+  TypeHandle half(H5Tcopy(H5T_IEEE_F32LE));  // IEEE binary16, which HDF5 does not predefine
+  H5Tset_fields(half.get(), 15, 10, 5, 0, 10);
+  H5Tset_size(half.get(), 2);
+  H5Tset_ebias(half.get(), 15);
+  return half;
 }
 
 // A chunked dataset needs one extent at least.
@@ -226,17 +219,12 @@ haddr_t millrace_driver_get_eof(const H5FD_t* file, H5FD_mem_t) {
 
 herr_t millrace_driver_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, std::size_t size,
                             void* buffer) {
-  auto* out = static_cast<std::byte*>(buffer);
-  while (size > 0) {
-    const auto n = ::pread(own(file)->output->fd.get(), out, size, static_cast<off_t>(address));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) own(file)->output->note(errno);
-    if (n <= 0) break;
-    out += n;
-    size -= static_cast<std::size_t>(n);
-    address += static_cast<haddr_t>(n);
-  }
-  std::memset(out, 0, size);  // zeros after the end, like HDF5's own drivers
+  const std::span out(static_cast<std::byte*>(buffer), size);
+  const std::int64_t done = read_at(own(file)->output->fd.get(), out, address);
+  if (done < 0) own(file)->output->note(errno);
+  // Zeros after the end, like HDF5's own drivers.
+  std::ranges::fill(out.subspan(static_cast<std::size_t>(std::max<std::int64_t>(done, 0))),
+                    std::byte{0});
   return 0;
 }
 
@@ -287,21 +275,16 @@ hid_t register_driver() {
   return id;
 }
 
-PropertyHandle oldest_format_access(const Reporter& report) {
-  PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
-  report.check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST),
-               "choose the format of", "the file");
-  return access;
-}
-
 }  // namespace
 
 class Hdf5Writer::State {
  public:
   explicit State(const std::filesystem::path& path)
-      : report_{ErrorKind::Io, path.string()},
-        output_{open_file(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)} {
-    const PropertyHandle access = oldest_format_access(report_);
+      : report_{path.string()}, output_{open_file(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)} {
+    const Session session;
+    const PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
+    report_.check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST),
+                  "choose the format of", "the file");
     Output* const output = &output_;
     report_.check(H5Pset_driver(access.get(), register_driver(), &output), "set up", "the file");
     file_ = FileHandle(
@@ -318,6 +301,7 @@ class Hdf5Writer::State {
 
   void write(const std::string& name, DType type, std::span<const std::int64_t> shape,
              std::span<const std::byte> data) {
+    const Session session;
     const TypeHandle stored = make_type(type);
     DatasetHandle dataset = create(name, stored, type, shape);
     const herr_t written =
@@ -330,14 +314,14 @@ class Hdf5Writer::State {
   }
 
   void close() {
+    const Session session;
     const herr_t flushed = H5Fflush(file_.get(), H5F_SCOPE_GLOBAL);
     const herr_t closed = file_.close();
     throw_noted();
     report_.check(flushed, "flush", "the file");
     report_.check(closed, "close", "the file");
-    if (const int error = sync_descriptor(output_.fd.get()); error != 0) {
+    if (const int error = sync_descriptor(output_.fd.get()); error != 0)
       fail_io("sync", report_.path, error);
-    }
     if (const int error = output_.fd.close(); error != 0) fail_io("close", report_.path, error);
   }
 
@@ -384,10 +368,7 @@ class Hdf5Writer::State {
   FileHandle file_;
 };
 
-Hdf5Writer::Hdf5Writer(const std::filesystem::path& path) {
-  const Session session;
-  state_ = std::make_unique<State>(path);
-}
+Hdf5Writer::Hdf5Writer(const std::filesystem::path& path) : state_(std::make_unique<State>(path)) {}
 Hdf5Writer::Hdf5Writer(Hdf5Writer&&) noexcept = default;
 Hdf5Writer& Hdf5Writer::operator=(Hdf5Writer&&) noexcept = default;
 Hdf5Writer::~Hdf5Writer() = default;
@@ -397,22 +378,9 @@ void Hdf5Writer::write(const std::string& name, DType type, std::span<const std:
   const auto elements = checked_elements(shape, size_of(type));
   MILLRACE_ASSERT(elements && *elements > 0);
   MILLRACE_ASSERT(data.size() == static_cast<std::size_t>(*elements * size_of(type)));
-  const Session session;
   state_->write(name, type, shape, data);
 }
 
-void Hdf5Writer::close() {
-  const Session session;
-  state_->close();
-}
-
-std::string hdf5_version() {
-  const Session session;
-  unsigned major = 0;
-  unsigned minor = 0;
-  unsigned release = 0;
-  H5get_libversion(&major, &minor, &release);
-  return fmt::format("{}.{}.{}", major, minor, release);
-}
+void Hdf5Writer::close() { state_->close(); }
 
 }  // namespace millrace::io

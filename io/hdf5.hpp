@@ -60,7 +60,4 @@ class Hdf5Reader {
   std::unique_ptr<State> state_;
 };
 
-/// Version of the HDF5 library in use, e.g. "1.10.8".
-[[nodiscard]] std::string hdf5_version();
-
 }  // namespace millrace::io

@@ -14,21 +14,78 @@
 // the file size.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "core/error.hpp"
 #include "io/atomic_file.hpp"
 
 namespace millrace::io {
+
+/// What is being read, for messages: a tensor of a file, or "the file".
+struct Hdf5Place {
+  const std::string& path;
+  std::string_view name;
+
+  template <class... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    fail(ErrorKind::Checkpoint, "{}: {}: {}", path, name,
+         fmt::format(format, std::forward<Args>(args)...));
+  }
+  template <class... Args>
+  [[noreturn]] void damaged(fmt::format_string<Args...> format, Args&&... args) const {
+    refuse("the structure of the file is damaged: {}",
+           fmt::format(format, std::forward<Args>(args)...));
+  }
+};
+
+/// Reads consecutive numbers and strings of a structure. Errors: Checkpoint.
+class Hdf5Cursor {
+ public:
+  Hdf5Cursor(std::span<const std::byte> bytes, const Hdf5Place& place)
+      : rest_(bytes), place_(place) {}
+
+  template <class T>
+  T take() {
+    T value;
+    std::memcpy(&value, take_bytes(sizeof value).data(), sizeof value);
+    return value;
+  }
+  std::span<const std::byte> take_bytes(std::size_t count) {
+    if (count > rest_.size()) place_.damaged("a record ends early");
+    const auto bytes = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return bytes;
+  }
+  void skip(std::size_t count) { (void)take_bytes(count); }
+  void expect(std::string_view signature);
+  [[nodiscard]] std::size_t left() const noexcept { return rest_.size(); }
+
+ private:
+  std::span<const std::byte> rest_;
+  const Hdf5Place& place_;
+};
+
+enum class Hdf5Tree : std::uint8_t { Group = 0, Chunks = 1 };
+
+/// The head of a node of a B-tree.
+struct Hdf5Node {
+  static constexpr std::size_t kHeadBytes = 24;
+  unsigned level = 0;  ///< 0: leaf
+  std::size_t entries = 0;
+};
 
 /// Content of a dataset's header.
 struct StoredDataset {
@@ -40,27 +97,22 @@ struct StoredDataset {
   std::string type_name;        ///< the attribute `dtype`, or ""
 };
 
-/// A chunk of a dataset: the indices of its first element, and the address of its bytes.
-struct StoredChunk {
-  std::span<const std::int64_t> begin;
-  std::uint64_t address;
-};
-
+/// The structure of a file, which stays open. Errors of all functions: Checkpoint.
 class Hdf5Structure {
  public:
-  /// Opens a file, which stays open. Errors of all functions: Checkpoint.
   explicit Hdf5Structure(const std::filesystem::path& path);
 
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
-  /// The dataset called `name`, e.g. "/parameters/b0/conv/kernel".
-  [[nodiscard]] StoredDataset find(const std::string& name);
-  /// Visits each chunk of the dataset that find() returned for `name`, in index order. A missing
-  /// chunk is an error.
-  void visit_chunks(const std::string& name, const StoredDataset& dataset,
-                    const std::function<void(const StoredChunk&)>& visit);
+  /// The dataset called `place.name`, e.g. "/parameters/b0/conv/kernel".
+  [[nodiscard]] StoredDataset find(const Hdf5Place& place);
+  /// Counts the bytes of the tree of this dataset's chunks, when it is read for the first time.
+  void count_chunks(std::uint64_t tree_bytes, const Hdf5Place& place);
   /// Fills `out` with the bytes at `address`.
-  void read(std::uint64_t address, std::span<std::byte> out, std::string_view name) const;
+  void read(std::uint64_t address, std::span<std::byte> out, const Hdf5Place& place) const;
+  /// The head of a B-tree's node, which must have `level`, if one is given.
+  [[nodiscard]] Hdf5Node node_at(std::uint64_t address, Hdf5Tree tree,
+                                 std::optional<unsigned> level, const Hdf5Place& place) const;
 
  private:
   enum class Link { Hard, Soft };
@@ -82,15 +134,15 @@ class Hdf5Structure {
     std::span<const std::byte> names;
   };
 
-  void count(std::uint64_t bytes, std::string_view name);
-  void require_apart(std::string_view name) const;
+  void count(std::uint64_t bytes, const Hdf5Place& place);
+  void require_apart(const Hdf5Place& place) const;
   [[nodiscard]] std::vector<std::byte> bytes_at(std::uint64_t address, std::uint64_t count,
-                                                std::string_view name) const;
-  [[nodiscard]] Header header_at(std::uint64_t address, std::string_view name) const;
-  [[nodiscard]] const Group& group_at(std::uint64_t address, std::string_view name);
-  void read_links(std::uint64_t node, std::optional<unsigned> level, Links links,
-                  std::string_view name);
-  void read_symbols(std::uint64_t node, Links links, std::string_view name);
+                                                const Hdf5Place& place) const;
+  [[nodiscard]] Header header_at(std::uint64_t address, const Hdf5Place& place) const;
+  [[nodiscard]] const Group& group_at(std::uint64_t address, const Hdf5Place& place);
+  void read_links(std::uint64_t node, std::optional<unsigned> wanted_level, Links links,
+                  const Hdf5Place& place);
+  void read_symbols(std::uint64_t node, Links links, const Hdf5Place& place);
 
   std::string path_;
   UniqueFd file_;

@@ -14,7 +14,7 @@
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
-#include "io/tensor_shape.hpp"
+#include "io/tensor_checks.hpp"
 
 namespace millrace::io {
 namespace {
@@ -63,13 +63,6 @@ class Fields {
     if (found == nullptr) bad(key, "is missing");
     return *found;
   }
-  /// A member that old versions did not write.
-  [[nodiscard]] std::string text_or_nothing(const char* key) const {
-    return object_.contains(key) ? text(key) : std::string();
-  }
-  [[nodiscard]] std::int64_t count_or_zero(const char* key) const {
-    return object_.contains(key) ? count(key) : 0;
-  }
   [[nodiscard]] std::string text(const char* key) const {
     const Json& value = member(key);
     if (!value.is_text()) bad(key, "is not a string");
@@ -85,6 +78,9 @@ class Fields {
     if (!value.is_number()) bad(key, "is not a number");
     return value.as_double();
   }
+  void read(const char* key, std::string& value) const { value = text(key); }
+  void read(const char* key, std::int64_t& value) const { value = count(key); }
+  void read(const char* key, double& value) const { value = number(key); }
   [[nodiscard]] std::span<const Json> list(const char* key) const {
     const Json& value = member(key);
     if (!value.is_list()) bad(key, "is not a list");
@@ -121,9 +117,8 @@ class Fields {
   static std::optional<std::int64_t> as_count(const Json& value) {
     if (!value.is_unsigned()) return std::nullopt;
     const std::uint64_t number = value.as_uint64();
-    if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
       return std::nullopt;
-    }
     return static_cast<std::int64_t>(number);
   }
 
@@ -136,17 +131,15 @@ TensorEntry read_tensor(const Json& object, std::string_view label) {
   const Fields at_first(object, label, "tensor ");
   TensorEntry entry;
   entry.info.name = at_first.text("name");
-  if (const auto problem = name_problem(entry.info.name); !problem.empty()) {
+  if (const auto problem = name_problem(entry.info.name); !problem.empty())
     at_first.bad("name", problem);
-  }
   const Fields fields(object, label, fmt::format("tensor {}: ", entry.info.name));
   entry.info.role = fields.one_of("role", kRoles);
   entry.info.type = fields.one_of("dtype", kTypes);
   entry.info.shape = fields.extents("shape");
   entry.crc32c = fields.crc("crc32c");
-  if (!checked_elements(entry.info.shape, size_of(entry.info.type))) {
+  if (!checked_elements(entry.info.shape, size_of(entry.info.type)))
     fields.bad("shape", "is too large");
-  }
   return entry;
 }
 
@@ -154,10 +147,9 @@ TensorEntry read_tensor(const Json& object, std::string_view label) {
 bool is_part_name(std::string_view name) {
   constexpr std::string_view kBegin = "part-";
   constexpr std::string_view kEnd = ".h5";
-  if (name.size() <= kBegin.size() + kEnd.size() || name.substr(0, kBegin.size()) != kBegin ||
-      name.substr(name.size() - kEnd.size()) != kEnd) {
+  if (name.size() <= kBegin.size() + kEnd.size() || !name.starts_with(kBegin) ||
+      !name.ends_with(kEnd))
     return false;
-  }
   const auto digits = name.substr(kBegin.size(), name.size() - kBegin.size() - kEnd.size());
   return digits.find_first_not_of("0123456789") == std::string_view::npos;
 }
@@ -184,19 +176,16 @@ PartEntry read_part(const Json& object, std::string_view label) {
 // The JSON under the seal, with its closing brace.
 std::string_view unsealed_part(std::string_view text, std::string_view label) {
   const std::size_t seal = kSealBegin.size() + kHexDigits + kSealEnd.size();
-  const bool has_seal = text.size() > seal &&
-                        text.substr(text.size() - seal, kSealBegin.size()) == kSealBegin &&
-                        text.substr(text.size() - kSealEnd.size()) == kSealEnd;
-  if (!has_seal) {
+  const bool has_seal = text.size() > seal && text.ends_with(kSealEnd) &&
+                        text.substr(text.size() - seal).starts_with(kSealBegin);
+  if (!has_seal)
     fail(ErrorKind::Checkpoint, "{}: does not end with its checksum: truncated or damaged", label);
-  }
   const std::string_view body = text.substr(0, text.size() - seal);
   const std::string actual = hex(crc32c(std::as_bytes(std::span(body))));
   const std::string_view stored = text.substr(body.size() + kSealBegin.size(), kHexDigits);
-  if (stored != actual) {
+  if (stored != actual)
     fail(ErrorKind::Checkpoint, "{}: damaged: checksum {} expected, {} found", label, stored,
          actual);
-  }
   return body;
 }
 
@@ -211,26 +200,31 @@ Json parse_json(std::string_view body, std::string_view label) {
 void require_known_version(const Fields& fields) {
   if (fields.text("format") != kFormatName) fields.bad("format", "is not a checkpoint format");
   const std::int64_t version = fields.count("format_version");
-  if (version < 1 || version > kCheckpointFormatVersion) {
+  if (version < 1 || version > kCheckpointFormatVersion)
     fields.bad("format_version",
                fmt::format("{} was written by a newer millrace; this one reads up to {}", version,
                            kCheckpointFormatVersion));
-  }
 }
 
-CheckpointHeader read_header(const Fields& fields) {
-  return {.iteration = fields.count("iteration"),
-          .epoch = fields.number("epoch"),
-          .next_position = fields.count("next_position"),
-          .model = fields.text("model"),
-          .config_toml = fields.text("config_toml"),
-          .environment = fields.text("environment"),
-          .data = fields.text_or_nothing("data"),
-          .log_state = fields.text("log_state"),
-          .scaling_state = fields.text_or_nothing("scaling_state"),
-          .stand_ins = fields.count_or_zero("stand_ins"),
-          .skipped_in_row = fields.count_or_zero("skipped_in_row")};
+/// Visits the fields of a header in the order of the file.
+template <class Header, class Visit>
+void visit_fields(Header& header, const Visit& visit) {
+  visit("iteration", header.iteration);
+  visit("epoch", header.epoch);
+  visit("next_position", header.next_position);
+  visit("model", header.model);
+  visit("config_toml", header.config_toml);
+  visit("environment", header.environment);
+  visit("data", header.data);
+  visit("log_state", header.log_state);
+  visit("scaling_state", header.scaling_state);
+  visit("stand_ins", header.stand_ins);
+  visit("skipped_in_row", header.skipped_in_row);
 }
+
+/// Fields that the first versions did not write.
+constexpr std::array<std::string_view, 4> kOptional = {"data", "scaling_state", "stand_ins",
+                                                       "skipped_in_row"};
 
 void require_unique(const Manifest& manifest, const Fields& fields) {
   std::set<std::string_view> names;
@@ -265,9 +259,8 @@ std::string_view name_problem(std::string_view name) noexcept {
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('/', begin), name.size());
     const std::string_view component = name.substr(begin, end - begin);
-    if (component.empty() || component == "." || component == "..") {
+    if (component.empty() || component == "." || component == "..")
       return "has an empty, . or .. component";
-    }
     begin = end + 1;
   }
   return "";
@@ -285,22 +278,11 @@ std::string to_text(const Manifest& manifest) {
   const CheckpointHeader& header = manifest.header;
   MILLRACE_ASSERT(std::isfinite(header.epoch) && header.iteration >= 0 &&
                   header.next_position >= 0);
+  Json all = Json::object({{"format", kFormatName}, {"format_version", kCheckpointFormatVersion}});
+  visit_fields(header, [&all](const char* key, const auto& value) { all.set(key, value); });
   Json parts = Json::list();
   for (const PartEntry& part : manifest.parts) parts.push_back(to_json(part));
-  const Json all = Json::object({{"format", kFormatName},
-                                 {"format_version", kCheckpointFormatVersion},
-                                 {"iteration", header.iteration},
-                                 {"epoch", header.epoch},
-                                 {"next_position", header.next_position},
-                                 {"model", header.model},
-                                 {"config_toml", header.config_toml},
-                                 {"environment", header.environment},
-                                 {"data", header.data},
-                                 {"log_state", header.log_state},
-                                 {"scaling_state", header.scaling_state},
-                                 {"stand_ins", header.stand_ins},
-                                 {"skipped_in_row", header.skipped_in_row},
-                                 {"parts", std::move(parts)}});
+  all.set("parts", std::move(parts));
   try {
     return seal_manifest(all.dump(1) + "\n");
   } catch (const JsonError& error) {
@@ -314,7 +296,10 @@ Manifest parse_manifest(std::string_view text, std::string_view label) {
   const Fields fields(all, label, "");
   require_known_version(fields);
   Manifest manifest;
-  manifest.header = read_header(fields);
+  visit_fields(manifest.header, [&](const char* key, auto& value) {
+    if (all.contains(key) || std::ranges::find(kOptional, key) == kOptional.end())
+      fields.read(key, value);
+  });
   for (const Json& part : fields.list("parts")) manifest.parts.push_back(read_part(part, label));
   require_unique(manifest, fields);
   return manifest;

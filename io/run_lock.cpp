@@ -11,7 +11,6 @@
 #include <fstream>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include "core/error.hpp"

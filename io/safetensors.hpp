@@ -27,10 +27,7 @@ struct SafeTensor {
   [[nodiscard]] std::vector<float> to_floats() const;
 };
 
-struct SafeTensors {
-  std::map<std::string, SafeTensor> tensors;
-  std::map<std::string, std::string> metadata;
-};
+using SafeTensors = std::map<std::string, SafeTensor>;
 
 /// Parses the bytes of a file; the result refers to them. Error messages begin with `label` (a
 /// path). The bytes are untrusted: at most 6 MiB of header; overflows, overlaps, gaps and duplicate
@@ -47,23 +44,13 @@ class SafeTensorsFile {
   SafeTensorsFile& operator=(SafeTensorsFile&&) = default;
 
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
-  [[nodiscard]] const std::map<std::string, SafeTensor>& tensors() const noexcept {
-    return content_.tensors;
-  }
-  [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
-    return content_.metadata;
-  }
+  [[nodiscard]] const SafeTensors& tensors() const noexcept { return tensors_; }
   [[nodiscard]] const SafeTensor& at(const std::string& name) const;
 
  private:
   std::filesystem::path path_;
   std::vector<std::byte> bytes_;
-  SafeTensors content_;  ///< refers to bytes_, which a move does not relocate
+  SafeTensors tensors_;  ///< refers to bytes_, which a move does not relocate
 };
-
-/// Writes a file atomically. Equal content gives equal bytes: tensors are sorted by decreasing
-/// element size, then by name, so each is aligned; the header is padded with spaces to a multiple
-/// of 8 bytes. Errors: Io.
-void write_safetensors(const std::filesystem::path& path, const SafeTensors& content);
 
 }  // namespace millrace::io

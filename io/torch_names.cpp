@@ -12,8 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/tensor_shape.hpp"
-#include "io/tensor_values.hpp"
+#include "io/tensor_checks.hpp"
 
 namespace millrace::io {
 namespace {
@@ -124,9 +123,8 @@ std::vector<float> ohwi_from_oihw(const std::vector<float>& oihw,
   std::vector<float> ohwi(oihw.size());
   for (std::size_t o = 0; o < out; ++o) {
     for (std::size_t p = 0; p < pixels; ++p) {
-      for (std::size_t i = 0; i < in; ++i) {
+      for (std::size_t i = 0; i < in; ++i)
         ohwi[(o * pixels + p) * in + i] = oihw[(o * in + i) * pixels + p];
-      }
     }
   }
   return ohwi;
@@ -136,9 +134,8 @@ using BlockCounts = std::map<std::int64_t, std::set<std::int64_t>>;  // stage ->
 
 std::string text_of(const BlockCounts& counts) {
   std::string text;
-  for (const auto& [stage, blocks] : counts) {
+  for (const auto& [stage, blocks] : counts)
     text += fmt::format("{}{}", text.empty() ? "" : ",", blocks.size());
-  }
   return text;
 }
 
@@ -180,11 +177,10 @@ class Import {
   std::vector<float> values_of(const Parameter& parameter) {
     const auto [name, tensor] = find(parameter);
     const std::vector<std::int64_t> expected = torch_shape(parameter);
-    if (tensor.shape != expected) {
+    if (tensor.shape != expected)
       fail(ErrorKind::Data, "{}: {} has shape {}, but {} of {} needs {}{}", file_.path().string(),
            name, shape_text(tensor.shape), parameter.name, graph_.name, shape_text(expected),
            hint());
-    }
     used_.insert(name);
     const std::vector<float> values = floats_of(name, tensor);
     if (const std::string bad = bad_value(values, expected, value_rule(parameter.name));
@@ -233,9 +229,8 @@ class Import {
   [[nodiscard]] std::string nearest_to(const std::string& missing) const {
     std::set<std::string> wanted;
     for (const Parameter& parameter : graph_.parameters) {
-      for (std::string& name : candidates_for(torch_name(graph_, parameter))) {
+      for (std::string& name : candidates_for(torch_name(graph_, parameter)))
         wanted.insert(std::move(name));
-      }
     }
     std::vector<std::string> left;
     for (const auto& entry : tensors_) {
@@ -280,10 +275,9 @@ class Import {
 std::string torch_name(const Graph& graph, const Parameter& parameter) {
   const std::string& op = graph.op(parameter.op).name;
   const std::string module = module_of(op);
-  if (module.empty()) {
+  if (module.empty())
     fail(ErrorKind::Config, "{}: torchvision has no name for {}; only residual networks have them",
          graph.name, parameter.name);
-  }
   return fmt::format("{}.{}", module, field_of(parameter.role));
 }
 

@@ -2,14 +2,11 @@
 #include "io/data/byte_window.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "core/error.hpp"
-#include "io/data/files.hpp"
 
 namespace millrace::io {
 namespace {
@@ -19,26 +16,10 @@ constexpr std::size_t kLastStep = std::size_t{1} << 20;
 
 }  // namespace
 
-void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out,
-                  const std::string& label) {
-  while (!out.empty()) {
-    const auto n = ::pread(fd, out.data(), out.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail_io("read", label, errno);
-    if (n == 0)
-      fail(ErrorKind::Data,
-           "{}: the file ends at offset {}, but {} more bytes are expected: it was truncated after "
-           "it was opened",
-           label, offset, out.size());
-    out = out.subspan(static_cast<std::size_t>(n));
-    offset += static_cast<std::uint64_t>(n);
-  }
-}
-
 ByteWindow::ByteWindow(const std::filesystem::path& path)
     : label_(path.string()),
       file_(open_file(path, O_RDONLY)),
-      size_(regular_stamp(file_.get(), label_).bytes) {}
+      size_(regular_size(file_.get(), path)) {}
 
 ByteWindow::ByteWindow(std::span<const std::byte> bytes, std::string label)
     : label_(std::move(label)), size_(bytes.size()), view_(bytes) {}

@@ -45,7 +45,4 @@ class ByteWindow {
   std::size_t step_ = 0;             ///< bytes of the last read
 };
 
-/// Fills `out` from `offset` of an open file. Errors: Io; Data if the file is too short.
-void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& label);
-
 }  // namespace millrace::io

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
-#include <string>
-#include <vector>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -19,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxTrainingFiles = 5;  ///< of CIFAR-10
+constexpr std::int64_t kPublishedTest = 10'000;
 
 constexpr int kLabelLimits10[] = {10};
 constexpr int kLabelLimits100[] = {20, 100};
@@ -33,6 +32,30 @@ constexpr CifarLayout kCifar100{
     "train.bin (153,700,000 bytes in the published set) and test.bin (30,740,000)",
     kLabelLimits100};
 
+/// Files of a set; of CIFAR-10's training files, the first.
+struct CifarFiles {
+  std::string_view train;
+  std::string_view test;
+  std::string_view names;  ///< of the classes
+  std::string_view first_name;
+  std::int64_t published_train = 0;  ///< records in the published training file
+};
+constexpr CifarFiles kFiles10{"data_batch_1.bin", "test_batch.bin", "batches.meta.txt", "airplane",
+                              10'000};
+constexpr CifarFiles kFiles100{"train.bin", "test.bin", "fine_label_names.txt", "apple", 50'000};
+
+const CifarFiles& files_of(CifarKind kind) {
+  return kind == CifarKind::Cifar10 ? kFiles10 : kFiles100;
+}
+
+/// Receives each problem of a set. Throws it, or takes a note.
+using Report = std::function<void(const Error&)>;
+
+template <class... Args>
+void report_bad(const Report& report, fmt::format_string<Args...> format, Args&&... args) {
+  report(Error(ErrorKind::Data, fmt::format(format, std::forward<Args>(args)...)));
+}
+
 /// True for a regular file or a link to one; false if the path cannot be inspected.
 bool is_file(const fs::path& path) {
   std::error_code ignored;
@@ -44,9 +67,7 @@ fs::path training_file(const fs::path& folder, int number) {
 }
 
 bool holds_set(const fs::path& folder, CifarKind kind) {
-  if (kind == CifarKind::Cifar10)
-    return is_file(training_file(folder, 1)) || is_file(folder / "test_batch.bin");
-  return is_file(folder / "train.bin") || is_file(folder / "test.bin");
+  return is_file(folder / files_of(kind).train) || is_file(folder / files_of(kind).test);
 }
 
 /// Folders directly below `folders`, sorted by name, so that all ranks find the same one. Links are
@@ -67,26 +88,32 @@ std::vector<fs::path> sub_folders(const std::vector<fs::path>& folders) {
   return found;
 }
 
-/// The files of one split in order; all of them exist.
-std::vector<fs::path> files_of(const fs::path& folder, CifarKind kind, Split split) {
+/// The files of one split in order, without missing ones.
+std::vector<fs::path> find_files(const fs::path& folder, CifarKind kind, Split split,
+                                 const Report& report) {
+  std::vector<fs::path> files;
   if (split == Split::Train && kind == CifarKind::Cifar10) {
-    std::vector<fs::path> files;
     int last = kMaxTrainingFiles;
     while (last > 1 && !is_file(training_file(folder, last))) --last;
-    for (int number = 1; number <= last; ++number) files.push_back(training_file(folder, number));
-    for (const fs::path& file : files)
-      if (!is_file(file))
-        fail(ErrorKind::Data,
-             "{}: missing from the training set (files 1 to {} are expected): fetch the set again",
-             file.string(), last);
+    for (int number = 1; number <= last; ++number) {
+      fs::path file = training_file(folder, number);
+      if (is_file(file))
+        files.push_back(std::move(file));
+      else
+        report_bad(report,
+                   "{}: missing from the training set (files 1 to {} are expected): fetch the set "
+                   "again",
+                   file.string(), last);
+    }
     return files;
   }
-  const std::string_view test = kind == CifarKind::Cifar10 ? "test_batch.bin" : "test.bin";
-  fs::path file = folder / (split == Split::Train ? std::string_view("train.bin") : test);
-  if (!is_file(file))
-    fail(ErrorKind::Data, "{}: missing, but other files of {} exist: fetch the set again",
-         file.string(), layout_of(kind).name);
-  return {std::move(file)};
+  fs::path file = folder / (split == Split::Train ? files_of(kind).train : files_of(kind).test);
+  if (is_file(file))
+    files.push_back(std::move(file));
+  else
+    report_bad(report, "{}: missing, but other files of {} exist: fetch the set again",
+               file.string(), layout_of(kind).name);
+  return files;
 }
 
 /// Size of a file, checked before memory is allocated.
@@ -123,12 +150,12 @@ struct FileRecords {
   std::int64_t records;
 };
 
-[[noreturn]] void fail_cut(const FileRecords& found, std::int64_t expected, std::string_view where,
-                           const std::string& remedy) {
-  fail(ErrorKind::Data,
-       "{}: {} records, but {} {}: the file was truncated or replaced: fetch or generate the set "
-       "again{}",
-       found.file.string(), found.records, expected, where, remedy);
+void report_cut(const Report& report, const FileRecords& found, std::int64_t expected,
+                std::string_view where, const std::string& remedy) {
+  report_bad(report,
+             "{}: {} records, but {} {}: the file was truncated or replaced: fetch or generate the "
+             "set again{}",
+             found.file.string(), found.records, expected, where, remedy);
 }
 
 /// For users who intentionally reduced a set.
@@ -136,88 +163,125 @@ std::string or_remove(const fs::path& file) {
   return fmt::format(", or remove {} if this is intended", file.string());
 }
 
-/// Compares with the counts beside a generated set.
-void require_counts(const std::vector<FileRecords>& files, const fs::path& counts) {
+/// Compares with the counts beside a generated set. Files of the other split may be missing.
+void check_counts(const std::vector<FileRecords>& files, const fs::path& counts,
+                  const Report& report) {
   LineReader lines(counts);
   while (const std::optional<std::string_view> line = lines.next()) {
     const std::size_t blank = std::min(line->find(' '), line->size() - 1);
     const auto records = parse_number<std::int64_t>(line->substr(blank + 1));
     if (line->empty() || !records)
-      fail(ErrorKind::Data, "{}: line {} is not \"file records\": generate the set again",
-           counts.string(), lines.lines());
-    // Files of the other split may be missing.
+      return report_bad(report, "{}: line {} is not \"file records\": generate the set again",
+                        counts.string(), lines.lines());
     const fs::path drawn = counts.parent_path() / line->substr(0, blank);
     const auto is_batch = [](const fs::path& file) {
       return file.filename().string().starts_with("data_batch_");
     };
-    if (is_batch(drawn) && is_batch(files.front().file) && !is_file(drawn))
-      fail(ErrorKind::Data,
-           "{}: is missing, but {} records were generated for it: generate the set again{}",
-           drawn.string(), *records, or_remove(counts));
+    // Those before the last one are already reported.
+    if (is_batch(drawn) && is_batch(files.front().file) && drawn > files.back().file &&
+        !is_file(drawn))
+      report_bad(report,
+                 "{}: is missing, but {} records were generated for it: generate the set again{}",
+                 drawn.string(), *records, or_remove(counts));
     for (const FileRecords& found : files)
-      if (found.file.filename() == line->substr(0, blank) && found.records != *records)
-        fail_cut(found, *records, "were generated", or_remove(counts));
+      if (found.file == drawn && found.records != *records)
+        report_cut(report, found, *records, "were generated", or_remove(counts));
   }
-}
-
-/// Whether the class names are those of the published set.
-bool is_published(const fs::path& names, CifarKind kind) {
-  if (!is_file(names)) return false;
-  return LineReader(names).next() == (kind == CifarKind::Cifar10 ? "airplane" : "apple");
 }
 
 /// Detects files truncated between two records by comparing lengths with what is known about the
 /// set.
-void require_whole(const std::vector<FileRecords>& files, CifarKind kind, Split split) {
-  const bool ten = kind == CifarKind::Cifar10;
+void check_lengths(std::vector<FileRecords> files, CifarKind kind, Split split,
+                   const Report& report) {
   const fs::path folder = files.front().file.parent_path();
   if (const fs::path counts = folder / kRecordCountsName; is_file(counts))
-    return require_counts(files, counts);
-  const fs::path names = folder / (ten ? "batches.meta.txt" : "fine_label_names.txt");
-  if (is_published(names, kind)) {
-    if (ten && split == Split::Train && files.size() != kMaxTrainingFiles)
-      fail(ErrorKind::Data,
-           "{}: {} training files, but {} are in the published set: fetch it again{}",
-           folder.string(), files.size(), kMaxTrainingFiles, or_remove(names));
-    const std::int64_t published = ten || split == Split::Validation ? 10'000 : 50'000;
+    return check_counts(files, counts, report);
+  const fs::path names = folder / files_of(kind).names;
+  if (is_file(names) && LineReader(names).next() == files_of(kind).first_name) {
+    const bool batches = kind == CifarKind::Cifar10 && split == Split::Train;
+    if (batches && !is_file(training_file(folder, kMaxTrainingFiles)))
+      report_bad(report, "{}: {} training files, but {} are in the published set: fetch it again{}",
+                 folder.string(), files.size(), kMaxTrainingFiles, or_remove(names));
+    const std::int64_t published =
+        split == Split::Train ? files_of(kind).published_train : kPublishedTest;
     for (const FileRecords& found : files)
       if (found.records != published)
-        fail_cut(found, published, "are in the published file", or_remove(names));
+        report_cut(report, found, published, "are in the published file", or_remove(names));
     return;
   }
   // Files of one set have equal lengths, up to one record if the images cannot be divided evenly.
-  const auto [least, most] = std::ranges::minmax(files, {}, &FileRecords::records);
-  if (most.records - least.records > 1)
-    fail_cut(least, most.records, fmt::format("are in {}", most.file.filename().string()), "");
+  const FileRecords most = std::ranges::max(files, {}, &FileRecords::records);
+  std::ranges::stable_sort(files, {}, &FileRecords::records);
+  for (const FileRecords& found : files)
+    if (most.records - found.records > 1)
+      report_cut(report, found, most.records,
+                 fmt::format("are in {}", most.file.filename().string()), "");
 }
 
-/// Errors: Data, unless the bytes are a whole number of records, at least one.
-void require_records(std::span<const std::uint8_t> bytes, const CifarLayout& layout,
-                     std::string_view file) {
+/// Checks the contents of one file.
+void check_records(std::span<const std::uint8_t> bytes, CifarKind kind, std::string_view file,
+                   const Report& report) {
+  const CifarLayout& layout = layout_of(kind);
   const std::size_t record_bytes = layout.record_bytes();
   if (bytes.empty())
-    fail(ErrorKind::Data, "{}: the file is empty; expected {} records of {} bytes: fetch it again",
-         file, layout.name, record_bytes);
+    return report_bad(report,
+                      "{}: the file is empty; expected {} records of {} bytes: fetch it again",
+                      file, layout.name, record_bytes);
   if (bytes.size() % record_bytes != 0)
-    fail(ErrorKind::Data,
-         "{}: {} bytes are not a whole number of {} records of {} bytes ({} and {} left over): the "
-         "file is truncated or in another format: fetch it again",
-         file, bytes.size(), layout.name, record_bytes, bytes.size() / record_bytes,
-         bytes.size() % record_bytes);
-}
-
-/// Reports every record with a label out of range.
-void visit_bad_labels(std::span<const std::uint8_t> bytes, const CifarLayout& layout,
-                      std::string_view file, const std::function<void(const std::string&)>& visit) {
-  const std::size_t record_bytes = layout.record_bytes();
+    return report_bad(
+        report,
+        "{}: {} bytes are not a whole number of {} records of {} bytes ({} and {} left over): the "
+        "file is truncated or in another format: fetch it again",
+        file, bytes.size(), layout.name, record_bytes, bytes.size() / record_bytes,
+        bytes.size() % record_bytes);
   for (std::size_t at = 0; at < bytes.size(); at += record_bytes)
     for (std::size_t k = 0; k < layout.label_limits.size(); ++k)
       if (bytes[at + k] >= layout.label_limits[k])
-        visit(fmt::format(
-            "{}: record {} has label {}, but {} labels end at {}: the file is damaged or in "
-            "another format: fetch it again",
-            file, at / record_bytes, bytes[at + k], layout.name, layout.label_limits[k] - 1));
+        report_bad(report,
+                   "{}: record {} has label {}, but {} labels end at {}: the file is damaged or in "
+                   "another format: fetch it again",
+                   file, at / record_bytes, bytes[at + k], layout.name, layout.label_limits[k] - 1);
 }
+
+/// All bytes of the files of one split that can be read.
+std::vector<std::uint8_t> read_split(const fs::path& folder, CifarKind kind, Split split,
+                                     CifarReport& content, const Report& report) {
+  const std::size_t record_bytes = layout_of(kind).record_bytes();
+  std::vector<fs::path> files;
+  std::vector<std::size_t> sizes;
+  for (const fs::path& file : find_files(folder, kind, split, report)) {
+    try {
+      sizes.push_back(checked_size(file));
+      files.push_back(file);
+    } catch (const Error& error) {
+      report(error);
+    }
+  }
+  std::vector<std::uint8_t> bytes;
+  bytes.reserve(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
+  std::vector<FileRecords> found;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::size_t begin = bytes.size();
+    try {
+      append_file(files[i], sizes[i], bytes);
+    } catch (const Error& error) {
+      bytes.resize(begin);
+      report(error);
+      continue;
+    }
+    check_records(std::span(bytes).subspan(begin), kind, files[i].string(), report);
+    const auto records = static_cast<std::int64_t>(sizes[i] / record_bytes);
+    ++content.files;
+    content.records += records;
+    // Files that are cut within a record are already reported.
+    if (sizes[i] > 0 && sizes[i] % record_bytes == 0) found.push_back({files[i], records});
+  }
+  content.bytes = std::ssize(bytes);
+  if (!found.empty()) check_lengths(std::move(found), kind, split, report);
+  return bytes;
+}
+
+void throw_first(const Error& error) { throw error; }
 
 }  // namespace
 
@@ -227,50 +291,23 @@ const CifarLayout& layout_of(CifarKind kind) noexcept {
 
 void check_cifar_records(std::span<const std::uint8_t> bytes, CifarKind kind,
                          std::string_view file) {
-  const CifarLayout& layout = layout_of(kind);
-  require_records(bytes, layout, file);
-  visit_bad_labels(bytes, layout, file,
-                   [](const std::string& problem) { fail(ErrorKind::Data, "{}", problem); });
+  check_records(bytes, kind, file, throw_first);
 }
 
-std::optional<CifarKind> cifar_kind_in(const fs::path& directory) {
-  for (const CifarKind kind : {CifarKind::Cifar10, CifarKind::Cifar100}) {
-    try {
-      (void)find_cifar(directory, kind);
-      return kind;
-    } catch (const Error&) {  // no set of this kind
-    }
+bool cifar_is_in(const fs::path& directory, CifarKind kind) {
+  try {
+    (void)find_cifar(directory, kind);
+    return true;
+  } catch (const Error&) {
+    return false;
   }
-  return std::nullopt;
 }
 
 CifarReport check_cifar(const fs::path& folder, CifarKind kind, Split split) {
-  CifarReport report;
-  const auto note = [&](const auto& task) {
-    try {
-      task();
-    } catch (const Error& error) {
-      report.problems.emplace_back(error.what());
-    }
-  };
-  const CifarLayout& layout = layout_of(kind);
-  std::vector<fs::path> files;
-  std::vector<FileRecords> found;
-  note([&] { files = files_of(folder, kind, split); });
-  for (const fs::path& file : files)
-    note([&] {
-      std::vector<std::uint8_t> bytes;
-      append_file(file, checked_size(file), bytes);
-      ++report.files;
-      report.bytes += std::ssize(bytes);
-      report.records += std::ssize(bytes) / static_cast<std::int64_t>(layout.record_bytes());
-      require_records(bytes, layout, file.string());
-      found.push_back({file, std::ssize(bytes) / static_cast<std::int64_t>(layout.record_bytes())});
-      visit_bad_labels(bytes, layout, file.string(),
-                       [&](const std::string& problem) { report.problems.push_back(problem); });
-    });
-  if (!found.empty()) note([&] { require_whole(found, kind, split); });
-  return report;
+  CifarReport content;
+  const auto note = [&](const Error& error) { content.problems.emplace_back(error.what()); };
+  (void)read_split(folder, kind, split, content, note);
+  return content;
 }
 
 fs::path find_cifar(const fs::path& directory, CifarKind kind) {
@@ -296,22 +333,8 @@ fs::path find_cifar(const fs::path& directory, CifarKind kind) {
 
 // They are read, not mapped, so a file that is truncated during a run cannot crash it.
 std::vector<std::uint8_t> read_cifar_records(const fs::path& folder, CifarKind kind, Split split) {
-  const std::vector<fs::path> files = files_of(folder, kind, split);
-  std::vector<std::size_t> sizes;
-  sizes.reserve(files.size());
-  for (const fs::path& file : files) sizes.push_back(checked_size(file));
-  std::vector<std::uint8_t> bytes;
-  bytes.reserve(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
-  std::vector<FileRecords> found;
-  const std::size_t record_bytes = layout_of(kind).record_bytes();
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    const std::size_t begin = bytes.size();
-    append_file(files[i], sizes[i], bytes);
-    check_cifar_records(std::span(bytes).subspan(begin), kind, files[i].string());
-    found.push_back({files[i], static_cast<std::int64_t>(sizes[i] / record_bytes)});
-  }
-  require_whole(found, kind, split);
-  return bytes;
+  CifarReport content;
+  return read_split(folder, kind, split, content, throw_first);
 }
 
 }  // namespace millrace::io

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,18 +50,18 @@ void check_cifar_records(std::span<const std::uint8_t> bytes, CifarKind kind,
 [[nodiscard]] std::filesystem::path find_cifar(const std::filesystem::path& directory,
                                                CifarKind kind);
 
-/// The kind of the set that find_cifar finds.
-[[nodiscard]] std::optional<CifarKind> cifar_kind_in(const std::filesystem::path& directory);
+/// Whether find_cifar finds a set.
+[[nodiscard]] bool cifar_is_in(const std::filesystem::path& directory, CifarKind kind);
 
-/// Content of a split, and one line per problem.
+/// Content of a split, and one line per problem: everything that is bad, not only the first.
 struct CifarReport {
   std::int64_t files = 0;
   std::int64_t records = 0;
   std::int64_t bytes = 0;
   std::vector<std::string> problems;
 };
-/// Reads all of a split in the folder that find_cifar returns. Missing and unreadable files are
-/// reported as problems.
+/// Reads all of a split in the folder that find_cifar returns. Missing, unreadable and truncated
+/// files and labels out of range are problems.
 [[nodiscard]] CifarReport check_cifar(const std::filesystem::path& folder, CifarKind kind,
                                       Split split);
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <type_traits>
-#include <vector>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -19,13 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 
 template <CifarKind Kind>
-bool cifar_is_in(const fs::path& directory) {
-  try {
-    (void)find_cifar(directory, Kind);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
+bool is_cifar_in(const fs::path& directory) {
+  return cifar_is_in(directory, Kind);
 }
 
 template <CifarKind Kind>
@@ -108,7 +102,7 @@ constexpr std::array kKinds = {
                 .classes = 100,
                 .image_side = 32,
                 .resized = false,
-                .is_in = cifar_is_in<CifarKind::Cifar100>,
+                .is_in = is_cifar_in<CifarKind::Cifar100>,
                 .open = open_cifar_sets<CifarKind::Cifar100>},
     DatasetKind{.name = "cifar-10",
                 .title = "CIFAR-10",
@@ -118,7 +112,7 @@ constexpr std::array kKinds = {
                 .classes = 10,
                 .image_side = 32,
                 .resized = false,
-                .is_in = cifar_is_in<CifarKind::Cifar10>,
+                .is_in = is_cifar_in<CifarKind::Cifar10>,
                 .open = open_cifar_sets<CifarKind::Cifar10>},
 };
 

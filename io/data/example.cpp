@@ -295,7 +295,6 @@ std::string join_boxes(ReadBuffer& buffer) {
 
 constexpr std::string_view kEncodedKey = "image/encoded";
 constexpr std::string_view kLabelKey = "image/class/label";
-constexpr std::string_view kTextKey = "image/class/text";
 constexpr std::array<std::string_view, 4> kBoxKeys = {
     "image/object/bbox/ymin", "image/object/bbox/xmin", "image/object/bbox/ymax",
     "image/object/bbox/xmax"};
@@ -304,15 +303,14 @@ constexpr std::array<std::string_view, 4> kBoxKeys = {
 
 std::string parse_example(std::span<const std::byte> payload, Example& example,
                           ReadBuffer& buffer) {
-  std::array<Wanted, 7> wanted{};
+  std::array<Wanted, 6> wanted{};
   wanted[0].name = kEncodedKey;
   wanted[1].name = kLabelKey;
-  wanted[2].name = kTextKey;
   buffer.boxes.clear();
   for (std::size_t side = 0; side < kBoxKeys.size(); ++side) {
     buffer.sides[side].clear();
-    wanted[3 + side].name = kBoxKeys[side];
-    wanted[3 + side].floats = &buffer.sides[side];
+    wanted[2 + side].name = kBoxKeys[side];
+    wanted[2 + side].floats = &buffer.sides[side];
   }
   if (payload.size() > kMaxRecordBytes) return "the record is too large";
   const auto bytes = static_cast<int>(payload.size());
@@ -321,7 +319,7 @@ std::string parse_example(std::span<const std::byte> payload, Example& example,
   if (problem.empty()) problem = check_list(wanted[0], Kind::Bytes);
   if (problem.empty()) problem = check_list(wanted[1], Kind::Integers);
   for (std::size_t side = 0; side < kBoxKeys.size() && problem.empty(); ++side)
-    problem = check_box_list(wanted[3 + side]);
+    problem = check_box_list(wanted[2 + side]);
   if (problem.empty()) problem = join_boxes(buffer);
   if (!problem.empty()) return problem;
   const auto part = [&](const List& list) {
@@ -330,10 +328,6 @@ std::string parse_example(std::span<const std::byte> payload, Example& example,
   };
   example.encoded = part(wanted[0].list);
   example.label = static_cast<std::int64_t>(wanted[1].list.integer);
-  const bool named = wanted[2].list.kind == Kind::Bytes && wanted[2].list.count > 0;
-  const std::span<const std::byte> text =
-      named ? part(wanted[2].list) : std::span<const std::byte>();
-  example.text = {reinterpret_cast<const char*>(text.data()), text.size()};
   return {};
 }
 

@@ -4,9 +4,8 @@
 //
 //   image/encoded          bytes  a JPEG or PNG file
 //   image/class/label      int64  the class, from 1 on as the converter counts
-//   image/class/text       bytes  its name, or nothing
 //   image/object/bbox/...  float  xmin, ymin, xmax, ymax of every object, or nothing
-//   image/height, width, colorspace, channels, class/synset, format, filename: written, not read
+//   image/height, width, colorspace, channels, class/synset, class/text, format, filename: not read
 //
 // Examples are read from protobuf's coded stream field by field, not into messages: images are not
 // copied, nothing is allocated, and a small record cannot expand into a large message.
@@ -16,8 +15,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "io/data/byte_window.hpp"
 #include "io/data/image_dataset.hpp"
@@ -33,7 +30,6 @@ inline constexpr std::size_t kMaxBoxes = 1024;
 struct Example {
   std::span<const std::byte> encoded;  ///< refers to the payload
   std::int64_t label = 0;              ///< as stored
-  std::string_view text;               ///< refers to the payload; empty: none
 };
 
 /// Parses the payload of a record; boxes go to `buffer.boxes`. Returns the problem, or "": wrong

@@ -14,16 +14,9 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
-#include "io/data/byte_window.hpp"
 
 namespace millrace::io {
 namespace {
-
-FileStamp to_stamp(const struct stat& status) noexcept {
-  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
-  return {.bytes = static_cast<std::uint64_t>(status.st_size),
-          .modified_ns = status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec};
-}
 
 constexpr auto kSplitFolders = std::to_array<std::string_view>(
     {"train", "img_train", "val", "validation", "img_val", "test", "img_test"});
@@ -31,16 +24,11 @@ constexpr auto kSplitFolders = std::to_array<std::string_view>(
 }  // namespace
 
 std::optional<FileStamp> stamp_of(const std::filesystem::path& path) noexcept {
+  constexpr std::int64_t kNsPerSecond = 1'000'000'000;
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return {};
-  return to_stamp(status);
-}
-
-FileStamp regular_stamp(int fd, const std::string& label) {
-  struct stat status {};
-  if (::fstat(fd, &status) != 0) fail_io("inspect", label, errno);
-  if (!S_ISREG(status.st_mode)) fail(ErrorKind::Io, "{}: not a regular file", label);
-  return to_stamp(status);
+  return FileStamp{.bytes = static_cast<std::uint64_t>(status.st_size),
+                   .modified_ns = status.st_mtim.tv_sec * kNsPerSecond + status.st_mtim.tv_nsec};
 }
 
 std::int64_t modified_ns(const std::filesystem::path& path) noexcept {
@@ -74,11 +62,12 @@ FolderListing list_folder(const std::filesystem::path& folder) {
 
 FileLook look_at_file(const std::filesystem::path& path) {
   const UniqueFd file = open_file(path, O_RDONLY);
-  const FileStamp stamp = regular_stamp(file.get(), path.string());
+  const std::optional<FileStamp> stamp = stamp_of(path);
+  if (!stamp) fail_io("inspect", path, errno);
   std::array<std::byte, kImageSignatureBytes> head{};
-  const auto signature = std::span(head).first(std::min<std::uint64_t>(stamp.bytes, head.size()));
-  read_exactly(file.get(), 0, signature, path.string());
-  return {.stamp = stamp, .format = format_of(signature)};
+  const auto signature = std::span(head).first(std::min<std::uint64_t>(stamp->bytes, head.size()));
+  read_exactly(file.get(), 0, signature, path);
+  return {.stamp = *stamp, .format = format_of(signature)};
 }
 
 bool has_image_name(std::string_view name) {

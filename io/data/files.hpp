@@ -25,10 +25,6 @@ struct FileStamp {
 /// The stamp of a file or folder; empty, with the reason in errno, on failure.
 [[nodiscard]] std::optional<FileStamp> stamp_of(const std::filesystem::path& path) noexcept;
 
-/// The stamp of an open file, called `label` in messages. Errors: Io, also if it is not a regular
-/// file.
-[[nodiscard]] FileStamp regular_stamp(int fd, const std::string& label);
-
 /// The modification time, or -1 if the file does not exist.
 [[nodiscard]] std::int64_t modified_ns(const std::filesystem::path& path) noexcept;
 

@@ -15,12 +15,9 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/data/bad_images.hpp"
-#include "io/data/byte_window.hpp"
-#include "io/data/files.hpp"
 #include "io/data/little_endian.hpp"
 #include "io/data/parallel.hpp"
 #include "io/data/record_frame.hpp"
-#include "io/data/sealed_file.hpp"
 
 namespace millrace::io {
 namespace {
@@ -28,7 +25,9 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::span<const std::string_view>;
 
-constexpr Seal kFolderSeal = {.magic = "MLRFOLDR", .version = 2};
+constexpr IndexKind kKind = {.magic = "MLRFOLDR", .version = 2, .extension = ".folders"};
+constexpr std::size_t kSmallestClass = 4 + 8;  // bytes in an index, with an empty name
+constexpr std::size_t kSmallestFile = 4 + 8 + 8 + 4;
 constexpr std::size_t kListed = 5;         // names in a message
 constexpr std::size_t kFilesATime = 4096;  // inspected by one thread at a time
 
@@ -85,53 +84,39 @@ std::string problem_of(const ImageFile& file) {
   return "is neither JPEG nor PNG";
 }
 
-struct ClassContent {
-  std::vector<ImageFile> images;
-  std::vector<ImageFile> bad;
-  std::vector<ImageFile> others;
-
-  void add(ImageFile&& file, ImageFormat format) {
-    const std::uint64_t bytes = file.stamp.bytes;
-    if (bytes == 0 || bytes > kMaxRecordBytes)
-      bad.push_back(std::move(file));
-    else if (format != ImageFormat::Other)
-      images.push_back(std::move(file));
-    else
-      (has_image_name(file.name) ? bad : others).push_back(std::move(file));
+/// Adds the files of class `label`, whose folder is `folder`.
+void look_into(const fs::path& folder, std::int32_t label, FolderIndex& content) {
+  FolderListing listing = list_folder(folder);
+  for (std::string& name : listing.others) {
+    if (!has_image_name(name)) continue;
+    const std::int64_t modified = stamp_of(folder / name).value_or(kNothing).modified_ns;
+    content.bad.push_back(
+        {.label = label, .stamp = {.bytes = 0, .modified_ns = modified}, .name = std::move(name)});
   }
-};
-
-ClassContent look_into(const fs::path& folder, const std::string& name, std::int32_t label) {
-  ClassContent content;
-  FolderListing listing = list_folder(folder / name);
-  for (std::string& other : listing.others)
-    if (has_image_name(other))
-      content.bad.push_back(
-          {.label = label,
-           .stamp = {.bytes = 0,
-                     .modified_ns = stamp_of(folder / name / other).value_or(kNothing).modified_ns},
-           .name = std::move(other)});
-  for (std::string& file_name : listing.files) {
-    const auto [stamp, format] = look_at_file(folder / name / file_name);
-    content.add({.label = label, .stamp = stamp, .name = std::move(file_name)}, format);
+  for (std::string& name : listing.files) {
+    const auto [stamp, format] = look_at_file(folder / name);
+    const bool unusable = stamp.bytes == 0 || stamp.bytes > kMaxRecordBytes;
+    const bool is_image = format != ImageFormat::Other;
+    const bool is_bad = unusable || (!is_image && has_image_name(name));
+    (is_bad     ? content.bad
+     : is_image ? content.images
+                : content.others)
+        .push_back({.label = label, .stamp = stamp, .name = std::move(name)});
   }
-  return content;
 }
 
-FolderIndex make_index(const ClassFolders& folders, std::vector<std::int64_t> times,
+FolderIndex make_index(const ClassFolders& folders, std::span<const std::int64_t> times,
                        const IndexOptions& options) {
-  std::vector<ClassContent> parts(folders.classes.size());
+  std::vector<FolderIndex> parts(folders.classes.size());
   ProgressMeter meter(options.progress, parts.size());
   parallel_for(parts.size(), options.threads, [&](std::size_t i) {
-    parts[i] = look_into(folders.folder, folders.classes[i], static_cast<std::int32_t>(i));
+    look_into(folders.folder / folders.classes[i], static_cast<std::int32_t>(i), parts[i]);
     meter.add(1);
   });
-  FolderIndex index{.classes = folders.classes,
-                    .modified_ns = std::move(times),
-                    .images = {},
-                    .bad = {},
-                    .others = {}};
-  for (ClassContent& part : parts) {
+  FolderIndex index;
+  index.classes = folders.classes;
+  index.modified_ns.assign(times.begin(), times.end());
+  for (FolderIndex& part : parts) {
     std::ranges::move(part.images, std::back_inserter(index.images));
     std::ranges::move(part.bad, std::back_inserter(index.bad));
     std::ranges::move(part.others, std::back_inserter(index.others));
@@ -163,35 +148,31 @@ bool is_current(const FolderIndex& index, const ClassFolders& folders,
          are_unchanged(folders, index.others, threads);
 }
 
-std::optional<FolderIndex> find_cached(std::span<const fs::path> places,
-                                       const ClassFolders& folders,
-                                       std::span<const std::int64_t> times, unsigned threads) {
-  for (const fs::path& place : places) {
-    const auto bytes = read_cached(place);
-    if (!bytes) continue;
-    const auto content = unseal(kFolderSeal, *bytes);
-    if (!content) continue;
-    auto index = parse_folder_index(*content);
-    if (index && is_current(*index, folders, times, threads)) return index;
-  }
-  return {};
+FolderIndex find_index(const ClassFolders& folders, Split split, const IndexOptions& options,
+                       std::vector<std::string>& notices) {
+  const std::vector<std::int64_t> times = folder_times(folders);
+  FolderIndex index;
+  const auto accept = [&](std::span<const std::byte> content) {
+    auto cached = parse_folder_index(content);
+    if (!cached || !is_current(*cached, folders, times, options.threads)) return false;
+    index = std::move(*cached);
+    return true;
+  };
+  const auto make = [&] {
+    index = make_index(folders, times, options);
+    return write_folder_index(index);
+  };
+  const IndexSource source = open_index(kKind, folders.folder, split, options, accept, make);
+  if (!source.problem.empty()) notices.push_back(source.problem);
+  return index;
 }
 
-FolderIndex open_index(const ClassFolders& folders, Split split, const IndexOptions& options,
-                       std::vector<std::string>& notices) {
-  const std::vector<fs::path> places = cache_places(
-      folders.folder, options.cache_folder,
-      split == Split::Train ? "millrace-train.folders" : "millrace-validation.folders");
-  const std::vector<std::int64_t> times = folder_times(folders);
-  if (auto cached = find_cached(places, folders, times, options.threads)) return std::move(*cached);
-  const FolderLock lock(folders.folder, options.tell);
-  if (auto cached = find_cached(places, folders, times, options.threads)) return std::move(*cached);
-  FolderIndex index = make_index(folders, times, options);
-  const Written written = write_cached(places, seal(kFolderSeal, write_folder_index(index)));
-  if (written.place.empty())
-    notices.push_back(fmt::format("the index of {} is rebuilt every time: {}",
-                                  folders.folder.string(), written.problem));
-  return index;
+/// Writes or reads the fields of an index.
+template <class Io, class Index>
+void transfer(Io& io, Index& index) {
+  for (std::size_t i = 0; i < index.classes.size(); ++i) io(index.classes[i], index.modified_ns[i]);
+  for (auto* files : {&index.images, &index.bad, &index.others})
+    for (auto& file : *files) io(file.label, file.stamp.bytes, file.stamp.modified_ns, file.name);
 }
 
 std::uint32_t fingerprint_of(const FolderIndex& index) {
@@ -206,6 +187,42 @@ std::uint32_t fingerprint_of(const FolderIndex& index) {
 }
 
 }  // namespace
+
+std::vector<std::byte> write_folder_index(const FolderIndex& index) {
+  ByteWriter out;
+  out(index.classes.size(), index.images.size(), index.bad.size(), index.others.size());
+  transfer(out, index);
+  return std::move(out.bytes());
+}
+
+std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content) {
+  ByteReader in(content);
+  std::uint64_t classes = 0;
+  std::array<std::uint64_t, 3> counts{};
+  in(classes, counts[0], counts[1], counts[2]);
+  // No count may allocate more memory than the remaining bytes justify.
+  if (classes > in.left() / kSmallestClass || std::ranges::max(counts) > in.left() / kSmallestFile)
+    return {};
+  FolderIndex index;
+  index.classes.resize(classes);
+  index.modified_ns.resize(classes);
+  index.images.resize(counts[0]);
+  index.bad.resize(counts[1]);
+  index.others.resize(counts[2]);
+  transfer(in, index);
+  // Neither a class without a number, nor a name that leads out of its folder.
+  const auto is_sound = [&](const ImageFile& file) {
+    return file.label >= 0 && static_cast<std::uint64_t>(file.label) < classes &&
+           !file.name.empty() && !file.name.starts_with('.') &&
+           file.name.find('/') == std::string::npos;
+  };
+  for (const auto* files : {&index.images, &index.bad, &index.others})
+    if (!std::ranges::all_of(*files, is_sound)) return {};
+  const bool too_large = std::ranges::any_of(
+      index.images, [](const ImageFile& image) { return image.stamp.bytes > kMaxRecordBytes; });
+  if (!in.ok() || in.left() != 0 || too_large) return {};
+  return index;
+}
 
 ClassFolders find_class_folders(const fs::path& directory, Split split) {
   for (const std::string_view name : folders_of(split)) {
@@ -239,7 +256,7 @@ std::string describe_class_places(const fs::path& directory, Split split) {
 
 ImageFolder::ImageFolder(const ClassFolders& folders, Split split, const IndexOptions& options,
                          double max_bad_fraction)
-    : folder_(folders.folder), index_(open_index(folders, split, options, notices_)) {
+    : folder_(folders.folder), index_(find_index(folders, split, options, notices_)) {
   if (!index_.others.empty())
     notices_.push_back(fmt::format(
         "{}: {} files are neither JPEG nor PNG and are left out, for example {}", folder_.string(),
@@ -306,14 +323,14 @@ StoredImage ImageFolder::stored(std::int64_t index, ReadBuffer& buffer) const {
   if (!stamp_of(path) && (errno == ENOENT || errno == ENOTDIR))
     fail(ErrorKind::Data, "{}: was removed after this process started", path.string());
   const UniqueFd file = open_file(path, O_RDONLY);
-  const std::uint64_t bytes = regular_stamp(file.get(), path.string()).bytes;
+  const std::uint64_t bytes = regular_size(file.get(), path);
   if (bytes != stored_bytes(index))
     fail(ErrorKind::Data,
          "{}: {} bytes, but {} when it was indexed: it changed after this process started; the "
          "next process indexes it again",
          path.string(), bytes, stored_bytes(index));
   buffer.bytes.resize(bytes);
-  read_exactly(file.get(), 0, buffer.bytes, path.string());
+  read_exactly(file.get(), 0, buffer.bytes, path);
   return {.bytes = buffer.bytes};
 }
 

@@ -9,16 +9,17 @@
 // ("val") are not classes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "io/data/folder_index.hpp"
+#include "io/data/files.hpp"
 #include "io/data/image_dataset.hpp"
-#include "io/data/record_index.hpp"
+#include "io/data/index_cache.hpp"
 
 namespace millrace::io {
 
@@ -35,6 +36,30 @@ struct ClassFolders {
 /// "DIR/train, DIR/img_train, DIR" for messages.
 [[nodiscard]] std::string describe_class_places(const std::filesystem::path& directory,
                                                 Split split);
+
+/// One file in a class folder: its class, its size and modification time, its name in the folder.
+struct ImageFile {
+  std::int32_t label = 0;
+  FileStamp stamp;
+  std::string name;
+  friend bool operator==(const ImageFile&, const ImageFile&) = default;
+};
+
+/// Content of class folders, by class and name: images; bad files, which should be images but are
+/// empty, not regular files, too large, or neither JPEG nor PNG despite an image's name; and other
+/// files. `modified_ns` are the modification times of the class folders (-1: missing).
+struct FolderIndex {
+  std::vector<std::string> classes;
+  std::vector<std::int64_t> modified_ns;
+  std::vector<ImageFile> images;
+  std::vector<ImageFile> bad;
+  std::vector<ImageFile> others;
+  friend bool operator==(const FolderIndex&, const FolderIndex&) = default;
+};
+
+/// Converts an index to the content of a cached file and back; empty if the bytes are not an index.
+[[nodiscard]] std::vector<std::byte> write_folder_index(const FolderIndex& index);
+[[nodiscard]] std::optional<FolderIndex> parse_folder_index(std::span<const std::byte> content);
 
 /// Images in class folders, by class and then by name. Images are recognized by their first bytes;
 /// the result is cached in an index until a folder or a file in it changes. Notices list bad files

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Integers as bytes, least significant first, on any machine.
+//
+// A ByteWriter and a ByteReader are called with the same fields, so that a function that lists the
+// fields of a structure once can write and read it.
 #pragma once
 
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace millrace::io {
@@ -28,18 +33,23 @@ constexpr void store_little(T value, std::byte* at) noexcept {
 /// Appends integers and strings.
 class ByteWriter {
  public:
-  template <std::unsigned_integral T>
+  template <class... Fields>
+  void operator()(const Fields&... fields) {
+    (put(fields), ...);
+  }
+  template <std::integral T>
   void put(T value) {
     bytes_.resize(bytes_.size() + sizeof(T));
-    store_little(value, bytes_.data() + bytes_.size() - sizeof(T));
+    store_little(static_cast<std::make_unsigned_t<T>>(value),
+                 bytes_.data() + bytes_.size() - sizeof(T));
+  }
+  /// Four bytes of length, then the text.
+  void put(std::string_view text) {
+    put(static_cast<std::uint32_t>(text.size()));
+    put_bytes(std::as_bytes(std::span(text)));
   }
   void put_bytes(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
-  /// Four bytes of length, then the text.
-  void put_text(std::string_view text) {
-    put(static_cast<std::uint32_t>(text.size()));
-    put_bytes(std::as_bytes(std::span(text)));
   }
   [[nodiscard]] std::vector<std::byte>& bytes() noexcept { return bytes_; }
 
@@ -53,10 +63,22 @@ class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) noexcept : rest_(bytes) {}
 
-  template <std::unsigned_integral T>
-  [[nodiscard]] T get() noexcept {
+  template <class... Fields>
+  void operator()(Fields&... fields) {
+    (get(fields), ...);
+  }
+  template <std::integral T>
+  void get(T& value) noexcept {
     const std::span<const std::byte> taken = get_bytes(sizeof(T));
-    return taken.empty() ? T{0} : load_little<T>(taken.data());
+    using Unsigned = std::make_unsigned_t<T>;
+    value = taken.empty() ? T{0} : static_cast<T>(load_little<Unsigned>(taken.data()));
+  }
+  void get(std::string& text) {
+    std::uint32_t size = 0;
+    get(size);
+    const auto taken = get_bytes(size);
+    // Any object may be accessed as char.
+    text.assign(reinterpret_cast<const char*>(taken.data()), taken.size());
   }
   [[nodiscard]] std::span<const std::byte> get_bytes(std::uint64_t count) noexcept {
     if (count > rest_.size()) {
@@ -67,12 +89,6 @@ class ByteReader {
     const auto taken = rest_.first(static_cast<std::size_t>(count));
     rest_ = rest_.subspan(static_cast<std::size_t>(count));
     return taken;
-  }
-  /// Refers to the bytes.
-  [[nodiscard]] std::string_view get_text() noexcept {
-    const auto taken = get_bytes(get<std::uint32_t>());
-    // Any object may be accessed as char.
-    return {reinterpret_cast<const char*>(taken.data()), taken.size()};
   }
   [[nodiscard]] bool ok() const noexcept { return ok_; }
   [[nodiscard]] std::size_t left() const noexcept { return rest_.size(); }

@@ -6,15 +6,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <string_view>
 #include <utility>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
-#include "io/data/byte_window.hpp"
-#include "io/data/files.hpp"
 #include "io/data/little_endian.hpp"
-#include "io/data/packed_format.hpp"
 
 namespace millrace::io {
 namespace {
@@ -30,12 +26,7 @@ constexpr std::int64_t kMaxClasses = 1'000'000;
 Row row_of(std::span<const std::byte> table, std::int64_t index) {
   ByteReader in(table.subspan(static_cast<std::size_t>(index) * Row::kBytes, Row::kBytes));
   Row row;
-  row.offset = in.get<std::uint64_t>();
-  row.height = static_cast<std::int32_t>(in.get<std::uint32_t>());
-  row.width = static_cast<std::int32_t>(in.get<std::uint32_t>());
-  row.label = static_cast<std::int32_t>(in.get<std::uint32_t>());
-  row.boxes = in.get<std::uint32_t>();
-  row.crc = in.get<std::uint32_t>();
+  transfer(in, row);
   return row;
 }
 
@@ -53,7 +44,7 @@ PackedImages::PackedImages(std::span<const std::byte> file, std::string label)
 PackedImages::PackedImages(const fs::path& path)
     : label_(path.string()),
       file_(open_file(path, O_RDONLY)),
-      size_(regular_stamp(file_.get(), label_).bytes) {
+      size_(regular_size(file_.get(), path)) {
   parse();
 }
 
@@ -79,14 +70,13 @@ void PackedImages::parse() {
     bad("not a file of packed images");
   if (load_little<std::uint32_t>(head.data() + kHeadCrcAt) != crc32c(head.first(kHeadCrcAt)))
     bad("header checksum mismatch");
-  if (in.get<std::uint32_t>() != kVersion) bad("written by another version");
-  shorter_side_ = static_cast<std::int32_t>(in.get<std::uint32_t>());
-  const auto images = in.get<std::uint64_t>();
-  classes_ = static_cast<std::int64_t>(in.get<std::uint64_t>());
+  std::uint32_t version = 0;
+  std::uint64_t images = 0;
+  std::uint64_t table_at = 0;
+  in(version, shorter_side_, images, classes_, table_at, fingerprint_);
+  if (version != kVersion) bad("written by another version");
   if (classes_ < 0 || classes_ > kMaxClasses)
     bad(fmt::format("{} classes exceed the limit of {}", classes_, kMaxClasses));
-  const auto table_at = in.get<std::uint64_t>();
-  fingerprint_ = in.get<std::uint32_t>();
   if (table_at > size_ || images > (size_ - table_at) / Row::kBytes ||
       size_ - table_at != images * Row::kBytes + sizeof(std::uint32_t))
     bad("the file is truncated");

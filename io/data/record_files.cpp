@@ -47,14 +47,6 @@ Naming naming_of(Split split) {
                                : Naming{kValidationFolders, kValidationPrefixes};
 }
 
-/// "-00017-of-01024" in a name, before its ending.
-struct ShardNumber {
-  std::uint32_t number = 0;
-  std::uint32_t total = 0;
-  std::size_t number_at = 0;  ///< position of the digits
-  std::size_t ending_at = 0;  ///< of ".tfrecord", or the end of the name
-};
-
 std::optional<std::uint32_t> parse_digits(std::string_view text) {
   constexpr std::size_t kMaxDigits = 6;
   std::uint32_t value = 0;
@@ -62,22 +54,6 @@ std::optional<std::uint32_t> parse_digits(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return {};
   return value;
-}
-
-std::optional<ShardNumber> parse_shard_number(std::string_view name) {
-  constexpr std::string_view kOf = "-of-";
-  const std::size_t of = name.rfind(kOf);
-  if (of == std::string_view::npos || of == 0) return {};
-  const std::size_t dash = name.rfind('-', of - 1);
-  const std::size_t begin = dash == std::string_view::npos ? 0 : dash + 1;
-  const auto number = parse_digits(name.substr(begin, of - begin));
-  const std::size_t total_at = of + kOf.size();
-  const std::size_t ending_at =
-      std::min(name.find_first_not_of("0123456789", total_at), name.size());
-  const auto total = parse_digits(name.substr(total_at, ending_at - total_at));
-  if (!number || !total) return {};
-  return ShardNumber{
-      .number = *number, .total = *total, .number_at = begin, .ending_at = ending_at};
 }
 
 bool is_helper_file(std::string_view name) {
@@ -207,6 +183,22 @@ bool holds_shards(const fs::path& folder, const std::vector<std::string>& names,
 }
 
 }  // namespace
+
+std::optional<ShardNumber> parse_shard_number(std::string_view name) {
+  constexpr std::string_view kOf = "-of-";
+  const std::size_t of = name.rfind(kOf);
+  if (of == std::string_view::npos || of == 0) return {};
+  const std::size_t dash = name.rfind('-', of - 1);
+  const std::size_t begin = dash == std::string_view::npos ? 0 : dash + 1;
+  const auto number = parse_digits(name.substr(begin, of - begin));
+  const std::size_t total_at = of + kOf.size();
+  const std::size_t ending_at =
+      std::min(name.find_first_not_of("0123456789", total_at), name.size());
+  const auto total = parse_digits(name.substr(total_at, ending_at - total_at));
+  if (!number || !total) return {};
+  return ShardNumber{
+      .number = *number, .total = *total, .number_at = begin, .ending_at = ending_at};
+}
 
 RecordFileSet find_record_files(const fs::path& directory, Split split) {
   const Naming naming = naming_of(split);

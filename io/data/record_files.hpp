@@ -13,9 +13,12 @@
 // and none begins with a record, the next place is searched.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/data/dataset.hpp"
@@ -30,6 +33,16 @@ struct RecordFileSet {
   std::vector<std::string> empty;     ///< those of `files` with 0 bytes, from an interrupted copy
   std::vector<std::string> left_out;  ///< names of other form beside numbered shards
 };
+
+/// "-00017-of-01024" in a name, before its ending.
+struct ShardNumber {
+  std::uint32_t number = 0;
+  std::uint32_t total = 0;
+  std::size_t number_at = 0;  ///< position of the digits
+  std::size_t ending_at = 0;  ///< of ".tfrecord", or the end of the name
+};
+/// Empty for other names.
+[[nodiscard]] std::optional<ShardNumber> parse_shard_number(std::string_view name);
 
 /// The first place with files for a split; a set without files if there is none. Errors: Data if a
 /// folder has shards of several sets ("-of-00008" and "-of-01024"); Io.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -14,16 +13,14 @@
 #include "io/data/example.hpp"
 #include "io/data/files.hpp"
 #include "io/data/little_endian.hpp"
-#include "io/data/parallel.hpp"
 #include "io/data/record_frame.hpp"
-#include "io/data/sealed_file.hpp"
 
 namespace millrace::io {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Seal kIndexSeal = {.magic = "MLRINDEX", .version = 2};
+constexpr IndexKind kKind = {.magic = "MLRINDEX", .version = 2};
 // A file with more bad records needs inspection, not training.
 constexpr std::size_t kMaxBadOfFile = 1000;
 constexpr std::uint64_t kMaxOffsetLinesBytes = std::uint64_t{32} << 20;
@@ -62,11 +59,9 @@ bool same_files(std::span<const IndexedFile> a, std::span<const IndexedFile> b) 
 
 // Whether an .idx file lists every record found in its shard.
 bool lists_all(std::span<const OffsetLine> lines, const FileRecords& records) {
-  const auto listed = [&](const RecordEntry& entry) {
-    const auto line = std::ranges::lower_bound(lines, entry.offset, {}, &OffsetLine::offset);
-    return line != lines.end() && *line == OffsetLine{entry.offset, entry.bytes + kFrameBytes};
-  };
-  return std::ranges::all_of(records.entries, listed);
+  return std::ranges::all_of(records.entries, [&](const RecordEntry& entry) {
+    return lists(lines, {entry.offset, entry.bytes + kFrameBytes});
+  });
 }
 
 // Adds records that the .idx lists beyond the end of the shard. The shard alone does not show that
@@ -92,10 +87,8 @@ FileRecords scan_shard(const fs::path& path, std::string& notice) {
   } catch (const Error& error) {
     notice = fmt::format("{}; the file is ignored", error.what());
   }
-  std::vector<std::uint64_t> known(lines.size());
-  std::ranges::transform(lines, known.begin(), &OffsetLine::offset);
   ByteWindow file(path);
-  FileRecords records = scan_records(file, known);
+  FileRecords records = scan_records(file, offsets_in(lines));
   const bool fits = lists_all(lines, records);
   if (fits) add_beyond_end(lines, file.size(), records);
   // If the shard is damaged, an .idx with more records may be right.
@@ -116,7 +109,7 @@ void append(RecordIndex& index, std::size_t file, FileRecords&& records) {
   }
 }
 
-OpenedIndex make_index(const RecordFileSet& set, std::vector<IndexedFile> files,
+RecordIndex make_index(const RecordFileSet& set, std::span<const IndexedFile> files,
                        const IndexOptions& options) {
   std::vector<FileRecords> parts(files.size());
   std::vector<std::string> notices(files.size());
@@ -127,36 +120,26 @@ OpenedIndex make_index(const RecordFileSet& set, std::vector<IndexedFile> files,
     parts[i] = scan_shard(set.folder / files[i].name, notices[i]);
     meter.add(files[i].bytes);
   });
-  OpenedIndex opened;
-  opened.made = true;
-  opened.index.files = std::move(files);
+  RecordIndex index;
+  index.files.assign(files.begin(), files.end());
   std::size_t entries = 0;
   for (const FileRecords& part : parts) entries += part.entries.size();
-  opened.index.entries.reserve(entries);
+  index.entries.reserve(entries);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    append(opened.index, i, std::exchange(parts[i], {}));
-    if (!notices[i].empty()) opened.index.notices.push_back(std::move(notices[i]));
+    append(index, i, std::exchange(parts[i], {}));
+    if (!notices[i].empty()) index.notices.push_back(std::move(notices[i]));
   }
-  opened.notices = opened.index.notices;
-  return opened;
+  return index;
 }
 
-std::optional<OpenedIndex> find_cached(std::span<const fs::path> places,
-                                       std::span<const IndexedFile> files) {
-  for (const fs::path& place : places) {
-    const auto bytes = read_cached(place);
-    if (!bytes) continue;
-    const auto content = unseal(kIndexSeal, *bytes);
-    if (!content) continue;
-    auto index = parse_index(*content);
-    if (!index || !same_files(index->files, files)) continue;
-    OpenedIndex opened;
-    opened.index = std::move(*index);
-    opened.notices = opened.index.notices;
-    opened.place = place;
-    return opened;
-  }
-  return {};
+/// Writes or reads the fields of an index.
+template <class Io, class Index>
+void transfer(Io& io, Index& index) {
+  for (auto& file : index.files)
+    io(file.name, file.bytes, file.modified_ns, file.lines_modified_ns, file.first);
+  for (auto& entry : index.entries) io(entry.offset, entry.bytes, entry.label);
+  for (auto& bad : index.bad) io(bad.file, bad.record, bad.offset, bad.problem);
+  for (auto& notice : index.notices) io(notice);
 }
 
 // Whether a scan of files of these sizes could have produced the index.
@@ -257,87 +240,61 @@ std::optional<std::vector<OffsetLine>> read_offset_lines(const fs::path& shard) 
   return parse_offset_lines(read_text(path, kMaxOffsetLinesBytes), path.string());
 }
 
+std::vector<std::uint64_t> offsets_in(std::span<const OffsetLine> lines) {
+  std::vector<std::uint64_t> offsets(lines.size());
+  std::ranges::transform(lines, offsets.begin(), &OffsetLine::offset);
+  return offsets;
+}
+
+bool lists(std::span<const OffsetLine> lines, const OffsetLine& record) {
+  const auto line = std::ranges::lower_bound(lines, record.offset, {}, &OffsetLine::offset);
+  return line != lines.end() && *line == record;
+}
+
 OpenedIndex open_record_index(const RecordFileSet& set, Split split, const IndexOptions& options) {
-  std::vector<IndexedFile> files = look_at_all(set);
-  const std::vector<fs::path> places =
-      cache_places(set.folder, options.cache_folder,
-                   split == Split::Train ? "millrace-train.index" : "millrace-validation.index");
-  if (auto cached = find_cached(places, files)) return std::move(*cached);
-  const FolderLock lock(set.folder, options.tell);
-  if (auto cached = find_cached(places, files)) return std::move(*cached);
-  OpenedIndex opened = make_index(set, std::move(files), options);
-  const std::vector<std::byte> bytes = seal(kIndexSeal, write_index(opened.index));
-  const Written written = write_cached(places, bytes);
-  opened.place = written.place;
-  if (written.place.empty())
-    opened.notices.push_back(fmt::format("the index of {} is rebuilt every time: {}",
-                                         set.folder.string(), written.problem));
-  return opened;
+  const std::vector<IndexedFile> files = look_at_all(set);
+  RecordIndex index;
+  const auto accept = [&](std::span<const std::byte> content) {
+    auto cached = parse_index(content);
+    if (!cached || !same_files(cached->files, files)) return false;
+    index = std::move(*cached);
+    return true;
+  };
+  const auto make = [&] {
+    index = make_index(set, files, options);
+    return write_index(index);
+  };
+  const IndexSource source = open_index(kKind, set.folder, split, options, accept, make);
+  std::vector<std::string> notices = index.notices;
+  if (!source.problem.empty()) notices.push_back(source.problem);
+  return {std::move(index), source.made, source.place, std::move(notices)};
 }
 
 std::vector<std::byte> write_index(const RecordIndex& index) {
   ByteWriter out;
-  out.put(static_cast<std::uint64_t>(index.files.size()));
-  out.put(static_cast<std::uint64_t>(index.entries.size()));
-  out.put(static_cast<std::uint64_t>(index.bad.size()));
-  out.put(static_cast<std::uint64_t>(index.notices.size()));
   out.bytes().reserve(index.entries.size() * kEntryBytes + (std::size_t{1} << 16));
-  for (const IndexedFile& file : index.files) {
-    out.put_text(file.name);
-    out.put(file.bytes);
-    out.put(static_cast<std::uint64_t>(file.modified_ns));
-    out.put(static_cast<std::uint64_t>(file.lines_modified_ns));
-    out.put(file.first);
-  }
-  for (const RecordEntry& entry : index.entries) {
-    out.put(entry.offset);
-    out.put(entry.bytes);
-    out.put(static_cast<std::uint32_t>(entry.label));
-  }
-  for (const BadRecord& bad : index.bad) {
-    out.put(bad.file);
-    out.put(bad.record);
-    out.put(bad.offset);
-    out.put_text(bad.problem);
-  }
-  for (const std::string& notice : index.notices) out.put_text(notice);
+  out(index.files.size(), index.entries.size(), index.bad.size(), index.notices.size());
+  transfer(out, index);
   return std::move(out.bytes());
 }
 
 std::optional<RecordIndex> parse_index(std::span<const std::byte> content) {
   ByteReader in(content);
-  const auto files = in.get<std::uint64_t>();
-  const auto entries = in.get<std::uint64_t>();
-  const auto bad = in.get<std::uint64_t>();
-  const auto notices = in.get<std::uint64_t>();
+  std::uint64_t files = 0;
+  std::uint64_t entries = 0;
+  std::uint64_t bad = 0;
+  std::uint64_t notices = 0;
+  in(files, entries, bad, notices);
   // No count may allocate more memory than the remaining bytes justify.
   if (files > in.left() / kSmallestFileBytes || entries > in.left() / kEntryBytes ||
       bad > in.left() / kSmallestBadBytes || notices > in.left() / kSmallestTextBytes)
     return {};
   RecordIndex index;
   index.files.resize(files);
-  for (IndexedFile& file : index.files) {
-    file.name = in.get_text();
-    file.bytes = in.get<std::uint64_t>();
-    file.modified_ns = static_cast<std::int64_t>(in.get<std::uint64_t>());
-    file.lines_modified_ns = static_cast<std::int64_t>(in.get<std::uint64_t>());
-    file.first = in.get<std::uint64_t>();
-  }
   index.entries.resize(entries);
-  for (RecordEntry& entry : index.entries) {
-    entry.offset = in.get<std::uint64_t>();
-    entry.bytes = in.get<std::uint32_t>();
-    entry.label = static_cast<std::int32_t>(in.get<std::uint32_t>());
-  }
   index.bad.resize(bad);
-  for (BadRecord& record : index.bad) {
-    record.file = in.get<std::uint32_t>();
-    record.record = in.get<std::uint64_t>();
-    record.offset = in.get<std::uint64_t>();
-    record.problem = in.get_text();
-  }
   index.notices.resize(notices);
-  for (std::string& notice : index.notices) notice = in.get_text();
+  transfer(in, index);
   if (!in.ok() || in.left() != 0 || !is_consistent(index)) return {};
   return index;
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "io/data/byte_window.hpp"
-#include "io/data/parallel.hpp"
+#include "io/data/index_cache.hpp"
 #include "io/data/record_files.hpp"
 
 namespace millrace::io {
@@ -79,19 +79,16 @@ struct OffsetLine {
 /// The lines of "<shard>.idx"; empty if the file does not exist. Errors: Data, Io.
 [[nodiscard]] std::optional<std::vector<OffsetLine>> read_offset_lines(
     const std::filesystem::path& shard);
-
-struct IndexOptions {
-  unsigned threads = 0;                ///< 0: one per core
-  std::filesystem::path cache_folder;  ///< used if the data's folder is not writable; may be empty
-  ProgressCallback progress;           ///< in bytes of files
-  TellCallback tell;                   ///< called when another process builds the index
-};
+/// The offsets in these lines, for FrameWalk.
+[[nodiscard]] std::vector<std::uint64_t> offsets_in(std::span<const OffsetLine> lines);
+/// Whether the lines contain this record.
+[[nodiscard]] bool lists(std::span<const OffsetLine> lines, const OffsetLine& record);
 
 /// Result of opening an index.
 struct OpenedIndex {
   RecordIndex index;
   bool made = false;                 ///< false: read from a cache
-  std::filesystem::path place;       ///< path of the cached file; empty if it could not be written
+  std::filesystem::path place;       ///< the cached file; empty if it could not be written
   std::vector<std::string> notices;  ///< of the index, and about a cache that cannot be written
 };
 
@@ -101,7 +98,7 @@ struct OpenedIndex {
 [[nodiscard]] OpenedIndex open_record_index(const RecordFileSet& set, Split split,
                                             const IndexOptions& options);
 
-/// Converts an index to the content of a sealed file and back; empty if the bytes are not a
+/// Converts an index to the content of a cached file and back; empty if the bytes are not a
 /// consistent index.
 [[nodiscard]] std::vector<std::byte> write_index(const RecordIndex& index);
 [[nodiscard]] std::optional<RecordIndex> parse_index(std::span<const std::byte> content);

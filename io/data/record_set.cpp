@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/data/record_set.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -18,11 +21,12 @@
 namespace millrace::io {
 namespace {
 
-std::vector<std::filesystem::path> paths_of(const RecordFileSet& set) {
-  std::vector<std::filesystem::path> paths;
-  paths.reserve(set.files.size());
-  for (const std::string& name : set.files) paths.push_back(set.folder / name);
-  return paths;
+// Half of the process's limit: logs, sockets and checkpoints need descriptors, too.
+std::int64_t descriptors_to_keep() {
+  constexpr rlim_t kAtMost = 1 << 16;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return static_cast<std::int64_t>(std::min(limit.rlim_cur, kAtMost) / 2);
 }
 
 std::uint32_t fingerprint_of(const RecordIndex& index) {
@@ -43,11 +47,41 @@ std::string describe_place(const std::filesystem::path& file, std::uint64_t reco
   return fmt::format("{}, record {} at offset {}", printable(file.string()), record, offset);
 }
 
+OpenShards::OpenShards(const RecordFileSet& set)
+    : open_(std::make_unique<std::atomic<int>[]>(set.files.size())),
+      may_open_(descriptors_to_keep()) {
+  for (const std::string& name : set.files) paths_.push_back(set.folder / name);
+  for (std::size_t i = 0; i < paths_.size(); ++i) open_[i] = -1;
+}
+
+OpenShards::~OpenShards() {
+  for (std::size_t i = 0; i < paths_.size(); ++i)
+    if (const int descriptor = open_[i]; descriptor >= 0) ::close(descriptor);
+}
+
+bool OpenShards::keep(std::size_t file, int descriptor) const noexcept {
+  if (may_open_.fetch_sub(1) > 0) {
+    int none = -1;
+    if (open_[file].compare_exchange_strong(none, descriptor)) return true;
+  }
+  may_open_.fetch_add(1);
+  return false;
+}
+
+void OpenShards::read(std::size_t file, std::uint64_t offset, std::span<std::byte> out) const {
+  if (const int descriptor = open_[file]; descriptor >= 0)
+    return read_exactly(descriptor, offset, out, paths_[file]);
+  const UniqueFd opened = open_file(paths_[file], O_RDONLY);
+  read_exactly(opened.get(), offset, out, paths_[file]);
+  const int kept = ::fcntl(opened.get(), F_DUPFD_CLOEXEC, 0);
+  if (kept >= 0 && !keep(file, kept)) ::close(kept);
+}
+
 RecordSet::RecordSet(const RecordFileSet& set, Split split, const OpenOptions& options)
     : folder_(set.folder),
       label_offset_(options.label_offset),
       classes_(options.classes),
-      files_(paths_of(set)) {
+      files_(set) {
   for (std::string gap : {describe_missing(set), describe_empty(set)}) {
     if (gap.empty()) continue;
     if (options.missing == MissingShards::Refused)

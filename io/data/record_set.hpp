@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "io/data/file_pool.hpp"
 #include "io/data/image_dataset.hpp"
 #include "io/data/record_index.hpp"
 
@@ -26,6 +28,26 @@ struct OpenOptions {
   /// Whether sets with missing or empty shards are accepted.
   MissingShards missing = MissingShards::Refused;
   IndexOptions index = {};
+};
+
+/// Shards that many threads read at random offsets. Files stay open after the first read, as far as
+/// the process's limit on open files allows; the others are opened for every read.
+class OpenShards {
+ public:
+  explicit OpenShards(const RecordFileSet& set);
+  ~OpenShards();
+  OpenShards(OpenShards&&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path(std::size_t file) const { return paths_[file]; }
+  /// Fills `out` from `offset` of a file. Errors: Io; Data if the file is too short.
+  void read(std::size_t file, std::uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  [[nodiscard]] bool keep(std::size_t file, int descriptor) const noexcept;
+
+  std::vector<std::filesystem::path> paths_;
+  std::unique_ptr<std::atomic<int>[]> open_;  ///< -1: not open
+  mutable std::atomic<std::int64_t> may_open_;
 };
 
 /// The good records of one split of TFRecord files, in file order. Notices give the number of bad
@@ -63,7 +85,7 @@ class RecordSet final : public ImageDataset {
   std::int64_t classes_;
   RecordIndex index_;
   std::uint32_t fingerprint_ = 0;
-  FilePool files_;
+  OpenShards files_;
 };
 
 /// "train-00000-of-01024, record 12 at offset 345"

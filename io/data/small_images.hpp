@@ -8,7 +8,7 @@
 #include <span>
 
 #include "io/data/dataset.hpp"
-#include "io/images/window.hpp"
+#include "io/images/header.hpp"
 
 namespace millrace::io {
 

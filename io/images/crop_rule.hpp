@@ -13,7 +13,6 @@
 
 #include "core/object_box.hpp"
 #include "io/images/header.hpp"
-#include "io/images/window.hpp"
 
 namespace millrace::io {
 

@@ -8,8 +8,8 @@
 //
 // ImageReader (reader.hpp) does all of this. The header of a file is parsed once.
 //
-// A *window* (window.hpp) describes a crop: which box of the image is scaled to which size, which
-// part of the result is cropped, and whether it is mirrored. Training draws it with a rule
+// A *window* describes a crop: which box of the image is scaled to which size, which part of the
+// result is cropped, and whether it is mirrored. Training draws it with a rule
 // (crop_rule.hpp), a pure function of (seed, epoch, index); validation computes it from the size. A
 // *preset* (presets.hpp) is one row of a table: rule, filter, evaluation, normalization.
 //
@@ -63,6 +63,29 @@ struct ImageSize {
   std::int32_t height = 0;
   std::int32_t width = 0;
   friend bool operator==(const ImageSize&, const ImageSize&) = default;
+};
+
+enum class Mirror : std::uint8_t { No, Yes };
+
+/// The part of an image that a network reads:
+///
+///   image              box of it            scaled                  window: side x side
+///   +------------+     +-------+            +-------------+         +-------+
+///   |   +-----+  |     |       |  resample  |   +-----+   |   cut   |       |
+///   |   |     |  | --> |       | ---------> |   |     |   |  -----> |       |  (mirrored or not)
+///   |   +-----+  |     +-------+            |   +-----+   |         +-------+
+///   +------------+                          +-------------+
+///
+/// In training the box is drawn at random and the window is the whole scaled box. In validation the
+/// box is the whole image and the window is the center of the scaled image.
+struct ImageWindow {
+  PixelBox box;                    ///< part of the image, in its pixels
+  std::int32_t scaled_width = 0;   ///< width of the resampled box
+  std::int32_t scaled_height = 0;  ///< height of the resampled box
+  std::int32_t left = 0;           ///< of the window within the resampled box
+  std::int32_t top = 0;            ///< of the window within the resampled box
+  Mirror mirror = Mirror::No;
+  friend bool operator==(const ImageWindow&, const ImageWindow&) = default;
 };
 
 /// RGB bytes of a box of an image, three per pixel, rows `stride` bytes apart, in the memory of

@@ -11,10 +11,8 @@
 
 #include <jerror.h>
 
-#include <algorithm>
 #include <csetjmp>
 
-#include "core/error.hpp"
 #include "io/images/codecs.hpp"
 
 namespace millrace::io {

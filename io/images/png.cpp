@@ -4,12 +4,10 @@
 // frames that own nothing.
 #include <png.h>
 
-#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
 
-#include "core/error.hpp"
 #include "io/images/codecs.hpp"
 
 namespace millrace::io {

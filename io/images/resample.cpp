@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
 
 #include "core/error.hpp"
 #include "core/instruction_level.hpp"
@@ -213,11 +212,10 @@ void blend_columns(const Value* row, const AxisWeights& columns, const Value* we
   for (std::size_t x = 0; x < size; ++x) {
     const Value* const from = row + kChannels * static_cast<std::size_t>(first[x] - begin);
     Value sum[kLanes] = {start, start, start, start};
-    for (std::size_t t = 0; t < taps; ++t) {
+    for (std::size_t t = 0; t < taps; ++t)
 #pragma omp simd
       for (std::size_t c = 0; c < kLanes; ++c)
         sum[c] += weight[x * taps + t] * from[kChannels * t + c];
-    }
 #pragma omp simd
     for (std::size_t c = 0; c < kLanes; ++c) out[kChannels * x + c] = sum[c];
   }

@@ -28,7 +28,6 @@
 
 #include "core/image_records.hpp"
 #include "io/images/decoder.hpp"
-#include "io/images/window.hpp"
 
 namespace millrace::io {
 

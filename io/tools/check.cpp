@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <utility>
 
 #include "core/error.hpp"
@@ -16,7 +15,7 @@
 #include "io/data/example.hpp"
 #include "io/data/files.hpp"
 #include "io/data/imagenet.hpp"
-#include "io/data/parallel.hpp"
+#include "io/data/packed_images.hpp"
 #include "io/data/record_frame.hpp"
 #include "io/data/record_index.hpp"
 #include "io/data/record_set.hpp"
@@ -26,25 +25,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct ShardReport {
-  std::uint64_t records = 0;
-  std::uint64_t bytes = 0;
-  std::vector<Finding> findings;
-  std::vector<fs::path> others;  ///< in class folders: not images by content or name
+struct Part : CheckReport {
+  std::vector<fs::path> others = {};  ///< in class folders: not images by content or name
 };
+
+void add_error(CheckReport& report, const std::string& place, const Error& error) {
+  report.findings.push_back({.file = place, .problem = without_place(error.what(), place)});
+}
 
 class ShardCheck {
  public:
   ShardCheck(const fs::path& path, const CheckOptions& options) : path_(path), options_(options) {}
 
-  ShardReport run() {
+  Part run() {
     try {
       read_lines();
       ByteWindow file(path_);
       report_.bytes = file.size();
       records(file);
     } catch (const Error& error) {
-      add_file(without_place(error.what(), path_.string()));
+      add_error(report_, path_.string(), error);
     }
     return std::move(report_);
   }
@@ -69,11 +69,9 @@ class ShardCheck {
     try {
       lines_ = read_offset_lines(path_);
     } catch (const Error& error) {
-      add_lines(without_place(error.what(), path_.string() + ".idx"));
+      add_error(report_, path_.string() + ".idx", error);
     }
-    if (!lines_) return;
-    known_.resize(lines_->size());
-    std::ranges::transform(*lines_, known_.begin(), &OffsetLine::offset);
+    if (lines_) known_ = offsets_in(*lines_);
   }
 
   void records(ByteWindow& file) {
@@ -84,7 +82,8 @@ class ShardCheck {
       std::string problem = std::move(frame.problem);
       if (frame.kind == Frame::Kind::Record) {
         problem = record(file, frame);
-        if (lines_ && !off && !listed(frame)) off = {frame.begin, frame.end - frame.begin};
+        const OffsetLine line{frame.begin, frame.end - frame.begin};
+        if (lines_ && !off && !lists(*lines_, line)) off = line;
       }
       if (!problem.empty()) add(frame.begin, std::move(problem));
     }
@@ -107,11 +106,6 @@ class ShardCheck {
       add_lines(fmt::format("its records end at {}, but the shard ends at {}", listed, end));
   }
 
-  [[nodiscard]] bool listed(const Frame& frame) const {
-    const auto line = std::ranges::lower_bound(*lines_, frame.begin, {}, &OffsetLine::offset);
-    return line != lines_->end() && *line == OffsetLine{frame.begin, frame.end - frame.begin};
-  }
-
   std::string record(ByteWindow& file, const Frame& frame) {
     const auto bytes = static_cast<std::size_t>(frame.payload_bytes());
     const auto rest = file.at(frame.begin + kFrameHeadBytes, bytes + sizeof(std::uint32_t));
@@ -132,7 +126,7 @@ class ShardCheck {
   std::optional<std::vector<OffsetLine>> lines_;
   std::vector<std::uint64_t> known_;
   ReadBuffer buffer_;
-  ShardReport report_;
+  Part report_;
 };
 
 std::uint64_t size_or_zero(const fs::path& path) {
@@ -153,14 +147,13 @@ bool is_something_else(const std::string& name, std::span<const std::byte> bytes
   return !bytes.empty() && format_of(bytes) == ImageFormat::Other && !has_image_name(name);
 }
 
-ShardReport check_class(const fs::path& folder, const CheckOptions& options) {
-  ShardReport report;
+Part check_class(const fs::path& folder, const CheckOptions& options) {
+  Part report;
   FolderListing listing;
   try {
     listing = list_folder(folder);
-  } catch (const Error& failure) {
-    report.findings.push_back(
-        {.file = folder.string(), .problem = without_place(failure.what(), folder.string())});
+  } catch (const Error& error) {
+    add_error(report, folder.string(), error);
   }
   for (const std::string& name : listing.others)
     if (has_image_name(name))
@@ -191,10 +184,26 @@ ShardReport check_class(const fs::path& folder, const CheckOptions& options) {
   return report;
 }
 
-void add(CheckReport& report, ShardReport&& part) {
+void add(CheckReport& report, CheckReport&& part) {
   report.records += part.records;
   report.bytes += part.bytes;
   std::ranges::move(part.findings, std::back_inserter(report.findings));
+}
+
+/// Reads packed images [first, last).
+Part check_part(const PackedImages& images, std::int64_t first, std::int64_t last) {
+  Part part;
+  ReadBuffer buffer;
+  for (std::int64_t i = first; i < last; ++i) {
+    ++part.records;
+    part.bytes += images.stored_bytes(i);
+    try {
+      (void)images.stored(i, buffer);
+    } catch (const Error& error) {
+      add_error(part, images.where(i), error);
+    }
+  }
+  return part;
 }
 
 }  // namespace
@@ -210,7 +219,7 @@ CheckReport check_records(const RecordFileSet& set, const CheckOptions& options)
   std::uint64_t total = 0;
   for (const std::string& name : set.files) total += size_or_zero(set.folder / name);
   ProgressMeter meter(options.progress, total);
-  std::vector<ShardReport> parts(set.files.size());
+  std::vector<Part> parts(set.files.size());
   parallel_for(parts.size(), options.threads, [&](std::size_t i) {
     parts[i] = ShardCheck(set.folder / set.files[i], options).run();
     meter.add(parts[i].bytes);
@@ -223,12 +232,12 @@ CheckReport check_records(const RecordFileSet& set, const CheckOptions& options)
   for (const std::string& name : set.empty)
     report.findings.push_back({.file = (set.folder / name).string(),
                                .problem = "the shard is empty: fetch or convert it again"});
-  for (ShardReport& part : parts) add(report, std::move(part));
+  for (Part& part : parts) add(report, std::move(part));
   return report;
 }
 
 CheckReport check_class_folders(const ClassFolders& folders, const CheckOptions& options) {
-  std::vector<ShardReport> parts(folders.classes.size());
+  std::vector<Part> parts(folders.classes.size());
   ProgressMeter meter(options.progress, parts.size());
   parallel_for(parts.size(), options.threads, [&](std::size_t i) {
     parts[i] = check_class(folders.folder / folders.classes[i], options);
@@ -236,7 +245,7 @@ CheckReport check_class_folders(const ClassFolders& folders, const CheckOptions&
   });
   CheckReport report;
   std::vector<fs::path> others;
-  for (ShardReport& part : parts) {
+  for (Part& part : parts) {
     std::ranges::move(part.others, std::back_inserter(others));
     add(report, std::move(part));
   }
@@ -254,6 +263,29 @@ CheckReport check_images(const fs::path& directory, Split split, const CheckOpti
   const ClassFolders folders = find_class_folders(directory, split);
   if (!folders.classes.empty()) return check_class_folders(folders, options);
   fail_no_images(directory, split, PackedFile::CountsNot);
+}
+
+CheckReport check_packed(const fs::path& path, unsigned threads, const ProgressCallback& progress) {
+  constexpr std::int64_t kImagesATask = 256;
+  CheckReport report;
+  report.files = 1;
+  try {
+    const PackedImages images(path);
+    report.bytes = images.table_bytes();
+    const std::int64_t size = images.size();
+    std::vector<Part> parts(static_cast<std::size_t>((size + kImagesATask - 1) / kImagesATask));
+    ProgressMeter meter(progress, static_cast<std::uint64_t>(size));
+    parallel_for(parts.size(), threads, [&](std::size_t i) {
+      const std::int64_t first = static_cast<std::int64_t>(i) * kImagesATask;
+      const std::int64_t last = std::min(first + kImagesATask, size);
+      parts[i] = check_part(images, first, last);
+      meter.add(static_cast<std::uint64_t>(last - first));
+    });
+    for (Part& part : parts) add(report, std::move(part));
+  } catch (const Error& error) {
+    add_error(report, path.string(), error);
+  }
+  return report;
 }
 
 }  // namespace millrace::io

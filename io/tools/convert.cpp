@@ -18,7 +18,6 @@
 #include "core/random.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
-#include "io/data/parallel.hpp"
 #include "io/data/record_files.hpp"
 #include "io/data/record_frame.hpp"
 #include "io/run_lock.hpp"
@@ -38,13 +37,8 @@ std::string shard_name(std::string_view prefix, std::size_t shard, std::int64_t 
 
 // Whether a name has the form of shard_name().
 bool is_shard_name(std::string_view name, std::string_view prefix) {
-  const std::size_t of = name.rfind("-of-");
-  if (of == std::string_view::npos || !name.starts_with(prefix) || of < prefix.size() + 1)
-    return false;
-  const std::size_t digits = prefix.size() + 1;
-  const auto shard = parse_number<std::uint32_t>(name.substr(digits, of - digits));
-  const auto shards = parse_number<std::uint32_t>(name.substr(of + 4));
-  return shard && shards && shard_name(prefix, *shard, *shards) == name;
+  const std::optional<ShardNumber> shard = parse_shard_number(name);
+  return shard && shard_name(prefix, shard->number, shard->total) == name;
 }
 
 std::string_view prefix_of(Split split) { return split == Split::Train ? "train" : "validation"; }

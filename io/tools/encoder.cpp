@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/tools/encoder.hpp"
+#include "io/tools/image_codec.hpp"
 
 // jpeglib.h needs <cstdio>.
 #include <cstdio>

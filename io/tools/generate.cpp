@@ -33,7 +33,6 @@ float column_of(std::size_t i) { return static_cast<float>(i % kSide); }
 constexpr std::size_t kChannels = 3;
 constexpr std::size_t kPixels = kChannels * kPlane;
 constexpr std::int64_t kRecordsPerFile = 10'000;
-constexpr std::int64_t kMaxTrainFiles = 5;
 
 using Colour = std::array<float, kChannels>;
 
@@ -183,17 +182,17 @@ Colours draw_colours(Dice& dice) {
 
 /// A random color close to a tint, in the order of kGeneratedTints.
 Colours draw_colours(Dice& dice, std::size_t tint) {
-  constexpr std::array<Colour, kGeneratedTints.size()> kTints = {{{220, 40, 40},
-                                                                  {40, 170, 60},
-                                                                  {50, 80, 220},
-                                                                  {225, 215, 50},
-                                                                  {210, 60, 200},
-                                                                  {60, 205, 215},
-                                                                  {230, 230, 230},
-                                                                  {25, 25, 25},
-                                                                  {235, 135, 30},
-                                                                  {120, 75, 40}}};
-  Colour ink = kTints[tint];
+  constexpr std::array<Colour, kGeneratedTints.size()> kInks = {{{220, 40, 40},
+                                                                 {40, 170, 60},
+                                                                 {50, 80, 220},
+                                                                 {225, 215, 50},
+                                                                 {210, 60, 200},
+                                                                 {60, 205, 215},
+                                                                 {230, 230, 230},
+                                                                 {25, 25, 25},
+                                                                 {235, 135, 30},
+                                                                 {120, 75, 40}}};
+  Colour ink = kInks[tint];
   for (float& channel : ink) channel += dice.between(-18.0f, 18.0f);
   return {draw_contrasting(dice, ink), ink};
 }
@@ -215,33 +214,35 @@ void draw_pixels(Figure figure, const Pose& pose, const Colours& colours, Dice& 
   }
 }
 
-/// One record of class `label` at `record`.
-void draw_record10(std::uint64_t label, Dice& dice, std::byte* record) {
-  record[0] = static_cast<std::byte>(label);
-  const Pose pose = draw_pose(dice);
-  const Colours colours = draw_colours(dice);
-  draw_pixels(static_cast<Figure>(label), pose, colours, dice, record + 1);
-}
-
-void draw_record100(std::uint64_t label, Dice& dice, std::byte* record) {
-  constexpr std::uint64_t kFineInCoarse = 5;
-  record[0] = static_cast<std::byte>(label / kFineInCoarse);
-  record[1] = static_cast<std::byte>(label);
-  const std::uint64_t tints = kGeneratedTints.size();
-  const Pose pose = draw_pose(dice);
-  const Colours colours = draw_colours(dice, label % tints);
-  draw_pixels(static_cast<Figure>(label / tints), pose, colours, dice, record + 2);
-}
-
 /// Differences between the two layouts.
 struct Kind {
-  std::size_t record_bytes;
+  CifarKind kind;
   std::uint64_t classes;
-  void (*draw)(std::uint64_t label, Dice& dice, std::byte* record);
+  std::string_view test;
+  std::string_view names;
+  std::int64_t max_train_files;
+  [[nodiscard]] std::size_t record_bytes() const { return layout_of(kind).record_bytes(); }
+  [[nodiscard]] fs::path train(const fs::path& directory, std::int64_t number) const {
+    return directory /
+           (kind == CifarKind::Cifar10 ? fmt::format("data_batch_{}.bin", number) : "train.bin");
+  }
 };
-constexpr Kind kTen{1 + kPixels, kGeneratedClasses.size(), draw_record10};
-constexpr Kind kHundred{2 + kPixels, kGeneratedClasses.size() * kGeneratedTints.size(),
-                        draw_record100};
+constexpr std::uint64_t kTints = kGeneratedTints.size();
+constexpr Kind kTen{CifarKind::Cifar10, kGeneratedClasses.size(), "test_batch.bin",
+                    "batches.meta.txt", 5};
+constexpr Kind kHundred{CifarKind::Cifar100, kGeneratedClasses.size() * kTints, "test.bin",
+                        "fine_label_names.txt", 1};
+
+/// One record of class `label` at `record`.
+void draw_record(CifarKind kind, std::uint64_t label, Dice& dice, std::byte* record) {
+  constexpr std::uint64_t kFineInCoarse = 5;
+  const bool ten = kind == CifarKind::Cifar10;
+  if (!ten) *record++ = static_cast<std::byte>(label / kFineInCoarse);
+  *record++ = static_cast<std::byte>(label);
+  const Pose pose = draw_pose(dice);
+  const Colours colours = ten ? draw_colours(dice) : draw_colours(dice, label % kTints);
+  draw_pixels(static_cast<Figure>(ten ? label : label / kTints), pose, colours, dice, record);
+}
 
 /// One split: records with balanced labels in random order.
 class DrawnSplit {
@@ -253,12 +254,12 @@ class DrawnSplit {
         order_(mix_bits(seed) + number, 0, static_cast<std::uint64_t>(records)) {}
 
   void write(const fs::path& path, std::int64_t begin, std::int64_t end) const {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(end - begin) * kind_.record_bytes);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(end - begin) * kind_.record_bytes());
     std::byte* at = bytes.data();
     for (auto record = static_cast<std::uint64_t>(begin); record < static_cast<std::uint64_t>(end);
-         ++record, at += kind_.record_bytes) {
+         ++record, at += kind_.record_bytes()) {
       Dice dice(stream_, record);
-      kind_.draw(order_(record) % kind_.classes, dice, at);
+      draw_record(kind_.kind, order_(record) % kind_.classes, dice, at);
     }
     const std::span<const std::byte> pieces[] = {bytes};
     write_file_atomically(path, pieces);
@@ -269,10 +270,6 @@ class DrawnSplit {
   RandomStream stream_;
   Permutation order_;
 };
-
-fs::path train_path(const fs::path& directory, std::int64_t number) {
-  return directory / fmt::format("data_batch_{}.bin", number);
-}
 
 void check(const GenerateOptions& options) {
   constexpr std::int64_t kMaxTrain = 500'000;
@@ -303,65 +300,53 @@ void make_folder(const fs::path& directory) {
          error.message());
 }
 
-struct FileCount {
-  fs::path file;
-  std::int64_t records;
-};
-
-void write_counts(const fs::path& directory, const std::vector<FileCount>& counts) {
+std::string class_names(const Kind& kind) {
   std::string text;
-  for (const FileCount& count : counts)
-    text += fmt::format("{} {}\n", count.file.filename().string(), count.records);
-  write_file_atomically(directory / kRecordCountsName, text);
+  for (const std::string_view figure : kGeneratedClasses) {
+    if (kind.kind == CifarKind::Cifar10) text += fmt::format("{}\n", figure);
+    if (kind.kind == CifarKind::Cifar100)
+      for (const std::string_view tint : kGeneratedTints)
+        text += fmt::format("{} {}\n", tint, figure);
+  }
+  return text;
+}
+
+void generate(const Kind& kind, const fs::path& directory, const GenerateOptions& options) {
+  check(options);
+  make_folder(directory);
+  std::vector<fs::path> files = {directory / kind.test, directory / kind.names};
+  for (std::int64_t n = 1; n <= kind.max_train_files; ++n)
+    files.push_back(kind.train(directory, n));
+  refuse_existing_set(files);
+  DrawnSplit(kind, options.seed, 1, options.test_records)
+      .write(directory / kind.test, 0, options.test_records);
+  write_file_atomically(directory / kind.names, class_names(kind));
+
+  const std::int64_t count = std::clamp<std::int64_t>(
+      (options.train_records + kRecordsPerFile - 1) / kRecordsPerFile, 1, kind.max_train_files);
+  const auto end_of = [&](std::int64_t n) { return options.train_records * n / count; };
+  std::string counts;
+  for (std::int64_t n = 1; n <= count; ++n)
+    counts += fmt::format("{} {}\n", kind.train(directory, n).filename().string(),
+                          end_of(n) - end_of(n - 1));
+  const std::string test_count = fmt::format("{} {}\n", kind.test, options.test_records);
+  const bool test_first = kind.kind == CifarKind::Cifar10;
+  counts = test_first ? test_count + counts : counts + test_count;
+  write_file_atomically(directory / kRecordCountsName, counts);
+  // The first file is written last: without it, the folder is not accepted as a training set.
+  const DrawnSplit train(kind, options.seed, 0, options.train_records);
+  for (std::int64_t n = count; n >= 1; --n)
+    train.write(kind.train(directory, n), end_of(n - 1), end_of(n));
 }
 
 }  // namespace
 
 void generate_cifar10_like(const fs::path& directory, const GenerateOptions& options) {
-  check(options);
-  make_folder(directory);
-  std::vector<fs::path> files_of_set = {directory / "test_batch.bin",
-                                        directory / "batches.meta.txt"};
-  for (std::int64_t n = 1; n <= kMaxTrainFiles; ++n)
-    files_of_set.push_back(train_path(directory, n));
-  refuse_existing_set(files_of_set);
-
-  const DrawnSplit test(kTen, options.seed, 1, options.test_records);
-  test.write(directory / "test_batch.bin", 0, options.test_records);
-
-  std::string names;
-  for (const std::string_view name : kGeneratedClasses) names += fmt::format("{}\n", name);
-  write_file_atomically(directory / "batches.meta.txt", names);
-
-  // The first file is written last: without it, the folder is not accepted as a training set.
-  const DrawnSplit train(kTen, options.seed, 0, options.train_records);
-  const std::int64_t files = std::clamp<std::int64_t>(
-      (options.train_records + kRecordsPerFile - 1) / kRecordsPerFile, 1, kMaxTrainFiles);
-  const auto end_of = [&](std::int64_t n) { return options.train_records * n / files; };
-  std::vector<FileCount> counts = {{"test_batch.bin", options.test_records}};
-  for (std::int64_t n = 1; n <= files; ++n)
-    counts.push_back({train_path(directory, n), end_of(n) - end_of(n - 1)});
-  write_counts(directory, counts);
-  for (std::int64_t n = files; n >= 1; --n)
-    train.write(train_path(directory, n), end_of(n - 1), end_of(n));
+  generate(kTen, directory, options);
 }
 
 void generate_cifar100_like(const fs::path& directory, const GenerateOptions& options) {
-  check(options);
-  make_folder(directory);
-  const fs::path train = directory / "train.bin";
-  const fs::path test = directory / "test.bin";
-  const fs::path names = directory / "fine_label_names.txt";
-  refuse_existing_set({train, test, names});
-  std::string text;
-  for (const std::string_view figure : kGeneratedClasses)
-    for (const std::string_view tint : kGeneratedTints)
-      text += fmt::format("{} {}\n", tint, figure);
-  DrawnSplit(kHundred, options.seed, 1, options.test_records).write(test, 0, options.test_records);
-  write_file_atomically(names, text);
-  write_counts(directory, {{train, options.train_records}, {test, options.test_records}});
-  DrawnSplit(kHundred, options.seed, 0, options.train_records)
-      .write(train, 0, options.train_records);
+  generate(kHundred, directory, options);
 }
 
 }  // namespace millrace::io

@@ -4,10 +4,9 @@
 #include <algorithm>
 
 #include "core/error.hpp"
-#include "io/data/packed_format.hpp"
+#include "io/data/packed_images.hpp"
 #include "io/images/decoder.hpp"
 #include "io/images/resample.hpp"
-#include "io/tools/encoder.hpp"
 
 namespace millrace::io {
 namespace {

@@ -30,6 +30,10 @@ struct PreparedImage {
 /// Replacements have a quality of 100. Errors: Data, without the file's name.
 [[nodiscard]] PreparedImage prepare_image(std::span<const std::byte> file);
 
+/// Encodes the pixels of a view as a baseline JPEG file in YCbCr, without chroma subsampling.
+/// `quality` is 1 to 100. Equal pixels give equal bytes. Errors: Internal, if the library fails.
+[[nodiscard]] std::vector<std::byte> encode_rgb_jpeg(const PixelView& view, int quality);
+
 /// A buffer for one packed image, reused from image to image.
 struct PixelBuffer {
   std::vector<std::byte> pixels;

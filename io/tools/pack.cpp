@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/tools/pack.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <thread>
 
@@ -10,7 +8,6 @@
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/data/little_endian.hpp"
-#include "io/data/packed_format.hpp"
 
 namespace millrace::io {
 namespace {
@@ -20,16 +17,6 @@ using namespace packed;  // NOLINT(google-build-using-namespace): the words of t
 
 constexpr std::int32_t kMaxShorterSide = 4096;
 constexpr std::size_t kImagesAtOnce = 16;  // per thread, in memory until they are written
-
-void put_row(ByteWriter& out, const Row& row) {
-  out.put(row.offset);
-  out.put(static_cast<std::uint32_t>(row.height));
-  out.put(static_cast<std::uint32_t>(row.width));
-  out.put(static_cast<std::uint32_t>(row.label));
-  out.put(row.boxes);
-  out.put(row.crc);
-  out.put(std::uint32_t{0});
-}
 
 // Writes images in groups. All images of a group are decoded in parallel, get their offsets in
 // order, and are written in parallel.
@@ -75,7 +62,7 @@ class Packer {
       }
       slot.row.offset = end_;
       end_ += (slot.bytes.size() + kAlign - 1) / kAlign * kAlign;
-      put_row(table_, slot.row);
+      transfer(table_, slot.row);
     }
     parallel_for(count, threads_,
                  [&](std::size_t i) { file_.write(slots_[i].bytes, slots_[i].row.offset); });
@@ -115,12 +102,7 @@ class Packer {
     file_.write(table_.bytes(), end_);
     ByteWriter head;
     head.put_bytes(std::as_bytes(std::span(kMagic)));
-    head.put(kVersion);
-    head.put(static_cast<std::uint32_t>(options_.shorter_side));
-    head.put(static_cast<std::uint64_t>(images()));
-    head.put(static_cast<std::uint64_t>(source_.classes()));
-    head.put(end_);
-    head.put(source_.fingerprint());
+    head(kVersion, options_.shorter_side, images(), source_.classes(), end_, source_.fingerprint());
     head.bytes().resize(kHeadCrcAt);
     head.put(crc32c(head.bytes()));
     file_.write(head.bytes(), 0);

@@ -285,7 +285,9 @@ io::CheckReport check_split(const fs::path& directory, io::Split split,
 std::optional<io::CifarKind> cifar_alone(const fs::path& directory) {
   for (const io::Split split : {io::Split::Train, io::Split::Validation})
     if (storage_in(directory, split) != io::Storage::None) return std::nullopt;
-  return io::cifar_kind_in(directory);
+  for (const io::CifarKind kind : {io::CifarKind::Cifar10, io::CifarKind::Cifar100})
+    if (io::cifar_is_in(directory, kind)) return kind;
+  return std::nullopt;
 }
 
 /// Number of problems in the requested splits.

@@ -10,7 +10,6 @@
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "io/checkpoint.hpp"
-#include "io/checkpoint_text.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
-#include "io/tensor_values.hpp"
+#include "io/tensor_checks.hpp"
 #include "train/memory.hpp"
 #include "train/warm_start.hpp"
 

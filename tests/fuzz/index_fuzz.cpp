@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Indices and other files beside the data. The first byte of an input selects the reader of the
-// rest: an index's content, a sealed file, a folder's index, lines of a DALI .idx file, a tar
+// rest: an index's content, an index's file, a folder's index, lines of a DALI .idx file, a tar
 // archive.
 #include <fmt/format.h>
 
@@ -11,7 +11,6 @@
 #include "core/error.hpp"
 #include "io/data/image_folder.hpp"
 #include "io/data/record_index.hpp"
-#include "io/data/sealed_file.hpp"
 #include "io/tools/tar_reader.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "tests/fuzz/give_up.hpp"
@@ -21,7 +20,7 @@ namespace {
 
 using namespace io;
 
-constexpr Seal kSeal = {.magic = "MLRFUZZ1", .version = 1};
+constexpr IndexKind kKind = {.magic = "MLRFUZZ1", .version = 1};
 
 void read_index(std::span<const std::byte> content) {
   const auto index = parse_index(content);
@@ -61,7 +60,7 @@ void run_one(std::span<const std::byte> input) {
       case 0:
         return read_index(rest);
       case 1:
-        return static_cast<void>(unseal(kSeal, rest));
+        return static_cast<void>(unseal(kKind, rest));
       case 2:
         return read_folder_index(rest);
       case 3:
@@ -96,7 +95,7 @@ std::vector<Bytes> seeds() {
   const std::string octal = fmt::format("{:06o}", sum);
   std::ranges::copy(std::as_bytes(std::span(octal)), tar.begin() + 148);
   return {tagged(std::byte{0}, write_index(index)),
-          tagged(std::byte{1}, seal(kSeal, write_index(index))),
+          tagged(std::byte{1}, seal(kKind, write_index(index))),
           tagged(std::byte{2}, write_folder_index(folder)),
           tagged(std::byte{3}, std::as_bytes(std::span(lines))), tagged(std::byte{4}, tar)};
 }

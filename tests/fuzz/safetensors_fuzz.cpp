@@ -31,7 +31,7 @@ void run_one(std::span<const std::byte> input) {
   if (input[0] != std::byte{0}) repair(file);
   try {
     std::size_t bytes = 0;
-    for (const auto& [name, tensor] : io::parse_safetensors(file, "input").tensors) {
+    for (const auto& [name, tensor] : io::parse_safetensors(file, "input")) {
       bytes += tensor.data.size();
       require(tensor.data.empty() ||
                   (tensor.data.data() >= file.data() &&

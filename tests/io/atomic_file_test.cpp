@@ -31,53 +31,52 @@ std::size_t entries_in(const fs::path& directory) {
       std::distance(fs::directory_iterator(directory), fs::directory_iterator()));
 }
 
-TEST(AtomicFileTest, ReplacesTheContentAndLeavesNothingElse) {
+struct AtomicFileTest : testing::Test {
   const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "config.toml";
+};
+
+TEST_F(AtomicFileTest, ReplacesTheContentAndLeavesNothingElse) {
+  const fs::path path = directory / "config.toml";
   write_file_atomically(path, "first, and longer");
   write_file_atomically(path, "second");
   EXPECT_EQ(text_in(path), "second");
   EXPECT_EQ(entries_in(directory.path()), 1u);
 }
 
-TEST(AtomicFileTest, WritesPiecesInOrder) {
-  const TemporaryDirectory directory;
+TEST_F(AtomicFileTest, WritesPiecesInOrder) {
   const std::string a = "head";
   const std::string b = "body";
   const std::vector<std::span<const std::byte>> pieces = {
       std::as_bytes(std::span(a)), {}, std::as_bytes(std::span(b))};
-  write_file_atomically(directory.path() / "x", pieces);
-  EXPECT_EQ(text_in(directory.path() / "x"), "headbody");
+  write_file_atomically(directory / "x", pieces);
+  EXPECT_EQ(text_in(directory / "x"), "headbody");
 }
 
-TEST(AtomicFileTest, FailureNamesPathAndReasonAndKeepsTheOldFile) {
-  const TemporaryDirectory directory;
+TEST_F(AtomicFileTest, FailureNamesPathAndReasonAndKeepsTheOldFile) {
   expect_error(ErrorKind::Io, {"missing/x", "No such file or directory"},
-               [&] { write_file_atomically(directory.path() / "missing" / "x", "text"); });
+               [&] { write_file_atomically(directory / "missing" / "x", "text"); });
   // A directory instead of the file: the rename fails, and the temporary file is removed.
-  fs::create_directories(directory.path() / "taken" / "inner");
+  fs::create_directories(directory / "taken" / "inner");
   expect_error(ErrorKind::Io, {"cannot replace", "taken"},
-               [&] { write_file_atomically(directory.path() / "taken", "text"); });
+               [&] { write_file_atomically(directory / "taken", "text"); });
   EXPECT_EQ(entries_in(directory.path()), 1u);
 }
 
-TEST(AtomicFileTest, ReadFileHasALimit) {
-  const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x";
+TEST_F(AtomicFileTest, ReadFileHasALimit) {
+  const fs::path path = directory / "x";
   write_file_atomically(path, "0123456789");
   EXPECT_EQ(read_file(path, 10).size(), 10u);
   expect_error(ErrorKind::Io, {path.string(), "10 bytes", "exceed the limit of 9"},
                [&] { static_cast<void>(read_file(path, 9)); });
   expect_error(ErrorKind::Io, {"cannot open", "No such file"},
-               [&] { static_cast<void>(read_file(directory.path() / "y", 9)); });
+               [&] { static_cast<void>(read_file(directory / "y", 9)); });
   expect_error(ErrorKind::Io, {"not a regular file"},
                [&] { static_cast<void>(read_file(directory.path(), 9)); });
 }
 
 // A pipe without a writer.
-TEST(AtomicFileTest, APipeIsRefusedWithoutWaiting) {
-  const TemporaryDirectory directory;
-  const std::filesystem::path pipe = directory.path() / "pipe";
+TEST_F(AtomicFileTest, APipeIsRefusedWithoutWaiting) {
+  const std::filesystem::path pipe = directory / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   expect_error(ErrorKind::Io, {"pipe", "not a regular file"}, [&] { (void)read_file(pipe, 10); });
   expect_error(ErrorKind::Io, {"pipe", "not a regular file"}, [&] { (void)checksum_file(pipe); });
@@ -86,7 +85,7 @@ TEST(AtomicFileTest, APipeIsRefusedWithoutWaiting) {
 // All readers open files with this function, also devices.
 TEST(OpenFileLimitTest, OnlyRegularFilesAreRead) {
   const TemporaryDirectory directory;
-  const std::filesystem::path pipe = directory.path() / "pipe";
+  const std::filesystem::path pipe = directory / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   for (const std::filesystem::path& path : {pipe, fs::path("/dev/zero"), directory.path()}) {
     expect_error(ErrorKind::Io, {path.string(), "not a regular file"},
@@ -98,7 +97,7 @@ TEST(OpenFileLimitTest, OnlyRegularFilesAreRead) {
 
 TEST(LineReaderTest, GivesWholeLinesAndWhereTheyBegin) {
   const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x";
+  const fs::path path = directory / "x";
   write_file_atomically(path, "one\n\nthree\nfo");
   LineReader lines(path);
   EXPECT_EQ(lines.next(), "one");
@@ -114,7 +113,7 @@ TEST(LineReaderTest, GivesWholeLinesAndWhereTheyBegin) {
 // Lines across the borders of the pieces read, and a line that is too long.
 TEST(LineReaderTest, ManyLinesTakeOneLinesMemory) {
   const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x";
+  const fs::path path = directory / "x";
   std::string text;
   for (int i = 0; i < 200'000; ++i) text += std::to_string(i) + ",0.5\n";
   write_file_atomically(path, text + std::string(LineReader::kMaxLineBytes, 'x') + "\nlast\n");
@@ -130,7 +129,7 @@ TEST(LineReaderTest, ManyLinesTakeOneLinesMemory) {
 
 TEST(LineReaderTest, EndlessLinesAreNotReadToTheirEnd) {
   const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x";
+  const fs::path path = directory / "x";
   write_file_atomically(path, "a\n" + std::string(8 << 20, 'x') + "\n");
   const AllocationPeak peak;
   LineReader lines(path);
@@ -141,9 +140,8 @@ TEST(LineReaderTest, EndlessLinesAreNotReadToTheirEnd) {
   EXPECT_LT(peak.bytes(), 1 << 20);
 }
 
-TEST(AtomicFileTest, ChecksumIsThatOfTheWholeFile) {
-  const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x";
+TEST_F(AtomicFileTest, ChecksumIsThatOfTheWholeFile) {
+  const fs::path path = directory / "x";
   std::vector<std::uint8_t> bytes(3'000'001);  // more than one piece
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * i >> 7);
   write_bytes(path, bytes);
@@ -152,9 +150,8 @@ TEST(AtomicFileTest, ChecksumIsThatOfTheWholeFile) {
   EXPECT_EQ(checksum.crc32c, crc32c(std::as_bytes(std::span(bytes))));
 }
 
-TEST(AtomicFileTest, DescriptorIsClosedExactlyOnce) {
-  const TemporaryDirectory directory;
-  UniqueFd file = open_file(directory.path() / "x", O_RDWR | O_CREAT);
+TEST_F(AtomicFileTest, DescriptorIsClosedExactlyOnce) {
+  UniqueFd file = open_file(directory / "x", O_RDWR | O_CREAT);
   const int number = file.get();
   {
     const UniqueFd moved = std::move(file);
@@ -162,7 +159,7 @@ TEST(AtomicFileTest, DescriptorIsClosedExactlyOnce) {
     EXPECT_NE(::fcntl(number, F_GETFD) & FD_CLOEXEC, 0);
   }
   EXPECT_EQ(::fcntl(number, F_GETFD), -1);
-  UniqueFd again = open_file(directory.path() / "x", O_RDONLY);
+  UniqueFd again = open_file(directory / "x", O_RDONLY);
   EXPECT_EQ(again.close(), 0);
   EXPECT_FALSE(again.valid());
   EXPECT_EQ(again.close(), 0);
@@ -176,9 +173,8 @@ fs::path only_entry(const fs::path& directory) {
 
 // Containers that share a volume may have processes with equal ids, simulated here by this process
 // twice.
-TEST(AtomicFileTest, TwoWithEqualProcessIdsDoNotInterfere) {
-  const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x";
+TEST_F(AtomicFileTest, TwoWithEqualProcessIdsDoNotInterfere) {
+  const fs::path path = directory / "x";
   StagedFile first(path);
   first.write(std::as_bytes(std::span(std::string_view("first"))), 0);
   StagedFile second(path);
@@ -190,9 +186,8 @@ TEST(AtomicFileTest, TwoWithEqualProcessIdsDoNotInterfere) {
   EXPECT_EQ(entries_in(directory.path()), 1u);
 }
 
-TEST(AtomicFileTest, LeftoversAreFilesWithoutAWriter) {
-  const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x";
+TEST_F(AtomicFileTest, LeftoversAreFilesWithoutAWriter) {
+  const fs::path path = directory / "x";
   fs::path temporary;
   {
     const StagedFile living(path);
@@ -201,8 +196,8 @@ TEST(AtomicFileTest, LeftoversAreFilesWithoutAWriter) {
     EXPECT_TRUE(fs::exists(temporary));
   }
   const auto leave = [&](const std::string& name) {
-    std::ofstream(directory.path() / name) << "left";
-    return directory.path() / name;
+    std::ofstream(directory / name) << "left";
+    return directory / name;
   };
   const std::string dead = temporary.filename().string();
   leave(dead);
@@ -216,18 +211,17 @@ TEST(AtomicFileTest, LeftoversAreFilesWithoutAWriter) {
   for (const std::string& name : others) leave(name);
   remove_leftovers(path);
   EXPECT_FALSE(fs::exists(temporary));
-  EXPECT_TRUE(fs::exists(directory.path() / foreign));
-  for (const std::string& name : others) EXPECT_TRUE(fs::exists(directory.path() / name)) << name;
-  fs::last_write_time(directory.path() / foreign,
+  EXPECT_TRUE(fs::exists(directory / foreign));
+  for (const std::string& name : others) EXPECT_TRUE(fs::exists(directory / name)) << name;
+  fs::last_write_time(directory / foreign,
                       fs::file_time_type::clock::now() - std::chrono::hours(2));
   remove_leftovers(path);
-  EXPECT_FALSE(fs::exists(directory.path() / foreign));
+  EXPECT_FALSE(fs::exists(directory / foreign));
 }
 
-TEST(AtomicFileTest, WriteAtReportsErrno) {
-  const TemporaryDirectory directory;
-  write_file_atomically(directory.path() / "x", "abc");
-  const UniqueFd file = open_file(directory.path() / "x", O_RDONLY);
+TEST_F(AtomicFileTest, WriteAtReportsErrno) {
+  write_file_atomically(directory / "x", "abc");
+  const UniqueFd file = open_file(directory / "x", O_RDONLY);
   const std::string text = "z";
   EXPECT_EQ(write_at(file.get(), std::as_bytes(std::span(text)), 0), EBADF);
 }

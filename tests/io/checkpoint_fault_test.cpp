@@ -128,7 +128,7 @@ int write_with_limit(const fs::path& folder, rlim_t limit) {
 TEST(CheckpointDiskFullTest, OldOneStaysAndNothingIsLeft) {
   const TemporaryDirectory directory;
   write_checkpoint(directory.path(), sample_header(5), SampleModel(kOldSeed).tensors());
-  const auto size = fs::file_size(directory.path() / "ckpt-5" / "part-000.h5");
+  const auto size = fs::file_size(directory / "ckpt-5" / "part-000.h5");
   for (const rlim_t limit :
        {rlim_t{0}, rlim_t{500}, rlim_t{1500}, rlim_t{size / 2}, rlim_t{size - 1}}) {
     const pid_t child = ::fork();
@@ -139,7 +139,7 @@ TEST(CheckpointDiskFullTest, OldOneStaysAndNothingIsLeft) {
     ASSERT_TRUE(WIFEXITED(status)) << limit;
     EXPECT_EQ(WEXITSTATUS(status), 0) << limit;
     EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator()), 1);
-    const CheckpointReader reader(directory.path() / "ckpt-5");
+    const CheckpointReader reader(directory / "ckpt-5");
     EXPECT_EQ(digest(reader), digest(SampleModel(kOldSeed).tensors()));
   }
 }

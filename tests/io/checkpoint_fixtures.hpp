@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <filesystem>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,9 +33,8 @@ class SampleModel {
   void add(const std::string& name, TensorRole role, DType type, std::vector<std::int64_t> shape) {
     TensorInfo info{name, role, type, std::move(shape)};
     auto& data = storage_.emplace_back(static_cast<std::size_t>(info.bytes()));
-    for (std::byte& b : data) {
+    for (std::byte& b : data)
       b = static_cast<std::byte>((random_ = random_ * 1664525u + 1013904223u) >> 24);
-    }
     tensors_.push_back({std::move(info), data});
   }
 

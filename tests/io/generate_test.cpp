@@ -26,29 +26,28 @@ std::string digest_of(const fs::path& file) {
   return digest.hex_digest();
 }
 
-TEST(GenerateTest, BytesAreTheSameOnEveryMachine) {
+struct GenerateTest : testing::Test {
   const TemporaryDirectory folder;
+};
+
+TEST_F(GenerateTest, BytesAreTheSameOnEveryMachine) {
   generate_cifar10_like(folder.path(), {.train_records = 20, .test_records = 10, .seed = 7});
-  EXPECT_EQ(digest_of(folder.path() / "data_batch_1.bin"),
+  EXPECT_EQ(digest_of(folder / "data_batch_1.bin"),
             "a2b01b2031738685c8766b9ef71cda9dfadc804595d9df18463a5f24212f1767");
-  EXPECT_EQ(digest_of(folder.path() / "test_batch.bin"),
+  EXPECT_EQ(digest_of(folder / "test_batch.bin"),
             "6c4c9294c7a8502af5c027c3666ff096e589a80a20556a165de7c0edb514faf0");
 }
 
-TEST(GenerateTest, SeedsAndSplitsDiffer) {
-  const TemporaryDirectory folder;
-  generate_cifar10_like(folder.path() / "a", {.train_records = 5, .test_records = 5, .seed = 1});
-  generate_cifar10_like(folder.path() / "b", {.train_records = 5, .test_records = 5, .seed = 2});
-  EXPECT_NE(digest_of(folder.path() / "a/data_batch_1.bin"),
-            digest_of(folder.path() / "b/data_batch_1.bin"));
-  EXPECT_NE(digest_of(folder.path() / "a/data_batch_1.bin"),
-            digest_of(folder.path() / "a/test_batch.bin"));
+TEST_F(GenerateTest, SeedsAndSplitsDiffer) {
+  generate_cifar10_like(folder / "a", {.train_records = 5, .test_records = 5, .seed = 1});
+  generate_cifar10_like(folder / "b", {.train_records = 5, .test_records = 5, .seed = 2});
+  EXPECT_NE(digest_of(folder / "a/data_batch_1.bin"), digest_of(folder / "b/data_batch_1.bin"));
+  EXPECT_NE(digest_of(folder / "a/data_batch_1.bin"), digest_of(folder / "a/test_batch.bin"));
 }
 
-TEST(GenerateTest, HasTheLayoutOfCifar10) {
-  const TemporaryDirectory folder;
-  generate_cifar10_like(folder.path() / "deep/set", {.train_records = 30, .test_records = 20});
-  const fs::path set = folder.path() / "deep/set";
+TEST_F(GenerateTest, HasTheLayoutOfCifar10) {
+  generate_cifar10_like(folder / "deep/set", {.train_records = 30, .test_records = 20});
+  const fs::path set = folder / "deep/set";
   EXPECT_EQ(fs::file_size(set / "data_batch_1.bin"), 30u * 3073u);
   EXPECT_EQ(fs::file_size(set / "test_batch.bin"), 20u * 3073u);
   const std::vector<std::uint8_t> names = read_bytes(set / "batches.meta.txt");
@@ -63,9 +62,8 @@ TEST(GenerateTest, HasTheLayoutOfCifar10) {
   EXPECT_EQ(counts, (std::array<int, 10>{3, 3, 3, 3, 3, 3, 3, 3, 3, 3}));
 }
 
-TEST(GenerateTest, HasTheLayoutOfCifar100) {
-  const TemporaryDirectory folder;
-  const fs::path set = folder.path() / "set";
+TEST_F(GenerateTest, HasTheLayoutOfCifar100) {
+  const fs::path set = folder / "set";
   generate_cifar100_like(set, {.train_records = 300, .test_records = 100, .seed = 7});
   EXPECT_EQ(fs::file_size(set / "train.bin"), 300u * 3074u);
   EXPECT_EQ(fs::file_size(set / "test.bin"), 100u * 3074u);
@@ -90,10 +88,9 @@ TEST(GenerateTest, HasTheLayoutOfCifar100) {
 }
 
 // The middle of a figure without a hole has the tint of its class.
-TEST(GenerateTest, FiguresHaveTheirTints) {
-  const TemporaryDirectory folder;
+TEST_F(GenerateTest, FiguresHaveTheirTints) {
   generate_cifar100_like(folder.path(), {.train_records = 100, .test_records = 1});
-  const std::vector<std::uint8_t> bytes = read_bytes(folder.path() / "train.bin");
+  const std::vector<std::uint8_t> bytes = read_bytes(folder / "train.bin");
   int checked = 0;
   for (std::size_t at = 0; at < bytes.size(); at += 3074) {
     const int figure = bytes[at + 1] / 10;
@@ -148,13 +145,12 @@ double nearest_mean_accuracy(const Dataset& train, const Dataset& test) {
   return correct / static_cast<double>(test.size());
 }
 
-TEST(GenerateTest, MeanImagesDoNotGiveTheClassesAway) {
-  const TemporaryDirectory folder;
+TEST_F(GenerateTest, MeanImagesDoNotGiveTheClassesAway) {
   // One record more than fits in a file, so the set has two files.
   generate_cifar10_like(folder.path(), {.train_records = 10'001, .test_records = 500});
-  EXPECT_EQ(fs::file_size(folder.path() / "data_batch_1.bin"), 5000u * 3073u);
-  EXPECT_EQ(fs::file_size(folder.path() / "data_batch_2.bin"), 5001u * 3073u);
-  EXPECT_FALSE(fs::exists(folder.path() / "data_batch_3.bin"));
+  EXPECT_EQ(fs::file_size(folder / "data_batch_1.bin"), 5000u * 3073u);
+  EXPECT_EQ(fs::file_size(folder / "data_batch_2.bin"), 5001u * 3073u);
+  EXPECT_FALSE(fs::exists(folder / "data_batch_3.bin"));
   for (const auto normalisation : {CifarNormalisation::Standardise, CifarNormalisation::Dataset}) {
     const auto train = open_cifar(folder.path(), {.normalisation = normalisation});
     const auto test =
@@ -163,27 +159,25 @@ TEST(GenerateTest, MeanImagesDoNotGiveTheClassesAway) {
   }
 }
 
-TEST(GenerateTest, NeverOverwritesASet) {
-  const TemporaryDirectory folder;
-  const fs::path file = folder.path() / "data_batch_4.bin";
+TEST_F(GenerateTest, NeverOverwritesASet) {
+  const fs::path file = folder / "data_batch_4.bin";
   write_bytes(file, std::vector<std::uint8_t>{1, 2, 3});
   expect_error(ErrorKind::Usage, {file.string(), "already exists", "another directory"},
                [&] { generate_cifar10_like(folder.path(), {}); });
   EXPECT_EQ(read_bytes(file), (std::vector<std::uint8_t>{1, 2, 3}));
-  EXPECT_FALSE(fs::exists(folder.path() / "test_batch.bin"));
+  EXPECT_FALSE(fs::exists(folder / "test_batch.bin"));
 }
 
-TEST(GenerateTest, ImpossibleRequestsAreRefused) {
-  const TemporaryDirectory folder;
+TEST_F(GenerateTest, ImpossibleRequestsAreRefused) {
   expect_error(ErrorKind::Config, {"0 training images", "1 to 500000"}, [&] {
     generate_cifar10_like(folder.path(), {.train_records = 0, .test_records = 1});
   });
   expect_error(ErrorKind::Config, {"100001 test images", "1 to 100000"}, [&] {
     generate_cifar10_like(folder.path(), {.train_records = 1, .test_records = 100'001});
   });
-  write_bytes(folder.path() / "file", std::vector<std::uint8_t>{1});
+  write_bytes(folder / "file", std::vector<std::uint8_t>{1});
   expect_error(ErrorKind::Io, {"file/set", "cannot be created"},
-               [&] { generate_cifar10_like(folder.path() / "file/set", {}); });
+               [&] { generate_cifar10_like(folder / "file/set", {}); });
 }
 
 }  // namespace

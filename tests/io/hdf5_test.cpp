@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <numeric>
@@ -101,7 +100,7 @@ class Hdf5RoundTripTest : public testing::TestWithParam<Case> {};
 TEST_P(Hdf5RoundTripTest, GivesTheSameBytes) {
   const auto& [type, shape] = GetParam();
   const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x.h5";
+  const fs::path path = directory / "x.h5";
   const auto elements =
       std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
   const auto data = pattern(static_cast<std::size_t>(elements * size_of(type)));
@@ -122,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Hdf5RoundTripTest,
 // Many names may each lead to the whole file.
 TEST(Hdf5LimitTest, SharedStructuresAreRefused) {
   const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "a.h5";
+  const fs::path path = directory / "a.h5";
   constexpr std::size_t kLinks = 1000;
   write_bytes(path, crossing_links(kLinks, 100'000));
   const Hdf5Reader reader(path);
@@ -140,9 +139,12 @@ TEST(Hdf5LimitTest, SharedStructuresAreRefused) {
   EXPECT_EQ(overlapping, kLinks - 1) << said;
 }
 
-TEST(Hdf5Test, ManyTensorsInNestedGroups) {
+struct Hdf5Test : testing::Test {
   const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x.h5";
+};
+
+TEST_F(Hdf5Test, ManyTensorsInNestedGroups) {
+  const fs::path path = directory / "x.h5";
   Hdf5Writer writer(path);
   for (unsigned i = 0; i < 300; ++i) {
     writer.write("/slots/b" + std::to_string(i / 10) + "/" + std::to_string(i), DType::F32, {{25}},
@@ -158,26 +160,23 @@ TEST(Hdf5Test, ManyTensorsInNestedGroups) {
   }
 }
 
-TEST(Hdf5Test, EqualContentGivesEqualFiles) {
-  const TemporaryDirectory directory;
+TEST_F(Hdf5Test, EqualContentGivesEqualFiles) {
   const auto data = pattern(400);
-  write_one(directory.path() / "a.h5", "/parameters/a/b", DType::F32, {100}, data);
+  write_one(directory / "a.h5", "/parameters/a/b", DType::F32, {100}, data);
   ::sleep(1);  // timestamps would have a resolution of one second
-  write_one(directory.path() / "b.h5", "/parameters/a/b", DType::F32, {100}, data);
-  EXPECT_EQ(read_bytes(directory.path() / "a.h5"), read_bytes(directory.path() / "b.h5"));
+  write_one(directory / "b.h5", "/parameters/a/b", DType::F32, {100}, data);
+  EXPECT_EQ(read_bytes(directory / "a.h5"), read_bytes(directory / "b.h5"));
 }
 
-TEST(Hdf5Test, FilesAreInTheOldestFormat) {
-  const TemporaryDirectory directory;
-  write_one(directory.path() / "a.h5", "/x", DType::F32, {100}, pattern(400));
-  const auto bytes = read_bytes(directory.path() / "a.h5");
+TEST_F(Hdf5Test, FilesAreInTheOldestFormat) {
+  write_one(directory / "a.h5", "/x", DType::F32, {100}, pattern(400));
+  const auto bytes = read_bytes(directory / "a.h5");
   ASSERT_GT(bytes.size(), 8u);
   EXPECT_EQ(bytes[8], 0) << "version of the superblock";
 }
 
-TEST(Hdf5Test, Bfloat16IsMarkedForOtherReaders) {
-  const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x.h5";
+TEST_F(Hdf5Test, Bfloat16IsMarkedForOtherReaders) {
+  const fs::path path = directory / "x.h5";
   write_one(path, "/x", DType::BF16, {10}, pattern(20));
   const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
   const hid_t attribute = H5Aopen_by_name(file, "/x", "dtype", H5P_DEFAULT, H5P_DEFAULT);
@@ -190,9 +189,8 @@ TEST(Hdf5Test, Bfloat16IsMarkedForOtherReaders) {
   H5Fclose(file);
 }
 
-TEST(Hdf5Test, WrongExpectationsAreNamed) {
-  const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x.h5";
+TEST_F(Hdf5Test, WrongExpectationsAreNamed) {
+  const fs::path path = directory / "x.h5";
   Hdf5Writer writer(path);
   writer.write("/a/f", DType::F32, {{4, 5}}, pattern(80));
   writer.close();
@@ -218,19 +216,17 @@ TEST(Hdf5Test, WrongExpectationsAreNamed) {
   expect_error(ErrorKind::Internal, {"broken invariant"}, read("/a/f", DType::F32, {4, 5}, half));
 }
 
-TEST(Hdf5Test, WhatIsNotHdf5IsRefused) {
-  const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x.h5";
+TEST_F(Hdf5Test, WhatIsNotHdf5IsRefused) {
+  const fs::path path = directory / "x.h5";
   write_bytes(path, std::vector<std::uint8_t>(5000, 7));
   expect_error(ErrorKind::Checkpoint, {path.string(), "cannot open the file", "signature"},
                [&] { const Hdf5Reader reader(path); });
   expect_error(ErrorKind::Checkpoint, {"cannot open", "No such file"},
-               [&] { const Hdf5Reader reader(directory.path() / "none.h5"); });
+               [&] { const Hdf5Reader reader(directory / "none.h5"); });
 }
 
-TEST(Hdf5Test, ExistingFilesAreNotOverwritten) {
-  const TemporaryDirectory directory;
-  const fs::path path = directory.path() / "x.h5";
+TEST_F(Hdf5Test, ExistingFilesAreNotOverwritten) {
+  const fs::path path = directory / "x.h5";
   write_bytes(path, std::vector<std::uint8_t>(10, 7));
   expect_error(ErrorKind::Io, {path.string(), "File exists"},
                [&] { const Hdf5Writer writer(path); });
@@ -266,7 +262,7 @@ class Hdf5RefusalTest : public testing::Test {
   }
 
   TemporaryDirectory directory_;
-  fs::path path_ = directory_.path() / "x.h5";
+  fs::path path_ = directory_ / "x.h5";
   hsize_t extent_ = 10;
   hid_t file_ = -1;
   hid_t space_ = -1;
@@ -351,13 +347,13 @@ int write_with_limit(const fs::path& directory, rlim_t limit) {
   return H5close() >= 0 ? 0 : 5;
 }
 
-TEST(Hdf5Test, FullDiskIsReportedAndTheLibraryStaysUsable) {
+TEST_F(Hdf5Test, FullDiskIsReportedAndTheLibraryStaysUsable) {
   for (const rlim_t limit : std::initializer_list<rlim_t>{0, 1, 100, 1000, 2048, 5000, 400'000,
                                                           405'000, 800'000, 1'200'000}) {
-    const TemporaryDirectory directory;
+    const TemporaryDirectory full;
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
-    if (child == 0) ::_exit(write_with_limit(directory.path(), limit));
+    if (child == 0) ::_exit(write_with_limit(full.path(), limit));
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status)) << "limit " << limit << ": signal " << WTERMSIG(status);
@@ -365,18 +361,12 @@ TEST(Hdf5Test, FullDiskIsReportedAndTheLibraryStaysUsable) {
   }
 }
 
-TEST(Hdf5Test, UnfinishedWriterLeavesNothingOpen) {
-  const TemporaryDirectory directory;
+TEST_F(Hdf5Test, UnfinishedWriterLeavesNothingOpen) {
   {
-    Hdf5Writer writer(directory.path() / "x.h5");
+    Hdf5Writer writer(directory / "x.h5");
     writer.write("/a", DType::F32, {{10}}, pattern(40));
   }
   EXPECT_EQ(H5Fget_obj_count(static_cast<hid_t>(H5F_OBJ_ALL), H5F_OBJ_ALL), 0);
-}
-
-TEST(Hdf5Test, VersionHasThreeNumbers) {
-  const std::string version = hdf5_version();
-  EXPECT_EQ(std::count(version.begin(), version.end(), '.'), 2) << version;
 }
 
 }  // namespace

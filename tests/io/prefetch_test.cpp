@@ -198,7 +198,7 @@ std::shared_ptr<const Dataset> noise_set(const TemporaryDirectory& folder) {
   std::vector<std::uint8_t> records(64 * 3073);
   for (std::size_t i = 0; i < records.size(); ++i)
     records[i] = static_cast<std::uint8_t>(i % 3073 == 0 ? i / 3073 % 10 : stream.block(0, i)[0]);
-  write_bytes(folder.path() / "data_batch_1.bin", records);
+  write_bytes(folder / "data_batch_1.bin", records);
   return open_cifar(folder.path(), {});
 }
 
@@ -367,7 +367,7 @@ TEST(LoaderTest, CanBeMovedWhileItReads) {
 TEST(LoaderTest, NothingIsAllocatedInSteadyState) {
   const TemporaryDirectory folder;
   std::vector<std::uint8_t> records(64 * 3073, 7);
-  write_bytes(folder.path() / "data_batch_1.bin", records);
+  write_bytes(folder / "data_batch_1.bin", records);
   const std::shared_ptr<const Dataset> dataset = open_cifar(folder.path(), {});
   for (const DType type : {DType::F32, DType::BF16, DType::U8}) {
     for (const int threads : {0, 2}) {

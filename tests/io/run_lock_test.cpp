@@ -17,22 +17,23 @@
 namespace millrace::io {
 namespace {
 
-TEST(RunLockTest, SecondHolderIsRefusedWithTheFirstOnesProcessId) {
+struct RunLockTest : testing::Test {
   const TemporaryDirectory directory;
+};
+
+TEST_F(RunLockTest, SecondHolderIsRefusedWithTheFirstOnesProcessId) {
   const RunLock first(directory.path());
   expect_error(ErrorKind::Usage,
                {directory.path().string(), "is in use by process " + std::to_string(::getpid())},
                [&] { const RunLock second(directory.path()); });
 }
 
-TEST(RunLockTest, IsFreeAfterwards) {
-  const TemporaryDirectory directory;
+TEST_F(RunLockTest, IsFreeAfterwards) {
   { const RunLock lock(directory.path()); }
   EXPECT_NO_THROW(RunLock(directory.path()));
 }
 
-TEST(RunLockTest, LockOfAKilledProcessIsTakenOver) {
-  const TemporaryDirectory directory;
+TEST_F(RunLockTest, LockOfAKilledProcessIsTakenOver) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
@@ -54,13 +55,12 @@ TEST(RunLockTest, LockOfAKilledProcessIsTakenOver) {
 }
 
 // The holder has ended, but its files are not closed yet.
-TEST(RunLockTest, WaitsForAHolderThatIsEnding) {
-  const TemporaryDirectory directory;
+TEST_F(RunLockTest, WaitsForAHolderThatIsEnding) {
   std::optional<RunLock> first(directory.path());
   const pid_t gone = ::fork();
   if (gone == 0) ::_exit(0);
   ASSERT_EQ(::waitpid(gone, nullptr, 0), gone);
-  std::ofstream(directory.path() / ".lock") << gone << '\n';
+  std::ofstream(directory / ".lock") << gone << '\n';
   std::jthread end([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     first.reset();
@@ -68,10 +68,9 @@ TEST(RunLockTest, WaitsForAHolderThatIsEnding) {
   EXPECT_NO_THROW(RunLock(directory.path()));
 }
 
-TEST(RunLockTest, MissingDirectoryIsAnIoError) {
-  const TemporaryDirectory directory;
+TEST_F(RunLockTest, MissingDirectoryIsAnIoError) {
   expect_error(ErrorKind::Io, {"none/.lock", "No such file"},
-               [&] { const RunLock lock(directory.path() / "none"); });
+               [&] { const RunLock lock(directory / "none"); });
 }
 
 }  // namespace

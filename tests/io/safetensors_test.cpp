@@ -8,11 +8,10 @@
 #include <cstring>
 #include <ctime>
 #include <limits>
-#include <random>
 #include <string>
 
 #include "tests/io/allocation_counter.hpp"
-#include "tests/io/fixtures.hpp"
+#include "tests/io/safetensors_file.hpp"
 
 namespace millrace::io {
 namespace {
@@ -22,9 +21,8 @@ std::vector<std::byte> file_of(const std::string& header, std::size_t data_bytes
   std::vector<std::byte> bytes(sizeof length + header.size() + data_bytes);
   std::memcpy(bytes.data(), &length, sizeof length);
   std::memcpy(bytes.data() + sizeof length, header.data(), header.size());
-  for (std::size_t i = 0; i < data_bytes; ++i) {
+  for (std::size_t i = 0; i < data_bytes; ++i)
     bytes[sizeof length + header.size() + i] = static_cast<std::byte>(i);
-  }
   return bytes;
 }
 
@@ -41,19 +39,18 @@ std::vector<float> as_floats(const std::string& type, const std::vector<T>& valu
       .to_floats();
 }
 
-TEST(SafeTensorsTest, ReadsTensorsAndMetadata) {
+TEST(SafeTensorsTest, ReadsTensors) {
   const auto bytes =
       file_of(R"({"__metadata__":{"source":"here"},)" + tensor("b", "[2,1]", "[8,16]") + "," +
                   tensor("a", "[8]", "[0,8]", "U8") + "," + tensor("none", "[3,0]", "[8,8]") + "," +
                   tensor("scalar", "[]", "[16,20]") + "}   ",
               20);
   const SafeTensors content = parse_safetensors(bytes, "x");
-  ASSERT_EQ(content.tensors.size(), 4u);
-  EXPECT_EQ(content.metadata.at("source"), "here");
-  EXPECT_EQ(content.tensors.at("a").to_floats(), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(content.tensors.at("b").shape, (std::vector<std::int64_t>{2, 1}));
-  EXPECT_EQ(content.tensors.at("none").elements(), 0);
-  EXPECT_EQ(content.tensors.at("scalar").elements(), 1);
+  ASSERT_EQ(content.size(), 4u);
+  EXPECT_EQ(content.at("a").to_floats(), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(content.at("b").shape, (std::vector<std::int64_t>{2, 1}));
+  EXPECT_EQ(content.at("none").elements(), 0);
+  EXPECT_EQ(content.at("scalar").elements(), 1);
 }
 
 std::string repeated(const std::string& text, std::size_t times) {
@@ -167,7 +164,7 @@ TEST(SafeTensorsLimitTest, ManyTensorsTakeLinearTime) {
     return least;
   };
   const auto many = many_tensors(30'000);
-  EXPECT_EQ(parse_safetensors(many, "x").tensors.size(), 30'000u);
+  EXPECT_EQ(parse_safetensors(many, "x").size(), 30'000u);
   const double few = std::max(1.0, seconds(many_tensors(3'000)));
   EXPECT_LT(seconds(many), 50 * few);
 }
@@ -221,28 +218,6 @@ TEST(SafeTensorsLimitTest, FilesThatDoNotFitTheirHeaderAreNotRead) {
   EXPECT_NE(failure().find("belong to no tensor"), std::string::npos) << failure();
 }
 
-TEST(SafeTensorsTest, DamagedFilesEndWithAnErrorOrAConsistentResult) {
-  const auto good = file_of(R"({"__metadata__":{"k":"v"},)" + tensor("a", "[2,3]", "[0,24]") + "," +
-                                tensor("b", "[4]", "[24,32]", "F16") + "}",
-                            32);
-  std::mt19937 random(1);
-  for (int i = 0; i < 5000; ++i) {
-    auto bytes = good;
-    const int changes = 1 + static_cast<int>(random() % 4);
-    for (int c = 0; c < changes; ++c)
-      bytes[random() % bytes.size()] = static_cast<std::byte>(random());
-    if (random() % 4 == 0) bytes.resize(random() % bytes.size());
-    try {
-      std::size_t covered = 0;
-      for (const auto& [name, t] : parse_safetensors(bytes, "x").tensors) covered += t.data.size();
-      EXPECT_LE(covered, bytes.size());
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::Data);
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
-    }
-  }
-}
-
 TEST(SafeTensorsTest, ConvertsEveryTypeToFloat) {
   EXPECT_EQ(as_floats<float>("F32", {1.5f, -0.0f}), (std::vector<float>{1.5f, -0.0f}));
   EXPECT_EQ(as_floats<double>("F64", {1.0 / 3.0}), (std::vector<float>{1.0f / 3.0f}));
@@ -276,48 +251,19 @@ TEST(SafeTensorsTest, HalfPrecisionIsExact) {
   EXPECT_TRUE(std::isnan(values[8]));
 }
 
-SafeTensors sample(const std::vector<float>& floats, const std::vector<std::uint8_t>& bytes) {
-  SafeTensors content;
-  content.tensors["a.bytes"] = {"U8", {3}, std::as_bytes(std::span(bytes))};
-  content.tensors["z.floats"] = {"F32", {2, 2}, std::as_bytes(std::span(floats))};
-  content.tensors["empty"] = {"F32", {0}, {}};
-  content.metadata["format"] = "pt";
-  return content;
-}
-
-TEST(SafeTensorsTest, WrittenFilesReadBack) {
+TEST(SafeTensorsTest, FilesAreReadAndMoved) {
   const TemporaryDirectory directory;
   const std::vector<float> floats = {1, 2, 3, 4};
-  const std::vector<std::uint8_t> bytes = {7, 8, 9};
-  write_safetensors(directory.path() / "x.safetensors", sample(floats, bytes));
-  SafeTensorsFile first(directory.path() / "x.safetensors");
+  const std::filesystem::path path = directory / "x.safetensors";
+  write_safetensors(path, {{"z.floats", {"F32", {2, 2}, std::as_bytes(std::span(floats))}},
+                           {"empty", {"F32", {0}, {}}}});
+  SafeTensorsFile first(path);
   const SafeTensorsFile file = std::move(first);
-  EXPECT_EQ(file.tensors().size(), 3u);
+  EXPECT_EQ(file.tensors().size(), 2u);
   EXPECT_EQ(file.at("z.floats").to_floats(), floats);
   EXPECT_EQ(file.at("z.floats").shape, (std::vector<std::int64_t>{2, 2}));
-  EXPECT_EQ(file.at("a.bytes").to_floats(), (std::vector<float>{7, 8, 9}));
-  EXPECT_EQ(file.metadata().at("format"), "pt");
   expect_error(ErrorKind::Data, {"x.safetensors", "no tensor z.float;", "did you mean z.floats?"},
                [&] { static_cast<void>(file.at("z.float")); });
-}
-
-TEST(SafeTensorsTest, WrittenFilesAreAlignedAndDeterministic) {
-  const TemporaryDirectory directory;
-  const std::vector<float> floats = {1, 2, 3, 4};
-  const std::vector<std::uint8_t> bytes = {7, 8, 9};
-  write_safetensors(directory.path() / "a", sample(floats, bytes));
-  write_safetensors(directory.path() / "b", sample(floats, bytes));
-  const auto written = read_bytes(directory.path() / "a");
-  EXPECT_EQ(written, read_bytes(directory.path() / "b"));
-  std::uint64_t length = 0;
-  std::memcpy(&length, written.data(), sizeof length);
-  EXPECT_EQ(length % 8, 0u);
-  const std::string header(written.begin() + 8, written.begin() + 8 + static_cast<long>(length));
-  EXPECT_EQ(header.substr(0, header.find_last_not_of(' ') + 1),
-            R"({"__metadata__":{"format":"pt"},)"
-            R"("empty":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
-            R"("z.floats":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
-            R"("a.bytes":{"dtype":"U8","shape":[3],"data_offsets":[16,19]}})");
 }
 
 TEST(SafeTensorsTest, ReadsRealFiles) {
@@ -326,7 +272,6 @@ TEST(SafeTensorsTest, ReadsRealFiles) {
   const SafeTensorsFile weights(*folder / "resnet20-12fca82f.safetensors");
   EXPECT_EQ(weights.at("conv1.weight").shape, (std::vector<std::int64_t>{16, 3, 3, 3}));
   EXPECT_EQ(weights.at("linear.bias").elements(), 10);
-  EXPECT_EQ(weights.metadata().at("source"), "akamaster/pytorch_resnet_cifar10");
   const SafeTensorsFile reference(*folder / "resnet20_reference.safetensors");
   EXPECT_EQ(reference.at("labels_test_all").type, "I64");
   // The two precisions of the same logits agree.

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "models/registry.hpp"
-#include "tests/io/fixtures.hpp"
+#include "tests/io/safetensors_file.hpp"
 
 namespace millrace::io {
 namespace {
@@ -59,7 +59,7 @@ class StateDictionary {
         std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
     auto& values = storage_.emplace_back(static_cast<std::size_t>(elements));
     std::iota(values.begin(), values.end(), static_cast<float>(100 * storage_.size()));
-    content_.tensors[name] = {"F32", shape, std::as_bytes(std::span(values))};
+    content_[name] = {"F32", shape, std::as_bytes(std::span(values))};
   }
   void add_all(const Graph& graph, const std::string& prefix = "") {
     for (const Parameter& p : graph.parameters) {
@@ -69,22 +69,22 @@ class StateDictionary {
     }
   }
   void rename(const std::string& from, const std::string& to) {
-    auto node = content_.tensors.extract(from);
+    auto node = content_.extract(from);
     node.key() = to;
-    content_.tensors.insert(std::move(node));
+    content_.insert(std::move(node));
   }
-  void remove(const std::string& name) { content_.tensors.erase(name); }
+  void remove(const std::string& name) { content_.erase(name); }
   void set(const std::string& name, std::size_t element, float value) {
-    const SafeTensor& tensor = content_.tensors.at(name);
+    const SafeTensor& tensor = content_.at(name);
     for (std::vector<float>& values : storage_)
       if (std::as_bytes(std::span(values)).data() == tensor.data.data()) values.at(element) = value;
   }
   void reshape(const std::string& name, const std::vector<std::int64_t>& shape) {
-    content_.tensors.at(name).shape = shape;
+    content_.at(name).shape = shape;
   }
   [[nodiscard]] SafeTensorsFile file() const {
-    write_safetensors(directory_.path() / "net.safetensors", content_);
-    return SafeTensorsFile(directory_.path() / "net.safetensors");
+    write_safetensors(directory_ / "net.safetensors", content_);
+    return SafeTensorsFile(directory_ / "net.safetensors");
   }
 
  private:

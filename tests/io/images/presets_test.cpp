@@ -27,15 +27,7 @@ TEST(ImagePresetTest, NamesFindTheirPreset) {
 void expect_row(const ImagePreset& preset, const CropRule& crop, const Resampling& resampling,
                 CentreOffset centre, ImageNormalisation normalisation) {
   SCOPED_TRACE(preset.name);
-  EXPECT_EQ(preset.crop.draw, crop.draw);
-  EXPECT_EQ(preset.crop.min_area, crop.min_area);
-  EXPECT_EQ(preset.crop.max_area, crop.max_area);
-  EXPECT_EQ(preset.crop.min_aspect, crop.min_aspect);
-  EXPECT_EQ(preset.crop.max_aspect, crop.max_aspect);
-  EXPECT_EQ(preset.crop.attempts, crop.attempts);
-  EXPECT_EQ(preset.crop.min_object_covered, crop.min_object_covered);
-  EXPECT_EQ(preset.crop.fallback, crop.fallback);
-  EXPECT_EQ(preset.crop.centre, crop.centre);
+  EXPECT_EQ(preset.crop, crop);
   EXPECT_EQ(preset.training, resampling);
   EXPECT_EQ(preset.validation, resampling);
   EXPECT_EQ(preset.evaluation, (EvaluationRule{.scaled = 256, .window = 224, .centre = centre}));

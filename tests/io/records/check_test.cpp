@@ -25,21 +25,23 @@ CheckReport check(const fs::path& root, const CheckOptions& options = options_fo
   return check_images(root, Split::Train, options);
 }
 
-TEST(CheckTest, WholeShardsHaveNoFindings) {
+struct CheckTest : testing::Test {
   const TemporaryDirectory root;
-  write_shard(root.path() / "train-00000-of-00002", 0, 30);
-  write_shard(root.path() / "train-00001-of-00002", 30, 12);
+};
+
+TEST_F(CheckTest, WholeShardsHaveNoFindings) {
+  write_shard(root / "train-00000-of-00002", 0, 30);
+  write_shard(root / "train-00001-of-00002", 30, 12);
   const CheckReport report = check(root.path());
   EXPECT_TRUE(report.findings.empty());
   EXPECT_EQ(report.files, 2u);
   EXPECT_EQ(report.records, 42u);
-  EXPECT_EQ(report.bytes, fs::file_size(root.path() / "train-00000-of-00002") +
-                              fs::file_size(root.path() / "train-00001-of-00002"));
+  EXPECT_EQ(report.bytes, fs::file_size(root / "train-00000-of-00002") +
+                              fs::file_size(root / "train-00001-of-00002"));
 }
 
-TEST(CheckTest, EveryFlippedByteIsFoundWithItsPlace) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "train-00000-of-00001";
+TEST_F(CheckTest, EveryFlippedByteIsFoundWithItsPlace) {
+  const fs::path path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);
   for (std::uint64_t byte = 0; byte < places[3]; ++byte) {
     flip_byte(path, byte);
@@ -54,13 +56,12 @@ TEST(CheckTest, EveryFlippedByteIsFoundWithItsPlace) {
   }
 }
 
-TEST(CheckTest, ListsEverythingThatIsBad) {
-  const TemporaryDirectory root;
-  const fs::path first = root.path() / "train-00000-of-00003";
+TEST_F(CheckTest, ListsEverythingThatIsBad) {
+  const fs::path first = root / "train-00000-of-00003";
   const auto places = write_shard(first, 0, 10);
   flip_byte(first, places[2]);
   flip_byte(first, places[5] + 30);
-  const fs::path last = root.path() / "train-00002-of-00003";
+  const fs::path last = root / "train-00002-of-00003";
   const auto ends = write_shard(last, 0, 4);
   cut(last, ends[3] + 5);
   CheckOptions options = options_for(9);
@@ -74,7 +75,7 @@ TEST(CheckTest, ListsEverythingThatIsBad) {
   EXPECT_EQ(
       lines,
       (std::vector<std::string>{
-          (root.path() / "train-00001-of-00003").string() + ": the shard is missing",
+          (root / "train-00001-of-00003").string() + ": the shard is missing",
           fmt::format("{}, record 2 at offset {}: record length checksum mismatch", a, places[2]),
           fmt::format("{}, record 5 at offset {}: data checksum mismatch", a, places[5]),
           fmt::format("{}, record 7 at offset {}: the image: upside down", a, places[7]),
@@ -85,9 +86,8 @@ TEST(CheckTest, ListsEverythingThatIsBad) {
       }));
 }
 
-TEST(CheckTest, IdxFilesAreComparedWithTheirShards) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "train-00000-of-00001";
+TEST_F(CheckTest, IdxFilesAreComparedWithTheirShards) {
+  const fs::path path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);
   store(path.string() + ".idx",
         fmt::format("0 {}\n{} {}\n", places[1], places[1], places[2] - places[1]));
@@ -102,18 +102,17 @@ TEST(CheckTest, IdxFilesAreComparedWithTheirShards) {
   EXPECT_EQ(to_string(report.findings[0]), path.string() + ".idx: line 1 is not \"offset bytes\"");
 }
 
-TEST(CheckTest, LeftoversOfAnInterruptedCopyAreFound) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "train-00000-of-00002";
+TEST_F(CheckTest, LeftoversOfAnInterruptedCopyAreFound) {
+  const fs::path path = root / "train-00000-of-00002";
   const auto places = write_shard(path, 0, 3);
   store(path.string() + ".idx",
         fmt::format("0 {}\n{} {}\n{} {}\n", places[1], places[1], places[2] - places[1], places[2],
                     places[3] - places[2]));
-  store(root.path() / "train-00001-of-00002", std::string_view(""));
+  store(root / "train-00001-of-00002", std::string_view(""));
   cut(path, places[2]);
   const CheckReport report = check(root.path());
   ASSERT_EQ(report.findings.size(), 2u);
-  EXPECT_EQ(to_string(report.findings[0]), (root.path() / "train-00001-of-00002").string() +
+  EXPECT_EQ(to_string(report.findings[0]), (root / "train-00001-of-00002").string() +
                                                ": the shard is empty: fetch or convert it again");
   EXPECT_EQ(report.findings[1].file, path.string());
   EXPECT_EQ(report.findings[1].record, std::nullopt);
@@ -123,37 +122,33 @@ TEST(CheckTest, LeftoversOfAnInterruptedCopyAreFound) {
       << report.findings[1].problem;
 }
 
-TEST(CheckTest, ClassFolders) {
-  const TemporaryDirectory root;
-  store(root.path() / "train/n01/a.JPEG", fake_image(1));
-  store(root.path() / "train/n01/b.JPEG", std::string_view("text"));
+TEST_F(CheckTest, ClassFolders) {
+  store(root / "train/n01/a.JPEG", fake_image(1));
+  store(root / "train/n01/b.JPEG", std::string_view("text"));
   const CheckReport report = check(root.path());
   EXPECT_EQ(report.records, 2u);
   ASSERT_EQ(report.findings.size(), 1u);
-  EXPECT_EQ(report.findings[0].file, (root.path() / "train/n01/b.JPEG").string());
+  EXPECT_EQ(report.findings[0].file, (root / "train/n01/b.JPEG").string());
   EXPECT_EQ(report.findings[0].problem, "is neither JPEG nor PNG");
   EXPECT_TRUE(report.notices.empty());
 }
 
-TEST(CheckTest, OnlyFilesNamedAsImagesAreBadInAClassFolder) {
-  const TemporaryDirectory root;
-  store(root.path() / "train/n01/a.JPEG", fake_image(1));
-  store(root.path() / "train/n01/README.txt", std::string_view("text"));
-  store(root.path() / "train/n02/b.JPEG", std::string_view(""));
-  store(root.path() / "train/n02/c", fake_image(2));
+TEST_F(CheckTest, OnlyFilesNamedAsImagesAreBadInAClassFolder) {
+  store(root / "train/n01/a.JPEG", fake_image(1));
+  store(root / "train/n01/README.txt", std::string_view("text"));
+  store(root / "train/n02/b.JPEG", std::string_view(""));
+  store(root / "train/n02/c", fake_image(2));
   const CheckReport report = check(root.path());
   EXPECT_EQ(report.records, 3u);
   ASSERT_EQ(report.findings.size(), 1u);
-  EXPECT_EQ(to_string(report.findings[0]),
-            (root.path() / "train/n02/b.JPEG").string() + ": is empty");
+  EXPECT_EQ(to_string(report.findings[0]), (root / "train/n02/b.JPEG").string() + ": is empty");
   ASSERT_EQ(report.notices.size(), 1u);
   EXPECT_NE(report.notices[0].find("1 files are neither JPEG nor PNG"), std::string::npos);
   EXPECT_NE(report.notices[0].find("n01/README.txt"), std::string::npos);
 }
 
-TEST(CheckTest, FoldersLinksAndPipesInAClassFolderAreBad) {
-  const test::TemporaryDirectory root;
-  const fs::path folder = root.path() / "train" / "n01";
+TEST_F(CheckTest, FoldersLinksAndPipesInAClassFolderAreBad) {
+  const fs::path folder = root / "train" / "n01";
   store(folder / "a.JPEG", fake_image(1));
   fs::create_directories(folder / "folder.JPEG");
   fs::create_directories(folder / "notes");
@@ -169,7 +164,7 @@ TEST(CheckTest, FoldersLinksAndPipesInAClassFolderAreBad) {
         << to_string(finding);
 }
 
-TEST(CheckTest, AFindingNamesItsPlaceOnceAndInOneLine) {
+TEST_F(CheckTest, AFindingNamesItsPlaceOnceAndInOneLine) {
   const std::string place = "d/train-00001-of-00008, record 41 at offset 65525";
   EXPECT_EQ(problem_at(place, "d/train-00001-of-00008: the file ends at offset 65000"),
             place + ": the file ends at offset 65000");
@@ -186,7 +181,7 @@ TEST(CheckTest, AFindingNamesItsPlaceOnceAndInOneLine) {
   EXPECT_EQ(notices, (std::vector<std::string>{"in a\\n", "left out: b\\x1b"}));
 }
 
-TEST(CheckTest, RealShards) {
+TEST_F(CheckTest, RealShards) {
   const auto format = real_data("tfrecord_imagenet_format");
   const auto photos = real_data("tfrecord_imagenet_photos");
   if (!format || !photos) GTEST_SKIP() << "no shards beside the project";

@@ -124,13 +124,21 @@ std::multiset<std::pair<std::string, std::int32_t>> expected_images() {
   return images;
 }
 
-TEST(ConvertTest, ClassFoldersBecomeShardsThatReadBack) {
+struct ConvertTest : testing::Test {
+  [[nodiscard]] RawImages raw_images() const { return find_raw_images(raw.path(), Split::Train); }
+  ConvertReport convert(const ConvertOptions& options) const {
+    return convert_to_records(raw_images(), Split::Train, out.path(), options);
+  }
+
   const TemporaryDirectory raw;
   const TemporaryDirectory out;
+};
+
+TEST_F(ConvertTest, ClassFoldersBecomeShardsThatReadBack) {
   write_class_folders(raw.path());
-  const RawImages images = find_raw_images(raw.path(), Split::Train);
+  const RawImages images = raw_images();
   EXPECT_EQ(images.classes, (std::vector<std::string>{"n00000003", "n00000004", "n00000005"}));
-  const ConvertReport report = convert_to_records(images, Split::Train, out.path(), options_for(4));
+  const ConvertReport report = convert(options_for(4));
   EXPECT_EQ(report.images, 21u);
   EXPECT_EQ(report.shards_written, 4);
   EXPECT_EQ(report.replaced, 0u);
@@ -143,21 +151,18 @@ TEST(ConvertTest, ClassFoldersBecomeShardsThatReadBack) {
     ADD_FAILURE() << finding.file << ": " << finding.problem;
 }
 
-TEST(ConvertTest, ShardsHaveTheConvertersSizes) {
-  const TemporaryDirectory raw;
-  const TemporaryDirectory out;
+TEST_F(ConvertTest, ShardsHaveTheConvertersSizes) {
   write_class_folders(raw.path());
-  const RawImages images = find_raw_images(raw.path(), Split::Train);
-  (void)convert_to_records(images, Split::Train, out.path(), options_for(4));
+  (void)convert(options_for(4));
   std::vector<std::size_t> sizes;
   for (int i = 0; i < 4; ++i) {
-    ByteWindow file(out.path() / "train" / fmt::format("train-{:05}-of-00004", i));
+    ByteWindow file(out / "train" / fmt::format("train-{:05}-of-00004", i));
     sizes.push_back(scan_records(file).entries.size());
   }
   EXPECT_EQ(sizes, (std::vector<std::size_t>{6, 6, 6, 3}));  // ceil(21 / 4) each
 }
 
-TEST(ConvertTest, TrainingIsMixedBySeedAndValidationKeepsItsOrder) {
+TEST_F(ConvertTest, TrainingIsMixedBySeedAndValidationKeepsItsOrder) {
   const auto mixed = conversion_order(1000, Split::Train, 0);
   EXPECT_EQ(std::set<std::size_t>(mixed.begin(), mixed.end()).size(), 1000u);
   EXPECT_NE(mixed, conversion_order(1000, Split::Train, 1));
@@ -171,19 +176,18 @@ TEST(ConvertTest, TrainingIsMixedBySeedAndValidationKeepsItsOrder) {
   EXPECT_EQ(kept, (std::vector<std::size_t>{0, 1, 2, 3, 4}));
 }
 
-TEST(ConvertTest, BytesDependNeitherOnThreadsNorOnWhereTheImagesLie) {
+TEST_F(ConvertTest, BytesDependNeitherOnThreadsNorOnWhereTheImagesLie) {
   const TemporaryDirectory folders;
   const TemporaryDirectory tars;
-  const TemporaryDirectory out;
   write_class_folders(folders.path());
   for (std::size_t c = 0; c < kClasses; ++c)
-    store(tars.path() / "train" / (synset(c) + ".tar"), class_tar(c).bytes());
+    store(tars / "train" / (synset(c) + ".tar"), class_tar(c).bytes());
   int number = 0;
   std::vector<std::map<std::string, std::string>> results;
-  for (const fs::path& raw : {folders.path(), tars.path()})
+  for (const fs::path& from : {folders.path(), tars.path()})
     for (const unsigned threads : {1u, 3u}) {
-      const fs::path place = out.path() / std::to_string(++number);
-      (void)convert_to_records(find_raw_images(raw, Split::Train), Split::Train, place,
+      const fs::path place = out / std::to_string(++number);
+      (void)convert_to_records(find_raw_images(from, Split::Train), Split::Train, place,
                                options_for(5, threads));
       results.push_back(files_below(place));
     }
@@ -191,14 +195,12 @@ TEST(ConvertTest, BytesDependNeitherOnThreadsNorOnWhereTheImagesLie) {
   EXPECT_EQ(results[0].size(), 5u);
 }
 
-TEST(ConvertTest, FlatValidationWithAListOfLabels) {
-  const TemporaryDirectory raw;
-  const TemporaryDirectory out;
+TEST_F(ConvertTest, FlatValidationWithAListOfLabels) {
   write_class_folders(raw.path());
   for (std::size_t i = 0; i < 3; ++i)
-    store(raw.path() / "validation" / fmt::format("ILSVRC2012_val_{:08}.JPEG", i + 1),
+    store(raw / "validation" / fmt::format("ILSVRC2012_val_{:08}.JPEG", i + 1),
           fake_image(100 + i));
-  store(raw.path() / "synset_labels.txt", "n00000005\nn00000003\nn00000004\n");
+  store(raw / "synset_labels.txt", "n00000005\nn00000003\nn00000004\n");
   const RawImages images = find_raw_images(raw.path(), Split::Validation);
   (void)convert_to_records(images, Split::Validation, out.path(), options_for(2));
   OpenOptions options;
@@ -212,96 +214,82 @@ TEST(ConvertTest, FlatValidationWithAListOfLabels) {
     EXPECT_EQ(text_of(source->stored(i, buffer).bytes),
               text_of(fake_image(static_cast<std::size_t>(100 + i))));
   }
-  EXPECT_TRUE(fs::exists(out.path() / "validation" / "validation-00001-of-00002"));
+  EXPECT_TRUE(fs::exists(out / "validation" / "validation-00001-of-00002"));
 
-  store(raw.path() / "synset_labels.txt", "n00000005\nn00000003\n");
+  store(raw / "synset_labels.txt", "n00000005\nn00000003\n");
   expect_error(ErrorKind::Data, {"synset_labels.txt: 2 lines, but 3 images"},
                [&] { (void)find_raw_images(raw.path(), Split::Validation); });
-  store(raw.path() / "other.txt", "n00000005\nn00000003\nn99999999\n");
-  expect_error(ErrorKind::Data, {"n99999999"}, [&] {
-    (void)find_raw_images(raw.path(), Split::Validation, raw.path() / "other.txt");
-  });
+  store(raw / "other.txt", "n00000005\nn00000003\nn99999999\n");
+  expect_error(ErrorKind::Data, {"n99999999"},
+               [&] { (void)find_raw_images(raw.path(), Split::Validation, raw / "other.txt"); });
 }
 
-TEST(ConvertTest, ForeignFilesAreReplacedAndBrokenOnesNamed) {
-  const TemporaryDirectory raw;
-  const TemporaryDirectory out;
-  store(raw.path() / "train/n1/a.JPEG", std::string_view("\x89PNG"));
-  store(raw.path() / "train/n1/b.JPEG", fake_image(1));
-  const RawImages images = find_raw_images(raw.path(), Split::Train);
-  const ConvertReport report = convert_to_records(images, Split::Train, out.path(), options_for(1));
+TEST_F(ConvertTest, ForeignFilesAreReplacedAndBrokenOnesNamed) {
+  store(raw / "train/n1/a.JPEG", std::string_view("\x89PNG"));
+  store(raw / "train/n1/b.JPEG", fake_image(1));
+  const ConvertReport report = convert(options_for(1));
   EXPECT_EQ(report.replaced, 1u);
-  store(raw.path() / "train/n1/b.JPEG", std::string_view("broken"));
+  store(raw / "train/n1/b.JPEG", std::string_view("broken"));
   expect_error(ErrorKind::Data, {"n1/b.JPEG", "a broken image"}, [&] {
-    (void)convert_to_records(find_raw_images(raw.path(), Split::Train), Split::Train,
-                             out.path() / "second", options_for(1));
+    (void)convert_to_records(raw_images(), Split::Train, out / "second", options_for(1));
   });
-  EXPECT_FALSE(fs::exists(out.path() / "second/train/train-00000-of-00001"));
+  EXPECT_FALSE(fs::exists(out / "second/train/train-00000-of-00001"));
 }
 
-TEST(ConvertTest, BadImagesOfKeptShardsStillCount) {
-  const TemporaryDirectory raw;
-  const TemporaryDirectory out;
+TEST_F(ConvertTest, BadImagesOfKeptShardsStillCount) {
   write_class_folders(raw.path());
   for (const std::size_t i : {1u, 4u})
-    store(raw.path() / "train" / synset(1) / file_name(1, i), std::string_view("broken"));
-  const RawImages images = find_raw_images(raw.path(), Split::Train);
+    store(raw / "train" / synset(1) / file_name(1, i), std::string_view("broken"));
+  const RawImages images = raw_images();
   std::vector<std::string> named;
   ConvertOptions options = options_for(4, 3);
   options.max_bad_fraction = 0.1;
   options.report_bad = [&](const std::string& problem) { named.push_back(problem); };
-  const ConvertReport report = convert_to_records(images, Split::Train, out.path(), options);
+  const ConvertReport report = convert(options);
   EXPECT_EQ(report.bad, 2);
   EXPECT_EQ(report.images, 19u);
   ASSERT_EQ(named.size(), 2u);
   for (const std::string& name : named) EXPECT_TRUE(name.ends_with("a broken image")) << name;
-  fs::remove(out.path() / "train/train-00001-of-00004");
-  const ConvertReport again = convert_to_records(images, Split::Train, out.path(), options);
+  fs::remove(out / "train/train-00001-of-00004");
+  const ConvertReport again = convert(options);
   EXPECT_EQ(again.bad, 2);
   EXPECT_EQ(again.shards_kept, 3);
   options.max_bad_fraction = 0.05;
   expect_error(ErrorKind::Data, {"2 of 21 images", "a broken image"},
-               [&] { (void)convert_to_records(images, Split::Train, out.path(), options); });
+               [&] { (void)convert(options); });
 }
 
-TEST(ConvertTest, NoShardIsEmpty) {
+TEST_F(ConvertTest, NoShardIsEmpty) {
   EXPECT_EQ(shards_filled(1'281'167, 1024), 1024);
   EXPECT_EQ(shards_filled(50'000, 128), 128);
   EXPECT_EQ(shards_filled(12, 1024), 12);
   EXPECT_EQ(shards_filled(21, 20), 11);
-  const TemporaryDirectory raw;
-  const TemporaryDirectory out;
-  store(raw.path() / "train/n1/a.JPEG", fake_image(1));
-  store(raw.path() / "train/n1/b.JPEG", std::string_view("broken"));
+  store(raw / "train/n1/a.JPEG", fake_image(1));
+  store(raw / "train/n1/b.JPEG", std::string_view("broken"));
   ConvertOptions options = options_for(2, 1);
   options.max_bad_fraction = 0.5;
-  expect_error(ErrorKind::Data, {"all of its images (1) are bad"}, [&] {
-    (void)convert_to_records(find_raw_images(raw.path(), Split::Train), Split::Train, out.path(),
-                             options);
-  });
+  expect_error(ErrorKind::Data, {"all of its images (1) are bad"},
+               [&] { (void)convert_to_records(raw_images(), Split::Train, out.path(), options); });
 }
 
-TEST(ConvertTest, ContinuesAfterAnInterruption) {
-  const TemporaryDirectory raw;
-  const TemporaryDirectory out;
+TEST_F(ConvertTest, ContinuesAfterAnInterruption) {
   const TemporaryDirectory straight;
   write_class_folders(raw.path());
-  const RawImages images = find_raw_images(raw.path(), Split::Train);
+  const RawImages images = raw_images();
   ConvertOptions options = options_for(5, 1);
   std::atomic<int> calls = 0;
   options.prepare = [&](std::span<const std::byte> bytes) {
     if (++calls == 12) fail(ErrorKind::Io, "the disk is full");
     return prepare(bytes);
   };
-  expect_error(ErrorKind::Io, {"the disk is full"},
-               [&] { (void)convert_to_records(images, Split::Train, out.path(), options); });
-  EXPECT_FALSE(fs::exists(out.path() / "train/train-00002-of-00005"));
-  const fs::path left = test::leave_temporary(out.path() / "train/train-00002-of-00005");
-  const fs::path state = test::leave_temporary(out.path() / "train/.millrace-train.conversion");
-  const fs::path notes = out.path() / "train/train-notes.tmp.2024.txt";
-  const fs::path foreign = test::leave_temporary(out.path() / "train/train-notes");
+  expect_error(ErrorKind::Io, {"the disk is full"}, [&] { (void)convert(options); });
+  EXPECT_FALSE(fs::exists(out / "train/train-00002-of-00005"));
+  const fs::path left = test::leave_temporary(out / "train/train-00002-of-00005");
+  const fs::path state = test::leave_temporary(out / "train/.millrace-train.conversion");
+  const fs::path notes = out / "train/train-notes.tmp.2024.txt";
+  const fs::path foreign = test::leave_temporary(out / "train/train-notes");
   store(notes, std::string_view("of the user"));
-  const ConvertReport report = convert_to_records(images, Split::Train, out.path(), options_for(5));
+  const ConvertReport report = convert(options_for(5));
   EXPECT_EQ(report.shards_kept, 2);
   EXPECT_EQ(report.shards_written, 3);
   EXPECT_FALSE(fs::exists(left));
@@ -312,43 +300,38 @@ TEST(ConvertTest, ContinuesAfterAnInterruption) {
   EXPECT_EQ(files_below(out.path()), files_below(straight.path()));
 }
 
-TEST(ConvertTest, NeverMixesTwoConversions) {
-  const TemporaryDirectory raw;
-  const TemporaryDirectory out;
+TEST_F(ConvertTest, NeverMixesTwoConversions) {
   write_class_folders(raw.path());
-  const RawImages images = find_raw_images(raw.path(), Split::Train);
+  const RawImages images = raw_images();
   ConvertOptions broken = options_for(5, 1);
   int calls = 0;
   broken.prepare = [&](std::span<const std::byte> bytes) {
     if (++calls == 7) fail(ErrorKind::Io, "stopped");
     return prepare(bytes);
   };
-  expect_error(ErrorKind::Io, {"stopped"},
-               [&] { (void)convert_to_records(images, Split::Train, out.path(), broken); });
+  expect_error(ErrorKind::Io, {"stopped"}, [&] { (void)convert(broken); });
   expect_error(ErrorKind::Usage, {"in 5 shards", "in 4 shards"},
-               [&] { (void)convert_to_records(images, Split::Train, out.path(), options_for(4)); });
-  (void)convert_to_records(images, Split::Train, out.path(), options_for(5));
-  EXPECT_EQ(convert_to_records(images, Split::Train, out.path(), options_for(5)).shards_kept, 5);
+               [&] { (void)convert(options_for(4)); });
+  (void)convert(options_for(5));
+  EXPECT_EQ(convert(options_for(5)).shards_kept, 5);
   expect_error(ErrorKind::Usage, {"in 5 shards", "in 4 shards"},
-               [&] { (void)convert_to_records(images, Split::Train, out.path(), options_for(4)); });
-  store(out.path() / "foreign/train/train-00000-of-00001", std::string_view("of somebody"));
+               [&] { (void)convert(options_for(4)); });
+  store(out / "foreign/train/train-00000-of-00001", std::string_view("of somebody"));
   expect_error(ErrorKind::Usage, {"already exists"}, [&] {
-    (void)convert_to_records(images, Split::Train, out.path() / "foreign", options_for(5));
+    (void)convert_to_records(images, Split::Train, out / "foreign", options_for(5));
   });
-  expect_error(ErrorKind::Config, {"0 shards"},
-               [&] { (void)convert_to_records(images, Split::Train, out.path(), options_for(0)); });
+  expect_error(ErrorKind::Config, {"0 shards"}, [&] { (void)convert(options_for(0)); });
 }
 
-TEST(ConvertTest, FilesInArchivesAreRecognizedByContent) {
-  const TemporaryDirectory raw;
+TEST_F(ConvertTest, FilesInArchivesAreRecognizedByContent) {
   Tar tar;
   tar.add("no-ending", fake_image(1));
   tar.add("LICENSE", bytes_of("no image"));
   tar.add("empty", {});
   tar.add("text.JPEG", bytes_of("no image either"));
   tar.add("._a.JPEG", bytes_of("what another system keeps"));
-  store(raw.path() / "train" / "n1.tar", tar.bytes());
-  const RawImages found = find_raw_images(raw.path(), Split::Train);
+  store(raw / "train" / "n1.tar", tar.bytes());
+  const RawImages found = raw_images();
   std::vector<std::string> names;
   for (const RawImage& image : found.images) names.push_back(image.name);
   EXPECT_EQ(names, (std::vector<std::string>{"no-ending", "text.JPEG"}));
@@ -356,37 +339,34 @@ TEST(ConvertTest, FilesInArchivesAreRecognizedByContent) {
 }
 
 // The result of unpacking in place.
-TEST(ConvertTest, AnArchiveBesideItsFolderIsLeftOut) {
-  const TemporaryDirectory raw;
+TEST_F(ConvertTest, AnArchiveBesideItsFolderIsLeftOut) {
   Tar tar;
   tar.add("a.JPEG", fake_image(1));
   for (const char* name : {"n1", "n2"})
-    store(raw.path() / "train" / (std::string(name) + ".tar"), tar.bytes());
-  store(raw.path() / "train/n1/a.JPEG", fake_image(1));
-  fs::create_directory(raw.path() / "train/n2");  // nothing was unpacked here
-  const RawImages found = find_raw_images(raw.path(), Split::Train);
+    store(raw / "train" / (std::string(name) + ".tar"), tar.bytes());
+  store(raw / "train/n1/a.JPEG", fake_image(1));
+  fs::create_directory(raw / "train/n2");  // nothing was unpacked here
+  const RawImages found = raw_images();
   EXPECT_EQ(found.images.size(), 2u);
   ASSERT_EQ(found.notices.size(), 1u);
-  EXPECT_TRUE(found.notices[0].starts_with((raw.path() / "train/n1.tar").string()));
+  EXPECT_TRUE(found.notices[0].starts_with((raw / "train/n1.tar").string()));
 }
 
-TEST(ConvertTest, AnArchiveOfArchivesMustBeUnpacked) {
+TEST_F(ConvertTest, AnArchiveOfArchivesMustBeUnpacked) {
   Tar images;
   images.add("a.JPEG", fake_image(1));
   Tar classes;
   classes.add("n1.tar", images.bytes());
-  const TemporaryDirectory raw;
-  store(raw.path() / "train/all.tar", classes.bytes());
+  store(raw / "train/all.tar", classes.bytes());
   expect_error(ErrorKind::Data, {"n1.tar at offset ", "one archive per class: unpack"},
-               [&] { (void)find_raw_images(raw.path(), Split::Train); });
+               [&] { (void)raw_images(); });
 }
 
-TEST(ConvertTest, NothingFoundListsThePlacesSearched) {
-  const TemporaryDirectory root;
+TEST_F(ConvertTest, NothingFoundListsThePlacesSearched) {
   expect_error(ErrorKind::Data, {"img_train", "class archives", "class folders in"},
-               [&] { (void)find_raw_images(root.path(), Split::Train); });
+               [&] { (void)raw_images(); });
   expect_error(ErrorKind::Data, {"validation", "img_val"},
-               [&] { (void)find_raw_images(root.path(), Split::Validation); });
+               [&] { (void)find_raw_images(raw.path(), Split::Validation); });
 }
 
 std::vector<TarMember> list(const Bytes& bytes) {

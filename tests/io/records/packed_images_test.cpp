@@ -45,10 +45,13 @@ std::unique_ptr<ImageDataset> source_of(const fs::path& root, std::size_t images
   return open_image_dataset(root, Split::Train, options);
 }
 
-TEST(PackedImagesTest, HoldsWhatTheSourceHad) {
+struct PackedImagesTest : testing::Test {
   const TemporaryDirectory root;
+};
+
+TEST_F(PackedImagesTest, HoldsWhatTheSourceHad) {
   const auto source = source_of(root.path(), 12);
-  const fs::path path = root.path() / "packed";
+  const fs::path path = root / "packed";
   const PackReport report = write_packed_images(*source, path, options_for(2));
   EXPECT_EQ(report.images, 12);
   EXPECT_EQ(report.bytes, fs::file_size(path));
@@ -77,25 +80,22 @@ TEST(PackedImagesTest, HoldsWhatTheSourceHad) {
   }
 }
 
-TEST(PackedImagesTest, BytesDoNotDependOnThreads) {
-  const TemporaryDirectory root;
+TEST_F(PackedImagesTest, BytesDoNotDependOnThreads) {
   const auto source = source_of(root.path(), 12);
-  (void)write_packed_images(*source, root.path() / "one", options_for(1));
-  (void)write_packed_images(*source, root.path() / "three", options_for(3));
-  EXPECT_EQ(load(root.path() / "one"), load(root.path() / "three"));
+  (void)write_packed_images(*source, root / "one", options_for(1));
+  (void)write_packed_images(*source, root / "three", options_for(3));
+  EXPECT_EQ(load(root / "one"), load(root / "three"));
 }
 
-TEST(PackedImagesTest, ABadImageIsNamedAndNothingIsLeft) {
-  const TemporaryDirectory root;
+TEST_F(PackedImagesTest, ABadImageIsNamedAndNothingIsLeft) {
   const auto source = source_of(root.path(), 20);
   expect_error(ErrorKind::Data, {"train-00000-of-00001, record 13 at offset", "unlucky"},
-               [&] { (void)write_packed_images(*source, root.path() / "packed", options_for(2)); });
+               [&] { (void)write_packed_images(*source, root / "packed", options_for(2)); });
   for (const auto& entry : fs::directory_iterator(root.path()))
     EXPECT_EQ(entry.path().filename().string().find("packed"), std::string::npos);
 }
 
-TEST(PackedImagesTest, BadImagesAreLeftOutInOrder) {
-  const TemporaryDirectory root;
+TEST_F(PackedImagesTest, BadImagesAreLeftOutInOrder) {
   const auto source = source_of(root.path(), 20);
   std::vector<Bytes> files;
   for (const unsigned threads : {1u, 3u}) {
@@ -107,22 +107,22 @@ TEST(PackedImagesTest, BadImagesAreLeftOutInOrder) {
       shrink(file, side, out);
       if (text_of(file).find("image 17") != std::string::npos) out.width = 16'385;
     };
-    const PackReport report = write_packed_images(*source, root.path() / "packed", options);
+    const PackReport report = write_packed_images(*source, root / "packed", options);
     EXPECT_EQ(report.images, 18);
     EXPECT_EQ(report.bad, 2);
     ASSERT_EQ(named.size(), 2u);
     EXPECT_NE(named[0].find("record 13 at offset"), std::string::npos) << named[0];
     EXPECT_NE(named[1].find("4 x 16385 pixels"), std::string::npos) << named[1];
-    files.push_back(load(root.path() / "packed"));
+    files.push_back(load(root / "packed"));
   }
   EXPECT_EQ(files[0], files[1]);
-  const PackedImages packed(root.path() / "packed");
+  const PackedImages packed(root / "packed");
   ASSERT_EQ(packed.size(), 18);
   for (std::int64_t i = 0; i < 18; ++i)
     EXPECT_EQ(packed.label(i), (i + (i >= 13 ? 1 : 0) + (i >= 16 ? 1 : 0)) % 5) << i;
 }
 
-TEST(PackedImagesTest, SizesAreBounded) {
+TEST_F(PackedImagesTest, SizesAreBounded) {
   EXPECT_EQ(packed_size(500, 375, 256), (ImageSize{.height = 341, .width = 256}));
   EXPECT_EQ(packed_size(1, 1, 256), (ImageSize{.height = 256, .width = 256}));
   EXPECT_EQ(packed_size(1, 64, 256), (ImageSize{.height = 256, .width = 16'384}));
@@ -130,11 +130,10 @@ TEST(PackedImagesTest, SizesAreBounded) {
   expect_error(ErrorKind::Data, {"4194304 x 256"}, [] { (void)packed_size(16'384, 1, 256); });
 }
 
-TEST(PackedImagesTest, EveryFlippedByteIsFound) {
-  const TemporaryDirectory root;
+TEST_F(PackedImagesTest, EveryFlippedByteIsFound) {
   const auto source = source_of(root.path(), 3);
-  (void)write_packed_images(*source, root.path() / "packed", options_for(1));
-  const Bytes good = load(root.path() / "packed");
+  (void)write_packed_images(*source, root / "packed", options_for(1));
+  const Bytes good = load(root / "packed");
   const PackedImages whole(good, "whole");
   ReadBuffer buffer;
   // Bytes between images belong to none.
@@ -168,10 +167,9 @@ TEST(PackedImagesTest, EveryFlippedByteIsFound) {
     });
 }
 
-TEST(PackedImagesTest, AFileTruncatedDuringReadingIsAnError) {
-  const TemporaryDirectory root;
+TEST_F(PackedImagesTest, AFileTruncatedDuringReadingIsAnError) {
   const auto source = source_of(root.path(), 3);
-  const fs::path path = root.path() / "packed";
+  const fs::path path = root / "packed";
   (void)write_packed_images(*source, path, options_for(1));
   const PackedImages packed(path);
   fs::resize_file(path, 100);
@@ -179,11 +177,10 @@ TEST(PackedImagesTest, AFileTruncatedDuringReadingIsAnError) {
   expect_error(ErrorKind::Data, {"packed"}, [&] { (void)packed.stored(2, buffer); });
 }
 
-TEST(PackedImagesTest, ATableWithACorrectChecksumIsStillChecked) {
-  const TemporaryDirectory root;
+TEST_F(PackedImagesTest, ATableWithACorrectChecksumIsStillChecked) {
   const auto source = source_of(root.path(), 3);
-  (void)write_packed_images(*source, root.path() / "packed", options_for(1));
-  const Bytes good = load(root.path() / "packed");
+  (void)write_packed_images(*source, root / "packed", options_for(1));
+  const Bytes good = load(root / "packed");
   const auto table = static_cast<std::size_t>(load_little<std::uint64_t>(good.data() + 32));
   for (const std::size_t field : {0u, 6u, 11u, 15u, 19u, 23u}) {
     Bytes bad = good;
@@ -193,11 +190,10 @@ TEST(PackedImagesTest, ATableWithACorrectChecksumIsStillChecked) {
   }
 }
 
-TEST(PackedImagesTest, ClassesAndBoxesWithCorrectChecksumsAreStillChecked) {
-  const TemporaryDirectory root;
+TEST_F(PackedImagesTest, ClassesAndBoxesWithCorrectChecksumsAreStillChecked) {
   const auto source = source_of(root.path(), 3);
-  (void)write_packed_images(*source, root.path() / "packed", options_for(1));
-  Bytes classes = load(root.path() / "packed");
+  (void)write_packed_images(*source, root / "packed", options_for(1));
+  Bytes classes = load(root / "packed");
   Bytes box = classes;
   store_little(std::uint64_t{1} << 40, classes.data() + 24);
   store_little(crc32c(std::span(classes).first(60)), classes.data() + 60);
@@ -217,13 +213,12 @@ TEST(PackedImagesTest, ClassesAndBoxesWithCorrectChecksumsAreStillChecked) {
   EXPECT_EQ(packed.stored(1, buffer).height, 4);
 }
 
-TEST(PackedImagesTest, OptionsOutOfRange) {
-  const TemporaryDirectory root;
+TEST_F(PackedImagesTest, OptionsOutOfRange) {
   const auto source = source_of(root.path(), 3);
   PackOptions options = options_for(1);
   options.shorter_side = 0;
   expect_error(ErrorKind::Config, {"0 pixels"},
-               [&] { (void)write_packed_images(*source, root.path() / "packed", options); });
+               [&] { (void)write_packed_images(*source, root / "packed", options); });
 }
 
 }  // namespace

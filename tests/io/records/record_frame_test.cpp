@@ -30,9 +30,12 @@ void write_three(const fs::path& path) {
   writer.commit();
 }
 
-TEST(RecordFrameTest, KnownBytes) {
+struct RecordFrameTest : testing::Test {
   const TemporaryDirectory root;
-  const fs::path path = root.path() / "a";
+};
+
+TEST_F(RecordFrameTest, KnownBytes) {
+  const fs::path path = root / "a";
   RecordWriter writer(path);
   writer.append(bytes_of("123456789"));
   writer.commit();
@@ -44,14 +47,13 @@ TEST(RecordFrameTest, KnownBytes) {
             ((0xe3069283u >> 15) | (0xe3069283u << 17)) + 0xa282ead8u);
 }
 
-TEST(RecordFrameTest, ReadsWhatTensorFlowWrote) {
+TEST_F(RecordFrameTest, ReadsWhatTensorFlowWrote) {
   const auto data = real_data("tfrecord_imagenet_format");
   if (!data) GTEST_SKIP() << "no shards of TensorFlow's beside the project";
   const fs::path path = *data / "train-00000-of-00008";
   const Bytes bytes = load(path);
   std::size_t count = 0;
-  const TemporaryDirectory root;
-  RecordWriter writer(root.path() / "copy");
+  RecordWriter writer(root / "copy");
   for (const Frame& frame : frames_of(path)) {
     ASSERT_EQ(frame.kind, Frame::Kind::Record);
     const auto rest =
@@ -62,13 +64,12 @@ TEST(RecordFrameTest, ReadsWhatTensorFlowWrote) {
   }
   writer.commit();
   EXPECT_EQ(count, 64u);
-  EXPECT_EQ(load(root.path() / "copy"), bytes);
+  EXPECT_EQ(load(root / "copy"), bytes);
 }
 
-TEST(RecordFrameTest, WalksOverEveryRecord) {
-  const TemporaryDirectory root;
-  write_three(root.path() / "a");
-  const auto frames = frames_of(root.path() / "a");
+TEST_F(RecordFrameTest, WalksOverEveryRecord) {
+  write_three(root / "a");
+  const auto frames = frames_of(root / "a");
   ASSERT_EQ(frames.size(), 3u);
   EXPECT_EQ(frames[0].payload_bytes(), 100u);
   EXPECT_EQ(frames[1].begin, 116u);
@@ -77,9 +78,8 @@ TEST(RecordFrameTest, WalksOverEveryRecord) {
   EXPECT_EQ(frames[2].end, 151u);
 }
 
-TEST(RecordFrameTest, ContinuesAfterADamagedLength) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "a";
+TEST_F(RecordFrameTest, ContinuesAfterADamagedLength) {
+  const fs::path path = root / "a";
   for (std::uint64_t byte = 0; byte < kFrameHeadBytes; ++byte) {
     write_three(path);
     flip_byte(path, byte);
@@ -106,14 +106,13 @@ void put_false_head(Bytes& file, std::size_t offset) {
 
 // If headers are valid and their payloads are not, each header makes the reader read the whole
 // rest.
-TEST(RecordFrameTest, TheSearchIsBounded) {
-  const TemporaryDirectory root;
+TEST_F(RecordFrameTest, TheSearchIsBounded) {
   constexpr std::size_t kHeads = 40;
   constexpr std::size_t kApart = 20;
   for (const bool are_known : {false, true}) {
     for (const std::size_t heads : {std::size_t{2}, kHeads}) {
-      write_three(root.path() / "a");
-      const Bytes three = load(root.path() / "a");
+      write_three(root / "a");
+      const Bytes three = load(root / "a");
       Bytes file(10000, std::byte{1});
       std::vector<std::uint64_t> known;
       for (std::size_t i = 1; i <= heads; ++i) {
@@ -123,8 +122,8 @@ TEST(RecordFrameTest, TheSearchIsBounded) {
       const std::uint64_t whole = file.size();
       if (are_known) known.push_back(whole);
       file.insert(file.end(), three.begin(), three.end());
-      store(root.path() / "b", file);
-      const auto frames = frames_of(root.path() / "b", known);
+      store(root / "b", file);
+      const auto frames = frames_of(root / "b", known);
       EXPECT_EQ(frames[0].kind, Frame::Kind::Damage);
       const bool gives_up = heads == kHeads;
       EXPECT_EQ(frames.size(), gives_up ? 1u : 4u);
@@ -136,9 +135,8 @@ TEST(RecordFrameTest, TheSearchIsBounded) {
   }
 }
 
-TEST(RecordFrameTest, EveryCutIsFound) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "a";
+TEST_F(RecordFrameTest, EveryCutIsFound) {
+  const fs::path path = root / "a";
   for (std::uint64_t size = 0; size < 151; ++size) {
     write_three(path);
     cut(path, size);
@@ -153,14 +151,13 @@ TEST(RecordFrameTest, EveryCutIsFound) {
   }
 }
 
-TEST(RecordFrameTest, LengthIsCheckedBeforeItIsUsed) {
-  const TemporaryDirectory root;
+TEST_F(RecordFrameTest, LengthIsCheckedBeforeItIsUsed) {
   for (const std::uint64_t length :
        {kMaxRecordBytes + 1, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
     Bytes head(kFrameHeadBytes + 40);
     store_little(length, head.data());
     store_little(masked_crc32c(std::span(head).first(8)), head.data() + 8);
-    const fs::path path = root.path() / "a";
+    const fs::path path = root / "a";
     store(path, head);
     const auto frames = frames_of(path);
     ASSERT_EQ(frames.size(), 1u);
@@ -169,9 +166,8 @@ TEST(RecordFrameTest, LengthIsCheckedBeforeItIsUsed) {
 }
 
 // The file is long enough for the record, but the record exceeds the limit.
-TEST(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "a";
+TEST_F(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
+  const fs::path path = root / "a";
   for (const std::uint64_t length : {kMaxRecordBytes, kMaxRecordBytes + 1}) {
     write_three(path);
     Bytes bytes(kFrameHeadBytes);
@@ -191,7 +187,7 @@ TEST(RecordFrameTest, LargestRecordIsAFixedNumberOfBytes) {
   }
 }
 
-TEST(RecordFrameTest, FlippedPayloadFailsItsChecksum) {
+TEST_F(RecordFrameTest, FlippedPayloadFailsItsChecksum) {
   Bytes whole(24);
   store_little(masked_crc32c(std::span(whole).first(20)), whole.data() + 20);
   EXPECT_TRUE(payload_is_whole(whole));
@@ -202,15 +198,14 @@ TEST(RecordFrameTest, FlippedPayloadFailsItsChecksum) {
   }
 }
 
-TEST(RecordFrameTest, WriterLeavesAWholeFileOrNone) {
-  const TemporaryDirectory root;
+TEST_F(RecordFrameTest, WriterLeavesAWholeFileOrNone) {
   {
-    RecordWriter writer(root.path() / "a");
+    RecordWriter writer(root / "a");
     writer.append(bytes_of("abc"));
-    EXPECT_FALSE(fs::exists(root.path() / "a"));
+    EXPECT_FALSE(fs::exists(root / "a"));
   }
   EXPECT_TRUE(fs::is_empty(root.path()));
-  RecordWriter writer(root.path() / "b");
+  RecordWriter writer(root / "b");
   expect_error(ErrorKind::Data, {"67108865 bytes", "67108864"},
                [&] { writer.append(Bytes(kMaxRecordBytes + 1)); });
 }

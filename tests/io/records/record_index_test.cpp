@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "io/data/imagenet.hpp"
-#include "io/data/sealed_file.hpp"
 #include "shards.hpp"
 #include "tests/io/allocation_counter.hpp"
 
@@ -32,8 +31,11 @@ OpenedIndex open(const RecordFileSet& set, const fs::path& cache = {}) {
                            {.threads = 2, .cache_folder = cache, .progress = {}, .tell = {}});
 }
 
-TEST(RecordIndexTest, HasEveryRecordAndItsLabel) {
+struct RecordIndexTest : testing::Test {
   const TemporaryDirectory root;
+};
+
+TEST_F(RecordIndexTest, HasEveryRecordAndItsLabel) {
   const OpenedIndex opened = open(write_set(root.path()));
   const RecordIndex& index = opened.index;
   EXPECT_TRUE(opened.made);
@@ -49,77 +51,66 @@ TEST(RecordIndexTest, HasEveryRecordAndItsLabel) {
   EXPECT_EQ(index.record_of(27), 6u);
 }
 
-TEST(RecordIndexTest, AnEmptyShardIsSkipped) {
-  const TemporaryDirectory root;
-  write_shard(root.path() / "train-00000-of-00003", 0, 2);
-  write_shard(root.path() / "train-00001-of-00003", 2, 0);
-  write_shard(root.path() / "train-00002-of-00003", 2, 2);
+TEST_F(RecordIndexTest, AnEmptyShardIsSkipped) {
+  write_shard(root / "train-00000-of-00003", 0, 2);
+  write_shard(root / "train-00001-of-00003", 2, 0);
+  write_shard(root / "train-00002-of-00003", 2, 2);
   const OpenedIndex opened = open(find_record_files(root.path(), Split::Train));
   EXPECT_EQ(opened.index.file_of(1), 0u);
   EXPECT_EQ(opened.index.file_of(2), 2u);
 }
 
-TEST(RecordIndexTest, IsBuiltOnceForTheSameFiles) {
-  const TemporaryDirectory root;
+TEST_F(RecordIndexTest, IsBuiltOnceForTheSameFiles) {
   const RecordFileSet set = write_set(root.path());
   const OpenedIndex first = open(set);
-  EXPECT_EQ(first.place, root.path() / "millrace-train.index");
+  EXPECT_EQ(first.place, root / "millrace-train.index");
   const OpenedIndex second = open(set);
   EXPECT_FALSE(second.made);
   EXPECT_EQ(second.index, first.index);
   // Another size, and another modification time.
-  write_shard(root.path() / "train-00001-of-00003", 20, 2);
+  write_shard(root / "train-00001-of-00003", 20, 2);
   EXPECT_TRUE(open(set).made);
   EXPECT_FALSE(open(set).made);
   fs::last_write_time(set.folder / set.files[0], fs::file_time_type::clock::now());
   EXPECT_TRUE(open(set).made);
 }
 
-TEST(RecordIndexTest, IsCachedIfTheDataFolderIsNotWritable) {
-  const TemporaryDirectory root;
+TEST_F(RecordIndexTest, IsCachedIfTheDataFolderIsNotWritable) {
   const TemporaryDirectory cache;
   const RecordFileSet set = write_set(root.path());
-  fs::create_directories(root.path() / "millrace-train.index" / "in the way");
-  const OpenedIndex first = open(set, cache.path() / "deep");
-  EXPECT_EQ(first.place.parent_path(), cache.path() / "deep");
+  fs::create_directories(root / "millrace-train.index" / "in the way");
+  const OpenedIndex first = open(set, cache / "deep");
+  EXPECT_EQ(first.place.parent_path(), cache / "deep");
   EXPECT_TRUE(first.notices.empty());
-  EXPECT_FALSE(open(set, cache.path() / "deep").made);
+  EXPECT_FALSE(open(set, cache / "deep").made);
   const OpenedIndex nowhere = open(set);
   EXPECT_TRUE(nowhere.made);
   ASSERT_EQ(nowhere.notices.size(), 1u);
   EXPECT_NE(nowhere.notices[0].find("is rebuilt every time"), std::string::npos);
 }
 
-TEST(RecordIndexTest, ReadOnlyFoldersAreNotChanged) {
-  const TemporaryDirectory root;
+TEST_F(RecordIndexTest, ReadOnlyFoldersAreNotChanged) {
   const TemporaryDirectory cache;
   const RecordFileSet set = write_set(root.path());
   fs::permissions(root.path(), fs::perms::owner_read | fs::perms::owner_exec);
   const OpenedIndex opened = open(set, cache.path());
   fs::permissions(root.path(), fs::perms::owner_all);
   EXPECT_EQ(opened.place.parent_path(), cache.path());
-  EXPECT_FALSE(fs::exists(root.path() / "millrace-train.index"));
+  EXPECT_FALSE(fs::exists(root / "millrace-train.index"));
 }
 
-TEST(RecordIndexTest, ADamagedCacheIsRebuilt) {
-  const TemporaryDirectory root;
+TEST_F(RecordIndexTest, ADamagedCacheIsRebuilt) {
   const RecordFileSet set = write_set(root.path());
   const OpenedIndex first = open(set);
-  const Bytes good = load(first.place);
-  for (std::size_t byte = 0; byte < good.size(); byte += 13) {
-    Bytes bad = good;
-    bad[byte] ^= std::byte{4};
-    store(first.place, bad);
-    const OpenedIndex again = open(set);
-    ASSERT_TRUE(again.made) << byte;
-    ASSERT_EQ(again.index, first.index);
-    store(first.place, std::span(good).first(byte));
-    ASSERT_TRUE(open(set).made) << byte;
-  }
+  flip_byte(first.place, 30);
+  const OpenedIndex again = open(set);
+  EXPECT_TRUE(again.made);
+  EXPECT_EQ(again.index, first.index);
+  cut(first.place, 5);
+  EXPECT_TRUE(open(set).made);
 }
 
-TEST(RecordIndexTest, ParsedIndicesAreConsistent) {
-  const TemporaryDirectory root;
+TEST_F(RecordIndexTest, ParsedIndicesAreConsistent) {
   RecordIndex index = open(write_set(root.path())).index;
   index.notices = {"said before", ""};
   const Bytes content = write_index(index);
@@ -143,9 +134,8 @@ TEST(RecordIndexTest, ParsedIndicesAreConsistent) {
   EXPECT_FALSE(parse_index(write_index(wrong)));
 }
 
-TEST(RecordIndexTest, ListsBadRecordsAndContinues) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "train-00000-of-00001";
+TEST_F(RecordIndexTest, ListsBadRecordsAndContinues) {
+  const fs::path path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 10);
   flip_byte(path, places[3] + 2);  // of the length
   Bytes bytes = load(path);
@@ -164,7 +154,7 @@ TEST(RecordIndexTest, ListsBadRecordsAndContinues) {
   EXPECT_EQ(parse_index(write_index(index)), index);
 }
 
-TEST(RecordIndexTest, ReadsIndicesOfDali) {
+TEST_F(RecordIndexTest, ReadsIndicesOfDali) {
   const auto lines = parse_offset_lines("0 116\n116 16\n132 19\n", "a.idx");
   EXPECT_EQ(lines, (std::vector<OffsetLine>{{0, 116}, {116, 16}, {132, 19}}));
   EXPECT_EQ(parse_offset_lines("0 20", "a.idx").size(), 1u);
@@ -176,14 +166,13 @@ TEST(RecordIndexTest, ReadsIndicesOfDali) {
                  [&] { (void)parse_offset_lines(text, "a.idx"); });
 }
 
-TEST(RecordIndexTest, ReportsAnIdxFileThatDoesNotMatch) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "train-00000-of-00001";
+TEST_F(RecordIndexTest, ReportsAnIdxFileThatDoesNotMatch) {
+  const fs::path path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);
   const RecordFileSet set = find_record_files(root.path(), Split::Train);
   const auto notices_with = [&](const std::string& text) {
     store(path.string() + ".idx", text);
-    fs::remove(root.path() / "millrace-train.index");
+    fs::remove(root / "millrace-train.index");
     const OpenedIndex opened = open(set);
     EXPECT_EQ(opened.index.entries.size(), 3u);
     return opened.notices;
@@ -196,9 +185,8 @@ TEST(RecordIndexTest, ReportsAnIdxFileThatDoesNotMatch) {
   EXPECT_EQ(notices_with("nonsense").size(), 1u);
 }
 
-TEST(RecordIndexTest, IdxProblemsAreReportedUntilTheyAreRepaired) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "train-00000-of-00001";
+TEST_F(RecordIndexTest, IdxProblemsAreReportedUntilTheyAreRepaired) {
+  const fs::path path = root / "train-00000-of-00001";
   write_shard(path, 0, 3);
   const RecordFileSet set = find_record_files(root.path(), Split::Train);
   store(path.string() + ".idx", std::string_view("nonsense"));
@@ -211,9 +199,8 @@ TEST(RecordIndexTest, IdxProblemsAreReportedUntilTheyAreRepaired) {
   EXPECT_TRUE(open(set).notices.empty());
 }
 
-TEST(RecordIndexTest, RecordsListedBeyondTheEndAreBad) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "train-00000-of-00001";
+TEST_F(RecordIndexTest, RecordsListedBeyondTheEndAreBad) {
+  const fs::path path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 4);
   std::string lines;
   for (std::size_t i = 0; i < 4; ++i)
@@ -233,11 +220,10 @@ TEST(RecordIndexTest, RecordsListedBeyondTheEndAreBad) {
   }
 }
 
-TEST(RecordIndexTest, SeveralProcessesAtOnce) {
-  const TemporaryDirectory root;
+TEST_F(RecordIndexTest, SeveralProcessesAtOnce) {
   const RecordFileSet set = write_set(root.path());
   const RecordIndex expected = open(set).index;
-  fs::remove(root.path() / "millrace-train.index");
+  fs::remove(root / "millrace-train.index");
   std::vector<pid_t> children;
   for (int i = 0; i < 4; ++i) {
     const pid_t child = fork();
@@ -254,14 +240,14 @@ TEST(RecordIndexTest, SeveralProcessesAtOnce) {
     EXPECT_EQ(entry.path().filename().string().find(".tmp."), std::string::npos);
 }
 
-TEST(RecordIndexTest, ReadsRealShardsWithTheirIdxFiles) {
+TEST_F(RecordIndexTest, ReadsRealShardsWithTheirIdxFiles) {
   const auto data = real_data("tfrecord_imagenet_format");
   if (!data) GTEST_SKIP() << "no shards of TensorFlow's beside the project";
   const TemporaryDirectory cache;
   const TemporaryDirectory copy;
-  copy_writable(*data, copy.path() / "data");
+  copy_writable(*data, copy / "data");
   std::uint64_t told = 0;
-  const RecordFileSet set = find_record_files(copy.path() / "data", Split::Train);
+  const RecordFileSet set = find_record_files(copy / "data", Split::Train);
   IndexOptions options{.threads = 2, .cache_folder = cache.path(), .progress = {}, .tell = {}};
   options.progress = [&](const Progress& progress) {
     EXPECT_LE(told, progress.done);
@@ -283,8 +269,15 @@ OpenOptions options_for(std::int64_t classes) {
   return options;
 }
 
-TEST(RecordSetTest, ReadsEveryImageFromManyThreads) {
+struct RecordSetTest : testing::Test {
+  [[nodiscard]] std::unique_ptr<ImageDataset> opened(
+      const OpenOptions& options = options_for(10)) const {
+    return open_image_dataset(root.path(), Split::Train, options);
+  }
   const TemporaryDirectory root;
+};
+
+TEST_F(RecordSetTest, ReadsEveryImageFromManyThreads) {
   const RecordSet source(write_set(root.path()), Split::Train, options_for(10));
   ASSERT_EQ(source.size(), 28);
   std::vector<std::thread> threads;
@@ -301,31 +294,28 @@ TEST(RecordSetTest, ReadsEveryImageFromManyThreads) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(source.where(21),
-            (root.path() / "train-00002-of-00003").string() + ", record 0 at offset 0");
+  EXPECT_EQ(source.where(21), (root / "train-00002-of-00003").string() + ", record 0 at offset 0");
 }
 
-TEST(RecordSetTest, HandsOutBoxes) {
-  const TemporaryDirectory root;
+TEST_F(RecordSetTest, HandsOutBoxes) {
   const std::vector<ObjectBox> boxes = {{0.1f, 0.2f, 0.3f, 0.4f}};
-  RecordWriter writer(root.path() / "train-00000-of-00001");
+  RecordWriter writer(root / "train-00000-of-00001");
   writer.append(payload_of(0, 1, boxes));
   writer.append(payload_of(1, 1));
   writer.commit();
-  const auto source = open_image_dataset(root.path(), Split::Train, options_for(10));
+  const auto source = opened();
   ReadBuffer buffer;
   const StoredImage first = source->stored(0, buffer);
   EXPECT_EQ(std::vector(first.boxes.begin(), first.boxes.end()), boxes);
   EXPECT_TRUE(source->stored(1, buffer).boxes.empty());
 }
 
-TEST(RecordSetTest, ReadingAgainAllocatesNothing) {
-  const TemporaryDirectory root;
+TEST_F(RecordSetTest, ReadingAgainAllocatesNothing) {
   const std::vector<ObjectBox> boxes(5, {0.1f, 0.2f, 0.3f, 0.4f});
-  RecordWriter writer(root.path() / "train-00000-of-00001");
+  RecordWriter writer(root / "train-00000-of-00001");
   for (std::size_t i = 0; i < 20; ++i) writer.append(payload_of(i, 1, boxes));
   writer.commit();
-  const auto source = open_image_dataset(root.path(), Split::Train, options_for(10));
+  const auto source = opened();
   ReadBuffer buffer;
   const auto read_all = [&] {
     for (std::int64_t i = 0; i < source->size(); ++i) (void)source->stored(i, buffer);
@@ -337,11 +327,10 @@ TEST(RecordSetTest, ReadingAgainAllocatesNothing) {
   EXPECT_EQ(allocation_count(), before);
 }
 
-TEST(RecordSetTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "train-00000-of-00001";
+TEST_F(RecordSetTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
+  const fs::path path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 5);
-  const auto source = open_image_dataset(root.path(), Split::Train, options_for(10));
+  const auto source = opened();
   flip_byte(path, places[2] + 40);
   ReadBuffer buffer;
   EXPECT_NO_THROW((void)source->stored(1, buffer));
@@ -356,16 +345,15 @@ TEST(RecordSetTest, OneFlippedByteIsNamedByFileRecordAndOffset) {
 }
 
 // A valid record of equal size whose label differs from the index.
-TEST(RecordSetTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "train-00000-of-00001";
+TEST_F(RecordSetTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
+  const fs::path path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 3);
-  const auto source = open_image_dataset(root.path(), Split::Train, options_for(10));
-  RecordWriter writer(root.path() / "changed");
+  const auto source = opened();
+  RecordWriter writer(root / "changed");
   for (const auto& [number, label] : {std::pair{0u, 1}, {1u, 7}, {2u, 3}})
     writer.append(payload_of(number, label));
   writer.commit();
-  const Bytes changed = load(root.path() / "changed");
+  const Bytes changed = load(root / "changed");
   ASSERT_EQ(changed.size(), places.back());
   store(path, changed);
   ReadBuffer buffer;
@@ -377,13 +365,12 @@ TEST(RecordSetTest, ALabelThatHasChangedSinceItWasIndexedIsNamed) {
   EXPECT_NO_THROW((void)source->stored(2, buffer));
 }
 
-TEST(RecordSetTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
-  const TemporaryDirectory root;
-  write_shard(root.path() / "train-00000-of-00002", 0, 10);
-  write_shard(root.path() / "train-00001-of-00002", 10, 10);
+TEST_F(RecordSetTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
+  write_shard(root / "train-00000-of-00002", 0, 10);
+  write_shard(root / "train-00001-of-00002", 10, 10);
   OpenOptions options = options_for(9);  // of 10: two records hold label 10
   options.max_bad_fraction = 0.1;
-  const auto source = open_image_dataset(root.path(), Split::Train, options);
+  const auto source = opened(options);
   EXPECT_EQ(source->size(), 18);
   EXPECT_NE(source->where(9).find("train-00001-of-00002, record 0"), std::string::npos);
   options.max_bad_fraction = 0.09;
@@ -391,20 +378,19 @@ TEST(RecordSetTest, LabelsOutOfRangeAreLeftOutUpToAShare) {
       ErrorKind::Data,
       {"2 of 20 records are bad", "the first: ", "train-00000-of-00002, record 9 at offset ",
        "label 10 is not one of 1 to 9", "--max-bad-fraction"},
-      [&] { (void)open_image_dataset(root.path(), Split::Train, options); });
+      [&] { (void)opened(options); });
   OpenOptions from_zero = options_for(11);
   from_zero.label_offset = 0;
   EXPECT_EQ(open_image_dataset(root.path(), Split::Train, from_zero)->label(0), 1);
 }
 
 // Labels from 1 read as labels from 0: one of 1000 is left out, and class 0 is empty.
-TEST(RecordSetTest, LeftOutRecordsAreReportedFromTheCacheToo) {
-  const TemporaryDirectory root;
-  const auto places = write_shard(root.path() / "train-00000-of-00001", 0, 1000, 1000);
+TEST_F(RecordSetTest, LeftOutRecordsAreReportedFromTheCacheToo) {
+  const auto places = write_shard(root / "train-00000-of-00001", 0, 1000, 1000);
   OpenOptions options = options_for(1000);
   options.label_offset = 0;
   for (int time = 0; time < 2; ++time) {
-    const auto source = open_image_dataset(root.path(), Split::Train, options);
+    const auto source = opened(options);
     EXPECT_EQ(source->size(), 999);
     const std::span<const std::string> notices = source->notices();
     ASSERT_EQ(notices.size(), 2u) << time;
@@ -415,19 +401,18 @@ TEST(RecordSetTest, LeftOutRecordsAreReportedFromTheCacheToo) {
     EXPECT_EQ(
         notices[1],
         fmt::format("left out: {}, record 999 at offset {}: label 1000 is not one of 0 to 999",
-                    (root.path() / "train-00000-of-00001").string(), places[999]));
+                    (root / "train-00000-of-00001").string(), places[999]));
   }
 }
 
-TEST(RecordSetTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
-  const TemporaryDirectory root;
-  const fs::path path = root.path() / "train-00000-of-00001";
+TEST_F(RecordSetTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
+  const fs::path path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 20);
   for (std::size_t i = 0; i < 16; i += 2) flip_byte(path, places[i]);
   OpenOptions options = options_for(10);
   options.max_bad_fraction = 0.5;
   for (int time = 0; time < 2; ++time) {
-    const auto source = open_image_dataset(root.path(), Split::Train, options);
+    const auto source = opened(options);
     EXPECT_EQ(source->size(), 12);
     ASSERT_EQ(source->notices().size(), 7u);
     EXPECT_EQ(source->notices()[0], root.path().string() +
@@ -440,40 +425,37 @@ TEST(RecordSetTest, OnlyTheFirstFewLeftOutRecordsAreNamed) {
   }
 }
 
-TEST(RecordSetTest, RefusesASetWithMissingShardsByDefault) {
-  const TemporaryDirectory root;
-  write_shard(root.path() / "train-00000-of-00002", 0, 10);
+TEST_F(RecordSetTest, RefusesASetWithMissingShardsByDefault) {
+  write_shard(root / "train-00000-of-00002", 0, 10);
   expect_error(ErrorKind::Data, {"1 of 2 shards is missing: train-00001-of-00002"},
-               [&] { (void)open_image_dataset(root.path(), Split::Train, options_for(10)); });
+               [&] { (void)opened(); });
   OpenOptions options = options_for(10);
   options.missing = MissingShards::Accepted;
-  const auto source = open_image_dataset(root.path(), Split::Train, options);
+  const auto source = opened(options);
   EXPECT_EQ(source->size(), 10);
   EXPECT_EQ(source->notices().size(), 1u);
 }
 
-TEST(RecordSetTest, RefusesEmptyShardsByDefaultAndReportsWhatItLeavesOut) {
-  const TemporaryDirectory root;
-  write_shard(root.path() / "train-00000-of-00002", 0, 10);
-  write_shard(root.path() / "train-00001-of-00002", 10, 0);
-  write_shard(root.path() / "train-00000-of-00002.bak", 0, 10);
+TEST_F(RecordSetTest, RefusesEmptyShardsByDefaultAndReportsWhatItLeavesOut) {
+  write_shard(root / "train-00000-of-00002", 0, 10);
+  write_shard(root / "train-00001-of-00002", 10, 0);
+  write_shard(root / "train-00000-of-00002.bak", 0, 10);
   expect_error(ErrorKind::Data,
                {"1 of 2 shards is empty: train-00001-of-00002", "--allow-missing-shards"},
-               [&] { (void)open_image_dataset(root.path(), Split::Train, options_for(10)); });
+               [&] { (void)opened(); });
   OpenOptions options = options_for(10);
   options.missing = MissingShards::Accepted;
-  const auto source = open_image_dataset(root.path(), Split::Train, options);
+  const auto source = opened(options);
   EXPECT_EQ(source->size(), 10);
   ASSERT_EQ(source->notices().size(), 2u);
   EXPECT_NE(source->notices()[0].find("1 of 2 shards is empty"), std::string::npos);
   EXPECT_NE(source->notices()[1].find("train-00000-of-00002.bak"), std::string::npos);
 }
 
-TEST(RecordSetTest, FingerprintDistinguishesSets) {
-  const TemporaryDirectory root;
+TEST_F(RecordSetTest, FingerprintDistinguishesSets) {
   const auto fingerprint = [&](std::size_t first, std::int64_t classes) {
-    write_shard(root.path() / "train-00000-of-00001", first, 10, classes);
-    return open_image_dataset(root.path(), Split::Train, options_for(20))->fingerprint();
+    write_shard(root / "train-00000-of-00001", first, 10, classes);
+    return opened(options_for(20))->fingerprint();
   };
   const std::uint32_t one = fingerprint(0, 10);
   EXPECT_EQ(fingerprint(0, 10), one);
@@ -481,22 +463,20 @@ TEST(RecordSetTest, FingerprintDistinguishesSets) {
   EXPECT_NE(fingerprint(0, 9), one);
 }
 
-TEST(RecordSetTest, NothingFoundListsThePlacesSearched) {
-  const TemporaryDirectory root;
+TEST_F(RecordSetTest, NothingFoundListsThePlacesSearched) {
   for (const Split split : {Split::Train, Split::Validation})
     expect_error(ErrorKind::Data,
                  {split_name(split), "img_", "imagenet_", root.path().string(), "class folders"},
                  [&] { (void)open_image_dataset(root.path(), split, options_for(10)); });
   expect_error(ErrorKind::Data, {"(which does not exist)"},
                [&] { (void)open_image_dataset("/no/such", Split::Train, options_for(10)); });
-  store(root.path() / "train-00000-of-00001", std::string_view(""));
+  store(root / "train-00000-of-00001", std::string_view(""));
   OpenOptions options = options_for(10);
   options.missing = MissingShards::Accepted;
-  expect_error(ErrorKind::Data, {"contain no records"},
-               [&] { (void)open_image_dataset(root.path(), Split::Train, options); });
+  expect_error(ErrorKind::Data, {"contain no records"}, [&] { (void)opened(options); });
 }
 
-TEST(SealedFileTest, WaitingForALockIsReportedOnce) {
+TEST(IndexCacheTest, WaitingForALockIsReportedOnce) {
   const TemporaryDirectory root;
   std::vector<std::string> told;
   {
@@ -515,8 +495,8 @@ TEST(SealedFileTest, WaitingForALockIsReportedOnce) {
   EXPECT_NE(::flock(other.get(), LOCK_EX | LOCK_NB), 0);
 }
 
-TEST(SealedFileTest, AnyChangeIsFound) {
-  const Seal ours = {.magic = "MLRTEST1", .version = 3};
+TEST(IndexCacheTest, AnyChangeIsFound) {
+  const IndexKind ours = {.magic = "MLRTEST1", .version = 3};
   const Bytes content = bytes_of("content");
   const Bytes file = seal(ours, content);
   ASSERT_TRUE(unseal(ours, file));

@@ -17,7 +17,7 @@ TEST(StatisticsTest, SpreadOfNumbers) {
 
 TEST(StatisticsTest, CountsClassesAndBytes) {
   const TemporaryDirectory root;
-  const auto path = root.path() / "train-00000-of-00001";
+  const auto path = root / "train-00000-of-00001";
   write_shard(path, 0, 25);  // labels in turn: classes 0 to 4 have one more
   OpenOptions options;
   options.classes = 11;
@@ -40,7 +40,7 @@ TEST(StatisticsTest, CountsClassesAndBytes) {
 
 TEST(StatisticsTest, BadImagesAreListedUpToAShare) {
   const TemporaryDirectory root;
-  const auto path = root.path() / "train-00000-of-00001";
+  const auto path = root / "train-00000-of-00001";
   const auto places = write_shard(path, 0, 10);
   OpenOptions options;
   options.classes = 10;

@@ -1,15 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/tensor_values.hpp"
+#include "io/tensor_checks.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
-#include "io/tensor_shape.hpp"
+#include "core/text.hpp"
 
 namespace millrace::io {
+
+std::optional<std::int64_t> checked_elements(std::span<const std::int64_t> shape,
+                                             std::int64_t element_bytes) noexcept {
+  if (std::ranges::any_of(shape, [](std::int64_t extent) { return extent < 0; })) return {};
+  // An extent of 0 makes the product 0, however large the others are.
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;
+  const std::int64_t most = std::numeric_limits<std::int64_t>::max() / element_bytes;
+  std::int64_t product = 1;
+  for (const std::int64_t extent : shape) {
+    if (extent > most / product) return std::nullopt;
+    product *= extent;
+  }
+  return product;
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  return fmt::format("[{}]", join(shape, ", "));
+}
 
 ValueRule value_rule(std::string_view name) noexcept {
   return name.ends_with("/moving_variance") ? ValueRule::FiniteNotNegative : ValueRule::Finite;

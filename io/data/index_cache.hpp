@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Indices of data sets. They can be rebuilt from the data, and are cached beside it, or in the
+// user's cache if the data's folder is not writable. The file of an index is
+//
+//   8 bytes  magic     4 bytes  version     8 bytes  length of the content
+//   content            4 bytes  CRC-32C of all before
+//
+// A file that is damaged, of another version or about other data is ignored and rebuilt.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/atomic_file.hpp"
+#include "io/data/dataset.hpp"
+#include "io/data/parallel.hpp"
+
+namespace millrace::io {
+
+/// A kind of index: eight letters, the version of its content, and the end of its file's name.
+struct IndexKind {
+  std::string_view magic;
+  std::uint32_t version = 1;
+  std::string_view extension = ".index";
+};
+
+struct IndexOptions {
+  unsigned threads = 0;                ///< 0: one per core
+  std::filesystem::path cache_folder;  ///< used if the data's folder is not writable; may be empty
+  ProgressCallback progress;           ///< in bytes of files, or in class folders
+  TellCallback tell;                   ///< called when another process builds the index
+};
+
+/// The file of an index with this content.
+[[nodiscard]] std::vector<std::byte> seal(const IndexKind& kind,
+                                          std::span<const std::byte> content);
+/// The content of such a file (a view into `file`); empty if the file is invalid.
+[[nodiscard]] std::optional<std::span<const std::byte>> unseal(const IndexKind& kind,
+                                                               std::span<const std::byte> file);
+
+struct IndexSource {
+  bool made = false;            ///< false: read from a cached file
+  std::filesystem::path place;  ///< the cached file; empty if it could not be written
+  std::string problem;          ///< why it could not be written, for the user; or ""
+};
+
+/// Passes the content of cached indices about `folder` to `accept` until it returns true. If none
+/// is accepted, writes what `make` returns to the first place that is writable. Several processes
+/// may call it at the same time.
+[[nodiscard]] IndexSource open_index(const IndexKind& kind, const std::filesystem::path& folder,
+                                     Split split, const IndexOptions& options,
+                                     const std::function<bool(std::span<const std::byte>)>& accept,
+                                     const std::function<std::vector<std::byte>()>& make);
+
+/// Lets only one process per machine at a time build the index of a folder; the others wait and
+/// then find it. After two seconds of waiting `tell` is called once. Never fails: if the file
+/// system has no locks, the work is done twice.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::filesystem::path& folder, const TellCallback& tell = {});
+
+ private:
+  [[nodiscard]] bool soon() const noexcept;
+
+  UniqueFd directory_;
+};
+
+}  // namespace millrace::io
