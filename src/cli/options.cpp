@@ -23,21 +23,19 @@ std::string number(double value) {
 }
 
 std::string describe(const Range& range) {
-  const bool low_excluded = range.low_end == Range::Low::Excluded;
-  const bool high_excluded = range.high_end == Range::High::Excluded;
   if (std::isinf(range.low) && std::isinf(range.high)) return "";
   if (std::isinf(range.high))
-    return fmt::format(" {} {}", low_excluded ? "above" : "of at least", number(range.low));
-  if (!low_excluded && !high_excluded)
+    return fmt::format(" {} {}", range.low_excluded ? "above" : "of at least", number(range.low));
+  if (!range.low_excluded && !range.high_excluded)
     return fmt::format(" from {} to {}", number(range.low), number(range.high));
-  return fmt::format(" {} {} and {} {}", low_excluded ? "above" : "of at least", number(range.low),
-                     high_excluded ? "below" : "at most", number(range.high));
+  return fmt::format(" {} {} and {} {}", range.low_excluded ? "above" : "of at least",
+                     number(range.low), range.high_excluded ? "below" : "at most",
+                     number(range.high));
 }
 
 bool inside(const Range& range, double value) {
-  const bool above = range.low_end == Range::Low::Excluded ? value > range.low : value >= range.low;
-  const bool below =
-      range.high_end == Range::High::Excluded ? value < range.high : value <= range.high;
+  const bool above = range.low_excluded ? value > range.low : value >= range.low;
+  const bool below = range.high_excluded ? value < range.high : value <= range.high;
   return above && below && std::isfinite(value);
 }
 

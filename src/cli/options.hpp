@@ -87,8 +87,8 @@ enum class OnRestore { MayChange, Fixed };
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
-  enum class Low { Included, Excluded } low_end = Low::Included;
-  enum class High { Included, Excluded } high_end = High::Included;
+  bool low_excluded = false;
+  bool high_excluded = false;
 };
 
 struct OptionSpec {
