@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "cli/commands.hpp"
-#include "cli/layout_options.hpp"
 #include "cli/prepare.hpp"
+#include "cli/resolve_parts.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "partition/cost.hpp"
@@ -89,16 +89,13 @@ int command_plan(const Invocation& invocation) {
   const bool profile = options.value("cost-model") == Value(std::string("profile"));
   const std::vector<partition::OpCost> costs = costs_of(graph, config, profile);
 
-  Reader read(options);
-  const std::optional<partition::Plan> given = plan_given(options, graph);
-  const pipeline::Schedule* const listed =
-      read.given("pipeline-schedule-file") ? &config.pipeline.schedule : nullptr;
-  partition::PlanRequest request =
-      plan_request(config, schedule_request(read, config, given ? &*given : nullptr, listed));
+  const std::optional<partition::Plan>& given = resolution.layout.plan;
+  partition::PlanRequest request = plan_request(config, resolution.layout.request);
   request.cost_model = profile ? "profile" : "analytic";
   if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
     request.schedule.device_of = config.pipeline.schedule.device_of;
   const bool automatic = options.text("pipeline-splits") == "auto";
+  Reader read(options);
   partition::Plan plan = automatic
                              ? partition::automatic_plan(graph, costs, request, device_memory(read))
                              : partition::make_plan(graph, costs, config.pipeline.ranges, request);

@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/options.hpp"
 #include "core/shape.hpp"
+#include "partition/plan.hpp"
 #include "train/config.hpp"
 
 namespace millrace::cli {
@@ -73,9 +75,16 @@ struct RunPlace {
   std::string suffix;
 };
 
+/// From what the stages and schedule of the configuration were made.
+struct Layout {
+  std::optional<partition::Plan> plan;  ///< in the file that --plan names
+  pipeline::ScheduleRequest request;
+};
+
 struct Resolution {
   train::TrainConfig config;  ///< run_directory is still empty
   RunPlace place;
+  Layout layout;
   std::vector<std::string> notices;  ///< one line each, to print
 };
 

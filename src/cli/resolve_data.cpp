@@ -105,6 +105,8 @@ bool wants_validation(const Options& options) {
   return !options.flag("no-validation");
 }
 
+namespace {
+
 train::Normalisation normalisation_of(Reader& read, std::string_view dataset) {
   using train::Normalisation;
   if (dataset == kImageNet)
@@ -113,6 +115,8 @@ train::Normalisation normalisation_of(Reader& read, std::string_view dataset) {
   if (name == "dataset") return Normalisation::Dataset;
   return name == "imagenet" ? Normalisation::ImageNet : Normalisation::Standardise;
 }
+
+}  // namespace
 
 std::int64_t image_size(Reader& read, const std::string& dataset) {
   const io::DatasetKind& kind = io::dataset_kind(dataset);
@@ -132,11 +136,11 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
                   train::TrainConfig& config) {
   train::DataConfig& data = config.data;
   data.dataset = read.note("dataset", request.dataset);
-  data.source = image_source(read.options());
+  data.source = request.source;
   for (const char* name : {"synthetic-data", "generated-data"}) (void)read.flag(name);
   data.train_size = facts.train_size;
   data.validation_size = facts.validation_size;
-  data.normalisation = normalisation_of(read, request.dataset);
+  data.normalisation = request.normalisation;
   read.apply(Section::Data, config);
   data.image_type = image_type(read);
   read.use("dataset-benchmark");
@@ -151,7 +155,6 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
     if (const Setting* given = read.options().find(name);
         given != nullptr && given->origin != Origin::CommandLine)
       read.use(name);
-  (void)image_size(read, request.dataset);
   if (data.source != train::ImageSource::Files) {
     read.use("data-dir");  // recipes name it anyway, and its path may name the data set
     return;
@@ -167,6 +170,11 @@ bool dataset_is_told(const Options& options) {
 
 DataRequest data_request(const Options& options, DataNeed need) {
   Reader read(options);
+  return data_request(read, need);
+}
+
+DataRequest data_request(Reader& read, DataNeed need) {
+  const Options& options = read.options();
   DataRequest request;
   request.dataset = dataset_name(options);
   request.source = image_source(options);

@@ -32,8 +32,9 @@ inline constexpr std::string_view kImageNet = "imagenet";
 [[nodiscard]] std::string model_size(const Options& options, models::Task task);
 /// Name of the data set. Errors: Usage when no option names it.
 [[nodiscard]] std::string dataset_name(const Options& options);
+/// As in resolve.hpp; the options that it reads count as used.
+[[nodiscard]] DataRequest data_request(Reader& read, DataNeed need);
 [[nodiscard]] bool wants_validation(const Options& options);
-[[nodiscard]] train::Normalisation normalisation_of(Reader& read, std::string_view dataset);
 [[nodiscard]] std::int64_t image_size(Reader& read, const std::string& dataset);
 
 /// Errors: Usage for an option of another family of networks.
@@ -51,8 +52,8 @@ void resolve_numerics(Reader& read, train::TrainConfig& config, Notices& notices
 /// Sets stages, devices, schedule, ranks and threads of a configuration whose model, batch and
 /// precision are already set. Errors: Config and Usage, with the possible values; for missing
 /// splits with a list of all cuts and their costs.
-void resolve_layout(Reader& read, const MachineFacts& machine, train::TrainConfig& config,
-                    Notices& notices);
+[[nodiscard]] Layout resolve_layout(Reader& read, const MachineFacts& machine,
+                                    train::TrainConfig& config, Notices& notices);
 /// Ranks of the run on this machine, at least 1.
 [[nodiscard]] int ranks_here(const MachineFacts& machine, const train::TrainConfig& config);
 /// The devices of the run, the scratch limits of its kernels, and the weight updates to trace.
@@ -66,9 +67,10 @@ void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& noti
 void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
 [[nodiscard]] RunPlace resolve_place(Reader& read);
 
-/// Applies a new layout to the options of a restored run. The total batch must stay the same, so
-/// the number of micro-batches follows the number of replicas. `given` are the options of the new
-/// command line. Errors: Usage, naming both batches.
-[[nodiscard]] Options relaid(const Options& given, const Options& recorded, Options merged);
+/// "512MiB", "8GiB", "1e9" as bytes; 0 when the option is not given. Errors: Usage.
+[[nodiscard]] std::int64_t device_memory(Reader& read);
+/// The request from which plans for a configuration are made.
+[[nodiscard]] partition::PlanRequest plan_request(const train::TrainConfig& config,
+                                                  const pipeline::ScheduleRequest& schedule);
 
 }  // namespace millrace::cli
