@@ -104,7 +104,7 @@ int command_plan(const Invocation& invocation) {
       options.text("pipeline-schedule").value_or(given ? given->schedule : std::string());
   if (to_lower(schedule) == "auto" && plan.stages() > 1) measure_automatic_schedule(graph, plan);
 
-  const std::string format = std::get<std::string>(options.value("format"));
+  const std::string format = options.value<std::string>("format");
   if (format == "json") {
     fmt::print("{}", to_json(plan));
   } else if (format == "svg") {

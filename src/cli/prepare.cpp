@@ -42,12 +42,6 @@ PreparedRun open_and_resolve(Options options, const MachineFacts& machine) {
   return run;
 }
 
-std::filesystem::path restore_path(const Options& options) {
-  const std::optional<std::string> path = options.text("restore-path");
-  if (!path) fail(ErrorKind::Usage, "--restore-path is missing: give the directory of a run");
-  return *path;
-}
-
 /// The configuration recorded in a checkpoint.
 Options recorded_in(const io::CheckpointReader& checkpoint) {
   return parse_config(checkpoint.header().config_toml,
@@ -121,19 +115,14 @@ void place_trace(const Options& options, train::TrainConfig& config) {
   config.trace = config.run_directory / config.trace;
 }
 
-/// The options that were given, wherever they were given. Rank 0 decides where the run lies.
-std::string asked_now(const Options& options) {
+/// Compares the options that were given to the ranks, wherever they were given, before each
+/// resolves them by itself. Rank 0 decides where the run lies. Collective.
+void require_asked_alike(const comm::World& world, const Invocation& invocation) {
   std::string asked;
-  for (const auto& [name, setting] : options.settings())
+  for (const auto& [name, setting] : invocation.options.settings())
     if (name != "config" && name != "dialect" && name != "run-dir")
       asked += fmt::format("{} = {}\n", name, to_string(setting.value));
-  return asked;
-}
-
-/// Compares what the ranks were told, before each resolves it by itself. Collective.
-void require_asked_alike(const comm::World& world, const Invocation& invocation) {
-  train::require_alike(
-      world, {{"options", asked_now(invocation.options), "start all ranks with the same options"}});
+  train::require_alike(world, {{"options", asked, "start all ranks with the same options"}});
 }
 
 /// The schedule, one line for each device.
@@ -282,15 +271,6 @@ Options options_of_rest(const Invocation& invocation, const std::filesystem::pat
   return continued_options(invocation.options, recorded);
 }
 
-PreparedRun reopen(const Invocation& invocation, const Options& options,
-                   const std::filesystem::path& directory, const MachineFacts& machine) {
-  PreparedRun run = open_and_resolve(options, machine);
-  check_recordable(options, run);
-  run.config.run_directory = directory;
-  place_trace(invocation.options, run.config);
-  return run;
-}
-
 }  // namespace
 
 PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
@@ -299,15 +279,22 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   const MachineFacts machine = this_machine(world);
   std::filesystem::path directory;
   FoundRun found;
-  together.run([&] { directory = restore_path(invocation.options); });
+  together.run([&] {
+    const std::optional<std::string> path = invocation.options.text("restore-path");
+    if (!path) fail(ErrorKind::Usage, "--restore-path is missing: give the directory of a run");
+    directory = *path;
+  });
   together.lead([&] { found = find_run(directory); });
   found.config_toml = world.broadcast(found.config_toml);
   std::vector<std::string> complaints;  // the trainer repeats them
   const io::CheckpointReader newest = train::agreed_newest(world, directory, complaints);
   PreparedRun run;
   open_in_turn(world, [&] {
-    run = reopen(invocation, options_of_rest(invocation, directory, found.config_toml, newest),
-                 directory, machine);
+    const Options options = options_of_rest(invocation, directory, found.config_toml, newest);
+    run = open_and_resolve(options, machine);
+    check_recordable(options, run);
+    run.config.run_directory = directory;
+    place_trace(invocation.options, run.config);
   });
   run.lock = std::move(found.lock);
   require_alike(world, run);
@@ -357,8 +344,8 @@ PreparedRun prepare_validation(const Invocation& invocation) {
 PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {
   require_asked_alike(world, invocation);
   PreparedBench bench;
-  bench.length = {.warmup = std::get<std::int64_t>(invocation.options.value("warmup-steps")),
-                  .steps = std::get<std::int64_t>(invocation.options.value("steps"))};
+  bench.length = {.warmup = invocation.options.value<std::int64_t>("warmup-steps"),
+                  .steps = invocation.options.value<std::int64_t>("steps")};
   Options options = invocation.options;
   drop_length(options);
   if (!options.text("data-dir") && image_source(options) == train::ImageSource::Files)

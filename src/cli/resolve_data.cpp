@@ -50,7 +50,7 @@ std::int64_t cached_bytes(Reader& read) {
     fail(ErrorKind::Usage,
          "{}: '{}' is neither all nor a valid size; examples: 512MiB, 8GB. Leave the option out to "
          "cache nothing",
-         read.options().find("dataset-cache")->where, text);
+         read.where("dataset-cache"), text);
   return *bytes;
 }
 
@@ -61,8 +61,7 @@ void resolve_pictures(Reader& read, DataRequest& request) {
   if (normalised && read.given("image-normalisation"))
     fail(ErrorKind::Usage,
          "{} and {} contradict each other: --normalise-input is --image-normalisation torch",
-         read.options().find("normalise-input")->where,
-         read.options().find("image-normalisation")->where);
+         read.where("normalise-input"), read.where("image-normalisation"));
   request.picture_scaling =
       read.given("image-normalisation") ? read.text("image-normalisation", "") : "";
   if (normalised) request.picture_scaling = "torch";
@@ -128,7 +127,7 @@ std::int64_t image_size(Reader& read, const std::string& dataset) {
   if (!kind.resized && size != kind.image_side)
     fail(ErrorKind::Config,
          "{0}: {1} does not fit {2}, whose images are {3}x{3}: leave the option out",
-         read.options().find("image-size")->where, size, dataset, kind.image_side);
+         read.where("image-size"), size, dataset, kind.image_side);
   return size;
 }
 

@@ -29,7 +29,7 @@ std::int64_t device_memory(Reader& read) {
   const std::optional<std::int64_t> bytes = parse_bytes(text);
   if (!bytes)
     fail(ErrorKind::Usage, "{}: invalid size '{}'; examples: 512MiB, 8GB",
-         read.options().find("device-memory")->where, text);
+         read.where("device-memory"), text);
   return *bytes;
 }
 
@@ -65,7 +65,7 @@ std::vector<std::int32_t> device_mapping(Reader& read) {
     const std::optional<std::int32_t> device = parse_number<std::int32_t>(word);
     if (!device || *device < 0)
       fail(ErrorKind::Usage, "{}: '{}' is not a device; devices are numbered from 0",
-           read.options().find("device-mapping")->where, word);
+           read.where("device-mapping"), word);
     devices.push_back(*device);
   }
   return devices;
@@ -148,7 +148,7 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
                                                         : "--pipeline-schedule-file");
   if (plan && read.given("chunks"))
     fail(ErrorKind::Usage, "{} has no effect here: the plan sets the number of stages per device",
-         read.options().find("chunks")->where);
+         read.where("chunks"));
   const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
   // Without a pipeline, shards run one after another.
   const bool sharded = request.devices > 1 && config.micro_batches == 1;
@@ -176,7 +176,7 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
     if (automatic || read.given("pipeline-schedule-file"))
       fail(ErrorKind::Usage,
            "{} has no effect here: it needs --pipeline-schedule 1F1B or Interleaved",
-           read.options().find("pipeline-warmup")->where);
+           read.where("pipeline-warmup"));
     request.extra_warmup = static_cast<std::int32_t>(read.integer("pipeline-warmup"));
   }
   return request;
@@ -287,7 +287,7 @@ void note_sharding_filters(Reader& read, std::size_t stages, Notices& notices) {
     notices.push_back(
         fmt::format("{} has no effect here: it is for automatic sharding with one micro-batch; a "
                     "pipeline is cut at --pipeline-splits or by --plan",
-                    read.options().find(name)->where));
+                    read.where(name)));
   }
 }
 

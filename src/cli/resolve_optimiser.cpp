@@ -34,8 +34,7 @@ void resolve_mean_square(Reader& read, double total_batch, train::OptimiserConfi
   if (optimiser.mean_square_decay < 0.0)
     fail(ErrorKind::Config,
          "{}: 1 - 2^{} x a total batch of {} is {}, but a decay is from 0 to 1: lower the exponent",
-         read.options().find("rmsprop-base-decay-exp")->where, exponent, total_batch,
-         optimiser.mean_square_decay);
+         read.where("rmsprop-base-decay-exp"), exponent, total_batch, optimiser.mean_square_decay);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ void resolve_horizon(Reader& read, TrainConfig& config) {
         read.real("lr-horizon-epochs") * static_cast<double>(config.iterations_per_epoch));
     if (config.schedule.horizon == 0)
       fail(ErrorKind::Config, "{}: less than one iteration; an epoch has {}",
-           read.options().find("lr-horizon-epochs")->where, config.iterations_per_epoch);
+           read.where("lr-horizon-epochs"), config.iterations_per_epoch);
   }
   const bool warms_longer =
       config.schedule.horizon > 0 && config.schedule.warmup_iterations >= config.schedule.horizon;

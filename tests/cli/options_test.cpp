@@ -105,7 +105,8 @@ TEST(ArgumentsTest, ReadsEveryTypeOfValue) {
       "--optimiser MOMENTUM --xla-recompute --name-suffix=-x=y --epochs 1e1");
   EXPECT_EQ(options.integer("batch-size"), 8);
   EXPECT_EQ(options.real("base-learning-rate"), -6.0);
-  EXPECT_EQ(options.reals("learning-rate-schedule"), (std::vector<double>{0.5, 0.75, 0.875}));
+  EXPECT_EQ(options.value<std::vector<double>>("learning-rate-schedule"),
+            (std::vector<double>{0.5, 0.75, 0.875}));
   EXPECT_EQ(options.text("optimiser"), "momentum");
   EXPECT_TRUE(options.flag("xla-recompute"));
   EXPECT_EQ(options.text("name-suffix"), "-x=y");

@@ -238,6 +238,31 @@ TEST(SurfsaraLinesTest, Evaluation) {
 
 // Words that stand beside those of the guides: rows of B.3 to B.6.
 
+TEST(RefusalsTest, SayWhatIsWrong) {
+  std::ifstream file(fs::path(MILLRACE_SOURCE_DIR) / "tests/cli/refusals.txt");
+  int lines = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line.starts_with('#')) continue;
+    SCOPED_TRACE(line);
+    const std::size_t colon = line.find(": ");
+    const std::string who = line.substr(0, colon);
+    const std::string rest = line.substr(colon + 2);
+    const std::string set = who == "cifar" ? "cifar-10" : who;
+    std::string message;
+    std::getline(file, message);
+    const Failure failure = failure_of([&] {
+      if (who == "cifar" || who == "imagenet")
+        (void)resolve_line("--dataset " + set + " --synthetic-data " + rest);
+      else
+        (void)config_of(read_seed(who, rest));
+    });
+    EXPECT_EQ((failure.kind == ErrorKind::Config ? "!! " : "! ") + failure.text, message);
+    EXPECT_TRUE(failure.kind == ErrorKind::Config || failure.kind == ErrorKind::Usage);
+    ++lines;
+  }
+  EXPECT_EQ(lines, 49);
+}
+
 std::string refusal_of(std::string_view dialect, const std::string& line) {
   SCOPED_TRACE(line);
   const Failure failure = failure_of([&] { (void)config_of(read_seed(dialect, line)); });
@@ -264,30 +289,12 @@ TEST(IpuLinesTest, ValidationIsTypedAsTheTrainingWas) {
   EXPECT_TRUE(notice.ends_with(
       ": no effect on validation, which reads every image once and changes no weights"))
       << notice;
-  for (const char* name : {"replicas",
-                           "shards",
-                           "pipeline-depth",
-                           "pipeline-splits",
-                           "distributed",
-                           "optimiser",
-                           "weight-decay",
-                           "loss-scaling",
-                           "epochs",
-                           "label-smoothing",
-                           "base-learning-rate",
-                           "no-stochastic-rounding",
-                           "log-dir",
-                           "name-suffix",
-                           "no-logs",
-                           "log-freq",
-                           "ckpts-per-epoch",
-                           "no-validation",
-                           "xla-recompute",
-                           "available-memory-proportion",
-                           "gc-profile",
-                           "fp-exceptions",
-                           "batches-per-step"}) {
-    EXPECT_TRUE(contains(notice, "--" + std::string(name))) << name;
+  for (const std::string& name :
+       words("replicas shards pipeline-depth pipeline-splits distributed optimiser weight-decay "
+             "loss-scaling epochs label-smoothing base-learning-rate no-stochastic-rounding "
+             "log-dir name-suffix no-logs log-freq ckpts-per-epoch no-validation xla-recompute "
+             "available-memory-proportion gc-profile fp-exceptions batches-per-step")) {
+    EXPECT_TRUE(contains(notice, "--" + name)) << name;
     EXPECT_EQ(read.options.find(name), nullptr) << name;
   }
   for (const char* name : {"restore-path", "dataset", "synthetic-data", "model-size", "batch-size"})
@@ -335,10 +342,6 @@ TEST(NvidiaLinesTest, LossScalingIsAutomaticStaticOrSaidToBeNone) {
   EXPECT_EQ(read_seed("nvidia", line + "--loss_scale 64").notices,
             (std::vector<std::string>{
                 "--loss_scale has no effect here: it needs --use_static_loss_scaling"}));
-  EXPECT_EQ(refusal_of("nvidia", line + "--loss_scale x"), "--loss_scale: 'x' is not a number");
-  EXPECT_EQ(refusal_of("nvidia", line + "--use_static_loss_scaling --use_auto_loss_scaling"),
-            "--use_static_loss_scaling and --use_auto_loss_scaling contradict each other: give one "
-            "of them");
 }
 
 TEST(NvidiaLinesTest, ABenchmarkOfInferenceSaysWhatItDoesNotKeep) {
@@ -363,8 +366,6 @@ TEST(NvidiaLinesTest, ABenchmarkOfTrainingMeasuresWhatIsLeftBehindItsWarmup) {
   EXPECT_EQ(read.options.integer("steps"), 100);
   EXPECT_EQ(read.options.integer("warmup-steps"), 20);
   EXPECT_TRUE(read.notices.empty());
-  EXPECT_EQ(refusal_of("nvidia", line + "--iter_unit batch --num_iter 20"),
-            "--num_iter: 20 batches leave none to measure after the 20 of --warmup_steps");
   EXPECT_TRUE(
       says(read_seed("nvidia", line + "--num_iter 3"),
            "--num_iter has no effect here: the length of a benchmark is counted in batches"));
@@ -377,16 +378,12 @@ TEST(NvidiaLinesTest, ValidatesOnceBehindTheTraining) {
   EXPECT_EQ(batches.iterations, 10'008);
   EXPECT_EQ(batches.validate_every, 10'008);
   EXPECT_EQ(config_of(read_seed("nvidia", line + "--num_iter 2.5")).validate_every, 3 * 5'004);
-  EXPECT_EQ(refusal_of("nvidia", line + "--train_iter 4 --num_iter 5"),
-            "--train_iter 4 and --num_iter 5 contradict each other: give one of them");
   EXPECT_EQ(config_of(read_seed("nvidia", line + "--train_iter 4")).iterations, 4 * 5'004);
   EXPECT_TRUE(says(read_seed("nvidia", line + "--model_dir a --results_dir b"),
                    "--results_dir has no effect here: --model_dir sets the directory"));
 }
 
 TEST(DialectTest, BatchesOfNothingAreRefused) {
-  EXPECT_EQ(refusal_of("nvidia", "main.py --batch_size 0 --data_dir=/imagenet"),
-            "--batch_size (--batch-size): '0' is not a whole number from 1 to 2147483647");
   for (const char* script : {"imagenet_main.py", "demo_resnet_keras.py"})
     for (const char* size : {"0", "-1", "1.5"})
       EXPECT_EQ(refusal_of("habana", std::string(script) + " -dd /imagenet -bs " + size),
@@ -409,8 +406,6 @@ TEST(HabanaKerasLinesTest, LeftoversAreNoBeginningsOfOtherNames) {
   EXPECT_EQ(read.notices,
             (std::vector<std::string>{"--xla has no effect here: kernels are always fused"}));
   EXPECT_EQ(read.options.find("xla-recompute"), nullptr);
-  EXPECT_EQ(refusal_of("habana", "demo_resnet_keras.py -dd /imagenet --xla-rec"),
-            "unknown option --xla-rec; --help lists the names of this dialect");
   EXPECT_EQ(refusal_of("nvidia", "main.py --batch_size 8 --epoch 3").find("unknown option --epoch"),
             0u);
 }
@@ -486,15 +481,9 @@ TEST(HabanaResNeXtLinesTest, WordsThatNeedOthersSaySo) {
   EXPECT_EQ(read_seed("habana", line + "--profile_steps 5,8").notices,
             (std::vector<std::string>{
                 "--profile_steps has no effect here: it needs --hooks ProfilerHook"}));
-  EXPECT_EQ(refusal_of("habana", line + "--hooks Foo"),
-            "--hooks: 'Foo' is not one of LoggingTensorHook, ProfilerHook, ExamplesPerSecondHook, "
-            "LoggingMetricHook, StepCounterHook");
-  EXPECT_EQ(refusal_of("habana", line + "-rv 3"), "-rv: '3' is not 1 or 2");
   EXPECT_TRUE(read_seed("habana", line + "-rv 1 --dataset_parallel_calls auto").notices.empty());
   EXPECT_EQ(config_of(read_seed("habana", line + "--dataset_parallel_calls 3")).data.loader_threads,
             3);
-  EXPECT_EQ(refusal_of("habana", line + "--dataset_parallel_calls many"),
-            "--dataset_parallel_calls: 'many' is not a number");
 }
 
 TEST(HabanaResNeXtLinesTest, LabelsAreTakenAsTheyAre) {
@@ -511,15 +500,6 @@ TEST(DialectTest, DefaultsWithoutEffectAreSilent) {
       read.options, published_facts(data_request(read.options, DataNeed::Name)), read.machine);
   EXPECT_EQ(resolution.config.schedule.warmup_iterations, 0);
   EXPECT_TRUE(resolution.notices.empty()) << resolution.notices.front();
-}
-
-TEST(DialectTest, TwoNamesForOneThingMustAgree) {
-  EXPECT_EQ(refusal_of("habana", "imagenet_main.py -dd /a -jpdd /b"),
-            "-dd /a and -jpdd /b contradict each other: give one of them");
-  EXPECT_EQ(refusal_of("nvidia", "main.py --batch_size 8 --num_iter 5 --iterations 3"),
-            "--num_iter (--epochs) and --iterations exclude each other: give one of them");
-  EXPECT_EQ(refusal_of("nvidia", "main.py --batch_size 8 --num_iter 5 --epochs 3"),
-            "--epochs 3 and --num_iter (--epochs) 5 contradict each other: give one of them");
 }
 
 // Lines that ask for help: seed 000, seed 001 and seed 003.
@@ -561,21 +541,8 @@ TEST(DialectTest, OwnOptionsStandBesideAndOverrule) {
 }
 
 TEST(DialectTest, MistakesNameTheWordAsTyped) {
-  const auto text = [](std::string_view dialect, const char* line) {
-    return failure_of([&] { (void)read_seed(dialect, line); }).text;
-  };
-  EXPECT_EQ(text("nvidia", "main.py --batch_size x"),
-            "--batch_size (--batch-size): 'x' is not a whole number from 1 to 2147483647");
-  EXPECT_EQ(text("nvidia", "main.py --batch_size 8 --lr_init fast"),
-            "--lr_init: 'fast' is not a number");
-  EXPECT_EQ(text("nvidia", "main.py --batch_size 8 --export_dir x"),
-            "--export_dir is not supported: TensorFlow's SavedModel is not written");
-  EXPECT_EQ(text("nvidia", "main.py --batch_size"), "--batch_size needs a value");
-  EXPECT_EQ(text("habana", "imagenet_main.py -bs 8 --stop_threshold 0.7"),
-            "--stop_threshold is not supported: runs do not stop at a target accuracy");
-  EXPECT_EQ(text("surfsara", "resnet_main.py --use_tpu"),
-            "--use_tpu is not supported: there is no TPU");
-  EXPECT_TRUE(contains(text("nvidia", "main.py --batch_size 8 --batchsize 8"), "unknown option"));
+  EXPECT_TRUE(
+      contains(refusal_of("nvidia", "main.py --batch_size 8 --batchsize 8"), "unknown option"));
 }
 
 TEST(DialectTest, WhatHasNoEffectIsSaidOnce) {
