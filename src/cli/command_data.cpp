@@ -13,7 +13,6 @@
 
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
-#include "cli/progress_line.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"

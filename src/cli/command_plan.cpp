@@ -79,7 +79,7 @@ void measure_automatic_schedule(const models::Graph& graph, partition::Plan& pla
 
 int command_plan(const Invocation& invocation) {
   const Options options = planned(invocation);
-  const DatasetFacts facts = published_facts(data_request(options, DataNeed::Name));
+  const DatasetFacts facts = published_facts(options);
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, invocation.notices);
   print_lines(stderr, resolution.notices);

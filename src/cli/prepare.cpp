@@ -31,7 +31,7 @@ PreparedRun open_and_resolve(Options options, const MachineFacts& machine) {
     if (!found.empty()) impose(options, "dataset", found);
   }
   DataRequest request = data_request(options);
-  request.cached_bytes /= std::max(1, machine.local_ranks);
+  request.files.cached_bytes /= std::max(1, machine.local_ranks);
   PreparedRun run;
   run.data = open_datasets(request);
   Resolution resolution = resolve(options, run.data.facts, machine);

@@ -216,7 +216,7 @@ TEST(ShardingFilterTest, HasNoEffectOnAPipelineAndSaysSo) {
 TEST(ValidationBatchTest, IsNoLargerThanAReplicasShareOfTheImages) {
   const auto resolved = [](const std::string& rest, std::int64_t images) {
     const Options options = train_options(std::string(kCifar) + rest);
-    DatasetFacts facts = published_facts(data_request(options, DataNeed::Name));
+    DatasetFacts facts = published_facts(options);
     facts.validation_size = images;
     return resolve(options, facts, {.cores = 4});
   };

@@ -213,8 +213,7 @@ TEST(ResolveTest, ResolvedFileReproducesTheConfiguration) {
   for (const auto& [data, rest] : lines) {
     const TrainConfig config = config_of(data, rest);
     const Options options = parse_config(config.resolved_toml, "config.toml");
-    const Resolution again =
-        resolve(options, published_facts(data_request(options, DataNeed::Name)), {.cores = 64});
+    const Resolution again = resolve(options, published_facts(options), {.cores = 64});
     EXPECT_EQ(again.config, config) << config.resolved_toml;
     EXPECT_TRUE(again.notices.empty()) << again.notices.front();
   }
@@ -226,7 +225,8 @@ TEST(DataRequestTest, TellsTheSetFromItsPlace) {
   EXPECT_EQ(request("--data-dir /d/CIFAR-100-binary").dataset, "cifar-100");
   EXPECT_EQ(request("--data-dir /d/cifar100").dataset, "cifar-100");
   EXPECT_EQ(request("--data-dir /d/x --dataset Cifar-10").dataset, "cifar-10");
-  EXPECT_EQ(data_request(train_options("", {{"DATA_DIR", "/e/cifar"}})).directory, "/e/cifar");
+  EXPECT_EQ(data_request(train_options("", {{"DATA_DIR", "/e/cifar"}})).files.directory,
+            "/e/cifar");
   EXPECT_EQ(data_request(train_options("--data-dir /d/imagenet-data"), DataNeed::Name).dataset,
             "imagenet");
 }
@@ -234,7 +234,7 @@ TEST(DataRequestTest, TellsTheSetFromItsPlace) {
 TEST(DataRequestTest, TellsHowMuchMayStayInMemory) {
   const auto bytes = [](std::string_view line) {
     return data_request(train_options("--dataset imagenet --data-dir /d " + std::string(line)))
-        .cached_bytes;
+        .files.cached_bytes;
   };
   EXPECT_EQ(bytes(""), 0);
   EXPECT_EQ(bytes("--no-dataset-cache"), 0);
@@ -249,7 +249,7 @@ TEST(DataRequestTest, TellsHowMuchMayStayInMemory) {
 TEST(DataRequestTest, PicturesAreOfAsManyClassesAsTheNetworkHas) {
   const auto classes = [](std::string_view line) {
     return data_request(train_options("--dataset imagenet --data-dir /d " + std::string(line)))
-        .classes;
+        .files.open.classes;
   };
   EXPECT_EQ(classes(""), 1000);
   EXPECT_EQ(classes("--classes 1001"), 1001);
@@ -273,8 +273,7 @@ TEST(DataRequestTest, TellsWhereImagesComeFrom) {
 TEST(DataRequestTest, PicturesForAGpuAreReadByItsShareOfTheCores) {
   const auto threads = [](std::string_view line, const MachineFacts& machine) {
     const Options options = train_options("--dataset imagenet " + std::string(line));
-    return resolve(options, published_facts(data_request(options, DataNeed::Name)), machine)
-        .config.data.loader_threads;
+    return resolve(options, published_facts(options), machine).config.data.loader_threads;
   };
   const MachineFacts gpus{.cores = 64, .local_ranks = 8, .has_gpu = true};
   EXPECT_EQ(threads("--data-dir /d", gpus), 8);

@@ -89,9 +89,7 @@ inline Read read_seed(std::string_view dialect, const std::string& text) {
 }
 
 inline train::TrainConfig config_of(const Read& read) {
-  return resolve(read.options, published_facts(data_request(read.options, DataNeed::Name)),
-                 read.machine)
-      .config;
+  return resolve(read.options, published_facts(read.options), read.machine).config;
 }
 
 inline std::int64_t parameters_of(const train::TrainConfig& config) {

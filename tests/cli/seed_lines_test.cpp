@@ -487,17 +487,17 @@ TEST(HabanaResNeXtLinesTest, WordsThatNeedOthersSaySo) {
 }
 
 TEST(HabanaResNeXtLinesTest, LabelsAreTakenAsTheyAre) {
-  EXPECT_EQ(
-      data_request(read_seed("habana", "imagenet_main.py -dd /imagenet").options).label_offset, 0);
+  EXPECT_EQ(data_request(read_seed("habana", "imagenet_main.py -dd /imagenet").options)
+                .files.open.label_offset,
+            0);
   for (const char* line :
        {"demo_resnet_keras.py -dd /imagenet", "resnet_ctl_imagenet_main.py -dd /imagenet"})
-    EXPECT_EQ(data_request(read_seed("habana", line).options).label_offset, 1);
+    EXPECT_EQ(data_request(read_seed("habana", line).options).files.open.label_offset, 1);
 }
 
 TEST(DialectTest, DefaultsWithoutEffectAreSilent) {
   const Read read = read_seed("habana", "imagenet_main.py -dd /imagenet --disable_warmup");
-  const Resolution resolution = resolve(
-      read.options, published_facts(data_request(read.options, DataNeed::Name)), read.machine);
+  const Resolution resolution = resolve(read.options, published_facts(read.options), read.machine);
   EXPECT_EQ(resolution.config.schedule.warmup_iterations, 0);
   EXPECT_TRUE(resolution.notices.empty()) << resolution.notices.front();
 }
@@ -561,16 +561,19 @@ std::string pictures_of(std::string_view dialect, const std::string& text) {
   const Read read = read_seed(dialect, text + " --data_dir /imagenet");
   const DataRequest request = data_request(read.options);
   const std::optional<DType> type = config_of(read).data.image_type;
-  return request.preset + " " + request.picture_scaling + " " +
-         (type ? std::string(name_of(*type)) : "-");
+  const io::ImagePreset& preset = request.files.images.preset;
+  return fmt::format("{} {} {}", preset.name,
+                     choice_at(*find_option("image-normalisation"),
+                               static_cast<std::size_t>(preset.normalisation)),
+                     type ? name_of(*type) : "-");
 }
 
 TEST(DialectTest, PicturesAreReadAsItsScriptReadsThem) {
   EXPECT_EQ(pictures_of("nvidia", "main.py --batch_size 8"), "tf nvidia2019 -");
   EXPECT_EQ(pictures_of("nvidia", "main.py --batch_size 8 --use_dali"), "dali2019 dali2019 -");
-  EXPECT_EQ(pictures_of("habana", "imagenet_main.py -bs 8"), "tf  -");
-  EXPECT_EQ(pictures_of("habana", "imagenet_main.py -bs 8 -dlit bf16"), "tf  bfloat16");
-  EXPECT_EQ(pictures_of("habana", "demo_resnet_keras.py -bs 8 -dlit uint8"), "tf  uint8");
+  EXPECT_EQ(pictures_of("habana", "imagenet_main.py -bs 8"), "tf mean -");
+  EXPECT_EQ(pictures_of("habana", "imagenet_main.py -bs 8 -dlit bf16"), "tf mean bfloat16");
+  EXPECT_EQ(pictures_of("habana", "demo_resnet_keras.py -bs 8 -dlit uint8"), "tf mean uint8");
   EXPECT_EQ(pictures_of("surfsara", "resnet_main.py --train_batch_size 8"), "tpu torch -");
   const Failure failure =
       failure_of([] { (void)read_seed("habana", "imagenet_main.py -bs 8 -dlit int8"); });
@@ -582,7 +585,8 @@ TEST(DialectTest, LoadersKeepToWhatTheScriptGivesThem) {
   EXPECT_EQ(config_of(read).data.max_cpus, 6);
   const Read cached = read_seed(
       "habana", "demo_resnet_keras.py -bs 8 --training_dataset_cache --data_dir /imagenet");
-  EXPECT_EQ(data_request(cached.options).cached_bytes, std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(data_request(cached.options).files.cached_bytes,
+            std::numeric_limits<std::int64_t>::max());
 }
 
 TEST(DialectTest, Float16IsTakenAsItIsMeant) {
