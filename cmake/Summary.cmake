@@ -27,7 +27,7 @@ native processor ${MILLRACE_NATIVE}, warnings as errors ${MILLRACE_WERROR}, sani
      oneDNN      ${onednn}
      MPI         ${mpi} (standard ${MPI_CXX_VERSION})
      HDF5        ${HDF5_VERSION}
-     libraries   fmt ${fmt_VERSION}, CLI11 ${CLI11_VERSION}, toml11 ${toml11_VERSION}, \
+     libraries   fmt ${fmt_VERSION}, toml11 ${toml11_VERSION}, \
 nlohmann-json ${nlohmann_json_VERSION}, \
 libjpeg ${JPEG_VERSION}, libpng ${PNG_VERSION_STRING}, protobuf ${Protobuf_VERSION}
      tests       ${tests}")

@@ -38,7 +38,7 @@ std::vector<fs::path> chosen(const fs::path& run, std::int64_t count, std::int64
 
 train::AverageRule rule_of(const Options& options, std::size_t count) {
   train::AverageRule rule;
-  rule.decay = std::get<double>(options.value("decay"));
+  rule.decay = options.value<double>("decay");
   const bool exponential = options.text("mode") == "exponential";
   if (exponential) rule.mode = train::AverageMode::Exponential;
   rule.name = options.text("filename")
@@ -66,9 +66,8 @@ int command_average(const Invocation& invocation) {
   const Options& options = invocation.options;
   check_decay(options);
   const fs::path run = options.arguments.at(0);
-  const std::vector<fs::path> checkpoints =
-      chosen(run, options.integer("count").value_or(0),
-             std::get<std::int64_t>(options.value("discard-last")));
+  const std::vector<fs::path> checkpoints = chosen(run, options.integer("count").value_or(0),
+                                                   options.value<std::int64_t>("discard-last"));
   const fs::path written =
       train::average_checkpoints(checkpoints, rule_of(options, checkpoints.size()), run);
   fmt::print("Saved the average of {} checkpoints to {}\n", checkpoints.size(), written.string());

@@ -13,7 +13,6 @@
 
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
-#include "cli/progress_line.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
@@ -34,9 +33,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kTrainShards = 1024;
-constexpr std::int64_t kValidationShards = 128;
-
 unsigned threads_of(const Options& options) {
   return static_cast<unsigned>(options.integer("threads").value_or(0));
 }
@@ -44,10 +40,9 @@ unsigned threads_of(const Options& options) {
 io::OpenOptions open_options(const Invocation& invocation, io::Split split) {
   const Options& options = invocation.options;
   io::OpenOptions source;
-  source.label_offset =
-      static_cast<std::int32_t>(options.integer("label-offset").value_or(source.label_offset));
-  source.classes = options.integer("data-classes").value_or(source.classes);
-  source.max_bad_fraction = options.real("max-bad-fraction").value_or(source.max_bad_fraction);
+  source.label_offset = static_cast<std::int32_t>(options.value<std::int64_t>("label-offset"));
+  source.classes = options.value<std::int64_t>("data-classes");
+  source.max_bad_fraction = options.value<double>("max-bad-fraction");
   if (options.flag("allow-missing-shards")) source.missing = io::MissingShards::Accepted;
   source.index.threads = threads_of(options);
   source.index.cache_folder = cache_folder();
@@ -57,7 +52,7 @@ io::OpenOptions open_options(const Invocation& invocation, io::Split split) {
 }
 
 std::vector<io::Split> asked_splits(const Options& options) {
-  const std::string split = options.text("split").value_or("both");
+  const auto split = options.value<std::string>("split");
   if (split == "train") return {io::Split::Train};
   if (split == "validation") return {io::Split::Validation};
   return {io::Split::Train, io::Split::Validation};
@@ -166,12 +161,11 @@ std::string describe_bad(std::int64_t bad) {
 
 io::ConvertOptions convert_options(const Options& options, io::Split split) {
   io::ConvertOptions convert;
-  convert.shards = split == io::Split::Train
-                       ? options.integer("train-shards").value_or(kTrainShards)
-                       : options.integer("validation-shards").value_or(kValidationShards);
+  convert.shards =
+      options.value<std::int64_t>(split == io::Split::Train ? "train-shards" : "validation-shards");
   convert.seed = static_cast<std::uint64_t>(options.integer("seed").value_or(0));
   convert.threads = threads_of(options);
-  convert.max_bad_fraction = options.real("max-bad-fraction").value_or(convert.max_bad_fraction);
+  convert.max_bad_fraction = options.value<double>("max-bad-fraction");
   convert.report_bad = report_bad;
   convert.progress = progress_line(fmt::format("converting {} images", split_name(split)));
   return convert;
@@ -240,10 +234,9 @@ void pack_split(const fs::path& data_directory, io::Split split, const fs::path&
   const Options& options = invocation.options;
   const auto source = open_set(data_directory, split, invocation, io::PackedFile::CountsNot);
   io::PackOptions packing;
-  packing.shorter_side =
-      static_cast<std::int32_t>(options.integer("shorter-side").value_or(packing.shorter_side));
+  packing.shorter_side = static_cast<std::int32_t>(options.value<std::int64_t>("shorter-side"));
   packing.threads = threads_of(options);
-  packing.max_bad_fraction = options.real("max-bad-fraction").value_or(packing.max_bad_fraction);
+  packing.max_bad_fraction = options.value<double>("max-bad-fraction");
   packing.progress = progress_line(fmt::format("packing {} images", split_name(split)));
   packing.report_bad = report_bad;
   const fs::path path = io::packed_path(out, split);
@@ -311,8 +304,8 @@ int command_data_generate(const Invocation& invocation) {
   const Options& options = invocation.options;
   const fs::path directory = options.arguments.at(0);
   io::GenerateOptions generate;
-  generate.train_records = options.integer("train-images").value_or(generate.train_records);
-  generate.test_records = options.integer("test-images").value_or(generate.test_records);
+  generate.train_records = options.value<std::int64_t>("train-images");
+  generate.test_records = options.value<std::int64_t>("test-images");
   generate.seed = static_cast<std::uint64_t>(options.integer("seed").value_or(0));
   io::generate_cifar10_like(directory, generate);
   fmt::print("{} training and {} test images in {}\n", generate.train_records,

@@ -21,7 +21,7 @@ int command_import(const Invocation& invocation) {
   const Options& options = invocation.options;
   const std::filesystem::path file = options.arguments.at(0);
   const std::filesystem::path run_directory = options.arguments.at(1);
-  const DatasetFacts facts = published_facts(data_request(options, DataNeed::Name));
+  const DatasetFacts facts = published_facts(options);
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
   const train::TrainConfig& config = resolution.config;

@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "cli/commands.hpp"
-#include "cli/layout_options.hpp"
 #include "cli/prepare.hpp"
+#include "cli/resolve_parts.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "partition/cost.hpp"
@@ -79,7 +79,7 @@ void measure_automatic_schedule(const models::Graph& graph, partition::Plan& pla
 
 int command_plan(const Invocation& invocation) {
   const Options options = planned(invocation);
-  const DatasetFacts facts = published_facts(data_request(options, DataNeed::Name));
+  const DatasetFacts facts = published_facts(options);
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, invocation.notices);
   print_lines(stderr, resolution.notices);
@@ -89,16 +89,13 @@ int command_plan(const Invocation& invocation) {
   const bool profile = options.value("cost-model") == Value(std::string("profile"));
   const std::vector<partition::OpCost> costs = costs_of(graph, config, profile);
 
-  Reader read(options);
-  const std::optional<partition::Plan> given = plan_given(options, graph);
-  const pipeline::Schedule* const listed =
-      read.given("pipeline-schedule-file") ? &config.pipeline.schedule : nullptr;
-  partition::PlanRequest request =
-      plan_request(config, schedule_request(read, config, given ? &*given : nullptr, listed));
+  const std::optional<partition::Plan>& given = resolution.layout.plan;
+  partition::PlanRequest request = plan_request(config, resolution.layout.request);
   request.cost_model = profile ? "profile" : "analytic";
   if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
     request.schedule.device_of = config.pipeline.schedule.device_of;
   const bool automatic = options.text("pipeline-splits") == "auto";
+  Reader read(options);
   partition::Plan plan = automatic
                              ? partition::automatic_plan(graph, costs, request, device_memory(read))
                              : partition::make_plan(graph, costs, config.pipeline.ranges, request);
@@ -107,7 +104,7 @@ int command_plan(const Invocation& invocation) {
       options.text("pipeline-schedule").value_or(given ? given->schedule : std::string());
   if (to_lower(schedule) == "auto" && plan.stages() > 1) measure_automatic_schedule(graph, plan);
 
-  const std::string format = std::get<std::string>(options.value("format"));
+  const std::string format = options.value<std::string>("format");
   if (format == "json") {
     fmt::print("{}", to_json(plan));
   } else if (format == "svg") {

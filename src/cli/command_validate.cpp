@@ -96,7 +96,7 @@ int command_validate(const Invocation& invocation) {
       fail(ErrorKind::Io, "cannot write to standard output");
   };
   pin_rank(world, run.config);
-  const std::int64_t times = std::get<std::int64_t>(invocation.options.value("repeat"));
+  const std::int64_t times = invocation.options.value<std::int64_t>("repeat");
   for (std::int64_t i = 0; i < times; ++i)
     train::validate(run.config, world, run.data.validation, path, report);
   return 0;

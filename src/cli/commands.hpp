@@ -28,12 +28,11 @@ struct Invocation {
 /// One row of the table of commands.
 struct CommandSpec {
   Command id;
-  std::string_view name;            ///< "inspect", or two words: "data generate"
-  std::string_view arguments = {};  ///< for the usage line, e.g. "DIR"
-  std::size_t argument_count = 0;
+  std::string_view name;          ///< "inspect", or two words: "data generate"
+  std::string_view arguments;     ///< for the usage line, e.g. "FILE RUN_DIR"; all are needed
+  int (*run)(const Invocation&);  ///< returns the exit code
   std::string_view summary;
   std::string_view example;
-  int (*run)(const Invocation&);  ///< returns the exit code
 };
 
 [[nodiscard]] std::span<const CommandSpec> command_table();
@@ -56,8 +55,6 @@ int command_data_convert(const Invocation& invocation);
 /// Text of `millrace --help` and of `millrace <command> --help`.
 [[nodiscard]] std::string general_help();
 [[nodiscard]] std::string command_help(const CommandSpec& command);
-/// `left`, followed by the text on the same or the next line, broken into lines of 100 characters.
-[[nodiscard]] std::string help_entry(const std::string& left, std::string_view text);
 /// Text of configs/README.md.
 [[nodiscard]] std::string option_reference();
 

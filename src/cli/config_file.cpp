@@ -154,23 +154,11 @@ std::optional<Value> convert(const OptionSpec& spec, const toml::value& value) {
   return std::nullopt;
 }
 
-std::string_view toml_type(const OptionSpec& spec) {
-  switch (spec.type) {
-    case ValueType::Flag:
-      return "true or false";
-    case ValueType::Integer:
-      return "a whole number";
-    case ValueType::Real:
-      return "a number";
-    case ValueType::RealList:
-      return "a list of numbers in brackets";
-    case ValueType::Choice:
-    case ValueType::Text:
-    case ValueType::NameList:
-    case ValueType::Path:
-      return "a quoted string";
-  }
-  return "";
+std::string_view toml_type(ValueType type) {
+  if (type == ValueType::Flag) return "true or false";
+  if (type == ValueType::Integer) return "a whole number";
+  if (type == ValueType::Real) return "a number";
+  return type == ValueType::RealList ? "a list of numbers in brackets" : "a quoted string";
 }
 
 std::string toml_text(std::string_view text) {
@@ -276,7 +264,7 @@ Options parse_config(const std::string& text, const std::string& file_name) {
     const std::string where = place(file_name, entry);
     std::optional<Value> value = convert(spec, entry.value);
     if (!value)
-      fail(ErrorKind::Config, "{}: expected {}, found {}; allowed: {}", where, toml_type(spec),
+      fail(ErrorKind::Config, "{}: expected {}, found {}; allowed: {}", where, toml_type(spec.type),
            quoted(entry.value), describe_values(spec));
     options.set(spec, {.value = check_value(spec, std::move(*value), Origin::File, where),
                        .origin = Origin::File,

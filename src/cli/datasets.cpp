@@ -8,9 +8,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "cli/progress_line.hpp"
-#include "io/data/dataset_kinds.hpp"
 #include "io/data/synthetic.hpp"
+#include "train/progress.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -28,56 +27,37 @@ Datasets synthetic_datasets(const DataRequest& request) {
   return sets;
 }
 
-io::ImageNormalisation scaling_named(const std::string& name) {
-  if (name == "mean") return io::ImageNormalisation::MeanOnly;
-  if (name == "torch") return io::ImageNormalisation::Torch;
-  if (name == "nvidia2019") return io::ImageNormalisation::Nvidia2019;
-  if (name == "dali2019") return io::ImageNormalisation::Dali2019;
-  return io::ImageNormalisation::Nvidia;
-}
-
-io::ImageOptions image_options(const DataRequest& request) {
-  io::ImageOptions options;
-  options.preset = io::image_preset(request.preset);
-  if (!request.picture_scaling.empty())
-    options.preset.normalisation = scaling_named(request.picture_scaling);
-  options.side = static_cast<std::int32_t>(request.image.h);
-  options.report = [](const std::string& what) {
-    fmt::print(stderr, "Bad image, replaced by another of its class: {}\n", what);
-  };
-  return options;
-}
-
-io::OpenOptions open_options(const DataRequest& request) {
-  io::OpenOptions options;
-  options.classes = request.classes;
-  options.label_offset = request.label_offset;
-  options.max_bad_fraction = request.max_bad_fraction;
-  if (request.missing_shards) options.missing = io::MissingShards::Accepted;
-  options.index.cache_folder = cache_folder();
-  options.index.tell = [](const std::string& what) { fmt::print(stderr, "{}\n", what); };
-  return options;
-}
-
+/// The request with what small images are normalized by and with reports to the terminal.
 io::DatasetRequest dataset_request(const DataRequest& request) {
-  io::DatasetRequest asked;
-  asked.directory = request.directory;
-  asked.validation = request.validation;
+  io::DatasetRequest asked = request.files;
   if (request.normalisation != train::Normalisation::Standardise)
     asked.normalisation = io::CifarNormalisation::Dataset;
   if (request.normalisation == train::Normalisation::ImageNet)
     asked.statistics = io::kImageNetStatistics;
-  asked.images = image_options(request);
-  asked.open = open_options(request);
+  asked.images.report = [](const std::string& what) {
+    fmt::print(stderr, "Bad image, replaced by another of its class: {}\n", what);
+  };
+  asked.open.index.cache_folder = cache_folder();
+  asked.open.index.tell = [](const std::string& what) { fmt::print(stderr, "{}\n", what); };
   asked.indexing = [](io::Split split) {
     return progress_line(fmt::format("Indexing {} images", split_name(split)));
   };
-  asked.cached_bytes = request.cached_bytes;
-  asked.record_options = request.typed_for_records;
   return asked;
 }
 
 }  // namespace
+
+io::ProgressCallback progress_line(std::string what) {
+  if (!train::terminal_of(stderr).rewrites_lines) return {};
+  return [what = std::move(what)](const io::Progress& progress) {
+    const double share = progress.total == 0 ? 1.0
+                                             : static_cast<double>(progress.done) /
+                                                   static_cast<double>(progress.total);
+    fmt::print(stderr, "\r{}: {:.0f} %\033[K{}", what, 100.0 * share,
+               progress.done >= progress.total ? "\r\033[K" : "");
+    std::fflush(stderr);
+  };
+}
 
 std::filesystem::path cache_folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')

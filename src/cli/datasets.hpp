@@ -8,6 +8,7 @@
 
 #include "cli/resolve.hpp"
 #include "io/data/dataset.hpp"
+#include "io/data/parallel.hpp"
 
 namespace millrace::cli {
 
@@ -24,6 +25,10 @@ struct Datasets {
 
 /// The user's cache folder; empty if the environment names none.
 [[nodiscard]] std::filesystem::path cache_folder();
+
+/// Shows progress in a line on standard error that is rewritten in place. Shows nothing if standard
+/// error cannot rewrite lines.
+[[nodiscard]] io::ProgressCallback progress_line(std::string what);
 
 /// Opens the requested data sets. Errors: Data if one is missing or damaged; Io.
 [[nodiscard]] Datasets open_datasets(const DataRequest& request);

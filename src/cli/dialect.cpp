@@ -62,25 +62,23 @@ std::string truth(const std::string& text, const std::string& spelled) {
   fail(ErrorKind::Usage, "{}: '{}' is not true or false", spelled, text);
 }
 
-/// Refuses two names for one option with different values.
-class NamesOfOptions {
- public:
-  void add(const DialectWord& word, const std::string& spelled, const std::string& text) {
-    const auto [found, fresh] = names_.try_emplace(word.option, Name{word.name, spelled, text});
-    if (!fresh && found->second.word != word.name && found->second.text != text)
-      fail(ErrorKind::Usage, "{} {} and {} {} contradict each other: give one of them",
-           found->second.spelled, found->second.text, spelled, text);
-    found->second = {word.name, spelled, text};
-  }
-
- private:
-  struct Name {
-    std::string_view word;
-    std::string spelled;
-    std::string text;
-  };
-  std::map<std::string_view, Name> names_;
+/// A name of the dialect as it was typed.
+struct Typed {
+  std::string_view word;
+  std::string spelled;
+  std::string text;
 };
+
+/// Refuses two names for one option with different values.
+void check_agrees(std::map<std::string_view, Typed>& names, const Typed& typed,
+                  std::string_view option) {
+  const auto [found, fresh] = names.try_emplace(option, typed);
+  const Typed& before = found->second;
+  if (!fresh && before.word != typed.word && before.text != typed.text)
+    fail(ErrorKind::Usage, "{} {} and {} {} contradict each other: give one of them",
+         before.spelled, before.text, typed.spelled, typed.text);
+  found->second = typed;
+}
 
 /// The value of a name of the dialect; advances `next` past it.
 std::string take_value(const Matched& matched, std::span<const std::string> words,
@@ -98,7 +96,7 @@ std::string take_value(const Matched& matched, std::span<const std::string> word
 std::vector<std::string> read_words(const DialectSpec& dialect, std::span<const std::string> words,
                                     DialectReader& read) {
   std::vector<std::string> own;
-  NamesOfOptions names;
+  std::map<std::string_view, Typed> names;
   for (std::size_t next = 0; next < words.size();) {
     const std::string& typed = words[next++];
     const Matched matched = typed.starts_with('-') ? match(dialect, typed) : Matched{};
@@ -110,16 +108,16 @@ std::vector<std::string> read_words(const DialectSpec& dialect, std::span<const 
       continue;
     }
     const DialectWord& word = *matched.word;
-    if (!word.refused.empty())
-      fail(ErrorKind::Usage, "{} is not supported: {}", matched.spelled, word.refused);
+    if (word.is(Fate::Refused))
+      fail(ErrorKind::Usage, "{} is not supported: {}", matched.spelled, word.text);
     const std::string text = take_value(matched, words, next);
-    if (!word.idle.empty() && text != "false")
-      read.note(fmt::format("{} has no effect here: {}", matched.spelled, word.idle));
-    if (!word.option.empty()) {
-      names.add(word, matched.spelled, text);
-      read.set(word.option, text, matched.spelled);
+    if (word.is(Fate::Idle) && text != "false")
+      read.note(fmt::format("{} has no effect here: {}", matched.spelled, word.text));
+    if (word.is(Fate::Means)) {
+      check_agrees(names, {word.name, matched.spelled, text}, word.text);
+      read.set(word.text, text, matched.spelled);
     }
-    read.give(word.name, matched.spelled, text, !word.idle.empty() || !word.option.empty());
+    read.give(word.name, matched.spelled, text, !word.is(Fate::Becomes));
   }
   return own;
 }

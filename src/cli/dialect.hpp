@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,15 +23,22 @@ namespace millrace::cli {
 
 enum class WordKind { WithValue, Flag };
 
+/// What happens to a name of a dialect.
+enum class Fate {
+  Means,    ///< the option of millrace with this name has exactly this meaning
+  Becomes,  ///< `translate` turns it into what the text says
+  Idle,     ///< it has no effect, for this reason, which is reported once
+  Refused   ///< it is not supported, for this reason
+};
+
 /// One name of a dialect. Dashes and underscores are interchangeable.
 struct DialectWord {
-  std::string_view name;            ///< "batch_size"
-  std::string_view shorthand = {};  ///< "bs" for -bs, or empty
-  WordKind kind = WordKind::WithValue;
-  std::string_view option = {};   ///< option of millrace with exactly this meaning
-  std::string_view becomes = {};  ///< what `translate` turns it into, for the help
-  std::string_view idle = {};     ///< why it has no effect; reported once
-  std::string_view refused = {};  ///< why it is not supported
+  std::string_view name;       ///< "batch_size"
+  std::string_view shorthand;  ///< "bs" for -bs, or empty
+  WordKind kind;
+  Fate fate;
+  std::string_view text;
+  [[nodiscard]] bool is(Fate other) const { return fate == other; }
 };
 
 /// A command line in a dialect, translated.
@@ -66,6 +74,12 @@ class DialectReader {
   void set(std::string_view option, std::string_view text, std::string_view from);
   void set(std::string_view option, double value, std::string_view from);
   void set(std::string_view option, std::int64_t value, std::string_view from);
+  /// The same for the number given under `name`, or else `otherwise`; without that, nothing.
+  void set_real(std::string_view option, std::string_view name, double otherwise);
+  void set_integer(std::string_view option, std::string_view name,
+                   std::optional<std::int64_t> otherwise, std::int64_t least = 0);
+  /// Defaults of the trainer, as a command line of millrace: "--momentum 0.9 --warmup linear".
+  void set_defaults(std::string_view line);
   void note(std::string text) { translation_.notices.push_back(std::move(text)); }
   /// Reports why a name has no effect, if it was given.
   void pass_over(std::string_view name, std::string_view why);
@@ -90,15 +104,9 @@ class DialectReader {
   std::map<std::string, Given, std::less<>> given_;
 };
 
-/// The network of a trainer for ImageNet: 1000 classes and one for background, and batch
-/// normalization.
-struct ImageNetDefaults {
-  std::string_view model = "resnet";
-  std::string_view size = "50";
-  std::string_view initialisers;
-  double norm_decay = 0.9;
-};
-void set_imagenet_defaults(DialectReader& read, const ImageNetDefaults& defaults);
+/// Defaults of all trainers for ImageNet: a class for background, and batch normalization.
+inline constexpr std::string_view kImageNetDefaults =
+    "--dataset imagenet --classes 1001 --batch-norm true";
 
 /// A number of weight updates, rounded down and limited to 1e15.
 [[nodiscard]] std::int64_t whole_steps(double steps);

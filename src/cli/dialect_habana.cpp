@@ -14,74 +14,65 @@
 namespace millrace::cli {
 namespace {
 
+using enum Fate;
+using enum WordKind;
+
 constexpr std::string_view kLoader = "images are always prepared ahead in separate threads";
 constexpr std::string_view kGiven = "the launcher determines the processes";
 constexpr std::string_view kKeyed = "random numbers are keyed by --seed, epoch and image";
 
 constexpr std::array kCommon = std::to_array<DialectWord>({
-    {.name = "data_dir", .shorthand = "dd", .option = "data-dir"},
-    {.name = "jpeg_data_dir", .shorthand = "jpdd", .option = "data-dir"},
-    {.name = "model_dir", .shorthand = "md", .becomes = "--log-dir, or --restore-path"},
-    {.name = "clean", .kind = WordKind::Flag, .idle = "every run gets its own directory"},
-    {.name = "train_epochs", .shorthand = "te", .becomes = "--epochs"},
-    {.name = "epochs_between_evals", .shorthand = "ebe", .becomes = "--epochs-between-evals"},
-    {.name = "stop_threshold",
-     .shorthand = "st",
-     .refused = "runs do not stop at a target accuracy"},
-    {.name = "batch_size",
-     .shorthand = "bs",
-     .becomes = "--batch-size; the learning rate depends on it"},
-    {.name = "hooks",
-     .shorthand = "hk",
-     .becomes = "ProfilerHook: --gc-profile; the logs always contain the numbers of the others"},
-    {.name = "profile_steps", .becomes = "--profile-steps"},
-    {.name = "export_dir", .shorthand = "ed", .refused = "TensorFlow's SavedModel is not written"},
-    {.name = "display_steps", .shorthand = "dis", .option = "log-freq"},
-    {.name = "save_summary_steps", .idle = "--log-freq sets the interval"},
-    {.name = "disable_checkpoints", .kind = WordKind::Flag, .option = "disable-checkpoints"},
-    {.name = "save_checkpoint_steps",
-     .shorthand = "cs",
-     .idle = "--ckpts-per-epoch sets the interval"},
-    {.name = "no_hpu", .kind = WordKind::Flag, .idle = "there are no HPUs"},
-    {.name = "dummy_epoch",
-     .kind = WordKind::Flag,
-     .idle = "no compilation slows down the first epoch"},
-    {.name = "dtype", .shorthand = "dt", .becomes = "--precision and --half"},
-    {.name = "data_loader_image_type", .shorthand = "dlit", .becomes = "--data-loader-image-type"},
-    {.name = "loss_scale", .shorthand = "ls", .option = "loss-scaling"},
-    {.name = "inter_op_parallelism_threads", .idle = "a device runs one kernel at a time"},
-    {.name = "intra_op_parallelism_threads", .becomes = "--threads-per-device; 0: the default"},
-    {.name = "use_synthetic_data",
-     .shorthand = "synth",
-     .kind = WordKind::Flag,
-     .option = "synthetic-data"},
-    {.name = "max_train_steps", .shorthand = "mts", .option = "max-iterations"},
-    {.name = "max_eval_steps", .shorthand = "mes", .idle = "every image is validated"},
-    {.name = "datasets_num_private_threads", .becomes = "--pipeline-num-parallel"},
-    {.name = "dataset_parallel_calls", .becomes = "--pipeline-num-parallel; auto: the default"},
-    {.name = "max_cpus", .shorthand = "mc", .option = "max-cpus"},
-    {.name = "experimental_preloading", .kind = WordKind::Flag, .idle = kLoader},
-    {.name = "worker_hosts", .idle = kGiven},
-    {.name = "task_index", .idle = kGiven},
-    {.name = "use_horovod", .shorthand = "hvd", .kind = WordKind::Flag, .idle = kGiven},
-    {.name = "return_before_eval", .kind = WordKind::Flag, .option = "no-validation"},
-    {.name = "disable_eval", .kind = WordKind::Flag, .option = "no-validation"},
-    {.name = "eval_only", .kind = WordKind::Flag, .becomes = "millrace validate"},
-    {.name = "fine_tune", .kind = WordKind::Flag, .becomes = "--variable-filter fc1"},
-    {.name = "train_offset", .idle = "a restored run continues where it stopped"},
-    {.name = "use_train_and_evaluate",
-     .kind = WordKind::Flag,
-     .idle = "validation is part of the run"},
-    {.name = "label_smoothing", .option = "label-smoothing"},
-    {.name = "warmup_epochs", .becomes = "--warmup-epochs"},
-    {.name = "disable_warmup", .kind = WordKind::Flag, .becomes = "--warmup-epochs 0"},
-    {.name = "weight_decay", .option = "weight-decay"},
-    {.name = "momentum", .option = "momentum"},
-    {.name = "mini_imagenet", .kind = WordKind::Flag, .refused = "there is no reduced ImageNet"},
-    {.name = "shuffle_seed", .idle = kKeyed},
-    {.name = "sample_distorted_bounding_box_seed", .idle = kKeyed},
-    {.name = "random_flip_left_right_seed", .idle = kKeyed},
-    {.name = "interleave_cycle_length", .idle = "images are read by index, not by file"},
+    {"data_dir", "dd", WithValue, Means, "data-dir"},
+    {"jpeg_data_dir", "jpdd", WithValue, Means, "data-dir"},
+    {"model_dir", "md", WithValue, Becomes, "--log-dir, or --restore-path"},
+    {"clean", "", Flag, Idle, "every run gets its own directory"},
+    {"train_epochs", "te", WithValue, Becomes, "--epochs"},
+    {"epochs_between_evals", "ebe", WithValue, Becomes, "--epochs-between-evals"},
+    {"stop_threshold", "st", WithValue, Refused, "runs do not stop at a target accuracy"},
+    {"batch_size", "bs", WithValue, Becomes, "--batch-size; the learning rate depends on it"},
+    {"hooks", "hk", WithValue, Becomes,
+     "ProfilerHook: --gc-profile; the logs always contain the numbers of the others"},
+    {"profile_steps", "", WithValue, Becomes, "--profile-steps"},
+    {"export_dir", "ed", WithValue, Refused, "TensorFlow's SavedModel is not written"},
+    {"display_steps", "dis", WithValue, Means, "log-freq"},
+    {"save_summary_steps", "", WithValue, Idle, "--log-freq sets the interval"},
+    {"disable_checkpoints", "", Flag, Means, "disable-checkpoints"},
+    {"save_checkpoint_steps", "cs", WithValue, Idle, "--ckpts-per-epoch sets the interval"},
+    {"no_hpu", "", Flag, Idle, "there are no HPUs"},
+    {"dummy_epoch", "", Flag, Idle, "no compilation slows down the first epoch"},
+    {"dtype", "dt", WithValue, Becomes, "--precision and --half"},
+    {"data_loader_image_type", "dlit", WithValue, Becomes, "--data-loader-image-type"},
+    {"loss_scale", "ls", WithValue, Means, "loss-scaling"},
+    {"inter_op_parallelism_threads", "", WithValue, Idle, "a device runs one kernel at a time"},
+    {"intra_op_parallelism_threads", "", WithValue, Becomes,
+     "--threads-per-device; 0: the default"},
+    {"use_synthetic_data", "synth", Flag, Means, "synthetic-data"},
+    {"max_train_steps", "mts", WithValue, Means, "max-iterations"},
+    {"max_eval_steps", "mes", WithValue, Idle, "every image is validated"},
+    {"datasets_num_private_threads", "", WithValue, Becomes, "--pipeline-num-parallel"},
+    {"dataset_parallel_calls", "", WithValue, Becomes,
+     "--pipeline-num-parallel; auto: the default"},
+    {"max_cpus", "mc", WithValue, Means, "max-cpus"},
+    {"experimental_preloading", "", Flag, Idle, kLoader},
+    {"worker_hosts", "", WithValue, Idle, kGiven},
+    {"task_index", "", WithValue, Idle, kGiven},
+    {"use_horovod", "hvd", Flag, Idle, kGiven},
+    {"return_before_eval", "", Flag, Means, "no-validation"},
+    {"disable_eval", "", Flag, Means, "no-validation"},
+    {"eval_only", "", Flag, Becomes, "millrace validate"},
+    {"fine_tune", "", Flag, Becomes, "--variable-filter fc1"},
+    {"train_offset", "", WithValue, Idle, "a restored run continues where it stopped"},
+    {"use_train_and_evaluate", "", Flag, Idle, "validation is part of the run"},
+    {"label_smoothing", "", WithValue, Means, "label-smoothing"},
+    {"warmup_epochs", "", WithValue, Becomes, "--warmup-epochs"},
+    {"disable_warmup", "", Flag, Becomes, "--warmup-epochs 0"},
+    {"weight_decay", "", WithValue, Means, "weight-decay"},
+    {"momentum", "", WithValue, Means, "momentum"},
+    {"mini_imagenet", "", Flag, Refused, "there is no reduced ImageNet"},
+    {"shuffle_seed", "", WithValue, Idle, kKeyed},
+    {"sample_distorted_bounding_box_seed", "", WithValue, Idle, kKeyed},
+    {"random_flip_left_right_seed", "", WithValue, Idle, kKeyed},
+    {"interleave_cycle_length", "", WithValue, Idle, "images are read by index, not by file"},
 });
 
 void set_precision(DialectReader& read, bool has_fp16) {
@@ -146,15 +137,12 @@ void set_habana_hooks(DialectReader& read, bool profiles_without_hook) {
 void set_habana_threads(DialectReader& read) {
   if (const std::int64_t threads = read.integer("intra_op_parallelism_threads", 0); threads > 0)
     read.set("threads-per-device", threads, read.spelled("intra_op_parallelism_threads"));
-  if (read.text("dataset_parallel_calls", "auto") != "auto") {
-    read.set("pipeline-num-parallel", read.integer("dataset_parallel_calls", 1, 1),
-             read.spelled("dataset_parallel_calls"));
-    read.pass_over("datasets_num_private_threads",
-                   "--dataset_parallel_calls sets the number of threads that prepare images");
-  } else if (read.given("datasets_num_private_threads")) {
-    read.set("pipeline-num-parallel", read.integer("datasets_num_private_threads", 1, 1),
-             read.spelled("datasets_num_private_threads"));
-  }
+  constexpr std::string_view kOption = "pipeline-num-parallel";
+  if (read.text("dataset_parallel_calls", "auto") == "auto")
+    return read.set_integer(kOption, "datasets_num_private_threads", std::nullopt, 1);
+  read.set_integer(kOption, "dataset_parallel_calls", std::nullopt, 1);
+  read.pass_over("datasets_num_private_threads",
+                 "--dataset_parallel_calls sets the number of threads that prepare images");
 }
 
 bool only_evaluates(DialectReader& read, bool has_fp16) {
@@ -162,8 +150,7 @@ bool only_evaluates(DialectReader& read, bool has_fp16) {
   read.translation().command = Command::Validate;
   read.set("restore-path", read.text("model_dir", "/tmp/resnet"),
            read.given("model_dir") ? read.spelled("model_dir") : "--eval_only");
-  if (read.given("batch_size"))
-    read.set("batch-size", read.integer("batch_size", 1, 1), read.spelled("batch_size"));
+  read.set_integer("batch-size", "batch_size", std::nullopt, 1);
   if (read.given("dtype")) set_precision(read, has_fp16);
   set_image_type(read);
   set_habana_threads(read);
@@ -174,7 +161,7 @@ void set_habana_run(DialectReader& read) {
   if (read.flag("fine_tune")) read.set("variable-filter", "fc1", read.spelled("fine_tune"));
   if (read.given("model_dir"))
     read.set("log-dir", read.text("model_dir", ""), read.spelled("model_dir"));
-  read.set("log-freq", std::int64_t{100}, "");
+  read.set_defaults("--log-freq 100 --weight-decay-excludes beta gamma");
 }
 
 double habana_warmup(DialectReader& read, double otherwise) {

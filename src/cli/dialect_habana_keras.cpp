@@ -14,53 +14,46 @@
 namespace millrace::cli {
 namespace {
 
+using enum Fate;
+using enum WordKind;
+
 constexpr std::string_view kScript = "resnet_ctl_imagenet_main.py";
 constexpr std::string_view kLoop = "every weight update is its own step";
 constexpr std::string_view kStart = "replicas are MPI ranks";
 constexpr std::string_view kCompiler = "kernels are always fused";
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {.name = "train_steps",
-     .becomes = "--max-iterations; limits the weight updates of every epoch"},
-    {.name = "log_steps", .option = "log-freq"},
-    {.name = "steps_per_loop", .idle = kLoop},
-    {.name = "enable_checkpoint_and_export",
-     .kind = WordKind::Flag,
-     .becomes = "--max-ckpts-to-keep 10; without it --disable-checkpoints"},
-    {.name = "enable_tensorboard",
-     .kind = WordKind::Flag,
-     .idle = "metrics.jsonl has every number"},
-    {.name = "optimizer", .becomes = "--optimiser momentum-rate-inside, or LARS"},
-    {.name = "num_workers_per_hls", .becomes = "--replicas, times the hosts in MULTI_HLS_IPS"},
-    {.name = "distribution_strategy",
-     .becomes = "unless off, --batch_size is the total of all workers"},
-    {.name = "kubernetes_run", .kind = WordKind::Flag, .idle = kStart},
-    {.name = "use_keras_mixed_precision",
-     .kind = WordKind::Flag,
-     .idle = "--dtype sets the data types"},
-    {.name = "keras_applications_model", .becomes = "--model-size and --resnet-version"},
-    {.name = "horovod_hierarchical_allreduce", .kind = WordKind::Flag, .idle = kStart},
-    {.name = "lr_schedule",
-     .becomes = "--lr-schedule piecewise or lars-polynomial, or a constant rate"},
-    {.name = "base_learning_rate", .becomes = "--abs-learning-rate"},
-    {.name = "end_learning_rate", .becomes = "--poly-lr-end-lr"},
-    {.name = "lars_epsilon", .becomes = "--lars-epsilon; 0 means 1e-7"},
-    {.name = "single_l2_loss_op",
-     .kind = WordKind::Flag,
-     .becomes = "--weight-decay-form half-square; without it square"},
-    {.name = "skip_eval", .kind = WordKind::Flag, .option = "no-validation"},
-    {.name = "use_distributed_eval",
-     .kind = WordKind::Flag,
-     .idle = "every image is validated once"},
-    {.name = "global_seed", .option = "seed"},
-    {.name = "cache_decoded_image",
-     .kind = WordKind::Flag,
-     .idle = "images are decoded when read, or once by millrace data convert --packed"},
-    {.name = "training_dataset_cache", .kind = WordKind::Flag, .becomes = "--dataset-cache all"},
-    {.name = "num_gpus", .idle = kStart},
-    {.name = "tpu", .idle = kStart},
-    {.name = "xla", .kind = WordKind::Flag, .idle = kCompiler},
-    {.name = "enable_xla", .kind = WordKind::Flag, .idle = kCompiler},
+    {"train_steps", "", WithValue, Becomes,
+     "--max-iterations; limits the weight updates of every epoch"},
+    {"log_steps", "", WithValue, Means, "log-freq"},
+    {"steps_per_loop", "", WithValue, Idle, kLoop},
+    {"enable_checkpoint_and_export", "", Flag, Becomes,
+     "--max-ckpts-to-keep 10; without it --disable-checkpoints"},
+    {"enable_tensorboard", "", Flag, Idle, "metrics.jsonl has every number"},
+    {"optimizer", "", WithValue, Becomes, "--optimiser momentum-rate-inside, or LARS"},
+    {"num_workers_per_hls", "", WithValue, Becomes, "--replicas, times the hosts in MULTI_HLS_IPS"},
+    {"distribution_strategy", "", WithValue, Becomes,
+     "unless off, --batch_size is the total of all workers"},
+    {"kubernetes_run", "", Flag, Idle, kStart},
+    {"use_keras_mixed_precision", "", Flag, Idle, "--dtype sets the data types"},
+    {"keras_applications_model", "", WithValue, Becomes, "--model-size and --resnet-version"},
+    {"horovod_hierarchical_allreduce", "", Flag, Idle, kStart},
+    {"lr_schedule", "", WithValue, Becomes,
+     "--lr-schedule piecewise or lars-polynomial, or a constant rate"},
+    {"base_learning_rate", "", WithValue, Becomes, "--abs-learning-rate"},
+    {"end_learning_rate", "", WithValue, Becomes, "--poly-lr-end-lr"},
+    {"lars_epsilon", "", WithValue, Becomes, "--lars-epsilon; 0 means 1e-7"},
+    {"single_l2_loss_op", "", Flag, Becomes, "--weight-decay-form half-square; without it square"},
+    {"skip_eval", "", Flag, Means, "no-validation"},
+    {"use_distributed_eval", "", Flag, Idle, "every image is validated once"},
+    {"global_seed", "", WithValue, Means, "seed"},
+    {"cache_decoded_image", "", Flag, Idle,
+     "images are decoded when read, or once by millrace data convert --packed"},
+    {"training_dataset_cache", "", Flag, Becomes, "--dataset-cache all"},
+    {"num_gpus", "", WithValue, Idle, kStart},
+    {"tpu", "", WithValue, Idle, kStart},
+    {"xla", "", Flag, Idle, kCompiler},
+    {"enable_xla", "", Flag, Idle, kCompiler},
 });
 
 bool is_lars(DialectReader& read) { return read.text("optimizer", "SGD") == "LARS"; }
@@ -92,8 +85,9 @@ std::string set_keras_model(DialectReader& read) {
 void set_model(DialectReader& read) {
   const std::string size =
       read.given("keras_applications_model") ? set_keras_model(read) : std::string("50");
-  set_imagenet_defaults(read, {.size = size, .initialisers = "habana-keras"});
-  read.set("padding", "keras", "");
+  read.set("model-size", size, "");
+  read.set_defaults(kImageNetDefaults);
+  read.set_defaults("--model resnet --initialisers habana-keras --BN-decay 0.9 --padding keras");
 }
 
 /// Whether the batch size is the total of all workers, as with a strategy of TensorFlow.
@@ -142,28 +136,18 @@ void set_length(DialectReader& read, std::int64_t global_batch) {
            whole_steps(static_cast<double>(wanted) * static_cast<double>(evals)), "");
 }
 
-struct Peak {
-  double rate;
-  double warmup_epochs;
-};
-
-/// Peak of the polynomial schedule: an absolute rate, not scaled with the batch.
-Peak polynomial_peak(DialectReader& read, std::int64_t global_batch) {
-  Peak peak = global_batch < 16384   ? Peak{10.0, 5.0}
-              : global_batch < 32768 ? Peak{25.0, 5.0}
-                                     : Peak{31.2, 25.0};
-  if (has_lars_preset(read)) peak = {read.workers == 1 ? 2.5 : 9.5, 3.0};
-  return {read.real("base_learning_rate", peak.rate), habana_warmup(read, peak.warmup_epochs)};
-}
-
+/// The peak of the polynomial schedule is an absolute rate, not scaled with the batch.
 void set_polynomial(DialectReader& read, std::int64_t global_batch) {
-  const Peak peak = polynomial_peak(read, global_batch);
+  double peak = global_batch < 16384 ? 10.0 : global_batch < 32768 ? 25.0 : 31.2;
+  double warmup = global_batch < 32768 ? 5.0 : 25.0;
+  if (has_lars_preset(read)) {
+    peak = read.workers == 1 ? 2.5 : 9.5;
+    warmup = 3.0;
+  }
   read.set("lr-schedule", "lars-polynomial", "");
-  read.set("abs-learning-rate", peak.rate, read.spelled("base_learning_rate"));
-  read.set("warmup-epochs", peak.warmup_epochs, "");
-  if (read.given("end_learning_rate"))
-    read.set("poly-lr-end-lr", read.real("end_learning_rate", 1e-4),
-             read.spelled("end_learning_rate"));
+  read.set_real("abs-learning-rate", "base_learning_rate", peak);
+  read.set("warmup-epochs", habana_warmup(read, warmup), "");
+  if (read.given("end_learning_rate")) read.set_real("poly-lr-end-lr", "end_learning_rate", 1e-4);
 }
 
 void set_rate(DialectReader& read, std::int64_t global_batch) {
@@ -173,18 +157,14 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
   if (schedule == "polynomial") return set_polynomial(read, global_batch);
   read.pass_over("end_learning_rate", "it needs --lr_schedule polynomial");
   if (schedule == "piecewise") {
-    read.set("lr-schedule", "piecewise", "");
+    read.set_defaults("--lr-schedule piecewise --learning-rate-epochs 30,60,80 --warmup linear");
     read.set("abs-learning-rate", 0.1 * scale, "");
     read.pass_over("base_learning_rate", "it needs --lr_schedule polynomial or constant");
-    read.set("learning-rate-epochs", "30,60,80", "");
     read.set("warmup-epochs", habana_warmup(read, 5.0), "");
-    read.set("warmup", "linear", "");
   } else if (schedule == "constant") {
-    read.set("lr-schedule", "stepped", "");
-    read.set("learning-rate-decay", 1.0, "");
+    read.set_defaults("--lr-schedule stepped --learning-rate-decay 1 --warmup-epochs 0");
     read.set("abs-learning-rate", read.real("base_learning_rate", 0.1) * scale,
              read.spelled("base_learning_rate"));
-    read.set("warmup-epochs", 0.0, "");
     read.pass_over("warmup_epochs", "--lr_schedule constant has no warm-up");
     (void)read.flag("disable_warmup");
   } else {
@@ -197,9 +177,7 @@ void set_optimiser(DialectReader& read) {
   const std::string optimizer = read.text("optimizer", "SGD");
   if (optimizer != "SGD" && optimizer != "LARS")
     fail(ErrorKind::Usage, "--optimizer: '{}' is not SGD or LARS", optimizer);
-  read.set("momentum", 0.9, "");
-  read.set("weight-decay", 1e-4, "");
-  read.set("weight-decay-excludes", "beta gamma", "");
+  read.set_defaults("--momentum 0.9 --weight-decay 1e-4");
   const bool single = read.flag("single_l2_loss_op");
   if (is_lars(read)) {  // always decays by half the square
     const double epsilon = read.real("lars_epsilon", 0.0);

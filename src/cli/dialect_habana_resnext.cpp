@@ -9,23 +9,25 @@
 namespace millrace::cli {
 namespace {
 
+using enum Fate;
+using enum WordKind;
+
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {.name = "resnet_size", .shorthand = "rs", .option = "model-size"},
-    {.name = "resnet_version", .shorthand = "rv", .becomes = "--resnet-version 1.5 or 2"},
-    {.name = "model_type", .option = "model"},
-    {.name = "enable_lars", .kind = WordKind::Flag, .becomes = "--optimiser LARS"},
-    {.name = "epochs_for_lars", .becomes = "--lr-horizon-epochs, with --enable_lars"},
-    {.name = "start_learning_rate", .becomes = "--abs-learning-rate, with --enable_lars"},
-    {.name = "use_cosine_lr",
-     .kind = WordKind::Flag,
-     .becomes = "--lr-schedule cosine; if false, piecewise"},
+    {"resnet_size", "rs", WithValue, Means, "model-size"},
+    {"resnet_version", "rv", WithValue, Becomes, "--resnet-version 1.5 or 2"},
+    {"model_type", "", WithValue, Means, "model"},
+    {"enable_lars", "", Flag, Becomes, "--optimiser LARS"},
+    {"epochs_for_lars", "", WithValue, Becomes, "--lr-horizon-epochs, with --enable_lars"},
+    {"start_learning_rate", "", WithValue, Becomes, "--abs-learning-rate, with --enable_lars"},
+    {"use_cosine_lr", "", Flag, Becomes, "--lr-schedule cosine; if false, piecewise"},
 });
 
 /// Its files count labels from 1 and it uses them unchanged, so that class 0 never occurs.
 void set_model(DialectReader& read) {
-  set_imagenet_defaults(read, {.model = "resnext", .size = "101", .initialisers = "habana"});
-  read.set("padding", "same", "");
-  read.set("label-offset", std::int64_t{0}, "");
+  read.set_defaults(kImageNetDefaults);
+  read.set_defaults(
+      "--model resnext --model-size 101 --initialisers habana --BN-decay 0.9 --padding same "
+      "--label-offset 0");
   if (!read.given("resnet_version")) return;
   const std::string version = read.text("resnet_version", "1");
   if (version != "1" && version != "2")
@@ -41,16 +43,12 @@ void set_model(DialectReader& read) {
 void set_lars(DialectReader& read) {
   read.set("optimiser", "LARS", read.spelled("enable_lars"));
   read.set("lr-schedule", "lars-polynomial", "");
-  read.set("abs-learning-rate", read.real("start_learning_rate", 9.5),
-           read.spelled("start_learning_rate"));
-  read.set("lr-horizon-epochs", read.real("epochs_for_lars", 38.0),
-           read.spelled("epochs_for_lars"));
+  read.set_real("abs-learning-rate", "start_learning_rate", 9.5);
+  read.set_real("lr-horizon-epochs", "epochs_for_lars", 38.0);
 }
 
 void set_rate(DialectReader& read, std::int64_t global_batch) {
-  read.set("momentum", 0.875, "");
-  read.set("weight-decay", 6.103515625e-05, "");
-  read.set("weight-decay-excludes", "beta gamma", "");
+  read.set_defaults("--momentum 0.875 --weight-decay 6.103515625e-05");
   const std::string warms = read.spelled("warmup_epochs");
   read.set("warmup-epochs", habana_warmup(read, 8.0),
            warms.empty() ? read.spelled("disable_warmup") : warms);
@@ -60,11 +58,10 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
   const bool cosine = read.flag("use_cosine_lr", true);
   constexpr std::int64_t kManyWorkers = 16;
   const double base = cosine ? 0.256 : read.workers > kManyWorkers ? 0.1 : 0.128;
-  read.set("optimiser", "momentum", "");
   read.set("abs-learning-rate", base * static_cast<double>(global_batch) / 256.0, "");
-  read.set("warmup", "linear", "");
-  read.set("lr-schedule", cosine ? "cosine" : "piecewise", "");
-  if (!cosine) read.set("learning-rate-epochs", "30,60,80,90", "");
+  read.set_defaults("--optimiser momentum --warmup linear");
+  read.set_defaults(cosine ? "--lr-schedule cosine"
+                           : "--lr-schedule piecewise --learning-rate-epochs 30,60,80,90");
 }
 
 void set_numerics(DialectReader& read) {
@@ -83,10 +80,8 @@ void translate(DialectReader& read) {
   const std::int64_t batch = read.integer("batch_size", 32, 1);
   read.set("batch-size", batch, read.spelled("batch_size"));
   read.set("replicas", read.workers, "");
-  read.set("epochs", read.real("train_epochs", 10.0), read.spelled("train_epochs"));
-  if (read.given("epochs_between_evals"))
-    read.set("epochs-between-evals", read.integer("epochs_between_evals", 1, 1),
-             read.spelled("epochs_between_evals"));
+  read.set_real("epochs", "train_epochs", 10.0);
+  read.set_integer("epochs-between-evals", "epochs_between_evals", std::nullopt, 1);
   set_rate(read, batch * read.workers);
   set_numerics(read);
 }

@@ -11,51 +11,47 @@
 namespace millrace::cli {
 namespace {
 
+using enum Fate;
+using enum WordKind;
+
 constexpr std::string_view kCompiler = "kernels are always fused";
 constexpr std::string_view kMemory = "memory is planned exactly";
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {.name = "mode", .becomes = "the command: train, validate or bench; predict is not supported"},
-    {.name = "data_dir", .option = "data-dir"},
-    {.name = "batch_size", .option = "batch-size"},
-    {.name = "num_iter",
-     .becomes =
-         "--epochs or --iterations, by --iter_unit; for a benchmark --steps and --warmup-steps"},
-    {.name = "train_iter", .becomes = "same as --num_iter"},
-    {.name = "iter_unit", .becomes = "epoch or batch: the unit of --num_iter"},
-    {.name = "warmup_steps", .becomes = "--warmup-steps of a benchmark"},
-    {.name = "model_dir", .becomes = "--log-dir, or --restore-path"},
-    {.name = "results_dir", .becomes = "same as --model_dir"},
-    {.name = "log_dir", .becomes = "same as --model_dir"},
-    {.name = "display_every", .becomes = "--log-freq"},
-    {.name = "lr_init", .becomes = "--abs-learning-rate for a batch of 256"},
-    {.name = "lr_warmup_epochs", .becomes = "--warmup-epochs"},
-    {.name = "weight_decay", .option = "weight-decay"},
-    {.name = "momentum", .option = "momentum"},
-    {.name = "loss_scale", .becomes = "--loss-scaling, with --use_static_loss_scaling"},
-    {.name = "label_smoothing", .option = "label-smoothing"},
-    {.name = "mixup", .option = "mixup-alpha"},
-    {.name = "use_static_loss_scaling",
-     .kind = WordKind::Flag,
-     .becomes = "--loss-scaling with the value of --loss_scale"},
-    {.name = "use_auto_loss_scaling",
-     .kind = WordKind::Flag,
-     .becomes = "--loss-scaling dynamic, the default of --use_tf_amp; if false, --loss_scale"},
-    {.name = "use_tf_amp",
-     .kind = WordKind::Flag,
-     .becomes = "--precision 16.32 --loss-scaling dynamic"},
-    {.name = "use_cosine_lr",
-     .kind = WordKind::Flag,
-     .becomes = "--lr-schedule cosine; without it piecewise"},
-    {.name = "seed", .option = "seed"},
-    {.name = "use_xla", .kind = WordKind::Flag, .idle = kCompiler},
-    {.name = "use_dali", .kind = WordKind::Flag, .becomes = "--image-preset dali2019"},
-    {.name = "data_idx_dir", .idle = "records are indexed on first use"},
-    {.name = "gpu_memory_fraction", .idle = kMemory},
-    {.name = "gpu_id", .idle = "the launcher gives a device to each rank"},
-    {.name = "data_format", .idle = "the layout is always NHWC"},
-    {.name = "export_dir", .refused = "TensorFlow's SavedModel is not written"},
-    {.name = "to_predict", .refused = "there is no predict command yet"},
+    {"mode", "", WithValue, Becomes,
+     "the command: train, validate or bench; predict is not supported"},
+    {"data_dir", "", WithValue, Means, "data-dir"},
+    {"batch_size", "", WithValue, Means, "batch-size"},
+    {"num_iter", "", WithValue, Becomes,
+     "--epochs or --iterations, by --iter_unit; for a benchmark --steps and --warmup-steps"},
+    {"train_iter", "", WithValue, Becomes, "same as --num_iter"},
+    {"iter_unit", "", WithValue, Becomes, "epoch or batch: the unit of --num_iter"},
+    {"warmup_steps", "", WithValue, Becomes, "--warmup-steps of a benchmark"},
+    {"model_dir", "", WithValue, Becomes, "--log-dir, or --restore-path"},
+    {"results_dir", "", WithValue, Becomes, "same as --model_dir"},
+    {"log_dir", "", WithValue, Becomes, "same as --model_dir"},
+    {"display_every", "", WithValue, Becomes, "--log-freq"},
+    {"lr_init", "", WithValue, Becomes, "--abs-learning-rate for a batch of 256"},
+    {"lr_warmup_epochs", "", WithValue, Becomes, "--warmup-epochs"},
+    {"weight_decay", "", WithValue, Means, "weight-decay"},
+    {"momentum", "", WithValue, Means, "momentum"},
+    {"loss_scale", "", WithValue, Becomes, "--loss-scaling, with --use_static_loss_scaling"},
+    {"label_smoothing", "", WithValue, Means, "label-smoothing"},
+    {"mixup", "", WithValue, Means, "mixup-alpha"},
+    {"use_static_loss_scaling", "", Flag, Becomes, "--loss-scaling with the value of --loss_scale"},
+    {"use_auto_loss_scaling", "", Flag, Becomes,
+     "--loss-scaling dynamic, the default of --use_tf_amp; if false, --loss_scale"},
+    {"use_tf_amp", "", Flag, Becomes, "--precision 16.32 --loss-scaling dynamic"},
+    {"use_cosine_lr", "", Flag, Becomes, "--lr-schedule cosine; without it piecewise"},
+    {"seed", "", WithValue, Means, "seed"},
+    {"use_xla", "", Flag, Idle, kCompiler},
+    {"use_dali", "", Flag, Becomes, "--image-preset dali2019"},
+    {"data_idx_dir", "", WithValue, Idle, "records are indexed on first use"},
+    {"gpu_memory_fraction", "", WithValue, Idle, kMemory},
+    {"gpu_id", "", WithValue, Idle, "the launcher gives a device to each rank"},
+    {"data_format", "", WithValue, Idle, "the layout is always NHWC"},
+    {"export_dir", "", WithValue, Refused, "TensorFlow's SavedModel is not written"},
+    {"to_predict", "", WithValue, Refused, "there is no predict command yet"},
 });
 
 /// The option that sets the length; the guide has two names for it. Errors: Usage when they differ.
@@ -100,19 +96,14 @@ void set_length(DialectReader& read, std::int64_t global_batch) {
 }
 
 void set_rate(DialectReader& read, std::int64_t global_batch) {
-  read.set("optimiser", "momentum", "");
-  read.set("momentum", 0.9, "");
-  read.set("weight-decay", 1e-4, "");
-  read.set("weight-decay-excludes", "beta gamma", "");
+  read.set_defaults(
+      "--optimiser momentum --momentum 0.9 --weight-decay 1e-4 --weight-decay-excludes beta gamma "
+      "--warmup linear");
   const double rate = read.real("lr_init", 0.1) * static_cast<double>(global_batch) / 256.0;
   read.set("abs-learning-rate", rate, read.spelled("lr_init"));
-  read.set("warmup", "linear", "");
-  if (read.flag("use_cosine_lr")) {
-    read.set("lr-schedule", "cosine", "");
-    return;
-  }
-  read.set("lr-schedule", "piecewise", "");
-  read.set("learning-rate-epochs", "30,60,80,90", "");
+  read.set_defaults(read.flag("use_cosine_lr")
+                        ? "--lr-schedule cosine"
+                        : "--lr-schedule piecewise --learning-rate-epochs 30,60,80,90");
 }
 
 /// Its two image readers crop and normalize differently.
@@ -154,22 +145,21 @@ void set_numerics(DialectReader& read) {
   if (read.real("mixup", 0.0) > 0.0) read.set("mixing-form", "reversed", "");
 }
 
-/// NVIDIA's trainer uses one directory for `model_dir`, `results_dir` and `log_dir`.
-struct Place {
-  std::string directory;
+/// NVIDIA's trainer uses one directory for `model_dir`, `results_dir` and `log_dir`. Sets this
+/// option to it; returns whether it was given.
+bool set_place(DialectReader& read, std::string_view option) {
+  std::string first;
   std::string from;
-};
-Place place(DialectReader& read) {
-  Place first;
   for (const char* name : {"model_dir", "results_dir", "log_dir"}) {
     if (!read.given(name)) continue;
     const std::string directory = read.text(name, "");
-    if (first.from.empty())
-      first = {directory, read.spelled(name)};
-    else if (directory != first.directory)
-      read.pass_over(name, first.from + " sets the directory");
+    if (!from.empty() && directory != first) read.pass_over(name, from + " sets the directory");
+    if (!from.empty()) continue;
+    first = directory;
+    from = read.spelled(name);
   }
-  return first;
+  if (!from.empty()) read.set(option, first, from);
+  return !from.empty();
 }
 
 void set_benchmark(DialectReader& read) {
@@ -187,9 +177,8 @@ void set_benchmark(DialectReader& read) {
 
 void set_outputs(DialectReader& read, const std::string& mode) {
   if (mode == "train") read.set("no-validation", "true", "--mode train");
-  if (const Place there = place(read); !there.from.empty())
-    read.set("log-dir", there.directory, there.from);
-  read.set("log-freq", read.integer("display_every", 10, 1), read.spelled("display_every"));
+  (void)set_place(read, "log-dir");
+  read.set_integer("log-freq", "display_every", 10, 1);
   read.pass_over("warmup_steps", "it needs --mode training_benchmark");
 }
 
@@ -206,22 +195,16 @@ Command command_of(const std::string& mode, Command typed) {
   return typed;
 }
 
-/// Whether the options name a run to validate.
-bool finds_run(DialectReader& read, const std::string& mode) {
-  if (mode != "evaluate") return false;
-  const Place there = place(read);
-  if (there.from.empty()) return false;
-  read.set("restore-path", there.directory, there.from);
-  if (read.given("use_tf_amp")) set_precision(read);
-  return true;
-}
-
 void translate(DialectReader& read) {
   const std::string mode = read.text("mode", "train_and_evaluate");
   Translation& translation = read.translation();
   translation.command = command_of(mode, translation.command);
-  if (finds_run(read, mode)) return;
-  set_imagenet_defaults(read, {.initialisers = "nvidia"});
+  if (mode == "evaluate" && set_place(read, "restore-path")) {
+    if (read.given("use_tf_amp")) set_precision(read);
+    return;
+  }
+  read.set_defaults(kImageNetDefaults);
+  read.set_defaults("--model resnet --model-size 50 --initialisers nvidia --BN-decay 0.9");
   set_pictures(read);
   if (translation.command == Command::Validate) {
     if (mode == "inference_benchmark" && !read.given("data_dir"))

@@ -91,19 +91,29 @@ void DialectReader::set(std::string_view option, std::int64_t value, std::string
   set(option, fmt::format("{}", value), from);
 }
 
+void DialectReader::set_real(std::string_view option, std::string_view name, double otherwise) {
+  set(option, real(name, otherwise), spelled(name));
+}
+
+void DialectReader::set_integer(std::string_view option, std::string_view name,
+                                std::optional<std::int64_t> otherwise, std::int64_t least) {
+  if (otherwise || given(name))
+    set(option, integer(name, otherwise.value_or(0), least), spelled(name));
+}
+
+void DialectReader::set_defaults(std::string_view line) {
+  for (std::size_t begin = line.find("--"); begin != std::string_view::npos;) {
+    const std::size_t next = line.find(" --", begin);
+    const std::string_view option = line.substr(begin + 2, next - begin - 2);
+    const std::size_t space = option.find(' ');
+    set(option.substr(0, space), option.substr(space + 1), "");
+    begin = next == std::string_view::npos ? next : next + 1;
+  }
+}
+
 std::int64_t whole_steps(double steps) {
   constexpr double kMost = 1e15;
   return static_cast<std::int64_t>(std::min(steps, kMost));
-}
-
-void set_imagenet_defaults(DialectReader& read, const ImageNetDefaults& defaults) {
-  read.set("dataset", "imagenet", "");
-  read.set("model", defaults.model, "");
-  read.set("model-size", defaults.size, "");
-  read.set("classes", std::int64_t{1001}, "");
-  read.set("initialisers", defaults.initialisers, "");
-  read.set("batch-norm", "true", "");
-  read.set("BN-decay", defaults.norm_decay, "");
 }
 
 }  // namespace millrace::cli

@@ -10,37 +10,30 @@
 namespace millrace::cli {
 namespace {
 
+using enum Fate;
+using enum WordKind;
+
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {.name = "train_batch_size", .becomes = "--batch-size, as the total of all ranks"},
-    {.name = "train_steps", .becomes = "--iterations"},
-    {.name = "eval_batch_size", .becomes = "millrace validate --valid-batch-size"},
-    {.name = "num_intra_threads", .option = "threads-per-device"},
-    {.name = "num_inter_threads", .idle = "a device runs one kernel at a time"},
-    {.name = "kmp_blocktime", .idle = "OMP_WAIT_POLICY sets how threads wait"},
-    {.name = "data_dir", .option = "data-dir"},
-    {.name = "model_dir", .becomes = "--log-dir, or --restore-path"},
-    {.name = "use_tpu", .kind = WordKind::Flag, .becomes = "not supported unless false"},
+    {"train_batch_size", "", WithValue, Becomes, "--batch-size, as the total of all ranks"},
+    {"train_steps", "", WithValue, Becomes, "--iterations"},
+    {"eval_batch_size", "", WithValue, Becomes, "millrace validate --valid-batch-size"},
+    {"num_intra_threads", "", WithValue, Means, "threads-per-device"},
+    {"num_inter_threads", "", WithValue, Idle, "a device runs one kernel at a time"},
+    {"kmp_blocktime", "", WithValue, Idle, "OMP_WAIT_POLICY sets how threads wait"},
+    {"data_dir", "", WithValue, Means, "data-dir"},
+    {"model_dir", "", WithValue, Becomes, "--log-dir, or --restore-path"},
+    {"use_tpu", "", Flag, Becomes, "not supported unless false"},
 });
 
-void set_model(DialectReader& read) {
-  set_imagenet_defaults(read, {.initialisers = "surfsara", .norm_decay = 0.95});
-  read.set("image-preset", "tpu", "");
-  read.set("normalise-input", "true", "");
-  read.set("precision", "32.32", "");
-}
+constexpr std::string_view kModel =
+    "--model resnet --model-size 50 --initialisers surfsara --BN-decay 0.95 --image-preset tpu "
+    "--normalise-input true --precision 32.32";
 
 /// The script has gradual_warmup_then_dec(0.1, 260, 4.8) for every batch size.
-void set_rate(DialectReader& read) {
-  read.set("optimiser", "Nesterov", "");
-  read.set("momentum", 0.9, "");
-  read.set("weight-decay", 5e-5, "");
-  read.set("weight-decay-excludes", "beta gamma", "");
-  read.set("lr-schedule", "gradual-warmup", "");
-  read.set("initial-learning-rate", 0.1, "");
-  read.set("abs-learning-rate", 4.8, "");
-  read.set("warmup-iterations", std::int64_t{260}, "");
-  read.set("loss-scaling", "1", "");
-}
+constexpr std::string_view kTraining =
+    "--optimiser Nesterov --momentum 0.9 --weight-decay 5e-5 --weight-decay-excludes beta gamma "
+    "--lr-schedule gradual-warmup --initial-learning-rate 0.1 --abs-learning-rate 4.8 "
+    "--warmup-iterations 260 --loss-scaling 1 --no-validation true";
 
 void set_batch(DialectReader& read) {
   const std::int64_t global = read.integer("train_batch_size", 24576, 1);
@@ -49,7 +42,7 @@ void set_batch(DialectReader& read) {
          global, read.workers);
   read.set("batch-size", global / read.workers, read.spelled("train_batch_size"));
   read.set("replicas", read.workers, "");
-  read.set("iterations", read.integer("train_steps", 4680), read.spelled("train_steps"));
+  read.set_integer("iterations", "train_steps", 4680);
 }
 
 void translate(DialectReader& read) {
@@ -60,14 +53,13 @@ void translate(DialectReader& read) {
   if (evaluates) {
     read.translation().command = Command::Validate;
     if (!directory.empty()) read.set("restore-path", directory, "--model_dir");
-    read.set("valid-batch-size", read.integer("eval_batch_size", 200, 1),
-             read.spelled("eval_batch_size"));
+    read.set_integer("valid-batch-size", "eval_batch_size", 200, 1);
     return;
   }
-  set_model(read);
+  read.set_defaults(kImageNetDefaults);
+  read.set_defaults(kModel);
   set_batch(read);
-  set_rate(read);
-  read.set("no-validation", "true", "");
+  read.set_defaults(kTraining);
   if (!directory.empty()) read.set("log-dir", directory, "--model_dir");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/family_recipe.hpp"
+#include "cli/resolve_parts.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/dialect.hpp"
 #include "core/text.hpp"
 
 namespace millrace::cli {
@@ -29,6 +30,14 @@ std::string wrapped(std::string_view text) {
     column += word.size();
   }
   return out;
+}
+
+/// `left`, followed by the text on the same or the next line, broken into lines.
+std::string help_entry(const std::string& left, std::string_view text) {
+  const std::string gap = left.size() + 2 <= kHelpColumn
+                              ? std::string(kHelpColumn - left.size(), ' ')
+                              : "\n" + std::string(kHelpColumn, ' ');
+  return left + gap + wrapped(text) + "\n";
 }
 
 /// What an option does, or why it has no effect.
@@ -85,14 +94,28 @@ std::string reference_row(const OptionSpec& spec) {
           spec.environment.empty() ? "" : fmt::format(" (or `${}`)", spec.environment))));
 }
 
-}  // namespace
-
-std::string help_entry(const std::string& left, std::string_view text) {
-  const std::string gap = left.size() + 2 <= kHelpColumn
-                              ? std::string(kHelpColumn - left.size(), ' ')
-                              : "\n" + std::string(kHelpColumn, ' ');
-  return left + gap + wrapped(text) + "\n";
+/// What a name becomes, or why it has no effect or is not supported.
+std::string meaning(const DialectWord& word) {
+  switch (word.fate) {
+    case Fate::Means:
+      return fmt::format("--{}: {}", word.text, find_option(word.text)->help);
+    case Fate::Becomes:
+      return std::string(word.text);
+    case Fate::Idle:
+      return fmt::format("no effect: {}", word.text);
+    case Fate::Refused:
+      return fmt::format("not supported: {}", word.text);
+  }
+  return "";
 }
+
+std::string word_help(const DialectWord& word) {
+  std::string left = fmt::format("  --{}", word.name);
+  if (!word.shorthand.empty()) left += fmt::format(", -{}", word.shorthand);
+  return help_entry(left, meaning(word));
+}
+
+}  // namespace
 
 std::string general_help() {
   std::string text =
@@ -135,6 +158,25 @@ std::string command_help(const CommandSpec& command) {
         "--dialect accepts the option names of the other trainers.\n"
         "Names may be shortened to a unique prefix. Precedence: command line, environment, file, "
         "default.\n";
+  return text;
+}
+
+std::string dialect_help(std::vector<std::string> words) {
+  std::string text;
+  for (const DialectSpec& dialect : take_dialects(words)) {
+    if (dialect.translate == nullptr) continue;
+    if (text.empty())
+      text +=
+          fmt::format("usage: millrace train --dialect {} [SCRIPT.py] [options]\n", dialect.name);
+    text += fmt::format("\n{}\n", dialect.title);
+    for (const DialectWord& word : dialect.words) text += word_help(word);
+  }
+  if (!text.empty())
+    text +=
+        "\nDashes and underscores are interchangeable in these names. To switch a flag off, put no "
+        "before its\nname or =false after it. Options of millrace are accepted too, written in "
+        "full: "
+        "millrace train --help.\n";
   return text;
 }
 

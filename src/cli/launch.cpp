@@ -21,83 +21,6 @@
 #include "train/setup.hpp"
 
 namespace millrace::cli {
-namespace {
-
-/// Open MPI refuses to run as root unless told twice. Whoever started this program as root has
-/// already decided.
-void allow_root() {
-  if (geteuid() != 0) return;
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-}
-
-/// The replica and stages of a rank, in words.
-std::string place_of(int rank, const pipeline::PipelinePlan& plan) {
-  const pipeline::RankMap& map = plan.ranks;
-  std::vector<std::string> parts;
-  const int first = rank * map.devices_per_rank();
-  for (int d = first; d < first + map.devices_per_rank(); ++d) {
-    std::vector<int> stages;
-    for (std::size_t s = 0; s < plan.schedule.device_of.size(); ++s)
-      if (plan.schedule.device_of[s] == d % map.devices) stages.push_back(static_cast<int>(s));
-    parts.push_back(fmt::format("replica {}, stage {}", d / map.devices, join(stages, " ")));
-  }
-  return join(parts, "; ");
-}
-
-/// The ranks that printed nothing when the others gave up: not even their watchdog runs.
-std::vector<std::string> silent_ranks(const LauncherEnd& end, const pipeline::PipelinePlan& plan) {
-  std::vector<std::string> silent;
-  for (int rank = 0; rank < plan.ranks.ranks; ++rank)
-    if (!end.stuck_ranks.contains(rank))
-      silent.push_back(fmt::format("rank {} ({})", rank, place_of(rank, plan)));
-  return silent;
-}
-
-/// The launcher's exit code as one of ours.
-int meaning_of(const LauncherEnd& end, const std::string& launcher,
-               const pipeline::PipelinePlan& plan) {
-  const int code = end.code;
-  const std::optional<EndedRank>& ended = end.ended_rank;
-  constexpr int kNotFound = 127;
-  constexpr int kMostSignals = 64;
-  constexpr int kLauncherFailed = 1;
-  const int interrupted = exit_code(ErrorKind::Interrupted);
-  if (code == kNotFound)
-    fail(ErrorKind::Io,
-         "cannot run {}: install MPI, start millrace with your own launcher, or use --ranks 1",
-         launcher);
-  if (code != 0 && end.interrupted) return interrupted;
-  if (code == interrupted) return code;
-  if (const auto silent = silent_ranks(end, plan);
-      code == exit_code(ErrorKind::Watchdog) && !end.stuck_ranks.empty() && !silent.empty())
-    fail(ErrorKind::Watchdog,
-         "{} did not respond: it is stopped, or its machine hangs; the last checkpoint can be "
-         "restored",
-         join(silent, ", "));
-  // Open MPI's launcher sometimes crashes if it is asked to stop before the ranks listen, or asked
-  // again just after they have ended.
-  const bool stumbled =
-      end.asked && ((!end.complained && code == kLauncherFailed) || (end.killed && !ended));
-  if (code == kSignalled + SIGUSR1 || stumbled) return exit_code(ErrorKind::Preempted);
-  if (end.lost_machine && code > kSignalled)
-    fail(ErrorKind::Peer, "lost contact with another machine: the last checkpoint can be restored");
-  if (code > kSignalled + kMostSignals)
-    fail(ErrorKind::Io, "{} could not start the ranks: see its message above", launcher);
-  if (ended && code > kSignalled)
-    fail(ErrorKind::Peer,
-         "rank {} ({}) was ended by signal {} ({}): the last checkpoint can be restored",
-         ended->rank, place_of(ended->rank, plan), ended->signal, strsignal(ended->signal));
-  if (code > kSignalled)
-    fail(ErrorKind::Peer, "a rank was ended by signal {}: the last checkpoint can be restored",
-         code - kSignalled);
-  if (end.complained && code == kLauncherFailed)
-    fail(ErrorKind::Io, "{} failed: see its message above", launcher);
-  return code;
-}
-
-}  // namespace
-
 std::vector<std::string> launch_command(int ranks, std::span<const std::string> words,
                                         const std::optional<Cluster>& cluster) {
   std::vector<std::string> command = {MILLRACE_MPIEXEC, "-n", std::to_string(ranks)};
@@ -133,6 +56,82 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
   return command;
 }
 
+namespace {
+
+/// Open MPI refuses to run as root unless told twice. Whoever started this program as root has
+/// already decided.
+void allow_root() {
+  if (geteuid() != 0) return;
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+}
+
+/// The replica and stages of a rank, in words.
+std::string place_of(int rank, const pipeline::PipelinePlan& plan) {
+  const pipeline::RankMap& map = plan.ranks;
+  std::vector<std::string> parts;
+  const int first = rank * map.devices_per_rank();
+  for (int d = first; d < first + map.devices_per_rank(); ++d) {
+    std::vector<int> stages;
+    for (std::size_t s = 0; s < plan.schedule.device_of.size(); ++s)
+      if (plan.schedule.device_of[s] == d % map.devices) stages.push_back(static_cast<int>(s));
+    parts.push_back(fmt::format("replica {}, stage {}", d / map.devices, join(stages, " ")));
+  }
+  return join(parts, "; ");
+}
+
+/// The ranks that printed nothing when the others gave up: not even their watchdog runs.
+std::vector<std::string> silent_ranks(const LauncherEnd& end, const pipeline::PipelinePlan& plan) {
+  std::vector<std::string> silent;
+  for (int rank = 0; rank < plan.ranks.ranks; ++rank)
+    if (!end.report.stuck_ranks.contains(rank))
+      silent.push_back(fmt::format("rank {} ({})", rank, place_of(rank, plan)));
+  return silent;
+}
+
+/// The launcher's exit code as one of ours.
+int meaning_of(const LauncherEnd& end, const std::string& launcher,
+               const pipeline::PipelinePlan& plan) {
+  const int code = end.code;
+  const std::optional<EndedRank>& ended = end.report.ended_rank;
+  constexpr int kNotFound = 127;
+  constexpr int kMostSignals = 64;
+  constexpr int kLauncherFailed = 1;
+  const int interrupted = exit_code(ErrorKind::Interrupted);
+  if (code == kNotFound)
+    fail(ErrorKind::Io,
+         "cannot run {}: install MPI, start millrace with your own launcher, or use --ranks 1",
+         launcher);
+  if (code != 0 && end.interrupted) return interrupted;
+  if (code == interrupted) return code;
+  if (const auto silent = silent_ranks(end, plan);
+      code == exit_code(ErrorKind::Watchdog) && !end.report.stuck_ranks.empty() && !silent.empty())
+    fail(ErrorKind::Watchdog,
+         "{} did not respond: it is stopped, or its machine hangs; the last checkpoint can be "
+         "restored",
+         join(silent, ", "));
+  // Open MPI's launcher sometimes crashes if it is asked to stop before the ranks listen, or asked
+  // again just after they have ended.
+  const bool stumbled =
+      end.asked && ((!end.report.complained && code == kLauncherFailed) || (end.killed && !ended));
+  if (code == kSignalled + SIGUSR1 || stumbled) return exit_code(ErrorKind::Preempted);
+  if (end.report.lost_machine && code > kSignalled)
+    fail(ErrorKind::Peer, "lost contact with another machine: the last checkpoint can be restored");
+  if (code > kSignalled + kMostSignals)
+    fail(ErrorKind::Io, "{} could not start the ranks: see its message above", launcher);
+  if (ended && code > kSignalled)
+    fail(ErrorKind::Peer,
+         "rank {} ({}) was ended by signal {} ({}): the last checkpoint can be restored",
+         ended->rank, place_of(ended->rank, plan), ended->signal, strsignal(ended->signal));
+  if (code > kSignalled)
+    fail(ErrorKind::Peer, "a rank was ended by signal {}: the last checkpoint can be restored",
+         code - kSignalled);
+  if (end.report.complained && code == kLauncherFailed)
+    fail(ErrorKind::Io, "{} failed: see its message above", launcher);
+  return code;
+}
+
+/// Starts the ranks of a run, waits for them and returns their exit code.
 int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> words,
            const std::optional<Cluster>& cluster, const std::function<int()>& received) {
   const int ranks = plan.ranks.ranks;
@@ -150,6 +149,23 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
   allow_root();
   return meaning_of(run_launcher(command, received), command.front(), plan);
 }
+
+/// Restricts this process to those of its cores whose index among them is `wanted`.
+void keep_cores(const std::function<bool(int)>& wanted) {
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  int place = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &mask)) continue;
+    if (wanted(place)) CPU_SET(cpu, &own);
+    ++place;
+  }
+  sched_setaffinity(0, sizeof own, &own);
+}
+
+}  // namespace
 
 int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
                  const std::function<int()>& received) {
@@ -172,7 +188,7 @@ int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
 StartupWatch::StartupWatch(const Options& options) {
   if (comm::started_by_launcher())
     watchdog_.emplace(comm::launched_rank(),
-                      static_cast<int>(std::get<std::int64_t>(options.value("hang-timeout"))));
+                      static_cast<int>(options.value<std::int64_t>("hang-timeout")));
 }
 
 int run_on_all_ranks(const comm::World& world, const std::function<int()>& body) {
@@ -194,25 +210,6 @@ int run_on_all_ranks(const comm::World& world, const std::function<int()>& body)
     world.abort(exit_code(ErrorKind::Internal));
   }
 }
-
-namespace {
-
-/// Restricts this process to those of its cores whose index among them is `wanted`.
-void keep_cores(const std::function<bool(int)>& wanted) {
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0) return;
-  cpu_set_t own;
-  CPU_ZERO(&own);
-  int place = 0;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &mask)) continue;
-    if (wanted(place)) CPU_SET(cpu, &own);
-    ++place;
-  }
-  sched_setaffinity(0, sizeof own, &own);
-}
-
-}  // namespace
 
 void pin_rank(const comm::World& world, int threads) {
   if (world.size() == 1 || device::available_cores() < world.local_size() * threads) return;

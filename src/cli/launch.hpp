@@ -22,13 +22,9 @@ namespace millrace::cli {
 
 /// Starts the ranks of a run, waits for them and returns their exit code. Signals are forwarded as
 /// a request to save and stop, including one that arrived earlier, which `received` returns (0:
-/// none). Errors: Io if there is no launcher; Peer, naming a rank that was ended by a signal.
-[[nodiscard]] int launch(
-    const pipeline::PipelinePlan& plan, std::span<const std::string> words,
-    const std::optional<Cluster>& cluster, const std::function<int()>& received = [] { return 0; });
-
-/// The same for a command line. Only task 0 of a cluster starts ranks; the others print that and
-/// return. Errors: Usage with --no-launch, giving the number of processes needed.
+/// none). Only task 0 of a cluster starts ranks; the others print that and return. Errors: Usage
+/// with --no-launch, giving the number of processes needed; Io if there is no launcher; Peer,
+/// naming a rank that was ended by a signal.
 [[nodiscard]] int launch_ranks(
     const train::TrainConfig& config, const Invocation& invocation,
     const std::function<int()>& received = [] { return 0; });

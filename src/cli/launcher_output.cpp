@@ -32,27 +32,27 @@ std::string LauncherOutput::close_box() {
       "process returned\na non-zero exit code", "processes returned\na non-zero exit code",
       "exited with non-zero status", "MPI_ABORT was invoked on rank"};
   std::string box = std::exchange(box_, {});
-  if (!abort_code_ && box.find("MPI_ABORT was invoked") != std::string::npos)
-    abort_code_ = number_after(box, "with errorcode ");
+  if (!report_.abort_code && box.find("MPI_ABORT was invoked") != std::string::npos)
+    report_.abort_code = number_after(box, "with errorcode ");
   const std::optional<int> rank = number_after(box, "noticed that process rank ");
   const std::optional<int> signal = number_after(box, " exited on signal ");
   if (rank && signal) {
-    if (!ended_) ended_ = EndedRank{*rank, *signal};
-    ending_ = true;
+    if (!report_.ended_rank) report_.ended_rank = EndedRank{*rank, *signal};
+    report_.ending = true;
     return {};
   }
   if (box.find("lost communication with a remote daemon") != std::string::npos) {
-    lost_machine_ = ending_ = true;
+    report_.lost_machine = report_.ending = true;
     return {};
   }
   const bool end = std::any_of(kTellTheEnd.begin(), kTellTheEnd.end(), [&](std::string_view text) {
     return box.find(text) != std::string::npos;
   });
   if (!end) {
-    complained_ = complained_ || !box.empty();
+    report_.complained = report_.complained || !box.empty();
     return box;
   }
-  ending_ = true;
+  report_.ending = true;
   return {};
 }
 
@@ -62,8 +62,8 @@ void LauncherOutput::note_stuck(std::string_view line) {
   if (!rank) return;
   // Ranks wait two seconds for each other before the first one ends.
   constexpr std::chrono::milliseconds kTogether{1950};
-  if (stuck_.empty()) first_stuck_ = now_;
-  if (now_ - first_stuck_ < kTogether) stuck_.insert(*rank);
+  if (report_.stuck_ranks.empty()) first_stuck_ = now_;
+  if (now_ - first_stuck_ < kTogether) report_.stuck_ranks.insert(*rank);
 }
 
 std::string LauncherOutput::take_line(std::string line) {

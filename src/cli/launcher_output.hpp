@@ -16,6 +16,18 @@ struct EndedRank {
   friend bool operator==(const EndedRank&, const EndedRank&) = default;
 };
 
+/// What a launcher and its ranks have said so far.
+struct LauncherReport {
+  std::optional<EndedRank> ended_rank;
+  std::optional<int> abort_code;  ///< the exit code with which a rank ended all others
+  /// The ranks that reported where they stand after too long without progress. A report long after
+  /// the first is ignored: that rank was stopped, and continued only to be ended.
+  std::set<int> stuck_ranks;
+  bool ending = false;        ///< a rank failed; the launcher then ends the others
+  bool complained = false;    ///< of anything but the end of a rank
+  bool lost_machine = false;  ///< lost contact with another machine
+};
+
 /// Filters a launcher's standard error. Lines of the ranks pass. Boxes in which Open MPI reports
 /// the end of a job are parsed and dropped, because this program reports it in one line; other
 /// boxes pass.
@@ -27,19 +39,7 @@ class LauncherOutput {
   [[nodiscard]] std::string take(std::string_view piece, Clock::time_point now = Clock::now());
   /// Returns the rest to show at the end of the output.
   [[nodiscard]] std::string finish();
-  /// Known once the launcher has reported it.
-  [[nodiscard]] std::optional<EndedRank> ended_rank() const { return ended_; }
-  /// Whether the launcher has reported a failed rank; it then ends the others.
-  [[nodiscard]] bool ending() const { return ending_; }
-  /// Whether a box passed, that is, the launcher has a message of its own.
-  [[nodiscard]] bool complained() const { return complained_; }
-  /// Whether contact with another machine was lost.
-  [[nodiscard]] bool lost_machine() const { return lost_machine_; }
-  /// The ranks that reported where they stand after too long without progress. A report long after
-  /// the first is ignored: that rank was stopped, and continued only to be ended.
-  [[nodiscard]] const std::set<int>& stuck_ranks() const { return stuck_; }
-  /// The exit code with which a rank ended all others, if reported.
-  [[nodiscard]] std::optional<int> abort_code() const { return abort_code_; }
+  [[nodiscard]] const LauncherReport& report() const { return report_; }
 
  private:
   [[nodiscard]] std::string take_line(std::string line);
@@ -48,14 +48,9 @@ class LauncherOutput {
 
   std::string line_;  ///< an incomplete line
   std::string box_;   ///< an incomplete box; empty outside of boxes
-  std::optional<EndedRank> ended_;
-  std::optional<int> abort_code_;
-  std::set<int> stuck_;
+  LauncherReport report_;
   Clock::time_point now_;  ///< of the current piece
   Clock::time_point first_stuck_;
-  bool ending_ = false;
-  bool complained_ = false;
-  bool lost_machine_ = false;
 };
 
 }  // namespace millrace::cli

@@ -169,7 +169,7 @@ class Deadline {
  public:
   void check(pid_t child, const LauncherOutput& output) {
     constexpr std::chrono::seconds kGrace{5};
-    if (!output.ending()) return;
+    if (!output.report().ending) return;
     if (!begun_) begun_ = Clock::now();
     if (Clock::now() - *begun_ > kGrace) kill(-child, SIGKILL);
   }
@@ -187,8 +187,8 @@ Ending ending_of(int status, const LauncherOutput& output) {
   if (WIFEXITED(status)) return {WEXITSTATUS(status), false};
   // Killed while it waited for unreachable machines: a rank has reported the reason. A request that
   // arrives just after the ranks have answered an earlier one also ends it; that is not a failure.
-  const bool given_up = output.ending() && WTERMSIG(status) == SIGKILL;
-  if (given_up) return {output.abort_code().value_or(exit_code(ErrorKind::Peer)), false};
+  const bool given_up = output.report().ending && WTERMSIG(status) == SIGKILL;
+  if (given_up) return {output.report().abort_code.value_or(exit_code(ErrorKind::Peer)), false};
   return {kSignalled + WTERMSIG(status), true};
 }
 
@@ -235,10 +235,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command,
           .killed = ending.killed,
           .interrupted = g_interrupted != 0,
           .asked = g_asked != 0,
-          .complained = output.complained(),
-          .lost_machine = output.lost_machine(),
-          .ended_rank = output.ended_rank(),
-          .stuck_ranks = output.stuck_ranks()};
+          .report = output.report()};
 }
 
 }  // namespace millrace::cli

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -13,14 +11,11 @@ namespace millrace::cli {
 
 /// How a launcher ended.
 struct LauncherEnd {
-  int code = 0;               ///< its exit code, or kSignalled + the signal that ended it
-  bool killed = false;        ///< a signal ended the launcher itself
-  bool interrupted = false;   ///< by SIGINT while it ran
-  bool asked = false;         ///< to stop, by a signal
-  bool complained = false;    ///< of anything but the end of a rank
-  bool lost_machine = false;  ///< lost contact with another machine
-  std::optional<EndedRank> ended_rank;
-  std::set<int> stuck_ranks;  ///< ranks that reported no progress
+  int code = 0;              ///< its exit code, or kSignalled + the signal that ended it
+  bool killed = false;       ///< a signal ended the launcher itself
+  bool interrupted = false;  ///< by SIGINT while it ran
+  bool asked = false;        ///< to stop, by a signal
+  LauncherReport report;
 };
 
 inline constexpr int kSignalled = 128;

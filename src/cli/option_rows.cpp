@@ -59,18 +59,4 @@ std::string choice_at(const OptionSpec& spec, std::size_t index) {
   return split_list(spec.value_name, '|').at(index);
 }
 
-Row Rows::add(ValueType type, Text name, Text value, Range range, Text source, Text help) {
-  OptionSpec& spec = table_.emplace_back();
-  spec.name = name;
-  spec.section = section_;
-  spec.type = type;
-  spec.value_name = value;
-  spec.range = range;
-  spec.help = help;
-  spec.source = source;
-  spec.on_restore = on_restore_;
-  spec.commands = commands_;
-  return Row(spec);
-}
-
 }  // namespace millrace::cli

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How the rows of the option table are written. A row names the option, its value, its range, the
-// trainers that have it and its help; the calls behind it add what not every option has. sets<>()
-// binds it to a member of the configuration, for example
+// trainers that have it and its help, followed by what not every option has. sets<>() binds it to a
+// member of the configuration, for example
 //
-//   rows.real("adam-beta2", "X", from_zero_below(1.0), "millrace", "decay of the average")
-//       .by_default(0.999)
-//       .when(is_adam)
-//       .sets<&OptimiserConfig::mean_square_decay>();
+//   row("adam-beta2", real(from_zero_below(1.0)), "millrace", "decay of the average",
+//       by_default(0.999), when(is_adam), sets<&OptimiserConfig::mean_square_decay>());
 //
 // The default stands once: in the member that the row sets, or in by_default(). The text of the
 // help follows from it. default_text() is for defaults that depend on other options.
@@ -16,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -115,124 +114,128 @@ struct MemberOf<T Part::*> {
   using Owner = Part;
 };
 
-/// A row that was just added, to be completed.
-class Row {
- public:
-  using Text = std::string_view;
-  explicit Row(OptionSpec& spec) : spec_(spec) {}
-  /// The default, if it is not that of the member that the row sets.
-  Row& by_default(Value value) { return with(&OptionSpec::by_default, std::move(value)); }
-  template <std::size_t length>
-  Row& by_default(const char (&text)[length]) {
-    return by_default(Value(std::string(text)));
-  }
-  /// A default that depends on other options, in words.
-  Row& default_text(Text text) { return with(&OptionSpec::default_text, std::string(text)); }
-  Row& alias(Text name) { return with(&OptionSpec::alias, name); }
-  Row& unit(Text text) { return with(&OptionSpec::unit, text); }
-  Row& bare(Text value) { return with(&OptionSpec::bare, value); }
-  Row& environment(Text variable) { return with(&OptionSpec::environment, variable); }
-  Row& needs(Text what) { return with(&OptionSpec::needs, what); }
-  Row& idle(Text why) { return with(&OptionSpec::idle, why); }
-  Row& families(FamilySet set) { return with(&OptionSpec::families, set); }
-  Row& fixed() { return with(&OptionSpec::on_restore, OnRestore::Fixed); }
-  Row& may_change() { return with(&OptionSpec::on_restore, OnRestore::MayChange); }
-  Row& commands(CommandSet set) { return with(&OptionSpec::commands, set); }
-  /// The row sets its member only where this holds.
-  Row& when(bool (*applies)(const train::TrainConfig&)) {
-    return with(&OptionSpec::applies, applies);
-  }
-  /// Recorded in config.toml only if given, because the default follows other options or machines.
-  Row& if_given() { return with(&OptionSpec::recorded_if_given, true); }
-
-  template <auto member>
-  Row& sets() {
-    using Part = typename MemberOf<decltype(member)>::Owner;
-    spec_.get = [](const OptionSpec& spec, train::TrainConfig& config) {
-      return value_of(spec, part_of<Part>(config).*member);
-    };
-    spec_.set = [](const OptionSpec& spec, const Value& value, train::TrainConfig& config) {
-      set_member(spec, value, part_of<Part>(config).*member);
-    };
-    return *this;
-  }
-  /// The same for a flag that switches its member off.
-  template <auto member>
-  Row& clears() {
-    using Part = typename MemberOf<decltype(member)>::Owner;
-    spec_.get = [](const OptionSpec& spec, train::TrainConfig& config) {
-      return Value(!std::get<bool>(value_of(spec, part_of<Part>(config).*member)));
-    };
-    spec_.set = [](const OptionSpec& spec, const Value& value, train::TrainConfig& config) {
-      set_member(spec, Value(!std::get<bool>(value)), part_of<Part>(config).*member);
-    };
-    return *this;
-  }
-  /// A flag that chooses between two values of its member.
-  template <auto member, auto without, auto with_flag>
-  Row& chooses() {
-    using Part = typename MemberOf<decltype(member)>::Owner;
-    spec_.get = [](const OptionSpec&, train::TrainConfig& config) {
-      return Value(part_of<Part>(config).*member == with_flag);
-    };
-    spec_.set = [](const OptionSpec&, const Value& value, train::TrainConfig& config) {
-      part_of<Part>(config).*member = std::get<bool>(value) ? with_flag : without;
-    };
-    return *this;
-  }
-
- private:
-  template <class T>
-  Row& with(T OptionSpec::*member, std::type_identity_t<T> value) {
-    spec_.*member = std::move(value);
-    return *this;
-  }
-
-  OptionSpec& spec_;
-};
+/// What a row says about its option besides name, trainers and help: its kind, which every row has,
+/// and what only some have.
+using Trait = std::function<void(OptionSpec&)>;
 
 /// Adds rows to the table that agree in most of their section, commands and effect on a restore.
+/// Traits of a row come after those that its group shares.
 class Rows {
  public:
-  Rows(OptionTable& table, Section section, CommandSet commands, OnRestore on_restore)
-      : table_(table), section_(section), commands_(commands), on_restore_(on_restore) {}
+  Rows(OptionTable& table, Section section, CommandSet commands, OnRestore on_restore,
+       std::vector<Trait> shared = {})
+      : table_(table),
+        section_(section),
+        commands_(commands),
+        on_restore_(on_restore),
+        shared_(std::move(shared)) {}
 
-  using Text = std::string_view;
-  Row flag(Text name, Text source, Text help) {
-    return add(ValueType::Flag, name, "", {}, source, help).by_default(false);
-  }
-  Row integer(Text name, Text value, Range range, Text source, Text help) {
-    return add(ValueType::Integer, name, value, range, source, help);
-  }
-  Row real(Text name, Text value, Range range, Text source, Text help) {
-    return add(ValueType::Real, name, value, range, source, help);
-  }
-  Row reals(Text name, Text value, Range range, Text source, Text help) {
-    return add(ValueType::RealList, name, value, range, source, help);
-  }
-  Row choice(Text name, Text choices, Text source, Text help) {
-    return add(ValueType::Choice, name, choices, {}, source, help);
-  }
-  Row text(Text name, Text value, Text source, Text help) {
-    return add(ValueType::Text, name, value, {}, source, help);
-  }
-  Row names(Text name, Text value, Text source, Text help) {
-    return add(ValueType::NameList, name, value, {}, source, help);
-  }
-  Row path(Text name, Text value, Text source, Text help) {
-    return add(ValueType::Path, name, value, {}, source, help);
+  /// `source`: the trainers that have the option.
+  template <class... Traits>
+  void operator()(std::string_view name, const Trait& kind, std::string_view source,
+                  std::string_view help, const Traits&... traits) const {
+    OptionSpec& spec = table_.emplace_back();
+    spec.name = name;
+    spec.section = section_;
+    spec.help = help;
+    spec.source = source;
+    spec.on_restore = on_restore_;
+    spec.commands = commands_;
+    kind(spec);
+    for (const Trait& trait : shared_) trait(spec);
+    (traits(spec), ...);
   }
 
  private:
-  Row add(ValueType type, Text name, Text value, Range range, Text source, Text help);
-
   OptionTable& table_;
   Section section_;
   CommandSet commands_;
   OnRestore on_restore_;
+  std::vector<Trait> shared_;
 };
 
 namespace option_words {
+
+using Text = std::string_view;
+
+/// A trait that is one member of the row.
+template <class T>
+Trait trait(T OptionSpec::*member, std::type_identity_t<T> value) {
+  return [member, value = std::move(value)](OptionSpec& spec) { spec.*member = value; };
+}
+
+inline Trait kind(ValueType type, Text value_name, Range range = {}) {
+  return [=](OptionSpec& spec) {
+    spec.type = type;
+    spec.value_name = value_name;
+    spec.range = range;
+    if (type == ValueType::Flag) spec.by_default = false;
+  };
+}
+inline Trait flag() { return kind(ValueType::Flag, ""); }
+inline Trait integer(Range range) { return kind(ValueType::Integer, "N", range); }
+inline Trait real(Range range, Text value = "X") { return kind(ValueType::Real, value, range); }
+inline Trait reals(Text value, Range range) { return kind(ValueType::RealList, value, range); }
+inline Trait choice(Text choices) { return kind(ValueType::Choice, choices); }
+inline Trait text(Text value) { return kind(ValueType::Text, value); }
+inline Trait names(Text value) { return kind(ValueType::NameList, value); }
+inline Trait path(Text value) { return kind(ValueType::Path, value); }
+
+/// The default, if it is not that of the member that the row sets.
+template <class T>
+Trait by_default(T value) {
+  if constexpr (std::is_integral_v<T>)
+    return trait(&OptionSpec::by_default, Value(std::int64_t{value}));
+  else if constexpr (std::is_convertible_v<T, std::string>)
+    return trait(&OptionSpec::by_default, Value(std::string(value)));
+  else
+    return trait(&OptionSpec::by_default, Value(std::move(value)));
+}
+/// A default that depends on other options, in words.
+inline Trait default_text(Text words) {
+  return trait(&OptionSpec::default_text, std::string(words));
+}
+inline Trait alias(Text name) { return trait(&OptionSpec::alias, name); }
+inline Trait unit(Text words) { return trait(&OptionSpec::unit, words); }
+inline Trait bare(Text value) { return trait(&OptionSpec::bare, value); }
+inline Trait environment(Text variable) { return trait(&OptionSpec::environment, variable); }
+inline Trait needs(Text what) { return trait(&OptionSpec::needs, what); }
+inline Trait idle(Text why) { return trait(&OptionSpec::idle, why); }
+inline Trait families(FamilySet set) { return trait(&OptionSpec::families, set); }
+inline Trait may_change() { return trait(&OptionSpec::on_restore, OnRestore::MayChange); }
+inline Trait commands(CommandSet set) { return trait(&OptionSpec::commands, set); }
+/// The row sets its member only where this holds.
+inline Trait when(bool (*applies)(const train::TrainConfig&)) {
+  return trait(&OptionSpec::applies, applies);
+}
+/// Recorded in config.toml only if given, because the default follows other options or machines.
+inline Trait if_given() { return trait(&OptionSpec::recorded_if_given, true); }
+
+template <auto member>
+Trait sets() {
+  using Part = typename MemberOf<decltype(member)>::Owner;
+  return [](OptionSpec& row) {
+    row.get = [](const OptionSpec& spec, train::TrainConfig& config) {
+      return value_of(spec, part_of<Part>(config).*member);
+    };
+    row.set = [](const OptionSpec& spec, const Value& value, train::TrainConfig& config) {
+      set_member(spec, value, part_of<Part>(config).*member);
+    };
+  };
+}
+/// A flag that chooses between two values of its member.
+template <auto member, auto without, auto with_flag>
+Trait chooses() {
+  using Part = typename MemberOf<decltype(member)>::Owner;
+  return [](OptionSpec& row) {
+    row.get = [](const OptionSpec&, train::TrainConfig& config) {
+      return Value(part_of<Part>(config).*member == with_flag);
+    };
+    row.set = [](const OptionSpec&, const Value& value, train::TrainConfig& config) {
+      part_of<Part>(config).*member = std::get<bool>(value) ? with_flag : without;
+    };
+  };
+}
 
 /// "a|b|c": the choices that a table of the program offers, by the member that names them.
 template <class Element>
@@ -256,13 +259,13 @@ inline constexpr CommandSet kTrainings =
 inline constexpr CommandSet kRuns = kTrainings | kBench | kPlan;
 inline constexpr CommandSet kRunsAndValidate = kRuns | set_of(Command::Validate);
 inline constexpr CommandSet kContinues = kTrain | set_of(Command::Restore);
-inline constexpr CommandSet kPlacesRun = kTrain;
 inline constexpr CommandSet kReads = set_of(Command::Restore) | set_of(Command::Validate);
 
 /// The data tools that read images.
 inline constexpr CommandSet kDataTools = set_of(Command::DataIndex) | set_of(Command::DataCheck) |
                                          set_of(Command::DataStats) | set_of(Command::DataConvert);
 
+inline constexpr FamilySet kAllFamilies = 0;
 inline constexpr auto kResNet = static_cast<FamilySet>(Family::ResNet);
 inline constexpr auto kResNeXt = static_cast<FamilySet>(Family::ResNeXt);
 inline constexpr auto kSqueezeNet = static_cast<FamilySet>(Family::SqueezeNet);
@@ -276,17 +279,16 @@ inline constexpr double kMaxCount = 2147483647.0;
 inline constexpr double kMaxSeed = 9007199254740991.0;  // exact as a double
 
 constexpr Range at_least(double low) { return {.low = low, .high = kMaxCount}; }
-constexpr Range above_zero() { return {.low = 0.0, .low_end = Range::Low::Excluded}; }
-constexpr Range above_zero_to(double high) {
-  return {.low = 0.0, .high = high, .low_end = Range::Low::Excluded};
-}
 constexpr Range between(double low, double high) { return {.low = low, .high = high}; }
+constexpr Range above_zero() { return {.low = 0.0, .low_excluded = true}; }
+constexpr Range above_zero_to(double high) {
+  return {.low = 0.0, .high = high, .low_excluded = true};
+}
 constexpr Range from_zero_below(double high) {
-  return {.low = 0.0, .high = high, .high_end = Range::High::Excluded};
+  return {.low = 0.0, .high = high, .high_excluded = true};
 }
 constexpr Range between_zero_and_one() {
-  return {
-      .low = 0.0, .high = 1.0, .low_end = Range::Low::Excluded, .high_end = Range::High::Excluded};
+  return {.low = 0.0, .high = 1.0, .low_excluded = true, .high_excluded = true};
 }
 
 inline bool has_replicas(const train::TrainConfig& c) { return c.pipeline.ranks.replicas > 1; }

@@ -23,21 +23,19 @@ std::string number(double value) {
 }
 
 std::string describe(const Range& range) {
-  const bool low_excluded = range.low_end == Range::Low::Excluded;
-  const bool high_excluded = range.high_end == Range::High::Excluded;
   if (std::isinf(range.low) && std::isinf(range.high)) return "";
   if (std::isinf(range.high))
-    return fmt::format(" {} {}", low_excluded ? "above" : "of at least", number(range.low));
-  if (!low_excluded && !high_excluded)
+    return fmt::format(" {} {}", range.low_excluded ? "above" : "of at least", number(range.low));
+  if (!range.low_excluded && !range.high_excluded)
     return fmt::format(" from {} to {}", number(range.low), number(range.high));
-  return fmt::format(" {} {} and {} {}", low_excluded ? "above" : "of at least", number(range.low),
-                     high_excluded ? "below" : "at most", number(range.high));
+  return fmt::format(" {} {} and {} {}", range.low_excluded ? "above" : "of at least",
+                     number(range.low), range.high_excluded ? "below" : "at most",
+                     number(range.high));
 }
 
 bool inside(const Range& range, double value) {
-  const bool above = range.low_end == Range::Low::Excluded ? value > range.low : value >= range.low;
-  const bool below =
-      range.high_end == Range::High::Excluded ? value < range.high : value <= range.high;
+  const bool above = range.low_excluded ? value > range.low : value >= range.low;
+  const bool below = range.high_excluded ? value < range.high : value <= range.high;
   return above && below && std::isfinite(value);
 }
 
@@ -128,42 +126,38 @@ constexpr std::array<std::pair<Family, std::string_view>, 4> kFamilies = {
      {Family::SqueezeNet, "squeezenet"},
      {Family::EfficientNet, "efficientnet"}}};
 
-using Names = std::vector<std::string_view>;
-
-/// Pairs of options that exclude each other.
-const std::vector<Names>& conflicts() {
-  static const std::vector<Names> all = {
-      {"epochs", "iterations"},
-      {"batch-norm", "group-norm"},
-      {"synthetic-data", "generated-data"},
-      {"dataset-cache", "no-dataset-cache"},
-      {"data-loader-image-type", "no-hostside-norm"},
-      {"data-loader-image-type", "eight-bit-io"},
-      {"logs-per-epoch", "log-freq"},
-      {"validation-mode", "no-validation"},
-      {"epochs-between-evals", "iterations-between-evals"},
-      {"run-dir", "log-dir"},
-      {"run-dir", "name-suffix"},
-      {"no-logs", "run-dir"},
-      {"no-logs", "log-dir"},
-      {"no-logs", "name-suffix"},
-      {"ckpts-per-epoch", "disable-checkpoints"},
-      {"checkpoint-every", "ckpts-per-epoch"},
-      {"checkpoint-every", "disable-checkpoints"},
-      {"pipeline-depth", "gradients-to-accumulate"},
-      {"xla-recompute", "recompute-layers"},
-      {"pipeline-schedule", "pipeline-schedule-file"},
-      {"plan", "pipeline-splits"},
-      {"plan", "device-mapping"},
-      {"hostside-norm", "no-hostside-norm"},
-      {"hostside-norm", "eight-bit-io"},
-      {"base-learning-rate", "abs-learning-rate"},
-      {"warmup-epochs", "warmup-iterations"},
-      {"lr-horizon-epochs", "lr-horizon"},
-      {"rmsprop-decay", "rmsprop-base-decay-exp"},
-  };
-  return all;
-}
+/// Two options that exclude each other.
+using Pair = std::pair<std::string_view, std::string_view>;
+constexpr std::array kConflicts = std::to_array<Pair>({
+    {"epochs", "iterations"},
+    {"batch-norm", "group-norm"},
+    {"synthetic-data", "generated-data"},
+    {"dataset-cache", "no-dataset-cache"},
+    {"data-loader-image-type", "no-hostside-norm"},
+    {"data-loader-image-type", "eight-bit-io"},
+    {"logs-per-epoch", "log-freq"},
+    {"validation-mode", "no-validation"},
+    {"epochs-between-evals", "iterations-between-evals"},
+    {"run-dir", "log-dir"},
+    {"run-dir", "name-suffix"},
+    {"no-logs", "run-dir"},
+    {"no-logs", "log-dir"},
+    {"no-logs", "name-suffix"},
+    {"ckpts-per-epoch", "disable-checkpoints"},
+    {"checkpoint-every", "ckpts-per-epoch"},
+    {"checkpoint-every", "disable-checkpoints"},
+    {"pipeline-depth", "gradients-to-accumulate"},
+    {"xla-recompute", "recompute-layers"},
+    {"pipeline-schedule", "pipeline-schedule-file"},
+    {"plan", "pipeline-splits"},
+    {"plan", "device-mapping"},
+    {"hostside-norm", "no-hostside-norm"},
+    {"hostside-norm", "eight-bit-io"},
+    {"base-learning-rate", "abs-learning-rate"},
+    {"warmup-epochs", "warmup-iterations"},
+    {"lr-horizon-epochs", "lr-horizon"},
+    {"rmsprop-decay", "rmsprop-base-decay-exp"},
+});
 
 /// The setting, unless it is a flag that is off.
 const Setting* active(const Options& options, std::string_view name) {
@@ -285,36 +279,15 @@ const Setting* Options::typed(std::string_view name) const {
   return given != nullptr && given->origin == Origin::CommandLine ? given : nullptr;
 }
 
-template <class T>
-std::optional<T> Options::get(std::string_view name) const {
-  const Setting* setting = find(name);
-  if (setting == nullptr) return std::nullopt;
-  const T* value = std::get_if<T>(&setting->value);
-  MILLRACE_ASSERT(value != nullptr);
-  return *value;
-}
-
-bool Options::flag(std::string_view name) const { return get<bool>(name).value_or(false); }
-std::optional<std::int64_t> Options::integer(std::string_view name) const {
-  return get<std::int64_t>(name);
-}
-std::optional<double> Options::real(std::string_view name) const { return get<double>(name); }
-std::optional<std::vector<double>> Options::reals(std::string_view name) const {
-  return get<std::vector<double>>(name);
-}
-std::optional<std::string> Options::text(std::string_view name) const {
-  return get<std::string>(name);
-}
-
 Value Options::value(std::string_view name) const {
   if (const Setting* given = find(name)) return given->value;
   return find_option(name)->by_default.value();
 }
 
 void check_conflicts(const Options& options) {
-  for (const Names& names : conflicts()) {
-    const Setting* first = active(options, names[0]);
-    const Setting* second = active(options, names[1]);
+  for (const auto& [one, other] : kConflicts) {
+    const Setting* first = active(options, one);
+    const Setting* second = active(options, other);
     if (first == nullptr || second == nullptr || first->origin != second->origin) continue;
     fail(kind_of(first->origin), "{} and {} exclude each other: give one of them", first->where,
          second->where);
@@ -323,11 +296,11 @@ void check_conflicts(const Options& options) {
 
 Options merge(Options stronger, const Options& weaker) {
   for (const auto& [name, setting] : weaker.settings()) {
-    const auto overruled = [&stronger, &name = name](const Names& names) {
-      return (name == names[0] && active(stronger, names[1]) != nullptr) ||
-             (name == names[1] && active(stronger, names[0]) != nullptr);
+    const auto overruled = [&stronger, &name = name](const Pair& pair) {
+      return (name == pair.first && active(stronger, pair.second) != nullptr) ||
+             (name == pair.second && active(stronger, pair.first) != nullptr);
     };
-    if (stronger.find(name) == nullptr && std::ranges::none_of(conflicts(), overruled))
+    if (stronger.find(name) == nullptr && std::ranges::none_of(kConflicts, overruled))
       stronger.set(*find_option(name), setting);
   }
   return stronger;

@@ -87,8 +87,8 @@ enum class OnRestore { MayChange, Fixed };
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
-  enum class Low { Included, Excluded } low_end = Low::Included;
-  enum class High { Included, Excluded } high_end = High::Included;
+  bool low_excluded = false;
+  bool high_excluded = false;
 };
 
 struct OptionSpec {
@@ -172,13 +172,22 @@ class Options {
   [[nodiscard]] const Setting* find(std::string_view name) const;
   /// Like find(), for options from the command line only.
   [[nodiscard]] const Setting* typed(std::string_view name) const;
-  [[nodiscard]] bool flag(std::string_view name) const;
-  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name) const;
-  [[nodiscard]] std::optional<double> real(std::string_view name) const;
-  [[nodiscard]] std::optional<std::vector<double>> reals(std::string_view name) const;
-  [[nodiscard]] std::optional<std::string> text(std::string_view name) const;
+  [[nodiscard]] bool flag(std::string_view name) const { return get<bool>(name).value_or(false); }
+  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name) const {
+    return get<std::int64_t>(name);
+  }
+  [[nodiscard]] std::optional<double> real(std::string_view name) const {
+    return get<double>(name);
+  }
+  [[nodiscard]] std::optional<std::string> text(std::string_view name) const {
+    return get<std::string>(name);
+  }
   /// The value given, or the default in the option's row.
   [[nodiscard]] Value value(std::string_view name) const;
+  template <class T>
+  [[nodiscard]] T value(std::string_view name) const {
+    return std::get<T>(value(name));
+  }
   [[nodiscard]] const std::map<std::string, Setting, std::less<>>& settings() const noexcept {
     return settings_;
   }
@@ -188,7 +197,10 @@ class Options {
 
  private:
   template <class T>
-  [[nodiscard]] std::optional<T> get(std::string_view name) const;
+  [[nodiscard]] std::optional<T> get(std::string_view name) const {
+    const Setting* const setting = find(name);
+    return setting == nullptr ? std::nullopt : std::optional(std::get<T>(setting->value));
+  }
   std::map<std::string, Setting, std::less<>> settings_;
 };
 

@@ -9,124 +9,103 @@ using io::MixingConfig;
 using train::DataConfig;
 
 void add_data(OptionTable& table) {
-  Rows rows(table, Section::Data, kRunsAndValidate, kFixed);
-  rows.choice("dataset", "cifar-10|cifar-100|imagenet", "IPU", "data set")
-      .default_text("derived from --data-dir");
-  rows.path("data-dir", "DIR", "IPU", "directory of the data set, or one above it")
-      .environment("DATA_DIR")
-      .needs("real data (no --synthetic-data or --generated-data)")
-      .may_change()
-      .commands(kRunsAndValidate | set_of(Command::DataConvert));
-  rows.flag("synthetic-data", "IPU",
-            "use one random image, which training keeps on the device, to measure the device "
-            "alone; needs --dataset");
-  rows.flag(
-      "generated-data", "IPU 2.0",
+  const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
+  row("dataset", choice("cifar-10|cifar-100|imagenet"), "IPU", "data set",
+      default_text("derived from --data-dir"));
+  row("data-dir", path("DIR"), "IPU", "directory of the data set, or one above it",
+      environment("DATA_DIR"), needs("real data (no --synthetic-data or --generated-data)"),
+      may_change(), commands(kRunsAndValidate | set_of(Command::DataConvert)));
+  row("synthetic-data", flag(), "IPU",
+      "use one random image, which training keeps on the device, to measure the device alone; "
+      "needs --dataset");
+  row("generated-data", flag(), "IPU 2.0",
       "use one random image, made on the host and sent with every micro-batch; needs --dataset");
-  rows.integer("image-size", "N", between(1, 4096), "IPU",
-               "height and width of the images that the network sees")
-      .default_text("32 for CIFAR; 224 for ImageNet; 224 to 600 for EfficientNet, by size")
-      .unit("pixels");
-  rows.choice("normalise", "standardise|dataset|imagenet", "millrace",
-              "CIFAR: normalize by the mean and deviation of each image, of the training set, or "
-              "of ImageNet")
-      .by_default("standardise")
-      .needs("a CIFAR data set");
-  rows.flag("normalise-input", "IPU",
-            "ImageNet: also divide by the deviation of each channel; otherwise only the mean is "
-            "subtracted")
-      .needs("--dataset imagenet");
-  rows.flag("no-hostside-norm", "IPU",
-            "send images as bytes and normalize them on the device; the tensors are the same")
-      .may_change();
-  rows.flag("hostside-norm", "IPU 2.0", "normalize images before they are sent (the default here)")
-      .default_text("on")
-      .may_change();
-  rows.flag("eight-bit-io", "IPU 2.0", "send images as bytes; same as --no-hostside-norm")
-      .may_change();
-  rows.choice("data-loader-image-type", "uint8|float32|bfloat16|float16", "Habana",
-              "data type in which images are sent to the device; uint8 is --no-hostside-norm")
-      .default_text("the type of the activations");
-  rows.flag("train-with-valid-preprocessing", "IPU",
-            "train on images prepared as for validation, without augmentation")
-      .clears<&DataConfig::augment>();
+  row("image-size", integer(between(1, 4096)), "IPU",
+      "height and width of the images that the network sees",
+      default_text("32 for CIFAR; 224 for ImageNet; 224 to 600 for EfficientNet, by size"),
+      unit("pixels"));
+  row("normalise", choice("standardise|dataset|imagenet"), "millrace",
+      "CIFAR: normalize by the mean and deviation of each image, of the training set, or of "
+      "ImageNet",
+      by_default("standardise"), needs("a CIFAR data set"));
+  row("normalise-input", flag(), "IPU",
+      "ImageNet: also divide by the deviation of each channel; otherwise only the mean is "
+      "subtracted",
+      needs("--dataset imagenet"));
+  row("no-hostside-norm", flag(), "IPU",
+      "send images as bytes and normalize them on the device; the tensors are the same",
+      may_change());
+  row("hostside-norm", flag(), "IPU 2.0",
+      "normalize images before they are sent (the default here)", default_text("on"), may_change());
+  row("eight-bit-io", flag(), "IPU 2.0", "send images as bytes; same as --no-hostside-norm",
+      may_change());
+  row("data-loader-image-type", choice("uint8|float32|bfloat16|float16"), "Habana",
+      "data type in which images are sent to the device; uint8 is --no-hostside-norm",
+      default_text("the type of the activations"));
+  row("train-with-valid-preprocessing", flag(), "IPU",
+      "train on images prepared as for validation, without augmentation",
+      chooses<&DataConfig::augment, true, false>());
 }
 
 void add_image_files(OptionTable& table) {
-  Rows rows(table, Section::Data, kRunsAndValidate, kFixed);
-  rows.real(
-          "mixup-alpha", "X", between(0.0, 100.0), "IPU 2.0, NVIDIA",
-          "mix every image with another one, with a share drawn from Beta(X, X); 0 disables mixup")
-      .sets<&MixingConfig::mixup_alpha>();
-  rows.real("cutmix-lambda", "X", above_zero_to(1.0), "IPU 2.0",
-            "share of an image that remains when a box of another one is pasted into it; 1 "
-            "disables cutmix")
-      .sets<&MixingConfig::cutmix_lambda>();
-  rows.choice("mixing-form", "rolled|reversed", "IPU 2.0, NVIDIA",
-              "partner and share: the previous image in the micro-batch, at most half (IPU), or "
-              "the reversed micro-batch (NVIDIA)")
-      .by_default("rolled")
-      .needs("--mixup-alpha or --cutmix-lambda");
-  rows.choice("image-preset", "tf|nvidia|dali2019|tpu|torch", "all",
-              "cropping, resampling and normalization of TensorFlow's recipes (IPU, Habana), "
-              "NVIDIA's DALI (now or in 2019), the TPU guide (SURFsara) or torchvision")
-      .by_default("tf");
-  rows.choice("image-normalisation", "mean|torch|nvidia2019|dali2019|nvidia", "all",
-              "conversion of image bytes to floats: subtract the mean, or use the mean and "
-              "deviation of torchvision or NVIDIA")
-      .default_text("set by --image-preset");
-  rows.integer("label-offset", "N", between(0, 1000), "millrace",
-               "label of the first class in TFRecord files")
-      .by_default(std::int64_t{1})
-      .commands(kRunsAndValidate | kDataTools);
-  rows.real("max-bad-fraction", "X", between(0.0, 1.0), "millrace",
-            "share of records or images that may be bad; a higher share ends the run. Bad records "
-            "are left out. An image that cannot be decoded is replaced by the next one of its "
-            "class, or left out when converting or packing")
-      .by_default(0.001)
-      .may_change()
-      .commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck)));
-  rows.flag("allow-missing-shards", "millrace",
-            "accept a set of TFRecord files with missing shards")
-      .commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck)));
+  const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
+  row("mixup-alpha", real(between(0.0, 100.0)), "IPU 2.0, NVIDIA",
+      "mix every image with another one, with a share drawn from Beta(X, X); 0 disables mixup",
+      sets<&MixingConfig::mixup_alpha>());
+  row("cutmix-lambda", real(above_zero_to(1.0)), "IPU 2.0",
+      "share of an image that remains when a box of another one is pasted into it; 1 disables "
+      "cutmix",
+      sets<&MixingConfig::cutmix_lambda>());
+  row("mixing-form", choice("rolled|reversed"), "IPU 2.0, NVIDIA",
+      "partner and share: the previous image in the micro-batch, at most half (IPU), or the "
+      "reversed micro-batch (NVIDIA)",
+      by_default("rolled"), needs("--mixup-alpha or --cutmix-lambda"));
+  row("image-preset", choice("tf|nvidia|dali2019|tpu|torch"), "all",
+      "cropping, resampling and normalization of TensorFlow's recipes (IPU, Habana), NVIDIA's DALI "
+      "(now or in 2019), the TPU guide (SURFsara) or torchvision",
+      by_default("tf"));
+  row("image-normalisation", choice("mean|torch|nvidia2019|dali2019|nvidia"), "all",
+      "conversion of image bytes to floats: subtract the mean, or use the mean and deviation of "
+      "torchvision or NVIDIA",
+      default_text("set by --image-preset"));
+  row("label-offset", integer(between(0, 1000)), "millrace",
+      "label of the first class in TFRecord files", by_default(1),
+      commands(kRunsAndValidate | kDataTools));
+  row("max-bad-fraction", real(between(0.0, 1.0)), "millrace",
+      "share of records or images that may be bad; a higher share ends the run. Bad records are "
+      "left out. An image that cannot be decoded is replaced by the next one of its class, or left "
+      "out when converting or packing",
+      by_default(0.001), may_change(),
+      commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))));
+  row("allow-missing-shards", flag(), "millrace",
+      "accept a set of TFRecord files with missing shards",
+      commands(kRunsAndValidate | (kDataTools & ~set_of(Command::DataCheck))));
 }
 
 void add_loading(OptionTable& table) {
-  Rows rows(table, Section::Data, kRunsAndValidate, kFixed);
-  rows.integer(
-          "pipeline-num-parallel", "N", between(1, 1024), "IPU",
-          "threads that read and prepare images for a stage; the number does not change the pixels")
-      .default_text("1; for ImageNet files and a GPU: the rank's share of the cores, at most 16")
-      .unit("threads")
-      .may_change()
-      .sets<&DataConfig::loader_threads>();
-  rows.integer("max-cpus", "N", between(1, 1024), "Habana",
-               "maximum number of threads that read and prepare images in one process")
-      .default_text("no limit")
-      .unit("threads")
-      .may_change()
-      .sets<&DataConfig::max_cpus>()
-      .if_given();
-  rows.text("dataset-cache", "SIZE|all", "IPU, Habana",
-            "keep image files in memory, still encoded, after they are first read, up to this size")
-      .default_text("off")
-      .unit("bytes of this machine's memory; examples: 512MiB, 8GiB")
-      .needs("--dataset imagenet from files")
-      .may_change();
-  rows.flag("standard-imagenet", "IPU", "read ImageNet in its plain order")
-      .idle("there is only one order, a permutation keyed by seed and epoch")
-      .may_change();
-  rows.flag("no-dataset-cache", "IPU", "keep no files of the data set in memory (the default here)")
-      .default_text("on")
-      .may_change();
-  rows.flag("hostside-image-mixing", "IPU 2.0", "mix images before they are sent")
-      .idle("mixed images are the same wherever they are mixed")
-      .may_change();
-  rows.flag("dataset-benchmark", "IPU 2.0",
-            "measure the loaders alone, the devices alone and both together; report which of them "
-            "limits")
-      .may_change()
-      .commands(kTrain | kBench);
+  const Rows row(table, Section::Data, kRunsAndValidate, kFixed);
+  row("pipeline-num-parallel", integer(between(1, 1024)), "IPU",
+      "threads that read and prepare images for a stage; the number does not change the pixels",
+      default_text("1; for ImageNet files and a GPU: the rank's share of the cores, at most 16"),
+      unit("threads"), may_change(), sets<&DataConfig::loader_threads>());
+  row("max-cpus", integer(between(1, 1024)), "Habana",
+      "maximum number of threads that read and prepare images in one process",
+      default_text("no limit"), unit("threads"), may_change(), sets<&DataConfig::max_cpus>(),
+      if_given());
+  row("dataset-cache", text("SIZE|all"), "IPU, Habana",
+      "keep image files in memory, still encoded, after they are first read, up to this size",
+      default_text("off"), unit("bytes of this machine's memory; examples: 512MiB, 8GiB"),
+      needs("--dataset imagenet from files"), may_change());
+  row("standard-imagenet", flag(), "IPU", "read ImageNet in its plain order",
+      idle("there is only one order, a permutation keyed by seed and epoch"), may_change());
+  row("no-dataset-cache", flag(), "IPU",
+      "keep no files of the data set in memory (the default here)", default_text("on"),
+      may_change());
+  row("hostside-image-mixing", flag(), "IPU 2.0", "mix images before they are sent",
+      idle("mixed images are the same wherever they are mixed"), may_change());
+  row("dataset-benchmark", flag(), "IPU 2.0",
+      "measure the loaders alone, the devices alone and both together; report which of them limits",
+      may_change(), commands(kTrain | kBench));
 }
 
 }  // namespace

@@ -16,144 +16,112 @@ std::string_view schedule_names() {
 }
 
 void add_pipeline(OptionTable& table) {
-  Rows rows(table, Section::Pipeline, kRuns, kMayChange);
-  rows.integer("shards", "N", between(1, 4096), "IPU",
-               "devices per replica, across which the network is split")
-      .by_default(std::int64_t{1})
-      .unit("devices");
-  rows.names("pipeline-splits", "NAME ..", "IPU",
-             "first layer or op of every stage except the first; auto selects them")
-      .needs("more than one stage");
-  rows.integer("pipeline-depth", "N", at_least(1), "IPU",
-               "micro-batches per weight update and replica; same as --gradients-to-accumulate")
-      .by_default(std::int64_t{1})
-      .unit("micro-batches");
-  rows.choice(
-          "pipeline-schedule", schedule_names(), "IPU",
-          "order of forward and backward passes; auto generates one from the costs of the stages")
-      .default_text("Interleaved (same as 1F1B)");
-  rows.path("pipeline-schedule-file", "CSV", "millrace",
-            "file with a schedule: one row per device, actions such as 0F0, 0B0, 0I0, 0W0");
-  rows.integer("pipeline-warmup", "N", between(0, 4096), "millrace",
-               "micro-batches that a stage takes in beyond those that fill the pipeline: uses more "
-               "memory to hide the latency of links")
-      .by_default(std::int64_t{0})
-      .unit("micro-batches")
-      .needs("--pipeline-schedule 1F1B or Interleaved");
-  rows.integer("chunks", "N", between(1, 64), "millrace", "number of stages on each device")
-      .default_text("1; 2 for Looped and V schedules")
-      .unit("stages per device")
-      .needs("--pipeline-schedule Looped or Looped-ZB");
-  rows.names("device-mapping", "N ..", "millrace", "device of each stage")
-      .default_text("stage s on device s");
+  const Rows row(table, Section::Pipeline, kRuns, kMayChange);
+  row("shards", integer(between(1, 4096)), "IPU",
+      "devices per replica, across which the network is split", by_default(1), unit("devices"));
+  row("pipeline-splits", names("NAME .."), "IPU",
+      "first layer or op of every stage except the first; auto selects them",
+      needs("more than one stage"));
+  row("pipeline-depth", integer(at_least(1)), "IPU",
+      "micro-batches per weight update and replica; same as --gradients-to-accumulate",
+      by_default(1), unit("micro-batches"));
+  row("pipeline-schedule", choice(schedule_names()), "IPU",
+      "order of forward and backward passes; auto generates one from the costs of the stages",
+      default_text("Interleaved (same as 1F1B)"));
+  row("pipeline-schedule-file", path("CSV"), "millrace",
+      "file with a schedule: one row per device, actions such as 0F0, 0B0, 0I0, 0W0");
+  row("pipeline-warmup", integer(between(0, 4096)), "millrace",
+      "micro-batches that a stage takes in beyond those that fill the pipeline: uses more memory "
+      "to hide the latency of links",
+      by_default(0), unit("micro-batches"), needs("--pipeline-schedule 1F1B or Interleaved"));
+  row("chunks", integer(between(1, 64)), "millrace", "number of stages on each device",
+      default_text("1; 2 for Looped and V schedules"), unit("stages per device"),
+      needs("--pipeline-schedule Looped or Looped-ZB"));
+  row("device-mapping", names("N .."), "millrace", "device of each stage",
+      default_text("stage s on device s"));
 }
 
 void add_sharding(OptionTable& table) {
-  Rows rows(table, Section::Pipeline, kRuns, kMayChange);
-  rows.text("device-memory", "SIZE", "millrace",
-            "maximum memory per device that automatic splits may use")
-      .default_text("no limit")
-      .unit("bytes; examples: 512MiB, 8GiB")
-      .needs("--pipeline-splits auto");
-  rows.names("sharding-include-filter", "NAME ..", "IPU",
-             "parts of layer names; automatic sharding cuts only at these layers")
-      .default_text("all layers")
-      .needs("--shards with one micro-batch and no splits");
-  rows.names("sharding-exclude-filter", "NAME ..", "IPU",
-             "parts of layer names; automatic sharding does not cut at these layers")
-      .default_text("no layers")
-      .needs("--shards with one micro-batch and no splits");
+  const Rows row(table, Section::Pipeline, kRuns, kMayChange);
+  row("device-memory", text("SIZE"), "millrace",
+      "maximum memory per device that automatic splits may use", default_text("no limit"),
+      unit("bytes; examples: 512MiB, 8GiB"), needs("--pipeline-splits auto"));
+  row("sharding-include-filter", names("NAME .."), "IPU",
+      "parts of layer names; automatic sharding cuts only at these layers",
+      default_text("all layers"), needs("--shards with one micro-batch and no splits"));
+  row("sharding-exclude-filter", names("NAME .."), "IPU",
+      "parts of layer names; automatic sharding does not cut at these layers",
+      default_text("no layers"), needs("--shards with one micro-batch and no splits"));
 }
 
 void add_ranks(OptionTable& table) {
-  Rows rows(table, Section::Pipeline, kRuns, kMayChange);
-  rows.integer("replicas", "N", between(1, 4096), "IPU",
-               "number of copies of the pipeline; they train on different images and average their "
-               "gradients")
-      .sets<&RankMap::replicas>();
-  rows.integer("ranks", "N", between(1, 16384), "millrace",
-               "number of processes among which the devices are divided")
-      .default_text("shards x replicas, or the number that a launcher started")
-      .unit("processes");
-  rows.names("hosts", "NAME[:N] ..", "Habana", "machines on which to start ranks, N ranks on each")
-      .default_text("this machine")
-      .environment("MULTI_HLS_IPS")
-      .commands(kContinues);
-  rows.integer("ssh-port", "N", between(1, 65535), "millrace",
-               "SSH port on which the launcher reaches other machines")
-      .by_default(std::int64_t{22})
-      .needs("--hosts")
-      .commands(kContinues);
-  rows.text("interface", "NAME", "Habana",
-            "network interface, or subnet such as 10.0.0.0/8, for messages between machines")
-      .default_text("the launcher's choice")
-      .environment("MPI_TCP_INCLUDE")
-      .needs("--hosts")
-      .commands(kContinues);
-  rows.flag("distributed", "IPU",
-            "run on the workers in TF_CONFIG, with --replicas on each; task 0 starts all ranks")
-      .commands(kContinues);
-  rows.integer("weight-check-every", "N", at_least(1), "millrace",
-               "weight updates between comparisons of the replicas' weights")
-      .by_default(std::int64_t{100})
-      .unit("weight updates")
-      .needs("--replicas")
-      .commands(kTrainings)
-      .when(has_replicas)
-      .sets<&TrainConfig::weight_check_every>();
-  rows.integer("hang-timeout", "N", between(0, 1000000), "millrace",
-               "time without progress after which the run ends and reports which rank waits for "
-               "which; 0 disables it")
-      .by_default(std::int64_t{600})
-      .unit("seconds")
-      .commands(kTrainings)
-      .sets<&TrainConfig::hang_timeout>()
-      .if_given();
+  const Rows row(table, Section::Pipeline, kRuns, kMayChange);
+  row("replicas", integer(between(1, 4096)), "IPU",
+      "number of copies of the pipeline; they train on different images and average their "
+      "gradients",
+      sets<&RankMap::replicas>());
+  row("ranks", integer(between(1, 16384)), "millrace",
+      "number of processes among which the devices are divided",
+      default_text("shards x replicas, or the number that a launcher started"), unit("processes"));
+  row("hosts", names("NAME[:N] .."), "Habana", "machines on which to start ranks, N ranks on each",
+      default_text("this machine"), environment("MULTI_HLS_IPS"), commands(kContinues));
+  row("ssh-port", integer(between(1, 65535)), "millrace",
+      "SSH port on which the launcher reaches other machines", by_default(22), needs("--hosts"),
+      commands(kContinues));
+  row("interface", text("NAME"), "Habana",
+      "network interface, or subnet such as 10.0.0.0/8, for messages between machines",
+      default_text("the launcher's choice"), environment("MPI_TCP_INCLUDE"), needs("--hosts"),
+      commands(kContinues));
+  row("distributed", flag(), "IPU",
+      "run on the workers in TF_CONFIG, with --replicas on each; task 0 starts all ranks",
+      commands(kContinues));
+  row("weight-check-every", integer(at_least(1)), "millrace",
+      "weight updates between comparisons of the replicas' weights", by_default(100),
+      unit("weight updates"), needs("--replicas"), commands(kTrainings), when(has_replicas),
+      sets<&TrainConfig::weight_check_every>());
+  row("hang-timeout", integer(between(0, 1000000)), "millrace",
+      "time without progress after which the run ends and reports which rank waits for which; 0 "
+      "disables it",
+      by_default(600), unit("seconds"), commands(kTrainings), sets<&TrainConfig::hang_timeout>(),
+      if_given());
 }
 
 void add_device(OptionTable& table) {
-  Rows rows(table, Section::Device, kRuns, kMayChange);
-  rows.integer("threads-per-device", "N", between(1, 256), "millrace",
-               "compute threads per device; results are bit-identical only for equal numbers")
-      .default_text("the rank's share of the cores")
-      .unit("threads")
-      .commands(kRunsAndValidate | set_of(Command::Doctor))
-      .sets<&TrainConfig::threads>();
-  rows.flag("xla-recompute", "IPU",
-            "recompute activations in the backward pass instead of keeping them");
-  rows.names("recompute-layers", "NAME ..", "millrace",
-             "recompute only these layers; b2 means all of b2/0, b2/1, ..");
-  rows.integer(
-          "batches-per-step", "N", at_least(1), "IPU",
-          "weight updates between reports, if neither --log-freq nor --logs-per-epoch is given")
-      .unit("weight updates");
-  rows.names("available-memory-proportion", "X ..", "IPU",
-             "maximum scratch memory of a kernel of the vendor's library; one number, or two per "
-             "stage of a pipeline (convolutions, matrix products). If no kernel fits, the one with "
-             "the least scratch memory is used")
-      .default_text("no limit")
-      .unit("fraction of --device-memory, or else of the machine's memory divided by its ranks");
-  rows.names("select-ipus", "N ..", "IPU",
-             "numbers of the devices to use: one per device of the run, replica by replica, or the "
-             "first of consecutive ones. Number n is GPU n of the machine or, without GPUs, its "
-             "n-th set of --threads-per-device cores. For a single device, a second number names "
-             "that of validation, which runs on the first here")
-      .default_text("AUTO")
-      .commands(kRunsAndValidate);
-  rows.integer("max-cross-replica-buffer-size", "N", at_least(1), "IPU",
-               "bytes that replicas all-reduce at once")
-      .unit("bytes")
-      .idle("the gradients of a stage are all-reduced at once");
-  rows.flag("enable-half-partials", "IPU", "accumulate products in 16 bits")
-      .idle("products are always accumulated in float32");
-  rows.flag("disable-variable-offloading", "IPU", "keep the optimizer state on the device")
-      .idle("the optimizer state never leaves the device");
-  rows.flag("enable-conv-dithering", "IPU",
-            "start convolutions on different tiles of an IPU in turn")
-      .idle("there are no tiles");
-  rows.choice("internal-exchange-optimisation-target", "balanced|cycles|memory", "IPU",
-              "goal of the data exchange between the tiles of an IPU")
-      .idle("there are no tiles");
+  const Rows row(table, Section::Device, kRuns, kMayChange);
+  row("threads-per-device", integer(between(1, 256)), "millrace",
+      "compute threads per device; results are bit-identical only for equal numbers",
+      default_text("the rank's share of the cores"), unit("threads"),
+      commands(kRunsAndValidate | set_of(Command::Doctor)), sets<&TrainConfig::threads>());
+  row("xla-recompute", flag(), "IPU",
+      "recompute activations in the backward pass instead of keeping them");
+  row("recompute-layers", names("NAME .."), "millrace",
+      "recompute only these layers; b2 means all of b2/0, b2/1, ..");
+  row("batches-per-step", integer(at_least(1)), "IPU",
+      "weight updates between reports, if neither --log-freq nor --logs-per-epoch is given",
+      unit("weight updates"));
+  row("available-memory-proportion", names("X .."), "IPU",
+      "maximum scratch memory of a kernel of the vendor's library; one number, or two per stage of "
+      "a pipeline (convolutions, matrix products). If no kernel fits, the one with the least "
+      "scratch memory is used",
+      default_text("no limit"),
+      unit("fraction of --device-memory, or else of the machine's memory divided by its ranks"));
+  row("select-ipus", names("N .."), "IPU",
+      "numbers of the devices to use: one per device of the run, replica by replica, or the first "
+      "of consecutive ones. Number n is GPU n of the machine or, without GPUs, its n-th set of "
+      "--threads-per-device cores. For a single device, a second number names that of validation, "
+      "which runs on the first here",
+      default_text("AUTO"), commands(kRunsAndValidate));
+  row("max-cross-replica-buffer-size", integer(at_least(1)), "IPU",
+      "bytes that replicas all-reduce at once", unit("bytes"),
+      idle("the gradients of a stage are all-reduced at once"));
+  row("enable-half-partials", flag(), "IPU", "accumulate products in 16 bits",
+      idle("products are always accumulated in float32"));
+  row("disable-variable-offloading", flag(), "IPU", "keep the optimizer state on the device",
+      idle("the optimizer state never leaves the device"));
+  row("enable-conv-dithering", flag(), "IPU",
+      "start convolutions on different tiles of an IPU in turn", idle("there are no tiles"));
+  row("internal-exchange-optimisation-target", choice("balanced|cycles|memory"), "IPU",
+      "goal of the data exchange between the tiles of an IPU", idle("there are no tiles"));
 }
 
 }  // namespace

@@ -11,84 +11,58 @@ bool smooths_labels(const TrainConfig& c) { return c.label_smoothing > 0.0; }
 bool has_initial_weights(const TrainConfig& c) { return !c.init_path.empty(); }
 
 void add_train(OptionTable& table) {
-  Rows rows(table, Section::Train, kRuns, kFixed);
-  rows.integer("batch-size", "N", at_least(1), "IPU", "images per micro-batch")
-      .default_text("ResNet 4, ResNeXt 1, SqueezeNet 2, EfficientNet 4; for CIFAR 32, 8, 128, 8")
-      .unit("images")
-      .commands(kRunsAndValidate)
-      .sets<&TrainConfig::batch_size>();
-  rows.integer("gradients-to-accumulate", "N", at_least(1), "IPU",
-               "micro-batches per weight update and replica")
-      .by_default(std::int64_t{1})
-      .alias("gradient-accumulation-count")
-      .unit("micro-batches")
-      .may_change();
-  rows.real("epochs", "X", above_zero(), "IPU", "length of the training")
-      .default_text("100; 160 for CIFAR; EfficientNet 350, for CIFAR 300")
-      .unit("epochs")
-      .commands(kTrainings);
-  rows.integer(
-          "iterations", "N", between(1, 1e15), "IPU",
-          "length of the training, instead of --epochs; no warm-up without --warmup-iterations")
-      .unit("weight updates")
-      .commands(kTrainings);
-  rows.integer(
-          "max-iterations", "N", between(1, 1e15), "Habana",
-          "stop after N weight updates at the latest; the learning rates remain those of --epochs")
-      .unit("weight updates")
-      .needs("--epochs")
-      .commands(kTrainings);
+  const Rows row(table, Section::Train, kRuns, kFixed);
+  row("batch-size", integer(at_least(1)), "IPU", "images per micro-batch",
+      default_text("ResNet 4, ResNeXt 1, SqueezeNet 2, EfficientNet 4; for CIFAR 32, 8, 128, 8"),
+      unit("images"), commands(kRunsAndValidate), sets<&TrainConfig::batch_size>());
+  row("gradients-to-accumulate", integer(at_least(1)), "IPU",
+      "micro-batches per weight update and replica", by_default(1),
+      alias("gradient-accumulation-count"), unit("micro-batches"), may_change());
+  row("epochs", real(above_zero()), "IPU", "length of the training",
+      default_text("100; 160 for CIFAR; EfficientNet 350, for CIFAR 300"), unit("epochs"),
+      commands(kTrainings));
+  row("iterations", integer(between(1, 1e15)), "IPU",
+      "length of the training, instead of --epochs; no warm-up without --warmup-iterations",
+      unit("weight updates"), commands(kTrainings));
+  row("max-iterations", integer(between(1, 1e15)), "Habana",
+      "stop after N weight updates at the latest; the learning rates remain those of --epochs",
+      unit("weight updates"), needs("--epochs"), commands(kTrainings));
 }
 
 void add_numerics(OptionTable& table) {
-  Rows rows(table, Section::Train, kRuns, kFixed);
-  rows.real("label-smoothing", "X", from_zero_below(1.0), "IPU",
-            "share of the label that is distributed over the classes")
-      .default_text("0; 0.1 for EfficientNet on ImageNet")
-      .sets<&TrainConfig::label_smoothing>();
-  rows.choice("label-smoothing-form", "other-classes|all-classes", "all",
-              "classes that receive this share: the other classes (IPU), or all classes (NVIDIA, "
-              "Habana)")
-      .needs("--label-smoothing")
-      .when(smooths_labels)
-      .sets<&TrainConfig::smoothing>();
-  rows.text("loss-scaling", "X|dynamic", "IPU, NVIDIA",
-            "factor of the loss in the backward pass; dynamic adjusts it during training")
-      .by_default("128");
-  rows.choice("precision", "16.16|16.32|32.32", "IPU", "bits of activations and of master weights")
-      .default_text("16.32; 16.16 with --dialect ipu")
-      .commands(kRunsAndValidate);
-  rows.choice("half", "bf16|fp16", "millrace", "16-bit data type")
-      .by_default("bf16")
-      .needs("16 bits in --precision")
-      .commands(kRunsAndValidate);
-  rows.flag("no-stochastic-rounding", "IPU",
-            "round 16-bit weights to the nearest number instead of stochastically")
-      .needs("--precision 16.16");
-  rows.flag("fp-exceptions", "IPU",
-            "stop at the first number that is not finite and name the op that produced it")
-      .may_change()
-      .sets<&TrainConfig::check_exceptions>();
-  rows.integer("seed", "N", between(0.0, kMaxSeed), "IPU",
-               "seed of all random numbers: weights, order of the data, augmentation")
-      .commands(kRunsAndValidate | set_of(Command::Generate) | set_of(Command::DataConvert))
-      .sets<&TrainConfig::seed>();
-  rows.path("init-path", "DIR", "IPU", "start with the weights of this run or checkpoint")
-      .commands(kTrain | set_of(Command::Restore))
-      .sets<&TrainConfig::init_path>()
-      .if_given();
-  rows.names("init-fresh", "NAME ..", "millrace",
-             "initialize parameters whose names contain one of these instead of loading them")
-      .needs("--init-path")
-      .commands(kTrain | set_of(Command::Restore))
-      .when(has_initial_weights)
-      .sets<&TrainConfig::init_fresh>()
-      .if_given();
-  rows.names("variable-filter", "NAME ..", "IPU",
-             "train only parameters whose names contain one of these")
-      .default_text("all parameters")
-      .sets<&TrainConfig::trained_filters>()
-      .if_given();
+  const Rows row(table, Section::Train, kRuns, kFixed);
+  row("label-smoothing", real(from_zero_below(1.0)), "IPU",
+      "share of the label that is distributed over the classes",
+      default_text("0; 0.1 for EfficientNet on ImageNet"), sets<&TrainConfig::label_smoothing>());
+  row("label-smoothing-form", choice("other-classes|all-classes"), "all",
+      "classes that receive this share: the other classes (IPU), or all classes (NVIDIA, Habana)",
+      needs("--label-smoothing"), when(smooths_labels), sets<&TrainConfig::smoothing>());
+  row("loss-scaling", text("X|dynamic"), "IPU, NVIDIA",
+      "factor of the loss in the backward pass; dynamic adjusts it during training",
+      by_default("128"));
+  row("precision", choice("16.16|16.32|32.32"), "IPU", "bits of activations and of master weights",
+      default_text("16.32; 16.16 with --dialect ipu"), commands(kRunsAndValidate));
+  row("half", choice("bf16|fp16"), "millrace", "16-bit data type", by_default("bf16"),
+      needs("16 bits in --precision"), commands(kRunsAndValidate));
+  row("no-stochastic-rounding", flag(), "IPU",
+      "round 16-bit weights to the nearest number instead of stochastically",
+      needs("--precision 16.16"));
+  row("fp-exceptions", flag(), "IPU",
+      "stop at the first number that is not finite and name the op that produced it", may_change(),
+      sets<&TrainConfig::check_exceptions>());
+  row("seed", integer(between(0.0, kMaxSeed)), "IPU",
+      "seed of all random numbers: weights, order of the data, augmentation",
+      commands(kRunsAndValidate | set_of(Command::Generate) | set_of(Command::DataConvert)),
+      sets<&TrainConfig::seed>());
+  row("init-path", path("DIR"), "IPU", "start with the weights of this run or checkpoint",
+      commands(kTrain | set_of(Command::Restore)), sets<&TrainConfig::init_path>(), if_given());
+  row("init-fresh", names("NAME .."), "millrace",
+      "initialize parameters whose names contain one of these instead of loading them",
+      needs("--init-path"), commands(kTrain | set_of(Command::Restore)), when(has_initial_weights),
+      sets<&TrainConfig::init_fresh>(), if_given());
+  row("variable-filter", names("NAME .."), "IPU",
+      "train only parameters whose names contain one of these", default_text("all parameters"),
+      sets<&TrainConfig::trained_filters>(), if_given());
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "cli/options.hpp"
@@ -51,110 +51,64 @@ const OptionSpec& complete(Command command, std::string_view name) {
        join(names, ", "));
 }
 
-/// Appends the words after a list option to its value, up to the next option, because names in a
-/// list may be separated by spaces.
-std::size_t append_list(std::span<const std::string> words, std::size_t next, std::string& option) {
-  const char* separator = option.find('=') == std::string::npos ? "=" : " ";
-  for (; next < words.size() && !words[next].starts_with("--"); ++next) {
-    option += separator + words[next];
-    separator = " ";
-  }
-  return next;
-}
-
-/// The same for lists of numbers, which may be separated by commas, spaces or both. The list ends
-/// at the first word that is not a number.
-std::size_t append_numbers(std::span<const std::string> words, std::size_t next,
-                           std::string& option) {
-  const bool number_first = option.find('=') != std::string::npos;
-  const char* separator = number_first ? "," : "=";
-  const auto is_number = [](const std::string& word) {
-    return !word.empty() && word.find_first_not_of("0123456789.,eE-") == std::string::npos &&
-           !word.starts_with("--");
-  };
-  for (; next < words.size() && is_number(words[next]); ++next) {
-    option += separator + words[next];
-    separator = ",";
-  }
-  return next;
-}
-
 [[noreturn]] void fail_missing_value(const OptionSpec& spec) {
   fail(ErrorKind::Usage, "--{} needs a value: {}{}{}", spec.name, spec.value_name,
        spec.value_name.empty() ? "" : ", ", describe_values(spec));
 }
 
-/// Whether an option has no value or an empty one.
-bool lacks_value(const OptionSpec& spec, const std::string& spelled,
-                 std::span<const std::string> behind) {
-  if (spec.type == ValueType::Flag) return false;
-  if (const std::size_t equals = spelled.find('='); equals != std::string::npos)
-    return spelled.find_first_not_of(spec.type == ValueType::NameList ? " ,\t" : "", equals + 1) ==
-           std::string::npos;
-  return behind.empty() || behind.front().empty() || behind.front().starts_with("--");
+/// Whether a word behind a list is part of it: any names, or numbers up to the first other word.
+bool continues_list(const OptionSpec& spec, const std::string& word) {
+  if (word.starts_with("--")) return false;
+  if (spec.type == ValueType::NameList) return true;
+  return spec.type == ValueType::RealList && !word.empty() &&
+         word.find_first_not_of("0123456789.,eE-") == std::string::npos;
 }
 
-/// Spells out options as CLI11 expects them. Words that begin with two dashes are always options,
-/// because no value begins like this.
-std::vector<std::string> spell_out(Command command, std::span<const std::string> words) {
-  std::vector<std::string> spelled;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& word = words[i];
-    if (!word.starts_with("--") || word.size() == 2) {
-      spelled.push_back(word);
-      continue;
-    }
-    const std::size_t equals = word.find('=');
-    const OptionSpec& spec = complete(command, std::string_view(word).substr(2, equals - 2));
-    // CLI11 would use the next word as the value.
-    if (equals + 1 == word.size()) fail_missing_value(spec);
-    spelled.push_back(
-        fmt::format("--{}{}", spec.name, equals == std::string::npos ? "" : word.substr(equals)));
-    if (spec.type == ValueType::NameList) i = append_list(words, i + 1, spelled.back()) - 1;
-    if (spec.type == ValueType::RealList) i = append_numbers(words, i + 1, spelled.back()) - 1;
-    const bool alone = i + 1 == words.size() || words[i + 1].starts_with("--");
-    if (!spec.bare.empty() && equals == std::string::npos && alone)
-      spelled.back() += fmt::format("={}", spec.bare);
-    if (lacks_value(spec, spelled.back(), words.subspan(i + 1))) fail_missing_value(spec);
+/// The value of the option in `word`: after its '=', or in the words behind it, which `next` is
+/// advanced past. Words that begin with two dashes are always options.
+std::string take_value(const OptionSpec& spec, const std::string& word,
+                       std::span<const std::string> words, std::size_t& next) {
+  const std::size_t equals = word.find('=');
+  bool found = equals != std::string::npos;
+  std::string text = found ? word.substr(equals + 1) : "";
+  if (found && text.empty()) fail_missing_value(spec);
+  if (spec.type == ValueType::Flag) return found ? text : "true";
+  const char* const separator = spec.type == ValueType::NameList ? " " : ",";
+  for (; next < words.size() && continues_list(spec, words[next]); ++next, found = true)
+    text += (found ? separator : "") + words[next];
+  if (!found) {
+    const bool alone = next == words.size() || words[next].starts_with("--");
+    if (alone && !spec.bare.empty()) return std::string(spec.bare);
+    if (alone || words[next].empty()) fail_missing_value(spec);
+    text = words[next++];
   }
-  return spelled;
+  if (spec.type == ValueType::NameList && text.find_first_not_of(" ,\t") == std::string::npos)
+    fail_missing_value(spec);
+  return text;
 }
 
 }  // namespace
 
 Options parse_arguments(Command command, std::span<const std::string> words,
                         std::size_t max_arguments) {
-  CLI::App parser;
-  parser.set_help_flag();
-  parser.allow_extras();
-  std::vector<std::pair<const OptionSpec*, CLI::Option*>> declared;
-  for (const OptionSpec& spec : option_table()) {
-    if (!spec.understood_by(command)) continue;
-    const std::string name = fmt::format("--{}", spec.name);
-    CLI::Option* option = spec.type == ValueType::Flag
-                              ? parser.add_flag(name)
-                              : parser.add_option(name)->expected(1)->type_size(1);
-    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    declared.emplace_back(&spec, option);
-  }
-  std::vector<std::string> spelled = spell_out(command, words);
-  std::reverse(spelled.begin(), spelled.end());  // CLI11 reads them in reverse
-  try {
-    parser.parse(std::move(spelled));
-  } catch (const CLI::ParseError& error) {
-    fail(ErrorKind::Usage, "{}", error.what());
-  }
-
   Options options;
-  for (const auto& [spec, option] : declared) {
-    if (option->count() == 0) continue;
-    const std::string text = option->results().back();
+  std::map<const OptionSpec*, std::string> texts;  // in the order of the table
+  for (std::size_t next = 0; next < words.size();) {
+    const std::string& word = words[next++];
+    if (!word.starts_with("--") || word.size() == 2) {
+      options.arguments.push_back(word);
+      continue;
+    }
+    const OptionSpec& spec =
+        complete(command, std::string_view(word).substr(2, word.find('=') - 2));
+    texts[&spec] = take_value(spec, word, words, next);
+  }
+  for (const auto& [spec, text] : texts) {
     const std::string where = fmt::format("--{}", spec->name);
     options.set(*spec, {.value = parse_value(*spec, text, Origin::CommandLine, where),
                         .origin = Origin::CommandLine,
                         .where = where});
   }
-  options.arguments = parser.remaining();
   for (std::size_t i = 0; i < options.arguments.size(); ++i) {
     const std::string& word = options.arguments[i];
     if (word.size() > 1 && word.starts_with('-'))

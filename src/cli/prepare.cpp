@@ -25,33 +25,21 @@
 namespace millrace::cli {
 namespace {
 
-struct Opened {
-  PreparedRun run;
-  RunPlace place;
-};
-
-Opened open_and_resolve(Options options, const MachineFacts& machine) {
-  Opened opened;
+PreparedRun open_and_resolve(Options options, const MachineFacts& machine) {
   if (!dataset_is_told(options) && image_source(options) == train::ImageSource::Files) {
     const std::string found = find_dataset(*options.text("data-dir"));
     if (!found.empty()) impose(options, "dataset", found);
   }
   DataRequest request = data_request(options);
-  request.cached_bytes /= std::max(1, machine.local_ranks);
-  opened.run.data = open_datasets(request);
-  Resolution resolution = resolve(options, opened.run.data.facts, machine);
-  opened.run.config = std::move(resolution.config);
-  opened.run.notices = std::move(resolution.notices);
-  const std::vector<std::string>& found = opened.run.data.notices;
-  opened.run.notices.insert(opened.run.notices.end(), found.begin(), found.end());
-  opened.place = std::move(resolution.place);
-  return opened;
-}
-
-std::filesystem::path restore_path(const Options& options) {
-  const std::optional<std::string> path = options.text("restore-path");
-  if (!path) fail(ErrorKind::Usage, "--restore-path is missing: give the directory of a run");
-  return *path;
+  request.files.cached_bytes /= std::max(1, machine.local_ranks);
+  PreparedRun run;
+  run.data = open_datasets(request);
+  Resolution resolution = resolve(options, run.data.facts, machine);
+  run.config = std::move(resolution.config);
+  run.place = std::move(resolution.place);
+  run.notices = std::move(resolution.notices);
+  run.notices.insert(run.notices.end(), run.data.notices.begin(), run.data.notices.end());
+  return run;
 }
 
 /// The configuration recorded in a checkpoint.
@@ -80,8 +68,8 @@ void note_warmup(const train::TrainConfig& config, std::vector<std::string>& not
 
 /// Options are recorded in files that hold only UTF-8, but file names may be anything. Errors:
 /// Usage for a value that could not be read back.
-void check_recordable(const Options& options, const Opened& opened) {
-  if (!opened.place.logs || is_utf8(opened.run.config.resolved_toml)) return;
+void check_recordable(const Options& options, const PreparedRun& run) {
+  if (!run.place.logs || is_utf8(run.config.resolved_toml)) return;
   std::string culprit = "an option";
   for (const auto& [name, setting] : options.settings())
     if (const auto* const text = std::get_if<std::string>(&setting.value);
@@ -94,18 +82,18 @@ void check_recordable(const Options& options, const Opened& opened) {
 }
 
 /// Opens the data of a training and resolves its options.
-Opened open_training(const Invocation& invocation, const MachineFacts& machine) {
+PreparedRun open_training(const Invocation& invocation, const MachineFacts& machine) {
   std::vector<std::string> notices;
   const Options options = training_options(invocation, notices);
-  Opened opened = open_and_resolve(options, machine);
-  check_recordable(options, opened);
-  if (options.flag("pipeline") && opened.run.config.pipeline.ranges.size() < 2)
+  PreparedRun run = open_and_resolve(options, machine);
+  check_recordable(options, run);
+  if (options.flag("pipeline") && run.config.pipeline.ranges.size() < 2)
     fail(ErrorKind::Usage, "--pipeline needs more than one stage: give --shards");
   if (options.flag("distributed") && !invocation.environment("TF_CONFIG"))
     notices.emplace_back("--distributed without TF_CONFIG: all ranks run on this machine");
-  note_warmup(opened.run.config, notices);
-  opened.run.notices.insert(opened.run.notices.begin(), notices.begin(), notices.end());
-  return opened;
+  note_warmup(run.config, notices);
+  run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
+  return run;
 }
 
 /// Runs `open` on every rank, first on the first rank of each machine, which indexes files for the
@@ -217,18 +205,13 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   require_asked_alike(world, invocation);
   const MachineFacts machine = this_machine(world);
   PreparedRun run;
-  RunPlace place;
-  open_in_turn(world, [&] {
-    Opened opened = open_training(invocation, machine);
-    run = std::move(opened.run);
-    place = opened.place;
-  });
+  open_in_turn(world, [&] { run = open_training(invocation, machine); });
   if (must_launch(run.config, world)) return run;
   require_alike(world, run);
   together.lead([&] {
     // Find out whether the file can be written before creating a directory.
     if (invocation.options.text("trace")) io::write_file_atomically(run.config.trace, "");
-    const std::filesystem::path directory = create_run_directory(place, run.config, kVersion);
+    const std::filesystem::path directory = create_run_directory(run.place, run.config, kVersion);
     run.config.run_directory = directory;
     if (directory.empty()) return;
     run.lock.emplace(directory);
@@ -240,7 +223,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
 }
 
 PreparedRun prepare_checking(const Invocation& invocation) {
-  return open_training(invocation, this_machine()).run;
+  return open_training(invocation, this_machine());
 }
 
 bool must_launch(const train::TrainConfig& config, const comm::World& world) {
@@ -293,16 +276,6 @@ Options options_of_rest(const Invocation& invocation, const std::filesystem::pat
   return continued_options(invocation.options, recorded);
 }
 
-PreparedRun reopen(const Invocation& invocation, const Options& options,
-                   const std::filesystem::path& directory, const MachineFacts& machine) {
-  Opened opened = open_and_resolve(options, machine);
-  check_recordable(options, opened);
-  PreparedRun run = std::move(opened.run);
-  run.config.run_directory = directory;
-  place_trace(invocation.options, run.config);
-  return run;
-}
-
 }  // namespace
 
 PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
@@ -311,15 +284,22 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   const MachineFacts machine = this_machine(world);
   std::filesystem::path directory;
   FoundRun found;
-  together.run([&] { directory = restore_path(invocation.options); });
+  together.run([&] {
+    const std::optional<std::string> path = invocation.options.text("restore-path");
+    if (!path) fail(ErrorKind::Usage, "--restore-path is missing: give the directory of a run");
+    directory = *path;
+  });
   together.lead([&] { found = find_run(directory); });
   found.config_toml = world.broadcast(found.config_toml);
   std::vector<std::string> complaints;  // the trainer repeats them
   const io::CheckpointReader newest = train::agreed_newest(world, directory, complaints);
   PreparedRun run;
   open_in_turn(world, [&] {
-    run = reopen(invocation, options_of_rest(invocation, directory, found.config_toml, newest),
-                 directory, machine);
+    const Options options = options_of_rest(invocation, directory, found.config_toml, newest);
+    run = open_and_resolve(options, machine);
+    check_recordable(options, run);
+    run.config.run_directory = directory;
+    place_trace(invocation.options, run.config);
   });
   run.lock = std::move(found.lock);
   require_alike(world, run);
@@ -361,7 +341,7 @@ PreparedRun prepare_validation(const Invocation& invocation) {
   for (const OptionSpec& spec : option_table())  // one process runs the whole network
     if (spec.section == Section::Pipeline) options.erase(spec.name);
   options.erase("BN-span");  // all replicas share the running statistics
-  PreparedRun run = open_and_resolve(options, this_machine()).run;
+  PreparedRun run = open_and_resolve(options, this_machine());
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;
 }
@@ -369,8 +349,8 @@ PreparedRun prepare_validation(const Invocation& invocation) {
 PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {
   require_asked_alike(world, invocation);
   PreparedBench bench;
-  bench.length = {.warmup = std::get<std::int64_t>(invocation.options.value("warmup-steps")),
-                  .steps = std::get<std::int64_t>(invocation.options.value("steps"))};
+  bench.length = {.warmup = invocation.options.value<std::int64_t>("warmup-steps"),
+                  .steps = invocation.options.value<std::int64_t>("steps")};
   Options options = invocation.options;
   drop_length(options);
   if (!options.text("data-dir") && image_source(options) == train::ImageSource::Files)
@@ -378,7 +358,7 @@ PreparedBench prepare_bench(const Invocation& invocation, const comm::World& wor
   impose(options, "iterations", bench.length.steps + bench.length.warmup);
   impose(options, "validation-mode", std::string("none"));
   const MachineFacts machine = this_machine(world);
-  open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine).run; });
+  open_in_turn(world, [&] { bench.run = open_and_resolve(options, machine); });
   require_alike(world, bench.run);
   bench.run.notices.insert(bench.run.notices.begin(), invocation.notices.begin(),
                            invocation.notices.end());

@@ -31,6 +31,7 @@ void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 /// What a command passes to the trainer.
 struct PreparedRun {
   train::TrainConfig config;
+  RunPlace place;
   Datasets data;
   std::vector<std::string> notices;
   std::optional<io::RunLock> lock;  ///< held while the run directory is in use

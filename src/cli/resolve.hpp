@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/options.hpp"
 #include "core/shape.hpp"
+#include "io/data/dataset_kinds.hpp"
+#include "partition/plan.hpp"
 #include "train/config.hpp"
 
 namespace millrace::cli {
@@ -15,21 +18,11 @@ namespace millrace::cli {
 /// The data that a command line asks for. The code that opens it returns DatasetFacts.
 struct DataRequest {
   std::string dataset;
-  std::filesystem::path directory;  ///< empty with synthetic data
   train::ImageSource source = train::ImageSource::Files;
   train::Normalisation normalisation = train::Normalisation::Standardise;
-  bool validation = true;  ///< whether validation images are needed
   Shape image;
   std::uint64_t seed = 0;
-  std::string preset = "tf";      ///< --image-preset
-  std::string picture_scaling;    ///< name of the normalization; empty: the preset's
-  std::int64_t classes = 1000;    ///< number of classes that images may have
-  std::int32_t label_offset = 1;  ///< label of class 0 in TFRecords
-  double max_bad_fraction = 0.001;
-  bool missing_shards = false;                 ///< whether shards may be missing
-  std::vector<std::string> typed_for_records;  ///< command-line options that need TFRecords
-  std::int64_t cached_bytes = 0;               ///< memory for caching files that were read
-  friend bool operator==(const DataRequest&, const DataRequest&) = default;
+  io::DatasetRequest files;  ///< without a directory with synthetic data
 };
 
 struct DatasetFacts {
@@ -64,6 +57,7 @@ enum class DataNeed { Images, Name };
 
 /// Sizes and classes of the published data set, for synthetic data and for runs without data yet.
 [[nodiscard]] DatasetFacts published_facts(const DataRequest& request);
+[[nodiscard]] DatasetFacts published_facts(const Options& options);
 
 /// Where a run is stored; run_name.hpp creates the directory.
 struct RunPlace {
@@ -73,9 +67,16 @@ struct RunPlace {
   std::string suffix;
 };
 
+/// From what the stages and schedule of the configuration were made.
+struct Layout {
+  std::optional<partition::Plan> plan;  ///< in the file that --plan names
+  pipeline::ScheduleRequest request;
+};
+
 struct Resolution {
   train::TrainConfig config;  ///< run_directory is still empty
   RunPlace place;
+  Layout layout;
   std::vector<std::string> notices;  ///< one line each, to print
 };
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 
+#include "cli/option_rows.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
@@ -50,29 +51,30 @@ std::int64_t cached_bytes(Reader& read) {
     fail(ErrorKind::Usage,
          "{}: '{}' is neither all nor a valid size; examples: 512MiB, 8GB. Leave the option out to "
          "cache nothing",
-         read.options().find("dataset-cache")->where, text);
+         read.where("dataset-cache"), text);
   return *bytes;
 }
 
 /// Options for reading ImageNet files; marked as used where such files are read.
-void resolve_pictures(Reader& read, DataRequest& request) {
-  request.preset = read.text("image-preset");
+void resolve_pictures(Reader& read, io::DatasetRequest& files) {
+  io::ImagePreset& preset = files.images.preset;
+  preset = io::image_preset(read.text("image-preset"));
   const bool normalised = read.flag("normalise-input");
   if (normalised && read.given("image-normalisation"))
     fail(ErrorKind::Usage,
          "{} and {} contradict each other: --normalise-input is --image-normalisation torch",
-         read.options().find("normalise-input")->where,
-         read.options().find("image-normalisation")->where);
-  request.picture_scaling =
-      read.given("image-normalisation") ? read.text("image-normalisation", "") : "";
-  if (normalised) request.picture_scaling = "torch";
-  request.label_offset = static_cast<std::int32_t>(read.integer("label-offset"));
-  request.max_bad_fraction = read.real("max-bad-fraction");
-  request.missing_shards = read.flag("allow-missing-shards");
+         read.where("normalise-input"), read.where("image-normalisation"));
+  if (read.given("image-normalisation"))
+    preset.normalisation = static_cast<io::ImageNormalisation>(
+        index_of_choice(*find_option("image-normalisation"), read.text("image-normalisation", "")));
+  if (normalised) preset.normalisation = io::ImageNormalisation::Torch;
+  files.open.label_offset = static_cast<std::int32_t>(read.integer("label-offset"));
+  files.open.max_bad_fraction = read.real("max-bad-fraction");
+  if (read.flag("allow-missing-shards")) files.open.missing = io::MissingShards::Accepted;
   for (const char* name : {"label-offset", "allow-missing-shards"})
     if (const Setting* const given = read.options().typed(name))
-      request.typed_for_records.push_back(given->where);
-  request.cached_bytes = cached_bytes(read);
+      files.record_options.push_back(given->where);
+  files.cached_bytes = cached_bytes(read);
 }
 
 }  // namespace
@@ -105,6 +107,8 @@ bool wants_validation(const Options& options) {
   return !options.flag("no-validation");
 }
 
+namespace {
+
 train::Normalisation normalisation_of(Reader& read, std::string_view dataset) {
   using train::Normalisation;
   if (dataset == kImageNet)
@@ -113,6 +117,8 @@ train::Normalisation normalisation_of(Reader& read, std::string_view dataset) {
   if (name == "dataset") return Normalisation::Dataset;
   return name == "imagenet" ? Normalisation::ImageNet : Normalisation::Standardise;
 }
+
+}  // namespace
 
 std::int64_t image_size(Reader& read, const std::string& dataset) {
   const io::DatasetKind& kind = io::dataset_kind(dataset);
@@ -124,7 +130,7 @@ std::int64_t image_size(Reader& read, const std::string& dataset) {
   if (!kind.resized && size != kind.image_side)
     fail(ErrorKind::Config,
          "{0}: {1} does not fit {2}, whose images are {3}x{3}: leave the option out",
-         read.options().find("image-size")->where, size, dataset, kind.image_side);
+         read.where("image-size"), size, dataset, kind.image_side);
   return size;
 }
 
@@ -132,31 +138,30 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
                   train::TrainConfig& config) {
   train::DataConfig& data = config.data;
   data.dataset = read.note("dataset", request.dataset);
-  data.source = image_source(read.options());
+  data.source = request.source;
   for (const char* name : {"synthetic-data", "generated-data"}) (void)read.flag(name);
   data.train_size = facts.train_size;
   data.validation_size = facts.validation_size;
-  data.normalisation = normalisation_of(read, request.dataset);
+  data.normalisation = request.normalisation;
   read.apply(Section::Data, config);
   data.image_type = image_type(read);
   read.use("dataset-benchmark");
   resolve_mixing_form(read, data.mixing);
   if (request.dataset == kImageNet && data.source == train::ImageSource::Files) {
-    DataRequest noted;
+    io::DatasetRequest noted;
     resolve_pictures(read, noted);
-    data.max_bad_fraction = noted.max_bad_fraction;
+    data.max_bad_fraction = noted.open.max_bad_fraction;
   }
   // Recipes may set these options without effect, because they also serve other data.
   for (const char* name : {"image-preset", "image-normalisation", "label-offset"})
     if (const Setting* given = read.options().find(name);
         given != nullptr && given->origin != Origin::CommandLine)
       read.use(name);
-  (void)image_size(read, request.dataset);
   if (data.source != train::ImageSource::Files) {
     read.use("data-dir");  // recipes name it anyway, and its path may name the data set
     return;
   }
-  data.directory = facts.directory.empty() ? request.directory : facts.directory;
+  data.directory = facts.directory.empty() ? request.files.directory : facts.directory;
   if (!data.directory.empty()) read.note("data-dir", data.directory.string());
 }
 
@@ -167,20 +172,27 @@ bool dataset_is_told(const Options& options) {
 
 DataRequest data_request(const Options& options, DataNeed need) {
   Reader read(options);
+  return data_request(read, need);
+}
+
+DataRequest data_request(Reader& read, DataNeed need) {
+  const Options& options = read.options();
   DataRequest request;
   request.dataset = dataset_name(options);
   request.source = image_source(options);
-  request.classes = options.integer("classes").value_or(request.classes);
-  request.validation = wants_validation(options);
+  io::DatasetRequest& files = request.files;
+  files.open.classes = options.integer("classes").value_or(files.open.classes);
+  files.validation = wants_validation(options);
   request.normalisation = normalisation_of(read, request.dataset);
   const std::int64_t size = image_size(read, request.dataset);
   request.image = {.h = size, .w = size, .c = 3};
+  files.images.side = static_cast<std::int32_t>(size);
   request.seed = static_cast<std::uint64_t>(options.integer("seed").value_or(0));
   if (request.source != train::ImageSource::Files) return request;
-  request.directory = options.text("data-dir").value_or("");
+  files.directory = options.text("data-dir").value_or("");
   if (need == DataNeed::Name) return request;
-  if (request.dataset == kImageNet) resolve_pictures(read, request);
-  if (request.directory.empty())
+  if (request.dataset == kImageNet) resolve_pictures(read, files);
+  if (files.directory.empty())
     fail(ErrorKind::Usage,
          "no directory for {}: give --data-dir DIR or set DATA_DIR, or use --synthetic-data",
          request.dataset);
@@ -191,9 +203,13 @@ DatasetFacts published_facts(const DataRequest& request) {
   const io::DatasetKind& kind = io::dataset_kind(request.dataset);
   return {.train_size = kind.train_size,
           .validation_size = kind.validation_size,
-          .classes = kind.classes == 0 ? request.classes : kind.classes,
+          .classes = kind.classes == 0 ? request.files.open.classes : kind.classes,
           .image = request.image,
-          .directory = request.directory};
+          .directory = request.files.directory};
+}
+
+DatasetFacts published_facts(const Options& options) {
+  return published_facts(data_request(options, DataNeed::Name));
 }
 
 }  // namespace millrace::cli

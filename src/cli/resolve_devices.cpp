@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "cli/layout_options.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"

@@ -1,24 +1,242 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// What the options say about stages, schedules and ranks. What they leave open is decided in
+// partition/layout.hpp.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
-#include "cli/layout_options.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/atomic_file.hpp"
 #include "partition/cuts.hpp"
-#include "partition/plan.hpp"
+#include "partition/layout.hpp"
 #include "pipeline/messages.hpp"
-#include "pipeline/schedule.hpp"
+#include "pipeline/schedules/schedules.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
-namespace {
 
 using models::Graph;
 using train::TrainConfig;
+
+std::int64_t device_memory(Reader& read) {
+  if (!read.given("device-memory")) return 0;
+  const std::string text = read.text("device-memory");
+  const std::optional<std::int64_t> bytes = parse_bytes(text);
+  if (!bytes)
+    fail(ErrorKind::Usage, "{}: invalid size '{}'; examples: 512MiB, 8GB",
+         read.where("device-memory"), text);
+  return *bytes;
+}
+
+partition::PlanRequest plan_request(const TrainConfig& config,
+                                    const pipeline::ScheduleRequest& schedule) {
+  partition::PlanRequest request;
+  request.program = train::training_program(config);
+  request.update = {config.optimiser.kind, config.precision,
+                    config.optimiser.sharded ? config.pipeline.ranks.replicas : 1};
+  request.schedule = schedule;
+  request.cost_model = "analytic";
+  return request;
+}
+
+namespace {
+
+/// The plan in the file that --plan names. Errors: Io; Config when it is for another network.
+std::optional<partition::Plan> plan_given(const Options& options, const Graph& graph) {
+  constexpr std::uint64_t kMostBytes = 4 << 20;
+  const std::optional<std::string> file = options.text("plan");
+  if (!file) return std::nullopt;
+  partition::Plan plan = partition::parse_plan(io::read_text(*file, kMostBytes), *file);
+  if (plan.model != graph.name)
+    fail(ErrorKind::Config, "{}: this is a plan for {}, but the run trains {}", *file, plan.model,
+         graph.name);
+  return plan;
+}
+
+std::vector<std::int32_t> device_mapping(Reader& read) {
+  std::vector<std::int32_t> devices;
+  if (!read.given("device-mapping")) return devices;
+  for (const std::string& word : split_list(read.text("device-mapping"), ' ')) {
+    const std::optional<std::int32_t> device = parse_number<std::int32_t>(word);
+    if (!device || *device < 0)
+      fail(ErrorKind::Usage, "{}: '{}' is not a device; devices are numbered from 0",
+           read.where("device-mapping"), word);
+    devices.push_back(*device);
+  }
+  return devices;
+}
+
+/// Checks a mapping from the options or a plan: every device up to the highest must have a stage.
+void check_mapping(const pipeline::ScheduleRequest& request, std::string_view origin) {
+  constexpr std::int32_t kMostDevices = 4096;
+  std::set<std::int32_t> used(request.device_of.begin(), request.device_of.end());
+  if (!used.empty() && *used.rbegin() >= kMostDevices)
+    fail(ErrorKind::Usage, "{}: device {} exceeds the maximum of {}", origin, *used.rbegin(),
+         kMostDevices - 1);
+  if (!used.empty() && *used.rbegin() >= request.devices)
+    fail(ErrorKind::Usage,
+         "{} needs {} devices, but --shards is {}: give that number, or leave --shards out", origin,
+         1 + *used.rbegin(), request.devices);
+  for (std::int32_t d = 0; d < request.devices && !used.empty(); ++d)
+    if (!used.contains(d))
+      fail(ErrorKind::Usage,
+           "{}: device {} of {} has no stage: number the devices without gaps, or lower --shards",
+           origin, d, request.devices);
+}
+
+/// With one micro-batch, shards divide memory, not time.
+partition::SplitRequest sharding(Reader& read) {
+  partition::SplitRequest request{.aim = partition::SplitRequest::For::Memory};
+  if (read.given("sharding-include-filter"))
+    request.filter.include = split_list(read.text("sharding-include-filter"), ' ');
+  if (read.given("sharding-exclude-filter"))
+    request.filter.exclude = split_list(read.text("sharding-exclude-filter"), ' ');
+  return request;
+}
+
+[[noreturn]] void refuse_missing_splits(Reader& read, const Graph& graph, const TrainConfig& config,
+                                        const pipeline::ScheduleRequest& schedule,
+                                        std::span<const std::string> given) {
+  const pipeline::ProgramOptions program = train::training_program(config);
+  const std::vector<partition::OpCost> costs = partition::estimated_costs(graph, program);
+  std::string message;
+  try {
+    partition::check_count(graph, given, schedule.stages());
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  fail(ErrorKind::Usage, "{}\n{}\n--pipeline-splits auto would select: {}", message,
+       partition::cut_table(graph, costs, program.batch, program.type),
+       join(partition::choose_splits(graph, plan_request(config, schedule),
+                                     {.memory_limit = device_memory(read)}),
+            " "));
+}
+
+/// The compute actions of --pipeline-schedule-file if given.
+std::optional<pipeline::Schedule> schedule_in_file(Reader& read) {
+  if (!read.given("pipeline-schedule-file")) return std::nullopt;
+  constexpr std::uint64_t kMostBytes = 4 << 20;  // some 700,000 actions
+  const std::string file = read.text("pipeline-schedule-file");
+  pipeline::Schedule schedule = pipeline::parse_schedule(io::read_text(file, kMostBytes), file);
+  for (std::vector<pipeline::Action>& list : schedule.lists)
+    std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
+  return schedule;
+}
+
+/// The schedule that the options ask for, on the devices of `plan` or, without a plan, of the
+/// schedule in the file, if given. Errors: Usage when the options contradict each other.
+pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& config,
+                                           const std::optional<partition::Plan>& plan,
+                                           const std::optional<pipeline::Schedule>& listed) {
+  pipeline::ScheduleRequest request;
+  request.micro_batches = static_cast<std::int32_t>(config.micro_batches);
+  request.devices = static_cast<std::int32_t>(read.integer("shards"));
+  request.device_of = plan ? plan->device_of : device_mapping(read);
+  const bool in_file = !plan && listed;
+  if (in_file && request.device_of.empty()) request.device_of = listed->device_of;
+  if (!request.device_of.empty() && !read.given("shards")) {
+    request.devices = 1 + *std::max_element(request.device_of.begin(), request.device_of.end());
+    read.note("shards", std::int64_t{request.devices});
+  }
+  check_mapping(request, plan                           ? "--plan"
+                         : read.given("device-mapping") ? "--device-mapping"
+                                                        : "--pipeline-schedule-file");
+  if (plan && read.given("chunks"))
+    fail(ErrorKind::Usage, "{} has no effect here: the plan sets the number of stages per device",
+         read.where("chunks"));
+  const bool pipelined = request.devices > 1 || request.device_of.size() > 1;
+  // Without a pipeline, shards run one after another.
+  const bool sharded = request.devices > 1 && config.micro_batches == 1;
+  const std::string otherwise = plan ? plan->schedule : sharded ? "Sequential" : "Interleaved";
+  std::string name = "Sequential";
+  if (pipelined || read.given("pipeline-schedule"))
+    name = read.text("pipeline-schedule", otherwise);
+  const bool automatic = to_lower(name) == "auto";
+  // Cuts are searched for as if it were 1F1B; the list is made for those that are found.
+  const pipeline::ScheduleRule& rule = pipeline::schedule_rule(automatic ? "1F1B" : name);
+  request.name = rule.name;
+  const bool chunked = rule.placement != pipeline::StagePlacement::Free;
+  if (chunked || read.given("chunks"))
+    request.chunks = static_cast<std::int32_t>(read.integer("chunks", chunked ? 2 : 1));
+  if (chunked && (plan || in_file)) {  // these schedules place their stages themselves
+    request.chunks = static_cast<std::int32_t>(request.device_of.size()) / request.devices;
+    request.device_of.clear();
+  }
+  if (automatic && request.chunks > 1 && request.device_of.empty()) {
+    for (std::int32_t s = 0; s < request.devices * request.chunks; ++s)
+      request.device_of.push_back(s % request.devices);
+    request.chunks = 1;
+  }
+  if (read.given("pipeline-warmup")) {
+    if (automatic || read.given("pipeline-schedule-file"))
+      fail(ErrorKind::Usage,
+           "{} has no effect here: it needs --pipeline-schedule 1F1B or Interleaved",
+           read.where("pipeline-warmup"));
+    request.extra_warmup = static_cast<std::int32_t>(read.integer("pipeline-warmup"));
+  }
+  return request;
+}
+
+/// The cuts of a run: those given, or automatic ones for `auto` and for sharding without splits.
+std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
+                                        const pipeline::ScheduleRequest& schedule,
+                                        Notices& notices) {
+  const std::int32_t stages = schedule.stages();
+  std::vector<std::string> splits;
+  if (stages == 1 && !read.given("pipeline-splits")) return splits;
+  const bool given = read.given("pipeline-splits");
+  splits = given ? split_list(read.text("pipeline-splits"), ' ') : splits;
+  const bool automatic = splits == std::vector<std::string>{"auto"};
+  const bool sharded = !given && config.micro_batches == 1 && schedule.chunks == 1;
+  if (automatic || sharded) {
+    splits = partition::choose_splits(
+        graph, plan_request(config, schedule),
+        sharded ? sharding(read) : partition::SplitRequest{.memory_limit = device_memory(read)});
+    notices.push_back(
+        fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", join(splits, " ")));
+  }
+  (void)partition::stages_of(graph, splits);  // reports a wrong name before a wrong number
+  if (std::ssize(splits) != stages - 1)
+    refuse_missing_splits(read, graph, config, schedule, splits);
+  read.note("pipeline-splits", join(splits, " "));
+  return splits;
+}
+
+/// The compute actions: those of `listed`, the schedule in the file, if given, otherwise generated.
+pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConfig& config,
+                               const pipeline::ScheduleRequest& request,
+                               const std::optional<partition::Plan>& plan,
+                               const std::optional<pipeline::Schedule>& listed, Notices& notices) {
+  const std::vector<pipeline::OpRange>& stages = config.pipeline.ranges;
+  const auto name = read.effective().find("pipeline-schedule");
+  const bool automatic =
+      name != read.effective().end() && to_lower(std::get<std::string>(name->second)) == "auto";
+  if (automatic && !listed && request.stages() > 1)
+    return partition::automatic_schedule(
+        graph, stages,
+        plan ? plan->costs : partition::stage_costs(graph, stages, train::training_program(config)),
+        request);
+  if (!listed) return pipeline::generate(request);
+  pipeline::Schedule schedule = *listed;
+  if (pipeline::number_in_order(schedule))
+    notices.push_back(
+        fmt::format("{}: its micro-batches are taken in ascending order, as "
+                    "gradients add up in that order",
+                    schedule.name));
+  if (schedule.stages != request.stages() || schedule.micro_batches != request.micro_batches ||
+      schedule.devices() != request.devices)
+    fail(ErrorKind::Config,
+         "{}: the schedule has {} devices, {} stages and {} micro-batches, but the run has {}, {} "
+         "and {}: change --shards, --device-mapping or --pipeline-depth",
+         schedule.name, schedule.devices(), schedule.stages, schedule.micro_batches,
+         request.devices, request.stages(), request.micro_batches);
+  return schedule;
+}
 
 /// The numbers of ranks among which `devices` can be divided evenly.
 std::vector<std::int32_t> divisors(std::int32_t devices) {
@@ -68,14 +286,14 @@ void note_sharding_filters(Reader& read, std::size_t stages, Notices& notices) {
     notices.push_back(
         fmt::format("{} has no effect here: it is for automatic sharding with one micro-batch; a "
                     "pipeline is cut at --pipeline-splits or by --plan",
-                    read.options().find(name)->where));
+                    read.where(name)));
   }
 }
 
 }  // namespace
 
-void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
-                    Notices& notices) {
+Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
+                      Notices& notices) {
   const Graph graph = train::network_of(config);
   for (const std::string& name : config.recompute_layers) {
     const bool known =
@@ -88,10 +306,8 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
            graph.name, name);
   }
   const std::optional<partition::Plan> plan = plan_given(read.options(), graph);
-  const partition::Plan* const planned = plan ? &*plan : nullptr;
-  const std::optional<pipeline::Schedule> file = schedule_in_file(read);
-  const pipeline::Schedule* const listed = file ? &*file : nullptr;
-  const pipeline::ScheduleRequest request = schedule_request(read, config, planned, listed);
+  const std::optional<pipeline::Schedule> listed = schedule_in_file(read);
+  const pipeline::ScheduleRequest request = schedule_request(read, config, plan, listed);
   pipeline::PipelinePlan& pipeline = config.pipeline;
   if (plan) {
     config.splits = plan->splits;
@@ -104,55 +320,15 @@ void resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& conf
   note_sharding_filters(read, pipeline.ranges.size(), notices);
   pipeline.ranks.devices = request.devices;
   const std::vector<pipeline::Link> links = pipeline::links(graph, pipeline.ranges);
-  pipeline.schedule = with_communication(
-      schedule_of(read, graph, config, request, planned, listed, notices), links);
+  pipeline.schedule =
+      with_communication(schedule_of(read, graph, config, request, plan, listed, notices), links);
   pipeline::validate(pipeline.schedule, links);
   resolve_ranks(read, machine, config, notices);
   read.apply("weight-check-every", config);
   resolve_devices(read, machine, config, notices);
   note_launching(read);
   read.apply("hang-timeout", config);
-}
-
-Options relaid(const Options& given, const Options& recorded, Options merged) {
-  const auto depth_of = [](const Options& o) {
-    return o.integer("pipeline-depth").value_or(o.integer("gradients-to-accumulate").value_or(1));
-  };
-  const auto replicas_of = [](const Options& o) { return o.integer("replicas").value_or(1); };
-  const std::int64_t before = depth_of(recorded) * replicas_of(recorded);
-  const bool depth_given =
-      given.find("pipeline-depth") != nullptr || given.find("gradients-to-accumulate") != nullptr;
-  if (!depth_given && before % replicas_of(merged) == 0) {
-    merged.erase("pipeline-depth");
-    merged.set(*find_option("gradients-to-accumulate"), {.value = before / replicas_of(merged),
-                                                         .origin = Origin::File,
-                                                         .where = "--gradients-to-accumulate"});
-  }
-  const std::int64_t now = depth_of(merged) * replicas_of(merged);
-  if (now != before)
-    fail(ErrorKind::Usage,
-         "{} micro-batches x {} replicas would change the total batch of the run, which started "
-         "with {} x {}: keep the product at {}",
-         depth_of(merged), replicas_of(merged), depth_of(recorded), replicas_of(recorded), before);
-  // A different number of stages needs new cuts.
-  const auto relays = [&](std::string_view name) { return given.find(name) != nullptr; };
-  const bool other_stages = relays("shards") || relays("chunks") || relays("device-mapping") ||
-                            relays("pipeline-schedule") || relays("plan");
-  if (!relays("ranks") && (other_stages || relays("replicas"))) merged.erase("ranks");
-  if (!other_stages) return merged;
-  if (!relays("device-mapping")) merged.erase("device-mapping");
-  if (!relays("chunks")) merged.erase("chunks");
-  if (!relays("shards") && (relays("device-mapping") || relays("plan"))) merged.erase("shards");
-  if (!relays("pipeline-warmup")) merged.erase("pipeline-warmup");
-  if (!relays("pipeline-schedule")) merged.erase("pipeline-schedule");
-  if (!relays("pipeline-splits")) {
-    merged.erase("pipeline-splits");
-    if (merged.integer("shards").value_or(1) > 1 || relays("device-mapping") || relays("chunks"))
-      merged.set(
-          *find_option("pipeline-splits"),
-          {.value = std::string("auto"), .origin = Origin::File, .where = "--pipeline-splits"});
-  }
-  return merged;
+  return {plan, request};
 }
 
 }  // namespace millrace::cli

@@ -30,7 +30,7 @@ std::int64_t resolve_classes(Reader& read, const DatasetFacts& data) {
   const std::int64_t classes = read.integer("classes", data.classes);
   if (classes < data.classes)
     fail(ErrorKind::Config, "{}: {} outputs are fewer than the {} classes of the data set",
-         read.options().find("classes")->where, classes, data.classes);
+         read.where("classes"), classes, data.classes);
   return classes;
 }
 

@@ -30,8 +30,8 @@ void resolve_averaging(Reader& read, train::AveragingConfig& averaging) {
   if (read.given("weight-avg-N"))
     for (const double epochs : read.reals("weight-avg-N")) {
       if (epochs != std::floor(epochs))
-        fail(ErrorKind::Usage, "{}: {} is not a whole number of epochs",
-             read.options().find("weight-avg-N")->where, epochs);
+        fail(ErrorKind::Usage, "{}: {} is not a whole number of epochs", read.where("weight-avg-N"),
+             epochs);
       averaging.last_epochs.push_back(static_cast<std::int64_t>(epochs));
     }
   if (read.given("weight-avg-exp")) averaging.decays = read.reals("weight-avg-exp");
@@ -43,13 +43,13 @@ void resolve_keeping_best(Reader& read, train::TrainConfig& config) {
     fail(ErrorKind::Usage,
          "{} needs validation during training: leave out the option that disables it "
          "(--validation-mode end keeps all checkpoints)",
-         read.options().find("keep-best")->where);
+         read.where("keep-best"));
 }
 
 /// "500", "500steps", "0.5epochs", "10minutes".
 void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
   const std::string text = read.text("checkpoint-every");
-  const std::string where = read.options().find("checkpoint-every")->where;
+  const std::string where = read.where("checkpoint-every");
   const std::size_t digits = text.find_first_not_of("0123456789.");
   const auto number = parse_number<double>(std::string_view(text).substr(0, digits));
   const std::string unit = digits == std::string::npos ? "steps" : text.substr(digits);
@@ -138,7 +138,7 @@ void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices) {
   if (read.given("batches-per-step")) {
     read.use("batches-per-step");
     notices.push_back(fmt::format("{} has no effect here: {} sets the interval",
-                                  read.options().find("batches-per-step")->where,
+                                  read.where("batches-per-step"),
                                   read.given("log-freq") ? "--log-freq" : "--logs-per-epoch"));
   }
   const bool per_epoch =
@@ -157,8 +157,8 @@ RunPlace resolve_place(Reader& read) {
   place.run_directory = options.text("run-dir").value_or("");
   if (!place.run_directory.empty()) return place;
   // Recorded only when given: a restored run already has its directory.
-  place.log_directory = read.given("log-dir") ? read.text("log-dir")
-                                              : std::get<std::string>(options.value("log-dir"));
+  place.log_directory =
+      read.given("log-dir") ? read.text("log-dir") : options.value<std::string>("log-dir");
   if (read.given("name-suffix")) place.suffix = read.text("name-suffix");
   if (place.suffix.find('/') != std::string::npos)
     fail(ErrorKind::Usage,

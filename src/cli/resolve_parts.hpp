@@ -5,13 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "cli/family_recipe.hpp"
 #include "cli/option_reader.hpp"
 #include "cli/resolve.hpp"
+#include "core/update_rule.hpp"
+#include "models/registry.hpp"
 #include "train/config.hpp"
 
 namespace millrace::cli {
@@ -21,6 +23,25 @@ using Notices = std::vector<std::string>;
 inline constexpr std::string_view kCifar10 = "cifar-10";
 inline constexpr std::string_view kCifar100 = "cifar-100";
 inline constexpr std::string_view kImageNet = "imagenet";
+
+/// The IPU trainer's defaults for a family of networks.
+struct FamilyRecipe {
+  std::int64_t batch_size = 0;
+  double epochs = 0;
+  double weight_decay = 0;
+  double label_smoothing = 0;
+  std::vector<std::string> decay_excludes;
+  std::vector<double> boundaries;  ///< of a stepped schedule, as fractions of the run
+  /// Exponents of 2 for the learning rate of one image; empty where the trainer has no default.
+  std::optional<double> sgd_exponent;
+  std::optional<double> momentum_exponent;
+  std::optional<double> rmsprop_exponent;
+  std::optional<double> lars_exponent;
+  [[nodiscard]] std::optional<double> exponent(UpdateRule rule) const;
+};
+
+/// `model` is a name that models::default_options knows.
+[[nodiscard]] FamilyRecipe family_recipe(std::string_view model, models::Task task);
 
 /// Product of two positive numbers. Errors: Config, saying that `what` does not fit into 64 bits.
 [[nodiscard]] std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what);
@@ -32,8 +53,9 @@ inline constexpr std::string_view kImageNet = "imagenet";
 [[nodiscard]] std::string model_size(const Options& options, models::Task task);
 /// Name of the data set. Errors: Usage when no option names it.
 [[nodiscard]] std::string dataset_name(const Options& options);
+/// As in resolve.hpp; the options that it reads count as used.
+[[nodiscard]] DataRequest data_request(Reader& read, DataNeed need);
 [[nodiscard]] bool wants_validation(const Options& options);
-[[nodiscard]] train::Normalisation normalisation_of(Reader& read, std::string_view dataset);
 [[nodiscard]] std::int64_t image_size(Reader& read, const std::string& dataset);
 
 /// Errors: Usage for an option of another family of networks.
@@ -51,8 +73,8 @@ void resolve_numerics(Reader& read, train::TrainConfig& config, Notices& notices
 /// Sets stages, devices, schedule, ranks and threads of a configuration whose model, batch and
 /// precision are already set. Errors: Config and Usage, with the possible values; for missing
 /// splits with a list of all cuts and their costs.
-void resolve_layout(Reader& read, const MachineFacts& machine, train::TrainConfig& config,
-                    Notices& notices);
+[[nodiscard]] Layout resolve_layout(Reader& read, const MachineFacts& machine,
+                                    train::TrainConfig& config, Notices& notices);
 /// Threads of a rank: the same on all machines of a job, because results depend on the number.
 [[nodiscard]] int threads_of_rank(const MachineFacts& machine, int local_ranks);
 /// Ranks of the run on this machine, at least 1.
@@ -68,9 +90,10 @@ void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& noti
 void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
 [[nodiscard]] RunPlace resolve_place(Reader& read);
 
-/// Applies a new layout to the options of a restored run. The total batch must stay the same, so
-/// the number of micro-batches follows the number of replicas. `given` are the options of the new
-/// command line. Errors: Usage, naming both batches.
-[[nodiscard]] Options relaid(const Options& given, const Options& recorded, Options merged);
+/// "512MiB", "8GiB", "1e9" as bytes; 0 when the option is not given. Errors: Usage.
+[[nodiscard]] std::int64_t device_memory(Reader& read);
+/// The request from which plans for a configuration are made.
+[[nodiscard]] partition::PlanRequest plan_request(const train::TrainConfig& config,
+                                                  const pipeline::ScheduleRequest& schedule);
 
 }  // namespace millrace::cli

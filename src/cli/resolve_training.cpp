@@ -23,7 +23,7 @@ train::LossScaling loss_scaling(Reader& read) {
   const std::optional<double> value = parse_number<double>(text);
   if (!value || !(*value > 0.0) || *value > kMost)
     fail(ErrorKind::Usage, "{}: '{}' is neither dynamic nor a number above 0 and at most {:.0f}",
-         read.options().find("loss-scaling")->where, text, kMost);
+         read.where("loss-scaling"), text, kMost);
   return {.kind = train::ScalingKind::Static, .initial = *value};
 }
 
@@ -109,7 +109,7 @@ void check_layout(Reader& read, const TrainConfig& config) {
   if (span > replicas || replicas % span != 0)
     fail(ErrorKind::Config,
          "{}: {} replicas cannot be divided into spans of {}: give a divisor of the replicas",
-         read.options().find("BN-span")->where, replicas, span);
+         read.where("BN-span"), replicas, span);
 }
 
 }  // namespace millrace::cli

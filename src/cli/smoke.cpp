@@ -125,7 +125,7 @@ void shrink_warmup(Smaller& run, const Options& before) {
   }
   if (before.integer("iterations")) return;  // such a run has no warm-up in epochs
   const bool warms_up = before.text("lr-schedule") != "polynomial_decay_lr" &&
-                        std::get<double>(before.value("warmup-epochs")) > 0.0;
+                        before.value<double>("warmup-epochs") > 0.0;
   if (warms_up) run.set("warmup-iterations", kWarmup, {"warmup-epochs"});
   run.forget("warmup-epochs");
 }

@@ -28,7 +28,8 @@ TEST(ConfigFileTest, ReadsEveryType) {
       "a.toml");
   EXPECT_EQ(options.text("model-size"), "20");
   EXPECT_EQ(options.real("base-learning-rate"), -6.0);
-  EXPECT_EQ(options.reals("learning-rate-schedule"), (std::vector<double>{0.5, 0.75}));
+  EXPECT_EQ(options.value<std::vector<double>>("learning-rate-schedule"),
+            (std::vector<double>{0.5, 0.75}));
   EXPECT_TRUE(options.flag("synthetic-data"));
   EXPECT_EQ(options.text("dataset"), "cifar-10");
   EXPECT_EQ(options.find("model-size")->where, "a.toml:3: [model] model-size");

@@ -168,57 +168,6 @@ TEST(FamilyOptionsTest, AreRefusedByOtherFamilies) {
   EXPECT_GT(refused, 50);
 }
 
-TEST(FamilyOptionsTest, FewerOutputsThanClassesAreRefused) {
-  EXPECT_EQ(failure_of([] { (void)line(kCifar, "--classes 9"); }).text,
-            "--classes: 9 outputs are fewer than the 10 classes of the data set");
-}
-
-/// What a line is refused with.
-std::string refused(std::string_view data, const std::string& rest) {
-  return failure_of([&] { (void)line(data, rest); }).text;
-}
-
-// Published networks lie far inside the ranges; what lies outside is a slip of the keyboard.
-TEST(ModelNumbersTest, AreRefusedOutsideSensibleRanges) {
-  const std::string efficient = "--model efficientnet ";
-  const std::string next = "--model resnext ";
-  const std::vector<std::pair<std::string, std::string>> table = {
-      {efficient + "--width-coefficient 1e300",
-       "--width-coefficient: '1e+300' is not a number above 0 and at most 16"},
-      {efficient + "--width-coefficient 1e17",
-       "--width-coefficient: '1e+17' is not a number above 0 and at most 16"},
-      {efficient + "--depth-coefficient 1e300",
-       "--depth-coefficient: '1e+300' is not a number above 0 and at most 16"},
-      {efficient + "--depth-coefficient 100000",
-       "--depth-coefficient: '100000' is not a number above 0 and at most 16"},
-      {efficient + "--expand-ratio 2147483647",
-       "--expand-ratio: '2147483647' is not a whole number from 1 to 64"},
-      {efficient + "--group-dim 2147483647",
-       "--group-dim: '2147483647' is not a whole number from 1 to 4096"},
-      {efficient + "--depth-divisor 2147483647",
-       "--depth-divisor: '2147483647' is not a whole number from 1 to 1024"},
-      {efficient + "--top-width 2147483647",
-       "--top-width: '2147483647' is not a whole number from 0 to 65536"},
-      {efficient + "--groups 2147483647",
-       "--groups: '2147483647' is not a whole number from 1 to 4096"},
-      {efficient + "--classes 2147483647",
-       "--classes: '2147483647' is not a whole number from 1 to 1000000"},
-      {efficient + "--image-size 4097",
-       "--image-size: '4097' is not a whole number from 1 to 4096"},
-      {next + "--convolution-groups 2147483647",
-       "--convolution-groups: '2147483647' is not a whole number from 1 to 4096"},
-      {next + "--group-dim 4097", "--group-dim: '4097' is not a whole number from 1 to 4096"},
-      // Each inside its range, but not both.
-      {next + "--convolution-groups 4096 --group-dim 4096",
-       "resnext-14: b1/0/conv1: 16777216 channels exceed the limit of 1048576 per value"},
-      {next + "--widenet", "model resnext has no widenet for ImageNet; use it with CIFAR only"},
-      {efficient + "--width-coefficient 16 --top-width 65536 --depth-divisor 1024",
-       "model efficientnet: 65536 channels at width coefficient 16 in multiples of 1024 exceed the "
-       "limit of 1048576 per layer; lower the coefficient"},
-  };
-  for (const auto& [rest, expected] : table) EXPECT_EQ(refused(kImageNet, rest), expected);
-}
-
 TEST(ModelNumbersTest, MayBeAsLargeAsTheRangesSay) {
   const TrainConfig deep =
       line(kImageNet, "--model efficientnet --image-size 32 --depth-coefficient 16 --top-width 0");

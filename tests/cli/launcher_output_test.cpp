@@ -24,7 +24,7 @@ TEST(LauncherOutputTest, LinesOfRanksPassAndBoxesOfTheEndDoNot) {
   std::string shown = output.take(text);
   shown += output.finish();
   EXPECT_EQ(shown, "from a rank\nfrom another\nthe last");
-  EXPECT_EQ(output.ended_rank(), (EndedRank{.rank = 11, .signal = 9}));
+  EXPECT_EQ(output.report().ended_rank, (EndedRank{.rank = 11, .signal = 9}));
 }
 
 TEST(LauncherOutputTest, TheCodeOfAnAbortIsRead) {
@@ -32,14 +32,14 @@ TEST(LauncherOutputTest, TheCodeOfAnAbortIsRead) {
   EXPECT_EQ(output.take(kEdge + "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n" +
                         "with errorcode 124.\n" + kEdge),
             "");
-  EXPECT_EQ(output.abort_code(), 124);
-  EXPECT_TRUE(output.ending());
+  EXPECT_EQ(output.report().abort_code, 124);
+  EXPECT_TRUE(output.report().ending);
 }
 
 TEST(LauncherOutputTest, AMachineOutOfReachIsRead) {
   LauncherOutput output;
   EXPECT_EQ(output.take(kEdge + "ORTE has lost communication with a remote daemon.\n" + kEdge), "");
-  EXPECT_TRUE(output.lost_machine());
+  EXPECT_TRUE(output.report().lost_machine);
 }
 
 TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
@@ -49,20 +49,20 @@ TEST(LauncherOutputTest, RanksThatSayWhereTheyStandAreCounted) {
       "millrace: error: no progress for 2 s: rank 12: is at 1F3 and waits for stage 0 (rank 7)\n"
       "rank 3: something else\n";
   EXPECT_EQ(output.take(lines), lines);
-  EXPECT_EQ(output.stuck_ranks(), (std::set<int>{0, 12}));
+  EXPECT_EQ(output.report().stuck_ranks, (std::set<int>{0, 12}));
   // It was stopped, and says so when it is woken to be ended.
   const std::string late = "millrace: error: no progress for 2 s: rank 1: is starting\n";
   const auto later = LauncherOutput::Clock::now() + std::chrono::seconds(3);
   EXPECT_EQ(output.take(late, later), late);
-  EXPECT_EQ(output.stuck_ranks(), (std::set<int>{0, 12}));
+  EXPECT_EQ(output.report().stuck_ranks, (std::set<int>{0, 12}));
 }
 
 TEST(LauncherOutputTest, OtherBoxesPassWhole) {
   LauncherOutput output;
   EXPECT_EQ(output.take(kUnknown), kUnknown);
-  EXPECT_FALSE(output.ending());
+  EXPECT_FALSE(output.report().ending);
   EXPECT_EQ(output.finish(), "");
-  EXPECT_EQ(output.ended_rank(), std::nullopt);
+  EXPECT_EQ(output.report().ended_rank, std::nullopt);
 }
 
 TEST(LauncherOutputTest, AnyPiecesGiveTheSame) {
@@ -73,7 +73,7 @@ TEST(LauncherOutputTest, AnyPiecesGiveTheSame) {
     for (std::size_t i = 0; i < text.size(); i += size) shown += output.take(text.substr(i, size));
     shown += output.finish();
     EXPECT_EQ(shown, "a\n" + kUnknown + "b\n" + kEdge + "cut off") << size;
-    EXPECT_TRUE(output.ended_rank()) << size;
+    EXPECT_TRUE(output.report().ended_rank) << size;
   }
 }
 
@@ -82,7 +82,7 @@ TEST(LauncherOutputTest, TheFirstRankThatEndedCounts) {
   std::string later = kKilled;
   later.replace(later.find("11"), 2, "12");
   (void)output.take(kKilled + later);
-  EXPECT_EQ(output.ended_rank()->rank, 11);
+  EXPECT_EQ(output.report().ended_rank->rank, 11);
 }
 
 }  // namespace

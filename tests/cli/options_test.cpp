@@ -43,7 +43,7 @@ std::vector<std::string> bad_texts(const OptionSpec& spec) {
   std::vector<std::string> bad = {"x", "1x", "nan", "0x10"};
   if (spec.type == ValueType::Integer) bad.insert(bad.end(), {"1.5", "99999999999999999999"});
   if (spec.type == ValueType::RealList) bad.insert(bad.end(), {"0.5,0.5", "0.7,0.2", ",", "0.1,x"});
-  if (spec.range.low_end == Range::Low::Excluded)
+  if (spec.range.low_excluded)
     bad.push_back(fmt::format("{}", static_cast<std::int64_t>(spec.range.low)));
   if (!std::isinf(spec.range.low))
     bad.push_back(fmt::format("{}", static_cast<std::int64_t>(spec.range.low) - 1));
@@ -105,7 +105,8 @@ TEST(ArgumentsTest, ReadsEveryTypeOfValue) {
       "--optimiser MOMENTUM --xla-recompute --name-suffix=-x=y --epochs 1e1");
   EXPECT_EQ(options.integer("batch-size"), 8);
   EXPECT_EQ(options.real("base-learning-rate"), -6.0);
-  EXPECT_EQ(options.reals("learning-rate-schedule"), (std::vector<double>{0.5, 0.75, 0.875}));
+  EXPECT_EQ(options.value<std::vector<double>>("learning-rate-schedule"),
+            (std::vector<double>{0.5, 0.75, 0.875}));
   EXPECT_EQ(options.text("optimiser"), "momentum");
   EXPECT_TRUE(options.flag("xla-recompute"));
   EXPECT_EQ(options.text("name-suffix"), "-x=y");

@@ -49,9 +49,8 @@ struct Prefix {
   std::map<std::string, std::string> variables;
   std::size_t script = 0;
 };
-inline Prefix read_prefix(const std::vector<std::string>& line,
-                          std::map<std::string, std::string> variables) {
-  Prefix prefix{.variables = std::move(variables)};
+inline Prefix read_prefix(const std::vector<std::string>& line) {
+  Prefix prefix;
   while (prefix.script < line.size() && !line[prefix.script].ends_with(".py")) {
     const std::string& word = line[prefix.script];
     if (word == "-np") prefix.variables["OMPI_COMM_WORLD_SIZE"] = line.at(prefix.script + 1);
@@ -64,10 +63,9 @@ inline Prefix read_prefix(const std::vector<std::string>& line,
 }
 
 /// The line in the dialect. Scripts of the IPU trainer are commands here.
-inline Read read_seed(std::string_view dialect, const std::string& text,
-                      std::map<std::string, std::string> variables = {}) {
+inline Read read_seed(std::string_view dialect, const std::string& text) {
   const std::vector<std::string> line = words(filled_in(text));
-  const Prefix prefix = read_prefix(line, std::move(variables));
+  const Prefix prefix = read_prefix(line);
   Read read;
   std::vector<std::string> rest = {"--dialect", std::string(dialect)};
   std::size_t first = prefix.script;
@@ -91,9 +89,7 @@ inline Read read_seed(std::string_view dialect, const std::string& text,
 }
 
 inline train::TrainConfig config_of(const Read& read) {
-  return resolve(read.options, published_facts(data_request(read.options, DataNeed::Name)),
-                 read.machine)
-      .config;
+  return resolve(read.options, published_facts(read.options), read.machine).config;
 }
 
 inline std::int64_t parameters_of(const train::TrainConfig& config) {
@@ -102,6 +98,17 @@ inline std::int64_t parameters_of(const train::TrainConfig& config) {
 
 inline double rate_at(const train::TrainConfig& config, std::int64_t iteration) {
   return train::learning_rate(config.schedule, iteration, config.iterations);
+}
+
+/// Compares learning rates with those in a text such as "0: 0.5, 15619: 0.0005", by iteration.
+inline void expect_rates(const train::TrainConfig& config, std::string_view rates) {
+  for (const std::string& rate : split_list(rates)) {
+    const std::vector<std::string> words = split_list(rate, ' ');
+    const auto iteration = parse_number<std::int64_t>(words.at(0).substr(0, words[0].size() - 1));
+    const auto expected = parse_number<double>(words.at(1));
+    ASSERT_TRUE(iteration && expected) << rate;
+    EXPECT_NEAR(rate_at(config, *iteration), *expected, 1e-9 + 1e-7 * *expected) << rate;
+  }
 }
 
 }  // namespace millrace::cli::testing

@@ -37,7 +37,7 @@ inline Options train_options(std::string_view line,
 /// Resolves a training line with the sizes of the published data set and a machine of two cores.
 inline Resolution resolve_line(std::string_view line) {
   const Options options = train_options(line);
-  return resolve(options, published_facts(data_request(options, DataNeed::Name)), {.cores = 2});
+  return resolve(options, published_facts(options), {.cores = 2});
 }
 
 /// What a command line ends with.
