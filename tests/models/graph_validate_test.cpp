@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "models/graph.hpp"
-#include "tests/models/expect_error.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::models {
 namespace {

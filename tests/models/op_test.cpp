@@ -266,15 +266,6 @@ TEST(Infer, ProductsOnlyAreMultiplyAccumulates) {
   EXPECT_EQ(infer_one(BatchNorm{}, {5, 5, 4}).macs, 0);
 }
 
-TEST(Names, OfRoles) {
-  EXPECT_EQ(role_name(ParameterRole::Kernel), "kernel");
-  EXPECT_EQ(role_name(ParameterRole::Bias), "bias");
-  EXPECT_EQ(role_name(ParameterRole::Gamma), "gamma");
-  EXPECT_EQ(role_name(ParameterRole::Beta), "beta");
-  EXPECT_EQ(role_name(ParameterRole::MovingMean), "moving_mean");
-  EXPECT_EQ(role_name(ParameterRole::MovingVariance), "moving_variance");
-}
-
 TEST(Names, DescriptionsTellOpsApart) {
   EXPECT_EQ(describe(Conv{.kernel = {3, 3}}), "Conv 3x3");
   EXPECT_EQ(describe(Conv{.kernel = {7, 7}, .stride = {2, 2}, .groups = 32}), "Conv 7x7/2 g32");
