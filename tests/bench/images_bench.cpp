@@ -140,18 +140,6 @@ void prepare(State& state, const std::vector<Bytes>& photos, const ImagePreset& 
   });
 }
 
-void validate(State& state, const std::vector<Bytes>& photos, const ImagePreset& preset) {
-  ImageReader reader;
-  const PixelScaling scaling = scaling_of(preset.normalisation, kSide);
-  std::vector<std::uint8_t> bytes(kImageBytes);
-  std::vector<bfloat16> values(kImageBytes);
-  for_each_photo(state, photos, [&](const Bytes& photo, const DrawKey&) {
-    reader.read({.bytes = photo}, preset, {}, kSide, bytes);
-    normalise_bytes<bfloat16>(bytes, scaling, {kSide, kSide, 3}, values);
-    benchmark::ClobberMemory();
-  });
-}
-
 /// Everything except decoding.
 void resample(State& state, const std::vector<Bytes>& photos, const ImagePreset& preset) {
   ImageDecoder decoder;
@@ -163,16 +151,6 @@ void resample(State& state, const std::vector<Bytes>& photos, const ImagePreset&
     const ImageWindow window = draw_window(preset.crop, key, header, {}, kSide);
     static_cast<void>(resampler.prepare(window, preset.training, kSide));
     resampler.resample(photo.view, bytes);
-    benchmark::ClobberMemory();
-  });
-}
-
-void normalise(State& state, const std::vector<Bytes>& photos) {
-  const PixelScaling scaling = scaling_of(ImageNormalisation::Torch, kSide);
-  std::vector<std::uint8_t> bytes(kImageBytes, 100);
-  std::vector<bfloat16> values(kImageBytes);
-  for_each_photo(state, photos, [&](const Bytes&, const DrawKey&) {
-    normalise_bytes<bfloat16>(bytes, scaling, {kSide, kSide, 3}, values);
     benchmark::ClobberMemory();
   });
 }
@@ -224,11 +202,9 @@ int run(int argc, char** argv) {
   for (const ImagePreset& preset : image_presets()) {
     add(fmt::format("decode/box/{}", preset.name), decode_box, photos, preset);
     add(fmt::format("training/{}", preset.name), prepare, photos, preset);
-    add(fmt::format("validation/{}", preset.name), validate, photos, preset);
     add(fmt::format("resample/{}", preset.name), resample, photos, preset);
     add_loaders(photos, packed, preset);
   }
-  add("normalise/bfloat16", normalise, photos);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Speed of single kernels on the shapes of ResNet-20 (CIFAR-10, batch 128) and ResNet-50 (ImageNet,
-// batch 16), in both storage types, and of reading CIFAR images.
+// batch 16), in both storage types.
 //
 //   ops_bench [--benchmark_filter=REGEX ..] [THREADS]         (default 1 thread)
 //
@@ -12,12 +12,10 @@
 // more threads.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <exception>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,15 +27,11 @@
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "device/environment.hpp"
-#include "io/data/cifar.hpp"
-#include "io/data/prefetch.hpp"
-#include "io/tools/generate.hpp"
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
 #include "ops/linear_ops.hpp"
 #include "ops/norm.hpp"
 #include "ops/optimiser.hpp"
-#include "ops/pool.hpp"
 #include "pipeline/op_shapes.hpp"
 
 namespace millrace {
@@ -181,31 +175,6 @@ void norm_backward_apply(State& state, const ops::NormShape& s, std::int64_t cou
                                 d.coefficients.data(), d.statistics.data(), d.gamma.data(),
                                 d.beta.data(), Activation::Relu);
   });
-}
-
-// ---- pools --------------------------------------------------------------------------------------
-
-template <class T>
-void max_pool_forward(State& state, const ops::WindowShape& s, std::int64_t count) {
-  Values<T> x(s.in_elements()), y(s.out_elements());
-  Values<float> winner(s.out_elements() / 4 + 1);
-  measure(state, traffic<T>(s.in_elements() + s.out_elements(), count),
-          [&](const ExecutionSpace& space) {
-            ops::max_pool_forward<T>(space, s, y.data(),
-                                     reinterpret_cast<std::uint8_t*>(winner.raw()), x.data());
-          });
-}
-
-template <class T>
-void max_pool_backward(State& state, const ops::WindowShape& s, std::int64_t count) {
-  Values<T> x(s.in_elements()), y(s.out_elements());
-  Values<float> winner(s.out_elements() / 4 + 1);
-  auto* won = reinterpret_cast<std::uint8_t*>(winner.raw());
-  ops::max_pool_forward<T>({}, s, y.data(), won, x.data());
-  measure(state, traffic<T>(s.in_elements() + s.out_elements(), count),
-          [&](const ExecutionSpace& space) {
-            ops::max_pool_backward<T>(space, s, x.data(), y.data(), won);
-          });
 }
 
 // ---- convolutions -------------------------------------------------------------------------------
@@ -387,19 +356,6 @@ void add_norms(const Suite& suite, const Network& n, const std::string& prefix) 
 }
 
 template <class T>
-void add_pools(const Suite& suite, const Network& n, const std::string& prefix) {
-  const auto shape_of = [&](OpId op) { return pipeline::window_shape(n.graph, op, n.batch); };
-  const auto pools = distinct_ops(
-      n, [](const models::Op& op) { return std::holds_alternative<models::Pool>(op.kind); },
-      [&](OpId op) { return window_key(shape_of(op)); });
-  for (const auto& [op, count] : pools) {
-    const std::string name = n.graph.op(op).name;
-    suite.add(prefix + "max_pool/" + name, max_pool_forward<T>, shape_of(op), count);
-    suite.add(prefix + "max_pool_dx/" + name, max_pool_backward<T>, shape_of(op), count);
-  }
-}
-
-template <class T>
 void add_convolutions(const Suite& suite, const Network& n, const std::string& prefix) {
   const auto shape_of = [&](OpId op) { return pipeline::conv_shape(n.graph, op, n.batch); };
   const auto convolutions = distinct_ops(
@@ -422,7 +378,6 @@ void add_network(const Suite& suite, const Network& n) {
     device::dispatch(type, [&]<class T>() {
       add_convolutions<T>(suite, n, prefix);
       add_norms<T>(suite, n, prefix);
-      add_pools<T>(suite, n, prefix);
     });
   }
   std::int64_t parameters = 0;
@@ -528,38 +483,6 @@ void add_grouped(const Suite& suite) {
   }
 }
 
-// ---- loader -------------------------------------------------------------------------------------
-
-/// A generated data set in CIFAR-10's layout. Its files are removed after loading.
-std::shared_ptr<const io::Dataset> cifar_images() {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / fmt::format("ops_bench-{}", ::getpid());
-  io::generate_cifar10_like(folder, {.train_records = 2'000, .test_records = 10});
-  std::shared_ptr<const io::Dataset> dataset = io::open_cifar(folder, {});
-  fs::remove_all(folder);
-  return dataset;
-}
-
-/// Reads, augments, normalizes and converts in the calling thread.
-void loader(State& state, DType type) {
-  constexpr std::int64_t kBatch = 128;
-  const std::shared_ptr<const io::Dataset> dataset = cifar_images();
-  io::LoaderOptions options;
-  options.batch_size = kBatch;
-  options.type = type;
-  options.threads = 0;
-  options.augment = true;
-  io::Loader loader(dataset, io::SampleOrder::shuffled(0, dataset->size()), options);
-  measure(state, {"images/s", static_cast<double>(kBatch), 1},
-          [&](const ExecutionSpace&) { benchmark::DoNotOptimize(loader.next()); });
-}
-
-void add_loaders(const Suite& suite) {
-  for (const DType type : {DType::F32, DType::BF16}) {
-    suite.add(fmt::format("CIFAR-10/{}/loader/batch128", name_of(type)), loader, type);
-  }
-}
-
 /// The number of threads: the argument that Google Benchmark did not consume. 0 if it is invalid.
 int threads_of(int argc, char** argv) {
   if (argc == 1) return 1;
@@ -579,7 +502,6 @@ int run(int argc, char** argv) {
   add_network(suite, resnet20());
   add_network(suite, resnet50());
   add_grouped(suite);
-  add_loaders(suite);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;

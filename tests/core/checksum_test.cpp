@@ -90,15 +90,6 @@ TEST(Crc32c, AgreesWithTheDefinitionOnLongTexts) {
     }
 }
 
-TEST(Crc32c, ContinuesFromWhatCameBefore) {
-  const std::vector<std::uint8_t> bytes = random_bytes(64);
-  const std::uint32_t whole = crc32c(bytes_of(bytes));
-  for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
-    const std::uint32_t head = crc32c(bytes_of(bytes).first(cut));
-    ASSERT_EQ(crc32c(bytes_of(bytes).subspan(cut), head), whole) << cut;
-  }
-}
-
 // FIPS 180-4, example values published by NIST.
 TEST(Sha256, VectorsOfNist) {
   EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

@@ -130,12 +130,6 @@ TEST(Permutation, DiffersByEpochAndSeed) {
   }
 }
 
-TEST(Permutation, IsAPureFunction) {
-  const Permutation first(1, 2, 1000);
-  const Permutation second(1, 2, 1000);
-  for (std::uint64_t i = 1000; i-- > 0;) EXPECT_EQ(first(i), second(i));
-}
-
 // Neighbors in the data set must not stay neighbors, and no part of the order may prefer a part of
 // the data. Over the 10 x 10 deciles, chi-squared with 81 degrees of freedom must stay below its
 // 99.99 % quantile.

@@ -22,34 +22,21 @@
 
 namespace millrace::test {
 
-/// Whether the long forms of the tests run.
-inline bool whole() { return std::getenv("MILLRACE_LONG_TESTS") != nullptr; }
-
 /// Options for stages on that many ranks.
 inline Words on_ranks(int ranks) {
   if (ranks == 1) return {};
-  if (ranks == 2) return {"--shards", "2", "--pipeline-splits", "b2/0/relu"};
-  return {"--shards", "4", "--pipeline-splits", "b1/0/relu", "b2/0/relu", "b3/0/relu"};
+  if (ranks == 2) return {"--shards 2 --pipeline-splits b2/0/relu"};
+  return {"--shards 4 --pipeline-splits b1/0/relu b2/0/relu b3/0/relu"};
 }
 
 /// `iterations` of 16 images, 40 per epoch, with a checkpoint after every `saved`-th iteration (0:
 /// only at the end).
 inline Words short_training(int iterations, int saved) {
-  return small_training() + Words{"--batch-size",
-                                  "8",
-                                  "--gradients-to-accumulate",
-                                  "2",
-                                  "--threads-per-device",
-                                  "1",
-                                  "--warmup-epochs",
-                                  "0",
-                                  "--seed",
-                                  "5",
-                                  "--iterations",
-                                  std::to_string(iterations),
-                                  "--ckpts-per-epoch",
-                                  std::to_string(saved == 0 ? 0 : 40 / saved),
-                                  "--no-validation"};
+  return small_training() + Words{
+                                "--batch-size 8 --gradients-to-accumulate 2 --threads-per-device 1 "
+                                "--warmup-epochs 0 --seed 5 --iterations",
+                                std::to_string(iterations), "--ckpts-per-epoch",
+                                std::to_string(saved == 0 ? 0 : 40 / saved), "--no-validation"};
 }
 
 /// The newest checkpoint that verifies.
@@ -86,7 +73,7 @@ class Undisturbed {
     const auto begin = std::chrono::steady_clock::now();
     const ProcessResult result =
         millrace(short_training(iterations, 1) +
-                 Words{"--max-ckpts-to-keep", "0", "--run-dir", (directory_ / "run").string()});
+                 Words{"--max-ckpts-to-keep 0 --run-dir", directory_ / "run"});
     EXPECT_EQ(result.code, 0) << result.output;
     for (const std::filesystem::path& path : io::list_checkpoints(directory_ / "run")) {
       const io::CheckpointReader reader(path);
@@ -117,8 +104,7 @@ class Undisturbed {
   /// if it has no checkpoint, started again by `training`.
   void expect_finished(const std::filesystem::path& run, const Words& training,
                        const Words& more = {}) const {
-    const Words again =
-        newest_in(run) ? Words{"restore", "--restore-path", run.string()} : training;
+    const Words again = newest_in(run) ? Words{"restore --restore-path", run} : training;
     const ProcessResult result = millrace(again + more);
     ASSERT_EQ(result.code, 0) << result.output;
     const std::optional<Newest> newest = newest_in(run);

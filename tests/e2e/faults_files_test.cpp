@@ -45,7 +45,7 @@ struct Struck {
 class FileFaultTest : public testing::TestWithParam<Struck> {
  protected:
   static Words training(int ranks, const fs::path& run) {
-    return short_training(kIterations, 1) + on_ranks(ranks) + Words{"--run-dir", run.string()};
+    return short_training(kIterations, 1) + on_ranks(ranks) + Words{"--run-dir", run};
   }
   /// The rank in terms of the shim; a single process has none.
   static Environment shim(int ranks, int rank, const fs::path& run, const Environment& rules) {
@@ -59,15 +59,14 @@ class FileFaultTest : public testing::TestWithParam<Struck> {
     if (phase == Phase::Begun) return run;
     const fs::path begun = directory_ / ("begun-" + std::to_string(ranks));
     if (!fs::exists(begun)) {
-      EXPECT_EQ(millrace(training(ranks, run) + Words{"--stop-after", "1"}).code, 75);
+      EXPECT_EQ(millrace(training(ranks, run) + "--stop-after 1").code, 75);
       fs::rename(run, begun);
     }
     fs::copy(begun, run, fs::copy_options::recursive);
     return run;
   }
   static Words command(int ranks, Phase phase, const fs::path& run) {
-    return phase == Phase::Begun ? training(ranks, run)
-                                 : Words{"restore", "--restore-path", run.string()};
+    return phase == Phase::Begun ? training(ranks, run) : Words{"restore --restore-path", run};
   }
 
   /// The calls that change a rank's files in a run without faults.
@@ -77,8 +76,7 @@ class FileFaultTest : public testing::TestWithParam<Struck> {
     fs::remove(record);
     Job job(command(ranks, phase, run),
             shim(ranks, rank, run, {"MILLRACE_SHIM_RECORD=" + record.string()}));
-    const ProcessResult result = job.wait();
-    EXPECT_EQ(result.code, 0) << result.output;
+    expect_end(job.wait(), 0);
     std::vector<std::string> calls;
     std::istringstream lines(read_text(record));
     for (std::string line; std::getline(lines, line);)
@@ -101,7 +99,7 @@ class FileFaultTest : public testing::TestWithParam<Struck> {
     const Undisturbed& other = undisturbed(kIterations);
     other.expect_sound(run, result.output);
     // The digest is the same in any layout; the long form finishes in the layout of the run.
-    other.expect_finished(run, training(ranks, run), whole() ? Words{} : Words{"--ranks", "1"});
+    other.expect_finished(run, training(ranks, run), whole() ? Words{} : Words{"--ranks 1"});
     ++survived_[strike.fault];
   }
 
@@ -128,9 +126,9 @@ class FileFaultTest : public testing::TestWithParam<Struck> {
   }
 
   static Words faults_at(std::size_t call, const std::string& action, int ranks) {
-    const Words errors = action == "write"  ? Words{"ENOSPC", "EIO", "EDQUOT", "EINTR", "short"}
-                         : action == "sync" ? Words{"ENOSPC", "EIO", "EDQUOT", "EINTR"}
-                                            : Words{"ENOSPC", "EIO", "EDQUOT"};
+    const Words errors = action == "write"  ? Words{"ENOSPC EIO EDQUOT EINTR short"}
+                         : action == "sync" ? Words{"ENOSPC EIO EDQUOT EINTR"}
+                                            : Words{"ENOSPC EIO EDQUOT"};
     Words faults = {"kill"};
     if (action == "write") faults.push_back("torn");
     if (whole() && ranks == 1) return faults + errors;

@@ -37,9 +37,7 @@ TEST_P(GoldenRunTest, IsRestoredAndTrainsOn) {
   for (const int ranks : {1, 2}) {
     const fs::path copy = directory / std::to_string(ranks);
     fs::copy(run, copy, fs::copy_options::recursive);
-    const ProcessResult result =
-        millrace(Words{"restore", "--restore-path", copy.string()} + on_ranks(ranks));
-    ASSERT_EQ(result.code, 0) << result.output;
+    expect_end(millrace(Words{"restore --restore-path", copy.string()} + on_ranks(ranks)), 0);
     const auto after = newest_in(copy);
     ASSERT_TRUE(after);
     EXPECT_EQ(after->iteration, 4);

@@ -26,7 +26,7 @@ constexpr int kSaved = 4;
 class RandomKillTest : public testing::Test {
  protected:
   static Words training(int ranks, const fs::path& run) {
-    return short_training(kIterations, kSaved) + on_ranks(ranks) + Words{"--run-dir", run.string()};
+    return short_training(kIterations, kSaved) + on_ranks(ranks) + Words{"--run-dir", run};
   }
 
   /// Duration of an undisturbed run; checks that its result is right.

@@ -16,14 +16,8 @@ namespace fs = std::filesystem;
 constexpr int kIterations = 8;
 
 Words training(const fs::path& run) {
-  return short_training(kIterations, 2) + Words{"--replicas",
-                                                "2",
-                                                "--gradients-to-accumulate",
-                                                "1",
-                                                "--max-ckpts-to-keep",
-                                                "0",
-                                                "--run-dir",
-                                                run.string()};
+  return short_training(kIterations, 2) +
+         Words{"--replicas 2 --gradients-to-accumulate 1 --max-ckpts-to-keep 0 --run-dir", run};
 }
 
 /// From the N-th message on, rank 1 receives each message with one wrong bit.
@@ -40,33 +34,27 @@ void expect_caught(const Words& more, int message, int sound) {
   const TemporaryDirectory directory;
   const fs::path run = directory / "run";
   Job job(training(run) + more, wrong_bits(message));
-  const ProcessResult result = job.wait();
-  EXPECT_EQ(result.code, 7) << result.output;
-  const std::string named = "the last checkpoint, " +
-                            (run / "checkpoints" / ("ckpt-" + std::to_string(sound))).string() +
-                            ", is good";
-  for (const std::string& part : {std::string("replica 1 has different weights"), named})
-    EXPECT_NE(result.output.find(part), std::string::npos) << part << " is not in\n"
-                                                           << result.output;
+  const fs::path good = run / "checkpoints" / ("ckpt-" + std::to_string(sound));
+  expect_end(
+      job.wait(), 7,
+      {"replica 1 has different weights", "the last checkpoint, " + good.string() + ", is good"});
   const std::optional<Newest> newest = newest_in(run);
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->iteration, sound);
   // The remedy in the error works: without the fault the run continues.
-  const ProcessResult restored = millrace({"restore", "--restore-path", run.string()});
-  EXPECT_EQ(restored.code, 0) << restored.output;
+  expect_end(restore(run), 0);
   const fs::path straight = directory / "straight";
-  const ProcessResult undisturbed = millrace(training(straight));
-  ASSERT_EQ(undisturbed.code, 0) << undisturbed.output;
+  expect_end(millrace(training(straight)), 0);
   EXPECT_EQ(newest_in(run)->digest, newest_in(straight)->digest);
 }
 
 TEST(WrongBitTest, IsCaughtByTheNextCheckAndTheLastGoodCheckpointIsNamed) {
-  expect_caught({"--weight-check-every", "1"}, 1 + 2 * 4, 4);
+  expect_caught({"--weight-check-every 1"}, 1 + 2 * 4, 4);
 }
 
 // Replicas are compared before every checkpoint, however rarely otherwise.
 TEST(WrongBitTest, IsCaughtBeforeACheckpointIsWritten) {
-  expect_caught({"--weight-check-every", "1000"}, 1 + 2 * 2, 2);
+  expect_caught({"--weight-check-every 1000"}, 1 + 2 * 2, 2);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ constexpr int kIterations = 24;
 constexpr int kSaved = 8;
 
 Words training(const fs::path& run, int iterations = kIterations, int saved = kSaved) {
-  return short_training(iterations, saved) + on_ranks(2) + Words{"--run-dir", run.string()};
+  return short_training(iterations, saved) + on_ranks(2) + Words{"--run-dir", run};
 }
 
 // ---- requests to stop ---------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class RandomSignalTest : public testing::Test {
     expect_code(signal, twice, run, result);
     undisturbed(kIterations).expect_sound(run, result.output);
     undisturbed(kIterations)
-        .expect_finished(run, training(run), whole() ? Words{} : Words{"--ranks", "1"});
+        .expect_finished(run, training(run), whole() ? Words{} : Words{"--ranks 1"});
     const auto newest = last_saved_in(result.output);
     std::cout << strsignal(signal) << (twice ? " twice" : "") << " after " << seconds << " s: code "
               << result.code << ", saved " << newest << '\n';
@@ -103,7 +103,7 @@ class Watched {
   explicit Watched(int timeout)
       : timeout_(timeout),
         job_(training(run(), 100000, 0) +
-             Words{"--hang-timeout", std::to_string(timeout), "--log-freq", "10"}) {
+             Words{"--hang-timeout", std::to_string(timeout), "--log-freq 10"}) {
     EXPECT_TRUE(job_.wait_for("iteration")) << job_.output();
   }
   [[nodiscard]] fs::path run() const { return directory_ / "run"; }
@@ -132,8 +132,7 @@ TEST(SuspensionTest, ASuspendedJobIsNoHang) {
   }
   std::this_thread::sleep_for(Seconds(1));
   watched.job().send(SIGTERM);
-  const ProcessResult result = watched.job().wait();
-  EXPECT_EQ(result.code, 75) << result.output;
+  expect_end(watched.job().wait(), 75);
 }
 
 TEST(SuspensionTest, ARankThatStopsIsNamed) {
@@ -173,7 +172,7 @@ TEST(SuspensionTest, ARankThatStopsWhileItStartsIsNamed) {
   for (int i = 0; i < moments; ++i) {
     const TemporaryDirectory directory;
     const fs::path run = directory / "run";
-    Job job(training(run, 100000, 0) + Words{"--hang-timeout", "3"});
+    Job job(training(run, 100000, 0) + "--hang-timeout 3");
     const int rank = static_cast<int>(random() % 2);
     ASSERT_TRUE(
         wait_until([&] { return process_of_rank(run, rank) > 0; }, std::chrono::milliseconds(1)));
@@ -182,11 +181,9 @@ TEST(SuspensionTest, ARankThatStopsWhileItStartsIsNamed) {
     kill(process, SIGSTOP);
     const ProcessResult result = job.wait();
     kill(process, SIGKILL);
-    EXPECT_EQ(result.code, 124) << result.output;
-    EXPECT_NE(result.output.find("error: rank " + std::to_string(rank) + " (replica 0, stage " +
-                                 std::to_string(rank) + ") did not respond"),
-              std::string::npos)
-        << result.output;
+    expect_end(result, 124,
+               {"error: rank " + std::to_string(rank) + " (replica 0, stage " +
+                std::to_string(rank) + ") did not respond"});
   }
 }
 
@@ -236,8 +233,7 @@ class DiskTest : public testing::Test {
 };
 
 TEST_F(DiskTest, ASlowOneIsNoHang) {
-  const ProcessResult result = train_with("slow");
-  EXPECT_EQ(result.code, 0) << result.output;
+  expect_end(train_with("slow"), 0);
   EXPECT_GT(seconds_, 4.0 * kTimeout);
   const auto newest = newest_in(run());
   ASSERT_TRUE(newest);
@@ -245,19 +241,14 @@ TEST_F(DiskTest, ASlowOneIsNoHang) {
 }
 
 TEST_F(DiskTest, OneThatHangsIsNamed) {
-  const ProcessResult result = train_with("hang");
-  EXPECT_EQ(result.code, 124) << result.output;
-  EXPECT_NE(result.output.find("rank 1: is writing a checkpoint"), std::string::npos)
-      << result.output;
+  expect_end(train_with("hang"), 124, {"rank 1: is writing a checkpoint"});
   const auto newest = newest_in(run());
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->iteration, 1);
 }
 
 TEST_F(DiskTest, ARankThatStopsWhileItWritesIsNamed) {
-  const ProcessResult result = train_with("stop");
-  EXPECT_EQ(result.code, 124) << result.output;
-  EXPECT_NE(result.output.find("waits for rank 1"), std::string::npos) << result.output;
+  expect_end(train_with("stop"), 124, {"waits for rank 1"});
   EXPECT_LT(seconds_, 5.0 * kTimeout + (whole() ? 0.0 : 15.0));
 }
 

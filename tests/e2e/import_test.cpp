@@ -19,15 +19,6 @@
 namespace millrace::test {
 namespace {
 
-std::filesystem::path shared_data() {
-  const char* given = std::getenv("MILLRACE_TEST_DATA");
-  return given != nullptr ? std::filesystem::path(given)
-                          : std::filesystem::path(MILLRACE_SOURCE_DIR) / "../shared/data";
-}
-
-/// Whether to use all 10,000 images; otherwise only as many as run quickly beside other tests.
-bool whole() { return std::getenv("MILLRACE_LONG_TESTS") != nullptr; }
-
 struct Net {
   const char* size;
   const char* file;
@@ -125,23 +116,15 @@ TEST_P(ImportTest, LogitsAgreeWithPyTorch) {
 TEST_P(ImportTest, ValidateCountsTheSameImages) {
   if (!whole() && GetParam().size != std::string("20")) GTEST_SKIP() << "a long test";
   const TemporaryDirectory directory;
-  const std::string run = (directory / "run").string();
-  const ProcessResult imported =
-      millrace({"import", (shared_data() / "models/resnet_cifar10" / GetParam().file).string(), run,
-                "--dataset", "cifar-10", "--model-size", GetParam().size, "--block", "basic",
-                "--shortcut-pad", "both", "--normalise", "imagenet", "--precision", "32.32"});
-  ASSERT_EQ(imported.code, 0) << imported.output;
-  const auto validated = [&](std::vector<std::string> precision) {
-    std::vector<std::string> words = {"validate",
-                                      "--restore-path",
-                                      run,
-                                      "--json",
-                                      "--data-dir",
-                                      (shared_data() / "cifar-10-batches-bin").string(),
-                                      "--threads-per-device",
-                                      "1"};
-    words.insert(words.end(), precision.begin(), precision.end());
-    const ProcessResult result = millrace(words);
+  expect_end(millrace({"import", shared_data() / "models/resnet_cifar10" / GetParam().file,
+                       directory / "run", "--dataset cifar-10 --model-size", GetParam().size,
+                       "--block basic --shortcut-pad both --normalise imagenet --precision 32.32"}),
+             0);
+  const auto validated = [&](const Words& precision) {
+    const ProcessResult result =
+        millrace(Words{"validate --restore-path", directory / "run", "--json --data-dir",
+                       shared_data() / "cifar-10-batches-bin", "--threads-per-device 1"} +
+                 precision);
     EXPECT_EQ(result.code, 0) << result.output;
     return result.output;
   };
@@ -154,7 +137,7 @@ TEST_P(ImportTest, ValidateCountsTheSameImages) {
   EXPECT_EQ(std::llround(field(exact, "images")), 10'000);
   EXPECT_NEAR(field(exact, "loss"), GetParam().cross_entropy, 2e-5);
   for (const char* half : {"bf16", "fp16"}) {
-    const std::string rounded = validated({"--precision", "16.32", "--half", half});
+    const std::string rounded = validated({"--precision 16.32 --half", half});
     EXPECT_NEAR(field(rounded, "top1") * 10'000, static_cast<double>(GetParam().correct), 15.0)
         << half;
   }

@@ -95,7 +95,8 @@ bool wait_until(Condition condition, std::chrono::milliseconds pause) {
 class Job {
  public:
   explicit Job(const Words& words, const Environment& environment = {}) {
-    const Words all = Words{"/usr/bin/env"} + environment + Words{MILLRACE_BINARY} + words;
+    const Words all =
+        Words{"/usr/bin/env"} + environment + Words{std::string(MILLRACE_BINARY)} + words;
     std::vector<char*> argv;
     for (const std::string& word : all) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);

@@ -3,6 +3,9 @@
 // Runs millrace on a small generated data set that all tests of a program share.
 #pragma once
 
+#include <cstdlib>
+#include <initializer_list>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -10,7 +13,27 @@
 
 namespace millrace::test {
 
-using Words = std::vector<std::string>;
+// NOLINTBEGIN(google-explicit-constructor)
+/// Words of a command line. Literals are split at spaces; strings and paths are one word each:
+/// {"restore --restore-path", run, "--ranks 2"}.
+struct Words : std::vector<std::string> {
+  struct Part {
+    Part(const char* line) {
+      std::istringstream stream(line);
+      for (std::string word; stream >> word;) words.push_back(word);
+    }
+    Part(const std::string& word) : words{word} {}
+    Part(const std::filesystem::path& path) : words{path.string()} {}
+    std::vector<std::string> words;
+  };
+
+  Words() = default;
+  Words(const char* line) : Words({Part(line)}) {}
+  Words(std::initializer_list<Part> parts) {
+    for (const Part& part : parts) insert(end(), part.words.begin(), part.words.end());
+  }
+};
+// NOLINTEND(google-explicit-constructor)
 
 inline Words operator+(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -29,8 +52,8 @@ inline const std::filesystem::path& small_data() {
   static const TemporaryDirectory directory;
   static const std::filesystem::path data = [] {
     std::filesystem::path made = directory / "cifar-10-batches-bin";
-    const ProcessResult result = millrace(
-        {"data", "generate", made.string(), "--train-images", "640", "--test-images", "200"});
+    const ProcessResult result =
+        millrace({"data generate", made.string(), "--train-images 640 --test-images 200"});
     EXPECT_EQ(result.code, 0) << result.output;
     return made;
   }();
@@ -39,59 +62,49 @@ inline const std::filesystem::path& small_data() {
 
 /// Arguments of `train` for a ResNet-8 on this data set.
 inline Words small_training() {
-  return {"train",        "--dataset", "cifar-10", "--data-dir", small_data().string(),
-          "--model-size", "8"};
+  return {"train --dataset cifar-10 --data-dir", small_data().string(), "--model-size 8"};
 }
 
 /// The same with 10 iterations per epoch and additional arguments. Uses one thread, so that tests
 /// can run in parallel: waiting threads spin.
-inline ProcessResult train(const std::filesystem::path& run, const Words& more) {
-  const Words usual = {"--batch-size",
-                       "32",
-                       "--gradients-to-accumulate",
-                       "2",
-                       "--warmup-epochs",
-                       "0",
-                       "--optimiser",
-                       "momentum",
-                       "--base-learning-rate",
-                       "-11",
-                       "--seed",
-                       "5",
-                       "--threads-per-device",
-                       "1",
-                       "--run-dir",
-                       run.string()};
-  return millrace(small_training() + usual + more);
+inline Words usual_training(const std::filesystem::path& run, const Words& more = {}) {
+  return small_training() +
+         Words{
+             "--batch-size 32 --gradients-to-accumulate 2 --warmup-epochs 0 --optimiser momentum "
+             "--base-learning-rate -11 --seed 5 --threads-per-device 1 --run-dir",
+             run} +
+         more;
+}
+inline ProcessResult train(const std::filesystem::path& run, const Words& more = {}) {
+  return millrace(usual_training(run, more));
 }
 
-/// The columns of a CSV file that do not contain times, as lines.
-inline std::string timeless_columns(const std::filesystem::path& csv) {
-  std::ifstream file(csv);
-  std::string line;
-  std::vector<bool> keep;
-  std::string result;
-  while (std::getline(file, line)) {
-    std::vector<std::string> cells(1);
-    for (const char c : line) {
-      if (c == ',') {
-        cells.emplace_back();
-      } else {
-        cells.back() += c;
-      }
-    }
-    if (keep.empty()) {
-      for (const std::string& name : cells) {
-        keep.push_back(name.find("time") == std::string::npos && name != "img_per_sec" &&
-                       name != "latency");
-      }
-    }
-    for (std::size_t i = 0; i < cells.size() && i < keep.size(); ++i) {
-      if (keep[i]) result += cells[i] + ",";
-    }
-    result += '\n';
-  }
-  return result;
+/// Continues a run.
+inline ProcessResult restore(const std::filesystem::path& run, const Words& more = {}) {
+  return millrace(Words{"restore --restore-path", run} + more);
+}
+
+/// Expects that the text contains all parts.
+inline void expect_in(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in\n" << text;
+}
+
+/// Expects that the command ends with this code and prints all parts.
+inline void expect_end(const ProcessResult& result, int code,
+                       const std::vector<std::string>& parts = {}) {
+  EXPECT_EQ(result.code, code) << result.output;
+  expect_in(result.output, parts);
+}
+
+/// Whether the long forms of the tests run.
+inline bool whole() { return std::getenv("MILLRACE_LONG_TESTS") != nullptr; }
+
+/// Folder of data sets that are not part of the project.
+inline std::filesystem::path shared_data() {
+  const char* given = std::getenv("MILLRACE_TEST_DATA");
+  return given != nullptr ? std::filesystem::path(given)
+                          : std::filesystem::path(MILLRACE_SOURCE_DIR) / "../shared/data";
 }
 
 inline std::string digest_of(const std::filesystem::path& run) {

@@ -16,6 +16,7 @@ namespace millrace::test {
 /// The columns of a CSV file with a header.
 class Table {
  public:
+  using Columns = std::map<std::string, std::vector<std::string>>;
   explicit Table(const std::filesystem::path& csv) {
     std::istringstream lines(read_text(csv));
     std::vector<std::string> names;
@@ -41,6 +42,7 @@ class Table {
     for (const std::string& cell : found->second) result.push_back(std::stod(cell));
     return result;
   }
+  [[nodiscard]] const Columns& columns() const { return columns_; }
   [[nodiscard]] double first(const std::string& name) const { return at(name, 0); }
   /// The `back`-th row from the end; 1 is the last one.
   [[nodiscard]] double last(const std::string& name, std::size_t back = 1) const {
@@ -55,7 +57,18 @@ class Table {
     return row < all.size() ? all[row] : 0.0;
   }
 
-  std::map<std::string, std::vector<std::string>> columns_;
+  Columns columns_;
 };
+
+/// The columns that do not contain times.
+inline Table::Columns timeless_columns(const std::filesystem::path& csv) {
+  Table::Columns columns = Table(csv).columns();
+  EXPECT_FALSE(columns.empty()) << csv;
+  std::erase_if(columns, [](const auto& column) {
+    return column.first.find("time") != std::string::npos || column.first == "img_per_sec" ||
+           column.first == "latency";
+  });
+  return columns;
+}
 
 }  // namespace millrace::test

@@ -10,7 +10,6 @@
 #include "core/error.hpp"
 #include "io/data/cifar.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/give_up.hpp"
 #include "tests/io/samples.hpp"
 #include "tests/support/temporary_directory.hpp"
 

@@ -9,7 +9,6 @@
 #include "io/data/example.hpp"
 #include "io/tools/write_records.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/give_up.hpp"
 
 namespace millrace::fuzz {
 namespace {

@@ -11,7 +11,6 @@
 #include "io/data/record_index.hpp"
 #include "io/tools/write_records.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/give_up.hpp"
 
 namespace millrace::fuzz {
 namespace {
@@ -93,12 +92,7 @@ std::vector<Bytes> seeds() {
       {example(3), example(200), example(1)}, {Bytes(), Bytes(), Bytes(5)}, {example(5000)}};
   std::vector<Bytes> inputs;
   for (const auto& payloads : files)
-    for (const std::byte repaired : {std::byte{0}, std::byte{1}}) {
-      Bytes input = {repaired};
-      const Bytes file = file_of(payloads);
-      input.insert(input.end(), file.begin(), file.end());
-      inputs.push_back(std::move(input));
-    }
+    for (const unsigned repaired : {0u, 1u}) inputs.push_back(tagged(repaired, file_of(payloads)));
   return inputs;
 }
 

@@ -22,8 +22,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/file_bytes.hpp"
@@ -31,6 +34,27 @@
 namespace millrace::fuzz {
 
 using Bytes = std::vector<std::byte>;
+
+/// Ends the process like a crash: a promise of the target is broken.
+inline void require(bool holds, const char* promise) {
+  if (holds) return;
+  std::fprintf(stderr, "broken: %s\n", promise);
+  std::abort();
+}
+
+[[nodiscard]] inline Bytes bytes_of(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// An input whose first byte says what to do with the rest.
+[[nodiscard]] inline Bytes tagged(unsigned tag, std::span<const std::byte> rest) {
+  Bytes input;
+  input.reserve(1 + rest.size());
+  input.push_back(static_cast<std::byte>(tag));
+  for (const std::byte byte : rest) input.push_back(byte);
+  return input;
+}
 
 /// Processes one input. Anything except returning is a bug.
 void run_one(std::span<const std::byte> input);

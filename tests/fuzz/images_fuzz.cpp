@@ -3,8 +3,6 @@
 // JPEG and PNG: header, whole image, a box of it, and everything that a loader does with an image.
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <numeric>
 
@@ -21,11 +19,6 @@ using namespace io;
 /// Of larger images only the header is read, so that thousands of inputs take seconds.
 constexpr std::int64_t kMaxPixels = 256 * 256;
 constexpr std::int32_t kSide = 16;
-
-[[noreturn]] void give_up(const char* what) {
-  std::fprintf(stderr, "%s\n", what);
-  std::abort();
-}
 
 /// A box within the image that depends on the input.
 PixelBox box_in(const ImageHeader& header, std::size_t number) {
@@ -47,19 +40,18 @@ void check_box_agrees(std::span<const std::byte> input, const ImageHeader& heade
   const DecodedImage part = decode(decoder, input, box);
   if (whole.state == ImageState::Damaged || part.state == ImageState::Damaged) return;
   for (std::int32_t y = box.top; y < box.bottom; ++y)
-    if (std::memcmp(part.view.at(box.left, y), whole.view.at(box.left, y),
-                    std::size_t{3} * static_cast<std::size_t>(part.view.width())) != 0)
-      give_up("a box differs from the whole image");
+    require(std::memcmp(part.view.at(box.left, y), whole.view.at(box.left, y),
+                        std::size_t{3} * static_cast<std::size_t>(part.view.width())) == 0,
+            "a box is a part of the whole image");
 }
 
 void decode_all(std::span<const std::byte> input, const ImageHeader& header, std::size_t number) {
   ImageDecoder decoder;
   const DecodedImage whole = decode(decoder, input);
-  if (whole.view.width() != header.width || whole.view.height() != header.height)
-    give_up("an image has another size than its header");
+  require(whole.view.width() == header.width && whole.view.height() == header.height,
+          "an image has the size of its header");
   // CMYK takes four bytes per pixel.
-  if (decoder.buffer_bytes() > std::size_t{4} * kMaxPixels)
-    give_up("an image took too much memory");
+  require(decoder.buffer_bytes() <= std::size_t{4} * kMaxPixels, "memory is limited");
   check_box_agrees(input, header, whole, number);
 }
 
@@ -86,7 +78,7 @@ void run_one(std::span<const std::byte> input) {
     decode_all(input, header, number);
     load(input, number);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Data) give_up(error.what());
+    require(error.kind() == ErrorKind::Data, error.what());
   }
 }
 

@@ -13,7 +13,6 @@
 #include "io/data/record_index.hpp"
 #include "io/tools/tar_reader.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/give_up.hpp"
 
 namespace millrace::fuzz {
 namespace {
@@ -42,12 +41,6 @@ void read_tar(std::span<const std::byte> bytes) {
   for (const TarMember& member : list_tar(file).members)
     require(member.offset <= bytes.size() && member.bytes <= bytes.size() - member.offset,
             "members lie in the archive");
-}
-
-Bytes tagged(std::byte tag, std::span<const std::byte> rest) {
-  Bytes input(1 + rest.size(), tag);
-  std::ranges::copy(rest, input.begin() + 1);
-  return input;
 }
 
 }  // namespace
@@ -94,10 +87,9 @@ std::vector<Bytes> seeds() {
   for (std::size_t i = 0; i < 512; ++i) sum += std::to_integer<unsigned>(tar[i]);
   const std::string octal = fmt::format("{:06o}", sum);
   std::ranges::copy(std::as_bytes(std::span(octal)), tar.begin() + 148);
-  return {tagged(std::byte{0}, write_index(index)),
-          tagged(std::byte{1}, seal(kKind, write_index(index))),
-          tagged(std::byte{2}, write_folder_index(folder)),
-          tagged(std::byte{3}, std::as_bytes(std::span(lines))), tagged(std::byte{4}, tar)};
+  return {tagged(0, write_index(index)), tagged(1, seal(kKind, write_index(index))),
+          tagged(2, write_folder_index(folder)), tagged(3, std::as_bytes(std::span(lines))),
+          tagged(4, tar)};
 }
 
 }  // namespace millrace::fuzz

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Manifests of checkpoints. The first byte of an input selects whether the seal is corrected first.
-#include <algorithm>
 #include <string>
-#include <utility>
 
 #include "core/error.hpp"
 #include "io/manifest.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/give_up.hpp"
 #include "train/metrics_log.hpp"
 
 namespace millrace::fuzz {
@@ -41,14 +38,7 @@ std::vector<Bytes> seeds() {
       {{"a/kernel", io::TensorRole::Parameter, DType::F32, {3, 4}}, 9});
   const std::string sealed = io::to_text(manifest);
   const std::string body = sealed.substr(0, sealed.rfind(",\n \"crc32c\""));
-  std::vector<Bytes> inputs;
-  for (const auto& [first, text] : {std::pair{std::byte{0}, sealed}, {std::byte{1}, body}}) {
-    const auto bytes = std::as_bytes(std::span(text));
-    Bytes input(1 + bytes.size(), first);
-    std::copy(bytes.begin(), bytes.end(), input.begin() + 1);
-    inputs.push_back(std::move(input));
-  }
-  return inputs;
+  return {tagged(0, bytes_of(sealed)), tagged(1, bytes_of(body))};
 }
 
 }  // namespace millrace::fuzz

@@ -6,7 +6,6 @@
 #include "core/error.hpp"
 #include "partition/plan.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/give_up.hpp"
 
 namespace millrace::fuzz {
 
@@ -34,9 +33,7 @@ std::vector<Bytes> seeds() {
   plan.device_of = {0, 1};
   plan.costs.resize(2);
   plan.memory = {1000, 2000};
-  const std::string text = partition::to_json(plan);
-  return {{reinterpret_cast<const std::byte*>(text.data()),
-           reinterpret_cast<const std::byte*>(text.data()) + text.size()}};
+  return {bytes_of(partition::to_json(plan))};
 }
 
 }  // namespace millrace::fuzz

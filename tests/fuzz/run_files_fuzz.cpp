@@ -11,7 +11,6 @@
 
 #include "io/atomic_file.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/give_up.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "train/metrics_log.hpp"
 
@@ -62,17 +61,13 @@ std::vector<Bytes> seeds() {
     }
     log.report(train::ValidationResult{.iteration = 4, .images = 8, .batches = 2, .loss = 1.0});
   }
-  std::vector<Bytes> inputs;
-  for (const std::byte iteration : {std::byte{3}, std::byte{6}}) {
-    Bytes input(1, iteration);
-    for (const char* const name : kFiles) {
-      const Bytes file = io::read_file(folder / name, 1 << 20);
-      input.insert(input.end(), file.begin(), file.end());
-      input.push_back(std::byte{1});
-    }
-    inputs.push_back(std::move(input));
+  Bytes files;
+  for (const char* const name : kFiles) {
+    const Bytes file = io::read_file(folder / name, 1 << 20);
+    files.insert(files.end(), file.begin(), file.end());
+    files.push_back(std::byte{1});
   }
-  return inputs;
+  return {tagged(3, files), tagged(6, files)};
 }
 
 }  // namespace millrace::fuzz

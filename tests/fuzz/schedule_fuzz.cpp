@@ -7,7 +7,6 @@
 #include "core/error.hpp"
 #include "pipeline/schedule.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/give_up.hpp"
 
 namespace millrace::fuzz {
 
@@ -27,8 +26,7 @@ std::vector<Bytes> seeds() {
   for (const std::string_view text :
        {"0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "0F0,,0F1, 0I0,0W0\n,1F0,1I0,1W0,1F1,1I1,1W1\n",
         "0F0,2F0,2B0,0B0\n1F0,1B0\n", "0UPDATE\n,,\n1UPDATE"})
-    inputs.emplace_back(reinterpret_cast<const std::byte*>(text.data()),
-                        reinterpret_cast<const std::byte*>(text.data()) + text.size());
+    inputs.push_back(bytes_of(text));
   return inputs;
 }
 

@@ -6,7 +6,6 @@
 #include "cli/options.hpp"
 #include "core/error.hpp"
 #include "tests/fuzz/fuzz.hpp"
-#include "tests/fuzz/give_up.hpp"
 
 namespace millrace::fuzz {
 
@@ -29,8 +28,7 @@ std::vector<Bytes> seeds() {
         "dataset = \"cifar-10\" # and another\nno-such = [1, 2.5, {a = \"b\"}]\n",
         "[learning-rate]\nlearning-rate-decay = [0.1, 0.01]\nlr-drops = \"\"\"\na\\u00e9\"\"\"\n",
         "a.b.c = 1979-05-27T07:32:00Z\n[[list]]\nx = true\n[list.sub]\ny = 0x1f\n"})
-    inputs.emplace_back(reinterpret_cast<const std::byte*>(text.data()),
-                        reinterpret_cast<const std::byte*>(text.data()) + text.size());
+    inputs.push_back(bytes_of(text));
   return inputs;
 }
 

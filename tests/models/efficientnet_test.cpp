@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "models/registry.hpp"
-#include "tests/models/expect_error.hpp"
 #include "tests/models/graph_queries.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::models {
 namespace {
@@ -46,21 +46,6 @@ ModelOptions grouped() {
   return options;
 }
 
-struct Count {
-  std::string name;
-  ModelOptions options;
-  std::int64_t parameters;
-};
-
-class EfficientNetParameters : public testing::TestWithParam<Count> {};
-
-TEST_P(EfficientNetParameters, EqualThePublishedTable) {
-  ModelOptions options = GetParam().options;
-  EXPECT_EQ(build_efficientnet(options).trainable_elements(), GetParam().parameters);
-  options.norm = NormKind::Batch;
-  EXPECT_EQ(build_efficientnet(options).trainable_elements(), GetParam().parameters);
-}
-
 const Count kCounts[] = {
     {"B0", imagenet("B0"), 5'288'548},
     {"B1", imagenet("B1"), 7'794'184},
@@ -76,9 +61,7 @@ const Count kCounts[] = {
     {"B0GroupDim16Expand4", grouped(), 5'913'796},
 };
 
-std::string count_name(const testing::TestParamInfo<Count>& info) { return info.param.name; }
-
-INSTANTIATE_TEST_SUITE_P(Tables, EfficientNetParameters, testing::ValuesIn(kCounts), count_name);
+TEST(EfficientNet, ParametersEqualThePublishedTable) { expect_counts(kCounts); }
 
 // row "0.635 GMAC (vs 0.386 for B0, 0.69 B1, 4.39 B4)"
 TEST(EfficientNet, ForwardMacsRoundToThePublishedFigures) {
@@ -144,39 +127,6 @@ TEST(EfficientNet, OpsOfABlockThatAddsItsInput) {
                 "block2b/c/norm", "block2b/drop", "block2b/add"}));
   EXPECT_EQ(reads(graph, "block2b/add", 0), "block2b/drop");
   EXPECT_EQ(reads(graph, "block2b/add", 1), "block2a/c/norm");
-}
-
-TEST(EfficientNet, OpsOfABlockThatDoesNotAddItsInput) {
-  const Graph graph = build_efficientnet(imagenet());
-  using Names = std::vector<std::string>;
-  EXPECT_EQ(op_names(graph, "block2a"), (Names{"block2a/conv", "block2a/norm", "block2a/act"}));
-  EXPECT_EQ(op_names(graph, "block2a/b"),
-            (Names{"block2a/b/conv", "block2a/b/norm", "block2a/b/act"}));
-  EXPECT_EQ(op_names(graph, "block2a/SE"),
-            (Names{"block2a/SE", "block2a/SE/reduce", "block2a/SE/act", "block2a/SE/expand",
-                   "block2a/SE/sigmoid", "block2a/SE/scale"}));
-  EXPECT_EQ(op_names(graph, "block2a/c"), (Names{"block2a/c/conv", "block2a/c/norm"}));
-  EXPECT_EQ(op_names(graph, "Top"),
-            (Names{"Top/conv", "Top/norm", "Top/act", "Top/mean", "Top/dropout", "Top/logits"}));
-}
-
-TEST(EfficientNet, ShapesOfTheTable) {
-  const Graph graph = build_efficientnet(imagenet());
-  EXPECT_EQ(output_of(graph, "block0/act"), (Shape{112, 112, 32}));
-  EXPECT_EQ(output_of(graph, "block1a/c/norm"), (Shape{112, 112, 16}));
-  EXPECT_EQ(output_of(graph, "block2a/act"), (Shape{112, 112, 96}));
-  EXPECT_EQ(output_of(graph, "block2a/b/conv"), (Shape{56, 56, 96}));
-  EXPECT_EQ(output_of(graph, "block2a/SE/reduce"), (Shape{1, 1, 4}));
-  EXPECT_EQ(output_of(graph, "block7a/c/norm"), (Shape{7, 7, 320}));
-  EXPECT_EQ(output_of(graph, "Top/conv"), (Shape{7, 7, 1280}));
-  EXPECT_EQ(kind_of<Conv>(graph, "block2a/b/conv").groups, 96);
-}
-
-TEST(EfficientNet, PaddingIsSame) {
-  const Graph graph = build_efficientnet(imagenet());
-  EXPECT_EQ(kind_of<Conv>(graph, "block0/conv").pad, (Padding{0, 1, 0, 1}));
-  EXPECT_EQ(kind_of<Conv>(graph, "block3a/b/conv").pad, (Padding{1, 2, 1, 2}));
-  EXPECT_EQ(kind_of<Conv>(graph, "block3b/b/conv").pad, same(2));
 }
 
 TEST(EfficientNet, CifarOmitsTheFirstTwoHalvings) {

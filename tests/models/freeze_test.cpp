@@ -3,8 +3,8 @@
 
 #include <set>
 
-#include "expect_error.hpp"
 #include "models/registry.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::models {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "models/graph.hpp"
 #include "models/limits.hpp"
-#include "tests/models/expect_error.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::models {
 namespace {
@@ -38,69 +38,6 @@ TEST(GraphBuilder, NamesOpsAndParametersBelowTheirLayer) {
   EXPECT_EQ(graph.ops[2].layer, LayerId{1});
   EXPECT_FALSE(graph.ops[4].output.valid());
 }
-
-/// Squeeze-and-excite after a depthwise convolution, a fire module and stochastic depth: the ops
-/// that residual networks do not use.
-Graph wide_vocabulary() {
-  GraphBuilder b("wide", {13, 9, 6}, 5);
-  b.begin_layer("block1");
-  const Extent k5 = {5, 5};
-  const Extent s2 = {2, 2};
-  ValueId x = b.conv("depthwise", b.input(),
-                     {.out_channels = 6,
-                      .kernel = k5,
-                      .stride = s2,
-                      .pad = padding_same(b.shape(b.input()), k5, s2),
-                      .groups = 6});
-  x = b.group_norm("norm", x, {.groups = 3, .order = GroupOrder::Strided});
-  x = b.activation("swish", x, {Activation::Swish});
-  b.begin_layer("block1/SE");
-  ValueId s = b.global_average_pool("mean", x);
-  s = b.conv("reduce", s, {.out_channels = 2, .bias = true});
-  s = b.activation("swish", s, {Activation::Swish});
-  s = b.conv("expand", s, {.out_channels = 6, .bias = true});
-  s = b.activation("sigmoid", s, {Activation::Sigmoid});
-  const ValueId scaled = b.scale_channels("scale", x, s);
-  b.begin_layer("block2");
-  ValueId y = b.conv("project", scaled, {.out_channels = 6});
-  y = b.drop_connect("drop", y, {.survival = 0.9});
-  y = b.add("add", y, scaled);
-  b.begin_layer("fire");
-  const ValueId one = b.conv("one", y, {.out_channels = 4});
-  const ValueId three =
-      b.conv("three", y, {.out_channels = 5, .kernel = {3, 3}, .pad = same(2), .dilation = {2, 2}});
-  ValueId z = b.concat("concat", {one, three});
-  z = b.pool("average", z, {.kind = PoolKind::Average, .kernel = {3, 3}, .pad = {0, 1, 1, 0}});
-  z = b.shortcut_pad("pad", z, {.channels_before = 1, .channels_after = 2});
-  b.begin_layer("head");
-  z = b.dropout("dropout", z, {.rate = 0.2});
-  z = b.dense("dense", z, {.units = 5});
-  b.begin_layer("loss");
-  b.softmax_loss("", z);
-  return std::move(b).build();
-}
-
-TEST(GraphBuilder, InfersShapesOverTheWholeVocabulary) {
-  const Graph graph = wide_vocabulary();
-  const auto shape = [&](std::string_view op) {
-    return graph.value(graph.op(graph.find(op)).output).shape;
-  };
-  EXPECT_EQ(shape("block1/depthwise"), (Shape{7, 5, 6}));
-  EXPECT_EQ(shape("block1/SE/mean"), (Shape{1, 1, 6}));
-  EXPECT_EQ(shape("block1/SE/reduce"), (Shape{1, 1, 2}));
-  EXPECT_EQ(shape("block1/SE/scale"), (Shape{7, 5, 6}));
-  EXPECT_EQ(shape("block2/add"), (Shape{7, 5, 6}));
-  EXPECT_EQ(shape("fire/three"), (Shape{7, 5, 5}));
-  EXPECT_EQ(shape("fire/concat"), (Shape{7, 5, 9}));
-  EXPECT_EQ(shape("fire/average"), (Shape{3, 2, 9}));
-  EXPECT_EQ(shape("fire/pad"), (Shape{3, 2, 12}));
-  EXPECT_EQ(shape("head/dense"), (Shape{1, 1, 5}));
-  // depthwise 150 + norm 12 + SE (12 + 2 + 12 + 6) + project 36 + fire (24 + 270) + dense 72*5 + 5
-  EXPECT_EQ(graph.trainable_elements(), 150 + 12 + 32 + 36 + 294 + 365);
-  EXPECT_EQ(graph.forward_macs(), 35 * 150 + 24 + 35 * 36 + 35 * 294 + 360);
-}
-
-TEST(GraphBuilder, TwoBuildsCompareEqual) { EXPECT_EQ(wide_vocabulary(), wide_vocabulary()); }
 
 TEST(GraphBuilder, MisfitsNameNetworkAndOp) {
   GraphBuilder b("tiny", {8, 8, 3}, 10);

@@ -11,8 +11,28 @@
 #include <vector>
 
 #include "models/graph.hpp"
+#include "models/registry.hpp"
 
 namespace millrace::models {
+
+/// A published number of trainable parameters.
+struct Count {
+  std::string name;
+  ModelOptions options;
+  std::int64_t parameters;
+};
+
+/// Expects the published numbers. They are the same with every norm, for any groups.
+template <class Counts>
+void expect_counts(const Counts& counts) {
+  for (Count count : counts) {
+    for (const NormKind norm : {count.options.norm, NormKind::Batch, NormKind::Group}) {
+      count.options.norm = norm;
+      if (norm == NormKind::Group) count.options.groups = 4;
+      EXPECT_EQ(build_model(count.options).trainable_elements(), count.parameters) << count.name;
+    }
+  }
+}
 
 inline std::vector<std::string> layer_names(const Graph& graph) {
   std::vector<std::string> names;

@@ -64,14 +64,5 @@ TEST(Graph, CountsElementsAndMacs) {
   EXPECT_FALSE(graph.parameter(ParameterId{3}).trainable());
 }
 
-TEST(Graph, IndicesAreDistinctHashableTypes) {
-  static_assert(!std::is_same_v<OpId, ValueId>);
-  static_assert(!std::is_convertible_v<OpId, ValueId>);
-  EXPECT_FALSE(OpId{}.valid());
-  EXPECT_LT(OpId{1}, OpId{2});
-  const std::unordered_set<ValueId> ids = {ValueId{1}, ValueId{2}, ValueId{1}};
-  EXPECT_EQ(ids.size(), 2u);
-}
-
 }  // namespace
 }  // namespace millrace::models

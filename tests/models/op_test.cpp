@@ -267,14 +267,5 @@ TEST(Infer, ProductsOnlyAreMultiplyAccumulates) {
   EXPECT_EQ(infer_one(BatchNorm{}, {5, 5, 4}).macs, 0);
 }
 
-TEST(Names, OfRoles) {
-  EXPECT_EQ(role_name(ParameterRole::Kernel), "kernel");
-  EXPECT_EQ(role_name(ParameterRole::Bias), "bias");
-  EXPECT_EQ(role_name(ParameterRole::Gamma), "gamma");
-  EXPECT_EQ(role_name(ParameterRole::Beta), "beta");
-  EXPECT_EQ(role_name(ParameterRole::MovingMean), "moving_mean");
-  EXPECT_EQ(role_name(ParameterRole::MovingVariance), "moving_variance");
-}
-
 }  // namespace
 }  // namespace millrace::models

@@ -8,8 +8,8 @@
 
 #include "models/networks.hpp"
 #include "models/registry.hpp"
-#include "tests/models/expect_error.hpp"
 #include "tests/models/graph_queries.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::models {
 namespace {
@@ -64,14 +64,6 @@ TEST(ResNetVariants, IdentityInStageOneNeedsMatchingShapes) {
   EXPECT_TRUE(basic.find("b2/0/shortcut_conv").valid());
   options.size = "50";
   EXPECT_TRUE(build_resnet(options).find("b1/0/shortcut_conv").valid());
-}
-
-TEST(ResNetVariants, ClassesMayBe1001) {
-  ModelOptions options = imagenet("50");
-  options.classes = 1001;
-  const Graph graph = build_resnet(options);
-  EXPECT_EQ(graph.trainable_elements(), 25'559'081);  // row "1001 classes: RN50"
-  EXPECT_EQ(graph.classes, 1001);
 }
 
 TEST(ResNetVariants, PaddingRules) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "models/registry.hpp"
-#include "tests/models/expect_error.hpp"
 #include "tests/models/graph_queries.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::models {
 namespace {
@@ -38,18 +38,6 @@ ModelOptions squeezed(ModelOptions options) {
   return options;
 }
 
-struct Count {
-  std::string name;
-  ModelOptions options;
-  std::int64_t parameters;
-};
-
-class ResNeXtParameters : public testing::TestWithParam<Count> {};
-
-TEST_P(ResNeXtParameters, EqualThePublishedTable) {
-  EXPECT_EQ(build_resnext(GetParam().options).trainable_elements(), GetParam().parameters);
-}
-
 const Count kCounts[] = {
     // row "Params (1000 cls)"
     {"ImageNet14", imagenet("14"), 9'411'880},
@@ -74,9 +62,7 @@ const Count kCounts[] = {
     {"SqueezedImageNet101", squeezed(imagenet("101")), 48'955'416},
 };
 
-std::string count_name(const testing::TestParamInfo<Count>& info) { return info.param.name; }
-
-INSTANTIATE_TEST_SUITE_P(Tables, ResNeXtParameters, testing::ValuesIn(kCounts), count_name);
+TEST(ResNeXt, ParametersEqualThePublishedTable) { expect_counts(kCounts); }
 
 TEST(ResNeXt, ForwardMacsRoundToThePublishedFigures) {
   const auto giga = [](const ModelOptions& options) {
@@ -94,17 +80,6 @@ TEST(ResNeXt, LayersAreThoseOfResNet) {
   EXPECT_EQ(names, layer_names(build_resnet(options)));
   EXPECT_EQ(names[2], "b1/0/relu");
   EXPECT_TRUE(build_resnext(imagenet("101")).find("b3/3/relu").valid());
-}
-
-TEST(ResNeXt, MiddleIsGroupedAndTwiceAsWide) {
-  const Graph graph = build_resnext(imagenet("50"));
-  EXPECT_EQ(output_of(graph, "b1/0/conv1"), (Shape{56, 56, 128}));
-  EXPECT_EQ(output_of(graph, "b4/2/conv2"), (Shape{7, 7, 1024}));
-  EXPECT_EQ(output_of(graph, "b4/2/relu"), (Shape{7, 7, 2048}));
-  EXPECT_EQ(kind_of<Conv>(graph, "b4/2/conv2").groups, 32);
-  EXPECT_EQ(kind_of<Conv>(graph, "b4/2/conv1").groups, 1);
-  EXPECT_EQ(kind_of<Conv>(graph, "b2/0/conv1").stride, (Extent{1, 1}));
-  EXPECT_EQ(kind_of<Conv>(graph, "b2/0/conv2").stride, (Extent{2, 2}));
 }
 
 TEST(ResNeXt, GroupsAndGroupDimSetTheMiddle) {

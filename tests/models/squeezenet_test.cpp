@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "models/registry.hpp"
-#include "tests/models/expect_error.hpp"
 #include "tests/models/graph_queries.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::models {
 namespace {
@@ -43,40 +43,6 @@ TEST(SqueezeNet, LayersAreNamedAsInThePublishedNet) {
   expected = body;
   expected.insert(expected.end(), {"fc10", "loss"});
   EXPECT_EQ(layer_names(build_squeezenet(cifar())), expected);
-}
-
-// row "13x13 VALID average pool (224->112->55->27->13)"
-TEST(SqueezeNet, ShapesOfTheTable) {
-  const Graph graph = build_squeezenet(imagenet());
-  EXPECT_EQ(output_of(graph, "conv1"), (Shape{112, 112, 96}));
-  EXPECT_EQ(output_of(graph, "pool1"), (Shape{55, 55, 96}));
-  EXPECT_EQ(output_of(graph, "fire2/concat"), (Shape{55, 55, 128}));
-  EXPECT_EQ(output_of(graph, "pool4"), (Shape{27, 27, 256}));
-  EXPECT_EQ(output_of(graph, "fire8/squeeze1x1"), (Shape{27, 27, 64}));
-  EXPECT_EQ(output_of(graph, "pool8"), (Shape{13, 13, 512}));
-  EXPECT_EQ(output_of(graph, "conv10/relu"), (Shape{13, 13, 1000}));
-  EXPECT_EQ(output_of(graph, "pool10"), (Shape{1, 1, 1000}));
-  EXPECT_EQ(output_of(build_squeezenet(cifar()), "fire9/concat"), (Shape{1, 1, 512}));
-}
-
-TEST(SqueezeNet, FireSqueezesOnceAndExpandsTwice) {
-  const Graph graph = build_squeezenet(imagenet());
-  EXPECT_EQ(op_names(graph, "fire2"),
-            (std::vector<std::string>{"fire2/squeeze1x1", "fire2/relu_squeeze1x1",
-                                      "fire2/expand1x1", "fire2/relu_expand1x1", "fire2/expand3x3",
-                                      "fire2/relu_expand3x3", "fire2/concat"}));
-  EXPECT_EQ(reads(graph, "fire2/expand1x1"), "fire2/relu_squeeze1x1");
-  EXPECT_EQ(reads(graph, "fire2/expand3x3"), "fire2/relu_squeeze1x1");
-  EXPECT_EQ(reads(graph, "fire2/concat", 0), "fire2/relu_expand1x1");
-  EXPECT_EQ(reads(graph, "fire2/concat", 1), "fire2/relu_expand3x3");
-}
-
-TEST(SqueezeNet, PaddingIsSameInConvolutionsAndNoneInPools) {
-  const Graph graph = build_squeezenet(imagenet());
-  EXPECT_EQ(kind_of<Conv>(graph, "conv1").pad, (Padding{2, 3, 2, 3}));
-  EXPECT_EQ(kind_of<Conv>(graph, "fire2/expand3x3").pad, same(1));
-  EXPECT_EQ(kind_of<Pool>(graph, "pool1"),
-            (Pool{.kind = PoolKind::Max, .kernel = {3, 3}, .stride = {2, 2}}));
 }
 
 TEST(SqueezeNet, BypassAddsTheInputOfEverySecondModule) {

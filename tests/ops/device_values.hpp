@@ -9,14 +9,18 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
 #include "core/bfloat16.hpp"
 #include "core/float16.hpp"
 #include "core/random.hpp"
+#include "core/sha256.hpp"
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 
@@ -39,6 +43,13 @@ template <class T>
   } else {
     return static_cast<double>(to_float(x));
   }
+}
+
+/// Of all that tests read from the device, if MILLRACE_TEST_DIGEST is set, for thread_count_test.
+[[nodiscard]] inline Sha256* digest_of_results() {
+  static Sha256 digest;
+  static const bool wanted = std::getenv("MILLRACE_TEST_DIGEST") != nullptr;
+  return wanted ? &digest : nullptr;
 }
 
 /// Records of fixed size on the device; the address is null if there are none.
@@ -100,6 +111,7 @@ class DeviceValues {
       break;
     }
     host.resize(static_cast<std::size_t>(bytes()));
+    if (Sha256* const digest = digest_of_results()) digest->update(host);
     return host;
   }
   [[nodiscard]] Values values() const {
@@ -146,6 +158,26 @@ template <class T>
 [[nodiscard]] inline const char* spelled(DType type) {
   return type == DType::F32 ? "Float32" : type == DType::BF16 ? "Bfloat16" : "Float16";
 }
+
+/// A test of one case with each storage type.
+template <class Case>
+class OfEveryType : public testing::TestWithParam<std::tuple<Case, DType>> {
+ public:
+  /// Calls test.operator()<T>(case) for the type at hand.
+  template <class Test>
+  void run(const Test& test) {
+    device::dispatch(std::get<1>(this->GetParam()), [&]<class T>() {
+      test.template operator()<T>(std::get<0>(this->GetParam()));
+    });
+  }
+  static auto all(const std::vector<Case>& cases) {
+    return testing::Combine(testing::ValuesIn(cases),
+                            testing::Values(DType::F32, DType::BF16, DType::F16));
+  }
+  static std::string name_of(const testing::TestParamInfo<std::tuple<Case, DType>>& info) {
+    return std::get<0>(info.param).name + spelled(std::get<1>(info.param));
+  }
+};
 
 /// Relative error of rounding to T once: half a unit in the last place.
 template <class T>

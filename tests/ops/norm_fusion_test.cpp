@@ -4,8 +4,6 @@
 // change a result.
 #include <gtest/gtest.h>
 
-#include <tuple>
-
 #include "ops/elementwise.hpp"
 #include "tests/ops/norm_cases.hpp"
 #include "tests/support/reference_ops.hpp"
@@ -13,39 +11,21 @@
 namespace millrace::ops {
 namespace {
 
-using Param = std::tuple<NormCase, DType>;
-class NormFusion : public testing::TestWithParam<Param> {
- protected:
-  template <class Test>
-  void run(Test&& test) {
-    const NormShape& shape = std::get<0>(GetParam()).shape;
-    device::dispatch(std::get<1>(GetParam()),
-                     [&]<class T>() { test.template operator()<T>(shape); });
-  }
-};
+class NormFusion : public OfEveryType<NormCase> {};
 
-TEST_P(NormFusion, ApplyWithFunction) {
-  run([]<class T>(const NormShape& s) {
+TEST_P(NormFusion, Forward) {
+  run([]<class T>(const NormCase& c) {
+    const NormShape& s = c.shape;
     NormHarness<T> h(s);
+    DeviceValues<T> fused(s.elements()), z(s.elements()), parts(s.elements());
+    h.apply(z, nullptr, Activation::None);
     for (const Activation fn : reference::kActivations) {
-      DeviceValues<T> fused(s.elements()), z(s.elements()), parts(s.elements());
       h.apply(fused, nullptr, fn);
-      h.apply(z, nullptr, Activation::None);
       activation_forward(h.space, parts.data(), z.data(), s.elements(), fn);
       EXPECT_TRUE(same_bits(fused, parts)) << "function " << static_cast<int>(fn);
-    }
-  });
-}
-
-TEST_P(NormFusion, ApplyWithSkipAndFunction) {
-  run([]<class T>(const NormShape& s) {
-    NormHarness<T> h(s);
-    for (const Activation fn : reference::kActivations) {
-      DeviceValues<T> fused(s.elements()), z(s.elements()), parts(s.elements());
       h.apply(fused, &h.skip_device, fn);
-      h.apply(z, nullptr, Activation::None);
       add_forward(h.space, parts.data(), z.data(), h.skip_device.data(), s.elements(), fn);
-      EXPECT_TRUE(same_bits(fused, parts)) << "function " << static_cast<int>(fn);
+      EXPECT_TRUE(same_bits(fused, parts)) << "with skip, function " << static_cast<int>(fn);
     }
   });
 }
@@ -74,87 +54,53 @@ void backward_in_parts(NormHarness<T>& h, DeviceValues<T>& z, Activation fn, boo
   h.backward_apply(out.dx, out.dz, out.coefficients, Activation::None);
 }
 
-TEST_P(NormFusion, BackwardWithFunction) {
-  run([]<class T>(const NormShape& s) {
+/// Compares one variant of the fused backward pass with its parts. `z` is the input of the
+/// activation, or its output (of ReLU, whose gradient can be computed from that).
+template <class T>
+void expect_fused(NormHarness<T>& h, DeviceValues<T>& z, Activation fn, bool skip, bool two) {
+  SCOPED_TRACE(testing::Message() << "function " << static_cast<int>(fn) << ", skip " << skip
+                                  << ", two gradients " << two);
+  NormOutputs<T> parts(h.shape), fused(h.shape);
+  backward_in_parts(h, z, fn, two, parts);
+  NormBackwardReduce<T> args = h.reduce_arguments();
+  fused.place(args);
+  args.dy = h.dy_device.data();
+  args.dy2 = two ? h.dy2_device.data() : nullptr;
+  args.y = skip ? z.data() : nullptr;
+  args.skip_used = skip;
+  args.fn = fn;
+  args.dz = skip || two ? fused.dz.data() : nullptr;
+  norm_backward_reduce(h.space, h.shape, args);
+  if (args.dz != nullptr) {
+    EXPECT_TRUE(same_bits(fused.dz, parts.dz));
+    h.backward_apply(fused.dx, fused.dz, fused.coefficients, Activation::None);
+  } else {
+    h.backward_apply(fused.dx, h.dy_device, fused.coefficients, fn);
+    DeviceValues<T> in_place(h.dy);  // dx in place of dy
+    h.backward_apply(in_place, in_place, fused.coefficients, fn);
+    EXPECT_TRUE(same_bits(in_place, parts.dx));
+  }
+  expect_same(fused, parts);
+}
+
+TEST_P(NormFusion, Backward) {
+  run([]<class T>(const NormCase& c) {
+    const NormShape& s = c.shape;
     NormHarness<T> h(s);
     DeviceValues<T> z(s.elements());
     h.apply(z, nullptr, Activation::None);
-    for (const Activation fn : reference::kActivations) {
-      SCOPED_TRACE(static_cast<int>(fn));
-      NormOutputs<T> parts(s), fused(s);
-      backward_in_parts(h, z, fn, false, parts);
-
-      NormBackwardReduce<T> args = h.reduce_arguments();
-      fused.place(args);
-      args.dy = h.dy_device.data();
-      args.fn = fn;
-      norm_backward_reduce(h.space, s, args);
-      h.backward_apply(fused.dx, h.dy_device, fused.coefficients, fn);
-      expect_same(fused, parts);
-
-      // dx in place of dy.
-      DeviceValues<T> in_place(h.dy);
-      h.backward_apply(in_place, in_place, fused.coefficients, fn);
-      EXPECT_TRUE(same_bits(in_place, parts.dx));
-    }
-  });
-}
-
-TEST_P(NormFusion, BackwardWithTwoGradients) {
-  run([]<class T>(const NormShape& s) {
-    NormHarness<T> h(s);
-    DeviceValues<T> z(s.elements());
-    h.apply(z, nullptr, Activation::None);
-    for (const Activation fn : reference::kActivations) {
-      SCOPED_TRACE(static_cast<int>(fn));
-      NormOutputs<T> parts(s), fused(s);
-      backward_in_parts(h, z, fn, true, parts);
-
-      NormBackwardReduce<T> args = h.reduce_arguments();
-      fused.place(args);
-      args.dy = h.dy_device.data();
-      args.dy2 = h.dy2_device.data();
-      args.dz = fused.dz.data();
-      args.fn = fn;
-      norm_backward_reduce(h.space, s, args);
-      h.backward_apply(fused.dx, fused.dz, fused.coefficients, Activation::None);
-      EXPECT_TRUE(same_bits(fused.dz, parts.dz));
-      expect_same(fused, parts);
-    }
-  });
-}
-
-TEST_P(NormFusion, BackwardWithSkip) {
-  run([]<class T>(const NormShape& s) {
-    NormHarness<T> h(s);
+    for (const bool two : {false, true})
+      for (const Activation fn : reference::kActivations) expect_fused(h, z, fn, false, two);
     for (const Activation fn : {Activation::None, Activation::Relu}) {
-      DeviceValues<T> y(s.elements());
-      h.apply(y, &h.skip_device, fn);
-      for (const bool two : {false, true}) {
-        SCOPED_TRACE(testing::Message()
-                     << "function " << static_cast<int>(fn) << ", two gradients " << two);
-        NormOutputs<T> parts(s), fused(s);
-        backward_in_parts(h, y, fn, two, parts);  // Relu's gradient can be computed from its output
-
-        NormBackwardReduce<T> args = h.reduce_arguments();
-        fused.place(args);
-        args.dy = h.dy_device.data();
-        args.dy2 = two ? h.dy2_device.data() : nullptr;
-        args.y = y.data();
-        args.dz = fused.dz.data();
-        args.skip_used = true;
-        args.fn = fn;
-        norm_backward_reduce(h.space, s, args);
-        h.backward_apply(fused.dx, fused.dz, fused.coefficients, Activation::None);
-        EXPECT_TRUE(same_bits(fused.dz, parts.dz));
-        expect_same(fused, parts);
-      }
+      h.apply(z, &h.skip_device, fn);
+      for (const bool two : {false, true}) expect_fused(h, z, fn, true, two);
     }
   });
 }
 
 TEST_P(NormFusion, InPlace) {
-  run([]<class T>(const NormShape& s) {
+  run([]<class T>(const NormCase& c) {
+    const NormShape& s = c.shape;
     NormHarness<T> h(s);
     DeviceValues<T> y(s.elements());
     h.apply(y, &h.skip_device, Activation::Relu);
@@ -187,14 +133,7 @@ TEST_P(NormFusion, InPlace) {
   });
 }
 
-std::string name_of_param(const testing::TestParamInfo<Param>& param) {
-  const auto& [c, type] = param.param;
-  return c.name + spelled(type);
-}
-INSTANTIATE_TEST_SUITE_P(Table, NormFusion,
-                         testing::Combine(testing::ValuesIn(norm_cases()),
-                                          testing::Values(DType::F32, DType::BF16, DType::F16)),
-                         name_of_param);
+INSTANTIATE_TEST_SUITE_P(Table, NormFusion, NormFusion::all(norm_cases()), NormFusion::name_of);
 
 }  // namespace
 }  // namespace millrace::ops

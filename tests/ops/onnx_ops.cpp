@@ -488,14 +488,12 @@ void momentum(Call& call) {
     DeviceValues<float> weights(x.values), gradients(call.input(2 + tensors + i).values);
     DeviceValues<float> velocity(call.input(2 + 2 * tensors + i).values);
     const ParameterSpan span{0, n, true};
-    device::Arena spans(static_cast<std::int64_t>(sizeof span));
-    device::copy_to_device(spans.at(0), reinterpret_cast<const std::byte*>(&span),
-                           static_cast<std::int64_t>(sizeof span));
+    const DeviceRecords<ParameterSpan> spans({span});
     update_weights<float>(call.space, rule, update,
                           {.weights = weights.data(),
                            .velocity = velocity.data(),
                            .gradients = gradients.data(),
-                           .spans = reinterpret_cast<const ParameterSpan*>(spans.at(0)),
+                           .spans = spans.data(),
                            .num_spans = 1});
     device::fence(call.space);
     call.set_output(i, {x.dims, weights.values()});

@@ -7,7 +7,6 @@
 #include <limits>
 #include <ostream>
 #include <string>
-#include <tuple>
 
 #include "tests/ops/device_values.hpp"
 #include "tests/support/reference_ops.hpp"
@@ -47,19 +46,11 @@ testing::AssertionResult stored(const Values& actual, const Values& expected) {
   return close(actual, expected, [&](std::size_t i) { return store_tolerance<T>(expected[i]); });
 }
 
-using Param = std::tuple<PoolCase, DType>;
-class Pool : public testing::TestWithParam<Param> {
- protected:
-  template <class Test>
-  void run(Test&& test) {
-    const WindowShape& shape = std::get<0>(GetParam()).shape;
-    device::dispatch(std::get<1>(GetParam()),
-                     [&]<class T>() { test.template operator()<T>(shape); });
-  }
-};
+class Pool : public OfEveryType<PoolCase> {};
 
 TEST_P(Pool, MaxIsTheReference) {
-  run([]<class T>(const WindowShape& s) {
+  run([]<class T>(const PoolCase& c) {
+    const WindowShape& s = c.shape;
     const device::ExecutionSpace space;
     // Few different values cause many ties, which the first must win.
     Values x = random_values(s.in_elements(), 1, -4.0, 4.0);
@@ -82,7 +73,8 @@ TEST_P(Pool, MaxIsTheReference) {
 }
 
 TEST_P(Pool, AverageIsTheReference) {
-  run([]<class T>(const WindowShape& s) {
+  run([]<class T>(const PoolCase& c) {
+    const WindowShape& s = c.shape;
     const device::ExecutionSpace space;
     const Values x = random_as<T>(s.in_elements(), 1);
     const Values dy = random_as<T>(s.out_elements(), 2);
@@ -97,7 +89,8 @@ TEST_P(Pool, AverageIsTheReference) {
 }
 
 TEST_P(Pool, GlobalAverageIsTheReference) {
-  run([]<class T>(const WindowShape& s) {
+  run([]<class T>(const PoolCase& c) {
+    const WindowShape& s = c.shape;
     const device::ExecutionSpace space;
     const WindowShape whole{s.batch, s.in, {1, 1, s.in.c}, s.in.h, s.in.w, 1, 1, 0, 0};
     const Values x = random_as<T>(whole.in_elements(), 1);
@@ -114,15 +107,7 @@ TEST_P(Pool, GlobalAverageIsTheReference) {
   });
 }
 
-std::string name_of_param(const testing::TestParamInfo<Param>& param) {
-  const auto& [c, type] = param.param;
-  return c.name + spelled(type);
-}
-
-INSTANTIATE_TEST_SUITE_P(Table, Pool,
-                         testing::Combine(testing::ValuesIn(pool_cases()),
-                                          testing::Values(DType::F32, DType::BF16, DType::F16)),
-                         name_of_param);
+INSTANTIATE_TEST_SUITE_P(Table, Pool, Pool::all(pool_cases()), Pool::name_of);
 
 template <class T>
 class StorageType : public testing::Test {

@@ -55,68 +55,33 @@ struct Operands {
 
 /// Instructions per vector of elements at each level, as compiled by GCC 12, including loads,
 /// stores and loop control. A scalar loop takes about that number per element.
+using ByLevel = std::array<double, kInstructionLevels.size()>;
 struct Operations {
   std::string_view name;
-  std::array<double, kInstructionLevels.size()> by_level;
+  ByLevel of_float32;
+  ByLevel of_bfloat16 = {};
+  ByLevel of_float16 = {};
 };
 constexpr auto kOperations = std::to_array<Operations>({
-    {"NormApplyReluFloat32", {10, 6, 5}},
-    {"NormReduceReluFloat32", {19, 16, 11}},
-    {"NormBackwardReluFloat32", {17, 14, 11}},
-    {"NormApplySwishFloat32", {68, 51, 48}},
-    {"NormReduceSwishFloat32", {91, 65, 64}},
-    {"NormBackwardSwishFloat32", {88, 64, 63}},
-    {"NormAddFloat32", {13, 7, 7}},
-    {"NormStatisticsFloat32", {15, 12, 12}},
-    {"SwishFloat32", {64, 48, 47}},
-    {"SwishBackwardFloat32", {79, 56, 55}},
-    {"AddReluFloat32", {10, 8, 8}},
-    {"WidenFloat32", {5, 5, 5}},
-    {"ConvertFloat32", {5, 5, 5}},
-    {"MaxPoolFloat32", {91, 129, 219}},
-    {"MaxPoolBackwardFloat32", {46, 65, 109}},
-    {"GlobalAverageBackwardFloat32", {8, 8, 10}},
-    {"GlobalAverageFloat32", {4, 4, 5}},
-    {"ScaleFloat32", {9, 9, 11}},
-    {"ScaleBackwardFloat32", {11, 10, 11}},
-    {"NormApplyReluBfloat16", {29, 25, 17}},
-    {"NormReduceReluBfloat16", {40, 32, 30}},
-    {"NormBackwardReluBfloat16", {52, 43, 36}},
-    {"NormApplySwishBfloat16", {128, 97, 75}},
-    {"NormReduceSwishBfloat16", {147, 108, 90}},
-    {"NormBackwardSwishBfloat16", {154, 116, 97}},
-    {"NormAddBfloat16", {47, 40, 30}},
-    {"NormStatisticsBfloat16", {19, 15, 16}},
-    {"SwishBfloat16", {98, 71, 64}},
-    {"SwishBackwardBfloat16", {100, 78, 70}},
-    {"AddReluBfloat16", {30, 26, 24}},
-    {"WidenBfloat16", {6, 6, 6}},
-    {"ConvertBfloat16", {21, 18, 13}},
-    {"MaxPoolBfloat16", {106, 136, 218}},
-    {"MaxPoolBackwardBfloat16", {72, 87, 120}},
-    {"GlobalAverageBackwardBfloat16", {26, 25, 27}},
-    {"GlobalAverageBfloat16", {6, 6, 7}},
-    {"ScaleBfloat16", {29, 28, 28}},
-    {"ScaleBackwardBfloat16", {32, 29, 28}},
-    {"NormApplyReluFloat16", {133, 121, 78}},
-    {"NormReduceReluFloat16", {110, 95, 71}},
-    {"NormBackwardReluFloat16", {157, 141, 96}},
-    {"NormApplySwishFloat16", {188, 166, 118}},
-    {"NormReduceSwishFloat16", {224, 182, 146}},
-    {"NormBackwardSwishFloat16", {286, 230, 174}},
-    {"NormAddFloat16", {187, 166, 114}},
-    {"NormStatisticsFloat16", {66, 56, 44}},
-    {"SwishFloat16", {132, 128, 96}},
-    {"SwishBackwardFloat16", {214, 188, 137}},
-    {"AddReluFloat16", {152, 138, 88}},
-    {"WidenFloat16", {29, 23, 20}},
-    {"ConvertFloat16", {45, 48, 26}},
-    {"MaxPoolFloat16", {247, 253, 318}},
-    {"MaxPoolBackwardFloat16", {194, 184, 195}},
-    {"GlobalAverageBackwardFloat16", {80, 83, 62}},
-    {"GlobalAverageFloat16", {34, 29, 22}},
-    {"ScaleFloat16", {134, 131, 97}},
-    {"ScaleBackwardFloat16", {108, 109, 80}},
+    {"NormApplyRelu", {10, 6, 5}, {29, 25, 17}, {133, 121, 78}},
+    {"NormReduceRelu", {19, 16, 11}, {40, 32, 30}, {110, 95, 71}},
+    {"NormBackwardRelu", {17, 14, 11}, {52, 43, 36}, {157, 141, 96}},
+    {"NormApplySwish", {68, 51, 48}, {128, 97, 75}, {188, 166, 118}},
+    {"NormReduceSwish", {91, 65, 64}, {147, 108, 90}, {224, 182, 146}},
+    {"NormBackwardSwish", {88, 64, 63}, {154, 116, 97}, {286, 230, 174}},
+    {"NormAdd", {13, 7, 7}, {47, 40, 30}, {187, 166, 114}},
+    {"NormStatistics", {15, 12, 12}, {19, 15, 16}, {66, 56, 44}},
+    {"Swish", {64, 48, 47}, {98, 71, 64}, {132, 128, 96}},
+    {"SwishBackward", {79, 56, 55}, {100, 78, 70}, {214, 188, 137}},
+    {"AddRelu", {10, 8, 8}, {30, 26, 24}, {152, 138, 88}},
+    {"Widen", {5, 5, 5}, {6, 6, 6}, {29, 23, 20}},
+    {"Convert", {5, 5, 5}, {21, 18, 13}, {45, 48, 26}},
+    {"MaxPool", {91, 129, 219}, {106, 136, 218}, {247, 253, 318}},
+    {"MaxPoolBackward", {46, 65, 109}, {72, 87, 120}, {194, 184, 195}},
+    {"GlobalAverageBackward", {8, 8, 10}, {26, 25, 27}, {80, 83, 62}},
+    {"GlobalAverage", {4, 4, 5}, {6, 6, 7}, {34, 29, 22}},
+    {"Scale", {9, 9, 11}, {29, 28, 28}, {134, 131, 97}},
+    {"ScaleBackward", {11, 10, 11}, {32, 29, 28}, {108, 109, 80}},
     {"Momentum", {17, 13, 13}},
     {"MomentumCopied", {34, 28, 45}},
     {"RmsProp", {28, 21, 21}},
@@ -125,112 +90,91 @@ constexpr auto kOperations = std::to_array<Operations>({
 /// A kernel over n elements.
 struct Loop {
   std::string name;
+  DType type;
   std::function<void(const ExecutionSpace&, Operands&, std::int64_t n)> run;
 };
 
+/// What a kernel of T over n elements gets.
 template <class T>
-void add_norm_loops(const std::string& type, std::vector<Loop>& loops) {
-  const auto rows = [](std::int64_t n) { return batch_norm_shape(n / kChannels, kChannels); };
-  const auto as = Operands::as<T>;
-  for (const auto& [fn, name] :
-       {std::pair{Activation::Relu, "Relu"}, std::pair{Activation::Swish, "Swish"}}) {
-    loops.push_back({"NormApply" + std::string(name) + type,
-                     [=, fn = fn](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                       const float* f = o.floats.data();
-                       const T* none = nullptr;
-                       norm_apply<T>(space, rows(n), as(o.a), as(o.b), none, f, f, f, fn);
-                     }});
-    loops.push_back({"NormReduce" + std::string(name) + type,
-                     [=, fn = fn](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                       float* f = o.floats.data();
-                       NormBackwardReduce<T> args;
-                       args.dy = as(o.a);
-                       args.x = as(o.b);
-                       args.statistics = args.gamma = args.beta = f;
-                       args.dgamma = f + 1024;
-                       args.dbeta = f + 2048;
-                       args.coefficients = f + 4096;
-                       args.scratch = f + 8192;
-                       args.fn = fn;
-                       norm_backward_reduce<T>(space, rows(n), args);
-                     }});
-    loops.push_back({"NormBackward" + std::string(name) + type,
-                     [=, fn = fn](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                       const float* f = o.floats.data();
-                       norm_backward_apply<T>(space, rows(n), as(o.a), as(o.b), as(o.c), f, f, f, f,
-                                              fn);
-                     }});
-  }
-  loops.push_back({"NormAdd" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     const float* f = o.floats.data();
-                     norm_apply<T>(space, rows(n), as(o.a), as(o.b), as(o.c), f, f, f,
-                                   Activation::Relu);
-                   }});
-  loops.push_back(
-      {"NormStatistics" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-         float* f = o.floats.data();
-         norm_statistics<T>(space, rows(n), f, {}, f + 8192, as(o.a), 1e-5f);
-       }});
-}
+struct Arguments {
+  const ExecutionSpace& space;
+  T *a, *b, *c, *d;
+  float *fa, *fb, *f;
+  std::int64_t n;
 
-template <class T>
-void add_elementwise_loops(const std::string& type, std::vector<Loop>& loops) {
-  const auto as = Operands::as<T>;
-  loops.push_back({"Swish" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     activation_forward<T>(space, as(o.a), as(o.b), n, Activation::Swish);
-                   }});
-  loops.push_back(
-      {"SwishBackward" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-         activation_backward<T>(space, as(o.a), as(o.b), as(o.c), n, Activation::Swish);
-       }});
-  loops.push_back({"AddRelu" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     add_forward<T>(space, as(o.a), as(o.b), as(o.c), n, Activation::Relu);
-                   }});
-  loops.push_back({"Widen" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     widen<T>(space, o.a.data(), as(o.b), n);
-                   }});
-  loops.push_back({"Convert" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     convert<T>(space, as(o.a), o.b.data(), n);
-                   }});
-}
-
-template <class T>
-void add_image_loops(const std::string& type, std::vector<Loop>& loops) {
-  const auto as = Operands::as<T>;
-  // Images of n / channels pixels in rows of 2.
-  const auto image = [](std::int64_t n) { return Shape{n / kChannels / 2, 2, kChannels}; };
-  const auto pool = [=](std::int64_t n) {
+  [[nodiscard]] NormShape rows() const { return batch_norm_shape(n / kChannels, kChannels); }
+  /// n / channels pixels in rows of 2.
+  [[nodiscard]] Shape image() const { return {n / kChannels / 2, 2, kChannels}; }
+  [[nodiscard]] WindowShape pool() const {
     WindowShape s;
-    s.in = s.out = image(n);
+    s.in = s.out = image();
     s.kernel_h = s.kernel_w = 2;
     return s;
-  };
-  loops.push_back({"MaxPool" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     max_pool_forward<T>(space, pool(n), as(o.a), Operands::as<std::uint8_t>(o.c),
-                                         as(o.b));
-                   }});
-  loops.push_back(
-      {"MaxPoolBackward" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-         max_pool_backward<T>(space, pool(n), as(o.a), as(o.b), Operands::as<std::uint8_t>(o.c));
-       }});
-  loops.push_back({"GlobalAverageBackward" + type,
-                   [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     global_average_backward<T>(space, 1, image(n), as(o.a), as(o.b));
-                   }});
-  loops.push_back(
-      {"GlobalAverage" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-         global_average_forward<T>(space, 1, image(n), as(o.a), as(o.b));
-       }});
-  const auto scale = [](std::int64_t n) { return ScaleShape{1, n / kChannels, kChannels}; };
-  loops.push_back({"Scale" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     const T* none = nullptr;
-                     scale_forward<T>(space, scale(n), as(o.a), as(o.b), as(o.c), none,
-                                      Activation::None);
-                   }});
-  loops.push_back(
-      {"ScaleBackward" + type, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-         scale_backward<T>(space, scale(n), as(o.a), as(o.d), as(o.b), as(o.c), as(o.floats));
-       }});
+  }
+  [[nodiscard]] ScaleShape scale() const { return {1, n / kChannels, kChannels}; }
+  [[nodiscard]] std::uint8_t* winners() const { return reinterpret_cast<std::uint8_t*>(c); }
+};
+
+/// Calls add(name, kernel) for every kernel.
+template <class T, class Add>
+void for_each_norm(const Add& add) {
+  using Args = Arguments<T>;
+  for (const Activation fn : {Activation::Relu, Activation::Swish}) {
+    const std::string name = fn == Activation::Relu ? "Relu" : "Swish";
+    add("NormApply" + name, [fn](const Args& o) {
+      norm_apply<T>(o.space, o.rows(), o.a, o.b, nullptr, o.f, o.f, o.f, fn);
+    });
+    add("NormReduce" + name, [fn](const Args& o) {
+      NormBackwardReduce<T> args;
+      args.dy = o.a;
+      args.x = o.b;
+      args.statistics = args.gamma = args.beta = o.f;
+      args.dgamma = o.f + 1024;
+      args.dbeta = o.f + 2048;
+      args.coefficients = o.f + 4096;
+      args.scratch = o.f + 8192;
+      args.fn = fn;
+      norm_backward_reduce<T>(o.space, o.rows(), args);
+    });
+    add("NormBackward" + name, [fn](const Args& o) {
+      norm_backward_apply<T>(o.space, o.rows(), o.a, o.b, o.c, o.f, o.f, o.f, o.f, fn);
+    });
+  }
+  add("NormAdd", [](const Args& o) {
+    norm_apply<T>(o.space, o.rows(), o.a, o.b, o.c, o.f, o.f, o.f, Activation::Relu);
+  });
+  add("NormStatistics", [](const Args& o) {
+    norm_statistics<T>(o.space, o.rows(), o.f, {}, o.f + 8192, o.a, 1e-5f);
+  });
+}
+
+template <class T, class Add>
+void for_each_other(const Add& add) {
+  using Args = Arguments<T>;
+  add("Swish",
+      [](const Args& o) { activation_forward<T>(o.space, o.a, o.b, o.n, Activation::Swish); });
+  add("SwishBackward", [](const Args& o) {
+    activation_backward<T>(o.space, o.a, o.b, o.c, o.n, Activation::Swish);
+  });
+  add("AddRelu",
+      [](const Args& o) { add_forward<T>(o.space, o.a, o.b, o.c, o.n, Activation::Relu); });
+  add("Widen", [](const Args& o) { widen<T>(o.space, o.fa, o.b, o.n); });
+  add("Convert", [](const Args& o) { convert<T>(o.space, o.a, o.fb, o.n); });
+  add("MaxPool",
+      [](const Args& o) { max_pool_forward<T>(o.space, o.pool(), o.a, o.winners(), o.b); });
+  add("MaxPoolBackward",
+      [](const Args& o) { max_pool_backward<T>(o.space, o.pool(), o.a, o.b, o.winners()); });
+  add("GlobalAverageBackward",
+      [](const Args& o) { global_average_backward<T>(o.space, 1, o.image(), o.a, o.b); });
+  add("GlobalAverage",
+      [](const Args& o) { global_average_forward<T>(o.space, 1, o.image(), o.a, o.b); });
+  add("Scale", [](const Args& o) {
+    scale_forward<T>(o.space, o.scale(), o.a, o.b, o.c, static_cast<const T*>(nullptr),
+                     Activation::None);
+  });
+  add("ScaleBackward", [](const Args& o) {
+    scale_backward<T>(o.space, o.scale(), o.a, o.d, o.b, o.c, reinterpret_cast<T*>(o.f));
+  });
 }
 
 /// One span after another.
@@ -252,23 +196,28 @@ void update(const ExecutionSpace& space, UpdateRule rule, Operands& o, std::int6
 
 std::vector<Loop> all_loops() {
   std::vector<Loop> loops;
-  const auto add = [&]<class T>(const std::string& type, T) {
-    add_norm_loops<T>(type, loops);
-    add_elementwise_loops<T>(type, loops);
-    add_image_loops<T>(type, loops);
+  for (const DType type : {DType::F32, DType::BF16, DType::F16})
+    device::dispatch(type, [&]<class T>() {
+      const auto add = [&](const std::string& name, const auto& kernel) {
+        loops.push_back(
+            {name, type, [kernel](const ExecutionSpace& space, Operands& o, std::int64_t n) {
+               const auto as = Operands::as<T>;
+               kernel(Arguments<T>{space, as(o.a), as(o.b), as(o.c), as(o.d), o.a.data(),
+                                   o.b.data(), o.floats.data(), n});
+             }});
+      };
+      for_each_norm<T>(add);
+      for_each_other<T>(add);
+    });
+  const auto add_update = [&](const char* name, UpdateRule rule, DType copy) {
+    loops.push_back(
+        {name, DType::F32, [=](const ExecutionSpace& space, Operands& o, std::int64_t n) {
+           update(space, rule, o, n, copy);
+         }});
   };
-  add("Float32", float{});
-  add("Bfloat16", bfloat16{});
-  add("Float16", float16{});
-  loops.push_back({"Momentum", [](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     update(space, UpdateRule::Momentum, o, n, DType::F32);
-                   }});
-  loops.push_back({"MomentumCopied", [](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     update(space, UpdateRule::Momentum, o, n, DType::BF16);
-                   }});
-  loops.push_back({"RmsProp", [](const ExecutionSpace& space, Operands& o, std::int64_t n) {
-                     update(space, UpdateRule::RmsProp, o, n, DType::F32);
-                   }});
+  add_update("Momentum", UpdateRule::Momentum, DType::F32);
+  add_update("MomentumCopied", UpdateRule::Momentum, DType::BF16);
+  add_update("RmsProp", UpdateRule::RmsProp, DType::F32);
   return loops;
 }
 
@@ -282,7 +231,10 @@ double expected_of(const Loop& loop, InstructionLevel level) {
       std::find_if(kOperations.begin(), kOperations.end(),
                    [&](const Operations& operations) { return operations.name == loop.name; });
   if (found == kOperations.end()) return 0.0;
-  return found->by_level.at(static_cast<std::size_t>(level)) / lanes_of(level);
+  const ByLevel& expected = loop.type == DType::F32    ? found->of_float32
+                            : loop.type == DType::BF16 ? found->of_bfloat16
+                                                       : found->of_float16;
+  return expected.at(static_cast<std::size_t>(level)) / lanes_of(level);
 }
 
 /// Leaves some margin for other compilers.
@@ -400,14 +352,15 @@ TEST_P(Vectors, AreUsedInHotLoops) {
     if (!again.empty()) instructions[i] = again[0];
   }
   for (std::size_t i = 0; i < loops.size(); ++i) {
-    std::printf("%-28s %6.2f instructions per element\n", loops[i].name.c_str(), instructions[i]);
-    EXPECT_LE(instructions[i], limit_of(loops[i], GetParam())) << loops[i].name;
+    const std::string name = loops[i].name + spelled(loops[i].type);
+    std::printf("%-28s %6.2f instructions per element\n", name.c_str(), instructions[i]);
+    EXPECT_LE(instructions[i], limit_of(loops[i], GetParam())) << name;
   }
 }
 
 /// Tests the counter with a loop that cannot be vectorized.
 TEST_P(Vectors, AreDistinguishedFromScalars) {
-  const Loop scalar{"Scalar", [](const ExecutionSpace&, Operands& o, std::int64_t n) {
+  const Loop scalar{"Scalar", DType::F32, [](const ExecutionSpace&, Operands& o, std::int64_t n) {
                       volatile float* values = o.a.data();
                       for (std::int64_t i = 0; i < n; ++i) values[i] = values[i] + 1.0f;
                     }};

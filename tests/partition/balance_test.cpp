@@ -13,13 +13,11 @@
 #include "core/text.hpp"
 #include "partition/cuts.hpp"
 #include "pipeline/simulate.hpp"
-#include "tests/models/expect_error.hpp"
 #include "tests/partition/nets.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::partition {
 namespace {
-
-using models::expect_error;
 
 std::vector<OpCost> random_costs(std::size_t ops, std::mt19937& random) {
   std::uniform_real_distribution<double> seconds(0.1, 2.0);

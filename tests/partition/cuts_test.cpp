@@ -8,13 +8,12 @@
 
 #include "partition/balance.hpp"
 #include "pipeline/messages.hpp"
-#include "tests/models/expect_error.hpp"
 #include "tests/partition/nets.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::partition {
 namespace {
 
-using models::expect_error;
 using Names = std::vector<std::string>;
 
 const Names kResNet50 = {"b1/0/relu", "b1/1/relu", "b1/2/relu", "b2/0/relu",

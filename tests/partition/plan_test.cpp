@@ -9,13 +9,13 @@
 
 #include "partition/balance.hpp"
 #include "partition/cuts.hpp"
-#include "tests/models/expect_error.hpp"
 #include "tests/partition/nets.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/support/xml.hpp"
 
 namespace millrace::partition {
 namespace {
 
-using models::expect_error;
 using Names = std::vector<std::string>;
 
 PlanRequest request(std::string_view kind, std::int32_t devices, std::int32_t micro_batches) {
@@ -173,18 +173,11 @@ TEST(PlanTest, MemoryLimitsThePlans) {
 
   // The message names a limit that works.
   search.memory_limit = 1000;
-  std::int64_t least = 0;
-  try {
-    (void)best_plans(graph, costs, r, search);
-    ADD_FAILURE() << "fits into 1000 bytes";
-  } catch (const Error& error) {
-    const std::string message = error.what();
-    EXPECT_EQ(error.kind(), ErrorKind::Config);
-    EXPECT_EQ(message.rfind("no choice of cuts fits 4 stages into 1.00 kB (1000 bytes) each", 0),
-              0u)
-        << message;
-    least = std::stoll(message.substr(message.rfind('(') + 1));
-  }
+  const std::string message =
+      message_of(ErrorKind::Config, [&] { (void)best_plans(graph, costs, r, search); });
+  ASSERT_TRUE(message.starts_with("no choice of cuts fits 4 stages into 1.00 kB (1000 bytes) each"))
+      << message;
+  const std::int64_t least = std::stoll(message.substr(message.rfind('(') + 1));
   search.memory_limit = least;
   EXPECT_EQ(most(best_plans(graph, costs, r, search).front()), least);
   --search.memory_limit;
@@ -210,14 +203,8 @@ TEST(PlanTest, StagesThatShareADeviceFitTogether) {
   }
   // Every stage fits alone; no two fit together.
   search.memory_limit = *std::max_element(plan.memory.begin(), plan.memory.end());
-  try {
-    (void)best_plans(graph, costs, r, search);
-    ADD_FAILURE() << "two stages fit into the memory of one";
-  } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()).rfind("none of the plans tried fits into devices of", 0),
-              0u)
-        << error.what();
-  }
+  expect_error(ErrorKind::Config, {"none of the plans tried fits into devices of"},
+               [&] { (void)best_plans(graph, costs, r, search); });
 }
 
 // ---- text
@@ -295,27 +282,6 @@ TEST(PlanTest, RefusesJsonThatIsNotAPlan) {
 
 // ---- drawing
 
-/// Names of elements that are still open at the end, or a description of the error.
-std::string unbalanced(const std::string& xml) {
-  std::vector<std::string> open;
-  for (std::size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
-    const std::size_t end = xml.find('>', at);
-    if (end == std::string::npos) return "a tag without an end";
-    const std::string tag = xml.substr(at + 1, end - at - 1);
-    if (tag.find('<') != std::string::npos) return "a tag in a tag: " + tag;
-    if (std::count(tag.begin(), tag.end(), '"') % 2 != 0) return "odd quotes: " + tag;
-    if (tag.back() == '/') continue;
-    if (tag.front() != '/') {
-      open.push_back(tag.substr(0, tag.find(' ')));
-    } else if (open.empty() || open.back() != tag.substr(1)) {
-      return "closes a tag that is not open: " + tag;
-    } else {
-      open.pop_back();
-    }
-  }
-  return open.empty() ? "" : open.back();
-}
-
 TEST(PlanLimitTest, RefusesNumbersAndSizesOutOfRange) {
   const auto refuses = [](const std::string& text, const std::string& message) {
     expect_error(ErrorKind::Config, message, [&] { (void)parse_plan(text, "plan.json"); });
@@ -331,7 +297,7 @@ TEST(PlanTest, DrawsOneBarPerStage) {
   Plan plan = small_plan();
   plan.model = "a<b> & \"c\"";
   const std::string svg = to_svg(plan);
-  EXPECT_EQ(unbalanced(svg), "");
+  EXPECT_EQ(test::problem_of_xml(svg), "");
   EXPECT_NE(svg.find("a&lt;b&gt; &amp; &quot;c&quot;, 1F1B: step 14.50 ms"), std::string::npos);
   EXPECT_NE(svg.find(">0 from images<"), std::string::npos);
   EXPECT_NE(svg.find(">1 from b2/0/relu<"), std::string::npos);

@@ -68,67 +68,6 @@ void* aligned_alloc(std::size_t alignment, std::size_t size) {
 namespace millrace::pipeline {
 namespace {
 
-struct Case {
-  const char* name;
-  const char* model;
-  DType type;
-  models::NormKind norm;
-  Recompute recompute;
-  char shortcut;
-};
-
-class AllocationTest : public testing::TestWithParam<Case> {};
-
-TEST_P(AllocationTest, NoneWithinAStep) {
-  const Case& variant = GetParam();
-  models::ModelOptions model = models::default_options(variant.model, models::Task::Cifar);
-  if (model.model == "resnet") model.size = "8";
-  model.norm = variant.norm;
-  if (model.model == "resnet") model.groups = 8;
-  model.efficientnet.depth = 0.4;
-  model.efficientnet.dropout_rate = 0.3;
-  model.shortcut = variant.shortcut;
-  const models::Graph graph = models::build_model(model);
-  const auto backend = ops::make_default_backend();
-  StageOptions options;
-  options.batch = 4;
-  options.type = variant.type;
-  options.recompute = variant.recompute;
-  options.parameters.rule = UpdateRule::Momentum;
-  Stage stage(graph, whole(graph), options, *backend);
-  device::Arena arena(stage.bytes());
-  stage.bind(arena.at(0));
-  stage.parameters().initialise(3);
-  const std::int64_t image_bytes = Shape{32, 32, 3}.elements() * size_of(variant.type);
-  const std::vector<std::byte> images(static_cast<std::size_t>(4 * image_bytes));
-  const std::vector<std::int32_t> labels = {1, 2, 3, 4};
-  const device::ExecutionSpace space;
-  const auto step = [&] {
-    BoundProgram& program = stage.training();
-    program.begin_step(space, 1.0f);
-    Stage::load(program, {}, images, labels);
-    program.run(space, Phase::Forward, {});
-    const MicroBatchMetrics metrics = stage.metrics(program, {});
-    program.run(space, Phase::BackwardInput, {});
-    stage.parameters().update(space, {}, 1);
-    space.fence();
-    return metrics.samples;
-  };
-  step();  // thread pools and primitive caches fill once
-  step();
-  g_allocations = 0;
-  g_counting = true;
-  for (int i = 0; i < 3; ++i) step();
-  g_counting = false;
-  EXPECT_EQ(g_allocations.load(), 0);
-  // The counter works.
-  g_counting = true;
-  void* volatile block = std::malloc(10);  // NOLINT(cppcoreguidelines-no-malloc)
-  g_counting = false;
-  std::free(block);  // NOLINT(cppcoreguidelines-no-malloc)
-  EXPECT_EQ(g_allocations.load(), 1);
-}
-
 /// Images of zeros.
 class Zeros final : public io::Dataset {
  public:
@@ -146,25 +85,61 @@ class Zeros final : public io::Dataset {
   }
 };
 
-// Two replicas of a pipeline of three stages, all in this process: executor, messages, reductions,
-// and batch statistics over one replica or both.
-class PipelineAllocationTest : public testing::TestWithParam<std::int64_t> {};
-INSTANTIATE_TEST_SUITE_P(Spans, PipelineAllocationTest, testing::Values(1, 2));
+using models::NormKind;
+struct Case {
+  const char* name;
+  const char* model;
+  DType type;
+  NormKind norm;
+  Recompute recompute;
+  char shortcut;
+  std::int64_t span = 1;
+};
 
-TEST_P(PipelineAllocationTest, NoneWithinAStep) {
-  models::ModelOptions model;
-  model.size = "8";
-  model.batch_norm_span = GetParam();
-  const models::Graph graph = models::build_model(model);
+class AllocationTest : public testing::TestWithParam<Case> {
+ protected:
+  static models::Graph network() {
+    const Case& variant = GetParam();
+    models::ModelOptions model = models::default_options(variant.model, models::Task::Cifar);
+    model.norm = variant.norm;
+    if (model.model == "resnet") {
+      model.size = "8";
+      model.groups = 8;
+    }
+    model.efficientnet.depth = 0.4;
+    model.efficientnet.dropout_rate = 0.3;
+    model.shortcut = variant.shortcut;
+    model.batch_norm_span = variant.span;
+    return models::build_model(model);
+  }
+  static PipelinePlan plan_of(const models::Graph& graph) {
+    PipelinePlan plan;
+    const auto ops = static_cast<std::int32_t>(graph.ops.size());
+    plan.ranges = {{0, ops / 3}, {ops / 3, ops / 2}, {ops / 2, ops}};
+    ScheduleRequest request;
+    request.devices = 3;
+    request.micro_batches = 4;
+    plan.schedule = with_communication(generate(request), links(graph, plan.ranges));
+    plan.ranks = {.devices = 3, .replicas = 2, .ranks = 1};
+    return plan;
+  }
+  static StageOptions options_of(const Slots& slots) {
+    StageOptions options;
+    options.batch = 2;
+    options.type = GetParam().type;
+    options.recompute = GetParam().recompute;
+    options.slots = slots;
+    options.parameters.rule = UpdateRule::Momentum;
+    return options;
+  }
+};
+
+// Two replicas of a pipeline of three stages, all in this process: executor, kernels, messages,
+// reductions, and batch statistics over one replica or both.
+TEST_P(AllocationTest, NoneWithinAStep) {
+  const models::Graph graph = network();
   const auto backend = ops::make_default_backend();
-  PipelinePlan plan;
-  const auto ops_count = static_cast<std::int32_t>(graph.ops.size());
-  plan.ranges = {{0, ops_count / 3}, {ops_count / 3, ops_count / 2}, {ops_count / 2, ops_count}};
-  ScheduleRequest request;
-  request.devices = 3;
-  request.micro_batches = 4;
-  plan.schedule = with_communication(generate(request), links(graph, plan.ranges));
-  plan.ranks = {.devices = 3, .replicas = 2, .ranks = 1};
+  const PipelinePlan plan = plan_of(graph);
   const std::vector<Slots> slots = slots_of(graph, plan);
   std::vector<std::unique_ptr<Stage>> stages;
   std::vector<Unit> units;
@@ -174,16 +149,14 @@ TEST_P(PipelineAllocationTest, NoneWithinAStep) {
   const auto data = std::make_shared<Zeros>();
   for (std::int32_t r = 0; r < 2; ++r) {
     for (std::int32_t s = 0; s < 3; ++s) {
-      StageOptions options;
-      options.batch = 2;
-      options.slots = slots[static_cast<std::size_t>(s)];
-      options.parameters.rule = UpdateRule::Momentum;
-      const OpRange range = plan.ranges[static_cast<std::size_t>(s)];
-      stages.push_back(std::make_unique<Stage>(graph, range, options, *backend));
+      const auto at = static_cast<std::size_t>(s);
+      stages.push_back(
+          std::make_unique<Stage>(graph, plan.ranges[at], options_of(slots[at]), *backend));
       units.push_back({r, s, stages.back().get()});
       bytes += device::aligned(stages.back()->bytes());
       io::LoaderOptions loading;
       loading.batch_size = 2;
+      loading.type = GetParam().type;
       loading.threads = 0;
       loading.replicas = 2;
       loading.replica = r;
@@ -205,19 +178,25 @@ TEST_P(PipelineAllocationTest, NoneWithinAStep) {
   const auto transport = comm::make_transport(world, device::copy_within);
   executor.bind(arena.at(offset), *transport, world);
   const device::ExecutionSpace space;
-  for (int i = 0; i < 2; ++i) executor.run(space, {}, feeds);
+  for (int i = 0; i < 2; ++i) executor.run(space, {}, feeds);  // fills thread pools and caches
   g_allocations = 0;
   g_counting = true;
   for (int i = 0; i < 3; ++i) executor.run(space, {}, feeds);
   g_counting = false;
   EXPECT_EQ(g_allocations.load(), 0);
+  // The counter works.
+  g_counting = true;
+  void* volatile block = std::malloc(10);  // NOLINT(cppcoreguidelines-no-malloc)
+  g_counting = false;
+  std::free(block);  // NOLINT(cppcoreguidelines-no-malloc)
+  EXPECT_EQ(g_allocations.load(), 1);
 }
 
-using models::NormKind;
 INSTANTIATE_TEST_SUITE_P(
     Variants, AllocationTest,
     testing::Values(
         Case{"Bfloat16", "resnet", DType::BF16, NormKind::Batch, Recompute::None, 'A'},
+        Case{"Spanning", "resnet", DType::F32, NormKind::Batch, Recompute::None, 'A', 2},
         Case{"Float32Projecting", "resnet", DType::F32, NormKind::Batch, Recompute::None, 'B'},
         Case{"GroupNorm", "resnet", DType::BF16, NormKind::Group, Recompute::None, 'A'},
         Case{"Recomputing", "resnet", DType::F32, NormKind::Group, Recompute::Stage, 'B'},

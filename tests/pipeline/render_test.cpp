@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "tests/support/xml.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -111,38 +112,6 @@ TEST(StaircaseTest, ACharacterShowsTheActionThatTakesMostOfIt) {
 
 // ---- SVG
 
-/// Whether tags are nested correctly, attributes are quoted, and ampersands begin an entity: the
-/// rules of XML that matter for these drawings.
-bool is_well_formed(std::string_view xml) {
-  std::vector<std::string_view> open;
-  std::size_t at = 0;
-  bool any = false;
-  while (at < xml.size()) {
-    if (xml[at] == '&' && xml.substr(at, 5) != "&amp;" && xml.substr(at, 4) != "&lt;" &&
-        xml.substr(at, 4) != "&gt;")
-      return false;
-    if (xml[at] == '>') return false;
-    if (xml[at] != '<') {
-      ++at;
-      continue;
-    }
-    const std::size_t end = xml.find('>', at);
-    if (end == std::string_view::npos) return false;
-    const std::string_view tag = xml.substr(at + 1, end - at - 1);
-    at = end + 1;
-    if (tag.find('<') != std::string_view::npos || count(tag, "\"") % 2 != 0) return false;
-    if (tag.front() == '/') {
-      if (open.empty() || open.back() != tag.substr(1)) return false;
-      open.pop_back();
-    } else if (tag.back() != '/') {
-      if (any && open.empty()) return false;  // a second root
-      open.push_back(tag.substr(0, tag.find(' ')));
-      any = true;
-    }
-  }
-  return any && open.empty();
-}
-
 std::size_t boxes(std::string_view svg, std::string_view kind) {
   return count(svg, "<rect class=\"" + std::string(kind) + "\"");
 }
@@ -150,7 +119,7 @@ std::size_t boxes(std::string_view svg, std::string_view kind) {
 TEST(SvgTest, HasABoxForEveryActionAndARowForEveryDevice) {
   for (const std::string_view kind : {"1F1B", "ZB-H1"}) {
     const std::string svg = to_svg(full_line(make(kind, 3, 5)));
-    EXPECT_TRUE(is_well_formed(svg)) << svg;
+    EXPECT_EQ(test::problem_of_xml(svg), "") << svg;
     const bool split = kind == "ZB-H1";
     EXPECT_EQ(count(svg, "<g class=\"device\">"), 3u);
     EXPECT_EQ(boxes(svg, "F"), 15u);
@@ -166,7 +135,7 @@ TEST(SvgTest, HasABoxForEveryActionAndARowForEveryDevice) {
 
 TEST(SvgTest, ArrowsFollowMessages) {
   const std::string svg = to_svg(full_line(make("1F1B", 3, 5)), {.arrows = true});
-  EXPECT_TRUE(is_well_formed(svg));
+  EXPECT_EQ(test::problem_of_xml(svg), "");
   EXPECT_EQ(count(svg, "url(#millrace-arrow)"), 2u * 2u * 5u);
 }
 
@@ -185,7 +154,7 @@ TEST(SvgTest, TwoTimeLinesShareOneAxis) {
   const TimeLine fast = full_line(make("1F1B", 3, 4));
   const std::array panels = {SvgPanel{"measured, <b> & co.", &slow}, SvgPanel{"simulated", &fast}};
   const std::string svg = to_svg(panels);
-  EXPECT_TRUE(is_well_formed(svg));
+  EXPECT_EQ(test::problem_of_xml(svg), "");
   EXPECT_EQ(count(svg, "<g class=\"panel\">"), 2u);
   EXPECT_EQ(count(svg, "<g class=\"device\">"), 6u);
   EXPECT_EQ(count(svg, "<g class=\"axis\""), 1u);
@@ -202,8 +171,8 @@ TEST(SvgTest, TwoTimeLinesShareOneAxis) {
 }
 
 TEST(SvgTest, EmptyTimeLinesAreDrawn) {
-  EXPECT_TRUE(is_well_formed(to_svg(TimeLine{})));
-  EXPECT_TRUE(is_well_formed(to_svg(std::span<const SvgPanel>{})));
+  EXPECT_EQ(test::problem_of_xml(to_svg(TimeLine{})), "");
+  EXPECT_EQ(test::problem_of_xml(to_svg(std::span<const SvgPanel>{})), "");
 }
 
 }  // namespace

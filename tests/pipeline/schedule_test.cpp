@@ -18,6 +18,7 @@
 #include "core/text.hpp"
 #include "pipeline/schedules/schedules.hpp"
 #include "pipeline/simulate.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::pipeline {
 namespace {
@@ -349,13 +350,7 @@ void expect_rejected(Mutate&& mutate, const std::string& part) {
   Schedule schedule = complete(request("1F1B", 3, 5));
   ASSERT_NO_THROW(validate(schedule, chain(3)));
   mutate(schedule);
-  try {
-    validate(schedule, chain(3));
-    FAIL() << "not rejected: " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::Config);
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
+  expect_error(ErrorKind::Config, {part}, [&] { validate(schedule, chain(3)); });
 }
 
 std::size_t index_of(const Schedule& schedule, std::size_t device, const std::string& action) {
@@ -398,13 +393,8 @@ TEST(ScheduleValidateTest, RejectsSendsThatWaitForEachOther) {
       "0F0,0SEND_F0>1,0F1,0SEND_F1>1,0RECV_B0<1,0B0,0RECV_B1<1,0B1,0REDUCE,0UPDATE\n"
       "1RECV_F0<0,1F0,1B0,1SEND_B0>0,1RECV_F1<0,1F1,1B1,1SEND_B1>0,1REDUCE,1UPDATE\n",
       "crossed");
-  try {
-    validate(crossed, chain(2));
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("wait at 0SEND_F1>1 1SEND_B0>0"), std::string::npos)
-        << error.what();
-  }
+  expect_error(ErrorKind::Config, {"wait at 0SEND_F1>1 1SEND_B0>0"},
+               [&] { validate(crossed, chain(2)); });
 }
 
 TEST(ScheduleTextTest, FilesComeBackAsTheyWere) {
@@ -424,18 +414,13 @@ TEST(ScheduleTextTest, FilesComeBackAsTheyWere) {
 }
 
 TEST(ScheduleTextTest, ErrorsNameTheirPlace) {
-  const auto message = [](const std::string& csv) {
-    try {
-      (void)parse_schedule(csv, "a.csv");
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("accepted");
+  const auto refuses = [](const std::string& csv, const std::string& part) {
+    expect_error(ErrorKind::Config, {part}, [&] { (void)parse_schedule(csv, "a.csv"); });
   };
-  EXPECT_NE(message("0F0,0X1\n").find("a.csv: row 1, column 2: '0X1'"), std::string::npos);
-  EXPECT_NE(message("0F0\n0F1\n").find("a.csv: row 2, column 1"), std::string::npos);
-  EXPECT_NE(message("1F0\n").find("no actions for stage 0"), std::string::npos);
-  EXPECT_NE(message("").find("contains no actions"), std::string::npos);
+  refuses("0F0,0X1\n", "a.csv: row 1, column 2: '0X1'");
+  refuses("0F0\n0F1\n", "a.csv: row 2, column 1");
+  refuses("1F0\n", "no actions for stage 0");
+  refuses("", "contains no actions");
   EXPECT_THROW((void)schedule_rule("2F2B"), Error);
 }
 
@@ -488,12 +473,7 @@ TEST(ScheduleTextTest, NumbersDoNotWrap) {
 
 TEST(ScheduleRequestTest, RefusesImpossibleRequests) {
   const auto refused = [](const ScheduleRequest& r) {
-    try {
-      (void)generate(r);
-    } catch (const Error& error) {
-      return error.kind() == ErrorKind::Config;
-    }
-    return false;
+    return !message_of(ErrorKind::Config, [&] { (void)generate(r); }).empty();
   };
   EXPECT_TRUE(refused(request("1F1B", 0, 4)));
   EXPECT_TRUE(refused(request("1F1B", 2, 0)));

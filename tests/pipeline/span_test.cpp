@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -42,11 +41,12 @@ Graph network(const char* family, std::int64_t span) {
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
-/// kSamples samples in one micro-batch of one replica, or divided among `replicas`.
+/// kSamples samples divided among `replicas`.
 class Replicas {
  public:
-  Replicas(const Graph& graph, std::int32_t replicas, StageOptions options, ops::Backend& backend)
+  Replicas(const Graph& graph, std::int32_t replicas, ops::Backend& backend)
       : graph_(graph), replicas_(replicas), batch_(kSamples / replicas) {
+    StageOptions options;
     options.batch = batch_;
     for (std::int32_t r = 0; r < replicas; ++r) {
       stages_.push_back(std::make_unique<Stage>(graph, whole(graph), options, backend));
@@ -87,16 +87,6 @@ class Replicas {
     }
     return result;
   }
-  [[nodiscard]] Tensors running_sums(std::int32_t replica) {
-    Tensors result;
-    for (const models::ParameterId id : parameters(replica).ids()) {
-      const models::Parameter& p = graph_.parameter(id);
-      if (p.trainable()) continue;
-      const float* data = parameters(replica).running_sum(id);
-      result[p.name].assign(data, data + p.elements());
-    }
-    return result;
-  }
 
  private:
   [[nodiscard]] Stage& stage(std::int32_t r) { return *stages_[static_cast<std::size_t>(r)]; }
@@ -105,24 +95,18 @@ class Replicas {
   }
 
   void load(std::int32_t r) {
-    const DType type = stage(r).training().program().options.type;
     const std::int64_t pixels = graph_.input_shape.elements();
-    std::vector<std::byte> images(static_cast<std::size_t>(batch_ * pixels * size_of(type)));
+    std::vector<float> images;
     std::vector<std::int32_t> labels;
-    for (std::int64_t n = 0; n < batch_; ++n) {
-      const std::int64_t sample = r * batch_ + n;
+    for (std::int64_t sample = r * batch_; sample < (r + 1) * batch_; ++sample) {
       labels.push_back(static_cast<std::int32_t>(3 * sample % graph_.classes));
       const RandomStream stream(1, RandomPurpose::SyntheticData,
                                 static_cast<std::uint64_t>(sample));
-      for (std::int64_t i = 0; i < pixels; ++i) {
-        const float x = 4.0f * uniform01(stream.block(0, static_cast<std::uint64_t>(i))[0]) - 2.0f;
-        const bfloat16 rounded = to_bfloat16(x);
-        const void* from = type == DType::F32 ? static_cast<const void*>(&x) : &rounded;
-        const auto size = static_cast<std::size_t>(size_of(type));
-        std::memcpy(&images[static_cast<std::size_t>(n * pixels + i) * size], from, size);
-      }
+      for (std::int64_t i = 0; i < pixels; ++i)
+        images.push_back(4.0f * uniform01(stream.block(0, static_cast<std::uint64_t>(i))[0]) -
+                         2.0f);
     }
-    Stage::load(stage(r).training(), context(r), images, labels);
+    Stage::load(stage(r).training(), context(r), std::as_bytes(std::span(images)), labels);
   }
 
   void run(Phase phase) {
@@ -154,83 +138,16 @@ class Replicas {
   device::ExecutionSpace space_;
 };
 
-double distance(const std::vector<float>& a, const std::vector<float>& b) {
-  std::vector<float> difference = a;
-  for (std::size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];
-  return length_of(difference);
-}
-
 class SpanTest : public testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<ops::Backend> backend_ = ops::make_default_backend();
 };
 
-TEST_P(SpanTest, ReplicasMatchOneReplicaWithAllSamples) {
-  const Graph alone = network(GetParam(), 1);
-  for (const DType type : {DType::F32, DType::BF16}) {
-    const double tolerance = type == DType::F32 ? 2e-4 : 0.15;
-    StageOptions options;
-    options.type = type;
-    Replicas one(alone, 1, options, *backend_);
-    const double loss = one.forward();
-    one.backward();
-    const Tensors expected = one.gradients(0);
-    for (const std::int32_t span : {2, 3}) {
-      const Graph graph = network(GetParam(), span);
-      Replicas several(graph, span, options, *backend_);
-      EXPECT_NEAR(several.forward(), loss, 0.02 * tolerance * loss) << span;
-      several.backward();
-      for (const auto& [name, whole] : expected) {
-        std::vector<float> sum(whole.size());
-        for (std::int32_t r = 0; r < span; ++r) {
-          const std::vector<float> own = several.gradients(r).at(name);
-          for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += own[i];
-        }
-        EXPECT_LE(distance(sum, whole), tolerance * (length_of(whole) + 1e-3))
-            << name << ", " << span;
-      }
-      // All replicas have the same running sums.
-      const Tensors running = several.running_sums(0);
-      for (std::int32_t r = 1; r < span; ++r) EXPECT_EQ(several.running_sums(r), running);
-      for (const auto& [name, whole] : one.running_sums(0))
-        EXPECT_LE(distance(running.at(name), whole), 0.2 * tolerance * (length_of(whole) + 1e-3))
-            << name;
-    }
-  }
-}
-
-TEST_P(SpanTest, RecomputationAndSplitBackwardGiveTheSameBits) {
-  const Graph graph = network(GetParam(), 2);
-  for (const DType type : {DType::F32, DType::BF16}) {
-    StageOptions options;
-    options.type = type;
-    Replicas plain(graph, 2, options, *backend_);
-    const double loss = plain.forward();
-    plain.backward();
-    for (const Recompute recompute : {Recompute::None, Recompute::Stage, Recompute::Layers}) {
-      options.recompute = recompute;
-      for (std::size_t i = 0; i < graph.layers.size(); i += 2)
-        options.recompute_layers.push_back(graph.layers[i].name);
-      for (const Backward backward : {Backward::Joined, Backward::Split}) {
-        options.backward = backward;
-        options.slots = {2, backward == Backward::Split ? 2 : 1};
-        Replicas other(graph, 2, options, *backend_);
-        EXPECT_EQ(other.forward(), loss);
-        other.backward();
-        for (std::int32_t r = 0; r < 2; ++r) {
-          EXPECT_TRUE(other.gradients(r) == plain.gradients(r)) << static_cast<int>(recompute);
-          EXPECT_TRUE(other.running_sums(r) == plain.running_sums(r));
-        }
-      }
-    }
-  }
-}
-
 // If the weights of one replica change, the sum of all losses must change by that replica's
 // gradient, because the shared statistics change the losses of the other replicas.
 TEST_P(SpanTest, GradientOfAReplicaIsTheSlopeOfAllLosses) {
   const Graph graph = network(GetParam(), 2);
-  Replicas both(graph, 2, {}, *backend_);
+  Replicas both(graph, 2, *backend_);
   (void)both.forward();
   both.backward();
   for (const std::int32_t replica : {0, 1}) {

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <variant>
 
 #include "models/registry.hpp"
 #include "support/slope.hpp"
@@ -153,18 +155,21 @@ TEST_P(FamilyTest, AllForwardsFirstAndSplitBackwardGiveTheSameBits) {
   }
 }
 
+// Recomputing some layers, or the stage with all its convolutions, needs less and less memory.
 TEST_P(FamilyTest, RecomputationGivesTheSameBitsInLessMemory) {
   options_.slots = {3, 1};
   StageChain kept(graph_, {}, options_, *backend_);
   const StepState expected = kept.plain_step(3);
-  options_.recompute = Recompute::Stage;
-  StageChain again(graph_, {}, options_, *backend_);
-  EXPECT_LT(again.bytes(), kept.bytes());
-  expect_equal(again.plain_step(3), expected, "recompute");
   options_.recompute = Recompute::Layers;
   for (std::size_t i = 0; i < graph_.layers.size(); i += 2)
     options_.recompute_layers.push_back(graph_.layers[i].name);
-  expect_equal(plain({}, 3), expected, "every other layer recomputed");
+  StageChain some(graph_, {}, options_, *backend_);
+  EXPECT_LT(some.bytes(), kept.bytes());
+  expect_equal(some.plain_step(3), expected, "every other layer recomputed");
+  options_.recompute = Recompute::Stage;
+  StageChain all(graph_, {}, options_, *backend_);
+  EXPECT_LT(all.bytes(), some.bytes());
+  expect_equal(all.plain_step(3), expected, "the stage recomputed");
 }
 
 /// Error of the slope of the loss of micro-batch 0 along the gradient of a parameter.
@@ -215,82 +220,25 @@ INSTANTIATE_TEST_SUITE_P(
                     FamilyCase{"EfficientNetBfloat16", efficientnet, DType::BF16, 13}),
     [](const auto& test) { return std::string(test.param.name); });
 
-// ---- residual networks in more detail -----------------------------------------------------------
-
-struct ResNet {
-  Graph graph;
-  StageOptions options;
-};
-
-std::vector<ResNet> resnets() {
-  std::vector<ResNet> all;
-  for (const auto build : {batch_norm, group_norm}) {
-    for (const DType type : {DType::F32, DType::BF16}) {
-      StageOptions options;
-      options.batch = 3;
-      options.type = type;
-      options.parameters.rule = UpdateRule::Momentum;
-      all.push_back({build(), options});
-    }
-  }
-  return all;
-}
-
-// Recomputing some layers, or the stage with all its convolutions, needs less and less memory.
-TEST(StageTest, RecomputationOfLayersNeedsMemoryInBetween) {
-  const auto backend = ops::make_default_backend();
-  for (auto& [graph, options] : resnets()) {
-    options.slots = {3, 1};
-    StageChain kept(graph, {}, options, *backend);
-    const StepState expected = kept.plain_step(3);
-    options.recompute = Recompute::Layers;
-    options.recompute_layers = {"b1", "b2/0"};
-    StageChain some(graph, {}, options, *backend);
-    EXPECT_LT(some.bytes(), kept.bytes());
-    expect_equal(some.plain_step(3), expected, "recomputing layers");
-    options.recompute = Recompute::Stage;
-    StageChain all(graph, {}, options, *backend);
-    EXPECT_LT(all.bytes(), some.bytes());
-    const auto& calls = all.program(0).phase(Phase::BackwardInput);
-    EXPECT_GT(std::count_if(calls.begin(), calls.end(),
-                            [](const Call& c) { return c.kind == KernelKind::LinearForward; }),
-              5);
-  }
+// What is missing here is not tested by anything above.
+TEST(StageNetsTest, ContainEveryKindOfOp) {
+  std::set<std::size_t> kinds;
+  for (const auto build :
+       {batch_norm, group_norm, bottleneck, resnet10, resnext, squeezenet, efficientnet})
+    for (const models::Op& op : build().ops) kinds.insert(op.kind.index());
+  EXPECT_EQ(kinds.size(), std::variant_size_v<models::OpKind>);
 }
 
 TEST(StageTest, EveryParameterMoves) {
   const auto backend = ops::make_default_backend();
-  for (const auto& [graph, options] : resnets()) {
-    StageChain chain(graph, {}, options, *backend);
-    const auto before = chain.values();
-    const StepState after = chain.plain_step(1);
-    for (const auto& [name, values] : before) EXPECT_NE(after.values.at(name), values) << name;
-  }
-}
-
-// As in FamilyTest, for some parameters with less tolerance.
-TEST(StageTest, SlopeOfTheLossIsTheGradient) {
-  const auto backend = ops::make_default_backend();
-  for (const Graph& graph : {batch_norm(), group_norm()}) {
-    StageOptions options;
-    options.batch = 4;
-    StageChain chain(graph, {}, options, *backend);
-    chain.begin_step();
-    chain.forward(0, chain.context(0));
-    chain.backward_input(chain.context(0));
-    const auto gradients = chain.gradients();
-    int tried = 0;
-    for (const models::ParameterId id : chain.stage(0).parameters().ids()) {
-      const std::string& name = graph.parameter(id).name;
-      if (name != "b0/conv/kernel" && name != "b1/0/norm1/gamma" && name != "b2/0/conv2/kernel" &&
-          name != "b3/0/norm2/beta" && !name.starts_with("fc1/"))
-        continue;
-      const std::vector<float>& g = gradients.at(name);
-      EXPECT_LT(slope_error(chain, id, g, {5e-3}), 0.02 * test::length_of(g) + 1e-4) << name;
-      ++tried;
-    }
-    EXPECT_EQ(tried, 6);
-  }
+  StageOptions options;
+  options.batch = 3;
+  options.parameters.rule = UpdateRule::Momentum;
+  const Graph graph = batch_norm();
+  StageChain chain(graph, {}, options, *backend);
+  const auto before = chain.values();
+  const StepState after = chain.plain_step(1);
+  for (const auto& [name, values] : before) EXPECT_NE(after.values.at(name), values) << name;
 }
 
 // ---- evaluation ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace millrace::test {
@@ -19,6 +20,12 @@ inline std::vector<std::byte> file_bytes(const std::filesystem::path& path) {
                                      std::istreambuf_iterator<char>()};
   const auto bytes = std::as_bytes(std::span(characters));
   return {bytes.begin(), bytes.end()};
+}
+
+/// The same as text; empty if there is no file.
+inline std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace millrace::test

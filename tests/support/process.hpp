@@ -11,11 +11,11 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
-#include "support/temporary_directory.hpp"
+#include "tests/support/file_bytes.hpp"
+#include "tests/support/temporary_directory.hpp"
 
 namespace millrace::test {
 
@@ -26,11 +26,6 @@ struct ProcessResult {
 
 /// What to capture: standard output and error together, or only output.
 enum class Capture { Both, Output };
-
-inline std::string read_text(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 inline ProcessResult run_process(const std::string& program, const std::vector<std::string>& words,
                                  Capture capture = Capture::Both) {

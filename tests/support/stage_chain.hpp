@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,9 @@ class StageChain {
             .iteration = 3,
             .first_sample = micro_batch * options_.batch};
   }
+
+  /// Replaces the random images and labels of all micro-batches.
+  void use(const io::Batch& batch) { batch_ = batch; }
 
   void begin_step() {
     for (const auto& stage : stages_) stage->training().begin_step(space_, 1.0f);
@@ -154,6 +158,10 @@ class StageChain {
   }
 
   void load_images(ProgramOf program_of, std::int64_t micro_batch, const RunContext& context) {
+    if (batch_) {
+      for (const auto& stage : stages_) Stage::load((*stage.*program_of)(), context, *batch_);
+      return;
+    }
     const std::int64_t n = options_.batch * graph_.input_shape.elements();
     const RandomStream stream(1, RandomPurpose::SyntheticData,
                               static_cast<std::uint64_t>(micro_batch));
@@ -218,6 +226,7 @@ class StageChain {
 
   const models::Graph& graph_;
   StageOptions options_;
+  std::optional<io::Batch> batch_;
   std::vector<std::unique_ptr<Stage>> stages_;
   std::vector<device::Arena> arenas_;
   device::ExecutionSpace space_;

@@ -3,14 +3,14 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/bfloat16.hpp"
 #include "core/error.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 namespace millrace::train {
@@ -108,30 +108,16 @@ TEST_F(AveragingTest, LiesBesideTheCheckpointsAndReplacesItsPredecessor) {
   const io::CheckpointReader opened = io::open_newest(place, complaints);
   EXPECT_EQ(opened.header().iteration, 10);
   EXPECT_EQ(read(opened, "fc1/kernel"), std::vector<float>{1.0f});
-  std::ifstream file(place / "config.toml");
-  std::ostringstream text;
-  text << file.rdbuf();
-  EXPECT_EQ(text.str(), "seed = 3\n");
-}
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  EXPECT_EQ(test::read_text(place / "config.toml"), "seed = 3\n");
 }
 
 TEST_F(AveragingTest, RefusesCheckpointsOfAnotherNetwork) {
   save(10, {1.0f}, 0.0f, 0.0f);
   save(20, {1.0f, 2.0f}, 0.0f, 0.0f);
-  const std::string error = error_of([&] {
-    (void)average_checkpoints(all(), {"mean", AverageMode::Mean, 0.0}, run_);
-  });
-  EXPECT_NE(error.find("ckpt-20: cannot be averaged with"), std::string::npos) << error;
-  EXPECT_NE(error.find("tensor fc1/kernel differs"), std::string::npos) << error;
+  expect_error(ErrorKind::Checkpoint,
+               {"ckpt-20: cannot be averaged with", "tensor fc1/kernel differs"}, [&] {
+                 (void)average_checkpoints(all(), {"mean", AverageMode::Mean, 0.0}, run_);
+               });
   EXPECT_FALSE(fs::exists(run_ / "averages"));
 }
 
@@ -140,8 +126,8 @@ TEST_F(AveragingTest, NamesCheckpointsThatAreGone) {
   save(30, {1.0f}, 0.0f, 0.0f);
   const std::vector<std::int64_t> wanted = {10, 20, 30};
   EXPECT_EQ(checkpoints_at(run_, std::vector<std::int64_t>{10, 30}), all());
-  const std::string error = error_of([&] { (void)checkpoints_at(run_, wanted); });
-  EXPECT_NE(error.find("1 of 3 checkpoints are missing: ckpt-20"), std::string::npos) << error;
+  expect_error(ErrorKind::Checkpoint, {"1 of 3 checkpoints are missing: ckpt-20"},
+               [&] { (void)checkpoints_at(run_, wanted); });
 }
 
 /// Five epochs of 10 updates, with two checkpoints per epoch.
@@ -190,10 +176,10 @@ TEST_F(AveragingTest, RefusesWhatCannotBeHad) {
     TrainConfig config = five_epochs(run_);
     config.averaging = {.last_epochs = {2}, .decays = {}};
     change(config);
-    return error_of([&] { (void)planned_averages(config); });
+    return message_of(ErrorKind::Config, [&] { (void)planned_averages(config); });
   };
-  EXPECT_EQ(refusal([](TrainConfig&) {}), "no error");
-  EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 4; }), "no error");
+  EXPECT_EQ(refusal([](TrainConfig&) {}), "");
+  EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 4; }), "");
   EXPECT_EQ(refusal([](TrainConfig& c) { c.max_checkpoints_to_keep = 3; }),
             "the average mean-2-epochs needs the last 4 checkpoints of the run, but "
             "--max-ckpts-to-keep 3 keeps only 3: give --max-ckpts-to-keep 0, which keeps all");
@@ -201,8 +187,8 @@ TEST_F(AveragingTest, RefusesWhatCannotBeHad) {
             "--weight-avg-N 6: out of range: the run has 5 epochs; give a number from 1 to that");
   EXPECT_EQ(refusal([](TrainConfig& c) { c.averaging.decays = {1.0}; }),
             "--weight-avg-exp 1: give a decay between 0 and 1");
-  EXPECT_NE(refusal([](TrainConfig& c) { c.run_directory.clear(); }), "no error");
-  EXPECT_NE(refusal([](TrainConfig& c) { c.checkpoint_every = 0; }), "no error");
+  EXPECT_NE(refusal([](TrainConfig& c) { c.run_directory.clear(); }), "");
+  EXPECT_NE(refusal([](TrainConfig& c) { c.checkpoint_every = 0; }), "");
 }
 
 }  // namespace

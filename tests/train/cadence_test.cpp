@@ -37,12 +37,6 @@ TEST(CadenceTest, EveryMultipleAndTheLastIterationAreDue) {
   EXPECT_EQ(when(config, &Due::validate), (Points{10, 20, 23}));
 }
 
-TEST(CadenceTest, FourIterationsWithTwoCheckpointsAnEpoch) {
-  TrainConfig config = config_of(4);
-  config.checkpoint_every = 2;
-  EXPECT_EQ(when(config, &Due::checkpoint), (Points{0, 2, 4}));
-}
-
 TEST(CadenceTest, WithoutPeriodicCheckpointsTheFinalOneStays) {
   TrainConfig config = config_of(23);
   config.checkpoint_every = 0;
@@ -109,12 +103,6 @@ TEST(CadenceTest, NoValidationIsNeverDue) {
   config.validation = ValidationMode::None;
   EXPECT_EQ(when(config, &Due::validate), Points{});
   EXPECT_FALSE(is_validation_point(config, 20));
-}
-
-TEST(CadenceTest, ShortRunLogsOnce) {
-  TrainConfig config = config_of(10);
-  config.log_every = 500;
-  EXPECT_EQ(when(config, &Due::log), Points{10});
 }
 
 }  // namespace

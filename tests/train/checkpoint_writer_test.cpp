@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "tests/support/expect_error.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/train/small_run.hpp"
 
@@ -115,13 +116,7 @@ TEST_F(CheckpointWriterTest, WhoeverWaitsForItHearsOfItNowAndThen) {
 TEST_F(CheckpointWriterTest, WhatFailsInTheThreadIsThrownAtABorderAndLeavesNothing) {
   failing_ = true;
   writer_.begin(header(), {});
-  try {
-    writer_.settle();
-    FAIL() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::Io);
-    EXPECT_STREQ(error.what(), "the disk is full");
-  }
+  expect_error(ErrorKind::Io, "the disk is full", [&] { writer_.settle(); });
   EXPECT_EQ(entries(), 0);
   writer_.settle();  // no checkpoint is being written any more
   failing_ = false;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::train {
 namespace {
@@ -60,13 +61,7 @@ TEST(LossScaler, ReadsBackWhatItWrote) {
        {"{", "{}", "[1]", R"({"scale": "2"})",
         R"({"scale": -1.0, "good_steps": 0, "skipped": 0, "skipped_in_row": 0})",
         R"({"scale": 1.0, "good_steps": -2, "skipped": 0, "skipped_in_row": 0})"}) {
-    try {
-      (void)parse_scaling(text, kDynamic);
-      ADD_FAILURE() << text;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::Checkpoint);
-      EXPECT_NE(std::string(error.what()).find(text), std::string::npos);
-    }
+    expect_error(ErrorKind::Checkpoint, {text}, [&] { (void)parse_scaling(text, kDynamic); });
   }
 }
 

@@ -41,11 +41,6 @@ TEST(LearningRateTest, SteppedWarmUpRisesLinearlyFromZero) {
   EXPECT_EQ(learning_rate(schedule, 51, 100), 1.0);
 }
 
-TEST(LearningRateTest, BoundaryAtTheEndOfTheRunIsNeverReached) {
-  const ScheduleConfig schedule{.base_rate = 1.0, .decay = 0.1, .boundaries = {1.0}};
-  EXPECT_EQ(learning_rate(schedule, 99, 100), 1.0);
-}
-
 TEST(LearningRateTest, CosineFallsFromTheBaseToZero) {
   const ScheduleConfig schedule{.kind = LearningRateKind::Cosine, .base_rate = 0.8};
   EXPECT_EQ(learning_rate(schedule, 0, 1000), 0.8);
@@ -61,12 +56,6 @@ TEST(LearningRateTest, CosineWarmUpMultipliesTheFallingValue) {
   // At a quarter of the run, half of the warm-up is done and the cosine is (1 + sqrt 1/2) / 2.
   EXPECT_NEAR(learning_rate(schedule, 250, 1000), 0.25 * (1.0 + std::sqrt(0.5)), 1e-15);
   EXPECT_NEAR(learning_rate(schedule, 500, 1000), 0.5, 1e-15);
-}
-
-TEST(LearningRateTest, DoesNotDependOnWhichIterationsWereAskedBefore) {
-  const ScheduleConfig schedule{.base_rate = 1.0, .decay = 0.1, .boundaries = {0.1, 0.2, 0.3}};
-  EXPECT_EQ(learning_rate(schedule, 99, 100), 0.001);
-  EXPECT_EQ(learning_rate(schedule, 15, 100), 0.1);
 }
 
 // recipes.md C.3, NV: 0.256 x 8 x 256 / 256 = 2.048; 1281167 // 2048 = 625 iterations per epoch; a
@@ -159,13 +148,6 @@ TEST(LearningRateTest, PiecewiseOfKerasWarmsUpForFiveEpochs) {
                 {300241, 0.001},
                 {400321, 0.0001},
                 {450359, 0.0001}});
-}
-
-// recipes.md C.3, HK constant: base x global / 256.
-TEST(LearningRateTest, OnePieceIsConstant) {
-  const ScheduleConfig schedule{
-      .kind = LearningRateKind::Piecewise, .base_rate = 0.8, .factors = {1.0}};
-  expect_rates(schedule, 100, {{0, 0.8}, {99, 0.8}});
 }
 
 // recipes.md C.3, SS: gradual_warmup_then_dec(a = 0.1, W = 260, b = 4.8, T = 4680).

@@ -18,6 +18,8 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 namespace millrace::train {
@@ -60,16 +62,9 @@ class MetricsLogTest : public testing::Test {
     }
   }
 
-  static std::string text_of(const fs::path& path) {
-    std::ifstream in(path);
-    std::ostringstream text;
-    text << in.rdbuf();
-    return text.str();
-  }
-
   /// The CSV without it_time, img_per_sec and total_time, which differ from run to run.
   static std::vector<std::string> without_times(const fs::path& path) {
-    std::istringstream in(text_of(path));
+    std::istringstream in(test::read_text(path));
     std::vector<std::string> rows;
     for (std::string line; std::getline(in, line);) {
       const std::vector<std::string> fields = split_list(line);
@@ -87,10 +82,10 @@ class MetricsLogTest : public testing::Test {
 TEST_F(MetricsLogTest, WritesTheHeadersOfTheRecipe) {
   const TrainConfig config = this->config("run");
   const MetricsLog log(config);
-  EXPECT_EQ(text_of(config.run_directory / "training.csv"),
+  EXPECT_EQ(test::read_text(config.run_directory / "training.csv"),
             "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,"
             "img_per_sec,total_time\n");
-  EXPECT_EQ(text_of(config.run_directory / "validation.csv"),
+  EXPECT_EQ(test::read_text(config.run_directory / "validation.csv"),
             "iteration,epoch,val_acc,val_time,img_per_sec,latency,name\n");
 }
 
@@ -162,7 +157,7 @@ TEST_F(MetricsLogTest, NumbersReadBackAsTheSameDoubles) {
   MetricsLog log(config);
   log.add({.loss = 0.1 + 0.2, .correct = 1, .learning_rate = 0.0005, .seconds = 1.0});
   (void)log.report(1);
-  const std::string text = text_of(config.run_directory / "training.csv");
+  const std::string text = test::read_text(config.run_directory / "training.csv");
   EXPECT_NE(text.find(",0.0005,0.30000000000000004,"), std::string::npos) << text;
 }
 
@@ -189,8 +184,8 @@ TEST_F(MetricsLogTest, InterruptedRunLeavesTheSameRowsAsAnUninterruptedOne) {
     advance(restored, saved + 1, 12, 12);
     EXPECT_EQ(without_times(broken.run_directory / "training.csv"), expected)
         << "restored at " << saved;
-    EXPECT_EQ(text_of(broken.run_directory / "validation.csv"),
-              text_of(whole.run_directory / "validation.csv"));
+    EXPECT_EQ(test::read_text(broken.run_directory / "validation.csv"),
+              test::read_text(whole.run_directory / "validation.csv"));
   }
 }
 
@@ -218,7 +213,7 @@ TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
                               .correct_top5 = 150,
                               .loss = 1.5,
                               .seconds = 2.0});
-  std::istringstream lines(text_of(config.run_directory / "metrics.jsonl"));
+  std::istringstream lines(test::read_text(config.run_directory / "metrics.jsonl"));
   std::vector<nlohmann::json> objects;
   for (std::string line; std::getline(lines, line);) objects.push_back(nlohmann::json::parse(line));
   ASSERT_EQ(objects.size(), 3u);
@@ -233,7 +228,7 @@ TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
   EXPECT_EQ(objects[2].at("val/top1"), 0.25);
   EXPECT_EQ(objects[2].at("val/top5"), 0.75);
   EXPECT_EQ(objects[2].at("val/loss"), 1.5);
-  EXPECT_EQ(text_of(config.run_directory / "validation.csv"),
+  EXPECT_EQ(test::read_text(config.run_directory / "validation.csv"),
             "iteration,epoch,val_acc,val_time,img_per_sec,latency,name\n3,0.75,25,2,100,200,\n");
 }
 
@@ -244,7 +239,7 @@ TEST_F(MetricsLogTest, RestoringCutsTheJsonLinesToo) {
     advance(log, 1, 9);
   }
   const MetricsLog restored(config, 6, {});
-  std::istringstream lines(text_of(config.run_directory / "metrics.jsonl"));
+  std::istringstream lines(test::read_text(config.run_directory / "metrics.jsonl"));
   std::vector<std::int64_t> iterations;
   for (std::string line; std::getline(lines, line);) {
     const auto object = nlohmann::json::parse(line);
@@ -267,32 +262,17 @@ TEST_F(MetricsLogTest, FullDiskIsAnErrorThatNamesTheFile) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full here";
   const TrainConfig config = this->config("run");
   fs::create_symlink("/dev/full", config.run_directory / "training.csv");
-  try {
-    const MetricsLog log(config);
-    FAIL() << "a header was written to a full disk";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::Io);
-    EXPECT_EQ(std::string(error.what()),
-              (config.run_directory / "training.csv").string() +
-                  ": cannot write: No space left on device; free space or choose another place "
-                  "with --run-dir");
-  }
+  expect_error(ErrorKind::Io,
+               (config.run_directory / "training.csv").string() +
+                   ": cannot write: No space left on device; free space or choose another place "
+                   "with --run-dir",
+               [&] { const MetricsLog log(config); });
 }
 
 TEST_F(MetricsLogTest, MissingDirectoryIsAnErrorThatNamesTheFile) {
   TrainConfig config = this->config("run");
   config.run_directory = root_ / "gone";
-  EXPECT_THROW(
-      {
-        try {
-          const MetricsLog log(config);
-        } catch (const Error& error) {
-          EXPECT_EQ(error.kind(), ErrorKind::Io);
-          EXPECT_NE(std::string(error.what()).find("gone/training.csv"), std::string::npos);
-          throw;
-        }
-      },
-      Error);
+  expect_error(ErrorKind::Io, {"gone/training.csv"}, [&] { const MetricsLog log(config); });
 }
 
 // A killed run continues, whatever happened to its last rows.
@@ -334,7 +314,7 @@ TEST_F(MetricsLogTest, DamagedRowsAreLeftOutAndSaid) {
       advance(log, 1, 9);
     }
     const fs::path path = config.run_directory / damage.file;
-    const std::string text = damage.change(text_of(path));
+    const std::string text = damage.change(test::read_text(path));
     std::ofstream(path) << text;
     MetricsLog log(config, 9, {});
     const std::vector<std::string> notices = log.take_notices();
@@ -349,9 +329,9 @@ TEST_F(MetricsLogTest, DamagedRowsAreLeftOutAndSaid) {
     const bool kept = said && notices[0].find("the original file is") != std::string::npos;
     EXPECT_EQ(fs::exists(aside), kept) << damage.notice;
     if (kept) {
-      EXPECT_EQ(text_of(aside), text);
+      EXPECT_EQ(test::read_text(aside), text);
     }
-    const std::string left = text_of(path);
+    const std::string left = test::read_text(path);
     EXPECT_TRUE(std::string_view(damage.file) != "training.csv" || left.starts_with("step,iter"));
     const auto restored = std::string_view(damage.file) == "metrics.jsonl" ? 1 : 0;
     EXPECT_EQ(std::count(left.begin(), left.end(), '\n'),
@@ -372,8 +352,9 @@ TEST_F(MetricsLogTest, FilesThatAreRemovedUnderARunBeginAnew) {
   ASSERT_EQ(notices.size(), 2u);
   EXPECT_NE(notices[0].find("training.csv: was removed or replaced"), std::string::npos);
   EXPECT_EQ(log.take_notices(), std::vector<std::string>{});
-  EXPECT_TRUE(text_of(config.run_directory / "training.csv").starts_with("step,iteration,"));
-  EXPECT_TRUE(text_of(config.run_directory / "metrics.jsonl").starts_with("{\"schema\":"));
+  EXPECT_TRUE(
+      test::read_text(config.run_directory / "training.csv").starts_with("step,iteration,"));
+  EXPECT_TRUE(test::read_text(config.run_directory / "metrics.jsonl").starts_with("{\"schema\":"));
   EXPECT_TRUE(MetricsLog(config, 6, {}).take_notices().empty());
 }
 
@@ -401,12 +382,8 @@ TEST(PartialRowTest, RefusesAnythingElse) {
         R"({"iterations": 8, "loss_sum": 1.0, "correct": 1})",
         R"({"iterations": 9223372036854775807, "loss_sum": 1.0, "correct": 1})",
         R"({"iterations": 7, "loss_sum": 1.0, "correct": 9223372036854775807})"}) {
-    try {
-      (void)parse_partial_row(text, 7);
-      FAIL() << text;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::Checkpoint);
-    }
+    EXPECT_NE(message_of(ErrorKind::Checkpoint, [&] { (void)parse_partial_row(text, 7); }), "")
+        << text;
   }
 }
 

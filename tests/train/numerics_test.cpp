@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 
+#include "tests/support/expect_error.hpp"
 #include "tests/support/temporary_directory.hpp"
 #include "tests/train/small_run.hpp"
 #include "train/session.hpp"
@@ -53,155 +54,36 @@ std::int64_t image_at(const TrainConfig& config, std::int64_t position) {
       .index;
 }
 
-template <class F>
-std::string message_of(ErrorKind kind, F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), kind) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
-
-void expect_in(const std::string& text, const std::string& whole) {
-  EXPECT_NE(whole.find(text), std::string::npos) << text << " in: " << whole;
-}
-
 // ---- skipped steps ------------------------------------------------------------------------------
 
 // The infinite pixel belongs to replica 1. Replica 0 must not change either, including statistics
-// and slots.
+// and slots. With shared statistics the infinity reaches the others at once.
 TEST(SkippedSteps, AnInfinityOfOneReplicaStopsAll) {
-  for (const bool sharded : {false, true}) {
-    for (const bool narrow : {false, true}) {
-      const Layout layout{.stages = 3,
-                          .schedule = "1F1B",
-                          .type = narrow ? DType::BF16 : DType::F32,
-                          .replicas = 2,
-                          .narrow = narrow,
-                          .sharded = sharded};
-      const TrainConfig config = planned(layout);
-      const comm::World world;
-      // Micro-batch 17 of the run is the first of replica 1 in the third step.
-      Training training(config, world, noise(config, image_at(config, 17 * config.batch_size)));
-      training.steps(2);
-      const std::string before = training.digest();
-      EXPECT_EQ(training.session().scaling().skipped, 0);
-      EXPECT_TRUE(training.step().skipped) << name_of(layout);
-      EXPECT_EQ(training.digest(), before) << name_of(layout);
-      training.session().compare_replicas();
-      EXPECT_FALSE(training.step().skipped);
-      EXPECT_NE(training.digest(), before);
-      EXPECT_EQ(training.session().scaling(), (ScalingState{.scale = 128.0, .skipped = 1}));
-      training.session().compare_replicas();
-    }
+  const Layout one{.stages = 3, .schedule = "1F1B", .replicas = 2};
+  std::vector<Layout> layouts(5, one);
+  layouts[1].sharded = true;
+  layouts[2].span = 2;
+  for (const std::size_t narrow : {3u, 4u}) {
+    layouts[narrow].type = DType::BF16;
+    layouts[narrow].narrow = true;
   }
-}
-
-// With shared statistics, one replica's infinity reaches the others at once.
-TEST(SkippedSteps, AnInfinityInSharedStatisticsStopsAll) {
-  const TrainConfig config = planned({.stages = 3, .schedule = "1F1B", .replicas = 2, .span = 2});
-  const comm::World world;
-  Training training(config, world, noise(config, image_at(config, 17 * config.batch_size)));
-  training.steps(2);
-  const std::string before = training.digest();
-  EXPECT_TRUE(training.step().skipped);
-  EXPECT_EQ(training.digest(), before);
-  EXPECT_FALSE(training.step().skipped);
-  training.session().compare_replicas();
-}
-
-/// The largest gradient of each unit.
-std::vector<double> largest_gradients(Session& session) {
-  std::vector<double> result;
-  for (const pipeline::Unit& unit : session.units()) {
-    const pipeline::Parameters& parameters = unit.run->parameters();
-    const auto n = static_cast<std::size_t>(parameters.learning_elements());
-    double largest = 0.0;
-    for (const float g : parameters.accumulated().first(n))
-      largest = std::isfinite(g) ? std::max(largest, std::abs(static_cast<double>(g)))
-                                 : std::numeric_limits<double>::infinity();
-    result.push_back(largest);
+  layouts[4].sharded = true;
+  for (const Layout& layout : layouts) {
+    const TrainConfig config = planned(layout);
+    const comm::World world;
+    // Micro-batch 17 of the run is the first of replica 1 in the third step.
+    Training training(config, world, noise(config, image_at(config, 17 * config.batch_size)));
+    training.steps(2);
+    const std::string before = training.digest();
+    EXPECT_EQ(training.session().scaling().skipped, 0);
+    EXPECT_TRUE(training.step().skipped) << name_of(layout);
+    EXPECT_EQ(training.digest(), before) << name_of(layout);
+    training.session().compare_replicas();
+    EXPECT_FALSE(training.step().skipped);
+    EXPECT_NE(training.digest(), before);
+    EXPECT_EQ(training.session().scaling(), (ScalingState{.scale = 128.0, .skipped = 1}));
+    training.session().compare_replicas();
   }
-  return result;
-}
-
-/// The smallest exponent of a scale at which some gradient of the last, unscaled step would have
-/// become infinite on some rank.
-std::int64_t exponent_of_overflow(Session& session, const comm::World& world) {
-  const std::vector<double> sizes = largest_gradients(session);
-  const double largest = *std::max_element(sizes.begin(), sizes.end());
-  constexpr double kMost = static_cast<double>(std::numeric_limits<float>::max());
-  return -world.maximum(-static_cast<std::int64_t>(std::ceil(std::log2(kMost / largest))));
-}
-
-/// Makes the gradient of a kernel 2^5 times as large by shrinking the kernel, which the following
-/// norm compensates.
-void shrink(Session& session, std::string_view kernel) {
-  const models::Graph& graph = session.graph();
-  for (const pipeline::Unit& unit : session.units()) {
-    const pipeline::Parameters& parameters = unit.run->parameters();
-    for (const models::ParameterId id : parameters.ids()) {
-      if (graph.parameter(id).name != kernel) continue;
-      float* const values = parameters.value(id);
-      for (std::int64_t i = 0; i < graph.parameter(id).elements(); ++i) values[i] *= 0x1p-5f;
-    }
-    parameters.refresh_copies(device::ExecutionSpace{});
-  }
-}
-
-/// Whether a step was skipped; checks that all ranks agree.
-bool skips_together(Training& training, const comm::World& world) {
-  const bool skipped = training.step().skipped;
-  const bool somewhere = world.maximum(skipped ? 1 : 0) != 0;
-  const bool everywhere = world.maximum(skipped ? 0 : 1) == 0;
-  EXPECT_EQ(somewhere, everywhere) << "one rank has skipped a step alone";
-  return somewhere;
-}
-
-/// In turn, each of two stages is the only one with non-finite gradients. Nothing is updated until
-/// the scale has fallen; then the training equals that of `steady` with this scale.
-void expect_one_stage_to_stop_all(const comm::World& world, const Layout& steady) {
-  const Layout cut{.stages = 2, .schedule = "1F1B"};
-  for (const auto& [stage, kernel] :
-       {std::pair{0, "b0/conv/kernel"}, std::pair{1, "b3/2/conv1/kernel"}}) {
-    const auto begin = [&, &kernel = kernel](const Layout& layout, double scale,
-                                             std::int64_t first) {
-      TrainConfig config = planned(layout);
-      config.pipeline.ranks.ranks = world.size();
-      config.loss_scaling = {.kind = ScalingKind::Dynamic, .initial = scale};
-      auto training = std::make_unique<Training>(config, world, nullptr, first);
-      shrink(training->session(), kernel);
-      return training;
-    };
-    const auto unscaled = begin(cut, 1.0, 0);
-    unscaled->steps(1);
-    const std::int64_t exponent = exponent_of_overflow(unscaled->session(), world);
-
-    const auto scaled = begin(cut, std::ldexp(1.0, static_cast<int>(exponent)), 0);
-    Session& session = scaled->session();
-    const std::string before = scaled->digest();
-    EXPECT_TRUE(skips_together(*scaled, world));
-    EXPECT_EQ(scaled->digest(), before);
-    const std::vector<double> sizes = largest_gradients(session);
-    for (std::size_t i = 0; i < sizes.size(); ++i)
-      EXPECT_EQ(std::isinf(sizes[i]), session.units()[i].stage == stage) << kernel << i;
-
-    std::int64_t skipped = 1;
-    for (; skips_together(*scaled, world); ++skipped) ASSERT_LT(skipped, kMaxSkippedInRow);
-    const auto found = begin(steady, session.scaling().scale, skipped);
-    EXPECT_FALSE(skips_together(*found, world));
-    EXPECT_EQ(scaled->digest(), found->digest()) << kernel;
-    scaled->steps(2);
-    found->steps(2);
-    EXPECT_EQ(scaled->digest(), found->digest()) << kernel;
-  }
-}
-
-TEST(SkippedSteps, AnInfinityOfOneStageStopsAll) {
-  expect_one_stage_to_stop_all(comm::World{}, {});
 }
 
 // ---- dynamic scaling ----------------------------------------------------------------------------
@@ -253,52 +135,25 @@ void poison(Session& session) {
 }
 
 TEST(Exceptions, FindNothingInASoundTraining) {
-  for (const bool narrow : {false, true}) {
-    for (const auto norm : {models::NormKind::Batch, models::NormKind::Group}) {
-      TrainConfig config = planned({.stages = 2,
-                                    .schedule = "ZB-H1",
-                                    .recompute = narrow,
-                                    .type = narrow ? DType::BF16 : DType::F32,
-                                    .norm = norm,
-                                    .narrow = narrow});
-      const comm::World world;
-      Training plain(config, world);
-      plain.steps(2);
-      config.check_exceptions = true;
-      Training checked(config, world);
-      poison(checked.session());
-      checked.steps(2);
-      EXPECT_EQ(checked.digest(), plain.digest());
-    }
-  }
-}
-
-TEST(Exceptions, FindNothingInStatisticsThatSpanReplicas) {
-  for (const bool recompute : {false, true}) {
-    TrainConfig config = planned(
-        {.stages = 2, .schedule = "ZB-H1", .recompute = recompute, .replicas = 2, .span = 2});
+  const Layout plain{.stages = 2, .schedule = "ZB-H1"};
+  std::vector<Layout> layouts(5, plain);
+  layouts[1].norm = models::NormKind::Group;
+  layouts[2].recompute = layouts[2].narrow = true;
+  layouts[2].type = DType::BF16;
+  layouts[3].replicas = layouts[3].span = 2;
+  layouts[4] = layouts[3];
+  layouts[4].recompute = true;
+  for (const Layout& layout : layouts) {
+    TrainConfig config = planned(layout);
     const comm::World world;
-    Training plain(config, world);
-    plain.steps(2);
+    Training unchecked(config, world);
+    unchecked.steps(2);
     config.check_exceptions = true;
     Training checked(config, world);
     poison(checked.session());
     checked.steps(2);
-    EXPECT_EQ(checked.digest(), plain.digest());
+    EXPECT_EQ(checked.digest(), unchecked.digest()) << name_of(layout);
   }
-}
-
-TEST(Exceptions, NameTheFirstOp) {
-  TrainConfig config = planned({.stages = 2, .schedule = "1F1B", .replicas = 2});
-  config.check_exceptions = true;
-  const comm::World world;
-  // Micro-batch 3 of the run is number 1 of replica 1.
-  Training training(config, world, noise(config, image_at(config, 3 * config.batch_size)));
-  const std::string text = message_of(ErrorKind::Numeric, [&] { (void)training.step(); });
-  const models::Graph& graph = training.session().graph();
-  expect_in(fmt::format("op {} made a number", graph.ops.front().name), text);
-  expect_in("of kernel LinearForward", text);
-  expect_in("in the forward of micro-batch 1, stage 0, replica 1, iteration 1", text);
 }
 
 TEST(Exceptions, NameTheOpOfAGradient) {
@@ -307,11 +162,10 @@ TEST(Exceptions, NameTheOpOfAGradient) {
   config.loss_scaling.initial = 0x1p127;
   const comm::World world;
   Training training(config, world);
-  const std::string text = message_of(ErrorKind::Numeric, [&] { (void)training.step(); });
-  expect_in(
-      "op fc1 made a number that is not finite: the gradient of fc1/kernel of kernel "
-      "LinearBackwardWeight, in the backward input of micro-batch 1, stage 1",
-      text);
+  expect_error(ErrorKind::Numeric,
+               {"op fc1 made a number that is not finite: the gradient of fc1/kernel of kernel "
+                "LinearBackwardWeight, in the backward input of micro-batch 1, stage 1"},
+               [&] { (void)training.step(); });
 }
 
 // Statistics of an infinite variance are finite, because its inverse square root is 0.
@@ -326,8 +180,9 @@ TEST(Exceptions, NameABatchStatisticThatIsNot) {
   float* const kernel = parameters.value(stem);
   for (std::int64_t i = 0; i < graph.parameter(stem).elements(); ++i) kernel[i] *= 1e22f;
   parameters.refresh_copies(device::ExecutionSpace{});
-  expect_in("the running sum of b0/norm/moving_variance of kernel NormStatistics",
-            message_of(ErrorKind::Numeric, [&] { (void)training.step(); }));
+  expect_error(ErrorKind::Numeric,
+               {"the running sum of b0/norm/moving_variance of kernel NormStatistics"},
+               [&] { (void)training.step(); });
 }
 
 // With such large scales the gradient sum of each replica is finite, but the total is not.
@@ -339,14 +194,10 @@ TEST(Exceptions, NameASumOverReplicas) {
     config.loss_scaling.initial = std::ldexp(1.0, exponent);
     const comm::World world;
     Training training(config, world);
-    try {
-      (void)training.step();
-      break;
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      if (text.find("the sum over replicas of the gradient or statistic of ") != std::string::npos)
-        ++seen;
-    }
+    const std::string text = message_of(ErrorKind::Numeric, [&] { (void)training.step(); });
+    if (text.empty()) break;
+    if (text.find("the sum over replicas of the gradient or statistic of ") != std::string::npos)
+      ++seen;
   }
   EXPECT_GT(seen, 0);
 }
@@ -410,29 +261,16 @@ TEST(NarrowMasters, CheckpointsFitEveryPrecision) {
   }
 }
 
-TEST(NarrowMasters, StochasticRoundingIsOfTheSeedAndCanBeLeftOut) {
-  const Layout layout{.type = DType::BF16, .narrow = true};
-  const auto trained = [&](bool stochastic, std::uint64_t seed) {
-    TrainConfig config = planned(layout);
+TEST(NarrowMasters, StochasticRoundingCanBeLeftOut) {
+  const auto trained = [](bool stochastic) {
+    TrainConfig config = planned({.type = DType::BF16, .narrow = true});
     config.stochastic_rounding = stochastic;
-    config.seed = seed;
-    config.data.augment = false;
     const comm::World world;
-    Session session(config, Session::Use::Training, world);
-    session.allocate();
-    session.initialise(1);
-    // The same images for every seed.
-    config.seed = 0;
-    Session order(config, Session::Use::Training, world);
-    const auto data = std::make_shared<NoiseDataset>(config.model.image);
-    const Feeds feeds = order.feeder().training(data, 0);
-    (void)session.step(feeds, 0, Training::kRate);
-    return io::digest(session.tensors().snapshot().tensors());
+    Training training(config, world);
+    training.steps(1);
+    return training.digest();
   };
-  EXPECT_EQ(trained(true, 1), trained(true, 1));
-  EXPECT_NE(trained(true, 1), trained(true, 2));
-  EXPECT_EQ(trained(false, 1), trained(false, 2));
-  EXPECT_NE(trained(false, 1), trained(true, 1));
+  EXPECT_NE(trained(false), trained(true));
 }
 
 TEST(SharedUpdate, CheckpointsKnowNothingOfTheShares) {
@@ -481,15 +319,15 @@ TEST(Slots, OfAnotherRuleAreRefused) {
     Training training(planned({.rule = into}), world);
     training.session().load(checkpoint);
   };
-  const auto refused = [&](UpdateRule from, UpdateRule into) {
-    return message_of(ErrorKind::Checkpoint, [&] { load(from, into); });
+  const auto refuses = [&](UpdateRule from, UpdateRule into, const std::string& part) {
+    expect_error(ErrorKind::Checkpoint, {part}, [&] { load(from, into); });
   };
-  const std::string missing = refused(UpdateRule::Sgd, UpdateRule::Momentum);
-  expect_in("/momentum, which momentum needs; its slots: none", missing);
-  const std::string square = refused(UpdateRule::Momentum, UpdateRule::RmsProp);
-  expect_in("/mean_square, which RMSprop needs; its slots: momentum.", square);
-  const std::string more = refused(UpdateRule::RmsProp, UpdateRule::Momentum);
-  expect_in("/mean_square, which momentum does not keep; its slots: mean_square, momentum", more);
+  refuses(UpdateRule::Sgd, UpdateRule::Momentum,
+          "/momentum, which momentum needs; its slots: none");
+  refuses(UpdateRule::Momentum, UpdateRule::RmsProp,
+          "/mean_square, which RMSprop needs; its slots: momentum.");
+  refuses(UpdateRule::RmsProp, UpdateRule::Momentum,
+          "/mean_square, which momentum does not keep; its slots: mean_square, momentum");
   EXPECT_NO_THROW(load(UpdateRule::Momentum, UpdateRule::Lars));
   // Evaluation needs no slots and accepts any.
   const io::CheckpointReader checkpoint(saved[UpdateRule::RmsProp]);
@@ -531,19 +369,6 @@ TEST(Decay, FormsAndExclusionsReachTheWeights) {
     }
   }
   EXPECT_GT(excluded, 0u);
-}
-
-TEST(Decay, LarsTakesItsEpsilonFromTheConfiguration) {
-  const comm::World world;
-  const auto digest = [&](double epsilon) {
-    TrainConfig config = planned({.rule = UpdateRule::Lars});
-    config.optimiser.epsilon = epsilon;
-    Training training(config, world);
-    training.steps(1);
-    return training.digest();
-  };
-  EXPECT_EQ(digest(0.0), digest(0.0));
-  EXPECT_NE(digest(0.0), digest(1.0));
 }
 
 // ---- two processes ------------------------------------------------------------------------------
@@ -596,12 +421,6 @@ TEST_F(TwoRanks, AgreeOnWhatIsSkippedAndShareTheUpdate) {
     ASSERT_LE(values.size(), 2u) << name;
     EXPECT_TRUE(values.back() == values.front()) << name;
   }
-}
-
-// The stages are on different ranks. The reference is cut as well, because one replica in one stage
-// cannot span two ranks.
-TEST_F(TwoRanks, WaitForTheOnlyStageWithAnInfinity) {
-  expect_one_stage_to_stop_all(world(), {.stages = 2, .schedule = "1F1B"});
 }
 
 }  // namespace

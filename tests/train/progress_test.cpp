@@ -9,12 +9,11 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <utility>
 
+#include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
 
 namespace millrace::train {
@@ -145,9 +144,7 @@ TEST(ConsoleTest, LinesClearTheStatusAndGoToTheLog) {
   }
   EXPECT_EQ(contents(out.get()), "two\n");
   EXPECT_EQ(contents(status.get()), "\repoch 1/1\033[K\r\033[K");
-  std::ostringstream logged;
-  logged << std::ifstream(log).rdbuf();
-  EXPECT_EQ(logged.str(), "two\nthree\n");
+  EXPECT_EQ(test::read_text(log), "two\nthree\n");
 }
 
 /// A pipe with room for one page, whose reader reads nothing.

@@ -13,6 +13,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,14 +44,15 @@ inline PixelScaling noise_scaling(const Shape& shape) {
 class NoiseDataset final : public io::Dataset {
  public:
   /// Image `broken` has infinite pixels.
-  explicit NoiseDataset(Shape shape, std::int64_t broken = -1, std::int64_t size = 500)
-      : shape_(shape), broken_(broken), size_(size) {}
+  explicit NoiseDataset(Shape shape, std::int64_t broken = -1, std::int64_t size = 500,
+                        std::int64_t classes = 10)
+      : shape_(shape), broken_(broken), size_(size), classes_(classes) {}
   [[nodiscard]] std::string name() const override { return "noise"; }
   [[nodiscard]] std::int64_t size() const override { return size_; }
   [[nodiscard]] Shape image_shape() const override { return shape_; }
-  [[nodiscard]] std::int64_t classes() const override { return 10; }
+  [[nodiscard]] std::int64_t classes() const override { return classes_; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
-    return static_cast<std::int32_t>((index * 7) % 10);
+    return static_cast<std::int32_t>((index * 7) % classes_);
   }
   io::Sample read(std::int64_t index, const io::ReadKey&, std::span<std::uint8_t> image,
                   PixelScaling& scaling) const override {
@@ -66,6 +68,7 @@ class NoiseDataset final : public io::Dataset {
   Shape shape_;
   std::int64_t broken_;
   std::int64_t size_;
+  std::int64_t classes_;
 };
 
 inline constexpr std::int64_t kSteps = 5;
@@ -98,17 +101,26 @@ struct Layout {
   std::int64_t batch = 2;                 ///< micro-batch size; a step always has the same samples
   std::string actions = {};               ///< compute actions as CSV, in place of the schedule's
   double clip_norm = 0.0;
+  std::vector<std::string> recompute_layers = {};  ///< instead of the whole stage
+  std::optional<DType> image_type = {};            ///< in which images reach the device
+  int loaders = 1;                                 ///< threads
+  MixingConfig mixing = {};
+  double smoothing = 0.0;
+  SmoothingForm form = SmoothingForm::OtherClasses;
 };
 
 inline std::string name_of(const Layout& layout) {
   return fmt::format(
-      "{}: {} stages, {}, {} chunks, recompute {}, {}, {} norm, {} replicas, {}{}{}{}{}, "
-      "span {}, batch {}",
+      "{}: {} stages, {}, {} chunks, recompute {}{}, {}, {} norm, {} replicas, {}{}{}{}{}, "
+      "span {}, batch {}, images as {}, {} loaders",
       name_of(layout.family), layout.stages, layout.schedule, layout.chunks, layout.recompute,
-      millrace::name_of(layout.type), layout.norm == models::NormKind::Batch ? "batch" : "group",
-      layout.replicas, millrace::name_of(layout.rule), layout.narrow ? ", 16-bit masters" : "",
+      fmt::join(layout.recompute_layers, " "), millrace::name_of(layout.type),
+      layout.norm == models::NormKind::Batch ? "batch" : "group", layout.replicas,
+      millrace::name_of(layout.rule), layout.narrow ? ", 16-bit masters" : "",
       layout.sharded ? ", sharded" : "", layout.trained.empty() ? "" : ", only ",
-      fmt::join(layout.trained, " "), layout.span, layout.batch);
+      fmt::join(layout.trained, " "), layout.span, layout.batch,
+      layout.image_type ? millrace::name_of(*layout.image_type) : "they are stored",
+      layout.loaders);
 }
 
 /// One small network of each family with all of its special ops.
@@ -161,7 +173,15 @@ inline TrainConfig config_of(const Layout& layout) {
   if (layout.rule == UpdateRule::Adam || layout.rule == UpdateRule::AdamW)
     config.optimiser.epsilon = 1e-8;
   config.optimiser.sharded = layout.sharded;
-  config.recompute = layout.recompute ? Recompute::Stage : Recompute::None;
+  config.recompute = !layout.recompute_layers.empty() ? Recompute::Layers
+                     : layout.recompute               ? Recompute::Stage
+                                                      : Recompute::None;
+  config.recompute_layers = layout.recompute_layers;
+  config.label_smoothing = layout.smoothing;
+  config.smoothing = layout.form;
+  config.data.mixing = layout.mixing;
+  config.data.loader_threads = layout.loaders;
+  config.data.image_type = layout.image_type;
   config.validation_batch_size = 3;
   config.data.train_size = 500;
   config.data.validation_size = kValidationImages;

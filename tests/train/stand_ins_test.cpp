@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace millrace::train {
 namespace {
@@ -35,16 +36,11 @@ class StandInLimitTest : public testing::Test {
   [[nodiscard]] StandInLimit make() const { return {world_, images_, 0.1, "training"}; }
   static void expect_refusal(StandInLimit& limit, std::int64_t stand_ins, std::int64_t epoch,
                              std::int64_t of_epoch) {
-    try {
-      limit.check(stand_ins, epoch);
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::Data);
-      EXPECT_EQ(std::string(error.what()),
-                std::to_string(of_epoch) +
-                    " of the 40 images for training are bad so far in this epoch; "
-                    "--max-bad-fraction 0.1 allows at most 4; for example a.JPEG: it is cut");
-    }
+    expect_error(ErrorKind::Data,
+                 std::to_string(of_epoch) +
+                     " of the 40 images for training are bad so far in this epoch; "
+                     "--max-bad-fraction 0.1 allows at most 4; for example a.JPEG: it is cut",
+                 [&] { limit.check(stand_ins, epoch); });
     EXPECT_EQ(limit.in_epoch(), of_epoch);
   }
 

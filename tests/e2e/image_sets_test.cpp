@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Training on images of any size from class folders, TFRecord files and packed files made from the
+// same images. The weights do not depend on the source or on where a run was stopped.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace.hpp"
+#include "tests/io/fixtures.hpp"
+#include "tests/io/images/test_images.hpp"
+
+namespace millrace::test {
+namespace {
+
+void write_file(const std::filesystem::path& path, const io::Bytes& bytes) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+}
+
+/// 24 images of three classes for training and 9 for validation, including a PNG and a CMYK file.
+void write_folders(const std::filesystem::path& folder) {
+  int number = 0;
+  for (const char* split : {"train", "validation"})
+    for (const char* name : {"n01", "n02", "n03"})
+      for (int i = 0; i < (split == std::string("train") ? 8 : 3); ++i, ++number) {
+        const io::Image image = io::make_image(40 + 3 * number, 90 - number);
+        const io::Bytes bytes = number == 3 ? io::encode_png(image)
+                                : number == 5
+                                    ? io::encode_jpeg(image, {.colours = io::JpegColours::Cmyk})
+                                    : io::encode_jpeg(image, {.horizontal = 1 + number % 2});
+        write_file(folder / split / name / (std::to_string(number) + ".JPEG"), bytes);
+      }
+}
+
+/// Created once: class folders, and the TFRecord files and packed images made from them.
+class ImagesTest : public testing::Test {
+ protected:
+  static const TemporaryDirectory& place() {
+    static const TemporaryDirectory directory;
+    return directory;
+  }
+  static void SetUpTestSuite() {
+    write_folders(place() / "folders");
+    const ProcessResult records =
+        millrace({"data convert", place() / "records", "--raw-dir", place() / "folders",
+                  "--train-shards 3 --validation-shards 2"});
+    ASSERT_EQ(records.code, 0) << records.output;
+    expect_in(records.output, {"2 re-encoded as RGB JPEG"});
+    expect_end(millrace({"data convert", place() / "packed", "--packed --data-dir",
+                         place() / "folders", "--shorter-side 48"}),
+               0);
+  }
+  /// A copy of the class folders in which some images are cut short.
+  static std::filesystem::path damaged_folders(const TemporaryDirectory& directory,
+                                               const std::vector<std::string>& images) {
+    std::filesystem::copy(place() / "folders", directory / "folders",
+                          std::filesystem::copy_options::recursive);
+    for (const std::string& image : images)
+      std::filesystem::resize_file(directory / "folders" / image, 300);
+    return directory / "folders";
+  }
+  /// Four images per update, six updates per epoch.
+  static ProcessResult train_on(const char* data, const std::filesystem::path& run,
+                                const Words& more = {}) {
+    return millrace(
+        Words{"train --dataset imagenet --data-dir", place() / data,
+              "--model-size 10 --image-size 32 --batch-size 2 --gradients-to-accumulate 2 "
+              "--iterations 9 --warmup-epochs 0 --seed 3 --threads-per-device 1 --run-dir",
+              run} +
+        more);
+  }
+};
+
+TEST_F(ImagesTest, AllFormsTrainAndValidate) {
+  const TemporaryDirectory directory;
+  for (const char* data : {"folders", "records", "packed"}) {
+    const ProcessResult result = train_on(data, directory / data);
+    expect_end(result, 0, {"Validation top-1 accuracy", " to read images"});
+    std::smatch peak;
+    const std::regex pattern(R"(Process peak: ([0-9.]+) MB \(([0-9.]+) MB predicted\))");
+    ASSERT_TRUE(std::regex_search(result.output, peak, pattern)) << result.output;
+    EXPECT_LE(std::stod(peak[1]), std::stod(peak[2]) * 1.001) << data;
+  }
+}
+
+TEST_F(ImagesTest, TheWayToTheDeviceChangesNothing) {
+  const TemporaryDirectory directory;
+  const Words ways[] = {{},
+                        "--pipeline-num-parallel 4",
+                        {"--no-hostside-norm"},
+                        {"--data-loader-image-type float32"},
+                        {"--dataset-cache all"},
+                        {"--dataset-cache 2kB --max-cpus 1"}};
+  std::vector<std::string> digests;
+  for (const Words& way : ways) {
+    const std::filesystem::path run = directory / std::to_string(digests.size());
+    const ProcessResult result = train_on("records", run, Words{"--no-validation"} + way);
+    ASSERT_EQ(result.code, 0) << result.output;
+    digests.push_back(digest_of(run));
+    EXPECT_EQ(digests.back(), digests.front()) << result.output;
+  }
+  const std::filesystem::path half = directory / "half";
+  ASSERT_EQ(train_on("records", half, "--no-validation --data-loader-image-type float16").code, 0);
+  EXPECT_NE(digest_of(half), digests.front()) << "numbers up to 151 lose bits";
+}
+
+TEST_F(ImagesTest, TheBenchmarkOfTheLoadersSaysWhatLimits) {
+  const TemporaryDirectory directory;
+  expect_end(train_on("records", directory / "run", "--dataset-benchmark"), 0,
+             {"loaders alone ", "devices alone ", "limit         the "});
+  EXPECT_FALSE(std::filesystem::exists(directory / "run"));
+  expect_end(
+      millrace("train --dataset imagenet --model-size 18 --synthetic-data --dataset-benchmark"), 2,
+      {"--synthetic-data reads none"});
+}
+
+TEST_F(ImagesTest, TwoStagesAndReplicasSeeTheSame) {
+  const TemporaryDirectory directory;
+  const Words layout = {
+      "--no-validation --shards 2 --replicas 2 --pipeline-splits b3/0 --iterations 4"};
+  ASSERT_EQ(train_on("records", directory / "one", layout + "--ranks 1").code, 0);
+  const ProcessResult four =
+      train_on("records", directory / "four", layout + "--pipeline-num-parallel 4 --max-cpus 4");
+  ASSERT_EQ(four.code, 0) << four.output;
+  EXPECT_EQ(digest_of(directory / "four"), digest_of(directory / "one"));
+}
+
+// Photographs, some of them with thousands of pixels per side.
+TEST(RealImagesTest, AResNet26TrainsAlikeAloneAndAsTwoStagesOfTwoReplicas) {
+  const std::pair<const char*, Words> sets[] = {{"tfrecord_imagenet_format", {"--label-offset 0"}},
+                                                {"image_folder", {}}};
+  for (const auto& [name, more] : sets) {
+    const auto data = io::real_data(name);
+    if (!data) GTEST_SKIP() << "no " << name << " beside the project";
+    const TemporaryDirectory directory;
+    io::copy_writable(*data, directory / "data");
+    const auto digest = [&, reading = more](const std::string& run, const Words& layout) {
+      expect_end(
+          millrace(Words{"train --dataset imagenet --data-dir", directory / "data",
+                         "--model resnet --model-size 26 --image-size 96 --batch-size 2 "
+                         "--gradients-to-accumulate 2 --replicas 2 --iterations 2 --warmup-epochs "
+                         "0 --no-validation --threads-per-device 1 --run-dir",
+                         directory / run} +
+                   reading + layout),
+          0);
+      return digest_of(directory / run);
+    };
+    const std::string alone = digest("alone", {"--ranks 1"});
+    EXPECT_FALSE(alone.empty());
+    EXPECT_EQ(
+        digest("four",
+               {"--shards 2 --pipeline-splits b3/1/relu --ranks 4 --pipeline-num-parallel 4"}),
+        alone)
+        << name;
+  }
+}
+
+TEST_F(ImagesTest, ARestoredRunGoesOnWithTheVeryNextImage) {
+  const TemporaryDirectory directory;
+  ASSERT_EQ(train_on("folders", directory / "whole").code, 0);
+  const std::filesystem::path parts = directory / "parts";
+  ASSERT_EQ(train_on("folders", parts, "--stop-after 4").code, 75);
+  expect_end(restore(parts), 0);
+  EXPECT_EQ(digest_of(parts), digest_of(directory / "whole"));
+}
+
+TEST_F(ImagesTest, CheckFindsOneFlippedByte) {
+  const TemporaryDirectory directory;
+  std::filesystem::copy(place() / "records", directory / "records",
+                        std::filesystem::copy_options::recursive);
+  const std::string path = (directory / "records").string();
+  EXPECT_EQ(millrace({"data check", path}).code, 0);
+  const std::string name = "train/train-00001-of-00003";
+  std::string shard = read_text(directory / "records" / name);
+  shard[shard.size() / 2] = static_cast<char>(shard[shard.size() / 2] ^ 4);
+  std::ofstream(directory / "records" / name, std::ios::binary) << shard;
+  expect_end(millrace({"data check", path}), 3, {"train-00001-of-00003, record ", " at offset "});
+}
+
+TEST_F(ImagesTest, BadImagesAreReplacedUpToALimit) {
+  const TemporaryDirectory directory;
+  const auto folders = damaged_folders(directory, {"train/n02/9.JPEG"});
+  const Words lenient = {"--data-dir", folders, "--no-validation --max-bad-fraction 0.1"};
+  expect_end(train_on("folders", directory / "lenient", lenient), 0,
+             {"n02/9.JPEG", "Bad images: 1 of 24 for training"});
+  expect_in(read_text(directory / "lenient/log.txt"), {"n02/9.JPEG"});
+  expect_end(train_on("folders", directory / "strict", {"--data-dir", folders, "--no-validation"}),
+             3, {"n02/9.JPEG"});
+}
+
+/// Number of weight updates in a run's log.
+std::ptrdiff_t logged_updates(const std::filesystem::path& run) {
+  const std::string rows = read_text(run / "training.csv");
+  return std::count(rows.begin(), rows.end(), '\n') - 1;
+}
+
+/// The number of stand-ins of the current epoch that a checkpoint passes on to a restored run; -1:
+/// not recorded.
+int handed_on(const std::filesystem::path& run, std::ptrdiff_t updates) {
+  const std::string manifest =
+      read_text(run / ("checkpoints/ckpt-" + std::to_string(updates)) / "manifest.json");
+  std::smatch count;
+  const bool found = std::regex_search(manifest, count, std::regex(R"("stand_ins":\s*([0-9]+))"));
+  return found ? std::stoi(count[1]) : -1;
+}
+
+// The third of three bad images is one too many, whichever ranks and processes found them.
+TEST_F(ImagesTest, TooManyBadImagesEndARunAtTheSameUpdateInEveryLayout) {
+  const TemporaryDirectory directory;
+  const auto folders =
+      damaged_folders(directory, {"train/n01/2.JPEG", "train/n02/9.JPEG", "train/n03/20.JPEG"});
+  const auto train = [&](const char* run, const Words& more) {
+    return train_on("folders", directory / run,
+                    Words{"--data-dir", folders,
+                          "--no-validation --max-bad-fraction 0.1 --replicas 2 "
+                          "--gradients-to-accumulate 1 --logs-per-epoch 6 --threads-per-device 1"} +
+                        more);
+  };
+  const ProcessResult one = train("one", "--ranks 1");
+  expect_end(one, 3, {"3 of the 24 images for training are bad so far in this epoch"});
+  const std::ptrdiff_t updates = logged_updates(directory / "one");
+  ASSERT_GT(updates, 0) << one.output;
+  const ProcessResult two = train("two", "--ranks 2 --pipeline-num-parallel 3");
+  EXPECT_EQ(two.code, 3) << two.output;
+  EXPECT_EQ(logged_updates(directory / "two"), updates) << two.output;
+
+  ASSERT_EQ(train("parts", {"--ranks 2 --stop-after", std::to_string(updates)}).code, 75);
+  const std::string parts = (directory / "parts").string();
+  ASSERT_EQ(handed_on(parts, updates), 2) << "the third one alone would be allowed";
+  const ProcessResult rest = restore(parts, "--ranks 1");
+  EXPECT_EQ(rest.code, 3) << rest.output;
+  EXPECT_EQ(logged_updates(parts), updates) << rest.output;
+
+  // The run that ended was saved, and continues with a higher limit.
+  const std::string ended = (directory / "one").string();
+  expect_end(restore(ended, "--max-bad-fraction 0.2"), 0, {"Bad images: 3 of 24"});
+}
+
+// Two bad images of 24 are found in each of two epochs; three in one epoch would be too many.
+TEST_F(ImagesTest, BadImagesOfTwoEpochsAreNotAddedUp) {
+  const TemporaryDirectory directory;
+  const auto folders = damaged_folders(directory, {"train/n01/2.JPEG", "train/n02/9.JPEG"});
+  const auto train = [&](const std::string& run, const Words& more) {
+    return train_on(
+        "folders", directory / run,
+        Words{"--data-dir", folders, "--no-validation --max-bad-fraction 0.1 --iterations 12"} +
+            more);
+  };
+  const ProcessResult whole = train("whole", {});
+  ASSERT_EQ(whole.code, 0) << whole.output;
+  // Stopped within the first epoch, after both images, and between the epochs.
+  for (const auto& [updates, carried] : {std::pair{5, 2}, {6, 0}}) {
+    const std::string run = "to-" + std::to_string(updates);
+    expect_end(train(run, {"--stop-after", std::to_string(updates)}), 75);
+    EXPECT_EQ(handed_on(directory / run, updates), carried);
+    expect_end(restore(directory / run), 0);
+    EXPECT_EQ(digest_of(directory / run), digest_of(directory / "whole"));
+  }
+}
+
+TEST_F(ImagesTest, BadImagesOfAValidationAreCounted) {
+  const TemporaryDirectory directory;
+  const auto folders = damaged_folders(directory, {"validation/n02/28.JPEG"});
+  const std::string expected = "Bad images: 1 of 9 for validation";
+  const std::string run = (directory / "run").string();
+  expect_end(train_on("folders", run, {"--data-dir", folders, "--max-bad-fraction 0.2"}), 0,
+             {expected});
+  expect_in(read_text(directory / "run/log.txt"), {"n02/28.JPEG"});
+  expect_end(millrace({"validate --restore-path", run}), 0, {expected});
+  expect_end(millrace({"validate --restore-path", run, "--max-bad-fraction 0.1"}), 3,
+             {"1 of the 9 images for validation are bad"});
+
+  // If validation fails, the weights of the epoch are still saved.
+  const std::string strict = (directory / "strict").string();
+  expect_end(train_on("folders", strict, {"--data-dir", folders}), 3,
+             {"(iteration 6, which is saved)"});
+  expect_end(restore(strict, "--max-bad-fraction 0.2"), 0);
+  EXPECT_EQ(digest_of(strict), digest_of(run));
+}
+
+TEST_F(ImagesTest, APlaceWithoutImagesNamesAllThatWasLookedAt) {
+  const TemporaryDirectory directory;
+  expect_end(train_on("folders", directory / "run", {"--data-dir", directory.path()}), 3,
+             {"train-*"});
+}
+
+}  // namespace
+}  // namespace millrace::test
