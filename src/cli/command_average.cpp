@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/commands.hpp"
@@ -60,17 +62,35 @@ void check_decay(const Options& options) {
          *decay);
 }
 
+/// Saves the average and says so. A training that runs meanwhile may remove a checkpoint before it
+/// is read; then the choice is made again.
+void average(const fs::path& run, const Options& options) {
+  constexpr int kAttempts = 10;
+  const auto is_gone = [](const fs::path& checkpoint) {
+    std::error_code ignored;
+    return !fs::exists(checkpoint, ignored);
+  };
+  for (int attempt = 1;; ++attempt) {
+    const std::vector<fs::path> checkpoints = chosen(run, options.integer("count").value_or(0),
+                                                     options.value<std::int64_t>("discard-last"));
+    try {
+      const fs::path written =
+          train::average_checkpoints(checkpoints, rule_of(options, checkpoints.size()), run);
+      fmt::print("Saved the average of {} checkpoints to {}\n", checkpoints.size(),
+                 written.string());
+      return;
+    } catch (const Error&) {
+      if (attempt == kAttempts || std::ranges::none_of(checkpoints, is_gone)) throw;
+    }
+  }
+}
+
 }  // namespace
 
 int command_average(const Invocation& invocation) {
   const Options& options = invocation.options;
   check_decay(options);
-  const fs::path run = options.arguments.at(0);
-  const std::vector<fs::path> checkpoints = chosen(run, options.integer("count").value_or(0),
-                                                   options.value<std::int64_t>("discard-last"));
-  const fs::path written =
-      train::average_checkpoints(checkpoints, rule_of(options, checkpoints.size()), run);
-  fmt::print("Saved the average of {} checkpoints to {}\n", checkpoints.size(), written.string());
+  average(options.arguments.at(0), options);
   return 0;
 }
 

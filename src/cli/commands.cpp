@@ -6,10 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <exception>
-#include <filesystem>
 #include <initializer_list>
-#include <system_error>
 #include <vector>
 
 #include "cli/dialect.hpp"
@@ -192,26 +189,10 @@ int run(std::span<const std::string> words, const Environment& environment) {
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
       fail(ErrorKind::Io, "cannot write to standard output");
     return code;
-  } catch (const Error& error) {
+  } catch (...) {
+    const Error error = current_error();
     print_error(fmt::format("millrace: error: {}", error.what()));
     return exit_code(error.kind());
-  } catch (const std::bad_alloc&) {
-    print_error(fmt::format("millrace: error: {}", kOutOfMemory));
-    return exit_code(ErrorKind::Config);
-  } catch (const std::filesystem::filesystem_error& error) {
-    print_error(
-        fmt::format("millrace: error: cannot access {}: {}; check the path and its permissions",
-                    error.path1().string(), error.code().message()));
-    return exit_code(ErrorKind::Io);
-  } catch (const std::system_error& error) {  // errors in files have their own messages
-    print_error(fmt::format(
-        "millrace: error: cannot {}: {}",
-        std::ferror(stdout) != 0 ? "write to standard output" : "start a thread or a process",
-        error.code().message()));
-    return exit_code(ErrorKind::Io);
-  } catch (const std::exception& error) {
-    print_error(fmt::format("millrace: error: {}", error.what()));
-    return exit_code(ErrorKind::Internal);
   }
 }
 

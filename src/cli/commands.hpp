@@ -10,11 +10,6 @@
 
 namespace millrace::cli {
 
-/// Message for a failed memory allocation.
-inline constexpr std::string_view kOutOfMemory =
-    "out of memory: a smaller --batch-size, --xla-recompute or more --shards reduce the memory "
-    "needed";
-
 /// Input of a command.
 struct Invocation {
   std::string_view command = {};  ///< its name in the table

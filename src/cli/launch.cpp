@@ -195,19 +195,14 @@ int run_on_all_ranks(const comm::World& world, const std::function<int()>& body)
   if (world.size() == 1) return body();
   try {
     return body();
-  } catch (const Error& error) {
+  } catch (...) {
+    const Error error = current_error();
     if (!world.failing_together()) {
       print_error(fmt::format("millrace: error: rank {}: {}", world.rank(), error.what()));
       world.abort(exit_code(error.kind()));
     }
     if (world.rank() == 0) print_error(fmt::format("millrace: error: {}", error.what()));
     return exit_code(error.kind());
-  } catch (const std::bad_alloc&) {
-    print_error(fmt::format("millrace: error: rank {}: {}", world.rank(), kOutOfMemory));
-    world.abort(exit_code(ErrorKind::Config));
-  } catch (const std::exception& error) {
-    print_error(fmt::format("millrace: error: rank {}: {}", world.rank(), error.what()));
-    world.abort(exit_code(ErrorKind::Internal));
   }
 }
 

@@ -205,7 +205,10 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   require_asked_alike(world, invocation);
   const MachineFacts machine = this_machine(world);
   PreparedRun run;
-  open_in_turn(world, [&] { run = open_training(invocation, machine); });
+  open_in_turn(world, [&] {
+    run = open_training(invocation, machine);
+    device::require_threads(run.config.threads);  // before anything is written
+  });
   if (must_launch(run.config, world)) return run;
   require_alike(world, run);
   together.lead([&] {
@@ -238,11 +241,25 @@ struct FoundRun {
   std::string config_toml;
 };
 
+/// Errors: Usage if `directory` is a checkpoint of a run or the folder of its checkpoints: a run
+/// that went on there would write elsewhere.
+void require_not_inside_run(const std::filesystem::path& directory) {
+  const std::vector<std::filesystem::path> found = io::list_checkpoints(directory);
+  if (found.empty() || std::filesystem::is_directory(directory / "checkpoints")) return;
+  const std::filesystem::path checkpoint = std::filesystem::canonical(found.back());
+  fail(ErrorKind::Usage,
+       "{}: {} of the run in {}: --restore-path takes the directory of the run, which continues "
+       "from its newest checkpoint",
+       directory.string(), found.back() == directory ? "is a checkpoint" : "holds the checkpoints",
+       checkpoint.parent_path().parent_path().string());
+}
+
 FoundRun find_run(const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / "config.toml";
   if (!std::filesystem::exists(directory))
     fail(ErrorKind::Checkpoint,
          "{}: no such directory: --restore-path takes the directory of a run", directory.string());
+  require_not_inside_run(directory);
   FoundRun found;
   if (std::filesystem::exists(file))
     found.config_toml = io::read_text(file, kMaxConfigBytes);
@@ -297,6 +314,7 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
   open_in_turn(world, [&] {
     const Options options = options_of_rest(invocation, directory, found.config_toml, newest);
     run = open_and_resolve(options, machine);
+    device::require_threads(run.config.threads);
     check_recordable(options, run);
     run.config.run_directory = directory;
     place_trace(invocation.options, run.config);

@@ -24,15 +24,14 @@ namespace {
 
 /// Without this check OpenMP would start fewer threads than requested, and Kokkos would end the
 /// process. Errors: Config.
-void require_threads(int threads) {
+void require_thread_limit(int threads) {
   const char* const text = std::getenv("OMP_THREAD_LIMIT");
   const std::optional<int> limit =
       text == nullptr ? std::nullopt : parse_number<int>(std::string_view(text));
   if (limit && *limit >= 1 && *limit < threads)
     fail(ErrorKind::Config,
          "OMP_THREAD_LIMIT={} allows fewer threads than the {} that this process needs: unset it, "
-         "or "
-         "set --threads-per-device {}",
+         "or set --threads-per-device {}",
          *limit, threads, *limit);
 }
 
@@ -117,8 +116,12 @@ std::string vendor_library() { return "own kernels only"; }
 
 }  // namespace
 
-Environment::Environment(int threads, int gpu) {
+void require_threads(int threads) {
   require_no_kokkos_settings();
+  require_thread_limit(threads);
+}
+
+Environment::Environment(int threads, int gpu) {
   require_threads(threads);
   cap_vendor_library();
   initialise_kokkos(threads, gpu);

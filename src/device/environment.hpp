@@ -7,12 +7,17 @@
 
 namespace millrace::device {
 
+/// Requires that no environment variable limits or redirects the threads of Environment. Errors:
+/// Config, naming the variable.
+void require_threads(int threads);
+
 /// Lifetime of Kokkos. Create it once, before anything that uses device memory, and destroy it
 /// last.
 class Environment {
  public:
   /// `threads`: number of CPU threads for kernels and for the vendor's library (ignored on a GPU).
   /// `gpu`: number of the GPU to use (ignored on CPU cores); Kokkos chooses one if it is negative.
+  /// Errors: those of require_threads.
   explicit Environment(int threads, int gpu = -1);
   ~Environment();
   Environment(const Environment&) = delete;

@@ -162,6 +162,11 @@ TEST(ConfigFileTest, DeepOnesAreRefusedBeforeTheyAreParsed) {
     EXPECT_EQ(failure.kind, ErrorKind::Config);
     EXPECT_EQ(failure.text, "deep.toml:2: more than 512 dots in a line: nested too deeply");
   }
+  std::string list = "x = [";
+  for (int i = 0; i < 20'000; ++i) list += "1,";
+  const Failure wide = failure_of([&] { (void)parse_config("\n" + list + "1]\n", "wide.toml"); });
+  EXPECT_EQ(wide.kind, ErrorKind::Config);
+  EXPECT_EQ(wide.text, "wide.toml:2: more than 2048 commas: a list is too long");
   const std::string quoted =
       "[data]\ndata-dir = \"" + std::string(40, '[') + "\" # [[[[[[[[[[[[[[[[[[";
   EXPECT_NO_THROW((void)parse_config(quoted, "quoted.toml"));

@@ -222,6 +222,25 @@ TEST_F(PrepareTest, RestoringWithoutARunNamesTheFile) {
       "--restore-path is missing: give the directory of a run");
 }
 
+// There it would write a second run inside of the first.
+TEST_F(PrepareTest, RestoringACheckpointNamesItsRun) {
+  const fs::path checkpoint = save(train("--batch-size 8 --no-validation").config);
+  const auto entries = [&] {
+    return std::distance(fs::recursive_directory_iterator(run_),
+                         fs::recursive_directory_iterator());
+  };
+  const auto before = entries();
+  for (const fs::path& path : {checkpoint, checkpoint.parent_path()}) {
+    const Failure failure = failure_of([&] {
+      (void)prepare_restoring(invocation(Command::Restore, "--restore-path " + path.string()),
+                              world());
+    });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage);
+    EXPECT_TRUE(contains(failure.text, "the run in " + run_.string() + ":")) << failure.text;
+  }
+  EXPECT_EQ(entries(), before);
+}
+
 TEST_F(PrepareTest, ValidationTakesItsConfigurationFromTheCheckpoint) {
   const fs::path checkpoint = save(train("--batch-size 8 --no-validation --seed 5").config);
   for (const fs::path& path : {run_, checkpoint}) {

@@ -127,6 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"Precision", {}, {"--precision 32.32"}, "precision = 32.32", 2},
         Difference{"Leader", {}, {"--seed 7"}, "seed = 7 on rank 0", 2, 0},
         Difference{"Level", {"MILLRACE_MAX_ISA=sse4.2"}, {}, "kernels: own loops sse4.2", 2},
+        Difference{"Kokkos", {"KOKKOS_NUM_THREADS=3"}, {}, "KOKKOS_NUM_THREADS=3: ", 2},
         Difference{"Library", {"ONEDNN_MAX_CPU_ISA=SSE41"}, {}, "up to sse41 here", 2},
         Difference{"ReorderedData", with_other_data("reordered"), {}, "training images: ", 3},
         Difference{"ShorterData", with_other_data("shorter"), {}, "576 images", 3},
@@ -245,6 +246,11 @@ INSTANTIATE_TEST_SUITE_P(
         Difference{"Cadence", {}, {"--ckpts-per-epoch 4"}, "ckpts-per-epoch = 4", 2},
         Difference{"Level", {"MILLRACE_MAX_ISA=sse4.2"}, {}, "kernels: own loops sse4.2", 2},
         Difference{"ReorderedData", with_other_data("reordered"), {}, "training images: ", 3},
+        Difference{"OtherDirectory",
+                   shim("MILLRACE_SHIM_SWAP=/5/.lock=>/6/.lock"),
+                   {},
+                   "is not the run directory of rank 0",
+                   5},
         Difference{"UnreadableCheckpoint", shim("MILLRACE_SHIM_DENY=ckpt-2/"), {}, "ckpt-2", 6},
         Difference{"UnreadablePart", shim("MILLRACE_SHIM_DENY=ckpt-2/part"), {}, "part-000.h5", 6},
         Difference{"MissingCheckpoint", shim("MILLRACE_SHIM_SWAP=ckpt-2=>ckpt-7"), {}, "ckpt-2", 6},
@@ -266,19 +272,15 @@ INSTANTIATE_TEST_SUITE_P(
             6}),
     name_of);
 
-/// Rank 0 decides about files that the others cannot read: they use what it found.
 TEST_F(RestoringTest, ARankThatValidatesIsNamed) {
-  const Words rank = {"-n", "1", MILLRACE_BINARY};
-  const Words run_of = {"--restore-path", run().string()};
-  const ProcessResult result =
-      run_process("/usr/bin/env", kMpirun + rank + Words{"restore"} + run_of + Words{":"} + rank +
-                                      Words{"validate"} + run_of);
-  EXPECT_EQ(result.code, 2) << result.output;
-  EXPECT_NE(result.output.find("command = validate here, command = restore on rank 0"),
-            std::string::npos)
-      << result.output;
+  const Words rank = {"-n 1", std::string(MILLRACE_BINARY)};
+  const Words run_of = {"--restore-path", run()};
+  expect_end(run_process("/usr/bin/env",
+                         kMpirun + rank + "restore" + run_of + ":" + rank + "validate" + run_of),
+             2, {"command = validate here, command = restore on rank 0"});
 }
 
+/// Rank 0 decides about files that the others cannot read: they use what it found.
 TEST_F(RestoringTest, FilesThatRankZeroAloneReadsStopNobody) {
   for (const char* file :
        {"/config.toml", "/validation.csv", "/training.csv", "/checkpoints/ckpt-1"}) {

@@ -272,6 +272,23 @@ TEST(MistakeTest, DamagedNewestCheckpointFallsBackToTheOneBefore) {
   expect_error(restore(run), 6, {"part-000.h5"});
 }
 
+TEST(MistakeTest, DamagedOlderCheckpointsAreLeftOutAndSaid) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  ASSERT_EQ(train(run,
+                  "--epochs 3 --validation-mode end --max-ckpts-to-keep 0 --weight-avg-N 3 "
+                  "--stop-after 25")
+                .code,
+            75);
+  const std::filesystem::path part = run / "checkpoints/ckpt-20/part-000.h5";
+  std::filesystem::resize_file(part, std::filesystem::file_size(part) - 100);
+  expect_end(restore(run), 0,
+             {"it is not validated", "it is left out of the average",
+              "Saved the average of 2 checkpoints"});
+  const std::string rows = read_text(run / "validation.csv");
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 1 + 2 + 1) << rows;
+}
+
 TEST(MistakeTest, RunDirectoryThatCannotBeMadeEndsWith5) {
   const TemporaryDirectory directory;
   std::ofstream(directory / "file") << "x";

@@ -82,6 +82,26 @@ TEST_F(AtomicFileTest, APipeIsRefusedWithoutWaiting) {
   expect_error(ErrorKind::Io, {"pipe", "not a regular file"}, [&] { (void)checksum_file(pipe); });
 }
 
+// A rename would replace the device or the link, not what it stands for.
+TEST_F(AtomicFileTest, LinksAreFollowedAndDevicesRefused) {
+  const fs::path file = directory / "inner" / "file";
+  fs::create_directory(file.parent_path());
+  write_file_atomically(file, "old");
+  fs::create_symlink("inner/file", directory / "link");
+  write_file_atomically(directory / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(directory / "link"));
+  EXPECT_EQ(text_in(file), "new");
+  EXPECT_EQ(entries_in(file.parent_path()), 1u);
+  const fs::path pipe = directory / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  fs::create_symlink("/dev/null", directory / "null");
+  for (const fs::path& special : {pipe, directory / "null"})
+    expect_error(ErrorKind::Io, {special.string(), "not a regular file"},
+                 [&] { write_file_atomically(special, "text"); });
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
 // All readers open files with this function, also devices.
 TEST(OpenFileLimitTest, OnlyRegularFilesAreRead) {
   const TemporaryDirectory directory;

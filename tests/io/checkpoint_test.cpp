@@ -501,6 +501,16 @@ TEST_F(CheckpointTest, NewestDamagedOnesAreSkipped) {
   EXPECT_EQ(complaints.size(), 3u);
 }
 
+TEST_F(CheckpointTest, DamagedOnesAreLeftOutOfALot) {
+  std::vector<fs::path> paths;
+  for (const int iteration : {1, 2, 3}) paths.push_back(write(iteration));
+  flip_bit(paths[1] / "part-000.h5", 4000);
+  std::vector<std::string> complaints;
+  EXPECT_EQ(sound_checkpoints(paths, complaints), (std::vector<fs::path>{paths[0], paths[2]}));
+  ASSERT_EQ(complaints.size(), 1u);
+  EXPECT_NE(complaints[0].find("ckpt-2"), std::string::npos) << complaints[0];
+}
+
 TEST_F(CheckpointTest, ReadersFollowARunThatKeepsOne) {
   write(1, 1);
   std::atomic<bool> done{false};

@@ -68,6 +68,16 @@ TEST_F(RunLockTest, WaitsForAHolderThatIsEnding) {
   EXPECT_NO_THROW(RunLock(directory.path()));
 }
 
+// A restart may be quicker than the end of the process before it.
+TEST_F(RunLockTest, WaitsForAHolderThatLeavesSoon) {
+  std::optional<RunLock> first(directory.path());
+  std::jthread end([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    first.reset();
+  });
+  EXPECT_NO_THROW(RunLock(directory.path()));
+}
+
 TEST_F(RunLockTest, MissingDirectoryIsAnIoError) {
   expect_error(ErrorKind::Io, {"none/.lock", "No such file"},
                [&] { const RunLock lock(directory / "none"); });
