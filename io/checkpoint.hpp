@@ -16,7 +16,10 @@
 // does not use the HDF5 library, which is not safe on damaged files. Files that the manifest does
 // not name are ignored.
 //
-// One process at a time writes to a directory (run_lock.hpp); others may read it meanwhile.
+// One run at a time writes to a directory (run_lock.hpp); others may read it meanwhile.
+//
+// checkpoint_write, checkpoint_read, checkpoint_verify, checkpoint_text (for people) and
+// checkpoint_list (newest, retention) implement this header; manifest is the format.
 #pragma once
 
 #include <cstddef>

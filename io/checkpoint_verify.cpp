@@ -10,7 +10,7 @@
 #include "core/sha256.hpp"
 #include "core/text.hpp"
 #include "io/checkpoint.hpp"
-#include "io/checkpoint_layout.hpp"
+#include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
 #include "io/tensor_checks.hpp"
 

@@ -10,7 +10,7 @@
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
-#include "io/checkpoint_layout.hpp"
+#include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
 #include "io/tensor_checks.hpp"
 

@@ -11,7 +11,7 @@
 #include "models/graph.hpp"
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/program.hpp"
-#include "pipeline/simulate.hpp"
+#include "pipeline/schedule/simulate.hpp"
 
 namespace millrace::partition {
 

@@ -35,7 +35,7 @@
 #include "core/dtype.hpp"
 #include "models/graph.hpp"
 #include "pipeline/program.hpp"
-#include "pipeline/schedule.hpp"
+#include "pipeline/schedule/schedule.hpp"
 
 namespace millrace::partition {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "partition/cuts.hpp"
-#include "pipeline/auto_schedule.hpp"
 #include "pipeline/messages.hpp"
+#include "pipeline/schedule/auto_schedule.hpp"
 
 namespace millrace::partition {
 

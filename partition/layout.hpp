@@ -12,7 +12,7 @@
 #include "partition/balance.hpp"
 #include "partition/cost.hpp"
 #include "partition/plan.hpp"
-#include "pipeline/schedule.hpp"
+#include "pipeline/schedule/schedule.hpp"
 
 namespace millrace::partition {
 

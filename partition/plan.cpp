@@ -11,7 +11,7 @@
 #include "partition/cuts.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/pipeline_plan.hpp"
-#include "pipeline/schedules/schedules.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
 
 namespace millrace::partition {
 namespace {

@@ -12,8 +12,8 @@
 #include "core/update_rule.hpp"
 #include "models/graph.hpp"
 #include "partition/cost.hpp"
-#include "pipeline/schedule.hpp"
-#include "pipeline/simulate.hpp"
+#include "pipeline/schedule/schedule.hpp"
+#include "pipeline/schedule/simulate.hpp"
 
 namespace millrace::partition {
 

@@ -5,7 +5,7 @@
 #include <array>
 
 #include "partition/plan.hpp"
-#include "pipeline/render.hpp"
+#include "pipeline/schedule/render.hpp"
 
 namespace millrace::partition {
 namespace {

@@ -248,6 +248,7 @@ BufferId Compiler::joined_gradient(const Node& node, std::span<const BufferId> d
 
 BufferId Compiler::undo_fused(const Node& node, BufferId dy) {
   if (node.fn == Activation::None) return dy;
+  MILLRACE_ASSERT(node.fn == Activation::Relu);  // others need their input
   const BufferId dz = output_gradient(node.output, dy);
   emit(Phase::BackwardInput, KernelKind::ActivationBackward, node.last,
        {{Role::Dy, dy}, {Role::Y, kept_.of(node.output)}, {Role::Dx, dz}})

@@ -72,7 +72,7 @@ class Compiler {
   std::vector<BufferId> take_gradients(ValueId value, std::size_t at_most);
   BufferId take_gradient(ValueId value) { return take_gradients(value, 1).front(); }
   /// The gradient before the activation that is fused at the node's end. It is computed from the
-  /// activation's output.
+  /// activation's output, as ReLU allows.
   BufferId undo_fused(const Node& node, BufferId dy);
   /// A buffer for the gradient of `value`: `in_place` if nothing else needs it any more.
   BufferId output_gradient(ValueId value, BufferId in_place);

@@ -26,7 +26,7 @@ std::vector<LocalEntry> entries_of(const PipelinePlan& plan, std::span<const Mes
 
 }  // namespace
 
-Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const Unit> units,
+Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const LocalStage> units,
                    int rank)
     : plan_(&plan),
       training_(has_backward(plan.schedule)),
@@ -191,7 +191,7 @@ void Executor::end_forward(std::size_t unit, std::int32_t m, ActionRecord& recor
   record.done = {.kind = ActionKind::Forward, .stage = run.unit.stage, .micro_batch = m};
   if (run.program->program().loss.valid())
     metrics_[static_cast<std::size_t>(run.unit.replica + run.replicas * m)] =
-        run.unit.run->metrics(*run.program, run.context(m));
+        run.unit.state->metrics(*run.program, run.context(m));
   measured_stash_[unit] = std::max(measured_stash_[unit], ++held_[unit]);
   if (training_)
     messages_[unit].post_gradients(m);

@@ -24,7 +24,7 @@
 
 #include "comm/transport.hpp"
 #include "comm/world.hpp"
-#include "io/data/prefetch.hpp"
+#include "io/data/loader.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/recording.hpp"
@@ -40,7 +40,8 @@ class Executor {
   /// `units` are those of this rank, by replica and stage. They and `plan` must outlive the
   /// executor. A forward-only plan runs the evaluation programs. Errors: Config if the span of
   /// batch normalization does not divide the number of replicas.
-  Executor(const Graph& graph, const PipelinePlan& plan, std::span<const Unit> units, int rank);
+  Executor(const Graph& graph, const PipelinePlan& plan, std::span<const LocalStage> units,
+           int rank);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "pipeline/program.hpp"
-#include "pipeline/schedule.hpp"
+#include "pipeline/schedule/schedule.hpp"
 
 namespace millrace::pipeline {
 

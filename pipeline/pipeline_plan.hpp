@@ -6,7 +6,7 @@
 
 #include "pipeline/memory_plan.hpp"
 #include "pipeline/program.hpp"
-#include "pipeline/schedule.hpp"
+#include "pipeline/schedule/schedule.hpp"
 
 namespace millrace::pipeline {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/clock.hpp"
-#include "pipeline/schedule.hpp"
+#include "pipeline/schedule/schedule.hpp"
 
 namespace millrace::pipeline {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "io/data/prefetch.hpp"
+#include "io/data/loader.hpp"
 #include "pipeline/bound_program.hpp"
 
 namespace millrace::pipeline {

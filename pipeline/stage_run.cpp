@@ -56,16 +56,16 @@ void StageRun::run_part(const device::ExecutionSpace& space, Phase phase, std::s
 }
 
 std::vector<StageRun> stage_runs(const Graph& graph, const PipelinePlan& plan,
-                                 std::span<const Unit> units) {
+                                 std::span<const LocalStage> units) {
   const bool training = has_backward(plan.schedule);
   const std::int32_t replicas = plan.ranks.replicas;
   const std::int32_t span = training ? span_among(graph, replicas) : 1;
   const std::vector<Slots> slots = slots_of(graph, plan);
   std::vector<StageRun> runs;
   runs.reserve(units.size());
-  for (const Unit& unit : units)
+  for (const LocalStage& unit : units)
     runs.push_back({.unit = unit,
-                    .program = training ? &unit.run->training() : &unit.run->evaluation(),
+                    .program = training ? &unit.state->training() : &unit.state->evaluation(),
                     .slots = slots[static_cast<std::size_t>(unit.stage)],
                     .replicas = replicas,
                     .span = span});

@@ -12,10 +12,10 @@
 namespace millrace::pipeline {
 
 /// One stage of one replica, on this process.
-struct Unit {
+struct LocalStage {
   std::int32_t replica = 0;
   std::int32_t stage = 0;
-  Stage* run = nullptr;
+  Stage* state = nullptr;  ///< its parameters and programs
 };
 
 /// Settings of a training step.
@@ -31,7 +31,7 @@ struct StepSettings {
 /// A unit in an executor: the program that runs, and where its micro-batches lie. Micro-batch m
 /// uses stash slot m % slots.stash, and the other slots likewise.
 struct StageRun {
-  Unit unit;
+  LocalStage unit;
   BoundProgram* program = nullptr;  ///< of training or of evaluation
   Slots slots;
   std::int32_t replicas = 1;
@@ -54,7 +54,7 @@ struct StageRun {
 /// programs if it has no backward pass. Errors: Config if the span of batch normalization does not
 /// divide the number of replicas.
 [[nodiscard]] std::vector<StageRun> stage_runs(const Graph& graph, const PipelinePlan& plan,
-                                               std::span<const Unit> units);
+                                               std::span<const LocalStage> units);
 
 /// Index of a stage of a replica among `runs`, which must be there.
 [[nodiscard]] std::size_t find_run(std::span<const StageRun> runs, std::int32_t replica,

@@ -41,7 +41,7 @@ WeightUpdate::WeightUpdate(const Graph& graph, const PipelinePlan& plan,
   if (!has_backward(plan.schedule)) return;
   squares_.resize(graph.parameters.size());
   for (const StageRun& run : runs) {
-    const Parameters& parameters = run.unit.run->parameters();
+    const Parameters& parameters = run.unit.state->parameters();
     sums_.push_back({&run, sum_of_gradients(parameters, run), gather_of_weights(parameters, run)});
   }
 }

@@ -2,7 +2,8 @@
 //
 // From the gradients of a step to new weights, for the stages of one process.
 //
-// Gradients are added in a fixed order, so that every layout has the same bits:
+// Gradients are added in a fixed order, so that layouts with equally many replicas have the same
+// bits:
 //
 //   1. over the micro-batches of a replica in ascending order, by the kernels of BackwardWeight;
 //      every schedule runs them in that order (schedule.hpp)
@@ -67,7 +68,7 @@ class WeightUpdate {
     const StageRun* run;
     AllReduce gradients;               ///< and running sums
     std::optional<AllGather> weights;  ///< if replicas divide the update of a stage
-    [[nodiscard]] Parameters& parameters() const { return run->unit.run->parameters(); }
+    [[nodiscard]] Parameters& parameters() const { return run->unit.state->parameters(); }
   };
 
   /// In this process' part of the sums.

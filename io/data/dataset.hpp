@@ -10,7 +10,7 @@
 //   position p  ->  epoch p / size, sample permutation(seed, epoch)(p % size)
 //
 // Pixels are bytes with a scaling. They are normalized once, on the device or in a Loader
-// (prefetch.hpp), which reads ahead of the device in its own threads and returns batches in
+// (loader.hpp), which reads ahead of the device in its own threads and returns batches in
 // reusable buffers.
 //
 //   SyntheticDataset   one image, repeated                       synthetic.hpp

@@ -13,9 +13,9 @@
 #include "partition/layout.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/messages.hpp"
-#include "pipeline/render.hpp"
-#include "pipeline/schedules/schedules.hpp"
-#include "pipeline/simulate.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
+#include "pipeline/schedule/render.hpp"
+#include "pipeline/schedule/simulate.hpp"
 #include "train/profile.hpp"
 #include "train/setup.hpp"
 

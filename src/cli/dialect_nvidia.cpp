@@ -107,7 +107,7 @@ void set_rate(DialectReader& read, std::int64_t global_batch) {
 }
 
 /// Its two image readers crop and normalize differently.
-void set_pictures(DialectReader& read) {
+void set_image_preset(DialectReader& read) {
   const bool dali = read.flag("use_dali");
   read.set("image-preset", dali ? "dali2019" : "tf", dali ? "--use_dali" : "");
   read.set("image-normalisation", dali ? "dali2019" : "nvidia2019", "");
@@ -205,7 +205,7 @@ void translate(DialectReader& read) {
   }
   read.set_defaults(kImageNetDefaults);
   read.set_defaults("--model resnet --model-size 50 --initialisers nvidia --BN-decay 0.9");
-  set_pictures(read);
+  set_image_preset(read);
   if (translation.command == Command::Validate) {
     if (mode == "inference_benchmark" && !read.given("data_dir"))
       read.set("synthetic-data", "true", "");

@@ -44,7 +44,7 @@ template <class Part>
 Part& part_of(train::TrainConfig& config) {
   if constexpr (std::is_same_v<Part, train::TrainConfig>) return config;
   if constexpr (std::is_same_v<Part, train::OptimiserConfig>) return config.optimiser;
-  if constexpr (std::is_same_v<Part, train::ScheduleConfig>) return config.schedule;
+  if constexpr (std::is_same_v<Part, train::LearningRateConfig>) return config.learning_rate;
   if constexpr (std::is_same_v<Part, train::DataConfig>) return config.data;
   if constexpr (std::is_same_v<Part, io::MixingConfig>) return config.data.mixing;
   if constexpr (std::is_same_v<Part, pipeline::RankMap>) return config.pipeline.ranks;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/option_rows.hpp"
-#include "pipeline/schedules/schedules.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
 
 namespace millrace::cli {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/option_rows.hpp"
 #include "core/update_rule.hpp"
-#include "train/lr_schedule.hpp"
+#include "train/learning_rate.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -24,12 +24,12 @@ bool has_momentum(const TrainConfig& c) {
 
 template <Kind... kinds>
 bool is(const TrainConfig& c) {
-  return ((c.schedule.kind == kinds) || ...);
+  return ((c.learning_rate.kind == kinds) || ...);
 }
 bool takes_warmup(const TrainConfig& c) { return !is<Kind::Polynomial>(c); }
 /// Known once the length of the warm-up is.
 bool is_warmed_up(const TrainConfig& c) {
-  return c.schedule.warmup_iterations > 0 && !warms_up_itself(c.schedule.kind);
+  return c.learning_rate.warmup_iterations > 0 && !warms_up_itself(c.learning_rate.kind);
 }
 
 std::string_view optimiser_names() {
@@ -121,39 +121,40 @@ void add_rate(OptionTable& table) {
       "all",
       "learning-rate schedule; stepped drops at fractions of the run, piecewise at epochs; "
       "gradual-warmup is SURFsara's, lars-polynomial Habana's",
-      sets<&ScheduleConfig::kind>());
+      sets<&LearningRateConfig::kind>());
 }
 
 void add_rate_curves(OptionTable& table) {
   const Rows row(table, Section::Rate, kRuns, kFixed);
   row("learning-rate-decay", real(above_zero_to(1.0)), "IPU",
       "factor of the learning rate at each drop", needs("--lr-schedule stepped or piecewise"),
-      when(is<Kind::Stepped, Kind::Piecewise>), sets<&ScheduleConfig::decay>());
+      when(is<Kind::Stepped, Kind::Piecewise>), sets<&LearningRateConfig::decay>());
   row("learning-rate-schedule", reals("X,X,..", between(0.0, 1.0)), "IPU",
       "points at which the learning rate drops",
       default_text("0.3,0.6,0.8,0.9; 0.5,0.75 for CIFAR"), unit("fractions of the run"),
-      needs("--lr-schedule stepped"), when(is<Kind::Stepped>), sets<&ScheduleConfig::boundaries>());
+      needs("--lr-schedule stepped"), when(is<Kind::Stepped>),
+      sets<&LearningRateConfig::boundaries>());
   row("learning-rate-epochs", reals("X,X,..", between(0.0, 1e6)), "NVIDIA, Habana",
       "epochs after which the learning rate drops", by_default(std::vector<double>{30, 60, 80}),
       unit("epochs"), needs("--lr-schedule piecewise"));
   row("lr-decay-rate", real(above_zero_to(1.0)), "IPU", "factor of the learning rate at each drop",
       by_default(0.97), needs("--lr-schedule exponential"), when(is<Kind::Exponential>),
-      sets<&ScheduleConfig::decay>());
+      sets<&LearningRateConfig::decay>());
   row("lr-drops", integer(at_least(1)), "IPU", "number of drops in the whole run", unit("drops"),
       needs("--lr-schedule exponential"), when(is<Kind::Exponential>),
-      sets<&ScheduleConfig::drops>());
+      sets<&LearningRateConfig::drops>());
   row("poly-lr-initial-lr", real(above_zero_to(1e6)), "IPU", "initial learning rate",
       by_default(0.0012), needs("--lr-schedule polynomial_decay_lr"), when(is<Kind::Polynomial>),
-      sets<&ScheduleConfig::base_rate>());
+      sets<&LearningRateConfig::base_rate>());
   row("poly-lr-end-lr", real(between(0.0, 1e6)), "IPU", "final learning rate", by_default(0.0001),
       needs("--lr-schedule polynomial_decay_lr or lars-polynomial"),
-      when(is<Kind::Polynomial, Kind::LarsPolynomial>), sets<&ScheduleConfig::end_rate>());
+      when(is<Kind::Polynomial, Kind::LarsPolynomial>), sets<&LearningRateConfig::end_rate>());
   row("poly-lr-decay-power", real(above_zero()), "IPU",
       "exponent of the remaining fraction of the run", default_text("1; 2 for lars-polynomial"),
       needs("--lr-schedule polynomial_decay_lr or lars-polynomial"));
   row("initial-learning-rate", real(between(0.0, 1e6)), "SURFsara",
       "learning rate at the start of the warm-up", needs("--lr-schedule gradual-warmup"),
-      when(is<Kind::GradualWarmup>), sets<&ScheduleConfig::initial_rate>());
+      when(is<Kind::GradualWarmup>), sets<&LearningRateConfig::initial_rate>());
 }
 
 void add_warmup(OptionTable& table) {
@@ -166,18 +167,18 @@ void add_warmup(OptionTable& table) {
   row("warmup-iterations", integer(between(0, 1e15)), "SURFsara",
       "length of the learning-rate warm-up", unit("weight updates"),
       needs("a schedule other than polynomial_decay_lr"), when(takes_warmup),
-      sets<&ScheduleConfig::warmup_iterations>(), if_given());
+      sets<&LearningRateConfig::warmup_iterations>(), if_given());
   row("warmup", choice("scaled|linear"), "all",
       "scaled: a rising factor multiplies the schedule (IPU); linear: the rate rises from 0 to its "
       "maximum, then follows the schedule (NVIDIA, Habana)",
       needs("a warm-up and a schedule without a warm-up of its own"), when(is_warmed_up),
-      sets<&ScheduleConfig::warmup>());
+      sets<&LearningRateConfig::warmup>());
   row("lr-horizon-epochs", real(above_zero()), "Habana",
       "epochs after which the learning rate no longer falls", default_text("the length of the run"),
       unit("epochs"), commands(kTrainings));
   row("lr-horizon", integer(between(1, 1e15)), "NVIDIA",
       "weight updates after which the learning rate no longer falls", unit("weight updates"),
-      sets<&ScheduleConfig::horizon>(), if_given());
+      sets<&LearningRateConfig::horizon>(), if_given());
 }
 
 }  // namespace

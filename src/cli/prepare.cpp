@@ -17,7 +17,7 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
-#include "pipeline/schedule.hpp"
+#include "pipeline/schedule/schedule.hpp"
 #include "train/agreement.hpp"
 #include "train/memory.hpp"
 #include "train/setup.hpp"
@@ -59,11 +59,11 @@ Options training_options(const Invocation& invocation, std::vector<std::string>&
 /// Only for trainings: validation does not use the learning rate.
 void note_warmup(const train::TrainConfig& config, std::vector<std::string>& notices) {
   const std::int64_t length =
-      config.schedule.horizon > 0 ? config.schedule.horizon : config.iterations;
-  if (config.schedule.warmup_iterations >= length)
+      config.learning_rate.horizon > 0 ? config.learning_rate.horizon : config.iterations;
+  if (config.learning_rate.warmup_iterations >= length)
     notices.push_back(
         fmt::format("the warm-up ({} iterations) covers the whole run ({} iterations)",
-                    config.schedule.warmup_iterations, length));
+                    config.learning_rate.warmup_iterations, length));
 }
 
 /// Options are recorded in files that hold only UTF-8, but file names may be anything. Errors:

@@ -56,7 +56,7 @@ std::int64_t cached_bytes(Reader& read) {
 }
 
 /// Options for reading ImageNet files; marked as used where such files are read.
-void resolve_pictures(Reader& read, io::DatasetRequest& files) {
+void resolve_images(Reader& read, io::DatasetRequest& files) {
   io::ImagePreset& preset = files.images.preset;
   preset = io::image_preset(read.text("image-preset"));
   const bool normalised = read.flag("normalise-input");
@@ -149,7 +149,7 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
   resolve_mixing_form(read, data.mixing);
   if (request.dataset == kImageNet && data.source == train::ImageSource::Files) {
     io::DatasetRequest noted;
-    resolve_pictures(read, noted);
+    resolve_images(read, noted);
     data.max_bad_fraction = noted.open.max_bad_fraction;
   }
   // Recipes may set these options without effect, because they also serve other data.
@@ -191,7 +191,7 @@ DataRequest data_request(Reader& read, DataNeed need) {
   if (request.source != train::ImageSource::Files) return request;
   files.directory = options.text("data-dir").value_or("");
   if (need == DataNeed::Name) return request;
-  if (request.dataset == kImageNet) resolve_pictures(read, files);
+  if (request.dataset == kImageNet) resolve_images(read, files);
   if (files.directory.empty())
     fail(ErrorKind::Usage,
          "no directory for {}: give --data-dir DIR or set DATA_DIR, or use --synthetic-data",

@@ -15,7 +15,7 @@
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
 #include "pipeline/messages.hpp"
-#include "pipeline/schedules/schedules.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {

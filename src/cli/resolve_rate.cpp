@@ -7,13 +7,13 @@
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "train/lr_schedule.hpp"
+#include "train/learning_rate.hpp"
 
 namespace millrace::cli {
 namespace {
 
+using train::LearningRateConfig;
 using train::LearningRateKind;
-using train::ScheduleConfig;
 using train::TrainConfig;
 
 constexpr std::string_view kNoNames = "none";
@@ -44,7 +44,8 @@ void resolve_mean_square(Reader& read, double total_batch, train::OptimiserConfi
 
 /// The highest rate of the run.
 double base_rate(Reader& read, const FamilyRecipe& recipe, const TrainConfig& config) {
-  if (config.schedule.kind == LearningRateKind::Polynomial) return config.schedule.base_rate;
+  if (config.learning_rate.kind == LearningRateKind::Polynomial)
+    return config.learning_rate.base_rate;
   if (read.given("abs-learning-rate")) return read.real("abs-learning-rate");
   const std::optional<double> usual = recipe.exponent(config.optimiser.kind);
   if (!usual && !read.given("base-learning-rate"))
@@ -67,18 +68,18 @@ std::vector<double> falling_factors(double decay, std::size_t pieces) {
 }
 
 /// What a schedule has besides the members that its options set.
-void resolve_shape(Reader& read, const TrainConfig& config, ScheduleConfig& schedule) {
-  const bool lars = schedule.kind == LearningRateKind::LarsPolynomial;
-  if (schedule.kind != LearningRateKind::Stepped) schedule.boundaries.clear();
-  if (lars || schedule.kind == LearningRateKind::Polynomial)
-    schedule.power = read.real("poly-lr-decay-power", lars ? 2.0 : 1.0);
-  if (schedule.kind != LearningRateKind::Piecewise) return;
-  schedule.cuts = train::cuts_at(read.reals("learning-rate-epochs"), config.iterations_per_epoch);
-  schedule.factors = falling_factors(schedule.decay, schedule.cuts.size() + 1);
+void resolve_shape(Reader& read, const TrainConfig& config, LearningRateConfig& rate) {
+  const bool lars = rate.kind == LearningRateKind::LarsPolynomial;
+  if (rate.kind != LearningRateKind::Stepped) rate.boundaries.clear();
+  if (lars || rate.kind == LearningRateKind::Polynomial)
+    rate.power = read.real("poly-lr-decay-power", lars ? 2.0 : 1.0);
+  if (rate.kind != LearningRateKind::Piecewise) return;
+  rate.cuts = train::cuts_at(read.reals("learning-rate-epochs"), config.iterations_per_epoch);
+  rate.factors = falling_factors(rate.decay, rate.cuts.size() + 1);
 }
 
 std::int64_t warmup_iterations(Reader& read, const TrainConfig& config, Notices& notices) {
-  if (read.given("warmup-iterations")) return config.schedule.warmup_iterations;
+  if (read.given("warmup-iterations")) return config.learning_rate.warmup_iterations;
   const Setting* given = read.options().find("warmup-epochs");
   if (read.given("iterations")) {
     if (given != nullptr)
@@ -93,9 +94,9 @@ std::int64_t warmup_iterations(Reader& read, const TrainConfig& config, Notices&
 }
 
 void resolve_warmup(Reader& read, TrainConfig& config, Notices& notices) {
-  ScheduleConfig& schedule = config.schedule;
-  if (schedule.kind == LearningRateKind::Polynomial) return;
-  schedule.warmup_iterations = warmup_iterations(read, config, notices);
+  LearningRateConfig& rate = config.learning_rate;
+  if (rate.kind == LearningRateKind::Polynomial) return;
+  rate.warmup_iterations = warmup_iterations(read, config, notices);
   read.apply("warmup", config);
 }
 
@@ -103,19 +104,19 @@ void resolve_warmup(Reader& read, TrainConfig& config, Notices& notices) {
 /// --epochs, set by resolve_length().
 void resolve_horizon(Reader& read, TrainConfig& config) {
   if (!read.given("lr-horizon") && read.given("lr-horizon-epochs")) {
-    config.schedule.horizon = static_cast<std::int64_t>(
+    config.learning_rate.horizon = static_cast<std::int64_t>(
         read.real("lr-horizon-epochs") * static_cast<double>(config.iterations_per_epoch));
-    if (config.schedule.horizon == 0)
+    if (config.learning_rate.horizon == 0)
       fail(ErrorKind::Config, "{}: less than one iteration; an epoch has {}",
            read.where("lr-horizon-epochs"), config.iterations_per_epoch);
   }
-  const bool warms_longer =
-      config.schedule.horizon > 0 && config.schedule.warmup_iterations >= config.schedule.horizon;
-  if (warms_longer && train::warms_up_itself(config.schedule.kind))
+  const bool warms_longer = config.learning_rate.horizon > 0 &&
+                            config.learning_rate.warmup_iterations >= config.learning_rate.horizon;
+  if (warms_longer && train::warms_up_itself(config.learning_rate.kind))
     fail(ErrorKind::Config,
          "the warm-up of {} iterations is not shorter than the learning-rate schedule of {}: "
          "shorten --warmup-epochs",
-         config.schedule.warmup_iterations, config.schedule.horizon);
+         config.learning_rate.warmup_iterations, config.learning_rate.horizon);
 }
 
 }  // namespace
@@ -137,11 +138,11 @@ void resolve_optimiser(Reader& read, const FamilyRecipe& recipe, train::TrainCon
 }
 
 void resolve_rate(Reader& read, const FamilyRecipe& recipe, TrainConfig& config, Notices& notices) {
-  ScheduleConfig& schedule = config.schedule;
-  schedule.boundaries = recipe.boundaries;
+  LearningRateConfig& rate = config.learning_rate;
+  rate.boundaries = recipe.boundaries;
   read.apply(Section::Rate, config);
-  schedule.base_rate = base_rate(read, recipe, config);
-  resolve_shape(read, config, schedule);
+  rate.base_rate = base_rate(read, recipe, config);
+  resolve_shape(read, config, rate);
   resolve_warmup(read, config, notices);
   resolve_horizon(read, config);
 }

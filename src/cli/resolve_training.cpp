@@ -84,7 +84,7 @@ void resolve_length(Reader& read, const FamilyRecipe& recipe, TrainConfig& confi
            epochs, config.iterations_per_epoch, length, kMost);
     config.iterations = static_cast<std::int64_t>(length);
     if (read.given("max-iterations")) {
-      config.schedule.horizon =
+      config.learning_rate.horizon =
           config.iterations;  // the learning rates remain those of the whole length
       config.iterations = std::min(config.iterations, read.integer("max-iterations"));
     }

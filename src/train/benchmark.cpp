@@ -7,7 +7,7 @@
 
 #include "core/clock.hpp"
 #include "device/environment.hpp"
-#include "train/lr_schedule.hpp"
+#include "train/learning_rate.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
 #include "train/statistics.hpp"
@@ -34,7 +34,7 @@ BenchResult bench_steps(const TrainConfig& config, const comm::World& world,
   const std::int64_t all = length.warmup + length.steps;
   for (std::int64_t i = 0; i < all; ++i) {
     const Timer timer;
-    const StepResult step = session.step(feeds, i, learning_rate(config.schedule, i, all));
+    const StepResult step = session.step(feeds, i, learning_rate_at(config.learning_rate, i, all));
     if (i < length.warmup) continue;
     statistics.add(timer.seconds());
     result.step_seconds.push_back(timer.seconds());

@@ -55,7 +55,7 @@ enum class ImageSource { Files, Host, Device };
 enum class ValidationMode { All, End, None };
 
 /// Learning rate as a function of the iteration. All values are absolute.
-struct ScheduleConfig {
+struct LearningRateConfig {
   LearningRateKind kind = LearningRateKind::Stepped;
   double base_rate = 0.1;                        ///< 2^exponent x total batch; the highest rate
   double decay = 0.1;                            ///< stepped, exponential: factor of each drop
@@ -69,7 +69,7 @@ struct ScheduleConfig {
   std::vector<std::int64_t> cuts = {};  ///< piecewise: last iteration of each piece except the last
   std::vector<double> factors = {};     ///< piecewise: multiples of base_rate, one more than cuts
   std::int64_t horizon = 0;             ///< iterations after which the rate is constant; 0: the run
-  friend bool operator==(const ScheduleConfig&, const ScheduleConfig&) = default;
+  friend bool operator==(const LearningRateConfig&, const LearningRateConfig&) = default;
 };
 
 struct OptimiserConfig {
@@ -127,7 +127,7 @@ struct TrainConfig {
   models::ModelOptions model;
   DataConfig data;
   OptimiserConfig optimiser;
-  ScheduleConfig schedule;
+  LearningRateConfig learning_rate;
 
   std::int64_t batch_size = 32;    ///< micro-batch
   std::int64_t micro_batches = 1;  ///< accumulated per iteration and replica

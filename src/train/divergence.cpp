@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "io/checkpoint.hpp"
-#include "train/lr_schedule.hpp"
+#include "train/learning_rate.hpp"
 
 namespace millrace::train {
 namespace {
@@ -33,8 +33,8 @@ void fail_diverged(const TrainConfig& config, const std::string& what, std::int6
   const bool saved = !run.empty() && !io::list_checkpoints(run).empty();
   fail(ErrorKind::Numeric,
        "{} at iteration {} (learning rate {:.4g}): lower --base-learning-rate{}; {}", what, done,
-       learning_rate(config.schedule, done - 1, config.iterations),
-       config.schedule.warmup_iterations > 0 ? " or lengthen --warmup-epochs" : "",
+       learning_rate_at(config.learning_rate, done - 1, config.iterations),
+       config.learning_rate.warmup_iterations > 0 ? " or lengthen --warmup-epochs" : "",
        saved ? fmt::format("earlier checkpoints are in {}", (run / "checkpoints").string())
              : std::string("nothing was saved"));
 }

@@ -24,8 +24,9 @@ std::int64_t Feeds::stand_ins() const {
   return sum;
 }
 
-Feeder::Feeder(const TrainConfig& config, const Shape& image, std::span<const pipeline::Unit> units,
-               const pipeline::Executor* training, const pipeline::Executor* evaluation)
+Feeder::Feeder(const TrainConfig& config, const Shape& image,
+               std::span<const pipeline::LocalStage> units, const pipeline::Executor* training,
+               const pipeline::Executor* evaluation)
     : config_(&config),
       image_(image),
       units_(units),

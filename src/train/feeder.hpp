@@ -8,7 +8,7 @@
 
 #include "core/shape.hpp"
 #include "device/arena.hpp"
-#include "io/data/prefetch.hpp"
+#include "io/data/loader.hpp"
 #include "pipeline/executor.hpp"
 #include "train/config.hpp"
 
@@ -27,7 +27,7 @@ class Feeder {
  public:
   /// `units` are those of both executors; `evaluation` is the one for most of a validation. Either
   /// may be null. All must outlive this.
-  Feeder(const TrainConfig& config, const Shape& image, std::span<const pipeline::Unit> units,
+  Feeder(const TrainConfig& config, const Shape& image, std::span<const pipeline::LocalStage> units,
          const pipeline::Executor* training, const pipeline::Executor* evaluation);
 
   /// Loaders from a position in the run. Images that stay on the device are copied there, and the
@@ -55,7 +55,7 @@ class Feeder {
 
   const TrainConfig* config_;
   Shape image_;
-  std::span<const pipeline::Unit> units_;
+  std::span<const pipeline::LocalStage> units_;
   const pipeline::Executor* training_;
   const pipeline::Executor* evaluation_;
   std::unique_ptr<device::Arena> resident_images_;

@@ -96,8 +96,8 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
       : config.stochastic_rounding          ? ", stochastic rounding"
                                             : ", rounding to nearest");
   add(" Optimizer: {}, learning rate {:g} ({}), weight decay {:g}",
-      millrace::name_of(config.optimiser.kind), config.schedule.base_rate,
-      name_of(config.schedule.kind), config.optimiser.weight_decay);
+      millrace::name_of(config.optimiser.kind), config.learning_rate.base_rate,
+      name_of(config.learning_rate.kind), config.optimiser.weight_decay);
   add(" Iterations: {} ({:.2f} epochs of {})", config.iterations,
       config.epoch_after(config.iterations), config.iterations_per_epoch);
   add(" Seed: {}, threads: {}", config.seed, config.threads);

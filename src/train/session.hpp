@@ -4,7 +4,7 @@
 //
 // config                    a fully resolved training as plain data
 // loss_scaler               how the loss scale changes from step to step
-// lr_schedule, cadence      pure functions of the iteration: learning rate, and what is due when
+// learning_rate, cadence    pure functions of the iteration: learning rate, and what is due when
 // metrics_log, progress     the log files and console lines of a run
 //
 // session                   this process' part of a network: steps and evaluation
@@ -92,7 +92,7 @@ class Session {
   [[nodiscard]] std::int64_t stand_ins() const { return stand_ins_; }
 
   /// The stages of this process, by replica and stage.
-  [[nodiscard]] const std::vector<pipeline::Unit>& units() const { return units_; }
+  [[nodiscard]] const std::vector<pipeline::LocalStage>& units() const { return units_; }
   /// Executor of training; for traces, statistics and the watchdog.
   [[nodiscard]] const pipeline::Executor& executor() const { return *training_; }
   /// The executor that is running or ran last.
@@ -120,7 +120,7 @@ class Session {
   std::map<std::int32_t, std::unique_ptr<ops::Backend>> backends_;  ///< by stage
   std::unique_ptr<comm::Transport> transport_;
   std::vector<std::unique_ptr<pipeline::Stage>> stages_;
-  std::vector<pipeline::Unit> units_;  ///< those stages
+  std::vector<pipeline::LocalStage> units_;  ///< those stages
   std::unique_ptr<pipeline::Executor> training_;
   std::vector<Group> groups_;  ///< the full-size group, then the rest if any
   std::optional<StageTensors> tensors_;

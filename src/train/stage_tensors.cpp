@@ -91,7 +91,7 @@ std::string first_not_finite(const Snapshot& snapshot) {
   return {};
 }
 
-StageTensors::StageTensors(const models::Graph& graph, std::vector<pipeline::Unit> units,
+StageTensors::StageTensors(const models::Graph& graph, std::vector<pipeline::LocalStage> units,
                            std::optional<UpdateRule> rule)
     : graph_(&graph), units_(std::move(units)), rule_(rule) {}
 
@@ -104,9 +104,9 @@ void StageTensors::visit_slots(const pipeline::Parameters& parameters, models::P
 }
 
 void StageTensors::visit(Replicas replicas, const Visit& f) const {
-  for (const pipeline::Unit& unit : units_) {
+  for (const pipeline::LocalStage& unit : units_) {
     const bool answers = replicas == Replicas::All || unit.replica == 0;
-    const pipeline::Parameters& parameters = unit.run->parameters();
+    const pipeline::Parameters& parameters = unit.state->parameters();
     if (!answers && parameters.share_borders().size() == 2) continue;  // its slots are not divided
     for (const models::ParameterId id : parameters.ids()) {
       const models::Parameter& parameter = graph_->parameter(id);
@@ -151,7 +151,7 @@ void StageTensors::load_tensor(const io::CheckpointReader& checkpoint, const io:
 /// Updates the copies that kernels read from newly loaded masters.
 void StageTensors::refresh_copies() const {
   const device::ExecutionSpace space;
-  for (const pipeline::Unit& unit : units_) unit.run->parameters().refresh_copies(space);
+  for (const pipeline::LocalStage& unit : units_) unit.state->parameters().refresh_copies(space);
   device::fence(space);
 }
 
@@ -240,8 +240,8 @@ void StageTensors::compare_replicas(const pipeline::PipelinePlan& plan,
   const auto replicas = static_cast<std::size_t>(plan.ranks.replicas);
   std::vector<double> sums(stages * replicas);
   std::vector<std::byte> host;
-  for (const pipeline::Unit& unit : units_) {
-    const std::span<const std::byte> trained = unit.run->parameters().trained();
+  for (const pipeline::LocalStage& unit : units_) {
+    const std::span<const std::byte> trained = unit.state->parameters().trained();
     host.resize(trained.size_bytes());
     device::copy_to_host(host.data(), trained.data(),
                          static_cast<std::int64_t>(trained.size_bytes()));

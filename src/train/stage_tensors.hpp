@@ -41,7 +41,7 @@ class StageTensors {
   /// `graph` must outlive this, and so must the stages of `units`, which must be bound before
   /// values are read or written. `rule` is that of the training; none: an evaluation, without
   /// slots.
-  StageTensors(const models::Graph& graph, std::vector<pipeline::Unit> units,
+  StageTensors(const models::Graph& graph, std::vector<pipeline::LocalStage> units,
                std::optional<UpdateRule> rule);
 
   /// Loads all tensors. 16-bit masters are rounded to nearest. Errors: Checkpoint, naming a tensor
@@ -79,7 +79,7 @@ class StageTensors {
   void refresh_copies() const;
 
   const models::Graph* graph_;
-  std::vector<pipeline::Unit> units_;
+  std::vector<pipeline::LocalStage> units_;
   std::optional<UpdateRule> rule_;
 };
 

@@ -7,7 +7,7 @@
 
 #include "comm/world.hpp"
 #include "pipeline/executor.hpp"
-#include "pipeline/simulate.hpp"
+#include "pipeline/schedule/simulate.hpp"
 
 namespace millrace::train {
 

@@ -12,7 +12,7 @@
 #include <tuple>
 
 #include "io/atomic_file.hpp"
-#include "pipeline/render.hpp"
+#include "pipeline/schedule/render.hpp"
 
 namespace millrace::train {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "comm/world.hpp"
 #include "pipeline/executor.hpp"
-#include "pipeline/simulate.hpp"
+#include "pipeline/schedule/simulate.hpp"
 #include "train/config.hpp"
 #include "train/statistics.hpp"
 

@@ -16,7 +16,7 @@
 #include "train/cadence.hpp"
 #include "train/checkpoints.hpp"
 #include "train/divergence.hpp"
-#include "train/lr_schedule.hpp"
+#include "train/learning_rate.hpp"
 #include "train/memory.hpp"
 #include "train/reporter.hpp"
 #include "train/session.hpp"
@@ -233,7 +233,7 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
   const Timer timer;
   const std::int64_t done = iteration + 1;
   IterationResult result;
-  result.learning_rate = learning_rate(config_.schedule, iteration, config_.iterations);
+  result.learning_rate = learning_rate_at(config_.learning_rate, iteration, config_.iterations);
   result.loss_scale = session_->scaling().scale;
   const pipeline::MicroBatchMetrics metrics = step(feeds, iteration, result.learning_rate).metrics;
   result.skipped = session_->scaling().skipped;

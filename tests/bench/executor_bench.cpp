@@ -14,7 +14,7 @@
 #include "device/arena.hpp"
 #include "device/compat.hpp"
 #include "device/environment.hpp"
-#include "io/data/prefetch.hpp"
+#include "io/data/loader.hpp"
 #include "io/data/synthetic.hpp"
 #include "models/registry.hpp"
 #include "pipeline/executor.hpp"
@@ -86,7 +86,7 @@ class Bench {
     options.parameters.rule = UpdateRule::Momentum;
     return options;
   }
-  std::span<const pipeline::Unit> units() {
+  std::span<const pipeline::LocalStage> units() {
     unit_ = {0, 0, &stage_};
     return {&unit_, 1};
   }
@@ -95,7 +95,7 @@ class Bench {
   models::Graph graph_;
   pipeline::PipelinePlan plan_;
   pipeline::Stage stage_;
-  pipeline::Unit unit_;
+  pipeline::LocalStage unit_;
   pipeline::Executor executor_;
   device::Arena arena_;
   comm::World world_;

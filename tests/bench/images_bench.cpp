@@ -24,8 +24,8 @@
 
 #include "io/data/example.hpp"
 #include "io/data/image_dataset.hpp"
+#include "io/data/loader.hpp"
 #include "io/data/packed_images.hpp"
-#include "io/data/prefetch.hpp"
 #include "io/data/record_frame.hpp"
 #include "io/images/reader.hpp"
 #include "io/tools/pack.hpp"

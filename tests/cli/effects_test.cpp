@@ -69,35 +69,35 @@ TEST(OptimiserOptionsTest, ReachTheConfiguration) {
 }
 
 TEST(ScheduleOptionsTest, ReachTheConfiguration) {
-  EXPECT_EQ(line("--abs-learning-rate 0.3").schedule.base_rate, 0.3);
-  const train::ScheduleConfig exponential =
-      line("--lr-schedule exponential --lr-decay-rate 0.9 --lr-drops 10").schedule;
+  EXPECT_EQ(line("--abs-learning-rate 0.3").learning_rate.base_rate, 0.3);
+  const train::LearningRateConfig exponential =
+      line("--lr-schedule exponential --lr-decay-rate 0.9 --lr-drops 10").learning_rate;
   EXPECT_EQ(exponential.kind, LearningRateKind::Exponential);
   EXPECT_EQ(exponential.decay, 0.9);
   EXPECT_EQ(exponential.drops, 10);
-  EXPECT_EQ(line("--lr-schedule exponential").schedule.drops, 146);
+  EXPECT_EQ(line("--lr-schedule exponential").learning_rate.drops, 146);
   const TrainConfig poly = line("--lr-schedule polynomial_decay_lr --epochs 10");
-  EXPECT_EQ(poly.schedule.base_rate, 0.0012);
-  EXPECT_EQ(poly.schedule.end_rate, 1e-4);
-  EXPECT_EQ(poly.schedule.power, 1.0);
-  EXPECT_EQ(poly.schedule.warmup_iterations, 0);
+  EXPECT_EQ(poly.learning_rate.base_rate, 0.0012);
+  EXPECT_EQ(poly.learning_rate.end_rate, 1e-4);
+  EXPECT_EQ(poly.learning_rate.power, 1.0);
+  EXPECT_EQ(poly.learning_rate.warmup_iterations, 0);
   const TrainConfig gradual = line(
       "--lr-schedule gradual-warmup --abs-learning-rate 4.8 --initial-learning-rate 0.1 "
       "--iterations 4680 --warmup-iterations 260");
   EXPECT_DOUBLE_EQ(rate_at(gradual, 130), 2.45);
   const TrainConfig lars = line("--lr-schedule lars-polynomial --lr-horizon-epochs 38 --epochs 40");
-  EXPECT_EQ(lars.schedule.power, 2.0);
-  EXPECT_EQ(lars.schedule.end_rate, 1e-4);
-  EXPECT_EQ(lars.schedule.horizon, 38 * 1562);
+  EXPECT_EQ(lars.learning_rate.power, 2.0);
+  EXPECT_EQ(lars.learning_rate.end_rate, 1e-4);
+  EXPECT_EQ(lars.learning_rate.horizon, 38 * 1562);
   const TrainConfig pieces = line(
       "--lr-schedule piecewise --learning-rate-epochs 2,4 --epochs 6 --warmup linear "
       "--learning-rate-decay 0.5 --abs-learning-rate 1");
-  EXPECT_EQ(pieces.schedule.cuts, (std::vector<std::int64_t>{3124, 6248}));
-  EXPECT_EQ(pieces.schedule.factors, (std::vector<double>{1.0, 0.5, 0.25}));
-  EXPECT_EQ(pieces.schedule.warmup, train::WarmupForm::Linear);
+  EXPECT_EQ(pieces.learning_rate.cuts, (std::vector<std::int64_t>{3124, 6248}));
+  EXPECT_EQ(pieces.learning_rate.factors, (std::vector<double>{1.0, 0.5, 0.25}));
+  EXPECT_EQ(pieces.learning_rate.warmup, train::WarmupForm::Linear);
   EXPECT_EQ(line("--epochs 90 --max-iterations 10").iterations, 10);
-  EXPECT_EQ(line("--epochs 90 --max-iterations 10").schedule.horizon, 90 * 1562);
-  EXPECT_EQ(line("--lr-horizon 99").schedule.horizon, 99);
+  EXPECT_EQ(line("--epochs 90 --max-iterations 10").learning_rate.horizon, 90 * 1562);
+  EXPECT_EQ(line("--lr-horizon 99").learning_rate.horizon, 99);
   EXPECT_TRUE(contains(refusal("--lr-schedule polynomial_decay_lr --warmup-epochs 2"),
                        "--warmup-epochs has no effect here"));
 }

@@ -60,8 +60,8 @@ TEST(FamilyDefaultsTest, AreThoseOfTheIpuTrainer) {
     EXPECT_EQ(config.optimiser.weight_decay, d.decay);
     EXPECT_EQ(config.optimiser.decay_excludes.size(), d.excludes);
     const auto batch = static_cast<double>(d.batch_size);
-    EXPECT_EQ(config.schedule.base_rate, d.sgd_rate * batch);
-    EXPECT_EQ(line(d.data, model + " --optimiser momentum").schedule.base_rate,
+    EXPECT_EQ(config.learning_rate.base_rate, d.sgd_rate * batch);
+    EXPECT_EQ(line(d.data, model + " --optimiser momentum").learning_rate.base_rate,
               d.momentum_rate * batch);
     EXPECT_EQ(config.iterations, static_cast<std::int64_t>(d.epochs) * config.iterations_per_epoch);
     EXPECT_EQ(config.label_smoothing, d.smoothing);
@@ -69,14 +69,14 @@ TEST(FamilyDefaultsTest, AreThoseOfTheIpuTrainer) {
 }
 
 TEST(FamilyDefaultsTest, RmspropAndLarsHaveNoRateWhereTheTrainerHasNone) {
-  EXPECT_EQ(line(kImageNet, "--model efficientnet --optimiser RMSprop").schedule.base_rate,
+  EXPECT_EQ(line(kImageNet, "--model efficientnet --optimiser RMSprop").learning_rate.base_rate,
             0x1p-14 * 4);
-  EXPECT_EQ(line(kCifar, "--optimiser RMSprop").schedule.base_rate, 0.5);
+  EXPECT_EQ(line(kCifar, "--optimiser RMSprop").learning_rate.base_rate, 0.5);
   const Failure failure = failure_of([] { (void)line(kImageNet, "--optimiser RMSprop"); });
   EXPECT_EQ(failure.text,
             "--optimiser RMSprop has no default learning rate for resnet on imagenet: give "
             "--base-learning-rate X for 2^X times the total batch, or --abs-learning-rate");
-  EXPECT_EQ(line(kImageNet, "--optimiser RMSprop --base-learning-rate -10").schedule.base_rate,
+  EXPECT_EQ(line(kImageNet, "--optimiser RMSprop --base-learning-rate -10").learning_rate.base_rate,
             4.0 / 1024);
 }
 

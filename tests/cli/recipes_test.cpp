@@ -231,7 +231,7 @@ TEST(SmokeTest, NothingVanishesWithoutAWord) {
 
 TEST(SmokeTest, AbsoluteRatesShrinkWithTheBatch) {
   const auto rate_of = [](const char* recipe) {
-    return smoke_run(recipe).config.schedule.base_rate;
+    return smoke_run(recipe).config.learning_rate.base_rate;
   };
   EXPECT_DOUBLE_EQ(rate_of("habana-resnext101-8workers"), 1.024 / 64.0);
   EXPECT_DOUBLE_EQ(rate_of("ipu-squeezenet-cifar10-10epochs"), 0.1 / 8.0);

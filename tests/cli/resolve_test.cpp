@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "support.hpp"
-#include "train/lr_schedule.hpp"
+#include "train/learning_rate.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -30,8 +30,8 @@ TEST(ResolveTest, CifarRecipe) {
   EXPECT_EQ(config.model.shortcut, 'A');
   EXPECT_EQ(config.model.classes, 10);
   EXPECT_EQ(config.iterations_per_epoch, 1562);
-  EXPECT_EQ(config.schedule.warmup_iterations, 5 * 1562);
-  EXPECT_EQ(config.schedule.boundaries, (std::vector<double>{0.5, 0.75}));
+  EXPECT_EQ(config.learning_rate.warmup_iterations, 5 * 1562);
+  EXPECT_EQ(config.learning_rate.boundaries, (std::vector<double>{0.5, 0.75}));
   EXPECT_EQ(config.log_every, 97);
   EXPECT_EQ(config.checkpoint_every, 1562);
   EXPECT_EQ(config.validate_every, 1562);
@@ -53,12 +53,12 @@ TEST(ResolveTest, ImageNetRecipe) {
 
 TEST(ResolveTest, LengthIsExact) {
   EXPECT_EQ(config_of(kCifar, "--epochs 0.5").iterations, 781);
-  EXPECT_EQ(config_of(kCifar, "--epochs 0.5").schedule.warmup_iterations, 7810);
+  EXPECT_EQ(config_of(kCifar, "--epochs 0.5").learning_rate.warmup_iterations, 7810);
   const Resolution resolution =
       resolve_line(std::string(kCifar) + "--iterations 10 --warmup-epochs 2");
   EXPECT_EQ(resolution.config.iterations, 10);
   EXPECT_EQ(resolution.config.log_every, 500);
-  EXPECT_EQ(resolution.config.schedule.warmup_iterations, 0);
+  EXPECT_EQ(resolution.config.learning_rate.warmup_iterations, 0);
   ASSERT_EQ(resolution.notices.size(), 1u);
   EXPECT_EQ(resolution.notices[0],
             "--warmup-epochs is ignored: --iterations sets the length of the run");
@@ -84,7 +84,7 @@ TEST(ResolveTest, NamesOfChoicesReachTheConfiguration) {
   EXPECT_FALSE(config.data.augment);
   EXPECT_EQ(config.data.loader_threads, 4);
   EXPECT_EQ(config.precision.activations, DType::F32);
-  EXPECT_EQ(config.schedule.kind, train::LearningRateKind::Cosine);
+  EXPECT_EQ(config.learning_rate.kind, train::LearningRateKind::Cosine);
   EXPECT_EQ(config.optimiser.kind, train::OptimiserKind::Momentum);
   EXPECT_EQ(config.optimiser.momentum, 0.8);
   EXPECT_EQ(config.recompute, train::Recompute::Stage);

@@ -146,7 +146,7 @@ TEST(RestoreTest, ContinuedRunComputesTheSame) {
   const train::TrainConfig first = resolve(recorded(), facts, {.cores = 8}).config;
   EXPECT_EQ(restored.model, first.model);
   EXPECT_EQ(restored.optimiser, first.optimiser);
-  EXPECT_EQ(restored.schedule, first.schedule);
+  EXPECT_EQ(restored.learning_rate, first.learning_rate);
   EXPECT_EQ(restored.iterations, first.iterations);
   EXPECT_EQ(restored.threads, 1);
   EXPECT_EQ(first.threads, 2);

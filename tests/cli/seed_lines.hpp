@@ -15,7 +15,7 @@
 #include "cli/dialect.hpp"
 #include "models/registry.hpp"
 #include "support.hpp"
-#include "train/lr_schedule.hpp"
+#include "train/learning_rate.hpp"
 
 namespace millrace::cli::testing {
 
@@ -97,7 +97,7 @@ inline std::int64_t parameters_of(const train::TrainConfig& config) {
 }
 
 inline double rate_at(const train::TrainConfig& config, std::int64_t iteration) {
-  return train::learning_rate(config.schedule, iteration, config.iterations);
+  return train::learning_rate_at(config.learning_rate, iteration, config.iterations);
 }
 
 /// Compares learning rates with those in a text such as "0: 0.5, 15619: 0.0005", by iteration.

@@ -30,7 +30,7 @@ std::string summary_of(const TrainConfig& c) {
       "{}-{}, {} parameters, {} x {} images, {}, {}, decay {}, smoothing {}, {}.{}, loss x {}",
       c.model.model, c.model.size, parameters_of(c), c.iterations, c.total_batch(),
       name_of(c.optimiser.kind),
-      choice_at(*find_option("lr-schedule"), static_cast<std::size_t>(c.schedule.kind)),
+      choice_at(*find_option("lr-schedule"), static_cast<std::size_t>(c.learning_rate.kind)),
       c.optimiser.weight_decay, c.label_smoothing, bits(c.precision.activations),
       bits(c.precision.master), c.loss_scaling.initial);
 }
@@ -138,8 +138,8 @@ TEST(NvidiaLinesTest, LengthInBatchesHasItsOwnHorizon) {
                 "python main.py --iter_unit batch --num_iter 1000 --batch_size 256 --use_cosine_lr "
                 "--data_dir=/imagenet"));
   EXPECT_EQ(config.iterations, 1000);
-  EXPECT_EQ(config.schedule.horizon, 450'410);  // 90 x 1,281,167 // 256
-  EXPECT_EQ(config.schedule.warmup_iterations, 25'020);
+  EXPECT_EQ(config.learning_rate.horizon, 450'410);  // 90 x 1,281,167 // 256
+  EXPECT_EQ(config.learning_rate.warmup_iterations, 25'020);
 }
 
 TEST(NvidiaLinesTest, OtherModes) {
@@ -202,7 +202,7 @@ TEST(HabanaResNeXtLinesTest, Profiler) {
 --hooks ProfilerHook --profile_steps 5,8 --max_train_steps 10)");
   const TrainConfig config = config_of(read);
   EXPECT_EQ(config.iterations, 10);
-  EXPECT_EQ(config.schedule.horizon, 900'810);  // the rates of 90 epochs
+  EXPECT_EQ(config.learning_rate.horizon, 900'810);  // the rates of 90 epochs
   EXPECT_NEAR(rate_at(config, 9), 0.128 * 9 / 80'072, 1e-12);
   EXPECT_EQ(config.trace, "trace.json");
   EXPECT_EQ(config.trace_first, 5);
@@ -215,7 +215,7 @@ TEST(HabanaKerasLinesTest, PolynomialWithoutAPeakTakesThatOfItsBatch) {
                                                      "--optimizer LARS --lr_schedule polynomial "
                                                      "-te 40 -bs ") +
                                              batch))
-        .schedule.base_rate;
+        .learning_rate.base_rate;
   };
   EXPECT_EQ(peak("8192"), 10.0);
   EXPECT_EQ(peak("16384"), 25.0);
@@ -446,9 +446,9 @@ TEST(HabanaKerasLinesTest, NamesOfTheOtherScript) {
 
 TEST(HabanaKerasLinesTest, EndOfThePolynomial) {
   const std::string line = "resnet_ctl_imagenet_main.py -dd /imagenet --end_learning_rate 0.01 ";
-  EXPECT_EQ(
-      config_of(read_seed("habana", line + "--lr_schedule polynomial -te 40")).schedule.end_rate,
-      0.01);
+  EXPECT_EQ(config_of(read_seed("habana", line + "--lr_schedule polynomial -te 40"))
+                .learning_rate.end_rate,
+            0.01);
   EXPECT_TRUE(says(read_seed("habana", line),
                    "--end_learning_rate has no effect here: it needs --lr_schedule polynomial"));
 }
@@ -477,7 +477,7 @@ TEST(HabanaResNeXtLinesTest, WordsThatNeedOthersSaySo) {
   const Read lars = read_seed(
       "habana", line + "--enable_lars --start_learning_rate 3 --epochs_for_lars 20 -te 40");
   EXPECT_TRUE(lars.notices.empty());
-  EXPECT_EQ(config_of(lars).schedule.base_rate, 3.0);
+  EXPECT_EQ(config_of(lars).learning_rate.base_rate, 3.0);
   EXPECT_EQ(read_seed("habana", line + "--profile_steps 5,8").notices,
             (std::vector<std::string>{
                 "--profile_steps has no effect here: it needs --hooks ProfilerHook"}));
@@ -498,7 +498,7 @@ TEST(HabanaResNeXtLinesTest, LabelsAreTakenAsTheyAre) {
 TEST(DialectTest, DefaultsWithoutEffectAreSilent) {
   const Read read = read_seed("habana", "imagenet_main.py -dd /imagenet --disable_warmup");
   const Resolution resolution = resolve(read.options, published_facts(read.options), read.machine);
-  EXPECT_EQ(resolution.config.schedule.warmup_iterations, 0);
+  EXPECT_EQ(resolution.config.learning_rate.warmup_iterations, 0);
   EXPECT_TRUE(resolution.notices.empty()) << resolution.notices.front();
 }
 
@@ -536,7 +536,7 @@ TEST(DialectTest, OwnOptionsStandBesideAndOverrule) {
                               "b3/0/relu --no-validation");
   const TrainConfig config = config_of(read);
   EXPECT_EQ(config.model.size, "18");
-  EXPECT_EQ(config.schedule.kind, LearningRateKind::Cosine);
+  EXPECT_EQ(config.learning_rate.kind, LearningRateKind::Cosine);
   EXPECT_EQ(config.pipeline.ranks.devices, 2);
 }
 

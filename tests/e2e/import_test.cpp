@@ -9,7 +9,7 @@
 
 #include "device/compat.hpp"
 #include "io/data/cifar.hpp"
-#include "io/data/prefetch.hpp"
+#include "io/data/loader.hpp"
 #include "io/safetensors.hpp"
 #include "io/torch_names.hpp"
 #include "millrace.hpp"

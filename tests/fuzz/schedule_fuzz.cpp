@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/error.hpp"
-#include "pipeline/schedule.hpp"
+#include "pipeline/schedule/schedule.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace millrace::fuzz {

@@ -17,7 +17,7 @@
 #include <string>
 #include <thread>
 
-#include "io/checkpoint_layout.hpp"
+#include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
 #include "tests/io/checkpoint_fixtures.hpp"
 #include "tests/io/fixtures.hpp"

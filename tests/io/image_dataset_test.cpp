@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "io/data/prefetch.hpp"
+#include "io/data/loader.hpp"
 #include "tests/io/images/test_images.hpp"
 
 namespace millrace::io {

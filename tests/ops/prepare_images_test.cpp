@@ -10,7 +10,7 @@
 
 #include "core/float16.hpp"
 #include "io/data/cifar.hpp"
-#include "io/data/prefetch.hpp"
+#include "io/data/loader.hpp"
 #include "io/data/synthetic.hpp"
 #include "io/tools/generate.hpp"
 #include "tests/io/fixtures.hpp"

@@ -12,7 +12,7 @@
 
 #include "core/text.hpp"
 #include "partition/cuts.hpp"
-#include "pipeline/simulate.hpp"
+#include "pipeline/schedule/simulate.hpp"
 #include "tests/partition/nets.hpp"
 #include "tests/support/expect_error.hpp"
 

@@ -142,7 +142,7 @@ TEST_P(AllocationTest, NoneWithinAStep) {
   const PipelinePlan plan = plan_of(graph);
   const std::vector<Slots> slots = slots_of(graph, plan);
   std::vector<std::unique_ptr<Stage>> stages;
-  std::vector<Unit> units;
+  std::vector<LocalStage> units;
   std::vector<std::unique_ptr<io::Loader>> loaders;
   std::vector<io::Loader*> feeds;
   std::int64_t bytes = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/auto_schedule.hpp"
+#include "pipeline/schedule/auto_schedule.hpp"
 
 #include <gtest/gtest.h>
 

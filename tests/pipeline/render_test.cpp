@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/render.hpp"
+#include "pipeline/schedule/render.hpp"
 
 #include <gtest/gtest.h>
 

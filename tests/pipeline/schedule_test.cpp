@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "pipeline/schedule.hpp"
+#include "pipeline/schedule/schedule.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,8 +16,8 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "pipeline/schedules/schedules.hpp"
-#include "pipeline/simulate.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
+#include "pipeline/schedule/simulate.hpp"
 #include "tests/support/expect_error.hpp"
 
 namespace millrace::pipeline {

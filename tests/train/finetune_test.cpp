@@ -34,7 +34,7 @@ TrainConfig config_of(const fs::path& run) {
   config.model.size = "8";
   config.model.image = {8, 8, 3};
   config.optimiser.kind = OptimiserKind::Momentum;
-  config.schedule.base_rate = 0.05;
+  config.learning_rate.base_rate = 0.05;
   config.batch_size = 4;
   config.micro_batches = 2;
   config.iterations = 4;
@@ -201,7 +201,7 @@ TEST(DivergedRunTest, SavesNoWeightsThatAreNoNumbers) {
   TrainConfig config = config_of(directory / "run");
   config.iterations = 1;
   config.validation = ValidationMode::None;
-  config.schedule.base_rate = static_cast<double>(std::numeric_limits<float>::max());
+  config.learning_rate.base_rate = static_cast<double>(std::numeric_limits<float>::max());
   config.optimiser.weight_decay = 1e6;
   const std::string error = train_in_child(config);
   EXPECT_NE(error.find(" is no longer finite"), std::string::npos) << error;

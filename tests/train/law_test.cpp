@@ -258,8 +258,8 @@ TEST(LawTest, OnlyWhatTheFilterNamesMoves) {
 
 std::size_t calls_of(const Session& session, pipeline::KernelKind kind) {
   std::size_t sum = 0;
-  for (const pipeline::Unit& unit : session.units())
-    for (const auto& phase : unit.run->training().program().calls)
+  for (const pipeline::LocalStage& unit : session.units())
+    for (const auto& phase : unit.state->training().program().calls)
       sum += static_cast<std::size_t>(
           std::count_if(phase.begin(), phase.end(),
                         [&](const pipeline::Call& call) { return call.kind == kind; }));
@@ -437,9 +437,9 @@ TEST(LawTest, AReplicaWithOtherWeightsIsFound) {
   Training training(planned({.stages = 2, .schedule = "1F1B", .replicas = 2}), world);
   Session& session = training.session();
   EXPECT_NO_THROW(session.compare_replicas());
-  for (const pipeline::Unit& unit : session.units()) {
+  for (const pipeline::LocalStage& unit : session.units()) {
     if (unit.replica != 1 || unit.stage != 1) continue;
-    const std::span<const std::byte> trained = unit.run->parameters().trained();
+    const std::span<const std::byte> trained = unit.state->parameters().trained();
     const_cast<std::byte&>(trained.back()) ^= std::byte{1};
   }
   expect_error(ErrorKind::Peer, {"stage 1: replica 1"}, [&] { session.compare_replicas(); });

@@ -123,8 +123,8 @@ TEST(DynamicScaling, ContinuesFromACheckpointBitForBit) {
 
 /// Fills the memory of all buffers with NaNs.
 void poison(Session& session) {
-  for (const pipeline::Unit& unit : session.units()) {
-    pipeline::BoundProgram& program = unit.run->training();
+  for (const pipeline::LocalStage& unit : session.units()) {
+    pipeline::BoundProgram& program = unit.state->training();
     for (std::size_t b = 0; b < program.program().buffers.size(); ++b) {
       const pipeline::BufferId id{static_cast<std::int32_t>(b)};
       if (program.region(id) == pipeline::Region::Unused) continue;
@@ -174,7 +174,7 @@ TEST(Exceptions, NameABatchStatisticThatIsNot) {
   config.check_exceptions = true;
   const comm::World world;
   Training training(config, world);
-  const pipeline::Parameters& parameters = training.session().units().front().run->parameters();
+  const pipeline::Parameters& parameters = training.session().units().front().state->parameters();
   const models::ParameterId stem = parameters.ids().front();
   const models::Graph& graph = training.session().graph();
   float* const kernel = parameters.value(stem);

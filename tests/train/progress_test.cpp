@@ -37,7 +37,7 @@ TrainConfig small_config() {
   config.data.train_size = 50'000;
   config.iterations_per_epoch = 1562;
   config.iterations = 15'620;
-  config.schedule.base_rate = 0.5;
+  config.learning_rate.base_rate = 0.5;
   return config;
 }
 

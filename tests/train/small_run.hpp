@@ -22,7 +22,7 @@
 #include "core/random.hpp"
 #include "io/checkpoint.hpp"
 #include "pipeline/messages.hpp"
-#include "pipeline/schedules/schedules.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
 

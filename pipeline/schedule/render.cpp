@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/schedule/render.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.hpp"
+#include "pipeline/schedule/render_names.hpp"
+
+namespace millrace::pipeline {
+namespace {
+
+constexpr std::size_t kWaiting = static_cast<std::size_t>(-1);
+
+/// By cell: the interval that takes up most of it.
+std::vector<std::size_t> cells_of(const std::vector<Interval>& device, std::size_t cells,
+                                  double cells_per_second) {
+  // Ignores rounding errors at the edges of cells.
+  constexpr double kLeast = 1e-6;
+  std::vector<std::size_t> shown(cells, kWaiting);
+  std::vector<double> share(cells, kLeast);
+  std::vector<double> waiting(cells, 1.0);
+  for (std::size_t k = 0; k < device.size(); ++k) {
+    if (!is_shown(device[k])) continue;
+    const double begin = std::max(0.0, device[k].begin * cells_per_second);
+    const double end = device[k].end * cells_per_second;
+    for (auto c = static_cast<std::size_t>(begin); c < cells && static_cast<double>(c) < end; ++c) {
+      const auto left = static_cast<double>(c);
+      const double part = std::min(end, left + 1.0) - std::max(begin, left);
+      waiting[c] -= part;
+      if (part <= share[c]) continue;
+      share[c] = part;
+      shown[c] = k;
+    }
+  }
+  for (std::size_t c = 0; c < cells; ++c)
+    if (waiting[c] > share[c]) shown[c] = kWaiting;
+  return shown;
+}
+
+/// The text of an action in `cells` characters: "F12", "B3----- ", or only the letter if the number
+/// does not fit.
+std::string box(const std::string& label, char letter, std::size_t cells) {
+  const bool named = label.size() <= cells;
+  std::string text = named ? label : std::string(1, letter);
+  text.resize(cells, '-');
+  if (cells > (named ? label.size() : 1)) text.back() = ' ';
+  return text;
+}
+
+std::string row(const std::vector<Interval>& device, const Labels& labels,
+                const std::vector<std::size_t>& shown) {
+  std::string text;
+  for (std::size_t c = 0; c < shown.size();) {
+    std::size_t end = c + 1;
+    while (end < shown.size() && shown[end] == shown[c]) ++end;
+    if (shown[c] == kWaiting) {
+      text.append(end - c, ' ');
+    } else {
+      const Action& a = device[shown[c]].action;
+      text += box(labels.of(a), look_of(a.kind).letter, end - c);
+    }
+    c = end;
+  }
+  return text;
+}
+
+std::string chart(const TimeLine& line, std::size_t cells, double cells_per_second) {
+  const Labels labels(line);
+  const std::size_t width = name_width(line.devices.size());
+  std::string text;
+  for (std::size_t d = 0; d < line.devices.size(); ++d) {
+    std::string chart_row = fmt::format("{:<{}}", fmt::format("device {}", d), width);
+    chart_row += row(line.devices[d], labels, cells_of(line.devices[d], cells, cells_per_second));
+    chart_row.erase(chart_row.find_last_not_of(' ') + 1);
+    text += chart_row + '\n';
+  }
+  return text;
+}
+
+std::size_t longest_label(const TimeLine& line) {
+  const Labels labels(line);
+  std::size_t longest = 1;
+  for (const std::vector<Interval>& device : line.devices)
+    for (const Interval& i : device)
+      if (is_shown(i)) longest = std::max(longest, labels.of(i.action).size());
+  return longest;
+}
+
+/// The time line of a schedule in which forward, input gradient and weight gradient take one second
+/// each and the rest takes no time.
+TimeLine unit_time(const Schedule& schedule, std::span<const Link> links) {
+  Costs costs;
+  costs.stages.assign(static_cast<std::size_t>(schedule.stages),
+                      {.forward = 1.0, .backward_input = 1.0, .backward_weight = 1.0});
+  return simulate(schedule, links, costs);
+}
+
+}  // namespace
+
+std::string staircase(const TimeLine& line, std::int32_t columns) {
+  const std::size_t names = name_width(line.devices.size());
+  if (columns <= static_cast<std::int32_t>(names))
+    fail(ErrorKind::Config, "a chart of {} columns is too narrow; at least {} are required",
+         columns, names + 1);
+  const std::size_t cells = static_cast<std::size_t>(columns) - names;
+  const double end = end_of(line);
+  return chart(line, cells, end > 0.0 ? static_cast<double>(cells) / end : 0.0);
+}
+
+std::string staircase(const Schedule& schedule) {
+  constexpr std::size_t kColumns = 100;
+  const TimeLine line = unit_time(schedule, chain(schedule.stages));
+  const auto seconds = static_cast<std::size_t>(std::llround(end_of(line)));
+  const std::size_t names = name_width(line.devices.size());
+  const std::size_t room = kColumns > names ? kColumns - names : 0;
+  const std::size_t each =
+      std::min(longest_label(line) + 1, room / std::max<std::size_t>(seconds, 1));
+  if (each == 0) return staircase(line, static_cast<std::int32_t>(kColumns));
+  return chart(line, each * seconds, static_cast<double>(each));
+}
+
+}  // namespace millrace::pipeline
