@@ -16,7 +16,8 @@ namespace millrace::io {
 namespace {
 
 constexpr std::uint64_t kBlock = 512;
-constexpr std::uint64_t kMaxNameBytes = 64 * 1024;
+constexpr std::uint64_t kMaxNameBytes = 8 * 1024;  // of an extra header with one or two paths
+constexpr std::uint64_t kMaxRepeats = 8;
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -105,15 +106,19 @@ class Listing {
     same.name = last_part(name);
     add(std::move(same), name);
   }
+  /// Bytes of all members, those of a file as often as it is linked.
+  [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
   [[nodiscard]] TarListing take() { return std::move(listing_); }
 
  private:
   void add(TarMember member, const std::string& name) {
+    bytes_ += member.bytes;
     places_[name] = listing_.members.size();
     listing_.members.push_back(std::move(member));
   }
   TarListing listing_;
   std::map<std::string, std::size_t> places_;
+  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace
@@ -152,6 +157,8 @@ TarListing list_tar(ByteWindow& file) {
       if (type == '1' || type == '2')
         listing.add_link(names.name.value_or(name), names.target.value_or(target));
       names = {};
+      // A link of 512 bytes may stand for an image of any size.
+      if (listing.bytes() / kMaxRepeats > end) bad("links that repeat its files too often");
     }
     const std::uint64_t padded = (*size + kBlock - 1) / kBlock * kBlock;
     if (padded > end - at) bad("a member longer than the rest of the archive");

@@ -26,9 +26,9 @@ struct TarListing {
   std::vector<std::string> links;  ///< names of links without an earlier target in the archive
 };
 
-/// The regular files of an archive, in order. Hard links are
-/// listed with the offset of their target. Errors: Data, naming file and offset, if a header fails
-/// its checksum, a member is truncated, or the end is missing; Io.
+/// The regular files of an archive, in order. Links are listed with the offset of their target.
+/// Errors: Data, naming file and offset, if a header fails its checksum, a member is truncated, the
+/// end is missing, or the listed files have more than eight times the bytes of the archive; Io.
 [[nodiscard]] TarListing list_tar(ByteWindow& file);
 
 }  // namespace millrace::io

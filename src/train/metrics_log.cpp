@@ -164,6 +164,7 @@ std::map<std::int64_t, double> read_accuracies(const std::filesystem::path& run_
   (void)lines.next();  // header
   constexpr std::size_t kAccuracyColumn = 2;
   constexpr std::size_t kName = 6;
+  constexpr std::size_t kMostPoints = 1'000'000;
   while (const std::optional<std::string_view> line = lines.next()) {
     const std::vector<std::string_view> cells = cells_of(*line);
     if (cells.size() <= kAccuracyColumn || (cells.size() > kName ? cells[kName] : "") != name)
@@ -171,6 +172,9 @@ std::map<std::int64_t, double> read_accuracies(const std::filesystem::path& run_
     const auto iteration = parse_number<std::int64_t>(cells[0]);
     const auto accuracy = parse_number<double>(cells[kAccuracyColumn]);
     if (iteration && accuracy && std::isfinite(*accuracy)) points[*iteration] = *accuracy;
+    if (points.size() > kMostPoints)
+      fail(ErrorKind::Io, "{}: more than {} rows: move it out of the run directory", path.string(),
+           kMostPoints);
   }
   return points;
 }

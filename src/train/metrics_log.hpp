@@ -94,7 +94,8 @@ struct PartialRow {
 [[nodiscard]] PartialRow parse_partial_row(std::string_view text, std::int64_t iteration);
 
 /// Accuracies in percent by iteration from the validation.csv of a run: of its own weights, or of
-/// the average of this name. Empty if there is no such file.
+/// the average of this name. Empty if there is no such file. Errors: Io, also for more than a
+/// million rows.
 [[nodiscard]] std::map<std::int64_t, double> read_accuracies(
     const std::filesystem::path& run_directory, std::string_view name = "");
 

@@ -411,8 +411,8 @@ TEST(TarTest, HardLinksAreListedWithTheirTarget) {
 }
 
 // Sizes are untrusted, and memory is allocated for a name's size.
-TEST(TarTest, NamesOfMoreThan64KiBAreRefused) {
-  constexpr std::size_t kMost = 64 * 1024;
+TEST(TarTest, NamesOfMoreThan8KiBAreRefused) {
+  constexpr std::size_t kMost = 8 * 1024;
   const auto with_name = [](std::size_t bytes, char type) {
     Tar tar;
     const std::string head = type == 'x' ? fmt::format("{} path=", bytes) : "";
@@ -421,11 +421,24 @@ TEST(TarTest, NamesOfMoreThan64KiBAreRefused) {
     return tar.bytes();
   };
   EXPECT_EQ(list(with_name(kMost, 'L')).at(0).name, std::string(kMost, 'n'));
-  // "65536 path=" and a line break are not part of the name.
-  EXPECT_EQ(list(with_name(kMost, 'x')).at(0).name, std::string(kMost - 12, 'n'));
+  // "8192 path=" and a line break are not part of the name.
+  EXPECT_EQ(list(with_name(kMost, 'x')).at(0).name, std::string(kMost - 11, 'n'));
   for (const char type : {'L', 'x'})
     expect_error(ErrorKind::Data, {"a.tar: name too long at offset 512"},
                  [&] { (void)list(with_name(kMost + 1, type)); });
+}
+
+// Converted, a few links of 512 bytes to a large image would fill a disk.
+TEST(TarTest, LinksThatMultiplyAnImageAreRefused) {
+  const auto linked = [](int links) {
+    Tar tar;
+    tar.add("a.JPEG", Bytes(100'000));
+    for (int i = 0; i < links; ++i) tar.add(fmt::format("{}.JPEG", i), {}, '1', "a.JPEG");
+    return tar.bytes();
+  };
+  EXPECT_EQ(list(linked(6)).size(), 7u);
+  expect_error(ErrorKind::Data, {"a.tar: links that repeat its files too often at offset "},
+               [&] { (void)list(linked(20)); });
 }
 
 TEST(TarTest, DamageIsNamed) {
