@@ -71,8 +71,8 @@ void sync_directory(const std::filesystem::path& directory);
 
 /// A locked temporary file "<path>.tmp.<process>-<machine>-<random>" that commit() renames to
 /// `path`. After a kill, `path` is the old file or the new one. An uncommitted file is removed.
-/// Several staged files for one path do not interfere, even across machines: the last commit wins. A
-/// link is followed.
+/// Several staged files for one path do not interfere, even across machines: the last commit wins.
+/// A link is followed.
 class StagedFile {
  public:
   /// Errors: Io, also if `path` is a device or a pipe, which a rename would replace.
