@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/crc32c.hpp"
@@ -55,9 +56,8 @@ TEST_F(AtomicFileTest, WritesPiecesInOrder) {
 TEST_F(AtomicFileTest, FailureNamesPathAndReasonAndKeepsTheOldFile) {
   expect_error(ErrorKind::Io, {"missing/x", "No such file or directory"},
                [&] { write_file_atomically(directory / "missing" / "x", "text"); });
-  // A directory instead of the file: the rename fails, and the temporary file is removed.
   fs::create_directories(directory / "taken" / "inner");
-  expect_error(ErrorKind::Io, {"cannot replace", "taken"},
+  expect_error(ErrorKind::Io, {"cannot write", "taken: not a regular file"},
                [&] { write_file_atomically(directory / "taken", "text"); });
   EXPECT_EQ(entries_in(directory.path()), 1u);
 }
@@ -95,9 +95,10 @@ TEST_F(AtomicFileTest, LinksAreFollowedAndDevicesRefused) {
   const fs::path pipe = directory / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   fs::create_symlink("/dev/null", directory / "null");
-  for (const fs::path& special : {pipe, directory / "null"})
-    expect_error(ErrorKind::Io, {special.string(), "not a regular file"},
-                 [&] { write_file_atomically(special, "text"); });
+  for (const auto& [special, said] :
+       {std::pair{pipe, pipe.string()}, std::pair{directory / "null", std::string("/dev/null")}})
+    expect_error(ErrorKind::Io, {said + ": not a regular file"},
+                 [&, path = special] { write_file_atomically(path, "text"); });
   EXPECT_TRUE(fs::is_fifo(pipe));
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
