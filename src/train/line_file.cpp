@@ -119,7 +119,8 @@ Findings read_lines(const std::filesystem::path& path, std::string_view head,
   return found;
 }
 
-/// Gives the file a second name, because it may be of any size; copies it where files have only one.
+/// Gives the file a second name, because it may be of any size; copies it where files have only
+/// one.
 void keep_original(const std::filesystem::path& path, const std::filesystem::path& aside) {
   std::error_code error;
   std::filesystem::remove(aside, error);
