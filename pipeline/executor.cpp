@@ -2,6 +2,8 @@
 #include "pipeline/executor.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 
@@ -24,6 +26,25 @@ std::vector<LocalEntry> entries_of(const PipelinePlan& plan, std::span<const Mes
   return entries;
 }
 
+/// The most pieces that a step can have: waits before an entry and between its parts, work between
+/// them, and what happens after all entries.
+std::size_t most_pieces(std::span<const LocalEntry> entries, std::span<const StageRun> runs) {
+  constexpr std::size_t kEntry = 8;
+  constexpr std::size_t kPart = 3;
+  constexpr std::size_t kUpdate = 6;
+  std::size_t pieces = kUpdate * runs.size();
+  for (const LocalEntry& entry : entries) {
+    const std::optional<Phase> phase = exchanging_phase(entry.action.kind);
+    pieces += kEntry + (phase ? kPart * runs[entry.unit].program->parts(*phase) : 0);
+  }
+  return pieces;
+}
+
+Recording recording_of(std::vector<LocalEntry> entries, std::span<const StageRun> runs) {
+  const std::size_t pieces = most_pieces(entries, runs);
+  return {std::move(entries), pieces};
+}
+
 }  // namespace
 
 Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const LocalStage> units,
@@ -33,12 +54,11 @@ Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const
       micro_batches_(plan.schedule.micro_batches),
       all_messages_(messages(graph, plan.ranges)),
       runs_(stage_runs(graph, plan, units)),
-      recording_(entries_of(plan, all_messages_, runs_, rank)),
-      update_(graph, plan, runs_),
+      recording_(recording_of(entries_of(plan, all_messages_, runs_, rank), runs_)),
+      update_(graph, plan, runs_, recording_),
       teams_(plan, runs_),
       held_(units.size()),
       measured_stash_(units.size()),
-      worked_(units.size()),
       metrics_(static_cast<std::size_t>(plan.ranks.replicas * micro_batches_)) {
   messages_.reserve(units.size());
   for (std::size_t u = 0; u < units.size(); ++u)
@@ -69,6 +89,7 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   std::fill(metrics_.begin(), metrics_.end(), MicroBatchMetrics{});
   std::fill(held_.begin(), held_.end(), 0);
   std::fill(measured_stash_.begin(), measured_stash_.end(), 0);
+  recording_.begin_step();
   update_.begin_step(space);
   for (std::size_t u = 0; u < runs_.size(); ++u) {
     runs_[u].begin_step(space, settings);
@@ -81,12 +102,9 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
     execute(first, count, settings, feeds);
     first += count;
   }
-  if (training_) {
-    skipped_ = !update_.finish(settings, recording_);
-    recording_.end(entries - 1, 1);  // the update counts for the last entry
-  }
-  for (StageMessages& messages : messages_) messages.await_all_sent();
+  if (training_) skipped_ = !update_.finish(settings);
   recording_.finish();
+  for (StageMessages& messages : messages_) messages.await_all_sent();
 }
 
 /// Executes entries [first, first + count), which run together.
@@ -116,11 +134,14 @@ void Executor::execute(std::size_t first, std::size_t count, const StepSettings&
       record.done = {.kind = ActionKind::Reduce, .stage = runs_[entry.unit].unit.stage};
       break;
     case ActionKind::Update:
-      update_.await(entry.unit, settings, recording_, record);
+      update_.await(entry.unit, settings);
       record.done = {.kind = ActionKind::Update, .stage = runs_[entry.unit].unit.stage};
       break;
   }
-  if (update_.adding()) update_.advance();
+  if (update_.adding()) {
+    const Recording::While adding(recording_, Doing::Add);
+    update_.advance();
+  }
   recording_.end(first, count);
 }
 
@@ -130,20 +151,18 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
   const Action& action = team.front().action;
   const std::int32_t m = action.micro_batch;
   const bool is_forward = action.kind == ActionKind::Forward;
-  // Calls f for each entry of the team, one after the other, and measures the time of each.
+  // Calls f for each entry of the team, one after the other.
   const auto for_team = [&](auto&& f) {
     for (std::size_t i = 0; i < count; ++i) {
       recording_.enter(first + i);
-      const Stopwatch working(worked_[team[i].unit]);
       f(team[i], recording_.at(first + i));
     }
   };
-  for (const LocalEntry& entry : team) worked_[entry.unit] = 0;
-  for_team([&](const LocalEntry& entry, ActionRecord& record) {
+  for_team([&](const LocalEntry& entry, ActionRecord&) {
     if (is_forward)
-      begin_forward(entry.unit, m, feeds[entry.unit], record);
+      begin_forward(entry.unit, m, feeds[entry.unit]);
     else if (makes_input_gradient(action.kind))
-      begin_backward(entry.unit, m, record);
+      begin_backward(entry.unit, m);
   });
   const std::size_t parts = teams_.parts(team.front());
   for (std::size_t part = 0; part < parts; ++part) {
@@ -164,22 +183,15 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
     else
       end_backward(entry.unit, entry.action, settings, record);
   });
-  if (parts <= 1) return;
-  const std::int64_t end = steady_nanoseconds();
-  for (std::size_t i = 0; i < count; ++i) {
-    ActionRecord& record = recording_.at(first + i);
-    record.receive_wait += end - record.begin - worked_[team[i].unit];
-  }
 }
 
-void Executor::begin_forward(std::size_t unit, std::int32_t m, io::Loader* feed,
-                             ActionRecord& record) {
-  messages_[unit].await_sent(m, StageMessages::Memory::Stash, record);
-  messages_[unit].receive_activations(m, update_, record);
+void Executor::begin_forward(std::size_t unit, std::int32_t m, io::Loader* feed) {
+  messages_[unit].await_sent(m, StageMessages::Memory::Stash);
+  messages_[unit].receive_activations(m, update_);
   if (feed == nullptr) return;
   const io::Batch* batch = nullptr;
   {
-    const Stopwatch waiting(record.load_wait);
+    const Recording::While waiting(recording_, Doing::AwaitImages);
     batch = feed->next();
   }
   MILLRACE_ASSERT(batch != nullptr);
@@ -199,10 +211,10 @@ void Executor::end_forward(std::size_t unit, std::int32_t m, ActionRecord& recor
     free_slot(unit, m);
 }
 
-void Executor::begin_backward(std::size_t unit, std::int32_t m, ActionRecord& record) {
+void Executor::begin_backward(std::size_t unit, std::int32_t m) {
   // The gradient arrives after the sent activation was used, so the wait after it is short.
-  messages_[unit].receive_gradients(m, update_, record);
-  messages_[unit].await_sent(m, StageMessages::Memory::Any, record);
+  messages_[unit].receive_gradients(m, update_);
+  messages_[unit].await_sent(m, StageMessages::Memory::Any);
 }
 
 void Executor::end_backward(std::size_t unit, const Action& action, const StepSettings& settings,

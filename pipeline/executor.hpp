@@ -82,9 +82,9 @@ class Executor {
                std::span<io::Loader* const> feeds);
   void compute(std::size_t first, std::size_t count, const StepSettings& settings,
                std::span<io::Loader* const> feeds);
-  void begin_forward(std::size_t unit, std::int32_t m, io::Loader* feed, ActionRecord& record);
+  void begin_forward(std::size_t unit, std::int32_t m, io::Loader* feed);
   void end_forward(std::size_t unit, std::int32_t m, ActionRecord& record);
-  void begin_backward(std::size_t unit, std::int32_t m, ActionRecord& record);
+  void begin_backward(std::size_t unit, std::int32_t m);
   void end_backward(std::size_t unit, const Action& action, const StepSettings& settings,
                     ActionRecord& record);
   void free_slot(std::size_t unit, std::int32_t m);
@@ -100,7 +100,6 @@ class Executor {
   std::vector<StageMessages> messages_;       ///< by unit
   std::vector<std::int32_t> held_;            ///< micro-batches in the stash, by unit
   std::vector<std::int32_t> measured_stash_;  ///< the most of them in this step
-  std::vector<std::int64_t> worked_;  ///< nanoseconds in an entry that runs together, by unit
   std::vector<MicroBatchMetrics> metrics_;
   const device::ExecutionSpace* space_ = nullptr;
   bool skipped_ = false;

@@ -1,12 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/recording.hpp"
 
+#include <array>
 #include <utility>
 
 namespace millrace::pipeline {
 
-Recording::Recording(std::vector<LocalEntry> entries)
-    : entries_(std::move(entries)), records_(entries_.size()) {}
+std::string_view name_of(Doing doing) {
+  constexpr std::array<std::string_view, 6> kNames = {"work",
+                                                      "add gradients",
+                                                      "wait for a message",
+                                                      "wait until sent",
+                                                      "wait for images",
+                                                      "wait for all ranks"};
+  return kNames.at(static_cast<std::size_t>(doing));
+}
+
+Recording::Recording(std::vector<LocalEntry> entries, std::size_t most_pieces)
+    : entries_(std::move(entries)), records_(entries_.size()) {
+  pieces_.reserve(most_pieces);
+}
+
+void Recording::add(std::size_t entry, Doing doing, std::int64_t now) {
+  pieces_.push_back({now, now, static_cast<std::uint32_t>(entry), doing});
+  open_ = true;
+}
+
+void Recording::close(std::int64_t now) {
+  if (open_) pieces_.back().end = now;
+  open_ = false;
+}
 
 void Recording::begin(std::size_t first, std::size_t count) {
   const std::int64_t now = steady_nanoseconds();
@@ -15,12 +38,35 @@ void Recording::begin(std::size_t first, std::size_t count) {
     records_[entry].begin = now;
   }
   progress_.fetch_add(count, std::memory_order_relaxed);
-  enter(first);
+  set(running_, static_cast<std::int64_t>(first));
+  close(now);
+  add(first, Doing::Work, now);
 }
 
 void Recording::end(std::size_t first, std::size_t count) {
   const std::int64_t now = steady_nanoseconds();
   for (std::size_t entry = first; entry < first + count; ++entry) records_[entry].end = now;
+  close(now);
+}
+
+void Recording::enter(std::size_t entry) {
+  set(running_, static_cast<std::int64_t>(entry));
+  if (open_ && pieces_.back().entry == entry && doing() == Doing::Work) return;
+  const std::int64_t now = steady_nanoseconds();
+  close(now);
+  add(entry, Doing::Work, now);
+}
+
+void Recording::change(Doing doing) {
+  if (pieces_.back().doing == doing) return;
+  const std::int64_t now = steady_nanoseconds();
+  close(now);
+  add(pieces_.back().entry, doing, now);
+}
+
+void Recording::finish() {
+  close(steady_nanoseconds());
+  running_ = -1;
 }
 
 CurrentAction Recording::current() const {

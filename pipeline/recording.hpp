@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/clock.hpp"
@@ -20,13 +21,31 @@ struct LocalEntry {
   std::size_t unit = 0;  ///< the stage that it works on, among those of the process
 };
 
-/// Times of one entry, in nanoseconds of the steady clock. Waiting counts as if it were all at the
-/// beginning. Entries that replicas run together have the same begin and end.
+/// What a process does for an entry.
+enum class Doing : std::uint8_t {
+  Work,           ///< kernels, and copies within the process
+  Add,            ///< adds up gradients of replicas, also in the middle of other entries
+  AwaitMessage,   ///< from another stage or replica
+  AwaitSent,      ///< until a message may be overwritten
+  AwaitImages,    ///< of the loader
+  AwaitAllRanks,  ///< before the update: whether all sums are finite, and their norm
+};
+[[nodiscard]] std::string_view name_of(Doing doing);
+
+/// A process does one thing at a time: for one entry, from `begin` to `end`, in nanoseconds of the
+/// steady clock. What it does for an entry may lie in several pieces, with those of other entries
+/// between them.
+struct Piece {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::uint32_t entry = 0;
+  Doing doing = Doing::Work;
+};
+
+/// When an entry began and ended, in nanoseconds of the steady clock. Entries that replicas run
+/// together begin and end together.
 struct ActionRecord {
   std::int64_t begin = 0;
-  std::int64_t receive_wait = 0;  ///< includes time in which other replicas run
-  std::int64_t send_wait = 0;
-  std::int64_t load_wait = 0;  ///< for images
   std::int64_t end = 0;
   Action done;  ///< set by the code that ran, for comparison with the schedule
 };
@@ -39,39 +58,47 @@ struct CurrentAction {
   std::int32_t awaited_member = -1;  ///< replica whose batch statistics are missing, or -1
 };
 
-/// Adds the nanoseconds of its life to `sum`.
-class Stopwatch {
- public:
-  explicit Stopwatch(std::int64_t& sum) : sum_(sum), begin_(steady_nanoseconds()) {}
-  ~Stopwatch() { sum_ += steady_nanoseconds() - begin_; }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  std::int64_t& sum_;
-  std::int64_t begin_;
-};
-
-/// When each entry of a process ran in the last step, and which one is running. One thread writes;
-/// current() and progress() may be called from others.
+/// When each entry of a process ran in the last step, what the process did meanwhile, and which
+/// entry is running. One thread writes; current() and progress() may be called from others.
 class Recording {
  public:
   static constexpr std::int32_t kNobody = -1;
 
-  explicit Recording(std::vector<LocalEntry> entries);
+  /// Memory is taken for `most_pieces` of a step.
+  Recording(std::vector<LocalEntry> entries, std::size_t most_pieces);
 
   /// In the order in which the process executes them.
   [[nodiscard]] std::span<const LocalEntry> entries() const { return entries_; }
   [[nodiscard]] std::span<const ActionRecord> records() const { return records_; }
+  /// In order of time, without overlaps. Times between them belong to no entry.
+  [[nodiscard]] std::span<const Piece> pieces() const { return pieces_; }
+  [[nodiscard]] std::size_t most_pieces() const { return pieces_.capacity(); }
   [[nodiscard]] ActionRecord& at(std::size_t entry) { return records_[entry]; }
 
-  /// Entries [first, first + count), which run together, begin or end.
+  void begin_step() { pieces_.clear(); }
+  /// Entries [first, first + count), which run together, begin or end. The first of them works.
   void begin(std::size_t first, std::size_t count);
   void end(std::size_t first, std::size_t count);
-  /// Of the entries that run together, this one runs now.
-  void enter(std::size_t entry) { set(running_, static_cast<std::int64_t>(entry)); }
+  /// From now on the process works for this entry: one of those that run together, or an update
+  /// that is completed after all entries.
+  void enter(std::size_t entry);
   /// The step is over.
-  void finish() { running_ = -1; }
+  void finish();
+
+  /// While it lives, the process does something else than to work, for the same entry.
+  class While {
+   public:
+    While(Recording& recording, Doing doing) : recording_(recording), before_(recording.doing()) {
+      recording_.change(doing);
+    }
+    ~While() { recording_.change(before_); }
+    While(const While&) = delete;
+    While& operator=(const While&) = delete;
+
+   private:
+    Recording& recording_;
+    Doing before_;
+  };
 
   /// Whose message the process waits for, as in CurrentAction; kNobody once it has arrived.
   void await(std::int32_t stage_or_replica) { set(awaited_, stage_or_replica); }
@@ -87,8 +114,16 @@ class Recording {
     to.store(value, std::memory_order_relaxed);
   }
 
+  [[nodiscard]] Doing doing() const { return pieces_.back().doing; }
+  /// Ends the last piece, and begins another.
+  void change(Doing doing);
+  void add(std::size_t entry, Doing doing, std::int64_t now);
+  void close(std::int64_t now);
+
   std::vector<LocalEntry> entries_;
   std::vector<ActionRecord> records_;  ///< by entry
+  std::vector<Piece> pieces_;
+  bool open_ = false;  ///< whether the last piece goes on
   std::atomic<std::uint64_t> progress_{0};
   std::atomic<std::int64_t> running_{-1};  ///< entry
   std::atomic<std::int32_t> awaited_{kNobody};

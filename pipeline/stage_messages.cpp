@@ -78,9 +78,8 @@ void StageMessages::start(const Ports& ports, std::int32_t m) {
 void StageMessages::post_activations(std::int32_t m) { start(activations_in_, m); }
 void StageMessages::post_gradients(std::int32_t m) { start(gradients_in_, m); }
 
-void StageMessages::receive(const Ports& ports, std::int32_t m, WeightUpdate& sums,
-                            ActionRecord& record) {
-  const Stopwatch waiting(record.receive_wait);
+void StageMessages::receive(const Ports& ports, std::int32_t m, WeightUpdate& sums) {
+  const Recording::While waiting(*recording_, Doing::AwaitMessage);
   for (const Port& port : ports) {
     if (port.message.empty()) continue;
     recording_->await(port.peer);
@@ -91,16 +90,16 @@ void StageMessages::receive(const Ports& ports, std::int32_t m, WeightUpdate& su
   }
 }
 
-void StageMessages::receive_activations(std::int32_t m, WeightUpdate& sums, ActionRecord& record) {
-  receive(activations_in_, m, sums, record);
+void StageMessages::receive_activations(std::int32_t m, WeightUpdate& sums) {
+  receive(activations_in_, m, sums);
   for (const Port& port : activations_in_)
     if (port.other != nullptr)
       device::copy_within(run_->address(port.here, m), port.other->address(port.there, m),
                           run_->program->program().buffer(port.here).bytes);
 }
 
-void StageMessages::receive_gradients(std::int32_t m, WeightUpdate& sums, ActionRecord& record) {
-  receive(gradients_in_, m, sums, record);
+void StageMessages::receive_gradients(std::int32_t m, WeightUpdate& sums) {
+  receive(gradients_in_, m, sums);
 }
 
 void StageMessages::copy_gradients(std::int32_t m) const {
@@ -131,8 +130,8 @@ void StageMessages::await_sent(const Ports& ports, std::int32_t m, Memory memory
   }
 }
 
-void StageMessages::await_sent(std::int32_t m, Memory memory, ActionRecord& record) {
-  const Stopwatch waiting(record.send_wait);
+void StageMessages::await_sent(std::int32_t m, Memory memory) {
+  const Recording::While waiting(*recording_, Doing::AwaitSent);
   await_sent(activations_out_, m, memory);
   await_sent(gradients_out_, m, memory);
 }

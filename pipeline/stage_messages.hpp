@@ -36,8 +36,8 @@ class StageMessages {
   void post_gradients(std::int32_t m);
   /// Waits for the inputs of micro-batch m, or for the gradients of its outputs. Meanwhile `sums`
   /// advance.
-  void receive_activations(std::int32_t m, WeightUpdate& sums, ActionRecord& record);
-  void receive_gradients(std::int32_t m, WeightUpdate& sums, ActionRecord& record);
+  void receive_activations(std::int32_t m, WeightUpdate& sums);
+  void receive_gradients(std::int32_t m, WeightUpdate& sums);
   /// Copies the gradients of the inputs of micro-batch m to stages of the same device.
   void copy_gradients(std::int32_t m) const;
   /// Starts the messages of a send action.
@@ -45,7 +45,7 @@ class StageMessages {
   enum class Memory { Stash, Any };
   /// Waits until what was sent last from the slots of micro-batch m has left: from its stash slot,
   /// or also from its outbox slot.
-  void await_sent(std::int32_t m, Memory memory, ActionRecord& record);
+  void await_sent(std::int32_t m, Memory memory);
   /// The same for all slots, at the end of a step.
   void await_all_sent();
 
@@ -66,7 +66,7 @@ class StageMessages {
   using Ports = std::vector<Port>;
 
   void start(const Ports& ports, std::int32_t m);
-  void receive(const Ports& ports, std::int32_t m, WeightUpdate& sums, ActionRecord& record);
+  void receive(const Ports& ports, std::int32_t m, WeightUpdate& sums);
   void await_sent(const Ports& ports, std::int32_t m, Memory memory);
 
   const StageRun* run_;

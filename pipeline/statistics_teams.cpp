@@ -80,6 +80,7 @@ void StatisticsTeams::await(const LocalEntry& entry, std::size_t part, Recording
       exchanges_[entry.unit][index(exchanging_phase(entry.action.kind).value())][part];
   const std::int32_t span = runs_[entry.unit].span;
   const std::int32_t first = entry.replica / span * span;
+  const Recording::While waiting(recording, Doing::AwaitMessage);
   for (std::int32_t member = exchange.awaited(); member >= 0; member = exchange.awaited()) {
     recording.await_member(first + member);
     if (sums.adding()) sums.advance();

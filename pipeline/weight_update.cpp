@@ -36,14 +36,17 @@ int tags_of_stage(std::int32_t replicas) { return AllReduce::tags(replicas) + re
 }  // namespace
 
 WeightUpdate::WeightUpdate(const Graph& graph, const PipelinePlan& plan,
-                           std::span<const StageRun> runs)
-    : graph_(&graph), plan_(&plan) {
+                           std::span<const StageRun> runs, Recording& recording)
+    : graph_(&graph), plan_(&plan), recording_(&recording) {
   if (!has_backward(plan.schedule)) return;
   squares_.resize(graph.parameters.size());
   for (const StageRun& run : runs) {
     const Parameters& parameters = run.unit.state->parameters();
     sums_.push_back({&run, sum_of_gradients(parameters, run), gather_of_weights(parameters, run)});
   }
+  const std::span<const LocalEntry> entries = recording.entries();
+  for (std::size_t entry = 0; entry < entries.size(); ++entry)
+    if (entries[entry].action.kind == ActionKind::Update) sums_[entries[entry].unit].entry = entry;
 }
 
 std::int64_t WeightUpdate::bytes() const {
@@ -93,16 +96,15 @@ void WeightUpdate::advance() {
     if (!sums.gradients.advance(*space_)) ++adding_;
 }
 
-void WeightUpdate::await(std::size_t unit, const StepSettings& settings, Recording& recording,
-                         ActionRecord& record) {
+void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
   AllReduce& gradients = sums_[unit].gradients;
   {
-    const Stopwatch waiting(record.receive_wait);
+    const Recording::While waiting(*recording_, Doing::AwaitMessage);
     while (!gradients.advance(*space_)) {
-      recording.await(gradients.awaited());
+      recording_->await(gradients.awaited());
       advance();
     }
-    recording.await(Recording::kNobody);
+    recording_->await(Recording::kNobody);
   }
   const Parameters& parameters = sums_[unit].parameters();
   float* const part = parameters.accumulated().data() + gradients.first();
@@ -135,8 +137,12 @@ std::string WeightUpdate::first_not_finite() const {
   return first == none ? "" : graph_->parameters[static_cast<std::size_t>(first)].name;
 }
 
-bool WeightUpdate::finish(const StepSettings& settings, Recording& recording) {
-  if (world_->maximum(finite_ ? 0 : 1) != 0) return false;
+bool WeightUpdate::finish(const StepSettings& settings) {
+  recording_->enter(sums_.front().entry);
+  {
+    const Recording::While waiting(*recording_, Doing::AwaitAllRanks);
+    if (world_->maximum(finite_ ? 0 : 1) != 0) return false;
+  }
   const std::int32_t total = plan_->schedule.micro_batches * plan_->ranks.replicas;
   ops::Update update = settings.update;
   update.step = static_cast<std::uint64_t>(settings.iteration);
@@ -144,9 +150,12 @@ bool WeightUpdate::finish(const StepSettings& settings, Recording& recording) {
   const double scale =
       1.0 / (static_cast<double>(settings.loss_scaling) * static_cast<double>(total));
   update.gradient_scale = static_cast<float>(scale * clipping(settings.clip_norm, scale));
-  for (const Sums& sums : sums_) sums.parameters().update(*space_, update, total);
+  for (const Sums& sums : sums_) {
+    recording_->enter(sums.entry);
+    sums.parameters().update(*space_, update, total);
+  }
   device::fence(*space_);
-  share_weights(recording);
+  share_weights();
   return true;
 }
 
@@ -156,22 +165,31 @@ bool WeightUpdate::finish(const StepSettings& settings, Recording& recording) {
 double WeightUpdate::clipping(double clip_norm, double scale) {
   if (clip_norm <= 0.0) return 1.0;
   std::fill(squares_.begin(), squares_.end(), 0.0);
-  for (const Sums& sums : sums_)
+  for (const Sums& sums : sums_) {
+    recording_->enter(sums.entry);
     if (divided(sums.parameters()) || sums.run->unit.replica == 0)
       sums.parameters().square_gradients(*space_, squares_);
-  world_->add(squares_);
+  }
+  {
+    const Recording::While waiting(*recording_, Doing::AwaitAllRanks);
+    world_->add(squares_);
+  }
   const double norm = scale * std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
   return norm > clip_norm ? clip_norm / norm : 1.0;
 }
 
 /// If the update is divided, each replica sends the weights that it updated to the others.
-void WeightUpdate::share_weights(Recording& recording) {
+void WeightUpdate::share_weights() {
   for (Sums& sums : sums_)
     if (sums.weights) sums.weights->start();
   for (const Sums& sums : sums_) {
     if (!sums.weights) continue;
-    while (!sums.weights->done()) recording.await(sums.weights->awaited());
-    recording.await(Recording::kNobody);
+    recording_->enter(sums.entry);
+    {
+      const Recording::While waiting(*recording_, Doing::AwaitMessage);
+      while (!sums.weights->done()) recording_->await(sums.weights->awaited());
+      recording_->await(Recording::kNobody);
+    }
     sums.parameters().refresh_copies(*space_);
   }
   device::fence(*space_);

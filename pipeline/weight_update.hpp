@@ -32,9 +32,9 @@ namespace millrace::pipeline {
 
 class WeightUpdate {
  public:
-  /// `graph`, `runs` and `plan` must outlive this. A plan without a backward pass has nothing to
-  /// update.
-  WeightUpdate(const Graph& graph, const PipelinePlan& plan, std::span<const StageRun> runs);
+  /// All arguments must outlive this. A plan without a backward pass has nothing to update.
+  WeightUpdate(const Graph& graph, const PipelinePlan& plan, std::span<const StageRun> runs,
+               Recording& recording);
 
   /// Bytes of the scratch memory of the sums.
   [[nodiscard]] std::int64_t bytes() const;
@@ -48,17 +48,16 @@ class WeightUpdate {
   void start(std::size_t unit);
   /// Whether sums are being added up. If so, call advance() while waiting for other things.
   [[nodiscard]] bool adding() const { return adding_ > 0; }
-  /// Does what is possible without waiting.
+  /// Does what is possible without waiting. While a process waits anyway, this counts as waiting.
   void advance();
   /// Action Update: waits for the sums of a unit and checks this replica's part of them. The
   /// weights change in finish(). Errors: Numeric, with the first parameter whose sum is not finite,
   /// if settings.check_exceptions is set.
-  void await(std::size_t unit, const StepSettings& settings, Recording& recording,
-             ActionRecord& record);
-  /// Runs after all entries of this process, so that no process waits for a message from a process
-  /// that is waiting here. Returns false if a sum was not finite on any rank: nothing was updated.
-  /// Collective.
-  [[nodiscard]] bool finish(const StepSettings& settings, Recording& recording);
+  void await(std::size_t unit, const StepSettings& settings);
+  /// Completes all Update actions. Runs after all entries of this process, so that no process waits
+  /// for a message from a process that is waiting here. Returns false if a sum was not finite on
+  /// any rank: nothing was updated. Collective.
+  [[nodiscard]] bool finish(const StepSettings& settings);
   /// After finish() returned false: the name of the first parameter of the network whose sum is not
   /// finite on any rank; "" if there is none. Collective.
   [[nodiscard]] std::string first_not_finite() const;
@@ -68,6 +67,7 @@ class WeightUpdate {
     const StageRun* run;
     AllReduce gradients;               ///< and running sums
     std::optional<AllGather> weights;  ///< if replicas divide the update of a stage
+    std::size_t entry = 0;             ///< its Update action
     [[nodiscard]] Parameters& parameters() const { return run->unit.state->parameters(); }
   };
 
@@ -75,10 +75,11 @@ class WeightUpdate {
   [[nodiscard]] static std::optional<models::ParameterId> first_not_finite(
       const Graph& graph, const Sums& sums, const device::ExecutionSpace& space);
   [[nodiscard]] double clipping(double clip_norm, double scale);
-  void share_weights(Recording& recording);
+  void share_weights();
 
   const Graph* graph_;
   const PipelinePlan* plan_;
+  Recording* recording_;
   std::vector<Sums> sums_;  ///< by unit
   const comm::World* world_ = nullptr;
   const device::ExecutionSpace* space_ = nullptr;

@@ -52,6 +52,7 @@ class Simulation {
       if (head_[d] < schedule_.lists[d].size())
         fail(ErrorKind::Config, "schedule {}: deadlock: device {} can never run {}", schedule_.name,
              d, to_string(schedule_.lists[d][head_[d]]));
+    update_weights();
     summarise();
     return std::move(line_);
   }
@@ -91,6 +92,10 @@ class Simulation {
     const std::vector<Action>& list = schedule_.lists[device];
     if (head_[device] == list.size()) return false;
     const Action& action = list[head_[device]];
+    if (action.kind == ActionKind::Update) {
+      ++head_[device];
+      return true;
+    }
     const std::optional<double> inputs = ready(action);
     if (!inputs) return false;
     const double begin = std::max(now_[device], *inputs);
@@ -122,9 +127,24 @@ class Simulation {
     return free + costs_.link.latency;
   }
 
+  /// All weights are updated together, when the last device has its gradients.
+  void update_weights() {
+    const double together = *std::max_element(now_.begin(), now_.end());
+    for (std::size_t d = 0; d < now_.size(); ++d) {
+      double now = together;
+      for (const Action& action : schedule_.lists[d]) {
+        if (action.kind != ActionKind::Update) continue;
+        const double begin = now;
+        now += costs_.stages[static_cast<std::size_t>(action.stage)].update;
+        line_.devices[d].push_back({action, begin, now});
+      }
+    }
+  }
+
   void summarise() {
     for (const std::vector<Interval>& device : line_.devices) {
       double busy = 0.0;
+      double updates = 0.0;
       double first = 0.0;
       double last = 0.0;
       double held = 0.0;
@@ -134,16 +154,17 @@ class Simulation {
         const double bytes = costs_.stages[static_cast<std::size_t>(i.action.stage)].stash_bytes;
         if (i.action.kind == ActionKind::Forward) most = std::max(most, held += bytes);
         if (ends_micro_batch(i.action.kind)) held -= bytes;
-        if (!is_compute(i.action.kind) && i.action.kind != ActionKind::Update) continue;
+        line_.makespan = std::max(line_.makespan, i.end);
+        if (i.action.kind == ActionKind::Update) updates += i.end - i.begin;
+        if (!is_compute(i.action.kind)) continue;
         if (!any) first = i.begin;
         any = true;
         last = i.end;
         busy += i.end - i.begin;
       }
-      line_.busy.push_back(busy);
+      line_.busy.push_back(busy + updates);
       line_.idle.push_back(last - first - busy);
       line_.stash_bytes.push_back(most);
-      line_.makespan = std::max(line_.makespan, last);
     }
   }
 

@@ -39,7 +39,7 @@ struct Interval {
 };
 
 /// The simulated times of a schedule. `idle` is a device's time without work between its first and
-/// last action. The bubble is the share of all devices' time, until the end, without compute.
+/// last computation. The bubble is the share of all devices' time, until the end, without compute.
 struct TimeLine {
   std::vector<std::vector<Interval>> devices;
   double makespan = 0.0;
@@ -50,7 +50,8 @@ struct TimeLine {
 };
 
 /// Replays the lists. Each device runs its entries in order; sends do not block it; the reader of a
-/// message waits for it. All-reduces take no time. Errors: Config if the schedule cannot finish.
+/// message waits for it. All weights are updated together, after the last gradient of any device.
+/// All-reduces take no time. Errors: Config if the schedule cannot finish.
 [[nodiscard]] TimeLine simulate(const Schedule& schedule, std::span<const Link> links,
                                 const Costs& costs);
 

@@ -32,11 +32,11 @@ std::int64_t bytes_in(const char* path, std::string_view key) {
 std::int64_t trace_bytes(const Session& session, const TrainConfig& config) {
   if (config.trace.empty()) return 0;
   const auto [begin, end] = trace_window(config, 0);
-  const auto record = static_cast<std::int64_t>(sizeof(pipeline::ActionRecord));
+  const auto piece = static_cast<std::int64_t>(sizeof(pipeline::Piece));
   // In memory, and again as text when the trace is written.
   constexpr std::int64_t kText = 400;
-  const auto records = std::ssize(session.executor().recording().records());
-  return (end - begin + 1) * records * (record + kText);
+  const auto pieces = static_cast<std::int64_t>(session.executor().recording().most_pieces());
+  return (end - begin + 1) * pieces * (piece + kText);
 }
 
 std::int64_t reading_bytes(const Session& session, const TrainConfig& config,

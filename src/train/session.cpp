@@ -226,8 +226,9 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
   result.metrics = collect(run(*training_, settings, feeds), feeds);
   result.skipped = training_->skipped();
   scaling_ = after_step(config_.loss_scaling, scaling_, result.skipped);
-  for (const pipeline::ActionRecord& record : training_->recording().records())
-    result.loader_seconds += 1e-9 * static_cast<double>(record.load_wait);
+  for (const pipeline::Piece& piece : training_->recording().pieces())
+    if (piece.doing == pipeline::Doing::AwaitImages)
+      result.loader_seconds += 1e-9 * static_cast<double>(piece.end - piece.begin);
   return result;
 }
 

@@ -11,33 +11,46 @@ namespace millrace::train {
 namespace {
 
 using pipeline::ActionKind;
-using pipeline::ActionRecord;
+using pipeline::Doing;
+using pipeline::LocalEntry;
+using pipeline::Piece;
 using pipeline::StageCost;
 
 double seconds(std::int64_t nanoseconds) { return 1e-9 * static_cast<double>(nanoseconds); }
 
-double work_of(const ActionRecord& r) {
-  return seconds(r.end - r.begin - r.receive_wait - r.send_wait - r.load_wait);
-}
-
-void add_to_device(DeviceTimes& times, ActionKind kind, const ActionRecord& record) {
-  if (kind == ActionKind::Reduce || kind == ActionKind::Update) {
-    const double wait = seconds(record.receive_wait + record.send_wait);
-    times.reduce += wait + (kind == ActionKind::Reduce ? work_of(record) : 0.0);
-    times.update += kind == ActionKind::Update ? work_of(record) : 0.0;
-    return;
+void add_to_device(DeviceTimes& times, ActionKind kind, const Piece& piece) {
+  const double time = seconds(piece.end - piece.begin);
+  const bool sums = kind == ActionKind::Reduce || kind == ActionKind::Update;
+  switch (piece.doing) {
+    case Doing::Work:
+      if (kind == ActionKind::Forward)
+        times.forward += time;
+      else if (kind == ActionKind::Update)
+        times.update += time;
+      else if (pipeline::is_compute(kind))
+        times.backward += time;
+      break;
+    case Doing::Add:
+      times.reduce += time;
+      break;
+    case Doing::AwaitMessage:
+      (sums ? times.reduce : times.receive_wait) += time;
+      break;
+    case Doing::AwaitSent:
+      times.send_wait += time;
+      break;
+    case Doing::AwaitImages:
+      times.load_wait += time;
+      break;
+    case Doing::AwaitAllRanks:
+      times.ranks_wait += time;
+      break;
   }
-  times.receive_wait += seconds(record.receive_wait);
-  times.send_wait += seconds(record.send_wait);
-  times.load_wait += seconds(record.load_wait);
-  const double work = work_of(record);
-  if (kind == ActionKind::Forward)
-    times.forward += work;
-  else if (pipeline::is_compute(kind))
-    times.backward += work;
 }
 
-void add_to_stage(StageCost& cost, ActionKind kind, double work) {
+void add_to_stage(StageCost& cost, ActionKind kind, const Piece& piece) {
+  if (piece.doing != Doing::Work) return;
+  const double work = seconds(piece.end - piece.begin);
   if (kind == ActionKind::Forward) cost.forward += work;
   if (kind == ActionKind::Backward || kind == ActionKind::BackwardInput)
     cost.backward_input += work;
@@ -75,15 +88,15 @@ PipelineStatistics::PipelineStatistics(const pipeline::Executor& executor) : exe
 void PipelineStatistics::add(double step_seconds) {
   ++steps_;
   const pipeline::Recording& recording = executor_->recording();
-  for (std::size_t i = 0; i < recording.entries().size(); ++i) {
-    const auto& [replica, entry, action, unit] = recording.entries()[i];
-    const ActionRecord& record = recording.records()[i];
-    const std::size_t device = number_of(executor_->plan(), replica, entry.device);
-    add_to_device(devices_[device], action.kind, record);
-    const auto stage = static_cast<std::size_t>(action.stage);
-    add_to_stage(sum_[stage], action.kind, work_of(record));
-    if (action.kind == ActionKind::Forward) count_[stage] += 1.0;
+  for (const Piece& piece : recording.pieces()) {
+    const auto& [replica, entry, action, unit] = recording.entries()[piece.entry];
+    add_to_device(devices_[number_of(executor_->plan(), replica, entry.device)], action.kind,
+                  piece);
+    add_to_stage(sum_[static_cast<std::size_t>(action.stage)], action.kind, piece);
   }
+  for (const LocalEntry& entry : recording.entries())
+    if (entry.action.kind == ActionKind::Forward)
+      count_[static_cast<std::size_t>(entry.action.stage)] += 1.0;
   for (std::size_t d = 0; d < devices_.size(); ++d)
     if (held_[d]) devices_[d].total += step_seconds;
 }
@@ -125,10 +138,10 @@ PipelineReport PipelineStatistics::report(const comm::World& world) const {
 std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& plan) {
   std::string text = fmt::format(
       "Time by device over {} step{}, in percent of {:.2f} ms per step\n"
-      "{:>7} {:>6} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>9} {:>7} {:>6}  {}\n",
+      "{:>7} {:>6} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>9} {:>7} {:>7} {:>6}  {}\n",
       report.steps, report.steps == 1 ? "" : "s", 1e3 * report.step_seconds, "replica", "device",
-      "rank", "forward", "backward", "update", "reduce", "receive", "send", "images", "idle",
-      "stages");
+      "rank", "forward", "backward", "update", "reduce", "receive", "send", "images", "ranks",
+      "idle", "stages");
   for (std::size_t i = 0; i < report.devices.size(); ++i) {
     const DeviceTimes& d = report.devices[i];
     const auto replica = static_cast<std::int32_t>(i) / plan.ranks.devices;
@@ -138,12 +151,11 @@ std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& 
     for (std::int32_t s = 0; s < plan.schedule.stages; ++s)
       if (plan.schedule.device(s) == device) stages.push_back(s);
     text += fmt::format(
-        "{:>7} {:>6} {:>8} {:>8.1f} {:>9.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>9.1f} {:>7.1f} {:>6.1f} "
-        " "
-        "{}\n",
+        "{:>7} {:>6} {:>8} {:>8.1f} {:>9.1f} {:>8.1f} {:>8.1f} {:>8.1f} {:>9.1f} {:>7.1f} {:>7.1f} "
+        "{:>6.1f}  {}\n",
         replica, device, plan.ranks.rank_of(replica, device), share(d.forward), share(d.backward),
         share(d.update), share(d.reduce), share(d.receive_wait), share(d.send_wait),
-        share(d.load_wait), share(d.idle()), join(stages, " "));
+        share(d.load_wait), share(d.ranks_wait), share(d.idle()), join(stages, " "));
   }
   text += fmt::format(
       "Bubble: {:.1f} % measured, {:.1f} % simulated from the measured costs (step {:.2f} ms, "

@@ -19,17 +19,18 @@ struct DeviceTimes {
   double reduce = 0.0;  ///< sums over replicas, including waiting for them
   double receive_wait = 0.0;
   double send_wait = 0.0;
-  double load_wait = 0.0;
+  double load_wait = 0.0;   ///< for images
+  double ranks_wait = 0.0;  ///< for the slowest rank, before the update
   double total = 0.0;
   [[nodiscard]] double busy() const { return forward + backward + update; }
   [[nodiscard]] double idle() const {
-    return total - busy() - reduce - receive_wait - send_wait - load_wait;
+    return total - busy() - reduce - receive_wait - send_wait - load_wait - ranks_wait;
   }
 };
 
 struct PipelineReport {
   std::vector<DeviceTimes> devices;  ///< by replica, then device
-  pipeline::Costs costs;             ///< measured, per micro-batch and stage
+  pipeline::Costs costs;             ///< of work alone, measured, per micro-batch and stage
   double step_seconds = 0.0;
   double measured_bubble = 0.0;
   double simulated_bubble = 0.0;  ///< of the same schedule with the measured costs

@@ -7,6 +7,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <tuple>
@@ -19,14 +20,19 @@ namespace {
 
 using pipeline::Action;
 using pipeline::ActionKind;
+using pipeline::Doing;
+using pipeline::Piece;
 
 double microseconds(std::int64_t nanoseconds) { return 1e-3 * static_cast<double>(nanoseconds); }
 
-std::string_view category(ActionKind kind) {
+std::string_view category(ActionKind kind, Doing doing) {
+  if (doing == Doing::Add) return "reduce";
+  if (doing != Doing::Work) return "wait";
   if (kind == ActionKind::Forward) return "forward";
   if (pipeline::is_compute(kind)) return "backward";
   if (pipeline::is_send(kind)) return "send";
-  return kind == ActionKind::Update || kind == ActionKind::Reduce ? "update" : "receive";
+  if (kind == ActionKind::Update) return "update";
+  return kind == ActionKind::Reduce ? "reduce" : "receive";
 }
 
 /// Identical at both ends of a message.
@@ -45,13 +51,13 @@ class Writer {
     add(R"({{"ph":"M","name":"process_name","pid":{},"args":{{"name":"{}"}}}})", pid, name);
   }
 
-  void slice(std::int32_t pid, std::int64_t step, const Action& action,
-             const pipeline::ActionRecord& r) {
+  void slice(std::int32_t pid, std::int64_t step, const Action& action, const Piece& piece) {
+    const std::string text = to_string(action);
+    const bool works = piece.doing == Doing::Work;
     add(R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":0,"ts":{:.3f},"dur":{:.3f},"args":)"
-        R"({{"step":{},"receive_wait_us":{:.3f},"send_wait_us":{:.3f},"load_wait_us":{:.3f}}}}})",
-        to_string(action), category(action.kind), pid, microseconds(r.begin + offset_),
-        microseconds(r.end - r.begin), step, microseconds(r.receive_wait),
-        microseconds(r.send_wait), microseconds(r.load_wait));
+        R"({{"step":{},"action":"{}"}}}})",
+        works ? text : name_of(piece.doing), category(action.kind, piece.doing), pid,
+        microseconds(piece.begin + offset_), microseconds(piece.end - piece.begin), step, text);
   }
 
   void flow(char phase, std::int32_t pid, const std::string& id, std::int64_t when) {
@@ -86,42 +92,48 @@ std::pair<std::int64_t, std::int64_t> trace_window(const TrainConfig& config, st
 Trace::Trace(const pipeline::Executor& executor, std::int64_t first, std::int64_t last)
     : executor_(&executor), first_(first), last_(last) {
   const auto steps = static_cast<std::size_t>(last - first + 1);
-  records_.reserve(steps * executor.recording().records().size());
+  pieces_.reserve(steps * executor.recording().most_pieces());
   steps_.reserve(steps);
 }
 
 void Trace::add(std::int64_t step) {
   if (step < first_ || step > last_) return;
-  const std::span<const pipeline::ActionRecord> records = executor_->recording().records();
-  records_.insert(records_.end(), records.begin(), records.end());
-  steps_.push_back(step);
+  const std::span<const Piece> pieces = executor_->recording().pieces();
+  const std::size_t before = pieces_.size();
+  pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
+  steps_.push_back({step, before, pieces_.size()});
 }
 
 std::string Trace::events(std::int64_t clock_offset) const {
+  // Pieces that are hardly longer than reading the clock would only make files large.
+  constexpr std::int64_t kShortest = 1000;
   Writer writer(clock_offset);
   const pipeline::PipelinePlan& plan = executor_->plan();
-  const std::size_t entries = executor_->recording().entries().size();
-  for (std::size_t k = 0; k < steps_.size(); ++k) {
+  for (const Step& step : steps_) {
     // Posted receives whose reader has not started yet.
     std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, bool>, std::vector<Action>>
         posted;
-    for (std::size_t i = 0; i < entries; ++i) {
-      const auto& [replica, entry, action, unit] = executor_->recording().entries()[i];
-      const pipeline::ActionRecord& record = records_[k * entries + i];
+    std::optional<std::uint32_t> received;  // entry whose messages have arrived
+    for (const Piece& piece : pieces_of(step)) {
+      const auto& [replica, entry, action, unit] = executor_->recording().entries()[piece.entry];
+      const bool message = is_send(action.kind) || is_receive(action.kind);
+      if (piece.doing == Doing::AwaitMessage) received = piece.entry;
+      if (!message && piece.end - piece.begin < kShortest) continue;
       const std::int32_t pid = replica * plan.ranks.devices + entry.device;
       writer.name_device(pid, replica, entry.device, plan.ranks.rank_of(replica, entry.device));
-      writer.slice(pid, steps_[k], action, record);
+      writer.slice(pid, step.number, action, piece);
+      if (piece.doing != Doing::Work) continue;
       const auto key = [&action = action, owner = replica](bool gradient) {
         return std::tuple{owner, action.stage, action.micro_batch, gradient};
       };
       if (is_send(action.kind))
-        writer.flow('s', pid, flow_id(steps_[k], replica, action), record.begin);
+        writer.flow('s', pid, flow_id(step.number, replica, action), piece.begin);
       if (is_receive(action.kind))
         posted[key(action.kind == ActionKind::ReceiveGradient)].push_back(counterpart(action));
-      if (!is_compute(action.kind) || action.kind == ActionKind::BackwardWeight) continue;
+      if (!is_compute(action.kind) || received != piece.entry) continue;
       for (const Action& send : posted[key(action.kind != ActionKind::Forward)])
-        writer.flow('f', pid, flow_id(steps_[k], replica, send),
-                    record.begin + record.receive_wait);
+        writer.flow('f', pid, flow_id(step.number, replica, send), piece.begin);
+      received.reset();
     }
   }
   return writer.take();
@@ -130,16 +142,13 @@ std::string Trace::events(std::int64_t clock_offset) const {
 /// The computations of replica 0 in the last recorded step, in seconds since the first of them.
 pipeline::TimeLine Trace::last_step(const comm::World& world) const {
   const pipeline::PipelinePlan& plan = executor_->plan();
-  const std::size_t entries = executor_->recording().entries().size();
   const std::int64_t offset = world.clock_offset();
   std::string own;
-  for (std::size_t i = 0; i < entries && !steps_.empty(); ++i) {
-    const auto& [replica, entry, action, unit] = executor_->recording().entries()[i];
-    const pipeline::ActionRecord& r = records_[(steps_.size() - 1) * entries + i];
-    const std::int64_t begin = r.begin + r.receive_wait + r.send_wait + r.load_wait;
-    if (replica == 0)
-      own +=
-          fmt::format("{} {} {} {}\n", entry.device, entry.index, begin + offset, r.end + offset);
+  for (const Piece& piece : steps_.empty() ? std::span<const Piece>() : pieces_of(steps_.back())) {
+    const auto& [replica, entry, action, unit] = executor_->recording().entries()[piece.entry];
+    if (replica == 0 && piece.doing == Doing::Work)
+      own += fmt::format("{} {} {} {}\n", entry.device, entry.index, piece.begin + offset,
+                         piece.end + offset);
   }
   std::string all;
   for (const std::string& text : world.gather(own)) all += text;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,9 +22,11 @@ namespace millrace::train {
 [[nodiscard]] std::pair<std::int64_t, std::int64_t> trace_window(const TrainConfig& config,
                                                                  std::int64_t first);
 
-/// Keeps the records of the steps [first, last] of a run (from 1, inclusive) in memory allocated
-/// beforehand, and writes them as one trace of all ranks in Chrome's JSON format. Perfetto and
-/// chrome://tracing display it with one row per device and arrows from sends to their readers.
+/// Keeps what the process did in the steps [first, last] of a run (from 1, inclusive) in memory
+/// allocated beforehand, and writes it as one trace of all ranks in Chrome's JSON format. Perfetto
+/// and chrome://tracing display it with one row per device and arrows from sends to their readers.
+/// Work and waiting are slices of their own, with the categories forward, backward, update, send,
+/// receive, reduce and wait.
 class Trace {
  public:
   /// `executor` must outlive this.
@@ -45,8 +48,17 @@ class Trace {
   const pipeline::Executor* executor_;
   std::int64_t first_;
   std::int64_t last_;
-  std::vector<pipeline::ActionRecord> records_;
-  std::vector<std::int64_t> steps_;  ///< one for each set of the executor's records
+  struct Step {
+    std::int64_t number = 0;
+    std::size_t first = 0;  ///< of its pieces
+    std::size_t end = 0;
+  };
+  [[nodiscard]] std::span<const pipeline::Piece> pieces_of(const Step& step) const {
+    return std::span(pieces_).subspan(step.first, step.end - step.first);
+  }
+
+  std::vector<pipeline::Piece> pieces_;
+  std::vector<Step> steps_;
 };
 
 }  // namespace millrace::train

@@ -2,7 +2,8 @@
 //
 // Intercepts MPI calls (through LD_PRELOAD) and makes messages as slow and as unbuffered as the
 // standard allows: every persistent send is synchronous, and the rank sometimes sleeps before it
-// starts or tests a message. This reveals dependence on timing or buffers.
+// starts or tests a message. This reveals dependence on timing or buffers. With
+// MILLRACE_SHIM_LATENCY, every message takes that many milliseconds longer instead.
 #include <mpi.h>
 
 #include <chrono>
@@ -23,7 +24,17 @@ std::minstd_rand& generator() {
   return random;
 }
 
+/// The latency in milliseconds; 0: none.
+int latency() {
+  static const int milliseconds = [] {
+    const char* text = std::getenv("MILLRACE_SHIM_LATENCY");
+    return text != nullptr ? std::atoi(text) : 0;
+  }();
+  return milliseconds;
+}
+
 void sometimes_sleep() {
+  if (latency() > 0) return;
   const unsigned draw = static_cast<unsigned>(generator()());
   if (draw % 4 != 0) return;
   std::this_thread::sleep_for(std::chrono::microseconds(draw / 4 % 1500));
@@ -35,7 +46,8 @@ extern "C" {
 
 int MPI_Send_init(const void* data, int count, MPI_Datatype type, int rank, int tag, MPI_Comm comm,
                   MPI_Request* request) {
-  return PMPI_Ssend_init(data, count, type, rank, tag, comm, request);
+  return latency() > 0 ? PMPI_Send_init(data, count, type, rank, tag, comm, request)
+                       : PMPI_Ssend_init(data, count, type, rank, tag, comm, request);
 }
 
 int MPI_Start(MPI_Request* request) {
@@ -45,6 +57,7 @@ int MPI_Start(MPI_Request* request) {
 
 int MPI_Wait(MPI_Request* request, MPI_Status* status) {
   sometimes_sleep();
+  std::this_thread::sleep_for(std::chrono::milliseconds(latency()));
   return PMPI_Wait(request, status);
 }
 }

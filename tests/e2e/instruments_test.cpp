@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a run says of itself agrees with its own trace: whatever the cuts, the stages and the links,
+// waiting is waiting in both.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <thread>
+
+#include "job.hpp"
+
+namespace millrace::test {
+namespace {
+
+/// Eight updates of eight micro-batches of a ResNet-20, of which all but the first are counted.
+Words traced(const TemporaryDirectory& directory, const Words& layout) {
+  return Words{"train --dataset cifar-10 --data-dir",
+               small_data(),
+               "--model-size 20 --batch-size 16 --gradients-to-accumulate 8 --iterations 8 "
+               "--warmup-epochs 0 --no-validation --disable-checkpoints --threads-per-device 1 "
+               "--profile-steps 2,8 --trace",
+               directory / "trace.json",
+               "--run-dir",
+               directory / "run"} +
+         layout;
+}
+
+/// Times in a trace, in microseconds.
+struct Traced {
+  std::map<int, double> computing;  ///< by device
+  std::map<int, double> waiting;
+  double total = 0.0;
+  [[nodiscard]] double bubble() const {
+    double busy = 0.0;
+    for (const auto& [device, time] : computing) busy += time;
+    return 100.0 * (1.0 - busy / (total * static_cast<double>(computing.size())));
+  }
+};
+
+Traced read_trace(const std::filesystem::path& file) {
+  Traced traced;
+  double first = 1e300;
+  double last = 0.0;
+  std::map<int, double> ends;
+  for (const auto& event : nlohmann::json::parse(read_text(file)).at("traceEvents")) {
+    if (event.at("ph") != "X") continue;
+    const int device = event.at("pid");
+    const double begin = event.at("ts");
+    const double time = event.at("dur");
+    EXPECT_GE(begin, ends[device] - 0.01) << "slices overlap: " << event;
+    ends[device] = begin + time;
+    first = std::min(first, begin);
+    last = std::max(last, begin + time);
+    const std::string kind = event.at("cat");
+    traced.computing[device] +=
+        kind == "forward" || kind == "backward" || kind == "update" ? time : 0.0;
+    traced.waiting[device] += kind == "wait" ? time : 0.0;
+  }
+  traced.total = last - first;
+  return traced;
+}
+
+double reported(const std::string& output, const std::string& pattern) {
+  std::smatch match;
+  EXPECT_TRUE(std::regex_search(output, match, std::regex(pattern))) << output;
+  return match.empty() ? NAN : std::stod(match[1]);
+}
+
+/// Expects that the bubble that the run reports is that of its trace.
+Traced expect_agreement(const ProcessResult& result, const TemporaryDirectory& directory) {
+  EXPECT_EQ(result.code, 0) << result.output;
+  const Traced traced = read_trace(directory / "trace.json");
+  EXPECT_NEAR(reported(result.output, "Bubble: ([0-9.]+) % measured"), traced.bubble(), 1.0)
+      << result.output;
+  return traced;
+}
+
+TEST(BubbleTest, ADeviceThatHardlyWorksIsOneThatWaits) {
+  const TemporaryDirectory directory;
+  const ProcessResult result =
+      millrace(traced(directory, "--shards 2 --ranks 2 --pipeline-splits fc1"));
+  const Traced traced = expect_agreement(result, directory);
+  EXPECT_GE(traced.bubble(), 45.0);
+  ASSERT_EQ(traced.computing.size(), 2u);
+  EXPECT_LT(traced.computing.at(1), 0.05 * traced.total);
+  EXPECT_GT(traced.waiting.at(1), 0.75 * traced.total);
+}
+
+TEST(BubbleTest, OfThreeAndFourStagesIsThatOfTheTrace) {
+  for (const char* layout :
+       {"--shards 3 --ranks 3 --pipeline-splits auto",
+        "--shards 4 --ranks 4 --pipeline-splits auto --pipeline-schedule ZB-H1",
+        "--shards 2 --ranks 2 --pipeline-splits b2/0/relu --replicas 2"}) {
+    SCOPED_TRACE(layout);
+    const TemporaryDirectory directory;
+    expect_agreement(millrace(traced(directory, layout)), directory);
+  }
+}
+
+TEST(BubbleTest, ASlowLinkIsWaitedFor) {
+  const TemporaryDirectory directory;
+  const Words layout = "--shards 2 --ranks 2 --pipeline-splits b2/0/relu --pipeline-schedule 1F1B";
+  const Variable shim("LD_PRELOAD", MILLRACE_MPI_SHIM);
+  const Variable latency("MILLRACE_SHIM_LATENCY", "40");
+  const Traced traced = expect_agreement(millrace(traced(directory, layout)), directory);
+  // Each of the eight micro-batches of seven updates waits once on each side.
+  for (const auto& [device, waiting] : traced.waiting) EXPECT_GT(waiting, 7 * 8 * 40e3) << device;
+}
+
+TEST(BubbleTest, ASlowStageMakesTheOtherWait) {
+  const TemporaryDirectory directory;
+  Job job(traced(directory, "--shards 2 --ranks 2 --pipeline-splits b2/0/relu"));
+  ASSERT_TRUE(job.wait_for("Rank 1: ")) << job.output();
+  const pid_t slow = process_of_rank(directory / "run", 1);
+  ASSERT_GT(slow, 0);
+  while (!job.ended()) {  // it works half of the time
+    kill(slow, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    kill(slow, SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const Traced traced = expect_agreement(job.wait(), directory);
+  EXPECT_GT(traced.waiting.at(0), traced.waiting.at(1));
+}
+
+}  // namespace
+}  // namespace millrace::test
