@@ -101,16 +101,6 @@ std::string wanted_help(const CommandSpec& command, std::span<const std::string>
   return text.empty() && asks({"--help", "-h"}) ? command_help(command) : text;
 }
 
-/// A word quoted for a shell if necessary.
-std::string shell_word(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,:+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string quoted = "'";
-  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
-
 std::string typed_line(std::span<const std::string> words) {
   std::string line = "millrace";
   for (const std::string& word : words) line += " " + shell_word(word);

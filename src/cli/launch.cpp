@@ -15,6 +15,7 @@
 
 #include "cli/launcher_place.hpp"
 #include "cli/launcher_process.hpp"
+#include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
@@ -147,6 +148,7 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
                           cluster ? join(cluster->hosts, " ") : "this machine", command.front(),
                           ranks));
   allow_root();
+  setenv(kStartVariable, start_to_pass_on().c_str(), 1);
   return meaning_of(run_launcher(command, received), command.front(), plan);
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace millrace {
 
@@ -23,5 +24,12 @@ class Timer {
  private:
   std::int64_t begin_ = steady_nanoseconds();
 };
+
+/// The seconds since this process was started, or the one on this machine that started it and
+/// passed its start on: the time that `time` shows.
+[[nodiscard]] double process_seconds();
+/// The value of this environment variable for processes that this one starts.
+inline constexpr const char* kStartVariable = "MILLRACE_STARTED";
+[[nodiscard]] std::string start_to_pass_on();
 
 }  // namespace millrace

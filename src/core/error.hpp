@@ -10,6 +10,7 @@
 // crc32c, sha256      checksums of saved tensors; the digest of a model
 // instruction_level   selects code for sse4.2, avx2 or avx512 at run time
 // json                a JSON value with parser and writer
+// clock               steady time, and the time since the command was started
 // text                nearest match, human-readable sizes and durations, UTF-8, lists
 //
 // The other headers define small types that several folders share.

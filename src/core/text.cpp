@@ -135,6 +135,16 @@ std::string human_seconds(double seconds) {
   return h > 0 ? fmt::format("{}:{:02}:{:02}", h, m, s) : fmt::format("{}:{:02}", m, s);
 }
 
+std::string shell_word(std::string_view word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,:+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
+    return std::string(word);
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 std::string with_commas(std::int64_t number) {
   // The lowest number has no positive counterpart, so negate in unsigned arithmetic.
   const auto bits = static_cast<std::uint64_t>(number);

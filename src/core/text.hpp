@@ -33,6 +33,8 @@ namespace millrace {
 
 /// "2:03:04" or "0:42".
 [[nodiscard]] std::string human_seconds(double seconds);
+/// A word quoted for a shell if necessary.
+[[nodiscard]] std::string shell_word(std::string_view word);
 
 /// 1234567 as "1,234,567".
 [[nodiscard]] std::string with_commas(std::int64_t number);

@@ -100,7 +100,10 @@ Findings read_lines(const std::filesystem::path& path, std::string_view head,
   Findings found;
   while (const std::optional<std::string_view> line = lines.next()) {
     const Row row = judge(*line, lines.lines());
-    if (row == Row::Keep) {
+    if (row == Row::Keep && lines.lines() == 1 && *line != head && head.starts_with(*line)) {
+      (found.kept += head) += '\n';
+      found.in_front = false;
+    } else if (row == Row::Keep) {
       found.in_front = found.in_front && found.kept.size() == lines.offset();
       (found.kept += *line) += '\n';
     }

@@ -20,7 +20,7 @@ constexpr std::string_view kTrainingHeader =
     "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,img_per_sec,"
     "total_time";
 constexpr std::string_view kValidationHeader =
-    "iteration,epoch,val_acc,val_time,img_per_sec,latency,name";
+    "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss";
 
 // Columns of training.csv.
 constexpr std::size_t kIteration = 1;
@@ -58,11 +58,12 @@ std::optional<SavedRow> parse_training_row(std::string_view line) {
   return SavedRow{*iteration, *loss, *accuracy, *seconds};
 }
 
-/// The iteration of a row of validation.csv. Early versions wrote no name.
+/// The iteration of a row of validation.csv. Early versions wrote no name, or nothing after it.
 std::optional<std::int64_t> parse_validation_row(std::string_view line) {
   constexpr std::size_t kNumbers = 6;
+  constexpr std::size_t kCells = 9;
   const std::vector<std::string_view> cells = cells_of(line);
-  if (cells.size() < kNumbers || cells.size() > kNumbers + 1) return {};
+  if (cells.size() < kNumbers || cells.size() > kCells) return {};
   for (const std::string_view cell : std::span(cells).subspan(1, kNumbers - 1))
     if (const auto number = parse_number<double>(cell); !number || !std::isfinite(*number))
       return {};
@@ -124,7 +125,8 @@ std::string to_json(const PartialRow& partial) {
                        {"loss_sum", partial.loss_sum},
                        {"correct", partial.correct},
                        {"correct_top5", partial.correct_top5},
-                       {"left_out", partial.left_out}})
+                       {"left_out", partial.left_out},
+                       {"total_seconds", partial.total_seconds}})
       .dump();
 }
 
@@ -133,6 +135,7 @@ PartialRow parse_partial_row(std::string_view text, std::int64_t iteration) {
   if (text.empty()) return {};
   try {
     const Json json = Json::parse(text);
+    const Json* const seconds = json.find("total_seconds");
     const auto later = [&json](std::string_view name) {  // missing in early checkpoints
       const Json* const found = json.find(name);
       return found == nullptr ? 0 : found->as_int64();
@@ -141,10 +144,11 @@ PartialRow parse_partial_row(std::string_view text, std::int64_t iteration) {
                             .loss_sum = json.at("loss_sum").as_double(),
                             .correct = json.at("correct").as_int64(),
                             .correct_top5 = later("correct_top5"),
-                            .left_out = later("left_out")};
+                            .left_out = later("left_out"),
+                            .total_seconds = seconds == nullptr ? 0.0 : seconds->as_double()};
     const bool sound = std::min({row.iterations, row.correct, row.correct_top5, row.left_out}) >= 0;
-    if (sound && row.left_out <= row.iterations && row.iterations <= iteration &&
-        std::max(row.correct, row.correct_top5) <= kMostImages)
+    if (sound && row.total_seconds >= 0.0 && row.left_out <= row.iterations &&
+        row.iterations <= iteration && std::max(row.correct, row.correct_top5) <= kMostImages)
       return row;
   } catch (const JsonError&) {  // reported below
   }
@@ -179,19 +183,22 @@ std::map<std::int64_t, double> read_accuracies(const std::filesystem::path& run_
   return points;
 }
 
-MetricsLog::MetricsLog(const TrainConfig& config)
+MetricsLog::MetricsLog(const TrainConfig& config, Clock clock)
     : total_batch_(config.total_batch()),
       train_size_(config.data.train_size),
-      iterations_per_epoch_(config.iterations_per_epoch) {
+      iterations_per_epoch_(config.iterations_per_epoch),
+      clock_(clock) {
   if (!config.run_directory.empty()) open(config, LineFile::Open::Fresh);
 }
 
-MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial)
+MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial,
+                       Clock clock)
     : total_batch_(config.total_batch()),
       train_size_(config.data.train_size),
       iterations_per_epoch_(config.iterations_per_epoch),
       partial_(partial),
-      last_reported_(iteration - partial.iterations) {
+      last_reported_(iteration - partial.iterations),
+      clock_(clock) {
   const std::filesystem::path& directory = config.run_directory;
   if (directory.empty()) return;
   const auto keep = [&](const char* name, std::string_view head, auto judge) {
@@ -207,6 +214,7 @@ MetricsLog::MetricsLog(const TrainConfig& config, std::int64_t iteration, const 
   keep("metrics.jsonl", "", [&](auto line, auto) { return judge_json(line, iteration); });
   open(config, LineFile::Open::Append);
   read_rows(directory / "training.csv");
+  if (partial.total_seconds > 0.0) earlier_seconds_ = partial.total_seconds;
   files_->json.write(Json::object({{"iteration", iteration}, {"event", "restored"}}).dump());
 }
 
@@ -238,7 +246,7 @@ void MetricsLog::read_rows(const std::filesystem::path& path) {
                        .last_iteration = row->iteration,
                        .loss = row->loss,
                        .accuracy = row->accuracy});
-    total_seconds_ = row->total_seconds;
+    earlier_seconds_ = row->total_seconds;
     before = row->iteration;
     ++rows_;
     drop_old_rows(before);
@@ -257,7 +265,6 @@ void MetricsLog::add(const IterationResult& result) noexcept {
   learning_rate_ = result.learning_rate;
   loss_scale_ = result.loss_scale;
   skipped_ = result.skipped;
-  total_seconds_ += result.seconds;
   if (first_iteration_) {
     first_seconds_ = result.seconds;
     first_iteration_ = false;
@@ -265,6 +272,27 @@ void MetricsLog::add(const IterationResult& result) noexcept {
   }
   timed_seconds_ += result.seconds;
   ++timed_iterations_;
+  all_seconds_ += result.seconds;
+  ++all_iterations_;
+}
+
+PartialRow MetricsLog::partial() const {
+  PartialRow partial = partial_;
+  partial.total_seconds = total_seconds();
+  return partial;
+}
+
+double MetricsLog::images_per_second() const {
+  return all_seconds_ > 0.0 ? images(all_iterations_) / all_seconds_ : 0.0;
+}
+
+void MetricsLog::end(std::int64_t iteration, std::string_view event) {
+  if (!files_) return;
+  write(files_->json, Json::object({{"iteration", iteration},
+                                    {"event", std::string(event)},
+                                    {"total_time", total_seconds()},
+                                    {"images_per_s", images_per_second()}})
+                          .dump());
 }
 
 double MetricsLog::images(std::int64_t iterations) const noexcept {
@@ -314,7 +342,7 @@ TrainRow MetricsLog::report(std::int64_t iteration) {
                                   : first_seconds_;
   if (row.seconds_per_iteration > 0.0)
     row.images_per_second = images(1) / row.seconds_per_iteration;
-  row.total_seconds = total_seconds_;
+  row.total_seconds = total_seconds();
   row.loss_scale = loss_scale_;
   row.skipped = skipped_;
   if (files_) {
@@ -346,9 +374,9 @@ void MetricsLog::report(const ValidationResult& result) {
   if (!files_) return;
   const double epoch = images(result.iteration) / static_cast<double>(train_size_);
   write(files_->validation,
-        fmt::format("{},{},{:.8g},{:.6g},{:.6g},{:.6g},{}", result.iteration, epoch,
+        fmt::format("{},{},{:.8g},{:.6g},{:.6g},{:.6g},{},{:.8g},{:.8g}", result.iteration, epoch,
                     100.0 * result.top1(), result.seconds, result.images_per_second(),
-                    result.latency_ms(), result.name));
+                    result.latency_ms(), result.name, 100.0 * result.top5(), result.loss));
   Json json = Json::object({{"iteration", result.iteration},
                             {"epoch", epoch},
                             {"val/loss", result.loss},

@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.hpp"
 #include "train/config.hpp"
 #include "train/line_file.hpp"
 
@@ -53,7 +54,7 @@ struct TrainRow {
   double top5 = 0.0;  ///< percent; always 100 with at most five classes
   double seconds_per_iteration = 0.0;
   double images_per_second = 0.0;
-  double total_seconds = 0.0;  ///< of training, restarts included
+  double total_seconds = 0.0;  ///< of the run so far: start-up, validations, earlier processes
   double loss_scale = 1.0;     ///< of the last update in the row
   std::int64_t skipped = 0;    ///< skipped updates of the run so far
 };
@@ -79,13 +80,15 @@ struct ValidationResult {
   }
 };
 
-/// The iterations since the last row. The only state of the log that must be kept in a checkpoint.
+/// The iterations since the last row, and the time of the run. The only state of the log that must
+/// be kept in a checkpoint.
 struct PartialRow {
   std::int64_t iterations = 0;
   double loss_sum = 0.0;
   std::int64_t correct = 0;
   std::int64_t correct_top5 = 0;
-  std::int64_t left_out = 0;  ///< iterations whose loss was not finite
+  std::int64_t left_out = 0;   ///< iterations whose loss was not finite
+  double total_seconds = 0.0;  ///< of the run so far; 0 in early checkpoints
   friend bool operator==(const PartialRow&, const PartialRow&) = default;
 };
 [[nodiscard]] std::string to_json(const PartialRow& partial);
@@ -103,11 +106,15 @@ struct PartialRow {
 /// config.run_directory it only averages. Errors: Io, naming the file.
 class MetricsLog {
  public:
+  /// The seconds since the start of the process.
+  using Clock = double (*)();
+
   /// A new run.
-  explicit MetricsLog(const TrainConfig& config);
+  explicit MetricsLog(const TrainConfig& config, Clock clock = process_seconds);
   /// A run restored at `iteration`. Later rows, left by a process that was killed later, are
   /// removed, and the files are continued. Damaged rows are left out: see take_notices().
-  MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial);
+  MetricsLog(const TrainConfig& config, std::int64_t iteration, const PartialRow& partial,
+             Clock clock = process_seconds);
 
   /// Counts one iteration; allocates nothing.
   void add(const IterationResult& result) noexcept;
@@ -115,7 +122,13 @@ class MetricsLog {
   TrainRow report(std::int64_t iteration);
   void report(const ValidationResult& result);
 
-  [[nodiscard]] const PartialRow& partial() const noexcept { return partial_; }
+  [[nodiscard]] PartialRow partial() const;
+  /// Seconds of the run: of this process, and of earlier ones up to the checkpoint it went on from.
+  [[nodiscard]] double total_seconds() const { return earlier_seconds_ + clock_(); }
+  /// Images per second of the iterations of this process, without the first.
+  [[nodiscard]] double images_per_second() const;
+  /// Notes how the process ended.
+  void end(std::int64_t iteration, std::string_view event);
   /// Messages since the last call: one for each file from which damaged rows were left out or that
   /// was removed or replaced during the run.
   [[nodiscard]] std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
@@ -154,7 +167,10 @@ class MetricsLog {
   double learning_rate_ = 0.0;
   double loss_scale_ = 1.0;
   std::int64_t skipped_ = 0;
-  double total_seconds_ = 0.0;
+  Clock clock_;
+  double earlier_seconds_ = 0.0;  ///< of earlier processes
+  double all_seconds_ = 0.0;      ///< of the iterations of this process, without the first
+  std::int64_t all_iterations_ = 0;
   /// Timing since the last row, without the first iteration of the process, which includes
   /// start-up.
   double timed_seconds_ = 0.0;

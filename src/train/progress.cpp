@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
 #include <system_error>
 
 #include "core/error.hpp"
@@ -108,6 +109,30 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
       add("  {} ({}){}", parameter.name, join(parameter.shape, "x"),
           parameter.frozen ? ", frozen" : "");
   text += fmt::format("Total Parameters: {}", graph.trainable_elements());
+  return text;
+}
+
+std::string format_summary(const Summary& summary) {
+  std::string text = fmt::format("{} {} of {} updates in {}, {:.1f} img/s while training",
+                                 summary.finished ? "Finished:" : "Stopped after",
+                                 with_commas(summary.iteration), with_commas(summary.iterations),
+                                 human_seconds(summary.seconds), summary.images_per_second);
+  if (summary.bubble) text += fmt::format(", bubble {:.1f} %", 100.0 * *summary.bubble);
+  if (!summary.accuracies.empty()) {
+    const auto best = std::ranges::max_element(summary.accuracies, {},
+                                               [](const auto& point) { return point.second; });
+    const auto last = std::prev(summary.accuracies.end());
+    text += fmt::format("\nTop-1 accuracy: {:.2f} % after {} updates (last)", last->second,
+                        with_commas(last->first));
+    if (best != last)
+      text += fmt::format(", {:.2f} % after {} (best)", best->second, with_commas(best->first));
+  }
+  const std::string run = summary.run_directory.string();
+  if (run.empty()) return text;
+  text += fmt::format("\nSaved in {}: log.txt, training.csv, validation.csv, metrics.jsonl{}{}",
+                      run, summary.checkpoint.empty() ? "" : ", checkpoints/", summary.checkpoint);
+  text += fmt::format("\nNext: millrace {} --restore-path {}",
+                      summary.finished ? "validate" : "restore", shell_word(run));
   return text;
 }
 

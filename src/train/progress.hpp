@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,22 @@ namespace millrace::train {
 /// output directory and trainable parameters. One string without the last line end.
 [[nodiscard]] std::string format_start(const TrainConfig& config, std::string_view command_line,
                                        const models::Graph& graph);
+
+/// What a run has come to.
+struct Summary {
+  bool finished = true;
+  std::int64_t iteration = 0;
+  std::int64_t iterations = 0;  ///< of the whole run
+  double seconds = 0.0;         ///< of the run, earlier processes included
+  double images_per_second = 0.0;
+  std::optional<double> bubble = {};               ///< fraction; none for a single device
+  std::map<std::int64_t, double> accuracies = {};  ///< top-1 in percent, by iteration
+  std::filesystem::path run_directory = {};        ///< "": nothing was saved
+  std::string checkpoint = {};                     ///< name of the newest, or ""
+};
+/// The last lines of a run: how far it is, its time and speed, its best and last accuracy, where
+/// its files are, and the next command. Without the last line end.
+[[nodiscard]] std::string format_summary(const Summary& summary);
 
 /// Current progress, for the status line that is rewritten in place.
 struct Status {

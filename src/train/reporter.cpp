@@ -130,7 +130,26 @@ void Reporter::report_pipeline() {
   }
   const pipeline::PipelinePlan& plan = config_.pipeline;
   if (plan.ranks.devices * plan.ranks.replicas == 1) return;
-  if (report.steps > 0) line(to_text(report, plan));
+  if (report.steps == 0) return;
+  bubble_ = report.measured_bubble;
+  line(to_text(report, plan));
+}
+
+void Reporter::summarise(bool finished, std::int64_t done) {
+  if (!log_) return;
+  log_->end(done, finished ? "finished" : "stopped");
+  Summary summary = {.finished = finished,
+                     .iteration = done,
+                     .iterations = config_.iterations,
+                     .seconds = log_->total_seconds(),
+                     .images_per_second = log_->images_per_second(),
+                     .bubble = bubble_,
+                     .accuracies = accuracies_,
+                     .run_directory = config_.run_directory};
+  if (const auto saved = io::list_checkpoints(config_.run_directory);
+      !config_.run_directory.empty() && !saved.empty())
+    summary.checkpoint = saved.back().filename().string();
+  line(format_summary(summary));
 }
 
 void Reporter::report_scaling(const ScalingState& scaling) {

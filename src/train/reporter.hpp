@@ -68,6 +68,8 @@ class Reporter {
   void report_bad_images(const io::Dataset& dataset, const std::string& use);
   /// How the devices spent their time, if there are several; writes the trace. Collective.
   void report_pipeline();
+  /// The last lines of a run after `done` updates. On rank 0 only. Errors: Io.
+  void summarise(bool finished, std::int64_t done);
   /// Skipped updates, and the final loss scale if it is dynamic.
   void report_scaling(const ScalingState& scaling);
 
@@ -82,6 +84,7 @@ class Reporter {
   std::map<std::string, std::set<std::string>> bad_images_;  ///< lines by use; on rank 0
   std::optional<PipelineStatistics> statistics_;
   std::optional<Trace> trace_;
+  std::optional<double> bubble_;  ///< measured, on several devices
   std::int64_t first_iteration_ = 0;
   Timer training_;
 };

@@ -7,7 +7,6 @@
 #include <array>
 #include <limits>
 #include <map>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <tuple>
@@ -113,7 +112,7 @@ std::string Trace::events(std::int64_t clock_offset) const {
     // Posted receives whose reader has not started yet.
     std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, bool>, std::vector<Action>>
         posted;
-    std::optional<std::uint32_t> received;  // entry whose messages have arrived
+    std::int64_t received = -1;  // entry whose messages have arrived
     for (const Piece& piece : pieces_of(step)) {
       const auto& [replica, entry, action, unit] = executor_->recording().entries()[piece.entry];
       const bool message = is_send(action.kind) || is_receive(action.kind);
@@ -133,7 +132,7 @@ std::string Trace::events(std::int64_t clock_offset) const {
       if (!is_compute(action.kind) || received != piece.entry) continue;
       for (const Action& send : posted[key(action.kind != ActionKind::Forward)])
         writer.flow('f', pid, flow_id(step.number, replica, send), piece.begin);
-      received.reset();
+      received = -1;
     }
   }
   return writer.take();

@@ -83,6 +83,7 @@ class Run {
   std::optional<StopSignals> signals_;
   std::vector<PlannedAverage> averages_;
   std::int64_t predicted_peak_ = 0;
+  std::int64_t done_ = 0;     ///< updates of the run so far
   int received_ = 0;          ///< a signal that some rank received
   bool save_is_due_ = false;  ///< according to the clock of rank 0
 };
@@ -181,6 +182,7 @@ Outcome Run::run_from(std::int64_t first) {
   try {
     const Outcome outcome = iterate(first);
     checkpoints_.settle();
+    Together(world_).lead([&] { reporter_.summarise(outcome == Outcome::Finished, done_); });
     return outcome;
   } catch (const Error&) {
     const bool together = world_.size() == 1 || world_.failing_together();
@@ -194,6 +196,7 @@ Outcome Run::run_from(std::int64_t first) {
 }
 
 Outcome Run::iterate(std::int64_t first) {
+  done_ = first;
   signals_.emplace();
   if (!validator_.make_up_for(first)) return stopped();
   if (first >= config_.iterations) {
@@ -218,6 +221,7 @@ bool Run::train_from(std::int64_t first) {
   for (std::int64_t i = first; i < config_.iterations; ++i) {
     one_iteration(feeds, i);
     const std::int64_t done = i + 1;
+    done_ = done;
     // A run that ends because of too many bad images can be restored where it ended.
     checkpoints_.save_if_failing(
         done, [&] { bad_images_.check(session_->stand_ins(), epoch_of(config_, done - 1)); });

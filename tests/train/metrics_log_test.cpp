@@ -86,7 +86,7 @@ TEST_F(MetricsLogTest, WritesTheHeadersOfTheRecipe) {
             "step,iteration,epoch,lr,loss_batch,loss_avg,train_acc_batch,train_acc_avg,it_time,"
             "img_per_sec,total_time\n");
   EXPECT_EQ(test::read_text(config.run_directory / "validation.csv"),
-            "iteration,epoch,val_acc,val_time,img_per_sec,latency,name\n");
+            "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss\n");
 }
 
 // Steps with a non-finite loss are not averaged, also in a restored run.
@@ -94,7 +94,7 @@ TEST_F(MetricsLogTest, IterationsWithoutALossCountNowhere) {
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   const TrainConfig config = this->config("run");
   {
-    MetricsLog log(config);
+    MetricsLog log(config, [] { return 3.0; });
     log.add({.loss = kNone, .correct = 5});
     log.add({.loss = 1.0, .correct = 6});
     const TrainRow first = log.report(2);
@@ -118,7 +118,7 @@ TEST_F(MetricsLogTest, IterationsWithoutALossCountNowhere) {
 
 TEST_F(MetricsLogTest, AveragesOverTheRowAndOverTheLastEpoch) {
   const TrainConfig config = this->config("run");
-  MetricsLog log(config);
+  MetricsLog log(config, [] { return 12.5; });
   log.add({.loss = 3.0, .correct = 2, .learning_rate = 0.5, .seconds = 9.0});
   log.add({.loss = 1.0, .correct = 6, .learning_rate = 0.25, .seconds = 0.5});
   const TrainRow first = log.report(2);
@@ -131,7 +131,8 @@ TEST_F(MetricsLogTest, AveragesOverTheRowAndOverTheLastEpoch) {
   // The first iteration of a process includes start-up and is not timed.
   EXPECT_EQ(first.seconds_per_iteration, 0.5);
   EXPECT_EQ(first.images_per_second, 16.0);
-  EXPECT_EQ(first.total_seconds, 9.5);
+  EXPECT_EQ(first.total_seconds, 12.5);
+  EXPECT_EQ(log.images_per_second(), 16.0);
 
   for (int i = 0; i < 2; ++i) log.add({.loss = 1.0, .correct = 8, .seconds = 0.25});
   const TrainRow second = log.report(4);
@@ -193,13 +194,13 @@ TEST_F(MetricsLogTest, RowAfterRestoringContinuesTheTotalTime) {
   const TrainConfig config = this->config("run");
   PartialRow partial;
   {
-    MetricsLog log(config);
+    MetricsLog log(config, [] { return 20.0; });
     advance(log, 1, 3);
-    partial = log.partial();
+    partial = parse_partial_row(to_json(log.partial()), 3);
   }
-  MetricsLog restored(config, 3, partial);
+  MetricsLog restored(config, 3, partial, [] { return 7.0; });
   for (std::int64_t done = 4; done <= 6; ++done) restored.add(result_of(done));
-  EXPECT_EQ(restored.report(6).total_seconds, 3.0);
+  EXPECT_EQ(restored.report(6).total_seconds, 27.0);
 }
 
 TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
@@ -229,7 +230,29 @@ TEST_F(MetricsLogTest, JsonLinesHaveAHeaderAndOneObjectARow) {
   EXPECT_EQ(objects[2].at("val/top5"), 0.75);
   EXPECT_EQ(objects[2].at("val/loss"), 1.5);
   EXPECT_EQ(test::read_text(config.run_directory / "validation.csv"),
-            "iteration,epoch,val_acc,val_time,img_per_sec,latency,name\n3,0.75,25,2,100,200,\n");
+            "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss\n"
+            "3,0.75,25,2,100,200,,75,1.5\n");
+}
+
+// A run of an earlier build: its rows stay, the columns of this build are added.
+TEST_F(MetricsLogTest, RestoringAddsColumns) {
+  const TrainConfig config = this->config("run");
+  const fs::path table = config.run_directory / "validation.csv";
+  std::ofstream(table) << "iteration,epoch,val_acc,val_time,img_per_sec,latency,name\n"
+                          "3,0.75,25,2,100,200,\n";
+  MetricsLog restored(config, 3, {});
+  EXPECT_TRUE(restored.take_notices().empty());
+  restored.report(ValidationResult{.iteration = 6,
+                                   .images = 4,
+                                   .batches = 1,
+                                   .correct_top1 = 2,
+                                   .correct_top5 = 3,
+                                   .loss = 0.5,
+                                   .seconds = 2.0});
+  EXPECT_EQ(test::read_text(table),
+            "iteration,epoch,val_acc,val_time,img_per_sec,latency,name,val_acc_top5,val_loss\n"
+            "3,0.75,25,2,100,200,\n6,1.5,50,2,2,2000,,75,0.5\n");
+  EXPECT_FALSE(fs::exists(table.string() + ".damaged"));
 }
 
 TEST_F(MetricsLogTest, RestoringCutsTheJsonLinesToo) {
