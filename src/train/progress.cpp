@@ -129,8 +129,8 @@ std::string format_summary(const Summary& summary) {
   }
   const std::string run = summary.run_directory.string();
   if (run.empty()) return text;
-  text += fmt::format("\nSaved in {}: log.txt, training.csv, validation.csv, metrics.jsonl{}{}",
-                      run, summary.checkpoint.empty() ? "" : ", checkpoints/", summary.checkpoint);
+  text += fmt::format("\nSaved in {}{}{}", run, summary.checkpoint.empty() ? "" : ", newest ",
+                      summary.checkpoint);
   text += fmt::format("\nNext: millrace {} --restore-path {}",
                       summary.finished ? "validate" : "restore", shell_word(run));
   return text;

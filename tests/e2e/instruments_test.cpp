@@ -7,13 +7,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <sstream>
 #include <thread>
 
 #include "job.hpp"
+#include "run_tables.hpp"
 
 namespace millrace::test {
 namespace {
@@ -128,6 +130,56 @@ TEST(BubbleTest, ASlowStageMakesTheOtherWait) {
   }
   const Traced traced = expect_agreement(job.wait(), directory);
   EXPECT_GT(traced.waiting.at(0), traced.waiting.at(1));
+}
+
+/// The last event in metrics.jsonl: how the run ended.
+nlohmann::json end_of(const std::filesystem::path& run) {
+  std::istringstream lines(read_text(run / "metrics.jsonl"));
+  nlohmann::json last;
+  for (std::string line; std::getline(lines, line);) last = nlohmann::json::parse(line);
+  return last;
+}
+
+/// Seconds of a command by the clock.
+double seconds_of(const std::function<ProcessResult()>& command, int code) {
+  const auto begin = std::chrono::steady_clock::now();
+  const ProcessResult result = command();
+  EXPECT_EQ(result.code, code) << result.output;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Start-up, checkpoints and validations are most of the time of these runs.
+TEST(TotalTimeTest, IsTheTimeOfAllProcessesOfARun) {
+  for (const char* layout : {"--ranks 1", "--shards 2 --ranks 2 --pipeline-splits b2/0/relu"}) {
+    SCOPED_TRACE(layout);
+    const TemporaryDirectory directory;
+    const std::filesystem::path run = directory / "run";
+    const double first =
+        seconds_of([&] { return train(run, Words{"--epochs 2 --stop-after 12"} + layout); }, 75);
+    const nlohmann::json stopped = end_of(run);
+    EXPECT_EQ(stopped.at("event"), "stopped");
+    const double until_stop = stopped.at("total_time");
+    EXPECT_LE(until_stop, first);
+    EXPECT_GE(until_stop, first - 2.0);  // to end the processes takes time, too
+    const double second = seconds_of([&] { return restore(run); }, 0);
+    const nlohmann::json finished = end_of(run);
+    EXPECT_EQ(finished.at("event"), "finished");
+    const double total = finished.at("total_time");
+    EXPECT_LE(total, first + second);
+    EXPECT_GE(total, until_stop + second - 2.0 - 0.1 * first);
+    EXPECT_GE(Table(run / "training.csv").last("total_time"), until_stop);
+  }
+}
+
+TEST(SummaryTest, SaysWhatARunHasComeToAndTheNextCommand) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "my run";
+  expect_end(train(run, "--epochs 3 --stop-after 12"), 75,
+             {"Stopped after 12 of 30 updates in 0:", "Top-1 accuracy: ", "newest ckpt-12",
+              "Next: millrace restore --restore-path '" + run.string() + "'\n"});
+  expect_end(restore(run), 0,
+             {"Finished: 30 of 30 updates in 0:", " % after 30 updates (last)", "newest ckpt-30",
+              "Next: millrace validate --restore-path '" + run.string() + "'\n"});
 }
 
 }  // namespace
