@@ -55,9 +55,10 @@ enum class Row { Keep, Later, Damaged };
 
 /// Keeps those lines of the file at `path` for which `judge`, called with line and line number
 /// (from 1), returns Keep. A damaged first line is replaced by `head`, if that is not empty, and so
-/// is one that `head` continues: later versions add columns. An incomplete last line (from a killed writer) is cut off. If anything else was damaged, the
-/// original file is kept as "<path>.damaged". Returns a message about damage, or "". Does nothing
-/// if there is no file. Errors: Io.
+/// is one that `head` continues: later versions add columns. An incomplete last line (from a killed
+/// writer) is cut off. If anything else was damaged, the original file is kept as
+/// "<path>.damaged". Returns a message about damage, or "". Does nothing if there is no file.
+/// Errors: Io.
 [[nodiscard]] std::string keep_lines(
     const std::filesystem::path& path, std::string_view head,
     const std::function<Row(std::string_view, std::int64_t)>& judge);
