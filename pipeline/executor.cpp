@@ -201,9 +201,10 @@ void Executor::begin_forward(std::size_t unit, std::int32_t m, io::Loader* feed)
 void Executor::end_forward(std::size_t unit, std::int32_t m, ActionRecord& record) {
   const StageRun& run = runs_[unit];
   record.done = {.kind = ActionKind::Forward, .stage = run.unit.stage, .micro_batch = m};
-  if (run.program->program().loss.valid())
-    metrics_[static_cast<std::size_t>(run.unit.replica + run.replicas * m)] =
-        run.unit.state->metrics(*run.program, run.context(m));
+  if (run.program->program().loss.valid()) {
+    const std::int64_t at = run.unit.replica + std::int64_t{run.replicas} * m;
+    metrics_[static_cast<std::size_t>(at)] = run.unit.state->metrics(*run.program, run.context(m));
+  }
   measured_stash_[unit] = std::max(measured_stash_[unit], ++held_[unit]);
   if (training_)
     messages_[unit].post_gradients(m);

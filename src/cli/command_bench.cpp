@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
@@ -57,6 +58,17 @@ void print_loaders(const train::DataBenchResult& result) {
                result.loader_rate / result.device_rate);
 }
 
+/// Says so if other programs use the cores that are about to be measured.
+void note_load() {
+  double load = 0.0;
+  const int cores = this_machine().cores;
+  if (::getloadavg(&load, 1) == 1 && load > cores)
+    print_error(
+        fmt::format("The load average of this machine is {:.1f} on {} core(s): other programs slow "
+                    "what is measured here",
+                    load, cores));
+}
+
 /// With --dataset-benchmark, loaders and devices are also measured separately.
 train::DataBenchResult measure(const PreparedBench& prepared, bool apart,
                                const comm::World& world) {
@@ -76,7 +88,10 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
          "one of them out, or use --generated-data");
   if (must_launch(config, world)) return launch_ranks(config, invocation);
   pin_rank(world, config);
-  if (world.rank() == 0) print_lines(stderr, prepared.run.notices);
+  if (world.rank() == 0) {
+    print_lines(stderr, prepared.run.notices);
+    note_load();
+  }
   const train::DataBenchResult result = measure(prepared, apart, world);
   if (world.rank() != 0) return 0;
   if (invocation.options.flag("json")) {

@@ -270,6 +270,13 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
   if (local > machine.cores)
     notices.push_back(fmt::format("{} ranks share the {} cores of this machine and take turns",
                                   local, machine.cores));
+  else if (const std::int64_t threads = std::int64_t{local} * config.threads;
+           threads > machine.cores && !machine.has_gpu)
+    notices.push_back(fmt::format(
+        "{} threads share the {} of this machine and take turns, which is much slower: "
+        "--threads-per-device {} gives each thread a core",
+        threads, machine.cores == 1 ? "only core" : fmt::format("{} cores", machine.cores),
+        std::max(1, machine.cores / local)));
 }
 
 /// Options for starting ranks do not affect the run itself.

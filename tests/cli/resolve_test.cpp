@@ -68,6 +68,21 @@ TEST(ResolveTest, ZeroWeightDecayMeansNone) {
   EXPECT_EQ(config_of(kCifar, "--weight-decay 0").optimiser.weight_decay, 0.0);
 }
 
+TEST(ResolveTest, MoreThreadsThanCoresAreSpokenOf) {
+  const auto notices = [](const std::string& rest) {
+    const Options options = train_options(std::string(kCifar) + rest);
+    std::vector<std::string> all = resolve(options, published_facts(options), {.cores = 2}).notices;
+    std::erase_if(all, [](const std::string& notice) { return !contains(notice, "take turns"); });
+    return all;
+  };
+  EXPECT_EQ(
+      notices("--threads-per-device 64"),
+      std::vector<std::string>{
+          "64 threads share the 2 cores of this machine and take turns, which is much slower: "
+          "--threads-per-device 2 gives each thread a core"});
+  EXPECT_TRUE(notices("--threads-per-device 2").empty());
+}
+
 TEST(ResolveTest, NamesOfChoicesReachTheConfiguration) {
   const TrainConfig config = config_of(
       kCifar,
