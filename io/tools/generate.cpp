@@ -31,7 +31,6 @@ float row_of(std::size_t i) {
 }
 float column_of(std::size_t i) { return static_cast<float>(i % kSide); }
 constexpr std::size_t kChannels = 3;
-constexpr std::size_t kPixels = kChannels * kPlane;
 constexpr std::int64_t kRecordsPerFile = 10'000;
 
 using Colour = std::array<float, kChannels>;
