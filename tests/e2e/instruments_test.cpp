@@ -22,15 +22,12 @@ namespace {
 
 /// Five updates of eight micro-batches of a ResNet-20, of which all but the first are counted.
 Words traced_run(const TemporaryDirectory& directory, const Words& layout) {
-  return Words{"train --dataset cifar-10 --data-dir",
-               small_data(),
-               "--model-size 20 --batch-size 16 --gradients-to-accumulate 8 --iterations 5 "
-               "--warmup-epochs 0 --no-validation --disable-checkpoints --threads-per-device 1 "
-               "--profile-steps 2,5 --trace",
-               directory / "trace.json",
-               "--run-dir",
-               directory / "run"} +
-         layout;
+  const Words training =
+      "--model-size 20 --batch-size 16 --gradients-to-accumulate 8 --iterations 5 --warmup-epochs "
+      "0 "
+      "--no-validation --disable-checkpoints --threads-per-device 1 --profile-steps 2,5";
+  return Words{"train --dataset cifar-10 --data-dir", small_data()} + training +
+         Words{"--trace", directory / "trace.json", "--run-dir", directory / "run"} + layout;
 }
 
 /// Times in a trace, in microseconds.
@@ -78,7 +75,7 @@ double reported(const std::string& output, const std::string& pattern) {
 /// Expects that the bubble that the run reports is that of its trace.
 Traced expect_agreement(const ProcessResult& result, const TemporaryDirectory& directory) {
   EXPECT_EQ(result.code, 0) << result.output;
-  const Traced traced = read_trace(directory / "trace.json");
+  Traced traced = read_trace(directory / "trace.json");
   EXPECT_NEAR(reported(result.output, "Bubble: ([0-9.]+) % measured"), traced.bubble(), 1.0)
       << result.output;
   return traced;
