@@ -14,6 +14,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
@@ -126,10 +127,14 @@ TEST_F(FinetuneTest, AveragesAreValidatedUnderTheirNames) {
   std::ifstream file(source() / "validation.csv");
   for (std::string line; std::getline(file, line);) rows.push_back(line);
   ASSERT_EQ(rows.size(), 5u);
-  EXPECT_TRUE(rows[1].starts_with("2,1,") && rows[1].ends_with(",")) << rows[1];
-  EXPECT_TRUE(rows[2].starts_with("4,2,") && rows[2].ends_with(",")) << rows[2];
-  EXPECT_TRUE(rows[3].starts_with("4,2,") && rows[3].ends_with(",mean-1-epochs")) << rows[3];
-  EXPECT_TRUE(rows[4].starts_with("4,2,") && rows[4].ends_with(",exponential-0.75")) << rows[4];
+  const auto expect_row = [&](std::size_t row, std::string_view begin, const std::string& name) {
+    EXPECT_TRUE(rows[row].starts_with(begin)) << rows[row];
+    EXPECT_NE(rows[row].find("," + name + ","), std::string::npos) << rows[row];
+  };
+  expect_row(1, "2,1,", "");
+  expect_row(2, "4,2,", "");
+  expect_row(3, "4,2,", "mean-1-epochs");
+  expect_row(4, "4,2,", "exponential-0.75");
   EXPECT_EQ(io::list_checkpoints(source()).size(), 5u) << "the run's own are those of its cadence";
 }
 
