@@ -27,12 +27,12 @@ std::vector<LocalEntry> entries_of(const PipelinePlan& plan, std::span<const Mes
 }
 
 /// The most pieces that a step can have: waits before an entry and between its parts, work between
-/// them, and what happens after all entries.
+/// them, and what happens for a unit after all entries.
 std::size_t most_pieces(std::span<const LocalEntry> entries, std::span<const StageRun> runs) {
   constexpr std::size_t kEntry = 8;
   constexpr std::size_t kPart = 3;
-  constexpr std::size_t kUpdate = 6;
-  std::size_t pieces = kUpdate * runs.size();
+  constexpr std::size_t kUnit = 8;
+  std::size_t pieces = kUnit * runs.size();
   for (const LocalEntry& entry : entries) {
     const std::optional<Phase> phase = exchanging_phase(entry.action.kind);
     pieces += kEntry + (phase ? kPart * runs[entry.unit].program->parts(*phase) : 0);
@@ -103,8 +103,8 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
     first += count;
   }
   if (training_) skipped_ = !update_.finish(settings);
-  recording_.finish();
   for (StageMessages& messages : messages_) messages.await_all_sent();
+  recording_.finish();
 }
 
 /// Executes entries [first, first + count), which run together.

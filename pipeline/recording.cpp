@@ -21,7 +21,8 @@ Recording::Recording(std::vector<LocalEntry> entries, std::size_t most_pieces)
   pieces_.reserve(most_pieces);
 }
 
-void Recording::add(std::size_t entry, Doing doing, std::int64_t now) {
+void Recording::start(std::size_t entry, Doing doing, std::int64_t now) {
+  close(now);
   pieces_.push_back({now, now, static_cast<std::uint32_t>(entry), doing});
   open_ = true;
 }
@@ -39,8 +40,7 @@ void Recording::begin(std::size_t first, std::size_t count) {
   }
   progress_.fetch_add(count, std::memory_order_relaxed);
   set(running_, static_cast<std::int64_t>(first));
-  close(now);
-  add(first, Doing::Work, now);
+  start(first, Doing::Work, now);
 }
 
 void Recording::end(std::size_t first, std::size_t count) {
@@ -52,16 +52,12 @@ void Recording::end(std::size_t first, std::size_t count) {
 void Recording::enter(std::size_t entry) {
   set(running_, static_cast<std::int64_t>(entry));
   if (open_ && pieces_.back().entry == entry && doing() == Doing::Work) return;
-  const std::int64_t now = steady_nanoseconds();
-  close(now);
-  add(entry, Doing::Work, now);
+  start(entry, Doing::Work, steady_nanoseconds());
 }
 
 void Recording::change(Doing doing) {
   if (pieces_.back().doing == doing) return;
-  const std::int64_t now = steady_nanoseconds();
-  close(now);
-  add(pieces_.back().entry, doing, now);
+  start(pieces_.back().entry, doing, steady_nanoseconds());
 }
 
 void Recording::finish() {

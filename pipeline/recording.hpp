@@ -115,9 +115,10 @@ class Recording {
   }
 
   [[nodiscard]] Doing doing() const { return pieces_.back().doing; }
-  /// Ends the last piece, and begins another.
+  /// The process goes on with the same entry.
   void change(Doing doing);
-  void add(std::size_t entry, Doing doing, std::int64_t now);
+  /// Ends the last piece, and begins another.
+  void start(std::size_t entry, Doing doing, std::int64_t now);
   void close(std::int64_t now);
 
   std::vector<LocalEntry> entries_;

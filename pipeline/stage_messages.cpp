@@ -137,6 +137,7 @@ void StageMessages::await_sent(std::int32_t m, Memory memory) {
 }
 
 void StageMessages::await_all_sent() {
+  const Recording::While waiting(*recording_, Doing::AwaitSent);
   const int slots = std::max(run_->slots.stash, run_->slots.outbox);
   for (std::int32_t m = 0; m < slots; ++m) {
     await_sent(activations_out_, m, Memory::Any);

@@ -146,9 +146,10 @@ void Reporter::summarise(bool finished, std::int64_t done) {
                      .bubble = bubble_,
                      .accuracies = accuracies_,
                      .run_directory = config_.run_directory};
-  if (const auto saved = io::list_checkpoints(config_.run_directory);
-      !config_.run_directory.empty() && !saved.empty())
-    summary.checkpoint = saved.back().filename().string();
+  if (!config_.run_directory.empty()) {
+    const auto saved = io::list_checkpoints(config_.run_directory);
+    if (!saved.empty()) summary.checkpoint = saved.back().filename().string();
+  }
   line(format_summary(summary));
 }
 
