@@ -4,15 +4,19 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "io/checkpoint.hpp"
 #include "millrace_version.hpp"
 #include "support.hpp"
+#include "tests/io/checkpoint_fixtures.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -40,6 +44,27 @@ TEST(CommandsTest, VersionAndHelp) {
     line.pop_back();
     line.insert(line.begin(), "help");
     EXPECT_EQ(run_words(line).out, own.out);
+  }
+}
+
+// A checkpoint that was listed may be gone before it is read.
+TEST(CommandsTest, AveragesFollowARunThatKeepsThree) {
+  const TemporaryDirectory run;
+  const fs::path folder = run.path() / "checkpoints";
+  const io::SampleModel model(1);
+  const auto save = [&](std::int64_t iteration) {
+    (void)io::write_checkpoint(folder, io::sample_header(iteration), model.tensors());
+    io::retire_checkpoints(folder, {.keep = 3});
+  };
+  for (const std::int64_t iteration : {1, 2, 3}) save(iteration);
+  std::atomic<bool> done{false};
+  std::jthread training([&] {
+    for (std::int64_t iteration = 4; iteration <= 150; ++iteration) save(iteration);
+    done = true;
+  });
+  while (!done) {
+    const Outcome outcome = run_words({"average", run.path().string()});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
   }
 }
 
