@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/error.hpp"
+#include "pipeline/segments.hpp"
 
 namespace millrace::partition {
 namespace {
@@ -243,7 +244,8 @@ std::int64_t parameter_state_bytes(const Graph& graph, OpRange range, const Upda
 
 std::int64_t stage_bytes(const Graph& graph, OpRange range, const pipeline::ProgramOptions& options,
                          pipeline::Slots slots, const UpdateMemory& update) {
-  const StageProgram program = pipeline::compile(graph, range, options);
+  const StageProgram program =
+      pipeline::compile(graph, range, pipeline::with_segments(graph, range, options, slots));
   return parameter_state_bytes(graph, range, update) +
          pipeline::plan_memory(program, slots).bytes();
 }

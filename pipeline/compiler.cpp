@@ -31,10 +31,9 @@ StageProgram Compiler::run() && {
     }
   }
   if (!training()) return std::move(program_);
-  recompute();
-  const std::size_t repeated_calls = program_.phase(Phase::BackwardInput).size();
+  make_segments();
   backward();
-  if (repeated_calls > 0) remove_unread(repeated_calls);
+  remove_unread();
   return std::move(program_);
 }
 
@@ -155,22 +154,57 @@ bool Compiler::is_recomputed(const Node& node) const {
          (names_layer_of(node.leader) && names_layer_of(node.last));
 }
 
-/// Emits the forward calls that are repeated; the backward pass then reads their buffers.
-void Compiler::recompute() {
-  if (program_.options.recompute == Recompute::None) return;
+void Compiler::make_segments() {
+  const ProgramOptions& options = program_.options;
+  node_of_.resize(graph_.ops.size());
+  auto cut = options.segments.begin();
+  for (std::size_t n = 0; n < nodes_.size(); ++n) {
+    const Node& node = nodes_[n];
+    for (const OpId op : {node.leader, node.last, node.adder})
+      if (op.valid()) node_of_[op.at()] = n;
+    for (const Node::Part& part : node.parts) node_of_[part.reader.at()] = n;
+    const bool repeated = options.recompute != Recompute::None && is_recomputed(node);
+    bool begins = segments_.empty() || segments_.back().repeated != repeated;
+    for (; cut != options.segments.end() && *cut <= node.last; ++cut) begins = true;
+    if (begins) segments_.push_back({n, n, repeated});
+    segments_.back().last = n + 1;
+  }
+  if (!options.repeats_last_segment) segments_.back().repeated = false;
+}
+
+/// Whether something outside of the segment reads a value that it makes.
+bool Compiler::leaves(const Segment& segment, ValueId value) const {
+  const std::vector<OpId>& readers = grouping_.readers(value);
+  return std::any_of(readers.begin(), readers.end(), [&](OpId reader) {
+    if (!program_.range.contains(reader)) return true;
+    const std::size_t node = node_of_[reader.at()];
+    return node < segment.first || node >= segment.last;
+  });
+}
+
+/// Emits the forward calls of a segment again. Its backward reads their buffers, and of values that
+/// leave the segment those of the forward phase, which are stashed anyway.
+void Compiler::repeat(const Segment& segment) {
   ForwardBuffers again = kept_;
   ForwardPass pass{Phase::BackwardInput, true, again};
-  if (recomputes_images()) prepare_images(pass);
-  for (const Node& node : nodes_) {
-    if (is_recomputed(node)) lowering_of(graph_.op(node.leader)).forward(*this, node, pass);
+  const auto nodes = std::span(nodes_).subspan(segment.first, segment.last - segment.first);
+  repeated_.resize(program_.phase(Phase::BackwardInput).size());
+  const bool reads_images = std::any_of(
+      nodes.begin(), nodes.end(), [](const Node& node) { return node.input == Graph::input(); });
+  if (reads_images && recomputes_images()) prepare_images(pass);
+  for (const Node& node : nodes) {
+    lowering_of(graph_.op(node.leader)).forward(*this, node, pass);
+    if (node.output.valid() && leaves(segment, node.output))
+      again.activation[node.output.at()] = kept_.of(node.output);
   }
+  repeated_.resize(program_.phase(Phase::BackwardInput).size(), true);
   kept_ = std::move(again);
 }
 
-/// Removes calls of the recomputation, [0, first_kept) of BackwardInput, whose results are not
-/// read.
-void Compiler::remove_unread(std::size_t first_kept) {
+/// Removes repeated calls whose results are not read.
+void Compiler::remove_unread() {
   auto& list = program_.calls[static_cast<std::size_t>(Phase::BackwardInput)];
+  repeated_.resize(list.size());
   std::vector<bool> read(program_.buffers.size(), false);
   const auto mark = [&](const Call& call) {
     for (const BufferId b : call.buffers) {
@@ -184,7 +218,7 @@ void Compiler::remove_unread(std::size_t first_kept) {
     const auto result_is_read = [&](Role role) {
       return call.has(role) && read[call.at(role).at()];
     };
-    keep[i] = i >= first_kept || result_is_read(Role::Y) || result_is_read(Role::Winner) ||
+    keep[i] = !repeated_[i] || result_is_read(Role::Y) || result_is_read(Role::Winner) ||
               (call.kind == KernelKind::NormStatistics && result_is_read(Role::Statistics));
     if (keep[i]) mark(call);
   }
@@ -195,9 +229,15 @@ void Compiler::remove_unread(std::size_t first_kept) {
 // ---- gradients ----------------------------------------------------------------------------------
 
 void Compiler::backward() {
-  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-    if (node->output.valid() && !wants_gradient(node->output)) continue;
-    lowering_of(graph_.op(node->leader)).backward(*this, *node);
+  const ForwardBuffers stashed = kept_;
+  for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {
+    if (segment->repeated) repeat(*segment);
+    for (std::size_t n = segment->last; n-- > segment->first;) {
+      const Node& node = nodes_[n];
+      if (node.output.valid() && !wants_gradient(node.output)) continue;
+      lowering_of(graph_.op(node.leader)).backward(*this, node);
+    }
+    kept_ = stashed;
   }
   for (Crossing& input : program_.inputs) {
     if (wants_gradient(input.value)) input.gradient = take_gradient(input.value);

@@ -27,7 +27,7 @@ struct ForwardBuffers {
   [[nodiscard]] BufferId of(ValueId value) const { return activation[value.at()]; }
 };
 
-/// The forward phase, or the recomputation at the beginning of the backward phase (`repeated`).
+/// The forward phase, or its repetition in the backward phase (`repeated`).
 struct ForwardPass {
   Phase phase;
   bool repeated;
@@ -100,10 +100,18 @@ class Compiler {
   BufferId make_arrival();
   void prepare_images(ForwardPass pass);
   [[nodiscard]] bool recomputes_images() const;
+  /// Nodes [first, last), whose forward is repeated just before their backward, or not at all.
+  struct Segment {
+    std::size_t first = 0;
+    std::size_t last = 0;
+    bool repeated = false;
+  };
   [[nodiscard]] bool is_recomputed(const Node& node) const;
-  void recompute();
+  void make_segments();
+  [[nodiscard]] bool leaves(const Segment& segment, ValueId value) const;
+  void repeat(const Segment& segment);
   void backward();
-  void remove_unread(std::size_t first_kept);
+  void remove_unread();
   [[nodiscard]] bool reusable(BufferId buffer, int own_uses) const {
     return pending_[buffer.at()] == own_uses && !read_later_[buffer.at()];
   }
@@ -112,13 +120,16 @@ class Compiler {
   const Graph& graph_;
   Grouping grouping_;
   std::vector<Node> nodes_;
-  std::vector<bool> wanted_;  ///< by ValueId
+  std::vector<Segment> segments_;
+  std::vector<std::size_t> node_of_;  ///< by OpId, in the range
+  std::vector<bool> wanted_;          ///< by ValueId
   StageProgram program_;
   ForwardBuffers kept_;
   BufferId arrival_;                                      ///< images before they are prepared
   std::vector<std::vector<Contribution>> contributions_;  ///< by ValueId
   std::vector<int> pending_;      ///< contributions that still use a buffer, by BufferId
   std::vector<bool> read_later_;  ///< buffers that a later phase reads: must not be overwritten
+  std::vector<bool> repeated_;    ///< by call of BackwardInput; missing ones are not
 };
 
 }  // namespace millrace::pipeline

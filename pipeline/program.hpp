@@ -25,9 +25,12 @@
 //   BackwardInput   inputs of the weight gradients        weight slot, until BackwardWeight
 //   BackwardWeight  nothing: it adds to the gradients
 //
-// A joined backward does both in one list and needs no weight slot. With recomputation of the stage
-// only its inputs are stashed, and BackwardInput begins with the forward calls. With recomputation
-// of layers it begins with the calls of those layers.
+// A joined backward does both in one list and needs no weight slot.
+//
+// With recomputation the ops form segments: adjacent layers that are recomputed, or pieces of the
+// stage (segments.hpp). Only values that cross a border between segments are stashed. The forward
+// calls of a segment are repeated in BackwardInput just before the segment's backward, so that one
+// segment's activations are held at a time.
 //
 // Images may arrive in another form than the network reads: as bytes, as floats of another type, or
 // not yet mixed. The stage that reads them then begins with PrepareImages. The images as they
@@ -86,6 +89,11 @@ struct ProgramOptions {
   Backward backward = Backward::Joined;
   /// With Recompute::Layers: the layers of these names, and those below them (`b2` means `b2/0`).
   std::vector<std::string> recompute_layers = {};
+  /// With Recompute::Stage: ops at which a segment begins, ascending. None: one segment.
+  std::vector<OpId> segments = {};
+  /// Whether the last segment is recomputed, too. It need not be if its backward always follows at
+  /// once.
+  bool repeats_last_segment = true;
   /// Type of the images as they arrive: F32, BF16, F16, or U8 (not yet normalized); none: `type`.
   std::optional<DType> images = {};
   bool mixing = false;  ///< whether images and labels are mixed; training only

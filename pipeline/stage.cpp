@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "pipeline/segments.hpp"
+
 namespace millrace::pipeline {
 namespace {
 
@@ -42,7 +44,8 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
   host_loss_.resize(largest);
   host_rank_.resize(largest);
   if (options.batch > 0) {
-    training_.emplace(graph, compile(graph, range, options), options.slots, backend, parameters_,
+    const ProgramOptions training = with_segments(graph, range, options, options.slots);
+    training_.emplace(graph, compile(graph, range, training), options.slots, backend, parameters_,
                       options.label_smoothing);
   }
   if (options.evaluation_batch > 0) {

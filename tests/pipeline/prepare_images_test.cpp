@@ -115,7 +115,7 @@ TEST(PrepareImagesTest, StashesImagesOrTheirBytesIfTheyAreRecomputed) {
     options.recompute_layers = {"b0"};
     const StageProgram program = compile(graph, whole(graph), options);
     const MemoryPlan plan = plan_of(program);
-    EXPECT_EQ(program.phase(Phase::BackwardInput).front().kind, KernelKind::PrepareImages);
+    EXPECT_EQ(count(program, Phase::BackwardInput, KernelKind::PrepareImages), 1);
     EXPECT_EQ(region_of(plan, arrival(program)), Region::Stash);
     EXPECT_EQ(region_of(plan, program.scaling), Region::Stash);
     EXPECT_EQ(region_of(plan, program.phase(Phase::Forward).front().at(Role::Y)),
