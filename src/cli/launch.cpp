@@ -19,6 +19,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
+#include "train/progress.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
@@ -149,6 +150,8 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
                           ranks));
   allow_root();
   setenv(kStartVariable, start_to_pass_on().c_str(), 1);
+  if (const train::Terminal terminal = train::terminal_of(stderr); terminal.rewrites_lines)
+    setenv(train::kTerminalVariable, std::to_string(terminal.width).c_str(), 1);
   return meaning_of(run_launcher(command, received), command.front(), plan);
 }
 

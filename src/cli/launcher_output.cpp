@@ -77,6 +77,19 @@ std::string LauncherOutput::take_line(std::string line) {
   return closes ? close_box() : std::string{};
 }
 
+/// Takes complete status lines out of the incomplete line: each begins with a carriage return and
+/// ends by erasing what is right of it.
+void LauncherOutput::take_status() {
+  constexpr std::string_view kEnd = "\033[K";
+  for (;;) {
+    const std::size_t begin = line_.find('\r');
+    const std::size_t end = line_.find(kEnd, begin);
+    if (begin == std::string::npos || end == std::string::npos) return;
+    status_ = line_.substr(begin + 1, end - begin - 1);
+    line_.erase(begin, end + kEnd.size() - begin);
+  }
+}
+
 std::string LauncherOutput::take(std::string_view piece, Clock::time_point now) {
   now_ = now;
   std::string shown;
@@ -85,6 +98,7 @@ std::string LauncherOutput::take(std::string_view piece, Clock::time_point now) 
     const bool whole = end != std::string_view::npos;
     line_ += piece.substr(0, whole ? end + 1 : end);
     piece.remove_prefix(whole ? end + 1 : piece.size());
+    take_status();
     if (whole) shown += take_line(std::exchange(line_, {}));
   }
   return shown;

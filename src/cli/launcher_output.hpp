@@ -30,24 +30,28 @@ struct LauncherReport {
 
 /// Filters a launcher's standard error. Lines of the ranks pass. Boxes in which Open MPI reports
 /// the end of a job are parsed and dropped, because this program reports it in one line; other
-/// boxes pass.
+/// boxes pass. The status line of rank 0, which is rewritten in place, is kept apart.
 class LauncherOutput {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Adds `piece` and returns the lines to show.
   [[nodiscard]] std::string take(std::string_view piece, Clock::time_point now = Clock::now());
+  /// The newest status line; "" if it was cleared.
+  [[nodiscard]] const std::string& status() const { return status_; }
   /// Returns the rest to show at the end of the output.
   [[nodiscard]] std::string finish();
   [[nodiscard]] const LauncherReport& report() const { return report_; }
 
  private:
   [[nodiscard]] std::string take_line(std::string line);
+  void take_status();
   void note_stuck(std::string_view line);
   [[nodiscard]] std::string close_box();
 
   std::string line_;  ///< an incomplete line
-  std::string box_;   ///< an incomplete box; empty outside of boxes
+  std::string status_;
+  std::string box_;  ///< an incomplete box; empty outside of boxes
   LauncherReport report_;
   Clock::time_point now_;  ///< of the current piece
   Clock::time_point first_stuck_;

@@ -110,8 +110,26 @@ Pipe make_pipe() {
   return {.read = io::UniqueFd(ends[0]), .write = io::UniqueFd(ends[1])};
 }
 
+/// The status line of the ranks on this terminal.
+class StatusLine {
+ public:
+  void clear() {
+    if (!shown_.empty()) std::fputs("\r\033[K", stderr);
+    shown_.clear();
+  }
+  void show(const std::string& text) {
+    if (text == shown_) return;
+    std::fputs(("\r" + text + "\033[K").c_str(), stderr);
+    shown_ = text;
+  }
+
+ private:
+  std::string shown_;
+};
+
 /// Shows pending output; waits for it for at most `wait`.
-void show(const io::UniqueFd& from, LauncherOutput& output, std::chrono::milliseconds wait) {
+void show(const io::UniqueFd& from, LauncherOutput& output, StatusLine& status,
+          std::chrono::milliseconds wait) {
   pollfd ready{.fd = from.get(), .events = POLLIN, .revents = 0};
   if (poll(&ready, 1, static_cast<int>(wait.count())) <= 0) return;
   std::array<char, 4096> buffer{};
@@ -121,12 +139,14 @@ void show(const io::UniqueFd& from, LauncherOutput& output, std::chrono::millise
     if (n == 0) std::this_thread::sleep_for(wait);  // the ranks have closed it
     if (n <= 0) return;
     const std::string text = output.take({buffer.data(), static_cast<std::size_t>(n)});
+    if (!text.empty()) status.clear();
     std::fwrite(text.data(), 1, text.size(), stderr);
+    status.show(output.status());
   }
 }
 
 /// Passes on the output of the ranks as long as it has a reader. Returns whether there was any.
-bool pass_on(const io::UniqueFd& from) {
+bool pass_on(const io::UniqueFd& from, StatusLine& status) {
   std::array<char, 65536> buffer{};
   bool some = false;
   for (;;) {
@@ -134,6 +154,7 @@ bool pass_on(const io::UniqueFd& from) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return some;
     some = true;
+    status.clear();
     for (ssize_t done = 0; done < n;) {
       const ssize_t m =
           write(STDOUT_FILENO, buffer.data() + done, static_cast<std::size_t>(n - done));
@@ -199,16 +220,18 @@ Ending wait_for(pid_t child, const io::UniqueFd& printed, const io::UniqueFd& me
   int status = 0;
   Reminder reminder;
   Deadline deadline;
+  StatusLine status_line;
   for (bool ranks_print = false;;) {
     const pid_t ended = waitpid(child, &status, WNOHANG);
     if (ended < 0 && errno != EINTR)
       fail(ErrorKind::Io, "cannot wait for the ranks: {}", std::generic_category().message(errno));
-    ranks_print = pass_on(printed) || ranks_print;
-    show(messages, output, ended == child ? std::chrono::milliseconds{0} : kPause);
+    ranks_print = pass_on(printed, status_line) || ranks_print;
+    show(messages, output, status_line, ended == child ? std::chrono::milliseconds{0} : kPause);
     if (ended == child) break;
     reminder.remind(child, ranks_print);
     deadline.check(child, output);
   }
+  status_line.clear();
   const std::string rest = output.finish();
   std::fwrite(rest.data(), 1, rest.size(), stderr);
   return ending_of(status, output);

@@ -153,7 +153,11 @@ Terminal terminal_of(std::FILE* stream) {
   const int descriptor = ::fileno(stream);
   const char* kind = std::getenv("TERM");
   const bool dumb = kind == nullptr || std::string_view(kind) == "dumb";
-  if (descriptor < 0 || ::isatty(descriptor) == 0 || dumb) return terminal;
+  if (descriptor < 0 || dumb) return terminal;
+  const char* const launcher = std::getenv(kTerminalVariable);
+  const auto width = launcher == nullptr ? std::nullopt : parse_number<std::size_t>(launcher);
+  if (width) return {.rewrites_lines = true, .width = *width};
+  if (::isatty(descriptor) == 0) return terminal;
   terminal.rewrites_lines = true;
   winsize size{};
   if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)

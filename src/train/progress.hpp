@@ -67,8 +67,11 @@ struct Terminal {
   bool rewrites_lines = false;
   std::size_t width = 80;
 };
-/// A stream that is not a terminal, or with TERM=dumb, does not rewrite lines. Colors are never
-/// used, so NO_COLOR needs no support.
+/// The environment variable with which a launcher tells ranks the width of its terminal, on which
+/// it shows their status line.
+inline constexpr const char* kTerminalVariable = "MILLRACE_TERMINAL";
+/// A stream that is neither a terminal nor shown on one by a launcher, or with TERM=dumb, does not
+/// rewrite lines. Colors are never used, so NO_COLOR needs no support.
 [[nodiscard]] Terminal terminal_of(std::FILE* stream);
 
 /// Reports the progress of a validation every ten seconds.

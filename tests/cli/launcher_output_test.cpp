@@ -27,6 +27,20 @@ TEST(LauncherOutputTest, LinesOfRanksPassAndBoxesOfTheEndDoNot) {
   EXPECT_EQ(output.report().ended_rank, (EndedRank{.rank = 11, .signal = 9}));
 }
 
+// It has no line end, and may come in pieces and before a line.
+TEST(LauncherOutputTest, TheStatusLineIsKeptApart) {
+  LauncherOutput output;
+  EXPECT_EQ(output.take("\repoch 1/2\033[K"), "");
+  EXPECT_EQ(output.status(), "epoch 1/2");
+  EXPECT_EQ(output.take("\repoch"), "");
+  EXPECT_EQ(output.status(), "epoch 1/2");
+  EXPECT_EQ(output.take(" 2/2\033[Ka line\n"), "a line\n");
+  EXPECT_EQ(output.status(), "epoch 2/2");
+  EXPECT_EQ(output.take("\r\033[K"), "");
+  EXPECT_EQ(output.status(), "");
+  EXPECT_EQ(output.finish(), "");
+}
+
 TEST(LauncherOutputTest, TheCodeOfAnAbortIsRead) {
   LauncherOutput output;
   EXPECT_EQ(output.take(kEdge + "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n" +

@@ -196,5 +196,29 @@ TEST(SummaryTest, SaysWhatARunHasComeToAndTheNextCommand) {
               "Next: millrace validate --restore-path '" + run.string() + "'\n"});
 }
 
+/// What a command shows on a terminal.
+ProcessResult on_terminal(const Words& words) {
+  std::string line = MILLRACE_BINARY;
+  for (const std::string& word : words) line += " '" + word + "'";
+  const Variable terminal("TERM", "xterm");
+  return run_process("/usr/bin/script", {"-qec", line, "/dev/null"});
+}
+
+TEST(StatusTest, PipelinesShowTheLineOfOneProcess) {
+  if (!std::filesystem::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
+  for (const char* layout : {"--ranks 1", "--shards 2 --ranks 2 --pipeline-splits b2/0/relu"}) {
+    SCOPED_TRACE(layout);
+    const TemporaryDirectory directory;
+    const Words run = usual_training(directory / "run", Words{"--epochs 2"} + layout);
+    const ProcessResult shown = on_terminal(run);
+    expect_end(shown, 0, {"\repoch 1/2  step ", " img/s  ETA ", "\033[K", "Finished: "});
+    // A line never begins behind the status.
+    EXPECT_FALSE(std::regex_search(shown.output, std::regex("ETA [0-9:]*[A-Za-z]")))
+        << shown.output;
+    const ProcessResult piped = restore(directory / "run");
+    EXPECT_EQ(piped.output.find('\033'), std::string::npos) << piped.output;
+  }
+}
+
 }  // namespace
 }  // namespace millrace::test
