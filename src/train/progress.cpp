@@ -136,16 +136,14 @@ std::string format_summary(const Summary& summary) {
   return text;
 }
 
-std::string format_status(const TrainConfig& config, const Status& status, std::size_t width) {
+std::string format_status(const TrainConfig& config, const Status& status) {
   const std::int64_t per_epoch = config.iterations_per_epoch;
   const std::int64_t finished = std::max<std::int64_t>(status.iteration - 1, 0);
   const std::int64_t epochs = (config.iterations + per_epoch - 1) / per_epoch;
-  std::string text = fmt::format(
-      "epoch {}/{}  step {}/{}  loss {:.3f}  top1 {:.3f}  {:.0f} img/s  ETA {}",
-      finished / per_epoch + 1, epochs, finished % per_epoch + 1, per_epoch, status.loss,
-      status.top1, status.images_per_second, human_seconds(status.seconds_left));
-  if (text.size() > width) text.resize(width);
-  return text;
+  return fmt::format("epoch {}/{}  step {}/{}  loss {:.3f}  top-1 {:.1f} %  {:.0f} img/s  ETA {}",
+                     finished / per_epoch + 1, epochs, finished % per_epoch + 1, per_epoch,
+                     status.loss, 100.0 * status.top1, status.images_per_second,
+                     human_seconds(status.seconds_left));
 }
 
 Terminal terminal_of(std::FILE* stream) {
@@ -226,17 +224,17 @@ void Console::keep(std::string_view text) {
   if (log_) log_->write(text);
 }
 
-void Console::status(const TrainConfig& config, const Status& status, double now_seconds) {
+void Console::status(std::string_view text, double now_seconds) {
   if (!terminal_.rewrites_lines || now_seconds < last_status_ + kStatusInterval) return;
   last_status_ = now_seconds;
-  const std::string text = format_status(config, status, terminal_.width);
-  fmt::print(status_, "\r{}\033[K", text);
+  fmt::print(status_, "\r{}\033[K", text.substr(0, terminal_.width));
   std::fflush(status_);
   status_shown_ = true;
 }
 
 void ValidationProgress::seen(std::int64_t images, double now_seconds) {
   constexpr double kSilence = 10.0;
+  show_(fmt::format("validating {}/{} images", with_commas(images), with_commas(images_)));
   if (now_seconds - last_ < kSilence) return;
   last_ = now_seconds;
   say_(fmt::format("Validating: {} of {} images", with_commas(images), with_commas(images_)));

@@ -52,10 +52,8 @@ struct Status {
   double images_per_second = 0.0;
   double seconds_left = 0.0;
 };
-/// "epoch 3/90  step 120/390  loss 1.832  top1 0.412  1840 img/s  ETA 0:42", cut to `width`
-/// columns.
-[[nodiscard]] std::string format_status(const TrainConfig& config, const Status& status,
-                                        std::size_t width);
+/// "epoch 3/90  step 120/390  loss 1.832  top-1 41.2 %  1840 img/s  ETA 0:42".
+[[nodiscard]] std::string format_status(const TrainConfig& config, const Status& status);
 
 /// A line about bad images that were replaced by others, or "" if there are none: "Bad images: 2 of
 /// 50,000 for validation could not be decoded and were replaced by others of their class".
@@ -74,18 +72,20 @@ inline constexpr const char* kTerminalVariable = "MILLRACE_TERMINAL";
 /// rewrite lines. Colors are never used, so NO_COLOR needs no support.
 [[nodiscard]] Terminal terminal_of(std::FILE* stream);
 
-/// Reports the progress of a validation every ten seconds.
+/// Reports the progress of a validation: in a line every ten seconds, and to `show` each time, for
+/// the status line.
 class ValidationProgress {
  public:
-  ValidationProgress(std::int64_t images, double start_seconds,
-                     std::function<void(const std::string&)> say)
-      : images_(images), last_(start_seconds), say_(std::move(say)) {}
+  using Report = std::function<void(const std::string&)>;
+  ValidationProgress(std::int64_t images, double start_seconds, Report say, Report show)
+      : images_(images), last_(start_seconds), say_(std::move(say)), show_(std::move(show)) {}
   void seen(std::int64_t images, double now_seconds);
 
  private:
   std::int64_t images_;
   double last_;
-  std::function<void(const std::string&)> say_;
+  Report say_;
+  Report show_;
 };
 
 /// Prints the lines of a training to standard output and to log.txt. The status line, which is
@@ -105,11 +105,12 @@ class Console {
   void line(std::string_view text);
   /// Writes a line only to log.txt; the terminal has already shown it.
   void keep(std::string_view text);
-  /// Rewrites the status line, at most every tenth of a second.
-  void status(const TrainConfig& config, const Status& status, double now_seconds);
+  /// Rewrites the status line with `text`, cut to the width of the terminal, at most every tenth of
+  /// a second.
+  void status(std::string_view text, double now_seconds);
+  void clear_status();
 
  private:
-  void clear_status();
   void print(std::string_view text);
 
   std::FILE* out_;

@@ -70,13 +70,12 @@ void Reporter::add_iteration(std::int64_t done, const IterationResult& result) {
   const double elapsed = training_.seconds();
   const double each = elapsed / static_cast<double>(done - first_iteration_);
   const auto batch = static_cast<double>(config_.total_batch());
-  console_.status(config_,
-                  {.iteration = done,
-                   .loss = result.loss,
-                   .top1 = static_cast<double>(result.correct) / batch,
-                   .images_per_second = batch / each,
-                   .seconds_left = each * static_cast<double>(config_.iterations - done)},
-                  elapsed);
+  show(format_status(config_,
+                     {.iteration = done,
+                      .loss = result.loss,
+                      .top1 = static_cast<double>(result.correct) / batch,
+                      .images_per_second = batch / each,
+                      .seconds_left = each * static_cast<double>(config_.iterations - done)}));
 }
 
 void Reporter::end_row(std::int64_t done) {

@@ -44,7 +44,9 @@ class Reporter {
   /// Collective.
   void announce(const Session& session, const TrainInputs& inputs, const MemoryForecast& forecast);
 
-  /// The clock of the status line starts.
+  /// Shows something that takes a while in the status line.
+  void show(std::string_view text) { console_.status(text, process_seconds()); }
+  /// The clock of the rates in the status line starts.
   void begin_training() { training_ = Timer(); }
   /// The session has run a step in `seconds`. `done` counts the updates with this one.
   void add_step(std::int64_t done, double seconds);

@@ -23,17 +23,23 @@
 namespace millrace::train {
 namespace {
 
-/// One pass over the data set; `say` gets lines about the progress. Returns nothing if `cancelled`
-/// returned true before all images were seen.
+/// Where the progress of a validation is reported; see ValidationProgress.
+struct Reports {
+  ValidationProgress::Report say;
+  ValidationProgress::Report show;
+};
+
+/// One pass over the data set. Returns nothing if `cancelled` returned true before all images were
+/// seen.
 std::optional<ValidationResult> evaluate(Session& session, const TrainConfig& config,
                                          const comm::World& world,
                                          const std::shared_ptr<const io::Dataset>& dataset,
                                          const std::function<bool()>& cancelled,
-                                         const std::function<void(const std::string&)>& say) {
+                                         const Reports& reports) {
   const Timer timer;
   const Feeds feeds = session.feeder().validation(dataset);
   StandInLimit limit(world, *dataset, config.data.max_bad_fraction, "validation");
-  ValidationProgress progress(dataset->size(), 0.0, say);
+  ValidationProgress progress(dataset->size(), 0.0, reports.say, reports.show);
   const pipeline::MicroBatchMetrics m =
       session.evaluate(feeds, dataset->size(), [&](std::int64_t seen) {
         progress.seen(seen, timer.seconds());
@@ -66,7 +72,8 @@ Validator::Validator(const TrainConfig& config, std::shared_ptr<const io::Datase
 bool Validator::validate(std::int64_t done, const std::string& name, bool newest) {
   std::optional<ValidationResult> result =
       evaluate(*session_, config_, world_, dataset_, interrupted_,
-               [this](const std::string& text) { reporter_.line(text); });
+               {[this](const std::string& text) { reporter_.line(text); },
+                [this](const std::string& text) { reporter_.show(text); }});
   if (!result) return false;
   result->iteration = done;
   result->name = name;
@@ -142,19 +149,23 @@ void validate(
   const device::Environment environment(config.threads, gpu_of(config, world.rank()));
   Session session(config, Session::Use::Evaluation, world);
   session.allocate();
-  const auto say = [&world](const std::string& text) {
-    if (world.rank() == 0) fmt::print(stderr, "{}\n", text);
+  // Lines go to standard error, because standard output holds the results.
+  const bool leads = world.rank() == 0;
+  Console console(leads ? stderr : nullptr, stderr, leads ? terminal_of(stderr) : Terminal{}, {});
+  const auto say = [&console](const std::string& text) { console.line(text); };
+  const auto show = [&console](const std::string& text) {
+    console.status(text, process_seconds());
   };
   io::visit_checkpoints(directory, [&](const io::CheckpointReader& checkpoint) {
     session.load(checkpoint);
-    ValidationResult result = evaluate(
-                                  session, config, world, validation, [] { return false; }, say)
-                                  .value();
+    ValidationResult result =
+        evaluate(session, config, world, validation, [] { return false; }, {say, show}).value();
     result.iteration = checkpoint.header().iteration;
     if (!std::isfinite(result.loss)) {
       fail(ErrorKind::Numeric, "{}: the validation loss is {}: the training had diverged",
            checkpoint.path().string(), result.loss);
     }
+    console.clear_status();
     report(checkpoint.header(), result);
     const std::string replaced =
         format_replaced(std::ssize(validation->replaced()), validation->size(), "validation");

@@ -95,22 +95,23 @@ TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
   EXPECT_TRUE(text.ends_with("\nTotal Parameters: 269722")) << text;
 }
 
-TEST(ProgressTest, StatusIsCutToTheWidth) {
+TEST(ProgressTest, StatusTellsEpochStepAndRate) {
   const TrainConfig config = small_config();
   const Status status{.iteration = 1563,
                       .loss = 1.8321,
                       .top1 = 0.412,
                       .images_per_second = 1840.2,
                       .seconds_left = 42.0};
-  EXPECT_EQ(format_status(config, status, 200),
-            "epoch 2/10  step 1/1562  loss 1.832  top1 0.412  1840 img/s  ETA 0:42");
-  EXPECT_EQ(format_status(config, status, 10), "epoch 2/10");
+  EXPECT_EQ(format_status(config, status),
+            "epoch 2/10  step 1/1562  loss 1.832  top-1 41.2 %  1840 img/s  ETA 0:42");
 }
 
 TEST(ProgressTest, LongValidationsSayHowFarTheyAre) {
   std::vector<std::string> said;
-  ValidationProgress progress(50'000, 100.0,
-                              [&said](const std::string& line) { said.push_back(line); });
+  std::vector<std::string> shown;
+  ValidationProgress progress(
+      50'000, 100.0, [&said](const std::string& line) { said.push_back(line); },
+      [&shown](const std::string& text) { shown.push_back(text); });
   progress.seen(32, 100.1);
   progress.seen(4000, 109.9);
   progress.seen(4100, 110.0);
@@ -118,13 +119,15 @@ TEST(ProgressTest, LongValidationsSayHowFarTheyAre) {
   progress.seen(9000, 121.5);
   EXPECT_EQ(said, (std::vector<std::string>{"Validating: 4,100 of 50,000 images",
                                             "Validating: 9,000 of 50,000 images"}));
+  ASSERT_EQ(shown.size(), 5u);
+  EXPECT_EQ(shown.back(), "validating 9,000/50,000 images");
 }
 
 TEST(ConsoleTest, WithoutATerminalOnlyLinesAppear) {
   const File out(std::tmpfile());
   const File status(std::tmpfile());
   Console console(out.get(), status.get(), Terminal{}, {});
-  console.status(small_config(), {}, 1.0);
+  console.status("epoch 1/1", 1.0);
   console.line("one");
   EXPECT_EQ(contents(out.get()), "one\n");
   EXPECT_EQ(contents(status.get()), "");
@@ -137,8 +140,8 @@ TEST(ConsoleTest, LinesClearTheStatusAndGoToTheLog) {
   const File status(std::tmpfile());
   {
     Console console(out.get(), status.get(), {.rewrites_lines = true, .width = 9}, log);
-    console.status(small_config(), {}, 1.0);
-    console.status(small_config(), {}, 1.05);  // too soon
+    console.status("epoch 1/1  step 1/9", 1.0);
+    console.status("epoch 1/1  step 2/9", 1.05);  // too soon
     console.line("two");
     console.keep("three");
   }
