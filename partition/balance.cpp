@@ -190,16 +190,18 @@ std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards,
 
 }  // namespace
 
-StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
-                         std::vector<pipeline::Slots> slots, const UpdateMemory& update) {
-  using Known = std::vector<std::pair<pipeline::Slots, std::int64_t>>;  // of one range
-  const auto ranges = std::make_shared<std::map<std::pair<std::int32_t, std::int32_t>, Known>>();
-  return [=, &graph, slots = std::move(slots)](OpRange range, std::int32_t stage) {
-    const pipeline::Slots held = slots.at(static_cast<std::size_t>(stage));
-    Known& known = (*ranges)[{range.first, range.last}];
-    for (const auto& [of, bytes] : known)
-      if (of == held) return bytes;
-    return known.emplace_back(held, stage_bytes(graph, range, options, held, update)).second;
+std::int64_t StageBytes::operator()(OpRange range, pipeline::Slots slots) {
+  Known& known = known_[{range.first, range.last}];
+  for (const auto& [of, bytes] : known)
+    if (of == slots) return bytes;
+  const std::int64_t bytes = stage_bytes(*graph_, range, options_, slots, update_);
+  known.emplace_back(slots, bytes);
+  return bytes;
+}
+
+StageMemory exact_memory(std::shared_ptr<StageBytes> bytes, std::vector<pipeline::Slots> slots) {
+  return [bytes = std::move(bytes), slots = std::move(slots)](OpRange range, std::int32_t stage) {
+    return (*bytes)(range, slots.at(static_cast<std::size_t>(stage)));
   };
 }
 

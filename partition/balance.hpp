@@ -4,8 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/graph.hpp"
@@ -20,11 +23,25 @@ using pipeline::Backward;
 /// Bytes that the device of stage number `stage` needs if the stage consists of `range`.
 using StageMemory = std::function<std::int64_t(OpRange range, std::int32_t stage)>;
 
-/// As stage_bytes, with results cached by range and slots; `slots` by stage. Holds `graph` by
-/// reference.
-[[nodiscard]] StageMemory exact_memory(const Graph& graph, const pipeline::ProgramOptions& options,
-                                       std::vector<pipeline::Slots> slots,
-                                       const UpdateMemory& update);
+/// stage_bytes with its results kept, because a search asks for the same stages again and again.
+/// Holds `graph` by reference.
+class StageBytes {
+ public:
+  StageBytes(const Graph& graph, pipeline::ProgramOptions options, const UpdateMemory& update)
+      : graph_(&graph), options_(std::move(options)), update_(update) {}
+  [[nodiscard]] std::int64_t operator()(OpRange range, pipeline::Slots slots);
+
+ private:
+  const Graph* graph_;
+  pipeline::ProgramOptions options_;
+  UpdateMemory update_;
+  using Known = std::vector<std::pair<pipeline::Slots, std::int64_t>>;
+  std::map<std::pair<std::int32_t, std::int32_t>, Known> known_;  ///< by range
+};
+
+/// The bytes of stages that have these slots, by stage.
+[[nodiscard]] StageMemory exact_memory(std::shared_ptr<StageBytes> bytes,
+                                       std::vector<pipeline::Slots> slots);
 
 struct BalanceRequest {
   std::span<const OpCost> costs;  ///< of all ops

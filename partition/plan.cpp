@@ -76,7 +76,7 @@ void remove_too_large(std::vector<Plan>& plans, std::int64_t limit) {
 }
 
 Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
-               const PlanRequest& request, const Schedule& compute) {
+               const PlanRequest& request, const Schedule& compute, StageBytes& bytes) {
   MILLRACE_ASSERT(std::ssize(stages) == compute.stages);
   const std::vector<Link> links = pipeline::links(graph, stages);
   const Schedule schedule = pipeline::with_communication(compute, links);
@@ -102,9 +102,7 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   plan.costs = std::move(simulated.stages);
   plan.cost_model = request.cost_model;
   const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
-  for (std::size_t s = 0; s < stages.size(); ++s)
-    plan.memory.push_back(
-        stage_bytes(graph, stages[s], program_options(request), slots[s], request.update));
+  for (std::size_t s = 0; s < stages.size(); ++s) plan.memory.push_back(bytes(stages[s], slots[s]));
   return plan;
 }
 
@@ -127,12 +125,14 @@ std::vector<Balance> choices(const BalanceRequest& request) {
 
 Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
                const PlanRequest& request) {
-  return plan_with(graph, costs, stages, request, pipeline::generate(request.schedule));
+  StageBytes bytes(graph, program_options(request), request.update);
+  return plan_with(graph, costs, stages, request, pipeline::generate(request.schedule), bytes);
 }
 
 std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
                              const PlanRequest& request, const Search& search) {
   const Schedule compute = pipeline::generate(request.schedule);
+  const auto bytes = std::make_shared<StageBytes>(graph, program_options(request), request.update);
   BalanceRequest balances;
   balances.costs = costs;
   balances.cuts = search.cuts.empty() ? filtered_cuts(graph, {}) : search.cuts;
@@ -145,13 +145,12 @@ std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
     // Slots depend on the schedule and hardly on the cuts, so any choice of cuts serves here.
     const std::vector<OpRange> any = balance(balances).front().stages;
     const Schedule schedule = pipeline::with_communication(compute, pipeline::links(graph, any));
-    balances.memory = exact_memory(graph, program_options(request), slots_of(graph, any, schedule),
-                                   request.update);
+    balances.memory = exact_memory(bytes, slots_of(graph, any, schedule));
     balances.memory_limit = search.memory_limit;
   }
   std::vector<Plan> plans;
   for (const Balance& choice : choices(balances))
-    plans.push_back(plan_with(graph, costs, choice.stages, request, compute));
+    plans.push_back(plan_with(graph, costs, choice.stages, request, compute, *bytes));
   if (search.memory_limit > 0) remove_too_large(plans, search.memory_limit);
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });

@@ -236,7 +236,8 @@ TEST(BalanceTest, BalancesAResidualNetWithinMemory) {
   options.type = DType::BF16;
   std::vector<pipeline::Slots> slots(4);
   for (std::size_t s = 0; s < 4; ++s) slots[s].stash = static_cast<int>(4 - s);
-  request.memory = exact_memory(graph, options, slots, UpdateRule::Momentum);
+  request.memory =
+      exact_memory(std::make_shared<StageBytes>(graph, options, UpdateRule::Momentum), slots);
   const std::int64_t needed = largest(request.memory, free.stages);
   request.memory_limit = needed - 1;
   request.cuts = filtered_cuts(graph, {});
@@ -251,7 +252,8 @@ TEST(BalanceTest, BalancesAResidualNetWithinMemory) {
 StageMemory sequential_memory(const Graph& graph) {
   pipeline::ProgramOptions options;
   options.batch = 4;
-  return exact_memory(graph, options, std::vector<pipeline::Slots>(8), UpdateRule::Sgd);
+  return exact_memory(std::make_shared<StageBytes>(graph, options, UpdateRule::Sgd),
+                      std::vector<pipeline::Slots>(8));
 }
 
 TEST(ShardTest, NeedsTheLeastMemoryOfAllChoices) {
