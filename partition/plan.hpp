@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/dtype.hpp"
+#include "core/svg.hpp"
 #include "core/update_rule.hpp"
 #include "models/graph.hpp"
 #include "partition/cost.hpp"
@@ -61,7 +62,10 @@ struct Search {
 [[nodiscard]] std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
                                            const PlanRequest& request, const Search& search);
 
-/// One line per stage: its device, layers and costs; then the totals.
+/// The names of the columns, then a row per stage: its device, layers, costs and memory.
+[[nodiscard]] std::vector<std::vector<std::string>> stage_table(const Plan& plan,
+                                                                const Graph& graph);
+/// The same as text, and the totals.
 [[nodiscard]] std::string to_text(const Plan& plan, const Graph& graph);
 
 /// One line per possible split: bytes that cross there per micro-batch; share of the time,
@@ -73,8 +77,10 @@ struct Search {
 /// The exact inverse of to_json. Errors: Config, with `label` and the key.
 [[nodiscard]] Plan parse_plan(std::string_view text, std::string_view label);
 
-/// A stand-alone bar chart of the stages' seconds with the names of the cuts, for light and dark
-/// pages.
-[[nodiscard]] std::string to_svg(const Plan& plan);
+/// A stand-alone picture for light and dark pages: a bar chart of the stages' seconds with the names
+/// of the cuts, and below it the simulated `step`, if it has devices.
+[[nodiscard]] std::string to_svg(const Plan& plan, const pipeline::TimeLine& step = {});
+/// The bar chart alone.
+[[nodiscard]] svg::Drawing draw_stages(const Plan& plan, const pipeline::TimeLine& step = {});
 
 }  // namespace millrace::partition

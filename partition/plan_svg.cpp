@@ -3,34 +3,51 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
+#include "core/svg.hpp"
 #include "partition/plan.hpp"
 #include "pipeline/schedule/render.hpp"
+#include "pipeline/schedule/render_names.hpp"
 
 namespace millrace::partition {
 namespace {
 
+using pipeline::ActionKind;
+using pipeline::StageCost;
+
+constexpr double kMargin = 10.0;
 constexpr double kBarWidth = 480.0;  ///< of the longest stage
+constexpr double kLongestText = 110.0;
 constexpr double kRow = 30.0;
-constexpr double kTop = 64.0;
-constexpr double kLetter = 7.8;  ///< maximum width of a letter
+constexpr double kTop = 50.0;
+constexpr double kScheduleWidth = 1000.0;
 
-/// Colors that are visible on white and on black.
-struct Part {
-  std::string_view name;
-  std::string_view colour;
-  double pipeline::StageCost::*seconds;
-};
-constexpr std::array<Part, 3> kParts = {
-    {{"forward", "#4e8fc7", &pipeline::StageCost::forward},
-     {"backward, inputs", "#e0862c", &pipeline::StageCost::backward_input},
-     {"backward, weights", "#c65a9c", &pipeline::StageCost::backward_weight}}};
+/// Whether the step runs the two halves of the backward pass by themselves, as ZB-H1 does.
+bool splits_backward(const pipeline::TimeLine& step) {
+  for (const auto& device : step.devices)
+    for (const pipeline::Interval& i : device)
+      if (i.action.kind == ActionKind::BackwardInput) return true;
+  return false;
+}
 
-constexpr std::string_view kStyle =
-    "<style>text{font:13px sans-serif;fill:#1f2328}.title{font-weight:bold}"
-    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}}</style>\n";
+/// The actions of a stage, in the colors of the schedule.
+std::vector<ActionKind> parts_of(const pipeline::TimeLine& step) {
+  if (splits_backward(step))
+    return {ActionKind::Forward, ActionKind::BackwardInput, ActionKind::BackwardWeight};
+  return {ActionKind::Forward, ActionKind::Backward};
+}
 
-double work(const pipeline::StageCost& cost) {
+std::string fill_of(ActionKind kind) {
+  return fmt::format(" fill=\"{}\"", pipeline::look_of(kind).colour);
+}
+
+std::string text_at(double x, double y, std::string_view text) {
+  return svg::text_at(x, y, text, fmt::format(" fill=\"{}\"", svg::kInk));
+}
+
+double work(const StageCost& cost) {
   return cost.forward + cost.backward_input + cost.backward_weight;
 }
 
@@ -39,66 +56,66 @@ std::string label(const Plan& plan, std::size_t stage) {
   return fmt::format("{} from {}", stage, name);
 }
 
-std::string text_at(double x, double y, std::string_view text, std::string_view attribute = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\"{}>{}</text>\n", x, y, attribute,
-                     pipeline::escaped_xml(text));
-}
-
-std::string box(double x, double y, double width, double height, std::string_view colour) {
-  return fmt::format(
-      "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", x, y,
-      width, height, colour);
-}
-
-std::string legend(double x, double y) {
-  std::string svg;
-  for (const Part& part : kParts) {
-    svg += box(x, y - 10.0, 12.0, 12.0, part.colour) + text_at(x + 18.0, y, part.name);
-    x += 42.0 + kLetter * static_cast<double>(part.name.size());
+std::string legend(const std::vector<ActionKind>& parts, double y) {
+  std::string text;
+  double x = kMargin;
+  for (const ActionKind part : parts) {
+    const std::string_view name = pipeline::look_of(part).meaning;
+    text += svg::box(x, y - 11.0, 14.0, 14.0, fill_of(part)) + text_at(x + 19.0, y, name);
+    x += 31.0 + svg::kLetter * static_cast<double>(name.size());
   }
-  return svg;
+  return text;
 }
 
-/// One stage: its three parts end to end, and their sum.
-std::string bar(const pipeline::StageCost& cost, double x, double y, double pixels_per_second) {
-  std::string svg;
-  for (const Part& part : kParts) {
-    const double width = cost.*part.seconds * pixels_per_second;
-    svg += box(x, y, width, kRow - 10.0, part.colour);
+/// One stage: its parts end to end, and their sum.
+std::string bar(const StageCost& cost, const std::vector<ActionKind>& parts, double x, double y,
+                double pixels_per_second) {
+  std::string text;
+  for (const ActionKind part : parts) {
+    const double width = cost.seconds(part) * pixels_per_second;
+    text += svg::box(x, y, width, kRow - 10.0, fill_of(part));
     x += width;
   }
-  return svg + text_at(x + 8.0, y + 15.0, fmt::format("{:.2f} ms", 1e3 * work(cost)));
+  return text + text_at(x + 8.0, y + 15.0, fmt::format("{:.2f} ms", 1e3 * work(cost)));
 }
 
 }  // namespace
 
-std::string to_svg(const Plan& plan) {
+svg::Drawing draw_stages(const Plan& plan, const pipeline::TimeLine& step) {
+  const std::vector<ActionKind> parts = parts_of(step);
   double longest = 0.0;
   std::size_t letters = 0;
   for (std::size_t s = 0; s < plan.stages(); ++s) {
     longest = std::max(longest, work(plan.costs.at(s)));
     letters = std::max(letters, label(plan, s).size());
   }
-  const std::string title = fmt::format("{}, {}: step {:.2f} ms, bubble {:.1f} %", plan.model,
-                                        plan.schedule, 1e3 * plan.seconds, 100.0 * plan.bubble);
-  const double left = 24.0 + kLetter * static_cast<double>(letters);
-  const double height = kTop + kRow * static_cast<double>(plan.stages()) + 10.0;
-  const double width =
-      std::max(left + kBarWidth + 110.0, 24.0 + kLetter * static_cast<double>(title.size()));
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 "
-      "0 "
-      "{0:.0f} {1:.0f}\">\n",
-      width, height);
-  svg += kStyle;
-  svg += text_at(12.0, 22.0, title, " class=\"title\"");
-  svg += legend(12.0, 46.0);
+  const double left = 2.0 * kMargin + svg::kLetter * static_cast<double>(letters);
+  svg::Drawing drawing;
+  drawing.width = left + kBarWidth + kLongestText;
+  drawing.height = kTop + kRow * static_cast<double>(plan.stages()) + kMargin;
+  drawing.body = text_at(kMargin, 18.0, "seconds of a micro-batch, by stage") + legend(parts, 38.0);
   for (std::size_t s = 0; s < plan.stages(); ++s) {
     const double y = kTop + kRow * static_cast<double>(s);
-    svg += text_at(12.0, y + 15.0, label(plan, s));
-    svg += bar(plan.costs[s], left, y, longest > 0.0 ? kBarWidth / longest : 0.0);
+    drawing.body += text_at(kMargin, y + 15.0, label(plan, s)) +
+                    bar(plan.costs[s], parts, left, y, longest > 0.0 ? kBarWidth / longest : 0.0);
   }
-  return svg + "</svg>\n";
+  return drawing;
+}
+
+std::string to_svg(const Plan& plan, const pipeline::TimeLine& step) {
+  const std::string title = fmt::format("{}, {}: step {:.2f} ms, bubble {:.1f} %", plan.model,
+                                        plan.schedule, 1e3 * plan.seconds, 100.0 * plan.bubble);
+  svg::Drawing drawing;
+  drawing.width = 2.0 * kMargin + svg::kLetter * static_cast<double>(title.size());
+  drawing.height = 30.0;
+  drawing.body = svg::text_at(kMargin, 22.0, title,
+                              fmt::format(" font-weight=\"bold\" fill=\"{}\"", svg::kInk));
+  drawing = stacked(std::move(drawing), draw_stages(plan, step));
+  if (step.devices.empty()) return svg::document(drawing);
+  const std::array<pipeline::SvgPanel, 1> panels = {pipeline::SvgPanel{"", &step}};
+  const svg::Drawing schedule =
+      pipeline::draw(panels, {.width = std::max(drawing.width, kScheduleWidth)});
+  return svg::document(stacked(std::move(drawing), schedule));
 }
 
 }  // namespace millrace::partition

@@ -80,7 +80,7 @@ std::string count(std::size_t number, std::string_view one, std::string_view man
 
 }  // namespace
 
-std::string to_text(const Plan& plan, const Graph& graph) {
+Rows stage_table(const Plan& plan, const Graph& graph) {
   const std::vector<OpRange> stages = stages_of(graph, plan.splits);
   const std::vector<Link> links = pipeline::links(graph, stages);
   double all = 0.0;
@@ -96,16 +96,20 @@ std::string to_text(const Plan& plan, const Graph& graph) {
          percent(all > 0.0 ? work(cost) / all : 0.0), with_commas(parameters_of(graph, stages[s])),
          out > 0 ? human_bytes(out) : "", human_bytes(plan.memory.at(s))});
   }
+  return rows;
+}
+
+std::string to_text(const Plan& plan, const Graph& graph) {
   const auto devices =
       static_cast<std::size_t>(1 + *std::max_element(plan.device_of.begin(), plan.device_of.end()));
   return fmt::format(
       "{}: {} on {}, schedule {}, {} of {} in {}\n{}step {} ms (lower bound {} ms); the devices "
       "wait {} of the time; costs: {}\n",
-      plan.model, count(stages.size(), "stage", "stages"), count(devices, "device", "devices"),
+      plan.model, count(plan.stages(), "stage", "stages"), count(devices, "device", "devices"),
       plan.schedule,
       count(static_cast<std::size_t>(plan.micro_batches), "micro-batch", "micro-batches"),
-      plan.batch, name_of(plan.type), text_table(rows, 3), millis(plan.seconds), millis(plan.bound),
-      percent(plan.bubble), plan.cost_model);
+      plan.batch, name_of(plan.type), text_table(stage_table(plan, graph), 3), millis(plan.seconds),
+      millis(plan.bound), percent(plan.bubble), plan.cost_model);
 }
 
 std::string cut_table(const Graph& graph, std::span<const OpCost> costs, std::int64_t batch,

@@ -10,22 +10,31 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/svg.hpp"
 #include "pipeline/schedule/render.hpp"
 #include "pipeline/schedule/render_names.hpp"
 
 namespace millrace::pipeline {
 namespace {
 
-/// Of what is outside of boxes; visible on white and on black.
-constexpr std::string_view kGrey = "#767676";
+using svg::kInk;
+using svg::kLetter;
 
 /// Pixels.
 constexpr double kMargin = 10.0;
-constexpr double kLetter = 7.0;  ///< maximum width of a letter
-constexpr double kLine = 24.0;   ///< height of a line of text
-constexpr double kRow = 26.0;    ///< height of a device's row
-constexpr double kBox = 20.0;    ///< height of a box in it
+constexpr double kLine = 24.0;  ///< height of a line of text
+constexpr double kRow = 26.0;   ///< height of a device's row
+constexpr double kBox = 20.0;   ///< height of a box in it
 constexpr double kLeastWidth = 300.0;
+constexpr double kFont = 12.0;
+constexpr double kLeastFont = 6.0;
+
+/// Size of the letters with which a text fits into a box: at most the usual one, 0 if below the
+/// least.
+double font_for(std::string_view text, double width) {
+  const double fits = kFont * (width - 2.0) / (kLetter * static_cast<double>(text.size()));
+  return fits < kLeastFont ? 0.0 : std::min(fits, kFont);
+}
 
 /// A distance between ticks of 1, 2 or 5 times a power of ten, for at most ten of them.
 double tick_of(double seconds) {
@@ -53,14 +62,14 @@ class Svg {
     if (seconds_ > 0.0) scale_ = (options.width - 2.0 * kMargin - left_) / seconds_;
   }
 
-  std::string draw() && {
+  svg::Drawing draw() && {
     legend();
     const double top = y_;
     for (const SvgPanel& panel : panels_) draw_panel(panel);
     const std::string panels = std::move(body_);
     body_.clear();
     axis(top);
-    return head() + legend_ + body_ + panels + "</svg>\n";
+    return {options_.width, y_, markers() + legend_ + body_ + panels};
   }
 
  private:
@@ -71,19 +80,13 @@ class Svg {
     body_ += fmt::format(format, std::forward<Args>(args)...);
   }
 
-  [[nodiscard]] std::string head() const {
-    std::string text = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-        "viewBox=\"0 0 {0:.0f} {1:.0f}\" font-family=\"sans-serif\" font-size=\"12\" "
-        "role=\"img\">\n",
-        options_.width, y_);
-    if (options_.arrows)
-      text += fmt::format(
-          "<defs><marker id=\"millrace-arrow\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" "
-          "markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">"
-          "<path d=\"M0 0L6 3L0 6z\" fill=\"{}\"/></marker></defs>\n",
-          kGrey);
-    return text;
+  [[nodiscard]] std::string markers() const {
+    if (!options_.arrows) return "";
+    return fmt::format(
+        "<defs><marker id=\"millrace-arrow\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" "
+        "markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">"
+        "<path d=\"M0 0L6 3L0 6z\" fill=\"{}\"/></marker></defs>\n",
+        kInk);
   }
 
   /// One entry for every kind of action that is drawn.
@@ -93,7 +96,7 @@ class Svg {
       for (const std::vector<Interval>& device : panel.line->devices)
         for (const Interval& i : device)
           if (is_shown(i)) kinds.insert(i.action.kind);
-    add("<g class=\"legend\" fill=\"{}\">\n", kGrey);
+    add("<g class=\"legend\" fill=\"{}\">\n", kInk);
     double left = left_;
     for (const ActionKind kind : kinds) {
       const std::string text = fmt::format("{} {}", look_of(kind).letter, look_of(kind).meaning);
@@ -113,14 +116,14 @@ class Svg {
     if (!panel.title.empty()) {
       add("<text class=\"title\" x=\"{:.2f}\" y=\"{:.2f}\" font-weight=\"bold\" "
           "fill=\"{}\">{}</text>\n",
-          left_, y_ + 17.0, kGrey, escaped_xml(panel.title));
+          left_, y_ + 17.0, kInk, svg::escaped(panel.title));
       y_ += kLine;
     }
     const Labels labels(*panel.line);
     const double top = y_;
     for (std::size_t d = 0; d < panel.line->devices.size(); ++d, y_ += kRow) {
       add("<g class=\"device\">\n<text x=\"{:.2f}\" y=\"{:.2f}\" fill=\"{}\">device {}</text>\n",
-          kMargin, y_ + 17.0, kGrey, d);
+          kMargin, y_ + 17.0, kInk, d);
       for (const Interval& i : panel.line->devices[d])
         if (is_shown(i)) draw_box(i, labels.of(i.action));
       add("</g>\n");
@@ -137,16 +140,17 @@ class Svg {
         "fill=\"{}\" stroke=\"{}\" stroke-width=\"0.5\">"
         "<title>{}: {:.6g} s, from {:.6g} s to {:.6g} s</title></rect>\n",
         look_of(i.action.kind).letter, left, y_ + 3.0, width, kBox, look_of(i.action.kind).colour,
-        kGrey, to_string(i.action), i.end - i.begin, i.begin, i.end);
-    const auto fits = [&](const std::string& text) {
-      return width >= kLetter * static_cast<double>(text.size()) + 2.0;
-    };
+        kInk, to_string(i.action), i.end - i.begin, i.begin, i.end);
     // If only the number fits, the color shows the kind.
     const std::string number =
         i.action.micro_batch >= 0 ? fmt::format("{}", i.action.micro_batch) : label;
-    if (!fits(label) && !fits(number)) return;
-    add("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"middle\" fill=\"#000000\">{}</text>\n",
-        left + width / 2.0, y_ + 17.0, fits(label) ? label : number);
+    const bool whole = font_for(label, width) >= kFont;
+    const double font = whole ? kFont : font_for(number, width);
+    if (font <= 0.0) return;
+    add("<text x=\"{:.2f}\" y=\"{:.2f}\" text-anchor=\"middle\"{} "
+        "fill=\"#000000\">{}</text>\n",
+        left + width / 2.0, y_ + 13.0 + font / 3.0,
+        font < kFont ? fmt::format(" font-size=\"{:.1f}\"", font) : "", whole ? label : number);
   }
 
   /// Place of the box of a forward or input gradient.
@@ -171,7 +175,7 @@ class Svg {
 
   void draw_arrows(const TimeLine& line, double top) {
     const Places places = places_of(line, top);
-    add("<g class=\"arrows\" stroke=\"{}\">\n", kGrey);
+    add("<g class=\"arrows\" stroke=\"{}\">\n", kInk);
     for (const std::vector<Interval>& device : line.devices) {
       for (const Interval& i : device) {
         if (!is_send(i.action.kind)) continue;
@@ -190,13 +194,13 @@ class Svg {
 
   /// Below all panels, with faint lines up through them.
   void axis(double top) {
-    add("<g class=\"axis\" fill=\"{0}\" stroke=\"none\" text-anchor=\"middle\">\n", kGrey);
+    add("<g class=\"axis\" fill=\"{0}\" stroke=\"none\" text-anchor=\"middle\">\n", kInk);
     if (seconds_ > 0.0) {
       const double tick = tick_of(seconds_);
       for (int k = 0; k * tick <= seconds_ * (1.0 + 1e-9); ++k) {
         add("<line x1=\"{0:.2f}\" y1=\"{1:.2f}\" x2=\"{0:.2f}\" y2=\"{2:.2f}\" stroke=\"{3}\" "
             "stroke-opacity=\"0.4\"/><text x=\"{0:.2f}\" y=\"{4:.2f}\">{5:.6g}</text>\n",
-            x(k * tick), top, y_, kGrey, y_ + 14.0, k * tick);
+            x(k * tick), top, y_, kInk, y_ + 14.0, k * tick);
       }
     }
     add("<text x=\"{:.2f}\" y=\"{:.2f}\">seconds</text>\n</g>\n",
@@ -216,28 +220,8 @@ class Svg {
 
 }  // namespace
 
-std::string escaped_xml(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        // XML cannot represent other control characters.
-        result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return result;
+svg::Drawing draw(std::span<const SvgPanel> panels, const SvgOptions& options) {
+  return Svg(panels, options).draw();
 }
 
 std::string to_svg(const TimeLine& line, const SvgOptions& options) {
@@ -246,7 +230,7 @@ std::string to_svg(const TimeLine& line, const SvgOptions& options) {
 }
 
 std::string to_svg(std::span<const SvgPanel> panels, const SvgOptions& options) {
-  return Svg(panels, options).draw();
+  return svg::document(draw(panels, options));
 }
 
 }  // namespace millrace::pipeline

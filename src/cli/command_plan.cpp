@@ -4,10 +4,11 @@
 #include <optional>
 
 #include "cli/commands.hpp"
+#include "cli/planning.hpp"
 #include "cli/prepare.hpp"
 #include "cli/resolve_parts.hpp"
+#include "core/error.hpp"
 #include "core/text.hpp"
-#include "device/environment.hpp"
 #include "partition/cost.hpp"
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
@@ -16,47 +17,17 @@
 #include "pipeline/schedule/generators/rules.hpp"
 #include "pipeline/schedule/render.hpp"
 #include "pipeline/schedule/simulate.hpp"
-#include "train/profile.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
 namespace {
-
-/// The given options, with automatic splits if there are none yet, and with a single rank.
-Options planned(const Invocation& invocation) {
-  Options options = invocation.options;
-  drop_length(options);
-  options.erase("data-dir");
-  impose(options, "iterations", std::int64_t{1});
-  impose(options, "validation-mode", std::string("none"));
-  if (image_source(options) == train::ImageSource::Files) impose(options, "synthetic-data", true);
-  if (!options.text("pipeline-splits") && !options.text("plan"))
-    impose(options, "pipeline-splits", std::string("auto"));
-  const bool one_stage = options.integer("shards").value_or(1) == 1 &&
-                         !options.text("device-mapping") && !options.text("plan") &&
-                         !options.integer("chunks");
-  if (one_stage) options.erase("pipeline-splits");
-  return options;
-}
-
-std::vector<partition::OpCost> costs_of(const models::Graph& graph,
-                                        const train::TrainConfig& config, bool profile) {
-  if (!profile) return partition::estimated_costs(graph, train::training_program(config));
-  const device::Environment environment(config.threads);
-  return partition::recomputing(graph, train::profiled_costs(config), config.recompute_layers);
-}
 
 /// The simulated step as a chart, if there are few enough micro-batches to read it.
 std::string timeline_text(const train::TrainConfig& config, const partition::Plan& plan) {
   constexpr std::int32_t kReadable = 16;
   constexpr std::int32_t kColumns = 100;
   if (plan.stages() < 2 || plan.micro_batches > kReadable) return {};
-  const models::Graph graph = train::network_of(config);
-  const auto ranges = partition::stages_of(graph, plan.splits);
-  const auto links = pipeline::links(graph, ranges);
-  pipeline::Costs costs;
-  costs.stages = plan.costs;
-  return staircase(simulate(config.pipeline.schedule, links, costs), kColumns);
+  return staircase(simulated_step(config, plan), kColumns);
 }
 
 /// Replaces the plan's schedule by one generated for its own costs.
@@ -78,7 +49,7 @@ void measure_automatic_schedule(const models::Graph& graph, partition::Plan& pla
 }  // namespace
 
 int command_plan(const Invocation& invocation) {
-  const Options options = planned(invocation);
+  const Options options = options_to_plan(invocation.options);
   const DatasetFacts facts = published_facts(options);
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, invocation.notices);
@@ -86,12 +57,12 @@ int command_plan(const Invocation& invocation) {
   print_lines(stderr, train::describe_computing(resolution.config));
   const train::TrainConfig& config = resolution.config;
   const models::Graph graph = train::network_of(config);
-  const bool profile = options.value("cost-model") == Value(std::string("profile"));
-  const std::vector<partition::OpCost> costs = costs_of(graph, config, profile);
+  const CostModel model = cost_model(options);
+  const std::vector<partition::OpCost> costs = costs_of(graph, config, model);
 
   const std::optional<partition::Plan>& given = resolution.layout.plan;
   partition::PlanRequest request = plan_request(config, resolution.layout.request);
-  request.cost_model = profile ? "profile" : "analytic";
+  request.cost_model = model == CostModel::Profile ? "profile" : "analytic";
   if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
     request.schedule.device_of = config.pipeline.schedule.device_of;
   const bool automatic = options.text("pipeline-splits") == "auto";
@@ -104,11 +75,13 @@ int command_plan(const Invocation& invocation) {
       options.text("pipeline-schedule").value_or(given ? given->schedule : std::string());
   if (to_lower(schedule) == "auto" && plan.stages() > 1) measure_automatic_schedule(graph, plan);
 
-  const std::string format = options.value<std::string>("format");
+  const std::string format = options.text("format").value_or("text");
+  if (format == "html")
+    fail(ErrorKind::Usage, "--format html has no effect here: millrace report writes pages");
   if (format == "json") {
     fmt::print("{}", to_json(plan));
   } else if (format == "svg") {
-    fmt::print("{}", to_svg(plan));
+    fmt::print("{}", to_svg(plan, simulated_step(config, plan)));
   } else if (format == "csv") {
     fmt::print("{}", to_csv(config.pipeline.schedule));
   } else {

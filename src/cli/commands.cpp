@@ -34,6 +34,9 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
     {Command::Plan, "plan", "", command_plan,
      "Shows how a network would run as a pipeline; needs no data or devices.",
      "millrace plan --dataset imagenet --model-size 50 --shards 4 --pipeline-depth 64"},
+    {Command::Report, "report", "RUN..", command_report,
+     "Writes a page about runs: curves, network, schedule, events, configuration.",
+     "millrace report logs/RN20_bs32_BN_16.32_v0.1.0_3S9"},
     {Command::Doctor, "doctor", "", command_doctor,
      "Shows the features of this machine and build, and where ranks would run.",
      "mpirun -n 4 millrace doctor --threads-per-device 2"},
@@ -128,7 +131,9 @@ int run_command(std::span<const std::string> words, const Environment& environme
     fmt::print("{}", help);
     return 0;
   }
-  const std::size_t arguments = split_list(matched.command->arguments, ' ').size();
+  const std::size_t arguments = matched.command->arguments.ends_with("..")
+                                    ? rest.size()
+                                    : split_list(matched.command->arguments, ' ').size();
   Translation translation =
       read_command_line(meant_by(*matched.command, rest), rest, arguments, environment);
   const CommandSpec& command = spec_of(translation.command);

@@ -24,7 +24,7 @@ struct Invocation {
 struct CommandSpec {
   Command id;
   std::string_view name;          ///< "inspect", or two words: "data generate"
-  std::string_view arguments;     ///< for the usage line, e.g. "FILE RUN_DIR"; all are needed
+  std::string_view arguments;     ///< e.g. "FILE RUN_DIR"; all are needed, "RUN.." once or more
   int (*run)(const Invocation&);  ///< returns the exit code
   std::string_view summary;
   std::string_view example;
@@ -38,6 +38,7 @@ int command_validate(const Invocation& invocation);
 int command_bench(const Invocation& invocation);
 int command_plan(const Invocation& invocation);
 int command_doctor(const Invocation& invocation);
+int command_report(const Invocation& invocation);
 int command_inspect(const Invocation& invocation);
 int command_average(const Invocation& invocation);
 int command_import(const Invocation& invocation);

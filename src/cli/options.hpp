@@ -74,6 +74,7 @@ enum class Command : unsigned {
   DataCheck = 2048,
   DataStats = 4096,
   DataConvert = 8192,
+  Report = 16384,
 };
 using CommandSet = unsigned;
 

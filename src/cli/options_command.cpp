@@ -56,10 +56,13 @@ void add_measuring(OptionTable& table) {
       commands(kContinues | kBench | kPlan));
   row("cost-model", choice("analytic|profile"), "millrace",
       "estimate the time of every op, or measure it on this machine", by_default("analytic"),
-      commands(kPlan));
-  row("format", choice("text|json|svg|csv"), "millrace",
-      "output: readable text, a file for --plan, a drawing, or the schedule", by_default("text"),
-      commands(kPlan));
+      commands(kPlan | set_of(Command::Report)));
+  row("format", choice("text|json|svg|csv|html"), "millrace",
+      "plan: readable text, a file for --plan, a drawing, or the schedule; report: html alone",
+      default_text("text; html for report"), commands(kPlan | set_of(Command::Report)));
+  row("output", path("FILE"), "millrace", "file to write the page to",
+      default_text("report.html in the directory of the run; with several runs, here"),
+      commands(set_of(Command::Report)));
   row("steps", integer(at_least(1)), "millrace", "weight updates to measure", by_default(50),
       unit("weight updates"), commands(kBench));
   row("warmup-steps", integer(at_least(0)), "NVIDIA",

@@ -9,8 +9,8 @@ import csv
 import sys
 from pathlib import Path
 
-WIDTH, HEIGHT = 760, 340
-LEFT, RIGHT, TOP, BOTTOM = 56, 24, 44, 44
+WIDTH, HEIGHT = 812, 340
+LEFT, RIGHT, TOP, BOTTOM = 56, 76, 44, 44
 TRAIN, VALID, RATE, INK, GRID = "#7a8aa0", "#0b6bcb", "#c9853a", "#24303c", "#d8dee6"
 
 
@@ -74,7 +74,7 @@ def draw(run: Path, title: str) -> str:
         axes.line(epochs, scaled, RATE, 1.2, "4 3"),
         axes.line(epochs, column(training, "train_acc_batch"), TRAIN, 1.2),
         axes.line(valid_epochs, valid, VALID, 2.4),
-        text(axes.x(valid_epochs[-1]), axes.y(valid[-1]) - 10, f"{valid[-1]:.2f} %", "end", VALID, 13),
+        text(axes.x(valid_epochs[-1]) + 8, axes.y(valid[-1]) + 4, f"{valid[-1]:.2f} %", "start", VALID, 13),
         text(WIDTH - RIGHT, 22, "validation top-1", "end", VALID),
         text(WIDTH - RIGHT - 112, 22, "training top-1", "end", TRAIN),
         text(WIDTH - RIGHT - 212, 22, f"learning rate (peak {max(rates):.3g})", "end", RATE),

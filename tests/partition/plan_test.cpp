@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/plan.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "partition/balance.hpp"
 #include "partition/cuts.hpp"
+#include "pipeline/schedule/render_names.hpp"
 #include "tests/partition/nets.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/support/xml.hpp"
@@ -302,10 +304,33 @@ TEST(PlanTest, DrawsOneBarPerStage) {
   EXPECT_NE(svg.find(">0 from images<"), std::string::npos);
   EXPECT_NE(svg.find(">1 from b2/0/relu<"), std::string::npos);
   EXPECT_NE(svg.find(">3.00 ms<"), std::string::npos);
-  EXPECT_NE(svg.find("prefers-color-scheme:dark"), std::string::npos);
   // The longest stage fills the width: a third of it forward, half of it input gradients.
-  EXPECT_NE(svg.find("width=\"160.0\" height=\"20.0\""), std::string::npos);
-  EXPECT_NE(svg.find("width=\"240.0\" height=\"20.0\""), std::string::npos);
+  EXPECT_NE(svg.find("width=\"160.00\" height=\"20.00\""), std::string::npos);
+  EXPECT_NE(svg.find("width=\"320.00\" height=\"20.00\""), std::string::npos);
+}
+
+TEST(PlanTest, DrawsTheScheduleInTheSameColors) {
+  const Plan plan = small_plan();
+  for (const bool split : {false, true}) {
+    pipeline::ScheduleRequest wanted;
+    wanted.name = split ? "ZB-H1" : "1F1B";
+    wanted.devices = 2;
+    wanted.micro_batches = 12;
+    pipeline::Costs costs;
+    costs.stages = plan.costs;
+    const pipeline::TimeLine step = simulate(generate(wanted), pipeline::chain(2), costs);
+    const std::string svg = to_svg(plan, step);
+    EXPECT_EQ(test::problem_of_xml(svg), "");
+    EXPECT_NE(svg.find(">F11</text>"), std::string::npos) << "the last micro-batch";
+    EXPECT_EQ(to_svg(plan).find("class=\"device\""), std::string::npos);
+    for (const auto kind : {pipeline::ActionKind::Forward, pipeline::ActionKind::Backward,
+                            pipeline::ActionKind::BackwardInput}) {
+      const std::string fill = fmt::format("fill=\"{}\"", pipeline::look_of(kind).colour);
+      const bool bars = draw_stages(plan, step).body.find(fill) != std::string::npos;
+      const bool boxes = svg.find(fill, svg.find("class=\"device\"")) != std::string::npos;
+      EXPECT_EQ(bars, boxes) << fill;
+    }
+  }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/schedule/render.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -137,6 +138,16 @@ TEST(SvgTest, ArrowsFollowMessages) {
   const std::string svg = to_svg(full_line(make("1F1B", 3, 5)), {.arrows = true});
   EXPECT_EQ(test::problem_of_xml(svg), "");
   EXPECT_EQ(count(svg, "url(#millrace-arrow)"), 2u * 2u * 5u);
+}
+
+TEST(SvgTest, LongNumbersStandInSmallerLetters) {
+  const TimeLine line = full_line(make("1F1B", 2, 16));
+  const std::string svg = to_svg(line, {.width = 560.0});
+  for (const int number : {9, 10, 15}) {
+    const std::string text = fmt::format(">{}</text>", number);
+    EXPECT_GE(count(svg, text), 2u) << "forwards without " << text;
+  }
+  EXPECT_GE(count(svg, "font-size=\"9"), 2u);
 }
 
 TEST(SvgTest, NumbersStandWhereTheyFit) {

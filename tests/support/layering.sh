@@ -20,7 +20,8 @@ declare -A may_include=(
   [pipeline]="core device comm ops models io pipeline"
   [partition]="core models pipeline partition"
   [src/train]="core device comm ops models io pipeline partition train"
-  [src/cli]="core device comm ops models io pipeline partition train cli"
+  [src/report]="core models io pipeline partition report"
+  [src/cli]="core device comm ops models io pipeline partition train report cli"
 )
 
 violations=0

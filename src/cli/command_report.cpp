@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "cli/planning.hpp"
+#include "cli/prepare.hpp"
+#include "cli/resolve_parts.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+#include "millrace_version.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
+#include "report/page.hpp"
+#include "train/setup.hpp"
+
+namespace millrace::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What a run trains, whatever its other options are.
+constexpr std::array<std::string_view, 3> kIdentity = {"model", "model-size", "dataset"};
+
+report::PlannedRun planned_run(const Options& recorded, CostModel model) {
+  const Options options = options_to_plan(recorded);
+  const Resolution resolution = resolve(options, published_facts(options), this_machine());
+  const train::TrainConfig& config = resolution.config;
+  report::PlannedRun planned;
+  planned.graph = train::network_of(config);
+  planned.costs = costs_of(planned.graph, config, model);
+  partition::PlanRequest request = plan_request(config, resolution.layout.request);
+  request.cost_model = model == CostModel::Profile ? "profile" : "analytic";
+  if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
+    request.schedule.device_of = config.pipeline.schedule.device_of;
+  planned.plan =
+      partition::make_plan(planned.graph, planned.costs, config.pipeline.ranges, request);
+  planned.step = simulated_step(config, planned.plan);
+  if (planned.plan.stages() > 1) planned.plan.schedule = config.pipeline.schedule.name;
+  return planned;
+}
+
+/// The configuration of a run of this network and data set without further options.
+Options usual_options(const Options& recorded) {
+  Options options;
+  for (const std::string_view name : kIdentity)
+    if (const Setting* const setting = recorded.find(name))
+      options.set(*find_option(name), *setting);
+  impose(options, "synthetic-data", true);
+  const Resolution resolution = resolve(options, published_facts(options), this_machine());
+  return parse_config(resolution.config.resolved_toml, "the defaults");
+}
+
+/// Sorts the options of a run into those that someone chose and the others, in the order of the
+/// table.
+void list_options(const Options& recorded, const Options& usual, report::ReportedRun& run) {
+  for (const OptionSpec& spec : option_table()) {
+    const Setting* const setting = recorded.find(spec.name);
+    if (setting == nullptr) continue;
+    const Setting* const before = usual.find(spec.name);
+    const bool identity = std::ranges::find(kIdentity, spec.name) != kIdentity.end();
+    const bool off = setting->value == Value(false);
+    const bool same = before != nullptr ? before->value == setting->value : off;
+    const bool chosen = identity || (!same && !(spec.name == "synthetic-data" && off));
+    (chosen ? run.chosen : run.others)
+        .push_back({.name = std::string(spec.name),
+                    .value = to_string(setting->value),
+                    .usual = before != nullptr && !identity ? to_string(before->value) : ""});
+  }
+}
+
+/// Says so if the planner takes the network for another one than the run, which knew its data.
+void check_network(report::ReportedRun& run) {
+  constexpr std::string_view kBegin = "Total Parameters: ";
+  for (const std::string& line : run.record.machine) {
+    if (!line.starts_with(kBegin)) continue;
+    const std::int64_t planned = run.planned->graph.trainable_elements();
+    if (parse_number<std::int64_t>(line.substr(kBegin.size())) != planned)
+      run.record.notes.push_back(
+          fmt::format("the planned network has {} parameters, but the log says '{}': it is planned "
+                      "for the published data set",
+                      planned, line));
+  }
+}
+
+report::ReportedRun reported(const fs::path& directory, CostModel model) {
+  report::ReportedRun run;
+  run.record = report::read_run(directory);
+  std::vector<std::string>& notes = run.record.notes;
+  const fs::path config = directory / "config.toml";
+  try {
+    if (fs::exists(config)) {
+      const Options recorded = read_config_file(config);
+      list_options(recorded, usual_options(recorded), run);
+      run.planned = planned_run(recorded, model);
+      check_network(run);
+    } else {
+      notes.emplace_back("config.toml is missing: network and configuration are unknown");
+    }
+  } catch (const Error& error) {
+    notes.push_back(fmt::format("this version of millrace cannot plan the run: {}", error.what()));
+  }
+  if (run.record.trace.empty()) return run;
+  try {
+    run.traced = report::read_trace(run.record.trace);
+  } catch (const Error& error) {
+    notes.emplace_back(error.what());
+  }
+  return run;
+}
+
+/// Beside the logs of a run; a comparison belongs to none of its runs.
+fs::path output_of(const Options& options, std::size_t runs) {
+  const fs::path page = "report.html";
+  const fs::path beside = runs == 1 ? options.arguments[0] / page : page;
+  const fs::path file = options.text("output").value_or(beside.string());
+  if (fs::is_directory(file))
+    fail(ErrorKind::Usage, "--output {}: is a directory: give the name of a file", file.string());
+  return file;
+}
+
+}  // namespace
+
+int command_report(const Invocation& invocation) {
+  const Options& options = invocation.options;
+  const std::string format = options.text("format").value_or("html");
+  if (format != "html")
+    fail(ErrorKind::Usage, "--format {} has no effect here: a report is html", format);
+  const CostModel model = cost_model(options);
+  if (model == CostModel::Profile && options.arguments.size() > 1)
+    fail(ErrorKind::Usage, "--cost-model profile measures the ops of one run, but {} are given",
+         options.arguments.size());
+  std::vector<report::ReportedRun> runs;
+  for (const std::string& directory : options.arguments) runs.push_back(reported(directory, model));
+  const fs::path file = output_of(options, runs.size());
+  io::write_file_atomically(file,
+                            report::html_page(runs, fmt::format("{} ({})", kVersion, kCommit)));
+  for (const report::ReportedRun& run : runs)
+    for (const std::string& note : run.record.notes)
+      fmt::print(stderr, "{}: {}\n", run.record.directory.string(), note);
+  fmt::print("Wrote {}\n", file.string());
+  return 0;
+}
+
+}  // namespace millrace::cli

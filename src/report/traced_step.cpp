@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/traced_step.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/json.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+
+namespace millrace::report {
+namespace {
+
+/// A slice of the trace, in microseconds.
+struct Slice {
+  std::int64_t device = 0;
+  double begin = 0.0;
+  double end = 0.0;
+  std::string category;
+  std::string action;
+};
+
+/// The slices of the last step so far, and the names of the devices of replica 0.
+struct Found {
+  std::map<std::int64_t, std::string> names;
+  std::int64_t step = -1;
+  std::vector<Slice> slices;
+};
+
+/// Errors: JsonError if the line is no event of ours.
+void add_event(Found& found, const Json& event) {
+  const std::string& phase = event.at("ph").text();
+  if (phase == "M") {
+    const std::string& name = event.at("args").at("name").text();
+    if (name.starts_with("replica 0 ")) found.names[event.at("pid").as_int64()] = name;
+  }
+  if (phase != "X" || !found.names.contains(event.at("pid").as_int64())) return;
+  const std::int64_t step = event.at("args").at("step").as_int64();
+  if (step < found.step) return;  // ranks follow each other, each with all its steps
+  if (step > found.step) found.slices.clear();
+  found.step = step;
+  const double begin = event.at("ts").as_double();
+  found.slices.push_back({.device = event.at("pid").as_int64(),
+                          .begin = begin,
+                          .end = begin + event.at("dur").as_double(),
+                          .category = event.at("cat").text(),
+                          .action = event.at("args").at("action").text()});
+}
+
+/// One event a line, which bounds the memory.
+Found read_events(const std::filesystem::path& file) {
+  Found found;
+  io::LineReader lines(file);
+  while (std::optional<std::string_view> line = lines.next()) {
+    if (line->ends_with(',')) line->remove_suffix(1);
+    const std::optional<Json> event = Json::try_parse(*line);
+    if (!event || !event->contains("ph")) continue;  // the frame around the events
+    try {
+      add_event(found, *event);
+    } catch (const JsonError&) {
+      fail(ErrorKind::Data, "{}:{}: is not an event of a millrace trace", file.string(),
+           lines.lines());
+    }
+  }
+  return found;
+}
+
+double& part_of(DeviceShares& shares, std::string_view category) {
+  if (category == "forward") return shares.forward;
+  if (category == "backward") return shares.backward;
+  if (category == "update") return shares.update;
+  return category == "reduce" ? shares.reduce : shares.wait;
+}
+
+bool is_work(std::string_view category) {
+  return category == "forward" || category == "backward" || category == "update";
+}
+
+}  // namespace
+
+TracedStep read_trace(const std::filesystem::path& file) {
+  const Found found = read_events(file);
+  if (found.slices.empty())
+    fail(ErrorKind::Data, "{}: has no step: a run writes its trace when it ends", file.string());
+  constexpr double kVisible = 1e-4;  // of the step
+  double first = std::numeric_limits<double>::max();
+  double last = 0.0;
+  for (const Slice& slice : found.slices) {
+    first = std::min(first, slice.begin);
+    last = std::max(last, slice.end);
+  }
+  TracedStep step{.number = found.step};
+  std::map<std::int64_t, std::size_t> rows;
+  for (const auto& [device, name] : found.names) {
+    rows[device] = step.devices.size();
+    step.devices.push_back({.name = name});
+  }
+  step.line.devices.resize(rows.size());
+  step.line.busy.resize(rows.size());
+  step.line.makespan = 1e-6 * (last - first);
+  for (const Slice& slice : found.slices) {
+    const std::size_t row = rows.at(slice.device);
+    const double time = slice.end - slice.begin;
+    if (slice.category == "send" || slice.category == "receive") continue;
+    part_of(step.devices[row], slice.category) += time / (last - first);
+    if (is_work(slice.category)) step.line.busy[row] += 1e-6 * time;
+    if (slice.category == "wait" || time < kVisible * (last - first)) continue;
+    pipeline::Action action = pipeline::parse_action(slice.action, file.string());
+    if (slice.category == "reduce") action = {pipeline::ActionKind::Reduce, action.stage};
+    step.line.devices[row].push_back(
+        {action, 1e-6 * (slice.begin - first), 1e-6 * (slice.end - first)});
+  }
+  return step;
+}
+
+}  // namespace millrace::report

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "pipeline/schedule/simulate.hpp"
+
+namespace millrace::report {
+
+/// How a device spent a step, in shares of its time. The rest belongs to no action.
+struct DeviceShares {
+  std::string name = {};  ///< "replica 0 device 1 (rank 1)"
+  double forward = 0.0;
+  double backward = 0.0;
+  double update = 0.0;
+  double reduce = 0.0;
+  double wait = 0.0;
+};
+
+/// The last step of replica 0 in a trace. The time line has work only.
+struct TracedStep {
+  std::int64_t number = 0;
+  pipeline::TimeLine line = {};
+  std::vector<DeviceShares> devices = {};
+};
+
+/// Reads a file that `train --trace FILE.json` wrote. Errors: Data if it has no step; Io.
+[[nodiscard]] TracedStep read_trace(const std::filesystem::path& file);
+
+}  // namespace millrace::report

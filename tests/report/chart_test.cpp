@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/chart.hpp"
+
+#include <limits>
+#include <regex>
+
+#include "pages.hpp"
+
+namespace millrace::report {
+namespace {
+
+using test::count;
+
+Chart chart_of(std::vector<Point> points, LineStyle style = LineStyle::Solid) {
+  Chart chart;
+  chart.title = "a < b";
+  chart.lines.push_back(
+      {.name = "<one>", .colour = 7, .style = style, .points = std::move(points)});
+  return chart;
+}
+
+TEST(ChartTest, IsAFigureWithTitleLegendAndLine) {
+  const std::string text = figure(chart_of({{0.0, 1.0}, {1.0, 2.0}, {2.0, 4.0}}));
+  EXPECT_EQ(test::problem_of_xml(text), "");
+  EXPECT_NE(text.find("a &lt; b"), std::string::npos);
+  EXPECT_NE(text.find("<span class=\"c1 solid\">&lt;one&gt;</span>"), std::string::npos);
+  EXPECT_EQ(count(text, "<circle"), 0u);
+  EXPECT_EQ(count(figure(chart_of({{0.0, 1.0}, {1.0, 2.0}}, LineStyle::Dotted)), "<circle"), 2u);
+}
+
+TEST(ChartTest, ValuesThatAreNotFiniteAreGaps) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const std::string text =
+      figure(chart_of({{0.0, 1.0}, {1.0, 2.0}, {2.0, nan}, {3.0, 2.0}, {4.0, 1.0}}));
+  EXPECT_EQ(count(text, "nan"), 0u);
+  const std::regex line("<path d=\"M[0-9. ]+L[0-9. ]+M[0-9. ]+L[0-9. ]+\"/>");
+  EXPECT_TRUE(std::regex_search(text, line)) << text;
+}
+
+TEST(ChartTest, WithoutValuesSaysSo) {
+  EXPECT_NE(figure(chart_of({})).find("no values"), std::string::npos);
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_NE(figure(chart_of({{1.0, infinity}})).find("no values"), std::string::npos);
+}
+
+TEST(ChartTest, EqualAndSingleValuesHaveAnAxis) {
+  for (const Scale scale : {Scale::FromZero, Scale::Tight, Scale::Logarithmic})
+    for (const std::vector<Point>& points :
+         {std::vector<Point>{{0.5, 0.0}}, {{1.0, 3.0}, {2.0, 3.0}}, {{1.0, 1e-9}, {2.0, 1e9}}}) {
+      Chart chart = chart_of(points);
+      chart.scale = scale;
+      const std::string text = figure(chart);
+      EXPECT_EQ(test::problem_of_xml(text), "");
+      EXPECT_EQ(count(text, "nan") + count(text, "inf\""), 0u) << text;
+      EXPECT_LE(count(text, "class=\"grid\""), 120u);
+    }
+}
+
+TEST(ChartTest, LongLinesAreThinnedButKeepTheirExtremes) {
+  std::vector<Point> points;
+  for (int i = 0; i < 100'000; ++i) points.push_back({0.001 * i, i == 54'321 ? 40.0 : 1.0});
+  const std::string text = figure(chart_of(points));
+  EXPECT_LT(text.size(), 20'000u);
+  // The highest value touches the top of the chart.
+  EXPECT_TRUE(std::regex_search(text, std::regex("L[0-9.]+ 10\\.0"))) << text.substr(0, 3000);
+}
+
+}  // namespace
+}  // namespace millrace::report

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/page.hpp"
+
+#include "pages.hpp"
+
+namespace millrace::report {
+namespace {
+
+using test::count;
+
+/// A run with every kind of text that comes from files.
+ReportedRun hostile_run() {
+  const std::string hostile = "<b>&\"x\"</b>";
+  ReportedRun run;
+  run.record.name = hostile;
+  run.record.directory = "/runs/" + hostile;
+  run.record.training = {{.iteration = 10, .epoch = 1.0, .loss = 2.0, .top1 = 25.0, .rate = 0.1},
+                         {.iteration = 20,
+                          .epoch = 2.0,
+                          .loss = 1.5,
+                          .top1 = 50.0,
+                          .rate = 0.1,
+                          .images_per_second = 10.0,
+                          .loss_scale = 64.0,
+                          .skipped = 3}};
+  run.record.validations = {{10, 1.0, 2.0, 40.0, 80.0, ""}, {20, 2.0, 1.0, 60.0, 90.0, hostile}};
+  run.record.events = {
+      {.iteration = 10, .what = "restored", .seconds = {}, .images_per_second = {}},
+      {20, hostile, 65.0, 123.4}};
+  run.record.machine = {hostile};
+  run.record.notes = {hostile};
+  run.chosen = {{hostile, hostile, hostile}};
+  run.others = {{hostile, hostile, ""}};
+  TracedStep traced;
+  traced.devices = {{.name = hostile}};
+  traced.line.devices = {{{{pipeline::ActionKind::Forward, 0, 0}, 0.0, 1.0}}};
+  traced.line.busy = {1.0};
+  traced.line.makespan = 1.0;
+  run.traced = traced;
+  return run;
+}
+
+TEST(PageTest, EscapesEverythingFromFiles) {
+  const std::vector<ReportedRun> runs = {hostile_run(), hostile_run()};
+  for (const std::size_t number : {1u, 2u}) {
+    const std::string page = html_page(std::span(runs).first(number), "<b>&\"x\"</b>");
+    test::expect_sound(page);
+    EXPECT_EQ(count(page, "<b>&"), 0u);
+    EXPECT_GE(count(page, "&lt;b&gt;&amp;&quot;x&quot;&lt;/b&gt;"), 13u * number);
+  }
+}
+
+TEST(PageTest, SaysWhatHappened) {
+  const std::vector<ReportedRun> runs = {hostile_run()};
+  const std::string page = html_page(runs, "1");
+  EXPECT_EQ(test::tile(page, "best top-1, epoch 1<"), "40.00 %");
+  EXPECT_EQ(test::tile(page, "img/s while training"), "123.4");
+  EXPECT_EQ(test::tile(page, "updates"), "20");
+  EXPECT_NE(page.find("3 skipped since update 10 (not finite); loss scale now 64"),
+            std::string::npos);
+  EXPECT_NE(page.find("class=\"mark\""), std::string::npos) << "the restart";
+  EXPECT_NE(page.find("Measured: 1000.00 ms, bubble 0.0 %"), std::string::npos);
+}
+
+TEST(PageTest, SaysWhatIsMissing) {
+  std::vector<ReportedRun> runs(1);
+  const std::string page = html_page(runs, "1");
+  EXPECT_NE(page.find("no validation"), std::string::npos);
+  EXPECT_NE(page.find("no values"), std::string::npos);
+  EXPECT_NE(page.find("the run has no trace"), std::string::npos);
+  EXPECT_NE(page.find("log.txt says nothing about it"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace::report
