@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -116,6 +117,14 @@ report::ReportedRun reported(const fs::path& directory, CostModel model) {
   return run;
 }
 
+/// Runs of the same name are told apart by their paths.
+void name_apart(std::vector<report::ReportedRun>& runs) {
+  std::map<std::string, int> times;
+  for (const report::ReportedRun& run : runs) ++times[run.record.name];
+  for (report::ReportedRun& run : runs)
+    if (times[run.record.name] > 1) run.record.name = run.record.directory.string();
+}
+
 /// Beside the logs of a run; a comparison belongs to none of its runs.
 fs::path output_of(const Options& options, std::size_t runs) {
   const fs::path page = "report.html";
@@ -139,6 +148,7 @@ int command_report(const Invocation& invocation) {
          options.arguments.size());
   std::vector<report::ReportedRun> runs;
   for (const std::string& directory : options.arguments) runs.push_back(reported(directory, model));
+  name_apart(runs);
   const fs::path file = output_of(options, runs.size());
   io::write_file_atomically(file,
                             report::html_page(runs, fmt::format("{} ({})", kVersion, kCommit)));

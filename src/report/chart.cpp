@@ -52,9 +52,13 @@ double tick_of(double range, double most) {
   return 10.0 * power;
 }
 
-std::string_view name_of(LineStyle style) {
-  if (style == LineStyle::Thin) return "thin";
-  return style == LineStyle::Solid ? "solid" : "dotted";
+/// The classes of a line: its color, its style, and whether the color is taken again.
+std::string classes_of(const Line& line) {
+  const std::string_view style = line.style == LineStyle::Thin    ? "thin"
+                                 : line.style == LineStyle::Solid ? "solid"
+                                                                  : "dotted";
+  return fmt::format("c{} {}{}", line.colour % kColours, style,
+                     line.colour < kColours ? "" : " again");
 }
 
 std::vector<double> ticks_of(const Axis& axis, double most) {
@@ -127,8 +131,7 @@ std::string draw_line(const Line& line, const Axis& x, const Axis& y) {
           x.at(p.x), y.at(p.y), p.x, p.y);
   }
   if (path.empty()) return "";
-  return fmt::format("<g class=\"c{} {}\"><path d=\"{}\"/>{}</g>\n", line.colour % kColours,
-                     name_of(line.style), path, dots);
+  return fmt::format("<g class=\"{}\"><path d=\"{}\"/>{}</g>\n", classes_of(line), path, dots);
 }
 
 std::string draw_axes(const Axis& x, const Axis& y) {
@@ -161,8 +164,8 @@ std::string legend(const Chart& chart) {
   std::string text;
   for (const Line& line : chart.lines)
     if (!line.name.empty())
-      text += fmt::format("<span class=\"c{} {}\">{}</span>", line.colour % kColours,
-                          name_of(line.style), svg::escaped(line.name));
+      text +=
+          fmt::format("<span class=\"{}\">{}</span>", classes_of(line), svg::escaped(line.name));
   if (!chart.marks.empty()) text += "<span class=\"mark\">restart</span>";
   return text.empty() ? text : "<p class=\"legend\">" + text + "</p>\n";
 }

@@ -32,7 +32,7 @@ struct Chart {
   std::vector<double> marks;  ///< x of dashed vertical lines: restarts
 };
 
-/// Number of colors that the page has; the next line takes the first again.
+/// Number of colors that the page has; the next line takes the first again, and is dashed.
 inline constexpr std::size_t kColours = 6;
 
 /// An HTML figure with an SVG and its legend; a sentence instead of the SVG if no line has a point.

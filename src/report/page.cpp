@@ -64,10 +64,10 @@ std::string tiles(const RunRecord& run) {
               : tile(percent(best->top1), fmt::format("best top-1, epoch {:.4g}", best->epoch));
   if (last != best)
     text += tile(percent(last->top1), fmt::format("last top-1, epoch {:.4g}", last->epoch));
-  text += tile(rate_text(run), "img/s while training");
-  text += tile(bubble_text(run), run.bubble ? "bubble, measured over the run"
+  text += tile(rate_text(run), "img/s while training, last process");
+  text += tile(bubble_text(run), run.bubble ? "bubble, measured, last process"
                                             : "bubble: one device, or not ended yet");
-  text += tile(time_text(run), "time of the run, in all its processes");
+  text += tile(time_text(run), "time, all processes");
   return text + tile(updates_text(run), "updates") + "</div>\n";
 }
 

@@ -183,7 +183,7 @@ std::string schedule_section(const ReportedRun& run) {
             traced.line);
   text += paragraph(
       "The last update in the trace, of replica 0. Gaps are waits. The bubble at the top of the "
-      "page is that of all updates.");
+      "page is that of all updates of the last process.");
   return text + devices_table(traced) + "</section>\n";
 }
 

@@ -52,7 +52,7 @@ svg text[fill="#000000"]{fill:#000}
 .thin path{fill:none;stroke:var(--c);stroke-width:1.2;opacity:.6}
 .dotted path{fill:none;stroke:var(--c);stroke-width:2.2}
 .solid path{fill:none;stroke:var(--c);stroke-width:1.6}
-.dotted circle{fill:var(--c)}
+.dotted circle{fill:var(--c)}.again path{stroke-dasharray:6 3}
 .grid{stroke:var(--grid)}
 path.mark{stroke:var(--muted);stroke-dasharray:3 3}
 rect.layer{fill:var(--c);stroke:var(--card)}svg text.layer{fill:var(--card)}
@@ -62,6 +62,7 @@ rect.layer{fill:var(--c);stroke:var(--card)}svg text.layer{fill:var(--card)}
 vertical-align:middle;border-top:2px solid var(--c,var(--muted));opacity:.6}
 .legend .solid::before{opacity:1}
 .legend .dotted::before{border-top-width:4px;opacity:1}
+.legend .again::before{border-top-style:dashed}
 .legend .mark::before{border-top:2px dashed var(--muted)}
 table{border-collapse:collapse;width:100%;font-size:14px}
 th,td{text-align:left;padding:4px 14px 4px 0;border-bottom:1px solid var(--grid);
@@ -69,14 +70,15 @@ vertical-align:top}
 th{color:var(--muted);font-weight:600;white-space:nowrap}
 tr:last-child td{border-bottom:0}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.wrap td{overflow-wrap:anywhere;min-width:70px}
+.scroll td{white-space:nowrap}
+.wrap td{white-space:normal;overflow-wrap:anywhere;min-width:70px}
 details{margin:8px 0}summary{cursor:pointer;color:var(--muted)}
 code,.log{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;
 overflow-wrap:anywhere}
 .log{margin:0;white-space:pre-wrap}
 footer{margin-top:36px;font-size:13px;color:var(--muted)}
 @media(max-width:600px){main{padding:18px 12px 30px}.tile b{font-size:18px}
-.tiles{grid-template-columns:1fr 1fr}}
+.tiles{grid-template-columns:1fr 1fr}.charts svg text{font-size:15px}}
 )css";
 
 }  // namespace millrace::report

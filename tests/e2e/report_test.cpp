@@ -51,7 +51,7 @@ void expect_tables(const std::string& page, const fs::path& run) {
             fmt::format("{:.1f}", last_number(log, "updates in [0-9:]+, ([0-9.]+) img/s")));
   const double updates = Table(run / "training.csv").last("iteration");
   EXPECT_EQ(tile(page, "updates"), fmt::format("{0:.0f} of {0:.0f}", updates));
-  const std::string seconds = page.substr(0, page.find("time of the run"));
+  const std::string seconds = page.substr(0, page.find("time, all processes"));
   const double minutes = last_number(seconds, "<b>([0-9]+):");
   EXPECT_NEAR(60.0 * minutes + last_number(seconds, "<b>[0-9]+:([0-9]+)<"),
               Table(run / "training.csv").last("total_time"), 6.0);
