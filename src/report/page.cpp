@@ -115,6 +115,7 @@ std::string comparison(std::span<const ReportedRun> runs) {
 template <class Row>
 std::vector<Point> points_of(const std::vector<Row>& rows, double Row::*member) {
   std::vector<Point> points;
+  points.reserve(rows.size());
   for (const Row& row : rows) points.push_back({row.epoch, row.*member});
   return points;
 }

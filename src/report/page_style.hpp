@@ -78,7 +78,7 @@ overflow-wrap:anywhere}
 .log{margin:0;white-space:pre-wrap}
 footer{margin-top:36px;font-size:13px;color:var(--muted)}
 @media(max-width:600px){main{padding:18px 12px 30px}.tile b{font-size:18px}
-.tiles{grid-template-columns:1fr 1fr}.charts svg text{font-size:15px}}
+.tiles{grid-template-columns:1fr 1fr}.charts svg text,.ribbon svg text{font-size:15px}}
 )css";
 
 }  // namespace millrace::report

@@ -77,7 +77,7 @@ TEST(ReportTest, OfOneProcess) {
   expect_in(page, {"<h1>a&amp;&lt;b&gt; <span class=\"state finished\">finished</span></h1>",
                    "<title>a&amp;&lt;b&gt;</title>", "<td>restored</td>", "A single stage",
                    "the run has no trace", "resnet-8", "<td>seed</td><td>5</td><td>0</td>",
-                   "Device: ", "Skipped updates: 0. 3 checkpoints written"});
+                   "Device: ", "Skipped updates: 0. 4 checkpoints written"});
 
   // As early versions left it; then with damage.
   replace_in(run / "metrics.jsonl", "[^\n]*\"event\"[^\n]*\n", "");
@@ -118,7 +118,7 @@ TEST(ReportTest, OfTwoStagesWithATraceAndOfBothRuns) {
 
   const fs::path plain = directory / "plain";
   expect_end(train(plain, "--epochs 1 --no-validation"), 0);
-  expect_in(page_of(plain), {"no validation", "<td>no-validation</td>"});
+  expect_in(page_of(plain), {"no validation", "<td>validation-mode</td><td>none</td><td>all</td>"});
   const fs::path both = directory / "both.html";
   report({staged, plain, "--output", both});
   const std::string compared = read_text(both);

@@ -142,12 +142,12 @@ TEST(SvgTest, ArrowsFollowMessages) {
 
 TEST(SvgTest, LongNumbersStandInSmallerLetters) {
   const TimeLine line = full_line(make("1F1B", 2, 16));
-  const std::string svg = to_svg(line, {.width = 560.0});
+  const std::string svg = to_svg(line, {.width = 800.0});
   for (const int number : {9, 10, 15}) {
     const std::string text = fmt::format(">{}</text>", number);
     EXPECT_GE(count(svg, text), 2u) << "forwards without " << text;
   }
-  EXPECT_GE(count(svg, "font-size=\"9"), 2u);
+  EXPECT_GE(count(svg, "\"middle\" font-size="), 2u * 6u) << "those of two digits";
 }
 
 TEST(SvgTest, NumbersStandWhereTheyFit) {
