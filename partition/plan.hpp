@@ -77,8 +77,8 @@ struct Search {
 /// The exact inverse of to_json. Errors: Config, with `label` and the key.
 [[nodiscard]] Plan parse_plan(std::string_view text, std::string_view label);
 
-/// A stand-alone picture for light and dark pages: a bar chart of the stages' seconds with the names
-/// of the cuts, and below it the simulated `step`, if it has devices.
+/// A stand-alone picture for light and dark pages: a bar chart of the stages' seconds with the
+/// names of the cuts, and below it the simulated `step`, if it has devices.
 [[nodiscard]] std::string to_svg(const Plan& plan, const pipeline::TimeLine& step = {});
 /// The bar chart alone.
 [[nodiscard]] svg::Drawing draw_stages(const Plan& plan, const pipeline::TimeLine& step = {});

@@ -129,7 +129,7 @@ void name_apart(std::vector<report::ReportedRun>& runs) {
 fs::path output_of(const Options& options, std::size_t runs) {
   const fs::path page = "report.html";
   const fs::path beside = runs == 1 ? options.arguments[0] / page : page;
-  const fs::path file = options.text("output").value_or(beside.string());
+  fs::path file = options.text("output").value_or(beside.string());
   if (fs::is_directory(file))
     fail(ErrorKind::Usage, "--output {}: is a directory: give the name of a file", file.string());
   return file;
