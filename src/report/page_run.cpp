@@ -163,10 +163,12 @@ std::string schedule_section(const ReportedRun& run) {
     text += panel(fmt::format("Planned: {:.2f} ms, bubble {:.1f} %", 1e3 * step.makespan,
                               100.0 * step.bubble()),
                   step);
-    text += paragraph(fmt::format(
-        "Simulated with the planner's costs ({}). With analytic costs compare the shape, not the "
-        "milliseconds: they are those of a fixed processor.",
-        run.planned->plan.cost_model));
+    text += paragraph(
+        run.planned->plan.cost_model == "analytic"
+            ? "Simulated with analytic costs. Compare the shape, not the milliseconds: they are "
+              "those of a fixed processor."
+            : "Simulated with the times of the ops on the machine that wrote this page, each "
+              "measured alone.");
   } else if (run.planned) {
     text += paragraph("A single stage: there is nothing to schedule.");
   }

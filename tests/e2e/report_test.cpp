@@ -26,7 +26,7 @@ std::string report(const Words& words) {
 std::string page_of(const fs::path& run) {
   const std::string said = report({run});
   EXPECT_NE(said.find("Wrote " + (run / "report.html").string()), std::string::npos) << said;
-  const std::string page = read_text(run / "report.html");
+  std::string page = read_text(run / "report.html");
   expect_sound(page);
   return page;
 }
