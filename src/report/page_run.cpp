@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "core/svg.hpp"
 #include "core/text.hpp"
@@ -128,11 +129,15 @@ std::string details(std::string_view summary, const std::string& content) {
 }
 
 std::string validations_table(const RunRecord& run) {
+  // Early versions wrote neither top-5 nor loss.
+  const auto percent = [](double value) {
+    return std::isfinite(value) ? fmt::format("{:.2f} %", value) : "–";
+  };
   std::vector<Cells> rows = {{"weights", "update", "epoch", "top-1", "top-5", "loss"}};
   for (const ValidationPoint& v : run.validations)
     rows.push_back({v.name.empty() ? "of the run" : v.name, with_commas(v.iteration),
-                    fmt::format("{:.4g}", v.epoch), fmt::format("{:.2f} %", v.top1),
-                    fmt::format("{:.2f} %", v.top5), fmt::format("{:.4f}", v.loss)});
+                    fmt::format("{:.4g}", v.epoch), percent(v.top1), percent(v.top5),
+                    std::isfinite(v.loss) ? fmt::format("{:.4f}", v.loss) : "–"});
   return "<div class=\"card scroll\">" + table(rows, 1) + "</div>\n";
 }
 

@@ -71,7 +71,7 @@ bool add_line(RunRecord& run, std::string_view line) {
                             .images_per_second = number(json, "images_per_s"),
                             .loss_scale = number(json, "loss_scale"),
                             .skipped = whole(json, "skipped_updates")});
-  if (json.contains("val/top1"))
+  if (std::isfinite(number(json, "val/top1")))
     run.validations.push_back({.iteration = at,
                                .epoch = epoch,
                                .loss = number(json, "val/loss"),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/page.hpp"
 
+#include <limits>
+
 #include "pages.hpp"
 
 namespace millrace::report {
@@ -23,7 +25,8 @@ ReportedRun hostile_run() {
                           .images_per_second = 10.0,
                           .loss_scale = 64.0,
                           .skipped = 3}};
-  run.record.validations = {{10, 1.0, 2.0, 40.0, 80.0, ""}, {20, 2.0, 1.0, 60.0, 90.0, hostile}};
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  run.record.validations = {{10, 1.0, kNone, 40.0, kNone, ""}, {20, 2.0, 1.0, 60.0, 90.0, hostile}};
   run.record.events = {
       {.iteration = 10, .what = "restored", .seconds = {}, .images_per_second = {}},
       {20, hostile, 65.0, 123.4}};
@@ -46,6 +49,7 @@ TEST(PageTest, EscapesEverythingFromFiles) {
     const std::string page = html_page(std::span(runs).first(number), "<b>&\"x\"</b>");
     test::expect_sound(page);
     EXPECT_EQ(count(page, "<b>&"), 0u);
+    EXPECT_EQ(count(page, "nan"), 0u);
     EXPECT_GE(count(page, "&lt;b&gt;&amp;&quot;x&quot;&lt;/b&gt;"), 13u * number);
   }
 }

@@ -81,13 +81,16 @@ TEST(RunRecordTest, ARunOfAnEarlyVersionHasNoEvents) {
   last.replace(last.find("10"), 2, "20");
   write(run / "metrics.jsonl", std::string(kHeader) + kRow + last);
   EXPECT_EQ(read_run(run.path()).state, RunState::Finished);
-  write(run / "metrics.jsonl", std::string(kHeader) + R"({"iteration":3,"train/loss":null})"
+  write(run / "metrics.jsonl", std::string(kHeader) + R"({"iteration":3,"val/top1":null})"
+                                                      "\n"
+                                                      R"({"iteration":3,"train/loss":null})"
                                                       "\n");
   const RunRecord record = read_run(run.path());
   EXPECT_EQ(record.state, RunState::Unfinished);
   ASSERT_EQ(record.training.size(), 1u);
   EXPECT_TRUE(std::isnan(record.training[0].loss));
   EXPECT_FALSE(record.images_per_second());
+  EXPECT_EQ(record.best(), nullptr);
 }
 
 TEST(RunRecordTest, ARunThatIsHeldGoesOn) {
