@@ -93,7 +93,7 @@ svg::Drawing draw_stages(const Plan& plan, const pipeline::TimeLine& step) {
   svg::Drawing drawing;
   drawing.width = left + kBarWidth + kLongestText;
   drawing.height = kTop + kRow * static_cast<double>(plan.stages()) + kMargin;
-  drawing.body = text_at(kMargin, 18.0, "seconds of a micro-batch, by stage") + legend(parts, 38.0);
+  drawing.body = text_at(kMargin, 18.0, "time of a micro-batch, by stage") + legend(parts, 38.0);
   for (std::size_t s = 0; s < plan.stages(); ++s) {
     const double y = kTop + kRow * static_cast<double>(s);
     drawing.body += text_at(kMargin, y + 15.0, label(plan, s)) +
