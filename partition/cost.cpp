@@ -25,6 +25,11 @@ std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+bool is_depthwise(const models::Op& op) {
+  const auto* conv = std::get_if<models::Conv>(&op.kind);
+  return conv != nullptr && conv->groups > 1 && conv->groups == conv->out_channels;
+}
+
 std::int64_t last_reader(const Graph& graph, ValueId value) {
   std::int64_t last = -1;
   for (const OpId reader : graph.consumers(value))
@@ -34,11 +39,10 @@ std::int64_t last_reader(const Graph& graph, ValueId value) {
 
 class Estimate {
  public:
-  Estimate(const Graph& graph, std::int64_t batch, DType type, const DeviceModel& device)
+  Estimate(const Graph& graph, std::int64_t batch, DType type)
       : graph_(graph),
         batch_(batch),
         type_(type),
-        device_(device),
         program_(pipeline::compile(graph, pipeline::whole(graph),
                                    {.batch = batch,
                                     .type = type,
@@ -48,16 +52,30 @@ class Estimate {
         costs_(graph.ops.size()),
         stored_(graph.values.size(), false) {}
 
-  std::vector<OpCost> run() && {
-    for (const Call& call : program_.phase(Phase::Forward)) of(call).forward += seconds(call);
+  std::vector<OpCost> run(const DeviceModel& device) && {
+    for (const Call& call : program_.phase(Phase::Forward))
+      of(call).forward += seconds_of(work(call), device);
     for (const Call& call : program_.phase(Phase::BackwardInput))
-      of(call).backward_input += seconds(call);
+      of(call).backward_input += seconds_of(work(call), device);
     for (const Call& call : program_.phase(Phase::BackwardWeight))
-      of(call).backward_weight += seconds(call);
+      of(call).backward_weight += seconds_of(work(call), device);
     add_stash();
     add_parameters();
     add_boundaries();
     return std::move(costs_);
+  }
+
+  [[nodiscard]] std::vector<OpWork> work_of(Phase phase) const {
+    std::vector<OpWork> sums(graph_.ops.size());
+    for (const Call& call : program_.phase(phase)) {
+      OpWork& sum = sums.at(call.op.at());
+      const OpWork more = work(call);
+      sum.flops += more.flops;
+      sum.depthwise_flops += more.depthwise_flops;
+      sum.bytes += more.bytes;
+      sum.kernels += more.kernels;
+    }
+    return sums;
   }
 
  private:
@@ -105,10 +123,13 @@ class Estimate {
     return sum;
   }
 
-  [[nodiscard]] double seconds(const Call& call) const {
-    return std::max(flops(call) / device_.flops_per_second,
-                    static_cast<double>(bytes(call)) / device_.bytes_per_second) +
-           device_.seconds_per_kernel;
+  [[nodiscard]] OpWork work(const Call& call) const {
+    const bool narrow = is_depthwise(graph_.op(call.op));
+    const double products = flops(call);
+    return {.flops = narrow ? 0.0 : products,
+            .depthwise_flops = narrow ? products : 0.0,
+            .bytes = static_cast<double>(bytes(call)),
+            .kernels = 1.0};
   }
 
   /// A buffer that a later phase uses is stashed by the first forward call that uses it. A value is
@@ -157,7 +178,6 @@ class Estimate {
   const Graph& graph_;
   std::int64_t batch_;
   DType type_;
-  const DeviceModel& device_;
   StageProgram program_;
   std::vector<OpCost> costs_;
   std::vector<bool> stored_;  ///< by value: in the stash of the op that makes it
@@ -165,16 +185,35 @@ class Estimate {
 
 }  // namespace
 
+double seconds_of(const OpWork& work, const DeviceModel& device) {
+  const double depthwise = device.depthwise_flops_per_second > 0.0
+                               ? device.depthwise_flops_per_second
+                               : device.flops_per_second;
+  const double products = work.flops / device.flops_per_second + work.depthwise_flops / depthwise;
+  return std::max(products, work.bytes / device.bytes_per_second) +
+         work.kernels * device.seconds_per_kernel;
+}
+
 DeviceModel cpu_model(DType type) {
   constexpr double kMemory = 15e9;
   constexpr double kCall = 5e-6;
-  if (type == DType::F32) return {"CPU core, float32", 130e9, kMemory, kCall};
-  return {"CPU core, 16 bits", 450e9, kMemory, kCall};
+  const double rate = type == DType::F32 ? 130e9 : 450e9;
+  return {type == DType::F32 ? "CPU core, float32" : "CPU core, 16 bits", rate, kMemory, kCall};
+}
+
+pipeline::LinkModel local_link() {
+  return {.latency = 2e-6, .bytes_per_second = 5e9, .receiver_copies = true};
 }
 
 std::vector<OpCost> analytic_costs(const Graph& graph, std::int64_t batch, DType type,
                                    const DeviceModel& device) {
-  return Estimate(graph, batch, type, device).run();
+  return Estimate(graph, batch, type).run(device);
+}
+
+std::array<std::vector<OpWork>, 3> op_work(const Graph& graph, std::int64_t batch, DType type) {
+  const Estimate estimate(graph, batch, type);
+  return {estimate.work_of(Phase::Forward), estimate.work_of(Phase::BackwardInput),
+          estimate.work_of(Phase::BackwardWeight)};
 }
 
 std::vector<OpCost> recomputing(const Graph& graph, std::vector<OpCost> costs,

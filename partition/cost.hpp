@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -36,18 +37,39 @@ struct OpCost {
   friend bool operator==(const OpCost&, const OpCost&) = default;
 };
 
-/// A device as two rates. A kernel takes the longer of its arithmetic time and its memory time,
-/// plus a fixed time to start.
+/// A device as rates. A kernel takes the longer of its arithmetic time and its memory time, plus a
+/// fixed time to start.
 struct DeviceModel {
   std::string name;
-  double flops_per_second = 1.0;
+  double flops_per_second = 1.0;  ///< of convolutions and matrix products, on average
   double bytes_per_second = 1.0;
   double seconds_per_kernel = 0.0;
+  double depthwise_flops_per_second = 0.0;  ///< with one channel a group; 0: as the others
+  friend bool operator==(const DeviceModel&, const DeviceModel&) = default;
 };
+
+/// What the kernels of an op have to do in one phase for one micro-batch.
+struct OpWork {
+  double flops = 0.0;
+  double depthwise_flops = 0.0;
+  double bytes = 0.0;  ///< read and written
+  double kernels = 0.0;
+};
+
+/// Seconds of kernels with this much work in sum.
+[[nodiscard]] double seconds_of(const OpWork& work, const DeviceModel& device);
 
 /// One core of a Xeon with AVX-512 and bf16 tiles, with the average rate of its convolutions, not
 /// its peak. Cuts depend only on the ratio of the rates, which changes little with more cores.
 [[nodiscard]] DeviceModel cpu_model(DType type);
+
+/// Messages between processes of one machine, through memory that they share.
+[[nodiscard]] pipeline::LinkModel local_link();
+
+/// The work by op in the phases Forward, BackwardInput and BackwardWeight, one after the other, in
+/// the order of OpCost's seconds.
+[[nodiscard]] std::array<std::vector<OpWork>, 3> op_work(const Graph& graph, std::int64_t batch,
+                                                         DType type);
 
 /// Costs by op, from the kernel calls of the compiled network. Gradients that no parameter needs
 /// are not computed: the first convolution has no `backward_input`, and ops before the first
@@ -67,7 +89,7 @@ struct DeviceModel {
                                         Recompute recompute);
 
 /// Costs of a stage: the sums over its ops; with recomputation, a second forward instead of the
-/// stash of its ops. Updates are left out because they are not pipelined.
+/// stash of its ops. Without the update, which is not of a micro-batch.
 [[nodiscard]] pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range,
                                              Recompute recompute);
 

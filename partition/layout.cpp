@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/layout.hpp"
 
+#include <optional>
 #include <utility>
 
+#include "core/error.hpp"
 #include "partition/cuts.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/schedule/auto_schedule.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
 
 namespace millrace::partition {
+namespace {
 
-std::vector<OpCost> estimated_costs(const Graph& graph, const pipeline::ProgramOptions& program) {
-  return recomputing(graph,
-                     analytic_costs(graph, program.batch, program.type, cpu_model(program.type)),
+/// A schedule that is not the first choice must save this much.
+constexpr double kWorthIt = 0.999;
+
+}  // namespace
+
+std::vector<OpCost> estimated_costs(const Graph& graph, const pipeline::ProgramOptions& program,
+                                    const DeviceModel& device) {
+  return recomputing(graph, analytic_costs(graph, program.batch, program.type, device),
                      program.recompute_layers);
 }
 
@@ -38,7 +47,7 @@ Plan automatic_plan(const Graph& graph, std::span<const OpCost> costs, const Pla
 std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& request,
                                        const SplitRequest& splits) {
   if (splits.aim == SplitRequest::For::Speed)
-    return automatic_plan(graph, estimated_costs(graph, request.program), request,
+    return automatic_plan(graph, estimated_costs(graph, request.program, request.device), request,
                           splits.memory_limit)
         .splits;
   const std::vector<pipeline::Slots> slots(static_cast<std::size_t>(request.schedule.devices));
@@ -47,26 +56,74 @@ std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& re
   return splits_of(graph, shard_by_memory(graph, request.schedule.devices, splits.filter, memory));
 }
 
-std::vector<pipeline::StageCost> stage_costs(const Graph& graph, std::span<const OpRange> stages,
-                                             const pipeline::ProgramOptions& program) {
-  const std::vector<OpCost> ops = estimated_costs(graph, program);
+pipeline::Costs estimated_step(const Graph& graph, std::span<const OpRange> stages,
+                               const PlanRequest& request) {
+  const std::vector<OpCost> ops = estimated_costs(graph, request.program, request.device);
   std::vector<pipeline::StageCost> costs;
-  for (const OpRange& stage : stages) costs.push_back(stage_cost(ops, stage, program.recompute));
-  return costs;
+  for (const OpRange& stage : stages)
+    costs.push_back(stage_cost(ops, stage, request.program.recompute));
+  return step_costs(graph, stages, std::move(costs), request);
 }
 
 pipeline::Schedule automatic_schedule(const Graph& graph, std::span<const OpRange> stages,
-                                      std::vector<pipeline::StageCost> costs,
+                                      const pipeline::Costs& costs,
                                       const pipeline::ScheduleRequest& request) {
   pipeline::AutoRequest automatic;
-  automatic.costs.stages = std::move(costs);
+  automatic.costs = costs;
   automatic.micro_batches = request.micro_batches;
   automatic.device_of = request.device_of;
   automatic.links = pipeline::links(graph, stages);
   // The memory limit of Grouped.
   const auto count = static_cast<std::int32_t>(stages.size());
   for (std::int32_t s = 0; s < count; ++s) automatic.stash_limit.push_back(2 * (count - s));
-  return pipeline::generate_auto(automatic);
+  const auto seconds = [&](const pipeline::Schedule& compute) {
+    return simulate(with_communication(compute, automatic.links), automatic.links, costs).makespan;
+  };
+  pipeline::Schedule joined = pipeline::generate_auto(automatic);
+  automatic.split_backward = true;
+  pipeline::Schedule split = pipeline::generate_auto(automatic);
+  return seconds(split) < kWorthIt * seconds(joined) ? split : joined;
+}
+
+ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs,
+                               const PlanRequest& request, std::int64_t memory_limit) {
+  std::optional<ScheduleChoice> best;
+  std::optional<ScheduleChoice> one_a_device;  // of those, the fastest
+  std::optional<Error> refusal;
+  const auto offer = [](std::optional<ScheduleChoice>& to, const ScheduleChoice& choice) {
+    if (!to || choice.plan.seconds < kWorthIt * to->plan.seconds) to = choice;
+  };
+  for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
+    if (rule.name == "Interleaved") continue;  // 1F1B
+    PlanRequest tried = request;
+    const bool free = rule.placement == pipeline::StagePlacement::Free;
+    tried.schedule = {.name = std::string(rule.name),
+                      .devices = request.schedule.devices,
+                      .chunks = free ? 1 : 2,
+                      .micro_batches = request.schedule.micro_batches,
+                      .device_of = {}};
+    if (tried.schedule.stages() > std::ssize(op_cuts(graph)) + 1) continue;
+    try {
+      const ScheduleChoice choice{tried.schedule,
+                                  automatic_plan(graph, costs, tried, memory_limit)};
+      offer(best, choice);
+      if (free) offer(one_a_device, choice);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Config) throw;
+      if (!refusal) refusal = error;  // too little memory; that of the first schedule is the least
+    }
+  }
+  if (!best) throw *refusal;
+  if (!one_a_device) return *best;
+  const std::vector<OpRange> stages = stages_of(graph, one_a_device->plan.splits);
+  PlanRequest tried = request;
+  tried.schedule = one_a_device->schedule;
+  const pipeline::Schedule compute = automatic_schedule(
+      graph, stages, step_costs(graph, stages, one_a_device->plan.costs, tried), tried.schedule);
+  ScheduleChoice listed{tried.schedule, make_plan(graph, costs, stages, tried, compute)};
+  listed.schedule.name = listed.plan.schedule = kAutomatic;
+  if (memory_limit == 0 || largest_device(listed.plan) <= memory_limit) offer(best, listed);
+  return *best;
 }
 
 }  // namespace millrace::partition

@@ -18,12 +18,29 @@ namespace millrace::partition {
 
 /// Costs of the ops of a run, estimated from their arithmetic.
 [[nodiscard]] std::vector<OpCost> estimated_costs(const Graph& graph,
-                                                  const pipeline::ProgramOptions& program);
+                                                  const pipeline::ProgramOptions& program,
+                                                  const DeviceModel& device);
 
 /// The best plan with cuts between layers, or one with cuts inside blocks if it is clearly faster.
 /// `memory_limit`: bytes of a device; 0: none. Errors: as best_plans.
 [[nodiscard]] Plan automatic_plan(const Graph& graph, std::span<const OpCost> costs,
                                   const PlanRequest& request, std::int64_t memory_limit);
+
+/// The name of the schedule that is made for the costs of its stages.
+inline constexpr std::string_view kAutomatic = "auto";
+
+/// A schedule with the plan that is fastest with it.
+struct ScheduleChoice {
+  pipeline::ScheduleRequest schedule;  ///< with kAutomatic the actions are automatic_schedule's
+  Plan plan;
+};
+/// The fastest of all schedules, each with cuts of its own: those with a stage on each device,
+/// those with two, and automatic_schedule. Among schedules that are equally fast within 0.1 %, the
+/// first in the table of schedules. `request.schedule` gives the numbers of devices and
+/// micro-batches. `memory_limit`: bytes of a device; 0: none. Errors: Config if none fits in
+/// memory.
+[[nodiscard]] ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs,
+                                             const PlanRequest& request, std::int64_t memory_limit);
 
 /// What a run is cut for.
 struct SplitRequest {
@@ -38,16 +55,16 @@ struct SplitRequest {
 [[nodiscard]] std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& request,
                                                      const SplitRequest& splits);
 
-/// The costs of these stages, by stage.
-[[nodiscard]] std::vector<pipeline::StageCost> stage_costs(const Graph& graph,
-                                                           std::span<const OpRange> stages,
-                                                           const pipeline::ProgramOptions& program);
+/// The costs of a step of these stages, estimated from the arithmetic of their ops.
+[[nodiscard]] pipeline::Costs estimated_step(const Graph& graph, std::span<const OpRange> stages,
+                                             const PlanRequest& request);
 
-/// The compute actions made for the costs of these very stages. `request` gives their devices and
-/// the number of micro-batches.
+/// The compute actions made for the costs of these very stages. `request.schedule` gives their
+/// devices and the number of micro-batches. No schedule that keeps a stage on each device and holds
+/// no more micro-batches than Grouped is faster.
 [[nodiscard]] pipeline::Schedule automatic_schedule(const Graph& graph,
                                                     std::span<const OpRange> stages,
-                                                    std::vector<pipeline::StageCost> costs,
+                                                    const pipeline::Costs& costs,
                                                     const pipeline::ScheduleRequest& request);
 
 }  // namespace millrace::partition

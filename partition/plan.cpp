@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "core/error.hpp"
@@ -11,21 +12,15 @@
 #include "partition/cuts.hpp"
 #include "pipeline/messages.hpp"
 #include "pipeline/pipeline_plan.hpp"
-#include "pipeline/schedule/generators/rules.hpp"
 
 namespace millrace::partition {
 namespace {
 
 using pipeline::Schedule;
 
-Backward backward_of(const PlanRequest& request) {
-  const bool split = pipeline::schedule_rule(request.schedule.name).splits_backward;
-  return split ? Backward::Split : Backward::Joined;
-}
-
-pipeline::ProgramOptions program_options(const PlanRequest& request) {
+pipeline::ProgramOptions program_options(const PlanRequest& request, const Schedule& compute) {
   pipeline::ProgramOptions options = request.program;
-  options.backward = backward_of(request);
+  options.backward = splits_backward(compute) ? Backward::Split : Backward::Joined;
   return options;
 }
 
@@ -52,17 +47,6 @@ std::vector<pipeline::Slots> slots_of(const Graph& graph, std::span<const OpRang
   return pipeline::slots_of(graph, plan);
 }
 
-/// Memory of the device whose stages need the most in sum.
-std::int64_t largest_device(const Plan& plan) {
-  std::vector<std::int64_t> bytes;
-  for (std::size_t s = 0; s < plan.stages(); ++s) {
-    const auto device = static_cast<std::size_t>(plan.device_of[s]);
-    bytes.resize(std::max(bytes.size(), device + 1), 0);
-    bytes[device] += plan.memory[s];
-  }
-  return *std::max_element(bytes.begin(), bytes.end());
-}
-
 /// Stages that share a device may fit one by one but not together.
 void remove_too_large(std::vector<Plan>& plans, std::int64_t limit) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -75,16 +59,36 @@ void remove_too_large(std::vector<Plan>& plans, std::int64_t limit) {
        human_bytes(limit), limit, human_bytes(least), least);
 }
 
-Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
-               const PlanRequest& request, const Schedule& compute, StageBytes& bytes) {
+/// A schedule with its messages, which hardly differ between the cuts that a search tries.
+class WithMessages {
+ public:
+  explicit WithMessages(const Schedule& compute) : compute_(compute) {}
+  const Schedule& over(const std::vector<Link>& links) {
+    if (!schedule_ || links != links_) {
+      schedule_ = pipeline::with_communication(compute_, links);
+      links_ = links;
+    }
+    return *schedule_;
+  }
+  [[nodiscard]] const Schedule& compute() const { return compute_; }
+
+ private:
+  const Schedule& compute_;
+  std::vector<Link> links_;
+  std::optional<Schedule> schedule_;
+};
+
+/// Without the memory.
+Plan timed_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
+                const PlanRequest& request, WithMessages& messages) {
+  const Schedule& compute = messages.compute();
   MILLRACE_ASSERT(std::ssize(stages) == compute.stages);
   const std::vector<Link> links = pipeline::links(graph, stages);
-  const Schedule schedule = pipeline::with_communication(compute, links);
-  pipeline::Costs simulated;
+  const Schedule& schedule = messages.over(links);
+  std::vector<pipeline::StageCost> by_stage;
   for (const OpRange range : stages)
-    simulated.stages.push_back(stage_cost(costs, range, request.program.recompute));
-  simulated.message_bytes = bytes_of_links(graph, stages, links, request);
-  simulated.link = request.link;
+    by_stage.push_back(stage_cost(costs, range, request.program.recompute));
+  pipeline::Costs simulated = step_costs(graph, stages, std::move(by_stage), request);
   const pipeline::TimeLine line = pipeline::simulate(schedule, links, simulated);
 
   Plan plan;
@@ -97,13 +101,39 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   plan.device_of = schedule.device_of;
   plan.seconds = line.makespan;
   plan.bound = pipeline::lower_bound_seconds(simulated.stages, schedule.micro_batches,
-                                             backward_of(request) == Backward::Split);
+                                             splits_backward(compute));
   plan.bubble = std::max(line.bubble(), 0.0);  // rounding may make it negative
   plan.costs = std::move(simulated.stages);
   plan.cost_model = request.cost_model;
-  const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
-  for (std::size_t s = 0; s < stages.size(); ++s) plan.memory.push_back(bytes(stages[s], slots[s]));
   return plan;
+}
+
+void add_memory(Plan& plan, const Graph& graph, std::span<const OpRange> stages,
+                WithMessages& messages, StageBytes& bytes) {
+  const std::vector<pipeline::Slots> slots =
+      slots_of(graph, stages, messages.over(pipeline::links(graph, stages)));
+  for (std::size_t s = 0; s < stages.size(); ++s) plan.memory.push_back(bytes(stages[s], slots[s]));
+}
+
+Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
+               const PlanRequest& request, WithMessages& messages, StageBytes& bytes) {
+  Plan plan = timed_plan(graph, costs, stages, request, messages);
+  add_memory(plan, graph, stages, messages, bytes);
+  return plan;
+}
+
+BalanceRequest balance_request(const Graph& graph, std::span<const OpCost> costs,
+                               const PlanRequest& request, const Search& search,
+                               const Schedule& compute) {
+  BalanceRequest balances;
+  balances.costs = costs;
+  balances.cuts = search.cuts.empty() ? filtered_cuts(graph, {}) : search.cuts;
+  balances.stages = compute.stages;
+  balances.micro_batches = compute.micro_batches;
+  balances.recompute = request.program.recompute;
+  balances.backward = splits_backward(compute) ? Backward::Split : Backward::Joined;
+  balances.plans = search.candidates;
+  return balances;
 }
 
 /// The best balances by bound, then the most even ones. The most even ones are the best for a very
@@ -123,24 +153,55 @@ std::vector<Balance> choices(const BalanceRequest& request) {
 
 }  // namespace
 
+std::int64_t largest_device(const Plan& plan) {
+  std::vector<std::int64_t> bytes;
+  for (std::size_t s = 0; s < plan.stages(); ++s) {
+    const auto device = static_cast<std::size_t>(plan.device_of[s]);
+    bytes.resize(std::max(bytes.size(), device + 1), 0);
+    bytes[device] += plan.memory[s];
+  }
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
+                           std::vector<pipeline::StageCost> costs, const PlanRequest& request) {
+  pipeline::Costs all;
+  all.stages = std::move(costs);
+  all.message_bytes = bytes_of_links(graph, stages, pipeline::links(graph, stages), request);
+  all.link = request.link;
+  all.replicas = request.replicas;
+  all.processors = request.processors;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    // An update reads and writes all that belongs to the parameters once.
+    const auto state = static_cast<double>(parameter_state_bytes(graph, stages[s], request.update));
+    all.stages[s].update = 2.0 * state / request.device.bytes_per_second;
+    double gradients = 0.0;
+    for (const models::Parameter& p : graph.parameters)
+      if (stages[s].contains(p.op) && p.learns())
+        gradients += static_cast<double>(p.elements() * size_of(DType::F32));
+    all.gradient_bytes.push_back(gradients);
+  }
+  return all;
+}
+
 Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
                const PlanRequest& request) {
-  StageBytes bytes(graph, program_options(request), request.update);
-  return plan_with(graph, costs, stages, request, pipeline::generate(request.schedule), bytes);
+  return make_plan(graph, costs, stages, request, pipeline::generate(request.schedule));
+}
+
+Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
+               const PlanRequest& request, const Schedule& compute) {
+  StageBytes bytes(graph, program_options(request, compute), request.update);
+  WithMessages messages(compute);
+  return plan_with(graph, costs, stages, request, messages, bytes);
 }
 
 std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
                              const PlanRequest& request, const Search& search) {
   const Schedule compute = pipeline::generate(request.schedule);
-  const auto bytes = std::make_shared<StageBytes>(graph, program_options(request), request.update);
-  BalanceRequest balances;
-  balances.costs = costs;
-  balances.cuts = search.cuts.empty() ? filtered_cuts(graph, {}) : search.cuts;
-  balances.stages = compute.stages;
-  balances.micro_batches = compute.micro_batches;
-  balances.recompute = request.program.recompute;
-  balances.backward = backward_of(request);
-  balances.plans = search.candidates;
+  const auto bytes =
+      std::make_shared<StageBytes>(graph, program_options(request, compute), request.update);
+  BalanceRequest balances = balance_request(graph, costs, request, search, compute);
   if (search.memory_limit > 0) {
     // Slots depend on the schedule and hardly on the cuts, so any choice of cuts serves here.
     const std::vector<OpRange> any = balance(balances).front().stages;
@@ -149,12 +210,33 @@ std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
     balances.memory_limit = search.memory_limit;
   }
   std::vector<Plan> plans;
+  WithMessages messages(compute);
   for (const Balance& choice : choices(balances))
-    plans.push_back(plan_with(graph, costs, choice.stages, request, compute, *bytes));
+    plans.push_back(plan_with(graph, costs, choice.stages, request, messages, *bytes));
   if (search.memory_limit > 0) remove_too_large(plans, search.memory_limit);
   std::stable_sort(plans.begin(), plans.end(),
                    [](const Plan& a, const Plan& b) { return a.seconds < b.seconds; });
   return plans;
+}
+
+Plan quick_plan(const Graph& graph, std::span<const OpCost> costs, const PlanRequest& request,
+                const Search& search) {
+  const Schedule compute = pipeline::generate(request.schedule);
+  WithMessages messages(compute);
+  std::optional<Plan> best;
+  for (const Balance& choice : choices(balance_request(graph, costs, request, search, compute))) {
+    Plan plan = timed_plan(graph, costs, choice.stages, request, messages);
+    if (!best || plan.seconds < best->seconds) best = std::move(plan);
+  }
+  return *std::move(best);
+}
+
+void set_memory(Plan& plan, const Graph& graph, const PlanRequest& request) {
+  const Schedule compute = pipeline::generate(request.schedule);
+  StageBytes bytes(graph, program_options(request, compute), request.update);
+  WithMessages messages(compute);
+  plan.memory.clear();
+  add_memory(plan, graph, stages_of(graph, plan.splits), messages, bytes);
 }
 
 }  // namespace millrace::partition

@@ -42,14 +42,26 @@ struct PlanRequest {
   pipeline::ProgramOptions program;  ///< as the training compiles its stages
   UpdateMemory update = UpdateRule::Sgd;
   pipeline::ScheduleRequest schedule;  ///< sets the numbers of stages, devices and micro-batches
+  DeviceModel device = cpu_model(DType::F32);  ///< its bytes a second give the time of updates
   pipeline::LinkModel link;
+  std::int32_t replicas = 1;
+  double processors = 0.0;  ///< as in pipeline::Costs
   std::string cost_model;
 };
+
+/// What a step of these stages costs: `stages` with the updates, messages, and all-reduces.
+[[nodiscard]] pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
+                                         std::vector<pipeline::StageCost> costs,
+                                         const PlanRequest& request);
 
 /// The plan with these stages; their number must equal that of the schedule. The time is simulated
 /// and the memory is that of stage_bytes. Errors: Config, as pipeline::generate.
 [[nodiscard]] Plan make_plan(const Graph& graph, std::span<const OpCost> costs,
                              std::span<const OpRange> stages, const PlanRequest& request);
+/// The same with these compute actions instead of those that the request names.
+[[nodiscard]] Plan make_plan(const Graph& graph, std::span<const OpCost> costs,
+                             std::span<const OpRange> stages, const PlanRequest& request,
+                             const pipeline::Schedule& compute);
 
 struct Search {
   std::vector<models::OpId> cuts;  ///< where stages may begin; empty: between all layers
@@ -61,6 +73,16 @@ struct Search {
 /// Config if no plan fits in memory, with the smallest limit that works.
 [[nodiscard]] std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
                                            const PlanRequest& request, const Search& search);
+
+/// The fastest of the first plans of best_plans, without their memory: what costs the time of a
+/// search. `memory_limit` has no effect.
+[[nodiscard]] Plan quick_plan(const Graph& graph, std::span<const OpCost> costs,
+                              const PlanRequest& request, const Search& search);
+/// Sets the memory of a plan's stages.
+void set_memory(Plan& plan, const Graph& graph, const PlanRequest& request);
+
+/// Memory of the device whose stages need the most in sum.
+[[nodiscard]] std::int64_t largest_device(const Plan& plan);
 
 /// The names of the columns, then a row per stage: its device, layers, costs and memory.
 [[nodiscard]] std::vector<std::vector<std::string>> stage_table(const Plan& plan,

@@ -6,6 +6,7 @@
 #include "core/text.hpp"
 #include "partition/cuts.hpp"
 #include "partition/plan.hpp"
+#include "partition/text_table.hpp"
 #include "pipeline/messages.hpp"
 
 namespace millrace::partition {
@@ -13,28 +14,6 @@ namespace {
 
 using models::OpId;
 using Rows = std::vector<std::vector<std::string>>;
-
-/// Prints rows of equal length. Columns are as wide as their widest entry; the first `left_columns`
-/// are aligned left, the others, which are numbers, right.
-std::string text_table(const std::vector<std::vector<std::string>>& rows,
-                       std::size_t left_columns) {
-  std::vector<std::size_t> widths;
-  for (const std::vector<std::string>& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()), 0);
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const std::vector<std::string>& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string blanks(widths[i] - row[i].size(), ' ');
-      line += (i > 0 ? "  " : "") + (i < left_columns ? row[i] + blanks : blanks + row[i]);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + '\n';
-  }
-  return text;
-}
 
 std::string millis(double seconds) { return fmt::format("{:.2f}", 1e3 * seconds); }
 std::string percent(double share) { return fmt::format("{:.1f} %", 100.0 * share); }

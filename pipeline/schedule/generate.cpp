@@ -141,6 +141,12 @@ bool splits_backward(const Schedule& schedule) {
   return contains(schedule, ActionKind::BackwardInput);
 }
 
+Schedule without_communication(Schedule schedule) {
+  for (std::vector<Action>& list : schedule.lists)
+    std::erase_if(list, [](const Action& a) { return !is_compute(a.kind); });
+  return schedule;
+}
+
 Schedule with_communication(const Schedule& compute, std::span<const Link> links) {
   Schedule result = compute;
   for (std::vector<Action>& list : result.lists) list.clear();

@@ -100,6 +100,9 @@ struct Link {
 /// one sends: early, so that it can be posted ahead.
 [[nodiscard]] Schedule with_communication(const Schedule& compute, std::span<const Link> links);
 
+/// The compute actions alone: what with_communication added is removed.
+[[nodiscard]] Schedule without_communication(Schedule schedule);
+
 /// Proves that a schedule is complete and ordered, that messages match, and that it finishes even
 /// if sends wait for their receives. Accepts schedules with or without communication. Errors:
 /// Config, with device, entry and action.

@@ -2,6 +2,7 @@
 #include "pipeline/schedule/simulate.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -20,7 +21,8 @@ class Simulation {
         costs_(costs),
         ends_(static_cast<std::size_t>(schedule.stages)),
         head_(schedule.lists.size()),
-        now_(schedule.lists.size()) {
+        now_(schedule.lists.size()),
+        reduced_(schedule.lists.size()) {
     MILLRACE_ASSERT(std::ssize(costs.stages) == schedule.stages);
     const std::size_t messages =
         links.size() * static_cast<std::size_t>(std::max(schedule.micro_batches, 0));
@@ -42,12 +44,10 @@ class Simulation {
   }
 
   TimeLine run() && {
-    bool moved = true;
-    while (moved) {
-      moved = false;
-      for (std::size_t d = 0; d < head_.size(); ++d)
-        while (step(d)) moved = true;
-    }
+    if (costs_.processors > 0 && costs_.processors < schedule_.devices())
+      share_processors();
+    else
+      replay();
     for (std::size_t d = 0; d < head_.size(); ++d)
       if (head_[d] < schedule_.lists[d].size())
         fail(ErrorKind::Config, "schedule {}: deadlock: device {} can never run {}", schedule_.name,
@@ -67,6 +67,103 @@ class Simulation {
     std::vector<std::size_t> sends_gradients;
   };
 
+  /// A device that computes, or is about to.
+  struct Running {
+    Action action;
+    double begin = 0.0;
+    double work = 0.0;  ///< seconds of a whole processor that are left
+  };
+
+  /// Each device has a processor: an action ends a fixed time after it begins.
+  void replay() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (std::size_t d = 0; d < head_.size(); ++d)
+        while (step(d)) moved = true;
+    }
+  }
+
+  /// Devices that compute at the same time slow each other down.
+  void share_processors() {
+    std::vector<std::optional<Running>> running(head_.size());
+    for (double now = 0.0;;) {
+      double next = std::numeric_limits<double>::infinity();
+      for (std::size_t d = 0; d < running.size(); ++d)
+        if (!running[d]) next = std::min(next, take_up(d, now, running[d]));
+      const auto busy = static_cast<double>(std::count_if(
+          running.begin(), running.end(), [](const auto& r) { return r.has_value(); }));
+      const double rate = std::min(1.0, costs_.processors / std::max(1.0, busy));
+      for (const auto& r : running)
+        if (r) next = std::min(next, now + r->work / rate);
+      if (next == std::numeric_limits<double>::infinity()) return;
+      for (std::size_t d = 0; d < running.size(); ++d) {
+        if (!running[d]) continue;
+        const bool ends = now + running[d]->work / rate <= next;
+        running[d]->work -= (next - now) * rate;
+        if (!ends) continue;
+        finish(d, running[d]->action, running[d]->begin, next);
+        running[d].reset();
+      }
+      now = next;
+    }
+  }
+
+  /// Begins the next action of an idle device if its inputs are there. Otherwise returns when they
+  /// will be; infinity if that is not known yet.
+  double take_up(std::size_t device, double now, std::optional<Running>& running) {
+    const std::vector<Action>& list = schedule_.lists[device];
+    for (; head_[device] < list.size(); ++head_[device]) {
+      const Action& action = list[head_[device]];
+      if (pass(device, action)) continue;
+      const std::optional<double> inputs = ready(action);
+      if (!inputs) break;
+      const double begin = std::max(*inputs, now_[device]);
+      if (begin > now) return begin;
+      running = Running{action, now, work(action)};
+      break;
+    }
+    return std::numeric_limits<double>::infinity();
+  }
+
+  /// Notes an entry that takes a device no time; false if it is one that does.
+  bool pass(std::size_t device, const Action& action) {
+    if (is_compute(action.kind)) return false;
+    if (action.kind == ActionKind::Update) return true;
+    line_.devices[device].push_back({action, now_[device], now_[device]});
+    if (action.kind == ActionKind::Reduce) reduce(device, action);
+    return true;
+  }
+
+  /// The all-reduces of a device follow each other.
+  void reduce(std::size_t device, const Action& action) {
+    if (costs_.replicas < 2 || costs_.gradient_bytes.empty()) return;
+    const double bytes = costs_.gradient_bytes[static_cast<std::size_t>(action.stage)];
+    const double seconds = all_reduce_seconds(costs_.link, costs_.replicas, bytes);
+    reduced_[device] = std::max(reduced_[device], now_[device]) + seconds;
+    if (costs_.link.receiver_copies) now_[device] = reduced_[device];
+  }
+
+  /// Seconds of an action, with those of the messages that its processor must copy.
+  [[nodiscard]] double work(const Action& action) const {
+    const auto stage = static_cast<std::size_t>(action.stage);
+    double seconds = costs_.stages[stage].seconds(action.kind);
+    if (!costs_.link.receiver_copies || costs_.message_bytes.empty()) return seconds;
+    for (const std::size_t link : inputs_of(action)) {
+      const bool sent = schedule_.device(links_[link].from) != schedule_.device(links_[link].to);
+      if (sent) seconds += costs_.message_bytes[link] / costs_.link.bytes_per_second;
+    }
+    return seconds;
+  }
+
+  /// The links whose messages an action reads.
+  [[nodiscard]] std::span<const std::size_t> inputs_of(const Action& a) const {
+    const Ends& ends = ends_[static_cast<std::size_t>(a.stage)];
+    if (a.kind == ActionKind::Forward) return ends.reads_activations;
+    if (makes_input_gradient(a.kind)) return ends.reads_gradients;
+    return {};
+  }
+
   [[nodiscard]] std::size_t message(std::size_t link, const Action& a) const {
     return link * static_cast<std::size_t>(schedule_.micro_batches) +
            static_cast<std::size_t>(a.micro_batch);
@@ -74,13 +171,9 @@ class Simulation {
 
   /// When all inputs of the action have arrived; nothing while an input is not sent yet.
   [[nodiscard]] std::optional<double> ready(const Action& a) const {
-    const bool forward = a.kind == ActionKind::Forward;
-    if (!forward && !makes_input_gradient(a.kind)) return 0.0;
-    const auto stage = static_cast<std::size_t>(a.stage);
-    const Arrivals& arrivals = forward ? activation_ : gradient_;
+    const Arrivals& arrivals = a.kind == ActionKind::Forward ? activation_ : gradient_;
     double time = 0.0;
-    const Ends& ends = ends_[stage];
-    for (const std::size_t link : forward ? ends.reads_activations : ends.reads_gradients) {
+    for (const std::size_t link : inputs_of(a)) {
       const std::optional<double>& arrival = arrivals[message(link, a)];
       if (!arrival) return std::nullopt;
       time = std::max(time, *arrival);
@@ -92,20 +185,25 @@ class Simulation {
     const std::vector<Action>& list = schedule_.lists[device];
     if (head_[device] == list.size()) return false;
     const Action& action = list[head_[device]];
-    if (action.kind == ActionKind::Update) {
+    if (pass(device, action)) {
       ++head_[device];
       return true;
     }
     const std::optional<double> inputs = ready(action);
     if (!inputs) return false;
     const double begin = std::max(now_[device], *inputs);
-    const double end =
-        begin + costs_.stages[static_cast<std::size_t>(action.stage)].seconds(action.kind);
+    finish(device, action, begin, begin + work(action));
+    return true;
+  }
+
+  void finish(std::size_t device, const Action& action, double begin, double end) {
     now_[device] = end;
-    line_.devices[device].push_back({action, begin, end});
+    // What it takes to copy messages is waiting, not computing.
+    const double copied =
+        work(action) - costs_.stages[static_cast<std::size_t>(action.stage)].seconds(action.kind);
+    line_.devices[device].push_back({action, std::min(end, begin + copied), end});
     ++head_[device];
     send(action, end);
-    return true;
   }
 
   void send(const Action& a, double when) {
@@ -121,6 +219,7 @@ class Simulation {
   double arrival(std::size_t link, std::int32_t from, std::int32_t to, double when) {
     const std::pair devices{schedule_.device(from), schedule_.device(to)};
     if (devices.first == devices.second) return when;
+    if (costs_.link.receiver_copies) return when + costs_.link.latency;
     const double bytes = costs_.message_bytes.empty() ? 0.0 : costs_.message_bytes[link];
     double& free = wire_free_[devices];
     free = std::max(free, when) + bytes / costs_.link.bytes_per_second;
@@ -129,7 +228,8 @@ class Simulation {
 
   /// All weights are updated together, when the last device has its gradients.
   void update_weights() {
-    const double together = *std::max_element(now_.begin(), now_.end());
+    const double together = std::max(*std::max_element(now_.begin(), now_.end()),
+                                     *std::max_element(reduced_.begin(), reduced_.end()));
     for (std::size_t d = 0; d < now_.size(); ++d) {
       double now = together;
       for (const Action& action : schedule_.lists[d]) {
@@ -174,6 +274,7 @@ class Simulation {
   std::vector<Ends> ends_;  ///< by stage
   std::vector<std::size_t> head_;
   std::vector<double> now_;
+  std::vector<double> reduced_;  ///< by device: the end of its last all-reduce
   Arrivals activation_;
   Arrivals gradient_;
   std::map<std::pair<std::int32_t, std::int32_t>, double> wire_free_;
@@ -202,6 +303,11 @@ double StageCost::seconds(ActionKind kind) const {
 double TimeLine::bubble() const {
   const double all = makespan * static_cast<double>(devices.size());
   return all > 0.0 ? 1.0 - std::accumulate(busy.begin(), busy.end(), 0.0) / all : 0.0;
+}
+
+double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes) {
+  const double others = replicas - 1;
+  return 2.0 * others * (link.latency + bytes / replicas / link.bytes_per_second);
 }
 
 TimeLine simulate(const Schedule& schedule, std::span<const Link> links, const Costs& costs) {

@@ -24,13 +24,26 @@ struct StageCost {
 struct LinkModel {
   double latency = 0.0;
   double bytes_per_second = 1e30;
+  /// The processor of the receiver moves the bytes when it needs them, as between processes of one
+  /// machine: that takes the receiver's time.
+  bool receiver_copies = false;
+  friend bool operator==(const LinkModel&, const LinkModel&) = default;
 };
 
 struct Costs {
   std::vector<StageCost> stages;
   std::vector<double> message_bytes;  ///< by link; empty: messages have no bytes
   LinkModel link;
+  std::int32_t replicas = 1;           ///< of the pipeline, among which gradients are all-reduced
+  std::vector<double> gradient_bytes;  ///< by stage; empty: all-reduces take no time
+  /// How many devices of a pipeline can compute at the same time: more of them share the time
+  /// equally. Less than 1 where replicas take turns, too. 0: all of them.
+  double processors = 0.0;
 };
+
+/// Seconds of an all-reduce of n bytes over R replicas that send directly to each other
+/// (pipeline/all_reduce.hpp): each sends and receives 2 (R - 1) messages of n / R bytes.
+[[nodiscard]] double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes);
 
 struct Interval {
   Action action;
@@ -50,8 +63,9 @@ struct TimeLine {
 };
 
 /// Replays the lists. Each device runs its entries in order; sends do not block it; the reader of a
-/// message waits for it. All weights are updated together, after the last gradient of any device.
-/// All-reduces take no time. Errors: Config if the schedule cannot finish.
+/// message waits for it. The all-reduces of a device follow each other while it goes on computing,
+/// unless its processor copies the messages. All weights are updated together, after the last
+/// gradient of any device. Errors: Config if the schedule cannot finish.
 [[nodiscard]] TimeLine simulate(const Schedule& schedule, std::span<const Link> links,
                                 const Costs& costs);
 

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <cstdlib>
 
+#include "cli/bench_machine.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
@@ -58,17 +58,6 @@ void print_loaders(const train::DataBenchResult& result) {
                result.loader_rate / result.device_rate);
 }
 
-/// Says so if other programs use the cores that are about to be measured.
-void note_load() {
-  double load = 0.0;
-  const int cores = this_machine().cores;
-  if (::getloadavg(&load, 1) == 1 && load > cores)
-    print_error(
-        fmt::format("The load average of this machine is {:.1f} on {} core(s): other programs slow "
-                    "what is measured here",
-                    load, cores));
-}
-
 /// With --dataset-benchmark, loaders and devices are also measured separately.
 train::DataBenchResult measure(const PreparedBench& prepared, bool apart,
                                const comm::World& world) {
@@ -78,6 +67,7 @@ train::DataBenchResult measure(const PreparedBench& prepared, bool apart,
 }
 
 int bench(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
+  if (invocation.options.text("machine-file")) return bench_machine(invocation, world, watch);
   const PreparedBench prepared = prepare_bench(invocation, world);
   watch.end();
   const train::TrainConfig& config = prepared.run.config;
@@ -90,7 +80,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   pin_rank(world, config);
   if (world.rank() == 0) {
     print_lines(stderr, prepared.run.notices);
-    note_load();
+    note_load(this_machine().cores);
   }
   const train::DataBenchResult result = measure(prepared, apart, world);
   if (world.rank() != 0) return 0;

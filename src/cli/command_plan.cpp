@@ -4,6 +4,8 @@
 #include <optional>
 
 #include "cli/commands.hpp"
+#include "cli/machine_file.hpp"
+#include "cli/plan_devices.hpp"
 #include "cli/planning.hpp"
 #include "cli/prepare.hpp"
 #include "cli/resolve_parts.hpp"
@@ -23,33 +25,81 @@ namespace millrace::cli {
 namespace {
 
 /// The simulated step as a chart, if there are few enough micro-batches to read it.
-std::string timeline_text(const train::TrainConfig& config, const partition::Plan& plan) {
+std::string timeline_text(const partition::Plan& plan, const pipeline::TimeLine& step) {
   constexpr std::int32_t kReadable = 16;
   constexpr std::int32_t kColumns = 100;
   if (plan.stages() < 2 || plan.micro_batches > kReadable) return {};
-  return staircase(simulated_step(config, plan), kColumns);
+  return staircase(step, kColumns);
 }
 
-/// Replaces the plan's schedule by one generated for its own costs.
-void measure_automatic_schedule(const models::Graph& graph, partition::Plan& plan) {
+/// Sets the device and the link that machine files describe. Errors: Config for a file without.
+void use_machine_files(const Options& options, partition::PlanRequest& request) {
+  if (const std::optional<std::string> file = options.text("device")) {
+    const partition::Machine machine = read_machine(*file);
+    const DType type = request.program.type;
+    const auto found = machine.devices.find(type);
+    if (found == machine.devices.end())
+      fail(ErrorKind::Config,
+           "{}: no section [{}], the type of this training; measure the machine "
+           "with millrace bench --machine-file, or choose another --precision",
+           *file, name_of(type));
+    request.device = found->second;
+    request.cost_model = "analytic, " + *file;
+  }
+  if (const std::optional<std::string> file = options.text("link")) {
+    const partition::Machine machine = read_machine(*file);
+    if (!machine.link)
+      fail(ErrorKind::Config,
+           "{}: no section [link]; millrace bench --machine-file measures it with "
+           "at least 2 ranks",
+           *file);
+    request.link = *machine.link;
+  }
+}
+
+/// A plan with the compute actions that it is for.
+struct Planned {
+  partition::Plan plan;
+  pipeline::Schedule compute;
+};
+
+/// The plan of the given cuts, or of the best ones.
+Planned plan_of(const models::Graph& graph, const train::TrainConfig& config,
+                const Options& options, partition::PlanRequest request,
+                std::span<const partition::OpCost> costs) {
+  Reader read(options);
+  const std::int64_t limit = device_memory(read);
+  const bool automatic_cuts = options.text("pipeline-splits") == "auto";
+  const bool automatic =
+      to_lower(options.text("pipeline-schedule").value_or("")) == partition::kAutomatic;
+  const bool open = automatic && automatic_cuts && !options.text("device-mapping") &&
+                    !options.integer("chunks") && !options.text("pipeline-schedule-file");
+  if (open && request.schedule.devices > 1) {
+    partition::ScheduleChoice choice = partition::choose_schedule(graph, costs, request, limit);
+    if (choice.schedule.name != partition::kAutomatic)
+      return {choice.plan, pipeline::generate(choice.schedule)};
+    const auto ranges = partition::stages_of(graph, choice.plan.splits);
+    return {choice.plan, partition::automatic_schedule(
+                             graph, ranges, step_costs(graph, ranges, choice.plan.costs, request),
+                             choice.schedule)};
+  }
+  const pipeline::Schedule listed = without_communication(config.pipeline.schedule);
+  partition::Plan plan =
+      automatic_cuts ? partition::automatic_plan(graph, costs, request, limit)
+                     : partition::make_plan(graph, costs, config.pipeline.ranges, request, listed);
+  if (!automatic || plan.stages() == 1) return {std::move(plan), listed};
   const auto ranges = partition::stages_of(graph, plan.splits);
-  const auto links = pipeline::links(graph, ranges);
-  const pipeline::ScheduleRequest request{.micro_batches = plan.micro_batches,
-                                          .device_of = plan.device_of};
-  pipeline::Costs costs;
-  costs.stages = plan.costs;
-  const pipeline::TimeLine line = simulate(
-      with_communication(partition::automatic_schedule(graph, ranges, plan.costs, request), links),
-      links, costs);
-  plan.schedule = "auto";
-  plan.seconds = line.makespan;
-  plan.bubble = line.bubble();
+  pipeline::Schedule compute = partition::automatic_schedule(
+      graph, ranges, step_costs(graph, ranges, plan.costs, request), request.schedule);
+  plan = make_plan(graph, costs, ranges, request, compute);
+  plan.schedule = partition::kAutomatic;
+  return {std::move(plan), std::move(compute)};
 }
 
 }  // namespace
 
 int command_plan(const Invocation& invocation) {
-  const Options options = options_to_plan(invocation.options);
+  const Options options = options_to_plan(without_layout(invocation.options));
   const DatasetFacts facts = published_facts(options);
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, invocation.notices);
@@ -58,22 +108,16 @@ int command_plan(const Invocation& invocation) {
   const train::TrainConfig& config = resolution.config;
   const models::Graph graph = train::network_of(config);
   const CostModel model = cost_model(options);
-  const std::vector<partition::OpCost> costs = costs_of(graph, config, model);
-
-  const std::optional<partition::Plan>& given = resolution.layout.plan;
-  partition::PlanRequest request = plan_request(config, resolution.layout.request);
-  request.cost_model = model == CostModel::Profile ? "profile" : "analytic";
-  if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
-    request.schedule.device_of = config.pipeline.schedule.device_of;
-  const bool automatic = options.text("pipeline-splits") == "auto";
-  Reader read(options);
-  partition::Plan plan = automatic
-                             ? partition::automatic_plan(graph, costs, request, device_memory(read))
-                             : partition::make_plan(graph, costs, config.pipeline.ranges, request);
-
-  const std::string schedule =
-      options.text("pipeline-schedule").value_or(given ? given->schedule : std::string());
-  if (to_lower(schedule) == "auto" && plan.stages() > 1) measure_automatic_schedule(graph, plan);
+  const bool shares_cores =
+      model == CostModel::Profile || invocation.options.integer("ranks").has_value();
+  partition::PlanRequest request = request_to_plan(resolution, model, shares_cores);
+  use_machine_files(options, request);
+  if (options.integer("devices")) {
+    request.schedule = {};
+    return print_layouts(invocation.options, graph, request, facts);
+  }
+  const std::vector<partition::OpCost> costs = costs_of(graph, config, request, model);
+  const auto [plan, compute] = plan_of(graph, config, options, request, costs);
 
   const std::string format = options.text("format").value_or("text");
   if (format == "html")
@@ -81,11 +125,13 @@ int command_plan(const Invocation& invocation) {
   if (format == "json") {
     fmt::print("{}", to_json(plan));
   } else if (format == "svg") {
-    fmt::print("{}", to_svg(plan, simulated_step(config, plan)));
+    fmt::print("{}", to_svg(plan, simulated_step(graph, compute, plan, request)));
   } else if (format == "csv") {
-    fmt::print("{}", to_csv(config.pipeline.schedule));
+    const auto links = pipeline::links(graph, partition::stages_of(graph, plan.splits));
+    fmt::print("{}", to_csv(with_communication(compute, links)));
   } else {
-    fmt::print("{}\n{}\n{}", to_text(plan, graph), timeline_text(config, plan),
+    fmt::print("{}\n{}\n{}", to_text(plan, graph),
+               timeline_text(plan, simulated_step(graph, compute, plan, request)),
                partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
   }
   return 0;

@@ -36,14 +36,12 @@ report::PlannedRun planned_run(const Options& recorded, CostModel model) {
   const train::TrainConfig& config = resolution.config;
   report::PlannedRun planned;
   planned.graph = train::network_of(config);
-  planned.costs = costs_of(planned.graph, config, model);
-  partition::PlanRequest request = plan_request(config, resolution.layout.request);
-  request.cost_model = model == CostModel::Profile ? "profile" : "analytic";
-  if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
-    request.schedule.device_of = config.pipeline.schedule.device_of;
+  const partition::PlanRequest request = request_to_plan(resolution, model, true);
+  planned.costs = costs_of(planned.graph, config, request, model);
+  const pipeline::Schedule compute = without_communication(config.pipeline.schedule);
   planned.plan =
-      partition::make_plan(planned.graph, planned.costs, config.pipeline.ranges, request);
-  planned.step = simulated_step(config, planned.plan);
+      partition::make_plan(planned.graph, planned.costs, config.pipeline.ranges, request, compute);
+  planned.step = simulated_step(planned.graph, compute, planned.plan, request);
   if (planned.plan.stages() > 1) planned.plan.schedule = config.pipeline.schedule.name;
   return planned;
 }

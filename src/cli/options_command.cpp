@@ -57,6 +57,19 @@ void add_measuring(OptionTable& table) {
   row("cost-model", choice("analytic|profile"), "millrace",
       "estimate the time of every op, or measure it on this machine", by_default("analytic"),
       commands(kPlan | set_of(Command::Report)));
+  row("device", path("FILE"), "millrace", "machine file whose devices the plan is for",
+      default_text("a core of this kind of machine"), commands(kPlan));
+  row("link", path("FILE"), "millrace", "machine file whose link carries the messages",
+      default_text("memory that ranks of one machine share"), commands(kPlan));
+  row("devices", integer(between(1, 65536)), "millrace",
+      "search for the best layout on this number of devices: stages, replicas, micro-batches, "
+      "schedule, recomputation",
+      unit("devices"), needs("--total-batch"), commands(kPlan));
+  row("total-batch", integer(at_least(1)), "millrace", "images per weight update of that layout",
+      unit("images"), needs("--devices"), commands(kPlan));
+  row("machine-file", path("FILE"), "millrace",
+      "measure this machine instead of a training and write what plans need to know of it",
+      default_text(""), commands(kBench));
   row("format", choice("text|json|svg|csv|html"), "millrace",
       "plan: readable text, a file for --plan, a drawing, or the schedule; report: html alone",
       default_text("text; html for report"), commands(kPlan | set_of(Command::Report)));

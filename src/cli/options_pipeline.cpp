@@ -44,8 +44,9 @@ void add_pipeline(OptionTable& table) {
 void add_sharding(OptionTable& table) {
   const Rows row(table, Section::Pipeline, kRuns, kMayChange);
   row("device-memory", text("SIZE"), "millrace",
-      "maximum memory per device that automatic splits may use", default_text("no limit"),
-      unit("bytes; examples: 512MiB, 8GiB"), needs("--pipeline-splits auto"));
+      "maximum memory per device that automatic splits may use", alias("memory"),
+      default_text("no limit"), unit("bytes; examples: 512MiB, 8GiB"),
+      needs("--pipeline-splits auto"));
   row("sharding-include-filter", names("NAME .."), "IPU",
       "parts of layer names; automatic sharding cuts only at these layers",
       default_text("all layers"), needs("--shards with one micro-batch and no splits"));

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/planning.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "cli/prepare.hpp"
-#include "cli/resolve.hpp"
+#include "cli/resolve_parts.hpp"
 #include "device/environment.hpp"
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
 #include "pipeline/messages.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
 #include "train/profile.hpp"
 #include "train/setup.hpp"
 
@@ -34,21 +36,48 @@ CostModel cost_model(const Options& options) {
                                                                : CostModel::Analytic;
 }
 
+namespace {
+
+/// How many devices of a pipeline this machine computes at the same time, if its ranks share cores;
+/// otherwise 0.
+double processors_of(const train::TrainConfig& config) {
+  const MachineFacts machine = this_machine();
+  const pipeline::RankMap& map = config.pipeline.ranks;
+  const int at_once = std::min(std::max(1, machine.cores / config.threads), map.ranks);
+  if (at_once >= map.devices * map.replicas) return 0.0;
+  return static_cast<double>(at_once) / map.replicas;
+}
+
+}  // namespace
+
+partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel model,
+                                       bool shares_cores) {
+  const train::TrainConfig& config = resolution.config;
+  partition::PlanRequest request = plan_request(config, resolution.layout.request);
+  request.cost_model = model == CostModel::Profile ? "profile" : "analytic";
+  if (shares_cores) request.processors = processors_of(config);
+  if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
+    request.schedule.device_of = config.pipeline.schedule.device_of;
+  return request;
+}
+
 std::vector<partition::OpCost> costs_of(const models::Graph& graph,
-                                        const train::TrainConfig& config, CostModel model) {
+                                        const train::TrainConfig& config,
+                                        const partition::PlanRequest& request, CostModel model) {
   if (model == CostModel::Analytic)
-    return partition::estimated_costs(graph, train::training_program(config));
+    return partition::estimated_costs(graph, request.program, request.device);
   const device::Environment environment(config.threads);
   return partition::recomputing(graph, train::profiled_costs(config), config.recompute_layers);
 }
 
-pipeline::TimeLine simulated_step(const train::TrainConfig& config, const partition::Plan& plan) {
+pipeline::TimeLine simulated_step(const models::Graph& graph, const pipeline::Schedule& compute,
+                                  const partition::Plan& plan,
+                                  const partition::PlanRequest& request) {
   if (plan.stages() < 2) return {};
-  const models::Graph graph = train::network_of(config);
-  const auto links = pipeline::links(graph, partition::stages_of(graph, plan.splits));
-  pipeline::Costs costs;
-  costs.stages = plan.costs;
-  return simulate(config.pipeline.schedule, links, costs);
+  const auto ranges = partition::stages_of(graph, plan.splits);
+  const auto links = pipeline::links(graph, ranges);
+  return simulate(with_communication(compute, links), links,
+                  step_costs(graph, ranges, plan.costs, request));
 }
 
 }  // namespace millrace::cli

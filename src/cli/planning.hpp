@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "cli/options.hpp"
+#include "cli/resolve.hpp"
 #include "models/graph.hpp"
 #include "partition/cost.hpp"
 #include "partition/plan.hpp"
+#include "pipeline/schedule/schedule.hpp"
 #include "pipeline/schedule/simulate.hpp"
 #include "train/config.hpp"
 
@@ -21,14 +23,21 @@ namespace millrace::cli {
 enum class CostModel { Analytic, Profile };
 /// The --cost-model asked for.
 [[nodiscard]] CostModel cost_model(const Options& options);
+/// The request from which plans of a run are made. `shares_cores`: its ranks take turns on the
+/// cores of this machine if there are too few.
+[[nodiscard]] partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel model,
+                                                     bool shares_cores);
+
 /// Costs by op, estimated or measured on this machine; measuring starts Kokkos, once a process.
 [[nodiscard]] std::vector<partition::OpCost> costs_of(const models::Graph& graph,
                                                       const train::TrainConfig& config,
+                                                      const partition::PlanRequest& request,
                                                       CostModel model);
 
-/// A step of the schedule of the run, simulated with the costs of the plan; empty for a single
-/// stage.
-[[nodiscard]] pipeline::TimeLine simulated_step(const train::TrainConfig& config,
-                                                const partition::Plan& plan);
+/// A step of a plan with these compute actions, simulated; empty for a single stage.
+[[nodiscard]] pipeline::TimeLine simulated_step(const models::Graph& graph,
+                                                const pipeline::Schedule& compute,
+                                                const partition::Plan& plan,
+                                                const partition::PlanRequest& request);
 
 }  // namespace millrace::cli

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -198,6 +200,15 @@ MachineFacts this_machine(const comm::World& world) {
   facts.threads =
       static_cast<int>(-world.maximum(-std::int64_t{std::max(1, facts.cores / facts.local_ranks)}));
   return facts;
+}
+
+void note_load(int cores) {
+  double load = 0.0;
+  if (::getloadavg(&load, 1) == 1 && load > cores)
+    print_error(
+        fmt::format("The load average of this machine is {:.1f} on {} core(s): other programs slow "
+                    "what is measured here",
+                    load, cores));
 }
 
 PreparedRun prepare_training(const Invocation& invocation, const comm::World& world) {

@@ -28,6 +28,9 @@ void drop_length(Options& options);
 /// Prints notices, one per line.
 void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 
+/// Says so if other programs use the cores that are about to be measured, of this number.
+void note_load(int cores);
+
 /// What a command passes to the trainer.
 struct PreparedRun {
   train::TrainConfig config;

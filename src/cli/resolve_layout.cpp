@@ -40,6 +40,9 @@ partition::PlanRequest plan_request(const TrainConfig& config,
   request.update = {config.optimiser.kind, config.precision,
                     config.optimiser.sharded ? config.pipeline.ranks.replicas : 1};
   request.schedule = schedule;
+  request.device = partition::cpu_model(request.program.type);
+  request.link = partition::local_link();
+  request.replicas = config.pipeline.ranks.replicas;
   request.cost_model = "analytic";
   return request;
 }
@@ -102,8 +105,10 @@ partition::SplitRequest sharding(Reader& read) {
 [[noreturn]] void refuse_missing_splits(Reader& read, const Graph& graph, const TrainConfig& config,
                                         const pipeline::ScheduleRequest& schedule,
                                         std::span<const std::string> given) {
-  const pipeline::ProgramOptions program = train::training_program(config);
-  const std::vector<partition::OpCost> costs = partition::estimated_costs(graph, program);
+  const partition::PlanRequest request = plan_request(config, schedule);
+  const pipeline::ProgramOptions& program = request.program;
+  const std::vector<partition::OpCost> costs =
+      partition::estimated_costs(graph, program, request.device);
   std::string message;
   try {
     partition::check_count(graph, given, schedule.stages());
@@ -112,9 +117,7 @@ partition::SplitRequest sharding(Reader& read) {
   }
   fail(ErrorKind::Usage, "{}\n{}\n--pipeline-splits auto would select: {}", message,
        partition::cut_table(graph, costs, program.batch, program.type),
-       join(partition::choose_splits(graph, plan_request(config, schedule),
-                                     {.memory_limit = device_memory(read)}),
-            " "));
+       join(partition::choose_splits(graph, request, {.memory_limit = device_memory(read)}), " "));
 }
 
 /// The compute actions of --pipeline-schedule-file if given.
@@ -122,10 +125,7 @@ std::optional<pipeline::Schedule> schedule_in_file(Reader& read) {
   if (!read.given("pipeline-schedule-file")) return std::nullopt;
   constexpr std::uint64_t kMostBytes = 4 << 20;  // some 700,000 actions
   const std::string file = read.text("pipeline-schedule-file");
-  pipeline::Schedule schedule = pipeline::parse_schedule(io::read_text(file, kMostBytes), file);
-  for (std::vector<pipeline::Action>& list : schedule.lists)
-    std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
-  return schedule;
+  return without_communication(pipeline::parse_schedule(io::read_text(file, kMostBytes), file));
 }
 
 /// The schedule that the options ask for, on the devices of `plan` or, without a plan, of the
@@ -182,6 +182,35 @@ pipeline::ScheduleRequest schedule_request(Reader& read, const TrainConfig& conf
   return request;
 }
 
+/// Whether the options leave the schedule and the cuts open, so that they are chosen together.
+bool chooses_schedule(Reader& read, const pipeline::ScheduleRequest& request) {
+  const Options& options = read.options();
+  const auto automatic = [&](const char* name) {
+    return to_lower(options.text(name).value_or("")) == "auto";
+  };
+  return automatic("pipeline-schedule") && automatic("pipeline-splits") && request.devices > 1 &&
+         request.device_of.empty() && !read.given("chunks") && !read.given("plan") &&
+         !read.given("pipeline-schedule-file");
+}
+
+/// The fastest schedule, with its cuts. They are recorded, so that a restored run has the same.
+pipeline::ScheduleRequest resolve_schedule(Reader& read, const Graph& graph, TrainConfig& config,
+                                           const pipeline::ScheduleRequest& open,
+                                           Notices& notices) {
+  const partition::PlanRequest request = plan_request(config, open);
+  partition::ScheduleChoice choice = partition::choose_schedule(
+      graph, partition::estimated_costs(graph, request.program, request.device), request,
+      device_memory(read));
+  config.splits = choice.plan.splits;
+  read.note("pipeline-schedule", choice.schedule.name);
+  read.note("pipeline-splits", join(config.splits, " "));
+  if (choice.schedule.chunks > 1) read.note("chunks", std::int64_t{choice.schedule.chunks});
+  notices.push_back(fmt::format("Automatic schedule: {}, with splits {}", choice.schedule.name,
+                                join(config.splits, " ")));
+  if (choice.schedule.name == partition::kAutomatic) return open;
+  return choice.schedule;
+}
+
 /// The cuts of a run: those given, or automatic ones for `auto` and for sharding without splits.
 std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
                                         const pipeline::ScheduleRequest& schedule,
@@ -216,11 +245,14 @@ pipeline::Schedule schedule_of(Reader& read, const Graph& graph, const TrainConf
   const auto name = read.effective().find("pipeline-schedule");
   const bool automatic =
       name != read.effective().end() && to_lower(std::get<std::string>(name->second)) == "auto";
-  if (automatic && !listed && request.stages() > 1)
+  if (automatic && !listed && request.stages() > 1) {
+    const partition::PlanRequest planned = plan_request(config, request);
     return partition::automatic_schedule(
         graph, stages,
-        plan ? plan->costs : partition::stage_costs(graph, stages, train::training_program(config)),
+        plan ? partition::step_costs(graph, stages, plan->costs, planned)
+             : partition::estimated_step(graph, stages, planned),
         request);
+  }
   if (!listed) return pipeline::generate(request);
   pipeline::Schedule schedule = *listed;
   if (pipeline::number_in_order(schedule))
@@ -314,9 +346,11 @@ Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& co
   }
   const std::optional<partition::Plan> plan = plan_given(read.options(), graph);
   const std::optional<pipeline::Schedule> listed = schedule_in_file(read);
-  const pipeline::ScheduleRequest request = schedule_request(read, config, plan, listed);
+  pipeline::ScheduleRequest request = schedule_request(read, config, plan, listed);
   pipeline::PipelinePlan& pipeline = config.pipeline;
-  if (plan) {
+  if (chooses_schedule(read, request)) {
+    request = resolve_schedule(read, graph, config, request, notices);
+  } else if (plan) {
     config.splits = plan->splits;
     read.note("pipeline-splits", join(config.splits, " "));
     read.note("device-mapping", join(plan->device_of, " "));

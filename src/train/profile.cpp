@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 
 #include "device/arena.hpp"
 #include "device/compat.hpp"
@@ -19,6 +21,28 @@ constexpr std::size_t kWarmUp = 2;
 
 /// Seconds of one phase by pass and op.
 using Samples = std::array<std::vector<double>, kPasses>;
+
+/// Black images of class 0, as large as a program's.
+class EmptyBatch {
+ public:
+  EmptyBatch(const pipeline::StageProgram& program, std::int64_t count)
+      : labels_(static_cast<std::size_t>(count)) {
+    for (const pipeline::Crossing& input : program.inputs)
+      if (input.value == models::Graph::input())
+        images_.resize(static_cast<std::size_t>(program.buffer(input.activation).bytes));
+  }
+  [[nodiscard]] io::Batch batch() const {
+    io::Batch batch;
+    batch.count = std::ssize(labels_);
+    batch.images = images_;
+    batch.labels = labels_;
+    return batch;
+  }
+
+ private:
+  std::vector<std::byte> images_;
+  std::vector<std::int32_t> labels_;
+};
 
 std::vector<double> medians(const Samples& samples) {
   std::vector<double> result(samples[0].size());
@@ -50,8 +74,10 @@ std::vector<partition::OpCost> profiled_costs(const TrainConfig& config) {
   const device::ExecutionSpace space;
   stage.training().begin_step(space, 1.0f);
   constexpr std::array kPhases = {Phase::Forward, Phase::BackwardInput, Phase::BackwardWeight};
+  const EmptyBatch images(stage.training().program(), config.batch_size);
   std::array<Samples, 3> samples;
   for (std::size_t pass = 0; pass < kPasses; ++pass) {
+    pipeline::Stage::load(stage.training(), {}, images.batch());  // a pass reuses their memory
     for (std::size_t p = 0; p < kPhases.size(); ++p) {
       samples[p][pass].resize(graph.ops.size());
       stage.training().profile(space, kPhases[p], {}, samples[p][pass]);

@@ -220,5 +220,18 @@ TEST(StatusTest, PipelinesShowTheLineOfOneProcess) {
   }
 }
 
+// Minutes on a slow machine.
+TEST(MachineFileTest, IsMeasuredAndPlannedWith) {
+  if (!whole()) GTEST_SKIP() << "set MILLRACE_LONG_TESTS=1";
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = directory / "machine.toml";
+  expect_end(millrace(Words{"bench --machine-file", file}), 0,
+             {"float32 ", "bfloat16 ", "float16 ", "link ", "Written to " + file.string()});
+  const ProcessResult plan = millrace(
+      Words{"plan --dataset cifar-10 --model-size 20 --devices 4 --total-batch 128 --device", file,
+            "--link", file});
+  expect_end(plan, 0, {"costs: analytic, " + file.string(), "The first: --batch-size "});
+}
+
 }  // namespace
 }  // namespace millrace::test

@@ -189,6 +189,59 @@ TEST(ScheduleTest, GoldenNumbersInLockStep) {
   EXPECT_EQ(time("Sequential", 4, 16), 192);
 }
 
+// ---- links, all-reduces, shared processors
+
+// Two stages, two micro-batches, 1 each for F, B: F0 F1 . B0 B1 on device 0.
+TEST(SimulateTest, AReceiverThatCopiesSpendsItsOwnTime) {
+  Costs costs = equal_costs(2, 1, 0.5, 0.5);
+  const Schedule schedule = complete(request("GPipe", 2, 2));
+  EXPECT_DOUBLE_EQ(replay(schedule, costs).makespan, 6.0);
+  costs.message_bytes = {1e9};
+  costs.link = {.latency = 0.0, .bytes_per_second = 10e9};
+  // The messages of other micro-batches travel while the devices compute.
+  EXPECT_DOUBLE_EQ(replay(schedule, costs).makespan, 6.2);
+  costs.link.receiver_copies = true;
+  // Device 1 copies twice before F0 and F1, device 0 twice before B0 and B1.
+  const TimeLine line = replay(schedule, costs);
+  EXPECT_DOUBLE_EQ(line.makespan, 6.4);
+  EXPECT_DOUBLE_EQ(line.busy[0], 4.0) << "a copy is not work";
+}
+
+TEST(SimulateTest, AllReducesOfADeviceFollowEachOtherAndDelayTheUpdate) {
+  Costs costs = equal_costs(2, 1, 0.5, 0.5);
+  costs.link = {.latency = 0.25, .bytes_per_second = 1e9};
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(costs.link, 4, 4e9), 6 * (0.25 + 1.0));
+  const Schedule schedule = complete(request("GPipe", 2, 2));
+  const double without = replay(schedule, costs).makespan;
+  costs.replicas = 2;
+  costs.gradient_bytes = {2e9, 0.0};
+  // Device 0 ends last, and then sends and receives halves: 2 (0.25 + 1).
+  EXPECT_DOUBLE_EQ(replay(schedule, costs).makespan, without + 2.5);
+  costs.gradient_bytes = {0.0, 0.2e9};
+  // Device 1 ends one backward, 1 s, and a message earlier.
+  EXPECT_DOUBLE_EQ(replay(schedule, costs).makespan, without + 0.5);
+}
+
+TEST(SimulateTest, DevicesThatShareAProcessorTakeTurns) {
+  Costs costs = equal_costs(4, 1, 0.5, 0.5);
+  for (const auto& rule : schedule_rules()) {
+    if (rule.placement != StagePlacement::Free) continue;
+    const Schedule schedule = complete(request(rule.name, 4, 8));
+    costs.processors = 0.0;
+    const TimeLine alone = replay(schedule, costs);
+    costs.processors = 4.0;
+    EXPECT_EQ(replay(schedule, costs).makespan, alone.makespan) << rule.name;
+    costs.processors = 1.0;  // always one of them works: all work, one after the other
+    EXPECT_NEAR(replay(schedule, costs).makespan, 4 * 8 * 2.0, 1e-9) << rule.name;
+    costs.processors = 0.5;
+    EXPECT_NEAR(replay(schedule, costs).makespan, 2 * 4 * 8 * 2.0, 1e-9) << rule.name;
+    costs.processors = 2.0;
+    const double two = replay(schedule, costs).makespan;
+    EXPECT_GE(two, std::max(alone.makespan, 4 * 8 * 2.0 / 2)) << rule.name;
+    EXPECT_LE(two, 4 * 8 * 2.0 + 1e-9) << rule.name;
+  }
+}
+
 TEST(ScheduleTest, GoldenNumbersOfLatency) {
   const auto time = [](std::string_view kind, std::int32_t devices, double latency) {
     const Schedule schedule = complete(request(kind, devices, 32));

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "partition/layout_search.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "partition/balance.hpp"
+#include "partition/cuts.hpp"
+#include "partition/layout.hpp"
+#include "pipeline/messages.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
+
+namespace millrace::partition {
+namespace {
+
+/// A layout without its schedule and cuts.
+struct Shape {
+  std::int32_t stages;  ///< devices of a pipeline
+  std::int32_t replicas;
+  std::int64_t batch;
+  std::int32_t micro_batches;
+  double bound;  ///< seconds that no schedule can beat
+};
+
+/// Cuts inside blocks must save as much, see automatic_plan.
+constexpr double kWorth = 0.97;
+
+double work(std::span<const OpCost> costs) {
+  double sum = 0.0;
+  for (const OpCost& cost : costs) sum += cost.seconds();
+  return sum;
+}
+
+class LayoutSearcher {
+ public:
+  LayoutSearcher(const Graph& graph, const PlanRequest& base, const LayoutSearch& search)
+      : graph_(graph),
+        base_(base),
+        search_(search),
+        cuts_(std::ssize(op_cuts(graph))),
+        layers_(std::ssize(filtered_cuts(graph, {})) + 1) {}
+
+  std::vector<FoundLayout> run() && {
+    for (const Shape& shape : shapes()) {
+      const FoundLayout* known = known_for(shape.stages);
+      if (known != nullptr && shape.bound >= known->plan.seconds) continue;
+      if (beaten(shape)) continue;
+      try_schedules(shape);
+    }
+    if (best_.empty()) refuse();
+    std::vector<FoundLayout> found;
+    for (auto& [stages, layout] : best_) found.push_back(finished(std::move(layout)));
+    std::stable_sort(found.begin(), found.end(), [](const FoundLayout& a, const FoundLayout& b) {
+      return a.plan.seconds < b.plan.seconds;
+    });
+    if (found.size() > search_.results)
+      found.erase(found.begin() + static_cast<std::ptrdiff_t>(search_.results), found.end());
+    return found;
+  }
+
+ private:
+  [[nodiscard]] const std::vector<OpCost>& costs(std::int64_t batch) {
+    const auto [found, added] = costs_.try_emplace(batch);
+    if (added) {
+      pipeline::ProgramOptions program = base_.program;
+      program.batch = batch;
+      found->second = estimated_costs(graph_, program, base_.device);
+    }
+    return found->second;
+  }
+
+  /// All shapes, the most promising first.
+  std::vector<Shape> shapes() {
+    constexpr std::int64_t kLargestMicroBatch = 512;
+    constexpr std::int64_t kMostActions = 65'536;  // more take long to simulate
+    std::vector<Shape> all;
+    for (std::int32_t stages = 1; stages <= search_.devices; ++stages) {
+      if (search_.devices % stages != 0 || stages > cuts_ + 1) continue;
+      const std::int32_t replicas = search_.devices / stages;
+      if (search_.total_batch % replicas != 0) continue;
+      const std::int64_t share = search_.total_batch / replicas;
+      const std::int64_t deepest = std::max<std::int64_t>(
+          64, std::min<std::int64_t>(16 * std::int64_t{stages}, kMostActions / stages));
+      for (std::int64_t batch = 1; batch <= std::min(share, kLargestMicroBatch); ++batch) {
+        if (share % batch != 0 || share / batch > deepest) continue;
+        const auto depth = static_cast<std::int32_t>(share / batch);
+        all.push_back({stages, replicas, batch, depth, bound(stages, replicas, batch, depth)});
+      }
+    }
+    if (all.empty())
+      fail(ErrorKind::Config,
+           "{} images cannot be divided among {} devices: --total-batch must be a multiple of the "
+           "number of replicas",
+           search_.total_batch, search_.devices);
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Shape& a, const Shape& b) { return a.bound < b.bound; });
+    return all;
+  }
+
+  /// The work shared out evenly, then the gradients of the smallest possible largest stage.
+  double bound(std::int32_t stages, std::int32_t replicas, std::int64_t batch, std::int32_t depth) {
+    double gradients = 0.0;
+    for (const models::Parameter& p : graph_.parameters)
+      if (p.learns()) gradients += static_cast<double>(p.elements() * size_of(DType::F32));
+    return depth * work(costs(batch)) / stages +
+           (replicas > 1 ? all_reduce_seconds(base_.link, replicas, gradients / stages) : 0.0);
+  }
+
+  [[nodiscard]] const FoundLayout* known_for(std::int32_t stages) const {
+    const auto found = best_.find(stages);
+    return found == best_.end() ? nullptr : &found->second;
+  }
+  /// Whether there are enough layouts of other numbers of stages that are faster.
+  [[nodiscard]] bool beaten(const Shape& shape) const {
+    const auto faster = std::count_if(best_.begin(), best_.end(), [&](const auto& each) {
+      return each.first != shape.stages && each.second.plan.seconds <= shape.bound;
+    });
+    return faster >= std::ssize(best_) - 1 &&
+           faster >= static_cast<std::ptrdiff_t>(search_.results);
+  }
+
+  [[nodiscard]] PlanRequest request_of(const Shape& shape) const {
+    PlanRequest request = base_;
+    request.program.batch = shape.batch;
+    request.replicas = shape.replicas;
+    request.schedule.devices = shape.stages;
+    request.schedule.micro_batches = shape.micro_batches;
+    return request;
+  }
+
+  /// With 1F1B first: the others are passed over if it takes much longer than the best layout.
+  void try_schedules(const Shape& shape) {
+    constexpr double kFar = 1.6;
+    PlanRequest request = request_of(shape);
+    if (shape.stages > 1) {
+      request.schedule.name = "1F1B";
+      if (offer(request) > kFar * fastest()) return;
+    }
+    for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
+      const bool pipelined = shape.stages > 1;
+      if (rule.name == "Interleaved" || (rule.name == "Sequential") == pipelined) continue;
+      if (!pipelined && rule.placement != pipeline::StagePlacement::Free) continue;
+      request.schedule.name = rule.name;
+      const bool loop = rule.placement == pipeline::StagePlacement::Loop;
+      const bool free = rule.placement == pipeline::StagePlacement::Free;
+      for (std::int32_t chunks = free ? 1 : 2; chunks <= (loop ? 4 : free ? 1 : 2); chunks *= 2) {
+        request.schedule.chunks = chunks;
+        if (request.schedule.stages() <= cuts_ + 1) offer(request);
+      }
+    }
+  }
+
+  [[nodiscard]] double fastest() const {
+    double seconds = std::numeric_limits<double>::infinity();
+    for (const auto& [stages, layout] : best_) seconds = std::min(seconds, layout.plan.seconds);
+    return seconds;
+  }
+
+  /// Recomputation is tried if it does not fit without. Returns the seconds without.
+  double offer(PlanRequest request) {
+    std::optional<double> seconds;
+    for (const Recompute recompute : {base_.program.recompute, Recompute::Stage}) {
+      request.program.recompute = recompute;
+      const std::int32_t stages = request.schedule.devices;
+      Search quick{.cuts = {}, .candidates = 2};
+      if (request.schedule.stages() > layers_) quick.cuts = op_cuts(graph_);
+      Plan plan = quick_plan(graph_, costs(request.program.batch), request, quick);
+      const FoundLayout* known = known_for(stages);
+      seconds = seconds.value_or(plan.seconds);
+      if (known != nullptr && plan.seconds >= known->plan.seconds) break;
+      set_memory(plan, graph_, request);
+      if (!fits(plan)) continue;
+      best_.insert_or_assign(stages, FoundLayout{std::move(request), std::move(plan), {}});
+      break;
+    }
+    return *seconds;
+  }
+
+  bool fits(const Plan& plan) {
+    least_ = std::min(least_, largest_device(plan));
+    return search_.memory_limit == 0 || largest_device(plan) <= search_.memory_limit;
+  }
+
+  [[noreturn]] void refuse() const {
+    fail(ErrorKind::Config,
+         "no layout of {} devices fits into {} a device; the smallest found needs {}: raise "
+         "--memory, or use more devices",
+         search_.devices, human_bytes(search_.memory_limit), human_bytes(least_));
+  }
+
+  /// The layout with the best cuts, and where its time goes.
+  FoundLayout finished(FoundLayout layout) {
+    const PlanRequest& request = layout.request;
+    const std::vector<OpCost>& ops = costs(request.program.batch);
+    if (request.schedule.devices > 1) {
+      Search all;
+      all.cuts = op_cuts(graph_);
+      Plan plan = quick_plan(graph_, ops, request, all);
+      set_memory(plan, graph_, request);
+      if (plan.seconds < kWorth * layout.plan.seconds && fits(plan)) layout.plan = std::move(plan);
+    }
+    const Plan& plan = layout.plan;
+    const std::vector<OpRange> ranges = stages_of(graph_, plan.splits);
+    const auto links = pipeline::links(graph_, ranges);
+    const auto schedule = with_communication(pipeline::generate(request.schedule), links);
+    pipeline::Costs step = step_costs(graph_, ranges, plan.costs, request);
+    pipeline::Costs apart = step;
+    for (pipeline::StageCost& cost : apart.stages) cost.update = 0.0;
+    const auto seconds = [&](const pipeline::Costs& c) {
+      return simulate(schedule, links, c).makespan;
+    };
+    const double reduced = seconds(apart);
+    apart.replicas = 1;
+    const double sent = seconds(apart);
+    apart.link = {};
+    const double alone = seconds(apart);
+    double compute = 0.0;
+    for (const pipeline::StageCost& cost : plan.costs)
+      compute += cost.forward + cost.backward_input + cost.backward_weight;
+    compute *= static_cast<double>(plan.micro_batches) / request.schedule.devices;
+    layout.parts = {.compute = compute,
+                    .bubble = alone - compute,
+                    .messages = sent - alone,
+                    .reduce = reduced - sent,
+                    .update = plan.seconds - reduced};
+    return layout;
+  }
+
+  const Graph& graph_;
+  const PlanRequest& base_;
+  const LayoutSearch& search_;
+  std::ptrdiff_t cuts_;                                ///< between ops
+  std::ptrdiff_t layers_;                              ///< stages that begin with a layer, at most
+  std::map<std::int64_t, std::vector<OpCost>> costs_;  ///< by micro-batch
+  std::map<std::int32_t, FoundLayout> best_;           ///< by stages
+  std::int64_t least_ = std::numeric_limits<std::int64_t>::max();
+};
+
+}  // namespace
+
+std::vector<FoundLayout> search_layouts(const Graph& graph, const PlanRequest& base,
+                                        const LayoutSearch& search) {
+  return LayoutSearcher(graph, base, search).run();
+}
+
+}  // namespace millrace::partition

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "partition/plan.hpp"
+
+namespace millrace::partition {
+
+/// What is given when a layout is searched for.
+struct LayoutSearch {
+  std::int32_t devices = 1;       ///< all of them are used
+  std::int64_t total_batch = 1;   ///< images of a weight update
+  std::int64_t memory_limit = 0;  ///< bytes of a device; 0: none
+  std::size_t results = 5;
+};
+
+/// Seconds of a step by what they are spent on.
+struct StepParts {
+  double compute = 0.0;  ///< if it were shared out evenly among the devices
+  double bubble = 0.0;   ///< stages that are not equal, and the time to fill and empty the pipeline
+  double messages = 0.0;  ///< between stages
+  double reduce = 0.0;    ///< gradients between replicas
+  double update = 0.0;
+};
+
+/// A way to train on all devices.
+struct FoundLayout {
+  PlanRequest request;  ///< with its micro-batches, schedule, replicas and recomputation
+  Plan plan;
+  StepParts parts;
+};
+
+/// The fastest layout for each number of stages, fastest first. Tried are all divisors of the
+/// number of devices as stages, the rest as replicas; micro-batches that divide the replica's share
+/// of the batch, at most 16 a stage and 64 in all; all schedules with one to four stages a device;
+/// and recomputation where memory does not suffice. Layouts that cannot be faster than a known one
+/// by their lower bound are passed over. `base` gives precision, update rule, device, and link.
+/// Errors: Config if none fits in memory, with the least that one needs, or if the batch cannot be
+/// divided.
+[[nodiscard]] std::vector<FoundLayout> search_layouts(const Graph& graph, const PlanRequest& base,
+                                                      const LayoutSearch& search);
+
+/// How long a training takes, for the tables.
+struct TrainingLength {
+  std::int64_t images = 0;  ///< of an epoch
+  double epochs = 0.0;
+};
+
+/// A row per layout, and why each but the first is slower than it.
+[[nodiscard]] std::string to_text(std::span<const FoundLayout> layouts,
+                                  const TrainingLength& length);
+[[nodiscard]] std::string to_json(std::span<const FoundLayout> layouts,
+                                  const TrainingLength& length);
+/// The options of `train` for a layout.
+[[nodiscard]] std::string training_options(const FoundLayout& layout);
+
+}  // namespace millrace::partition

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/plan_devices.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/resolve_parts.hpp"
+#include "core/error.hpp"
+#include "partition/layout_search.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// What the search finds.
+constexpr std::array kFound = {"shards",
+                               "replicas",
+                               "ranks",
+                               "batch-size",
+                               "pipeline-depth",
+                               "gradients-to-accumulate",
+                               "chunks",
+                               "plan",
+                               "pipeline-schedule",
+                               "device-mapping",
+                               "pipeline-splits",
+                               "xla-recompute"};
+
+}  // namespace
+
+Options without_layout(Options options) {
+  if (options.integer("devices").has_value() != options.integer("total-batch").has_value())
+    fail(ErrorKind::Usage,
+         "--devices N and --total-batch N go together: they ask for the best layout of N devices "
+         "for updates of N images");
+  if (!options.integer("devices")) return options;
+  for (const char* name : kFound)
+    if (const Setting* typed = options.typed(name))
+      fail(ErrorKind::Usage, "{} has no effect with --devices, which searches for it: leave it out",
+           typed->where);
+  if (options.value("cost-model") == Value(std::string("profile")))
+    fail(ErrorKind::Usage,
+         "--cost-model profile measures one micro-batch, but --devices searches for it: measure "
+         "the machine with millrace bench --machine-file FILE, and give --device FILE");
+  for (const char* name : kFound) options.erase(name);
+  options.erase("device-memory");  // it limits all layouts, and none is cut before the search
+  return options;
+}
+
+int print_layouts(const Options& options, const models::Graph& graph,
+                  const partition::PlanRequest& request, const DatasetFacts& facts) {
+  Reader read(options);
+  const partition::LayoutSearch search{
+      .devices = static_cast<std::int32_t>(*options.integer("devices")),
+      .total_batch = *options.integer("total-batch"),
+      .memory_limit = device_memory(read)};
+  const std::vector<partition::FoundLayout> found = search_layouts(graph, request, search);
+  const partition::TrainingLength length{.images = facts.train_size,
+                                         .epochs = options.real("epochs").value_or(90.0)};
+  const std::string format = options.text("format").value_or("text");
+  if (format == "json") {
+    fmt::print("{}", to_json(found, length));
+    return 0;
+  }
+  if (format != "text")
+    fail(ErrorKind::Usage, "--format {}: a search has only text and json", format);
+  fmt::print(
+      "{}, {} images an update on {} devices in {}; costs: {}; messages: {:.1f} us, {:.2f} "
+      "GB/s\n{}\nThe first: {}\n",
+      graph.name, search.total_batch, search.devices, name_of(request.program.type),
+      request.cost_model, 1e6 * request.link.latency, 1e-9 * request.link.bytes_per_second,
+      to_text(found, length), training_options(found.front()));
+  return 0;
+}
+
+}  // namespace millrace::cli

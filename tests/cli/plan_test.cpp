@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/machine_file.hpp"
+#include "io/atomic_file.hpp"
+#include "support.hpp"
+#include "tests/support/expect_error.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using testing::Outcome;
+using testing::resolve_line;
+using testing::run_words;
+using testing::TemporaryDirectory;
+using testing::words;
+
+partition::Machine machine() {
+  partition::Machine m;
+  m.name = "some processor";
+  m.cores = 4;
+  m.instructions = "avx2";
+  m.memory = 16'000'000'000;
+  m.devices[DType::F32] = {"some processor", 4e10, 9e9, 2e-6, 7e9};
+  m.devices[DType::BF16] = {"some processor", 8e10, 9e9, 2e-6, 1.4e10};
+  m.link = {.latency = 1.5e-6, .bytes_per_second = 4e9, .receiver_copies = true};
+  return m;
+}
+
+TEST(MachineFileTest, AFileComesBackAsItWasWritten) {
+  const partition::Machine written = machine();
+  const partition::Machine read = parse_machine(to_toml(written), "m.toml");
+  EXPECT_EQ(read.name, written.name);
+  EXPECT_EQ(read.cores, 4);
+  EXPECT_EQ(read.instructions, "avx2");
+  EXPECT_EQ(read.memory, written.memory);
+  EXPECT_EQ(read.devices, written.devices);
+  EXPECT_EQ(read.link, written.link);
+}
+
+TEST(MachineFileTest, MistakesNameFileLineAndKey) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"[float64]\n", "m.toml:1: unknown section [float64]; sections: machine, link"},
+      {"[float32]\nflops-per-second = 1e9\n", "m.toml:1: [float32] lacks bytes-per-second"},
+      {"[link]\nlatency = -1\nbytes-per-second = 1e9\n",
+       "m.toml:2: [link] latency: expected a number of at least 0"},
+      {"[link]\nlatency = 0\nbytes-per-second = 0\n", "expected a number of at least 1"},
+      {"[link]\nlatency = 0\nbytes-per-secnd = 1e9\nbytes-per-second = 1e9",
+       "m.toml:3: [link] bytes-per-secnd: unknown key; did you mean bytes-per-second?"},
+      {"[machine]\nname = 3\n", "m.toml:2: [machine] name: expected a quoted string"},
+      {"[link]\nlatency = 0\nbytes-per-second = 1\nreceiver-copies = 1\n",
+       "expected true or false"},
+      {"[link\n", "a machine file has a section such as [float32]"},
+  };
+  for (const auto& [text, message] : table)
+    expect_error(ErrorKind::Config, {message}, [&] { (void)parse_machine(text, "m.toml"); });
+}
+
+// ---- plan --devices
+
+nlohmann::json layouts(const std::string& rest) {
+  const Outcome plan =
+      run_words(words("plan --dataset cifar-10 --model-size 20 --devices 4 "
+                      "--total-batch 64 --format json " +
+                      rest));
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  return nlohmann::json::parse(plan.out);
+}
+
+TEST(PlanSearchTest, FindsLayoutsThatTrainTakes) {
+  const nlohmann::json found = layouts("");
+  ASSERT_EQ(found.size(), 3u);
+  for (const nlohmann::json& layout : found) {
+    const std::string options = layout.at("options");
+    const train::TrainConfig config =
+        resolve_line("--dataset cifar-10 --model-size 20 --synthetic-data " + options).config;
+    EXPECT_EQ(config.total_batch(), 64) << options;
+    EXPECT_EQ(config.pipeline.ranks.devices * config.pipeline.ranks.replicas, 4) << options;
+    EXPECT_NEAR(
+        layout.at("images_per_second").get<double>() * layout.at("step_seconds").get<double>(),
+        64.0, 1e-6);
+    EXPECT_NEAR(layout.at("training_seconds").get<double>(),
+                90.0 * 50000 / layout.at("images_per_second").get<double>(), 1e-3);
+  }
+}
+
+TEST(PlanSearchTest, MachineFilesGiveTheTimes) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "m.toml").string();
+  partition::Machine described = machine();
+  const auto fastest = [&](const std::string& rest) {
+    io::write_file_atomically(file, to_toml(described));
+    return layouts("--precision 32.32 --device " + file + rest).at(0);
+  };
+  const double before = fastest("").at("compute_seconds");
+  for (auto& [type, device] : described.devices) {
+    device.flops_per_second *= 2;
+    device.bytes_per_second *= 2;
+    device.seconds_per_kernel /= 2;
+    device.depthwise_flops_per_second *= 2;
+  }
+  EXPECT_NEAR(fastest("").at("compute_seconds"), before / 2, 1e-9);
+  const double reduce = fastest(" --link " + file).at("reduce_seconds");
+  described.link->bytes_per_second /= 10;
+  EXPECT_GT(fastest(" --link " + file).at("reduce_seconds"), 5 * reduce);
+}
+
+TEST(PlanSearchTest, MistakesEndWithTwoAndOneLine) {
+  const TemporaryDirectory directory;
+  const std::string file = (directory.path() / "m.toml").string();
+  partition::Machine described = machine();
+  described.devices.erase(DType::BF16);
+  described.link.reset();
+  io::write_file_atomically(file, to_toml(described));
+  const std::map<std::string, std::string> table = {
+      {"--devices 4", "--devices N and --total-batch N go together"},
+      {"--total-batch 4", "--devices N and --total-batch N go together"},
+      {"--devices 4 --total-batch 64 --shards 2",
+       "--shards has no effect with --devices, which searches for it"},
+      {"--devices 4 --total-batch 64 --cost-model profile", "bench --machine-file"},
+      {"--devices 4 --total-batch 64 --format svg", "a search has only text and json"},
+      {"--devices 4 --total-batch 64 --memory 1MB", "no layout of 4 devices fits into 1.00 MB"},
+      {"--devices 4 --total-batch 64 --device " + file, "no section [bfloat16]"},
+      {"--shards 2 --pipeline-depth 2 --link " + file, "no section [link]"},
+  };
+  for (const auto& [line, message] : table) {
+    const Outcome plan = run_words(words("plan --dataset cifar-10 --model-size 20 " + line));
+    EXPECT_EQ(plan.code, 2) << line;
+    EXPECT_NE(plan.err.find(message), std::string::npos) << line << '\n' << plan.err;
+  }
+}
+
+TEST(BenchMachineTest, OptionsOfATrainingAreRefused) {
+  const Outcome bench = run_words(words("bench --machine-file m.toml --model-size 20"));
+  EXPECT_EQ(bench.code, 2);
+  EXPECT_NE(bench.err.find("--model-size has no effect with --machine-file"), std::string::npos)
+      << bench.err;
+}
+
+// ---- auto
+
+double step_of(const std::string& schedule) {
+  const Outcome plan = run_words(
+      words("plan --dataset cifar-10 --model-size 20 --batch-size 8 --shards 4 --pipeline-depth 8 "
+            "--format json --pipeline-schedule " +
+            schedule));
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  return nlohmann::json::parse(plan.out).at("seconds");
+}
+
+TEST(AutomaticScheduleTest, IsNeverWorseThanTheBestThatHasAName) {
+  const double automatic = step_of("auto");
+  for (const char* name : {"Sequential", "1F1B", "Grouped", "GPipe", "ZB-H1", "ZB-V", "V-Min",
+                           "V-Half", "V-ZB", "Looped", "Looped-ZB", "DualPipeV"})
+    EXPECT_LE(automatic, 1.0011 * step_of(name)) << name;
+}
+
+// A restored run must not search again: it has the schedule and the cuts that were found.
+TEST(AutomaticScheduleTest, IsRecordedWithItsCuts) {
+  const std::string line =
+      "--dataset cifar-10 --model-size 20 --synthetic-data --batch-size 8 --shards 4 "
+      "--pipeline-depth 8 --pipeline-schedule auto --pipeline-splits auto";
+  const Resolution found = resolve_line(line);
+  const Options recorded = parse_config(found.config.resolved_toml, "config.toml");
+  EXPECT_NE(recorded.text("pipeline-splits"), "auto");
+  const Resolution again = resolve(recorded, published_facts(recorded), {.cores = 2});
+  EXPECT_EQ(again.config.pipeline.schedule, found.config.pipeline.schedule);
+  EXPECT_EQ(again.config.splits, found.config.splits);
+}
+
+}  // namespace
+}  // namespace millrace::cli
