@@ -42,8 +42,8 @@ std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& re
                           splits.memory_limit)
         .splits;
   const std::vector<pipeline::Slots> slots(static_cast<std::size_t>(request.schedule.devices));
-  const StageMemory memory =
-      exact_memory(std::make_shared<StageBytes>(graph, request.program, request.update), slots);
+  const StageMemory memory = exact_memory(
+      std::make_shared<StageBytes>(graph, request.program, request.update, request.sizer), slots);
   return splits_of(graph, shard_by_memory(graph, request.schedule.devices, splits.filter, memory));
 }
 

@@ -52,15 +52,20 @@ std::vector<pipeline::Slots> slots_of(const Graph& graph, std::span<const OpRang
   return pipeline::slots_of(graph, plan);
 }
 
+std::vector<std::int64_t> by_device(std::span<const std::int64_t> memory,
+                                    std::span<const std::int32_t> device_of) {
+  std::vector<std::int64_t> bytes;
+  for (std::size_t s = 0; s < memory.size(); ++s) {
+    const auto device = static_cast<std::size_t>(device_of[s]);
+    bytes.resize(std::max(bytes.size(), device + 1), 0);
+    bytes[device] += memory[s];
+  }
+  return bytes;
+}
+
 /// Memory of the device whose stages need the most in sum.
 std::int64_t largest_device(const Plan& plan) {
-  std::vector<std::int64_t> bytes;
-  for (std::size_t s = 0; s < plan.stages(); ++s) {
-    const auto device = static_cast<std::size_t>(plan.device_of[s]);
-    bytes.resize(std::max(bytes.size(), device + 1), 0);
-    bytes[device] += plan.memory[s];
-  }
-  return *std::max_element(bytes.begin(), bytes.end());
+  return std::ranges::max(by_device(plan.memory, plan.device_of));
 }
 
 /// Stages that share a device may fit one by one but not together.
@@ -80,9 +85,10 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   MILLRACE_ASSERT(std::ssize(stages) == compute.stages);
   const std::vector<Link> links = pipeline::links(graph, stages);
   const Schedule schedule = pipeline::with_communication(compute, links);
+  const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
   pipeline::Costs simulated;
-  for (const OpRange range : stages)
-    simulated.stages.push_back(stage_cost(costs, range, request.program.recompute));
+  for (std::size_t s = 0; s < stages.size(); ++s)
+    simulated.stages.push_back(stage_cost(costs, stages[s], bytes.options(stages[s], slots[s])));
   simulated.message_bytes = bytes_of_links(graph, stages, links, request);
   simulated.link = request.link;
   const pipeline::TimeLine line = pipeline::simulate(schedule, links, simulated);
@@ -101,7 +107,6 @@ Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   plan.bubble = std::max(line.bubble(), 0.0);  // rounding may make it negative
   plan.costs = std::move(simulated.stages);
   plan.cost_model = request.cost_model;
-  const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
   for (std::size_t s = 0; s < stages.size(); ++s) plan.memory.push_back(bytes(stages[s], slots[s]));
   return plan;
 }
@@ -123,16 +128,25 @@ std::vector<Balance> choices(const BalanceRequest& request) {
 
 }  // namespace
 
+std::vector<std::int64_t> device_bytes(const Graph& graph, std::span<const OpRange> stages,
+                                       const Schedule& schedule, StageBytes& bytes) {
+  const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
+  std::vector<std::int64_t> memory;
+  for (std::size_t s = 0; s < stages.size(); ++s) memory.push_back(bytes(stages[s], slots[s]));
+  return by_device(memory, schedule.device_of);
+}
+
 Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
                const PlanRequest& request) {
-  StageBytes bytes(graph, program_options(request), request.update);
+  StageBytes bytes(graph, program_options(request), request.update, request.sizer);
   return plan_with(graph, costs, stages, request, pipeline::generate(request.schedule), bytes);
 }
 
 std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
                              const PlanRequest& request, const Search& search) {
   const Schedule compute = pipeline::generate(request.schedule);
-  const auto bytes = std::make_shared<StageBytes>(graph, program_options(request), request.update);
+  const auto bytes =
+      std::make_shared<StageBytes>(graph, program_options(request), request.update, request.sizer);
   BalanceRequest balances;
   balances.costs = costs;
   balances.cuts = search.cuts.empty() ? filtered_cuts(graph, {}) : search.cuts;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "cli/commands.hpp"
+#include "cli/datasets.hpp"
 #include "cli/prepare.hpp"
 #include "cli/resolve_parts.hpp"
 #include "core/text.hpp"
@@ -16,8 +19,10 @@
 #include "pipeline/schedule/generators/rules.hpp"
 #include "pipeline/schedule/render.hpp"
 #include "pipeline/schedule/simulate.hpp"
+#include "train/memory.hpp"
 #include "train/profile.hpp"
 #include "train/setup.hpp"
+#include "train/trainer.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -26,10 +31,15 @@ namespace {
 Options planned(const Invocation& invocation) {
   Options options = invocation.options;
   drop_length(options);
-  options.erase("data-dir");
+  // Validation shares the devices' memory.
+  for (const char* name : {"no-validation", "valid-batch-size"})
+    if (const Setting* given = invocation.options.find(name))
+      options.set(*find_option(name), *given);
   impose(options, "iterations", std::int64_t{1});
-  impose(options, "validation-mode", std::string("none"));
-  if (image_source(options) == train::ImageSource::Files) impose(options, "synthetic-data", true);
+  const std::optional<std::string> directory = options.text("data-dir");
+  if (directory && !std::filesystem::exists(*directory)) options.erase("data-dir");
+  if (image_source(options) == train::ImageSource::Files && !options.text("data-dir"))
+    impose(options, "generated-data", true);
   if (!options.text("pipeline-splits") && !options.text("plan"))
     impose(options, "pipeline-splits", std::string("auto"));
   const bool one_stage = options.integer("shards").value_or(1) == 1 &&
@@ -42,7 +52,6 @@ Options planned(const Invocation& invocation) {
 std::vector<partition::OpCost> costs_of(const models::Graph& graph,
                                         const train::TrainConfig& config, bool profile) {
   if (!profile) return partition::estimated_costs(graph, train::training_program(config));
-  const device::Environment environment(config.threads);
   return partition::recomputing(graph, train::profiled_costs(config), config.recompute_layers);
 }
 
@@ -75,34 +84,65 @@ void measure_automatic_schedule(const models::Graph& graph, partition::Plan& pla
   plan.bubble = line.bubble();
 }
 
+/// The memory of the run's processes, as they will find it themselves. Errors: Config if a device
+/// needs more than --device-memory, with what fits.
+void add_memory(partition::Plan& plan, const train::TrainConfig& config,
+                const train::TrainInputs& inputs) {
+  const comm::World world;
+  require_device_memory(config, [&](const train::TrainConfig& other) {
+    std::int64_t most = 0;
+    for (const partition::ProcessMemory& process : forecast_processes(other, inputs, world))
+      most = std::max(most, train::device_need(process));
+    return most;
+  });
+  plan.processes = forecast_processes(config, inputs, world);
+  if (std::ssize(plan.device_of) != config.pipeline.ranks.devices) return;
+  // Every device has one stage.
+  for (const partition::ProcessMemory& process : plan.processes)
+    for (const partition::DeviceMemory& device : process.devices)
+      for (std::size_t s = 0; s < plan.stages(); ++s)
+        if (device.replica == 0 && plan.device_of[s] == device.device)
+          plan.memory[s] = device.state + device.activations + device.kernels;
+}
+
 }  // namespace
 
 int command_plan(const Invocation& invocation) {
   const Options options = planned(invocation);
-  const DatasetFacts facts = published_facts(options);
-  const Resolution resolution = resolve(options, facts, this_machine());
+  const DataRequest data = data_request(options);
+  const Datasets sets = open_datasets(data);
+  const Resolution resolution = resolve(options, sets.facts, this_machine());
   print_lines(stderr, invocation.notices);
   print_lines(stderr, resolution.notices);
   print_lines(stderr, train::describe_computing(resolution.config));
-  const train::TrainConfig& config = resolution.config;
+  train::TrainConfig config = resolution.config;
+  if (resolution.place.logs) config.run_directory = "run";  // checkpoints need memory, too
   const models::Graph graph = train::network_of(config);
+  const device::Environment environment(config.threads);
   const bool profile = options.value("cost-model") == Value(std::string("profile"));
   const std::vector<partition::OpCost> costs = costs_of(graph, config, profile);
 
   const std::optional<partition::Plan>& given = resolution.layout.plan;
   partition::PlanRequest request = plan_request(config, resolution.layout.request);
+  request.sizer = train::stage_sizer(graph, config);
   request.cost_model = profile ? "profile" : "analytic";
   if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
     request.schedule.device_of = config.pipeline.schedule.device_of;
-  const bool automatic = options.text("pipeline-splits") == "auto";
-  Reader read(options);
-  partition::Plan plan = automatic
-                             ? partition::automatic_plan(graph, costs, request, device_memory(read))
-                             : partition::make_plan(graph, costs, config.pipeline.ranges, request);
+  // Automatic splits were chosen for estimated costs.
+  if (profile && options.text("pipeline-splits") == "auto")
+    config = with_cuts(
+        config, graph,
+        partition::stages_of(
+            graph, partition::automatic_plan(graph, costs, request, config.device_memory).splits));
+  partition::Plan plan = partition::make_plan(graph, costs, config.pipeline.ranges, request);
 
   const std::string schedule =
       options.text("pipeline-schedule").value_or(given ? given->schedule : std::string());
   if (to_lower(schedule) == "auto" && plan.stages() > 1) measure_automatic_schedule(graph, plan);
+
+  add_memory(
+      plan, config,
+      {.train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}});
 
   const std::string format = options.value<std::string>("format");
   if (format == "json") {
@@ -112,7 +152,8 @@ int command_plan(const Invocation& invocation) {
   } else if (format == "csv") {
     fmt::print("{}", to_csv(config.pipeline.schedule));
   } else {
-    fmt::print("{}\n{}\n{}", to_text(plan, graph), timeline_text(config, plan),
+    fmt::print("{}\n{}\n{}\n{}", to_text(plan, graph), to_text(plan.processes),
+               timeline_text(config, plan),
                partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
   }
   return 0;

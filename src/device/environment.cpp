@@ -13,6 +13,9 @@
 #ifdef MILLRACE_ONEDNN
 #include <oneapi/dnnl/dnnl.hpp>
 #endif
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "core/error.hpp"
 #include "core/instruction_level.hpp"
@@ -135,6 +138,23 @@ void cap_vendor_library() {
   if (library_variable().empty() && cap)
     (void)dnnl::set_max_cpu_isa(library_set(*cap));  // fails if the library is already in use
 #endif
+}
+
+namespace {
+int expected_threads = 1;
+}  // namespace
+
+void expect_threads(int threads) {
+  cap_vendor_library();
+  if (Kokkos::is_initialized()) return;
+  expected_threads = threads;
+#ifdef _OPENMP
+  omp_set_num_threads(threads);
+#endif
+}
+
+int kernel_threads() {
+  return Kokkos::is_initialized() ? ExecutionSpace().concurrency() : expected_threads;
 }
 
 std::string_view vendor_cap() {

@@ -32,6 +32,12 @@ void cap_vendor_library();
 /// Name of the environment variable that caps the vendor's library, or "".
 [[nodiscard]] std::string_view vendor_cap();
 
+/// Prepares the vendor's library for kernels that are made, but not run, before there is an
+/// Environment with this number of threads: their scratch memory depends on it.
+void expect_threads(int threads);
+/// Number of threads of the Environment, or the number that is expected.
+[[nodiscard]] int kernel_threads();
+
 /// Whether kernels run on CPU cores in this build; otherwise they run on a GPU.
 [[nodiscard]] bool computes_on_cores();
 
