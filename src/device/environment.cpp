@@ -2,6 +2,7 @@
 #include "device/environment.hpp"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -155,6 +156,17 @@ void expect_threads(int threads) {
 
 int kernel_threads() {
   return Kokkos::is_initialized() ? ExecutionSpace().concurrency() : expected_threads;
+}
+
+void release_unused() {
+#ifdef MILLRACE_ONEDNN
+  const int capacity = dnnl::get_primitive_cache_capacity();
+  dnnl::set_primitive_cache_capacity(0);
+  dnnl::set_primitive_cache_capacity(capacity);
+#endif
+#ifdef __GLIBC__
+  (void)malloc_trim(0);
+#endif
 }
 
 std::string_view vendor_cap() {

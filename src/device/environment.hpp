@@ -38,6 +38,10 @@ void expect_threads(int threads);
 /// Number of threads of the Environment, or the number that is expected.
 [[nodiscard]] int kernel_threads();
 
+/// Gives back what this process keeps for later use: kernels of the vendor's library, and memory
+/// that is free. So that resident memory is that of what exists.
+void release_unused();
+
 /// Whether kernels run on CPU cores in this build; otherwise they run on a GPU.
 [[nodiscard]] bool computes_on_cores();
 

@@ -70,7 +70,7 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
                                          const TrainInputs& inputs, std::int64_t base) {
   // Queues and shared segments of MPI, which appear with the first messages; HDF5 and the thread
   // that writes. Measured.
-  constexpr std::int64_t kMessages = 1'000'000;
+  constexpr std::int64_t kMessages = 600'000;
   constexpr std::int64_t kWriting = 1'000'000;
   partition::ProcessMemory process{.rank = session.rank(), .devices = session.device_memory()};
   process.base = base;
@@ -92,14 +92,14 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
 std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& config,
                                                          const TrainInputs& inputs,
                                                          const comm::World& world) {
-  // MPI in a process that a launcher started, and each process that it can reach. Measured with
-  // Open MPI.
-  constexpr std::int64_t kLaunched = 9'700'000;
+  // MPI in a process that a launcher started. Measured with Open MPI.
+  constexpr std::int64_t kLaunched = 9'200'000;
   const pipeline::RankMap& map = config.pipeline.ranks;
   const bool launched = world.size() == map.ranks;
   const int last = config.optimiser.sharded ? map.ranks - 1 : map.rank_of(0, map.devices - 1);
   std::vector<partition::ProcessMemory> processes;
   for (int rank = 0; rank <= last; ++rank) {
+    device::release_unused();
     const Session session(config, Use::Training, world, rank);
     const std::int64_t base = resident_bytes() + (launched ? 0 : kLaunched);
     processes.push_back(forecast_memory(session, config, inputs, base));
@@ -112,8 +112,14 @@ std::int64_t device_need(const partition::ProcessMemory& process) {
 }
 
 std::int64_t assumed_rest(const TrainConfig& config) {
-  constexpr std::int64_t kProcess = 80'000'000;
-  return device::kHostAccessible ? kProcess / config.pipeline.ranks.devices_per_rank() : 0;
+  if (!device::kHostAccessible) return 0;
+  constexpr std::int64_t kProcess = 50'000'000;
+  const DType type = config.data.image_type.value_or(config.precision.activations);
+  const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
+  const bool reads = config.data.source != ImageSource::Device;
+  const std::int64_t images =
+      reads ? batches * config.batch_size * config.model.image.elements() * size_of(type) : 0;
+  return (kProcess + images + config.device_memory / 64) / config.pipeline.ranks.devices_per_rank();
 }
 
 partition::StageSizer stage_sizer(const models::Graph& graph, const TrainConfig& config) {
