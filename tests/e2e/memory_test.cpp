@@ -120,8 +120,9 @@ TEST_P(PlannedMemoryTest, IsWhatTheRunTakes) {
     training = training + Words{"--run-dir", directory / "run"};
   const auto limit = static_cast<std::int64_t>(1.05 * processes.at(0).at("peak").get<double>());
   const HardLimit hard(limit);
-  const ProcessResult run =
-      processes.size() == 1 && hard.set() ? hard.run(training) : millrace(training);
+  const bool alone = processes.size() == 1 &&
+                     std::find(options.begin(), options.end(), "--replicas") == options.end();
+  const ProcessResult run = alone && hard.set() ? hard.run(training) : millrace(training);
   ASSERT_EQ(run.code, 0) << run.output;
   expect_planned(processes, run.output);
 }
@@ -153,7 +154,8 @@ INSTANTIATE_TEST_SUITE_P(
                                  "--pipeline-depth 4 --pipeline-splits b2/0 --no-logs "
                                  "--no-validation"},
         Case{"Grouped", kCifar + "--model-size 14 --batch-size 64 --shards 2 --pipeline-depth 8 "
-                                 "--pipeline-schedule Grouped --pipeline-splits b2/0 --no-logs"},
+                                 "--pipeline-schedule Grouped --pipeline-splits b2/0 --no-logs "
+                                 "--no-validation"},
         Case{"GPipe", kCifar + "--model-size 14 --batch-size 32 --shards 2 --pipeline-depth 4 "
                                "--pipeline-schedule GPipe --pipeline-splits b2/0 --no-logs "
                                "--no-validation --recompute segments"},
@@ -227,10 +229,8 @@ TEST(DeviceMemoryTest, NamesABatchThatFits) {
 
 TEST(DeviceMemoryTest, NamesCutsThatFit) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
-  const std::string line =
-      refusal(kLarge +
-              "--shards 2 --pipeline-depth 4 --pipeline-splits b3/2 --device-memory "
-              "280MB");
+  const std::string line = refusal(
+      kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits b3/2 --device-memory 330MB");
   std::smatch match;
   ASSERT_TRUE(std::regex_search(line, match, std::regex("--pipeline-splits '([^']*)' fits")))
       << line;
@@ -241,12 +241,12 @@ TEST(DeviceMemoryTest, IsKeptByAutomaticCuts) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
   const Words pipeline = kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits auto";
   const ProcessResult run =
-      millrace(Words{"train --iterations 2 --device-memory 300MB"} + pipeline);
+      millrace(Words{"train --iterations 2 --device-memory 330MB"} + pipeline);
   ASSERT_EQ(run.code, 0) << run.output;
   const std::map<int, double> peaks = sizes_in(run.output, "Process peak:");
   ASSERT_EQ(peaks.size(), 2u) << run.output;
-  for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 300e6) << "rank " << rank;
-  (void)refusal(pipeline + "--device-memory 150MB");
+  for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 330e6) << "rank " << rank;
+  (void)refusal(pipeline + "--device-memory 120MB");
 }
 
 TEST(DeviceMemoryTest, IsNeededToRecomputeForIt) {

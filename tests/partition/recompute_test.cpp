@@ -110,7 +110,8 @@ TEST(DeviceBytesTest, AreThoseOfTheSizer) {
   const std::vector<OpCost> costs = analytic_costs(graph, 4, DType::F32, cpu_model(DType::F32));
   PlanRequest request;
   request.program.batch = 4;
-  request.schedule = {.name = "1F1B", .devices = 2, .micro_batches = 4};
+  request.schedule.devices = 2;
+  request.schedule.micro_batches = 4;
   request.sizer = [](OpRange range, const pipeline::ProgramOptions&, pipeline::Slots slots) {
     return std::int64_t{1000} * (range.last - range.first) + slots.stash;
   };
