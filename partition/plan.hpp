@@ -49,8 +49,9 @@ struct PlanRequest {
   StageSizer sizer;  ///< empty: memory is that of stage_bytes, without what only kernels know
 };
 
-/// Bytes that each device needs for these stages with this schedule, by device: the sum over its
-/// stages.
+/// Bytes that each device needs for these stages with this schedule (with communication), by
+/// device: the sum over its stages. `bytes` holds the batch, the precision, the update rule and
+/// what is recomputed.
 [[nodiscard]] std::vector<std::int64_t> device_bytes(const Graph& graph,
                                                      std::span<const OpRange> stages,
                                                      const pipeline::Schedule& schedule,

@@ -34,15 +34,11 @@ class Search {
     cuts_ = cuts;
     begins_ = {OpId{range_.first}};
     begins_.insert(begins_.end(), cuts.begin(), cuts.end());
-    std::vector<bool> least(begins_.size(), false);
-    const bool all_repeated = attempt(least);
-    least.back() = true;  // its backward may follow at once
-    if (!attempt(least) && !all_repeated && !cuts.empty()) return;
     if (begins_.size() > kFew) return descend();
     for (std::size_t set = 0; set < (std::size_t{1} << begins_.size()); ++set) {
       std::vector<bool> kept(begins_.size());
       for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = ((set >> i) & 1) != 0;
-      (void)attempt(kept);
+      attempt(kept);
     }
   }
 
@@ -55,32 +51,35 @@ class Search {
     return sum;
   }
 
-  /// Whether the set fits. A set that takes longer than one that fits is not looked at.
-  bool attempt(const std::vector<bool>& kept) {
+  [[nodiscard]] std::int64_t bytes_of(const ChosenSegments& chosen) const {
+    return program_bytes(graph_, range_, with_chosen(options_, chosen), slots_);
+  }
+
+  /// A set that takes longer than one that fits is not looked at.
+  void attempt(const std::vector<bool>& kept) {
     Recomputation tried{.chosen = chosen_of(kept)};
     for (std::size_t i = 0; i < kept.size(); ++i)
       if (!kept[i]) tried.seconds += seconds_of(i);
-    if (fits() && tried.seconds >= best_.seconds) return false;
-    tried.bytes = program_bytes(graph_, range_, with_chosen(options_, tried.chosen), slots_);
-    const bool fit = tried.bytes <= most_;
-    if (fit || tried.bytes < best_.bytes) best_ = std::move(tried);
-    return fit;
+    if (fits() && tried.seconds >= best_.seconds) return;
+    tried.bytes = bytes_of(tried.chosen);
+    if (tried.bytes <= most_ || tried.bytes < best_.bytes) best_ = std::move(tried);
   }
 
-  /// From all repeated: keeps the most expensive segments first, as long as the rest fits.
+  /// From all repeated, if that fits: keeps the most expensive segments first, as long as the rest
+  /// fits.
   void descend() {
     std::vector<std::size_t> order(begins_.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(),
                      [&](std::size_t a, std::size_t b) { return seconds_of(a) > seconds_of(b); });
     std::vector<bool> kept(begins_.size(), false);
+    kept.back() = bytes_of(chosen_of(kept)) > most_;  // its backward may follow at once
+    if (bytes_of(chosen_of(kept)) > most_) return attempt(kept);
     for (const std::size_t segment : order) {
       kept[segment] = true;
-      const ChosenSegments chosen = chosen_of(kept);
-      if (program_bytes(graph_, range_, with_chosen(options_, chosen), slots_) > most_)
-        kept[segment] = false;
+      if (bytes_of(chosen_of(kept)) > most_) kept[segment] = false;
     }
-    (void)attempt(kept);
+    attempt(kept);
   }
 
   [[nodiscard]] ChosenSegments chosen_of(const std::vector<bool>& kept) const {
