@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "partition/cuts.hpp"
+#include "pipeline/segments.hpp"
 
 namespace millrace::partition {
 namespace {
@@ -190,13 +191,16 @@ std::vector<OpRange> evenest(const Boundaries& boundaries, std::size_t shards,
 
 }  // namespace
 
-std::int64_t StageBytes::operator()(OpRange range, pipeline::Slots slots) {
+const StageBytes::Figures& StageBytes::of(OpRange range, pipeline::Slots slots) {
   Known& known = known_[{range.first, range.last}];
-  for (const auto& [of, bytes] : known)
-    if (of == slots) return bytes;
-  const std::int64_t bytes = stage_bytes(*graph_, range, options_, slots, update_);
-  known.emplace_back(slots, bytes);
-  return bytes;
+  for (const auto& [with, figures] : known)
+    if (with == slots) return figures;
+  Figures figures;
+  figures.options = pipeline::with_segments(*graph_, range, options_, slots);
+  figures.bytes = sizer_ ? sizer_(range, figures.options, slots)
+                         : parameter_state_bytes(*graph_, range, update_) +
+                               program_bytes(*graph_, range, figures.options, slots);
+  return known.emplace_back(slots, std::move(figures)).second;
 }
 
 StageMemory exact_memory(std::shared_ptr<StageBytes> bytes, std::vector<pipeline::Slots> slots) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,19 +24,33 @@ using pipeline::Backward;
 /// Bytes that the device of stage number `stage` needs if the stage consists of `range`.
 using StageMemory = std::function<std::int64_t(OpRange range, std::int32_t stage)>;
 
-/// stage_bytes with its results kept, because a search asks for the same stages again and again.
-/// Holds `graph` by reference.
+/// The bytes of stages, with results kept, because a search asks for the same stages again and
+/// again: those of `sizer`, or without one those of stage_bytes. Holds `graph` by reference.
 class StageBytes {
  public:
-  StageBytes(const Graph& graph, pipeline::ProgramOptions options, const UpdateMemory& update)
-      : graph_(&graph), options_(std::move(options)), update_(update) {}
-  [[nodiscard]] std::int64_t operator()(OpRange range, pipeline::Slots slots);
+  StageBytes(const Graph& graph, pipeline::ProgramOptions options, const UpdateMemory& update,
+             StageSizer sizer = {})
+      : graph_(&graph), options_(std::move(options)), update_(update), sizer_(std::move(sizer)) {}
+  [[nodiscard]] std::int64_t operator()(OpRange range, pipeline::Slots slots) {
+    return of(range, slots).bytes;
+  }
+  /// The options of the stage's program, with its segments.
+  [[nodiscard]] const pipeline::ProgramOptions& options(OpRange range, pipeline::Slots slots) {
+    return of(range, slots).options;
+  }
 
  private:
+  struct Figures {
+    std::int64_t bytes = 0;
+    pipeline::ProgramOptions options;
+  };
+  [[nodiscard]] const Figures& of(OpRange range, pipeline::Slots slots);
+
   const Graph* graph_;
   pipeline::ProgramOptions options_;
   UpdateMemory update_;
-  using Known = std::vector<std::pair<pipeline::Slots, std::int64_t>>;
+  StageSizer sizer_;
+  using Known = std::deque<std::pair<pipeline::Slots, Figures>>;
   std::map<std::pair<std::int32_t, std::int32_t>, Known> known_;  ///< by range
 };
 

@@ -236,6 +236,13 @@ std::int64_t border_bytes(std::span<const OpCost> costs, OpRange range, Recomput
 }
 
 pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range, Recompute recompute) {
+  pipeline::ProgramOptions options;
+  options.recompute = recompute;
+  return stage_cost(costs, range, options);
+}
+
+pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range,
+                               const pipeline::ProgramOptions& options) {
   const auto first = static_cast<std::size_t>(range.first);
   const auto last = static_cast<std::size_t>(range.last);
   MILLRACE_ASSERT(first < last && last <= costs.size());
@@ -246,11 +253,15 @@ pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range, Rec
     sum.backward_weight += cost.backward_weight;
     sum.stash_bytes += static_cast<double>(cost.stash_bytes);
   }
-  if (recompute == Recompute::Stage) {
-    sum.backward_input += sum.forward;
-    sum.stash_bytes = 0.0;
+  for (const OpRange again : pipeline::repeated_segments(range, options)) {
+    const auto begin = static_cast<std::size_t>(again.first);
+    for (auto op = begin; op < static_cast<std::size_t>(again.last); ++op) {
+      sum.backward_input += costs[op].forward;
+      sum.stash_bytes -= static_cast<double>(costs[op].stash_bytes);
+    }
+    if (begin > first) sum.stash_bytes += static_cast<double>(costs[begin].boundary_bytes);
   }
-  sum.stash_bytes += static_cast<double>(border_bytes(costs, range, recompute));
+  sum.stash_bytes += static_cast<double>(border_bytes(costs, range, options.recompute));
   return sum;
 }
 
@@ -283,10 +294,13 @@ std::int64_t parameter_state_bytes(const Graph& graph, OpRange range, const Upda
 
 std::int64_t stage_bytes(const Graph& graph, OpRange range, const pipeline::ProgramOptions& options,
                          pipeline::Slots slots, const UpdateMemory& update) {
-  const StageProgram program =
-      pipeline::compile(graph, range, pipeline::with_segments(graph, range, options, slots));
   return parameter_state_bytes(graph, range, update) +
-         pipeline::plan_memory(program, slots).bytes();
+         program_bytes(graph, range, pipeline::with_segments(graph, range, options, slots), slots);
+}
+
+std::int64_t program_bytes(const Graph& graph, OpRange range,
+                           const pipeline::ProgramOptions& options, pipeline::Slots slots) {
+  return pipeline::plan_memory(pipeline::compile(graph, range, options), slots).bytes();
 }
 
 }  // namespace millrace::partition

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -92,6 +93,10 @@ struct OpWork {
 /// stash of its ops. Without the update, which is not of a micro-batch.
 [[nodiscard]] pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range,
                                              Recompute recompute);
+/// The same for a stage whose segments are known, from pipeline::with_segments(): only ops that are
+/// repeated have a second forward, and what crosses a border of a segment is stashed.
+[[nodiscard]] pipeline::StageCost stage_cost(std::span<const OpCost> costs, OpRange range,
+                                             const pipeline::ProgramOptions& options);
 
 /// What determines the memory per parameter.
 struct UpdateMemory {
@@ -109,11 +114,22 @@ struct UpdateMemory {
 [[nodiscard]] std::int64_t parameter_state_bytes(const Graph& graph, OpRange range,
                                                  const UpdateMemory& update);
 
+/// Bytes of the device of a stage, as the run itself finds them: with packed weights, scratch of
+/// the kernels and tables of the update. `options` come from pipeline::with_segments().
+using StageSizer = std::function<std::int64_t(
+    OpRange range, const pipeline::ProgramOptions& options, pipeline::Slots slots)>;
+
 /// Bytes that the device of a stage needs: parameter_state_bytes and the memory plan of the stage's
 /// program. Exact except for what only kernels know: packed weights, their scratch, and the tables
 /// of the update.
 [[nodiscard]] std::int64_t stage_bytes(const Graph& graph, OpRange range,
                                        const pipeline::ProgramOptions& options,
                                        pipeline::Slots slots, const UpdateMemory& update);
+
+/// The part of it for activations: the memory plan of the stage's program. `options` come from
+/// pipeline::with_segments().
+[[nodiscard]] std::int64_t program_bytes(const Graph& graph, OpRange range,
+                                         const pipeline::ProgramOptions& options,
+                                         pipeline::Slots slots);
 
 }  // namespace millrace::partition

@@ -7,6 +7,7 @@
 #include "core/error.hpp"
 #include "partition/cuts.hpp"
 #include "pipeline/messages.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "pipeline/schedule/auto_schedule.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 
@@ -44,15 +45,38 @@ Plan automatic_plan(const Graph& graph, std::span<const OpCost> costs, const Pla
   return finer.seconds < kWorth * plan.seconds ? finer : plan;
 }
 
+namespace {
+
+/// The slots of the stages of a schedule. They depend hardly on the cuts, so any cuts serve. Shards
+/// that run one after the other hold one micro-batch.
+std::vector<pipeline::Slots> slots_with_any_cuts(const Graph& graph,
+                                                 const pipeline::ScheduleRequest& request) {
+  const auto stages = static_cast<std::size_t>(request.stages());
+  const std::vector<OpId> cuts = filtered_cuts(graph, {});
+  if (request.micro_batches == 1 || cuts.size() + 1 < stages)
+    return std::vector<pipeline::Slots>(stages);
+  pipeline::PipelinePlan plan;
+  std::int32_t first = 0;
+  for (std::size_t s = 0; s < stages; ++s) {
+    const bool last = s + 1 == stages;
+    plan.ranges.push_back({first, last ? pipeline::whole(graph).last : cuts[s].value});
+    first = plan.ranges.back().last;
+  }
+  plan.schedule = with_communication(generate(request), pipeline::links(graph, plan.ranges));
+  return pipeline::slots_of(graph, plan);
+}
+
+}  // namespace
+
 std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& request,
                                        const SplitRequest& splits) {
   if (splits.aim == SplitRequest::For::Speed)
     return automatic_plan(graph, estimated_costs(graph, request.program, request.device), request,
                           splits.memory_limit)
         .splits;
-  const std::vector<pipeline::Slots> slots(static_cast<std::size_t>(request.schedule.devices));
-  const StageMemory memory =
-      exact_memory(std::make_shared<StageBytes>(graph, request.program, request.update), slots);
+  const std::vector<pipeline::Slots> slots = slots_with_any_cuts(graph, request.schedule);
+  const StageMemory memory = exact_memory(
+      std::make_shared<StageBytes>(graph, request.program, request.update, request.sizer), slots);
   return splits_of(graph, shard_by_memory(graph, request.schedule.devices, splits.filter, memory));
 }
 

@@ -204,6 +204,8 @@ class LayoutSearcher {
       set_memory(plan, graph_, request);
       if (plan.seconds < kWorth * layout.plan.seconds && fits(plan)) layout.plan = std::move(plan);
     }
+    if (request.program.recompute == Recompute::Stage)  // what is not repeated costs nothing
+      layout.plan = make_plan(graph_, ops, stages_of(graph_, layout.plan.splits), request);
     const Plan& plan = layout.plan;
     const std::vector<OpRange> ranges = stages_of(graph_, plan.splits);
     const auto links = pipeline::links(graph_, ranges);

@@ -47,6 +47,17 @@ std::vector<pipeline::Slots> slots_of(const Graph& graph, std::span<const OpRang
   return pipeline::slots_of(graph, plan);
 }
 
+std::vector<std::int64_t> by_device(std::span<const std::int64_t> memory,
+                                    std::span<const std::int32_t> device_of) {
+  std::vector<std::int64_t> bytes;
+  for (std::size_t s = 0; s < memory.size(); ++s) {
+    const auto device = static_cast<std::size_t>(device_of[s]);
+    bytes.resize(std::max(bytes.size(), device + 1), 0);
+    bytes[device] += memory[s];
+  }
+  return bytes;
+}
+
 /// Stages that share a device may fit one by one but not together.
 void remove_too_large(std::vector<Plan>& plans, std::int64_t limit) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -78,16 +89,22 @@ class WithMessages {
   std::optional<Schedule> schedule_;
 };
 
-/// Without the memory.
+/// Without the memory. `bytes` knows which ops are repeated; without it, all count.
 Plan timed_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
-                const PlanRequest& request, WithMessages& messages) {
+                const PlanRequest& request, WithMessages& messages, StageBytes* bytes) {
   const Schedule& compute = messages.compute();
   MILLRACE_ASSERT(std::ssize(stages) == compute.stages);
   const std::vector<Link> links = pipeline::links(graph, stages);
   const Schedule& schedule = messages.over(links);
   std::vector<pipeline::StageCost> by_stage;
-  for (const OpRange range : stages)
-    by_stage.push_back(stage_cost(costs, range, request.program.recompute));
+  if (bytes == nullptr) {
+    for (const OpRange range : stages)
+      by_stage.push_back(stage_cost(costs, range, request.program.recompute));
+  } else {
+    const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
+    for (std::size_t s = 0; s < stages.size(); ++s)
+      by_stage.push_back(stage_cost(costs, stages[s], bytes->options(stages[s], slots[s])));
+  }
   pipeline::Costs simulated = step_costs(graph, stages, std::move(by_stage), request);
   const pipeline::TimeLine line = pipeline::simulate(schedule, links, simulated);
 
@@ -117,7 +134,7 @@ void add_memory(Plan& plan, const Graph& graph, std::span<const OpRange> stages,
 
 Plan plan_with(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
                const PlanRequest& request, WithMessages& messages, StageBytes& bytes) {
-  Plan plan = timed_plan(graph, costs, stages, request, messages);
+  Plan plan = timed_plan(graph, costs, stages, request, messages, &bytes);
   add_memory(plan, graph, stages, messages, bytes);
   return plan;
 }
@@ -154,13 +171,7 @@ std::vector<Balance> choices(const BalanceRequest& request) {
 }  // namespace
 
 std::int64_t largest_device(const Plan& plan) {
-  std::vector<std::int64_t> bytes;
-  for (std::size_t s = 0; s < plan.stages(); ++s) {
-    const auto device = static_cast<std::size_t>(plan.device_of[s]);
-    bytes.resize(std::max(bytes.size(), device + 1), 0);
-    bytes[device] += plan.memory[s];
-  }
-  return *std::max_element(bytes.begin(), bytes.end());
+  return std::ranges::max(by_device(plan.memory, plan.device_of));
 }
 
 pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
@@ -184,6 +195,14 @@ pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
   return all;
 }
 
+std::vector<std::int64_t> device_bytes(const Graph& graph, std::span<const OpRange> stages,
+                                       const Schedule& schedule, StageBytes& bytes) {
+  const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
+  std::vector<std::int64_t> memory;
+  for (std::size_t s = 0; s < stages.size(); ++s) memory.push_back(bytes(stages[s], slots[s]));
+  return by_device(memory, schedule.device_of);
+}
+
 Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
                const PlanRequest& request) {
   return make_plan(graph, costs, stages, request, pipeline::generate(request.schedule));
@@ -191,7 +210,7 @@ Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<cons
 
 Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
                const PlanRequest& request, const Schedule& compute) {
-  StageBytes bytes(graph, program_options(request, compute), request.update);
+  StageBytes bytes(graph, program_options(request, compute), request.update, request.sizer);
   WithMessages messages(compute);
   return plan_with(graph, costs, stages, request, messages, bytes);
 }
@@ -199,8 +218,8 @@ Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<cons
 std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,
                              const PlanRequest& request, const Search& search) {
   const Schedule compute = pipeline::generate(request.schedule);
-  const auto bytes =
-      std::make_shared<StageBytes>(graph, program_options(request, compute), request.update);
+  const auto bytes = std::make_shared<StageBytes>(graph, program_options(request, compute),
+                                                  request.update, request.sizer);
   BalanceRequest balances = balance_request(graph, costs, request, search, compute);
   if (search.memory_limit > 0) {
     // Slots depend on the schedule and hardly on the cuts, so any choice of cuts serves here.
@@ -225,7 +244,7 @@ Plan quick_plan(const Graph& graph, std::span<const OpCost> costs, const PlanReq
   WithMessages messages(compute);
   std::optional<Plan> best;
   for (const Balance& choice : choices(balance_request(graph, costs, request, search, compute))) {
-    Plan plan = timed_plan(graph, costs, choice.stages, request, messages);
+    Plan plan = timed_plan(graph, costs, choice.stages, request, messages, nullptr);
     if (!best || plan.seconds < best->seconds) best = std::move(plan);
   }
   return *std::move(best);
@@ -233,7 +252,7 @@ Plan quick_plan(const Graph& graph, std::span<const OpCost> costs, const PlanReq
 
 void set_memory(Plan& plan, const Graph& graph, const PlanRequest& request) {
   const Schedule compute = pipeline::generate(request.schedule);
-  StageBytes bytes(graph, program_options(request, compute), request.update);
+  StageBytes bytes(graph, program_options(request, compute), request.update, request.sizer);
   WithMessages messages(compute);
   plan.memory.clear();
   add_memory(plan, graph, stages_of(graph, plan.splits), messages, bytes);

@@ -12,7 +12,9 @@
 #include "core/svg.hpp"
 #include "core/update_rule.hpp"
 #include "models/graph.hpp"
+#include "partition/balance.hpp"
 #include "partition/cost.hpp"
+#include "partition/process_memory.hpp"
 #include "pipeline/schedule/schedule.hpp"
 #include "pipeline/schedule/simulate.hpp"
 
@@ -34,6 +36,7 @@ struct Plan {
   double bound = 0.0;                      ///< lower bound on `seconds` for any schedule
   double bubble = 0.0;                     ///< share of the devices' time spent waiting
   std::string cost_model;                  ///< where the costs come from
+  std::vector<ProcessMemory> processes;    ///< memory of the whole run; empty: not known
   [[nodiscard]] std::size_t stages() const { return device_of.size(); }
 };
 
@@ -47,15 +50,23 @@ struct PlanRequest {
   std::int32_t replicas = 1;
   double processors = 0.0;  ///< as in pipeline::Costs
   std::string cost_model;
+  StageSizer sizer;  ///< empty: memory is that of stage_bytes, without what only kernels know
 };
 
 /// What a step of these stages costs: `stages` with the updates, messages, and all-reduces.
 [[nodiscard]] pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
                                          std::vector<pipeline::StageCost> costs,
                                          const PlanRequest& request);
+/// Bytes that each device needs for these stages with this schedule (with communication), by
+/// device: the sum over its stages. `bytes` holds the batch, the precision, the update rule and
+/// what is recomputed.
+[[nodiscard]] std::vector<std::int64_t> device_bytes(const Graph& graph,
+                                                     std::span<const OpRange> stages,
+                                                     const pipeline::Schedule& schedule,
+                                                     StageBytes& bytes);
 
 /// The plan with these stages; their number must equal that of the schedule. The time is simulated
-/// and the memory is that of stage_bytes. Errors: Config, as pipeline::generate.
+/// and the memory is that of the request's sizer. Errors: Config, as pipeline::generate.
 [[nodiscard]] Plan make_plan(const Graph& graph, std::span<const OpCost> costs,
                              std::span<const OpRange> stages, const PlanRequest& request);
 /// The same with these compute actions instead of those that the request names.

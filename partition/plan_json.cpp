@@ -79,6 +79,56 @@ class Fields {
   std::vector<std::string> asked_;
 };
 
+Json process_to_json(const ProcessMemory& process) {
+  Json devices = Json::list();
+  for (const DeviceMemory& d : process.devices)
+    devices.push_back(Json::object({{"replica", d.replica},
+                                    {"device", d.device},
+                                    {"state", d.state},
+                                    {"activations", d.activations},
+                                    {"kernels", d.kernels},
+                                    {"sums", d.sums},
+                                    {"images", d.images},
+                                    {"total", d.total()}}));
+  return Json::object({{"rank", process.rank},
+                       {"devices", std::move(devices)},
+                       {"base", process.base},
+                       {"library", process.library},
+                       {"messages", process.messages},
+                       {"loader", process.loader},
+                       {"checkpoints", process.checkpoints},
+                       {"other", process.other},
+                       {"peak", process.peak()}});
+}
+
+ProcessMemory read_process(const Json& object, std::string_view label, std::size_t at) {
+  const std::string where = fmt::format("processes[{}]: ", at);
+  Fields fields(object, label, where);
+  ProcessMemory process;
+  process.rank = fields.small_count("rank", 0);
+  for (const Json& item : fields.list("devices")) {
+    Fields of(item, label, where + "devices: ");
+    process.devices.push_back({.replica = of.small_count("replica", 0),
+                               .device = of.small_count("device", 0),
+                               .state = of.count("state", 0),
+                               .activations = of.count("activations", 0),
+                               .kernels = of.count("kernels", 0),
+                               .sums = of.count("sums", 0),
+                               .images = of.count("images", 0)});
+    (void)of.count("total", 0);
+    of.expect_no_others();
+  }
+  process.base = fields.count("base", 0);
+  process.library = fields.count("library", 0);
+  process.messages = fields.count("messages", 0);
+  process.loader = fields.count("loader", 0);
+  process.checkpoints = fields.count("checkpoints", 0);
+  process.other = fields.count("other", 0);
+  (void)fields.count("peak", 0);
+  fields.expect_no_others();
+  return process;
+}
+
 Json stage_to_json(const Plan& plan, std::size_t s) {
   const pipeline::StageCost& cost = plan.costs.at(s);
   return Json::object({{"device", plan.device_of[s]},
@@ -134,6 +184,8 @@ Json parse(std::string_view text, std::string_view label) {
 std::string to_json(const Plan& plan) {
   Json stages = Json::list();
   for (std::size_t s = 0; s < plan.stages(); ++s) stages.push_back(stage_to_json(plan, s));
+  Json processes = Json::list();
+  for (const ProcessMemory& process : plan.processes) processes.push_back(process_to_json(process));
   const Json json = Json::object({{"format", kFormat},
                                   {"version", 1},
                                   {"model", plan.model},
@@ -146,7 +198,8 @@ std::string to_json(const Plan& plan) {
                                   {"bound", plan.bound},
                                   {"bubble", plan.bubble},
                                   {"cost_model", plan.cost_model},
-                                  {"stages", std::move(stages)}});
+                                  {"stages", std::move(stages)},
+                                  {"processes", std::move(processes)}});
   return json.dump(2) + "\n";
 }
 
@@ -172,6 +225,10 @@ Plan parse_plan(std::string_view text, std::string_view label) {
     fields.bad("stages", fmt::format("has {} entries, but there are {} splits; expected one more",
                                      stages.size(), plan.splits.size()));
   for (std::size_t s = 0; s < stages.size(); ++s) read_stage(plan, stages[s], label, s);
+  // Plans of earlier versions have no such list.
+  if (json.contains("processes"))
+    for (const Json& process : fields.list("processes"))
+      plan.processes.push_back(read_process(process, label, plan.processes.size()));
   fields.expect_no_others();
   return plan;
 }

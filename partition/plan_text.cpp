@@ -91,6 +91,25 @@ std::string to_text(const Plan& plan, const Graph& graph) {
       millis(plan.bound), percent(plan.bubble), plan.cost_model);
 }
 
+std::string to_text(std::span<const ProcessMemory> processes) {
+  Rows devices = {{"rank", "replica", "device", "weights and state", "activations",
+                   "packed weights, scratch", "sums over replicas", "images", "device memory"}};
+  Rows rows = {{"rank", "devices", "base", "kernel library", "messages", "loader", "checkpoints",
+                "other", "process peak"}};
+  for (const ProcessMemory& p : processes) {
+    const std::string rank = fmt::format("{}", p.rank);
+    for (const DeviceMemory& d : p.devices)
+      devices.push_back({rank, fmt::format("{}", d.replica), fmt::format("{}", d.device),
+                         human_bytes(d.state), human_bytes(d.activations), human_bytes(d.kernels),
+                         human_bytes(d.sums), human_bytes(d.images), human_bytes(d.total())});
+    rows.push_back({rank, human_bytes(p.device_total()), human_bytes(p.base),
+                    human_bytes(p.library), human_bytes(p.messages), human_bytes(p.loader),
+                    human_bytes(p.checkpoints), human_bytes(p.other), human_bytes(p.peak())});
+  }
+  return fmt::format("Memory of the devices (exact):\n{}\nMemory of the processes:\n{}",
+                     text_table(devices, 0), text_table(rows, 0));
+}
+
 std::string cut_table(const Graph& graph, std::span<const OpCost> costs, std::int64_t batch,
                       DType type) {
   double all = 0.0;

@@ -31,6 +31,10 @@ class BoundProgram {
   /// Exact bytes of workspace: packed kernels, slots, transient buffers, scratch of the vendor
   /// library.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+  /// Of these, the bytes of packed kernels and scratch.
+  [[nodiscard]] std::int64_t kernel_bytes() const {
+    return stash_offset_ + bytes_ - scratch_offset_;
+  }
   void bind(std::byte* workspace);
 
   /// Packs the kernels; call after every change of the weights.

@@ -158,14 +158,21 @@ void Compiler::make_segments() {
   const ProgramOptions& options = program_.options;
   node_of_.resize(graph_.ops.size());
   auto cut = options.segments.begin();
+  OpId segment{program_.range.first};
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];
     for (const OpId op : {node.leader, node.last, node.adder})
       if (op.valid()) node_of_[op.at()] = n;
     for (const Node::Part& part : node.parts) node_of_[part.reader.at()] = n;
-    const bool repeated = options.recompute != Recompute::None && is_recomputed(node);
-    bool begins = segments_.empty() || segments_.back().repeated != repeated;
-    for (; cut != options.segments.end() && *cut <= node.last; ++cut) begins = true;
+    bool begins = segments_.empty();
+    for (; cut != options.segments.end() && *cut <= node.last; ++cut) {
+      begins = true;
+      segment = *cut;
+    }
+    const bool kept =
+        std::ranges::find(options.kept_segments, segment) != options.kept_segments.end();
+    const bool repeated = options.recompute != Recompute::None && !kept && is_recomputed(node);
+    begins = begins || segments_.back().repeated != repeated;
     if (begins) segments_.push_back({n, n, repeated});
     segments_.back().last = n + 1;
   }

@@ -47,6 +47,8 @@ class Executor {
 
   /// Bytes of scratch memory for sums over replicas.
   [[nodiscard]] std::int64_t bytes() const { return update_.bytes(); }
+  /// Of these, the bytes for one unit.
+  [[nodiscard]] std::int64_t bytes(std::size_t unit) const { return update_.bytes(unit); }
   /// Sets the scratch memory. The stages must be bound first. `world` is used for the agreement of
   /// all processes.
   void bind(std::byte* memory, comm::Transport& transport, const comm::World& world);

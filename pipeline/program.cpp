@@ -16,6 +16,14 @@ bool names_layer(std::span<const std::string> names, std::string_view layer) {
   });
 }
 
+ProgramOptions with_chosen(ProgramOptions options, const ChosenSegments& chosen) {
+  options.recompute = Recompute::Stage;
+  options.segments = chosen.segments;
+  options.kept_segments = chosen.kept;
+  options.segments_chosen = true;
+  return options;
+}
+
 std::int64_t span_of(const Graph& graph) {
   const models::Op* first = nullptr;
   const auto span = [](const models::Op& op) { return std::get<models::BatchNorm>(op.kind).span; };

@@ -94,6 +94,9 @@ struct ProgramOptions {
   /// Whether the last segment is recomputed, too. It need not be if its backward always follows at
   /// once.
   bool repeats_last_segment = true;
+  /// Segments, by their first op, that are kept and not recomputed.
+  std::vector<OpId> kept_segments = {};
+  bool segments_chosen = false;  ///< whether with_segments() leaves the segments as they are
   /// Type of the images as they arrive: F32, BF16, F16, or U8 (not yet normalized); none: `type`.
   std::optional<DType> images = {};
   bool mixing = false;  ///< whether images and labels are mixed; training only
@@ -165,6 +168,15 @@ struct StageProgram {
   [[nodiscard]] const Buffer& buffer(BufferId id) const { return buffers.at(id.at()); }
   friend bool operator==(const StageProgram&, const StageProgram&) = default;
 };
+
+/// The segments of a stage that were chosen before its training, as in ProgramOptions.
+struct ChosenSegments {
+  std::vector<OpId> segments;
+  std::vector<OpId> kept;
+  friend bool operator==(const ChosenSegments&, const ChosenSegments&) = default;
+};
+/// `options` with these segments.
+[[nodiscard]] ProgramOptions with_chosen(ProgramOptions options, const ChosenSegments& chosen);
 
 /// Number of replicas that share batch statistics. Errors: Config, with two batch normalizations
 /// that differ.

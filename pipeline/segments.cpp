@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/segments.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -45,19 +47,25 @@ std::vector<OpId> cuts_for(const Layers& layers, std::size_t count) {
 
 }  // namespace
 
-ProgramOptions with_segments(const Graph& graph, OpRange range, ProgramOptions options,
-                             Slots slots) {
-  if (options.recompute != Recompute::Stage) return options;
+std::vector<std::vector<OpId>> segment_cuts(const Graph& graph, OpRange range) {
   constexpr double kGrowth = 1.3;
-  options.segments.clear();
-  options.repeats_last_segment = slots.stash > 1;
   const Layers layers = layers_of(graph, range);
-  ProgramOptions best = options;
-  std::int64_t least = plan_memory(compile(graph, range, options), slots).bytes();
+  std::vector<std::vector<OpId>> all = {{}};
   for (std::size_t count = 2; count <= layers.begins.size() + 1;
        count = static_cast<std::size_t>(std::ceil(kGrowth * static_cast<double>(count)))) {
     std::vector<OpId> cuts = cuts_for(layers, count);
-    if (cuts == options.segments) continue;
+    if (cuts != all.back()) all.push_back(std::move(cuts));
+  }
+  return all;
+}
+
+ProgramOptions with_segments(const Graph& graph, OpRange range, ProgramOptions options,
+                             Slots slots) {
+  if (options.recompute != Recompute::Stage || options.segments_chosen) return options;
+  options.repeats_last_segment = slots.stash > 1;
+  ProgramOptions best = options;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (std::vector<OpId>& cuts : segment_cuts(graph, range)) {
     options.segments = std::move(cuts);
     const std::int64_t bytes = plan_memory(compile(graph, range, options), slots).bytes();
     if (bytes >= least) continue;
@@ -65,6 +73,21 @@ ProgramOptions with_segments(const Graph& graph, OpRange range, ProgramOptions o
     best = options;
   }
   return best;
+}
+
+std::vector<OpRange> repeated_segments(OpRange range, const ProgramOptions& options) {
+  if (options.recompute != Recompute::Stage) return {};
+  std::vector<OpRange> segments = {range};
+  for (const OpId cut : options.segments) {
+    segments.back().last = cut.value;
+    segments.push_back({cut.value, range.last});
+  }
+  if (!options.repeats_last_segment) segments.pop_back();
+  std::erase_if(segments, [&](OpRange segment) {
+    return std::ranges::find(options.kept_segments, OpId{segment.first}) !=
+           options.kept_segments.end();
+  });
+  return segments;
 }
 
 }  // namespace millrace::pipeline

@@ -59,10 +59,17 @@ Stage::Stage(const Graph& graph, OpRange range, const StageOptions& options, ops
   }
 }
 
-std::int64_t Stage::bytes() const {
-  const std::int64_t training = training_ ? training_->bytes() : 0;
-  const std::int64_t evaluation = evaluation_ ? evaluation_->bytes() : 0;
-  return device::aligned(parameters_.bytes()) + std::max(training, evaluation);
+/// Training and evaluation share one workspace, so the larger one counts.
+StageSize Stage::size() const {
+  const BoundProgram* larger = nullptr;
+  for (const auto* program : {&training_, &evaluation_})
+    if (*program && (larger == nullptr || (*program)->bytes() > larger->bytes()))
+      larger = &**program;
+  StageSize size{.state = device::aligned(parameters_.bytes())};
+  if (larger == nullptr) return size;
+  size.kernels = larger->kernel_bytes();
+  size.activations = larger->bytes() - size.kernels;
+  return size;
 }
 
 void Stage::bind(std::byte* memory) {

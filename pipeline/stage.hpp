@@ -30,6 +30,15 @@ struct MicroBatchMetrics {
   MicroBatchMetrics& operator+=(const MicroBatchMetrics& other);
 };
 
+/// Device memory of a stage by its use, in bytes.
+struct StageSize {
+  std::int64_t state = 0;        ///< weights, gradients, optimizer state, running statistics
+  std::int64_t activations = 0;  ///< values and their gradients in all slots
+  std::int64_t kernels = 0;      ///< packed weights, and scratch of the kernels
+  [[nodiscard]] std::int64_t total() const { return state + activations + kernels; }
+  friend bool operator==(const StageSize&, const StageSize&) = default;
+};
+
 /// A stage on a device: its parameters and its training and evaluation programs, which share one
 /// workspace. Memory is planned at construction and set by bind().
 class Stage {
@@ -37,7 +46,8 @@ class Stage {
   Stage(const Graph& graph, OpRange range, const StageOptions& options, ops::Backend& backend);
 
   /// Exact bytes of device memory that bind() needs, including scratch of the vendor library.
-  [[nodiscard]] std::int64_t bytes() const;
+  [[nodiscard]] std::int64_t bytes() const { return size().total(); }
+  [[nodiscard]] StageSize size() const;
   void bind(std::byte* memory);
 
   [[nodiscard]] Parameters& parameters() { return parameters_; }

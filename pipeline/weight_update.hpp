@@ -38,6 +38,10 @@ class WeightUpdate {
 
   /// Bytes of the scratch memory of the sums.
   [[nodiscard]] std::int64_t bytes() const;
+  /// The part of it for a unit.
+  [[nodiscard]] std::int64_t bytes(std::size_t unit) const {
+    return sums_.empty() ? 0 : sums_[unit].gradients.bytes();
+  }
   /// Number of message tags from `first_tag` of bind() on.
   [[nodiscard]] int tags() const;
   /// Sets the scratch memory. The stages must be bound first.

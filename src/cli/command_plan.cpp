@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "cli/commands.hpp"
+#include "cli/datasets.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/plan_devices.hpp"
 #include "cli/planning.hpp"
@@ -11,6 +14,7 @@
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "device/environment.hpp"
 #include "partition/cost.hpp"
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
@@ -19,7 +23,9 @@
 #include "pipeline/schedule/generators/rules.hpp"
 #include "pipeline/schedule/render.hpp"
 #include "pipeline/schedule/simulate.hpp"
+#include "train/memory.hpp"
 #include "train/setup.hpp"
+#include "train/trainer.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -64,14 +70,15 @@ struct Planned {
 };
 
 /// The plan of the given cuts, or of the best ones.
-Planned plan_of(const models::Graph& graph, const train::TrainConfig& config,
-                const Options& options, partition::PlanRequest request,
-                std::span<const partition::OpCost> costs) {
-  Reader read(options);
-  const std::int64_t limit = device_memory(read);
+Planned plan_of(const models::Graph& graph, const Resolution& resolution, const Options& options,
+                const partition::PlanRequest& request, std::span<const partition::OpCost> costs) {
+  const train::TrainConfig& config = resolution.config;
+  const std::int64_t limit = config.device_memory;
   const bool automatic_cuts = options.text("pipeline-splits") == "auto";
+  const std::optional<partition::Plan>& given = resolution.layout.plan;
   const bool automatic =
-      to_lower(options.text("pipeline-schedule").value_or("")) == partition::kAutomatic;
+      to_lower(options.text("pipeline-schedule").value_or(given ? given->schedule : "")) ==
+      partition::kAutomatic;
   const bool open = automatic && automatic_cuts && !options.text("device-mapping") &&
                     !options.integer("chunks") && !options.text("pipeline-schedule-file");
   if (open && request.schedule.devices > 1) {
@@ -96,16 +103,38 @@ Planned plan_of(const models::Graph& graph, const train::TrainConfig& config,
   return {std::move(plan), std::move(compute)};
 }
 
+/// The memory of the run's processes, as they will find it themselves. Errors: Config if a device
+/// needs more than --device-memory, with what fits.
+void add_memory(partition::Plan& plan, const train::TrainConfig& config,
+                const train::TrainInputs& inputs) {
+  const comm::World world;
+  require_device_memory(config, [&](const train::TrainConfig& other) {
+    std::int64_t most = 0;
+    for (const partition::ProcessMemory& process : forecast_processes(other, inputs, world))
+      most = std::max(most, train::device_need(process));
+    return most;
+  });
+  plan.processes = forecast_processes(config, inputs, world);
+  if (std::ssize(plan.device_of) != config.pipeline.ranks.devices) return;
+  // Every device has one stage.
+  for (const partition::ProcessMemory& process : plan.processes)
+    for (const partition::DeviceMemory& device : process.devices)
+      for (std::size_t s = 0; s < plan.stages(); ++s)
+        if (device.replica == 0 && plan.device_of[s] == device.device)
+          plan.memory[s] = device.state + device.activations + device.kernels;
+}
+
 }  // namespace
 
 int command_plan(const Invocation& invocation) {
   const Options options = options_to_plan(without_layout(invocation.options));
-  const DatasetFacts facts = published_facts(options);
-  const Resolution resolution = resolve(options, facts, this_machine());
+  const Datasets sets = open_datasets(data_request(options));
+  const Resolution resolution = resolve(options, sets.facts, this_machine());
   print_lines(stderr, invocation.notices);
   print_lines(stderr, resolution.notices);
   print_lines(stderr, train::describe_computing(resolution.config));
-  const train::TrainConfig& config = resolution.config;
+  train::TrainConfig config = resolution.config;
+  if (resolution.place.logs) config.run_directory = "run";  // checkpoints need memory, too
   const models::Graph graph = train::network_of(config);
   const CostModel model = cost_model(options);
   const bool shares_cores =
@@ -114,10 +143,18 @@ int command_plan(const Invocation& invocation) {
   use_machine_files(options, request);
   if (options.integer("devices")) {
     request.schedule = {};
-    return print_layouts(invocation.options, graph, request, facts);
+    return print_layouts(invocation.options, graph, request, sets.facts);
   }
+  const device::Environment environment(config.threads);
+  request.sizer = train::stage_sizer(graph, config);
   const std::vector<partition::OpCost> costs = costs_of(graph, config, request, model);
-  const auto [plan, compute] = plan_of(graph, config, options, request, costs);
+  auto [plan, compute] = plan_of(graph, resolution, options, request, costs);
+  const std::vector<pipeline::OpRange> ranges = partition::stages_of(graph, plan.splits);
+  if (plan.splits != config.splits) config = with_cuts(config, graph, ranges);
+  config.pipeline.schedule = with_communication(compute, pipeline::links(graph, ranges));
+  add_memory(
+      plan, config,
+      {.train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}});
 
   const std::string format = options.text("format").value_or("text");
   if (format == "html")
@@ -127,10 +164,9 @@ int command_plan(const Invocation& invocation) {
   } else if (format == "svg") {
     fmt::print("{}", to_svg(plan, simulated_step(graph, compute, plan, request)));
   } else if (format == "csv") {
-    const auto links = pipeline::links(graph, partition::stages_of(graph, plan.splits));
-    fmt::print("{}", to_csv(with_communication(compute, links)));
+    fmt::print("{}", to_csv(config.pipeline.schedule));
   } else {
-    fmt::print("{}\n{}\n{}", to_text(plan, graph),
+    fmt::print("{}\n{}\n{}\n{}", to_text(plan, graph), to_text(plan.processes),
                timeline_text(plan, simulated_step(graph, compute, plan, request)),
                partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
   }

@@ -16,6 +16,7 @@
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "millrace_version.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
@@ -31,12 +32,16 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 3> kIdentity = {"model", "model-size", "dataset"};
 
 report::PlannedRun planned_run(const Options& recorded, CostModel model) {
-  const Options options = options_to_plan(recorded);
+  Options planned_options = recorded;
+  planned_options.erase("data-dir");  // only its sizes count
+  const Options options = options_to_plan(planned_options);
   const Resolution resolution = resolve(options, published_facts(options), this_machine());
   const train::TrainConfig& config = resolution.config;
   report::PlannedRun planned;
   planned.graph = train::network_of(config);
   const partition::PlanRequest request = request_to_plan(resolution, model, true);
+  std::optional<device::Environment> environment;
+  if (model == CostModel::Profile) environment.emplace(config.threads);  // once a process
   planned.costs = costs_of(planned.graph, config, request, model);
   const pipeline::Schedule compute = without_communication(config.pipeline.schedule);
   planned.plan =

@@ -148,6 +148,8 @@ constexpr std::array kConflicts = std::to_array<Pair>({
     {"checkpoint-every", "disable-checkpoints"},
     {"pipeline-depth", "gradients-to-accumulate"},
     {"xla-recompute", "recompute-layers"},
+    {"recompute", "xla-recompute"},
+    {"recompute", "recompute-layers"},
     {"pipeline-schedule", "pipeline-schedule-file"},
     {"plan", "pipeline-splits"},
     {"plan", "device-mapping"},

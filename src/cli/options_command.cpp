@@ -22,7 +22,8 @@ void add_command(OptionTable& table) {
   row("run-dir", path("DIR"), "millrace",
       "directory to create for the run, instead of one below --log-dir",
       environment("MILLRACE_RUN_DIR"));
-  row("no-logs", flag(), "IPU", "create no run directory: no logs, no checkpoints");
+  row("no-logs", flag(), "IPU", "create no run directory: no logs, no checkpoints",
+      commands(kTrain | kPlan));
 }
 
 void add_continuing(OptionTable& table) {

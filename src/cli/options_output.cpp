@@ -11,9 +11,10 @@ constexpr std::string_view kRunDirectory = "a run directory (no --no-logs)";
 void add_validation(OptionTable& table) {
   const Rows row(table, Section::Validation, kTrainings, kMayChange);
   row("validation-mode", choice("all|end|none"), "IPU",
-      "validate during training, the saved checkpoints after training, or never",
-      by_default("all"));
-  row("no-validation", flag(), "IPU", "same as --validation-mode none");
+      "validate during training, the saved checkpoints after training, or never", by_default("all"),
+      commands(kTrainings | kPlan));
+  row("no-validation", flag(), "IPU", "same as --validation-mode none",
+      commands(kTrainings | kPlan));
   row("epochs-between-evals", integer(at_least(1)), "Habana",
       "epochs between validations; the end of the run is always validated", by_default(1),
       unit("epochs"), needs("validation"));
@@ -21,7 +22,7 @@ void add_validation(OptionTable& table) {
       "weight updates between validations", unit("weight updates"), needs("validation"));
   row("valid-batch-size", integer(at_least(1)), "IPU", "images per micro-batch in validation",
       default_text("--batch-size"), unit("images"), needs("validation"),
-      commands(kTrainings | set_of(Command::Validate)));
+      commands(kTrainings | kPlan | set_of(Command::Validate)));
 }
 
 void add_checkpoint(OptionTable& table) {

@@ -44,9 +44,9 @@ void add_pipeline(OptionTable& table) {
 void add_sharding(OptionTable& table) {
   const Rows row(table, Section::Pipeline, kRuns, kMayChange);
   row("device-memory", text("SIZE"), "millrace",
-      "maximum memory per device that automatic splits may use", alias("memory"),
-      default_text("no limit"), unit("bytes; examples: 512MiB, 8GiB"),
-      needs("--pipeline-splits auto"));
+      "memory that a device may use; on cores with its share of what its process needs besides. "
+      "Automatic splits and --recompute auto stay within it, and what does not fit is refused",
+      alias("memory"), default_text("no limit"), unit("bytes; examples: 512MiB, 8GiB"));
   row("sharding-include-filter", names("NAME .."), "IPU",
       "parts of layer names; automatic sharding cuts only at these layers",
       default_text("all layers"), needs("--shards with one micro-batch and no splits"));
@@ -93,8 +93,11 @@ void add_device(OptionTable& table) {
       "compute threads per device; results are bit-identical only for equal numbers",
       default_text("the rank's share of the cores"), unit("threads"),
       commands(kRunsAndValidate | set_of(Command::Doctor)), sets<&TrainConfig::threads>());
-  row("xla-recompute", flag(), "IPU",
-      "recompute activations in the backward pass instead of keeping them");
+  row("recompute", choice("none|segments|auto"), "millrace",
+      "recompute activations in the backward pass instead of keeping them: segments of every stage "
+      "in turn, or with auto those that cost the least time so that --device-memory suffices",
+      default_text("none"));
+  row("xla-recompute", flag(), "IPU", "same as --recompute segments");
   row("recompute-layers", names("NAME .."), "millrace",
       "recompute only these layers; b2 means all of b2/0, b2/1, ..");
   row("batches-per-step", integer(at_least(1)), "IPU",

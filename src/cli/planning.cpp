@@ -2,11 +2,12 @@
 #include "cli/planning.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 #include <string>
 
 #include "cli/prepare.hpp"
 #include "cli/resolve_parts.hpp"
-#include "device/environment.hpp"
 #include "partition/cuts.hpp"
 #include "partition/layout.hpp"
 #include "pipeline/messages.hpp"
@@ -16,12 +17,17 @@
 
 namespace millrace::cli {
 
-Options options_to_plan(Options options) {
+Options options_to_plan(const Options& given) {
+  Options options = given;
   drop_length(options);
-  options.erase("data-dir");
+  // Validation shares the devices' memory.
+  for (const char* name : {"no-validation", "valid-batch-size"})
+    if (const Setting* setting = given.find(name)) options.set(*find_option(name), *setting);
   impose(options, "iterations", std::int64_t{1});
-  impose(options, "validation-mode", std::string("none"));
-  if (image_source(options) == train::ImageSource::Files) impose(options, "synthetic-data", true);
+  const std::optional<std::string> directory = options.text("data-dir");
+  if (directory && !std::filesystem::exists(*directory)) options.erase("data-dir");
+  if (image_source(options) == train::ImageSource::Files && !options.text("data-dir"))
+    impose(options, "generated-data", true);
   if (!options.text("pipeline-splits") && !options.text("plan"))
     impose(options, "pipeline-splits", std::string("auto"));
   const bool one_stage = options.integer("shards").value_or(1) == 1 &&
@@ -66,7 +72,6 @@ std::vector<partition::OpCost> costs_of(const models::Graph& graph,
                                         const partition::PlanRequest& request, CostModel model) {
   if (model == CostModel::Analytic)
     return partition::estimated_costs(graph, request.program, request.device);
-  const device::Environment environment(config.threads);
   return partition::recomputing(graph, train::profiled_costs(config), config.recompute_layers);
 }
 

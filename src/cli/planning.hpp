@@ -18,7 +18,7 @@ namespace millrace::cli {
 
 /// The options of a training without what needs data or takes time, and with automatic splits if it
 /// has several stages and none are given.
-[[nodiscard]] Options options_to_plan(Options options);
+[[nodiscard]] Options options_to_plan(const Options& given);
 
 enum class CostModel { Analytic, Profile };
 /// The --cost-model asked for.
@@ -28,7 +28,7 @@ enum class CostModel { Analytic, Profile };
 [[nodiscard]] partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel model,
                                                      bool shares_cores);
 
-/// Costs by op, estimated or measured on this machine; measuring starts Kokkos, once a process.
+/// Costs by op, estimated or measured on this machine, which needs a device::Environment.
 [[nodiscard]] std::vector<partition::OpCost> costs_of(const models::Graph& graph,
                                                       const train::TrainConfig& config,
                                                       const partition::PlanRequest& request,

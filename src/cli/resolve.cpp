@@ -82,9 +82,9 @@ Resolution resolve(const Options& options, const DatasetFacts& data, const Machi
   resolve_rate(read, recipe, config, result.notices);
   resolve_numerics(read, config, result.notices);
   config.stop_after = options.integer("stop-after");
+  resolve_validation(read, config, result.notices);
   result.layout = resolve_layout(read, machine, config, result.notices);
   check_layout(read, config);
-  resolve_validation(read, config, result.notices);
   resolve_checkpoints(read, config, result.notices);
   resolve_logs(read, config, result.notices);
   result.place = resolve_place(read);

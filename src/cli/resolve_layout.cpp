@@ -23,16 +23,6 @@ namespace millrace::cli {
 using models::Graph;
 using train::TrainConfig;
 
-std::int64_t device_memory(Reader& read) {
-  if (!read.given("device-memory")) return 0;
-  const std::string text = read.text("device-memory");
-  const std::optional<std::int64_t> bytes = parse_bytes(text);
-  if (!bytes)
-    fail(ErrorKind::Usage, "{}: invalid size '{}'; examples: 512MiB, 8GB",
-         read.where("device-memory"), text);
-  return *bytes;
-}
-
 partition::PlanRequest plan_request(const TrainConfig& config,
                                     const pipeline::ScheduleRequest& schedule) {
   partition::PlanRequest request;
@@ -102,7 +92,7 @@ partition::SplitRequest sharding(Reader& read) {
   return request;
 }
 
-[[noreturn]] void refuse_missing_splits(Reader& read, const Graph& graph, const TrainConfig& config,
+[[noreturn]] void refuse_missing_splits(const Graph& graph, const TrainConfig& config,
                                         const pipeline::ScheduleRequest& schedule,
                                         std::span<const std::string> given) {
   const partition::PlanRequest request = plan_request(config, schedule);
@@ -117,7 +107,7 @@ partition::SplitRequest sharding(Reader& read) {
   }
   fail(ErrorKind::Usage, "{}\n{}\n--pipeline-splits auto would select: {}", message,
        partition::cut_table(graph, costs, program.batch, program.type),
-       join(partition::choose_splits(graph, request, {.memory_limit = device_memory(read)}), " "));
+       join(partition::choose_splits(graph, request, {.memory_limit = config.device_memory}), " "));
 }
 
 /// The compute actions of --pipeline-schedule-file if given.
@@ -197,10 +187,7 @@ bool chooses_schedule(Reader& read, const pipeline::ScheduleRequest& request) {
 pipeline::ScheduleRequest resolve_schedule(Reader& read, const Graph& graph, TrainConfig& config,
                                            const pipeline::ScheduleRequest& open,
                                            Notices& notices) {
-  const partition::PlanRequest request = plan_request(config, open);
-  partition::ScheduleChoice choice = partition::choose_schedule(
-      graph, partition::estimated_costs(graph, request.program, request.device), request,
-      device_memory(read));
+  const partition::ScheduleChoice choice = fastest_schedule(read, graph, config, open);
   config.splits = choice.plan.splits;
   read.note("pipeline-schedule", choice.schedule.name);
   read.note("pipeline-splits", join(config.splits, " "));
@@ -223,15 +210,14 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const 
   const bool automatic = splits == std::vector<std::string>{"auto"};
   const bool sharded = !given && config.micro_batches == 1 && schedule.chunks == 1;
   if (automatic || sharded) {
-    splits = partition::choose_splits(
-        graph, plan_request(config, schedule),
-        sharded ? sharding(read) : partition::SplitRequest{.memory_limit = device_memory(read)});
+    splits = sharded ? partition::choose_splits(graph, sized_request(graph, config, schedule),
+                                                sharding(read))
+                     : automatic_splits(read, graph, config, schedule);
     notices.push_back(
         fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", join(splits, " ")));
   }
   (void)partition::stages_of(graph, splits);  // reports a wrong name before a wrong number
-  if (std::ssize(splits) != stages - 1)
-    refuse_missing_splits(read, graph, config, schedule, splits);
+  if (std::ssize(splits) != stages - 1) refuse_missing_splits(graph, config, schedule, splits);
   read.note("pipeline-splits", join(splits, " "));
   return splits;
 }
@@ -334,6 +320,7 @@ void note_sharding_filters(Reader& read, std::size_t stages, Notices& notices) {
 Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& config,
                       Notices& notices) {
   const Graph graph = train::network_of(config);
+  config.device_memory = device_memory(read);
   for (const std::string& name : config.recompute_layers) {
     const bool known =
         std::any_of(graph.layers.begin(), graph.layers.end(), [&](const models::Layer& layer) {
@@ -348,6 +335,8 @@ Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& co
   const std::optional<pipeline::Schedule> listed = schedule_in_file(read);
   pipeline::ScheduleRequest request = schedule_request(read, config, plan, listed);
   pipeline::PipelinePlan& pipeline = config.pipeline;
+  pipeline.ranks.devices = request.devices;
+  resolve_ranks(read, machine, config, notices);  // sizes depend on the threads
   if (chooses_schedule(read, request)) {
     request = resolve_schedule(read, graph, config, request, notices);
   } else if (plan) {
@@ -359,12 +348,11 @@ Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& co
   }
   pipeline.ranges = partition::stages_of(graph, config.splits);
   note_sharding_filters(read, pipeline.ranges.size(), notices);
-  pipeline.ranks.devices = request.devices;
   const std::vector<pipeline::Link> links = pipeline::links(graph, pipeline.ranges);
   pipeline.schedule =
       with_communication(schedule_of(read, graph, config, request, plan, listed, notices), links);
   pipeline::validate(pipeline.schedule, links);
-  resolve_ranks(read, machine, config, notices);
+  if (recomputes_to_fit(read)) choose_segments(read, graph, config, notices);
   read.apply("weight-check-every", config);
   resolve_devices(read, machine, config, notices);
   note_launching(read);

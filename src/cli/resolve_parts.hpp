@@ -92,6 +92,26 @@ void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
 
 /// "512MiB", "8GiB", "1e9" as bytes; 0 when the option is not given. Errors: Usage.
 [[nodiscard]] std::int64_t device_memory(Reader& read);
+/// Whether --recompute auto chooses what is repeated.
+[[nodiscard]] bool recomputes_to_fit(const Reader& read);
+/// The request of plan_request with the sizes that the run will find, for choices within
+/// --device-memory. `graph` must outlive it.
+[[nodiscard]] partition::PlanRequest sized_request(const models::Graph& graph,
+                                                   const train::TrainConfig& config,
+                                                   const pipeline::ScheduleRequest& schedule);
+/// Automatic splits for speed. With --recompute auto they may need recomputation, if nothing fits
+/// without. Errors: as partition::choose_splits.
+[[nodiscard]] std::vector<std::string> automatic_splits(Reader& read, const models::Graph& graph,
+                                                        const train::TrainConfig& config,
+                                                        const pipeline::ScheduleRequest& schedule);
+/// The fastest schedule with its cuts, likewise. Errors: as partition::choose_schedule.
+[[nodiscard]] partition::ScheduleChoice fastest_schedule(Reader& read, const models::Graph& graph,
+                                                         const train::TrainConfig& config,
+                                                         const pipeline::ScheduleRequest& open);
+/// Chooses what each stage repeats so that its device fits into --device-memory. Stages of one
+/// device share what is left when the others need their least.
+void choose_segments(Reader& read, const models::Graph& graph, train::TrainConfig& config,
+                     Notices& notices);
 /// The request from which plans for a configuration are made.
 [[nodiscard]] partition::PlanRequest plan_request(const train::TrainConfig& config,
                                                   const pipeline::ScheduleRequest& schedule);

@@ -96,7 +96,14 @@ void resolve_numerics(Reader& read, TrainConfig& config, Notices& notices) {
   config.loss_scaling = loss_scaling(read);
   config.precision = precision(read);
   resolve_rounding(read, config, notices);
-  config.recompute = read.flag("xla-recompute") ? train::Recompute::Stage : train::Recompute::None;
+  const std::string recompute =
+      read.given("recompute") ? read.text("recompute", "none") : std::string("none");
+  // What auto repeats is chosen once the stages are known.
+  const bool segments = recompute == "segments" || read.flag("xla-recompute");
+  config.recompute = segments ? train::Recompute::Stage : train::Recompute::None;
+  if (recompute == "auto" && !read.given("device-memory"))
+    fail(ErrorKind::Usage, "{} auto needs --device-memory, the memory that a device may use",
+         read.where("recompute"));
   if (read.given("recompute-layers")) {
     config.recompute = train::Recompute::Layers;
     config.recompute_layers = split_list(read.text("recompute-layers"), ' ');

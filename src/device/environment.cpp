@@ -2,6 +2,7 @@
 #include "device/environment.hpp"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -12,6 +13,9 @@
 
 #ifdef MILLRACE_ONEDNN
 #include <oneapi/dnnl/dnnl.hpp>
+#endif
+#ifdef _OPENMP
+#include <omp.h>
 #endif
 
 #include "core/error.hpp"
@@ -134,6 +138,34 @@ void cap_vendor_library() {
 #ifdef MILLRACE_ONEDNN
   if (library_variable().empty() && cap)
     (void)dnnl::set_max_cpu_isa(library_set(*cap));  // fails if the library is already in use
+#endif
+}
+
+namespace {
+int expected_threads = 1;
+}  // namespace
+
+void expect_threads(int threads) {
+  cap_vendor_library();
+  if (Kokkos::is_initialized()) return;
+  expected_threads = threads;
+#ifdef _OPENMP
+  omp_set_num_threads(threads);
+#endif
+}
+
+int kernel_threads() {
+  return Kokkos::is_initialized() ? ExecutionSpace().concurrency() : expected_threads;
+}
+
+void release_unused() {
+#ifdef MILLRACE_ONEDNN
+  const int capacity = dnnl::get_primitive_cache_capacity();
+  dnnl::set_primitive_cache_capacity(0);
+  dnnl::set_primitive_cache_capacity(capacity);
+#endif
+#ifdef __GLIBC__
+  (void)malloc_trim(0);
 #endif
 }
 

@@ -32,6 +32,16 @@ void cap_vendor_library();
 /// Name of the environment variable that caps the vendor's library, or "".
 [[nodiscard]] std::string_view vendor_cap();
 
+/// Prepares the vendor's library for kernels that are made, but not run, before there is an
+/// Environment with this number of threads: their scratch memory depends on it.
+void expect_threads(int threads);
+/// Number of threads of the Environment, or the number that is expected.
+[[nodiscard]] int kernel_threads();
+
+/// Gives back what this process keeps for later use: kernels of the vendor's library, and memory
+/// that is free. So that resident memory is that of what exists.
+void release_unused();
+
 /// Whether kernels run on CPU cores in this build; otherwise they run on a GPU.
 [[nodiscard]] bool computes_on_cores();
 

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "device/compat.hpp"
+#include "device/environment.hpp"
 #include "ops/kernel_choice.hpp"
 #include "ops/linear_ops.hpp"
 #ifdef MILLRACE_ONEDNN
@@ -13,8 +13,6 @@
 #endif
 
 namespace millrace::ops {
-
-using device::ExecutionSpace;
 
 std::unique_ptr<LinearOp> Backend::convolution(const ConvShape& s, DType type,
                                                Passes passes) const {
@@ -72,7 +70,7 @@ std::unique_ptr<LinearOp> Backend::widened(const ConvShape& s, DType type, Passe
                                            std::int64_t) const {
   const WindowShape& w = s.window;
   const std::int64_t samples =
-      samples_in_block(w.batch, w.in.elements() + w.out.elements(), ExecutionSpace().concurrency());
+      samples_in_block(w.batch, w.in.elements() + w.out.elements(), device::kernel_threads());
   ConvShape block = s;
   block.window.batch = samples;
   return make_widened({w.batch / samples, block.window.in_elements(), block.window.out_elements(),

@@ -33,12 +33,15 @@ class Backend {
 
   /// "onednn", or "kokkos" without a vendor.
   [[nodiscard]] const char* name() const { return vendor_ ? vendor_->name() : "kokkos"; }
-  /// These three are as in Vendor.
+  /// These are as in Vendor.
   [[nodiscard]] bool multiplies(DType type) const { return vendor_ && vendor_->multiplies(type); }
   [[nodiscard]] std::string why_not(DType type) const {
     return vendor_ ? vendor_->why_not(type) : std::string();
   }
   [[nodiscard]] std::int64_t own_bytes() const { return vendor_ ? vendor_->own_bytes() : 0; }
+  [[nodiscard]] std::int64_t bytes_of_kernel() const {
+    return vendor_ ? vendor_->bytes_of_kernel() : 0;
+  }
 
   [[nodiscard]] std::unique_ptr<LinearOp> convolution(const ConvShape& shape, DType type,
                                                       Passes passes) const;

@@ -8,9 +8,11 @@
 #include "core/clock.hpp"
 #include "device/environment.hpp"
 #include "train/learning_rate.hpp"
+#include "train/memory.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
 #include "train/statistics.hpp"
+#include "train/trainer.hpp"
 #include "train/watchdog.hpp"
 
 namespace millrace::train {
@@ -22,6 +24,10 @@ BenchResult bench_steps(const TrainConfig& config, const comm::World& world,
   Session session(config, Session::Use::Training, world);
   Watchdog watchdog(world.rank(), config.hang_timeout);
   watchdog.follow(session);
+  const TrainInputs inputs{
+      .train = dataset, .validation = nullptr, .command_line = {}, .notices = {}};
+  require_device_memory(forecast_memory(session, config, inputs, resident_bytes()), config, inputs,
+                        world);
   session.allocate();
   session.initialise(config.seed);
   const Feeds feeds = session.feeder().training(dataset, 0);

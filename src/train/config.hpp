@@ -141,6 +141,9 @@ struct TrainConfig {
   bool check_exceptions = false;    ///< name the first op that makes a non-finite number
   Recompute recompute = Recompute::None;
   std::vector<std::string> recompute_layers;
+  /// By stage, if they were chosen so that the stages fit; empty: as Recompute says.
+  std::vector<pipeline::ChosenSegments> chosen_segments;
+  std::int64_t device_memory = 0;       ///< bytes that a device may use; 0: no limit
   std::filesystem::path init_path;      ///< checkpoint whose weights the run starts from
   std::vector<std::string> init_fresh;  ///< substrings of names that init_path does not replace
   std::vector<std::string> trained_filters;  ///< substrings of names that are trained; none: all

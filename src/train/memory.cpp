@@ -6,14 +6,19 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
+#include "device/environment.hpp"
+#include "ops/backend.hpp"
+#include "pipeline/stage.hpp"
 #include "train/averaging.hpp"
 #include "train/session.hpp"
+#include "train/setup.hpp"
 #include "train/trace.hpp"
 #include "train/trainer.hpp"
 
@@ -61,27 +66,82 @@ std::int64_t peak_resident_bytes() { return bytes_in("/proc/self/status", "VmHWM
 std::int64_t available_bytes() { return bytes_in("/proc/meminfo", "MemAvailable:"); }
 std::int64_t machine_bytes() { return bytes_in("/proc/meminfo", "MemTotal:"); }
 
-MemoryForecast forecast_memory(const Session& session, const TrainConfig& config,
-                               const TrainInputs& inputs, const comm::World& world, bool averages) {
+partition::ProcessMemory forecast_memory(const Session& session, const TrainConfig& config,
+                                         const TrainInputs& inputs, std::int64_t base) {
   // Queues and shared segments of MPI, which appear with the first messages; HDF5 and the thread
   // that writes. Measured.
-  constexpr std::int64_t kMessages = 2'500'000;
+  constexpr std::int64_t kMessages = 600'000;
   constexpr std::int64_t kWriting = 1'000'000;
-  const std::int64_t reading = reading_bytes(session, config, inputs);
-  std::int64_t running = reading + trace_bytes(session, config) + session.library_bytes();
-  if (averages) running += averaging_bytes(session.graph(), config.optimiser.kind);
-  if (world.size() > 1) running += kMessages;
-  if (!config.run_directory.empty()) running += session.tensors().checkpoint_bytes() + kWriting;
-  const std::int64_t sum =
-      resident_bytes() + session.arena_bytes() + std::max(running, session.initial_bytes());
+  partition::ProcessMemory process{.rank = session.rank(), .devices = session.device_memory()};
+  process.base = base;
+  process.library = session.library_bytes();
+  process.messages = config.pipeline.ranks.ranks > 1 ? kMessages : 0;
+  process.loader = reading_bytes(session, config, inputs);
+  if (!config.run_directory.empty())
+    process.checkpoints = session.tensors().checkpoint_bytes() + kWriting;
+  process.other = trace_bytes(session, config);
+  if (process.rank == 0 && !planned_averages(config).empty())
+    process.other += averaging_bytes(session.graph(), config.optimiser.kind);
+  // Initial values are made before any of this is allocated.
+  process.other += std::max<std::int64_t>(0, session.initial_bytes() - process.rest() + base);
   // Allocators round up; the prediction must never be too low.
-  return {.reading = reading, .peak = sum + sum / 64};
+  process.other += process.peak() / 64;
+  return process;
 }
 
-void require_memory(const MemoryForecast& forecast, const TrainConfig& config,
+std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& config,
+                                                         const TrainInputs& inputs,
+                                                         const comm::World& world) {
+  // MPI in a process that a launcher started. Measured with Open MPI.
+  constexpr std::int64_t kLaunched = 9'200'000;
+  const pipeline::RankMap& map = config.pipeline.ranks;
+  const bool launched = world.size() == map.ranks;
+  const int last = config.optimiser.sharded ? map.ranks - 1 : map.rank_of(0, map.devices - 1);
+  std::vector<partition::ProcessMemory> processes;
+  for (int rank = 0; rank <= last; ++rank) {
+    device::release_unused();
+    const Session session(config, Use::Training, world, rank);
+    const std::int64_t base = resident_bytes() + (launched ? 0 : kLaunched);
+    processes.push_back(forecast_memory(session, config, inputs, base));
+  }
+  return processes;
+}
+
+std::int64_t device_need(const partition::ProcessMemory& process) {
+  return device::kHostAccessible ? process.largest_device_with_rest() : process.largest_device();
+}
+
+std::int64_t assumed_rest(const TrainConfig& config) {
+  if (!device::kHostAccessible) return 0;
+  constexpr std::int64_t kProcess = 50'000'000;
+  const DType type = config.data.image_type.value_or(config.precision.activations);
+  const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
+  const bool reads = config.data.source != ImageSource::Device;
+  const std::int64_t images =
+      reads ? batches * config.batch_size * config.model.image.elements() * size_of(type) : 0;
+  return (kProcess + images + config.device_memory / 64) / config.pipeline.ranks.devices_per_rank();
+}
+
+partition::StageSizer stage_sizer(const models::Graph& graph, const TrainConfig& config) {
+  device::expect_threads(config.threads);
+  const std::shared_ptr<ops::Backend> backend = ops::make_default_backend();
+  pipeline::StageOptions common = stage_options(config, Use::Training);
+  // Validation overlaps the micro-batches of neighboring stages.
+  if (config.pipeline.ranks.devices > 1) common.evaluation_slots.stash = 2;
+  if (config.optimiser.sharded) common.parameters.shares = config.pipeline.ranks.replicas;
+  return [&graph, backend, common](pipeline::OpRange range, const pipeline::ProgramOptions& program,
+                                   pipeline::Slots slots) {
+    pipeline::StageOptions options = common;
+    static_cast<pipeline::ProgramOptions&>(options) = program;
+    options.slots = slots;
+    return device::aligned(pipeline::Stage(graph, range, options, *backend).bytes());
+  };
+}
+
+void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                     const comm::World& world) {
   const double available = static_cast<double>(available_bytes()) / std::max(1, world.local_size());
-  const auto needed = static_cast<double>(forecast.peak - resident_bytes());
+  const auto needed = static_cast<double>(forecast.peak() - resident_bytes());
   const bool fits = !device::kHostAccessible || available <= 0.0 || needed <= available;
   if (world.maximum(fits ? 0 : 1) == 0) return;
   world.fail_together();
@@ -89,7 +149,8 @@ void require_memory(const MemoryForecast& forecast, const TrainConfig& config,
   const auto batch =
       static_cast<std::int64_t>(0.9 * available / needed * static_cast<double>(config.batch_size));
   fail(ErrorKind::Config,
-       "the training needs {} of memory but only {} are free: {}--xla-recompute, more --shards or "
+       "the training needs {} of memory but only {} are free: {}--recompute segments, more "
+       "--shards or "
        "--precision 16.32 need less",
        human_bytes(static_cast<std::int64_t>(needed)),
        human_bytes(static_cast<std::int64_t>(available)),

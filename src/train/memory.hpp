@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// What a process of a run will need, before it allocates it. A run and its plan ask the same
+// functions, so that they cannot disagree: the sizes of the devices are those that a Session would
+// allocate, and the rest is counted here.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "comm/world.hpp"
+#include "models/graph.hpp"
+#include "partition/cost.hpp"
+#include "partition/process_memory.hpp"
 
 namespace millrace::train {
 
@@ -24,19 +33,44 @@ struct TrainInputs;
   return 4'000'000 + 32'000 * tensors;
 }
 
-/// The memory that a process will need for a training, in bytes, before it allocates it.
-struct MemoryForecast {
-  std::int64_t reading = 0;  ///< for images: batches, and what the data set uses to produce them
-  std::int64_t peak = 0;     ///< the process' peak: memory in use now, and everything to come
-};
-/// `averages`: whether this process makes averages of checkpoints at the end.
-[[nodiscard]] MemoryForecast forecast_memory(const Session& session, const TrainConfig& config,
-                                             const TrainInputs& inputs, const comm::World& world,
-                                             bool averages);
+/// The memory of the session's process during a training. `base`: resident bytes of the process
+/// once it has the session and the data, but has not allocated the session.
+[[nodiscard]] partition::ProcessMemory forecast_memory(const Session& session,
+                                                       const TrainConfig& config,
+                                                       const TrainInputs& inputs,
+                                                       std::int64_t base);
+
+/// The memory of all processes of a training that differ: those of the first replica, or all if
+/// replicas divide the optimizer state. Each base is measured in this process, which takes the
+/// place of one process after the other. Needs a device::Environment.
+[[nodiscard]] std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& config,
+                                                                       const TrainInputs& inputs,
+                                                                       const comm::World& world);
+
+/// The bytes that count against --device-memory: those of the process' largest device. Where
+/// kernels run on cores, each device has an equal part of what else the process needs.
+[[nodiscard]] std::int64_t device_need(const partition::ProcessMemory& process);
+/// What else a process needs for each device, without checkpoints, for choices that are made before
+/// it can be measured.
+[[nodiscard]] std::int64_t assumed_rest(const TrainConfig& config);
+
+/// Finds the bytes of stages as a run does, by making its kernels. `graph` must outlive it. Works
+/// before there is a device::Environment, for the threads of the configuration.
+[[nodiscard]] partition::StageSizer stage_sizer(const models::Graph& graph,
+                                                const TrainConfig& config);
 
 /// Collective. Errors: Config if the training does not fit into the free memory of a machine, with
 /// a batch size that does: memory grows with the batch.
-void require_memory(const MemoryForecast& forecast, const TrainConfig& config,
+void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                     const comm::World& world);
+
+/// What the largest device of a run with this configuration would need.
+using DeviceNeed = std::function<std::int64_t(const TrainConfig&)>;
+/// Requires that the largest device fits into config.device_memory. Errors: Config, with the
+/// nearest layout that fits: other cuts, recomputation, a smaller batch, or both.
+void require_device_memory(const TrainConfig& config, const DeviceNeed& need);
+/// The same for this process of a run that is about to start. Collective.
+void require_device_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
+                           const TrainInputs& inputs, const comm::World& world);
 
 }  // namespace millrace::train

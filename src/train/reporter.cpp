@@ -35,17 +35,20 @@ void Reporter::follow(const Session& session, std::int64_t first) {
 }
 
 void Reporter::announce(const Session& session, const TrainInputs& inputs,
-                        const MemoryForecast& forecast) {
+                        const partition::ProcessMemory& forecast) {
   line(format_start(config_, inputs.command_line, session.graph()));
   for (const std::string& notice : inputs.notices) line(notice);
   line(fmt::format("Device: {}", device::describe_environment()));
   for (const std::string& text : describe_computing(config_)) line(text);
-  const std::vector<std::string> memory = world_.gather(
-      fmt::format("Memory: {} on the device, process peak {}, including {} to read images",
-                  human_bytes(session.arena_bytes()), human_bytes(forecast.peak),
-                  human_bytes(forecast.reading)));
-  for (std::size_t r = 0; r < memory.size(); ++r)
-    line(memory.size() == 1 ? memory[r] : fmt::format("Rank {}: {}", r, memory[r]));
+  line_by_rank(fmt::format("Memory: {} on the device, process peak {}, including {} to read images",
+                           human_bytes(session.arena_bytes()), human_bytes(forecast.peak()),
+                           human_bytes(forecast.loader)));
+}
+
+void Reporter::line_by_rank(const std::string& text) {
+  const std::vector<std::string> texts = world_.gather(text);
+  for (std::size_t r = 0; r < texts.size(); ++r)
+    line(texts.size() == 1 ? texts[r] : fmt::format("Rank {}: {}", r, texts[r]));
 }
 
 void Reporter::open_log() { log_.emplace(config_); }

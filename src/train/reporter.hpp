@@ -40,9 +40,12 @@ class Reporter {
   void continue_log(const io::CheckpointHeader& checkpoint);
 
   void line(std::string_view text) { console_.line(text); }
+  /// A line with the text of every rank. Collective.
+  void line_by_rank(const std::string& text);
   /// The lines at the start of a run: its configuration, the machine, the memory of each rank.
   /// Collective.
-  void announce(const Session& session, const TrainInputs& inputs, const MemoryForecast& forecast);
+  void announce(const Session& session, const TrainInputs& inputs,
+                const partition::ProcessMemory& forecast);
 
   /// Shows something that takes a while in the status line.
   void show(std::string_view text) { console_.status(text, process_seconds()); }

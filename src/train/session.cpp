@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <variant>
 
 #include "core/error.hpp"
 #include "train/setup.hpp"
@@ -14,29 +15,6 @@ namespace {
 constexpr std::int64_t kGroup = 32;
 /// Values per micro-batch in the sums of metrics.
 constexpr std::size_t kSums = 4;
-
-bool evaluates(const TrainConfig& config, Session::Use use) {
-  return use == Session::Use::Evaluation || config.validation != ValidationMode::None;
-}
-
-pipeline::StageOptions stage_options(const TrainConfig& config, Session::Use use) {
-  pipeline::StageOptions options{training_program(config)};
-  if (use == Session::Use::Evaluation) options.batch = 0;
-  options.evaluation_batch = evaluates(config, use) ? config.validation_batch_size : 0;
-  options.backward = splits_backward(config.pipeline.schedule) ? pipeline::Backward::Split
-                                                               : pipeline::Backward::Joined;
-  options.label_smoothing = {static_cast<float>(config.label_smoothing), config.smoothing};
-  if (use == Session::Use::Training) {
-    options.parameters.rule = config.optimiser.kind;
-    options.parameters.clips = config.optimiser.clip_norm > 0.0;
-  }
-  options.parameters.decay_excludes = config.optimiser.decay_excludes;
-  options.parameters.lars_skips = config.optimiser.lars_skips;
-  options.parameters.precision = config.precision;
-  options.parameters.stochastic_rounding = config.stochastic_rounding;
-  options.parameters.seed = config.seed;
-  return options;
-}
 
 /// `updates` is the number of updates of the run with this one; Adam corrects its means by it.
 ops::Update update_of(const OptimiserConfig& optimiser, double rate, std::int64_t updates) {
@@ -59,15 +37,20 @@ ops::Update update_of(const OptimiserConfig& optimiser, double rate, std::int64_
 }  // namespace
 
 Session::Session(const TrainConfig& config, Use use, const comm::World& world)
+    : Session(config, use, world, world.rank()) {
+  MILLRACE_ASSERT(config_.pipeline.ranks.ranks == world.size());
+}
+
+Session::Session(const TrainConfig& config, Use use, const comm::World& world, int rank)
     : config_(config),
       world_(&world),
+      rank_(rank),
       graph_(network_of(config)),
       transport_(comm::make_transport(world, device::copy_within)),
       scaling_(first_scaling(config.loss_scaling)) {
   if (config_.pipeline.ranges.empty())
     config_.pipeline =
         pipeline::plan_of_one_stage(graph_, static_cast<std::int32_t>(config.micro_batches));
-  MILLRACE_ASSERT(config_.pipeline.ranks.ranks == world.size());
   if (evaluates(config_, use)) plan_validation();
   make_stages(use);
   make_executors(use);
@@ -110,11 +93,15 @@ void Session::make_stages(Use use) {
     for (std::size_t s = 0; s < slots.size(); ++s)
       evaluation_slots[s].stash = std::max(evaluation_slots[s].stash, needed[s].stash);
   }
-  pipeline::StageOptions options = stage_options(config_, use);
+  const pipeline::StageOptions common = stage_options(config_, use);
   for (std::int32_t r = 0; r < plan.ranks.replicas; ++r) {
     for (std::int32_t s = 0; s < plan.schedule.stages; ++s) {
-      if (plan.ranks.rank_of(r, plan.schedule.device(s)) != world_->rank()) continue;
+      if (plan.ranks.rank_of(r, plan.schedule.device(s)) != rank_) continue;
       const auto at = static_cast<std::size_t>(s);
+      pipeline::StageOptions options = common;
+      if (!config_.chosen_segments.empty())
+        static_cast<pipeline::ProgramOptions&>(options) =
+            with_chosen(common, config_.chosen_segments.at(at));
       options.slots = slots[at];
       options.evaluation_slots = evaluation_slots[at];
       if (config_.optimiser.sharded && use == Use::Training) {
@@ -129,11 +116,10 @@ void Session::make_stages(Use use) {
 }
 
 void Session::make_executors(Use use) {
-  const int rank = world_->rank();
   if (use == Use::Training)
-    training_ = std::make_unique<pipeline::Executor>(graph_, config_.pipeline, units_, rank);
+    training_ = std::make_unique<pipeline::Executor>(graph_, config_.pipeline, units_, rank_);
   for (Group& group : groups_)
-    group.executor = std::make_unique<pipeline::Executor>(graph_, group.plan, units_, rank);
+    group.executor = std::make_unique<pipeline::Executor>(graph_, group.plan, units_, rank_);
   const auto replicas = static_cast<std::size_t>(config_.pipeline.ranks.replicas);
   const auto most = std::max<std::int64_t>(config_.micro_batches, kGroup);
   sums_.resize(replicas * static_cast<std::size_t>(most) * kSums + 1);
@@ -145,17 +131,45 @@ std::int64_t Session::arena_bytes() const {
   return bytes;
 }
 
+std::vector<partition::DeviceMemory> Session::device_memory() const {
+  std::vector<partition::DeviceMemory> devices;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const std::int32_t device = config_.pipeline.schedule.device(units_[u].stage);
+    const auto same = [&](const partition::DeviceMemory& d) {
+      return d.replica == units_[u].replica && d.device == device;
+    };
+    auto at = std::find_if(devices.begin(), devices.end(), same);
+    if (at == devices.end())
+      at = devices.insert(at, {.replica = units_[u].replica, .device = device});
+    const pipeline::StageSize size = units_[u].state->size();
+    at->state += size.state;
+    at->activations += size.activations;
+    at->kernels += device::aligned(size.total()) - size.state - size.activations;
+    if (training_) at->sums += training_->bytes(u);
+  }
+  if (!devices.empty()) devices.front().images = feeder_->resident_bytes();
+  return devices;
+}
+
 std::int64_t Session::library_bytes() const {
   // Measured, because no library reports it.
   constexpr std::int64_t kFirstUse = 1'500'000;
-  constexpr std::int64_t kPerKernel = 60'000;
   std::int64_t kernels = 0;
-  std::int64_t own = 0;
+  bool dense = false;
   for (const auto& stage : stages_)
-    for (const models::ParameterId id : stage->parameters().ids())
-      kernels += graph_.parameter(id).role == models::ParameterRole::Kernel ? 1 : 0;
-  for (const auto& [number, backend] : backends_) own = std::max(own, backend->own_bytes());
-  return kFirstUse + own + kernels * kPerKernel;
+    for (const models::ParameterId id : stage->parameters().ids()) {
+      const models::Parameter& parameter = graph_.parameter(id);
+      if (parameter.role != models::ParameterRole::Kernel) continue;
+      ++kernels;
+      dense = dense || std::holds_alternative<models::Dense>(graph_.op(parameter.op).kind);
+    }
+  std::int64_t own = 0;
+  std::int64_t each = 0;
+  for (const auto& [number, backend] : backends_) {
+    if (dense) own = std::max(own, backend->own_bytes());
+    each = std::max(each, backend->bytes_of_kernel());
+  }
+  return kFirstUse + own + kernels * each;
 }
 
 std::int64_t Session::initial_bytes() const {
@@ -165,6 +179,7 @@ std::int64_t Session::initial_bytes() const {
 }
 
 void Session::allocate() {
+  MILLRACE_ASSERT(rank_ == world_->rank());
   arena_ = std::make_unique<device::Arena>(arena_bytes() - feeder_->resident_bytes());
   std::int64_t offset = 0;
   for (const auto& stage : stages_) {

@@ -33,10 +33,12 @@
 #include "device/compat.hpp"
 #include "io/checkpoint.hpp"
 #include "models/graph.hpp"
+#include "partition/process_memory.hpp"
 #include "pipeline/executor.hpp"
 #include "train/config.hpp"
 #include "train/feeder.hpp"
 #include "train/loss_scaler.hpp"
+#include "train/setup.hpp"
 #include "train/stage_tensors.hpp"
 
 namespace millrace::train {
@@ -52,14 +54,19 @@ struct StepResult {
 /// must construct their sessions and call the collective functions together.
 class Session {
  public:
-  enum class Use { Training, Evaluation };
+  using Use = train::Use;
   Session(const TrainConfig& config, Use use, const comm::World& world);
+  /// The part of process `rank`, to learn its sizes: only the process itself may allocate it.
+  Session(const TrainConfig& config, Use use, const comm::World& world, int rank);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   [[nodiscard]] const models::Graph& graph() const { return graph_; }
+  [[nodiscard]] int rank() const { return rank_; }
   /// Device memory of this process in bytes, exact.
   [[nodiscard]] std::int64_t arena_bytes() const;
+  /// The same by device and use.
+  [[nodiscard]] std::vector<partition::DeviceMemory> device_memory() const;
   /// Code and tables of the vendor's library, which are resident only after its kernels have run.
   [[nodiscard]] std::int64_t library_bytes() const;
   /// Host memory that initialise() uses temporarily, before any other memory is allocated.
@@ -116,6 +123,7 @@ class Session {
 
   TrainConfig config_;
   const comm::World* world_;
+  int rank_;
   models::Graph graph_;
   std::map<std::int32_t, std::unique_ptr<ops::Backend>> backends_;  ///< by stage
   std::unique_ptr<comm::Transport> transport_;

@@ -9,6 +9,8 @@
 #include "device/environment.hpp"
 #include "models/registry.hpp"
 #include "ops/backend.hpp"
+#include "partition/cuts.hpp"
+#include "pipeline/messages.hpp"
 
 namespace millrace::train {
 
@@ -25,6 +27,41 @@ pipeline::ProgramOptions training_program(const TrainConfig& config) {
           .recompute_layers = config.recompute_layers,
           .images = config.data.image_type,
           .mixing = config.data.mixing.on()};
+}
+
+bool evaluates(const TrainConfig& config, Use use) {
+  return use == Use::Evaluation || config.validation != ValidationMode::None;
+}
+
+pipeline::StageOptions stage_options(const TrainConfig& config, Use use) {
+  pipeline::StageOptions options{training_program(config)};
+  if (use == Use::Evaluation) options.batch = 0;
+  options.evaluation_batch = evaluates(config, use) ? config.validation_batch_size : 0;
+  options.backward = splits_backward(config.pipeline.schedule) ? pipeline::Backward::Split
+                                                               : pipeline::Backward::Joined;
+  options.label_smoothing = {static_cast<float>(config.label_smoothing), config.smoothing};
+  if (use == Use::Training) {
+    options.parameters.rule = config.optimiser.kind;
+    options.parameters.clips = config.optimiser.clip_norm > 0.0;
+  }
+  options.parameters.decay_excludes = config.optimiser.decay_excludes;
+  options.parameters.lars_skips = config.optimiser.lars_skips;
+  options.parameters.precision = config.precision;
+  options.parameters.stochastic_rounding = config.stochastic_rounding;
+  options.parameters.seed = config.seed;
+  return options;
+}
+
+TrainConfig with_cuts(TrainConfig config, const models::Graph& graph,
+                      std::vector<pipeline::OpRange> ranges) {
+  config.splits = partition::splits_of(graph, ranges);
+  config.chosen_segments.clear();
+  pipeline::Schedule& schedule = config.pipeline.schedule;
+  for (auto& list : schedule.lists)
+    std::erase_if(list, [](const pipeline::Action& a) { return !pipeline::is_compute(a.kind); });
+  schedule = with_communication(schedule, pipeline::links(graph, ranges));
+  config.pipeline.ranges = std::move(ranges);
+  return config;
 }
 
 std::vector<int> device_numbers_of(const TrainConfig& config, int rank) {

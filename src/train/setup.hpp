@@ -8,6 +8,7 @@
 
 #include "models/graph.hpp"
 #include "pipeline/program.hpp"
+#include "pipeline/stage.hpp"
 #include "train/config.hpp"
 
 namespace millrace::train {
@@ -19,6 +20,17 @@ namespace millrace::train {
 /// How the training compiles its stages: what it and its plans have in common. The direction of the
 /// backward pass follows from the schedule.
 [[nodiscard]] pipeline::ProgramOptions training_program(const TrainConfig& config);
+
+/// What a process does with its stages.
+enum class Use { Training, Evaluation };
+/// Whether the stages also run validations.
+[[nodiscard]] bool evaluates(const TrainConfig& config, Use use);
+/// The options of the stages of a run, but for their slots, shares and segments.
+[[nodiscard]] pipeline::StageOptions stage_options(const TrainConfig& config, Use use);
+
+/// The same run with its stages cut elsewhere; their number and the order of their work stay.
+[[nodiscard]] TrainConfig with_cuts(TrainConfig config, const models::Graph& graph,
+                                    std::vector<pipeline::OpRange> ranges);
 
 /// Numbers of the devices assigned to `rank`, without duplicates, ascending; none: any device.
 [[nodiscard]] std::vector<int> device_numbers_of(const TrainConfig& config, int rank);

@@ -95,11 +95,12 @@ void Run::prepare(std::int64_t first) {
   averages_ = planned_averages(config_);
   environment_.emplace(config_.threads, gpu_of(config_, world_.rank()));
   session_.emplace(config_, Session::Use::Training, world_);
-  const bool averages = world_.rank() == 0 && !averages_.empty();
-  const MemoryForecast forecast = forecast_memory(*session_, config_, inputs_, world_, averages);
+  const partition::ProcessMemory forecast =
+      forecast_memory(*session_, config_, inputs_, resident_bytes());
   reporter_.announce(*session_, inputs_, forecast);
+  require_device_memory(forecast, config_, inputs_, world_);
   require_memory(forecast, config_, world_);
-  predicted_peak_ = forecast.peak;
+  predicted_peak_ = forecast.peak();
   session_->allocate();
   checkpoints_.follow(*session_);
   reporter_.follow(*session_, first);
@@ -321,8 +322,9 @@ Outcome Run::finish() {
   if (config_.validation == ValidationMode::End && !validator_.validate_saved()) return stopped();
   if (!make_averages()) return stopped();
   reporter_.report_scaling(session_->scaling());
-  reporter_.line(fmt::format("Process peak: {} ({} predicted)", human_bytes(peak_resident_bytes()),
-                             human_bytes(predicted_peak_)));
+  reporter_.line_by_rank(fmt::format("Process peak: {} ({} predicted)",
+                                     human_bytes(peak_resident_bytes()),
+                                     human_bytes(predicted_peak_)));
   return Outcome::Finished;
 }
 

@@ -229,7 +229,8 @@ TEST(BalanceTest, BalancesAResidualNetWithinMemory) {
   request.stages = 4;
   request.micro_batches = 16;
   const Balance free = balance(request).front();
-  EXPECT_NEAR(free.bound, 16.75 * stage_cost(costs, pipeline::whole(graph), {}).forward * 3 / 4,
+  EXPECT_NEAR(free.bound,
+              16.75 * stage_cost(costs, pipeline::whole(graph), Recompute::None).forward * 3 / 4,
               0.1 * free.bound);
   pipeline::ProgramOptions options;
   options.batch = 4;

@@ -53,6 +53,21 @@ Plan small_plan() {
   plan.bound = 0.012;
   plan.bubble = 1.0 / 3.0;
   plan.cost_model = "by hand";
+  plan.processes = {{.rank = 0,
+                     .devices = {{.replica = 0,
+                                  .device = 0,
+                                  .state = 1,
+                                  .activations = 2,
+                                  .kernels = 3,
+                                  .sums = 4,
+                                  .images = 5},
+                                 {.replica = 0, .device = 1, .state = 6}},
+                     .base = 7,
+                     .library = 8,
+                     .messages = 9,
+                     .loader = 10,
+                     .checkpoints = 11,
+                     .other = 12}};
   return plan;
 }
 
@@ -69,6 +84,7 @@ void expect_equal(const Plan& a, const Plan& b) {
   EXPECT_EQ(a.bound, b.bound);
   EXPECT_EQ(a.bubble, b.bubble);
   EXPECT_EQ(a.cost_model, b.cost_model);
+  EXPECT_EQ(a.processes, b.processes);
   ASSERT_EQ(a.costs.size(), b.costs.size());
   for (std::size_t s = 0; s < a.costs.size(); ++s) {
     EXPECT_EQ(a.costs[s].forward, b.costs[s].forward);
@@ -246,6 +262,11 @@ TEST(PlanTest, JsonRoundTrips) {
   for (const Plan& plan : best_plans(graph, costs, r, {}))
     expect_equal(parse_plan(to_json(plan), "plan.json"), plan);
   expect_equal(parse_plan(to_json(small_plan()), "plan.json"), small_plan());
+  // Plans of earlier versions do not list processes.
+  Plan earlier = small_plan();
+  earlier.processes.clear();
+  const std::string text = replaced(to_json(earlier), ",\n  \"processes\": []", "");
+  expect_equal(parse_plan(text, "plan.json"), earlier);
 }
 
 TEST(PlanTest, RefusesJsonThatIsNotAPlan) {

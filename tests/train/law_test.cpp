@@ -19,6 +19,7 @@
 #include <tuple>
 
 #include "io/checkpoint.hpp"
+#include "pipeline/segments.hpp"
 #include "tests/support/covering.hpp"
 #include "tests/support/expect_error.hpp"
 #include "tests/train/outcome.hpp"
@@ -345,6 +346,25 @@ TEST(LawTest, RecomputationSavesMemory) {
   Layout recomputes = keeps;
   recomputes.recompute = true;
   EXPECT_LT(train(recomputes).arena_bytes, train(keeps).arena_bytes * 2 / 3);
+}
+
+// What --recompute auto chooses: any segments, repeated or kept. Batch statistics move once.
+TEST(LawTest, ChosenSegmentsChangeNoBits) {
+  for (const Layout& layout : {Layout{}, Layout{.stages = 2, .schedule = "ZB-H1"},
+                               Layout{.stages = 2, .schedule = "1F1B", .type = DType::BF16}}) {
+    const Outcome expected = train(layout);
+    for (const int which : {0, 1, 2}) {
+      Layout chosen = layout;
+      chosen.chooses = [which](const models::Graph& graph, pipeline::OpRange range) {
+        const std::vector<models::OpId> cuts = pipeline::segment_cuts(graph, range).back();
+        pipeline::ChosenSegments segments{cuts, {}};
+        for (std::size_t i = static_cast<std::size_t>(which); i < cuts.size(); i += 3)
+          segments.kept.push_back(cuts[i]);
+        return segments;
+      };
+      expect_same(train(chosen), expected, name_of(chosen));
+    }
+  }
 }
 
 // Summing over replicas changes only the rounding.

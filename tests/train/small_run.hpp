@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -102,8 +103,10 @@ struct Layout {
   std::string actions = {};               ///< compute actions as CSV, in place of the schedule's
   double clip_norm = 0.0;
   std::vector<std::string> recompute_layers = {};  ///< instead of the whole stage
-  std::optional<DType> image_type = {};            ///< in which images reach the device
-  int loaders = 1;                                 ///< threads
+  /// What a stage recomputes; empty: as `recompute` says.
+  std::function<pipeline::ChosenSegments(const models::Graph&, OpRange)> chooses = {};
+  std::optional<DType> image_type = {};  ///< in which images reach the device
+  int loaders = 1;                       ///< threads
   MixingConfig mixing = {};
   double smoothing = 0.0;
   SmoothingForm form = SmoothingForm::OtherClasses;
@@ -222,6 +225,12 @@ inline TrainConfig planned(const Layout& layout, ValidationMode validation = Val
   TrainConfig config = config_of(layout);
   config.pipeline = plan_of(layout, config);
   config.validation = validation;
+  if (layout.chooses) {
+    const models::Graph graph = network_of(config);
+    config.recompute = Recompute::Stage;
+    for (const OpRange range : config.pipeline.ranges)
+      config.chosen_segments.push_back(layout.chooses(graph, range));
+  }
   return config;
 }
 

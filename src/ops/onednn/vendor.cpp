@@ -28,6 +28,9 @@ class OneDnnVendor final : public Vendor {
   [[nodiscard]] std::int64_t own_bytes() const override {
     return onednn::has(dnnl::cpu_isa::avx512_core) ? 0 : 3'500'000;
   }
+  [[nodiscard]] std::int64_t bytes_of_kernel() const override {
+    return onednn::has(dnnl::cpu_isa::avx512_core) ? 60'000 : 25'000;
+  }
   [[nodiscard]] std::optional<MeasuredLevel> level() const override {
     if (onednn::has(dnnl::cpu_isa::avx512_core_amx)) return MeasuredLevel::Amx;
     if (onednn::has(dnnl::cpu_isa::avx512_core)) return MeasuredLevel::Avx512;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace millrace::partition {
+
+/// Memory of one device of a run by its use, in bytes. Exact.
+struct DeviceMemory {
+  std::int32_t replica = 0;
+  std::int32_t device = 0;
+  std::int64_t state = 0;        ///< weights, gradients, optimizer state, running statistics
+  std::int64_t activations = 0;  ///< values and their gradients in all slots
+  std::int64_t kernels = 0;      ///< packed weights, and scratch of the kernels
+  std::int64_t sums = 0;         ///< scratch for sums over replicas
+  std::int64_t images = 0;       ///< images that stay on the device
+  [[nodiscard]] std::int64_t total() const { return state + activations + kernels + sums + images; }
+  friend bool operator==(const DeviceMemory&, const DeviceMemory&) = default;
+};
+
+/// Memory of one process of a run at its peak by its use, in bytes: what its devices need, and the
+/// rest, which lies in host memory. Where kernels run on cores, all of it is memory of the machine.
+struct ProcessMemory {
+  std::int32_t rank = 0;
+  std::vector<DeviceMemory> devices;
+  std::int64_t base = 0;         ///< in use before the first step: measured in a process
+  std::int64_t library = 0;      ///< of the vendor's library, once its kernels have run
+  std::int64_t messages = 0;     ///< of MPI
+  std::int64_t loader = 0;       ///< batches of images, and what reads them
+  std::int64_t checkpoints = 0;  ///< copies of the tensors, and of the writer
+  std::int64_t other = 0;        ///< initial values, traces, averages; rounding of allocators
+
+  [[nodiscard]] std::int64_t device_total() const;
+  [[nodiscard]] std::int64_t rest() const {
+    return base + library + messages + loader + checkpoints + other;
+  }
+  [[nodiscard]] std::int64_t peak() const { return device_total() + rest(); }
+  /// The largest of its devices, each with an equal part of the rest.
+  [[nodiscard]] std::int64_t largest_device_with_rest() const;
+  /// The largest of its devices alone.
+  [[nodiscard]] std::int64_t largest_device() const;
+  friend bool operator==(const ProcessMemory&, const ProcessMemory&) = default;
+};
+
+/// A table with one line per device, and one with a line per process.
+[[nodiscard]] std::string to_text(std::span<const ProcessMemory> processes);
+
+}  // namespace millrace::partition

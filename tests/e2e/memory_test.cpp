@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `plan` says of memory is what the run takes, and --device-memory is kept or refused.
+//
+// The figures of a plan come from sizes that are computed before anything is allocated, and from
+// the resident memory of the planning process. Those of a run come from the kernel: its high-water
+// mark of resident memory. Where a memory cgroup can be made, runs of one process also get one with
+// 5 % more than the plan says as their limit, beyond which the kernel ends them. RLIMIT_AS would
+// count stacks and mapped files that nobody touches.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "millrace.hpp"
+#include "support/sanitizers.hpp"
+
+namespace millrace::test {
+namespace {
+
+using nlohmann::json;
+
+/// A cgroup with a limit; none if this system does not allow one.
+class HardLimit {
+ public:
+  explicit HardLimit(std::int64_t bytes)
+      : folder_("/sys/fs/cgroup/memory/millrace-test-" + std::to_string(getpid())) {
+    std::error_code error;
+    std::filesystem::create_directory(folder_, error);
+    std::ofstream limit(folder_ / "memory.limit_in_bytes");
+    limit << bytes << std::flush;
+    set_ = !error && limit.good();
+  }
+  ~HardLimit() {
+    std::error_code ignored;
+    std::filesystem::remove(folder_, ignored);
+  }
+  HardLimit(const HardLimit&) = delete;
+  HardLimit& operator=(const HardLimit&) = delete;
+
+  [[nodiscard]] bool set() const { return set_; }
+  [[nodiscard]] ProcessResult run(const Words& words) const {
+    Words shell{"-c", std::string("echo $$ > \"$1\"; shift; exec \"$@\""), "sh",
+                (folder_ / "cgroup.procs").string(), std::string(MILLRACE_BINARY)};
+    return run_process("/bin/sh", shell + words);
+  }
+
+ private:
+  std::filesystem::path folder_;
+  bool set_ = false;
+};
+
+double bytes_of(const std::string& number, const std::string& unit) {
+  const std::map<std::string, double> units = {{"B", 1.0}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+  return std::stod(number) * units.at(unit);
+}
+
+/// The sizes in the lines of a run that match, by rank.
+std::map<int, double> sizes_in(const std::string& output, const std::string& line) {
+  std::map<int, double> sizes;
+  const std::regex pattern("(?:Rank (\\d+): )?" + line + " ([0-9.]+) (B|kB|MB|GB)");
+  for (std::sregex_iterator match(output.begin(), output.end(), pattern), end; match != end;
+       ++match)
+    sizes[(*match)[1].matched ? std::stoi((*match)[1]) : 0] = bytes_of((*match)[2], (*match)[3]);
+  return sizes;
+}
+
+const Words kCifar = "--dataset cifar-10 --generated-data --threads-per-device 1";
+const Words kImageNet =
+    "--dataset imagenet --image-size 64 --generated-data --threads-per-device 1";
+
+json plan_of(const Words& options) {
+  const ProcessResult plan = millrace(Words{"plan --format json"} + options, Capture::Output);
+  EXPECT_EQ(plan.code, 0) << plan.output;
+  return plan.code == 0 ? json::parse(plan.output) : json();
+}
+
+std::int64_t device_bytes(const json& process) {
+  std::int64_t sum = 0;
+  for (const json& device : process.at("devices")) sum += device.at("total").get<std::int64_t>();
+  return sum;
+}
+
+/// Expects that the devices take what was planned and that no process takes more, or 5 % less.
+void expect_planned(const json& processes, const std::string& output) {
+  std::map<int, double> arenas = sizes_in(output, "Memory:");
+  std::map<int, double> peaks = sizes_in(output, "Process peak:");
+  ASSERT_FALSE(peaks.empty()) << output;
+  for (const json& process : processes) {
+    const int rank = process.at("rank");
+    const auto planned = process.at("peak").get<double>();
+    // A run prints three digits.
+    EXPECT_NEAR(static_cast<double>(device_bytes(process)), arenas.at(rank), 0.005 * arenas[rank]);
+    EXPECT_GE(planned, 0.995 * peaks.at(rank)) << "rank " << rank << ": the plan says too little";
+    EXPECT_LE(planned, 1.055 * peaks.at(rank)) << "rank " << rank << ": the plan says too much";
+  }
+}
+
+struct Case {
+  const char* name;
+  Words options;
+};
+
+class PlannedMemoryTest : public testing::TestWithParam<Case> {};
+
+TEST_P(PlannedMemoryTest, IsWhatTheRunTakes) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory hides that of the training";
+  const TemporaryDirectory directory;
+  const Words& options = GetParam().options;
+  const json plan = plan_of(options);
+  ASSERT_TRUE(plan.contains("processes"));
+  const json& processes = plan.at("processes");
+  Words training = Words{"train --iterations 2"} + options;
+  if (std::find(options.begin(), options.end(), "--no-logs") == options.end())
+    training = training + Words{"--run-dir", directory / "run"};
+  const auto limit = static_cast<std::int64_t>(1.05 * processes.at(0).at("peak").get<double>());
+  const HardLimit hard(limit);
+  const bool alone = processes.size() == 1 &&
+                     std::find(options.begin(), options.end(), "--replicas") == options.end();
+  const ProcessResult run = alone && hard.set() ? hard.run(training) : millrace(training);
+  ASSERT_EQ(run.code, 0) << run.output;
+  expect_planned(processes, run.output);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, PlannedMemoryTest,
+    testing::Values(
+        Case{"Small", kCifar + "--model-size 8 --batch-size 16 --no-validation"},
+        Case{"Plain", kCifar + "--model-size 20 --batch-size 32 --no-logs --no-validation"},
+        Case{"Float32", kCifar + "--model-size 20 --batch-size 64 --precision 32.32 --no-logs "
+                                 "--no-validation"},
+        Case{"Narrow", kCifar + "--model-size 20 --batch-size 64 --precision 16.16 --no-logs "
+                                "--no-validation"},
+        Case{"Validates", kCifar + "--model-size 8 --batch-size 16 --valid-batch-size 250"},
+        Case{"Lars", kCifar + "--model-size 14 --batch-size 64 --optimiser LARS --no-logs "
+                              "--no-validation"},
+        Case{"Segments", kCifar + "--model-size 20 --batch-size 128 --recompute segments --no-logs "
+                                  "--no-validation --precision 32.32"},
+        Case{"Layers", kCifar + "--model-size 20 --batch-size 64 --recompute-layers b1 b2 "
+                                "--no-logs --no-validation"},
+        Case{"Fitting", kCifar + "--model-size 20 --batch-size 128 --precision 32.32 --recompute "
+                                 "auto --device-memory 200MB --no-logs --no-validation"},
+        Case{"TwoStages", kCifar + "--model-size 20 --batch-size 64 --shards 2 --pipeline-depth 4 "
+                                   "--pipeline-splits b2/0 --no-logs --no-validation"},
+        Case{"TwoStagesSaved", kCifar + "--model-size 20 --batch-size 64 --shards 2 "
+                                        "--pipeline-depth 4 --pipeline-splits b2/1 "
+                                        "--no-validation --precision 32.32"},
+        Case{"OneRank", kCifar + "--model-size 20 --batch-size 32 --shards 2 --ranks 1 "
+                                 "--pipeline-depth 4 --pipeline-splits b2/0 --no-logs "
+                                 "--no-validation"},
+        Case{"Grouped", kCifar + "--model-size 14 --batch-size 64 --shards 2 --pipeline-depth 8 "
+                                 "--pipeline-schedule Grouped --pipeline-splits b2/0 --no-logs "
+                                 "--no-validation"},
+        Case{"GPipe", kCifar + "--model-size 14 --batch-size 32 --shards 2 --pipeline-depth 4 "
+                               "--pipeline-schedule GPipe --pipeline-splits b2/0 --no-logs "
+                               "--no-validation --recompute segments"},
+        Case{"ZeroBubble", kCifar + "--model-size 14 --batch-size 64 --shards 2 --pipeline-depth 4 "
+                                    "--pipeline-schedule ZB-H1 --pipeline-splits auto --no-logs "
+                                    "--no-validation"},
+        Case{"V", kCifar + "--model-size 20 --batch-size 64 --shards 2 --pipeline-depth 4 "
+                           "--pipeline-schedule ZB-V --pipeline-splits auto --no-logs "
+                           "--no-validation --precision 32.32"},
+        Case{"FourStages", kCifar + "--model-size 20 --batch-size 64 --shards 4 --pipeline-depth 4 "
+                                    "--pipeline-splits b1/2 b2/1 b3/0 --no-logs --no-validation"},
+        Case{"Replicas", kCifar + "--model-size 20 --batch-size 64 --replicas 2 --no-logs "
+                                  "--no-validation"},
+        Case{"Sharded", kCifar + "--model-size 20 --batch-size 64 --replicas 2 --shard-optimizer "
+                                 "--optimiser momentum --no-logs --no-validation"},
+        Case{"Grid", kCifar + "--model-size 8 --batch-size 128 --shards 2 --replicas 2 "
+                              "--pipeline-depth 4 --pipeline-splits b2/0 --no-logs "
+                              "--no-validation"},
+        Case{"SqueezeNet", kImageNet + "--model squeezenet --batch-size 8 --no-logs "
+                                       "--no-validation"},
+        Case{"EfficientNet", kImageNet + "--model efficientnet --model-size B0 --batch-size 8 "
+                                         "--no-logs --no-validation"},
+        Case{"ResNet18", kImageNet + "--model-size 18 --batch-size 8 --shards 2 --pipeline-depth 2 "
+                                     "--pipeline-splits b4/0 --no-logs --no-validation"},
+        Case{"ResNet50", kImageNet + "--model-size 50 --batch-size 4 --no-logs "
+                                     "--no-validation"}),
+    [](const auto& layout) { return std::string(layout.param.name); });
+
+// ---- --device-memory
+
+const Words kLarge = kCifar +
+                     "--model-size 20 --batch-size 128 --precision 32.32 --no-logs "
+                     "--no-validation";
+
+/// Expects the same single line of a plan and of a run, and returns it.
+std::string refusal(const Words& options) {
+  std::string line;
+  for (const Words& command : {Words("plan"), Words("train --iterations 2")}) {
+    const ProcessResult result = millrace(command + options);
+    EXPECT_EQ(result.code, 2) << result.output;
+    std::smatch match;
+    EXPECT_TRUE(std::regex_search(result.output, match, std::regex("millrace: error: [^\n]*")))
+        << result.output;
+    line = match[0];
+    EXPECT_NE(line.find("but --device-memory is"), std::string::npos) << line;
+  }
+  return line;
+}
+
+TEST(DeviceMemoryTest, NamesRecomputationThatFits) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
+  const std::string line = refusal(kLarge + "--device-memory 180MB");
+  EXPECT_NE(line.find("--recompute segments fits with"), std::string::npos) << line;
+  const ProcessResult run =
+      millrace(Words{"train --iterations 2 --device-memory 180MB --recompute segments"} + kLarge);
+  ASSERT_EQ(run.code, 0) << run.output;
+  EXPECT_LE(sizes_in(run.output, "Process peak:").at(0), 180e6);
+}
+
+TEST(DeviceMemoryTest, NamesABatchThatFits) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
+  const std::string line = refusal(kLarge + "--device-memory 90MB --recompute segments");
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(line, match, std::regex("--batch-size (\\d+) fits with"))) << line;
+  Words smaller = kLarge + "--device-memory 90MB --recompute segments";
+  *(std::find(smaller.begin(), smaller.end(), "--batch-size") + 1) = match[1];
+  const ProcessResult run = millrace(Words{"train --iterations 2"} + smaller);
+  ASSERT_EQ(run.code, 0) << run.output;
+  EXPECT_LE(sizes_in(run.output, "Process peak:").at(0), 90e6);
+}
+
+TEST(DeviceMemoryTest, NamesCutsThatFit) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
+  const std::string line = refusal(
+      kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits b3/2 --device-memory 330MB");
+  std::smatch match;
+  ASSERT_TRUE(std::regex_search(line, match, std::regex("--pipeline-splits '([^']*)' fits")))
+      << line;
+}
+
+// Automatic cuts stay within it, whole processes included.
+TEST(DeviceMemoryTest, IsKeptByAutomaticCuts) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
+  const Words pipeline = kLarge + "--shards 2 --pipeline-depth 4 --pipeline-splits auto";
+  const ProcessResult run =
+      millrace(Words{"train --iterations 2 --device-memory 330MB"} + pipeline);
+  ASSERT_EQ(run.code, 0) << run.output;
+  const std::map<int, double> peaks = sizes_in(run.output, "Process peak:");
+  ASSERT_EQ(peaks.size(), 2u) << run.output;
+  for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 330e6) << "rank " << rank;
+  (void)refusal(pipeline + "--device-memory 120MB");
+}
+
+TEST(DeviceMemoryTest, IsNeededToRecomputeForIt) {
+  const ProcessResult run = millrace(Words{"train --recompute auto"} + kLarge);
+  EXPECT_EQ(run.code, 2);
+  EXPECT_NE(run.output.find("--recompute auto needs --device-memory"), std::string::npos)
+      << run.output;
+}
+
+// ---- figures of a plan
+
+TEST(PlanTest, RecomputationChangesItsFigures) {
+  const auto activations = [](const Words& options) {
+    return plan_of(kLarge + options)
+        .at("processes")
+        .at(0)
+        .at("devices")
+        .at(0)
+        .at("activations")
+        .get<double>();
+  };
+  const double all = activations("");
+  const double segments = activations("--recompute segments");
+  EXPECT_LT(segments, 0.6 * all);
+  EXPECT_EQ(activations("--xla-recompute"), segments);
+  EXPECT_LT(activations("--recompute-layers b1"), 0.9 * all);
+  const double fitting = activations("--recompute auto --device-memory 240MB");
+  EXPECT_LT(fitting, all);
+  EXPECT_GT(fitting, segments) << "no more is repeated than has to be";
+}
+
+}  // namespace
+}  // namespace millrace::test
