@@ -87,6 +87,12 @@ std::string take_value(const OptionSpec& spec, const std::string& word,
   return text;
 }
 
+/// The two options that have a letter are so common that all programs agree on it.
+std::string written_out(const std::string& word) {
+  if (word == "-q") return "--quiet";
+  return word == "-v" ? "--verbose" : word;
+}
+
 }  // namespace
 
 Options parse_arguments(Command command, std::span<const std::string> words,
@@ -94,7 +100,7 @@ Options parse_arguments(Command command, std::span<const std::string> words,
   Options options;
   std::map<const OptionSpec*, std::string> texts;  // in the order of the table
   for (std::size_t next = 0; next < words.size();) {
-    const std::string& word = words[next++];
+    const std::string word = written_out(words[next++]);
     if (!word.starts_with("--") || word.size() == 2) {
       options.arguments.push_back(word);
       continue;

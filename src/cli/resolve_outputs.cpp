@@ -89,6 +89,15 @@ std::int64_t capped_batch(const Reader& read, std::int64_t wanted, const train::
   return most;
 }
 
+void resolve_summaries(Reader& read, train::TrainConfig& config) {
+  if (read.options().flag("no-logs")) return;  // the options are then refused
+  const bool every = read.given("summary-every");
+  if (every) config.summary_every = read.integer("summary-every");
+  // Recorded only if given, as of most runs.
+  config.tensorboard =
+      every || (read.given("enable-tensorboard") && read.flag("enable-tensorboard"));
+}
+
 }  // namespace
 
 void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notices) {
@@ -130,6 +139,7 @@ void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& noti
 }
 
 void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices) {
+  resolve_summaries(read, config);
   const bool told = read.given("logs-per-epoch") || read.given("log-freq");
   if (read.given("batches-per-step") && !told) {
     config.log_every = read.integer("batches-per-step");

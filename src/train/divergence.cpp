@@ -20,7 +20,7 @@ void require_loss(const TrainConfig& config, const comm::World& world, const Sca
   if (std::isfinite(loss)) return;
   const std::string what = fmt::format("the loss became {}", loss);
   if (scaling.skipped_in_row == 1)
-    reporter.line(fmt::format("Iteration {}: {}; the update was skipped", done, what));
+    reporter.important(fmt::format("Weight update {}: {}; the update was skipped", done, what));
   if (scaling.skipped_in_row > 0) return;
   world.fail_together();  // all ranks know the loss
   fail_diverged(config, what, done);

@@ -68,7 +68,7 @@ TEST_P(PlantTest, NoRankUpdatesAnything) {
   const Plant& plant = GetParam();
   Job job(training(run(), plant.cut, kIterations), poison(plant.way, plant.message()));
   const ProcessResult result = job.wait();
-  const std::string told = "Iteration " + std::to_string(plant.iteration) +
+  const std::string told = "Weight update " + std::to_string(plant.iteration) +
                            ": the loss became nan; the update was skipped";
   EXPECT_EQ(result.output.find(told) != std::string::npos, plant.way == Way::Forward)
       << result.output;
