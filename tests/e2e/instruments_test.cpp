@@ -191,7 +191,8 @@ TEST(TotalTimeTest, IsTheTimeOfAllProcessesOfARun) {
 std::map<std::string, std::vector<nlohmann::json>> slices_of(const std::filesystem::path& file,
                                                              int track) {
   std::map<std::string, std::vector<nlohmann::json>> slices;
-  for (const nlohmann::json& event : nlohmann::json::parse(read_text(file)).at("traceEvents"))
+  const nlohmann::json trace = nlohmann::json::parse(read_text(file));
+  for (const nlohmann::json& event : trace.at("traceEvents"))
     if (event.at("ph") == "X" && event.at("tid") == track) slices[event.at("cat")].push_back(event);
   return slices;
 }
@@ -353,7 +354,7 @@ TEST(StatusTest, DataToolsShowHowFarTheyAre) {
   std::filesystem::create_directories(images);
   std::ofstream(images / "a.png", std::ios::binary) << "no image";
   const Words check = {"data check", directory / "images", "--split train"};
-  expect_in(on_terminal(check).output, {"\rchecking train images: 100 %", "\033[K"});
+  expect_in(on_terminal(check).output, {"\rchecking training images: 100 %", "\033[K"});
   EXPECT_EQ(on_terminal(check + "-q").output.find("checking"), std::string::npos);
   EXPECT_EQ(millrace(check).output.find('\r'), std::string::npos);
 }
