@@ -63,7 +63,7 @@ void StageRun::run_part(const device::ExecutionSpace& space, Phase phase, std::s
   fail(
       ErrorKind::Numeric,
       "op {} made a number that is not finite: {} of kernel {}, in the {} of micro-batch {}, stage "
-      "{}, replica {}, iteration {}",
+      "{}, replica {}, update {}",
       found->op, found->result, found->kernel, name_of(phase), micro_batch, unit.stage,
       unit.replica, iteration + 1);
 }

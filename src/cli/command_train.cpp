@@ -66,9 +66,9 @@ int check_training(const Invocation& invocation) {
   fmt::print("Total Parameters: {}\n Batch Size: {}\nImage Size: {}x{}\n",
              graph.trainable_elements(), run.config.total_batch(), run.config.model.image.h,
              run.config.model.image.w);
-  fmt::print("{} weight updates of {} stage(s) x {} replica(s) on {} rank(s)\n",
-             run.config.iterations, run.config.pipeline.ranges.size(),
-             run.config.pipeline.ranks.replicas, run.config.pipeline.ranks.ranks);
+  fmt::print("{} updates of {} stage(s) x {} replica(s) on {} rank(s)\n", run.config.iterations,
+             run.config.pipeline.ranges.size(), run.config.pipeline.ranks.replicas,
+             run.config.pipeline.ranks.ranks);
   return 0;
 }
 

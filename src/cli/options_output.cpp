@@ -29,8 +29,8 @@ void add_checkpoint(OptionTable& table) {
   row("ckpts-per-epoch", integer(at_least(0)), "IPU",
       "number of checkpoints per epoch; 0 saves only the final one", by_default(1),
       unit("checkpoints"));
-  row("checkpoint-every", text("N[steps|epochs|minutes]"), "millrace",
-      "interval between checkpoints: weight updates (500, 500steps), epochs (0.5epochs) or "
+  row("checkpoint-every", text("N[updates|epochs|minutes]"), "millrace",
+      "interval between checkpoints: weight updates (500, 500updates), epochs (0.5epochs) or "
       "wall-clock time (10minutes)");
   row("disable-checkpoints", flag(), "Habana", "save only the final checkpoint");
   row("max-ckpts-to-keep", integer(at_least(0)), "IPU",

@@ -53,7 +53,7 @@ void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
   const std::size_t digits = text.find_first_not_of("0123456789.");
   const auto number = parse_number<double>(std::string_view(text).substr(0, digits));
   const std::string unit = digits == std::string::npos ? "steps" : text.substr(digits);
-  const bool steps = unit == "steps" || unit == "step";
+  const bool steps = unit == "updates" || unit == "update" || unit == "steps" || unit == "step";
   const bool epochs = unit == "epochs" || unit == "epoch";
   const bool minutes = unit == "minutes" || unit == "minute";
   const bool whole = number && *number == std::floor(*number);
@@ -61,8 +61,9 @@ void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
   if (!number || !(*number > 0.0) || *number > kMost || !(steps || epochs || minutes) ||
       (steps && !whole))
     fail(ErrorKind::Usage,
-         "{}: '{}' is not a number of steps, epochs or minutes above 0 and up to {:.0e}; examples: "
-         "500, 500steps, 0.5epochs, 10minutes",
+         "{}: '{}' is not a number of updates, epochs or minutes above 0 and up to {:.0e}; "
+         "examples: "
+         "500, 500updates, 0.5epochs, 10minutes",
          where, text, kMost);
   if (minutes) {
     config.checkpoint_minutes = *number;

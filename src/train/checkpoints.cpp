@@ -121,7 +121,7 @@ void Checkpoints::save_if_failing(std::int64_t done, const std::function<void()>
     if (!alike || error.kind() == ErrorKind::Numeric || config_.run_directory.empty()) throw;
     save(done);
     settle();
-    throw Error(error.kind(), fmt::format("{} (iteration {}, which is saved)", error.what(), done));
+    throw Error(error.kind(), fmt::format("{} (update {}, which is saved)", error.what(), done));
   }
 }
 
@@ -149,7 +149,7 @@ void Checkpoints::compare_replicas(std::int64_t done) {
   } catch (const Error& error) {
     world_.fail_together();  // all ranks know the sums
     settle();
-    fail(error.kind(), "iteration {}: {}{}", done, error.what(), last_good());
+    fail(error.kind(), "update {}: {}{}", done, error.what(), last_good());
   }
 }
 

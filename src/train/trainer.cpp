@@ -202,8 +202,7 @@ Outcome Run::iterate(std::int64_t first) {
   signals_.emplace();
   if (!validator_.make_up_for(first)) return stopped();
   if (first >= config_.iterations) {
-    reporter_.line(
-        fmt::format("The run has completed all of its {} weight updates.", config_.iterations));
+    reporter_.line(fmt::format("The run has completed all of its {} updates.", config_.iterations));
     return finish();
   }
   checkpoints_.reserve();

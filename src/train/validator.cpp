@@ -80,7 +80,7 @@ bool Validator::validate(std::int64_t done, const std::string& name, bool newest
   if (!std::isfinite(result->loss)) {
     const std::string what = fmt::format("the validation loss became {}", result->loss);
     if (!newest) {  // later weights may be fine
-      reporter_.important(fmt::format("Weight update {}: {}", done, what));
+      reporter_.important(fmt::format("Update {}: {}", done, what));
       return true;
     }
     world_.fail_together();
