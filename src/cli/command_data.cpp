@@ -34,8 +34,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_quiet(const Options& options) { return verbosity_of(options) == train::Verbosity::Quiet; }
-
 unsigned threads_of(const Options& options) {
   return static_cast<unsigned>(options.integer("threads").value_or(0));
 }

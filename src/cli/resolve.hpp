@@ -83,6 +83,9 @@ struct Resolution {
 
 /// Errors: Usage for --quiet with --verbose.
 [[nodiscard]] train::Verbosity verbosity_of(const Options& options);
+[[nodiscard]] inline bool is_quiet(const Options& options) {
+  return verbosity_of(options) == train::Verbosity::Quiet;
+}
 
 /// Fills in every default of the recipe and computes every derived number. A pure function of its
 /// arguments. Errors: Usage and Config for options that contradict each other, have no effect, or

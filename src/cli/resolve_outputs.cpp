@@ -46,7 +46,7 @@ void resolve_keeping_best(Reader& read, train::TrainConfig& config) {
          read.where("keep-best"));
 }
 
-/// "500", "500steps", "0.5epochs", "10minutes".
+/// "500", "500updates", "0.5epochs", "10minutes".
 void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
   const std::string text = read.text("checkpoint-every");
   const std::string where = read.where("checkpoint-every");
