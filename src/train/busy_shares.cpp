@@ -20,7 +20,7 @@ void BusyShares::own(std::span<std::int64_t> thousandths) const {
   const auto whole = static_cast<double>(pieces.back().end - pieces.front().begin);
   std::vector<double> work(thousandths.size(), -1.0);  // negative: of another process
   const auto of = [&](const pipeline::LocalEntry& entry) -> double& {
-    const std::int32_t first = entry.replica * executor_->plan().ranks.devices;
+    const std::int64_t first = std::int64_t{entry.replica} * executor_->plan().ranks.devices;
     return work[static_cast<std::size_t>(first + entry.entry.device)];
   };
   for (const pipeline::LocalEntry& entry : recording.entries()) of(entry) = 0.0;
