@@ -72,6 +72,25 @@ void Executor::bind(std::byte* memory, comm::Transport& transport, const comm::W
   teams_.bind(transport, first_tag + update_.tags());
 }
 
+void Executor::prepare_timing() {
+  std::size_t kernels = 0;
+  for (const LocalEntry& entry : recording_.entries()) {
+    const StageProgram& program = runs_[entry.unit].program->program();
+    if (const auto phase = exchanging_phase(entry.action.kind))
+      kernels += program.phase(*phase).size();
+    if (is_compute(entry.action.kind) && ends_micro_batch(entry.action.kind))
+      kernels += program.phase(Phase::BackwardWeight).size();
+  }
+  recording_.reserve_kernels(kernels);
+}
+
+std::string Executor::name_of(const KernelPiece& piece) const {
+  const std::size_t unit = recording_.entries()[piece.entry].unit;
+  const BoundProgram& program = *runs_[unit].program;
+  const Call& call = program.program().phase(piece.phase)[piece.call];
+  return program.graph().op(call.op).name + ' ' + std::string(millrace::name_of(call.kind));
+}
+
 bool Executor::reads_images(std::size_t unit) const {
   const std::vector<Crossing>& inputs = runs_[unit].program->program().inputs;
   return std::any_of(inputs.begin(), inputs.end(),
@@ -168,8 +187,8 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
   for (std::size_t part = 0; part < parts; ++part) {
     const bool exchanges = part + 1 < parts;
     for_team([&](const LocalEntry& entry, ActionRecord&) {
-      runs_[entry.unit].run_part(*space_, *exchanging_phase(action.kind), part, m,
-                                 settings.check_exceptions);
+      runs_[entry.unit].run_part(*space_, *exchanging_phase(action.kind), part, m, settings,
+                                 recording_);
       if (exchanges) teams_.start(entry, part);
     });
     for (std::size_t i = 0; exchanges && i < count; ++i) {
@@ -228,7 +247,7 @@ void Executor::end_backward(std::size_t unit, const Action& action, const StepSe
   }
   if (!ends_micro_batch(action.kind)) return;
   // For a joined backward this list is empty.
-  run.run_part(*space_, Phase::BackwardWeight, 0, m, settings.check_exceptions);
+  run.run_part(*space_, Phase::BackwardWeight, 0, m, settings, recording_);
   const bool both = record.done.kind == ActionKind::BackwardInput;
   record.done = {.kind = both ? ActionKind::Backward : ActionKind::BackwardWeight,
                  .stage = run.unit.stage,

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "comm/transport.hpp"
@@ -52,6 +53,12 @@ class Executor {
   /// Sets the scratch memory. The stages must be bound first. `world` is used for the agreement of
   /// all processes.
   void bind(std::byte* memory, comm::Transport& transport, const comm::World& world);
+
+  /// Takes memory for the times of the kernels of a step. Call before a run with
+  /// `settings.time_kernels`.
+  void prepare_timing();
+  /// Op and kernel of a piece: "b1/0/conv1 LinearForward".
+  [[nodiscard]] std::string name_of(const KernelPiece& piece) const;
 
   /// Whether the unit reads images or labels; if so it needs a feed.
   [[nodiscard]] bool reads_images(std::size_t unit) const;

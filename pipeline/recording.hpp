@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/clock.hpp"
+#include "pipeline/program.hpp"
 #include "pipeline/schedule/schedule.hpp"
 
 namespace millrace::pipeline {
@@ -40,6 +41,15 @@ struct Piece {
   std::int64_t end = 0;
   std::uint32_t entry = 0;
   Doing doing = Doing::Work;
+};
+
+/// A kernel that ran for an entry: one of the calls in a phase of its stage's program.
+struct KernelPiece {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::uint32_t entry = 0;
+  std::uint32_t call = 0;
+  Phase phase = Phase::Forward;
 };
 
 /// When an entry began and ended, in nanoseconds of the steady clock. Entries that replicas run
@@ -75,7 +85,20 @@ class Recording {
   [[nodiscard]] std::size_t most_pieces() const { return pieces_.capacity(); }
   [[nodiscard]] ActionRecord& at(std::size_t entry) { return records_[entry]; }
 
-  void begin_step() { pieces_.clear(); }
+  /// Memory is taken for this many kernels of a step. Without it none may be added.
+  void reserve_kernels(std::size_t most) { kernels_.reserve(most); }
+  [[nodiscard]] std::size_t most_kernels() const { return kernels_.capacity(); }
+  /// The kernels of the last step, in order of time, if they were recorded.
+  [[nodiscard]] std::span<const KernelPiece> kernels() const { return kernels_; }
+  /// The entry at work has run a kernel.
+  void add_kernel(Phase phase, std::size_t call, std::int64_t begin, std::int64_t end) {
+    kernels_.push_back({begin, end, pieces_.back().entry, static_cast<std::uint32_t>(call), phase});
+  }
+
+  void begin_step() {
+    pieces_.clear();
+    kernels_.clear();
+  }
   /// Entries [first, first + count), which run together, begin or end. The first of them works.
   void begin(std::size_t first, std::size_t count);
   void end(std::size_t first, std::size_t count);
@@ -124,6 +147,7 @@ class Recording {
   std::vector<LocalEntry> entries_;
   std::vector<ActionRecord> records_;  ///< by entry
   std::vector<Piece> pieces_;
+  std::vector<KernelPiece> kernels_;
   bool open_ = false;  ///< whether the last piece goes on
   std::atomic<std::uint64_t> progress_{0};
   std::atomic<std::int64_t> running_{-1};  ///< entry

@@ -21,6 +21,17 @@ std::int32_t span_among(const Graph& graph, std::int32_t replicas) {
   return static_cast<std::int32_t>(span);
 }
 
+void run_timed(BoundProgram& program, const device::ExecutionSpace& space, Phase phase,
+               std::size_t part, const RunContext& where, Recording& recording) {
+  const Call* const first = program.program().phase(phase).data();
+  std::int64_t begin = steady_nanoseconds();
+  program.run_part(space, phase, part, where, [&](const Call& call) {
+    recording.add_kernel(phase, static_cast<std::size_t>(&call - first), begin,
+                         steady_nanoseconds());
+    begin = steady_nanoseconds();
+  });
+}
+
 }  // namespace
 
 RunContext StageRun::context(std::int32_t micro_batch) const {
@@ -42,15 +53,17 @@ void StageRun::begin_step(const device::ExecutionSpace& space, const StepSetting
 }
 
 void StageRun::run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
-                        std::int32_t micro_batch, bool check_exceptions) const {
+                        std::int32_t micro_batch, const StepSettings& settings,
+                        Recording& recording) const {
   const RunContext where = context(micro_batch);
-  if (!check_exceptions) return program->run_part(space, phase, part, where);
+  if (settings.time_kernels) return run_timed(*program, space, phase, part, where, recording);
+  if (!settings.check_exceptions) return program->run_part(space, phase, part, where);
   const std::optional<Finding> found = run_checked(*program, space, phase, part, where);
   if (!found) return;
   fail(
       ErrorKind::Numeric,
       "op {} made a number that is not finite: {} of kernel {}, in the {} of micro-batch {}, stage "
-      "{}, replica {}, iteration {}",
+      "{}, replica {}, update {}",
       found->op, found->result, found->kernel, name_of(phase), micro_batch, unit.stage,
       unit.replica, iteration + 1);
 }

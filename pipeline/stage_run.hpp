@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pipeline/pipeline_plan.hpp"
+#include "pipeline/recording.hpp"
 #include "pipeline/stage.hpp"
 
 namespace millrace::pipeline {
@@ -26,6 +27,7 @@ struct StepSettings {
   double clip_norm = 0.0;         ///< largest norm of all gradients together; 0: any
   ops::Update update;             ///< all but the scale of gradients, which the executor sets
   bool check_exceptions = false;  ///< check results of every kernel for non-finite numbers
+  bool time_kernels = false;      ///< record when every kernel runs
 };
 
 /// A unit in an executor: the program that runs, and where its micro-batches lie. Micro-batch m
@@ -44,10 +46,10 @@ struct StageRun {
     return program->address(buffer, context(micro_batch));
   }
   void begin_step(const device::ExecutionSpace& space, const StepSettings& settings);
-  /// Runs a part of a phase. Errors: Numeric with the first op whose result is not finite, if
-  /// settings.check_exceptions is set.
+  /// Runs a part of a phase; records its kernels if settings.time_kernels is set. Errors: Numeric
+  /// with the first op whose result is not finite, if settings.check_exceptions is set.
   void run_part(const device::ExecutionSpace& space, Phase phase, std::size_t part,
-                std::int32_t micro_batch, bool check_exceptions) const;
+                std::int32_t micro_batch, const StepSettings& settings, Recording& recording) const;
 };
 
 /// The units of a process as `plan` runs them: with the training programs, or the evaluation

@@ -115,7 +115,7 @@ void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
     // The sum overflowed: all numbers that were added are finite.
     fail(ErrorKind::Numeric,
          "the sum over replicas of the gradient or statistic of {} is not finite, stage {}, "
-         "iteration {}; use a smaller --loss-scaling",
+         "update {}; use a smaller --loss-scaling",
          graph_->parameter(*first_not_finite(*graph_, sums_[unit], *space_)).name,
          sums_[unit].run->unit.stage, settings.iteration + 1);
   }

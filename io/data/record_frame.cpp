@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
@@ -41,6 +42,17 @@ bool payload_is_whole(std::span<const std::byte> payload_and_checksum) noexcept 
   const std::size_t length = payload_and_checksum.size() - sizeof(std::uint32_t);
   return load_little<std::uint32_t>(payload_and_checksum.data() + length) ==
          masked_crc32c(payload_and_checksum.first(length));
+}
+
+void append_frame(std::span<const std::byte> payload, std::vector<std::byte>& to) {
+  std::array<std::byte, kFrameHeadBytes> head{};
+  store_little(static_cast<std::uint64_t>(payload.size()), head.data());
+  store_little(masked_crc32c(std::span(head).first(8)), head.data() + 8);
+  std::array<std::byte, sizeof(std::uint32_t)> tail{};
+  store_little(masked_crc32c(payload), tail.data());
+  to.insert(to.end(), head.begin(), head.end());
+  to.insert(to.end(), payload.begin(), payload.end());
+  to.insert(to.end(), tail.begin(), tail.end());
 }
 
 FrameWalk::FrameWalk(ByteWindow& file, std::span<const std::uint64_t> known)

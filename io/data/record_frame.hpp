@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "io/data/byte_window.hpp"
 
@@ -34,6 +35,9 @@ inline constexpr std::uint64_t kMaxRecordBytes = std::uint64_t{64} << 20;
 
 /// Whether the 4 bytes after a payload are its checksum.
 [[nodiscard]] bool payload_is_whole(std::span<const std::byte> payload_and_checksum) noexcept;
+
+/// Appends the record of a payload.
+void append_frame(std::span<const std::byte> payload, std::vector<std::byte>& to);
 
 /// What was found at an offset of a file.
 struct Frame {

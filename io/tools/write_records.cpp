@@ -4,11 +4,8 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
-#include <array>
-
 #include "core/error.hpp"
 #include "example.pb.h"
-#include "io/data/little_endian.hpp"
 #include "io/data/record_frame.hpp"
 
 namespace millrace::io {
@@ -72,14 +69,7 @@ void RecordWriter::append(std::span<const std::byte> payload) {
   if (payload.size() > kMaxRecordBytes)
     fail(ErrorKind::Data, "{}: a record of {} bytes cannot be written; the limit is {}",
          path_.string(), payload.size(), kMaxRecordBytes);
-  std::array<std::byte, kFrameHeadBytes> head{};
-  store_little(static_cast<std::uint64_t>(payload.size()), head.data());
-  store_little(masked_crc32c(std::span(head).first(8)), head.data() + 8);
-  std::array<std::byte, sizeof(std::uint32_t)> tail{};
-  store_little(masked_crc32c(payload), tail.data());
-  pending_.insert(pending_.end(), head.begin(), head.end());
-  pending_.insert(pending_.end(), payload.begin(), payload.end());
-  pending_.insert(pending_.end(), tail.begin(), tail.end());
+  append_frame(payload, pending_);
   if (pending_.size() >= kWritePiece) flush();
 }
 

@@ -13,6 +13,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
+#include "cli/resolve.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
@@ -46,7 +47,8 @@ io::OpenOptions open_options(const Invocation& invocation, io::Split split) {
   if (options.flag("allow-missing-shards")) source.missing = io::MissingShards::Accepted;
   source.index.threads = threads_of(options);
   source.index.cache_folder = cache_folder();
-  source.index.progress = progress_line(fmt::format("indexing {} images", split_name(split)));
+  source.index.progress =
+      progress_line(fmt::format("indexing {} images", split_name(split)), is_quiet(options));
   source.index.tell = [](const std::string& what) { fmt::print(stderr, "note: {}\n", what); };
   return source;
 }
@@ -167,7 +169,8 @@ io::ConvertOptions convert_options(const Options& options, io::Split split) {
   convert.threads = threads_of(options);
   convert.max_bad_fraction = options.value<double>("max-bad-fraction");
   convert.report_bad = report_bad;
-  convert.progress = progress_line(fmt::format("converting {} images", split_name(split)));
+  convert.progress =
+      progress_line(fmt::format("converting {} images", split_name(split)), is_quiet(options));
   return convert;
 }
 
@@ -237,7 +240,8 @@ void pack_split(const fs::path& data_directory, io::Split split, const fs::path&
   packing.shorter_side = static_cast<std::int32_t>(options.value<std::int64_t>("shorter-side"));
   packing.threads = threads_of(options);
   packing.max_bad_fraction = options.value<double>("max-bad-fraction");
-  packing.progress = progress_line(fmt::format("packing {} images", split_name(split)));
+  packing.progress =
+      progress_line(fmt::format("packing {} images", split_name(split)), is_quiet(options));
   packing.report_bad = report_bad;
   const fs::path path = io::packed_path(out, split);
   const io::PackReport report = io::write_packed_images(*source, path, packing);
@@ -268,7 +272,8 @@ io::CheckReport check_split(const fs::path& directory, io::Split split,
   check.threads = threads_of(invocation.options);
   check.label_offset = source.label_offset;
   check.classes = source.classes;
-  check.progress = progress_line(fmt::format("checking {} images", split_name(split)));
+  check.progress = progress_line(fmt::format("checking {} images", split_name(split)),
+                                 is_quiet(invocation.options));
   if (storage_in(directory, split) == io::Storage::Packed)
     return io::check_packed(io::packed_path(directory, split), check.threads, check.progress);
   return io::check_images(directory, split, check);

@@ -18,7 +18,10 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
   return {.train = run.data.train,
           .validation = run.data.validation,
           .command_line = invocation.command_line,
-          .notices = run.notices};
+          .notices = run.notices,
+          .details = run.config.verbosity == train::Verbosity::Verbose
+                         ? environment_lines()
+                         : std::vector<std::string>{}};
 }
 
 int code_of(train::Outcome outcome) {
@@ -63,7 +66,7 @@ int check_training(const Invocation& invocation) {
   fmt::print("Total Parameters: {}\n Batch Size: {}\nImage Size: {}x{}\n",
              graph.trainable_elements(), run.config.total_batch(), run.config.model.image.h,
              run.config.model.image.w);
-  fmt::print("{} iterations of {} stage(s) x {} replica(s) on {} rank(s)\n", run.config.iterations,
+  fmt::print("{} updates of {} stage(s) x {} replica(s) on {} rank(s)\n", run.config.iterations,
              run.config.pipeline.ranges.size(), run.config.pipeline.ranks.replicas,
              run.config.pipeline.ranks.ranks);
   return 0;

@@ -39,16 +39,16 @@ io::DatasetRequest dataset_request(const DataRequest& request) {
   };
   asked.open.index.cache_folder = cache_folder();
   asked.open.index.tell = [](const std::string& what) { fmt::print(stderr, "{}\n", what); };
-  asked.indexing = [](io::Split split) {
-    return progress_line(fmt::format("Indexing {} images", split_name(split)));
+  asked.indexing = [quiet = request.quiet](io::Split split) {
+    return progress_line(fmt::format("indexing {} images", split_name(split)), quiet);
   };
   return asked;
 }
 
 }  // namespace
 
-io::ProgressCallback progress_line(std::string what) {
-  if (!train::terminal_of(stderr).rewrites_lines) return {};
+io::ProgressCallback progress_line(std::string what, bool quiet) {
+  if (quiet || !train::terminal_of(stderr).rewrites_lines) return {};
   return [what = std::move(what)](const io::Progress& progress) {
     const double share = progress.total == 0 ? 1.0
                                              : static_cast<double>(progress.done) /

@@ -27,8 +27,8 @@ struct Datasets {
 [[nodiscard]] std::filesystem::path cache_folder();
 
 /// Shows progress in a line on standard error that is rewritten in place. Shows nothing if standard
-/// error cannot rewrite lines.
-[[nodiscard]] io::ProgressCallback progress_line(std::string what);
+/// error cannot rewrite lines, or if `quiet`.
+[[nodiscard]] io::ProgressCallback progress_line(std::string what, bool quiet);
 
 /// Opens the requested data sets. Errors: Data if one is missing or damaged; Io.
 [[nodiscard]] Datasets open_datasets(const DataRequest& request);

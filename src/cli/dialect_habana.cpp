@@ -35,7 +35,7 @@ constexpr std::array kCommon = std::to_array<DialectWord>({
     {"profile_steps", "", WithValue, Becomes, "--profile-steps"},
     {"export_dir", "ed", WithValue, Refused, "TensorFlow's SavedModel is not written"},
     {"display_steps", "dis", WithValue, Means, "log-freq"},
-    {"save_summary_steps", "", WithValue, Idle, "--log-freq sets the interval"},
+    {"save_summary_steps", "", WithValue, Means, "summary-every"},
     {"disable_checkpoints", "", Flag, Means, "disable-checkpoints"},
     {"save_checkpoint_steps", "cs", WithValue, Idle, "--ckpts-per-epoch sets the interval"},
     {"no_hpu", "", Flag, Idle, "there are no HPUs"},

@@ -29,7 +29,7 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {"steps_per_loop", "", WithValue, Idle, kLoop},
     {"enable_checkpoint_and_export", "", Flag, Becomes,
      "--max-ckpts-to-keep 10; without it --disable-checkpoints"},
-    {"enable_tensorboard", "", Flag, Idle, "metrics.jsonl has every number"},
+    {"enable_tensorboard", "", Flag, Means, "enable-tensorboard"},
     {"optimizer", "", WithValue, Becomes, "--optimiser momentum-rate-inside, or LARS"},
     {"num_workers_per_hls", "", WithValue, Becomes, "--replicas, times the hosts in MULTI_HLS_IPS"},
     {"distribution_strategy", "", WithValue, Becomes,

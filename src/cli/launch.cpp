@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +24,24 @@
 #include "train/setup.hpp"
 
 namespace millrace::cli {
+namespace {
+
+/// Environment variables that ranks use.
+constexpr std::array kVariables = {
+    "TF_CONFIG",        "MULTI_HLS_IPS",    "MPI_TCP_INCLUDE",    "DATA_DIR",        "NO_COLOR",
+    "MILLRACE_RUN_DIR", "MILLRACE_MAX_ISA", "ONEDNN_MAX_CPU_ISA", "OMP_WAIT_POLICY", "PATH",
+    "LD_LIBRARY_PATH",  "DNNL_MAX_CPU_ISA"};
+
+}  // namespace
+
+std::vector<std::string> environment_lines() {
+  std::vector<std::string> lines;
+  for (const std::string_view name : kVariables)
+    if (const char* const value = std::getenv(name.data()); value != nullptr && name != "PATH")
+      lines.push_back(fmt::format("Environment: {}={}", name, shell_word(value)));
+  return lines;
+}
+
 std::vector<std::string> launch_command(int ranks, std::span<const std::string> words,
                                         const std::optional<Cluster>& cluster) {
   std::vector<std::string> command = {MILLRACE_MPIEXEC, "-n", std::to_string(ranks)};
@@ -42,9 +61,7 @@ std::vector<std::string> launch_command(int ranks, std::span<const std::string> 
                                                           : host);
     add({comm::is_open_mpi() ? "-H" : "-hosts", join(hosts, ",")});
     // Other machines do not inherit this environment.
-    for (const char* name : {"TF_CONFIG", "MULTI_HLS_IPS", "MPI_TCP_INCLUDE", "DATA_DIR",
-                             "MILLRACE_RUN_DIR", "MILLRACE_MAX_ISA", "ONEDNN_MAX_CPU_ISA",
-                             "DNNL_MAX_CPU_ISA", "OMP_WAIT_POLICY", "PATH", "LD_LIBRARY_PATH"})
+    for (const char* name : kVariables)
       if (comm::is_open_mpi() && std::getenv(name) != nullptr) add({"-x", name});
     const std::string& interface = cluster->interface;
     if (!interface.empty() && comm::is_open_mpi())
@@ -133,9 +150,22 @@ int meaning_of(const LauncherEnd& end, const std::string& launcher,
   return code;
 }
 
+/// Tells what starts. Standard output belongs to the ranks, which may print JSON.
+void announce(const std::vector<std::string>& command, int ranks,
+              const std::optional<Cluster>& cluster, train::Verbosity verbosity) {
+  if (verbosity == train::Verbosity::Quiet) return;
+  print_error(fmt::format("Starting {} ranks on {} (--no-launch prevents this)", ranks,
+                          cluster ? join(cluster->hosts, " ") : "this machine"));
+  if (verbosity != train::Verbosity::Verbose) return;
+  std::vector<std::string> words;
+  for (const std::string& word : command) words.push_back(shell_word(word));
+  print_error(join(words, " "));
+}
+
 /// Starts the ranks of a run, waits for them and returns their exit code.
 int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> words,
-           const std::optional<Cluster>& cluster, const std::function<int()>& received) {
+           const std::optional<Cluster>& cluster, train::Verbosity verbosity,
+           const std::function<int()>& received) {
   const int ranks = plan.ranks.ranks;
   std::vector<std::string> command = launch_command(ranks, words, cluster);
   // Folders of this machine do not exist on others.
@@ -144,10 +174,7 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
     const std::vector<std::string> more = place.emplace().words();
     command.insert(command.begin() + 1, more.begin(), more.end());
   }
-  // Standard output belongs to the ranks, which may print JSON.
-  print_error(fmt::format("Starting {} ranks on {}: {} -n {} .. (--no-launch prevents this)", ranks,
-                          cluster ? join(cluster->hosts, " ") : "this machine", command.front(),
-                          ranks));
+  announce(command, ranks, cluster, verbosity);
   allow_root();
   setenv(kStartVariable, start_to_pass_on().c_str(), 1);
   if (const train::Terminal terminal = train::terminal_of(stderr); terminal.rewrites_lines)
@@ -187,7 +214,7 @@ int launch_ranks(const train::TrainConfig& config, const Invocation& invocation,
     return 0;
   }
   if (cluster) check_room(*cluster, map.ranks);
-  return launch(config.pipeline, invocation.words, cluster, received);
+  return launch(config.pipeline, invocation.words, cluster, config.verbosity, received);
 }
 
 StartupWatch::StartupWatch(const Options& options) {

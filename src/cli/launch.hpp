@@ -20,6 +20,9 @@ namespace millrace::cli {
 [[nodiscard]] std::vector<std::string> launch_command(int ranks, std::span<const std::string> words,
                                                       const std::optional<Cluster>& cluster);
 
+/// The environment variables that ranks use, as lines to print.
+[[nodiscard]] std::vector<std::string> environment_lines();
+
 /// Starts the ranks of a run, waits for them and returns their exit code. Signals are forwarded as
 /// a request to save and stop, including one that arrived earlier, which `received` returns (0:
 /// none). Only task 0 of a cluster starts ranks; the others print that and return. Errors: Usage

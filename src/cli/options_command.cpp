@@ -6,6 +6,8 @@ namespace {
 
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
+constexpr CommandSet kTells = kContinues | set_of(Command::Validate) | kDataTools;
+
 void add_command(OptionTable& table) {
   const Rows row(table, Section::Command, kTrain, kMayChange);
   row("config", path("FILE"), "IPU 2.0",
@@ -24,6 +26,13 @@ void add_command(OptionTable& table) {
       environment("MILLRACE_RUN_DIR"));
   row("no-logs", flag(), "IPU", "create no run directory: no logs, no checkpoints",
       commands(kTrain | kPlan));
+  row("quiet", flag(), "millrace",
+      "print only warnings, errors and the closing summary; log.txt still gets all; also -q",
+      commands(kTells));
+  row("verbose", flag(), "millrace",
+      "also print what was taken from environment variables, and the command that starts the "
+      "ranks; also -v",
+      commands(kTells));
 }
 
 void add_continuing(OptionTable& table) {
@@ -48,9 +57,15 @@ void add_measuring(OptionTable& table) {
       "write a trace of every device for Perfetto or chrome://tracing; if the name ends with .svg, "
       "draw the last step beside the simulated one");
   row("gc-profile", choice("NO_PROFILE|DEVICE_PROFILE|IPU_PROFILE|TILE_PROFILE"), "IPU",
-      "any value except NO_PROFILE writes a trace to trace.json in the run directory",
+      "write a trace to trace.json in the run directory: DEVICE_PROFILE of weight updates as a "
+      "whole, IPU_PROFILE of every action of each device, TILE_PROFILE also of every kernel; of "
+      "the "
+      "first weight update unless --profile-steps is given",
       default_text("NO_PROFILE; IPU_PROFILE if given without a value"), bare("IPU_PROFILE"));
   row("profile-steps", text("A,B"), "Habana", "first and last weight update to trace",
+      needs("--trace or --gc-profile"));
+  row("trace-kernels", flag(), "millrace",
+      "also trace every kernel, on a track below the forward and backward passes",
       needs("--trace or --gc-profile"));
   row("plan", path("FILE"), "millrace",
       "take splits and devices from a file written by millrace plan",

@@ -30,8 +30,8 @@ void add_checkpoint(OptionTable& table) {
   row("ckpts-per-epoch", integer(at_least(0)), "IPU",
       "number of checkpoints per epoch; 0 saves only the final one", by_default(1),
       unit("checkpoints"));
-  row("checkpoint-every", text("N[steps|epochs|minutes]"), "millrace",
-      "interval between checkpoints: weight updates (500, 500steps), epochs (0.5epochs) or "
+  row("checkpoint-every", text("N[updates|epochs|minutes]"), "millrace",
+      "interval between checkpoints: weight updates (500, 500updates), epochs (0.5epochs) or "
       "wall-clock time (10minutes)");
   row("disable-checkpoints", flag(), "Habana", "save only the final checkpoint");
   row("max-ckpts-to-keep", integer(at_least(0)), "IPU",
@@ -58,6 +58,14 @@ void add_log(OptionTable& table) {
   row("log-freq", integer(at_least(1)), "IPU",
       "weight updates between log lines, instead of --logs-per-epoch",
       default_text("500 with --iterations"), unit("weight updates"));
+  row("enable-tensorboard", flag(), "Habana",
+      "write event files for TensorBoard, with the run's settings for its HParams tab",
+      needs(kRunDirectory));
+  row("summary-every", integer(at_least(1)), "Habana",
+      "weight updates between the numbers in event files, which are then those of one update; "
+      "implies --enable-tensorboard",
+      default_text("at every log line, the means since the line before"), unit("weight updates"),
+      needs(kRunDirectory));
   row("log-all-instances", flag(), "IPU 2.0", "every worker writes logs",
       idle("rank 0 writes the logs of all replicas"));
 }

@@ -56,9 +56,15 @@ const OptionSpec& complete(Command command, std::string_view name) {
        spec.value_name.empty() ? "" : ", ", describe_values(spec));
 }
 
+/// The two options that have a letter are so common that all programs agree on it.
+std::string written_out(const std::string& word) {
+  if (word == "-q") return "--quiet";
+  return word == "-v" ? "--verbose" : word;
+}
+
 /// Whether a word behind a list is part of it: any names, or numbers up to the first other word.
 bool continues_list(const OptionSpec& spec, const std::string& word) {
-  if (word.starts_with("--")) return false;
+  if (written_out(word).starts_with("--")) return false;
   if (spec.type == ValueType::NameList) return true;
   return spec.type == ValueType::RealList && !word.empty() &&
          word.find_first_not_of("0123456789.,eE-") == std::string::npos;
@@ -94,7 +100,7 @@ Options parse_arguments(Command command, std::span<const std::string> words,
   Options options;
   std::map<const OptionSpec*, std::string> texts;  // in the order of the table
   for (std::size_t next = 0; next < words.size();) {
-    const std::string& word = words[next++];
+    const std::string word = written_out(words[next++]);
     if (!word.starts_with("--") || word.size() == 2) {
       options.arguments.push_back(word);
       continue;

@@ -54,6 +54,15 @@ int loader_threads(const DataRequest& request, const MachineFacts& machine) {
 
 }  // namespace
 
+train::Verbosity verbosity_of(const Options& options) {
+  const bool quiet = options.flag("quiet");
+  if (quiet && options.flag("verbose"))
+    fail(ErrorKind::Usage, "{} and {} contradict each other: give one of them",
+         options.find("quiet")->where, options.find("verbose")->where);
+  if (quiet) return train::Verbosity::Quiet;
+  return options.flag("verbose") ? train::Verbosity::Verbose : train::Verbosity::Normal;
+}
+
 int threads_of_rank(const MachineFacts& machine, int local_ranks) {
   return machine.threads > 0 ? machine.threads
                              : std::max(1, machine.cores / std::max(1, local_ranks));
@@ -83,6 +92,7 @@ Resolution resolve(const Options& options, const DatasetFacts& data, const Machi
   resolve_numerics(read, config, result.notices);
   config.stop_after = options.integer("stop-after");
   resolve_validation(read, config, result.notices);
+  config.verbosity = verbosity_of(options);
   result.layout = resolve_layout(read, machine, config, result.notices);
   check_layout(read, config);
   resolve_checkpoints(read, config, result.notices);

@@ -23,6 +23,7 @@ struct DataRequest {
   Shape image;
   std::uint64_t seed = 0;
   io::DatasetRequest files;  ///< without a directory with synthetic data
+  bool quiet = false;        ///< shows no progress
 };
 
 struct DatasetFacts {
@@ -79,6 +80,12 @@ struct Resolution {
   Layout layout;
   std::vector<std::string> notices;  ///< one line each, to print
 };
+
+/// Errors: Usage for --quiet with --verbose.
+[[nodiscard]] train::Verbosity verbosity_of(const Options& options);
+[[nodiscard]] inline bool is_quiet(const Options& options) {
+  return verbosity_of(options) == train::Verbosity::Quiet;
+}
 
 /// Fills in every default of the recipe and computes every derived number. A pure function of its
 /// arguments. Errors: Usage and Config for options that contradict each other, have no effect, or

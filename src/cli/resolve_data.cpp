@@ -179,6 +179,7 @@ DataRequest data_request(Reader& read, DataNeed need) {
   const Options& options = read.options();
   DataRequest request;
   request.dataset = dataset_name(options);
+  request.quiet = is_quiet(options);
   request.source = image_source(options);
   io::DatasetRequest& files = request.files;
   files.open.classes = options.integer("classes").value_or(files.open.classes);

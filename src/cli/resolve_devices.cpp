@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "cli/resolve_parts.hpp"
@@ -88,25 +89,9 @@ std::vector<int> device_numbers(Reader& read, const MachineFacts& machine,
   return numbers;
 }
 
-/// The weight updates to trace and the file to write.
-void resolve_trace(const Options& options, train::TrainConfig& config) {
-  std::optional<std::string> file = options.text("trace");
-  // A name without a directory is placed in the run directory, which is not known yet.
-  const std::string profile = options.text("gc-profile").value_or("NO_PROFILE");
-  if (!file && profile != "NO_PROFILE") file = "trace.json";
-  const std::optional<std::string> steps = options.text("profile-steps");
-  if (!file) {
-    if (steps)
-      fail(ErrorKind::Usage,
-           "--profile-steps has no effect here: it needs --trace FILE or --gc-profile");
-    return;
-  }
-  config.trace = *file;
-  // The first ten updates of this process, which may continue a run.
-  config.trace_first = 0;
-  config.trace_last = 10;
-  if (!steps) return;
-  const std::vector<std::string> pieces = split_list(*steps);
+/// First and last weight update of a trace.
+void resolve_traced_steps(const std::string& steps, TrainConfig& config) {
+  const std::vector<std::string> pieces = split_list(steps);
   const auto number = [](const std::string& text) {
     return parse_number<std::int64_t>(text).value_or(0);
   };
@@ -120,7 +105,68 @@ void resolve_trace(const Options& options, train::TrainConfig& config) {
   if (config.trace_first < 1 || config.trace_last < config.trace_first)
     fail(ErrorKind::Usage,
          "--profile-steps: '{}' is not the first and last weight update of a trace; example: 5,8",
-         *steps);
+         steps);
+}
+
+/// What the profiles of the IPU trainer contain, in the terms of our traces.
+struct Profile {
+  std::string_view name;
+  train::TraceDetail detail;
+  std::string_view shows;
+};
+constexpr std::array<Profile, 3> kProfiles = {{
+    {"DEVICE_PROFILE", train::TraceDetail::Updates, "weight updates as a whole"},
+    {"IPU_PROFILE", train::TraceDetail::Actions, "every action of each device"},
+    {"TILE_PROFILE", train::TraceDetail::Kernels, "every action and every kernel of each device"},
+}};
+
+/// --gc-profile, if it asks for a profile.
+const Profile* profile_of(const Options& options) {
+  const std::string asked = options.text("gc-profile").value_or("NO_PROFILE");
+  const auto* const found = std::ranges::find(kProfiles, asked, &Profile::name);
+  return found == kProfiles.end() ? nullptr : found;
+}
+
+void require_trace(const Options& options) {
+  for (const char* name : {"profile-steps", "trace-kernels"})
+    if (const Setting* const given = options.find(name))
+      fail(ErrorKind::Usage, "{} has no effect here: it needs --trace FILE or --gc-profile",
+           given->where);
+}
+
+void check_kernels(const TrainConfig& config) {
+  if (config.trace_detail != train::TraceDetail::Kernels) return;
+  if (config.check_exceptions)
+    fail(ErrorKind::Usage,
+         "kernels cannot be traced with --fp-exceptions, which checks the result of each and "
+         "changes its time: leave one of them out");
+  if (config.trace.extension() == ".svg")
+    fail(ErrorKind::Usage,
+         "--trace {}: drawings do not show kernels: give a file that does not end with .svg",
+         config.trace.string());
+}
+
+/// The weight updates to trace and the file to write.
+void resolve_trace(const Options& options, TrainConfig& config, Notices& notices) {
+  const Profile* const profile = profile_of(options);
+  std::optional<std::string> file = options.text("trace");
+  // A name without a directory is placed in the run directory, which is not known yet.
+  if (!file && profile != nullptr) file = "trace.json";
+  if (!file) return require_trace(options);
+  config.trace = *file;
+  // The first updates of this process, which may continue a run.
+  config.trace_first = 0;
+  config.trace_last = 10;
+  if (profile != nullptr) {
+    config.trace_detail = profile->detail;
+    config.trace_last = 1;
+    notices.push_back(fmt::format("--gc-profile {}: {} shows {}, for Perfetto", profile->name,
+                                  *file, profile->shows));
+  }
+  if (options.flag("trace-kernels")) config.trace_detail = train::TraceDetail::Kernels;
+  check_kernels(config);
+  if (const std::optional<std::string> steps = options.text("profile-steps"))
+    resolve_traced_steps(*steps, config);
 }
 
 }  // namespace
@@ -131,7 +177,7 @@ int ranks_here(const MachineFacts& machine, const TrainConfig& config) {
 
 void resolve_devices(Reader& read, const MachineFacts& machine, TrainConfig& config,
                      Notices& notices) {
-  resolve_trace(read.options(), config);
+  resolve_trace(read.options(), config, notices);
   config.scratch_caps = scratch_caps(read, machine, config);
   config.device_numbers = device_numbers(read, machine, config, notices);
 }

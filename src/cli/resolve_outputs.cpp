@@ -46,14 +46,14 @@ void resolve_keeping_best(Reader& read, train::TrainConfig& config) {
          read.where("keep-best"));
 }
 
-/// "500", "500steps", "0.5epochs", "10minutes".
+/// "500", "500updates", "0.5epochs", "10minutes".
 void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
   const std::string text = read.text("checkpoint-every");
   const std::string where = read.where("checkpoint-every");
   const std::size_t digits = text.find_first_not_of("0123456789.");
   const auto number = parse_number<double>(std::string_view(text).substr(0, digits));
   const std::string unit = digits == std::string::npos ? "steps" : text.substr(digits);
-  const bool steps = unit == "steps" || unit == "step";
+  const bool steps = unit == "updates" || unit == "update" || unit == "steps" || unit == "step";
   const bool epochs = unit == "epochs" || unit == "epoch";
   const bool minutes = unit == "minutes" || unit == "minute";
   const bool whole = number && *number == std::floor(*number);
@@ -61,8 +61,9 @@ void resolve_checkpoint_every(Reader& read, train::TrainConfig& config) {
   if (!number || !(*number > 0.0) || *number > kMost || !(steps || epochs || minutes) ||
       (steps && !whole))
     fail(ErrorKind::Usage,
-         "{}: '{}' is not a number of steps, epochs or minutes above 0 and up to {:.0e}; examples: "
-         "500, 500steps, 0.5epochs, 10minutes",
+         "{}: '{}' is not a number of updates, epochs or minutes above 0 and up to {:.0e}; "
+         "examples: "
+         "500, 500updates, 0.5epochs, 10minutes",
          where, text, kMost);
   if (minutes) {
     config.checkpoint_minutes = *number;
@@ -87,6 +88,15 @@ std::int64_t capped_batch(const Reader& read, std::int64_t wanted, const train::
                     "replica(s) gets",
                     given->where, wanted, most, images, replicas));
   return most;
+}
+
+void resolve_summaries(Reader& read, train::TrainConfig& config) {
+  if (read.options().flag("no-logs")) return;  // the options are then refused
+  const bool every = read.given("summary-every");
+  if (every) config.summary_every = read.integer("summary-every");
+  // Recorded only if given, as of most runs.
+  config.tensorboard =
+      every || (read.given("enable-tensorboard") && read.flag("enable-tensorboard"));
 }
 
 }  // namespace
@@ -130,6 +140,7 @@ void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& noti
 }
 
 void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices) {
+  resolve_summaries(read, config);
   const bool told = read.given("logs-per-epoch") || read.given("log-freq");
   if (read.given("batches-per-step") && !told) {
     config.log_every = read.integer("batches-per-step");

@@ -107,14 +107,14 @@ void resolve_horizon(Reader& read, TrainConfig& config) {
     config.learning_rate.horizon = static_cast<std::int64_t>(
         read.real("lr-horizon-epochs") * static_cast<double>(config.iterations_per_epoch));
     if (config.learning_rate.horizon == 0)
-      fail(ErrorKind::Config, "{}: less than one iteration; an epoch has {}",
+      fail(ErrorKind::Config, "{}: less than one update; an epoch has {}",
            read.where("lr-horizon-epochs"), config.iterations_per_epoch);
   }
   const bool warms_longer = config.learning_rate.horizon > 0 &&
                             config.learning_rate.warmup_iterations >= config.learning_rate.horizon;
   if (warms_longer && train::warms_up_itself(config.learning_rate.kind))
     fail(ErrorKind::Config,
-         "the warm-up of {} iterations is not shorter than the learning-rate schedule of {}: "
+         "the warm-up of {} updates is not shorter than the learning-rate schedule of {}: "
          "shorten --warmup-epochs",
          config.learning_rate.warmup_iterations, config.learning_rate.horizon);
 }

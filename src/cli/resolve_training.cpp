@@ -79,7 +79,7 @@ void resolve_length(Reader& read, const FamilyRecipe& recipe, TrainConfig& confi
     constexpr double kMost = 1e15;
     if (length < 1.0 || length > kMost)
       fail(ErrorKind::Config,
-           "{} epochs of {} iterations are {:.3g} iterations; allowed are 1 to {:.0e}: change "
+           "{} epochs of {} updates are {:.3g} updates; allowed are 1 to {:.0e}: change "
            "--epochs",
            epochs, config.iterations_per_epoch, length, kMost);
     config.iterations = static_cast<std::int64_t>(length);

@@ -2,14 +2,17 @@
 #include "core/error.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <string_view>
 #include <system_error>
 
+#include "core/terminal.hpp"
 #include "core/text.hpp"
 
 namespace millrace {
@@ -65,7 +68,13 @@ Error current_error() {
 
 void print_error(std::string_view line) noexcept {
   try {
-    const std::string text = printable(line) + "\n";
+    std::string text = printable(line) + "\n";
+    constexpr std::string_view kMark = "error:";
+    const std::size_t mark = text.find(kMark);
+    if (mark != std::string::npos && ::isatty(STDERR_FILENO) != 0 && colors_allowed()) {
+      text.insert(mark + kMark.size(), "\033[0m");
+      text.insert(mark, "\033[1;31m");
+    }
     static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
     static_cast<void>(std::fflush(stderr));
   } catch (const std::bad_alloc&) {

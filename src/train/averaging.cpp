@@ -183,8 +183,8 @@ std::vector<PlannedAverage> planned_averages(const TrainConfig& config) {
     fail(ErrorKind::Config, "averages of checkpoints need a run directory: leave out --no-logs");
   if (config.checkpoint_every <= 0)
     fail(ErrorKind::Config,
-         "averages need checkpoints at fixed iterations: give --ckpts-per-epoch at least 1, or "
-         "--checkpoint-every in steps or epochs");
+         "averages need checkpoints at fixed updates: give --ckpts-per-epoch at least 1, or "
+         "--checkpoint-every in updates or epochs");
   std::vector<PlannedAverage> averages;
   const auto add = [&](const AverageRule& rule, std::int64_t first) {
     averages.push_back({rule, regular_checkpoints(config, first)});

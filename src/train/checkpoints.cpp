@@ -55,10 +55,12 @@ CheckpointWriter::Hooks Checkpoints::hooks() {
               },
           .saved =
               [this](const std::filesystem::path& path) {
+                reporter_.saving("");
                 reporter_.line(fmt::format("Saved checkpoint to {}", path.string()));
               },
           .waiting =
               [this](bool own) {
+                reporter_.show_saving();
                 watchdog_.answered(own ? kWriting : "has written its part of a checkpoint");
               }};
 }
@@ -90,6 +92,7 @@ void Checkpoints::save(std::int64_t done) {
     keep_configuration();
   });
   restart_clock();
+  reporter_.saving(fmt::format("ckpt-{}", done));
   writer_->begin(header_of(done), {.keep = config_.max_checkpoints_to_keep,
                                    .validated = reporter_.accuracies(),
                                    .keep_best = config_.keep_best});
@@ -118,7 +121,7 @@ void Checkpoints::save_if_failing(std::int64_t done, const std::function<void()>
     if (!alike || error.kind() == ErrorKind::Numeric || config_.run_directory.empty()) throw;
     save(done);
     settle();
-    throw Error(error.kind(), fmt::format("{} (iteration {}, which is saved)", error.what(), done));
+    throw Error(error.kind(), fmt::format("{} (update {}, which is saved)", error.what(), done));
   }
 }
 
@@ -134,7 +137,7 @@ void Checkpoints::keep_configuration() const {
   const std::filesystem::path file = config_.run_directory / "config.toml";
   if (std::filesystem::exists(file)) return;
   io::write_file_atomically(file, config_file_text(config_));
-  reporter_.line(
+  reporter_.important(
       fmt::format("{}: was removed during the run and has been written again", file.string()));
 }
 
@@ -146,7 +149,7 @@ void Checkpoints::compare_replicas(std::int64_t done) {
   } catch (const Error& error) {
     world_.fail_together();  // all ranks know the sums
     settle();
-    fail(error.kind(), "iteration {}: {}{}", done, error.what(), last_good());
+    fail(error.kind(), "update {}: {}{}", done, error.what(), last_good());
   }
 }
 

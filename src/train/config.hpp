@@ -53,6 +53,12 @@ enum class Normalisation { Standardise, Dataset, MeanOnly, ImageNet };
 /// Where images come from: files, generated on the host, or generated once and kept on the device.
 enum class ImageSource { Files, Host, Device };
 enum class ValidationMode { All, End, None };
+/// What a trace shows of the devices: each weight update as a whole, every action of the schedule,
+/// or also every kernel.
+enum class TraceDetail { Updates, Actions, Kernels };
+/// What a run prints: warnings, errors and the closing summary; also its progress; also what was
+/// taken from the environment, and the command that starts its ranks.
+enum class Verbosity { Quiet, Normal, Verbose };
 
 /// Learning rate as a function of the iteration. All values are absolute.
 struct LearningRateConfig {
@@ -162,9 +168,13 @@ struct TrainConfig {
   std::filesystem::path trace;          ///< file of the trace; empty: none
   std::int64_t trace_first = 0;         ///< first and last update of the trace, from 1, inclusive
   std::int64_t trace_last = 0;
+  TraceDetail trace_detail = TraceDetail::Actions;
   int hang_timeout = 0;  ///< seconds without progress that end the run; 0: never
 
+  Verbosity verbosity = Verbosity::Normal;
   std::int64_t log_every = 0;         ///< iterations between log lines
+  bool tensorboard = false;           ///< write event files for TensorBoard
+  std::int64_t summary_every = 0;     ///< iterations between their summaries; 0: at log lines
   std::int64_t checkpoint_every = 0;  ///< iterations between checkpoints; 0: only the final one
   double checkpoint_minutes = 0.0;    ///< between checkpoints, instead of iterations; 0: none
   int max_checkpoints_to_keep = 1;    ///< 0: all

@@ -20,7 +20,7 @@ void require_loss(const TrainConfig& config, const comm::World& world, const Sca
   if (std::isfinite(loss)) return;
   const std::string what = fmt::format("the loss became {}", loss);
   if (scaling.skipped_in_row == 1)
-    reporter.line(fmt::format("Iteration {}: {}; the update was skipped", done, what));
+    reporter.important(fmt::format("Update {}: {}; the update was skipped", done, what));
   if (scaling.skipped_in_row > 0) return;
   world.fail_together();  // all ranks know the loss
   fail_diverged(config, what, done);
@@ -32,7 +32,7 @@ void fail_diverged(const TrainConfig& config, const std::string& what, std::int6
   const std::filesystem::path& run = config.run_directory;
   const bool saved = !run.empty() && !io::list_checkpoints(run).empty();
   fail(ErrorKind::Numeric,
-       "{} at iteration {} (learning rate {:.4g}): lower --base-learning-rate{}; {}", what, done,
+       "{} at update {} (learning rate {:.4g}): lower --base-learning-rate{}; {}", what, done,
        learning_rate_at(config.learning_rate, done - 1, config.iterations),
        config.learning_rate.warmup_iterations > 0 ? " or lengthen --warmup-epochs" : "",
        saved ? fmt::format("earlier checkpoints are in {}", (run / "checkpoints").string())

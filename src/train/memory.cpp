@@ -41,7 +41,10 @@ std::int64_t trace_bytes(const Session& session, const TrainConfig& config) {
   // In memory, and again as text when the trace is written.
   constexpr std::int64_t kText = 400;
   const auto pieces = static_cast<std::int64_t>(session.executor().recording().most_pieces());
-  return (end - begin + 1) * pieces * (piece + kText);
+  const auto kernel = static_cast<std::int64_t>(sizeof(pipeline::KernelPiece));
+  const auto kernels = static_cast<std::int64_t>(session.executor().recording().most_kernels());
+  return (end - begin + 1) * (pieces * (piece + kText) + kernels * (kernel + kText)) +
+         kernels * kernel;
 }
 
 std::int64_t reading_bytes(const Session& session, const TrainConfig& config,

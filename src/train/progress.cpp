@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <iterator>
 #include <system_error>
 
 #include "core/error.hpp"
+#include "core/terminal.hpp"
 #include "core/text.hpp"
 
 namespace millrace::train {
@@ -21,7 +23,9 @@ namespace {
 
 constexpr double kStatusInterval = 0.1;
 
-std::string_view name_of(LearningRateKind kind) {
+}  // namespace
+
+std::string_view curve_name(LearningRateKind kind) {
   constexpr std::array<std::string_view, 7> kNames = {
       "stepped",        "cosine",    "exponential",
       "polynomial",     "piecewise", "gradual warm-up, then linear",
@@ -33,8 +37,6 @@ std::string_view precision_name(const Precision& precision) {
   if (precision.activations == DType::F32) return "32.32";
   return precision.master == DType::F32 ? "16.32" : "16.16";
 }
-
-}  // namespace
 
 std::string format_line(const TrainRow& row) {
   const std::string skipped =
@@ -98,8 +100,8 @@ std::string format_start(const TrainConfig& config, std::string_view command_lin
                                             : ", rounding to nearest");
   add(" Optimizer: {}, learning rate {:g} ({}), weight decay {:g}",
       millrace::name_of(config.optimiser.kind), config.learning_rate.base_rate,
-      name_of(config.learning_rate.kind), config.optimiser.weight_decay);
-  add(" Iterations: {} ({:.2f} epochs of {})", config.iterations,
+      curve_name(config.learning_rate.kind), config.optimiser.weight_decay);
+  add(" Updates: {} ({:.2f} epochs of {})", config.iterations,
       config.epoch_after(config.iterations), config.iterations_per_epoch);
   add(" Seed: {}, threads: {}", config.seed, config.threads);
   if (!config.run_directory.empty()) add(" Saving to {}", config.run_directory.string());
@@ -136,14 +138,75 @@ std::string format_summary(const Summary& summary) {
   return text;
 }
 
-std::string format_status(const TrainConfig& config, const Status& status) {
+namespace {
+
+/// "[###.]": a device that works for three quarters of its time and waits for the rest.
+std::string bar_of(double share) {
+  constexpr std::size_t kCells = 4;
+  const auto cells = static_cast<std::size_t>(
+      std::lround(std::clamp(share, 0.0, 1.0) * static_cast<double>(kCells)));
+  return '[' + std::string(cells, '#') + std::string(kCells - cells, '.') + ']';
+}
+
+/// Shows the part of bars that stands for work in green.
+std::string colored(std::string_view text) {
+  std::string shown;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool works = text[i] == '#';
+    if (works && (i == 0 || text[i - 1] != '#')) shown += "\033[32m";
+    shown += text[i];
+    if (works && (i + 1 == text.size() || text[i + 1] != '#')) shown += "\033[0m";
+  }
+  return shown;
+}
+
+/// The first `width` columns of a line; colors take none.
+std::string first_columns(std::string_view text, std::size_t width) {
+  std::string shown;
+  for (std::size_t i = 0, columns = 0; i < text.size(); ++i) {
+    if (text[i] == '\033') {
+      const std::size_t end = std::min(text.find('m', i), text.size() - 1);
+      shown += text.substr(i, end + 1 - i);
+      i = end;
+    } else if (columns < width) {
+      shown += text[i];
+      ++columns;
+    }
+  }
+  return shown;
+}
+
+}  // namespace
+
+std::string format_status(const TrainConfig& config, const Status& status,
+                          const Terminal& terminal) {
   const std::int64_t per_epoch = config.iterations_per_epoch;
   const std::int64_t finished = std::max<std::int64_t>(status.iteration - 1, 0);
   const std::int64_t epochs = (config.iterations + per_epoch - 1) / per_epoch;
-  return fmt::format("epoch {}/{}  step {}/{}  loss {:.3f}  top-1 {:.1f} %  {:.0f} img/s  ETA {}",
-                     finished / per_epoch + 1, epochs, finished % per_epoch + 1, per_epoch,
-                     status.loss, 100.0 * status.top1, status.images_per_second,
-                     human_seconds(status.seconds_left));
+  std::vector<std::string> fields = {
+      fmt::format("epoch {}/{}", finished / per_epoch + 1, epochs),
+      fmt::format("update {}/{}", finished % per_epoch + 1, per_epoch),
+      fmt::format("loss {:.3f}", status.loss),
+      fmt::format("top-1 {:.1f} %", 100.0 * status.top1),
+      fmt::format("{:.0f} img/s", status.images_per_second),
+      fmt::format("ETA {}", human_seconds(status.seconds_left))};
+  if (!status.busy.empty()) {
+    std::string bars = "busy ";
+    for (const double share : status.busy) bars += bar_of(share);
+    fields.push_back(std::move(bars));
+  }
+  if (!status.saving.empty()) fields.push_back("saving " + status.saving);
+  // What a pipeline alone shows, and a checkpoint, matter more than what log lines will tell.
+  constexpr std::ptrdiff_t kLoss = 2;
+  constexpr std::ptrdiff_t kAccuracy = 3;
+  std::string text = join(fields, "  ");
+  for (const std::ptrdiff_t least : {kAccuracy, kLoss}) {
+    if (text.size() <= terminal.width) break;
+    fields.erase(fields.begin() + least);
+    text = join(fields, "  ");
+  }
+  text = text.substr(0, terminal.width);
+  return terminal.colors ? colored(text) : text;
 }
 
 Terminal terminal_of(std::FILE* stream) {
@@ -154,9 +217,10 @@ Terminal terminal_of(std::FILE* stream) {
   if (descriptor < 0 || dumb) return terminal;
   const char* const launcher = std::getenv(kTerminalVariable);
   const auto width = launcher == nullptr ? std::nullopt : parse_number<std::size_t>(launcher);
-  if (width) return {.rewrites_lines = true, .width = *width};
+  if (width) return {.rewrites_lines = true, .width = *width, .colors = colors_allowed()};
   if (::isatty(descriptor) == 0) return terminal;
   terminal.rewrites_lines = true;
+  terminal.colors = colors_allowed();
   winsize size{};
   if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
     terminal.width = size.ws_col - 1u;  // the last column would wrap
@@ -198,7 +262,9 @@ void Console::clear_status() {
   status_shown_ = false;
 }
 
-void Console::line(std::string_view text) {
+void Console::line(std::string_view text) { quiet_ ? keep(text) : important(text); }
+
+void Console::important(std::string_view text) {
   if (out_ != nullptr) {
     clear_status();
     print(text);
@@ -225,9 +291,9 @@ void Console::keep(std::string_view text) {
 }
 
 void Console::status(std::string_view text, double now_seconds) {
-  if (!terminal_.rewrites_lines || now_seconds < last_status_ + kStatusInterval) return;
+  if (quiet_ || !terminal_.rewrites_lines || now_seconds < last_status_ + kStatusInterval) return;
   last_status_ = now_seconds;
-  fmt::print(status_, "\r{}\033[K", text.substr(0, terminal_.width));
+  fmt::print(status_, "\r{}\033[K", first_columns(text, terminal_.width));
   std::fflush(status_);
   status_shown_ = true;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "models/graph.hpp"
 #include "train/config.hpp"
@@ -17,6 +18,10 @@
 #include "train/metrics_log.hpp"
 
 namespace millrace::train {
+
+[[nodiscard]] std::string_view curve_name(LearningRateKind kind);
+/// "16.32": activations, then master weights.
+[[nodiscard]] std::string_view precision_name(const Precision& precision);
 
 /// The recipe's line for a log point, without line end.
 [[nodiscard]] std::string format_line(const TrainRow& row);
@@ -44,6 +49,13 @@ struct Summary {
 /// its files are, and the next command. Without the last line end.
 [[nodiscard]] std::string format_summary(const Summary& summary);
 
+/// What a stream can display.
+struct Terminal {
+  bool rewrites_lines = false;
+  std::size_t width = 80;
+  bool colors = false;
+};
+
 /// Current progress, for the status line that is rewritten in place.
 struct Status {
   std::int64_t iteration = 0;
@@ -51,25 +63,24 @@ struct Status {
   double top1 = 0.0;  ///< fraction
   double images_per_second = 0.0;
   double seconds_left = 0.0;
+  std::vector<double> busy = {};  ///< share of its time in which each device works; none for one
+  std::string saving = {};        ///< name of the checkpoint that is being written
 };
-/// "epoch 3/90  step 120/390  loss 1.832  top-1 41.2 %  1840 img/s  ETA 0:42".
-[[nodiscard]] std::string format_status(const TrainConfig& config, const Status& status);
+/// "epoch 3/90  update 120/390  loss 1.832  top-1 41.2 %  1840 img/s  ETA 0:42  busy [###.][##..]".
+/// Where this is wider than the terminal, accuracy and loss are left out.
+[[nodiscard]] std::string format_status(const TrainConfig& config, const Status& status,
+                                        const Terminal& terminal);
 
 /// A line about bad images that were replaced by others, or "" if there are none: "Bad images: 2 of
 /// 50,000 for validation could not be decoded and were replaced by others of their class".
 [[nodiscard]] std::string format_replaced(std::int64_t replaced, std::int64_t images,
                                           std::string_view use);
 
-/// What a stream can display.
-struct Terminal {
-  bool rewrites_lines = false;
-  std::size_t width = 80;
-};
 /// The environment variable with which a launcher tells ranks the width of its terminal, on which
 /// it shows their status line.
 inline constexpr const char* kTerminalVariable = "MILLRACE_TERMINAL";
 /// A stream that is neither a terminal nor shown on one by a launcher, or with TERM=dumb, does not
-/// rewrite lines. Colors are never used, so NO_COLOR needs no support.
+/// rewrite lines. One that does has colors unless NO_COLOR is set.
 [[nodiscard]] Terminal terminal_of(std::FILE* stream);
 
 /// Reports the progress of a validation: in a line every ten seconds, and to `show` each time, for
@@ -102,7 +113,13 @@ class Console {
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
+  /// From now on only important lines are printed; log.txt gets all.
+  void quieten() { quiet_ = true; }
+  [[nodiscard]] const Terminal& terminal() const { return terminal_; }
+
   void line(std::string_view text);
+  /// A warning, or what a run has come to.
+  void important(std::string_view text);
   /// Writes a line only to log.txt; the terminal has already shown it.
   void keep(std::string_view text);
   /// Rewrites the status line with `text`, cut to the width of the terminal, at most every tenth of
@@ -115,6 +132,7 @@ class Console {
 
   std::FILE* out_;
   std::FILE* status_;
+  bool quiet_ = false;
   Terminal terminal_;
   std::optional<LineFile> log_;
   bool status_shown_ = false;

@@ -23,21 +23,25 @@ std::filesystem::path log_path(const TrainConfig& config) {
 Reporter::Reporter(const TrainConfig& config, const comm::World& world)
     : config_(config),
       world_(world),
-      console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()) {}
+      console_(world.rank() == 0 ? Console(log_path(config)) : Console::silent()) {
+  if (config.verbosity == Verbosity::Quiet) console_.quieten();
+}
 
 void Reporter::follow(const Session& session, std::int64_t first) {
   first_iteration_ = first;
   statistics_.emplace(session.executor());
+  busy_.emplace(session.executor());
   if (config_.trace.empty()) return;
   Together(world_).lead([&] { io::write_file_atomically(config_.trace, ""); });  // check early
   const auto [begin, end] = trace_window(config_, first);
-  trace_.emplace(session.executor(), begin, end);
+  trace_.emplace(session.executor(), config_.trace_detail, begin, end);
 }
 
 void Reporter::announce(const Session& session, const TrainInputs& inputs,
                         const partition::ProcessMemory& forecast) {
   line(format_start(config_, inputs.command_line, session.graph()));
-  for (const std::string& notice : inputs.notices) line(notice);
+  for (const std::string& notice : inputs.notices) important(notice);
+  for (const std::string& text : inputs.details) line(text);
   line(fmt::format("Device: {}", device::describe_environment()));
   for (const std::string& text : describe_computing(config_)) line(text);
   line_by_rank(fmt::format("Memory: {} on the device, process peak {}, including {} to read images",
@@ -51,15 +55,25 @@ void Reporter::line_by_rank(const std::string& text) {
     line(texts.size() == 1 ? texts[r] : fmt::format("Rank {}: {}", r, texts[r]));
 }
 
-void Reporter::open_log() { log_.emplace(config_); }
+void Reporter::open_log() {
+  log_.emplace(config_);
+  if (config_.tensorboard) summaries_.emplace(config_);
+}
 
 void Reporter::continue_log(const io::CheckpointHeader& checkpoint) {
   log_.emplace(config_, checkpoint.iteration,
                parse_partial_row(checkpoint.log_state, checkpoint.iteration));
+  if (config_.tensorboard) summaries_.emplace(config_, checkpoint.iteration);
   accuracies_ = read_accuracies(config_.run_directory);
-  for (const std::string& notice : log_->take_notices()) line(notice);
+  for (const std::string& notice : log_->take_notices()) important(notice);
   // Changed options also apply to later restarts.
   io::write_file_atomically(config_.run_directory / "config.toml", config_file_text(config_));
+}
+
+void Reporter::begin_training() {
+  training_ = Timer();
+  if (log_)
+    line("In the following lines, loss and top-1 accuracy are running means over the last epoch.");
 }
 
 void Reporter::add_step(std::int64_t done, double seconds) {
@@ -70,25 +84,31 @@ void Reporter::add_step(std::int64_t done, double seconds) {
 
 void Reporter::add_iteration(std::int64_t done, const IterationResult& result) {
   if (log_) log_->add(result);
+  if (summaries_) summaries_->add(done, result);
   const double elapsed = training_.seconds();
   const double each = elapsed / static_cast<double>(done - first_iteration_);
   const auto batch = static_cast<double>(config_.total_batch());
-  show(format_status(config_,
-                     {.iteration = done,
-                      .loss = result.loss,
-                      .top1 = static_cast<double>(result.correct) / batch,
-                      .images_per_second = batch / each,
-                      .seconds_left = each * static_cast<double>(config_.iterations - done)}));
+  const Status status = {.iteration = done,
+                         .loss = result.loss,
+                         .top1 = static_cast<double>(result.correct) / batch,
+                         .images_per_second = batch / each,
+                         .seconds_left = each * static_cast<double>(config_.iterations - done),
+                         .busy = busy_->shares(),
+                         .saving = saving_};
+  show(format_status(config_, status, console_.terminal()));
 }
 
 void Reporter::end_row(std::int64_t done) {
   if (!log_) return;
-  line(format_line(log_->report(done)));
-  for (const std::string& notice : log_->take_notices()) line(notice);
+  const TrainRow row = log_->report(done);
+  if (summaries_) summaries_->add(row);
+  line(format_line(row));
+  for (const std::string& notice : log_->take_notices()) important(notice);
 }
 
 void Reporter::add_validation(const ValidationResult& result) {
   if (log_) log_->report(result);
+  if (summaries_) summaries_->add(result);
   if (result.name.empty()) accuracies_[result.iteration] = 100.0 * result.top1();
   line(format_line(result, config_.epoch_after(result.iteration)));
 }
@@ -97,6 +117,7 @@ std::string Reporter::log_state() const { return log_ ? to_json(log_->partial())
 
 void Reporter::sync() {
   if (log_) log_->sync();
+  if (summaries_) summaries_->sync();
 }
 
 std::int64_t Reporter::note_bad_images(const io::Dataset& dataset, const std::string& use) {
@@ -110,7 +131,7 @@ std::int64_t Reporter::note_bad_images(const io::Dataset& dataset, const std::st
 
 void Reporter::report_bad_images(const io::Dataset& dataset, const std::string& use) {
   const std::string text = format_replaced(note_bad_images(dataset, use), dataset.size(), use);
-  if (!text.empty()) line(text);
+  if (!text.empty()) important(text);
 }
 
 void Reporter::write_trace(const PipelineReport& report) const {
@@ -140,6 +161,7 @@ void Reporter::report_pipeline() {
 void Reporter::summarise(bool finished, std::int64_t done) {
   if (!log_) return;
   log_->end(done, finished ? "finished" : "stopped");
+  if (summaries_ && finished) summaries_->end(done);
   Summary summary = {.finished = finished,
                      .iteration = done,
                      .iterations = config_.iterations,
@@ -152,13 +174,13 @@ void Reporter::summarise(bool finished, std::int64_t done) {
     const auto saved = io::list_checkpoints(config_.run_directory);
     if (!saved.empty()) summary.checkpoint = saved.back().filename().string();
   }
-  line(format_summary(summary));
+  important(format_summary(summary));
 }
 
 void Reporter::report_scaling(const ScalingState& scaling) {
   const bool dynamic = config_.loss_scaling.kind == ScalingKind::Dynamic;
   if (scaling.skipped == 0 && !dynamic) return;
-  line(fmt::format(
+  important(fmt::format(
       "Skipped updates: {} of {} (gradients or batch statistics not finite), final loss scale {:g}",
       scaling.skipped, config_.iterations, scaling.scale));
 }

@@ -7,17 +7,20 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "comm/world.hpp"
 #include "core/clock.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/dataset.hpp"
+#include "train/busy_shares.hpp"
 #include "train/config.hpp"
 #include "train/memory.hpp"
 #include "train/metrics_log.hpp"
 #include "train/progress.hpp"
 #include "train/session.hpp"
 #include "train/statistics.hpp"
+#include "train/summaries.hpp"
 #include "train/trace.hpp"
 #include "train/trainer.hpp"
 
@@ -42,6 +45,14 @@ class Reporter {
   void line(std::string_view text) { console_.line(text); }
   /// A line with the text of every rank. Collective.
   void line_by_rank(const std::string& text);
+  /// A line that --quiet prints, too: a warning, or what the run has come to.
+  void important(std::string_view text) { console_.important(text); }
+  /// A checkpoint of this name is being written; "": none is.
+  void saving(std::string name) { saving_ = std::move(name); }
+  /// Shows that in the status line, where nothing else is shown.
+  void show_saving() { show("saving " + saving_); }
+  /// How busy the devices are in the status line; after follow().
+  [[nodiscard]] BusyShares& busy() { return *busy_; }
   /// The lines at the start of a run: its configuration, the machine, the memory of each rank.
   /// Collective.
   void announce(const Session& session, const TrainInputs& inputs,
@@ -49,8 +60,12 @@ class Reporter {
 
   /// Shows something that takes a while in the status line.
   void show(std::string_view text) { console_.status(text, process_seconds()); }
-  /// The clock of the rates in the status line starts.
-  void begin_training() { training_ = Timer(); }
+  /// The clock of the rates in the status line starts, and log lines follow.
+  void begin_training();
+  /// Whether the kernels of this weight update, from 1, are traced.
+  [[nodiscard]] bool times_kernels(std::int64_t step) const {
+    return trace_ && trace_->times_kernels(step);
+  }
   /// The session has run a step in `seconds`. `done` counts the updates with this one.
   void add_step(std::int64_t done, double seconds);
   /// The same step's results: counts them in the log, and shows them in the status line.
@@ -84,11 +99,14 @@ class Reporter {
   const TrainConfig& config_;
   const comm::World& world_;
   Console console_;
-  std::optional<MetricsLog> log_;  ///< on rank 0
+  std::optional<MetricsLog> log_;       ///< on rank 0
+  std::optional<Summaries> summaries_;  ///< likewise, with --enable-tensorboard
   std::map<std::int64_t, double> accuracies_;
   std::map<std::string, std::set<std::string>> bad_images_;  ///< lines by use; on rank 0
   std::optional<PipelineStatistics> statistics_;
   std::optional<Trace> trace_;
+  std::optional<BusyShares> busy_;
+  std::string saving_;
   std::optional<double> bubble_;  ///< measured, on several devices
   std::int64_t first_iteration_ = 0;
   Timer training_;

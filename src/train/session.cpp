@@ -118,6 +118,8 @@ void Session::make_stages(Use use) {
 void Session::make_executors(Use use) {
   if (use == Use::Training)
     training_ = std::make_unique<pipeline::Executor>(graph_, config_.pipeline, units_, rank_);
+  if (training_ && !config_.trace.empty() && config_.trace_detail == TraceDetail::Kernels)
+    training_->prepare_timing();
   for (Group& group : groups_)
     group.executor = std::make_unique<pipeline::Executor>(graph_, group.plan, units_, rank_);
   const auto replicas = static_cast<std::size_t>(config_.pipeline.ranks.replicas);
@@ -229,7 +231,8 @@ pipeline::MicroBatchMetrics Session::collect(const pipeline::Executor& executor,
   return total;
 }
 
-StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double learning_rate) {
+StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double learning_rate,
+                         bool time_kernels) {
   pipeline::StepSettings settings;
   settings.seed = config_.seed;
   settings.iteration = iteration;
@@ -237,6 +240,7 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
   settings.update = update_of(config_.optimiser, learning_rate, iteration + 1 - scaling_.skipped);
   settings.clip_norm = config_.optimiser.clip_norm;
   settings.check_exceptions = config_.check_exceptions;
+  settings.time_kernels = time_kernels;
   StepResult result;
   result.metrics = collect(run(*training_, settings, feeds), feeds);
   result.skipped = training_->skipped();

@@ -84,8 +84,10 @@ class Session {
   /// Collective. Errors: as StageTensors::compare_replicas().
   void compare_replicas() const { tensors_->compare_replicas(config_.pipeline, *world_); }
 
-  /// Runs weight update number `iteration` on the next micro-batches. Collective.
-  StepResult step(const Feeds& feeds, std::int64_t iteration, double learning_rate);
+  /// Runs weight update number `iteration` on the next micro-batches, and records when each kernel
+  /// runs if asked, for which the configuration must ask for a trace of kernels. Collective.
+  StepResult step(const Feeds& feeds, std::int64_t iteration, double learning_rate,
+                  bool time_kernels = false);
   /// After a skipped step, as pipeline::WeightUpdate::first_not_finite().
   [[nodiscard]] std::string first_not_finite() const { return training_->first_not_finite(); }
   /// The loss scaling of the next step.

@@ -20,6 +20,7 @@ namespace {
 using pipeline::Action;
 using pipeline::ActionKind;
 using pipeline::Doing;
+using pipeline::KernelPiece;
 using pipeline::Piece;
 
 double microseconds(std::int64_t nanoseconds) { return 1e-3 * static_cast<double>(nanoseconds); }
@@ -39,10 +40,12 @@ std::string flow_id(std::int64_t step, std::int32_t replica, const Action& send)
   return fmt::format("{}.{}.{}", step, replica, to_string(send));
 }
 
-/// Appends the trace events of actions.
-class Writer {
+}  // namespace
+
+/// Appends the trace events of a process.
+class TraceWriter {
  public:
-  explicit Writer(std::int64_t clock_offset) : offset_(clock_offset) {}
+  explicit TraceWriter(std::int64_t clock_offset) : offset_(clock_offset) {}
 
   void name_device(std::int32_t pid, std::int32_t replica, std::int32_t device, std::int32_t rank) {
     if (!named_.insert(pid).second) return;
@@ -57,6 +60,27 @@ class Writer {
         R"({{"step":{},"action":"{}"}}}})",
         works ? text : name_of(piece.doing), category(action.kind, piece.doing), pid,
         microseconds(piece.begin + offset_), microseconds(piece.end - piece.begin), step, text);
+  }
+
+  void kernel(std::int32_t pid, std::int64_t step, const Action& action, const std::string& name,
+              const KernelPiece& piece) {
+    if (kernels_named_.insert(pid).second)
+      for (const auto& [tid, track] : {std::pair{0, "actions"}, {1, "kernels"}})
+        add(R"({{"ph":"M","name":"thread_name","pid":{},"tid":{},"args":{{"name":"{}"}}}})", pid,
+            tid, track);
+    const std::string text = to_string(action);
+    add(R"({{"ph":"X","name":"{}","cat":"kernel","pid":{},"tid":1,"ts":{:.3f},"dur":{:.3f},)"
+        R"("args":{{"step":{},"action":"{}"}}}})",
+        name, pid, microseconds(piece.begin + offset_), microseconds(piece.end - piece.begin), step,
+        text);
+  }
+
+  /// A weight update of a device as a whole, with the time in which it works.
+  void update(std::int32_t pid, std::int64_t step, const Piece& whole, std::int64_t work) {
+    add(R"({{"ph":"X","name":"update {}","cat":"step","pid":{},"tid":0,"ts":{:.3f},"dur":{:.3f},)"
+        R"("args":{{"step":{},"work_us":{:.3f}}}}})",
+        step, pid, microseconds(whole.begin + offset_), microseconds(whole.end - whole.begin), step,
+        microseconds(work));
   }
 
   void flow(char phase, std::int32_t pid, const std::string& id, std::int64_t when) {
@@ -76,10 +100,9 @@ class Writer {
 
   std::int64_t offset_;
   std::set<std::int32_t> named_;
+  std::set<std::int32_t> kernels_named_;
   std::string text_;
 };
-
-}  // namespace
 
 std::pair<std::int64_t, std::int64_t> trace_window(const TrainConfig& config, std::int64_t first) {
   const bool asked = config.trace_first > 0;
@@ -88,52 +111,103 @@ std::pair<std::int64_t, std::int64_t> trace_window(const TrainConfig& config, st
   return {begin, std::max(begin, std::min(end, config.iterations))};
 }
 
-Trace::Trace(const pipeline::Executor& executor, std::int64_t first, std::int64_t last)
-    : executor_(&executor), first_(first), last_(last) {
+namespace {
+
+/// Number of a device among those of all replicas.
+std::int32_t number_of(const pipeline::PipelinePlan& plan, const pipeline::LocalEntry& entry) {
+  return entry.replica * plan.ranks.devices + entry.entry.device;
+}
+
+/// Pieces that are hardly longer than reading the clock would only make files large.
+bool is_short(std::int64_t begin, std::int64_t end) {
+  constexpr std::int64_t kShortest = 1000;
+  return end - begin < kShortest;
+}
+
+}  // namespace
+
+Trace::Trace(const pipeline::Executor& executor, TraceDetail detail, std::int64_t first,
+             std::int64_t last)
+    : executor_(&executor), detail_(detail), first_(first), last_(last) {
   const auto steps = static_cast<std::size_t>(last - first + 1);
   pieces_.reserve(steps * executor.recording().most_pieces());
+  kernels_.reserve(steps * executor.recording().most_kernels());
   steps_.reserve(steps);
 }
 
 void Trace::add(std::int64_t step) {
   if (step < first_ || step > last_) return;
-  const std::span<const Piece> pieces = executor_->recording().pieces();
+  const pipeline::Recording& recording = executor_->recording();
   const std::size_t before = pieces_.size();
-  pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
-  steps_.push_back({step, before, pieces_.size()});
+  const std::size_t kernels_before = kernels_.size();
+  pieces_.insert(pieces_.end(), recording.pieces().begin(), recording.pieces().end());
+  kernels_.insert(kernels_.end(), recording.kernels().begin(), recording.kernels().end());
+  steps_.push_back({step, before, pieces_.size(), kernels_before, kernels_.size()});
+}
+
+void Trace::write_updates(TraceWriter& writer, const Step& step) const {
+  std::map<std::int32_t, std::pair<Piece, std::int64_t>> devices;  // whole update, and its work
+  for (const Piece& piece : pieces_of(step)) {
+    const pipeline::LocalEntry& entry = executor_->recording().entries()[piece.entry];
+    auto& [whole, work] =
+        devices.try_emplace(number_of(executor_->plan(), entry), piece, 0).first->second;
+    whole.end = std::max(whole.end, piece.end);
+    if (piece.doing == Doing::Work) work += piece.end - piece.begin;
+  }
+  for (const auto& [pid, times] : devices)
+    writer.update(pid, step.number, times.first, times.second);
+}
+
+void Trace::write_kernels(TraceWriter& writer, const Step& step) const {
+  for (const KernelPiece& piece : kernels_of(step)) {
+    if (is_short(piece.begin, piece.end)) continue;
+    const pipeline::LocalEntry& entry = executor_->recording().entries()[piece.entry];
+    writer.kernel(number_of(executor_->plan(), entry), step.number, entry.action,
+                  executor_->name_of(piece), piece);
+  }
+}
+
+void Trace::write_actions(TraceWriter& writer, const Step& step) const {
+  // Posted receives whose reader has not started yet.
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, bool>, std::vector<Action>> posted;
+  std::int64_t received = -1;  // entry whose messages have arrived
+  for (const Piece& piece : pieces_of(step)) {
+    const pipeline::LocalEntry& local = executor_->recording().entries()[piece.entry];
+    const auto& [replica, entry, action, unit] = local;
+    const bool message = is_send(action.kind) || is_receive(action.kind);
+    if (piece.doing == Doing::AwaitMessage) received = piece.entry;
+    if (!message && is_short(piece.begin, piece.end)) continue;
+    const std::int32_t pid = number_of(executor_->plan(), local);
+    writer.slice(pid, step.number, action, piece);
+    if (piece.doing != Doing::Work) continue;
+    const auto key = [&action = action, owner = replica](bool gradient) {
+      return std::tuple{owner, action.stage, action.micro_batch, gradient};
+    };
+    if (is_send(action.kind))
+      writer.flow('s', pid, flow_id(step.number, replica, action), piece.begin);
+    if (is_receive(action.kind))
+      posted[key(action.kind == ActionKind::ReceiveGradient)].push_back(counterpart(action));
+    if (!is_compute(action.kind) || received != piece.entry) continue;
+    for (const Action& send : posted[key(action.kind != ActionKind::Forward)])
+      writer.flow('f', pid, flow_id(step.number, replica, send), piece.begin);
+    received = -1;
+  }
 }
 
 std::string Trace::events(std::int64_t clock_offset) const {
-  // Pieces that are hardly longer than reading the clock would only make files large.
-  constexpr std::int64_t kShortest = 1000;
-  Writer writer(clock_offset);
+  TraceWriter writer(clock_offset);
   const pipeline::PipelinePlan& plan = executor_->plan();
+  if (steps_.empty()) return {};
+  for (const pipeline::LocalEntry& entry : executor_->recording().entries())
+    writer.name_device(number_of(plan, entry), entry.replica, entry.entry.device,
+                       plan.ranks.rank_of(entry.replica, entry.entry.device));
   for (const Step& step : steps_) {
-    // Posted receives whose reader has not started yet.
-    std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t, bool>, std::vector<Action>>
-        posted;
-    std::int64_t received = -1;  // entry whose messages have arrived
-    for (const Piece& piece : pieces_of(step)) {
-      const auto& [replica, entry, action, unit] = executor_->recording().entries()[piece.entry];
-      const bool message = is_send(action.kind) || is_receive(action.kind);
-      if (piece.doing == Doing::AwaitMessage) received = piece.entry;
-      if (!message && piece.end - piece.begin < kShortest) continue;
-      const std::int32_t pid = replica * plan.ranks.devices + entry.device;
-      writer.name_device(pid, replica, entry.device, plan.ranks.rank_of(replica, entry.device));
-      writer.slice(pid, step.number, action, piece);
-      if (piece.doing != Doing::Work) continue;
-      const auto key = [&action = action, owner = replica](bool gradient) {
-        return std::tuple{owner, action.stage, action.micro_batch, gradient};
-      };
-      if (is_send(action.kind))
-        writer.flow('s', pid, flow_id(step.number, replica, action), piece.begin);
-      if (is_receive(action.kind))
-        posted[key(action.kind == ActionKind::ReceiveGradient)].push_back(counterpart(action));
-      if (!is_compute(action.kind) || received != piece.entry) continue;
-      for (const Action& send : posted[key(action.kind != ActionKind::Forward)])
-        writer.flow('f', pid, flow_id(step.number, replica, send), piece.begin);
-      received = -1;
+    if (detail_ == TraceDetail::Updates) {
+      write_updates(writer, step);
+      continue;
     }
+    write_actions(writer, step);
+    write_kernels(writer, step);
   }
   return writer.take();
 }

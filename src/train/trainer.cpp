@@ -3,9 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <csignal>
+#include <span>
 #include <system_error>
+#include <vector>
 
 #include "core/clock.hpp"
 #include "core/error.hpp"
@@ -83,9 +84,10 @@ class Run {
   std::optional<StopSignals> signals_;
   std::vector<PlannedAverage> averages_;
   std::int64_t predicted_peak_ = 0;
-  std::int64_t done_ = 0;     ///< updates of the run so far
-  int received_ = 0;          ///< a signal that some rank received
-  bool save_is_due_ = false;  ///< according to the clock of rank 0
+  std::int64_t done_ = 0;             ///< updates of the run so far
+  int received_ = 0;                  ///< a signal that some rank received
+  bool save_is_due_ = false;          ///< according to the clock of rank 0
+  std::vector<std::int64_t> shared_;  ///< with all ranks, between two steps
 };
 
 // ---- from a configuration to the first step
@@ -137,7 +139,7 @@ void Run::warm_start() {
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = agreed_newest(world_, config_.init_path, complaints);
   Together(world_).run([&] { session_->tensors().begin_with(checkpoint, config_.init_fresh); });
-  for (const std::string& complaint : complaints) reporter_.line(complaint);
+  for (const std::string& complaint : complaints) reporter_.important(complaint);
   reporter_.line(fmt::format("Starting from the weights of {}", checkpoint.path().string()));
 }
 
@@ -156,11 +158,11 @@ Outcome Run::restored() {
   const io::CheckpointReader checkpoint = agreed_newest(world_, config_.run_directory, complaints);
   const io::CheckpointHeader& header = checkpoint.header();
   prepare(header.iteration);
-  for (const std::string& complaint : complaints) reporter_.line(complaint);
+  for (const std::string& complaint : complaints) reporter_.important(complaint);
   reporter_.line(
       fmt::format("Restoring training from latest checkpoint: {}", checkpoint.path().string()));
   if (const std::string here = device::describe_environment(); header.environment != here) {
-    reporter_.line(
+    reporter_.important(
         fmt::format("The checkpoint was written with {}; this machine has {}: the continuation "
                     "agrees to rounding, not bit for bit.",
                     header.environment, here));
@@ -201,8 +203,7 @@ Outcome Run::iterate(std::int64_t first) {
   signals_.emplace();
   if (!validator_.make_up_for(first)) return stopped();
   if (first >= config_.iterations) {
-    reporter_.line(
-        fmt::format("The run has completed all of its {} iterations.", config_.iterations));
+    reporter_.line(fmt::format("The run has completed all of its {} updates.", config_.iterations));
     return finish();
   }
   checkpoints_.reserve();
@@ -258,7 +259,7 @@ void Run::one_iteration(const Feeds& feeds, std::int64_t iteration) {
 /// Adds the place to an error of a single rank.
 StepResult Run::step(const Feeds& feeds, std::int64_t iteration, double rate) {
   try {
-    return session_->step(feeds, iteration, rate);
+    return session_->step(feeds, iteration, rate, reporter_.times_kernels(iteration + 1));
   } catch (const Error& error) {
     if (world_.size() == 1) throw;
     const pipeline::CurrentAction at = session_->executor().recording().current();
@@ -282,15 +283,22 @@ bool Run::after_iteration(std::int64_t done, bool stopping) {
 }
 
 /// Shares between two steps what each rank knows alone: signals it received (so that all save the
-/// same step), the progress of its part of a checkpoint, and the clock of rank 0. Collective.
+/// same step), the progress of its part of a checkpoint, the clock of rank 0, and how busy its
+/// devices were. Collective.
 void Run::meet() {
+  constexpr std::size_t kShared = 3;
   const bool due = world_.rank() == 0 && checkpoints_.is_due();
-  std::array<std::int64_t, 3> most = {signals_->received(), checkpoints_.progress(), due ? 1 : 0};
-  world_.maximum(most);
-  const auto [signal, slowest, save] = most;
-  if (received_ == 0) received_ = static_cast<int>(signal);
-  save_is_due_ = save != 0;
-  checkpoints_.advance(slowest);
+  BusyShares& busy = reporter_.busy();
+  shared_.assign(kShared + busy.devices(), 0);
+  shared_[0] = signals_->received();
+  shared_[1] = checkpoints_.progress();
+  shared_[2] = due ? 1 : 0;
+  busy.own(std::span(shared_).subspan(kShared));
+  world_.maximum(shared_);
+  busy.add(std::span(shared_).subspan(kShared));
+  if (received_ == 0) received_ = static_cast<int>(shared_[0]);
+  save_is_due_ = shared_[2] != 0;
+  checkpoints_.advance(shared_[1]);
 }
 
 // ---- after the last iteration
@@ -304,7 +312,7 @@ bool Run::make_averages() {
       const std::vector<std::filesystem::path> sound = io::sound_checkpoints(
           checkpoints_at(config_.run_directory, average.iterations), complaints);
       for (const std::string& complaint : complaints)
-        reporter_.line(complaint + "; it is left out of the average");
+        reporter_.important(complaint + "; it is left out of the average");
       if (sound.empty()) return;
       written = average_checkpoints(sound, average.rule, config_.run_directory).string();
       reporter_.line(

@@ -21,6 +21,7 @@ struct TrainInputs {
   std::shared_ptr<const io::Dataset> validation;
   std::string command_line;
   std::vector<std::string> notices;
+  std::vector<std::string> details = {};  ///< what --verbose tells besides
 };
 
 enum class Outcome {

@@ -80,7 +80,7 @@ bool Validator::validate(std::int64_t done, const std::string& name, bool newest
   if (!std::isfinite(result->loss)) {
     const std::string what = fmt::format("the validation loss became {}", result->loss);
     if (!newest) {  // later weights may be fine
-      reporter_.line(fmt::format("Iteration {}: {}", done, what));
+      reporter_.important(fmt::format("Update {}: {}", done, what));
       return true;
     }
     world_.fail_together();
@@ -123,7 +123,7 @@ bool Validator::validate_saved() {
              io::list_checkpoints(config_.run_directory / "checkpoints"), complaints))
       listed += path.string() + '\0';
     for (const std::string& complaint : complaints)
-      reporter_.line(complaint + "; it is not validated");
+      reporter_.important(complaint + "; it is not validated");
   });
   for (const std::string& path : split_list(world_.broadcast(listed), '\0')) {
     const io::CheckpointReader checkpoint = agreed_checkpoint(world_, path);
@@ -152,6 +152,7 @@ void validate(
   // Lines go to standard error, because standard output holds the results.
   const bool leads = world.rank() == 0;
   Console console(leads ? stderr : nullptr, stderr, leads ? terminal_of(stderr) : Terminal{}, {});
+  if (config.verbosity == Verbosity::Quiet) console.quieten();
   const auto say = [&console](const std::string& text) { console.line(text); };
   const auto show = [&console](const std::string& text) {
     console.status(text, process_seconds());
@@ -169,7 +170,7 @@ void validate(
     report(checkpoint.header(), result);
     const std::string replaced =
         format_replaced(std::ssize(validation->replaced()), validation->size(), "validation");
-    if (!replaced.empty()) say(replaced);
+    if (!replaced.empty()) console.important(replaced);
   });
 }
 

@@ -137,12 +137,38 @@ TEST(NumericsOptionsTest, ReachTheConfiguration) {
   EXPECT_TRUE(contains(refusal("--BN-span 3 --replicas 4 --ranks 1"), "spans of 3"));
 }
 
+TEST(TraceOptionsTest, ReachTheConfiguration) {
+  using train::TraceDetail;
+  EXPECT_EQ(line("--trace a.json").trace_last, 10);
+  EXPECT_EQ(line("--trace a.json").trace_detail, TraceDetail::Actions);
+  EXPECT_EQ(line("--trace a.json --trace-kernels").trace_detail, TraceDetail::Kernels);
+  EXPECT_TRUE(line("--gc-profile NO_PROFILE").trace.empty());
+  EXPECT_EQ(line("--gc-profile DEVICE_PROFILE").trace_detail, TraceDetail::Updates);
+  EXPECT_EQ(line("--gc-profile").trace_detail, TraceDetail::Actions);
+  EXPECT_EQ(line("--gc-profile TILE_PROFILE").trace_detail, TraceDetail::Kernels);
+  EXPECT_EQ(line("--gc-profile").trace, "trace.json");
+  EXPECT_EQ(line("--gc-profile").trace_last, 1);
+  EXPECT_EQ(line("--gc-profile --profile-steps 5,8").trace_last, 8);
+  EXPECT_TRUE(contains(refusal("--trace-kernels"), "it needs --trace FILE or --gc-profile"));
+  EXPECT_TRUE(contains(refusal("--trace a.svg --trace-kernels"), "drawings do not show kernels"));
+  EXPECT_TRUE(contains(refusal("--gc-profile TILE_PROFILE --fp-exceptions"),
+                       "kernels cannot be traced with --fp-exceptions"));
+}
+
 TEST(OutputOptionsTest, ReachTheConfiguration) {
   const TrainConfig averaged = line("--weight-avg-N 2 5 --weight-avg-exp 0.9,0.99");
   EXPECT_EQ(averaged.averaging.last_epochs, (std::vector<std::int64_t>{2, 5}));
   EXPECT_EQ(averaged.averaging.decays, (std::vector<double>{0.9, 0.99}));
   EXPECT_EQ(averaged.max_checkpoints_to_keep, 0);
   EXPECT_TRUE(contains(refusal("--weight-avg-N 1.5"), "not a whole number"));
+  EXPECT_FALSE(line("").tensorboard);
+  EXPECT_TRUE(line("--enable-tensorboard").tensorboard);
+  EXPECT_EQ(line("--enable-tensorboard").summary_every, 0);
+  EXPECT_TRUE(line("--summary-every 7").tensorboard);
+  EXPECT_EQ(line("--summary-every 7").summary_every, 7);
+  EXPECT_EQ(line("").verbosity, train::Verbosity::Normal);
+  EXPECT_EQ(line("-q").verbosity, train::Verbosity::Quiet);
+  EXPECT_EQ(line("--verbose").verbosity, train::Verbosity::Verbose);
   EXPECT_EQ(line("--batches-per-step 10").log_every, 10);
   const Resolution both = resolve_line(std::string(kCifar) + "--batches-per-step 10 --log-freq 7");
   EXPECT_EQ(both.config.log_every, 7);

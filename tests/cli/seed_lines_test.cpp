@@ -444,6 +444,18 @@ TEST(HabanaKerasLinesTest, NamesOfTheOtherScript) {
                 "--dummy_epoch has no effect here: no compilation slows down the first epoch"}));
 }
 
+TEST(HabanaKerasLinesTest, TensorBoard) {
+  const std::string line = "demo_resnet_keras.py -dd /imagenet ";
+  EXPECT_FALSE(config_of(read_seed("habana", line)).tensorboard);
+  const Read read = read_seed("habana", line + "--enable_tensorboard");
+  EXPECT_TRUE(config_of(read).tensorboard);
+  EXPECT_TRUE(read.notices.empty());
+  const TrainConfig other =
+      config_of(read_seed("habana", "imagenet_main.py -dd /imagenet --save_summary_steps 50"));
+  EXPECT_TRUE(other.tensorboard);
+  EXPECT_EQ(other.summary_every, 50);
+}
+
 TEST(HabanaKerasLinesTest, EndOfThePolynomial) {
   const std::string line = "resnet_ctl_imagenet_main.py -dd /imagenet --end_learning_rate 0.01 ";
   EXPECT_EQ(config_of(read_seed("habana", line + "--lr_schedule polynomial -te 40"))

@@ -68,8 +68,8 @@ TEST_P(PlantTest, NoRankUpdatesAnything) {
   const Plant& plant = GetParam();
   Job job(training(run(), plant.cut, kIterations), poison(plant.way, plant.message()));
   const ProcessResult result = job.wait();
-  const std::string told = "Iteration " + std::to_string(plant.iteration) +
-                           ": the loss became nan; the update was skipped";
+  const std::string told =
+      "Update " + std::to_string(plant.iteration) + ": the loss became nan; the update was skipped";
   EXPECT_EQ(result.output.find(told) != std::string::npos, plant.way == Way::Forward)
       << result.output;
   ASSERT_EQ(result.code, 0) << result.output;
@@ -86,7 +86,7 @@ TEST_P(PlantTest, TheFirstBadResultIsNamed) {
   expect_end(job.wait(), 4,
              {std::string("op ") + plant.named + " made a number that is not finite",
               "micro-batch " + std::to_string(plant.micro_batch),
-              "iteration " + std::to_string(plant.iteration)});
+              "update " + std::to_string(plant.iteration)});
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -282,7 +282,7 @@ TEST_F(ImagesTest, BadImagesOfAValidationAreCounted) {
   // If validation fails, the weights of the epoch are still saved.
   const std::string strict = (directory / "strict").string();
   expect_end(train_on("folders", strict, {"--data-dir", folders}), 3,
-             {"(iteration 6, which is saved)"});
+             {"(update 6, which is saved)"});
   expect_end(restore(strict, "--max-bad-fraction 0.2"), 0);
   EXPECT_EQ(digest_of(strict), digest_of(run));
 }

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -185,6 +187,87 @@ TEST(TotalTimeTest, IsTheTimeOfAllProcessesOfARun) {
   }
 }
 
+/// The slices of a trace on a track, by category.
+std::map<std::string, std::vector<nlohmann::json>> slices_of(const std::filesystem::path& file,
+                                                             int track) {
+  std::map<std::string, std::vector<nlohmann::json>> slices;
+  const nlohmann::json trace = nlohmann::json::parse(read_text(file));
+  for (const nlohmann::json& event : trace.at("traceEvents"))
+    if (event.at("ph") == "X" && event.at("tid") == track) slices[event.at("cat")].push_back(event);
+  return slices;
+}
+
+bool lies_in(const nlohmann::json& inner, const nlohmann::json& outer) {
+  constexpr double kRounding = 0.01;
+  const double begin = inner.at("ts");
+  const double end = begin + inner.at("dur").get<double>();
+  return inner.at("pid") == outer.at("pid") && begin >= outer.at("ts").get<double>() - kRounding &&
+         end <= outer.at("ts").get<double>() + outer.at("dur").get<double>() + kRounding;
+}
+
+TEST(TraceTest, KernelsLieInThePassesThatRunThem) {
+  const TemporaryDirectory directory;
+  const Words training = small_training() +
+                         "--batch-size 16 --gradients-to-accumulate 4 --iterations 4 "
+                         "--warmup-epochs 0 --no-validation --disable-checkpoints "
+                         "--threads-per-device 1 --profile-steps 2,3";
+  const Words layout = "--shards 2 --ranks 2 --pipeline-splits b2/0/relu";
+  const auto run = [&](const std::string& name, const Words& more) {
+    expect_end(millrace(training + layout + more + Words{"--run-dir", directory / name}), 0);
+    return digest_of(directory / name);
+  };
+  const std::string plain = run("plain", Words{"--trace", directory / "plain.json"});
+  const std::string timed =
+      run("timed", Words{"--trace-kernels --trace", directory / "timed.json"});
+  EXPECT_EQ(plain, timed);
+  EXPECT_TRUE(slices_of(directory / "plain.json", 1).empty());
+  const auto passes = slices_of(directory / "timed.json", 0);
+  const auto kernels = slices_of(directory / "timed.json", 1);
+  ASSERT_EQ(kernels.size(), 1u);
+  ASSERT_GT(kernels.at("kernel").size(), 2u * 2 * 4 * 8);
+  std::size_t products = 0;
+  std::set<int> devices;
+  for (const nlohmann::json& kernel : kernels.at("kernel")) {
+    const auto holds = [&](const nlohmann::json& pass) { return lies_in(kernel, pass); };
+    EXPECT_TRUE(std::ranges::any_of(passes.at("forward"), holds) ||
+                std::ranges::any_of(passes.at("backward"), holds))
+        << kernel;
+    products += kernel.at("name").get<std::string>().find("/conv") != std::string::npos ? 1 : 0;
+    devices.insert(kernel.at("pid").get<int>());
+  }
+  EXPECT_GT(products, 2u * 4 * 8);  // two updates of four micro-batches
+  EXPECT_EQ(devices, (std::set<int>{0, 1}));
+}
+
+TEST(TraceTest, ProfilesShowWhatTheirNamesSay) {
+  const TemporaryDirectory directory;
+  const Words training = small_training() +
+                         "--batch-size 16 --iterations 3 --warmup-epochs 0 --no-validation "
+                         "--disable-checkpoints --threads-per-device 1";
+  const auto profile = [&](const std::string& mode, const Words& more = {}) {
+    const std::filesystem::path run = directory / ("run" + mode + std::to_string(more.size()));
+    expect_end(millrace(training + more + Words{"--gc-profile", mode, "--run-dir", run}), 0);
+    return run / "trace.json";
+  };
+  EXPECT_FALSE(std::filesystem::exists(profile("NO_PROFILE")));
+  const auto whole = slices_of(profile("DEVICE_PROFILE"), 0);
+  ASSERT_EQ(whole.size(), 1u);
+  ASSERT_EQ(whole.at("step").size(), 1u);  // of the first update alone
+  EXPECT_EQ(whole.at("step")[0].at("name"), "update 1");
+  EXPECT_LE(whole.at("step")[0].at("args").at("work_us").get<double>(),
+            whole.at("step")[0].at("dur").get<double>());
+  const std::filesystem::path actions = profile("IPU_PROFILE");
+  const auto passes = slices_of(actions, 0);
+  ASSERT_FALSE(passes.at("forward").empty());
+  for (const nlohmann::json& pass : passes.at("forward"))
+    EXPECT_EQ(pass.at("args").at("step"), 1) << pass;
+  EXPECT_TRUE(slices_of(actions, 1).empty());
+  EXPECT_FALSE(slices_of(profile("TILE_PROFILE"), 1).empty());
+  EXPECT_EQ(slices_of(profile("DEVICE_PROFILE", "--profile-steps 2,3"), 0).at("step").size(), 2u);
+  expect_end(millrace(training + Words("--no-logs --trace-kernels")), 2,
+             {"--trace-kernels has no effect here: it needs --trace FILE or --gc-profile"});
+}
+
 TEST(SummaryTest, SaysWhatARunHasComeToAndTheNextCommand) {
   const TemporaryDirectory directory;
   const std::filesystem::path run = directory / "my run";
@@ -211,7 +294,13 @@ TEST(StatusTest, PipelinesShowTheLineOfOneProcess) {
     const TemporaryDirectory directory;
     const Words run = usual_training(directory / "run", Words{"--epochs 2"} + layout);
     const ProcessResult shown = on_terminal(run);
-    expect_end(shown, 0, {"\repoch 1/2  step ", " img/s  ETA ", "\033[K", "Finished: "});
+    expect_end(shown, 0, {"\repoch 1/2  update ", " img/s  ETA ", "\033[K", "Finished: "});
+    // A bar for each stage of a pipeline, in color.
+    const bool pipeline = std::string(layout) != "--ranks 1";
+    EXPECT_EQ(std::regex_search(shown.output, std::regex("busy \\[[^\\]]*\\]\\[[^\\]]*\\]")),
+              pipeline)
+        << shown.output;
+    EXPECT_EQ(shown.output.find("\033[32m") != std::string::npos, pipeline) << shown.output;
     // A line never begins behind the status.
     EXPECT_FALSE(std::regex_search(shown.output, std::regex("ETA [0-9:]*[A-Za-z]")))
         << shown.output;
@@ -231,6 +320,59 @@ TEST(MachineFileTest, IsMeasuredAndPlannedWith) {
       Words{"plan --dataset cifar-10 --model-size 20 --devices 4 --total-batch 128 --device", file,
             "--link", file});
   expect_end(plan, 0, {"costs: analytic, " + file.string(), "The first: --batch-size "});
+}
+
+TEST(StatusTest, ColorsCanBeSwitchedOff) {
+  if (!std::filesystem::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
+  const TemporaryDirectory directory;
+  const Words run = usual_training(directory / "run",
+                                   "--epochs 1 --ranks 1 --shards 2 "
+                                   "--pipeline-splits b2/0/relu");
+  const Words wrong = "train --no-such-option";
+  {
+    const Variable none("NO_COLOR", "1");
+    const ProcessResult shown = on_terminal(run);
+    expect_end(shown, 0, {"busy ["});
+    EXPECT_EQ(shown.output.find("\033[32m"), std::string::npos) << shown.output;
+    expect_end(on_terminal(wrong), 2, {"millrace: error: unknown option"});
+  }
+  expect_end(on_terminal(wrong), 2, {"millrace: \033[1;31merror:\033[0m unknown option"});
+  expect_end(millrace(wrong), 2, {"millrace: error: unknown option"});
+}
+
+TEST(VerbosityTest, QuietPrintsTheSummaryAndVerboseTheCommand) {
+  if (!std::filesystem::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
+  const TemporaryDirectory directory;
+  const Words layout = "--epochs 1 --shards 2 --ranks 2 --pipeline-splits b2/0/relu";
+  const Variable variable("OMP_WAIT_POLICY", "passive");
+  // Options travel to the ranks.
+  const ProcessResult quiet = on_terminal(usual_training(directory / "quiet", layout) + "-q");
+  expect_end(quiet, 0, {"Finished: 10 of 10 updates"});
+  for (const char* absent :
+       {"Starting", "step:", "Validation", "Saved checkpoint", "ETA", "Bubble"})
+    EXPECT_EQ(quiet.output.find(absent), std::string::npos) << absent << " in\n" << quiet.output;
+  expect_in(read_text(directory / "quiet" / "log.txt"),
+            {"step:", "Validation top-1", "Saved checkpoint", "Bubble"});
+  const ProcessResult usual = train(directory / "usual", layout);
+  expect_end(usual, 0, {"Starting 2 ranks on this machine (--no-launch prevents this)\n"});
+  EXPECT_EQ(usual.output.find("Environment: "), std::string::npos) << usual.output;
+  EXPECT_EQ(usual.output.find(" -n 2 "), std::string::npos) << usual.output;
+  expect_end(train(directory / "verbose", layout + "--verbose"), 0,
+             {" -n 2 ", "Environment: OMP_WAIT_POLICY=passive\n"});
+  expect_end(train(directory / "both", "-q -v"), 2,
+             {"--quiet and --verbose contradict each other"});
+}
+
+TEST(StatusTest, DataToolsShowHowFarTheyAre) {
+  if (!std::filesystem::exists("/usr/bin/script")) GTEST_SKIP() << "needs script(1)";
+  const TemporaryDirectory directory;
+  const std::filesystem::path images = directory / "images" / "train" / "n01";
+  std::filesystem::create_directories(images);
+  std::ofstream(images / "a.png", std::ios::binary) << "no image";
+  const Words check = {"data check", directory / "images", "--split train"};
+  expect_in(on_terminal(check).output, {"\rchecking training images: 100 %", "\033[K"});
+  EXPECT_EQ(on_terminal(check + "-q").output.find("checking"), std::string::npos);
+  EXPECT_EQ(millrace(check).output.find('\r'), std::string::npos);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ declare -A may_include=(
   [src/ops]="core device ops"
   [io/images]="core io/images"
   [io/data]="core io/images io/data io/atomic_file.hpp io/mixing.hpp"
+  [io/events]="core io/data io/events io/atomic_file.hpp"
   [io/tools]="core io/images io/data io/tools io/atomic_file.hpp io/run_lock.hpp"
   [io]="core device models io/[a-z0-9_]*[.]hpp"
   [pipeline]="core device comm ops models io pipeline"
@@ -44,7 +45,7 @@ own_files() {
   if [[ $1 == io ]]; then printf '%s\n' io/*.hpp io/*.cpp; else echo "$1"; fi
 }
 
-for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/tools/ io/; do
+for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/events/ io/tools/ io/; do
   folder=${folder%/}
   [[ -d $folder ]] || continue
   if [[ -z ${may_include[$folder]:-} ]]; then

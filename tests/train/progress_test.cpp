@@ -95,15 +95,64 @@ TEST(ProgressTest, StartTellsWhatToolsReadFromIt) {
   EXPECT_TRUE(text.ends_with("\nTotal Parameters: 269722")) << text;
 }
 
-TEST(ProgressTest, StatusTellsEpochStepAndRate) {
+TEST(ProgressTest, StatusTellsEpochUpdateAndRate) {
   const TrainConfig config = small_config();
   const Status status{.iteration = 1563,
                       .loss = 1.8321,
                       .top1 = 0.412,
                       .images_per_second = 1840.2,
                       .seconds_left = 42.0};
-  EXPECT_EQ(format_status(config, status),
-            "epoch 2/10  step 1/1562  loss 1.832  top-1 41.2 %  1840 img/s  ETA 0:42");
+  EXPECT_EQ(format_status(config, status, {}),
+            "epoch 2/10  update 1/1562  loss 1.832  top-1 41.2 %  1840 img/s  ETA 0:42");
+}
+
+TEST(ProgressTest, StatusShowsHowBusyDevicesAre) {
+  const TrainConfig config = small_config();
+  Status status{.iteration = 1563,
+                .loss = 1.8321,
+                .top1 = 0.412,
+                .images_per_second = 1840.2,
+                .seconds_left = 42.0,
+                .busy = {0.77, 0.12},
+                .saving = "ckpt-1562"};
+  EXPECT_EQ(format_status(config, status, {.width = 120}),
+            "epoch 2/10  update 1/1562  loss 1.832  top-1 41.2 %  1840 img/s  ETA 0:42  busy "
+            "[###.][....]  saving ckpt-1562");
+  status.saving = "";
+  // What does not fit is left out: first what log lines will tell.
+  EXPECT_EQ(format_status(config, status, {.width = 80}),
+            "epoch 2/10  update 1/1562  loss 1.832  1840 img/s  ETA 0:42  busy [###.][....]");
+  EXPECT_EQ(format_status(config, status, {.width = 70}),
+            "epoch 2/10  update 1/1562  1840 img/s  ETA 0:42  busy [###.][....]");
+  EXPECT_EQ(format_status(config, status, {.width = 20}), "epoch 2/10  update 1");
+  EXPECT_EQ(format_status(config, status, {.width = 70, .colors = true}),
+            "epoch 2/10  update 1/1562  1840 img/s  ETA 0:42  busy [\033[32m###\033[0m.][....]");
+}
+
+TEST(ConsoleTest, ColorsTakeNoColumns) {
+  const File status(std::tmpfile());
+  {
+    Console console(nullptr, status.get(), {.rewrites_lines = true, .width = 4}, {});
+    console.status("[\033[32m###\033[0m.]", 1.0);
+  }
+  EXPECT_EQ(contents(status.get()), "\r[\033[32m###\033[0m\033[K\r\033[K");
+}
+
+TEST(ConsoleTest, QuietPrintsOnlyWhatIsImportant) {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path log = directory / "log.txt";
+  const File out(std::tmpfile());
+  const File status(std::tmpfile());
+  {
+    Console console(out.get(), status.get(), {.rewrites_lines = true}, log);
+    console.quieten();
+    console.status("epoch 1/1", 1.0);
+    console.line("a row");
+    console.important("a warning");
+  }
+  EXPECT_EQ(contents(out.get()), "a warning\n");
+  EXPECT_EQ(contents(status.get()), "");
+  EXPECT_EQ(test::read_text(log), "a row\na warning\n");
 }
 
 TEST(ProgressTest, LongValidationsSayHowFarTheyAre) {

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/events/event_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <system_error>
+
+#include "core/text.hpp"
+#include "io/data/record_frame.hpp"
+
+namespace millrace::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+
+// Fields of tensorflow.Event, tensorflow.Summary and Summary.Value.
+constexpr int kWallTime = 1;
+constexpr int kStep = 2;
+constexpr int kFileVersion = 3;
+constexpr int kSummary = 5;
+constexpr int kSessionLog = 7;
+constexpr int kValue = 1;
+constexpr int kTag = 1;
+constexpr int kSimpleValue = 2;
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::vector<fs::path> event_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.path().filename().string().starts_with(kPrefix) && entry.is_regular_file(error))
+      files.push_back(entry.path());
+  return files;
+}
+
+/// The time in the name of an event file.
+std::int64_t time_in(const fs::path& file) {
+  const std::string name = file.filename().string().substr(kPrefix.size());
+  return parse_number<std::int64_t>(std::string_view(name).substr(0, name.find('.'))).value_or(0);
+}
+
+/// "events.out.tfevents.<seconds>.<machine>.<process>": later than all others in the folder,
+/// because TensorBoard orders them by name.
+fs::path next_name(const fs::path& folder) {
+  auto seconds = static_cast<std::int64_t>(seconds_now());
+  for (const fs::path& file : event_files(folder)) seconds = std::max(seconds, time_in(file) + 1);
+  std::array<char, 65> machine{};
+  if (::gethostname(machine.data(), machine.size() - 1) != 0) machine = {'h', 'o', 's', 't'};
+  return folder / fmt::format("{}{:010}.{}.{}", kPrefix, seconds, machine.data(), ::getpid());
+}
+
+/// Reads the fields of an event up to its step.
+class EventReader {
+ public:
+  explicit EventReader(std::span<const std::byte> bytes) : rest_(bytes) {}
+
+  /// 0 if there is none, as for every integer in protobuf; nothing if the bytes are no message.
+  [[nodiscard]] std::optional<std::int64_t> step() {
+    while (!rest_.empty()) {
+      const std::uint64_t tag = varint();
+      const std::uint64_t type = tag & 7;
+      if (tag >> 3 == kStep && type == 0) {
+        const auto value = static_cast<std::int64_t>(varint());
+        return ok_ ? std::optional(value) : std::nullopt;
+      }
+      if (!skip(type)) return std::nullopt;
+    }
+    return ok_ ? std::optional<std::int64_t>(0) : std::nullopt;
+  }
+
+ private:
+  [[nodiscard]] bool skip(std::uint64_t type) {
+    constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
+    std::uint64_t bytes = kUnknown;
+    if (type == static_cast<std::uint64_t>(WireType::Varint)) {
+      (void)varint();
+      bytes = 0;
+    } else if (type == static_cast<std::uint64_t>(WireType::Fixed64)) {
+      bytes = sizeof(std::uint64_t);
+    } else if (type == static_cast<std::uint64_t>(WireType::Fixed32)) {
+      bytes = sizeof(std::uint32_t);
+    } else if (type == static_cast<std::uint64_t>(WireType::Bytes)) {
+      bytes = varint();
+    }
+    if (!ok_ || bytes > rest_.size()) return false;
+    rest_ = rest_.subspan(static_cast<std::size_t>(bytes));
+    return true;
+  }
+
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
+      const auto byte = std::to_integer<std::uint64_t>(rest_.front());
+      rest_ = rest_.subspan(1);
+      value |= (byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    ok_ = false;
+    return 0;
+  }
+
+  std::span<const std::byte> rest_;
+  bool ok_ = true;
+};
+
+/// How much of an event file a run keeps.
+std::uint64_t kept_bytes(const fs::path& path, std::int64_t last) {
+  ByteWindow file(path);
+  FrameWalk walk(file);
+  std::uint64_t kept = 0;
+  for (Frame frame = walk.next(); frame.kind == Frame::Kind::Record; frame = walk.next()) {
+    const auto whole =
+        file.at(frame.begin + kFrameHeadBytes,
+                static_cast<std::size_t>(frame.payload_bytes() + sizeof(std::uint32_t)));
+    if (!payload_is_whole(whole)) break;
+    const auto payload = whole.first(static_cast<std::size_t>(frame.payload_bytes()));
+    const std::optional<std::int64_t> step = EventReader(payload).step();
+    if (!step || *step > last) break;
+    kept = frame.end;
+  }
+  return kept;
+}
+
+}  // namespace
+
+EventFile::EventFile(const fs::path& folder, std::optional<std::int64_t> restored) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail_io("create", folder, error.value());
+  path_ = next_name(folder);
+  file_ = open_file(path_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+  write(0, kFileVersion, "brain.Event:2");
+  if (!restored) return;
+  constexpr std::uint64_t kStart = 1;  // drops what is displayed from this step on
+  write(*restored + 1, kSessionLog, WireMessage().integer(1, kStart).str());
+}
+
+void EventFile::write(std::int64_t step, int field, std::string_view content) {
+  const WireMessage event = WireMessage()
+                                .real(kWallTime, seconds_now())
+                                .integer(kStep, static_cast<std::uint64_t>(step))
+                                .bytes(field, content);
+  std::vector<std::byte> record;
+  append_frame(std::as_bytes(std::span(event.str())), record);
+  if (const int error = write_at(file_.get(), record, written_); error != 0)
+    fail_io("write", path_, error);
+  written_ += record.size();
+}
+
+void EventFile::add(std::int64_t step, std::span<const Scalar> scalars) {
+  WireMessage summary;
+  for (const Scalar& scalar : scalars)
+    summary.message(kValue, WireMessage()
+                                .bytes(kTag, printable(scalar.tag))
+                                .narrow(kSimpleValue, static_cast<float>(scalar.value)));
+  add(step, summary);
+}
+
+void EventFile::add(std::int64_t step, const WireMessage& summary) {
+  write(step, kSummary, summary.str());
+}
+
+void EventFile::sync() const {
+  if (const int error = sync_descriptor(file_.get()); error != 0) fail_io("sync", path_, error);
+}
+
+void cut_event_files(const fs::path& folder, std::int64_t last) {
+  for (const fs::path& file : event_files(folder)) {
+    const std::uint64_t kept = kept_bytes(file, last);
+    std::error_code error;
+    if (fs::file_size(file, error) != kept && !error) fs::resize_file(file, kept, error);
+    if (error) fail_io("cut", file, error.value());
+  }
+}
+
+}  // namespace millrace::io
