@@ -32,9 +32,8 @@ class BoundProgram {
   /// library.
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
   /// Of these, the bytes of packed kernels and scratch.
-  [[nodiscard]] std::int64_t kernel_bytes() const {
-    return stash_offset_ + bytes_ - scratch_offset_;
-  }
+  [[nodiscard]] std::int64_t kernel_bytes() const { return stash_offset_ + scratch_bytes(); }
+  [[nodiscard]] std::int64_t scratch_bytes() const { return bytes_ - scratch_offset_; }
   void bind(std::byte* workspace);
 
   /// Packs the kernels; call after every change of the weights.

@@ -68,6 +68,7 @@ StageSize Stage::size() const {
   StageSize size{.state = device::aligned(parameters_.bytes())};
   if (larger == nullptr) return size;
   size.kernels = larger->kernel_bytes();
+  size.scratch = larger->scratch_bytes();
   size.activations = larger->bytes() - size.kernels;
   return size;
 }

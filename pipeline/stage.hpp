@@ -35,6 +35,7 @@ struct StageSize {
   std::int64_t state = 0;        ///< weights, gradients, optimizer state, running statistics
   std::int64_t activations = 0;  ///< values and their gradients in all slots
   std::int64_t kernels = 0;      ///< packed weights, and scratch of the kernels
+  std::int64_t scratch = 0;      ///< of these, what all kernels share
   [[nodiscard]] std::int64_t total() const { return state + activations + kernels; }
   friend bool operator==(const StageSize&, const StageSize&) = default;
 };

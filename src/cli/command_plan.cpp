@@ -73,7 +73,7 @@ struct Planned {
 Planned plan_of(const models::Graph& graph, const Resolution& resolution, const Options& options,
                 const partition::PlanRequest& request, std::span<const partition::OpCost> costs) {
   const train::TrainConfig& config = resolution.config;
-  const std::int64_t limit = config.device_memory;
+  const std::int64_t limit = stage_limit(Reader(options), graph, config);
   const bool automatic_cuts = options.text("pipeline-splits") == "auto";
   const std::optional<partition::Plan>& given = resolution.layout.plan;
   const bool automatic =
@@ -105,7 +105,7 @@ Planned plan_of(const models::Graph& graph, const Resolution& resolution, const 
 
 /// The memory of the run's processes, as they will find it themselves. Errors: Config if a device
 /// needs more than --device-memory, with what fits.
-void add_memory(partition::Plan& plan, const train::TrainConfig& config,
+void add_memory(partition::Plan& plan, const models::Graph& graph, const train::TrainConfig& config,
                 const train::TrainInputs& inputs) {
   const comm::World world;
   require_device_memory(config, [&](const train::TrainConfig& other) {
@@ -115,8 +115,9 @@ void add_memory(partition::Plan& plan, const train::TrainConfig& config,
     return most;
   });
   plan.processes = forecast_processes(config, inputs, world);
+  plan.memory = train::sizes_of_stages(graph, config);
   if (std::ssize(plan.device_of) != config.pipeline.ranks.devices) return;
-  // Every device has one stage.
+  // Every device has one stage, whose validation the session has sized as well.
   for (const partition::ProcessMemory& process : plan.processes)
     for (const partition::DeviceMemory& device : process.devices)
       for (std::size_t s = 0; s < plan.stages(); ++s)
@@ -146,14 +147,16 @@ int command_plan(const Invocation& invocation) {
     return print_layouts(invocation.options, graph, request, sets.facts);
   }
   const device::Environment environment(config.threads);
-  request.sizer = train::stage_sizer(graph, config);
+  request.sizer = train::search_sizer(graph, config);
   const std::vector<partition::OpCost> costs = costs_of(graph, config, request, model);
   auto [plan, compute] = plan_of(graph, resolution, options, request, costs);
   const std::vector<pipeline::OpRange> ranges = partition::stages_of(graph, plan.splits);
-  if (plan.splits != config.splits) config = with_cuts(config, graph, ranges);
+  if (plan.splits != config.splits) config.chosen_segments.clear();
+  config.splits = plan.splits;
+  config.pipeline.ranges = ranges;
   config.pipeline.schedule = with_communication(compute, pipeline::links(graph, ranges));
   add_memory(
-      plan, config,
+      plan, graph, config,
       {.train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}});
 
   const std::string format = options.text("format").value_or("text");

@@ -35,9 +35,6 @@ std::int64_t device_memory(Reader& read) {
 
 bool recomputes_to_fit(const Reader& read) { return read.options().text("recompute") == "auto"; }
 
-namespace {
-
-/// The part of --device-memory that is left to the stages of a device; 0: no limit.
 std::int64_t stage_limit(const Reader& read, const Graph& graph, const TrainConfig& config) {
   if (config.device_memory == 0) return 0;
   std::int64_t rest = train::assumed_rest(config);
@@ -47,6 +44,8 @@ std::int64_t stage_limit(const Reader& read, const Graph& graph, const TrainConf
     rest += 4 * tensors * graph.trainable_elements() / config.pipeline.ranks.devices;
   return std::max<std::int64_t>(1, config.device_memory - rest);
 }
+
+namespace {
 
 double forward_seconds(std::span<const partition::OpCost> costs) {
   double sum = 0.0;
@@ -59,7 +58,7 @@ double forward_seconds(std::span<const partition::OpCost> costs) {
 partition::PlanRequest sized_request(const Graph& graph, const TrainConfig& config,
                                      const pipeline::ScheduleRequest& schedule) {
   partition::PlanRequest request = plan_request(config, schedule);
-  if (config.device_memory > 0) request.sizer = train::stage_sizer(graph, config);
+  if (config.device_memory > 0) request.sizer = train::search_sizer(graph, config);
   return request;
 }
 

@@ -14,6 +14,7 @@
 #include "cli/resolve.hpp"
 #include "core/update_rule.hpp"
 #include "models/registry.hpp"
+#include "partition/layout.hpp"
 #include "train/config.hpp"
 
 namespace millrace::cli {
@@ -94,6 +95,9 @@ void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
 [[nodiscard]] std::int64_t device_memory(Reader& read);
 /// Whether --recompute auto chooses what is repeated.
 [[nodiscard]] bool recomputes_to_fit(const Reader& read);
+/// The part of --device-memory that is left to the stages of a device; 0: no limit.
+[[nodiscard]] std::int64_t stage_limit(const Reader& read, const models::Graph& graph,
+                                       const train::TrainConfig& config);
 /// The request of plan_request with the sizes that the run will find, for choices within
 /// --device-memory. `graph` must outlive it.
 [[nodiscard]] partition::PlanRequest sized_request(const models::Graph& graph,

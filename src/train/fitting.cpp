@@ -49,7 +49,7 @@ std::optional<Change> with_other_cuts(const TrainConfig& config) {
       splits_backward(schedule) ? pipeline::Backward::Split : pipeline::Backward::Joined;
   const auto bytes = std::make_shared<partition::StageBytes>(
       graph, program, partition::UpdateMemory(config.optimiser.kind, config.precision),
-      stage_sizer(graph, config));
+      search_sizer(graph, config));
   Change change{.words = {},
                 .config = with_cuts(config, graph,
                                     partition::shard_by_memory(

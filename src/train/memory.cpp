@@ -6,15 +6,18 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
 #include "device/environment.hpp"
 #include "ops/backend.hpp"
+#include "pipeline/segments.hpp"
 #include "pipeline/stage.hpp"
 #include "train/averaging.hpp"
 #include "train/session.hpp"
@@ -139,6 +142,73 @@ partition::StageSizer stage_sizer(const models::Graph& graph, const TrainConfig&
     options.slots = slots;
     return device::aligned(pipeline::Stage(graph, range, options, *backend).bytes());
   };
+}
+
+namespace {
+
+/// The sizes of the stages that consist of one layer each.
+struct LayerSize {
+  pipeline::OpRange range;
+  pipeline::StageSize size;
+};
+
+std::vector<LayerSize> sizes_of_layers(const models::Graph& graph, pipeline::StageOptions options,
+                                       ops::Backend& backend) {
+  options.recompute = pipeline::Recompute::None;
+  options.evaluation_batch = 0;
+  options.slots = {};
+  std::vector<LayerSize> sizes;
+  for (std::size_t layer = 0; layer < graph.layers.size(); ++layer) {
+    const bool last = layer + 1 == graph.layers.size();
+    const std::int32_t end =
+        last ? pipeline::whole(graph).last : graph.layers[layer + 1].first_op.value;
+    const pipeline::OpRange range{graph.layers[layer].first_op.value, end};
+    sizes.push_back({range, pipeline::Stage(graph, range, options, backend).size()});
+  }
+  return sizes;
+}
+
+}  // namespace
+
+partition::StageSizer search_sizer(const models::Graph& graph, const TrainConfig& config) {
+  device::expect_threads(config.threads);
+  const std::shared_ptr<ops::Backend> backend = ops::make_default_backend();
+  pipeline::StageOptions common = stage_options(config, Use::Training);
+  if (config.optimiser.sharded) common.parameters.shares = config.pipeline.ranks.replicas;
+  using Key = std::pair<std::int64_t, pipeline::Backward>;
+  auto known = std::make_shared<std::map<Key, std::vector<LayerSize>>>();
+  return
+      [&graph, backend, common, known](
+          pipeline::OpRange range, const pipeline::ProgramOptions& program, pipeline::Slots slots) {
+        const auto [sizes, added] = known->try_emplace({program.batch, program.backward});
+        if (added) {
+          pipeline::StageOptions options = common;
+          static_cast<pipeline::ProgramOptions&>(options) = program;
+          sizes->second = sizes_of_layers(graph, options, *backend);
+        }
+        std::int64_t bytes = partition::program_bytes(graph, range, program, slots);
+        std::int64_t scratch = 0;
+        for (const LayerSize& layer : sizes->second) {
+          if (layer.range.last <= range.first || layer.range.first >= range.last) continue;
+          bytes += layer.size.state + layer.size.kernels - layer.size.scratch;
+          scratch = std::max(scratch, layer.size.scratch);
+        }
+        return device::aligned(bytes + scratch);
+      };
+}
+
+std::vector<std::int64_t> sizes_of_stages(const models::Graph& graph, const TrainConfig& config) {
+  const pipeline::PipelinePlan& plan = config.pipeline;
+  const partition::StageSizer sizer = stage_sizer(graph, config);
+  const std::vector<pipeline::Slots> slots = pipeline::slots_of(graph, plan);
+  pipeline::ProgramOptions program = training_program(config);
+  program.backward =
+      splits_backward(plan.schedule) ? pipeline::Backward::Split : pipeline::Backward::Joined;
+  std::vector<std::int64_t> bytes;
+  for (std::size_t s = 0; s < plan.ranges.size(); ++s)
+    bytes.push_back(
+        sizer(plan.ranges[s], with_segments(graph, plan.ranges[s], program, slots[s]), slots[s]));
+  return bytes;
 }
 
 void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,

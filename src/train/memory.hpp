@@ -58,6 +58,14 @@ struct TrainInputs;
 /// before there is a device::Environment, for the threads of the configuration.
 [[nodiscard]] partition::StageSizer stage_sizer(const models::Graph& graph,
                                                 const TrainConfig& config);
+/// The same for a search, which asks for thousands of stages: it makes the kernels of each layer
+/// once. Never less than stage_sizer finds for training; a stage that ends within a layer counts
+/// all of its weights.
+[[nodiscard]] partition::StageSizer search_sizer(const models::Graph& graph,
+                                                 const TrainConfig& config);
+/// The bytes of the run's stages by stage_sizer.
+[[nodiscard]] std::vector<std::int64_t> sizes_of_stages(const models::Graph& graph,
+                                                        const TrainConfig& config);
 
 /// Collective. Errors: Config if the training does not fit into the free memory of a machine, with
 /// a batch size that does: memory grows with the batch.

@@ -160,6 +160,15 @@ TEST(AutomaticScheduleTest, IsNeverWorseThanTheBestThatHasAName) {
     EXPECT_LE(automatic, 1.0011 * step_of(name)) << name;
 }
 
+TEST(AutomaticScheduleTest, StaysWithinTheMemory) {
+  const Outcome plan = run_words(
+      words("plan --dataset cifar-10 --model-size 20 --batch-size 16 --shards 3 --pipeline-depth 4 "
+            "--format json --pipeline-schedule auto --device-memory 100MB"));
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  for (const nlohmann::json& stage : nlohmann::json::parse(plan.out).at("stages"))
+    EXPECT_LT(stage.at("memory_bytes").get<double>(), 100e6);
+}
+
 // A restored run must not search again: it has the schedule and the cuts that were found.
 TEST(AutomaticScheduleTest, IsRecordedWithItsCuts) {
   const std::string line =
