@@ -69,38 +69,64 @@ struct Planned {
   pipeline::Schedule compute;
 };
 
-/// The plan of the given cuts, or of the best ones.
+/// The plan of the cuts and the schedule that the options give, or that were found for estimated
+/// costs.
+Planned plan_of_run(const models::Graph& graph, const Resolution& resolution,
+                    const partition::PlanRequest& request,
+                    std::span<const partition::OpCost> costs) {
+  const train::TrainConfig& config = resolution.config;
+  const bool pipelined = config.pipeline.ranges.size() > 1;
+  pipeline::Schedule compute = without_communication(config.pipeline.schedule);
+  partition::Plan plan =
+      partition::make_plan(graph, costs, config.pipeline.ranges, request, compute);
+  if (pipelined && to_lower(plan.schedule) == partition::kAutomatic)
+    plan.schedule = partition::kAutomatic;
+  return {std::move(plan), std::move(compute)};
+}
+
+/// The same with automatic cuts, and an automatic schedule, for these costs. Errors: Config if none
+/// fit in memory.
+Planned best_plan(const models::Graph& graph, const Resolution& resolution, const Options& options,
+                  const partition::PlanRequest& request, std::span<const partition::OpCost> costs) {
+  const std::int64_t limit = stage_limit(Reader(options), graph, resolution.config);
+  const bool automatic =
+      to_lower(options.text("pipeline-schedule").value_or("")) == partition::kAutomatic;
+  const auto listed = [&](const partition::Plan& plan) {
+    const auto ranges = partition::stages_of(graph, plan.splits);
+    return partition::automatic_schedule(
+        graph, ranges, step_costs(graph, ranges, plan.costs, request), request.schedule);
+  };
+  if (!automatic || options.text("device-mapping") || options.integer("chunks")) {
+    partition::Plan plan = partition::automatic_plan(graph, costs, request, limit);
+    pipeline::Schedule compute = automatic && plan.stages() > 1
+                                     ? listed(plan)
+                                     : without_communication(resolution.config.pipeline.schedule);
+    if (automatic)
+      plan = make_plan(graph, costs, partition::stages_of(graph, plan.splits), request, compute);
+    if (automatic) plan.schedule = partition::kAutomatic;
+    return {std::move(plan), std::move(compute)};
+  }
+  partition::ScheduleChoice choice = partition::choose_schedule(graph, costs, request, limit);
+  pipeline::Schedule compute = choice.schedule.name == partition::kAutomatic
+                                   ? listed(choice.plan)
+                                   : pipeline::generate(choice.schedule);
+  return {std::move(choice.plan), std::move(compute)};
+}
+
+/// Cuts and schedule were found for estimated costs of this machine; for others they are found
+/// again. If nothing fits in memory, the plan is that of the run, which says so.
 Planned plan_of(const models::Graph& graph, const Resolution& resolution, const Options& options,
                 const partition::PlanRequest& request, std::span<const partition::OpCost> costs) {
-  const train::TrainConfig& config = resolution.config;
-  const std::int64_t limit = stage_limit(Reader(options), graph, config);
-  const bool automatic_cuts = options.text("pipeline-splits") == "auto";
-  const std::optional<partition::Plan>& given = resolution.layout.plan;
-  const bool automatic =
-      to_lower(options.text("pipeline-schedule").value_or(given ? given->schedule : "")) ==
-      partition::kAutomatic;
-  const bool open = automatic && automatic_cuts && !options.text("device-mapping") &&
-                    !options.integer("chunks") && !options.text("pipeline-schedule-file");
-  if (open && request.schedule.devices > 1) {
-    partition::ScheduleChoice choice = partition::choose_schedule(graph, costs, request, limit);
-    if (choice.schedule.name != partition::kAutomatic)
-      return {choice.plan, pipeline::generate(choice.schedule)};
-    const auto ranges = partition::stages_of(graph, choice.plan.splits);
-    return {choice.plan, partition::automatic_schedule(
-                             graph, ranges, step_costs(graph, ranges, choice.plan.costs, request),
-                             choice.schedule)};
+  const bool other_costs = request.cost_model != "analytic" || options.text("link");
+  const bool found = options.text("pipeline-splits") == "auto" &&
+                     !options.text("pipeline-schedule-file") && request.schedule.devices > 1;
+  if (!found || !other_costs) return plan_of_run(graph, resolution, request, costs);
+  try {
+    return best_plan(graph, resolution, options, request, costs);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Config) throw;
+    return plan_of_run(graph, resolution, request, costs);
   }
-  const pipeline::Schedule listed = without_communication(config.pipeline.schedule);
-  partition::Plan plan =
-      automatic_cuts ? partition::automatic_plan(graph, costs, request, limit)
-                     : partition::make_plan(graph, costs, config.pipeline.ranges, request, listed);
-  if (!automatic || plan.stages() == 1) return {std::move(plan), listed};
-  const auto ranges = partition::stages_of(graph, plan.splits);
-  pipeline::Schedule compute = partition::automatic_schedule(
-      graph, ranges, step_costs(graph, ranges, plan.costs, request), request.schedule);
-  plan = make_plan(graph, costs, ranges, request, compute);
-  plan.schedule = partition::kAutomatic;
-  return {std::move(plan), std::move(compute)};
 }
 
 /// The memory of the run's processes, as they will find it themselves. Errors: Config if a device

@@ -88,13 +88,20 @@ partition::ScheduleChoice fastest_schedule(Reader& read, const Graph& graph,
   const std::vector<partition::OpCost> costs =
       partition::estimated_costs(graph, request.program, request.device);
   const std::int64_t limit = stage_limit(read, graph, config);
-  try {
-    return partition::choose_schedule(graph, costs, request, limit);
-  } catch (const Error&) {
-    if (!recomputes_to_fit(read)) throw;
+  for (const bool again : {false, true}) {
+    if (again && !recomputes_to_fit(read)) break;
+    if (again) request.program.recompute = pipeline::Recompute::Stage;
+    try {
+      return partition::choose_schedule(graph, costs, request, limit);
+    } catch (const Error&) {
+      if (config.device_memory == 0) throw;
+    }
   }
-  request.program.recompute = pipeline::Recompute::Stage;
-  return partition::choose_schedule(graph, costs, request, limit);
+  // What needs the least. The run finds out whether it does fit, and says what would.
+  partition::ScheduleChoice least{open, {}};
+  least.plan.splits =
+      partition::choose_splits(graph, request, {.aim = partition::SplitRequest::For::Memory});
+  return least;
 }
 
 void choose_segments(Reader& read, const Graph& graph, TrainConfig& config, Notices& notices) {
