@@ -21,6 +21,7 @@
 #include "millrace_version.hpp"
 #include "pipeline/schedule/generators/rules.hpp"
 #include "report/page.hpp"
+#include "train/memory.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
@@ -46,6 +47,7 @@ report::PlannedRun planned_run(const Options& recorded, CostModel model) {
   const pipeline::Schedule compute = without_communication(config.pipeline.schedule);
   planned.plan =
       partition::make_plan(planned.graph, planned.costs, config.pipeline.ranges, request, compute);
+  planned.plan.memory = train::sizes_of_stages(planned.graph, config);
   planned.step = simulated_step(planned.graph, compute, planned.plan, request);
   if (planned.plan.stages() > 1) planned.plan.schedule = config.pipeline.schedule.name;
   return planned;

@@ -93,7 +93,9 @@ TEST(ReportTest, OfOneProcess) {
 TEST(ReportTest, OfTwoStagesWithATraceAndOfBothRuns) {
   const TemporaryDirectory directory;
   const fs::path staged = directory / "staged";
-  const Words layout = "--shards 2 --ranks 2 --pipeline-splits b2/0/relu --gc-profile --epochs 2 ";
+  const Words layout =
+      "--shards 2 --ranks 2 --pipeline-splits b2/0/relu --gc-profile --profile-steps 9,10 "
+      "--epochs 2 ";
   expect_end(train(staged, layout), 0);
   const std::string page = page_of(staged);
   expect_tables(page, staged);
