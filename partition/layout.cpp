@@ -137,7 +137,7 @@ ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs
       if (!refusal) refusal = error;  // too little memory; that of the first schedule is the least
     }
   }
-  if (!best) throw *refusal;
+  if (!best) throw Error(*refusal);
   if (!one_a_device) return *best;
   const std::vector<OpRange> stages = stages_of(graph, one_a_device->plan.splits);
   PlanRequest tried = request;
