@@ -29,7 +29,8 @@ class OneDnnVendor final : public Vendor {
     return onednn::has(dnnl::cpu_isa::avx512_core) ? 0 : 3'500'000;
   }
   [[nodiscard]] std::int64_t bytes_of_kernel() const override {
-    return onednn::has(dnnl::cpu_isa::avx512_core) ? 60'000 : 25'000;
+    const bool avx2 = onednn::has(dnnl::cpu_isa::avx2) && !onednn::has(dnnl::cpu_isa::avx512_core);
+    return avx2 ? 25'000 : 60'000;
   }
   [[nodiscard]] std::optional<MeasuredLevel> level() const override {
     if (onednn::has(dnnl::cpu_isa::avx512_core_amx)) return MeasuredLevel::Amx;
