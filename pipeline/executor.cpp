@@ -26,12 +26,23 @@ std::vector<LocalEntry> entries_of(const PipelinePlan& plan, std::span<const Mes
   return entries;
 }
 
+/// By unit, the entry for which its weights are packed: the update that made them. An evaluation
+/// has none; there it is the first entry that reads them.
+std::vector<std::size_t> packing_entries(std::span<const LocalEntry> entries, std::size_t units) {
+  std::vector<std::size_t> found(units, entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    if (std::size_t& at = found[entries[i].unit];
+        at == entries.size() || entries[i].action.kind == ActionKind::Update)
+      at = i;
+  return found;
+}
+
 /// The most pieces that a step can have: waits before an entry and between its parts, work between
 /// them, and what happens for a unit after all entries.
 std::size_t most_pieces(std::span<const LocalEntry> entries, std::span<const StageRun> runs) {
   constexpr std::size_t kEntry = 8;
   constexpr std::size_t kPart = 3;
-  constexpr std::size_t kUnit = 8;
+  constexpr std::size_t kUnit = 10;
   std::size_t pieces = kUnit * runs.size();
   for (const LocalEntry& entry : entries) {
     const std::optional<Phase> phase = exchanging_phase(entry.action.kind);
@@ -55,6 +66,7 @@ Executor::Executor(const Graph& graph, const PipelinePlan& plan, std::span<const
       all_messages_(messages(graph, plan.ranges)),
       runs_(stage_runs(graph, plan, units)),
       recording_(recording_of(entries_of(plan, all_messages_, runs_, rank), runs_)),
+      packing_entry_(packing_entries(recording_.entries(), runs_.size())),
       update_(graph, plan, runs_, recording_),
       teams_(plan, runs_),
       held_(units.size()),
@@ -111,7 +123,11 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   recording_.begin_step();
   update_.begin_step(space);
   for (std::size_t u = 0; u < runs_.size(); ++u) {
-    runs_[u].begin_step(space, settings);
+    recording_.enter(packing_entry_[u]);
+    {
+      const Recording::While packing(recording_, Doing::Pack);
+      runs_[u].begin_step(space, settings);
+    }
     for (std::int32_t m = 0; m < std::min(runs_[u].slots.stash, micro_batches_); ++m)
       messages_[u].post_activations(m);
   }

@@ -104,6 +104,7 @@ class Executor {
   std::vector<Message> all_messages_;
   std::vector<StageRun> runs_;  ///< by unit
   Recording recording_;
+  std::vector<std::size_t> packing_entry_;  ///< by unit
   WeightUpdate update_;
   StatisticsTeams teams_;
   std::vector<StageMessages> messages_;       ///< by unit

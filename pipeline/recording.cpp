@@ -7,7 +7,8 @@
 namespace millrace::pipeline {
 
 std::string_view name_of(Doing doing) {
-  constexpr std::array<std::string_view, 6> kNames = {"work",
+  constexpr std::array<std::string_view, 7> kNames = {"work",
+                                                      "pack weights",
                                                       "add gradients",
                                                       "wait for a message",
                                                       "wait until sent",

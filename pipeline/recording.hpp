@@ -25,6 +25,7 @@ struct LocalEntry {
 /// What a process does for an entry.
 enum class Doing : std::uint8_t {
   Work,           ///< kernels, and copies within the process
+  Pack,           ///< brings new weights into the order that kernels read, once a step
   Add,            ///< adds up gradients of replicas, also in the middle of other entries
   AwaitMessage,   ///< from another stage or replica
   AwaitSent,      ///< until a message may be overwritten
@@ -32,6 +33,9 @@ enum class Doing : std::uint8_t {
   AwaitAllRanks,  ///< before the update: whether all sums are finite, and their norm
 };
 [[nodiscard]] std::string_view name_of(Doing doing);
+[[nodiscard]] constexpr bool is_work(Doing doing) {
+  return doing == Doing::Work || doing == Doing::Pack;
+}
 
 /// A process does one thing at a time: for one entry, from `begin` to `end`, in nanoseconds of the
 /// steady clock. What it does for an entry may lie in several pieces, with those of other entries

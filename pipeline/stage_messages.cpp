@@ -84,7 +84,8 @@ void StageMessages::receive(const Ports& ports, std::int32_t m, WeightUpdate& su
     if (port.message.empty()) continue;
     recording_->await(port.peer);
     const int message = port.message_of(m);
-    while (sums.adding() && !transport_->done(message)) sums.advance();
+    comm::Patience patience = transport_->patience();
+    for (; sums.adding() && !transport_->done(message); patience.pause()) sums.advance();
     transport_->wait(message);
     recording_->await(Recording::kNobody);
   }

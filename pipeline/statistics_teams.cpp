@@ -28,6 +28,7 @@ StatisticsTeams::StatisticsTeams(const PipelinePlan& plan, std::span<const Stage
 
 /// All exchanges of a stage use the same tags, because every process runs them in the same order.
 void StatisticsTeams::bind(comm::Transport& transport, int first_tag) {
+  transport_ = &transport;
   constexpr auto kDouble = static_cast<std::int64_t>(sizeof(double));
   for (std::size_t u = 0; u < runs_.size(); ++u) {
     const std::int32_t replica = runs_[u].unit.replica;
@@ -81,9 +82,11 @@ void StatisticsTeams::await(const LocalEntry& entry, std::size_t part, Recording
   const std::int32_t span = runs_[entry.unit].span;
   const std::int32_t first = entry.replica / span * span;
   const Recording::While waiting(recording, Doing::AwaitMessage);
+  comm::Patience patience = transport_->patience();
   for (std::int32_t member = exchange.awaited(); member >= 0; member = exchange.awaited()) {
     recording.await_member(first + member);
     if (sums.adding()) sums.advance();
+    patience.pause();
   }
   recording.await_member(Recording::kNobody);
 }

@@ -43,6 +43,7 @@ class StatisticsTeams {
  private:
   const PipelinePlan* plan_;
   std::span<const StageRun> runs_;
+  comm::Transport* transport_ = nullptr;
   /// By unit and phase, and the part that comes before.
   std::vector<std::array<std::vector<AllGather>, kPhases>> exchanges_;
 };

@@ -100,7 +100,8 @@ void WeightUpdate::await(std::size_t unit, const StepSettings& settings) {
   AllReduce& gradients = sums_[unit].gradients;
   {
     const Recording::While waiting(*recording_, Doing::AwaitMessage);
-    while (!gradients.advance(*space_)) {
+    comm::Patience patience = world_->patience();
+    for (; !gradients.advance(*space_); patience.pause()) {
       recording_->await(gradients.awaited());
       advance();
     }
@@ -187,7 +188,8 @@ void WeightUpdate::share_weights() {
     recording_->enter(sums.entry);
     {
       const Recording::While waiting(*recording_, Doing::AwaitMessage);
-      while (!sums.weights->done()) recording_->await(sums.weights->awaited());
+      comm::Patience patience = world_->patience();
+      for (; !sums.weights->done(); patience.pause()) recording_->await(sums.weights->awaited());
       recording_->await(Recording::kNobody);
     }
     sums.parameters().refresh_copies(*space_);

@@ -139,7 +139,8 @@ class Simulation {
   void reduce(std::size_t device, const Action& action) {
     if (costs_.replicas < 2 || costs_.gradient_bytes.empty()) return;
     const double bytes = costs_.gradient_bytes[static_cast<std::size_t>(action.stage)];
-    const double seconds = all_reduce_seconds(costs_.link, costs_.replicas, bytes);
+    const double seconds =
+        all_reduce_seconds(costs_.link, costs_.replicas, bytes, costs_.sum_bytes_per_second);
     reduced_[device] = std::max(reduced_[device], now_[device]) + seconds;
     if (costs_.link.receiver_copies) now_[device] = reduced_[device];
   }
@@ -305,9 +306,13 @@ double TimeLine::bubble() const {
   return all > 0.0 ? 1.0 - std::accumulate(busy.begin(), busy.end(), 0.0) / all : 0.0;
 }
 
-double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes) {
+double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes,
+                          double sum_bytes_per_second) {
+  if (replicas < 2) return 0.0;
   const double others = replicas - 1;
-  return 2.0 * others * (link.latency + bytes / replicas / link.bytes_per_second);
+  const double part = bytes / replicas;
+  return 2.0 * others * (link.latency + part / link.bytes_per_second) +
+         (replicas + 1) * part / sum_bytes_per_second;
 }
 
 TimeLine simulate(const Schedule& schedule, std::span<const Link> links, const Costs& costs) {

@@ -36,14 +36,17 @@ struct Costs {
   LinkModel link;
   std::int32_t replicas = 1;           ///< of the pipeline, among which gradients are all-reduced
   std::vector<double> gradient_bytes;  ///< by stage; empty: all-reduces take no time
+  double sum_bytes_per_second = 1e30;  ///< read and written where gradients are added up
   /// How many devices of a pipeline can compute at the same time: more of them share the time
   /// equally. Less than 1 where replicas take turns, too. 0: all of them.
   double processors = 0.0;
 };
 
 /// Seconds of an all-reduce of n bytes over R replicas that send directly to each other
-/// (pipeline/all_reduce.hpp): each sends and receives 2 (R - 1) messages of n / R bytes.
-[[nodiscard]] double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes);
+/// (pipeline/all_reduce.hpp): each sends and receives 2 (R - 1) messages of n / R bytes, and adds
+/// up R parts of n / R bytes, at `sum_bytes_per_second` read and written.
+[[nodiscard]] double all_reduce_seconds(const LinkModel& link, std::int32_t replicas, double bytes,
+                                        double sum_bytes_per_second = 1e30);
 
 struct Interval {
   Action action;

@@ -77,10 +77,11 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
          "--dataset-benchmark measures how images are read, but --synthetic-data reads none: leave "
          "one of them out, or use --generated-data");
   if (must_launch(config, world)) return launch_ranks(config, invocation);
+  const int cores = this_machine(world).cores;  // before this rank keeps to its own
   pin_rank(world, config);
   if (world.rank() == 0) {
     print_lines(stderr, prepared.run.notices);
-    note_load(this_machine().cores);
+    note_load(cores);
   }
   const train::DataBenchResult result = measure(prepared, apart, world);
   if (world.rank() != 0) return 0;

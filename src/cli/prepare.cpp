@@ -196,6 +196,7 @@ MachineFacts this_machine(const comm::World& world) {
   facts.cores = std::max(1, static_cast<int>(cores.size()));
   facts.ranks = world.size();
   facts.local_ranks = world.local_size();
+  if (facts.local_ranks > facts.cores) world.share_cores();
   // Results depend on this number, so all machines use that of the one with the fewest cores.
   facts.threads =
       static_cast<int>(-world.maximum(-std::int64_t{std::max(1, facts.cores / facts.local_ranks)}));

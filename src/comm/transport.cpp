@@ -117,7 +117,10 @@ class MpiMessages {
     check(MPI_Test(&at(number), &flag, MPI_STATUS_IGNORE), "MPI_Test");
     return flag != 0;
   }
-  void wait(int number) { check(MPI_Wait(&at(number), MPI_STATUS_IGNORE), "MPI_Wait"); }
+  void wait(int number, Patience patience) {
+    while (patience.sleeps() && !done(number)) patience.pause();
+    check(MPI_Wait(&at(number), MPI_STATUS_IGNORE), "MPI_Wait");
+  }
 
  private:
   static int size(std::int64_t bytes) {
@@ -134,36 +137,41 @@ class MpiMessages {
   std::deque<MPI_Request> requests_;
 };
 
-/// Numbers of messages within the rank are negative: -1, -2, ...
+/// Messages within the rank have negative numbers: -1, -2, ... Without remote messages the rank is
+/// played alone: those to and from others are always done.
 class RoutingTransport final : public Transport {
  public:
-  RoutingTransport(const World& world, CopyBytes copy) : world_(&world), local_(copy) {
-    if (world.size() > 1) remote_ = std::make_unique<MpiMessages>();
+  RoutingTransport(const World& world, int rank, bool alone, CopyBytes copy)
+      : world_(&world), rank_(rank), local_(copy) {
+    if (world.size() > 1 && !alone) remote_ = std::make_unique<MpiMessages>();
   }
 
   int prepare_send(const std::byte* data, std::int64_t bytes, int rank, int tag) override {
-    if (rank == world_->rank()) return local_number(local_.add(nullptr, data, bytes, tag));
+    if (rank == rank_) return local_number(local_.add(nullptr, data, bytes, tag));
     require_tag(tag);
-    return remote_->add_send(data, bytes, rank, tag);
+    return remote_ ? remote_->add_send(data, bytes, rank, tag) : kLost;
   }
   int prepare_receive(std::byte* data, std::int64_t bytes, int rank, int tag) override {
-    if (rank == world_->rank()) return local_number(local_.add(data, nullptr, bytes, tag));
+    if (rank == rank_) return local_number(local_.add(data, nullptr, bytes, tag));
     require_tag(tag);
-    return remote_->add_receive(data, bytes, rank, tag);
+    return remote_ ? remote_->add_receive(data, bytes, rank, tag) : kLost;
   }
   void start(int message) override {
     if (message < 0) return local_.start(local_number(message));
-    remote_->start(message);
+    if (remote_) remote_->start(message);
   }
   bool done(int message) override {
-    return message < 0 ? local_.done(local_number(message)) : remote_->done(message);
+    if (message < 0) return local_.done(local_number(message));
+    return !remote_ || remote_->done(message);
   }
   void wait(int message) override {
-    if (message >= 0) return remote_->wait(message);
-    MILLRACE_ASSERT(local_.done(local_number(message)));
+    if (message >= 0 && remote_) remote_->wait(message, patience());
+    MILLRACE_ASSERT(message >= 0 || local_.done(local_number(message)));
   }
+  [[nodiscard]] Patience patience() const override { return world_->patience(); }
 
  private:
+  static constexpr int kLost = 0;  ///< the number of all messages that go nowhere
   static int local_number(int number) { return -1 - number; }
   void require_tag(int tag) const {
     if (tag <= world_->highest_tag()) return;
@@ -175,6 +183,7 @@ class RoutingTransport final : public Transport {
   }
 
   const World* world_;
+  int rank_;
   LocalMessages local_;
   std::unique_ptr<MpiMessages> remote_;
 };
@@ -182,7 +191,11 @@ class RoutingTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_transport(const World& world, CopyBytes copy) {
-  return std::make_unique<RoutingTransport>(world, copy);
+  return std::make_unique<RoutingTransport>(world, world.rank(), false, copy);
+}
+
+std::unique_ptr<Transport> make_transport_alone(const World& world, int rank, CopyBytes copy) {
+  return std::make_unique<RoutingTransport>(world, rank, true, copy);
 }
 
 }  // namespace millrace::comm

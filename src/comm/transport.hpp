@@ -28,10 +28,16 @@ class Transport {
   /// Whether the memory of the message may be reused; also true before the first start.
   [[nodiscard]] virtual bool done(int message) = 0;
   virtual void wait(int message) = 0;
+  /// For a caller that looks again and again whether a message is done.
+  [[nodiscard]] virtual Patience patience() const = 0;
 };
 
 /// Uses MPI between ranks and copies within a rank. `world` must outlive the transport. Errors:
 /// Internal, if this process waits for a message to itself that it has not sent.
 [[nodiscard]] std::unique_ptr<Transport> make_transport(const World& world, CopyBytes copy);
+/// The same for a process that plays the part of `rank` alone, as a rehearsal: messages to other
+/// ranks are lost, and those from them are done at once and change nothing.
+[[nodiscard]] std::unique_ptr<Transport> make_transport_alone(const World& world, int rank,
+                                                              CopyBytes copy);
 
 }  // namespace millrace::comm

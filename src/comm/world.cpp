@@ -74,8 +74,12 @@ class World::Peers {
     check(MPI_Send(data.data(), count(data.size()), MPI_BYTE, to, kTag, MPI_COMM_WORLD),
           "MPI_Send");
   }
-  void receive(int from, std::span<std::byte> data) {
+  void receive(int from, std::span<std::byte> data, Patience patience) {
     awaited_.store(from, std::memory_order_relaxed);
+    for (int here = patience.sleeps() ? 0 : 1; here == 0;) {
+      check(MPI_Iprobe(from, kTag, MPI_COMM_WORLD, &here, MPI_STATUS_IGNORE), "MPI_Iprobe");
+      if (here == 0) patience.pause();
+    }
     check(MPI_Recv(data.data(), count(data.size()), MPI_BYTE, from, kTag, MPI_COMM_WORLD,
                    MPI_STATUS_IGNORE),
           "MPI_Recv");
@@ -86,11 +90,11 @@ class World::Peers {
     send(to, std::as_bytes(std::span(&length, 1)));
     if (length > 0) send(to, std::as_bytes(std::span(text)));
   }
-  [[nodiscard]] std::string receive_text(int from) {
+  [[nodiscard]] std::string receive_text(int from, Patience patience) {
     std::uint64_t length = 0;
-    receive(from, std::as_writable_bytes(std::span(&length, 1)));
+    receive(from, std::as_writable_bytes(std::span(&length, 1)), patience);
     std::string text(length, '\0');
-    if (length > 0) receive(from, std::as_writable_bytes(std::span(text)));
+    if (length > 0) receive(from, std::as_writable_bytes(std::span(text)), patience);
     return text;
   }
   [[nodiscard]] int awaited() const noexcept { return awaited_.load(std::memory_order_relaxed); }
@@ -167,6 +171,11 @@ World::~World() {
   if (initialised_) MPI_Finalize();
 }
 
+void World::share_cores() const noexcept {
+  shares_cores_ = true;
+  end_sleeps_on_time();
+}
+
 int World::awaited() const noexcept { return peers_ ? peers_->awaited() : -1; }
 
 template <class T, class Combine>
@@ -175,12 +184,12 @@ void World::reduce(std::span<T> values, Combine combine) const {
   const std::vector<int> children = children_of(rank_, size_);
   std::vector<T> theirs(children.empty() ? 0 : values.size());
   for (const int child : children) {
-    peers_->receive(child, std::as_writable_bytes(std::span(theirs)));
+    peers_->receive(child, std::as_writable_bytes(std::span(theirs)), patience());
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = combine(values[i], theirs[i]);
   }
   if (rank_ != 0) {
     peers_->send(parent_of(rank_), std::as_bytes(values));
-    peers_->receive(parent_of(rank_), std::as_writable_bytes(values));
+    peers_->receive(parent_of(rank_), std::as_writable_bytes(values), patience());
   }
   for (auto child = children.rbegin(); child != children.rend(); ++child)
     peers_->send(*child, std::as_bytes(values));
@@ -201,7 +210,7 @@ void World::barrier() const { (void)maximum(0); }
 
 std::string World::broadcast(std::string text) const {
   if (size_ == 1) return text;
-  if (rank_ != 0) text = peers_->receive_text(parent_of(rank_));
+  if (rank_ != 0) text = peers_->receive_text(parent_of(rank_), patience());
   const std::vector<int> children = children_of(rank_, size_);
   for (auto child = children.rbegin(); child != children.rend(); ++child)
     peers_->send_text(*child, text);
@@ -214,7 +223,7 @@ std::vector<std::string> World::gather(const std::string& text) const {
     return {};
   }
   std::vector<std::string> texts = {text};
-  for (int rank = 1; rank < size_; ++rank) texts.push_back(peers_->receive_text(rank));
+  for (int rank = 1; rank < size_; ++rank) texts.push_back(peers_->receive_text(rank, patience()));
   return texts;
 }
 
@@ -242,7 +251,7 @@ std::int64_t World::clock_offset() const {
   for (int other = 1; other < size_; ++other) {
     for (int round = 0; round < kRounds; ++round) {
       if (rank_ == 0) {
-        peers_->receive(other, message);
+        peers_->receive(other, message, patience());
         time = steady_nanoseconds();
         peers_->send(other, message);
       }
@@ -250,7 +259,7 @@ std::int64_t World::clock_offset() const {
       // Assume that the answer was made half-way. The shortest round gives the best estimate.
       const std::int64_t begin = steady_nanoseconds();
       peers_->send(0, message);
-      peers_->receive(0, message);
+      peers_->receive(0, message, patience());
       const std::int64_t end = steady_nanoseconds();
       if (end - begin >= shortest) continue;
       shortest = end - begin;

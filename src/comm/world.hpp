@@ -3,6 +3,7 @@
 // src/comm: communication between processes. MPI names appear in this folder only.
 //
 // world      lifetime of MPI, rank and number of ranks, collective functions
+// patience   what a process does while it waits
 // transport  point-to-point messages with fixed partners and buffers (the all-reduce of gradients,
 //            built from them, is pipeline/all_reduce.hpp)
 //
@@ -16,6 +17,8 @@
 #include <span>
 #include <string>
 #include <vector>
+
+#include "comm/patience.hpp"
 
 namespace millrace::comm {
 
@@ -79,6 +82,11 @@ class World {
   /// any thread.
   [[nodiscard]] int awaited() const noexcept;
 
+  /// Records that ranks on this machine share cores: from now on this thread sleeps while it waits.
+  void share_cores() const noexcept;
+  /// For a wait that begins now.
+  [[nodiscard]] Patience patience() const noexcept { return Patience(shares_cores_); }
+
   /// Records that all ranks are about to fail with the same error, so that none has to be aborted.
   void fail_together() const noexcept { failing_together_ = true; }
   [[nodiscard]] bool failing_together() const noexcept { return failing_together_; }
@@ -93,6 +101,7 @@ class World {
   std::unique_ptr<Peers> peers_;  ///< null in a world without MPI
   bool initialised_ = false;
   mutable bool failing_together_ = false;
+  mutable bool shares_cores_ = false;
   int rank_ = 0;
   int size_ = 1;
   int local_rank_ = 0;

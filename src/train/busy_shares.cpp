@@ -25,7 +25,7 @@ void BusyShares::own(std::span<std::int64_t> thousandths) const {
   };
   for (const pipeline::LocalEntry& entry : recording.entries()) of(entry) = 0.0;
   for (const pipeline::Piece& piece : pieces)
-    if (piece.doing == pipeline::Doing::Work)
+    if (pipeline::is_work(piece.doing))
       of(recording.entries()[piece.entry]) += static_cast<double>(piece.end - piece.begin);
   for (std::size_t d = 0; d < work.size(); ++d)
     if (work[d] >= 0.0 && whole > 0.0) thousandths[d] = std::llround(1000.0 * work[d] / whole);

@@ -23,6 +23,7 @@ void add_to_device(DeviceTimes& times, ActionKind kind, const Piece& piece) {
   const bool sums = kind == ActionKind::Reduce || kind == ActionKind::Update;
   switch (piece.doing) {
     case Doing::Work:
+    case Doing::Pack:
       if (kind == ActionKind::Forward)
         times.forward += time;
       else if (kind == ActionKind::Update)
@@ -49,7 +50,7 @@ void add_to_device(DeviceTimes& times, ActionKind kind, const Piece& piece) {
 }
 
 void add_to_stage(StageCost& cost, ActionKind kind, const Piece& piece) {
-  if (piece.doing != Doing::Work) return;
+  if (!pipeline::is_work(piece.doing)) return;
   const double work = seconds(piece.end - piece.begin);
   if (kind == ActionKind::Forward) cost.forward += work;
   if (kind == ActionKind::Backward || kind == ActionKind::BackwardInput)

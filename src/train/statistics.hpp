@@ -15,7 +15,7 @@ namespace millrace::train {
 struct DeviceTimes {
   double forward = 0.0;
   double backward = 0.0;
-  double update = 0.0;
+  double update = 0.0;  ///< and the packing of the new weights
   double reduce = 0.0;  ///< sums over replicas, including waiting for them
   double receive_wait = 0.0;
   double send_wait = 0.0;

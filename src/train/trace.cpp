@@ -27,7 +27,7 @@ double microseconds(std::int64_t nanoseconds) { return 1e-3 * static_cast<double
 
 std::string_view category(ActionKind kind, Doing doing) {
   if (doing == Doing::Add) return "reduce";
-  if (doing != Doing::Work) return "wait";
+  if (!is_work(doing)) return "wait";
   if (kind == ActionKind::Forward) return "forward";
   if (pipeline::is_compute(kind)) return "backward";
   if (pipeline::is_send(kind)) return "send";
@@ -152,7 +152,7 @@ void Trace::write_updates(TraceWriter& writer, const Step& step) const {
     auto& [whole, work] =
         devices.try_emplace(number_of(executor_->plan(), entry), piece, 0).first->second;
     whole.end = std::max(whole.end, piece.end);
-    if (piece.doing == Doing::Work) work += piece.end - piece.begin;
+    if (is_work(piece.doing)) work += piece.end - piece.begin;
   }
   for (const auto& [pid, times] : devices)
     writer.update(pid, step.number, times.first, times.second);

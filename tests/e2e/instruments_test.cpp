@@ -95,6 +95,22 @@ TEST(BubbleTest, ADeviceThatHardlyWorksIsOneThatWaits) {
   EXPECT_GT(traced.waiting.at(1), 0.75 * traced.total);
 }
 
+// Weights are packed once a step, before the first action: that is work, and not a gap.
+TEST(BubbleTest, PackingWeightsIsWork) {
+  const TemporaryDirectory directory;
+  const Words layout = "--shards 2 --ranks 2 --pipeline-splits b2/0/relu";
+  expect_agreement(millrace(traced_run(directory, layout)), directory);
+  std::map<std::pair<int, int>, int> packed;  // by device and step
+  const nlohmann::json trace = nlohmann::json::parse(read_text(directory / "trace.json"));
+  for (const nlohmann::json& event : trace.at("traceEvents"))
+    if (event.at("ph") == "X" && event.at("name") == "pack weights") {
+      EXPECT_EQ(event.at("cat"), "update");
+      ++packed[{event.at("pid"), event.at("args").at("step")}];
+    }
+  EXPECT_EQ(packed.size(), 2u * 4);
+  for (const auto& [where, times] : packed) EXPECT_EQ(times, 1);
+}
+
 TEST(BubbleTest, OfThreeAndFourStagesIsThatOfTheTrace) {
   for (const char* layout :
        {"--shards 3 --ranks 3 --pipeline-splits auto",

@@ -211,6 +211,9 @@ TEST(SimulateTest, AllReducesOfADeviceFollowEachOtherAndDelayTheUpdate) {
   Costs costs = equal_costs(2, 1, 0.5, 0.5);
   costs.link = {.latency = 0.25, .bytes_per_second = 1e9};
   EXPECT_DOUBLE_EQ(all_reduce_seconds(costs.link, 4, 4e9), 6 * (0.25 + 1.0));
+  // Four parts of 1 GB are read and one is written.
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(costs.link, 4, 4e9, 10e9), 6 * (0.25 + 1.0) + 0.5);
+  EXPECT_EQ(all_reduce_seconds(costs.link, 1, 4e9, 10e9), 0.0);
   const Schedule schedule = complete(request("GPipe", 2, 2));
   const double without = replay(schedule, costs).makespan;
   costs.replicas = 2;
