@@ -68,12 +68,7 @@ class Estimate {
   [[nodiscard]] std::vector<OpWork> work_of(Phase phase) const {
     std::vector<OpWork> sums(graph_.ops.size());
     for (const Call& call : program_.phase(phase)) {
-      OpWork& sum = sums.at(call.op.at());
-      const OpWork more = work(call);
-      sum.flops += more.flops;
-      sum.depthwise_flops += more.depthwise_flops;
-      sum.bytes += more.bytes;
-      sum.kernels += more.kernels;
+      sums.at(call.op.at()) += work(call);
     }
     return sums;
   }
@@ -184,6 +179,14 @@ class Estimate {
 };
 
 }  // namespace
+
+OpWork& OpWork::operator+=(const OpWork& other) {
+  flops += other.flops;
+  depthwise_flops += other.depthwise_flops;
+  bytes += other.bytes;
+  kernels += other.kernels;
+  return *this;
+}
 
 double seconds_of(const OpWork& work, const DeviceModel& device) {
   const double depthwise = device.depthwise_flops_per_second > 0.0

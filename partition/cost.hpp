@@ -55,6 +55,7 @@ struct OpWork {
   double depthwise_flops = 0.0;
   double bytes = 0.0;  ///< read and written
   double kernels = 0.0;
+  OpWork& operator+=(const OpWork& other);
 };
 
 /// Seconds of kernels with this much work in sum.

@@ -108,7 +108,9 @@ class LayoutSearcher {
     for (const models::Parameter& p : graph_.parameters)
       if (p.learns()) gradients += static_cast<double>(p.elements() * size_of(DType::F32));
     return depth * work(costs(batch)) / stages +
-           (replicas > 1 ? all_reduce_seconds(base_.link, replicas, gradients / stages) : 0.0);
+           (replicas > 1 ? all_reduce_seconds(base_.link, replicas, gradients / stages,
+                                              base_.device.bytes_per_second)
+                         : 0.0);
   }
 
   [[nodiscard]] const FoundLayout* known_for(std::int32_t stages) const {
@@ -144,6 +146,7 @@ class LayoutSearcher {
     for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
       const bool pipelined = shape.stages > 1;
       if (rule.name == "Interleaved" || (rule.name == "Sequential") == pipelined) continue;
+      if (pipelined && rule.name == "1F1B") continue;
       if (!pipelined && rule.placement != pipeline::StagePlacement::Free) continue;
       request.schedule.name = rule.name;
       const bool loop = rule.placement == pipeline::StagePlacement::Loop;

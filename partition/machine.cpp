@@ -10,13 +10,6 @@
 namespace millrace::partition {
 namespace {
 
-void add(OpWork& sum, const OpWork& more) {
-  sum.flops += more.flops;
-  sum.depthwise_flops += more.depthwise_flops;
-  sum.bytes += more.bytes;
-  sum.kernels += more.kernels;
-}
-
 /// Samples of one phase. Kernels take in the ops that follow them: later ones of a forward pass,
 /// earlier ones of a backward pass.
 void append(std::vector<KernelSample>& samples, std::span<const OpWork> work,
@@ -31,7 +24,7 @@ void append(std::vector<KernelSample>& samples, std::span<const OpWork> work,
     if (time > 0.0)
       open = &samples.emplace_back(KernelSample{work[op], time});
     else if (open != nullptr)
-      add(open->work, work[op]);
+      open->work += work[op];
   }
   // Ops that share a kernel start it once.
   for (std::size_t i = before; i < samples.size(); ++i) samples[i].work.kernels = 1.0;

@@ -30,10 +30,6 @@ constexpr int kValue = 1;
 constexpr int kTag = 1;
 constexpr int kSimpleValue = 2;
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::vector<fs::path> event_files(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -132,6 +128,10 @@ std::uint64_t kept_bytes(const fs::path& path, std::int64_t last) {
 }
 
 }  // namespace
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 EventFile::EventFile(const fs::path& folder, std::optional<std::int64_t> restored) {
   std::error_code error;

@@ -50,6 +50,9 @@ class EventFile {
   std::uint64_t written_ = 0;
 };
 
+/// Seconds since 1970, which events carry as their wall time.
+[[nodiscard]] double seconds_now();
+
 /// Cuts the event files in a folder off behind the last event of a step up to `last`. An event that
 /// is incomplete or damaged is cut off with what follows it, which TensorBoard would not read.
 /// Errors: Io.

@@ -19,10 +19,6 @@ constexpr int kNumber = 2;
 constexpr int kText = 3;
 constexpr int kFlag = 4;
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 WireMessage value_of(const HParam& value) {
   if (const auto* const number = std::get_if<double>(&value))
     return WireMessage().real(kNumber, *number);

@@ -37,16 +37,21 @@ ops::Update update_of(const OptimiserConfig& optimiser, double rate, std::int64_
 }  // namespace
 
 Session::Session(const TrainConfig& config, Use use, const comm::World& world)
-    : Session(config, use, world, world.rank()) {
+    : Session(config, use, world, world.rank(), comm::make_transport(world, device::copy_within)) {
   MILLRACE_ASSERT(config_.pipeline.ranks.ranks == world.size());
 }
 
 Session::Session(const TrainConfig& config, Use use, const comm::World& world, int rank)
+    : Session(config, use, world, rank,
+              comm::make_transport_alone(world, rank, device::copy_within)) {}
+
+Session::Session(const TrainConfig& config, Use use, const comm::World& world, int rank,
+                 std::unique_ptr<comm::Transport> transport)
     : config_(config),
       world_(&world),
       rank_(rank),
       graph_(network_of(config)),
-      transport_(comm::make_transport(world, device::copy_within)),
+      transport_(std::move(transport)),
       scaling_(first_scaling(config.loss_scaling)) {
   if (config_.pipeline.ranges.empty())
     config_.pipeline =
@@ -168,7 +173,7 @@ std::int64_t Session::library_bytes() const {
   std::int64_t own = 0;
   std::int64_t each = 0;
   for (const auto& [number, backend] : backends_) {
-    if (dense) own = std::max(own, backend->own_bytes());
+    own = std::max(own, backend->own_bytes(dense));
     each = std::max(each, backend->bytes_of_kernel());
   }
   return kFirstUse + own + kernels * each;
@@ -181,7 +186,6 @@ std::int64_t Session::initial_bytes() const {
 }
 
 void Session::allocate() {
-  MILLRACE_ASSERT(rank_ == world_->rank());
   arena_ = std::make_unique<device::Arena>(arena_bytes() - feeder_->resident_bytes());
   std::int64_t offset = 0;
   for (const auto& stage : stages_) {

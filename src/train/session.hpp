@@ -56,7 +56,8 @@ class Session {
  public:
   using Use = train::Use;
   Session(const TrainConfig& config, Use use, const comm::World& world);
-  /// The part of process `rank`, to learn its sizes: only the process itself may allocate it.
+  /// The part of process `rank`, to learn its sizes, or to rehearse it alone: messages from other
+  /// processes are there at once and hold nothing. For a rehearsal `world` must have one rank.
   Session(const TrainConfig& config, Use use, const comm::World& world, int rank);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -108,6 +109,9 @@ class Session {
   [[nodiscard]] const pipeline::Executor* active() const { return active_.load(); }
 
  private:
+  Session(const TrainConfig& config, Use use, const comm::World& world, int rank,
+          std::unique_ptr<comm::Transport> transport);
+
   /// Validation runs in groups of micro-batches; the last group may be smaller.
   struct Group {
     pipeline::PipelinePlan plan;

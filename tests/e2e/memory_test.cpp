@@ -17,7 +17,6 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
-#include "core/instruction_level.hpp"
 #include "millrace.hpp"
 #include "support/sanitizers.hpp"
 
@@ -98,9 +97,7 @@ void expect_planned(const json& processes, const std::string& output) {
     // A run prints three digits.
     EXPECT_NEAR(static_cast<double>(device_bytes(process)), arenas.at(rank), 0.005 * arenas[rank]);
     EXPECT_GE(planned, 0.995 * peaks.at(rank)) << "rank " << rank << ": the plan says too little";
-    // The code that the kernel library makes was measured at AVX2; elsewhere the plan allows more.
-    const double most = instruction_level() == InstructionLevel::Avx2 ? 1.055 : 1.2;
-    EXPECT_LE(planned, most * peaks.at(rank)) << "rank " << rank << ": the plan says too much";
+    EXPECT_LE(planned, 1.055 * peaks.at(rank)) << "rank " << rank << ": the plan says too much";
   }
 }
 
