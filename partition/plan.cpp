@@ -89,6 +89,17 @@ class WithMessages {
   std::optional<Schedule> schedule_;
 };
 
+/// Sets what a simulated step shows.
+void set_step(Plan& plan, const Schedule& schedule, const std::vector<Link>& links,
+              pipeline::Costs costs) {
+  const pipeline::TimeLine line = pipeline::simulate(schedule, links, costs);
+  plan.seconds = line.makespan;
+  plan.bound = pipeline::lower_bound_seconds(costs.stages, schedule.micro_batches,
+                                             splits_backward(schedule));
+  plan.bubble = std::max(line.bubble(), 0.0);  // rounding may make it negative
+  plan.costs = std::move(costs.stages);
+}
+
 /// Without the memory. `bytes` knows which ops are repeated; without it, all count.
 Plan timed_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
                 const PlanRequest& request, WithMessages& messages, StageBytes* bytes) {
@@ -105,8 +116,6 @@ Plan timed_plan(const Graph& graph, std::span<const OpCost> costs, std::span<con
     for (std::size_t s = 0; s < stages.size(); ++s)
       by_stage.push_back(stage_cost(costs, stages[s], bytes->options(stages[s], slots[s])));
   }
-  pipeline::Costs simulated = step_costs(graph, stages, std::move(by_stage), request);
-  const pipeline::TimeLine line = pipeline::simulate(schedule, links, simulated);
 
   Plan plan;
   plan.model = graph.name;
@@ -116,11 +125,7 @@ Plan timed_plan(const Graph& graph, std::span<const OpCost> costs, std::span<con
   plan.schedule = schedule.name;
   plan.splits = splits_of(graph, stages);
   plan.device_of = schedule.device_of;
-  plan.seconds = line.makespan;
-  plan.bound = pipeline::lower_bound_seconds(simulated.stages, schedule.micro_batches,
-                                             splits_backward(compute));
-  plan.bubble = std::max(line.bubble(), 0.0);  // rounding may make it negative
-  plan.costs = std::move(simulated.stages);
+  set_step(plan, schedule, links, step_costs(graph, stages, std::move(by_stage), request));
   plan.cost_model = request.cost_model;
   return plan;
 }
@@ -182,10 +187,12 @@ pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
   all.link = request.link;
   all.replicas = request.replicas;
   all.processors = request.processors;
+  all.sum_bytes_per_second = request.device.bytes_per_second;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     // An update reads and writes all that belongs to the parameters once.
     const auto state = static_cast<double>(parameter_state_bytes(graph, stages[s], request.update));
-    all.stages[s].update = 2.0 * state / request.device.bytes_per_second;
+    if (all.stages[s].update == 0.0)
+      all.stages[s].update = 2.0 * state / request.device.bytes_per_second;
     double gradients = 0.0;
     for (const models::Parameter& p : graph.parameters)
       if (stages[s].contains(p.op) && p.learns())
@@ -213,6 +220,17 @@ Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<cons
   StageBytes bytes(graph, program_options(request, compute), request.update, request.sizer);
   WithMessages messages(compute);
   return plan_with(graph, costs, stages, request, messages, bytes);
+}
+
+void set_seconds(Plan& plan, const Graph& graph, const PlanRequest& request,
+                 const Schedule& compute, std::span<const pipeline::StageCost> seconds) {
+  const std::vector<OpRange> stages = stages_of(graph, plan.splits);
+  const std::vector<Link> links = pipeline::links(graph, stages);
+  std::vector<pipeline::StageCost> costs(seconds.begin(), seconds.end());
+  for (std::size_t s = 0; s < costs.size(); ++s)
+    costs[s].stash_bytes = plan.costs.at(s).stash_bytes;
+  set_step(plan, with_communication(compute, links), links,
+           step_costs(graph, stages, std::move(costs), request));
 }
 
 std::vector<Plan> best_plans(const Graph& graph, std::span<const OpCost> costs,

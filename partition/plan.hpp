@@ -53,7 +53,8 @@ struct PlanRequest {
   StageSizer sizer;  ///< empty: memory is that of stage_bytes, without what only kernels know
 };
 
-/// What a step of these stages costs: `stages` with the updates, messages, and all-reduces.
+/// What a step of these stages costs: `costs` with messages, all-reduces, and the updates whose
+/// seconds are not known.
 [[nodiscard]] pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
                                          std::vector<pipeline::StageCost> costs,
                                          const PlanRequest& request);
@@ -73,6 +74,10 @@ struct PlanRequest {
 [[nodiscard]] Plan make_plan(const Graph& graph, std::span<const OpCost> costs,
                              std::span<const OpRange> stages, const PlanRequest& request,
                              const pipeline::Schedule& compute);
+
+/// Replaces the seconds of a plan's stages, and what follows from them. `compute`: its actions.
+void set_seconds(Plan& plan, const Graph& graph, const PlanRequest& request,
+                 const pipeline::Schedule& compute, std::span<const pipeline::StageCost> seconds);
 
 struct Search {
   std::vector<models::OpId> cuts;  ///< where stages may begin; empty: between all layers

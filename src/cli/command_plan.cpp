@@ -24,6 +24,7 @@
 #include "pipeline/schedule/render.hpp"
 #include "pipeline/schedule/simulate.hpp"
 #include "train/memory.hpp"
+#include "train/rehearsal.hpp"
 #include "train/setup.hpp"
 #include "train/trainer.hpp"
 
@@ -132,8 +133,7 @@ Planned plan_of(const models::Graph& graph, const Resolution& resolution, const 
 /// The memory of the run's processes, as they will find it themselves. Errors: Config if a device
 /// needs more than --device-memory, with what fits.
 void add_memory(partition::Plan& plan, const models::Graph& graph, const train::TrainConfig& config,
-                const train::TrainInputs& inputs) {
-  const comm::World world;
+                const train::TrainInputs& inputs, const comm::World& world) {
   require_device_memory(config, [&](const train::TrainConfig& other) {
     std::int64_t most = 0;
     for (const partition::ProcessMemory& process : forecast_processes(other, inputs, world))
@@ -181,9 +181,15 @@ int command_plan(const Invocation& invocation) {
   config.splits = plan.splits;
   config.pipeline.ranges = ranges;
   config.pipeline.schedule = with_communication(compute, pipeline::links(graph, ranges));
+  const comm::World world;
+  const bool alone = plan.stages() * static_cast<std::size_t>(request.replicas) == 1;
+  // With several devices, whole stages are measured: the sum of their ops is only an approximation.
+  if (model == CostModel::Profile && !alone && world.size() == 1)
+    set_seconds(plan, graph, request, compute, train::rehearsed_costs(config, sets.train, world));
   add_memory(
       plan, graph, config,
-      {.train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}});
+      {.train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}},
+      world);
 
   const std::string format = options.text("format").value_or("text");
   if (format == "html")

@@ -175,6 +175,25 @@ TEST(PlanTest, APlanHasTheTimeAndMemoryOfItsStages) {
   EXPECT_GT(make_plan(graph, costs, stages, r).seconds, plan.seconds + 0.02);
 }
 
+TEST(PlanTest, SecondsOfStagesCanBeMeasuredOnes) {
+  const Graph graph = cifar_resnet("20");
+  PlanRequest two = request("GPipe", 2, 4);
+  two.link = {.latency = 0.0};
+  const pipeline::Schedule compute = pipeline::generate(two.schedule);
+  Plan plan = best_plans(graph, costs_of(graph), two, {}).front();
+  const std::vector<pipeline::StageCost> before = plan.costs;
+  const pipeline::StageCost each = {
+      .forward = 1.0, .backward_input = 1.5, .backward_weight = 0.5, .update = 0.25};
+  set_seconds(plan, graph, two, compute, std::vector{each, each});
+  // (m + s - 1) (f + b), and the update.
+  EXPECT_DOUBLE_EQ(plan.seconds, 5 * 3.0 + 0.25);
+  EXPECT_DOUBLE_EQ(plan.bubble, 1.0 - 12.25 / 15.25);
+  for (std::size_t s = 0; s < 2; ++s) {
+    EXPECT_EQ(plan.costs[s].update, 0.25) << "not estimated if it was measured";
+    EXPECT_EQ(plan.costs[s].stash_bytes, before[s].stash_bytes);
+  }
+}
+
 TEST(PlanTest, MemoryLimitsThePlans) {
   const Graph graph = cifar_resnet("20");
   const std::vector<OpCost> costs = costs_of(graph);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "train/rehearsal.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/error.hpp"
+#include "train/session.hpp"
+
+namespace millrace::train {
+namespace {
+
+using pipeline::ActionKind;
+using pipeline::StageCost;
+
+constexpr std::size_t kWarmUp = 1;
+constexpr std::size_t kSteps = 5;
+
+/// Seconds of work for each entry of a step.
+std::vector<double> work_of(const pipeline::Recording& recording) {
+  std::vector<double> seconds(recording.entries().size());
+  for (const pipeline::Piece& piece : recording.pieces())
+    if (pipeline::is_work(piece.doing))
+      seconds[piece.entry] += 1e-9 * static_cast<double>(piece.end - piece.begin);
+  return seconds;
+}
+
+/// Medians over the steps, by entry.
+std::vector<double> medians(const std::vector<std::vector<double>>& steps) {
+  std::vector<double> result(steps.front().size());
+  std::vector<double> values(steps.size());
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    std::transform(steps.begin(), steps.end(), values.begin(),
+                   [i](const std::vector<double>& step) { return step[i]; });
+    std::nth_element(values.begin(), middle, values.end());
+    result[i] = *middle;
+  }
+  return result;
+}
+
+/// The times of a stage's actions of one kind.
+struct Mean {
+  double seconds = 0.0;
+  int count = 0;
+  void add(double one) {
+    seconds += one;
+    ++count;
+  }
+  [[nodiscard]] double value() const { return count > 0 ? seconds / count : 0.0; }
+};
+
+/// What the actions of a stage take.
+struct ActionTimes {
+  std::array<Mean, static_cast<std::size_t>(ActionKind::Update) + 1> by_kind;
+  [[nodiscard]] Mean& of(ActionKind kind) { return by_kind[static_cast<std::size_t>(kind)]; }
+  /// Schedules that split some backwards only have times of the parts.
+  [[nodiscard]] StageCost cost() {
+    const bool split = of(ActionKind::BackwardInput).count > 0;
+    return {.forward = of(ActionKind::Forward).value(),
+            .backward_input = of(split ? ActionKind::BackwardInput : ActionKind::Backward).value(),
+            .backward_weight = of(ActionKind::BackwardWeight).value(),
+            .update = of(ActionKind::Update).value()};
+  }
+};
+
+/// Plays the part of a rank, and notes the times of its stages of the first replica.
+void rehearse(const TrainConfig& config, const std::shared_ptr<const io::Dataset>& dataset,
+              const comm::World& world, int rank, std::vector<ActionTimes>& times) {
+  Session session(config, Use::Training, world, rank);
+  session.allocate();
+  session.initialise(config.seed);
+  const Feeds feeds = session.feeder().training(dataset, 0);
+  const pipeline::Recording& recording = session.executor().recording();
+  std::vector<std::vector<double>> steps;
+  for (std::size_t i = 0; i < kWarmUp + kSteps; ++i) {
+    (void)session.step(feeds, static_cast<std::int64_t>(i), 0.0);
+    if (i >= kWarmUp) steps.push_back(work_of(recording));
+  }
+  const std::vector<double> seconds = medians(steps);
+  for (std::size_t i = 0; i < seconds.size(); ++i)
+    if (const pipeline::LocalEntry& entry = recording.entries()[i]; entry.replica == 0)
+      times.at(static_cast<std::size_t>(entry.action.stage)).of(entry.action.kind).add(seconds[i]);
+}
+
+}  // namespace
+
+std::vector<StageCost> rehearsed_costs(const TrainConfig& config,
+                                       const std::shared_ptr<const io::Dataset>& dataset,
+                                       const comm::World& world) {
+  MILLRACE_ASSERT(world.size() == 1);
+  TrainConfig resident = config;
+  resident.data.source = ImageSource::Device;  // reading images is not a cost of a stage
+  const pipeline::RankMap& map = config.pipeline.ranks;
+  std::vector<ActionTimes> times(config.pipeline.ranges.size());
+  for (int rank = 0; rank <= map.rank_of(0, map.devices - 1); ++rank)
+    rehearse(resident, dataset, world, rank, times);
+  std::vector<StageCost> costs;
+  costs.reserve(times.size());
+  for (ActionTimes& each : times) costs.push_back(each.cost());
+  return costs;
+}
+
+}  // namespace millrace::train
