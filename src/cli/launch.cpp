@@ -178,7 +178,7 @@ int launch(const pipeline::PipelinePlan& plan, std::span<const std::string> word
   allow_root();
   setenv(kStartVariable, start_to_pass_on().c_str(), 1);
   if (const train::Terminal terminal = train::terminal_of(stderr); terminal.rewrites_lines)
-    setenv(train::kTerminalVariable, std::to_string(terminal.width).c_str(), 1);
+    setenv(train::kTerminalVariable, train::terminal_text(terminal).c_str(), 1);
   return meaning_of(run_launcher(command, received), command.front(), plan);
 }
 

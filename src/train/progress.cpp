@@ -215,16 +215,27 @@ Terminal terminal_of(std::FILE* stream) {
   const char* kind = std::getenv("TERM");
   const bool dumb = kind == nullptr || std::string_view(kind) == "dumb";
   if (descriptor < 0 || dumb) return terminal;
-  const char* const launcher = std::getenv(kTerminalVariable);
-  const auto width = launcher == nullptr ? std::nullopt : parse_number<std::size_t>(launcher);
-  if (width) return {.rewrites_lines = true, .width = *width, .colors = colors_allowed()};
+  if (const char* const launcher = std::getenv(kTerminalVariable)) {
+    const std::vector<std::string> words = split_list(launcher, ' ');
+    const auto width = parse_number<std::size_t>(words.empty() ? "" : words.front());
+    if (width)
+      return {.rewrites_lines = true,
+              .width = *width,
+              .colors = colors_allowed(),
+              .shows_output = words.size() > 1};
+  }
   if (::isatty(descriptor) == 0) return terminal;
   terminal.rewrites_lines = true;
   terminal.colors = colors_allowed();
+  terminal.shows_output = ::isatty(STDOUT_FILENO) != 0;
   winsize size{};
   if (::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
     terminal.width = size.ws_col - 1u;  // the last column would wrap
   return terminal;
+}
+
+std::string terminal_text(const Terminal& terminal) {
+  return std::to_string(terminal.width) + (terminal.shows_output ? " output" : "");
 }
 
 std::string format_replaced(std::int64_t replaced, std::int64_t images, std::string_view use) {
@@ -245,7 +256,8 @@ bool takes_output(std::FILE* stream) {
 }  // namespace
 
 Console::Console(const std::filesystem::path& log_file)
-    : Console(stdout, stderr, terminal_of(stderr), log_file) {}
+    : Console(stdout, terminal_of(stderr).shows_output ? stdout : stderr, terminal_of(stderr),
+              log_file) {}
 
 Console::Console(std::FILE* out, std::FILE* status, Terminal terminal,
                  const std::filesystem::path& log_file)
@@ -291,7 +303,8 @@ void Console::keep(std::string_view text) {
 }
 
 void Console::status(std::string_view text, double now_seconds) {
-  if (quiet_ || !terminal_.rewrites_lines || now_seconds < last_status_ + kStatusInterval) return;
+  if (quiet_ || !terminal_.rewrites_lines) return;
+  if (status_shown_ && now_seconds < last_status_ + kStatusInterval) return;
   last_status_ = now_seconds;
   fmt::print(status_, "\r{}\033[K", first_columns(text, terminal_.width));
   std::fflush(status_);

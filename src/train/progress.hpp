@@ -54,6 +54,7 @@ struct Terminal {
   bool rewrites_lines = false;
   std::size_t width = 80;
   bool colors = false;
+  bool shows_output = false;  ///< standard output appears on the same terminal
 };
 
 /// Current progress, for the status line that is rewritten in place.
@@ -76,9 +77,10 @@ struct Status {
 [[nodiscard]] std::string format_replaced(std::int64_t replaced, std::int64_t images,
                                           std::string_view use);
 
-/// The environment variable with which a launcher tells ranks the width of its terminal, on which
-/// it shows their status line.
+/// The environment variable with which a launcher tells ranks about its terminal, on which it shows
+/// their status line: "80", its width, or "80 output" where it shows their standard output, too.
 inline constexpr const char* kTerminalVariable = "MILLRACE_TERMINAL";
+[[nodiscard]] std::string terminal_text(const Terminal& terminal);
 /// A stream that is neither a terminal nor shown on one by a launcher, or with TERM=dumb, does not
 /// rewrite lines. One that does has colors unless NO_COLOR is set.
 [[nodiscard]] Terminal terminal_of(std::FILE* stream);
@@ -100,7 +102,9 @@ class ValidationProgress {
 };
 
 /// Prints the lines of a training to standard output and to log.txt. The status line, which is
-/// rewritten in place, goes to standard error if that is a terminal, and never into a file.
+/// rewritten in place, is shown if standard error is a terminal, and never goes into a file. Where
+/// lines appear on that terminal, too, it takes the same way as they do: a launcher does not keep
+/// the order of the two streams.
 class Console {
  public:
   /// An empty path: no log.txt.
@@ -123,7 +127,7 @@ class Console {
   /// Writes a line only to log.txt; the terminal has already shown it.
   void keep(std::string_view text);
   /// Rewrites the status line with `text`, cut to the width of the terminal, at most every tenth of
-  /// a second.
+  /// a second, but at once after a line.
   void status(std::string_view text, double now_seconds);
   void clear_status();
 

@@ -44,9 +44,11 @@ void Reporter::announce(const Session& session, const TrainInputs& inputs,
   for (const std::string& text : inputs.details) line(text);
   line(fmt::format("Device: {}", device::describe_environment()));
   for (const std::string& text : describe_computing(config_)) line(text);
-  line_by_rank(fmt::format("Memory: {} on the device, process peak {}, including {} to read images",
-                           human_bytes(session.arena_bytes()), human_bytes(forecast.peak()),
-                           human_bytes(forecast.loader)));
+  line_by_rank(
+      fmt::format("Memory: {} on the device, process peak {}, including {} to read images "
+                  "({} and {} bytes)",
+                  human_bytes(session.arena_bytes()), human_bytes(forecast.peak()),
+                  human_bytes(forecast.loader), session.arena_bytes(), forecast.peak()));
 }
 
 void Reporter::line_by_rank(const std::string& text) {
@@ -88,14 +90,13 @@ void Reporter::add_iteration(std::int64_t done, const IterationResult& result) {
   const double elapsed = training_.seconds();
   const double each = elapsed / static_cast<double>(done - first_iteration_);
   const auto batch = static_cast<double>(config_.total_batch());
-  const Status status = {.iteration = done,
-                         .loss = result.loss,
-                         .top1 = static_cast<double>(result.correct) / batch,
-                         .images_per_second = batch / each,
-                         .seconds_left = each * static_cast<double>(config_.iterations - done),
-                         .busy = busy_->shares(),
-                         .saving = saving_};
-  show(format_status(config_, status, console_.terminal()));
+  progress_ = {.iteration = done,
+               .loss = result.loss,
+               .top1 = static_cast<double>(result.correct) / batch,
+               .images_per_second = batch / each,
+               .seconds_left = each * static_cast<double>(config_.iterations - done),
+               .busy = busy_->shares(),
+               .saving = saving_};
 }
 
 void Reporter::end_row(std::int64_t done) {

@@ -68,8 +68,10 @@ class Reporter {
   }
   /// The session has run a step in `seconds`. `done` counts the updates with this one.
   void add_step(std::int64_t done, double seconds);
-  /// The same step's results: counts them in the log, and shows them in the status line.
+  /// The same step's results: counts them in the log, and keeps them for the status line.
   void add_iteration(std::int64_t done, const IterationResult& result);
+  /// Shows how far the training is in the status line.
+  void show_progress() { show(format_status(config_, progress_, console_.terminal())); }
   /// Ends a row of the log and prints it.
   void end_row(std::int64_t done);
   /// Logs and prints a validation.
@@ -106,6 +108,7 @@ class Reporter {
   std::optional<PipelineStatistics> statistics_;
   std::optional<Trace> trace_;
   std::optional<BusyShares> busy_;
+  Status progress_;
   std::string saving_;
   std::optional<double> bubble_;  ///< measured, on several devices
   std::int64_t first_iteration_ = 0;

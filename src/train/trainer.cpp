@@ -273,6 +273,7 @@ StepResult Run::step(const Feeds& feeds, std::int64_t iteration, double rate) {
 bool Run::after_iteration(std::int64_t done, bool stopping) {
   const Due due = due_after(config_, done);
   if (due.log) reporter_.end_row(done);
+  reporter_.show_progress();
   // Validate first, so that a checkpoint comes after all rows before it. A process that was told to
   // stop saves at once instead; a restore then makes up for the validation.
   bool validated = true;
@@ -330,9 +331,10 @@ Outcome Run::finish() {
   if (config_.validation == ValidationMode::End && !validator_.validate_saved()) return stopped();
   if (!make_averages()) return stopped();
   reporter_.report_scaling(session_->scaling());
-  reporter_.line_by_rank(fmt::format("Process peak: {} ({} predicted)",
-                                     human_bytes(peak_resident_bytes()),
-                                     human_bytes(predicted_peak_)));
+  const std::int64_t peak = peak_resident_bytes();
+  reporter_.line_by_rank(fmt::format("Process peak: {} ({} predicted), {} of {} bytes",
+                                     human_bytes(peak), human_bytes(predicted_peak_), peak,
+                                     predicted_peak_));
   return Outcome::Finished;
 }
 

@@ -10,28 +10,14 @@
 
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "millrace.hpp"
+#include "tests/support/variable.hpp"
 
 namespace millrace::test {
-
-/// Sets an environment variable for the lifetime of the object.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
 
 /// A process of a run: a rank, or one of those that start ranks.
 struct Member {

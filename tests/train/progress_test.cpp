@@ -15,6 +15,7 @@
 
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
+#include "tests/support/variable.hpp"
 
 namespace millrace::train {
 namespace {
@@ -192,10 +193,11 @@ TEST(ConsoleTest, LinesClearTheStatusAndGoToTheLog) {
     console.status("epoch 1/1  step 1/9", 1.0);
     console.status("epoch 1/1  step 2/9", 1.05);  // too soon
     console.line("two");
+    console.status("epoch 2/2  step 3/9", 1.06);  // none is shown
     console.keep("three");
   }
   EXPECT_EQ(contents(out.get()), "two\n");
-  EXPECT_EQ(contents(status.get()), "\repoch 1/1\033[K\r\033[K");
+  EXPECT_EQ(contents(status.get()), "\repoch 1/1\033[K\r\033[K\repoch 2/2\033[K\r\033[K");
   EXPECT_EQ(test::read_text(log), "two\nthree\n");
 }
 
@@ -235,6 +237,21 @@ TEST(ConsoleTest, AReaderThatGoesAwayEndsNothing) {
 TEST(ConsoleTest, FilesAreNoTerminals) {
   const File file(std::tmpfile());
   EXPECT_FALSE(terminal_of(file.get()).rewrites_lines);
+}
+
+TEST(ConsoleTest, RanksShowTheirStatusOnTheTerminalOfTheirLauncher) {
+  const File file(std::tmpfile());
+  const test::Variable kind("TERM", "xterm");
+  for (const bool output : {false, true}) {
+    const std::string text =
+        terminal_text({.rewrites_lines = true, .width = 70, .shows_output = output});
+    EXPECT_EQ(text, output ? "70 output" : "70");
+    const test::Variable launcher(kTerminalVariable, text);
+    const Terminal terminal = terminal_of(file.get());
+    EXPECT_TRUE(terminal.rewrites_lines);
+    EXPECT_EQ(terminal.width, 70u);
+    EXPECT_EQ(terminal.shows_output, output);
+  }
 }
 
 }  // namespace
