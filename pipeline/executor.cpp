@@ -41,7 +41,7 @@ std::vector<std::size_t> packing_entries(std::span<const LocalEntry> entries, st
 /// them, and what happens for a unit after all entries.
 std::size_t most_pieces(std::span<const LocalEntry> entries, std::span<const StageRun> runs) {
   constexpr std::size_t kEntry = 8;
-  constexpr std::size_t kPart = 3;
+  constexpr std::size_t kPart = 4;
   constexpr std::size_t kUnit = 10;
   std::size_t pieces = kUnit * runs.size();
   for (const LocalEntry& entry : entries) {

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "core/error.hpp"
+
 namespace millrace::pipeline {
 
 std::string_view name_of(Doing doing) {
@@ -24,6 +26,7 @@ Recording::Recording(std::vector<LocalEntry> entries, std::size_t most_pieces)
 
 void Recording::start(std::size_t entry, Doing doing, std::int64_t now) {
   close(now);
+  MILLRACE_ASSERT(pieces_.size() < pieces_.capacity());  // a step takes no memory
   pieces_.push_back({now, now, static_cast<std::uint32_t>(entry), doing});
   open_ = true;
 }

@@ -44,7 +44,7 @@ class Simulation {
   }
 
   TimeLine run() && {
-    if (costs_.processors > 0 && costs_.processors < schedule_.devices())
+    if (shares())
       share_processors();
     else
       replay();
@@ -74,6 +74,14 @@ class Simulation {
     double work = 0.0;  ///< seconds of a whole processor that are left
   };
 
+  [[nodiscard]] bool shares() const {
+    return costs_.processors > 0 && costs_.processors < schedule_.devices();
+  }
+  /// How much longer work takes that all devices do at the same time.
+  [[nodiscard]] double stretch() const {
+    return shares() ? schedule_.devices() / costs_.processors : 1.0;
+  }
+
   /// Each device has a processor: an action ends a fixed time after it begins.
   void replay() {
     bool moved = true;
@@ -90,7 +98,7 @@ class Simulation {
     for (double now = 0.0;;) {
       double next = std::numeric_limits<double>::infinity();
       for (std::size_t d = 0; d < running.size(); ++d)
-        if (!running[d]) next = std::min(next, take_up(d, now, running[d]));
+        if (!process_runs(running, d)) next = std::min(next, take_up(d, now, running[d]));
       const auto busy = static_cast<double>(std::count_if(
           running.begin(), running.end(), [](const auto& r) { return r.has_value(); }));
       const double rate = std::min(1.0, costs_.processors / std::max(1.0, busy));
@@ -107,6 +115,16 @@ class Simulation {
       }
       now = next;
     }
+  }
+
+  [[nodiscard]] bool process_runs(const std::vector<std::optional<Running>>& running,
+                                  std::size_t device) const {
+    const auto each = static_cast<std::size_t>(costs_.devices_per_process);
+    const std::size_t first = device / each * each;
+    return std::any_of(
+        running.begin() + static_cast<std::ptrdiff_t>(first),
+        running.begin() + static_cast<std::ptrdiff_t>(std::min(first + each, running.size())),
+        [](const auto& r) { return r.has_value(); });
   }
 
   /// Begins the next action of an idle device if its inputs are there. Otherwise returns when they
@@ -140,7 +158,8 @@ class Simulation {
     if (costs_.replicas < 2 || costs_.gradient_bytes.empty()) return;
     const double bytes = costs_.gradient_bytes[static_cast<std::size_t>(action.stage)];
     const double seconds =
-        all_reduce_seconds(costs_.link, costs_.replicas, bytes, costs_.sum_bytes_per_second);
+        all_reduce_seconds(costs_.link, costs_.replicas, bytes, costs_.sum_bytes_per_second) *
+        (costs_.link.receiver_copies ? stretch() : 1.0);
     reduced_[device] = std::max(reduced_[device], now_[device]) + seconds;
     if (costs_.link.receiver_copies) now_[device] = reduced_[device];
   }
@@ -236,7 +255,7 @@ class Simulation {
       for (const Action& action : schedule_.lists[d]) {
         if (action.kind != ActionKind::Update) continue;
         const double begin = now;
-        now += costs_.stages[static_cast<std::size_t>(action.stage)].update;
+        now += stretch() * costs_.stages[static_cast<std::size_t>(action.stage)].update;
         line_.devices[d].push_back({action, begin, now});
       }
     }
@@ -256,12 +275,16 @@ class Simulation {
         if (i.action.kind == ActionKind::Forward) most = std::max(most, held += bytes);
         if (ends_micro_batch(i.action.kind)) held -= bytes;
         line_.makespan = std::max(line_.makespan, i.end);
-        if (i.action.kind == ActionKind::Update) updates += i.end - i.begin;
+        const double taken =
+            costs_.devices_per_process > 1
+                ? costs_.stages[static_cast<std::size_t>(i.action.stage)].seconds(i.action.kind)
+                : i.end - i.begin;
+        if (i.action.kind == ActionKind::Update) updates += taken;
         if (!is_compute(i.action.kind)) continue;
         if (!any) first = i.begin;
         any = true;
         last = i.end;
-        busy += i.end - i.begin;
+        busy += taken;
       }
       line_.busy.push_back(busy + updates);
       line_.idle.push_back(last - first - busy);

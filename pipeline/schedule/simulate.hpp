@@ -40,6 +40,8 @@ struct Costs {
   /// How many devices of a pipeline can compute at the same time: more of them share the time
   /// equally. Less than 1 where replicas take turns, too. 0: all of them.
   double processors = 0.0;
+  /// Devices that follow each other in a process run one action at a time between them.
+  std::int32_t devices_per_process = 1;
 };
 
 /// Seconds of an all-reduce of n bytes over R replicas that send directly to each other
@@ -54,8 +56,10 @@ struct Interval {
   double end = 0.0;
 };
 
-/// The simulated times of a schedule. `idle` is a device's time without work between its first and
-/// last computation. The bubble is the share of all devices' time, until the end, without compute.
+/// The simulated times of a schedule. `busy` counts the time that a device takes for its work: with
+/// a core of its own or a part of one, but without the turns of other devices of its process.
+/// `idle` is a device's time without work between its first and last computation. The bubble is the
+/// share of all devices' time, until the end, without compute.
 struct TimeLine {
   std::vector<std::vector<Interval>> devices;
   double makespan = 0.0;

@@ -283,16 +283,16 @@ PartialRow MetricsLog::partial() const {
 }
 
 double MetricsLog::images_per_second() const {
-  return all_seconds_ > 0.0 ? images(all_iterations_) / all_seconds_ : 0.0;
+  if (all_seconds_ > 0.0) return images(all_iterations_) / all_seconds_;
+  return first_seconds_ > 0.0 ? images(1) / first_seconds_ : 0.0;
 }
 
 void MetricsLog::end(std::int64_t iteration, std::string_view event) {
   if (!files_) return;
-  write(files_->json, Json::object({{"iteration", iteration},
-                                    {"event", std::string(event)},
-                                    {"total_time", total_seconds()},
-                                    {"images_per_s", images_per_second()}})
-                          .dump());
+  Json json = Json::object(
+      {{"iteration", iteration}, {"event", std::string(event)}, {"total_time", total_seconds()}});
+  if (images_per_second() > 0.0) json.set("images_per_s", images_per_second());
+  write(files_->json, json.dump());
 }
 
 double MetricsLog::images(std::int64_t iterations) const noexcept {

@@ -127,6 +127,12 @@ PipelineReport PipelineStatistics::report(const comm::World& world) const {
     total += device.total;
   }
   report.measured_bubble = total > 0.0 ? 1.0 - busy / total : 0.0;
+  // The devices of a process take turns.
+  const pipeline::RankMap& map = executor_->plan().ranks;
+  if (map.devices_per_rank() > 1) {
+    report.costs.processors = static_cast<double>(map.ranks) / map.replicas;
+    report.costs.devices_per_process = map.devices_per_rank();
+  }
   const pipeline::TimeLine line = simulate(schedule, executor_->links(), report.costs);
   report.simulated_bubble = line.bubble();
   report.simulated_seconds = line.makespan;
@@ -138,7 +144,7 @@ PipelineReport PipelineStatistics::report(const comm::World& world) const {
 
 std::string to_text(const PipelineReport& report, const pipeline::PipelinePlan& plan) {
   std::string text = fmt::format(
-      "Time by device over {} step{}, in percent of {:.2f} ms per step\n"
+      "Time by device over {} update{}, in percent of {:.2f} ms each\n"
       "{:>7} {:>6} {:>8} {:>8} {:>9} {:>8} {:>8} {:>8} {:>9} {:>7} {:>7} {:>6}  {}\n",
       report.steps, report.steps == 1 ? "" : "s", 1e3 * report.step_seconds, "replica", "device",
       "rank", "forward", "backward", "update", "reduce", "receive", "send", "images", "ranks",

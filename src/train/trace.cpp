@@ -212,16 +212,16 @@ std::string Trace::events(std::int64_t clock_offset) const {
   return writer.take();
 }
 
-/// The computations of replica 0 in the last recorded step, in seconds since the first of them.
+/// The work of replica 0 in the last recorded step, in seconds since the step began.
 pipeline::TimeLine Trace::last_step(const comm::World& world) const {
   const pipeline::PipelinePlan& plan = executor_->plan();
   const std::int64_t offset = world.clock_offset();
   std::string own;
   for (const Piece& piece : steps_.empty() ? std::span<const Piece>() : pieces_of(steps_.back())) {
     const auto& [replica, entry, action, unit] = executor_->recording().entries()[piece.entry];
-    if (replica == 0 && piece.doing == Doing::Work)
-      own += fmt::format("{} {} {} {}\n", entry.device, entry.index, piece.begin + offset,
-                         piece.end + offset);
+    if (replica == 0)
+      own += fmt::format("{} {} {} {} {}\n", entry.device, entry.index, piece.begin + offset,
+                         piece.end + offset, is_work(piece.doing) ? 1 : 0);
   }
   std::string all;
   for (const std::string& text : world.gather(own)) all += text;
@@ -233,21 +233,21 @@ pipeline::TimeLine Trace::last_step(const comm::World& world) const {
   std::size_t index = 0;
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  int works = 0;
   std::int64_t first = std::numeric_limits<std::int64_t>::max();
-  std::vector<std::tuple<std::size_t, std::size_t, std::int64_t, std::int64_t>> spans;
-  while (words >> device >> index >> begin >> end) {
-    spans.emplace_back(device, index, begin, end);
+  std::vector<std::tuple<std::size_t, std::size_t, std::int64_t, std::int64_t, bool>> spans;
+  while (words >> device >> index >> begin >> end >> works) {
+    spans.emplace_back(device, index, begin, end, works != 0);
     first = std::min(first, begin);
   }
-  for (const auto& [d, i, b, e] : spans) {
+  for (const auto& [d, i, b, e, worked] : spans) {
     const pipeline::Action& action = plan.schedule.lists[d][i];
-    const bool works = is_compute(action.kind) || action.kind == ActionKind::Update;
     const pipeline::Interval interval{action, 1e-9 * static_cast<double>(b - first),
                                       1e-9 * static_cast<double>(e - first)};
-    if (!works) continue;
+    line.makespan = std::max(line.makespan, interval.end);
+    if (!worked || (!is_compute(action.kind) && action.kind != ActionKind::Update)) continue;
     line.devices[d].push_back(interval);
     line.busy[d] += interval.end - interval.begin;
-    line.makespan = std::max(line.makespan, interval.end);
   }
   return line;
 }

@@ -245,6 +245,19 @@ TEST(SimulateTest, DevicesThatShareAProcessorTakeTurns) {
   }
 }
 
+TEST(SimulateTest, DevicesOfAProcessFollowEachOther) {
+  Costs costs = equal_costs(2, 1, 0.5, 0.5);
+  costs.processors = 1.0;
+  costs.devices_per_process = 2;
+  for (StageCost& stage : costs.stages) stage.update = 3.0;
+  const Schedule schedule = complete(request("1F1B", 2, 8));
+  const TimeLine line = replay(schedule, costs);
+  // Never both: all work, one after the other, and then both updates.
+  EXPECT_NEAR(line.makespan, 2 * 8 * 2.0 + 2 * 3.0, 1e-9);
+  for (const double busy : line.busy) EXPECT_NEAR(busy, 8 * 2.0 + 3.0, 1e-9);
+  EXPECT_NEAR(line.bubble(), 0.5, 1e-9) << "the turn of the other device is not work";
+}
+
 TEST(ScheduleTest, GoldenNumbersOfLatency) {
   const auto time = [](std::string_view kind, std::int32_t devices, double latency) {
     const Schedule schedule = complete(request(kind, devices, 32));

@@ -151,6 +151,7 @@ TEST_F(MetricsLogTest, RowOfTheFirstIterationAloneHasItsTime) {
   const TrainRow row = log.report(1);
   EXPECT_EQ(row.seconds_per_iteration, 2.0);
   EXPECT_EQ(row.images_per_second, 4.0);
+  EXPECT_EQ(log.images_per_second(), 4.0);
 }
 
 TEST_F(MetricsLogTest, NumbersReadBackAsTheSameDoubles) {

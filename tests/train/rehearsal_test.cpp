@@ -19,7 +19,7 @@ std::vector<StageCost> costs_of(const Layout& layout) {
   const comm::World world;
   const Timer timer;
   std::vector<StageCost> costs = rehearsed_costs(
-      config, std::make_shared<NoiseDataset>(network_of(config).input_shape), world);
+      config, std::make_shared<NoiseDataset>(network_of(config).input_shape), world, 1);
   double work = 0.0;
   for (const StageCost& cost : costs)
     work += cost.forward + cost.backward_input + cost.backward_weight;
