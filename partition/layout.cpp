@@ -119,25 +119,34 @@ ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs
   };
   for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
     if (rule.name == "Interleaved") continue;  // 1F1B
-    PlanRequest tried = request;
     const bool free = rule.placement == pipeline::StagePlacement::Free;
-    tried.schedule = {.name = std::string(rule.name),
-                      .devices = request.schedule.devices,
-                      .chunks = free ? 1 : 2,
-                      .micro_batches = request.schedule.micro_batches,
-                      .device_of = {}};
-    if (tried.schedule.stages() > std::ssize(op_cuts(graph)) + 1) continue;
-    try {
-      const ScheduleChoice choice{tried.schedule,
-                                  automatic_plan(graph, costs, tried, memory_limit)};
-      offer(best, choice);
-      if (free) offer(one_a_device, choice);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Config) throw;
-      if (!refusal) refusal = error;  // too little memory; that of the first schedule is the least
+    const bool loop = rule.placement == pipeline::StagePlacement::Loop;
+    const std::int32_t least = free ? 1 : 2;
+    for (std::int32_t chunks = least; chunks <= (loop ? 4 : least); chunks *= 2) {
+      PlanRequest tried = request;
+      tried.schedule = {.name = std::string(rule.name),
+                        .devices = request.schedule.devices,
+                        .chunks = chunks,
+                        .micro_batches = request.schedule.micro_batches,
+                        .device_of = {}};
+      if (tried.schedule.stages() > std::ssize(op_cuts(graph)) + 1) continue;
+      try {
+        const ScheduleChoice choice{tried.schedule,
+                                    automatic_plan(graph, costs, tried, memory_limit)};
+        offer(best, choice);
+        if (free) offer(one_a_device, choice);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::Config) throw;
+        if (!refusal)
+          refusal = error;  // too little memory; that of the first schedule is the least
+      }
     }
   }
-  if (!best) throw Error(*refusal);
+  if (refusal && !best) throw Error(*refusal);
+  if (!best)
+    fail(ErrorKind::Config,
+         "{} stages need {} cuts, but the network has only {} possible cuts; use fewer --shards",
+         request.schedule.devices, request.schedule.devices - 1, op_cuts(graph).size());
   if (!one_a_device) return *best;
   const std::vector<OpRange> stages = stages_of(graph, one_a_device->plan.splits);
   PlanRequest tried = request;

@@ -86,31 +86,37 @@ class LayoutSearcher {
       const std::int64_t share = search_.total_batch / replicas;
       const std::int64_t deepest = std::max<std::int64_t>(
           64, std::min<std::int64_t>(16 * std::int64_t{stages}, kMostActions / stages));
-      for (std::int64_t batch = 1; batch <= std::min(share, kLargestMicroBatch); ++batch) {
-        if (share % batch != 0 || share / batch > deepest) continue;
+      bool any = false;
+      for (std::int64_t batch = std::min(share, kLargestMicroBatch); batch >= 1; --batch) {
+        if (share % batch != 0 || (any && share / batch > deepest)) continue;
+        if (share / batch > kMostActions) break;
+        any = true;
         const auto depth = static_cast<std::int32_t>(share / batch);
         all.push_back({stages, replicas, batch, depth, bound(stages, replicas, batch, depth)});
       }
     }
     if (all.empty())
       fail(ErrorKind::Config,
-           "{} images cannot be divided among {} devices: --total-batch must be a multiple of the "
-           "number of replicas",
-           search_.total_batch, search_.devices);
+           "{} images an update have no layout on {} devices: --total-batch must be a multiple of "
+           "the replicas, and a replica's share of micro-batches of 1 to {} images, at most {} of "
+           "them",
+           search_.total_batch, search_.devices, kLargestMicroBatch, kMostActions);
     std::stable_sort(all.begin(), all.end(),
                      [](const Shape& a, const Shape& b) { return a.bound < b.bound; });
     return all;
   }
 
-  /// The work shared out evenly, then the gradients of the smallest possible largest stage.
+  /// The work shared out evenly, and the gradients of an average device.
   double bound(std::int32_t stages, std::int32_t replicas, std::int64_t batch, std::int32_t depth) {
     double gradients = 0.0;
     for (const models::Parameter& p : graph_.parameters)
       if (p.learns()) gradients += static_cast<double>(p.elements() * size_of(DType::F32));
-    return depth * work(costs(batch)) / stages +
-           (replicas > 1 ? all_reduce_seconds(base_.link, replicas, gradients / stages,
-                                              base_.device.bytes_per_second)
-                         : 0.0);
+    const double compute = depth * work(costs(batch)) / stages;
+    const double reduce =
+        all_reduce_seconds(base_.link, replicas, gradients / stages, base_.device.bytes_per_second);
+    // A network card reduces the gradients of one chunk while the processor computes another.
+    const bool apart = stages == 1 || base_.link.receiver_copies;
+    return apart ? compute + reduce : std::max(compute, reduce);
   }
 
   [[nodiscard]] const FoundLayout* known_for(std::int32_t stages) const {
@@ -130,6 +136,7 @@ class LayoutSearcher {
     PlanRequest request = base_;
     request.program.batch = shape.batch;
     request.replicas = shape.replicas;
+    if (search_.shards_optimizer) request.update.shares = shape.replicas;
     request.schedule.devices = shape.stages;
     request.schedule.micro_batches = shape.micro_batches;
     return request;
@@ -185,10 +192,12 @@ class LayoutSearcher {
   }
 
   bool fits(const Plan& plan) {
-    least_ = std::min(least_, largest_device(plan));
-    return search_.memory_limit == 0 || largest_device(plan) <= search_.memory_limit;
+    const std::int64_t needed = largest_device(plan) + search_.rest;
+    least_ = std::min(least_, needed);
+    return search_.memory_limit == 0 || needed <= search_.memory_limit;
   }
 
+  /// Errors: Config, naming --memory.
   [[noreturn]] void refuse() const {
     fail(ErrorKind::Config,
          "no layout of {} devices fits into {} a device; the smallest found needs {}: raise "

@@ -187,6 +187,7 @@ pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
   all.link = request.link;
   all.replicas = request.replicas;
   all.processors = request.processors;
+  all.devices_per_process = request.devices_per_process;
   all.sum_bytes_per_second = request.device.bytes_per_second;
   for (std::size_t s = 0; s < stages.size(); ++s) {
     // An update reads and writes all that belongs to the parameters once.
@@ -200,14 +201,6 @@ pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
     all.gradient_bytes.push_back(gradients);
   }
   return all;
-}
-
-std::vector<std::int64_t> device_bytes(const Graph& graph, std::span<const OpRange> stages,
-                                       const Schedule& schedule, StageBytes& bytes) {
-  const std::vector<pipeline::Slots> slots = slots_of(graph, stages, schedule);
-  std::vector<std::int64_t> memory;
-  for (std::size_t s = 0; s < stages.size(); ++s) memory.push_back(bytes(stages[s], slots[s]));
-  return by_device(memory, schedule.device_of);
 }
 
 Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
@@ -227,8 +220,15 @@ void set_seconds(Plan& plan, const Graph& graph, const PlanRequest& request,
   const std::vector<OpRange> stages = stages_of(graph, plan.splits);
   const std::vector<Link> links = pipeline::links(graph, stages);
   std::vector<pipeline::StageCost> costs(seconds.begin(), seconds.end());
-  for (std::size_t s = 0; s < costs.size(); ++s)
-    costs[s].stash_bytes = plan.costs.at(s).stash_bytes;
+  for (std::size_t s = 0; s < costs.size(); ++s) {
+    const pipeline::StageCost& before = plan.costs.at(s);
+    costs[s].stash_bytes = before.stash_bytes;
+    if (costs[s].backward_weight > 0.0) continue;
+    const double both = before.backward_input + before.backward_weight;
+    costs[s].backward_weight =
+        both > 0.0 ? costs[s].backward_input * before.backward_weight / both : 0.0;
+    costs[s].backward_input -= costs[s].backward_weight;
+  }
   set_step(plan, with_communication(compute, links), links,
            step_costs(graph, stages, std::move(costs), request));
 }

@@ -48,7 +48,8 @@ struct PlanRequest {
   DeviceModel device = cpu_model(DType::F32);  ///< its bytes a second give the time of updates
   pipeline::LinkModel link;
   std::int32_t replicas = 1;
-  double processors = 0.0;  ///< as in pipeline::Costs
+  double processors = 0.0;  ///< this and the next as in pipeline::Costs
+  std::int32_t devices_per_process = 1;
   std::string cost_model;
   StageSizer sizer;  ///< empty: memory is that of stage_bytes, without what only kernels know
 };
@@ -58,13 +59,6 @@ struct PlanRequest {
 [[nodiscard]] pipeline::Costs step_costs(const Graph& graph, std::span<const OpRange> stages,
                                          std::vector<pipeline::StageCost> costs,
                                          const PlanRequest& request);
-/// Bytes that each device needs for these stages with this schedule (with communication), by
-/// device: the sum over its stages. `bytes` holds the batch, the precision, the update rule and
-/// what is recomputed.
-[[nodiscard]] std::vector<std::int64_t> device_bytes(const Graph& graph,
-                                                     std::span<const OpRange> stages,
-                                                     const pipeline::Schedule& schedule,
-                                                     StageBytes& bytes);
 
 /// The plan with these stages; their number must equal that of the schedule. The time is simulated
 /// and the memory is that of the request's sizer. Errors: Config, as pipeline::generate.
@@ -75,7 +69,8 @@ struct PlanRequest {
                              std::span<const OpRange> stages, const PlanRequest& request,
                              const pipeline::Schedule& compute);
 
-/// Replaces the seconds of a plan's stages, and what follows from them. `compute`: its actions.
+/// Replaces the seconds of a plan's stages, and what follows from them. A `backward_input` that
+/// holds both halves is divided as the plan's. `compute`: its actions.
 void set_seconds(Plan& plan, const Graph& graph, const PlanRequest& request,
                  const pipeline::Schedule& compute, std::span<const pipeline::StageCost> seconds);
 

@@ -80,7 +80,7 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   const int cores = this_machine(world).cores;  // before this rank keeps to its own
   pin_rank(world, config);
   if (world.rank() == 0) {
-    print_lines(stderr, prepared.run.notices);
+    print_notices(invocation.options, prepared.run.notices);
     note_load(cores);
   }
   const train::DataBenchResult result = measure(prepared, apart, world);

@@ -7,6 +7,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
+#include "cli/launch.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/plan_devices.hpp"
 #include "cli/planning.hpp"
@@ -42,6 +43,11 @@ std::string timeline_text(const partition::Plan& plan, const pipeline::TimeLine&
 /// Sets the device and the link that machine files describe. Errors: Config for a file without.
 void use_machine_files(const Options& options, partition::PlanRequest& request) {
   if (const std::optional<std::string> file = options.text("device")) {
+    if (cost_model(options) == CostModel::Profile)
+      fail(ErrorKind::Usage,
+           "--cost-model profile measures this machine, and --device {} describes another: leave "
+           "one of them out",
+           *file);
     const partition::Machine machine = read_machine(*file);
     const DType type = request.program.type;
     const auto found = machine.devices.find(type);
@@ -151,49 +157,49 @@ void add_memory(partition::Plan& plan, const models::Graph& graph, const train::
           plan.memory[s] = device.state + device.activations + device.kernels;
 }
 
-}  // namespace
+/// Whether the ranks of the layout are to be started here, to measure their stages while all work.
+bool rehearses_together(const Options& options, const train::TrainConfig& config, CostModel model) {
+  constexpr int kMostPerCore = 4;
+  const int ranks = config.pipeline.ranks.ranks;
+  return model == CostModel::Profile && ranks > 1 && !options.flag("no-launch") &&
+         device::computes_on_cores() && ranks <= kMostPerCore * device::available_cores();
+}
 
-int command_plan(const Invocation& invocation) {
-  const Options options = options_to_plan(without_layout(invocation.options));
-  const Datasets sets = open_datasets(data_request(options));
-  const Resolution resolution = resolve(options, sets.facts, this_machine());
-  print_lines(stderr, invocation.notices);
-  print_lines(stderr, resolution.notices);
-  print_lines(stderr, train::describe_computing(resolution.config));
-  train::TrainConfig config = resolution.config;
-  if (resolution.place.logs) config.run_directory = "run";  // checkpoints need memory, too
-  const models::Graph graph = train::network_of(config);
-  const CostModel model = cost_model(options);
-  const bool shares_cores =
-      model == CostModel::Profile || invocation.options.integer("ranks").has_value();
-  partition::PlanRequest request = request_to_plan(resolution, model, shares_cores);
-  use_machine_files(options, request);
-  if (options.integer("devices")) {
-    request.schedule = {};
-    return print_layouts(invocation.options, graph, request, sets.facts);
-  }
-  const device::Environment environment(config.threads);
-  request.sizer = train::search_sizer(graph, config);
-  const std::vector<partition::OpCost> costs = costs_of(graph, config, request, model);
-  auto [plan, compute] = plan_of(graph, resolution, options, request, costs);
-  const std::vector<pipeline::OpRange> ranges = partition::stages_of(graph, plan.splits);
-  if (plan.splits != config.splits) config.chosen_segments.clear();
-  config.splits = plan.splits;
-  config.pipeline.ranges = ranges;
-  config.pipeline.schedule = with_communication(compute, pipeline::links(graph, ranges));
-  const comm::World world;
-  const bool alone = plan.stages() * static_cast<std::size_t>(request.replicas) == 1;
-  // With several devices, whole stages are measured: the sum of their ops is only an approximation.
-  if (model == CostModel::Profile && !alone && world.size() == 1)
-    set_seconds(plan, graph, request, compute, train::rehearsed_costs(config, sets.train, world));
-  add_memory(
-      plan, graph, config,
-      {.train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}},
-      world);
+/// Rank 0's plan on all ranks: the cuts and the actions.
+void share_plan(const comm::World& world, Planned& planned) {
+  const bool first = world.rank() == 0;
+  const std::string plan = world.broadcast(first ? to_json(planned.plan) : "");
+  const std::string rows = world.broadcast(first ? to_csv(planned.compute) : "");
+  if (first) return;
+  planned.plan = partition::parse_plan(plan, "the plan of rank 0");
+  planned.compute = pipeline::parse_schedule(rows, "the plan of rank 0");
+  (void)pipeline::number_in_order(planned.compute);
+}
 
+/// Replaces the sums of the ops of each stage, which are only approximations, by the times of whole
+/// stages. Collective.
+void measure_stages(Planned& planned, const models::Graph& graph,
+                    const partition::PlanRequest& request, const train::TrainConfig& config,
+                    const std::shared_ptr<const io::Dataset>& dataset, const comm::World& world,
+                    int cores) {
+  const int at_once = std::max(1, cores / config.threads);
+  const std::vector<pipeline::StageCost> seconds =
+      train::rehearsed_costs(config, dataset, world, at_once);
+  if (world.rank() != 0) return;
+  auto& [plan, compute] = planned;
+  set_seconds(plan, graph, request, compute, seconds);
+  if (plan.schedule != partition::kAutomatic) return;
+  const auto& ranges = config.pipeline.ranges;  // as train --plan lists the actions
+  compute = partition::automatic_schedule(
+      graph, ranges, step_costs(graph, ranges, plan.costs, request), request.schedule);
+  set_seconds(plan, graph, request, compute, std::vector(plan.costs));
+}
+
+void print_plan(const Planned& planned, const models::Graph& graph, const Options& options,
+                const partition::PlanRequest& request, std::span<const partition::OpCost> costs,
+                const train::TrainConfig& config) {
+  const auto& [plan, compute] = planned;
   const std::string format = options.text("format").value_or("text");
-  if (format == "html")
-    fail(ErrorKind::Usage, "--format html has no effect here: millrace report writes pages");
   if (format == "json") {
     fmt::print("{}", to_json(plan));
   } else if (format == "svg") {
@@ -205,7 +211,86 @@ int command_plan(const Invocation& invocation) {
                timeline_text(plan, simulated_step(graph, compute, plan, request)),
                partition::cut_table(graph, costs, config.batch_size, config.precision.activations));
   }
+}
+
+/// The part of a plan that needs the device.
+int make_and_print(const Invocation& invocation, const Options& options, const Datasets& sets,
+                   const Resolution& resolution, const models::Graph& graph,
+                   partition::PlanRequest request, const comm::World& world) {
+  train::TrainConfig config = resolution.config;
+  if (resolution.place.logs) config.run_directory = "run";  // checkpoints need memory, too
+  const CostModel model = cost_model(options);
+  const int cores = this_machine(world).cores;  // before this rank keeps to its own
+  if (world.size() > 1) pin_rank(world, config);
+  const device::Environment environment(config.threads);
+  request.sizer = train::search_sizer(graph, config);
+  std::vector<partition::OpCost> costs;
+  Planned planned;
+  if (world.rank() == 0) {
+    costs = costs_of(graph, config, request, model);
+    planned = plan_of(graph, resolution, options, request, costs);
+  }
+  if (world.size() > 1) share_plan(world, planned);
+  if (planned.plan.splits != config.splits) config.chosen_segments.clear();
+  config.splits = planned.plan.splits;
+  config.pipeline.ranges = partition::stages_of(graph, planned.plan.splits);
+  const auto links = pipeline::links(graph, config.pipeline.ranges);
+  config.pipeline.schedule = with_communication(planned.compute, links);
+  if (model == CostModel::Profile && config.pipeline.ranks.devices * request.replicas > 1)
+    measure_stages(planned, graph, request, config, sets.train, world, cores);
+  if (world.rank() != 0) return 0;
+  world.fail_together();  // the others have done their part
+  config.pipeline.schedule = with_communication(planned.compute, links);
+  add_memory(
+      planned.plan, graph, config,
+      {.train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}},
+      world);
+  print_plan(planned, graph, invocation.options, request, costs, config);
   return 0;
+}
+
+int plan(const Invocation& invocation, const comm::World& world) {
+  const Options options = options_to_plan(without_layout(invocation.options));
+  if (options.text("format") == "html")
+    fail(ErrorKind::Usage, "--format html has no effect here: millrace report writes pages");
+  const Datasets sets = open_datasets(data_request(options));
+  const Resolution resolution = resolve(options, sets.facts, this_machine());
+  const models::Graph graph = train::network_of(resolution.config);
+  const CostModel model = cost_model(options);
+  const bool shares_cores =
+      model == CostModel::Profile || invocation.options.integer("ranks").has_value();
+  partition::PlanRequest request = request_to_plan(resolution, model, shares_cores);
+  use_machine_files(options, request);
+  const bool searches = options.integer("devices").has_value();
+  if (world.size() == 1 && !searches && rehearses_together(options, resolution.config, model))
+    return launch_ranks(resolution.config, invocation);
+  if (world.size() > 1 && world.size() != resolution.config.pipeline.ranks.ranks)
+    fail(ErrorKind::Usage,
+         "{} processes were started, but the layout has {} ranks: start one process, or as many",
+         world.size(), resolution.config.pipeline.ranks.ranks);
+  if (world.rank() == 0) {
+    std::vector<std::string> notices = invocation.notices;
+    for (const auto& more : {resolution.notices, train::describe_computing(resolution.config)})
+      notices.insert(notices.end(), more.begin(), more.end());
+    print_notices(invocation.options, notices);
+  }
+  if (!searches)
+    return make_and_print(invocation, options, sets, resolution, graph, std::move(request), world);
+  if (world.rank() != 0) return 0;
+  request.schedule = {};
+  // Nobody knows what the kernels of another machine pack, or what its processes need besides.
+  const bool here = !options.text("device");
+  if (here) request.sizer = train::search_sizer(graph, resolution.config);
+  const std::int64_t rest =
+      here ? rest_beside_stages(Reader(options), graph, resolution.config) : 0;
+  return print_layouts(invocation.options, graph, request, rest, sets.facts);
+}
+
+}  // namespace
+
+int command_plan(const Invocation& invocation) {
+  const comm::World world;
+  return run_on_all_ranks(world, [&] { return plan(invocation, world); });
 }
 
 }  // namespace millrace::cli

@@ -80,7 +80,7 @@ int command_validate(const Invocation& invocation) {
     });
   const PreparedRun run = prepare_validation(invocation);
   const bool json = invocation.options.flag("json");
-  print_lines(stderr, run.notices);
+  print_notices(invocation.options, run.notices);
   std::optional<InitialCheckpoint> initial;
   if (!invocation.options.text("restore-path")) initial.emplace(run.config);
   const std::filesystem::path path =

@@ -6,7 +6,7 @@ namespace {
 
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
-constexpr CommandSet kTells = kContinues | set_of(Command::Validate) | kDataTools;
+constexpr CommandSet kTells = kContinues | set_of(Command::Validate) | kDataTools | kBench | kPlan;
 
 void add_command(OptionTable& table) {
   const Rows row(table, Section::Command, kTrain, kMayChange);
@@ -48,7 +48,7 @@ void add_continuing(OptionTable& table) {
       by_default(1), commands(set_of(Command::Validate)));
   row("no-launch", flag(), "millrace",
       "start no ranks on this machine; expect that a launcher has started them", default_text(""),
-      commands(kContinues | kBench));
+      commands(kContinues | kBench | kPlan));
 }
 
 void add_measuring(OptionTable& table) {
@@ -71,10 +71,11 @@ void add_measuring(OptionTable& table) {
       "take splits and devices from a file written by millrace plan",
       commands(kContinues | kBench | kPlan));
   row("cost-model", choice("analytic|profile"), "millrace",
-      "estimate the time of every op, or measure it on this machine", by_default("analytic"),
-      commands(kPlan | set_of(Command::Report)));
+      "estimate the time of every op, or measure it on this machine; plan also measures the stages "
+      "of the layout, each rank at work on its own",
+      by_default("analytic"), commands(kPlan | set_of(Command::Report)));
   row("device", path("FILE"), "millrace", "machine file whose devices the plan is for",
-      default_text("a core of this kind of machine"), commands(kPlan));
+      default_text("a core of a fixed kind, a Xeon with AVX-512"), commands(kPlan));
   row("link", path("FILE"), "millrace", "machine file whose link carries the messages",
       default_text("memory that ranks of one machine share"), commands(kPlan));
   row("devices", integer(between(1, 65536)), "millrace",

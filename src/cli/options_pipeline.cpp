@@ -26,7 +26,8 @@ void add_pipeline(OptionTable& table) {
       "micro-batches per weight update and replica; same as --gradients-to-accumulate",
       by_default(1), unit("micro-batches"));
   row("pipeline-schedule", choice(schedule_names()), "IPU",
-      "order of forward and backward passes; auto generates one from the costs of the stages",
+      "order of forward and backward passes; auto takes the fastest with cuts of its own, or for "
+      "given cuts lists one for the costs of the stages",
       default_text("Interleaved (same as 1F1B)"));
   row("pipeline-schedule-file", path("CSV"), "millrace",
       "file with a schedule: one row per device, actions such as 0F0, 0B0, 0I0, 0W0");

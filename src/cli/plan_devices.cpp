@@ -27,6 +27,8 @@ constexpr std::array kFound = {"shards",
                                "pipeline-schedule",
                                "device-mapping",
                                "pipeline-splits",
+                               "recompute",
+                               "recompute-layers",
                                "xla-recompute"};
 
 }  // namespace
@@ -46,17 +48,22 @@ Options without_layout(Options options) {
          "--cost-model profile measures one micro-batch, but --devices searches for it: measure "
          "the machine with millrace bench --machine-file FILE, and give --device FILE");
   for (const char* name : kFound) options.erase(name);
-  options.erase("device-memory");  // it limits all layouts, and none is cut before the search
+  // Those belong to all layouts, and none is there before the search.
+  options.erase("device-memory");
+  options.erase("shard-optimizer");
   return options;
 }
 
 int print_layouts(const Options& options, const models::Graph& graph,
-                  const partition::PlanRequest& request, const DatasetFacts& facts) {
+                  const partition::PlanRequest& request, std::int64_t rest,
+                  const DatasetFacts& facts) {
   Reader read(options);
   const partition::LayoutSearch search{
       .devices = static_cast<std::int32_t>(*options.integer("devices")),
       .total_batch = *options.integer("total-batch"),
-      .memory_limit = device_memory(read)};
+      .memory_limit = device_memory(read),
+      .rest = rest,
+      .shards_optimizer = options.flag("shard-optimizer")};
   const std::vector<partition::FoundLayout> found = search_layouts(graph, request, search);
   const partition::TrainingLength length{.images = facts.train_size,
                                          .epochs = options.real("epochs").value_or(90.0)};

@@ -14,8 +14,10 @@ namespace millrace::cli {
 /// the command line whose value the search finds, and for one of the two options without the other.
 [[nodiscard]] Options without_layout(Options options);
 
-/// Prints the best layouts. `request` gives all that is not searched for.
+/// Prints the best layouts. `request` gives all that is not searched for; a device must hold
+/// `rest` bytes besides its stages.
 int print_layouts(const Options& options, const models::Graph& graph,
-                  const partition::PlanRequest& request, const DatasetFacts& facts);
+                  const partition::PlanRequest& request, std::int64_t rest,
+                  const DatasetFacts& facts);
 
 }  // namespace millrace::cli

@@ -61,7 +61,10 @@ partition::PlanRequest request_to_plan(const Resolution& resolution, CostModel m
   const train::TrainConfig& config = resolution.config;
   partition::PlanRequest request = plan_request(config, resolution.layout.request);
   request.cost_model = model == CostModel::Profile ? "profile" : "analytic";
-  if (shares_cores) request.processors = processors_of(config);
+  if (shares_cores) {
+    request.processors = processors_of(config);
+    request.devices_per_process = config.pipeline.ranks.devices_per_rank();
+  }
   if (pipeline::schedule_rule(request.schedule.name).placement == pipeline::StagePlacement::Free)
     request.schedule.device_of = config.pipeline.schedule.device_of;
   return request;

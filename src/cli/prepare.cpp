@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cli/cluster.hpp"
+#include "cli/launch.hpp"
 #include "cli/resolve.hpp"
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
@@ -63,9 +64,8 @@ void note_warmup(const train::TrainConfig& config, std::vector<std::string>& not
   const std::int64_t length =
       config.learning_rate.horizon > 0 ? config.learning_rate.horizon : config.iterations;
   if (config.learning_rate.warmup_iterations >= length)
-    notices.push_back(
-        fmt::format("the warm-up ({} iterations) covers the whole run ({} iterations)",
-                    config.learning_rate.warmup_iterations, length));
+    notices.push_back(fmt::format("the warm-up ({} updates) covers the whole run ({} updates)",
+                                  config.learning_rate.warmup_iterations, length));
 }
 
 /// Options are recorded in files that hold only UTF-8, but file names may be anything. Errors:
@@ -178,6 +178,13 @@ void drop_length(Options& options) {
 
 void print_lines(std::FILE* out, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) fmt::print(out, "{}\n", line);
+}
+
+void print_notices(const Options& options, const std::vector<std::string>& lines) {
+  const train::Verbosity verbosity = verbosity_of(options);
+  if (verbosity == train::Verbosity::Quiet) return;
+  print_lines(stderr, lines);
+  if (verbosity == train::Verbosity::Verbose) print_lines(stderr, environment_lines());
 }
 
 MachineFacts this_machine() {

@@ -28,6 +28,10 @@ void drop_length(Options& options);
 /// Prints notices, one per line.
 void print_lines(std::FILE* out, const std::vector<std::string>& lines);
 
+/// Prints notices to standard error, with what the environment sets if --verbose asks for it;
+/// nothing under --quiet.
+void print_notices(const Options& options, const std::vector<std::string>& lines);
+
 /// Says so if other programs use the cores that are about to be measured, of this number.
 void note_load(int cores);
 

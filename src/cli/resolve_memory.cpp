@@ -35,13 +35,18 @@ std::int64_t device_memory(Reader& read) {
 
 bool recomputes_to_fit(const Reader& read) { return read.options().text("recompute") == "auto"; }
 
-std::int64_t stage_limit(const Reader& read, const Graph& graph, const TrainConfig& config) {
-  if (config.device_memory == 0) return 0;
+std::int64_t rest_beside_stages(const Reader& read, const Graph& graph, const TrainConfig& config) {
   std::int64_t rest = train::assumed_rest(config);
   const bool saves = !read.options().flag("no-logs") && rest > 0;
   const std::int64_t tensors = 1 + std::ssize(update_slots(config.optimiser.kind));
   if (saves)  // copies of the tensors, of an average device
     rest += 4 * tensors * graph.trainable_elements() / config.pipeline.ranks.devices;
+  return rest;
+}
+
+std::int64_t stage_limit(const Reader& read, const Graph& graph, const TrainConfig& config) {
+  if (config.device_memory == 0) return 0;
+  const std::int64_t rest = rest_beside_stages(read, graph, config);
   return std::max<std::int64_t>(1, config.device_memory - rest);
 }
 

@@ -95,6 +95,9 @@ void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
 [[nodiscard]] std::int64_t device_memory(Reader& read);
 /// Whether --recompute auto chooses what is repeated.
 [[nodiscard]] bool recomputes_to_fit(const Reader& read);
+/// What a device must hold besides its stages: on cores, its part of the rest of a process.
+[[nodiscard]] std::int64_t rest_beside_stages(const Reader& read, const models::Graph& graph,
+                                              const train::TrainConfig& config);
 /// The part of --device-memory that is left to the stages of a device; 0: no limit.
 [[nodiscard]] std::int64_t stage_limit(const Reader& read, const models::Graph& graph,
                                        const train::TrainConfig& config);

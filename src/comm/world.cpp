@@ -166,6 +166,8 @@ World::World() {
   if (found != 0) highest_tag_ = *tag;
 }
 
+World::World(Alone) noexcept {}
+
 World::~World() {
   peers_.reset();
   if (initialised_) MPI_Finalize();

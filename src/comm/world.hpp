@@ -42,12 +42,16 @@ namespace millrace::comm {
 void remove_shared_memory() noexcept;
 
 /// Lifetime of MPI (thread level FUNNELED), if a launcher started this process. A process can
-/// create one World only, because MPI can be initialized only once. Functions marked collective
-/// must be called by all ranks in the same order. MPI errors are fatal, because no process can
-/// continue without its peers.
+/// create one World only, because MPI can be initialized only once, and any number of worlds alone.
+/// Functions marked collective must be called by all ranks in the same order. MPI errors are fatal,
+/// because no process can continue without its peers.
 class World {
  public:
+  /// Says that a world has one rank, whoever started this process.
+  struct Alone {};
+
   World();
+  explicit World(Alone) noexcept;
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;

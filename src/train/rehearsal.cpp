@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/error.hpp"
 #include "train/session.hpp"
 
 namespace millrace::train {
@@ -68,8 +67,9 @@ struct ActionTimes {
 
 /// Plays the part of a rank, and notes the times of its stages of the first replica.
 void rehearse(const TrainConfig& config, const std::shared_ptr<const io::Dataset>& dataset,
-              const comm::World& world, int rank, std::vector<ActionTimes>& times) {
-  Session session(config, Use::Training, world, rank);
+              int rank, std::vector<ActionTimes>& times) {
+  const comm::World alone{comm::World::Alone{}};
+  Session session(config, Use::Training, alone, rank);
   session.allocate();
   session.initialise(config.seed);
   const Feeds feeds = session.feeder().training(dataset, 0);
@@ -85,21 +85,45 @@ void rehearse(const TrainConfig& config, const std::shared_ptr<const io::Dataset
       times.at(static_cast<std::size_t>(entry.action.stage)).of(entry.action.kind).add(seconds[i]);
 }
 
+/// Plays the parts of this process, at its turn among the ranks of its machine.
+std::vector<ActionTimes> rehearse_all(const TrainConfig& config,
+                                      const std::shared_ptr<const io::Dataset>& dataset,
+                                      const comm::World& world, int at_once) {
+  const pipeline::RankMap& map = config.pipeline.ranks;
+  std::vector<ActionTimes> times(config.pipeline.ranges.size());
+  if (world.size() != map.ranks) {
+    for (int rank = 0; rank <= map.rank_of(0, map.devices - 1); ++rank)
+      rehearse(config, dataset, rank, times);
+    return times;
+  }
+  const std::int64_t turns = world.maximum((world.local_size() + at_once - 1) / at_once);
+  for (std::int64_t turn = 0; turn < turns; ++turn) {
+    world.barrier();
+    if (world.local_rank() / at_once == turn) rehearse(config, dataset, world.rank(), times);
+  }
+  return times;
+}
+
 }  // namespace
 
 std::vector<StageCost> rehearsed_costs(const TrainConfig& config,
                                        const std::shared_ptr<const io::Dataset>& dataset,
-                                       const comm::World& world) {
-  MILLRACE_ASSERT(world.size() == 1);
+                                       const comm::World& world, int at_once) {
   TrainConfig resident = config;
   resident.data.source = ImageSource::Device;  // reading images is not a cost of a stage
-  const pipeline::RankMap& map = config.pipeline.ranks;
-  std::vector<ActionTimes> times(config.pipeline.ranges.size());
-  for (int rank = 0; rank <= map.rank_of(0, map.devices - 1); ++rank)
-    rehearse(resident, dataset, world, rank, times);
+  std::vector<double> numbers;                 // zero for stages of other ranks
+  for (ActionTimes& times : rehearse_all(resident, dataset, world, at_once)) {
+    const StageCost cost = times.cost();
+    numbers.insert(numbers.end(),
+                   {cost.forward, cost.backward_input, cost.backward_weight, cost.update});
+  }
+  world.add(numbers);
   std::vector<StageCost> costs;
-  costs.reserve(times.size());
-  for (ActionTimes& each : times) costs.push_back(each.cost());
+  for (std::size_t i = 0; i < numbers.size(); i += 4)
+    costs.push_back({.forward = numbers[i],
+                     .backward_input = numbers[i + 1],
+                     .backward_weight = numbers[i + 2],
+                     .update = numbers[i + 3]});
   return costs;
 }
 

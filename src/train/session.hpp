@@ -57,7 +57,7 @@ class Session {
   using Use = train::Use;
   Session(const TrainConfig& config, Use use, const comm::World& world);
   /// The part of process `rank`, to learn its sizes, or to rehearse it alone: messages from other
-  /// processes are there at once and hold nothing. For a rehearsal `world` must have one rank.
+  /// processes are there at once and hold nothing. For a rehearsal the world must be alone.
   Session(const TrainConfig& config, Use use, const comm::World& world, int rank);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;

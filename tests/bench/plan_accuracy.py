@@ -6,8 +6,9 @@ plan_accuracy.py MILLRACE [ROUNDS] [NAME ..]
 
 The configurations were chosen before anything was measured. In each round every configuration is
 planned once and run twice, in turns; the figures are medians over the rounds. A prediction comes
-from the times of single ops in one process, from the link's model and from a simulation; it knows
-nothing of the runs. The second run of each round shows how far two equal measurements differ.
+from the times of ops in one process, from the times of the stages of each rank, which plays its
+part without messages, from the link's model and from a simulation; it knows nothing of the runs.
+The second run of each round shows how far two equal measurements differ.
 """
 import json
 import re
@@ -89,14 +90,16 @@ def main():
             samples[name].append((step, one[0], two[0], bubble, one[1]))
             print(f"round {turn + 1}: {name}: {step:.1f} planned, {one[0]:.1f}, {two[0]:.1f} run",
                   file=sys.stderr, flush=True)
-    print("| configuration | planned | measured | error | repeat | waiting planned | measured |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| layout | planned | run | error | repeat | all runs | waiting planned | run |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     errors = []
     for name, rows in samples.items():
         plan, one, two, planned_bubble, bubble = (statistics.median(c) for c in zip(*rows))
         errors.append(100 * (plan / one - 1))
-        print(f"| {name} | {plan:.1f} ms | {one:.1f} ms | {errors[-1]:+.1f} % | "
-              f"{100 * (two / one - 1):+.1f} % | {planned_bubble:.1f} % | {bubble:.1f} % |")
+        every = [time for row in rows for time in row[1:3]]
+        print(f"| {name} | {plan:.0f} ms | {one:.0f} ms | {errors[-1]:+.1f} % | "
+              f"{100 * (two / one - 1):+.1f} % | {min(every):.0f} to {max(every):.0f} ms | "
+              f"{planned_bubble:.1f} % | {bubble:.1f} % |")
     sizes = [abs(e) for e in errors]
     print(f"\nMean error {statistics.mean(sizes):.1f} %, worst {max(sizes):.1f} %.")
 

@@ -126,7 +126,11 @@ TEST(PlanSearchTest, MistakesEndWithTwoAndOneLine) {
       {"--devices 4 --total-batch 64 --format svg", "a search has only text and json"},
       {"--devices 4 --total-batch 64 --memory 1MB", "no layout of 4 devices fits into 1.00 MB"},
       {"--devices 4 --total-batch 64 --device " + file, "no section [bfloat16]"},
+      {"--devices 4 --total-batch 64 --recompute segments",
+       "--recompute has no effect with --devices, which searches for it"},
       {"--shards 2 --pipeline-depth 2 --link " + file, "no section [link]"},
+      {"--shards 2 --pipeline-depth 2 --cost-model profile --device " + file,
+       "leave one of them out"},
   };
   for (const auto& [line, message] : table) {
     const Outcome plan = run_words(words("plan --dataset cifar-10 --model-size 20 " + line));
@@ -155,8 +159,9 @@ double step_of(const std::string& schedule) {
 
 TEST(AutomaticScheduleTest, IsNeverWorseThanTheBestThatHasAName) {
   const double automatic = step_of("auto");
-  for (const char* name : {"Sequential", "1F1B", "Grouped", "GPipe", "ZB-H1", "ZB-V", "V-Min",
-                           "V-Half", "V-ZB", "Looped", "Looped-ZB", "DualPipeV"})
+  for (const char* name :
+       {"Sequential", "1F1B", "Grouped", "GPipe", "ZB-H1", "ZB-V", "V-Min", "V-Half", "V-ZB",
+        "Looped", "Looped-ZB", "DualPipeV", "Looped --chunks 4", "Looped-ZB --chunks 4"})
     EXPECT_LE(automatic, 1.0011 * step_of(name)) << name;
 }
 

@@ -283,7 +283,7 @@ TEST_F(PrepareTest, ValidationTypedAsTheTrainingKeepsWhatTheCheckpointSays) {
 
 // A rate that only rises is worth a line to who trains so, and none to who looks at the weights.
 TEST_F(PrepareTest, OnlyTrainingSpeaksOfALongWarmUp) {
-  const std::string said = "the warm-up (16 iterations) covers the whole run (16 iterations)";
+  const std::string said = "the warm-up (16 updates) covers the whole run (16 updates)";
   const PreparedRun run = train("--batch-size 8 --epochs 2 --warmup-epochs 2");
   EXPECT_EQ(std::count(run.notices.begin(), run.notices.end(), said), 1);
   (void)save(run.config);

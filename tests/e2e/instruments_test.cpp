@@ -3,6 +3,7 @@
 // What a run says of itself agrees with its own trace: whatever the cuts, the stages and the links,
 // waiting is waiting in both.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -146,6 +147,35 @@ TEST(BubbleTest, ASlowStageMakesTheOtherWait) {
   }
   const Traced traced = expect_agreement(job.wait(), directory);
   EXPECT_GT(traced.waiting.at(0), traced.waiting.at(1));
+}
+
+/// The plan of four stages for `ranks` processes that may use one core.
+nlohmann::json planned_on_one_core(const std::string& ranks) {
+  cpu_set_t cores;
+  EXPECT_EQ(sched_getaffinity(0, sizeof cores, &cores), 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &cores)) ++core;
+  const Words plan{
+      "plan --dataset cifar-10 --generated-data --model-size 20 --batch-size 16 "
+      "--pipeline-depth 8 --shards 4 --pipeline-splits b1/2 b2/1 b3/0 --format json "
+      "--ranks"};
+  const ProcessResult result = run_process(
+      "/usr/bin/taskset",
+      Words{"-c", std::to_string(core), std::string(MILLRACE_BINARY)} + plan + Words{ranks},
+      Capture::Output);
+  EXPECT_EQ(result.code, 0) << result.output;
+  return nlohmann::json::parse(result.output);
+}
+
+TEST(PlanTest, RanksThatShareACoreTakeTurns) {
+  for (const char* ranks : {"1", "2", "4"}) {
+    const nlohmann::json plan = planned_on_one_core(ranks);
+    double work = 0.0;
+    for (const nlohmann::json& stage : plan.at("stages"))
+      work += stage.at("forward").get<double>() + stage.at("backward_input").get<double>() +
+              stage.at("backward_weight").get<double>();
+    EXPECT_GE(plan.at("seconds").get<double>(), 8 * work * (1.0 - 1e-9)) << ranks;
+  }
 }
 
 /// The last event in metrics.jsonl: how the run ended.

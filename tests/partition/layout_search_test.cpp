@@ -105,11 +105,45 @@ TEST(LayoutSearchTest, TheLinkDecidesBetweenReplicasAndStages) {
 
 TEST(LayoutSearchTest, ABatchThatCannotBeDividedIsRefused) {
   const LayoutSearch search{.devices = 64, .total_batch = 1};
-  expect_error(ErrorKind::Config, {"1 images cannot be divided among 64 devices"},
+  expect_error(ErrorKind::Config, {"1 images an update have no layout on 64 devices"},
                [&] { (void)search_layouts(cifar_resnet("8"), base_request(), search); });
 }
 
+TEST(LayoutSearchTest, AShareWithoutGoodDivisorsTakesManyMicroBatches) {
+  for (const auto& [total, batch] : {std::pair{1021, 1}, {65536, 512}, {2 * 1021, 2}}) {
+    const LayoutSearch search{.devices = 1, .total_batch = total};
+    const auto found = search_layouts(cifar_resnet("8"), base_request(), search);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found[0].plan.batch, batch);
+    EXPECT_EQ(found[0].plan.batch * found[0].plan.micro_batches, total);
+  }
+}
+
+TEST(LayoutSearchTest, ReplicasCanDivideTheOptimizerState) {
+  PlanRequest request = base_request();
+  request.update = UpdateRule::Adam;
+  LayoutSearch search{.devices = 2, .total_batch = 2};
+  const auto bytes = [&] {
+    for (const FoundLayout& layout : search_layouts(cifar_resnet("8"), request, search))
+      if (layout.request.replicas == 2) return largest_device(layout.plan);
+    return std::int64_t{0};
+  };
+  const std::int64_t whole = bytes();
+  search.shards_optimizer = true;
+  EXPECT_LT(bytes(), whole);
+}
+
 // ---- auto
+
+TEST(ChosenScheduleTest, MoreDevicesThanCutsAreRefused) {
+  PlanRequest request = base_request();
+  request.schedule = {
+      .name = "1F1B", .devices = 1000, .chunks = 1, .micro_batches = 8, .device_of = {}};
+  const Graph graph = cifar_resnet("8");
+  const auto costs = estimated_costs(graph, request.program, request.device);
+  expect_error(ErrorKind::Config, {"1000 stages need 999 cuts, but the network has only"},
+               [&] { (void)choose_schedule(graph, costs, request, 0); });
+}
 
 class ChooseScheduleTest : public testing::TestWithParam<std::int64_t> {};
 
@@ -127,13 +161,16 @@ TEST_P(ChooseScheduleTest, AutoIsNeverWorseThanTheBestNamedSchedule) {
   int compared = 0;
   for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
     const bool free = rule.placement == pipeline::StagePlacement::Free;
+    const bool loop = rule.placement == pipeline::StagePlacement::Loop;
     request.schedule.name = rule.name;
-    request.schedule.chunks = free ? 1 : 2;
-    try {
-      const Plan named = automatic_plan(graph, costs, request, GetParam());
-      EXPECT_LE(choice.plan.seconds, 1.0011 * named.seconds) << rule.name;
-      ++compared;
-    } catch (const Error&) {  // does not fit
+    for (const std::int32_t chunks : {free ? 1 : 2, loop ? 4 : free ? 1 : 2}) {
+      request.schedule.chunks = chunks;
+      try {
+        const Plan named = automatic_plan(graph, costs, request, GetParam());
+        EXPECT_LE(choice.plan.seconds, 1.0011 * named.seconds) << rule.name << ' ' << chunks;
+        ++compared;
+      } catch (const Error&) {  // does not fit
+      }
     }
   }
   EXPECT_GE(compared, GetParam() > 0 ? 2 : 12);
