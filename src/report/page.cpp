@@ -154,12 +154,13 @@ std::vector<double> restarts(const RunRecord& run) {
   std::vector<double> epochs;
   for (const Event& event : run.events) {
     if (event.what != "restored") continue;
-    double epoch = 0.0;
+    // By the last row before it, or the first one after it.
+    std::optional<double> epoch;
     for (const TrainPoint& row : run.training)
-      if (row.iteration > 0 && row.iteration <= event.iteration)
+      if (row.iteration > 0 && (!epoch || row.iteration <= event.iteration))
         epoch =
             row.epoch * static_cast<double>(event.iteration) / static_cast<double>(row.iteration);
-    epochs.push_back(epoch);
+    epochs.push_back(epoch.value_or(0.0));
   }
   return epochs;
 }
@@ -195,7 +196,7 @@ constexpr std::string_view kSources =
     "metrics.jsonl and training.csv; machine, memory and bubble from log.txt; options from "
     "config.toml. Planned costs, memory and schedules come from the planner, which is given the "
     "configuration alone; measured schedules come from the trace. No planned figure is computed "
-    "from a measured one.";
+    "from one of the run.";
 
 }  // namespace
 

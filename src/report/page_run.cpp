@@ -180,8 +180,9 @@ std::string schedule_section(const ReportedRun& run) {
   if (!run.traced)
     return text +
            paragraph(
-               "Measured: the run has no trace. Train or restore with --gc-profile, which "
-               "writes trace.json into the run directory when the process ends.") +
+               "Measured: the run has no trace of its actions. Train or restore with --gc-profile "
+               "IPU_PROFILE, which writes trace.json into the run directory when the process "
+               "ends.") +
            "</section>\n";
   const TracedStep& traced = *run.traced;
   text +=

@@ -30,6 +30,7 @@ struct Found {
   std::map<std::int64_t, std::string> names;
   std::int64_t step = -1;
   std::vector<Slice> slices;
+  bool whole = false;  ///< there are updates as a whole, without their actions
 };
 
 /// Errors: JsonError if the line is no event of ours.
@@ -40,6 +41,9 @@ void add_event(Found& found, const Json& event) {
     if (name.starts_with("replica 0 ")) found.names[event.at("pid").as_int64()] = name;
   }
   if (phase != "X" || !found.names.contains(event.at("pid").as_int64())) return;
+  const std::string& category = event.at("cat").text();
+  found.whole = found.whole || category == "step";
+  if (category == "step" || category == "kernel") return;  // kernels lie in the passes
   const std::int64_t step = event.at("args").at("step").as_int64();
   if (step < found.step) return;  // ranks follow each other, each with all its steps
   if (step > found.step) found.slices.clear();
@@ -48,7 +52,7 @@ void add_event(Found& found, const Json& event) {
   found.slices.push_back({.device = event.at("pid").as_int64(),
                           .begin = begin,
                           .end = begin + event.at("dur").as_double(),
-                          .category = event.at("cat").text(),
+                          .category = category,
                           .action = event.at("args").at("action").text()});
 }
 
@@ -85,6 +89,10 @@ bool is_work(std::string_view category) {
 
 TracedStep read_trace(const std::filesystem::path& file) {
   const Found found = read_events(file);
+  if (found.slices.empty() && found.whole)
+    fail(ErrorKind::Data,
+         "{}: shows updates as a whole; --gc-profile IPU_PROFILE shows the schedule",
+         file.string());
   if (found.slices.empty())
     fail(ErrorKind::Data, "{}: has no step: a run writes its trace when it ends", file.string());
   constexpr double kVisible = 1e-4;  // of the step

@@ -122,6 +122,8 @@ constexpr const char* kTrace = R"json({"displayTimeUnit":"ms","traceEvents":[
 {"ph":"s","bp":"e","name":"message","cat":"message","id":"x","pid":0,"tid":0,"ts":1200},
 {"ph":"X","cat":"wait","pid":0,"ts":1200,"dur":500,"args":{"step":2,"action":"0B0"}},
 {"ph":"X","cat":"backward","pid":0,"ts":1700,"dur":300,"args":{"step":2,"action":"0B0"}},
+{"ph":"M","name":"thread_name","pid":0,"tid":1,"args":{"name":"kernels"}},
+{"ph":"X","name":"b0/conv LinearForward","cat":"kernel","pid":0,"tid":1,"ts":1010,"dur":180,"args":{"step":2,"action":"0F0"}},
 {"ph":"M","name":"process_name","pid":1,"args":{"name":"replica 0 device 1 (rank 1)"}},
 {"ph":"X","cat":"forward","pid":1,"ts":60,"dur":10,"args":{"step":1,"action":"1F0"}},
 {"ph":"X","cat":"forward","pid":1,"ts":1200,"dur":100,"args":{"step":2,"action":"1F0"}},
@@ -149,6 +151,12 @@ TEST(TracedStepTest, IsTheLastOneOfReplicaZero) {
 
 TEST(TracedStepTest, RefusesOtherFiles) {
   const test::TemporaryDirectory folder;
+  write(folder / "trace.json",
+        "[\n{\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"replica 0 device 0 (rank 0)\"}},\n"
+        "{\"ph\":\"X\",\"name\":\"update 1\",\"cat\":\"step\",\"pid\":0,\"tid\":0,\"ts\":1,"
+        "\"dur\":5,\"args\":{\"step\":1,\"work_us\":4}}\n]\n");
+  expect_error(ErrorKind::Data, {"shows updates as a whole", "--gc-profile IPU_PROFILE"},
+               [&] { (void)read_trace(folder / "trace.json"); });
   write(folder / "trace.json", "");
   expect_error(ErrorKind::Data, {"trace.json: has no step"},
                [&] { (void)read_trace(folder / "trace.json"); });
