@@ -80,6 +80,8 @@ class Executor {
   [[nodiscard]] std::span<const MicroBatchMetrics> metrics() const { return metrics_; }
   /// The last run, or the one that is running.
   [[nodiscard]] const Recording& recording() const { return recording_; }
+  /// The recording's times are by this clock from now on; at first by steady_nanoseconds.
+  void set_clock(Recording::Clock now) { recording_.set_clock(now); }
   [[nodiscard]] const PipelinePlan& plan() const { return *plan_; }
   /// Between its stages.
   [[nodiscard]] std::vector<Link> links() const { return pipeline::links(all_messages_); }

@@ -37,7 +37,7 @@ void Recording::close(std::int64_t now) {
 }
 
 void Recording::begin(std::size_t first, std::size_t count) {
-  const std::int64_t now = steady_nanoseconds();
+  const std::int64_t now = now_();
   for (std::size_t entry = first; entry < first + count; ++entry) {
     records_[entry] = {};
     records_[entry].begin = now;
@@ -48,7 +48,7 @@ void Recording::begin(std::size_t first, std::size_t count) {
 }
 
 void Recording::end(std::size_t first, std::size_t count) {
-  const std::int64_t now = steady_nanoseconds();
+  const std::int64_t now = now_();
   for (std::size_t entry = first; entry < first + count; ++entry) records_[entry].end = now;
   close(now);
 }
@@ -56,16 +56,16 @@ void Recording::end(std::size_t first, std::size_t count) {
 void Recording::enter(std::size_t entry) {
   set(running_, static_cast<std::int64_t>(entry));
   if (open_ && pieces_.back().entry == entry && doing() == Doing::Work) return;
-  start(entry, Doing::Work, steady_nanoseconds());
+  start(entry, Doing::Work, now_());
 }
 
 void Recording::change(Doing doing) {
   if (pieces_.back().doing == doing) return;
-  start(pieces_.back().entry, doing, steady_nanoseconds());
+  start(pieces_.back().entry, doing, now_());
 }
 
 void Recording::finish() {
-  close(steady_nanoseconds());
+  close(now_());
   running_ = -1;
 }
 

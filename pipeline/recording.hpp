@@ -77,6 +77,8 @@ struct CurrentAction {
 class Recording {
  public:
   static constexpr std::int32_t kNobody = -1;
+  /// Nanoseconds that never decrease.
+  using Clock = std::int64_t (*)();
 
   /// Memory is taken for `most_pieces` of a step.
   Recording(std::vector<LocalEntry> entries, std::size_t most_pieces);
@@ -87,6 +89,8 @@ class Recording {
   /// In order of time, without overlaps. Times between them belong to no entry.
   [[nodiscard]] std::span<const Piece> pieces() const { return pieces_; }
   [[nodiscard]] std::size_t most_pieces() const { return pieces_.capacity(); }
+  /// Times are by this clock from now on.
+  void set_clock(Clock now) { now_ = now; }
   [[nodiscard]] ActionRecord& at(std::size_t entry) { return records_[entry]; }
 
   /// Memory is taken for this many kernels of a step. Without it none may be added.
@@ -148,6 +152,7 @@ class Recording {
   void start(std::size_t entry, Doing doing, std::int64_t now);
   void close(std::int64_t now);
 
+  Clock now_ = steady_nanoseconds;
   std::vector<LocalEntry> entries_;
   std::vector<ActionRecord> records_;  ///< by entry
   std::vector<Piece> pieces_;

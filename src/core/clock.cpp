@@ -47,6 +47,12 @@ double start_of_command() {
 
 }  // namespace
 
+std::int64_t processor_nanoseconds() {
+  timespec used{};
+  if (::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) != 0) return steady_nanoseconds();
+  return std::int64_t{1'000'000'000} * used.tv_sec + used.tv_nsec;
+}
+
 double process_seconds() {
   static const double start = start_of_command();
   return seconds_since_boot() - start;

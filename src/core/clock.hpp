@@ -14,6 +14,9 @@ namespace millrace {
       .count();
 }
 
+/// The time that cores have worked for this process, all of its threads together.
+[[nodiscard]] std::int64_t processor_nanoseconds();
+
 /// The seconds since it was made.
 class Timer {
  public:

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/clock.hpp"
 #include "train/session.hpp"
 
 namespace millrace::train {
@@ -67,11 +68,13 @@ struct ActionTimes {
 
 /// Plays the part of a rank, and notes the times of its stages of the first replica.
 void rehearse(const TrainConfig& config, const std::shared_ptr<const io::Dataset>& dataset,
-              int rank, std::vector<ActionTimes>& times) {
+              int rank, bool shares_cores, std::vector<ActionTimes>& times) {
   const comm::World alone{comm::World::Alone{}};
   Session session(config, Use::Training, alone, rank);
   session.allocate();
   session.initialise(config.seed);
+  if (shares_cores) session.set_clock(processor_nanoseconds);
+  const double threads = shares_cores ? config.threads : 1.0;
   const Feeds feeds = session.feeder().training(dataset, 0);
   const pipeline::Recording& recording = session.executor().recording();
   std::vector<std::vector<double>> steps;
@@ -82,24 +85,23 @@ void rehearse(const TrainConfig& config, const std::shared_ptr<const io::Dataset
   const std::vector<double> seconds = medians(steps);
   for (std::size_t i = 0; i < seconds.size(); ++i)
     if (const pipeline::LocalEntry& entry = recording.entries()[i]; entry.replica == 0)
-      times.at(static_cast<std::size_t>(entry.action.stage)).of(entry.action.kind).add(seconds[i]);
+      times.at(static_cast<std::size_t>(entry.action.stage))
+          .of(entry.action.kind)
+          .add(seconds[i] / threads);
 }
 
-/// Plays the parts of this process, at its turn among the ranks of its machine.
+/// Plays the parts of this process.
 std::vector<ActionTimes> rehearse_all(const TrainConfig& config,
                                       const std::shared_ptr<const io::Dataset>& dataset,
                                       const comm::World& world, int at_once) {
   const pipeline::RankMap& map = config.pipeline.ranks;
   std::vector<ActionTimes> times(config.pipeline.ranges.size());
-  if (world.size() != map.ranks) {
-    for (int rank = 0; rank <= map.rank_of(0, map.devices - 1); ++rank)
-      rehearse(config, dataset, rank, times);
-    return times;
-  }
-  const std::int64_t turns = world.maximum((world.local_size() + at_once - 1) / at_once);
-  for (std::int64_t turn = 0; turn < turns; ++turn) {
+  if (world.size() == map.ranks) {
     world.barrier();
-    if (world.local_rank() / at_once == turn) rehearse(config, dataset, world.rank(), times);
+    rehearse(config, dataset, world.rank(), world.local_size() > at_once, times);
+  } else {
+    for (int rank = 0; rank <= map.rank_of(0, map.devices - 1); ++rank)
+      rehearse(config, dataset, rank, false, times);
   }
   return times;
 }

@@ -105,6 +105,8 @@ class Session {
   [[nodiscard]] const std::vector<pipeline::LocalStage>& units() const { return units_; }
   /// Executor of training; for traces, statistics and the watchdog.
   [[nodiscard]] const pipeline::Executor& executor() const { return *training_; }
+  /// Recordings of training steps are by this clock from now on.
+  void set_clock(pipeline::Recording::Clock now) { training_->set_clock(now); }
   /// The executor that is running or ran last.
   [[nodiscard]] const pipeline::Executor* active() const { return active_.load(); }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "file_shim.hpp"
+#include "mpirun.hpp"
 
 namespace millrace::test {
 namespace {
@@ -33,11 +34,6 @@ struct Difference {
 };
 
 Environment shim(const std::string& rule, int rank = 1) { return file_shim(rank, {rule}); }
-
-/// Words for env(1) that start mpirun.
-const Words kMpirun = {"OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                       std::string(MILLRACE_MPIEXEC),
-                       "--oversubscribe --bind-to none --mca mpi_yield_when_idle 1"};
 
 /// Runs millrace on two or more ranks, one of which differs. It may be another program, too.
 ProcessResult on_ranks(int ranks, const Words& command, const Difference& difference,

@@ -4,9 +4,10 @@
 //
 // The figures of a plan come from sizes that are computed before anything is allocated, and from
 // the resident memory of the planning process. Those of a run come from the kernel: its high-water
-// mark of resident memory. Where a memory cgroup can be made, runs of one process also get one with
-// 5 % more than the plan says as their limit, beyond which the kernel ends them. RLIMIT_AS would
-// count stacks and mapped files that nobody touches.
+// mark of resident memory. Where memory cgroups can be made, each process also gets one with 5 %
+// more than the plan says as its limit, beyond which the kernel ends it. RLIMIT_AS would count
+// stacks and mapped files that nobody touches.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,8 +19,9 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <utility>
+#include <vector>
 
-#include "millrace.hpp"
+#include "mpirun.hpp"
 #include "support/sanitizers.hpp"
 
 namespace millrace::test {
@@ -27,40 +29,57 @@ namespace {
 
 using nlohmann::json;
 
-/// A cgroup with a limit, of version 1 or 2; none if this system does not allow one.
-class HardLimit {
+/// A cgroup with a limit for each rank, of version 1 or 2; none if this system does not allow any.
+class HardLimits {
  public:
-  explicit HardLimit(std::int64_t bytes) {
+  explicit HardLimits(const std::vector<std::int64_t>& bytes) {
     for (const auto& [parent, file] : {std::pair{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
                                        std::pair{"/sys/fs/cgroup", "memory.max"}}) {
-      folder_ = std::filesystem::path(parent) / ("millrace-test-" + std::to_string(getpid()));
-      std::error_code error;
-      std::filesystem::create_directory(folder_, error);
-      std::ofstream limit(folder_ / file);
-      limit << bytes << std::flush;
-      set_ = !error && limit.good();
-      if (set_) return;
-      std::filesystem::remove(folder_, error);
+      prefix_ = std::string(parent) + "/millrace-test-" + std::to_string(getpid()) + "-";
+      if (make(bytes, file)) return;
+      remove();
     }
     std::cout << "No memory cgroup can be made here: the high-water mark alone is compared\n";
   }
-  ~HardLimit() {
-    std::error_code ignored;
-    std::filesystem::remove(folder_, ignored);
-  }
-  HardLimit(const HardLimit&) = delete;
-  HardLimit& operator=(const HardLimit&) = delete;
+  ~HardLimits() { remove(); }
+  HardLimits(const HardLimits&) = delete;
+  HardLimits& operator=(const HardLimits&) = delete;
 
-  [[nodiscard]] bool set() const { return set_; }
+  [[nodiscard]] bool set() const { return folders_.size() > 0; }
+  /// Runs millrace on so many ranks, each within its limit.
   [[nodiscard]] ProcessResult run(const Words& words) const {
-    Words shell{"-c", std::string("echo $$ > \"$1\"; shift; exec \"$@\""), "sh",
-                (folder_ / "cgroup.procs").string(), std::string(MILLRACE_BINARY)};
-    return run_process("/bin/sh", shell + words);
+    const Words limited =
+        Words{"/bin/sh -c",
+              std::string("echo $$ > \"$1${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}/cgroup.procs\" "
+                          "&& shift && exec \"$@\""),
+              "sh", prefix_, std::string(MILLRACE_BINARY)} +
+        words;
+    if (folders_.size() == 1) return run_process("/usr/bin/env", limited);
+    return run_process("/usr/bin/env",
+                       kMpirun + Words{"-n", std::to_string(folders_.size())} + limited);
   }
 
  private:
-  std::filesystem::path folder_;
-  bool set_ = false;
+  bool make(const std::vector<std::int64_t>& bytes, const char* file) {
+    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+      std::error_code error;
+      const std::filesystem::path folder = prefix_ + std::to_string(rank);
+      if (!std::filesystem::create_directory(folder, error)) return false;
+      folders_.push_back(folder);
+      std::ofstream limit(folder / file);
+      limit << bytes[rank] << std::flush;
+      if (!limit.good()) return false;
+    }
+    return true;
+  }
+  void remove() {
+    std::error_code ignored;
+    for (const std::filesystem::path& folder : folders_) std::filesystem::remove(folder, ignored);
+    folders_.clear();
+  }
+
+  std::string prefix_;
+  std::vector<std::filesystem::path> folders_;
 };
 
 /// The bytes in the lines of a run that match a pattern with one number, by rank.
@@ -95,18 +114,36 @@ std::int64_t device_bytes(const json& process) {
 }
 
 /// Expects that the devices take what was planned and that no process takes more, or 5 % less.
-void expect_planned(const json& processes, const std::string& output) {
+/// Prints a row for each process.
+void expect_planned(const char* name, const json& processes, const std::string& output) {
   const std::map<int, std::int64_t> arenas = bytes_in(output, "Memory: [^(]*\\((\\d+) and");
   const std::map<int, std::int64_t> peaks = peaks_in(output);
   ASSERT_FALSE(peaks.empty()) << output;
   for (const json& process : processes) {
     const int rank = process.at("rank");
     const auto planned = process.at("peak").get<std::int64_t>();
-    const auto peak = static_cast<double>(peaks.at(rank));
+    const std::int64_t peak = peaks.at(rank);
     EXPECT_EQ(device_bytes(process), arenas.at(rank)) << "rank " << rank;
-    EXPECT_GE(planned, peaks.at(rank)) << "rank " << rank << ": the plan says too little";
-    EXPECT_LE(static_cast<double>(planned), 1.05 * peak) << "rank " << rank << ": too much";
+    EXPECT_GE(planned, peak) << "rank " << rank << ": the plan says too little";
+    EXPECT_LE(static_cast<double>(planned), 1.05 * static_cast<double>(peak))
+        << "rank " << rank << ": too much";
+    std::cout << fmt::format(
+        "| {} | {} | {} | {:.1f} | {:.1f} | {:+.1f} % |\n", name, rank, arenas.at(rank),
+        1e-6 * static_cast<double>(planned), 1e-6 * static_cast<double>(peak),
+        100.0 * (static_cast<double>(planned) / static_cast<double>(peak) - 1.0));
   }
+}
+
+/// The limits of all ranks. A plan names those of the first replica if the others are like them.
+std::vector<std::int64_t> limits_of(const json& processes, const Words& options) {
+  const auto replicas = std::find(options.begin(), options.end(), "--replicas");
+  const bool all = replicas == options.end() ||
+                   std::find(options.begin(), options.end(), "--shard-optimizer") != options.end();
+  std::vector<std::int64_t> limits;
+  for (int replica = 0; replica < (all ? 1 : std::stoi(*(replicas + 1))); ++replica)
+    for (const json& process : processes)
+      limits.push_back(static_cast<std::int64_t>(1.05 * process.at("peak").get<double>()));
+  return limits;
 }
 
 struct Case {
@@ -126,13 +163,10 @@ TEST_P(PlannedMemoryTest, IsWhatTheRunTakes) {
   Words training = Words{"train --iterations 2"} + options;
   if (std::find(options.begin(), options.end(), "--no-logs") == options.end())
     training = training + Words{"--run-dir", directory / "run"};
-  const auto limit = static_cast<std::int64_t>(1.05 * processes.at(0).at("peak").get<double>());
-  const HardLimit hard(limit);
-  const bool alone = processes.size() == 1 &&
-                     std::find(options.begin(), options.end(), "--replicas") == options.end();
-  const ProcessResult run = alone && hard.set() ? hard.run(training) : millrace(training);
+  const HardLimits hard(limits_of(processes, options));
+  const ProcessResult run = hard.set() ? hard.run(training) : millrace(training);
   ASSERT_EQ(run.code, 0) << run.output;
-  expect_planned(processes, run.output);
+  expect_planned(GetParam().name, processes, run.output);
 }
 
 INSTANTIATE_TEST_SUITE_P(
