@@ -144,7 +144,7 @@ class LayoutSearcher {
 
   /// With 1F1B first: the others are passed over if it takes much longer than the best layout.
   void try_schedules(const Shape& shape) {
-    constexpr double kFar = 1.6;
+    constexpr double kFar = 2.0;
     PlanRequest request = request_of(shape);
     if (shape.stages > 1) {
       request.schedule.name = "1F1B";

@@ -41,7 +41,8 @@ struct FoundLayout {
 /// number of devices as stages, the rest as replicas; micro-batches that divide the replica's share
 /// of the batch, of at most 512 images, and at most 16 a device or 64 if that is more (if a share
 /// has no such divisor, the fewest); all schedules with one, two or four stages a device;
-/// and recomputation where memory does not suffice. Layouts that cannot be faster than a known one
+/// and recomputation where memory does not suffice. Where 1F1B takes twice as long as the best
+/// layout, no other schedule is tried. Layouts that cannot be faster than a known one
 /// by their lower bound are passed over. `base` gives precision, update rule, device, and link.
 /// Errors: Config if none fits in memory, with the least that one needs, or if the batch cannot be
 /// divided.
