@@ -235,6 +235,15 @@ void sync_directory(const std::filesystem::path& directory) {
 
 namespace {
 
+/// A new file beside `path`, which errors name.
+UniqueFd open_beside(const std::filesystem::path& path, const std::filesystem::path& temporary) {
+  constexpr mode_t kMode = 0666;  // minus the umask
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  UniqueFd file(resumed([&] { return ::open(temporary.c_str(), kFlags, kMode); }));
+  if (!file.valid()) fail_io("create", path, errno);
+  return file;
+}
+
 /// The file that a link leads to, which is replaced instead of the link. Errors: Io for anything
 /// but a regular file: replacing a device would destroy it.
 std::filesystem::path target_of(std::filesystem::path path) {
@@ -254,7 +263,7 @@ std::filesystem::path target_of(std::filesystem::path path) {
 StagedFile::StagedFile(std::filesystem::path path)
     : path_(target_of(std::move(path))),
       temporary_(temporary_for(path_)),
-      file_(open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW)) {
+      file_(open_beside(path_, temporary_)) {
   // If files cannot be locked, remove_leftovers() uses their age.
   static_cast<void>(::flock(file_.get(), LOCK_EX | LOCK_NB));
 }
@@ -265,13 +274,12 @@ StagedFile::~StagedFile() {
 
 void StagedFile::write(std::span<const std::byte> bytes, std::uint64_t offset) const {
   if (const int error = write_at(file_.get(), bytes, offset); error != 0)
-    fail_io("write", temporary_, error);
+    fail_io("write", path_, error);
 }
 
 void StagedFile::commit() {
-  if (const int error = sync_descriptor(file_.get()); error != 0)
-    fail_io("sync", temporary_, error);
-  if (const int error = file_.close(); error != 0) fail_io("close", temporary_, error);
+  if (const int error = sync_descriptor(file_.get()); error != 0) fail_io("sync", path_, error);
+  if (const int error = file_.close(); error != 0) fail_io("close", path_, error);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("replace", path_, errno);
   temporary_.clear();
   sync_directory(directory_of(path_));

@@ -94,8 +94,7 @@ void set_step(Plan& plan, const Schedule& schedule, const std::vector<Link>& lin
               pipeline::Costs costs) {
   const pipeline::TimeLine line = pipeline::simulate(schedule, links, costs);
   plan.seconds = line.makespan;
-  plan.bound = pipeline::lower_bound_seconds(costs.stages, schedule.micro_batches,
-                                             splits_backward(schedule));
+  plan.bound = pipeline::lower_bound_seconds(schedule, costs.stages);
   plan.bubble = std::max(line.bubble(), 0.0);  // rounding may make it negative
   plan.costs = std::move(costs.stages);
 }

@@ -360,7 +360,7 @@ double lower_bound_seconds(const Schedule& schedule, std::span<const StageCost> 
     device[static_cast<std::size_t>(schedule.device_of[s])] +=
         schedule.micro_batches *
         (stages[s].forward + stages[s].backward_input + stages[s].backward_weight);
-  return std::max(lower_bound_seconds(stages, schedule.micro_batches, splits_backward(schedule)),
+  return std::max(lower_bound_seconds(stages, schedule.micro_batches, true),
                   *std::max_element(device.begin(), device.end()));
 }
 

@@ -81,7 +81,8 @@ struct TimeLine {
 /// runs its last micro-batch, so they count with f_k only.
 [[nodiscard]] double lower_bound_seconds(std::span<const StageCost> stages,
                                          std::int32_t micro_batches, bool split_backward);
-/// Lower bound for a schedule: also at least the work of each device.
+/// Lower bound for every schedule with these stages on these devices, with or without a split
+/// backward: also at least the work of each device.
 [[nodiscard]] double lower_bound_seconds(const Schedule& schedule,
                                          std::span<const StageCost> stages);
 

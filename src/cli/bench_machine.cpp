@@ -5,6 +5,8 @@
 
 #include <array>
 #include <fstream>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -128,8 +130,13 @@ int bench_machine(const Invocation& invocation, const comm::World& world, Startu
   const train::TrainConfig config =
       config_of(kProbes.front(), kTypes.front(), options, ranks, facts);
   watch.end();
-  if (must_launch(config, world)) return launch_ranks(config, invocation);
+  if (must_launch(config, world)) {
+    (void)io::StagedFile(*options.text("machine-file"));  // fails before anything is measured
+    return launch_ranks(config, invocation);
+  }
   pin_rank(world, config);
+  std::optional<io::StagedFile> written;
+  if (world.rank() == 0) written.emplace(*options.text("machine-file"));
   const device::Environment environment(config.threads);
   partition::Machine machine{.name = processor_name(),
                              .cores = config.threads,
@@ -155,7 +162,9 @@ int bench_machine(const Invocation& invocation, const comm::World& world, Startu
     fmt::print("link      {:.1f} us, {:.2f} GB/s\n", 1e6 * machine.link->latency,
                1e-9 * machine.link->bytes_per_second);
   const std::string file = *options.text("machine-file");
-  io::write_file_atomically(file, to_toml(machine));
+  const std::string text = to_toml(machine);
+  written->write(std::as_bytes(std::span(text)), 0);
+  written->commit();
   fmt::print("Written to {}: millrace plan --device {} --link {} uses it\n", file, file, file);
   return 0;
 }

@@ -157,8 +157,8 @@ void announce(const std::vector<std::string>& command, int ranks,
   print_error(fmt::format("Starting {} ranks on {} (--no-launch prevents this)", ranks,
                           cluster ? join(cluster->hosts, " ") : "this machine"));
   if (verbosity != train::Verbosity::Verbose) return;
-  std::vector<std::string> words;
-  for (const std::string& word : command) words.push_back(shell_word(word));
+  std::vector<std::string> words(command.size());
+  std::ranges::transform(command, words.begin(), shell_word);
   print_error(join(words, " "));
 }
 

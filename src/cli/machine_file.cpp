@@ -24,6 +24,7 @@ constexpr std::string_view kExpected =
     "a machine file has a section such as [float32] with flops-per-second and bytes-per-second, "
     "and "
     "[link]; millrace bench --machine-file FILE writes one";
+constexpr double kMost = 1e24;  // beyond every machine: an error in the exponent
 constexpr std::array kTypes = {DType::F32, DType::BF16, DType::F16};
 
 /// The keys of one section, which are all known or refused.
@@ -32,7 +33,7 @@ class MachineSection {
   MachineSection(const toml::value& table, std::string file, std::string name)
       : table_(table), file_(std::move(file)), name_(std::move(name)) {}
 
-  /// Errors: Config for a number that is not above `low`, and for none if `otherwise` is none.
+  /// Errors: Config for a number below `low` or above kMost, and for none if `otherwise` is none.
   double number(const char* key, std::optional<double> otherwise, double low) {
     const toml::value* value = find(key);
     if (value == nullptr && otherwise) return *otherwise;
@@ -42,8 +43,10 @@ class MachineSection {
     double found = -1.0;
     if (value->is_floating()) found = value->as_floating();
     if (value->is_integer()) found = static_cast<double>(value->as_integer());
-    if (!(found >= low) || !(found < 1e30))
-      fail(ErrorKind::Config, "{}: expected a number of at least {}", place(*value, key), low);
+    const bool number = value->is_floating() || value->is_integer();
+    if (!number || !(found >= low) || !(found <= kMost))
+      fail(ErrorKind::Config, "{}: expected a number from {:g} to {:g}{}", place(*value, key), low,
+           kMost, number ? fmt::format(", not {:g}", found) : "");
     return found;
   }
   std::string text(const char* key) {

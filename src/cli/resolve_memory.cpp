@@ -39,8 +39,10 @@ std::int64_t rest_beside_stages(const Reader& read, const Graph& graph, const Tr
   std::int64_t rest = train::assumed_rest(config);
   const bool saves = !read.options().flag("no-logs") && rest > 0;
   const std::int64_t tensors = 1 + std::ssize(update_slots(config.optimiser.kind));
-  if (saves)  // copies of the tensors, of an average device
-    rest += 4 * tensors * graph.trainable_elements() / config.pipeline.ranks.devices;
+  if (saves)  // copies of the tensors, of an average device, and what HDF5 needs
+    rest += 4 * tensors * graph.trainable_elements() / config.pipeline.ranks.devices +
+            train::open_checkpoint_bytes(tensors * std::ssize(graph.parameters) /
+                                         config.pipeline.ranks.devices);
   return rest;
 }
 
@@ -72,17 +74,18 @@ std::vector<std::string> automatic_splits(Reader& read, const Graph& graph,
                                           const pipeline::ScheduleRequest& schedule) {
   partition::PlanRequest request = sized_request(graph, config, schedule);
   const partition::SplitRequest splits{.memory_limit = stage_limit(read, graph, config)};
-  const bool devices_alone = schedule.stages() == schedule.devices;
   for (const bool again : {false, true}) {
     if (again && !recomputes_to_fit(read)) break;
     if (again) request.program.recompute = pipeline::Recompute::Stage;
     try {
       return partition::choose_splits(graph, request, splits);
     } catch (const Error&) {
-      if (config.device_memory == 0 || !devices_alone) throw;
+      if (config.device_memory == 0) throw;
     }
   }
-  // What needs the least. The run finds out whether it does fit, and says what would.
+  // What needs the least, as far as that can be found. The run finds out whether it does fit, and
+  // says what would.
+  if (schedule.stages() != schedule.devices) return partition::choose_splits(graph, request, {});
   return partition::choose_splits(graph, request, {.aim = partition::SplitRequest::For::Memory});
 }
 
@@ -102,8 +105,10 @@ partition::ScheduleChoice fastest_schedule(Reader& read, const Graph& graph,
       if (config.device_memory == 0) throw;
     }
   }
-  // What needs the least. The run finds out whether it does fit, and says what would.
+  // What needs the least: one micro-batch at a time. The run finds out whether it does fit, and
+  // says what would.
   partition::ScheduleChoice least{open, {}};
+  least.schedule.name = "Sequential";
   least.plan.splits =
       partition::choose_splits(graph, request, {.aim = partition::SplitRequest::For::Memory});
   return least;

@@ -92,11 +92,11 @@ std::int64_t capped_batch(const Reader& read, std::int64_t wanted, const train::
 
 void resolve_summaries(Reader& read, train::TrainConfig& config) {
   if (read.options().flag("no-logs")) return;  // the options are then refused
+  const bool asked = read.given("enable-tensorboard") && read.flag("enable-tensorboard");
   const bool every = read.given("summary-every");
   if (every) config.summary_every = read.integer("summary-every");
   // Recorded only if given, as of most runs.
-  config.tensorboard =
-      every || (read.given("enable-tensorboard") && read.flag("enable-tensorboard"));
+  config.tensorboard = every || asked;
 }
 
 }  // namespace

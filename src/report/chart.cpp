@@ -29,7 +29,8 @@ struct Axis {
   double last = 0.0;
 
   [[nodiscard]] bool shows(double value) const {
-    return std::isfinite(value) && (!logarithmic || value > 0.0);
+    constexpr double kMost = 1e100;  // the differences of two values are finite, too
+    return std::abs(value) <= kMost && (!logarithmic || value > 0.0);
   }
   void include(double value) {
     if (!shows(value)) return;

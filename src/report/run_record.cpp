@@ -130,6 +130,13 @@ void add_log_line(RunRecord& run, std::string_view line) {
 
 void find_trace(RunRecord& run) {
   std::error_code ignored;
+  if (run.trace.extension() == ".svg") {
+    run.notes.push_back(
+        fmt::format("{}: a drawing; a page shows traces in JSON (--trace "
+                    "FILE.json, --gc-profile IPU_PROFILE)",
+                    run.trace.string()));
+    run.trace.clear();
+  }
   // The directory may have been moved with its trace, and paths may be relative.
   for (const fs::path& file :
        {run.trace, run.directory / run.trace.filename(), run.directory / "trace.json"})

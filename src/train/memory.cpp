@@ -84,7 +84,7 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
   process.messages = config.pipeline.ranks.ranks > 1 ? kMessages : 0;
   process.loader = reading_bytes(session, config, inputs);
   if (!config.run_directory.empty())
-    process.checkpoints = session.tensors().checkpoint_bytes() + kWriting;
+    process.checkpoints = session.tensors().checkpoint_bytes(process.rank == 0) + kWriting;
   process.other = trace_bytes(session, config);
   if (process.rank == 0 && !planned_averages(config).empty())
     process.other += averaging_bytes(session.graph(), config.optimiser.kind);
@@ -119,13 +119,14 @@ std::int64_t device_need(const partition::ProcessMemory& process) {
 
 std::int64_t assumed_rest(const TrainConfig& config) {
   if (!device::kHostAccessible) return 0;
-  constexpr std::int64_t kProcess = 50'000'000;
+  // Program, libraries, and MPI in processes that a launcher starts. Measured.
+  const std::int64_t process = config.pipeline.ranks.ranks > 1 ? 42'000'000 : 33'000'000;
   const DType type = config.data.image_type.value_or(config.precision.activations);
   const std::int64_t batches = io::LoaderOptions{}.batches_ahead + 1;
   const bool reads = config.data.source != ImageSource::Device;
   const std::int64_t images =
       reads ? batches * config.batch_size * config.model.image.elements() * size_of(type) : 0;
-  return (kProcess + images + config.device_memory / 64) / config.pipeline.ranks.devices_per_rank();
+  return (process + images + config.device_memory / 64) / config.pipeline.ranks.devices_per_rank();
 }
 
 partition::StageSizer stage_sizer(const models::Graph& graph, const TrainConfig& config) {

@@ -196,11 +196,14 @@ std::string format_status(const TrainConfig& config, const Status& status,
     fields.push_back(std::move(bars));
   }
   if (!status.saving.empty()) fields.push_back("saving " + status.saving);
-  // What a pipeline alone shows, and a checkpoint, matter more than what log lines will tell.
+  // What a pipeline alone shows, and a checkpoint, matter more than what log lines will tell. A
+  // number is never cut off.
   constexpr std::ptrdiff_t kLoss = 2;
   constexpr std::ptrdiff_t kAccuracy = 3;
+  constexpr std::ptrdiff_t kRate = 2;  // without the two
+  constexpr std::ptrdiff_t kLeft = 3;
   std::string text = join(fields, "  ");
-  for (const std::ptrdiff_t least : {kAccuracy, kLoss}) {
+  for (const std::ptrdiff_t least : {kAccuracy, kLoss, kLeft, kRate}) {
     if (text.size() <= terminal.width) break;
     fields.erase(fields.begin() + least);
     text = join(fields, "  ");

@@ -105,8 +105,8 @@ void Session::make_stages(Use use) {
       const auto at = static_cast<std::size_t>(s);
       pipeline::StageOptions options = common;
       if (!config_.chosen_segments.empty())
-        static_cast<pipeline::ProgramOptions&>(options) =
-            with_chosen(common, config_.chosen_segments.at(at));
+        static_cast<pipeline::ProgramOptions&>(options) = with_chosen(
+            static_cast<const pipeline::ProgramOptions&>(common), config_.chosen_segments.at(at));
       options.slots = slots[at];
       options.evaluation_slots = evaluation_slots[at];
       if (config_.optimiser.sharded && use == Use::Training) {

@@ -210,15 +210,17 @@ Snapshot StageTensors::snapshot() const {
   return result;
 }
 
-std::int64_t StageTensors::checkpoint_bytes() const {
-  std::int64_t largest = 0;
+std::int64_t StageTensors::checkpoint_bytes(bool reads_back) const {
   std::int64_t copied = 0;
   std::int64_t tensors = 0;
   visit(Replicas::First, [&](const io::TensorInfo& info, const pipeline::StoredValues&) {
-    largest = std::max(largest, info.bytes());
     ++tensors;
     copied += info.bytes();
   });
+  std::int64_t largest = 0;  // of the whole network
+  if (reads_back)
+    for (const io::TensorInfo& info : checkpoint_tensors())
+      largest = std::max(largest, info.bytes());
   // A tensor is read back next to HDF5's copy of it.
   return open_checkpoint_bytes(tensors) + 2 * largest + copied;
 }

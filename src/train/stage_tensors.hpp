@@ -58,8 +58,9 @@ class StageTensors {
   /// Copies their current values. Call between two steps.
   void take(Snapshot& snapshot) const;
   [[nodiscard]] Snapshot snapshot() const;
-  /// Host memory for checkpoints: a snapshot, and temporary memory for writing it.
-  [[nodiscard]] std::int64_t checkpoint_bytes() const;
+  /// Host memory for checkpoints: a snapshot, and temporary memory for writing it. One process
+  /// reads back what all have written.
+  [[nodiscard]] std::int64_t checkpoint_bytes(bool reads_back) const;
   /// The tensors of a complete checkpoint, derived from the network alone.
   [[nodiscard]] std::vector<io::TensorInfo> checkpoint_tensors() const;
 

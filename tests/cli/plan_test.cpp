@@ -48,8 +48,11 @@ TEST(MachineFileTest, MistakesNameFileLineAndKey) {
       {"[float64]\n", "m.toml:1: unknown section [float64]; sections: machine, link"},
       {"[float32]\nflops-per-second = 1e9\n", "m.toml:1: [float32] lacks bytes-per-second"},
       {"[link]\nlatency = -1\nbytes-per-second = 1e9\n",
-       "m.toml:2: [link] latency: expected a number of at least 0"},
-      {"[link]\nlatency = 0\nbytes-per-second = 0\n", "expected a number of at least 1"},
+       "m.toml:2: [link] latency: expected a number from 0 to 1e+24, not -1"},
+      {"[link]\nlatency = 0\nbytes-per-second = 0\n", "expected a number from 1 to 1e+24, not 0"},
+      {"[link]\nlatency = nan\nbytes-per-second = 1\n", "from 0 to 1e+24, not nan"},
+      {"[link]\nlatency = 1e30\nbytes-per-second = 1\n", "from 0 to 1e+24, not 1e+30"},
+      {"[link]\nlatency = 'none'\nbytes-per-second = 1\n", "expected a number from 0 to 1e+24"},
       {"[link]\nlatency = 0\nbytes-per-secnd = 1e9\nbytes-per-second = 1e9",
        "m.toml:3: [link] bytes-per-secnd: unknown key; did you mean bytes-per-second?"},
       {"[machine]\nname = 3\n", "m.toml:2: [machine] name: expected a quoted string"},
@@ -57,8 +60,9 @@ TEST(MachineFileTest, MistakesNameFileLineAndKey) {
        "expected true or false"},
       {"[link\n", "a machine file has a section such as [float32]"},
   };
-  for (const auto& [text, message] : table)
-    expect_error(ErrorKind::Config, {message}, [&] { (void)parse_machine(text, "m.toml"); });
+  for (const auto& row : table)
+    expect_error(ErrorKind::Config, {row.second},
+                 [&] { (void)parse_machine(row.first, "m.toml"); });
 }
 
 // ---- plan --devices

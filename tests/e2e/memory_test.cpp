@@ -45,7 +45,7 @@ class HardLimits {
   HardLimits(const HardLimits&) = delete;
   HardLimits& operator=(const HardLimits&) = delete;
 
-  [[nodiscard]] bool set() const { return folders_.size() > 0; }
+  [[nodiscard]] bool set() const { return !folders_.empty(); }
   /// Runs millrace on so many ranks, each within its limit.
   [[nodiscard]] ProcessResult run(const Words& words) const {
     const Words limited =

@@ -126,6 +126,10 @@ TEST(ProgressTest, StatusShowsHowBusyDevicesAre) {
   EXPECT_EQ(format_status(config, status, {.width = 70}),
             "epoch 2/10  update 1/1562  1840 img/s  ETA 0:42  busy [###.][....]");
   EXPECT_EQ(format_status(config, status, {.width = 20}), "epoch 2/10  update 1");
+  status.busy.clear();
+  EXPECT_EQ(format_status(config, status, {.width = 40}), "epoch 2/10  update 1/1562  1840 img/s");
+  EXPECT_EQ(format_status(config, status, {.width = 36}), "epoch 2/10  update 1/1562");
+  status.busy = {0.77, 0.12};
   EXPECT_EQ(format_status(config, status, {.width = 70, .colors = true}),
             "epoch 2/10  update 1/1562  1840 img/s  ETA 0:42  busy [\033[32m###\033[0m.][....]");
 }
