@@ -130,6 +130,18 @@ add_library(millrace_protobuf INTERFACE)
 add_library(millrace::protobuf ALIAS millrace_protobuf)
 target_link_libraries(millrace_protobuf INTERFACE protobuf::libprotobuf-lite)
 
+# libzip's own package names programs that Debian keeps in another one.
+find_path(LIBZIP_INCLUDE_DIR zip.h)
+find_library(LIBZIP_LIBRARY zip)
+if(NOT LIBZIP_INCLUDE_DIR OR NOT LIBZIP_LIBRARY)
+  message(FATAL_ERROR "libzip was not found: run scripts/setup, or set LIBZIP_INCLUDE_DIR and "
+    "LIBZIP_LIBRARY")
+endif()
+add_library(millrace_zip INTERFACE)
+add_library(millrace::zip ALIAS millrace_zip)
+target_include_directories(millrace_zip SYSTEM INTERFACE ${LIBZIP_INCLUDE_DIR})
+target_link_libraries(millrace_zip INTERFACE ${LIBZIP_LIBRARY})
+
 if(MILLRACE_TESTS)
   find_package(GTest REQUIRED)
   if(MILLRACE_BENCHMARKS)

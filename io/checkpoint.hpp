@@ -67,6 +67,7 @@ struct CheckpointHeader {
   std::string scaling_state = {};   ///< state of the loss scaling (JSON), or ""
   std::int64_t stand_ins = 0;       ///< samples of this epoch so far that were replaced by others
   std::int64_t skipped_in_row = 0;  ///< updates skipped just before it, as not finite
+  std::string network = {};         ///< what the network reads and says (JSON), or ""
   friend bool operator==(const CheckpointHeader&, const CheckpointHeader&) = default;
 };
 

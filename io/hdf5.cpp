@@ -15,7 +15,6 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <mutex>
 #include <new>
 #include <string_view>
 #include <type_traits>
@@ -25,6 +24,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "io/hdf5_handles.hpp"
 #include "io/tensor_checks.hpp"
 
 namespace millrace::io {
@@ -35,52 +35,6 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr hsize_t kChunkBytes = hsize_t{4} << 20;
 constexpr const char* kTypeAttribute = "dtype";
-
-// Every use of the library happens inside a Session. Each use creates a new one because in
-// thread-safe builds the switch for printing errors is per thread.
-class Session {
- public:
-  Session() : lock_(mutex()) {
-    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
-    H5PLset_loading_state(0);
-  }
-
- private:
-  static std::mutex& mutex() {
-    static std::mutex instance;
-    return instance;
-  }
-  std::lock_guard<std::mutex> lock_;
-};
-
-template <herr_t (*kClose)(hid_t)>
-class Handle {
- public:
-  Handle() = default;
-  explicit Handle(hid_t id) noexcept : id_(id) {}
-  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, H5I_INVALID_HID)) {}
-  Handle& operator=(Handle&& other) noexcept {
-    std::swap(id_, other.id_);
-    return *this;
-  }
-  ~Handle() {
-    if (id_ >= 0) kClose(id_);
-  }
-  [[nodiscard]] hid_t get() const noexcept { return id_; }
-  [[nodiscard]] herr_t close() noexcept {
-    const hid_t id = std::exchange(id_, H5I_INVALID_HID);
-    return id >= 0 ? kClose(id) : 0;
-  }
-
- private:
-  hid_t id_ = H5I_INVALID_HID;
-};
-using FileHandle = Handle<H5Fclose>;
-using DatasetHandle = Handle<H5Dclose>;
-using SpaceHandle = Handle<H5Sclose>;
-using TypeHandle = Handle<H5Tclose>;
-using PropertyHandle = Handle<H5Pclose>;
-using AttributeHandle = Handle<H5Aclose>;
 
 // Keeps the innermost reason, which comes first, on one line.
 extern "C" herr_t millrace_first_reason(unsigned, const H5E_error2_t* entry, void* text) {
@@ -281,7 +235,7 @@ class Hdf5Writer::State {
  public:
   explicit State(const std::filesystem::path& path)
       : report_{path.string()}, output_{open_file(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW)} {
-    const Session session;
+    const Hdf5Session session;
     const PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
     report_.check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST),
                   "choose the format of", "the file");
@@ -293,7 +247,7 @@ class Hdf5Writer::State {
   }
 
   ~State() {
-    const Session session;
+    const Hdf5Session session;
     static_cast<void>(file_.close());
   }
   State(const State&) = delete;
@@ -301,7 +255,7 @@ class Hdf5Writer::State {
 
   void write(const std::string& name, DType type, std::span<const std::int64_t> shape,
              std::span<const std::byte> data) {
-    const Session session;
+    const Hdf5Session session;
     const TypeHandle stored = make_type(type);
     DatasetHandle dataset = create(name, stored, type, shape);
     const herr_t written =
@@ -314,7 +268,7 @@ class Hdf5Writer::State {
   }
 
   void close() {
-    const Session session;
+    const Hdf5Session session;
     const herr_t flushed = H5Fflush(file_.get(), H5F_SCOPE_GLOBAL);
     const herr_t closed = file_.close();
     throw_noted();

@@ -220,11 +220,12 @@ void visit_fields(Header& header, const Visit& visit) {
   visit("scaling_state", header.scaling_state);
   visit("stand_ins", header.stand_ins);
   visit("skipped_in_row", header.skipped_in_row);
+  visit("network", header.network);
 }
 
 /// Fields that the first versions did not write.
-constexpr std::array<std::string_view, 4> kOptional = {"data", "scaling_state", "stand_ins",
-                                                       "skipped_in_row"};
+constexpr std::array<std::string_view, 5> kOptional = {"data", "scaling_state", "stand_ins",
+                                                       "skipped_in_row", "network"};
 
 void require_unique(const Manifest& manifest, const Fields& fields) {
   std::set<std::string_view> names;

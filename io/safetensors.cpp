@@ -274,4 +274,32 @@ const SafeTensor& SafeTensorsFile::at(const std::string& name) const {
        nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
 }
 
+std::string format_safetensors(const SafeTensors& tensors,
+                               const std::map<std::string, std::string>& metadata) {
+  Json header = Json::object();
+  Json notes = Json::object();
+  for (const auto& [key, value] : metadata) notes.set(key, value);
+  header.set("__metadata__", notes);
+  std::int64_t end = 0;
+  for (const auto& [name, tensor] : tensors) {
+    Json shape = Json::list();
+    for (const std::int64_t extent : tensor.shape) shape.push_back(extent);
+    const std::int64_t begin = end;
+    end += std::ssize(tensor.data);
+    header.set(name, Json::object({{"dtype", tensor.type},
+                                   {"shape", shape},
+                                   {"data_offsets", Json::list({begin, end})}}));
+  }
+  std::string text = header.dump();
+  constexpr std::size_t kAlignment = 8;  // of the first tensor, as in other writers
+  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  const std::uint64_t length = text.size();
+  std::string file(reinterpret_cast<const char*>(&length), sizeof length);
+  file.reserve(sizeof length + text.size() + static_cast<std::size_t>(end));
+  file += text;
+  for (const auto& [name, tensor] : tensors)
+    file.append(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
+  return file;
+}
+
 }  // namespace millrace::io

@@ -35,6 +35,10 @@ using SafeTensors = std::map<std::string, SafeTensor>;
 [[nodiscard]] SafeTensors parse_safetensors(std::span<const std::byte> bytes,
                                             std::string_view label);
 
+/// The bytes of a file with these tensors, in name order, and metadata.
+[[nodiscard]] std::string format_safetensors(const SafeTensors& tensors,
+                                             const std::map<std::string, std::string>& metadata);
+
 /// A safetensors file in memory. Its header is checked before the data is read. Errors: Data, with
 /// the path and the tensor; Io.
 class SafeTensorsFile {

@@ -268,7 +268,9 @@ class EfficientNet {
                       {.out_channels = square.out,
                        .kernel = window,
                        .stride = stride,
-                       .pad = padding_same(builder_.shape(x), window, stride),
+                       .pad = options_.padding == PaddingRule::Torch
+                                  ? same(square.kernel / 2)
+                                  : padding_same(builder_.shape(x), window, stride),
                        .groups = square.groups,
                        .init = square.init});
     return norm(below(part, "norm"), x);
@@ -296,6 +298,13 @@ class EfficientNet {
 };
 
 }  // namespace
+
+std::vector<std::string> efficientnet_sizes(Task task) {
+  std::vector<std::string> names;
+  for (const Size& size : kSizes)
+    if ((size.name == "cifar") == (task == Task::Cifar)) names.emplace_back(size.name);
+  return names;
+}
 
 Graph build_efficientnet(const ModelOptions& options) {
   check(options.efficientnet);

@@ -20,8 +20,10 @@ enum class ShortcutPadSide { End, Both };
 
 /// Order of ops in the blocks of a ResNet. V15: convolution, normalization, ReLU, with a ReLU after
 /// the sum (He et al. 2015) and the stride in the 3x3 convolution. V2: normalization and ReLU
-/// before each convolution (He et al. 2016), as in ResNet50V2 of keras.applications.
-enum class ResNetVersion { V15, V2 };
+/// before each convolution (He et al. 2016), as in ResNet50V2 of keras.applications. V1: as V15,
+/// with the stride in the first convolution of a bottleneck block, as in the paper and in ResNet50
+/// of keras.applications.
+enum class ResNetVersion { V15, V2, V1 };
 /// Shortcut of the first block of stage 1 if its shapes match already: a projection anyway (the IPU
 /// trainer), or the identity (torchvision).
 enum class StageOneShortcut { Project, Identity };
@@ -30,6 +32,8 @@ enum class StageOneShortcut { Project, Identity };
 ///   Torch  convolutions and stem pool k/2 on each side
 ///   Same   TensorFlow's SAME everywhere (Habana's ResNeXt, NVIDIA since 2020)
 ///   Keras  stem convolution k/2 on each side, others SAME (Habana's Keras ResNet)
+/// EfficientNet has SAME, or k/2 on each side with Torch. So has SqueezeNet, but with Torch its
+/// stem is not padded, and its pools end with the last pixel even if the window does not fit.
 enum class PaddingRule { Ipu, Torch, Same, Keras };
 /// Initializers of a ResNet or ResNeXt, named after the trainer that uses them. VS:
 /// VarianceScaling.
@@ -57,7 +61,6 @@ enum class Bypass { None, Simple };
 struct ResidualOptions {
   ResNetVersion version = ResNetVersion::V15;
   StageOneShortcut stage_one = StageOneShortcut::Project;
-  PaddingRule padding = PaddingRule::Ipu;
   InitialiserSet initialisers = InitialiserSet::Ipu;
   friend bool operator==(const ResidualOptions&, const ResidualOptions&) = default;
 };
@@ -72,6 +75,7 @@ struct ResNeXtOptions {
 
 struct SqueezeNetOptions {
   Bypass bypass = Bypass::None;
+  bool bias = false;  ///< of the convolutions
   friend bool operator==(const SqueezeNetOptions&, const SqueezeNetOptions&) = default;
 };
 
@@ -108,6 +112,7 @@ struct ModelOptions {
   BlockKind block = BlockKind::Auto;  ///< Auto: as in the table of sizes; 56 is bottleneck
   char shortcut = 'A';                ///< 'A' or 'B'; the caller sets the task's default
   ShortcutPadSide shortcut_pad = ShortcutPadSide::End;
+  PaddingRule padding = PaddingRule::Ipu;
   ResidualOptions residual;
   ResNeXtOptions resnext;
   SqueezeNetOptions squeezenet;

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/graph.hpp"
 #include "models/model_options.hpp"
@@ -13,7 +15,8 @@ namespace millrace::models {
 
 /// Residual network. Version 1.5 (stride in the 3x3): He et al. 2015, "Deep residual learning",
 /// tables 1 (ImageNet: 10, 14, 18, 26, 34, 50, 101, 152, and 200 of the TPU trainer) and 6 (CIFAR:
-/// 6n+2 basic, 9n+2 bottleneck). Version 2 (normalization and ReLU first): ImageNet 50, 101, 152.
+/// 6n+2 basic, 9n+2 bottleneck). Version 1 has the stride in the first
+/// convolution of a block. Version 2 (normalization and ReLU first): ImageNet 50, 101, 152.
 /// Layers are named by `build_residual`.
 [[nodiscard]] Graph build_resnet(const ModelOptions& options);
 
@@ -42,6 +45,12 @@ namespace millrace::models {
 /// `cifar` does not halve the image in block0 and block2a. The IPU trainer intends the same but
 /// halves it there, because it compares the size's name in the wrong case.
 [[nodiscard]] Graph build_efficientnet(const ModelOptions& options);
+
+/// The published sizes of each family for a task.
+[[nodiscard]] std::vector<std::string> resnet_sizes(Task task);
+[[nodiscard]] std::vector<std::string> resnext_sizes(Task task);
+[[nodiscard]] std::vector<std::string> squeezenet_sizes(Task task);
+[[nodiscard]] std::vector<std::string> efficientnet_sizes(Task task);
 
 /// Height and width of the images that the size is designed for.
 [[nodiscard]] std::int64_t efficientnet_image_size(std::string_view size);

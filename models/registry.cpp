@@ -23,16 +23,18 @@ struct Defaults {
 struct Family {
   std::string_view name;
   Graph (*build)(const ModelOptions&);
+  std::vector<std::string> (*sizes)(Task);
   Defaults imagenet;
   Defaults cifar;
 };
 
 constexpr std::array<Family, 4> kFamilies = {
-    {{"resnet", build_resnet, {"18"}, {"20", NormKind::Batch, 16, 32}},
-     {"resnext", build_resnext, {"14"}, {"11", NormKind::Batch, 16, 32}},
-     {"squeezenet", build_squeezenet, {"1.0"}, {"1.0", NormKind::Group, 32, 32}},
+    {{"resnet", build_resnet, resnet_sizes, {"18"}, {"20", NormKind::Batch, 16, 32}},
+     {"resnext", build_resnext, resnext_sizes, {"14"}, {"11", NormKind::Batch, 16, 32}},
+     {"squeezenet", build_squeezenet, squeezenet_sizes, {"1.0"}, {"1.0", NormKind::Group, 32, 32}},
      {"efficientnet",
       build_efficientnet,
+      efficientnet_sizes,
       {"B0", NormKind::Group, 4},
       {"cifar", NormKind::Group, 4, 32}}}};
 
@@ -63,6 +65,16 @@ ModelOptions default_options(std::string_view model, Task task) {
   options.groups = defaults.groups;
   options.shortcut = cifar ? 'A' : 'B';
   return options;
+}
+
+std::vector<std::string_view> model_names() {
+  std::vector<std::string_view> names;
+  for (const Family& family : kFamilies) names.push_back(family.name);
+  return names;
+}
+
+std::vector<std::string> model_sizes(std::string_view model, Task task) {
+  return find_family(model).sizes(task);
 }
 
 Graph build_model(const ModelOptions& options) { return find_family(options.model).build(options); }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/graph.hpp"
 #include "models/model_options.hpp"
@@ -11,6 +13,10 @@ namespace millrace::models {
 /// The IPU trainer's defaults for a model and task: size, classes, image size, normalization and
 /// its groups, shortcut. Errors: Config for an unknown model, with the known ones.
 [[nodiscard]] ModelOptions default_options(std::string_view model, Task task);
+
+/// The families, and the published sizes of one. Errors: Config for an unknown model.
+[[nodiscard]] std::vector<std::string_view> model_names();
+[[nodiscard]] std::vector<std::string> model_sizes(std::string_view model, Task task);
 
 /// Builds the network. Errors: Config for an unknown model or size, with the known ones.
 [[nodiscard]] Graph build_model(const ModelOptions& options);

@@ -138,7 +138,7 @@ class Builder {
     if (!preactivated()) x = norm_relu("norm", "relu", x);
     const Extent window = {3, 3};
     const Extent stride = {2, 2};
-    const Padding pad = options_.residual.padding == PaddingRule::Torch
+    const Padding pad = options_.padding == PaddingRule::Torch
                             ? same(1)
                             : padding_same(builder_.shape(x), window, stride);
     return builder_.pool("pool", x,
@@ -162,8 +162,11 @@ class Builder {
   }
 
   ValueId bottleneck_block(ValueId x, const Block& block) {
-    ValueId y = norm_relu("norm1", "relu1", conv("conv1", x, {block.middle}));
-    y = norm_relu("norm2", "relu2", conv("conv2", y, {block.middle, 3, block.stride, net_.groups}));
+    const bool first = options_.residual.version == ResNetVersion::V1;
+    const Square reduced = {block.middle, 1, first ? block.stride : 1};
+    const Square middle = {block.middle, 3, first ? 1 : block.stride, net_.groups};
+    ValueId y = norm_relu("norm1", "relu1", conv("conv1", x, reduced));
+    y = norm_relu("norm2", "relu2", conv("conv2", y, middle));
     y = norm("norm3", conv("conv3", y, {block.out}), block.gamma);
     if (net_.squeeze_ratio > 0) {
       y = squeeze_excite(builder_, "SE", y,
@@ -212,7 +215,7 @@ class Builder {
 
   /// Padding of a convolution with a stride. With stride 1 all rules equal SAME.
   [[nodiscard]] Padding padding(const Shape& x, Extent window, Extent stride) const {
-    const PaddingRule rule = options_.residual.padding;
+    const PaddingRule rule = options_.padding;
     const bool same_rule =
         rule == PaddingRule::Same || (rule == PaddingRule::Keras && window.h != 7);
     return same_rule ? padding_same(x, window, stride) : padding_explicit(window);
@@ -276,6 +279,13 @@ ResidualTable find_table(std::span<const ResidualTable> tables, const ModelOptio
   }
   fail(ErrorKind::Config, "model {} has no size {}{} for {}; sizes: {}", options.model,
        options.size, remark, options.task == Task::Cifar ? "CIFAR" : "ImageNet", join(sizes, ", "));
+}
+
+std::vector<std::string> sizes_of(std::span<const ResidualTable> tables) {
+  std::vector<std::string> sizes;
+  for (const ResidualTable& table : tables)
+    if (sizes.empty() || sizes.back() != table.size) sizes.emplace_back(table.size);
+  return sizes;
 }
 
 Graph build_residual(const ModelOptions& options, const ResidualNet& net) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/graph.hpp"
 #include "models/model_options.hpp"
@@ -26,6 +27,9 @@ struct ResidualTable {
 /// Errors: Config if there is none, with the known sizes; `remark` follows the size in the message.
 [[nodiscard]] ResidualTable find_table(std::span<const ResidualTable> tables,
                                        const ModelOptions& options, std::string_view remark);
+
+/// The sizes in a table, each once.
+[[nodiscard]] std::vector<std::string> sizes_of(std::span<const ResidualTable> tables);
 
 /// Widths of stage 1; each later stage doubles them.
 struct ResidualWidths {

@@ -76,6 +76,10 @@ void check(const ModelOptions& options) {
 
 }  // namespace
 
+std::vector<std::string> resnet_sizes(Task task) {
+  return task == Task::Cifar ? sizes_of(kCifar) : sizes_of(kImageNet);
+}
+
 Graph build_resnet(const ModelOptions& options) {
   check(options);
   const std::int64_t width = options.task == Task::Cifar ? 16 : 64;

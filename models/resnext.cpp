@@ -35,7 +35,7 @@ void check(const ModelOptions& options) {
     fail(ErrorKind::Config, "model resnext has no basic blocks; blocks: bottleneck");
   }
   if (options.residual.version != ResNetVersion::V15) {
-    fail(ErrorKind::Config, "model resnext has no version 2; versions: 1.5");
+    fail(ErrorKind::Config, "model resnext has no version 1 or 2; versions: 1.5");
   }
   if (resnext.groups < 1 || resnext.group_dim < 1) {
     fail(ErrorKind::Config, "model resnext: {} groups of {} channels: both must be at least 1",
@@ -51,6 +51,10 @@ void check(const ModelOptions& options) {
 }
 
 }  // namespace
+
+std::vector<std::string> resnext_sizes(Task task) {
+  return task == Task::Cifar ? sizes_of(kCifar) : sizes_of(kImageNet);
+}
 
 Graph build_resnext(const ModelOptions& options) {
   check(options);

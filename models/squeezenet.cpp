@@ -46,9 +46,14 @@ class SqueezeNet {
 
   Graph build() && {
     builder_.begin_layer("conv1");
-    ValueId x =
-        conv_relu("conv", "relu", builder_.input(),
-                  {.out_channels = 96, .kernel = {7, 7}, .stride = {2, 2}, .init = kGlorot});
+    Conv stem = {.out_channels = 96,
+                 .kernel = {7, 7},
+                 .stride = {2, 2},
+                 .bias = options_.squeezenet.bias,
+                 .init = kGlorot};
+    if (!like_torch()) stem.pad = padding_same(options_.image, stem.kernel, stem.stride);
+    ValueId x = builder_.activation("relu", builder_.conv("conv", builder_.input(), stem),
+                                    {Activation::Relu});
     x = pool("pool1", x);
     for (const Fire& module : kFires) {
       x = fire(x, module);
@@ -97,11 +102,21 @@ class SqueezeNet {
 
   ValueId pool(std::string_view layer, ValueId x) {
     builder_.begin_layer(std::string(layer));
-    return builder_.pool("", x, {.kind = PoolKind::Max, .kernel = {3, 3}, .stride = {2, 2}});
+    const Shape& shape = builder_.shape(x);
+    Padding pad;
+    if (like_torch()) pad = {.bottom = rest_behind(shape.h), .right = rest_behind(shape.w)};
+    return builder_.pool("", x,
+                         {.kind = PoolKind::Max, .kernel = {3, 3}, .stride = {2, 2}, .pad = pad});
   }
+
+  [[nodiscard]] bool like_torch() const { return options_.padding == PaddingRule::Torch; }
+
+  /// Pixels that are missing for the last window of a pool, which begins within the image.
+  static std::int64_t rest_behind(std::int64_t pixels) { return pixels > 3 ? (pixels - 3) % 2 : 0; }
 
   ValueId conv_relu(std::string_view name, std::string_view relu_name, ValueId x, Conv conv) {
     conv.pad = padding_same(builder_.shape(x), conv.kernel, conv.stride);
+    conv.bias = options_.squeezenet.bias;
     return builder_.activation(relu_name, builder_.conv(name, x, conv), {Activation::Relu});
   }
 
@@ -110,6 +125,8 @@ class SqueezeNet {
 };
 
 }  // namespace
+
+std::vector<std::string> squeezenet_sizes(Task) { return {"1.0"}; }
 
 Graph build_squeezenet(const ModelOptions& options) {
   if (options.size != "1.0") {

@@ -18,6 +18,7 @@
 #include "io/checkpoint.hpp"
 #include "models/initialise.hpp"
 #include "models/registry.hpp"
+#include "train/network_facts.hpp"
 #include "train/progress.hpp"
 #include "train/trainer.hpp"
 
@@ -51,6 +52,7 @@ class InitialCheckpoint {
     io::CheckpointHeader header;
     header.model = graph.name;
     header.config_toml = config.resolved_toml;
+    header.network = to_json(train::facts_of(config));
     header.environment = "initial weights";
     path_ = io::write_checkpoint(directory_, header, tensors.tensors());
   }

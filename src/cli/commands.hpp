@@ -42,6 +42,7 @@ int command_report(const Invocation& invocation);
 int command_inspect(const Invocation& invocation);
 int command_average(const Invocation& invocation);
 int command_import(const Invocation& invocation);
+int command_export(const Invocation& invocation);
 int command_data_generate(const Invocation& invocation);
 int command_data_index(const Invocation& invocation);
 int command_data_check(const Invocation& invocation);

@@ -13,7 +13,7 @@
 
 #include "core/update_rule.hpp"
 #include "io/checkpoint.hpp"
-#include "io/torch_names.hpp"
+#include "io/weights/import.hpp"
 #include "models/graph.hpp"
 
 namespace millrace::cli {

@@ -75,6 +75,7 @@ enum class Command : unsigned {
   DataStats = 4096,
   DataConvert = 8192,
   Report = 16384,
+  Export = 32768,
 };
 using CommandSet = unsigned;
 

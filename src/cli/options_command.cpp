@@ -46,6 +46,14 @@ void add_continuing(OptionTable& table) {
       commands(kReads | kTrain));
   row("repeat", integer(at_least(1)), "IPU", "number of times to validate, to measure speed",
       by_default(1), commands(set_of(Command::Validate)));
+  row("to", choice("safetensors|onnx"), "millrace",
+      "format: tensors with the names of --like, or a network that any program for ONNX runs",
+      by_default("safetensors"), commands(set_of(Command::Export)));
+  row("like", choice("torchvision|timm|akamaster|keras"), "millrace",
+      "library whose names and order of elements hold; import takes padding, epsilon and "
+      "preparation of images from it, too",
+      default_text("by names and shapes; export: torchvision, or akamaster for ResNets on CIFAR"),
+      commands(set_of(Command::Import) | set_of(Command::Export)));
   row("no-launch", flag(), "millrace",
       "start no ranks on this machine; expect that a launcher has started them", default_text(""),
       commands(kContinues | kBench | kPlan));
@@ -90,9 +98,10 @@ void add_measuring(OptionTable& table) {
   row("format", choice("text|json|svg|csv|html"), "millrace",
       "plan: readable text, a file for --plan, a drawing, or the schedule; report: html alone",
       default_text("text; html for report"), commands(kPlan | set_of(Command::Report)));
-  row("output", path("FILE"), "millrace", "file to write the page to",
-      default_text("report.html in the directory of the run; with several runs, here"),
-      commands(set_of(Command::Report)));
+  row("output", path("FILE"), "millrace", "file to write the page or the weights to",
+      default_text(
+          "in the run directory, report.html (of several runs: here) or the network's name"),
+      commands(set_of(Command::Report) | set_of(Command::Export)));
   row("steps", integer(at_least(1)), "millrace", "weight updates to measure", by_default(50),
       unit("weight updates"), commands(kBench));
   row("warmup-steps", integer(at_least(0)), "NVIDIA",

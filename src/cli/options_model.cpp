@@ -28,6 +28,10 @@ void add_model(OptionTable& table) {
   row("classes", integer(between(1, kMaxClasses)), "NVIDIA, Habana",
       "number of outputs; networks of NVIDIA and Habana have one more than ImageNet has classes",
       default_text("the classes of the data set"));
+  row("padding", choice("ipu|torch|same|keras"), "all",
+      "padding of strided windows, as in the IPU trainer, torchvision, TensorFlow (SAME), or "
+      "Habana's Keras model (ResNet and ResNeXt; others have SAME but for torch)",
+      sets<&ModelOptions::padding>());
 }
 
 void add_norm(OptionTable& table) {
@@ -70,16 +74,13 @@ void add_residual(OptionTable& table) {
       "shortcut of the first block of stage 1, whose shapes match: project (IPU), or add the input "
       "(torchvision)",
       needs("--shortcut B"), when(projects_shortcuts), sets<&ResidualOptions::stage_one>());
-  row("padding", choice("ipu|torch|same|keras"), "all",
-      "padding of strided windows, as in the IPU trainer, torchvision, TensorFlow (SAME), or "
-      "Habana's Keras model",
-      sets<&ResidualOptions::padding>());
   row("initialisers",
       choice("ipu|nvidia|nvidia-fan-in|habana|habana-keras|surfsara|keras-applications"), "all",
       "trainer or library whose weight initialization is used",
       sets<&ResidualOptions::initialisers>());
-  row("resnet-version", choice("1.5|2"), "Habana",
-      "order inside the blocks: 1.5 normalizes after each convolution, 2 before it",
+  row("resnet-version", choice("1.5|2|1"), "Habana",
+      "order inside the blocks: 1.5 normalizes after each convolution, 2 before it, 1 is 1.5 with "
+      "the stride in the first convolution of bottleneck blocks",
       families(kResNet), sets<&ResidualOptions::version>());
 }
 
@@ -101,6 +102,8 @@ void add_squeezenet(OptionTable& table) {
   const Rows row(table, Section::SqueezeNet, kRunsAndValidate, kFixed, {families(kSqueezeNet)});
   row("use-bypass", flag(), "IPU", "add the input of every other fire module to its output",
       sets<&SqueezeNetOptions::bypass>());
+  row("conv-bias", flag(), "millrace", "give the convolutions biases, as torchvision does",
+      sets<&SqueezeNetOptions::bias>());
 }
 
 void add_efficientnet(OptionTable& table) {

@@ -19,10 +19,13 @@
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "io/tensor_checks.hpp"
 #include "millrace_version.hpp"
+#include "models/registry.hpp"
 #include "pipeline/schedule/schedule.hpp"
 #include "train/agreement.hpp"
 #include "train/memory.hpp"
+#include "train/network_facts.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::cli {
@@ -381,6 +384,30 @@ PreparedRun prepare_validation(const Invocation& invocation) {
   PreparedRun run = open_and_resolve(options, this_machine());
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;
+}
+
+RecordedNetwork network_of(const io::CheckpointReader& checkpoint) {
+  Options options = recorded_in(checkpoint);
+  for (const OptionSpec& spec : option_table())
+    if (spec.section == Section::Pipeline) options.erase(spec.name);
+  options.erase("BN-span");
+  options.erase("data-dir");
+  DatasetFacts facts = published_facts(options);
+  if (const auto known = train::parse_facts(checkpoint.header().network,
+                                            (checkpoint.path() / "manifest.json").string())) {
+    facts.classes = known->classes;
+    facts.image = known->image;
+  }
+  Resolution resolution = resolve(options, facts, this_machine());
+  models::Graph graph = models::build_model(resolution.config.model);
+  for (const models::Parameter& parameter : graph.parameters) {
+    const io::TensorInfo* info = checkpoint.find(parameter.name);
+    if (info == nullptr || info->shape != parameter.shape)
+      fail(ErrorKind::Checkpoint, "{}: {} is not {} of {} of the recorded options",
+           checkpoint.path().string(), info == nullptr ? "nothing" : io::shape_text(info->shape),
+           parameter.name, graph.name);
+  }
+  return {.config = std::move(resolution.config), .graph = std::move(graph)};
 }
 
 PreparedBench prepare_bench(const Invocation& invocation, const comm::World& world) {

@@ -12,7 +12,9 @@
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
 #include "comm/world.hpp"
+#include "io/checkpoint.hpp"
 #include "io/run_lock.hpp"
+#include "models/graph.hpp"
 #include "train/benchmark.hpp"
 #include "train/config.hpp"
 
@@ -71,6 +73,15 @@ void require_asked_alike(const comm::World& world, const Invocation& invocation)
 /// The run or checkpoint at --restore-path, for validation. The configuration comes from its newest
 /// checkpoint. Without a path it comes from the options, and the weights are untrained.
 [[nodiscard]] PreparedRun prepare_validation(const Invocation& invocation);
+
+/// The network of a checkpoint, without its data.
+struct RecordedNetwork {
+  train::TrainConfig config;
+  models::Graph graph;
+};
+/// Errors: Checkpoint, if an older millrace wrote it without what only the data set knew, and it is
+/// not what the data set has.
+[[nodiscard]] RecordedNetwork network_of(const io::CheckpointReader& checkpoint);
 
 /// A training that keeps nothing, for measurements of `steps` after `warmup_steps`. Without a data
 /// directory its data are synthetic.

@@ -10,6 +10,7 @@
 #include "train/agreement.hpp"
 #include "train/cadence.hpp"
 #include "train/divergence.hpp"
+#include "train/network_facts.hpp"
 #include "train/setup.hpp"
 
 namespace millrace::train {
@@ -72,6 +73,7 @@ io::CheckpointHeader Checkpoints::header_of(std::int64_t done) const {
   header.next_position = done * config_.total_batch();
   header.model = session_->graph().name;
   header.config_toml = config_.resolved_toml;
+  header.network = to_json(facts_of(config_));
   header.environment = device::describe_environment();
   header.data = data_;
   header.log_state = reporter_.log_state();

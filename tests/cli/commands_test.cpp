@@ -84,8 +84,9 @@ TEST(CommandsTest, MistakesEndWithTwoAndOneLine) {
       {"average a --N 2 --mode mean --decay 0.5",
        "--decay 0.5 has no effect on --mode mean, which weighs all checkpoints equally: give "
        "--mode exponential, or leave it out"},
-      {"import a b",
-       "no data set: give --data-dir DIR or set DATA_DIR, or use --dataset with --synthetic-data"},
+      {"import a", "millrace import needs FILE RUN_DIR; millrace import --help shows the usage"},
+      {"import a b --like nobody",
+       "--like: 'nobody' is not one of torchvision, timm, akamaster, keras"},
   };
   for (const auto& [line, expected] : table) {
     const Outcome outcome = run_words(words(line));

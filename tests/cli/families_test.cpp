@@ -88,7 +88,7 @@ TEST(FamilyOptionsTest, ReachTheModel) {
            "--norm-epsilon 1e-6")
           .model;
   EXPECT_EQ(residual.residual.version, models::ResNetVersion::V2);
-  EXPECT_EQ(residual.residual.padding, models::PaddingRule::Torch);
+  EXPECT_EQ(residual.padding, models::PaddingRule::Torch);
   EXPECT_EQ(residual.residual.stage_one, models::StageOneShortcut::Identity);
   EXPECT_EQ(residual.residual.initialisers, models::InitialiserSet::KerasApplications);
   EXPECT_EQ(residual.classes, 1001);

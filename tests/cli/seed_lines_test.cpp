@@ -91,11 +91,11 @@ TEST(SeedLinesTest, ResolveToTheDetailsOfTheirTrainers) {
   EXPECT_EQ(nvidia.validate_every, 50 * 5004);
   const TrainConfig resnext = config_of(read_seed("habana", "imagenet_main.py -te 90 -ebe 90"));
   EXPECT_EQ(resnext.optimiser.momentum, 0.875);
-  EXPECT_EQ(resnext.model.residual.padding, models::PaddingRule::Same);
+  EXPECT_EQ(resnext.model.padding, models::PaddingRule::Same);
   EXPECT_EQ(resnext.validate_every, resnext.iterations);
   const TrainConfig keras = config_of(read_seed("habana", "demo_resnet_keras.py"));
   EXPECT_EQ(keras.optimiser.decay_form, train::DecayForm::Square);
-  EXPECT_EQ(keras.model.residual.padding, models::PaddingRule::Keras);
+  EXPECT_EQ(keras.model.padding, models::PaddingRule::Keras);
   EXPECT_EQ(keras.model.residual.initialisers, models::InitialiserSet::HabanaKeras);
   const Read lars = read_seed("habana", "demo_resnet_keras.py --optimizer LARS");
   EXPECT_EQ(config_of(lars).optimiser.epsilon, 1e-7);

@@ -11,7 +11,7 @@
 #include "io/data/cifar.hpp"
 #include "io/data/loader.hpp"
 #include "io/safetensors.hpp"
-#include "io/torch_names.hpp"
+#include "io/weights/import.hpp"
 #include "millrace.hpp"
 #include "models/registry.hpp"
 #include "pipeline/stage.hpp"
@@ -60,7 +60,9 @@ std::vector<float> ImportTest::logits(std::int64_t count) {
   pipeline::Stage stage(graph, pipeline::whole(graph), options, *backend);
   device::Arena arena(stage.bytes());
   stage.bind(arena.at(0));
-  for (const io::ImportedParameter& imported : io::import_torch(file(GetParam().file), graph)) {
+  for (const io::ImportedParameter& imported : io::import_weights(
+           io::read_tensor_file(shared_data() / "models/resnet_cifar10" / GetParam().file), graph,
+           io::WeightStyle::Akamaster)) {
     for (const models::ParameterId id : stage.parameters().ids()) {
       if (graph.parameter(id).name != imported.name) continue;
       std::copy(imported.values.begin(), imported.values.end(), stage.parameters().value(id));

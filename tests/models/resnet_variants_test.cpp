@@ -69,7 +69,7 @@ TEST(ResNetVariants, IdentityInStageOneNeedsMatchingShapes) {
 TEST(ResNetVariants, PaddingRules) {
   const auto pads = [](PaddingRule rule) {
     ModelOptions options = imagenet("50");
-    options.residual.padding = rule;
+    options.padding = rule;
     const Graph graph = build_resnet(options);
     EXPECT_EQ(output_of(graph, "b0/pool"), (Shape{56, 56, 64}));
     EXPECT_EQ(output_of(graph, "b4/2/relu"), (Shape{7, 7, 2048}));

@@ -136,7 +136,7 @@ TEST(ResNeXt, RefusesWhatItDoesNotHave) {
   refuses(options, "model resnext has no basic blocks; blocks: bottleneck");
   options = imagenet("50");
   options.residual.version = ResNetVersion::V2;
-  refuses(options, "model resnext has no version 2; versions: 1.5");
+  refuses(options, "model resnext has no version 1 or 2; versions: 1.5");
   options = imagenet("50");
   options.resnext.groups = 0;
   refuses(options, "model resnext: 0 groups of 4 channels: both must be at least 1");

@@ -18,6 +18,8 @@ declare -A may_include=(
   [io/events]="core io/data io/events io/atomic_file.hpp"
   [io/tools]="core io/images io/data io/tools io/atomic_file.hpp io/run_lock.hpp"
   [io]="core device models io/[a-z0-9_]*[.]hpp"
+  [io/weights]="core models io/weights io/[a-z0-9_]*[.]hpp"
+  [io/onnx]="core models io/onnx"
   [pipeline]="core device comm ops models io pipeline"
   [partition]="core models pipeline partition"
   [src/train]="core device comm ops models io pipeline partition train"
@@ -45,7 +47,7 @@ own_files() {
   if [[ $1 == io ]]; then printf '%s\n' io/*.hpp io/*.cpp; else echo "$1"; fi
 }
 
-for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/events/ io/tools/ io/; do
+for folder in src/*/ models/ partition/ pipeline/ io/images/ io/data/ io/events/ io/tools/ io/weights/ io/onnx/ io/; do
   folder=${folder%/}
   [[ -d $folder ]] || continue
   if [[ -z ${may_include[$folder]:-} ]]; then
@@ -86,9 +88,10 @@ only_in() {
 }
 
 only_in 'src/comm/|src/device/' '<mpi\.h>|\bMPI_([A-Z][a-z]|COMM|REQUEST|SUCCESS|BYTE|INT|SUM|MAX)'
-only_in 'io/hdf5\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
+only_in 'io/hdf5\.|io/hdf5_handles\.|io/weights/keras_file\.' '<hdf5(_hl)?\.h>|\bH5[A-Z]{1,2}[a-z_]+ *\(|\bh(id|size)_t\b|\bherr_t\b'
 only_in 'io/images/(jpeg|png)\.cpp|io/tools/encoder\.cpp' '<(jpeglib|jerror|turbojpeg|png)\.h>|\b(jpeg|png)_[a-z_]+ *\('
-only_in 'io/data/example\.|io/tools/write_records\.' '<google/|\bgoogle::protobuf|\.pb\.h"'
+only_in 'io/data/example\.|io/tools/write_records\.|io/onnx/' '<google/|\bgoogle::protobuf|\.pb\.h"'
+only_in 'io/weights/torch_file\.cpp' '<zip\.h>|\bzip_[a-z_]+ *\('
 only_in 'io/tools/|src/cli/command_data\.cpp' '^ *# *include "io/tools/'
 only_in 'src/ops/onednn/|src/device/' '\bdnnl\b|\bdnnl_|dnnl\.hpp'
 only_in 'src/ops/cudnn/|src/device/' '<cu(da|dnn|blas)|\bcu(da|dnn|blas)[A-Z]|\bCU(DNN|BLAS)_'

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "io/torch_names.hpp"
+#include "io/weights/import.hpp"
 
 #include <gtest/gtest.h>
 
@@ -47,8 +47,17 @@ const Parameter& parameter(const Graph& graph, const std::string& name) {
   return *found;
 }
 
+/// torchvision's name of a parameter.
+std::string torch_name(const Graph& graph, const Parameter& wanted) {
+  const ForeignParameters names = foreign_parameters(graph, WeightStyle::Torchvision);
+  EXPECT_EQ(names.misfit, "");
+  return names.all.at(static_cast<std::size_t>(&wanted - graph.parameters.data())).name;
+}
 std::string torch_of(const Graph& graph, const std::string& name) {
   return torch_name(graph, parameter(graph, name));
+}
+std::vector<ImportedParameter> import_torch(const TensorFile& file, const Graph& graph) {
+  return import_weights(file, graph, WeightStyle::Torchvision);
 }
 
 // A state dictionary for a graph: every element is unique, in PyTorch's order.
@@ -82,9 +91,9 @@ class StateDictionary {
   void reshape(const std::string& name, const std::vector<std::int64_t>& shape) {
     content_.at(name).shape = shape;
   }
-  [[nodiscard]] SafeTensorsFile file() const {
+  [[nodiscard]] TensorFile file() const {
     write_safetensors(directory_ / "net.safetensors", content_);
-    return SafeTensorsFile(directory_ / "net.safetensors");
+    return read_tensor_file(directory_ / "net.safetensors");
   }
 
  private:
@@ -93,7 +102,7 @@ class StateDictionary {
   SafeTensors content_;
 };
 
-TEST(TorchNamesTest, NamesAreThoseOfTorchvision) {
+TEST(WeightsTest, NamesAreThoseOfTorchvision) {
   const Graph graph = image_net("50");
   EXPECT_EQ(torch_of(graph, "b0/conv/kernel"), "conv1.weight");
   EXPECT_EQ(torch_of(graph, "b0/norm/gamma"), "bn1.weight");
@@ -108,7 +117,7 @@ TEST(TorchNamesTest, NamesAreThoseOfTorchvision) {
 }
 
 // torchvision's resnet50 has 161 parameters and 53 running means and variances each.
-TEST(TorchNamesTest, EveryParameterHasANameOfItsOwn) {
+TEST(WeightsTest, EveryParameterHasANameOfItsOwn) {
   const Graph graph = image_net("50");
   std::set<std::string> names;
   for (const Parameter& p : graph.parameters) names.insert(torch_name(graph, p));
@@ -118,24 +127,27 @@ TEST(TorchNamesTest, EveryParameterHasANameOfItsOwn) {
 
 // resnext50_32x4d has as many tensors under the same names; its grouped kernels have the channels
 // of one group.
-TEST(TorchNamesTest, ResNeXtHasTheNamesOfResNet) {
+TEST(WeightsTest, ResNeXtHasTheNamesOfResNet) {
   ModelOptions options = models::default_options("resnext", models::Task::ImageNet);
   options.size = "50";
   options.norm = models::NormKind::Batch;
   const Graph graph = build_model(options);
   StateDictionary state;
   state.add_all(graph);
-  const SafeTensorsFile file = state.file();
+  const TensorFile file = state.file();
   EXPECT_EQ(file.tensors().size(), 161u + 2u * 53u);
-  EXPECT_EQ(file.at("layer1.0.conv1.weight").shape, (std::vector<std::int64_t>{128, 64, 1, 1}));
-  EXPECT_EQ(file.at("layer1.0.conv2.weight").shape, (std::vector<std::int64_t>{128, 4, 3, 3}));
-  EXPECT_EQ(file.at("layer4.2.conv2.weight").shape, (std::vector<std::int64_t>{1024, 32, 3, 3}));
-  EXPECT_EQ(file.at("layer4.0.downsample.0.weight").shape,
+  EXPECT_EQ(file.tensors().at("layer1.0.conv1.weight").shape,
+            (std::vector<std::int64_t>{128, 64, 1, 1}));
+  EXPECT_EQ(file.tensors().at("layer1.0.conv2.weight").shape,
+            (std::vector<std::int64_t>{128, 4, 3, 3}));
+  EXPECT_EQ(file.tensors().at("layer4.2.conv2.weight").shape,
+            (std::vector<std::int64_t>{1024, 32, 3, 3}));
+  EXPECT_EQ(file.tensors().at("layer4.0.downsample.0.weight").shape,
             (std::vector<std::int64_t>{2048, 1024, 1, 1}));
   EXPECT_EQ(import_torch(file, graph).size(), graph.parameters.size());
 }
 
-TEST(TorchNamesTest, OtherNetworksHaveNone) {
+TEST(WeightsTest, OtherNetworksHaveNone) {
   GraphBuilder builder("tiny", {4, 4, 3}, 2);
   builder.begin_layer("features");
   auto x = builder.conv("conv9", builder.input(), {.out_channels = 2});
@@ -144,22 +156,22 @@ TEST(TorchNamesTest, OtherNetworksHaveNone) {
   builder.begin_layer("loss");
   builder.softmax_loss("", x);
   const Graph graph = std::move(builder).build();
-  expect_error(ErrorKind::Config, {"tiny", "no name for features/conv9/kernel"},
-               [&] { static_cast<void>(torch_of(graph, "features/conv9/kernel")); });
+  EXPECT_EQ(foreign_parameters(graph, WeightStyle::Torchvision).misfit,
+            "torchvision has no network like this tiny: nothing is like features/conv9");
 }
 
-TEST(TorchNamesTest, TurnsKernelsToChannelsLast) {
+TEST(WeightsTest, TurnsKernelsToChannelsLast) {
   const Graph graph = cifar("8");
   StateDictionary state;
   state.add_all(graph);
-  const SafeTensorsFile file = state.file();
+  const TensorFile file = state.file();
   const auto imported = import_torch(file, graph);
   ASSERT_EQ(imported.size(), graph.parameters.size());
   const Parameter& stem = parameter(graph, "b0/conv/kernel");
   const auto found = std::find_if(imported.begin(), imported.end(),
                                   [&](const auto& p) { return p.name == stem.name; });
   ASSERT_NE(found, imported.end());
-  const auto oihw = file.at("conv1.weight").to_floats();
+  const auto oihw = file.tensors().at("conv1.weight").to_floats();
   for (std::size_t o = 0; o < 16; ++o)
     for (std::size_t i = 0; i < 3; ++i)
       for (std::size_t h = 0; h < 3; ++h)
@@ -170,10 +182,10 @@ TEST(TorchNamesTest, TurnsKernelsToChannelsLast) {
     EXPECT_EQ(imported[p].name, graph.parameters[p].name);
     EXPECT_EQ(imported[p].values.size(), static_cast<std::size_t>(graph.parameters[p].elements()));
   }
-  EXPECT_EQ(imported.back().values, file.at("fc.bias").to_floats());
+  EXPECT_EQ(imported.back().values, file.tensors().at("fc.bias").to_floats());
 }
 
-TEST(TorchNamesTest, AcceptsPrefixSynonymsAndCounters) {
+TEST(WeightsTest, AcceptsPrefixSynonymsAndCounters) {
   ModelOptions options;
   options.size = "8";
   options.shortcut = 'B';
@@ -189,7 +201,7 @@ TEST(TorchNamesTest, AcceptsPrefixSynonymsAndCounters) {
   EXPECT_EQ(import_torch(state.file(), graph).size(), graph.parameters.size());
 }
 
-TEST(TorchNamesTest, MissingTensorIsNamed) {
+TEST(WeightsTest, MissingTensorIsNamed) {
   const Graph graph = cifar("8");
   StateDictionary state;
   state.add_all(graph);
@@ -200,7 +212,7 @@ TEST(TorchNamesTest, MissingTensorIsNamed) {
                [&] { static_cast<void>(import_torch(state.file(), graph)); });
 }
 
-TEST(TorchNamesTest, WrongShapeIsNamedWithBoth) {
+TEST(WeightsTest, WrongShapeIsNamedWithBoth) {
   const Graph graph = cifar("8");
   StateDictionary state;
   state.add_all(graph);
@@ -210,7 +222,7 @@ TEST(TorchNamesTest, WrongShapeIsNamedWithBoth) {
                [&] { static_cast<void>(import_torch(state.file(), graph)); });
 }
 
-TEST(TorchNamesTest, UnusedTensorIsNamed) {
+TEST(WeightsTest, UnusedTensorIsNamed) {
   const Graph graph = cifar("8");
   StateDictionary state;
   state.add_all(graph);
@@ -220,7 +232,7 @@ TEST(TorchNamesTest, UnusedTensorIsNamed) {
 }
 
 // PyTorch saves all values, usable or not.
-TEST(TorchNamesLimitTest, UnusableValuesAreNamed) {
+TEST(WeightsLimitTest, UnusableValuesAreNamed) {
   const Graph graph = cifar("8");
   struct Case {
     const char* tensor;
@@ -239,7 +251,7 @@ TEST(TorchNamesLimitTest, UnusableValuesAreNamed) {
     StateDictionary dictionary;
     dictionary.add_all(graph);
     dictionary.set(bad.tensor, bad.element, bad.value);
-    const SafeTensorsFile file = dictionary.file();
+    const TensorFile file = dictionary.file();
     expect_error(ErrorKind::Data, {file.path().string(), bad.message},
                  [&] { static_cast<void>(import_torch(file, graph)); });
   }
@@ -250,28 +262,143 @@ TEST(TorchNamesLimitTest, UnusableValuesAreNamed) {
   EXPECT_NO_THROW(static_cast<void>(import_torch(dictionary.file(), graph)));
 }
 
-TEST(TorchNamesTest, AnotherSizeIsRecognised) {
+TEST(WeightsTest, AnotherSizeIsRecognised) {
   StateDictionary state;
   state.add_all(cifar("20"));
-  const SafeTensorsFile file = state.file();
-  const std::string hint = "with 3,3,3 blocks in its stages";
-  expect_error(ErrorKind::Data, {hint, "has 1,1,1"},
-               [&] { static_cast<void>(import_torch(file, cifar("8"))); });
-  expect_error(ErrorKind::Data, {hint, "has 5,5,5"},
-               [&] { static_cast<void>(import_torch(file, cifar("32"))); });
+  const TensorFile file = state.file();
+  for (const char* size : {"8", "32"})
+    expect_error(ErrorKind::Data, {"the file holds a resnet-20 with 10 classes"},
+                 [&] { static_cast<void>(import_torch(file, cifar(size))); });
 }
 
-TEST(TorchNamesTest, ImportsTheTrainedNetworks) {
+TEST(WeightsTest, ImportsTheTrainedNetworks) {
   const auto folder = real_data("models/resnet_cifar10");
   if (!folder) GTEST_SKIP() << "the trained CIFAR-10 networks are not at hand";
   for (const auto& [size, name] : {std::pair("20", "resnet20-12fca82f.safetensors"),
                                    std::pair("56", "resnet56-4bfd9763.safetensors")}) {
-    const SafeTensorsFile file(*folder / name);
+    const TensorFile file = read_tensor_file(*folder / name);
     const Graph graph = cifar(size);
     const auto imported = import_torch(file, graph);
     EXPECT_EQ(imported.size(), file.tensors().size());
     EXPECT_EQ(imported.back().name, "fc1/bias");
-    EXPECT_EQ(imported.back().values, file.at("linear.bias").to_floats());
+    EXPECT_EQ(imported.back().values, file.tensors().at("linear.bias").to_floats());
+  }
+}
+
+/// A state dictionary of any library for a graph.
+void add_all(StateDictionary& state, const Graph& graph, WeightStyle style) {
+  const ForeignParameters names = foreign_parameters(graph, style);
+  ASSERT_EQ(names.misfit, "");
+  for (const ForeignParameter& parameter : names.all) state.add(parameter.name, parameter.shape);
+}
+
+ModelOptions published(const char* model, const char* size) {
+  ModelOptions options = models::default_options(model, models::Task::ImageNet);
+  options.size = size;
+  options.norm = models::NormKind::Batch;
+  return options;
+}
+
+TEST(WeightsTest, NamesOfOtherFamiliesAndLibraries) {
+  const auto name = [](const Graph& graph, WeightStyle style, const char* ours) {
+    const Parameter& wanted = parameter(graph, ours);
+    const ForeignParameters names = foreign_parameters(graph, style);
+    EXPECT_EQ(names.misfit, "");
+    return names.all.at(static_cast<std::size_t>(&wanted - graph.parameters.data())).name;
+  };
+  const Graph squeeze = build_model(published("squeezenet", "1.0"));
+  EXPECT_EQ(name(squeeze, WeightStyle::Torchvision, "fire5/expand3x3/kernel"),
+            "features.7.expand3x3.weight");
+  EXPECT_EQ(name(squeeze, WeightStyle::Torchvision, "conv10/conv/kernel"), "classifier.1.weight");
+  const Graph mobile = build_model(published("efficientnet", "B0"));
+  EXPECT_EQ(name(mobile, WeightStyle::Torchvision, "block1a/c/conv/kernel"),
+            "features.1.0.block.2.0.weight");
+  EXPECT_EQ(name(mobile, WeightStyle::Torchvision, "block2b/SE/expand/bias"),
+            "features.2.1.block.2.fc2.bias");
+  EXPECT_EQ(name(mobile, WeightStyle::Timm, "block1a/c/norm/gamma"), "blocks.0.0.bn2.weight");
+  EXPECT_EQ(name(mobile, WeightStyle::Timm, "block3b/c/conv/kernel"), "blocks.2.1.conv_pwl.weight");
+  EXPECT_EQ(name(mobile, WeightStyle::Keras, "block2a/b/conv/kernel"),
+            "block2a_dwconv/depthwise_kernel:0");
+  EXPECT_EQ(name(mobile, WeightStyle::Keras, "Top/logits/bias"), "predictions/bias:0");
+  const Graph residual = build_model(published("resnet", "50"));
+  EXPECT_EQ(name(residual, WeightStyle::Keras, "b1/0/shortcut_norm/moving_mean"),
+            "conv2_block1_0_bn/moving_mean:0");
+  EXPECT_EQ(name(cifar("8"), WeightStyle::Akamaster, "fc1/kernel"), "linear.weight");
+}
+
+// What one of them gives, the other takes back.
+TEST(WeightsTest, OrdersAreInverse) {
+  for (const WeightStyle style : kWeightStyles)
+    for (const char* model : {"resnet", "resnext", "squeezenet", "efficientnet"}) {
+      const Graph graph =
+          build_model(published(model, model == std::string("efficientnet") ? "B0"
+                                       : model == std::string("squeezenet") ? "1.0"
+                                                                            : "50"));
+      if (!foreign_parameters(graph, style).misfit.empty()) continue;
+      for (const Parameter& p : graph.parameters) {
+        std::vector<float> values(static_cast<std::size_t>(p.elements()));
+        std::iota(values.begin(), values.end(), 0.0f);
+        EXPECT_EQ(from_foreign(graph, p, style, to_foreign(graph, p, style, values)), values)
+            << p.name;
+      }
+    }
+}
+
+TEST(WeightsTest, IdentifiesEveryFamily) {
+  struct Case {
+    const char* model;
+    const char* size;
+    WeightStyle style;
+    WeightStyle found;
+  };
+  for (const Case& one :
+       {Case{"resnet", "18", WeightStyle::Torchvision, WeightStyle::Torchvision},
+        Case{"resnet", "101", WeightStyle::Timm, WeightStyle::Torchvision},
+        Case{"resnet", "50", WeightStyle::Keras, WeightStyle::Keras},
+        Case{"resnext", "26", WeightStyle::Torchvision, WeightStyle::Torchvision},
+        Case{"squeezenet", "1.0", WeightStyle::Torchvision, WeightStyle::Torchvision},
+        Case{"efficientnet", "B2", WeightStyle::Torchvision, WeightStyle::Torchvision},
+        Case{"efficientnet", "B0", WeightStyle::Timm, WeightStyle::Timm},
+        Case{"efficientnet", "B1", WeightStyle::Keras, WeightStyle::Keras}}) {
+    ModelOptions options = published(one.model, one.size);
+    options.classes = 37;
+    StateDictionary state;
+    add_all(state, build_model(options), one.style);
+    const Identified found = identify(state.file(), kWeightStyles);
+    EXPECT_EQ(found.model.model, one.model);
+    EXPECT_EQ(found.model.size, one.size);
+    EXPECT_EQ(found.model.classes, 37);
+    EXPECT_EQ(found.style, one.found) << one.model;
+  }
+}
+
+// Keras' biases before a normalization go into its running mean, and BGR becomes RGB.
+TEST(WeightsTest, TakesWhatKerasHasBesides) {
+  const Graph graph = build_model(published("resnet", "50"));
+  StateDictionary state;
+  add_all(state, graph, WeightStyle::Keras);
+  const TensorFile plain = state.file();
+  for (const Parameter& p : graph.parameters)
+    if (std::holds_alternative<models::Conv>(graph.op(p.op).kind)) {
+      const ForeignParameters names = foreign_parameters(graph, WeightStyle::Keras);
+      const std::string kernel =
+          names.all.at(static_cast<std::size_t>(&p - graph.parameters.data())).name;
+      state.add(kernel.substr(0, kernel.find('/')) + "/bias:0", {p.shape[0]});
+    }
+  const TensorFile file = state.file();
+  const auto without = import_weights(plain, graph, WeightStyle::Keras);
+  const auto with = import_weights(file, graph, WeightStyle::Keras);
+  const auto bias = file.tensors().at("conv1_conv/bias:0").to_floats();
+  for (std::size_t i = 0; i < with.size(); ++i) {
+    if (with[i].name == "b0/norm/moving_mean") {
+      for (std::size_t c = 0; c < bias.size(); ++c)
+        EXPECT_EQ(with[i].values[c], without[i].values[c] - bias[c]);
+    }
+    if (with[i].name == "b0/conv/kernel") {
+      const auto hwio = file.tensors().at("conv1_conv/kernel:0").to_floats();
+      EXPECT_EQ(with[i].values[0], hwio[2 * 64]);
+      EXPECT_EQ(with[i].values[2], hwio[0]);
+    }
   }
 }
 

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/weights/names.hpp"
+#include "io/weights/tensor_file.hpp"
+#include "models/graph.hpp"
+#include "models/model_options.hpp"
+
+namespace millrace::io {
+
+/// A parameter's value in canonical order (OHWI, [units][in], [C]).
+struct ImportedParameter {
+  std::string name;
+  std::vector<float> values;
+};
+
+/// What a file holds: a network whose parameters have the names and shapes of its tensors.
+struct Identified {
+  WeightStyle style = WeightStyle::Torchvision;
+  models::ModelOptions model;
+};
+/// Looks among all networks that can be built for those that have exactly these tensors. Padding,
+/// epsilon and the order of strides, which no shape shows, are those of the library. `styles`: the
+/// libraries in question. The first of several that fit is taken. Errors: Data if none fits, with
+/// what the nearest one lacks.
+[[nodiscard]] Identified identify(const TensorFile& file, std::span<const WeightStyle> styles);
+
+/// The parameters of `graph`, in its order, from tensors with the library's names (optionally
+/// behind `module.`, `_orig_mod.` or `model.`; `linear` for `fc` and `shortcut` for `downsample`).
+/// Every parameter must be found with its shape and every tensor be used, except counters of
+/// batches. Biases of convolutions before a batch normalization are taken into its running mean,
+/// and Keras' order of colors, BGR, is turned. Errors: Data, naming the tensor, both shapes, and
+/// the closest match.
+[[nodiscard]] std::vector<ImportedParameter> import_weights(const TensorFile& file,
+                                                            const models::Graph& graph,
+                                                            WeightStyle style);
+
+}  // namespace millrace::io

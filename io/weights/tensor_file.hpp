@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "io/safetensors.hpp"
+
+namespace millrace::io {
+
+/// The named tensors of a file of another library, in row-major order.
+class TensorFile {
+ public:
+  explicit TensorFile(std::filesystem::path path) : path_(std::move(path)) {}
+  TensorFile(TensorFile&&) = default;
+  TensorFile& operator=(TensorFile&&) = default;
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] const SafeTensors& tensors() const { return tensors_; }
+
+  /// Adds a tensor whose bytes this keeps. Errors: Data if there is one of this name.
+  void add(const std::string& name, std::string type, std::vector<std::int64_t> shape,
+           std::vector<std::byte> bytes);
+
+ private:
+  std::filesystem::path path_;
+  SafeTensors tensors_;  ///< refers to bytes_
+  std::vector<std::vector<std::byte>> bytes_;
+};
+
+/// Reads a safetensors file, a file of torch.save in the zip format (tensors alone: no code of its
+/// pickle is run), or weights of Keras in HDF5, whichever it is by its first bytes. A checkpoint of
+/// a training in PyTorch gives the state dictionary of its network. Errors: Data, with the path;
+/// Io.
+[[nodiscard]] TensorFile read_tensor_file(const std::filesystem::path& path);
+
+}  // namespace millrace::io

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/weights/torch_file.hpp"
+
+#include <zip.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "io/tensor_checks.hpp"
+#include "io/weights/pickle.hpp"
+
+namespace millrace::io {
+namespace {
+
+constexpr std::uint64_t kMostPickle = 16'000'000;
+
+struct CloseArchive {
+  void operator()(zip_t* archive) const { zip_discard(archive); }
+};
+struct CloseFile {
+  void operator()(zip_file_t* file) const { zip_fclose(file); }
+};
+
+/// A zip archive that is read only.
+class Archive {
+ public:
+  explicit Archive(const std::filesystem::path& path) : path_(path) {
+    int code = 0;
+    archive_.reset(zip_open(path.c_str(), ZIP_RDONLY, &code));
+    if (archive_) return;
+    zip_error_t error;
+    zip_error_init_with_code(&error, code);
+    const std::string text = zip_error_strerror(&error);
+    zip_error_fini(&error);
+    fail(ErrorKind::Data, "{}: no archive that can be read: {}", path.string(), text);
+  }
+
+  /// The name of the file that ends like this; empty if there is none.
+  [[nodiscard]] std::string find(std::string_view end) const {
+    const zip_int64_t count = zip_get_num_entries(archive_.get(), 0);
+    for (zip_int64_t i = 0; i < count; ++i)
+      if (const char* name = zip_get_name(archive_.get(), static_cast<zip_uint64_t>(i), 0))
+        if (std::string_view(name).ends_with(end)) return name;
+    return {};
+  }
+
+  /// All bytes of a file. Errors: Data, also if it is larger than `most`.
+  [[nodiscard]] std::vector<std::byte> read(const std::string& name, std::uint64_t most) const {
+    zip_stat_t facts;
+    zip_stat_init(&facts);
+    if (zip_stat(archive_.get(), name.c_str(), 0, &facts) != 0 ||
+        (facts.valid & ZIP_STAT_SIZE) == 0)
+      fail(ErrorKind::Data, "{}: it has no {}", path_.string(), name);
+    if (facts.size > most)
+      fail(ErrorKind::Data, "{}: {} has {} bytes, but at most {} are expected", path_.string(),
+           name, facts.size, most);
+    const std::unique_ptr<zip_file_t, CloseFile> file(
+        zip_fopen_index(archive_.get(), facts.index, 0));
+    std::vector<std::byte> bytes(facts.size);
+    if (!file ||
+        zip_fread(file.get(), bytes.data(), bytes.size()) != static_cast<zip_int64_t>(bytes.size()))
+      fail(ErrorKind::Data, "{}: {} cannot be read: {}", path_.string(), name,
+           zip_strerror(archive_.get()));
+    return bytes;
+  }
+
+ private:
+  const std::filesystem::path& path_;
+  std::unique_ptr<zip_t, CloseArchive> archive_;
+};
+
+struct StorageType {
+  std::string_view torch;
+  std::string_view name;
+  std::int64_t bytes = 0;
+};
+constexpr std::array kTypes = std::to_array<StorageType>({{"FloatStorage", "F32", 4},
+                                                          {"DoubleStorage", "F64", 8},
+                                                          {"HalfStorage", "F16", 2},
+                                                          {"BFloat16Storage", "BF16", 2},
+                                                          {"LongStorage", "I64", 8},
+                                                          {"IntStorage", "I32", 4},
+                                                          {"ShortStorage", "I16", 2},
+                                                          {"CharStorage", "I8", 1},
+                                                          {"ByteStorage", "U8", 1},
+                                                          {"BoolStorage", "BOOL", 1}});
+
+class TorchFile {
+ public:
+  explicit TorchFile(const std::filesystem::path& path) : archive_(path), file_(path) {
+    const std::string pickle = archive_.find("/data.pkl");
+    if (pickle.empty())
+      fail(ErrorKind::Data, "{}: an archive without data.pkl is no file of torch.save",
+           path.string());
+    folder_ = pickle.substr(0, pickle.rfind('/'));
+    pickle_ = parse_pickle(archive_.read(pickle, kMostPickle), label("data.pkl"));
+  }
+
+  TensorFile read() && {
+    const PickledDictionary* dictionary = state_dictionary();
+    for (const auto& [key, item] : dictionary->items) {
+      const auto* name = pickle_.as<std::string>(key);
+      const auto* tensor = pickle_.as<PickledTensor>(item);
+      if (name != nullptr && tensor != nullptr) add(*name, *tensor);
+    }
+    return std::move(file_);
+  }
+
+ private:
+  [[nodiscard]] std::string label(std::string_view part) const {
+    return fmt::format("{}: {}", file_.path().string(), part);
+  }
+
+  [[nodiscard]] bool has_tensors(const PickledDictionary& dictionary) const {
+    return std::ranges::any_of(dictionary.items, [this](const auto& item) {
+      return pickle_.as<PickledTensor>(item.second) != nullptr;
+    });
+  }
+
+  /// The dictionary with the tensors. Errors: Data, with the entries there are.
+  [[nodiscard]] const PickledDictionary* state_dictionary() const {
+    const auto* root = pickle_.as<PickledDictionary>(pickle_.root);
+    if (root == nullptr)
+      fail(ErrorKind::Data,
+           "{}: it is no dictionary of tensors; save model.state_dict() instead of the model",
+           file_.path().string());
+    if (has_tensors(*root)) return root;
+    std::vector<std::string> entries;
+    for (const std::string_view wanted : {"state_dict", "model_state_dict", "model", "net"}) {
+      for (const auto& [key, item] : root->items) {
+        const auto* name = pickle_.as<std::string>(key);
+        const auto* dictionary = pickle_.as<PickledDictionary>(item);
+        if (name != nullptr && *name == wanted && dictionary != nullptr && has_tensors(*dictionary))
+          return dictionary;
+      }
+    }
+    for (const auto& item : root->items)
+      if (const auto* name = pickle_.as<std::string>(item.first)) entries.push_back(*name);
+    fail(ErrorKind::Data, "{}: none of its entries is a state dictionary: {}",
+         file_.path().string(), entries.empty() ? "it has none" : join(entries, ", "));
+  }
+
+  const std::vector<std::byte>& storage(const PickledStorage& storage, std::int64_t bytes) {
+    const auto found = storages_.find(storage.key);
+    if (found != storages_.end()) return found->second;
+    const auto elements = checked_elements(std::array{storage.elements}, bytes);
+    if (!elements) fail(ErrorKind::Data, "{}: its size overflows", label(storage.key));
+    return storages_
+        .emplace(storage.key, archive_.read(fmt::format("{}/data/{}", folder_, storage.key),
+                                            static_cast<std::uint64_t>(*elements * bytes)))
+        .first->second;
+  }
+
+  void add(const std::string& name, const PickledTensor& tensor) {
+    const auto type = std::ranges::find(kTypes, tensor.storage.type, &StorageType::torch);
+    if (type == kTypes.end())
+      fail(ErrorKind::Data, "{}: elements of a {} cannot be read", label(name),
+           tensor.storage.type);
+    const auto elements = checked_elements(tensor.shape, type->bytes);
+    if (!elements || tensor.shape.size() != tensor.strides.size() || tensor.shape.size() > kMaxRank)
+      fail(ErrorKind::Data, "{}: no tensor has shape {} and strides {}", label(name),
+           shape_text(tensor.shape), shape_text(tensor.strides));
+    const std::vector<std::byte>& from = storage(tensor.storage, type->bytes);
+    require_inside(name, tensor, static_cast<std::int64_t>(from.size()) / type->bytes);
+    file_.add(name, std::string(type->name), tensor.shape,
+              gathered(tensor, from, type->bytes, *elements));
+  }
+
+  /// Errors: Data if an element lies outside of the storage.
+  void require_inside(const std::string& name, const PickledTensor& tensor,
+                      std::int64_t elements) const {
+    // No sum overflows: each extent and stride is checked against the storage first.
+    std::int64_t last = tensor.offset;
+    bool inside = tensor.offset >= 0 && tensor.offset <= elements;
+    bool empty = false;
+    for (std::size_t i = 0; i < tensor.shape.size() && inside; ++i) {
+      empty = empty || tensor.shape[i] == 0;
+      if (tensor.shape[i] < 2) continue;
+      const std::int64_t steps = tensor.shape[i] - 1;
+      inside = tensor.strides[i] >= 0 && tensor.strides[i] <= elements / steps;
+      if (inside) last += steps * tensor.strides[i];
+      inside = inside && last < elements;
+    }
+    if (!inside || (!empty && last >= elements))
+      fail(ErrorKind::Data, "{}: it reaches beyond its storage of {} elements", label(name),
+           elements);
+  }
+
+  /// The elements in row-major order.
+  static std::vector<std::byte> gathered(const PickledTensor& tensor,
+                                         const std::vector<std::byte>& from, std::int64_t bytes,
+                                         std::int64_t elements) {
+    const auto size = static_cast<std::size_t>(bytes);
+    std::vector<std::byte> result(static_cast<std::size_t>(elements) * size);
+    std::vector<std::int64_t> at(tensor.shape.size(), 0);
+    std::int64_t source = tensor.offset;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(elements); ++i) {
+      std::memcpy(result.data() + i * size, from.data() + static_cast<std::size_t>(source) * size,
+                  size);
+      for (std::size_t axis = at.size(); axis-- > 0;) {
+        source += tensor.strides[axis];
+        if (++at[axis] < tensor.shape[axis]) break;
+        source -= tensor.shape[axis] * tensor.strides[axis];
+        at[axis] = 0;
+      }
+    }
+    return result;
+  }
+
+  Archive archive_;
+  TensorFile file_;
+  std::string folder_;
+  Pickle pickle_;
+  std::map<std::string, std::vector<std::byte>> storages_;
+};
+
+}  // namespace
+
+TensorFile read_torch_file(const std::filesystem::path& path) { return TorchFile(path).read(); }
+
+}  // namespace millrace::io

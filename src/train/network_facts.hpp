@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/shape.hpp"
+
+namespace millrace::train {
+
+struct TrainConfig;
+
+/// What a checkpoint says of its network besides the options of its run, which leave to the data
+/// set what it reads and how many classes there are.
+struct NetworkFacts {
+  std::int64_t classes = 0;
+  Shape image;
+  friend bool operator==(const NetworkFacts&, const NetworkFacts&) = default;
+};
+
+[[nodiscard]] NetworkFacts facts_of(const TrainConfig& config);
+/// As JSON: {"classes": 10, "image": [32, 32, 3]}.
+[[nodiscard]] std::string to_json(const NetworkFacts& facts);
+/// Errors: Checkpoint, if the text is not of this form; messages begin with `label`. Nothing for
+/// "", which older checkpoints have.
+[[nodiscard]] std::optional<NetworkFacts> parse_facts(std::string_view text,
+                                                      std::string_view label);
+
+}  // namespace millrace::train

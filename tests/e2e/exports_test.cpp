@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Weights that leave a run and come back.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "millrace.hpp"
+
+namespace millrace::test {
+namespace {
+
+std::string digest_of(const std::filesystem::path& run) {
+  return millrace({"inspect", run, "--digest"}, Capture::Output).output;
+}
+
+struct Family {
+  const char* name;
+  Words options;
+  const char* written;  ///< of the line that export prints
+};
+
+class ExportTest : public testing::TestWithParam<Family> {};
+
+// The second run is made of nothing but the file.
+TEST_P(ExportTest, ComesBackAsARunThatValidatesAlike) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path first = directory / "first";
+  const Words data = {"--data-dir", small_data()};
+  expect_end(
+      millrace(Words{"train --dataset cifar-10 --iterations 3 --batch-size 16 --no-validation "
+                     "--threads-per-device 1 --precision 32.32 --optimiser SGD --run-dir",
+                     first} +
+               GetParam().options + data),
+      0);
+  const std::filesystem::path file = directory / "weights.safetensors";
+  expect_end(millrace({"export", first, "--output", file}), 0, {GetParam().written});
+  const std::filesystem::path second = directory / "second";
+  expect_end(millrace({"import", file, second, "--precision 32.32 --optimiser SGD"}), 0,
+             {"Saved checkpoint to "});
+  EXPECT_EQ(digest_of(first), digest_of(second));
+  const auto validated = [&](const std::filesystem::path& run, const Words& more = {}) {
+    const ProcessResult result =
+        millrace(Words{"validate --json --restore-path", run} + data + more, Capture::Output);
+    EXPECT_EQ(result.code, 0) << result.output;
+    return result.output.substr(result.output.rfind("top1"));
+  };
+  EXPECT_EQ(validated(first / "checkpoints" / "ckpt-3"), validated(second));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, ExportTest,
+    testing::Values(
+        Family{"ResNet", "--model-size 8 --padding torch --shortcut-pad both --normalise imagenet",
+               "ckpt-3 of resnet-8 with the names of akamaster: "},
+        Family{"ResNeXt",
+               "--model resnext --model-size 11 --padding torch --normalise "
+               "imagenet --group-dim 2 --convolution-groups 4",
+               "ckpt-3 of resnext-11 with the names of akamaster: "}),
+    [](const auto& family) { return std::string(family.param.name); });
+
+TEST(ExportTest, RefusesWhatItCannotDo) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  expect_end(train(run, "--epochs 1 --group-norm --no-validation"), 0);
+  expect_end(millrace({"export", run}), 2,
+             {"akamaster has no network like this resnet-8: nothing is like b0/norm, a group "
+              "normalization; --to onnx writes every network"});
+  expect_end(millrace({"export", run, "--to onnx"}), 0,
+             {"ckpt-10 of resnet-8: ", " in " + (run / "resnet-8.onnx").string()});
+  expect_end(millrace({"export", directory / "none"}), 6, {"no such directory: give a run"});
+  expect_end(millrace({"import", run / "config.toml", directory / "other"}), 3, {"config.toml"});
+  EXPECT_FALSE(std::filesystem::exists(directory / "other"));
+}
+
+// Needs torch, torchvision, timm, onnx, onnxruntime and safetensors from PyPI.
+TEST(ExportTest, OtherLibrariesGiveTheSameLogits) {
+  const char* const python = std::getenv("MILLRACE_TEST_PYTHON");
+  if (python == nullptr) GTEST_SKIP() << "set MILLRACE_TEST_PYTHON to a Python with PyTorch";
+  const TemporaryDirectory directory;
+  const std::string script = std::string(MILLRACE_SOURCE_DIR) + "/tests/support/compare_weights.py";
+  const ProcessResult result =
+      run_process(python, {script, std::string(MILLRACE_BINARY), directory.path().string()});
+  if (result.code == 77) GTEST_SKIP() << python << " lacks one of the libraries";
+  std::printf("%s", result.output.c_str());
+  EXPECT_EQ(result.code, 0);
+}
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The files in tests/io/fixtures were written by PyTorch 2.15 and h5py 3.
+#include "io/weights/tensor_file.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "io/weights/pickle.hpp"
+#include "tests/io/safetensors_file.hpp"
+#include "tests/support/file_bytes.hpp"
+
+namespace millrace::io {
+namespace {
+
+std::filesystem::path fixture(const char* name) {
+  return std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/io/fixtures" / name;
+}
+
+using Floats = std::vector<float>;
+using Extents = std::vector<std::int64_t>;
+
+TEST(TensorFileTest, ReadsTheTensorsOfACheckpointOfPyTorch) {
+  const TensorFile file = read_tensor_file(fixture("checkpoint.pth"));
+  const SafeTensors& tensors = file.tensors();
+  EXPECT_EQ(tensors.size(), 7u);
+  EXPECT_EQ(tensors.at("a.weight").shape, (Extents{2, 3}));
+  EXPECT_EQ(tensors.at("a.weight").to_floats(), (Floats{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(tensors.at("turned").shape, (Extents{3, 2}));
+  EXPECT_EQ(tensors.at("turned").to_floats(), (Floats{0, 3, 1, 4, 2, 5}));
+  EXPECT_EQ(tensors.at("part").to_floats(), (Floats{3, 4, 5, 6}));
+  EXPECT_EQ(tensors.at("half").to_floats(), (Floats{1.5, -2}));
+  EXPECT_EQ(tensors.at("brain").to_floats(), (Floats{0.5}));
+  EXPECT_EQ(tensors.at("parameter").to_floats(), (Floats{4}));
+  EXPECT_EQ(tensors.at("a.num_batches_tracked").shape, Extents{});
+}
+
+TEST(TensorFileTest, RefusesAWholeModule) {
+  expect_error(ErrorKind::Data, {"module.pth", "save model.state_dict() instead of the model"},
+               [] { (void)read_tensor_file(fixture("module.pth")); });
+}
+
+TEST(TensorFileTest, ReadsWeightsOfKeras) {
+  const TensorFile file = read_tensor_file(fixture("weights.h5"));
+  const SafeTensors& tensors = file.tensors();
+  EXPECT_EQ(tensors.size(), 3u);
+  EXPECT_EQ(tensors.at("conv1_conv/kernel:0").shape, (Extents{1, 2, 2, 3}));
+  EXPECT_EQ(tensors.at("conv1_conv/kernel:0").to_floats()[11], 11.0f);
+  EXPECT_EQ(tensors.at("conv1_conv/bias:0").to_floats(), (Floats{1, 1, 1}));
+  EXPECT_EQ(tensors.at("predictions/kernel:0").to_floats(), (Floats{0, 1, 2, 3}));
+}
+
+// Every prefix of a file, and every file with one byte changed, is read or refused.
+TEST(TensorFileTest, SurvivesDamage) {
+  const TemporaryDirectory directory;
+  const auto survives = [&](const std::string& bytes) {
+    std::ofstream(directory / "damaged", std::ios::binary) << bytes;
+    try {
+      (void)read_tensor_file(directory / "damaged");
+    } catch (const Error& error) {
+      EXPECT_TRUE(error.kind() == ErrorKind::Data || error.kind() == ErrorKind::Io) << error.what();
+    }
+  };
+  const std::string whole = test::read_text(fixture("checkpoint.pth"));
+  for (std::size_t length = 0; length < whole.size(); length += 13)
+    survives(whole.substr(0, length));
+  for (std::size_t at = 0; at < whole.size(); at += 3) {
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(bytes[at] ^ 0x41);
+    survives(bytes);
+  }
+}
+
+/// A literal may contain zeros.
+template <std::size_t N>
+Pickle parse(const char (&literal)[N]) {  // NOLINT(modernize-avoid-c-arrays)
+  return parse_pickle(std::as_bytes(std::span(literal, N - 1)), "a pickle");
+}
+
+TEST(PickleTest, KnowsNumbersTextsAndContainers) {
+  // [7, -2, 'ab', (True,), {'k': 1.5}]
+  const Pickle pickle = parse(
+      "\x80\x02](K\x07J\xfe\xff\xff\xffX\x02\0\0\0ab\x88\x85}X\x01\0\0\0kG\x3f\xf8\0\0\0\0\0\0se.");
+  const auto* list = pickle.as<PickledSequence>(pickle.root);
+  ASSERT_NE(list, nullptr);
+  ASSERT_EQ(list->items.size(), 5u);
+  EXPECT_EQ(*pickle.as<std::int64_t>(list->items[0]), 7);
+  EXPECT_EQ(*pickle.as<std::int64_t>(list->items[1]), -2);
+  EXPECT_EQ(*pickle.as<std::string>(list->items[2]), "ab");
+  EXPECT_EQ(*pickle.as<std::int64_t>(pickle.as<PickledSequence>(list->items[3])->items[0]), 1);
+  const auto* dictionary = pickle.as<PickledDictionary>(list->items[4]);
+  ASSERT_EQ(dictionary->items.size(), 1u);
+  EXPECT_EQ(*pickle.as<double>(dictionary->items[0].second), 1.5);
+}
+
+// What a call of os.system('exit 1') gives is nothing.
+TEST(PickleTest, CallsNothing) {
+  const Pickle pickle = parse(
+      "\x80\x02"
+      "cos\nsystem\nX\x06\0\0\0exit 1\x85R.");
+  EXPECT_NE(pickle.as<PickledOther>(pickle.root), nullptr);
+}
+
+TEST(PickleTest, RefusesWhatIsNone) {
+  for (const std::string bytes : {"", "K", ".", "0.", "(", "t.", "u.", "hA.", "\x01.", "}(K.u."})
+    expect_error(ErrorKind::Data, {"a pickle: no pickle that can be read"},
+                 [&] { (void)parse_pickle(std::as_bytes(std::span(bytes)), "a pickle"); });
+}
+
+}  // namespace
+}  // namespace millrace::io
