@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/registry.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -68,8 +69,8 @@ ModelOptions default_options(std::string_view model, Task task) {
 }
 
 std::vector<std::string_view> model_names() {
-  std::vector<std::string_view> names;
-  for (const Family& family : kFamilies) names.push_back(family.name);
+  std::vector<std::string_view> names(kFamilies.size());
+  std::ranges::transform(kFamilies, names.begin(), &Family::name);
   return names;
 }
 

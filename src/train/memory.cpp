@@ -86,8 +86,10 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
   if (!config.run_directory.empty())
     process.checkpoints = session.tensors().checkpoint_bytes(process.rank == 0) + kWriting;
   process.other = trace_bytes(session, config);
+  // Averages are made when no checkpoint is written any more.
   if (process.rank == 0 && !planned_averages(config).empty())
-    process.other += averaging_bytes(session.graph(), config.optimiser.kind);
+    process.checkpoints =
+        std::max(process.checkpoints, averaging_bytes(session.graph(), config.optimiser.kind));
   // Initial values are made before any of this is allocated.
   process.other += std::max<std::int64_t>(0, session.initial_bytes() - process.rest() + base);
   // Allocators round up; the prediction must never be too low.
