@@ -93,3 +93,18 @@ function(millrace_library name)
     COMPILE_OPTIONS "$<$<CONFIG:Release,RelWithDebInfo>:-O1>")
   millrace_precompile(millrace_${name})
 endfunction()
+
+# millrace_wire_format(<target> <name>): a library of the messages in <name>.proto. Generated code is
+# compiled without our warnings, and its headers are system headers.
+function(millrace_wire_format target name)
+  add_custom_command(OUTPUT ${name}.pb.cc ${name}.pb.h
+    COMMAND protobuf::protoc --cpp_out=${CMAKE_CURRENT_BINARY_DIR} -I${CMAKE_CURRENT_SOURCE_DIR}
+      ${name}.proto
+    DEPENDS ${name}.proto VERBATIM)
+  add_library(${target} STATIC ${name}.pb.cc ${name}.pb.h)
+  target_link_libraries(${target} PUBLIC millrace::protobuf)
+  target_include_directories(${target} SYSTEM PUBLIC ${CMAKE_CURRENT_BINARY_DIR})
+  if(MILLRACE_SANITIZE)
+    target_compile_options(${target} PRIVATE -fsanitize=${MILLRACE_SANITIZE})
+  endif()
+endfunction()

@@ -199,15 +199,25 @@ void read_exactly(int fd, std::uint64_t offset, std::span<std::byte> out,
        path.string(), offset + static_cast<std::uint64_t>(done), std::ssize(out) - done);
 }
 
-UniqueFd open_file(const std::filesystem::path& path, int flags) {
+namespace {
+
+/// Errors name `shown`.
+UniqueFd open_named(const std::filesystem::path& path, int flags,
+                    const std::filesystem::path& shown) {
   constexpr mode_t kMode = 0666;  // minus the umask
   // Without O_NONBLOCK, opening a pipe would block until it has a writer.
   const bool to_read = (flags & O_ACCMODE) != O_WRONLY && (flags & O_DIRECTORY) == 0;
   if (to_read) flags |= O_NONBLOCK;
   UniqueFd file(resumed([&] { return ::open(path.c_str(), flags | O_CLOEXEC, kMode); }));
-  if (!file.valid()) fail_io((flags & O_CREAT) != 0 ? "create" : "open", path, errno);
-  if (to_read) (void)regular_size(file.get(), path);
+  if (!file.valid()) fail_io((flags & O_CREAT) != 0 ? "create" : "open", shown, errno);
+  if (to_read) (void)regular_size(file.get(), shown);
   return file;
+}
+
+}  // namespace
+
+UniqueFd open_file(const std::filesystem::path& path, int flags) {
+  return open_named(path, flags, path);
 }
 
 int write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) noexcept {
@@ -235,15 +245,6 @@ void sync_directory(const std::filesystem::path& directory) {
 
 namespace {
 
-/// A new file beside `path`, which errors name.
-UniqueFd open_beside(const std::filesystem::path& path, const std::filesystem::path& temporary) {
-  constexpr mode_t kMode = 0666;  // minus the umask
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  UniqueFd file(resumed([&] { return ::open(temporary.c_str(), kFlags, kMode); }));
-  if (!file.valid()) fail_io("create", path, errno);
-  return file;
-}
-
 /// The file that a link leads to, which is replaced instead of the link. Errors: Io for anything
 /// but a regular file: replacing a device would destroy it.
 std::filesystem::path target_of(std::filesystem::path path) {
@@ -263,7 +264,7 @@ std::filesystem::path target_of(std::filesystem::path path) {
 StagedFile::StagedFile(std::filesystem::path path)
     : path_(target_of(std::move(path))),
       temporary_(temporary_for(path_)),
-      file_(open_beside(path_, temporary_)) {
+      file_(open_named(temporary_, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, path_)) {
   // If files cannot be locked, remove_leftovers() uses their age.
   static_cast<void>(::flock(file_.get(), LOCK_EX | LOCK_NB));
 }

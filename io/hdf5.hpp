@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The only code that uses the HDF5 library. A file holds tensors as chunked datasets with the
-// Fletcher32 filter; a tensor's path is its name, with slashes as groups. bfloat16 is stored as
-// uint16 with an attribute `dtype` = "bfloat16". Files use the oldest possible format, so every
-// HDF5 version reads them.
+// Files of tensors in HDF5. Besides this, only weights/keras_file uses the HDF5 library. A file
+// holds tensors as chunked datasets with the Fletcher32 filter; a tensor's path is its name, with
+// slashes as groups. bfloat16 is stored as uint16 with an attribute `dtype` = "bfloat16". Files use
+// the oldest possible format, so every HDF5 version reads them.
 //
 // The HDF5 library is not thread-safe: all calls take one process-wide lock.
 #pragma once

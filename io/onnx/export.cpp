@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.hpp"
 #include "onnx.pb.h"
 
 namespace millrace::io {
@@ -20,7 +19,6 @@ using models::Padding;
 using models::Parameter;
 using models::ParameterId;
 using models::ParameterRole;
-using models::ValueId;
 
 constexpr int kVersion = 8;  // of the format
 constexpr int kOpset = 13;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// onnx: networks as files that other programs run, and files of other programs as networks.
+// onnx: networks as files that other programs run.
 //
 // A graph of ours and one of ONNX (https://onnx.ai/onnx/operators) differ in three things. Values
-// are NHWC here and NCHW there, so kernels and flattened values change their order. Padding of a
-// group normalization, of a shortcut that subsamples and of a swish takes several nodes there. And
-// the loss is no part of a file: its input is the output `logits`. Nodes, tensors and parameters
+// are NHWC here and NCHW there, so kernels and flattened values change their order. A group
+// normalization, a shortcut that subsamples and a swish take several nodes there. And the loss is
+// no part of a file: its input is the output `logits`. Nodes, tensors and parameters
 // keep their names, so that a file shows where a network can be cut.
 #pragma once
 

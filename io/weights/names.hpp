@@ -6,8 +6,8 @@
 // `b3/1/conv2/kernel` with the elements in the order OHWI; torchvision calls it
 // `layer3.1.conv2.weight` and stores OIHW, Keras `conv4_block2_2_conv/kernel:0` and HWIO. This
 // folder knows the names of each library for each family of networks (names.hpp), reads its files
-// as named tensors (tensor_file.hpp), finds out whose names a file has and what network it holds,
-// and writes files that these libraries load.
+// as named tensors (tensor_file.hpp), and finds out whose names a file has and what network it
+// holds (import.hpp).
 #pragma once
 
 #include <array>

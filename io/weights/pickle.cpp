@@ -141,8 +141,6 @@ class Machine {
         marks_.push_back(stack_.size());
         return true;
       case ')':
-        push(make(PickledSequence{}));
-        return true;
       case ']':
         push(make(PickledSequence{}));
         return true;
@@ -217,21 +215,13 @@ class Machine {
       case 'G':
         push(make(big_double()));
         return true;
-      case 'X':
-        push(make(text(little<std::uint32_t>())));
-        return true;
       case 0x8c:
-        push(make(text(little<std::uint8_t>())));
-        return true;
       case 'U':
-        push(make(text(little<std::uint8_t>())));
-        return true;
-      case 'T':
-        push(make(text(little<std::uint32_t>())));
-        return true;
       case 'C':
         push(make(text(little<std::uint8_t>())));
         return true;
+      case 'X':
+      case 'T':
       case 'B':
         push(make(text(little<std::uint32_t>())));
         return true;
