@@ -111,11 +111,14 @@ void require_whole(const fs::path& directory, const Manifest& manifest,
 void verify_written(const fs::path& directory, const Manifest& written) {
   const CheckpointReader reader(directory);
   std::size_t tensors = 0;
-  std::vector<std::byte> data;
+  std::int64_t largest = 0;
+  for (const PartEntry& part : written.parts)
+    for (const TensorEntry& entry : part.tensors) largest = std::max(largest, entry.info.bytes());
+  std::vector<std::byte> room(static_cast<std::size_t>(largest));  // once: growing needs both sizes
   for (const PartEntry& part : written.parts) {
     tensors += part.tensors.size();
     for (const TensorEntry& entry : part.tensors) {
-      data.resize(static_cast<std::size_t>(entry.info.bytes()));
+      const std::span data = std::span(room).first(static_cast<std::size_t>(entry.info.bytes()));
       reader.read(entry.info.name, data);
       if (crc32c(data) != entry.crc32c)
         fail(ErrorKind::Io, "{}: {} does not read back as written", directory.string(),

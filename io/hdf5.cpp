@@ -33,7 +33,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "tensors are stored in the byte order of memory");
 
-constexpr hsize_t kChunkBytes = hsize_t{4} << 20;
+constexpr auto kChunkBytes = static_cast<hsize_t>(kHdf5PieceBytes);
 constexpr const char* kTypeAttribute = "dtype";
 
 // Keeps the innermost reason, which comes first, on one line.

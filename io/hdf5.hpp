@@ -19,6 +19,9 @@
 
 namespace millrace::io {
 
+/// Tensors are stored in pieces of at most this size.
+inline constexpr std::int64_t kHdf5PieceBytes = std::int64_t{4} << 20;
+
 /// Writes a new file. Errors: Io, with the path and the operating system's reason. After an error
 /// the file is unusable, and no handle stays open.
 class Hdf5Writer {

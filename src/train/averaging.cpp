@@ -82,95 +82,121 @@ std::span<const float> as_floats(const io::TensorInfo& info, std::vector<std::by
   return converted;
 }
 
-/// An average that is computed one checkpoint at a time.
-class TensorMean {
- public:
-  explicit TensorMean(AverageRule rule) : rule_(std::move(rule)) {}
+/// Bytes of sums that are held at the same time.
+constexpr std::int64_t kSumBytes = 32 << 20;
 
-  /// Errors: Checkpoint, naming a tensor whose name or shape differs from the earlier checkpoints.
-  void add(const io::CheckpointReader& checkpoint);
-  /// The average of at least one checkpoint as float32. Nothing can be added afterwards. This
-  /// object owns the tensors.
-  [[nodiscard]] std::vector<io::NamedTensor> finish();
+/// Averages checkpoints a group of tensors at a time, because their sums have twice the bytes of
+/// float32 tensors.
+class CheckpointMean {
+ public:
+  CheckpointMean(std::span<const fs::path> checkpoints, const AverageRule& rule)
+      : checkpoints_(checkpoints), rule_(rule), infos_(tensors_of_all()) {}
+
+  /// The average as float32. This object owns the tensors. Errors: Checkpoint.
+  [[nodiscard]] std::vector<io::NamedTensor> average();
 
  private:
-  void begin(const io::CheckpointReader& checkpoint);
-  void check(const io::CheckpointReader& checkpoint) const;
-  void take(std::span<double> mean, std::span<const float> values) const;
+  /// Errors: Checkpoint, naming a tensor whose name or shape differs between checkpoints.
+  [[nodiscard]] std::vector<io::TensorInfo> tensors_of_all() const;
+  void check(const io::CheckpointReader& checkpoint,
+             std::span<const io::TensorInfo> expected) const;
+  [[nodiscard]] std::size_t end_of_group(std::size_t first) const;
+  void average(std::size_t first, std::size_t end);
+  void take(std::span<double> mean, std::span<const float> values, bool is_first) const;
 
-  AverageRule rule_;
-  std::int64_t count_ = 0;
+  std::span<const fs::path> checkpoints_;
+  const AverageRule& rule_;
   std::vector<io::TensorInfo> infos_;
-  std::vector<std::vector<double>> sums_;       ///< empty for tensors that are not averaged
-  std::vector<std::vector<std::byte>> latest_;  ///< empty for tensors that are averaged
+  std::vector<std::vector<std::byte>> results_;
   std::vector<std::byte> buffer_;
-  std::filesystem::path first_;
+  std::vector<float> converted_;
 };
 
-void TensorMean::begin(const io::CheckpointReader& checkpoint) {
-  first_ = checkpoint.path();
-  infos_ = checkpoint.tensors();
-  sums_.reserve(infos_.size());
-  latest_.resize(infos_.size());
-  for (const io::TensorInfo& info : infos_)
-    sums_.emplace_back(is_averaged(info) ? static_cast<std::size_t>(info.elements()) : 0, 0.0);
+std::vector<io::TensorInfo> CheckpointMean::tensors_of_all() const {
+  const std::vector<io::TensorInfo> expected = io::CheckpointReader(checkpoints_.front()).tensors();
+  for (const fs::path& path : checkpoints_.subspan(1)) check(io::CheckpointReader(path), expected);
+  return expected;
 }
 
-void TensorMean::check(const io::CheckpointReader& checkpoint) const {
+void CheckpointMean::check(const io::CheckpointReader& checkpoint,
+                           std::span<const io::TensorInfo> expected) const {
   const std::vector<io::TensorInfo>& tensors = checkpoint.tensors();
-  for (std::size_t i = 0; i < std::max(tensors.size(), infos_.size()); ++i) {
-    const bool both = i < tensors.size() && i < infos_.size();
-    if (both && tensors[i] == infos_[i]) continue;
-    const std::string& name = i < tensors.size() ? tensors[i].name : infos_[i].name;
+  for (std::size_t i = 0; i < std::max(tensors.size(), expected.size()); ++i) {
+    const bool both = i < tensors.size() && i < expected.size();
+    if (both && tensors[i] == expected[i]) continue;
+    const std::string& name = i < tensors.size() ? tensors[i].name : expected[i].name;
     fail(ErrorKind::Checkpoint,
          "{}: cannot be averaged with {}: tensor {} differs: average checkpoints of one run",
-         checkpoint.path().string(), first_.string(), name);
+         checkpoint.path().string(), checkpoints_.front().string(), name);
   }
 }
 
-void TensorMean::take(std::span<double> mean, std::span<const float> values) const {
-  const bool exponential = rule_.mode == AverageMode::Exponential && count_ > 0;
+/// A group has at least one tensor.
+std::size_t CheckpointMean::end_of_group(std::size_t first) const {
+  std::int64_t bytes = 0;
+  std::size_t end = first;
+  while (end < infos_.size()) {
+    bytes += infos_[end].elements() * static_cast<std::int64_t>(sizeof(double));
+    if (end > first && bytes > kSumBytes) break;
+    ++end;
+  }
+  return end;
+}
+
+void CheckpointMean::take(std::span<double> mean, std::span<const float> values,
+                          bool is_first) const {
+  const bool exponential = rule_.mode == AverageMode::Exponential && !is_first;
   for (std::size_t k = 0; k < mean.size(); ++k) {
     const auto value = static_cast<double>(values[k]);
     mean[k] = exponential ? rule_.decay * mean[k] + (1.0 - rule_.decay) * value : mean[k] + value;
   }
 }
 
-void TensorMean::add(const io::CheckpointReader& checkpoint) {
-  if (count_ == 0) begin(checkpoint);
-  check(checkpoint);
-  std::vector<float> converted;
-  for (std::size_t i = 0; i < infos_.size(); ++i) {
-    buffer_.resize(static_cast<std::size_t>(infos_[i].bytes()));
-    checkpoint.read(infos_[i].name, buffer_);
-    if (is_averaged(infos_[i])) {
-      take(sums_[i], as_floats(infos_[i], buffer_, converted));
-    } else {
-      latest_[i] = buffer_;
+void CheckpointMean::average(std::size_t first, std::size_t end) {
+  std::vector<std::vector<double>> sums(end - first);  // empty for what is not averaged
+  for (const fs::path& path : checkpoints_) {
+    const io::CheckpointReader checkpoint(path);
+    for (std::size_t i = first; i < end; ++i) {
+      const io::TensorInfo& info = infos_[i];
+      buffer_.resize(static_cast<std::size_t>(info.bytes()));
+      checkpoint.read(info.name, buffer_);
+      std::vector<double>& sum = sums[i - first];
+      if (!is_averaged(info)) {
+        results_[i] = buffer_;  // in the end that of the last checkpoint
+        continue;
+      }
+      sum.resize(static_cast<std::size_t>(info.elements()));
+      take(sum, as_floats(info, buffer_, converted_), path == checkpoints_.front());
     }
   }
-  ++count_;
-}
-
-std::vector<io::NamedTensor> TensorMean::finish() {
-  MILLRACE_ASSERT(count_ > 0);
-  const double parts = rule_.mode == AverageMode::Mean ? static_cast<double>(count_) : 1.0;
-  std::vector<io::NamedTensor> tensors;
-  for (std::size_t i = 0; i < infos_.size(); ++i) {
-    if (!is_averaged(infos_[i])) {
-      tensors.push_back({infos_[i], latest_[i]});
-      continue;
+  const double parts =
+      rule_.mode == AverageMode::Mean ? static_cast<double>(checkpoints_.size()) : 1.0;
+  for (std::size_t i = first; i < end; ++i) {
+    if (!is_averaged(infos_[i])) continue;
+    const std::vector<double>& sum = sums[i - first];
+    results_[i].resize(sum.size() * sizeof(float));
+    for (std::size_t k = 0; k < sum.size(); ++k) {
+      const auto value = static_cast<float>(sum[k] / parts);
+      std::memcpy(results_[i].data() + k * sizeof(float), &value, sizeof(float));
     }
     infos_[i].type = DType::F32;
-    // In place: a float takes half the bytes of its sum, so that in ascending order no sum is
-    // overwritten before it is read.
-    auto* bytes = reinterpret_cast<std::byte*>(sums_[i].data());
-    for (std::size_t k = 0; k < sums_[i].size(); ++k) {
-      const auto value = static_cast<float>(sums_[i][k] / parts);
-      std::memcpy(bytes + k * sizeof(float), &value, sizeof(float));
-    }
-    tensors.push_back({infos_[i], {bytes, static_cast<std::size_t>(infos_[i].bytes())}});
   }
+}
+
+std::vector<io::NamedTensor> CheckpointMean::average() {
+  results_.resize(infos_.size());
+  std::int64_t largest = 0;
+  for (const io::TensorInfo& info : infos_) largest = std::max(largest, info.bytes());
+  buffer_.reserve(static_cast<std::size_t>(largest));  // growing would need both sizes
+  for (std::size_t first = 0; first < infos_.size();) {
+    const std::size_t end = end_of_group(first);
+    average(first, end);
+    first = end;
+  }
+  buffer_ = {};
+  converted_ = {};
+  std::vector<io::NamedTensor> tensors;
+  for (std::size_t i = 0; i < infos_.size(); ++i) tensors.push_back({infos_[i], results_[i]});
   return tensors;
 }
 
@@ -213,29 +239,28 @@ std::int64_t averaging_bytes(const models::Graph& graph, UpdateRule rule) {
     largest = std::max(largest, parameter.elements());
     tensors += copies;
   }
-  // A tensor is read next to HDF5's copy of it; two files are open while one is checked.
-  return elements * static_cast<std::int64_t>(sizeof(double)) +
-         3 * largest * static_cast<std::int64_t>(sizeof(float)) +
-         2 * open_checkpoint_bytes(tensors);
+  // The averages, and the sums of the last group with a tensor that is read; when the averages are
+  // written, one of them is read back.
+  constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+  constexpr auto kDouble = static_cast<std::int64_t>(sizeof(double));
+  const std::int64_t sums = std::min(std::max(kSumBytes, kDouble * largest), kDouble * elements);
+  return kFloat * (elements + largest) + sums + open_checkpoint_bytes(tensors);
 }
 
 fs::path average_checkpoints(std::span<const fs::path> checkpoints, const AverageRule& rule,
                              const fs::path& run_directory) {
   MILLRACE_ASSERT(!checkpoints.empty());
-  TensorMean mean(rule);
-  io::CheckpointHeader header;
-  for (const fs::path& path : checkpoints) {
-    const io::CheckpointReader checkpoint(path);
-    mean.add(checkpoint);
-    header = header_of(checkpoint, rule, checkpoints.size());
-  }
+  CheckpointMean mean(checkpoints, rule);
+  const std::vector<io::NamedTensor> tensors = mean.average();
+  const io::CheckpointHeader header =
+      header_of(io::CheckpointReader(checkpoints.back()), rule, checkpoints.size());
   const fs::path place = place_of(run_directory, rule);
   std::error_code error;
   fs::create_directories(place, error);
   if (error) io::fail_io("make", place, error.value());
   const io::RunLock lock(place);
   io::write_file_atomically(place / "config.toml", header.config_toml);
-  fs::path written = io::write_checkpoint(place / "checkpoints", header, mean.finish());
+  fs::path written = io::write_checkpoint(place / "checkpoints", header, tensors);
   for (const fs::path& older : io::list_checkpoints(place))
     if (older.filename() != written.filename()) io::remove_checkpoint(older);
   return written;

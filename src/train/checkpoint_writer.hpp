@@ -65,6 +65,8 @@ class CheckpointWriter {
 
   /// Allocates the memory of the copies, if that was not done yet.
   void reserve();
+  /// Gives it back. No checkpoint may be being written.
+  void release() { copy_.reset(); }
   /// Copies the tensors and starts writing them; afterwards older checkpoints are removed. Waits
   /// first for a checkpoint that is still being written.
   void begin(io::CheckpointHeader header, io::Retention retention);

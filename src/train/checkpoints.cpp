@@ -106,6 +106,11 @@ void Checkpoints::settle() {
   writer_->settle();
 }
 
+void Checkpoints::release() {
+  settle();
+  if (writer_) writer_->release();
+}
+
 void Checkpoints::advance(std::int64_t slowest) {
   if (writer_) writer_->advance(slowest);
 }

@@ -41,6 +41,8 @@ class Checkpoints {
 
   /// Allocates what saving on the way needs. Not collective.
   void reserve();
+  /// Waits until no checkpoint is being written, and gives back what saving needs.
+  void release();
   /// Saves the weights after `done` updates, on which all replicas agree. The files are written
   /// while training continues.
   void save(std::int64_t done);

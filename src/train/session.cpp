@@ -161,14 +161,20 @@ std::vector<partition::DeviceMemory> Session::device_memory() const {
 std::int64_t Session::library_bytes() const {
   // Measured, because no library reports it.
   constexpr std::int64_t kFirstUse = 1'500'000;
-  std::int64_t kernels = 0;
+  // Ops of one kind and shape share their kernels.
+  std::vector<std::pair<const models::Op*, Shape>> kernels;
   bool dense = false;
   for (const auto& stage : stages_)
     for (const models::ParameterId id : stage->parameters().ids()) {
       const models::Parameter& parameter = graph_.parameter(id);
       if (parameter.role != models::ParameterRole::Kernel) continue;
-      ++kernels;
-      dense = dense || std::holds_alternative<models::Dense>(graph_.op(parameter.op).kind);
+      const models::Op& op = graph_.op(parameter.op);
+      const Shape shape = graph_.value(op.inputs.front()).shape;
+      dense = dense || std::holds_alternative<models::Dense>(op.kind);
+      if (std::none_of(kernels.begin(), kernels.end(), [&](const auto& known) {
+            return known.first->kind == op.kind && known.second == shape;
+          }))
+        kernels.emplace_back(&op, shape);
     }
   std::int64_t own = 0;
   std::int64_t each = 0;
@@ -176,7 +182,7 @@ std::int64_t Session::library_bytes() const {
     own = std::max(own, backend->own_bytes(dense));
     each = std::max(each, backend->bytes_of_kernel());
   }
-  return kFirstUse + own + kernels * each;
+  return kFirstUse + own + std::ssize(kernels) * each;
 }
 
 std::int64_t Session::initial_bytes() const {

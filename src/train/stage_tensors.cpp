@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/compat.hpp"
+#include "io/hdf5.hpp"
 #include "io/tensor_checks.hpp"
 #include "train/memory.hpp"
 #include "train/warm_start.hpp"
@@ -213,16 +214,19 @@ Snapshot StageTensors::snapshot() const {
 std::int64_t StageTensors::checkpoint_bytes(bool reads_back) const {
   std::int64_t copied = 0;
   std::int64_t tensors = 0;
+  std::int64_t largest_here = 0;
   visit(Replicas::First, [&](const io::TensorInfo& info, const pipeline::StoredValues&) {
     ++tensors;
     copied += info.bytes();
+    largest_here = std::max(largest_here, info.bytes());
   });
   std::int64_t largest = 0;  // of the whole network
   if (reads_back)
     for (const io::TensorInfo& info : checkpoint_tensors())
       largest = std::max(largest, info.bytes());
-  // A tensor is read back next to HDF5's copy of it.
-  return open_checkpoint_bytes(tensors) + 2 * largest + copied;
+  // HDF5 holds a piece of a tensor twice while it is written.
+  const std::int64_t writing = 2 * std::min(largest_here, io::kHdf5PieceBytes);
+  return (tensors > 0 ? open_checkpoint_bytes(tensors) : 0) + copied + std::max(writing, largest);
 }
 
 std::vector<io::TensorInfo> StageTensors::checkpoint_tensors() const {
@@ -236,20 +240,31 @@ std::vector<io::TensorInfo> StageTensors::checkpoint_tensors() const {
   return all;
 }
 
+namespace {
+
+/// The CRC-32C of bytes on the device, which are copied piece by piece.
+std::uint32_t checksum_of(std::span<const std::byte> bytes) {
+  constexpr std::size_t kPiece = std::size_t{1} << 20;
+  std::vector<std::byte> host(std::min(kPiece, bytes.size()));
+  std::uint32_t sum = 0;
+  for (std::size_t at = 0; at < bytes.size(); at += kPiece) {
+    const std::span<const std::byte> piece = bytes.subspan(at, std::min(kPiece, bytes.size() - at));
+    device::copy_to_host(host.data(), piece.data(), std::ssize(piece));
+    sum = crc32c(std::span(host).first(piece.size()), sum);
+  }
+  return sum;
+}
+
+}  // namespace
+
 void StageTensors::compare_replicas(const pipeline::PipelinePlan& plan,
                                     const comm::World& world) const {
   const auto stages = static_cast<std::size_t>(plan.schedule.stages);
   const auto replicas = static_cast<std::size_t>(plan.ranks.replicas);
   std::vector<double> sums(stages * replicas);
-  std::vector<std::byte> host;
-  for (const pipeline::LocalStage& unit : units_) {
-    const std::span<const std::byte> trained = unit.state->parameters().trained();
-    host.resize(trained.size_bytes());
-    device::copy_to_host(host.data(), trained.data(),
-                         static_cast<std::int64_t>(trained.size_bytes()));
+  for (const pipeline::LocalStage& unit : units_)
     sums[static_cast<std::size_t>(unit.stage) * replicas + static_cast<std::size_t>(unit.replica)] =
-        static_cast<double>(crc32c(host));
-  }
+        static_cast<double>(checksum_of(unit.state->parameters().trained()));
   world.add(sums);
   for (std::size_t s = 0; s < stages; ++s)
     for (std::size_t r = 1; r < replicas; ++r)
