@@ -196,7 +196,10 @@ const StageBytes::Figures& StageBytes::of(OpRange range, pipeline::Slots slots) 
   for (const auto& [with, figures] : known)
     if (with == slots) return figures;
   Figures figures;
-  figures.options = pipeline::with_segments(*graph_, range, options_, slots);
+  const auto chosen = chosen_.find({range.first, range.last});
+  figures.options = chosen != chosen_.end()
+                        ? with_chosen(options_, chosen->second)
+                        : pipeline::with_segments(*graph_, range, options_, slots);
   figures.bytes = sizer_ ? sizer_(range, figures.options, slots)
                          : parameter_state_bytes(*graph_, range, update_) +
                                program_bytes(*graph_, range, figures.options, slots);

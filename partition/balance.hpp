@@ -31,6 +31,10 @@ class StageBytes {
   StageBytes(const Graph& graph, pipeline::ProgramOptions options, const UpdateMemory& update,
              StageSizer sizer = {})
       : graph_(&graph), options_(std::move(options)), update_(update), sizer_(std::move(sizer)) {}
+  /// Sets the segments of a stage, which are those of the options otherwise.
+  void choose(OpRange range, const pipeline::ChosenSegments& segments) {
+    chosen_[{range.first, range.last}] = segments;
+  }
   [[nodiscard]] std::int64_t operator()(OpRange range, pipeline::Slots slots) {
     return of(range, slots).bytes;
   }
@@ -51,7 +55,9 @@ class StageBytes {
   UpdateMemory update_;
   StageSizer sizer_;
   using Known = std::deque<std::pair<pipeline::Slots, Figures>>;
-  std::map<std::pair<std::int32_t, std::int32_t>, Known> known_;  ///< by range
+  using Ends = std::pair<std::int32_t, std::int32_t>;  ///< of a range
+  std::map<Ends, Known> known_;
+  std::map<Ends, pipeline::ChosenSegments> chosen_;
 };
 
 /// The bytes of stages that have these slots, by stage.

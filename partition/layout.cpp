@@ -12,13 +12,6 @@
 #include "pipeline/schedule/generators/rules.hpp"
 
 namespace millrace::partition {
-namespace {
-
-/// A schedule that is not the first choice must save this much.
-constexpr double kWorthIt = 0.999;
-
-}  // namespace
-
 std::vector<OpCost> estimated_costs(const Graph& graph, const pipeline::ProgramOptions& program,
                                     const DeviceModel& device) {
   return recomputing(graph, analytic_costs(graph, program.batch, program.type, device),
@@ -39,7 +32,10 @@ Plan automatic_plan(const Graph& graph, std::span<const OpCost> costs, const Pla
     return best_plans(graph, costs, request, search).front();
   }
   Plan plan = best_plans(graph, costs, request, search).front();
-  if (graph.ops.size() > kDeep) return plan;
+  // With segments, each stage that is looked at takes long to size.
+  const bool sizes_segments =
+      memory_limit > 0 && request.program.recompute == pipeline::Recompute::Stage;
+  if (graph.ops.size() > kDeep || sizes_segments) return plan;
   search.cuts = op_cuts(graph);
   Plan finer = best_plans(graph, costs, request, search).front();
   return finer.seconds < kWorth * plan.seconds ? finer : plan;
@@ -109,6 +105,27 @@ pipeline::Schedule automatic_schedule(const Graph& graph, std::span<const OpRang
   return seconds(split) < kWorthIt * seconds(joined) ? split : joined;
 }
 
+std::vector<pipeline::ScheduleRequest> schedules_for(const Graph& graph,
+                                                     const pipeline::ScheduleRequest& open) {
+  const std::ptrdiff_t most = std::ssize(op_cuts(graph)) + 1;
+  std::vector<pipeline::ScheduleRequest> all;
+  for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
+    if (rule.name == "Interleaved") continue;  // 1F1B
+    const bool free = rule.placement == pipeline::StagePlacement::Free;
+    const bool loop = rule.placement == pipeline::StagePlacement::Loop;
+    const std::int32_t least = free ? 1 : 2;
+    for (std::int32_t chunks = least; chunks <= (loop ? 4 : least); chunks *= 2) {
+      const pipeline::ScheduleRequest schedule{.name = std::string(rule.name),
+                                               .devices = open.devices,
+                                               .chunks = chunks,
+                                               .micro_batches = open.micro_batches,
+                                               .device_of = {}};
+      if (schedule.stages() <= most) all.push_back(schedule);
+    }
+  }
+  return all;
+}
+
 ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs,
                                const PlanRequest& request, std::int64_t memory_limit) {
   std::optional<ScheduleChoice> best;
@@ -117,29 +134,16 @@ ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs
   const auto offer = [](std::optional<ScheduleChoice>& to, const ScheduleChoice& choice) {
     if (!to || choice.plan.seconds < kWorthIt * to->plan.seconds) to = choice;
   };
-  for (const pipeline::ScheduleRule& rule : pipeline::schedule_rules()) {
-    if (rule.name == "Interleaved") continue;  // 1F1B
-    const bool free = rule.placement == pipeline::StagePlacement::Free;
-    const bool loop = rule.placement == pipeline::StagePlacement::Loop;
-    const std::int32_t least = free ? 1 : 2;
-    for (std::int32_t chunks = least; chunks <= (loop ? 4 : least); chunks *= 2) {
-      PlanRequest tried = request;
-      tried.schedule = {.name = std::string(rule.name),
-                        .devices = request.schedule.devices,
-                        .chunks = chunks,
-                        .micro_batches = request.schedule.micro_batches,
-                        .device_of = {}};
-      if (tried.schedule.stages() > std::ssize(op_cuts(graph)) + 1) continue;
-      try {
-        const ScheduleChoice choice{tried.schedule,
-                                    automatic_plan(graph, costs, tried, memory_limit)};
-        offer(best, choice);
-        if (free) offer(one_a_device, choice);
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::Config) throw;
-        if (!refusal)
-          refusal = error;  // too little memory; that of the first schedule is the least
-      }
+  for (const pipeline::ScheduleRequest& schedule : schedules_for(graph, request.schedule)) {
+    PlanRequest tried = request;
+    tried.schedule = schedule;
+    try {
+      const ScheduleChoice choice{schedule, automatic_plan(graph, costs, tried, memory_limit)};
+      offer(best, choice);
+      if (schedule.stages() == schedule.devices) offer(one_a_device, choice);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Config) throw;
+      if (!refusal) refusal = error;  // too little memory; that of the first schedule is the least
     }
   }
   if (refusal && !best) throw Error(*refusal);
@@ -157,6 +161,50 @@ ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs
   listed.schedule.name = listed.plan.schedule = kAutomatic;
   if (memory_limit == 0 || largest_device(listed.plan) <= memory_limit) offer(best, listed);
   return *best;
+}
+
+namespace {
+
+/// What `choose` finds within the room, at first without repeated passes; none if nothing fits.
+template <class Choose>
+auto within(PlanRequest& request, const Room& room, const Choose& choose)
+    -> std::optional<decltype(choose(request))> {
+  const pipeline::Recompute asked = request.program.recompute;
+  for (const bool again : {false, true}) {
+    if (again && !room.repeats) break;
+    if (again) request.program.recompute = pipeline::Recompute::Stage;
+    try {
+      return choose(request);
+    } catch (const Error& error) {
+      if (room.bytes == 0 || error.kind() != ErrorKind::Config) throw;
+    }
+  }
+  request.program.recompute = asked;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<std::string> fitting_splits(const Graph& graph, PlanRequest request, const Room& room) {
+  const auto found = within(request, room, [&](const PlanRequest& tried) {
+    return choose_splits(graph, tried, {.memory_limit = room.bytes});
+  });
+  if (found) return *found;
+  const bool one_a_device = request.schedule.stages() == request.schedule.devices;
+  return choose_splits(
+      graph, request, {.aim = one_a_device ? SplitRequest::For::Memory : SplitRequest::For::Speed});
+}
+
+ScheduleChoice fitting_schedule(const Graph& graph, PlanRequest request, const Room& room) {
+  const auto found = within(request, room, [&](const PlanRequest& tried) {
+    return choose_schedule(graph, estimated_costs(graph, tried.program, tried.device), tried,
+                           room.bytes);
+  });
+  if (found) return *found;
+  ScheduleChoice least{request.schedule, {}};
+  least.schedule.name = "Sequential";
+  least.plan.splits = choose_splits(graph, request, {.aim = SplitRequest::For::Memory});
+  return least;
 }
 
 }  // namespace millrace::partition

@@ -21,6 +21,15 @@ namespace millrace::partition {
                                                   const pipeline::ProgramOptions& program,
                                                   const DeviceModel& device);
 
+/// What a run may do to stay within the memory of its devices.
+struct Room {
+  std::int64_t bytes = 0;  ///< for the stages of a device; 0: no limit
+  bool repeats = false;    ///< whether forward passes may be repeated to fit
+};
+
+/// A schedule that is not the first choice must take this much less time.
+inline constexpr double kWorthIt = 0.999;
+
 /// The best plan with cuts between layers, or one with cuts inside blocks if it is clearly faster.
 /// `memory_limit`: bytes of a device; 0: none. Errors: as best_plans.
 [[nodiscard]] Plan automatic_plan(const Graph& graph, std::span<const OpCost> costs,
@@ -34,11 +43,15 @@ struct ScheduleChoice {
   pipeline::ScheduleRequest schedule;  ///< with kAutomatic the actions are automatic_schedule's
   Plan plan;
 };
-/// The fastest of all schedules, each with cuts of its own: those with a stage on each device,
-/// those with two, and automatic_schedule. Among schedules that are equally fast within 0.1 %, the
-/// first in the table of schedules. `request.schedule` gives the numbers of devices and
-/// micro-batches. `memory_limit`: bytes of a device; 0: none. Errors: Config if none fits in
-/// memory.
+/// All schedules that `open` leaves the choice of, in the order of their table: those with a stage
+/// on each of its devices, and those with two or, looped, four, if the network has enough cuts.
+[[nodiscard]] std::vector<pipeline::ScheduleRequest> schedules_for(
+    const Graph& graph, const pipeline::ScheduleRequest& open);
+
+/// The fastest of schedules_for(), each with cuts of its own, and of automatic_schedule. Among
+/// schedules that are equally fast within 0.1 %, the first in the table of schedules.
+/// `request.schedule` gives the numbers of devices and micro-batches. `memory_limit`: bytes of a
+/// device; 0: none. Errors: Config if none fits in memory.
 [[nodiscard]] ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs,
                                              const PlanRequest& request, std::int64_t memory_limit);
 
@@ -54,6 +67,14 @@ struct SplitRequest {
 /// The splits of a run that names none. Errors: as best_plans and shard_by_memory.
 [[nodiscard]] std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& request,
                                                      const SplitRequest& splits);
+
+/// The splits for speed that fit into `room`, without repeated passes if possible. If none fit:
+/// those that need the least, as far as that can be found. Errors: Config for too few cuts.
+[[nodiscard]] std::vector<std::string> fitting_splits(const Graph& graph, PlanRequest request,
+                                                      const Room& room);
+/// The fastest schedule with its cuts, likewise; if none fit, Sequential, which needs the least.
+[[nodiscard]] ScheduleChoice fitting_schedule(const Graph& graph, PlanRequest request,
+                                              const Room& room);
 
 /// The costs of a step of these stages, estimated from the arithmetic of their ops.
 [[nodiscard]] pipeline::Costs estimated_step(const Graph& graph, std::span<const OpRange> stages,

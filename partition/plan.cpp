@@ -210,6 +210,8 @@ Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<cons
 Plan make_plan(const Graph& graph, std::span<const OpCost> costs, std::span<const OpRange> stages,
                const PlanRequest& request, const Schedule& compute) {
   StageBytes bytes(graph, program_options(request, compute), request.update, request.sizer);
+  for (std::size_t s = 0; s < request.segments.size(); ++s)
+    bytes.choose(stages[s], request.segments[s]);
   WithMessages messages(compute);
   return plan_with(graph, costs, stages, request, messages, bytes);
 }

@@ -43,6 +43,8 @@ struct Plan {
 /// The run that plans are made for.
 struct PlanRequest {
   pipeline::ProgramOptions program;  ///< as the training compiles its stages
+  /// The segments of each stage, for plans with given stages; empty: as `program` says.
+  std::vector<pipeline::ChosenSegments> segments = {};
   UpdateMemory update = UpdateRule::Sgd;
   pipeline::ScheduleRequest schedule;  ///< sets the numbers of stages, devices and micro-batches
   DeviceModel device = cpu_model(DType::F32);  ///< its bytes a second give the time of updates

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "models/graph.hpp"
 #include "partition/cost.hpp"
+#include "pipeline/pipeline_plan.hpp"
 #include "pipeline/program.hpp"
 
 namespace millrace::partition {
@@ -26,5 +28,12 @@ struct Recomputation {
                                                  OpRange range,
                                                  const pipeline::ProgramOptions& options,
                                                  pipeline::Slots slots, std::int64_t most);
+
+/// The same for all stages of a pipeline, by stage, such that the stages of each device need at
+/// most `limit` bytes. Those of one device share what is left when the others need their least.
+/// `sizer` finds the bytes of stages; `options` are those without recomputation.
+[[nodiscard]] std::vector<Recomputation> choose_recomputation(
+    const Graph& graph, std::span<const OpCost> costs, const pipeline::PipelinePlan& plan,
+    const pipeline::ProgramOptions& options, const StageSizer& sizer, std::int64_t limit);
 
 }  // namespace millrace::partition

@@ -65,10 +65,15 @@ ProgramOptions with_segments(const Graph& graph, OpRange range, ProgramOptions o
   options.repeats_last_segment = slots.stash > 1;
   ProgramOptions best = options;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  // Few segments are large, and many keep much between them: there is one least in the middle.
+  constexpr int kPastTheLeast = 2;
+  int past = 0;
   for (std::vector<OpId>& cuts : segment_cuts(graph, range)) {
     options.segments = std::move(cuts);
     const std::int64_t bytes = plan_memory(compile(graph, range, options), slots).bytes();
+    if (bytes >= least && ++past == kPastTheLeast) break;
     if (bytes >= least) continue;
+    past = 0;
     least = bytes;
     best = options;
   }

@@ -5,13 +5,16 @@
 
 #include "cli/bench_machine.hpp"
 #include "cli/commands.hpp"
+#include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
 #include "core/text.hpp"
+#include "device/environment.hpp"
 #include "train/benchmark.hpp"
+#include "train/setup.hpp"
 
 namespace millrace::cli {
 
@@ -68,7 +71,7 @@ train::DataBenchResult measure(const PreparedBench& prepared, bool apart,
 
 int bench(const Invocation& invocation, const comm::World& world, StartupWatch& watch) {
   if (invocation.options.text("machine-file")) return bench_machine(invocation, world, watch);
-  const PreparedBench prepared = prepare_bench(invocation, world);
+  PreparedBench prepared = prepare_bench(invocation, world);
   watch.end();
   const train::TrainConfig& config = prepared.run.config;
   const bool apart = invocation.options.flag("dataset-benchmark");
@@ -79,8 +82,10 @@ int bench(const Invocation& invocation, const comm::World& world, StartupWatch& 
   if (must_launch(config, world)) return launch_ranks(config, invocation);
   const int cores = this_machine(world).cores;  // before this rank keeps to its own
   pin_rank(world, config);
+  const device::Environment environment(config.threads, train::gpu_of(config, world.rank()));
+  fit_layout(prepared.run, world);
   if (world.rank() == 0) {
-    print_notices(invocation.options, prepared.run.notices);
+    print_notices(invocation.options, notices_of(prepared.run));
     note_load(cores);
   }
   const train::DataBenchResult result = measure(prepared, apart, world);

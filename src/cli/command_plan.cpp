@@ -7,6 +7,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/datasets.hpp"
+#include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
 #include "cli/machine_file.hpp"
 #include "cli/plan_devices.hpp"
@@ -94,8 +95,9 @@ Planned plan_of_run(const models::Graph& graph, const Resolution& resolution,
 /// The same with automatic cuts, and an automatic schedule, for these costs. Errors: Config if none
 /// fit in memory.
 Planned best_plan(const models::Graph& graph, const Resolution& resolution, const Options& options,
-                  const partition::PlanRequest& request, std::span<const partition::OpCost> costs) {
-  const std::int64_t limit = stage_limit(Reader(options), graph, resolution.config);
+                  partition::PlanRequest request, std::span<const partition::OpCost> costs) {
+  request.segments.clear();
+  const std::int64_t limit = resolution.layout.room.bytes;
   const bool automatic =
       to_lower(options.text("pipeline-schedule").value_or("")) == partition::kAutomatic;
   const auto listed = [&](const partition::Plan& plan) {
@@ -134,6 +136,24 @@ Planned plan_of(const models::Graph& graph, const Resolution& resolution, const 
     if (error.kind() != ErrorKind::Config) throw;
     return plan_of_run(graph, resolution, request, costs);
   }
+}
+
+/// What finds the most that a device of any process needs. What a process has at its start varies a
+/// little from time to time, so it is measured once.
+MeasureUse use_of_devices(const train::TrainInputs& inputs, const comm::World& world) {
+  return [&, base = std::optional<std::int64_t>()](const train::TrainConfig& config) mutable {
+    DeviceUse use;
+    std::int64_t most = 0;
+    for (const partition::ProcessMemory& process :
+         forecast_processes(config, inputs, world, base)) {
+      const std::int64_t need = train::device_need(process);
+      use.need = std::max(use.need, need);
+      use.rest = std::max(use.rest, need - process.largest_device());
+      most = std::max(most, process.base);
+    }
+    base = most;
+    return DeviceUse{.need = world.maximum(use.need), .rest = world.maximum(use.rest)};
+  };
 }
 
 /// The memory of the run's processes, as they will find it themselves. Errors: Config if a device
@@ -213,16 +233,48 @@ void print_plan(const Planned& planned, const models::Graph& graph, const Option
   }
 }
 
+/// The request from which the plan of these options is made.
+partition::PlanRequest request_of(const Invocation& invocation, const Options& options,
+                                  const Resolution& resolution) {
+  const CostModel model = cost_model(options);
+  const bool shares_cores =
+      model == CostModel::Profile || invocation.options.integer("ranks").has_value();
+  partition::PlanRequest request = request_to_plan(resolution, model, shares_cores);
+  use_machine_files(options, request);
+  return request;
+}
+
+/// Prints the notices of the plan's options; rank 0 does.
+void print_notices_of(const Resolution& resolution, const Invocation& invocation,
+                      const comm::World& world) {
+  if (world.rank() != 0) return;
+  std::vector<std::string> notices = invocation.notices;
+  for (const auto& more : {resolution.notices, resolution.layout.notices,
+                           train::describe_computing(resolution.config)})
+    notices.insert(notices.end(), more.begin(), more.end());
+  print_notices(invocation.options, notices);
+}
+
 /// The part of a plan that needs the device.
 int make_and_print(const Invocation& invocation, const Options& options, const Datasets& sets,
-                   const Resolution& resolution, const models::Graph& graph,
-                   partition::PlanRequest request, const comm::World& world) {
-  train::TrainConfig config = resolution.config;
-  if (resolution.place.logs) config.run_directory = "run";  // checkpoints need memory, too
+                   Resolution resolution, const models::Graph& graph, const comm::World& world) {
+  const train::TrainInputs inputs{
+      .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
+  const auto saving = [logs = resolution.place.logs](train::TrainConfig config) {
+    if (logs) config.run_directory = "run";  // checkpoints need memory, too
+    return config;
+  };
   const CostModel model = cost_model(options);
+  const MachineFacts machine = this_machine();
   const int cores = this_machine(world).cores;  // before this rank keeps to its own
-  if (world.size() > 1) pin_rank(world, config);
-  const device::Environment environment(config.threads);
+  if (world.size() > 1) pin_rank(world, resolution.config);
+  const device::Environment environment(resolution.config.threads);
+  const MeasureUse measure = use_of_devices(inputs, world);
+  resolution = fit_layout(options, sets.facts, machine, std::move(resolution),
+                          [&](const train::TrainConfig& tried) { return measure(saving(tried)); });
+  print_notices_of(resolution, invocation, world);
+  train::TrainConfig config = saving(resolution.config);
+  partition::PlanRequest request = request_of(invocation, options, resolution);
   request.sizer = train::search_sizer(graph, config);
   std::vector<partition::OpCost> costs;
   Planned planned;
@@ -241,10 +293,7 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   if (world.rank() != 0) return 0;
   world.fail_together();  // the others have done their part
   config.pipeline.schedule = with_communication(planned.compute, links);
-  add_memory(
-      planned.plan, graph, config,
-      {.train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}},
-      world);
+  add_memory(planned.plan, graph, config, inputs, world);
   print_plan(planned, graph, invocation.options, request, costs, config);
   return 0;
 }
@@ -256,26 +305,17 @@ int plan(const Invocation& invocation, const comm::World& world) {
   const Datasets sets = open_datasets(data_request(options));
   const Resolution resolution = resolve(options, sets.facts, this_machine());
   const models::Graph graph = train::network_of(resolution.config);
-  const CostModel model = cost_model(options);
-  const bool shares_cores =
-      model == CostModel::Profile || invocation.options.integer("ranks").has_value();
-  partition::PlanRequest request = request_to_plan(resolution, model, shares_cores);
-  use_machine_files(options, request);
+  partition::PlanRequest request = request_of(invocation, options, resolution);
   const bool searches = options.integer("devices").has_value();
-  if (world.size() == 1 && !searches && rehearses_together(options, resolution.config, model))
+  if (world.size() == 1 && !searches &&
+      rehearses_together(options, resolution.config, cost_model(options)))
     return launch_ranks(resolution.config, invocation);
   if (world.size() > 1 && world.size() != resolution.config.pipeline.ranks.ranks)
     fail(ErrorKind::Usage,
          "{} processes were started, but the layout has {} ranks: start one process, or as many",
          world.size(), resolution.config.pipeline.ranks.ranks);
-  if (world.rank() == 0) {
-    std::vector<std::string> notices = invocation.notices;
-    for (const auto& more : {resolution.notices, train::describe_computing(resolution.config)})
-      notices.insert(notices.end(), more.begin(), more.end());
-    print_notices(invocation.options, notices);
-  }
-  if (!searches)
-    return make_and_print(invocation, options, sets, resolution, graph, std::move(request), world);
+  if (!searches) return make_and_print(invocation, options, sets, resolution, graph, world);
+  print_notices_of(resolution, invocation, world);
   if (world.rank() != 0) return 0;
   request.schedule = {};
   // Nobody knows what the kernels of another machine pack, or what its processes need besides.

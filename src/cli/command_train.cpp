@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include "cli/commands.hpp"
+#include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
+#include "device/environment.hpp"
 #include "models/registry.hpp"
 #include "train/setup.hpp"
 #include "train/signals.hpp"
@@ -18,7 +20,7 @@ train::TrainInputs inputs_of(const PreparedRun& run, const Invocation& invocatio
   return {.train = run.data.train,
           .validation = run.data.validation,
           .command_line = invocation.command_line,
-          .notices = run.notices,
+          .notices = notices_of(run),
           .details = run.config.verbosity == train::Verbosity::Verbose
                          ? environment_lines()
                          : std::vector<std::string>{}};
@@ -53,6 +55,9 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
       return launch_ranks(run.config, invocation, [&] { return signals.received(); });
     }
     pin_rank(world, run.config);
+    const device::Environment environment(run.config.threads,
+                                          train::gpu_of(run.config, world.rank()));
+    fit_layout(run, world);
     return code_of(train(run.config, inputs_of(run, invocation), world));
   });
 }
@@ -61,7 +66,7 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
 int check_training(const Invocation& invocation) {
   const PreparedRun run = prepare_checking(invocation);
   const models::Graph graph = models::build_model(run.config.model);
-  print_lines(stdout, run.notices);
+  print_lines(stdout, notices_of(run));
   print_lines(stdout, train::describe_computing(run.config));
   fmt::print("Total Parameters: {}\n Batch Size: {}\nImage Size: {}x{}\n",
              graph.trainable_elements(), run.config.total_batch(), run.config.model.image.h,

@@ -15,11 +15,13 @@
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "core/json.hpp"
+#include "device/environment.hpp"
 #include "io/checkpoint.hpp"
 #include "models/initialise.hpp"
 #include "models/registry.hpp"
 #include "train/network_facts.hpp"
 #include "train/progress.hpp"
+#include "train/setup.hpp"
 #include "train/trainer.hpp"
 
 namespace millrace::cli {
@@ -82,7 +84,7 @@ int command_validate(const Invocation& invocation) {
     });
   const PreparedRun run = prepare_validation(invocation);
   const bool json = invocation.options.flag("json");
-  print_notices(invocation.options, run.notices);
+  print_notices(invocation.options, notices_of(run));
   std::optional<InitialCheckpoint> initial;
   if (!invocation.options.text("restore-path")) initial.emplace(run.config);
   const std::filesystem::path path =
@@ -98,6 +100,8 @@ int command_validate(const Invocation& invocation) {
       fail(ErrorKind::Io, "cannot write to standard output");
   };
   pin_rank(world, run.config);
+  const device::Environment environment(run.config.threads,
+                                        train::gpu_of(run.config, world.rank()));
   const std::int64_t times = invocation.options.value<std::int64_t>("repeat");
   for (std::int64_t i = 0; i < times; ++i)
     train::validate(run.config, world, run.data.validation, path, report);

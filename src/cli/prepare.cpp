@@ -41,8 +41,11 @@ PreparedRun open_and_resolve(Options options, const MachineFacts& machine) {
   PreparedRun run;
   run.data = open_datasets(request);
   Resolution resolution = resolve(options, run.data.facts, machine);
+  run.options = std::move(options);
+  run.machine = machine;
   run.config = std::move(resolution.config);
   run.place = std::move(resolution.place);
+  run.layout = std::move(resolution.layout);
   run.notices = std::move(resolution.notices);
   run.notices.insert(run.notices.end(), run.data.notices.begin(), run.data.notices.end());
   return run;
@@ -179,6 +182,18 @@ void drop_length(Options& options) {
     options.erase(name);
 }
 
+std::vector<std::string> notices_of(const PreparedRun& run) {
+  std::vector<std::string> lines = run.notices;
+  lines.insert(lines.end(), run.layout.notices.begin(), run.layout.notices.end());
+  return lines;
+}
+
+void record_options(const PreparedRun& run) {
+  const std::filesystem::path& directory = run.config.run_directory;
+  if (!directory.empty())
+    io::write_file_atomically(directory / "config.toml", train::config_file_text(run.config));
+}
+
 void print_lines(std::FILE* out, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) fmt::print(out, "{}\n", line);
 }
@@ -230,6 +245,7 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
   open_in_turn(world, [&] {
     run = open_training(invocation, machine);
     device::require_threads(run.config.threads);  // before anything is written
+    (void)train::gpu_of(run.config, world.rank());
   });
   if (must_launch(run.config, world)) return run;
   require_alike(world, run);
@@ -240,9 +256,10 @@ PreparedRun prepare_training(const Invocation& invocation, const comm::World& wo
     run.config.run_directory = directory;
     if (directory.empty()) return;
     run.lock.emplace(directory);
-    io::write_file_atomically(directory / "config.toml", train::config_file_text(run.config));
+    record_options(run);
   });
   run.config.run_directory = world.broadcast(run.config.run_directory.string());
+  run.is_new = true;
   together.run([&] { place_trace(invocation.options, run.config); });
   return run;
 }

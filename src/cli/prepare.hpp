@@ -39,10 +39,14 @@ void note_load(int cores);
 
 /// What a command passes to the trainer.
 struct PreparedRun {
+  Options options;
+  MachineFacts machine;
   train::TrainConfig config;
   RunPlace place;
+  Layout layout;
   Datasets data;
   std::vector<std::string> notices;
+  bool is_new = false;              ///< whether the run directory was made for this run
   std::optional<io::RunLock> lock;  ///< held while the run directory is in use
 };
 
@@ -54,6 +58,12 @@ struct PreparedRun {
 /// Requires that all ranks were given the same command and options, before each resolves them.
 /// Collective. Errors: Usage, naming the rank that differs.
 void require_asked_alike(const comm::World& world, const Invocation& invocation);
+
+/// What is to be told before the run starts.
+[[nodiscard]] std::vector<std::string> notices_of(const PreparedRun& run);
+
+/// Writes config.toml into the directory of a new run, if it has one.
+void record_options(const PreparedRun& run);
 
 /// Whether the run needs more ranks than there are, so that a launcher must start them.
 [[nodiscard]] bool must_launch(const train::TrainConfig& config, const comm::World& world);

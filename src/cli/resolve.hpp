@@ -10,6 +10,7 @@
 #include "cli/options.hpp"
 #include "core/shape.hpp"
 #include "io/data/dataset_kinds.hpp"
+#include "partition/layout.hpp"
 #include "partition/plan.hpp"
 #include "train/config.hpp"
 
@@ -41,6 +42,8 @@ struct MachineFacts {
   int threads = 0;          ///< per rank, the same on all machines of the job; 0: unknown
   std::int64_t memory = 0;  ///< bytes; 0: unknown
   bool has_gpu = false;     ///< whether kernels run on a GPU
+  /// Bytes that a device needs besides its stages, as measured; none: they are assumed.
+  std::optional<std::int64_t> rest = {};
 };
 
 /// Whether the images are needed, or only the name of the data set.
@@ -72,13 +75,16 @@ struct RunPlace {
 struct Layout {
   std::optional<partition::Plan> plan;  ///< in the file that --plan names
   pipeline::ScheduleRequest request;
+  bool schedule_chosen = false;      ///< whether the options leave the schedule open
+  partition::Room room;              ///< for the stages of a device
+  std::vector<std::string> notices;  ///< what was chosen; empty: nothing was open
 };
 
 struct Resolution {
   train::TrainConfig config;  ///< run_directory is still empty
   RunPlace place;
   Layout layout;
-  std::vector<std::string> notices;  ///< one line each, to print
+  std::vector<std::string> notices;  ///< one line each, to print before those of the layout
 };
 
 /// Errors: Usage for --quiet with --verbose.

@@ -33,8 +33,13 @@ partition::PlanRequest plan_request(const TrainConfig& config,
   request.device = partition::cpu_model(request.program.type);
   request.link = partition::local_link();
   request.replicas = config.pipeline.ranks.replicas;
+  request.segments = config.chosen_segments;
   request.cost_model = "analytic";
   return request;
+}
+
+std::string schedule_notice(std::string_view schedule, std::span<const std::string> splits) {
+  return fmt::format("Automatic schedule: {}, with splits {}", schedule, join(splits, " "));
 }
 
 namespace {
@@ -186,14 +191,14 @@ bool chooses_schedule(Reader& read, const pipeline::ScheduleRequest& request) {
 /// The fastest schedule, with its cuts. They are recorded, so that a restored run has the same.
 pipeline::ScheduleRequest resolve_schedule(Reader& read, const Graph& graph, TrainConfig& config,
                                            const pipeline::ScheduleRequest& open,
-                                           Notices& notices) {
-  const partition::ScheduleChoice choice = fastest_schedule(read, graph, config, open);
+                                           const partition::Room& room, Notices& notices) {
+  const partition::ScheduleChoice choice =
+      partition::fitting_schedule(graph, sized_request(graph, config, open), room);
   config.splits = choice.plan.splits;
   read.note("pipeline-schedule", choice.schedule.name);
   read.note("pipeline-splits", join(config.splits, " "));
   if (choice.schedule.chunks > 1) read.note("chunks", std::int64_t{choice.schedule.chunks});
-  notices.push_back(fmt::format("Automatic schedule: {}, with splits {}", choice.schedule.name,
-                                join(config.splits, " ")));
+  notices.push_back(schedule_notice(choice.schedule.name, config.splits));
   if (choice.schedule.name == partition::kAutomatic) return open;
   return choice.schedule;
 }
@@ -201,7 +206,7 @@ pipeline::ScheduleRequest resolve_schedule(Reader& read, const Graph& graph, Tra
 /// The cuts of a run: those given, or automatic ones for `auto` and for sharding without splits.
 std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const TrainConfig& config,
                                         const pipeline::ScheduleRequest& schedule,
-                                        Notices& notices) {
+                                        const partition::Room& room, Notices& notices) {
   const std::int32_t stages = schedule.stages();
   std::vector<std::string> splits;
   if (stages == 1 && !read.given("pipeline-splits")) return splits;
@@ -210,9 +215,9 @@ std::vector<std::string> resolve_splits(Reader& read, const Graph& graph, const 
   const bool automatic = splits == std::vector<std::string>{"auto"};
   const bool sharded = !given && config.micro_batches == 1 && schedule.chunks == 1;
   if (automatic || sharded) {
-    splits = sharded ? partition::choose_splits(graph, sized_request(graph, config, schedule),
-                                                sharding(read))
-                     : automatic_splits(read, graph, config, schedule);
+    const partition::PlanRequest request = sized_request(graph, config, schedule);
+    splits = sharded ? partition::choose_splits(graph, request, sharding(read))
+                     : partition::fitting_splits(graph, request, room);
     notices.push_back(
         fmt::format("Automatic {}: {}", sharded ? "sharding" : "splits", join(splits, " ")));
   }
@@ -297,6 +302,20 @@ void resolve_ranks(Reader& read, const MachineFacts& machine, TrainConfig& confi
         std::max(1, machine.cores / local)));
 }
 
+/// Errors: Config for a layer of --recompute-layers that the network does not have.
+void check_recomputed_layers(const Graph& graph, const TrainConfig& config) {
+  for (const std::string& name : config.recompute_layers) {
+    const bool known =
+        std::any_of(graph.layers.begin(), graph.layers.end(), [&](const models::Layer& layer) {
+          return pipeline::names_layer({&name, 1}, layer.name);
+        });
+    if (!known)
+      fail(ErrorKind::Config,
+           "--recompute-layers: {} has no layer {}; layers have the same names as splits",
+           graph.name, name);
+  }
+}
+
 /// Options for starting ranks do not affect the run itself.
 void note_launching(Reader& read) {
   for (const char* name : {"hosts", "ssh-port", "interface", "distributed"})
@@ -321,30 +340,24 @@ Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& co
                       Notices& notices) {
   const Graph graph = train::network_of(config);
   config.device_memory = device_memory(read);
-  for (const std::string& name : config.recompute_layers) {
-    const bool known =
-        std::any_of(graph.layers.begin(), graph.layers.end(), [&](const models::Layer& layer) {
-          return pipeline::names_layer({&name, 1}, layer.name);
-        });
-    if (!known)
-      fail(ErrorKind::Config,
-           "--recompute-layers: {} has no layer {}; layers have the same names as splits",
-           graph.name, name);
-  }
+  check_recomputed_layers(graph, config);
   const std::optional<partition::Plan> plan = plan_given(read.options(), graph);
   const std::optional<pipeline::Schedule> listed = schedule_in_file(read);
   pipeline::ScheduleRequest request = schedule_request(read, config, plan, listed);
   pipeline::PipelinePlan& pipeline = config.pipeline;
   pipeline.ranks.devices = request.devices;
   resolve_ranks(read, machine, config, notices);  // sizes depend on the threads
-  if (chooses_schedule(read, request)) {
-    request = resolve_schedule(read, graph, config, request, notices);
+  Layout layout;
+  layout.room = room_of_stages(read, graph, config, machine);
+  layout.schedule_chosen = chooses_schedule(read, request);
+  if (layout.schedule_chosen) {
+    request = resolve_schedule(read, graph, config, request, layout.room, layout.notices);
   } else if (plan) {
     config.splits = plan->splits;
     read.note("pipeline-splits", join(config.splits, " "));
     read.note("device-mapping", join(plan->device_of, " "));
   } else {
-    config.splits = resolve_splits(read, graph, config, request, notices);
+    config.splits = resolve_splits(read, graph, config, request, layout.room, layout.notices);
   }
   pipeline.ranges = partition::stages_of(graph, config.splits);
   note_sharding_filters(read, pipeline.ranges.size(), notices);
@@ -352,12 +365,14 @@ Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& co
   pipeline.schedule =
       with_communication(schedule_of(read, graph, config, request, plan, listed, notices), links);
   pipeline::validate(pipeline.schedule, links);
-  if (recomputes_to_fit(read)) choose_segments(read, graph, config, notices);
+  if (layout.room.repeats) choose_segments(graph, layout.room, config, layout.notices);
   read.apply("weight-check-every", config);
   resolve_devices(read, machine, config, notices);
   note_launching(read);
   read.apply("hang-timeout", config);
-  return {plan, request};
+  layout.plan = plan;
+  layout.request = request;
+  return layout;
 }
 
 }  // namespace millrace::cli

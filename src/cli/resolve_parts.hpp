@@ -98,27 +98,21 @@ void resolve_logs(Reader& read, train::TrainConfig& config, Notices& notices);
 /// What a device must hold besides its stages: on cores, its part of the rest of a process.
 [[nodiscard]] std::int64_t rest_beside_stages(const Reader& read, const models::Graph& graph,
                                               const train::TrainConfig& config);
-/// The part of --device-memory that is left to the stages of a device; 0: no limit.
-[[nodiscard]] std::int64_t stage_limit(const Reader& read, const models::Graph& graph,
-                                       const train::TrainConfig& config);
+/// Tells which schedule was chosen.
+[[nodiscard]] std::string schedule_notice(std::string_view schedule,
+                                          std::span<const std::string> splits);
+/// What --device-memory leaves to the stages of a device.
+[[nodiscard]] partition::Room room_of_stages(const Reader& read, const models::Graph& graph,
+                                             const train::TrainConfig& config,
+                                             const MachineFacts& machine);
 /// The request of plan_request with the sizes that the run will find, for choices within
 /// --device-memory. `graph` must outlive it.
 [[nodiscard]] partition::PlanRequest sized_request(const models::Graph& graph,
                                                    const train::TrainConfig& config,
                                                    const pipeline::ScheduleRequest& schedule);
-/// Automatic splits for speed. With --recompute auto they may need recomputation, if nothing fits
-/// without. Errors: as partition::choose_splits.
-[[nodiscard]] std::vector<std::string> automatic_splits(Reader& read, const models::Graph& graph,
-                                                        const train::TrainConfig& config,
-                                                        const pipeline::ScheduleRequest& schedule);
-/// The fastest schedule with its cuts, likewise. Errors: as partition::choose_schedule.
-[[nodiscard]] partition::ScheduleChoice fastest_schedule(Reader& read, const models::Graph& graph,
-                                                         const train::TrainConfig& config,
-                                                         const pipeline::ScheduleRequest& open);
-/// Chooses what each stage repeats so that its device fits into --device-memory. Stages of one
-/// device share what is left when the others need their least.
-void choose_segments(Reader& read, const models::Graph& graph, train::TrainConfig& config,
-                     Notices& notices);
+/// Chooses what each stage repeats so that its device keeps to `room`.
+void choose_segments(const models::Graph& graph, const partition::Room& room,
+                     train::TrainConfig& config, Notices& notices);
 /// The request from which plans for a configuration are made.
 [[nodiscard]] partition::PlanRequest plan_request(const train::TrainConfig& config,
                                                   const pipeline::ScheduleRequest& schedule);

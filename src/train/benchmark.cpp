@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "core/clock.hpp"
-#include "device/environment.hpp"
 #include "train/learning_rate.hpp"
 #include "train/memory.hpp"
 #include "train/session.hpp"
@@ -97,14 +96,12 @@ double BenchResult::images_per_second() const {
 
 BenchResult bench(const TrainConfig& config, const comm::World& world,
                   const std::shared_ptr<const io::Dataset>& dataset, const BenchLength& length) {
-  const device::Environment environment(config.threads, gpu_of(config, world.rank()));
   return bench_steps(config, world, dataset, length);
 }
 
 DataBenchResult bench_data(const TrainConfig& config, const comm::World& world,
                            const std::shared_ptr<const io::Dataset>& dataset,
                            const BenchLength& length) {
-  const device::Environment environment(config.threads, gpu_of(config, world.rank()));
   TrainConfig resident = config;
   resident.data.source = ImageSource::Device;
   DataBenchResult result;

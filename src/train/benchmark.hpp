@@ -39,7 +39,7 @@ struct BenchLength {
   std::int64_t steps = 50;
 };
 
-/// Both are collective.
+/// Both are collective and need a device::Environment.
 [[nodiscard]] BenchResult bench(const TrainConfig& config, const comm::World& world,
                                 const std::shared_ptr<const io::Dataset>& dataset,
                                 const BenchLength& length);

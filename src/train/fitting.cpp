@@ -61,10 +61,9 @@ std::optional<Change> with_other_cuts(const TrainConfig& config) {
   return change;
 }
 
-/// Whether a proposal fits for certain: the base of a process varies a little from run to run.
+/// Whether a proposal fits for certain.
 bool surely_fits(std::int64_t bytes, const TrainConfig& config) {
-  constexpr std::int64_t kVaries = 1'500'000;
-  return bytes + kVaries <= config.device_memory;
+  return bytes + kBaseVaries <= config.device_memory;
 }
 
 /// The largest batch that fits; none if not even one image does.
@@ -110,8 +109,8 @@ void require_device_memory(const TrainConfig& config, const DeviceNeed& need) {
   fail(ErrorKind::Config,
        "the largest device needs {} ({} bytes), but --device-memory is {} ({} bytes): {}",
        human_bytes(needed), needed, human_bytes(config.device_memory), config.device_memory,
-       nearest.empty() ? fmt::format("with --recompute segments --batch-size 1 it needs {}; use "
-                                     "more --shards",
+       nearest.empty() ? fmt::format("even --recompute segments --batch-size 1 needs {}: raise "
+                                     "--device-memory above that, or try more --shards",
                                      human_bytes(need(with_batch(recomputing(config), 1))))
                        : nearest);
 }

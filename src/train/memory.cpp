@@ -99,7 +99,8 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
 
 std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& config,
                                                          const TrainInputs& inputs,
-                                                         const comm::World& world) {
+                                                         const comm::World& world,
+                                                         std::optional<std::int64_t> base) {
   // MPI in a process that a launcher started. Measured with Open MPI.
   constexpr std::int64_t kLaunched = 9'200'000;
   const pipeline::RankMap& map = config.pipeline.ranks;
@@ -109,8 +110,8 @@ std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& conf
   for (int rank = 0; rank <= last; ++rank) {
     device::release_unused();
     const Session session(config, Use::Training, world, rank);
-    const std::int64_t base = resident_bytes() + (launched ? 0 : kLaunched);
-    processes.push_back(forecast_memory(session, config, inputs, base));
+    const std::int64_t measured = resident_bytes() + (launched ? 0 : kLaunched);
+    processes.push_back(forecast_memory(session, config, inputs, base.value_or(measured)));
   }
   return processes;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "comm/world.hpp"
@@ -33,6 +34,10 @@ struct TrainInputs;
   return 4'000'000 + 32'000 * tensors;
 }
 
+/// By how many bytes the base of a process varies from start to start; measured. Whatever is
+/// proposed or chosen to fit leaves so much.
+inline constexpr std::int64_t kBaseVaries = 1'500'000;
+
 /// The memory of the session's process during a training. `base`: resident bytes of the process
 /// once it has the session and the data, but has not allocated the session.
 [[nodiscard]] partition::ProcessMemory forecast_memory(const Session& session,
@@ -42,10 +47,10 @@ struct TrainInputs;
 
 /// The memory of all processes of a training that differ: those of the first replica, or all if
 /// replicas divide the optimizer state. Each base is measured in this process, which takes the
-/// place of one process after the other. Needs a device::Environment.
-[[nodiscard]] std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& config,
-                                                                       const TrainInputs& inputs,
-                                                                       const comm::World& world);
+/// place of one process after the other, unless `base` gives it. Needs a device::Environment.
+[[nodiscard]] std::vector<partition::ProcessMemory> forecast_processes(
+    const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
+    std::optional<std::int64_t> base = {});
 
 /// The bytes that count against --device-memory: those of the process' largest device. Where
 /// kernels run on cores, each device has an equal part of what else the process needs.

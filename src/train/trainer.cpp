@@ -73,7 +73,6 @@ class Run {
   const TrainConfig& config_;
   const TrainInputs& inputs_;
   const comm::World& world_;
-  std::optional<device::Environment> environment_;
   std::optional<Session> session_;
   // These use the session.
   StandInLimit bad_images_;
@@ -95,7 +94,6 @@ class Run {
 void Run::prepare(std::int64_t first) {
   require_shared(world_, config_.run_directory);
   averages_ = planned_averages(config_);
-  environment_.emplace(config_.threads, gpu_of(config_, world_.rank()));
   session_.emplace(config_, Session::Use::Training, world_);
   const partition::ProcessMemory forecast =
       forecast_memory(*session_, config_, inputs_, resident_bytes());
@@ -306,6 +304,7 @@ void Run::meet() {
 
 /// Makes the configured averages, and validates them. Returns false if a signal interrupted it.
 bool Run::make_averages() {
+  if (!averages_.empty()) checkpoints_.release();  // averages need memory, too
   for (const PlannedAverage& average : averages_) {
     std::string written;
     Together(world_).lead([&] {

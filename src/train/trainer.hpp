@@ -31,7 +31,7 @@ enum class Outcome {
 };
 
 /// All functions are collective: every rank of `world` calls them with the same configuration. Rank
-/// 0 prints and writes for all.
+/// 0 prints and writes for all. They need a device::Environment.
 
 /// Trains from the initial weights. Errors: Numeric, with the iteration and the directory of the
 /// checkpoints, if loss, gradients or batch statistics were not finite for kMaxSkippedInRow steps

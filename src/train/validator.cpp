@@ -11,7 +11,6 @@
 #include "core/clock.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "device/environment.hpp"
 #include "train/agreement.hpp"
 #include "train/cadence.hpp"
 #include "train/divergence.hpp"
@@ -146,7 +145,6 @@ void validate(
     const TrainConfig& config, const comm::World& world,
     std::shared_ptr<const io::Dataset> validation, const std::filesystem::path& directory,
     const std::function<void(const io::CheckpointHeader&, const ValidationResult&)>& report) {
-  const device::Environment environment(config.threads, gpu_of(config, world.rank()));
   Session session(config, Session::Use::Evaluation, world);
   session.allocate();
   // Lines go to standard error, because standard output holds the results.

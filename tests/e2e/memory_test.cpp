@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "mpirun.hpp"
+#include "support/file_bytes.hpp"
 #include "support/sanitizers.hpp"
 
 namespace millrace::test {
@@ -223,8 +224,37 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ResNet18", kImageNet + "--model-size 18 --batch-size 8 --shards 2 --pipeline-depth 2 "
                                      "--pipeline-splits b4/0 --no-logs --no-validation"},
         Case{"ResNet50", kImageNet + "--model-size 50 --batch-size 4 --no-logs "
-                                     "--no-validation"}),
+                                     "--no-validation"},
+        Case{"Deep", kCifar + "--model-size 110 --batch-size 16 --no-validation"},
+        Case{"ResNet18Saved", kImageNet + "--model-size 18 --batch-size 4 --shards 2 "
+                                          "--pipeline-depth 2 --pipeline-splits b3/0 "
+                                          "--no-validation"},
+        Case{"ResNet50Saved", kImageNet + "--model-size 50 --batch-size 4 --no-validation"},
+        Case{"ReplicasSaved", kImageNet + "--model-size 18 --batch-size 4 --replicas 2 "
+                                          "--no-validation"},
+        Case{"EfficientNetSaved", kImageNet + "--model efficientnet --model-size B0 --batch-size 4 "
+                                              "--shards 2 --pipeline-depth 2 --pipeline-splits "
+                                              "block4a --no-validation"}),
     [](const auto& layout) { return std::string(layout.param.name); });
+
+// Averages are made when nothing else is saved; `plan` does not know of them.
+TEST(PlannedMemoryTest, CountsAverages) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory hides that of the training";
+  for (const char* size : {"18", "50"}) {
+    const TemporaryDirectory directory;
+    const ProcessResult run = millrace(
+        Words{"train --iterations 3 --checkpoint-every 1 --weight-avg-exp 0.9 --batch-size 4 "
+              "--no-validation --run-dir",
+              directory / "run", "--model-size", size} +
+        kImageNet);
+    ASSERT_EQ(run.code, 0) << run.output;
+    const std::int64_t planned =
+        bytes_in(run.output, "Process peak: [^,]*, \\d+ of (\\d+) bytes").at(0);
+    const std::int64_t peak = peaks_in(run.output).at(0);
+    EXPECT_GE(planned, peak) << size;
+    EXPECT_LE(static_cast<double>(planned), 1.05 * static_cast<double>(peak)) << size;
+  }
+}
 
 // ---- --device-memory
 
@@ -289,6 +319,57 @@ TEST(DeviceMemoryTest, IsKeptByAutomaticCuts) {
   ASSERT_EQ(peaks.size(), 2u) << run.output;
   for (const auto& [rank, peak] : peaks) EXPECT_LE(peak, 330'000'000) << "rank " << rank;
   (void)refusal(pipeline + "--device-memory 120MB");
+}
+
+// The limit lies between what one schedule needs and the next.
+TEST(DeviceMemoryTest, AutomaticSchedulesAreNeverWorseThanNamedOnes) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
+  constexpr std::int64_t kVaries = 2'500'000;  // of a process from start to start
+  const Words pipeline = kCifar +
+                         "--model-size 20 --batch-size 16 --precision 32.32 --no-logs "
+                         "--no-validation --shards 2 --pipeline-depth 8 --pipeline-splits auto";
+  const auto plan_within = [&](std::int64_t bytes, const char* schedule) {
+    return millrace(Words{"plan --format json --device-memory", std::to_string(bytes),
+                          "--pipeline-schedule", schedule} +
+                        pipeline,
+                    Capture::Output);
+  };
+  const auto seconds = [](const ProcessResult& plan) {
+    return json::parse(plan.output).at("seconds").get<double>();
+  };
+  int compared = 0;
+  for (const std::int64_t limit : {72'000'000, 77'000'000, 82'000'000}) {
+    const ProcessResult automatic = plan_within(limit, "auto");
+    ASSERT_EQ(automatic.code, 0) << automatic.output;
+    for (const char* name : {"Sequential", "1F1B", "ZB-H1"}) {
+      const ProcessResult named = plan_within(limit - kVaries, name);
+      if (named.code != 0) continue;
+      ++compared;
+      EXPECT_LE(seconds(automatic), 1.0011 * seconds(named)) << name << " in " << limit;
+    }
+  }
+  EXPECT_GE(compared, 4);
+}
+
+TEST(DeviceMemoryTest, IsKeptByAutomaticSchedules) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory counts";
+  const TemporaryDirectory directory;
+  const ProcessResult run = millrace(
+      Words{"train --iterations 2 --device-memory 88MB --pipeline-schedule auto --pipeline-splits "
+            "auto --run-dir",
+            directory / "run"} +
+      kCifar +
+      "--model-size 20 --batch-size 16 --precision 32.32 --no-validation --shards 2 "
+      "--pipeline-depth 8");
+  ASSERT_EQ(run.code, 0) << run.output;
+  for (const auto& [rank, peak] : peaks_in(run.output)) EXPECT_LE(peak, 88'000'000) << rank;
+  std::smatch chosen;
+  ASSERT_TRUE(std::regex_search(run.output, chosen,
+                                std::regex("Automatic schedule: (\\S+), with splits (\\S+)")))
+      << run.output;
+  const std::string recorded = read_text(directory / "run" / "config.toml");
+  EXPECT_NE(recorded.find("pipeline-schedule = \"" + chosen[1].str()), std::string::npos);
+  EXPECT_NE(recorded.find("pipeline-splits = \"" + chosen[2].str()), std::string::npos);
 }
 
 // What a search finds for devices of this machine trains within the same limit.

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/fit_layout.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cli/resolve_parts.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "device/environment.hpp"
+#include "partition/layout.hpp"
+#include "train/agreement.hpp"
+#include "train/memory.hpp"
+#include "train/session.hpp"
+#include "train/setup.hpp"
+#include "train/trainer.hpp"
+
+namespace millrace::cli {
+namespace {
+
+using train::TrainConfig;
+
+/// A layout that was measured.
+struct Tried {
+  Options options;
+  Resolution resolution;
+  DeviceUse use;
+  double seconds = 0.0;  ///< of a step, estimated
+  [[nodiscard]] bool fits() const {
+    return use.need + train::kBaseVaries <= resolution.config.device_memory;
+  }
+};
+
+/// What fits is better than what does not; then what is faster, or what needs less.
+bool better(const Tried& a, const Tried& b) {
+  if (a.fits() != b.fits()) return a.fits();
+  return a.fits() ? a.seconds < partition::kWorthIt * b.seconds : a.use.need < b.use.need;
+}
+
+void keep_better(std::optional<Tried>& best, Tried tried) {
+  if (!best || better(tried, *best)) best = std::move(tried);
+}
+
+class LayoutFitter {
+ public:
+  LayoutFitter(const DatasetFacts& data, const MachineFacts& machine, const TrainConfig& config,
+               const MeasureUse& measure)
+      : data_(data), machine_(machine), graph_(train::network_of(config)), measure_(measure) {}
+
+  [[nodiscard]] Tried tried(const Options& options, Resolution resolution) const {
+    Tried layout;
+    layout.options = options;
+    layout.resolution = std::move(resolution);
+    layout.use = measure_(layout.resolution.config);
+    layout.seconds = seconds_of(layout.resolution);
+    return layout;
+  }
+
+  /// Options that name a schedule, for devices that need `rest` besides their stages.
+  [[nodiscard]] Tried named(const Options& options, std::int64_t rest) const {
+    constexpr int kRounds = 3;  // the rest of a device hardly depends on its stages
+    std::optional<Tried> best;
+    for (int round = 0; round < kRounds; ++round) {
+      MachineFacts facts = machine_;
+      facts.rest = rest + train::kBaseVaries;
+      Tried next = tried(options, resolve(options, data_, facts));
+      const bool settled = next.fits() || next.use.rest <= rest;
+      rest = next.use.rest;
+      keep_better(best, std::move(next));
+      if (settled) break;
+    }
+    return *std::move(best);
+  }
+
+  /// Options that leave the schedule open; `request` are its devices and micro-batches.
+  [[nodiscard]] Tried automatic(const Options& options, const pipeline::ScheduleRequest& request,
+                                std::int64_t rest) const {
+    std::optional<Tried> best;
+    std::optional<Tried> one_a_device;
+    std::optional<Error> refusal;
+    for (const auto& [least, schedule] : promising_first(options, request)) {
+      if (best && best->fits() && least >= partition::kWorthIt * best->seconds) break;
+      Options words = options;
+      impose(words, "pipeline-schedule", schedule.name);
+      if (schedule.chunks > 1) impose(words, "chunks", std::int64_t{schedule.chunks});
+      std::optional<Tried> found;
+      try {
+        found = named(words, rest);
+      } catch (const Error& error) {  // not every schedule takes every number of micro-batches
+        if (error.kind() != ErrorKind::Config) throw;
+        if (!refusal) refusal = error;
+        continue;
+      }
+      if (schedule.chunks == 1) keep_better(one_a_device, *found);
+      keep_better(best, *std::move(found));
+    }
+    if (!best && refusal) throw Error(*refusal);
+    if (one_a_device) {
+      Options words = options;
+      impose(words, "pipeline-schedule", std::string(partition::kAutomatic));
+      impose(words, "pipeline-splits", join(one_a_device->resolution.config.splits, " "));
+      keep_better(best, named(words, rest));
+    }
+    MILLRACE_ASSERT(best.has_value());
+    return *std::move(best);
+  }
+
+ private:
+  /// The schedules with the seconds that they take without a limit of memory, fastest first.
+  [[nodiscard]] std::vector<std::pair<double, pipeline::ScheduleRequest>> promising_first(
+      const Options& options, const pipeline::ScheduleRequest& open) const {
+    Options unlimited = options;
+    unlimited.erase("device-memory");
+    if (unlimited.text("recompute") == "auto") unlimited.erase("recompute");
+    const TrainConfig config = resolve(unlimited, data_, machine_).config;
+    std::vector<std::pair<double, pipeline::ScheduleRequest>> all;
+    for (const pipeline::ScheduleRequest& schedule : partition::schedules_for(graph_, open)) {
+      const partition::PlanRequest request = plan_request(config, schedule);
+      const auto costs = partition::estimated_costs(graph_, request.program, request.device);
+      try {
+        all.emplace_back(partition::automatic_plan(graph_, costs, request, 0).seconds, schedule);
+      } catch (const Error& error) {  // not every schedule takes every number of micro-batches
+        if (error.kind() != ErrorKind::Config) throw;
+      }
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    return all;
+  }
+
+  [[nodiscard]] double seconds_of(const Resolution& resolution) const {
+    const pipeline::PipelinePlan& pipeline = resolution.config.pipeline;
+    const partition::PlanRequest request =
+        plan_request(resolution.config, resolution.layout.request);
+    return partition::make_plan(graph_,
+                                partition::estimated_costs(graph_, request.program, request.device),
+                                pipeline.ranges, request, without_communication(pipeline.schedule))
+        .seconds;
+  }
+
+  const DatasetFacts& data_;
+  const MachineFacts& machine_;
+  const models::Graph graph_;
+  const MeasureUse& measure_;
+};
+
+/// Takes the layout of `from` and what depends on it.
+void take_layout(TrainConfig& config, TrainConfig from) {
+  config.pipeline = std::move(from.pipeline);
+  config.splits = std::move(from.splits);
+  config.recompute = from.recompute;
+  config.chosen_segments = std::move(from.chosen_segments);
+  config.resolved_toml = std::move(from.resolved_toml);
+}
+
+}  // namespace
+
+Resolution fit_layout(const Options& options, const DatasetFacts& data, const MachineFacts& machine,
+                      Resolution first, const MeasureUse& measure) {
+  const bool open = !first.layout.notices.empty();
+  if (first.config.device_memory == 0 || !open) return first;
+  const LayoutFitter fitter(data, machine, first.config, measure);
+  const bool automatic = first.layout.schedule_chosen;
+  const pipeline::ScheduleRequest request = first.layout.request;
+  Tried assumed = fitter.tried(options, std::move(first));
+  const std::int64_t rest = assumed.use.rest;
+  Tried chosen = automatic ? fitter.automatic(options, request, rest) : fitter.named(options, rest);
+  if (better(assumed, chosen)) return std::move(assumed.resolution);
+  if (!automatic) return std::move(chosen.resolution);
+  Notices& notices = chosen.resolution.layout.notices;
+  if (chosen.options.text("pipeline-splits") == "auto") notices.erase(notices.begin());
+  notices.insert(notices.begin(), schedule_notice(*chosen.options.text("pipeline-schedule"),
+                                                  chosen.resolution.config.splits));
+  chosen.resolution.layout.schedule_chosen = true;
+  return std::move(chosen.resolution);
+}
+
+void fit_layout(PreparedRun& run, const comm::World& world) {
+  const train::TrainInputs inputs{.train = run.data.train,
+                                  .validation = run.data.validation,
+                                  .command_line = {},
+                                  .notices = {}};
+  std::optional<std::int64_t> base;  // measured once: it varies a little from time to time
+  const MeasureUse measure = [&](const TrainConfig& config) {
+    TrainConfig placed = config;
+    placed.run_directory = run.config.run_directory;
+    placed.trace = run.config.trace;
+    device::release_unused();
+    const train::Session session(placed, train::Use::Training, world, world.rank());
+    base = base.value_or(train::resident_bytes());
+    const partition::ProcessMemory forecast = forecast_memory(session, placed, inputs, *base);
+    const std::int64_t need = train::device_need(forecast);
+    return DeviceUse{.need = world.maximum(need),
+                     .rest = world.maximum(need - forecast.largest_device())};
+  };
+  Resolution first;
+  first.config = run.config;
+  first.layout = run.layout;
+  Resolution fitted =
+      fit_layout(run.options, run.data.facts, run.machine, std::move(first), measure);
+  const bool changed = fitted.config.resolved_toml != run.config.resolved_toml;
+  take_layout(run.config, std::move(fitted.config));
+  run.layout = std::move(fitted.layout);
+  if (changed && run.is_new) train::Together(world).lead([&] { record_options(run); });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Layouts that options leave open and that must stay within --device-memory. resolve() can only
+// assume what a process needs besides its stages; here it is measured, and the choices are made
+// again.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "cli/options.hpp"
+#include "cli/prepare.hpp"
+#include "cli/resolve.hpp"
+#include "comm/world.hpp"
+#include "train/config.hpp"
+
+namespace millrace::cli {
+
+/// Memory of the devices of a run, in bytes.
+struct DeviceUse {
+  std::int64_t need = 0;  ///< of the largest device: what counts against --device-memory
+  std::int64_t rest = 0;  ///< of that, what a device needs besides its stages; the most of all
+};
+/// Measures a configuration. All ranks must get the same.
+using MeasureUse = std::function<DeviceUse(const train::TrainConfig&)>;
+
+/// The resolution of these options with the layout chosen for what `measure` finds. `first` is that
+/// of resolve(), which stays if nothing is open. An automatic schedule is the fastest of all that
+/// fit, each with the cuts and the segments that it would have by itself. If nothing fits: what
+/// needs the least of what was tried. Pure but for `measure`.
+[[nodiscard]] Resolution fit_layout(const Options& options, const DatasetFacts& data,
+                                    const MachineFacts& machine, Resolution first,
+                                    const MeasureUse& measure);
+
+/// The same for a run that is about to start. Collective; needs a device::Environment.
+void fit_layout(PreparedRun& run, const comm::World& world);
+
+}  // namespace millrace::cli
