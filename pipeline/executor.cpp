@@ -42,7 +42,7 @@ std::vector<std::size_t> packing_entries(std::span<const LocalEntry> entries, st
 std::size_t most_pieces(std::span<const LocalEntry> entries, std::span<const StageRun> runs) {
   constexpr std::size_t kEntry = 8;
   constexpr std::size_t kPart = 4;
-  constexpr std::size_t kUnit = 10;
+  constexpr std::size_t kUnit = 11;
   std::size_t pieces = kUnit * runs.size();
   for (const LocalEntry& entry : entries) {
     const std::optional<Phase> phase = exchanging_phase(entry.action.kind);
@@ -139,6 +139,12 @@ void Executor::run(const device::ExecutionSpace& space, const StepSettings& sett
   }
   if (training_) skipped_ = !update_.finish(settings);
   for (StageMessages& messages : messages_) messages.await_all_sent();
+  recording_.finish();
+}
+
+void Executor::exchange(const std::function<void()>& with_all_ranks) {
+  recording_.await_all_ranks(packing_entry_.back());
+  with_all_ranks();
   recording_.finish();
 }
 

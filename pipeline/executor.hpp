@@ -19,6 +19,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -70,6 +71,10 @@ class Executor {
   /// is not finite, if `check_exceptions` is set.
   void run(const device::ExecutionSpace& space, const StepSettings& settings,
            std::span<io::Loader* const> feeds);
+
+  /// After run(), what all ranks do together before the next: its time is a wait for all ranks of
+  /// the same step.
+  void exchange(const std::function<void()>& with_all_ranks);
 
   /// Whether the last run skipped its update. The same on all ranks.
   [[nodiscard]] bool skipped() const { return skipped_; }

@@ -113,6 +113,9 @@ class Recording {
   /// From now on the process works for this entry: one of those that run together, or an update
   /// that is completed after all entries.
   void enter(std::size_t entry);
+  /// All entries are done; until finish() the process waits for all ranks, which is counted for
+  /// this entry. No action is current.
+  void await_all_ranks(std::size_t entry) { start(entry, Doing::AwaitAllRanks, now_()); }
   /// The step is over.
   void finish();
 

@@ -252,7 +252,8 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
   settings.check_exceptions = config_.check_exceptions;
   settings.time_kernels = time_kernels;
   StepResult result;
-  result.metrics = collect(run(*training_, settings, feeds), feeds);
+  run(*training_, settings, feeds);
+  training_->exchange([&] { result.metrics = collect(*training_, feeds); });
   result.skipped = training_->skipped();
   scaling_ = after_step(config_.loss_scaling, scaling_, result.skipped);
   for (const pipeline::Piece& piece : training_->recording().pieces())

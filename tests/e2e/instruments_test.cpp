@@ -34,22 +34,24 @@ Words traced_run(const TemporaryDirectory& directory, const Words& layout) {
          Words{"--trace", directory / "trace.json", "--run-dir", directory / "run"} + layout;
 }
 
-/// Times in a trace, in microseconds.
+/// Times in a trace, in microseconds. Like the report, it counts what lies within updates: between
+/// them ranks that share cores wait for a core, not for each other.
 struct Traced {
   std::map<int, double> computing;  ///< by device
   std::map<int, double> waiting;
-  double total = 0.0;
+  double total = 0.0;                                                ///< of the longest device
+  std::map<std::pair<int, int>, std::pair<double, double>> updates;  ///< ends, by device and step
   [[nodiscard]] double bubble() const {
     double busy = 0.0;
+    double all = 0.0;
     for (const auto& [device, time] : computing) busy += time;
-    return 100.0 * (1.0 - busy / (total * static_cast<double>(computing.size())));
+    for (const auto& [where, ends] : updates) all += ends.second - ends.first;
+    return 100.0 * (1.0 - busy / all);
   }
 };
 
 Traced read_trace(const std::filesystem::path& file) {
   Traced traced;
-  double first = 1e300;
-  double last = 0.0;
   std::map<int, double> ends;
   const nlohmann::json trace = nlohmann::json::parse(read_text(file));
   for (const nlohmann::json& event : trace.at("traceEvents")) {
@@ -59,14 +61,18 @@ Traced read_trace(const std::filesystem::path& file) {
     const double time = event.at("dur");
     EXPECT_GE(begin, ends[device] - 0.01) << "slices overlap: " << event;
     ends[device] = begin + time;
-    first = std::min(first, begin);
-    last = std::max(last, begin + time);
+    const auto where = std::pair(device, event.at("args").at("step").get<int>());
+    auto& update = traced.updates.try_emplace(where, begin, begin).first->second;
+    update.second = begin + time;
     const std::string kind = event.at("cat");
     traced.computing[device] +=
         kind == "forward" || kind == "backward" || kind == "update" ? time : 0.0;
     traced.waiting[device] += kind == "wait" ? time : 0.0;
   }
-  traced.total = last - first;
+  std::map<int, double> totals;
+  for (const auto& [where, update] : traced.updates)
+    totals[where.first] += update.second - update.first;
+  for (const auto& [device, total] : totals) traced.total = std::max(traced.total, total);
   return traced;
 }
 
