@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "device/environment.hpp"
 #include "models/initialise.hpp"
 #include "tests/support/file_bytes.hpp"
 #include "tests/support/temporary_directory.hpp"
@@ -64,6 +65,7 @@ std::string train_in_child(TrainConfig config) {
       const auto data =
           std::make_shared<small::NoiseDataset>(config.model.image, -1, 16, config.model.classes);
       const comm::World world;
+      const device::Environment environment(config.threads);
       (void)train(config, {.train = data, .validation = data, .command_line = {}, .notices = {}},
                   world);
     } catch (const std::exception& error) {
