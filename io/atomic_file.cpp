@@ -11,16 +11,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <fstream>
 #include <limits>
-#include <random>
 #include <system_error>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/staged_name.hpp"
 
 namespace millrace::io {
 namespace {
@@ -53,75 +52,9 @@ std::string_view remedy(int error_number) noexcept {
   }
 }
 
-constexpr std::string_view kTemporary = ".tmp.";
-
 // A file without a visible lock is abandoned after this time without a write. Writers write every
 // few seconds.
 constexpr std::chrono::hours kGivenUp{1};
-
-// Identifies this boot of the machine, equally in all its containers; empty if unknown.
-std::optional<std::uint32_t> this_machine() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  if (!std::getline(file, id) || id.empty()) return {};
-  return crc32c(std::as_bytes(std::span(id)));
-}
-
-// End of a temporary file's name. Process ids alone are not enough: containers and hosts that share
-// a volume may have equal ones.
-struct Mark {
-  std::int64_t process = 0;
-  std::uint32_t machine = 0;
-  std::uint32_t random = 0;
-};
-
-std::string to_string(const Mark& mark) {
-  return fmt::format("{}-{:08x}-{:08x}", mark.process, mark.machine, mark.random);
-}
-
-std::optional<std::uint32_t> parse_hex(std::string_view text) {
-  std::uint32_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value, 16);
-  if (parsed.ec != std::errc{} || parsed.ptr != end) return {};
-  return value;
-}
-
-std::optional<Mark> parse_mark(std::string_view text) {
-  constexpr std::size_t kHexBytes = 9;  // "-0123abcd"
-  if (text.size() <= 2 * kHexBytes) return {};
-  const std::size_t digits = text.size() - 2 * kHexBytes;
-  const auto process = parse_number<std::int64_t>(text.substr(0, digits));
-  const auto machine = parse_hex(text.substr(digits + 1, kHexBytes - 1));
-  const auto random = parse_hex(text.substr(digits + kHexBytes + 1));
-  if (!process || !machine || !random) return {};
-  const Mark mark{*process, *machine, *random};
-  if (to_string(mark) != text) return {};
-  return mark;
-}
-
-std::filesystem::path temporary_for(const std::filesystem::path& path) {
-  std::filesystem::path temporary = path;
-  temporary += kTemporary;
-  temporary += to_string({.process = ::getpid(),
-                          .machine = this_machine().value_or(0),
-                          .random = std::random_device{}()});
-  return temporary;
-}
-
-struct StagedName {
-  std::string_view target;
-  Mark mark;
-};
-
-// "train.packed" and the mark of "train.packed.tmp.4711-0123abcd-89ef4567"; empty for other names.
-std::optional<StagedName> parse_staged(std::string_view name) {
-  const std::size_t infix = name.rfind(kTemporary);
-  if (infix == std::string_view::npos) return {};
-  const auto mark = parse_mark(name.substr(infix + kTemporary.size()));
-  if (!mark) return {};
-  return StagedName{name.substr(0, infix), *mark};
-}
 
 // Whether a temporary file has no writer any more. Its writer holds a lock, which all containers of
 // a machine see, but other machines only on some file systems.
@@ -132,7 +65,7 @@ bool is_left_over(const std::filesystem::path& path, const Mark& mark) {
   if (!file.valid() || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
   const bool locked = ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
   if (!locked && errno == EWOULDBLOCK) return false;
-  if (locked && this_machine() == mark.machine) return true;
+  if (locked && this_boot() == mark.machine) return true;
   const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
   return std::chrono::system_clock::now() - written > kGivenUp;
 }
