@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the functions of prepare.hpp have in common: those for new runs, in prepare.cpp, and those
+// for runs that were recorded, in prepare_recorded.cpp.
+#pragma once
+
+#include <functional>
+
+#include "cli/prepare.hpp"
+
+namespace millrace::cli {
+
+/// The data that the options name, opened, and what they resolve to with it.
+[[nodiscard]] PreparedRun open_and_resolve(Options options, const MachineFacts& machine);
+
+/// Options are recorded in files that hold only UTF-8, but file names may be anything. Errors:
+/// Usage for a value that could not be read back.
+void check_recordable(const Options& options, const PreparedRun& run);
+
+/// Runs `open` on every rank, first on the first rank of each machine, which indexes files for the
+/// others. Collective.
+void open_in_turn(const comm::World& world, const std::function<void()>& open);
+
+/// A trace without a path is written to the run directory.
+void place_trace(const Options& options, train::TrainConfig& config);
+
+/// Compares everything in which a differing rank would spoil the training. Collective. Does nothing
+/// in a single process or if the ranks are not started yet.
+void require_alike(const comm::World& world, const PreparedRun& run);
+
+}  // namespace millrace::cli

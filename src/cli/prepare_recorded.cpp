@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs and checkpoints that were recorded: what a restore continues and a validation reads.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/prepare.hpp"
+#include "cli/prepare_parts.hpp"
+#include "cli/resolve.hpp"
+#include "core/error.hpp"
+#include "device/environment.hpp"
+#include "io/atomic_file.hpp"
+#include "io/checkpoint.hpp"
+#include "io/tensor_checks.hpp"
+#include "models/registry.hpp"
+#include "train/agreement.hpp"
+#include "train/network_facts.hpp"
+
+namespace millrace::cli {
+namespace {
+
+/// The configuration recorded in a checkpoint.
+Options recorded_in(const io::CheckpointReader& checkpoint) {
+  return parse_config(checkpoint.header().config_toml,
+                      (checkpoint.path() / "manifest.json").string());
+}
+
+/// What rank 0 found in the directory of a run to be restored.
+struct FoundRun {
+  std::optional<io::RunLock> lock;
+  std::string config_toml;
+};
+
+/// Errors: Usage if `directory` is a checkpoint of a run or the folder of its checkpoints: a run
+/// that went on there would write elsewhere.
+void require_not_inside_run(const std::filesystem::path& directory) {
+  const std::vector<std::filesystem::path> found = io::list_checkpoints(directory);
+  if (found.empty() || std::filesystem::is_directory(directory / "checkpoints")) return;
+  const std::filesystem::path checkpoint = std::filesystem::canonical(found.back());
+  fail(ErrorKind::Usage,
+       "{}: {} of the run in {}: --restore-path takes the directory of the run, which continues "
+       "from its newest checkpoint",
+       directory.string(), found.back() == directory ? "is a checkpoint" : "holds the checkpoints",
+       checkpoint.parent_path().parent_path().string());
+}
+
+FoundRun find_run(const std::filesystem::path& directory) {
+  const std::filesystem::path file = directory / "config.toml";
+  if (!std::filesystem::exists(directory))
+    fail(ErrorKind::Checkpoint,
+         "{}: no such directory: --restore-path takes the directory of a run", directory.string());
+  require_not_inside_run(directory);
+  FoundRun found;
+  if (std::filesystem::exists(file))
+    found.config_toml = io::read_text(file, kMaxConfigBytes);
+  else if (io::list_checkpoints(directory).empty())  // a checkpoint contains its configuration
+    fail(ErrorKind::Io,
+         "{}: is missing: --restore-path takes the directory of a run, which contains config.toml "
+         "and checkpoints",
+         file.string());
+  found.lock.emplace(directory);
+  // Remains of processes of this run that were killed while writing.
+  io::remove_leftovers(directory, [](std::string_view) { return true; });
+  const std::filesystem::path checkpoints = directory / "checkpoints";
+  if (std::filesystem::is_directory(checkpoints)) io::retire_checkpoints(checkpoints, {});
+  return found;
+}
+
+/// The options of the rest of a run. The checkpoint records those it was trained with; config.toml
+/// may have been edited since, or removed.
+Options options_of_rest(const Invocation& invocation, const std::filesystem::path& directory,
+                        const std::string& config_toml, const io::CheckpointReader& checkpoint) {
+  Options recorded = recorded_in(checkpoint);
+  if (!config_toml.empty()) {
+    const Options written = parse_config(config_toml, (directory / "config.toml").string());
+    try {
+      recorded = continued_options(written, recorded);
+    } catch (const Error& error) {
+      throw Error(error.kind(), fmt::format("{}; or is {} a checkpoint of another run?",
+                                            error.what(), checkpoint.path().string()));
+    }
+  }
+  return continued_options(invocation.options, recorded);
+}
+
+}  // namespace
+
+PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& world) {
+  const train::Together together(world);
+  require_asked_alike(world, invocation);
+  const MachineFacts machine = this_machine(world);
+  std::filesystem::path directory;
+  FoundRun found;
+  together.run([&] {
+    const std::optional<std::string> path = invocation.options.text("restore-path");
+    if (!path) fail(ErrorKind::Usage, "--restore-path is missing: give the directory of a run");
+    directory = *path;
+  });
+  together.lead([&] { found = find_run(directory); });
+  found.config_toml = world.broadcast(found.config_toml);
+  std::vector<std::string> complaints;  // the trainer repeats them
+  const io::CheckpointReader newest = train::agreed_newest(world, directory, complaints);
+  PreparedRun run;
+  open_in_turn(world, [&] {
+    const Options options = options_of_rest(invocation, directory, found.config_toml, newest);
+    run = open_and_resolve(options, machine);
+    device::require_threads(run.config.threads);
+    check_recordable(options, run);
+    run.config.run_directory = directory;
+    place_trace(invocation.options, run.config);
+  });
+  run.lock = std::move(found.lock);
+  require_alike(world, run);
+  return run;
+}
+
+namespace {
+
+/// The options recorded at --restore-path, with those that only change how weights are validated.
+Options recorded_options(Options given, const std::filesystem::path& path,
+                         std::vector<std::string>& complaints) {
+  const Options recorded = recorded_in(io::open_newest(path, complaints));
+  // Precision and batch size of a validation may differ: they do not affect the training.
+  Options options;
+  for (const char* name : {"precision", "half"}) {
+    const Setting* setting = given.find(name);
+    if (setting == nullptr) continue;
+    options.set(*find_option(name), *setting);
+    given.erase(name);
+  }
+  if (const Setting* batch = given.find("batch-size")) {
+    if (given.find("valid-batch-size") == nullptr)
+      options.set(*find_option("valid-batch-size"), *batch);
+    given.erase("batch-size");
+  }
+  return merge(std::move(options), continued_options(given, recorded));
+}
+
+}  // namespace
+
+PreparedRun prepare_validation(const Invocation& invocation) {
+  std::vector<std::string> notices = invocation.notices;
+  const std::optional<std::string> path = invocation.options.text("restore-path");
+  if (!path) notices.emplace_back("no --restore-path: validating untrained weights");
+  Options options =
+      path ? recorded_options(invocation.options, *path, notices) : invocation.options;
+  options.erase("no-validation");
+  impose(options, "validation-mode", std::string("all"));
+  for (const OptionSpec& spec : option_table())  // one process runs the whole network
+    if (spec.section == Section::Pipeline) options.erase(spec.name);
+  options.erase("BN-span");  // all replicas share the running statistics
+  PreparedRun run = open_and_resolve(options, this_machine());
+  run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
+  return run;
+}
+
+RecordedNetwork network_of(const io::CheckpointReader& checkpoint) {
+  Options options = recorded_in(checkpoint);
+  for (const OptionSpec& spec : option_table())
+    if (spec.section == Section::Pipeline) options.erase(spec.name);
+  options.erase("BN-span");
+  options.erase("data-dir");
+  DatasetFacts facts = published_facts(options);
+  if (const auto known = train::parse_facts(checkpoint.header().network,
+                                            (checkpoint.path() / "manifest.json").string())) {
+    facts.classes = known->classes;
+    facts.image = known->image;
+  }
+  Resolution resolution = resolve(options, facts, this_machine());
+  models::Graph graph = models::build_model(resolution.config.model);
+  for (const models::Parameter& parameter : graph.parameters) {
+    const io::TensorInfo* info = checkpoint.find(parameter.name);
+    if (info == nullptr || info->shape != parameter.shape)
+      fail(ErrorKind::Checkpoint, "{}: {} is not {} of {} of the recorded options",
+           checkpoint.path().string(), info == nullptr ? "nothing" : io::shape_text(info->shape),
+           parameter.name, graph.name);
+  }
+  return {.config = std::move(resolution.config), .graph = std::move(graph)};
+}
+
+}  // namespace millrace::cli
