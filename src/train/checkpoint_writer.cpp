@@ -36,7 +36,7 @@ double median(std::span<const CheckpointCost> costs, double CheckpointCost::*par
 
 /// In the syntax of --checkpoint-every.
 std::string interval_text(double seconds) {
-  const double minutes = seconds / 60.0;
+  const double minutes = std::max(1.0, seconds / 60.0);
   return minutes < 10.0 ? fmt::format("{:.2g}minutes", minutes)
                         : fmt::format("{:.0f}minutes", minutes);
 }
@@ -48,20 +48,24 @@ double best_interval(const CheckpointCost& cost, double seconds_between_failures
   return std::sqrt(2.0 * (cost.waited_seconds + cost.busy_seconds) * seconds_between_failures);
 }
 
-std::string describe(std::span<const CheckpointCost> costs) {
+std::string describe(std::span<const CheckpointCost> costs, double run_seconds) {
+  constexpr double kHour = 3600.0;
   if (costs.size() < 2) return {};
   const std::span<const CheckpointCost> later = costs.subspan(1);
   CheckpointCost typical = later.back();
   typical.waited_seconds = median(later, &CheckpointCost::waited_seconds);
   typical.written_seconds = median(later, &CheckpointCost::written_seconds);
   typical.busy_seconds = median(later, &CheckpointCost::busy_seconds);
-  constexpr double kDay = 86400.0;
-  return fmt::format(
+  std::string text = fmt::format(
       "Checkpoints: {}, {} each on rank 0; training waited {:.0f} ms for each, writing took "
-      "another {:.2f} s. With one failure a day, --checkpoint-every {} loses the least time "
-      "(Young)",
+      "another {:.2f} s",
       costs.size(), human_bytes(typical.bytes), 1e3 * typical.waited_seconds,
-      typical.written_seconds, interval_text(best_interval(typical, kDay)));
+      typical.written_seconds);
+  if (run_seconds >= kHour)
+    text +=
+        fmt::format(". With one failure a day, --checkpoint-every {} loses the least time (Young)",
+                    interval_text(best_interval(typical, 24.0 * kHour)));
+  return text;
 }
 
 CheckpointWriter::CheckpointWriter(const comm::World& world, const Session& session,

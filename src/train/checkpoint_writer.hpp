@@ -28,9 +28,10 @@ struct CheckpointCost {
 /// The interval between checkpoints, in seconds, that loses the least time to failures: sqrt(2 x
 /// cost x mean time between failures) (Young 1974).
 [[nodiscard]] double best_interval(const CheckpointCost& cost, double seconds_between_failures);
-/// The cost of checkpoints and the best interval between them, as text; "" for fewer than two. Uses
-/// medians without the first checkpoint, which also allocates memory.
-[[nodiscard]] std::string describe(std::span<const CheckpointCost> costs);
+/// The cost of checkpoints as text; "" for fewer than two. Uses medians without the first one,
+/// which also allocates memory. Runs of an hour or more, `run_seconds` long, are told the best
+/// interval, which shorter ones can do without.
+[[nodiscard]] std::string describe(std::span<const CheckpointCost> costs, double run_seconds);
 
 /// Writes checkpoints while training continues. begin() copies the tensors between two steps, and a
 /// thread of each rank writes its part of the copy. When all parts are written, a thread of rank 0

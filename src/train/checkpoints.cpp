@@ -189,7 +189,8 @@ void Checkpoints::require_same_data(const io::CheckpointReader& checkpoint) cons
 
 void Checkpoints::report_costs() const {
   if (!writer_ || !config_.saves_on_the_way()) return;
-  if (const std::string text = describe(writer_->costs()); !text.empty()) reporter_.line(text);
+  const std::string text = describe(writer_->costs(), process_seconds());
+  if (!text.empty()) reporter_.line(text);
 }
 
 }  // namespace millrace::train

@@ -146,11 +146,18 @@ TEST(CheckpointCostTest, IsDescribedByMediansOfAllButTheFirst) {
       .bytes = 204'000'000, .waited_seconds = 0.04, .written_seconds = 0.7, .busy_seconds = 0.46};
   CheckpointCost odd = usual;
   odd.waited_seconds = 5.0;
-  EXPECT_EQ(describe(std::vector{first}), "");
-  EXPECT_EQ(
-      describe(std::vector{first, usual, usual, odd}),
+  EXPECT_EQ(describe(std::vector{first}, 1e6), "");
+  const std::string costs =
       "Checkpoints: 4, 204 MB each on rank 0; training waited 40 ms for each, writing took another "
-      "0.70 s. With one failure a day, --checkpoint-every 4.9minutes loses the least time (Young)");
+      "0.70 s";
+  EXPECT_EQ(describe(std::vector{first, usual, usual, odd}, 3500.0), costs);
+  EXPECT_EQ(
+      describe(std::vector{first, usual, usual, odd}, 3600.0),
+      costs +
+          ". With one failure a day, --checkpoint-every 4.9minutes loses the least time (Young)");
+  usual.waited_seconds = usual.busy_seconds = 0.001;
+  EXPECT_NE(describe(std::vector{first, usual, usual}, 3600.0).find(" 1minutes loses"),
+            std::string::npos);
 }
 
 }  // namespace
