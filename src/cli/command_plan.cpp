@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "cli/commands.hpp"
@@ -138,35 +139,26 @@ Planned plan_of(const models::Graph& graph, const Resolution& resolution, const 
   }
 }
 
-/// What finds the most that a device of any process needs. What a process has at its start varies a
-/// little from time to time, so it is measured once.
-MeasureUse use_of_devices(const train::TrainInputs& inputs, const comm::World& world) {
-  return [&, base = std::optional<std::int64_t>()](const train::TrainConfig& config) mutable {
-    DeviceUse use;
-    std::int64_t most = 0;
-    for (const partition::ProcessMemory& process :
-         forecast_processes(config, inputs, world, base)) {
-      const std::int64_t need = train::device_need(process);
-      use.need = std::max(use.need, need);
-      use.rest = std::max(use.rest, need - process.largest_device());
-      most = std::max(most, process.base);
-    }
-    base = most;
-    return DeviceUse{.need = world.maximum(use.need), .rest = world.maximum(use.rest)};
-  };
+/// The resident memory that processes of the run begin with. It varies a little from time to time,
+/// so that all of a plan takes one value. Collective.
+std::int64_t base_of_processes(const train::TrainConfig& config, const train::TrainInputs& inputs,
+                               const comm::World& world) {
+  std::int64_t most = 0;
+  for (const partition::ProcessMemory& process : forecast_processes(config, inputs, world))
+    most = std::max(most, process.base);
+  return world.maximum(most);
 }
+
+using ForecastProcesses =
+    std::function<std::vector<partition::ProcessMemory>(const train::TrainConfig&)>;
 
 /// The memory of the run's processes, as they will find it themselves. Errors: Config if a device
 /// needs more than --device-memory, with what fits.
 void add_memory(partition::Plan& plan, const models::Graph& graph, const train::TrainConfig& config,
-                const train::TrainInputs& inputs, const comm::World& world) {
-  require_device_memory(config, [&](const train::TrainConfig& other) {
-    std::int64_t most = 0;
-    for (const partition::ProcessMemory& process : forecast_processes(other, inputs, world))
-      most = std::max(most, train::device_need(process));
-    return most;
-  });
-  plan.processes = forecast_processes(config, inputs, world);
+                const ForecastProcesses& forecast) {
+  require_device_memory(
+      config, [&](const train::TrainConfig& other) { return train::device_use(forecast(other)); });
+  plan.processes = forecast(config);
   plan.memory = train::sizes_of_stages(graph, config);
   if (std::ssize(plan.device_of) != config.pipeline.ranks.devices) return;
   // Every device has one stage, whose validation the session has sized as well.
@@ -269,9 +261,13 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   const int cores = this_machine(world).cores;  // before this rank keeps to its own
   if (world.size() > 1) pin_rank(world, resolution.config);
   const device::Environment environment(resolution.config.threads);
-  const MeasureUse measure = use_of_devices(inputs, world);
-  resolution = fit_layout(options, sets.facts, machine, std::move(resolution),
-                          [&](const train::TrainConfig& tried) { return measure(saving(tried)); });
+  const std::int64_t base = base_of_processes(resolution.config, inputs, world);
+  const ForecastProcesses forecast = [&](const train::TrainConfig& tried) {
+    return forecast_processes(saving(tried), inputs, world, base);
+  };
+  resolution = fit_layout(
+      options, sets.facts, machine, std::move(resolution),
+      [&](const train::TrainConfig& tried) { return train::device_use(forecast(tried)); });
   print_notices_of(resolution, invocation, world);
   train::TrainConfig config = saving(resolution.config);
   partition::PlanRequest request = request_of(invocation, options, resolution);
@@ -293,7 +289,7 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   if (world.rank() != 0) return 0;
   world.fail_together();  // the others have done their part
   config.pipeline.schedule = with_communication(planned.compute, links);
-  add_memory(planned.plan, graph, config, inputs, world);
+  add_memory(planned.plan, graph, config, forecast);
   print_plan(planned, graph, invocation.options, request, costs, config);
   return 0;
 }

@@ -2,6 +2,7 @@
 #include "cli/fit_layout.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +21,8 @@
 namespace millrace::cli {
 namespace {
 
+using train::DeviceUse;
+using train::MeasureUse;
 using train::TrainConfig;
 
 /// A layout that was measured.
@@ -28,9 +31,7 @@ struct Tried {
   Resolution resolution;
   DeviceUse use;
   double seconds = 0.0;  ///< of a step, estimated
-  [[nodiscard]] bool fits() const {
-    return use.need + train::kBaseVaries <= resolution.config.device_memory;
-  }
+  [[nodiscard]] bool fits() const { return use.need <= resolution.config.device_memory; }
 };
 
 /// What fits is better than what does not; then what is faster, or what needs less.
@@ -39,6 +40,9 @@ bool better(const Tried& a, const Tried& b) {
   return a.fits() ? a.seconds < partition::kWorthIt * b.seconds : a.use.need < b.use.need;
 }
 
+void keep_better(Tried& best, Tried tried) {
+  if (better(tried, best)) best = std::move(tried);
+}
 void keep_better(std::optional<Tried>& best, Tried tried) {
   if (!best || better(tried, *best)) best = std::move(tried);
 }
@@ -58,25 +62,31 @@ class LayoutFitter {
     return layout;
   }
 
-  /// Options that name a schedule, for devices that need `rest` besides their stages.
-  [[nodiscard]] Tried named(const Options& options, std::int64_t rest) const {
-    constexpr int kRounds = 3;  // the rest of a device hardly depends on its stages
-    std::optional<Tried> best;
+  /// Options that name a schedule, as they were resolved at first. What a device needs besides its
+  /// stages depends on them a little, so it is measured again for the stages that were found.
+  [[nodiscard]] Tried named(const Options& options, Resolution first) const {
+    constexpr int kRounds = 3;
+    constexpr std::int64_t kEqual = 100'000;
+    Tried best = tried(options, std::move(first));
+    std::int64_t rest = best.use.rest;
     for (int round = 0; round < kRounds; ++round) {
       MachineFacts facts = machine_;
       facts.rest = rest + train::kBaseVaries;
       Tried next = tried(options, resolve(options, data_, facts));
-      const bool settled = next.fits() || next.use.rest <= rest;
+      const bool settled = std::abs(next.use.rest - rest) <= kEqual;
       rest = next.use.rest;
       keep_better(best, std::move(next));
       if (settled) break;
     }
-    return *std::move(best);
+    return best;
+  }
+  [[nodiscard]] Tried named(const Options& options) const {
+    return named(options, resolve(options, data_, machine_));
   }
 
   /// Options that leave the schedule open; `request` are its devices and micro-batches.
-  [[nodiscard]] Tried automatic(const Options& options, const pipeline::ScheduleRequest& request,
-                                std::int64_t rest) const {
+  [[nodiscard]] Tried automatic(const Options& options,
+                                const pipeline::ScheduleRequest& request) const {
     std::optional<Tried> best;
     std::optional<Tried> one_a_device;
     std::optional<Error> refusal;
@@ -87,7 +97,7 @@ class LayoutFitter {
       if (schedule.chunks > 1) impose(words, "chunks", std::int64_t{schedule.chunks});
       std::optional<Tried> found;
       try {
-        found = named(words, rest);
+        found = named(words);
       } catch (const Error& error) {  // not every schedule takes every number of micro-batches
         if (error.kind() != ErrorKind::Config) throw;
         if (!refusal) refusal = error;
@@ -101,7 +111,7 @@ class LayoutFitter {
       Options words = options;
       impose(words, "pipeline-schedule", std::string(partition::kAutomatic));
       impose(words, "pipeline-splits", join(one_a_device->resolution.config.splits, " "));
-      keep_better(best, named(words, rest));
+      keep_better(best, named(words));
     }
     MILLRACE_ASSERT(best.has_value());
     return *std::move(best);
@@ -164,11 +174,8 @@ Resolution fit_layout(const Options& options, const DatasetFacts& data, const Ma
   const LayoutFitter fitter(data, machine, first.config, measure);
   const bool automatic = first.layout.schedule_chosen;
   const pipeline::ScheduleRequest request = first.layout.request;
-  Tried assumed = fitter.tried(options, std::move(first));
-  const std::int64_t rest = assumed.use.rest;
-  Tried chosen = automatic ? fitter.automatic(options, request, rest) : fitter.named(options, rest);
-  if (better(assumed, chosen)) return std::move(assumed.resolution);
-  if (!automatic) return std::move(chosen.resolution);
+  if (!automatic) return std::move(fitter.named(options, std::move(first)).resolution);
+  Tried chosen = fitter.automatic(options, request);
   Notices& notices = chosen.resolution.layout.notices;
   if (chosen.options.text("pipeline-splits") == "auto") notices.erase(notices.begin());
   notices.insert(notices.begin(), schedule_notice(*chosen.options.text("pipeline-schedule"),
@@ -190,10 +197,7 @@ void fit_layout(PreparedRun& run, const comm::World& world) {
     device::release_unused();
     const train::Session session(placed, train::Use::Training, world, world.rank());
     base = base.value_or(train::resident_bytes());
-    const partition::ProcessMemory forecast = forecast_memory(session, placed, inputs, *base);
-    const std::int64_t need = train::device_need(forecast);
-    return DeviceUse{.need = world.maximum(need),
-                     .rest = world.maximum(need - forecast.largest_device())};
+    return most_of(train::device_use(forecast_memory(session, placed, inputs, *base)), world);
   };
   Resolution first;
   first.config = run.config;

@@ -5,24 +5,13 @@
 // again.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-
 #include "cli/options.hpp"
 #include "cli/prepare.hpp"
 #include "cli/resolve.hpp"
 #include "comm/world.hpp"
-#include "train/config.hpp"
+#include "train/memory.hpp"
 
 namespace millrace::cli {
-
-/// Memory of the devices of a run, in bytes.
-struct DeviceUse {
-  std::int64_t need = 0;  ///< of the largest device: what counts against --device-memory
-  std::int64_t rest = 0;  ///< of that, what a device needs besides its stages; the most of all
-};
-/// Measures a configuration. All ranks must get the same.
-using MeasureUse = std::function<DeviceUse(const train::TrainConfig&)>;
 
 /// The resolution of these options with the layout chosen for what `measure` finds. `first` is that
 /// of resolve(), which stays if nothing is open. An automatic schedule is the fastest of all that
@@ -30,7 +19,7 @@ using MeasureUse = std::function<DeviceUse(const train::TrainConfig&)>;
 /// needs the least of what was tried. Pure but for `measure`.
 [[nodiscard]] Resolution fit_layout(const Options& options, const DatasetFacts& data,
                                     const MachineFacts& machine, Resolution first,
-                                    const MeasureUse& measure);
+                                    const train::MeasureUse& measure);
 
 /// The same for a run that is about to start. Collective; needs a device::Environment.
 void fit_layout(PreparedRun& run, const comm::World& world);

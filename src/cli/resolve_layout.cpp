@@ -39,7 +39,9 @@ partition::PlanRequest plan_request(const TrainConfig& config,
 }
 
 std::string schedule_notice(std::string_view schedule, std::span<const std::string> splits) {
-  return fmt::format("Automatic schedule: {}, with splits {}", schedule, join(splits, " "));
+  const bool listed = schedule == partition::kAutomatic;
+  return fmt::format("Automatic schedule: {}, with splits {}",
+                     listed ? "actions ordered for these stages" : schedule, join(splits, " "));
 }
 
 namespace {

@@ -6,11 +6,16 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "partition/balance.hpp"
+#include "partition/layout.hpp"
+#include "pipeline/schedule/generators/rules.hpp"
 #include "train/memory.hpp"
 #include "train/session.hpp"
 #include "train/setup.hpp"
@@ -19,10 +24,15 @@
 namespace millrace::train {
 namespace {
 
-/// A change of the configuration, as options.
+/// A configuration near the one that was asked for, with the options that lead there.
 struct Change {
   std::string words;
   TrainConfig config;
+
+  [[nodiscard]] Change then(std::string_view more, TrainConfig changed) const {
+    return {words.empty() ? std::string(more) : fmt::format("{} {}", words, more),
+            std::move(changed)};
+  }
 };
 
 TrainConfig with_batch(TrainConfig config, std::int64_t batch) {
@@ -38,81 +48,161 @@ TrainConfig recomputing(TrainConfig config) {
   return config;
 }
 
-/// The cuts between layers with the smallest largest device, if every device has one stage.
-std::optional<Change> with_other_cuts(const TrainConfig& config) {
-  const pipeline::Schedule& schedule = config.pipeline.schedule;
-  if (schedule.stages < 2 || schedule.stages != schedule.devices()) return {};
-  const models::Graph graph = network_of(config);
-  if (std::ssize(partition::filtered_cuts(graph, {})) < schedule.stages - 1) return {};
+/// The cuts between layers with the smallest largest device, for a stage on each device.
+std::vector<pipeline::OpRange> smallest_cuts(const TrainConfig& config, const models::Graph& graph,
+                                             const std::vector<pipeline::Slots>& slots,
+                                             pipeline::Backward backward) {
   pipeline::ProgramOptions program = training_program(config);
-  program.backward =
-      splits_backward(schedule) ? pipeline::Backward::Split : pipeline::Backward::Joined;
+  program.backward = backward;
   const auto bytes = std::make_shared<partition::StageBytes>(
       graph, program, partition::UpdateMemory(config.optimiser.kind, config.precision),
       search_sizer(graph, config));
-  Change change{.words = {},
-                .config = with_cuts(config, graph,
-                                    partition::shard_by_memory(
-                                        graph, schedule.stages, {},
-                                        partition::exact_memory(
-                                            bytes, pipeline::slots_of(graph, config.pipeline))))};
-  if (change.config.splits == config.splits) return {};
-  change.words = fmt::format("--pipeline-splits '{}'", join(change.config.splits, " "));
-  return change;
+  return partition::shard_by_memory(graph, config.pipeline.schedule.devices(), {},
+                                    partition::exact_memory(bytes, slots));
 }
 
-/// Whether a proposal fits for certain.
-bool surely_fits(std::int64_t bytes, const TrainConfig& config) {
-  return bytes + kBaseVaries <= config.device_memory;
+bool has_cuts_for(const models::Graph& graph, std::int32_t stages) {
+  return std::ssize(partition::filtered_cuts(graph, {})) >= stages - 1;
 }
 
-/// The largest batch that fits; none if not even one image does.
-std::optional<std::int64_t> largest_batch(const TrainConfig& config, const DeviceNeed& need) {
-  if (!surely_fits(need(with_batch(config, 1)), config)) return {};
-  std::int64_t fits = 1;
-  std::int64_t too_large = config.batch_size;
-  while (fits + 1 < too_large) {
-    const std::int64_t middle = (fits + too_large) / 2;
-    (surely_fits(need(with_batch(config, middle)), config) ? fits : too_large) = middle;
+std::optional<Change> with_other_cuts(const Change& change, const models::Graph& graph) {
+  const TrainConfig& config = change.config;
+  const pipeline::Schedule& schedule = config.pipeline.schedule;
+  if (schedule.stages < 2 || schedule.stages != schedule.devices()) return {};
+  if (!has_cuts_for(graph, schedule.stages)) return {};
+  TrainConfig other =
+      with_cuts(config, graph,
+                smallest_cuts(config, graph, pipeline::slots_of(graph, config.pipeline),
+                              splits_backward(schedule) ? pipeline::Backward::Split
+                                                        : pipeline::Backward::Joined));
+  if (other.splits == config.splits) return {};
+  const std::string words = fmt::format("--pipeline-splits '{}'", join(other.splits, " "));
+  return change.then(words, std::move(other));
+}
+
+/// A schedule that holds fewer micro-batches, with a stage on each device. None if the run has it,
+/// has only one stage, or lists its actions in a file.
+std::optional<Change> with_schedule(const Change& change, const models::Graph& graph,
+                                    std::string_view name) {
+  TrainConfig config = change.config;
+  pipeline::Schedule& schedule = config.pipeline.schedule;
+  const bool generated = std::ranges::any_of(
+      pipeline::schedule_rules(), [&](const auto& rule) { return rule.name == schedule.name; });
+  if (schedule.stages < 2 || (!generated && to_lower(schedule.name) != partition::kAutomatic))
+    return {};
+  const bool holds_as_little = schedule.name == "Interleaved" || schedule.name == "Sequential";
+  if (schedule.name == name || (holds_as_little && name == "1F1B")) return {};
+  const std::int32_t devices = schedule.devices();
+  const bool one_a_device = schedule.stages == devices;
+  if (!one_a_device && !has_cuts_for(graph, devices)) return {};
+  std::string words = fmt::format("--pipeline-schedule {}", name);
+  schedule = pipeline::generate(
+      {.name = std::string(name),
+       .devices = devices,
+       .micro_batches = schedule.micro_batches,
+       .device_of = one_a_device ? schedule.device_of : std::vector<std::int32_t>()});
+  if (one_a_device)
+    return change.then(words, with_cuts(std::move(config), graph, change.config.pipeline.ranges));
+  const std::vector<pipeline::Slots> one_each(static_cast<std::size_t>(devices));
+  std::vector<pipeline::OpRange> cuts =
+      smallest_cuts(config, graph, one_each, pipeline::Backward::Joined);
+  config = with_cuts(std::move(config), graph, std::move(cuts));
+  words += fmt::format(" --pipeline-splits '{}'", join(config.splits, " "));
+  return change.then(words, std::move(config));
+}
+
+/// Finds a layout near the one of a run that fits into the memory of a device.
+class NearestFit {
+ public:
+  NearestFit(const TrainConfig& config, const MeasureUse& measure)
+      : graph_(network_of(config)),
+        measure_(measure),
+        repeats_(config.recompute != Recompute::None),
+        asked_{{}, repeats_ ? recomputing(config) : config} {}
+
+  /// The first change that fits, in the order of what they cost: other cuts, fewer micro-batches in
+  /// flight, repeated forwards, stages that wait for each other. A smaller batch comes last,
+  /// because it changes the result. If nothing fits: what that says.
+  [[nodiscard]] std::string advice() const {
+    const std::optional<Change> flowing = with_schedule(asked_, graph_, "1F1B");
+    const std::optional<Change> waiting = with_schedule(asked_, graph_, "Sequential");
+    for (const std::optional<Change>& change : {std::optional(asked_), flowing, repeated(asked_),
+                                                repeated(flowing), waiting, repeated(waiting)})
+      if (std::string text = change ? with_any_cuts(*change) : ""; !text.empty()) return text;
+    const Change one_by_one = waiting.value_or(asked_);
+    const Change least = repeated(one_by_one).value_or(one_by_one);
+    for (const Change& change : {asked_, least})
+      if (std::string text = with_a_batch(change); !text.empty()) return text;
+    return nothing_fits(least);
   }
-  return fits;
-}
 
-/// The first change that fits: those that cost nothing come first, and a smaller batch last,
-/// because it changes the result. "" if there is none.
-std::string nearest_that_fits(const TrainConfig& config, const DeviceNeed& need) {
-  std::vector<Change> changes;
-  const std::optional<Change> cuts = with_other_cuts(config);
-  if (cuts) changes.push_back(*cuts);
-  if (config.recompute == Recompute::None) {
-    changes.push_back({"--recompute segments", recomputing(config)});
-    if (cuts) changes.push_back({"--recompute segments " + cuts->words, recomputing(cuts->config)});
+ private:
+  /// None if it repeats them already.
+  [[nodiscard]] std::optional<Change> repeated(const std::optional<Change>& change) const {
+    if (!change || repeats_) return {};
+    return change->then("--recompute segments", recomputing(change->config));
   }
-  for (const auto& [words, changed] : changes)
-    if (const std::int64_t bytes = need(changed); surely_fits(bytes, config))
-      return fmt::format("{} fits with {}", words, human_bytes(bytes));
-  for (const auto& [words, changed] :
-       {Change{"", config}, Change{"--recompute segments ", recomputing(config)}})
-    if (const std::optional<std::int64_t> batch = largest_batch(changed, need))
-      return fmt::format("{}--batch-size {} fits with {}", words, *batch,
-                         human_bytes(need(with_batch(changed, *batch))));
-  return {};
-}
+
+  [[nodiscard]] std::string fit(const Change& change) const {
+    if (change.words.empty()) return {};  // nothing was changed
+    const std::int64_t bytes = measure_(change.config).need;
+    if (!fits(bytes)) return {};
+    return fmt::format("{} fits with {}", change.words, human_bytes(bytes));
+  }
+
+  [[nodiscard]] std::string with_any_cuts(const Change& change) const {
+    if (std::string text = fit(change); !text.empty()) return text;
+    const std::optional<Change> cuts = with_other_cuts(change, graph_);
+    return cuts ? fit(*cuts) : "";
+  }
+
+  /// The largest batch that fits; "" if not even one image does.
+  [[nodiscard]] std::string with_a_batch(const Change& change) const {
+    const auto need = [&](std::int64_t batch) {
+      return measure_(with_batch(change.config, batch)).need;
+    };
+    if (!fits(need(1))) return {};
+    std::int64_t largest = 1;
+    std::int64_t too_large = change.config.batch_size;
+    while (largest + 1 < too_large) {
+      const std::int64_t middle = (largest + too_large) / 2;
+      (fits(need(middle)) ? largest : too_large) = middle;
+    }
+    return fit(
+        change.then(fmt::format("--batch-size {}", largest), with_batch(change.config, largest)));
+  }
+
+  [[nodiscard]] std::string nothing_fits(const Change& least) const {
+    const Change one = least.then("--batch-size 1", with_batch(least.config, 1));
+    const DeviceUse use = measure_(one.config);
+    return fmt::format(
+        "even {} needs {}, of which {} are the program, its libraries and the images that it "
+        "keeps, for each device: raise --device-memory above that{}",
+        one.words, human_bytes(use.need), human_bytes(use.rest),
+        use.rest < asked_.config.device_memory / 2 ? ", or try more --shards" : "");
+  }
+
+  /// What is proposed fits for certain.
+  [[nodiscard]] bool fits(std::int64_t bytes) const {
+    return bytes + kBaseVaries <= asked_.config.device_memory;
+  }
+
+  models::Graph graph_;
+  const MeasureUse& measure_;
+  bool repeats_;
+  Change asked_;
+};
 
 }  // namespace
 
-void require_device_memory(const TrainConfig& config, const DeviceNeed& need) {
+void require_device_memory(const TrainConfig& config, const MeasureUse& measure) {
   if (config.device_memory == 0) return;
-  const std::int64_t needed = need(config);
+  const std::int64_t needed = measure(config).need;
   if (needed <= config.device_memory) return;
-  const std::string nearest = nearest_that_fits(config, need);
   fail(ErrorKind::Config,
        "the largest device needs {} ({} bytes), but --device-memory is {} ({} bytes): {}",
        human_bytes(needed), needed, human_bytes(config.device_memory), config.device_memory,
-       nearest.empty() ? fmt::format("even --recompute segments --batch-size 1 needs {}: raise "
-                                     "--device-memory above that, or try more --shards",
-                                     human_bytes(need(with_batch(recomputing(config), 1))))
-                       : nearest);
+       NearestFit(config, measure).advice());
 }
 
 void require_device_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
@@ -120,9 +210,9 @@ void require_device_memory(const partition::ProcessMemory& forecast, const Train
   if (config.device_memory == 0) return;
   try {
     require_device_memory(config, [&](const TrainConfig& other) {
-      if (&other == &config) return world.maximum(device_need(forecast));
+      if (&other == &config) return most_of(device_use(forecast), world);
       const Session session(other, Use::Training, world);
-      return world.maximum(device_need(forecast_memory(session, other, inputs, forecast.base)));
+      return most_of(device_use(forecast_memory(session, other, inputs, forecast.base)), world);
     });
   } catch (const Error&) {
     world.fail_together();

@@ -116,8 +116,23 @@ std::vector<partition::ProcessMemory> forecast_processes(const TrainConfig& conf
   return processes;
 }
 
-std::int64_t device_need(const partition::ProcessMemory& process) {
-  return device::kHostAccessible ? process.largest_device_with_rest() : process.largest_device();
+DeviceUse device_use(const partition::ProcessMemory& process) {
+  const std::int64_t stages = process.largest_device();
+  const std::int64_t need = device::kHostAccessible ? process.largest_device_with_rest() : stages;
+  return {.need = need, .rest = need - stages};
+}
+
+DeviceUse device_use(std::span<const partition::ProcessMemory> processes) {
+  DeviceUse most;
+  for (const partition::ProcessMemory& process : processes) {
+    const DeviceUse use = device_use(process);
+    most = {.need = std::max(most.need, use.need), .rest = std::max(most.rest, use.rest)};
+  }
+  return most;
+}
+
+DeviceUse most_of(DeviceUse use, const comm::World& world) {
+  return {.need = world.maximum(use.need), .rest = world.maximum(use.rest)};
 }
 
 std::int64_t assumed_rest(const TrainConfig& config) {

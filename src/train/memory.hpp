@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "comm/world.hpp"
@@ -52,9 +53,19 @@ inline constexpr std::int64_t kBaseVaries = 1'500'000;
     const TrainConfig& config, const TrainInputs& inputs, const comm::World& world,
     std::optional<std::int64_t> base = {});
 
-/// The bytes that count against --device-memory: those of the process' largest device. Where
-/// kernels run on cores, each device has an equal part of what else the process needs.
-[[nodiscard]] std::int64_t device_need(const partition::ProcessMemory& process);
+/// Memory of devices, in bytes.
+struct DeviceUse {
+  std::int64_t need = 0;  ///< of the largest device: what counts against --device-memory
+  std::int64_t rest = 0;  ///< of that, what a device needs besides its stages; the most of all
+};
+/// That of a process. Where kernels run on cores, each of its devices has an equal part of what
+/// else the process needs.
+[[nodiscard]] DeviceUse device_use(const partition::ProcessMemory& process);
+/// The most of several processes.
+[[nodiscard]] DeviceUse device_use(std::span<const partition::ProcessMemory> processes);
+/// The most of all ranks. Collective.
+[[nodiscard]] DeviceUse most_of(DeviceUse use, const comm::World& world);
+
 /// What else a process needs for each device, without checkpoints, for choices that are made before
 /// it can be measured.
 [[nodiscard]] std::int64_t assumed_rest(const TrainConfig& config);
@@ -77,11 +88,11 @@ inline constexpr std::int64_t kBaseVaries = 1'500'000;
 void require_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                     const comm::World& world);
 
-/// What the largest device of a run with this configuration would need.
-using DeviceNeed = std::function<std::int64_t(const TrainConfig&)>;
+/// Finds what the devices of a run with a configuration would need.
+using MeasureUse = std::function<DeviceUse(const TrainConfig&)>;
 /// Requires that the largest device fits into config.device_memory. Errors: Config, with the
-/// nearest layout that fits: other cuts, recomputation, a smaller batch, or both.
-void require_device_memory(const TrainConfig& config, const DeviceNeed& need);
+/// nearest layout that fits: other cuts, schedules, recomputation, or a smaller batch.
+void require_device_memory(const TrainConfig& config, const MeasureUse& measure);
 /// The same for this process of a run that is about to start. Collective.
 void require_device_memory(const partition::ProcessMemory& forecast, const TrainConfig& config,
                            const TrainInputs& inputs, const comm::World& world);

@@ -22,7 +22,7 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace): helpers of these tests
 
 /// A machine whose processes need `rest` bytes besides the stages, far from what resolve() assumes.
-DeviceUse use_with(const train::TrainConfig& config, std::int64_t rest) {
+train::DeviceUse use_with(const train::TrainConfig& config, std::int64_t rest) {
   const models::Graph graph = train::network_of(config);
   const std::vector<std::int64_t> stages = train::sizes_of_stages(graph, config);
   std::map<std::int32_t, std::int64_t> devices;
@@ -46,7 +46,7 @@ double seconds_of(const Resolution& resolution) {
 
 struct Fitted {
   Resolution resolution;
-  DeviceUse use;
+  train::DeviceUse use;
   [[nodiscard]] bool fits() const {
     return use.need <= resolution.config.device_memory - train::kBaseVaries;
   }
