@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "core/crc32c.hpp"
 #include "core/error.hpp"
 #include "io/data/small_images.hpp"
+#include "io/images/presets.hpp"
 
 namespace millrace::io {
 namespace {
@@ -48,32 +50,16 @@ ChannelStatistics measure(std::span<const std::uint8_t> records, const CifarLayo
   return statistics;
 }
 
-/// (x/255 - mean) / deviation as (x - 255 mean) x 1/(255 deviation).
-PixelScaling scaling_of(const ChannelStatistics& statistics) {
-  PixelScaling scaling;
-  for (std::size_t c = 0; c < 3; ++c) {
-    const double mean = statistics.mean[c];
-    const double deviation = statistics.deviation[c];
-    if (!std::isfinite(mean) || !std::isfinite(deviation) || deviation <= 0.0)
-      fail(ErrorKind::Config,
-           "channel {} cannot be normalized with mean {} and deviation {}: the deviation must be "
-           "positive and both finite",
-           c, mean, deviation);
-    scaling.mean[c] = static_cast<float>(255.0 * mean);
-    scaling.scale[c] = static_cast<float>(1.0 / (255.0 * deviation));
-  }
-  return scaling;
-}
-
 class CifarDataset final : public Dataset {
  public:
-  /// Without `scaling`, each image is standardized with its own statistics.
   CifarDataset(const CifarLayout& layout, std::vector<std::uint8_t> records,
-               std::optional<PixelScaling> scaling)
+               std::vector<std::string> class_names, Preparation preparation)
       : layout_(layout),
         records_(std::move(records)),
         size_(static_cast<std::int64_t>(records_.size() / layout.record_bytes())),
-        scaling_(scaling) {}
+        class_names_(std::move(class_names)),
+        preparation_(std::move(preparation)),
+        scaling_(scaling_of(preparation_, static_cast<std::int32_t>(kSmallSide))) {}
 
   [[nodiscard]] std::string name() const override { return std::string(layout_.name); }
   [[nodiscard]] std::int64_t size() const override { return size_; }
@@ -81,6 +67,9 @@ class CifarDataset final : public Dataset {
     return {kSmallSide, kSmallSide, kSmallChannels};
   }
   [[nodiscard]] std::int64_t classes() const override { return layout_.classes(); }
+
+  [[nodiscard]] std::vector<std::string> class_names() const override { return class_names_; }
+  [[nodiscard]] std::optional<Preparation> preparation() const override { return preparation_; }
 
   [[nodiscard]] std::int32_t label(std::int64_t index) const override {
     return record(index)[layout_.label_limits.size() - 1];
@@ -96,7 +85,7 @@ class CifarDataset final : public Dataset {
     const Planes planes(record(index) + layout_.label_limits.size(), kPixels);
     const Crop crop = draw_crop(key, index);
     decode_bytes(planes, crop, image.first<kPixels>());
-    scaling = scaling_ ? *scaling_ : standardisation_of(planes);
+    scaling = preparation_.by_image ? standardisation_of(planes) : scaling_;
     scaling.real = real_window(crop);
     return Sample::Own;
   }
@@ -112,10 +101,29 @@ class CifarDataset final : public Dataset {
   const CifarLayout& layout_;
   std::vector<std::uint8_t> records_;
   std::int64_t size_;
-  std::optional<PixelScaling> scaling_;
+  std::vector<std::string> class_names_;
+  Preparation preparation_;
+  PixelScaling scaling_;  ///< of all images, unless it differs by image
 };
 
 }  // namespace
+
+// (x/255 - mean) / deviation as (x - 255 mean) / (255 deviation).
+Preparation preparation_of(const ChannelStatistics& statistics) {
+  Preparation preparation;
+  for (std::size_t c = 0; c < 3; ++c) {
+    const double mean = statistics.mean[c];
+    const double deviation = statistics.deviation[c];
+    if (!std::isfinite(mean) || !std::isfinite(deviation) || deviation <= 0.0)
+      fail(ErrorKind::Config,
+           "channel {} cannot be normalized with mean {} and deviation {}: the deviation must be "
+           "positive and both finite",
+           c, mean, deviation);
+    preparation.mean[c] = 255.0 * mean;
+    preparation.deviation[c] = 255.0 * deviation;
+  }
+  return preparation;
+}
 
 ChannelStatistics measure_cifar(const fs::path& directory, CifarKind kind) {
   const std::vector<std::uint8_t> records =
@@ -127,16 +135,18 @@ std::unique_ptr<Dataset> open_cifar(const fs::path& directory, const CifarOption
   const fs::path folder = find_cifar(directory, options.kind);
   const CifarLayout& layout = layout_of(options.kind);
   std::vector<std::uint8_t> records = read_cifar_records(folder, options.kind, options.split);
-  std::optional<PixelScaling> scaling;
+  Preparation preparation{.by_image = true};
   if (options.normalisation == CifarNormalisation::Dataset) {
     if (options.statistics)
-      scaling = scaling_of(*options.statistics);
+      preparation = preparation_of(*options.statistics);
     else if (options.split == Split::Train)
-      scaling = scaling_of(measure(records, layout));
+      preparation = preparation_of(measure(records, layout));
     else
-      scaling = scaling_of(measure_cifar(folder, options.kind));
+      preparation = preparation_of(measure_cifar(folder, options.kind));
   }
-  return std::make_unique<CifarDataset>(layout, std::move(records), scaling);
+  return std::make_unique<CifarDataset>(layout, std::move(records),
+                                        read_cifar_class_names(folder, options.kind),
+                                        std::move(preparation));
 }
 
 }  // namespace millrace::io

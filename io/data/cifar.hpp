@@ -28,6 +28,10 @@ struct ChannelStatistics {
 inline constexpr ChannelStatistics kImageNetStatistics{.mean = {0.485, 0.456, 0.406},
                                                        .deviation = {0.229, 0.224, 0.225}};
 
+/// How images are prepared by statistics. Errors: Config if a deviation is not positive, or a
+/// number not finite.
+[[nodiscard]] Preparation preparation_of(const ChannelStatistics& statistics);
+
 struct CifarOptions {
   CifarKind kind = CifarKind::Cifar10;
   Split split = Split::Train;

@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "io/data/class_names.hpp"
 
 namespace millrace::io {
 namespace {
@@ -329,6 +330,14 @@ fs::path find_cifar(const fs::path& directory, CifarKind kind) {
        layout.name, directory.string(),
        fs::exists(directory, ignored) ? "" : " (which does not exist)", layout.folder,
        layout.expected);
+}
+
+std::vector<std::string> read_cifar_class_names(const fs::path& folder, CifarKind kind) {
+  const fs::path file = folder / files_of(kind).names;
+  if (!is_file(file)) return {};
+  std::vector<std::string> names = read_class_names(file);
+  if (std::ssize(names) != layout_of(kind).classes()) names.clear();
+  return names;
 }
 
 // They are read, not mapped, so a file that is truncated during a run cannot crash it.

@@ -65,6 +65,11 @@ struct CifarReport {
 [[nodiscard]] CifarReport check_cifar(const std::filesystem::path& folder, CifarKind kind,
                                       Split split);
 
+/// Names of the classes, from the set's file of names beside its images; none if there is no such
+/// file, or if it has another number of lines. Errors: Io.
+[[nodiscard]] std::vector<std::string> read_cifar_class_names(const std::filesystem::path& folder,
+                                                              CifarKind kind);
+
 /// All records of one split, checked. Errors: Data if files are missing, damaged or truncated; Io.
 [[nodiscard]] std::vector<std::uint8_t> read_cifar_records(const std::filesystem::path& folder,
                                                            CifarKind kind, Split split);

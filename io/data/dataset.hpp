@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@
 #include "core/image_records.hpp"
 #include "core/random.hpp"
 #include "core/shape.hpp"
+#include "io/images/preparation.hpp"
 
 namespace millrace::io {
 
@@ -62,6 +64,10 @@ class Dataset {
   [[nodiscard]] virtual std::int64_t classes() const = 0;
   /// Class of sample `index`, 0 .. classes-1.
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
+  /// Names of the classes, as many as there are; none if the set does not know them. Any bytes.
+  [[nodiscard]] virtual std::vector<std::string> class_names() const { return {}; }
+  /// How it prepares the images of a validation; nothing for images that are drawn.
+  [[nodiscard]] virtual std::optional<Preparation> preparation() const { return {}; }
   /// A checksum that distinguishes sets of equal name and size; here over the labels.
   [[nodiscard]] virtual std::uint32_t fingerprint() const;
   /// A checksum over about 64 evenly spaced stored images, if `fingerprint` covers only labels and

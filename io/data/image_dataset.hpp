@@ -82,6 +82,9 @@ class ImageDataset : public Dataset {
   void keep_in_memory(std::int64_t bytes);
 
   [[nodiscard]] Shape image_shape() const override;
+  [[nodiscard]] std::optional<Preparation> preparation() const override {
+    return preparation_of(options_.preset, options_.side);
+  }
   [[nodiscard]] std::uint32_t sampled_content() const override;
   [[nodiscard]] std::int64_t reading_bytes(int threads) const override;
   [[nodiscard]] std::int64_t kept_bytes() const override { return most_kept_; }

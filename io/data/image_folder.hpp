@@ -78,6 +78,8 @@ class ImageFolder final : public ImageDataset {
   [[nodiscard]] std::int64_t classes() const override {
     return static_cast<std::int64_t>(index_.classes.size());
   }
+  /// Those of the folders.
+  [[nodiscard]] std::vector<std::string> class_names() const override { return index_.classes; }
   [[nodiscard]] std::int32_t label(std::int64_t index) const override;
   [[nodiscard]] std::uint64_t stored_bytes(std::int64_t index) const override;
   [[nodiscard]] std::uint32_t fingerprint() const override { return fingerprint_; }

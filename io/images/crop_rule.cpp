@@ -193,13 +193,16 @@ ImageWindow draw_window(const CropRule& rule, const DrawKey& key, const ImageHea
   return window;
 }
 
+std::int32_t scaled_side(const EvaluationRule& rule, std::int32_t side) {
+  MILLRACE_ASSERT(side > 0 && rule.window > 0 && rule.scaled >= rule.window);
+  return static_cast<std::int32_t>(std::int64_t{side} * rule.scaled / rule.window);
+}
+
 ImageWindow evaluation_window(const EvaluationRule& rule, const ImageHeader& image,
                               std::int32_t side) {
-  MILLRACE_ASSERT(image.width > 0 && image.height > 0 && side > 0 && rule.window > 0 &&
-                  rule.scaled >= rule.window);
-  const auto shorter = static_cast<std::int32_t>(std::int64_t{side} * rule.scaled / rule.window);
-  return centre_of_scaled({.width = image.width, .height = image.height}, shorter, rule.centre,
-                          side);
+  MILLRACE_ASSERT(image.width > 0 && image.height > 0);
+  return centre_of_scaled({.width = image.width, .height = image.height}, scaled_side(rule, side),
+                          rule.centre, side);
 }
 
 }  // namespace millrace::io

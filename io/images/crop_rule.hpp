@@ -65,6 +65,8 @@ struct EvaluationRule {
                                       const ImageHeader& image, std::span<const ObjectBox> objects,
                                       std::int32_t side);
 
+/// The shorter side of a scaled image of a validation, of which side x side pixels are cropped.
+[[nodiscard]] std::int32_t scaled_side(const EvaluationRule& rule, std::int32_t side);
 /// The validation window of side x side pixels.
 [[nodiscard]] ImageWindow evaluation_window(const EvaluationRule& rule, const ImageHeader& image,
                                             std::int32_t side);

@@ -86,10 +86,22 @@ constexpr std::array kPresets = {
 
 PixelScaling scaling_of(ImageNormalisation normalisation, std::int32_t side) {
   const Statistics statistics = statistics_of(normalisation);
+  return scaling_of(Preparation{.mean = statistics.mean, .deviation = statistics.deviation}, side);
+}
+
+Preparation preparation_of(const ImagePreset& preset, std::int32_t side) {
+  const Statistics statistics = statistics_of(preset.normalisation);
+  return {.preset = std::string(preset.name),
+          .shorter_side = scaled_side(preset.evaluation, side),
+          .mean = statistics.mean,
+          .deviation = statistics.deviation};
+}
+
+PixelScaling scaling_of(const Preparation& preparation, std::int32_t side) {
   PixelScaling scaling;
-  for (std::size_t c = 0; c < statistics.mean.size(); ++c) {
-    scaling.mean[c] = static_cast<float>(statistics.mean[c]);
-    scaling.scale[c] = static_cast<float>(1.0 / statistics.deviation[c]);
+  for (std::size_t c = 0; c < preparation.mean.size(); ++c) {
+    scaling.mean[c] = static_cast<float>(preparation.mean[c]);
+    scaling.scale[c] = static_cast<float>(1.0 / preparation.deviation[c]);
   }
   scaling.real = {.bottom = side, .right = side};
   return scaling;

@@ -19,6 +19,7 @@
 
 #include "core/image_records.hpp"
 #include "io/images/crop_rule.hpp"
+#include "io/images/preparation.hpp"
 #include "io/images/resample.hpp"
 
 namespace millrace::io {
@@ -43,6 +44,11 @@ struct ImagePreset {
   Resampling validation;
   ImageNormalisation normalisation = ImageNormalisation::MeanOnly;
 };
+
+/// What a checkpoint records of a preset, for images of side x side pixels.
+[[nodiscard]] Preparation preparation_of(const ImagePreset& preset, std::int32_t side);
+/// Scaling by a mean and a deviation; the same bits as that of the set it was recorded from.
+[[nodiscard]] PixelScaling scaling_of(const Preparation& preparation, std::int32_t side);
 
 /// All presets, in the order of the table above.
 [[nodiscard]] std::span<const ImagePreset> image_presets();

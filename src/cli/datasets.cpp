@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "core/text.hpp"
 #include "io/data/synthetic.hpp"
 #include "train/progress.hpp"
 
@@ -83,7 +84,10 @@ Datasets open_datasets(const DataRequest& request) {
                 .validation_size = sets.validation ? sets.validation->size() : 0,
                 .classes = sets.train->classes(),
                 .image = sets.train->image_shape(),
-                .directory = std::move(opened.directory)};
+                .directory = std::move(opened.directory),
+                .class_names = sets.train->class_names(),
+                .preparation = sets.train->preparation()};
+  for (std::string& name : sets.facts.class_names) name = printable(name);  // checkpoints are UTF-8
   return sets;
 }
 

@@ -33,6 +33,8 @@ struct DatasetFacts {
   std::int64_t classes = 0;
   Shape image;
   std::filesystem::path directory;  ///< where the set was found; empty without one
+  std::vector<std::string> class_names = {};
+  std::optional<io::Preparation> preparation = {};  ///< of its validation images
 };
 
 struct MachineFacts {

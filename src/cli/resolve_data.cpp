@@ -143,6 +143,8 @@ void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& 
   data.train_size = facts.train_size;
   data.validation_size = facts.validation_size;
   data.normalisation = request.normalisation;
+  data.class_names = facts.class_names;
+  data.preparation = facts.preparation;
   read.apply(Section::Data, config);
   data.image_type = image_type(read);
   read.use("dataset-benchmark");
@@ -209,8 +211,29 @@ DatasetFacts published_facts(const DataRequest& request) {
           .directory = request.files.directory};
 }
 
+namespace {
+
+/// How the options prepare the images of a validation. Nothing if that takes the training images.
+std::optional<io::Preparation> preparation_of(const Options& options, const DataRequest& request) {
+  if (request.dataset == kImageNet) {
+    Reader read(options);
+    io::DatasetRequest files;
+    resolve_images(read, files);
+    return io::preparation_of(files.images.preset, static_cast<std::int32_t>(request.image.h));
+  }
+  if (request.normalisation == train::Normalisation::ImageNet)
+    return io::preparation_of(io::kImageNetStatistics);
+  if (request.normalisation == train::Normalisation::Dataset) return std::nullopt;
+  return io::Preparation{.by_image = true};
+}
+
+}  // namespace
+
 DatasetFacts published_facts(const Options& options) {
-  return published_facts(data_request(options, DataNeed::Name));
+  const DataRequest request = data_request(options, DataNeed::Name);
+  DatasetFacts facts = published_facts(request);
+  facts.preparation = preparation_of(options, request);
+  return facts;
 }
 
 }  // namespace millrace::cli

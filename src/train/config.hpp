@@ -10,6 +10,7 @@
 #include "core/dtype.hpp"
 #include "core/label_smoothing.hpp"
 #include "core/update_rule.hpp"
+#include "io/images/preparation.hpp"
 #include "io/mixing.hpp"
 #include "models/registry.hpp"
 #include "pipeline/pipeline_plan.hpp"
@@ -124,6 +125,9 @@ struct DataConfig {
   /// to floats there, with the same tensors as a result.
   std::optional<DType> image_type;
   MixingConfig mixing;
+  // Recorded in checkpoints, so that images can be classified without the data set.
+  std::vector<std::string> class_names;        ///< none: unknown
+  std::optional<io::Preparation> preparation;  ///< of validation images
   friend bool operator==(const DataConfig&, const DataConfig&) = default;
 };
 

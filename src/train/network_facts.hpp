@@ -5,8 +5,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/shape.hpp"
+#include "io/images/preparation.hpp"
 
 namespace millrace::train {
 
@@ -17,11 +19,16 @@ struct TrainConfig;
 struct NetworkFacts {
   std::int64_t classes = 0;
   Shape image;
+  std::vector<std::string> class_names = {};        ///< none: unknown
+  std::optional<io::Preparation> preparation = {};  ///< of the images of a validation
   friend bool operator==(const NetworkFacts&, const NetworkFacts&) = default;
 };
 
 [[nodiscard]] NetworkFacts facts_of(const TrainConfig& config);
-/// As JSON: {"classes": 10, "image": [32, 32, 3]}.
+/// As JSON: {"classes": 10, "image": [32, 32, 3], "class_names": ["cat", ..], "preparation":
+/// {"preset": "tf", "shorter_side": 256, "mean": [123.68, 116.78, 103.94], "deviation": [1, 1,
+/// 1]}}, or with a preparation {"by_image": 1}. io/checkpoint_attributes.hpp shows it to h5py. What
+/// is unknown is left out.
 [[nodiscard]] std::string to_json(const NetworkFacts& facts);
 /// Errors: Checkpoint, if the text is not of this form; messages begin with `label`. Nothing for
 /// "", which older checkpoints have.

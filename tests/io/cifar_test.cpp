@@ -10,6 +10,7 @@
 
 #include "core/random.hpp"
 #include "io/data/small_images.hpp"
+#include "io/images/presets.hpp"
 #include "io/tools/generate.hpp"
 #include "tests/io/fixtures.hpp"
 #include "tests/io/samples.hpp"
@@ -167,6 +168,42 @@ TEST_F(CifarTest, ValidationIsNormalisedByTheTrainingImages) {
                             kImageNetStatistics.deviation[c];
     ASSERT_NEAR(static_cast<double>(given[i]), expected, 1e-6);
   }
+}
+
+TEST_F(CifarTest, SaysHowImagesArePrepared) {
+  write_small_set(folder.path());
+  EXPECT_EQ(open_cifar(folder.path(), {})->preparation(), (Preparation{.by_image = true}));
+  const CifarOptions options{.split = Split::Validation,
+                             .normalisation = CifarNormalisation::Dataset};
+  const auto set = open_cifar(folder.path(), options);
+  const ChannelStatistics statistics = measure_cifar(folder.path(), CifarKind::Cifar10);
+  const Preparation preparation = set->preparation().value();
+  EXPECT_FALSE(preparation.by_image);
+  for (std::size_t c = 0; c < 3; ++c) {
+    EXPECT_EQ(preparation.mean[c], 255.0 * statistics.mean[c]);
+    EXPECT_EQ(preparation.deviation[c], 255.0 * statistics.deviation[c]);
+  }
+  // The recorded numbers give the bits that a network reads.
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(kSmallPixels));
+  PixelScaling scaling;
+  set->read(1, {}, bytes, scaling);
+  std::vector<float> image(bytes.size());
+  normalise_bytes<float>(bytes, scaling_of(preparation, 32), set->image_shape(), image);
+  EXPECT_EQ(image, image_of(*set, 1));
+}
+
+TEST_F(CifarTest, NamesOfClassesComeFromTheirFile) {
+  write_small_set(folder.path());
+  EXPECT_EQ(open_cifar(folder.path(), {})->class_names(), std::vector<std::string>{});
+  const auto name = [&](const std::string& text) {
+    write_bytes(folder / "batches.meta.txt",
+                {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
+    write_bytes(folder.path() / kRecordCountsName, {});
+    return open_cifar(folder.path(), {})->class_names();
+  };
+  EXPECT_EQ(name("a\nb\nc\nd\ne\nf\ng\nh\ni\ntwo words\n\n"),
+            (std::vector<std::string>{"a", "b", "c", "d", "e", "f", "g", "h", "i", "two words"}));
+  EXPECT_EQ(name("a\nb\n"), std::vector<std::string>{});
 }
 
 TEST_F(CifarTest, StatisticsThatCannotDivideAreRefused) {

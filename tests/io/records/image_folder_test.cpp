@@ -60,6 +60,11 @@ TEST_F(ImageFolderTest, ValidationUsesTheClassNumbersOfTraining) {
                [&] { (void)open_image_dataset(root.path(), Split::Validation, {}); });
 }
 
+TEST_F(ImageFolderTest, NamesItsClasses) {
+  write_folders(root.path());
+  EXPECT_EQ(opened()->class_names(), (std::vector<std::string>{"n01", "n02", "n03"}));
+}
+
 TEST_F(ImageFolderTest, FoundUnderItsOtherNames) {
   for (const char* place : {"train", "img_train", "."}) {
     const TemporaryDirectory other;
