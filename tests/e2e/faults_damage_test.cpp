@@ -36,9 +36,10 @@ std::vector<Extent> extents_in(const std::vector<std::byte>& file,
     std::vector<std::byte> bytes(static_cast<std::size_t>(info.bytes()));
     all.read(info.name, bytes);
     if (std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; })) continue;
-    const auto at = std::ranges::search(file, bytes);
-    if (at.empty()) continue;
-    const auto begin = static_cast<std::size_t>(at.begin() - file.begin());
+    // Not std::ranges::search, which clang 14 cannot compile with GCC 12's library.
+    const auto at = std::search(file.begin(), file.end(), bytes.begin(), bytes.end());
+    if (at == file.end()) continue;
+    const auto begin = static_cast<std::size_t>(at - file.begin());
     extents.push_back({info.name, begin, begin + bytes.size()});
   }
   return extents;
