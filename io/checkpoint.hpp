@@ -6,7 +6,8 @@
 //                     name, type, shape and CRC-32C of each tensor in it; sealed by a CRC of its
 //                     own
 //   part-000.h5       tensors of one stage owner (serial HDF5, chunked, Fletcher32), as
-//                     /parameters/<name>, /state/<name>, /slots/<name>
+//                     /parameters/<name>, /state/<name>, /slots/<name>; attributes describe them
+//                     (checkpoint_attributes.hpp)
 //
 // Everything is written into `.ckpt-<iteration>.tmp.<pid>`, closed, read back and compared, synced,
 // and only then renamed; the parent directory is synced after the rename. An existing checkpoint of

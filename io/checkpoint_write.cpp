@@ -10,6 +10,7 @@
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "io/checkpoint_attributes.hpp"
 #include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
 #include "io/tensor_checks.hpp"
@@ -45,14 +46,17 @@ void require_sound(std::span<const NamedTensor> tensors) {
   }
 }
 
-PartEntry write_part(const fs::path& directory, int number, std::span<const NamedTensor> tensors) {
+PartEntry write_part(const fs::path& directory, int number, const CheckpointHeader& header,
+                     std::span<const NamedTensor> tensors) {
   PartEntry part;
   part.file = part_name(number);
   const fs::path path = directory / part.file;
   Hdf5Writer file(path);
+  describe_file(file, header);
   for (const NamedTensor& tensor : tensors) {
     part.tensors.push_back({tensor.info, crc32c(tensor.data)});
     file.write(dataset_path(tensor.info), tensor.info.type, tensor.info.shape, tensor.data);
+    describe_tensor(file, tensor.info);
   }
   file.close();
   part.checksum = checksum_file(path);
@@ -201,7 +205,7 @@ std::string write_checkpoint_part(const fs::path& staging, int number,
   require_sound(tensors);
   Manifest manifest;
   manifest.header = header;
-  manifest.parts.push_back(write_part(staging, number, tensors));
+  manifest.parts.push_back(write_part(staging, number, header, tensors));
   return to_text(manifest);
 }
 

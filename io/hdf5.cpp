@@ -3,27 +3,16 @@
 
 #include <fcntl.h>
 #include <hdf5.h>
-#if H5_VERSION_GE(1, 13, 2)
-#include <H5FDdevelop.h>
-#endif
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cerrno>
-#include <cstring>
-#include <limits>
-#include <new>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "core/error.hpp"
 #include "core/text.hpp"
-#include "io/atomic_file.hpp"
+#include "io/hdf5_driver.hpp"
 #include "io/hdf5_handles.hpp"
 #include "io/tensor_checks.hpp"
 
@@ -104,131 +93,6 @@ std::vector<hsize_t> chunk_extents(std::vector<hsize_t> extents, hsize_t element
   return extents;
 }
 
-// ------------------------------------------------------------------------------------------------
-// Writing uses our own file driver. HDF5's drivers fail on a full disk: if the final flush fails,
-// H5Fclose leaves the file open, and the library crashes when it closes it again at process exit
-// (1.10.8). Our driver records the first failure and then reports success, so HDF5 always closes
-// cleanly; Hdf5Writer then throws the recorded error.
-
-struct Output {
-  UniqueFd fd;
-  int first_error = 0;
-  void note(int error) noexcept {
-    if (first_error == 0) first_error = error;
-  }
-};
-
-struct DriverFile {
-  H5FD_t base;  // must stay first: HDF5 sees only this
-  Output* output;
-  haddr_t end_of_allocation;
-};
-static_assert(std::is_standard_layout_v<DriverFile>);
-
-DriverFile* own(H5FD_t* file) noexcept { return reinterpret_cast<DriverFile*>(file); }
-const DriverFile* own(const H5FD_t* file) noexcept {
-  return reinterpret_cast<const DriverFile*>(file);
-}
-
-extern "C" {
-
-H5FD_t* millrace_driver_open(const char*, unsigned, hid_t access, haddr_t) {
-  Output* output = nullptr;
-  const void* const info = H5Pget_driver_info(access);
-  if (info == nullptr) return nullptr;
-  std::memcpy(&output, info, sizeof output);
-  auto* const file = new (std::nothrow) DriverFile{};
-  if (file == nullptr) return nullptr;
-  file->output = output;
-  return &file->base;
-}
-
-herr_t millrace_driver_close(H5FD_t* file) {
-  delete own(file);
-  return 0;
-}
-
-herr_t millrace_driver_query(const H5FD_t*, unsigned long* flags) {
-  *flags = H5FD_FEAT_AGGREGATE_METADATA | H5FD_FEAT_ACCUMULATE_METADATA | H5FD_FEAT_DATA_SIEVE |
-           H5FD_FEAT_AGGREGATE_SMALLDATA;
-  return 0;
-}
-
-haddr_t millrace_driver_get_eoa(const H5FD_t* file, H5FD_mem_t) {
-  return own(file)->end_of_allocation;
-}
-
-herr_t millrace_driver_set_eoa(H5FD_t* file, H5FD_mem_t, haddr_t address) {
-  own(file)->end_of_allocation = address;
-  return 0;
-}
-
-haddr_t millrace_driver_get_eof(const H5FD_t* file, H5FD_mem_t) {
-  struct stat status {};
-  if (::fstat(own(file)->output->fd.get(), &status) != 0) return HADDR_UNDEF;
-  // HDF5 compares the two on close; a failed write must not cause an error there.
-  return own(file)->output->first_error != 0 ? own(file)->end_of_allocation
-                                             : static_cast<haddr_t>(status.st_size);
-}
-
-herr_t millrace_driver_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, std::size_t size,
-                            void* buffer) {
-  const std::span out(static_cast<std::byte*>(buffer), size);
-  const std::int64_t done = read_at(own(file)->output->fd.get(), out, address);
-  if (done < 0) own(file)->output->note(errno);
-  // Zeros after the end, like HDF5's own drivers.
-  std::ranges::fill(out.subspan(static_cast<std::size_t>(std::max<std::int64_t>(done, 0))),
-                    std::byte{0});
-  return 0;
-}
-
-herr_t millrace_driver_write(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, std::size_t size,
-                             const void* buffer) {
-  Output& output = *own(file)->output;
-  if (output.first_error != 0) return 0;
-  output.note(write_at(output.fd.get(), {static_cast<const std::byte*>(buffer), size}, address));
-  return 0;
-}
-
-herr_t millrace_driver_truncate(H5FD_t* file, hid_t, hbool_t) {
-  Output& output = *own(file)->output;
-  if (output.first_error != 0) return 0;
-  const auto size = static_cast<off_t>(own(file)->end_of_allocation);
-  if (::ftruncate(output.fd.get(), size) != 0) output.note(errno);
-  return 0;
-}
-
-}  // extern "C"
-
-hid_t register_driver() {
-  // HDF5 keeps the pointer for as long as the driver is registered.
-  static const H5FD_class_t driver = [] {
-    H5FD_class_t d{};
-#if H5_VERSION_GE(1, 13, 2)
-    d.version = H5FD_CLASS_VERSION;
-    d.value = 600;  // from the range for private use
-#endif
-    d.name = "millrace";
-    d.maxaddr = static_cast<haddr_t>(std::numeric_limits<off_t>::max());
-    d.fc_degree = H5F_CLOSE_STRONG;
-    d.fapl_size = sizeof(Output*);
-    d.open = millrace_driver_open;
-    d.close = millrace_driver_close;
-    d.query = millrace_driver_query;
-    d.get_eoa = millrace_driver_get_eoa;
-    d.set_eoa = millrace_driver_set_eoa;
-    d.get_eof = millrace_driver_get_eof;
-    d.read = millrace_driver_read;
-    d.write = millrace_driver_write;
-    d.truncate = millrace_driver_truncate;
-    constexpr std::array<H5FD_mem_t, H5FD_MEM_NTYPES> kOneHeap = H5FD_FLMAP_DICHOTOMY;
-    std::copy(kOneHeap.begin(), kOneHeap.end(), std::begin(d.fl_map));
-    return d;
-  }();
-  static const hid_t id = H5FDregister(&driver);
-  return id;
-}
-
 }  // namespace
 
 class Hdf5Writer::State {
@@ -239,8 +103,8 @@ class Hdf5Writer::State {
     const PropertyHandle access(H5Pcreate(H5P_FILE_ACCESS));
     report_.check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST),
                   "choose the format of", "the file");
-    Output* const output = &output_;
-    report_.check(H5Pset_driver(access.get(), register_driver(), &output), "set up", "the file");
+    Hdf5Output* const output = &output_;
+    report_.check(H5Pset_driver(access.get(), hdf5_driver(), &output), "set up", "the file");
     file_ = FileHandle(
         report_.check(H5Fcreate(report_.path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()),
                       "create", "the file"));
@@ -262,7 +126,38 @@ class Hdf5Writer::State {
         H5Dwrite(dataset.get(), stored.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, data.data());
     throw_noted();
     report_.check(written, "write", name);
-    if (type == DType::BF16) add_type_attribute(dataset, name, type);
+    report_.check(dataset.close(), "finish", name);
+    if (type == DType::BF16) add_type_attribute(name, name_of(type));
+    throw_noted();
+  }
+
+  void describe(const std::string& name, const std::string& attribute, const Json& value) {
+    const Hdf5Session session;
+    if (value.is_text()) {
+      if (!value.text().empty()) add_text(name, attribute, value.text());
+    } else if (value.is_number()) {
+      add_numbers(name, attribute, {&value, 1}, Numbers::One);
+    } else if (value.is_list() && !value.items().empty()) {
+      add_numbers(name, attribute, value.items(), Numbers::List);
+    }
+    throw_noted();
+  }
+
+  void write_texts(const std::string& name, std::span<const std::string> texts) {
+    const Hdf5Session session;
+    std::size_t longest = 1;
+    for (const std::string& text : texts) longest = std::max(longest, text.size());
+    std::string padded;
+    for (const std::string& text : texts) padded.append(text).append(longest - text.size(), '\0');
+    const TypeHandle type = text_type(longest, name);
+    const hsize_t extent = texts.size();
+    const SpaceHandle space(report_.check(H5Screate_simple(1, &extent, nullptr), "set up", name));
+    const PropertyHandle layout = dataset_properties(name);
+    DatasetHandle dataset = create(name, type, space, layout);
+    const herr_t written =
+        H5Dwrite(dataset.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, padded.data());
+    throw_noted();
+    report_.check(written, "write", name);
     report_.check(dataset.close(), "finish", name);
     throw_noted();
   }
@@ -285,32 +180,84 @@ class Hdf5Writer::State {
     const std::vector<hsize_t> extents = stored_extents(shape);
     const int rank = static_cast<int>(extents.size());
     const std::vector<hsize_t> chunk = chunk_extents(extents, static_cast<hsize_t>(size_of(type)));
-    const PropertyHandle layout(H5Pcreate(H5P_DATASET_CREATE));
+    const PropertyHandle layout = dataset_properties(name);
     report_.check(H5Pset_chunk(layout.get(), rank, chunk.data()), "set up", name);
     report_.check(H5Pset_fletcher32(layout.get()), "set up", name);
     report_.check(H5Pset_fill_time(layout.get(), H5D_FILL_TIME_NEVER), "set up", name);
-    // Equal contents give equal files.
-    report_.check(H5Pset_obj_track_times(layout.get(), false), "set up", name);
-    const PropertyHandle links(H5Pcreate(H5P_LINK_CREATE));
-    report_.check(H5Pset_create_intermediate_group(links.get(), 1), "set up", name);
     const SpaceHandle space(
         report_.check(H5Screate_simple(rank, extents.data(), nullptr), "set up", name));
+    return create(name, stored, space, layout);
+  }
+
+  [[nodiscard]] PropertyHandle dataset_properties(const std::string& name) const {
+    PropertyHandle layout(H5Pcreate(H5P_DATASET_CREATE));
+    // Equal contents give equal files.
+    report_.check(H5Pset_obj_track_times(layout.get(), false), "set up", name);
+    return layout;
+  }
+
+  [[nodiscard]] DatasetHandle create(const std::string& name, const TypeHandle& stored,
+                                     const SpaceHandle& space, const PropertyHandle& layout) const {
+    const PropertyHandle links(H5Pcreate(H5P_LINK_CREATE));
+    report_.check(H5Pset_create_intermediate_group(links.get(), 1), "set up", name);
     return DatasetHandle(
         report_.check(H5Dcreate2(file_.get(), name.c_str(), stored.get(), space.get(), links.get(),
                                  layout.get(), H5P_DEFAULT),
                       "create", name));
   }
 
-  void add_type_attribute(const DatasetHandle& dataset, const std::string& name, DType type) const {
-    const std::string_view value = name_of(type);
-    const TypeHandle text(H5Tcopy(H5T_C_S1));
-    report_.check(H5Tset_size(text.get(), value.size()), "describe", name);
-    const SpaceHandle space(H5Screate(H5S_SCALAR));
-    const AttributeHandle attribute(
-        report_.check(H5Acreate2(dataset.get(), kTypeAttribute, text.get(), space.get(),
-                                 H5P_DEFAULT, H5P_DEFAULT),
+  [[nodiscard]] TypeHandle text_type(std::size_t bytes, const std::string& name) const {
+    TypeHandle type(H5Tcopy(H5T_C_S1));
+    report_.check(H5Tset_size(type.get(), bytes), "describe", name);
+    if (bytes != H5T_VARIABLE)
+      report_.check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "describe", name);
+    report_.check(H5Tset_cset(type.get(), H5T_CSET_UTF8), "describe", name);
+    return type;
+  }
+
+  /// Of any length, because h5py returns only those as str.
+  void add_text(const std::string& name, const std::string& attribute,
+                const std::string& text) const {
+    const TypeHandle type = text_type(H5T_VARIABLE, name);
+    const SpaceHandle space(report_.check(H5Screate(H5S_SCALAR), "describe", name));
+    const char* const begin = text.c_str();
+    add_attribute(name, attribute, type, space, &begin);
+  }
+
+  /// Of fixed length, as Hdf5Structure reads it.
+  void add_type_attribute(const std::string& name, std::string_view value) const {
+    const TypeHandle type = text_type(value.size(), name);
+    const SpaceHandle space(report_.check(H5Screate(H5S_SCALAR), "describe", name));
+    add_attribute(name, kTypeAttribute, type, space, value.data());
+  }
+
+  enum class Numbers { One, List };
+  /// Integers as 64-bit integers, if all are; otherwise as doubles.
+  void add_numbers(const std::string& name, const std::string& attribute,
+                   std::span<const Json> values, Numbers form) const {
+    if (!std::ranges::all_of(values, &Json::is_number)) return;
+    const hsize_t extent = values.size();
+    const SpaceHandle space(report_.check(
+        form == Numbers::One ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &extent, nullptr),
+        "describe", name));
+    if (std::ranges::all_of(values, &Json::is_integer)) {
+      std::vector<std::int64_t> numbers;
+      for (const Json& value : values) numbers.push_back(value.as_int64());
+      add_attribute(name, attribute, TypeHandle(H5Tcopy(H5T_STD_I64LE)), space, numbers.data());
+    } else {
+      std::vector<double> numbers;
+      for (const Json& value : values) numbers.push_back(value.as_double());
+      add_attribute(name, attribute, TypeHandle(H5Tcopy(H5T_IEEE_F64LE)), space, numbers.data());
+    }
+  }
+
+  void add_attribute(const std::string& name, const std::string& attribute, const TypeHandle& type,
+                     const SpaceHandle& space, const void* value) const {
+    const AttributeHandle made(
+        report_.check(H5Acreate_by_name(file_.get(), name.c_str(), attribute.c_str(), type.get(),
+                                        space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
                       "describe", name));
-    report_.check(H5Awrite(attribute.get(), text.get(), value.data()), "describe", name);
+    report_.check(H5Awrite(made.get(), type.get(), value), "describe", name);
   }
 
   void throw_noted() const {
@@ -318,7 +265,7 @@ class Hdf5Writer::State {
   }
 
   Reporter report_;
-  Output output_;  // must outlive file_
+  Hdf5Output output_;  // must outlive file_
   FileHandle file_;
 };
 
@@ -333,6 +280,16 @@ void Hdf5Writer::write(const std::string& name, DType type, std::span<const std:
   MILLRACE_ASSERT(elements && *elements > 0);
   MILLRACE_ASSERT(data.size() == static_cast<std::size_t>(*elements * size_of(type)));
   state_->write(name, type, shape, data);
+}
+
+void Hdf5Writer::describe(const std::string& name, const std::string& attribute,
+                          const Json& value) {
+  state_->describe(name, attribute, value);
+}
+
+void Hdf5Writer::write_texts(const std::string& name, std::span<const std::string> texts) {
+  MILLRACE_ASSERT(!texts.empty());
+  state_->write_texts(name, texts);
 }
 
 void Hdf5Writer::close() { state_->close(); }

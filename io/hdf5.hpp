@@ -16,6 +16,7 @@
 #include <string>
 
 #include "core/dtype.hpp"
+#include "core/json.hpp"
 
 namespace millrace::io {
 
@@ -35,6 +36,11 @@ class Hdf5Writer {
   /// Adds a dataset and its groups. An empty shape means one element. Extents must be positive.
   void write(const std::string& name, DType type, std::span<const std::int64_t> shape,
              std::span<const std::byte> data);
+  /// Adds an attribute to a dataset, or with the name "/" to the file: a text, a number, or a list
+  /// of numbers. Other values, empty texts and empty lists are left out.
+  void describe(const std::string& name, const std::string& attribute, const Json& value);
+  /// Adds a dataset of texts (UTF-8, padded with zeros), which is for people and other programs.
+  void write_texts(const std::string& name, std::span<const std::string> texts);
   /// Flushes, closes and syncs. The file is complete and durable only after this returns.
   void close();
 

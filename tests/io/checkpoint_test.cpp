@@ -17,6 +17,7 @@
 #include <string>
 #include <thread>
 
+#include "io/checkpoint_attributes.hpp"
 #include "io/checkpoint_names.hpp"
 #include "io/manifest.hpp"
 #include "tests/io/checkpoint_fixtures.hpp"
@@ -376,6 +377,28 @@ TEST_F(PartsTest, HaveToMakeUpTheNetwork) {
   expect_refused(tensors(2, rest), header, other, {all.back().name, "but the network needs"});
 }
 
+TEST_F(PartsTest, MergeIntoOneFile) {
+  fs::path path;
+  {
+    CheckpointStaging staging(folder_, sample_header(5));
+    const std::vector<std::string> parts = {
+        write_checkpoint_part(staging.path(), 0, sample_header(5), tensors(0, 2)),
+        write_checkpoint_part(staging.path(), 1, sample_header(5), tensors(2, infos().size() - 2))};
+    path = staging.commit(parts, infos());
+  }
+  const fs::path file = directory_ / "all.h5";
+  for (int times = 0; times < 2; ++times) write_merged(CheckpointReader(path), file);
+  EXPECT_EQ(names_in(directory_.path()), (std::vector<std::string>{"all.h5", "checkpoints"}));
+  const Hdf5Reader merged(file);
+  for (const NamedTensor& tensor : model_.tensors()) {
+    std::vector<std::byte> bytes(tensor.data.size());
+    merged.read(dataset_path(tensor.info), tensor.info.type, tensor.info.shape, bytes);
+    EXPECT_TRUE(std::ranges::equal(bytes, tensor.data)) << tensor.info.name;
+  }
+  expect_error(ErrorKind::Io, {"none/all.h5"},
+               [&] { write_merged(CheckpointReader(path), directory_ / "none/all.h5"); });
+}
+
 TEST_F(PartsTest, HaveToBeOfOneStep) {
   const std::vector<TensorInfo> all = infos();
   expect_refused(tensors(2, all.size() - 2), sample_header(6), all,
@@ -647,6 +670,18 @@ TEST_F(CheckpointTest, ReaderOutlivesTheDirectory) {
   retire_checkpoints(folder_, {.keep = 1});
   EXPECT_FALSE(fs::exists(folder_ / "ckpt-1"));
   expect_content(reader, SampleModel(1));
+}
+
+// Readers and the digest see the tensors alone.
+TEST_F(CheckpointTest, WhatAFileSaysOfItselfChangesNoTensor) {
+  const SampleModel model(1);
+  CheckpointHeader header = sample_header(5);
+  header.network =
+      R"({"classes":2,"image":[32,32,3],"class_names":["cat","dog"],"preparation":{"mean":[1.5,2,3],"deviation":[1,1,1]}})";
+  const CheckpointReader reader(write_checkpoint(folder_, header, model.tensors()));
+  EXPECT_EQ(reader.header(), header);
+  expect_content(reader, model);
+  EXPECT_EQ(digest(reader), digest(model.tensors()));
 }
 
 TEST_F(CheckpointTest, DigestOfMemoryAndFileAgree) {

@@ -189,6 +189,47 @@ TEST_F(Hdf5Test, Bfloat16IsMarkedForOtherReaders) {
   H5Fclose(file);
 }
 
+TEST_F(Hdf5Test, DescriptionsDoNotDisturbTensors) {
+  const fs::path path = directory / "x.h5";
+  Hdf5Writer writer(path);
+  writer.describe("/", "model", "resnet-8");
+  writer.describe("/", "classes", 10);
+  writer.describe("/", "mean", Json::list({1.5, 2, 3}));
+  writer.describe("/", "nothing", "");
+  writer.write_texts("/class_names", std::vector<std::string>{"cat", "a longer name", ""});
+  const std::vector<std::byte> data = pattern(3 * 4 * 4);
+  writer.write("/a/kernel", DType::F32, {{3, 4}}, data);
+  writer.describe("/a/kernel", "layout", "OI");
+  writer.close();
+  EXPECT_EQ(read_back(path, "/a/kernel", DType::F32, {3, 4}, data.size()), data);
+
+  const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  EXPECT_EQ(H5Aexists_by_name(file, "/", "nothing", H5P_DEFAULT), 0);
+  double mean[3] = {};
+  const hid_t numbers = H5Aopen_by_name(file, "/", "mean", H5P_DEFAULT, H5P_DEFAULT);
+  EXPECT_GE(H5Aread(numbers, H5T_NATIVE_DOUBLE, mean), 0);
+  EXPECT_EQ(mean[0], 1.5);
+  EXPECT_EQ(mean[2], 3.0);
+  H5Aclose(numbers);
+  const hid_t layout = H5Aopen_by_name(file, "/a/kernel", "layout", H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t type = H5Aget_type(layout);
+  char* text = nullptr;
+  EXPECT_GE(H5Aread(layout, type, &text), 0);
+  EXPECT_STREQ(text, "OI");
+  H5free_memory(text);
+  H5Tclose(type);
+  H5Aclose(layout);
+  const hid_t names = H5Dopen2(file, "/class_names", H5P_DEFAULT);
+  const hid_t name = H5Dget_type(names);
+  std::string all(3 * 13, 'x');
+  EXPECT_EQ(H5Tget_size(name), 13u);
+  EXPECT_GE(H5Dread(names, name, H5S_ALL, H5S_ALL, H5P_DEFAULT, all.data()), 0);
+  EXPECT_EQ(all, std::string("cat\0\0\0\0\0\0\0\0\0\0a longer name", 26) + std::string(13, '\0'));
+  H5Tclose(name);
+  H5Dclose(names);
+  H5Fclose(file);
+}
+
 TEST_F(Hdf5Test, WrongExpectationsAreNamed) {
   const fs::path path = directory / "x.h5";
   Hdf5Writer writer(path);
