@@ -220,7 +220,7 @@ void Executor::compute(std::size_t first, std::size_t count, const StepSettings&
   }
   for_team([&](const LocalEntry& entry, ActionRecord& record) {
     if (is_forward)
-      end_forward(entry.unit, m, record);
+      end_forward(entry.unit, m, settings, record);
     else
       end_backward(entry.unit, entry.action, settings, record);
   });
@@ -239,12 +239,14 @@ void Executor::begin_forward(std::size_t unit, std::int32_t m, io::Loader* feed)
   Stage::load(*runs_[unit].program, runs_[unit].context(m), *batch);
 }
 
-void Executor::end_forward(std::size_t unit, std::int32_t m, ActionRecord& record) {
+void Executor::end_forward(std::size_t unit, std::int32_t m, const StepSettings& settings,
+                           ActionRecord& record) {
   const StageRun& run = runs_[unit];
   record.done = {.kind = ActionKind::Forward, .stage = run.unit.stage, .micro_batch = m};
   if (run.program->program().loss.valid()) {
     const std::int64_t at = run.unit.replica + std::int64_t{run.replicas} * m;
     metrics_[static_cast<std::size_t>(at)] = run.unit.state->metrics(*run.program, run.context(m));
+    if (settings.logits) settings.logits(at, run.unit.state->logits(*run.program, run.context(m)));
   }
   measured_stash_[unit] = std::max(measured_stash_[unit], ++held_[unit]);
   if (training_)

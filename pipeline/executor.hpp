@@ -99,7 +99,8 @@ class Executor {
   void compute(std::size_t first, std::size_t count, const StepSettings& settings,
                std::span<io::Loader* const> feeds);
   void begin_forward(std::size_t unit, std::int32_t m, io::Loader* feed);
-  void end_forward(std::size_t unit, std::int32_t m, ActionRecord& record);
+  void end_forward(std::size_t unit, std::int32_t m, const StepSettings& settings,
+                   ActionRecord& record);
   void begin_backward(std::size_t unit, std::int32_t m);
   void end_backward(std::size_t unit, const Action& action, const StepSettings& settings,
                     ActionRecord& record);

@@ -111,4 +111,32 @@ MicroBatchMetrics Stage::metrics(const BoundProgram& program, const RunContext& 
   return m;
 }
 
+namespace {
+
+/// Copies values of type T from the device.
+template <class T>
+void copy_widened(std::span<float> to, const std::byte* from) {
+  std::vector<T> stored(to.size());
+  device::copy_to_host(reinterpret_cast<std::byte*>(stored.data()), from,
+                       std::ssize(stored) * static_cast<std::int64_t>(sizeof(T)));
+  std::transform(stored.begin(), stored.end(), to.begin(), [](T x) { return to_float(x); });
+}
+
+}  // namespace
+
+std::span<const float> Stage::logits(const BoundProgram& program, const RunContext& context) {
+  const StageProgram& p = program.program();
+  const Call& loss = p.phase(Phase::Forward).back();
+  MILLRACE_ASSERT(loss.kind == KernelKind::LossForward);
+  host_logits_.resize(static_cast<std::size_t>(p.options.batch * logits_));
+  const std::byte* const from = program.address(loss.at(Role::X), context);
+  if (p.options.type == DType::F16)
+    copy_widened<float16>(host_logits_, from);
+  else if (p.options.type == DType::BF16)
+    copy_widened<bfloat16>(host_logits_, from);
+  else
+    copy_widened<float>(host_logits_, from);
+  return host_logits_;
+}
+
 }  // namespace millrace::pipeline

@@ -68,6 +68,9 @@ class Stage {
   /// Metrics of the micro-batch whose forward phase ran last in this slot. The stage must contain
   /// the loss.
   [[nodiscard]] MicroBatchMetrics metrics(const BoundProgram& program, const RunContext& context);
+  /// Its logits as float32, row by row, padding included; valid until the next call.
+  [[nodiscard]] std::span<const float> logits(const BoundProgram& program,
+                                              const RunContext& context);
 
  private:
   Parameters parameters_;
@@ -75,7 +78,8 @@ class Stage {
   std::optional<BoundProgram> evaluation_;
   std::vector<float> host_loss_;
   std::vector<std::int32_t> host_rank_;
-  std::int64_t logits_;  ///< per sample; also the rank that marks padding samples
+  std::vector<float> host_logits_;  ///< from the first call of logits() on
+  std::int64_t logits_;             ///< per sample; also the rank that marks padding samples
 };
 
 }  // namespace millrace::pipeline

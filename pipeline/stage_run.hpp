@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -19,6 +20,10 @@ struct LocalStage {
   Stage* state = nullptr;  ///< its parameters and programs
 };
 
+/// Takes the logits of a micro-batch, a row of float32 for each of its samples, padding included.
+/// `at` is its index in Executor::metrics().
+using TakeLogits = std::function<void(std::int64_t at, std::span<const float> logits)>;
+
 /// Settings of a training step.
 struct StepSettings {
   std::uint64_t seed = 0;      ///< of the run; random masks depend on it
@@ -28,6 +33,7 @@ struct StepSettings {
   ops::Update update;             ///< all but the scale of gradients, which the executor sets
   bool check_exceptions = false;  ///< check results of every kernel for non-finite numbers
   bool time_kernels = false;      ///< record when every kernel runs
+  TakeLogits logits = {};         ///< called after every forward pass that ends with the loss
 };
 
 /// A unit in an executor: the program that runs, and where its micro-batches lie. Micro-batch m

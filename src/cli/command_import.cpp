@@ -13,6 +13,7 @@
 #include "core/error.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "io/data/class_names.hpp"
 #include "io/weights/import.hpp"
 #include "models/registry.hpp"
 #include "train/network_facts.hpp"
@@ -46,6 +47,8 @@ int command_import(const Invocation& invocation) {
   const std::filesystem::path run_directory = options.arguments.at(1);
   DatasetFacts facts = published_facts(options);
   facts.classes = std::min(facts.classes, found.model.classes);
+  if (const auto names = options.text("class-names"))
+    facts.class_names = io::read_class_names(*names, facts.classes);
   const Resolution resolution = resolve(options, facts, this_machine());
   print_lines(stderr, resolution.notices);
   const train::TrainConfig& config = resolution.config;

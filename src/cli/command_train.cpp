@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
 #include "cli/commands.hpp"
+#include "cli/exports.hpp"
 #include "cli/fit_layout.hpp"
 #include "cli/launch.hpp"
 #include "cli/prepare.hpp"
 #include "comm/world.hpp"
 #include "core/error.hpp"
 #include "device/environment.hpp"
+#include "io/atomic_file.hpp"
+#include "io/checkpoint.hpp"
 #include "models/registry.hpp"
 #include "train/setup.hpp"
 #include "train/signals.hpp"
@@ -38,6 +47,28 @@ int code_of(train::Outcome outcome) {
   return exit_code(ErrorKind::Internal);
 }
 
+/// The folder of --export-dir, which may be one in the run directory.
+std::filesystem::path export_folder(const std::string& given, const train::TrainConfig& config) {
+  constexpr std::string_view kInRun = "RUN_DIR/";
+  return given.starts_with(kInRun) ? config.run_directory / given.substr(kInRun.size())
+                                   : std::filesystem::path(given);
+}
+
+/// --export-dir: writes the final checkpoint for other programs.
+void export_result(const PreparedRun& run) {
+  const auto given = run.options.text("export-dir");
+  if (!given) return;
+  const std::filesystem::path folder = export_folder(*given, run.config);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) io::fail_io("create", folder, error.value());
+  std::vector<std::string> complaints;
+  const io::CheckpointReader checkpoint = io::open_newest(run.config.run_directory, complaints);
+  print_lines(stderr, complaints);
+  for (const ExportFormat format : {ExportFormat::Onnx, ExportFormat::Hdf5})
+    fmt::print("Exported {}\n", export_checkpoint(checkpoint, format, Options{}, folder));
+}
+
 using Prepare = PreparedRun (*)(const Invocation&, const comm::World&);
 using Train = train::Outcome (*)(const train::TrainConfig&, const train::TrainInputs&,
                                  const comm::World&);
@@ -58,7 +89,9 @@ int run_training(const Invocation& invocation, Prepare prepare, Train train) {
     const device::Environment environment(run.config.threads,
                                           train::gpu_of(run.config, world.rank()));
     fit_layout(run, world);
-    return code_of(train(run.config, inputs_of(run, invocation), world));
+    const train::Outcome outcome = train(run.config, inputs_of(run, invocation), world);
+    if (outcome == train::Outcome::Finished && world.rank() == 0) export_result(run);
+    return code_of(outcome);
   });
 }
 

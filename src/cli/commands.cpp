@@ -28,6 +28,9 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
     {Command::Validate, "validate", "", command_validate,
      "Validates one checkpoint, or all checkpoints of a run directory.",
      "millrace validate --restore-path logs/RN20_bs32_BN_16.32_v0.1.0_3S9 --json"},
+    {Command::Predict, "predict", "CHECKPOINT|RUN_DIR [IMAGE|DIR|-]..", command_predict,
+     "Names the likeliest classes of images, or of the validation images of a run.",
+     "millrace predict logs/RN20_bs32_BN_16.32_v0.1.0_3S9 photo.jpg more-photos"},
     {Command::Bench, "bench", "", command_bench,
      "Measures the time of a training step after a warm-up.",
      "millrace bench --dataset cifar-10 --model-size 20 --batch-size 128"},
@@ -126,6 +129,15 @@ Command meant_by(const CommandSpec& command, std::span<const std::string> words)
   return command.id == Command::Train && continues ? Command::Restore : command.id;
 }
 
+/// A prediction takes its run as an argument; the options of a dialect name it as a validation
+/// does.
+void name_run_first(Options& options) {
+  const std::optional<std::string> run = options.text("restore-path");
+  if (!run) return;
+  options.arguments.insert(options.arguments.begin(), *run);
+  options.erase("restore-path");
+}
+
 int run_command(std::span<const std::string> words, const Environment& environment) {
   const Matched matched = match_command(words);
   const std::span<const std::string> rest = words.subspan(matched.words);
@@ -138,6 +150,7 @@ int run_command(std::span<const std::string> words, const Environment& environme
                                     : split_list(matched.command->arguments, ' ').size();
   Translation translation =
       read_command_line(meant_by(*matched.command, rest), rest, arguments, environment);
+  if (translation.command == Command::Predict) name_run_first(translation.options);
   const CommandSpec& command = spec_of(translation.command);
   const Invocation invocation{.command = command.name,
                               .options = std::move(translation.options),
@@ -145,7 +158,9 @@ int run_command(std::span<const std::string> words, const Environment& environme
                               .command_line = typed_line(words),
                               .words = {words.begin(), words.end()},
                               .notices = std::move(translation.notices)};
-  if (invocation.options.arguments.size() < split_list(command.arguments, ' ').size())
+  const auto needed = std::ranges::count_if(
+      split_list(command.arguments, ' '), [](const std::string& a) { return !a.starts_with('['); });
+  if (std::ssize(invocation.options.arguments) < needed)
     fail(ErrorKind::Usage, "millrace {} needs {}; millrace {} --help shows the usage", command.name,
          command.arguments, command.name);
   return command.run(invocation);

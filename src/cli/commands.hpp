@@ -23,8 +23,9 @@ struct Invocation {
 /// One row of the table of commands.
 struct CommandSpec {
   Command id;
-  std::string_view name;          ///< "inspect", or two words: "data generate"
-  std::string_view arguments;     ///< e.g. "FILE RUN_DIR"; all are needed, "RUN.." once or more
+  std::string_view name;  ///< "inspect", or two words: "data generate"
+  /// e.g. "FILE RUN_DIR"; all are needed but those in brackets, "RUN.." once or more
+  std::string_view arguments;
   int (*run)(const Invocation&);  ///< returns the exit code
   std::string_view summary;
   std::string_view example;
@@ -35,6 +36,7 @@ struct CommandSpec {
 int command_train(const Invocation& invocation);
 int command_restore(const Invocation& invocation);
 int command_validate(const Invocation& invocation);
+int command_predict(const Invocation& invocation);
 int command_bench(const Invocation& invocation);
 int command_plan(const Invocation& invocation);
 int command_doctor(const Invocation& invocation);

@@ -227,6 +227,7 @@ void speak_ipu(Translation& translation) {
 std::string_view purpose(Command command) {
   if (command == Command::Validate)
     return "validation, which reads every image once and changes no weights";
+  if (command == Command::Predict) return "a prediction";
   if (command == Command::Bench)
     return "a benchmark, which runs --steps weight updates and saves nothing";
   return command == Command::Plan ? "a plan" : "this training";
@@ -311,8 +312,10 @@ Translation read_command_line(Command command, std::span<const std::string> word
   Options native = load_options(translation.command, own, max_arguments, environment);
   check_said_once(native, translation.options);
   yield_to_command_line(native, translation.options);
+  std::vector<std::string> arguments = std::move(translation.options.arguments);
+  arguments.insert(arguments.begin(), native.arguments.begin(), native.arguments.end());
   translation.options = merge(native, translation.options);
-  translation.options.arguments = native.arguments;
+  translation.options.arguments = std::move(arguments);
   pass_over(translation, read.unread());
   check_conflicts(translation.options);
   return translation;

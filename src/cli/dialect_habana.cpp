@@ -33,7 +33,7 @@ constexpr std::array kCommon = std::to_array<DialectWord>({
     {"hooks", "hk", WithValue, Becomes,
      "ProfilerHook: --gc-profile; the logs always contain the numbers of the others"},
     {"profile_steps", "", WithValue, Becomes, "--profile-steps"},
-    {"export_dir", "ed", WithValue, Refused, "TensorFlow's SavedModel is not written"},
+    {"export_dir", "ed", WithValue, Means, "export-dir"},
     {"display_steps", "dis", WithValue, Means, "log-freq"},
     {"save_summary_steps", "", WithValue, Means, "summary-every"},
     {"disable_checkpoints", "", Flag, Means, "disable-checkpoints"},

@@ -28,7 +28,7 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {"log_steps", "", WithValue, Means, "log-freq"},
     {"steps_per_loop", "", WithValue, Idle, kLoop},
     {"enable_checkpoint_and_export", "", Flag, Becomes,
-     "--max-ckpts-to-keep 10; without it --disable-checkpoints"},
+     "--max-ckpts-to-keep 10 --export-dir RUN_DIR/export; without it --disable-checkpoints"},
     {"enable_tensorboard", "", Flag, Means, "enable-tensorboard"},
     {"optimizer", "", WithValue, Becomes, "--optimiser momentum-rate-inside, or LARS"},
     {"num_workers_per_hls", "", WithValue, Becomes, "--replicas, times the hosts in MULTI_HLS_IPS"},
@@ -208,6 +208,8 @@ void set_checkpoints(DialectReader& read) {
          "--disable_checkpoints and --enable_checkpoint_and_export contradict each other: give one "
          "of them");
   read.set("max-ckpts-to-keep", std::int64_t{10}, read.spelled("enable_checkpoint_and_export"));
+  if (!read.given("export_dir"))
+    read.set("export-dir", "RUN_DIR/export", read.spelled("enable_checkpoint_and_export"));
 }
 
 void translate(DialectReader& read) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NVIDIA's ResNet-50 v1.5 for TensorFlow, main.py.
+// NVIDIA's ResNet-50 v1.5 for TensorFlow, main.py and scripts/inference/predict.py.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -18,8 +20,7 @@ constexpr std::string_view kCompiler = "kernels are always fused";
 constexpr std::string_view kMemory = "memory is planned exactly";
 
 constexpr std::array kWords = std::to_array<DialectWord>({
-    {"mode", "", WithValue, Becomes,
-     "the command: train, validate or bench; predict is not supported"},
+    {"mode", "", WithValue, Becomes, "the command: train, validate, bench or predict"},
     {"data_dir", "", WithValue, Means, "data-dir"},
     {"batch_size", "", WithValue, Means, "batch-size"},
     {"num_iter", "", WithValue, Becomes,
@@ -50,8 +51,10 @@ constexpr std::array kWords = std::to_array<DialectWord>({
     {"gpu_memory_fraction", "", WithValue, Idle, kMemory},
     {"gpu_id", "", WithValue, Idle, "the launcher gives a device to each rank"},
     {"data_format", "", WithValue, Idle, "the layout is always NHWC"},
-    {"export_dir", "", WithValue, Refused, "TensorFlow's SavedModel is not written"},
-    {"to_predict", "", WithValue, Refused, "there is no predict command yet"},
+    {"export_dir", "", WithValue, Means, "export-dir"},
+    {"to_predict", "", WithValue, Becomes, "the image of --mode predict"},
+    {"file", "f", WithValue, Becomes, "the image of predict.py"},
+    {"saved_model", "m", WithValue, Becomes, "the run or checkpoint of predict.py"},
 });
 
 /// The option that sets the length; the guide has two names for it. Errors: Usage when they differ.
@@ -182,27 +185,44 @@ void set_outputs(DialectReader& read, const std::string& mode) {
   read.pass_over("warmup_steps", "it needs --mode training_benchmark");
 }
 
+/// The run and the image. `predict.py` has options of its own for them.
+void set_prediction(DialectReader& read, bool by_script) {
+  const char* const image = by_script ? "file" : "to_predict";
+  const char* const model = by_script ? "saved_model" : "model_dir";
+  if (by_script && read.given(model))
+    read.set("restore-path", read.text(model, ""), read.spelled(model));
+  for (const char* const name : {image, model})
+    if (!read.given(name))
+      fail(ErrorKind::Usage, "{} is missing: give {}",
+           by_script ? name == image ? "-f" : "-m" : fmt::format("--{}", name),
+           name == image ? "the image" : "the run or the checkpoint");
+  if (!by_script) (void)set_place(read, "restore-path");
+  read.translation().options.arguments.push_back(read.text(image, ""));
+  if (read.given("use_tf_amp")) set_precision(read);
+}
+
 Command command_of(const std::string& mode, Command typed) {
-  if (mode == "predict")
-    fail(ErrorKind::Usage, "--mode predict is not supported: there is no predict command yet");
+  if (mode == "predict") return Command::Predict;
   if (mode == "evaluate" || mode == "inference_benchmark") return Command::Validate;
   if (mode == "training_benchmark") return Command::Bench;
   if (mode != "train" && mode != "train_and_evaluate")
     fail(ErrorKind::Usage,
-         "--mode: '{}' is not one of train, train_and_evaluate, evaluate, training_benchmark, "
-         "inference_benchmark",
+         "--mode: '{}' is not one of train, train_and_evaluate, evaluate, predict, "
+         "training_benchmark, inference_benchmark",
          mode);
   return typed;
 }
 
 void translate(DialectReader& read) {
-  const std::string mode = read.text("mode", "train_and_evaluate");
+  const bool predicts = read.script == "predict.py";
+  const std::string mode = read.text("mode", predicts ? "predict" : "train_and_evaluate");
   Translation& translation = read.translation();
   translation.command = command_of(mode, translation.command);
   if (mode == "evaluate" && set_place(read, "restore-path")) {
     if (read.given("use_tf_amp")) set_precision(read);
     return;
   }
+  if (mode == "predict") return set_prediction(read, predicts);
   read.set_defaults(kImageNetDefaults);
   read.set_defaults("--model resnet --model-size 50 --initialisers nvidia --BN-decay 0.9");
   set_image_preset(read);
@@ -227,7 +247,7 @@ void translate(DialectReader& read) {
 
 DialectSpec nvidia_dialect() {
   return {.name = "nvidia",
-          .title = "NVIDIA's ResNet-50 v1.5: main.py",
+          .title = "NVIDIA's ResNet-50 v1.5: main.py, predict.py",
           .words = kWords,
           .translate = translate};
 }

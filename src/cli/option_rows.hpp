@@ -259,6 +259,9 @@ inline constexpr CommandSet kTrainings =
 inline constexpr CommandSet kRuns = kTrainings | kBench | kPlan;
 inline constexpr CommandSet kRunsAndValidate = kRuns | set_of(Command::Validate);
 inline constexpr CommandSet kContinues = kTrain | set_of(Command::Restore);
+inline constexpr CommandSet kPredict = set_of(Command::Predict);
+/// Commands that run a network forward.
+inline constexpr CommandSet kForward = set_of(Command::Validate) | kPredict;
 inline constexpr CommandSet kReads = set_of(Command::Restore) | set_of(Command::Validate);
 
 /// The data tools that read images.

@@ -76,6 +76,7 @@ enum class Command : unsigned {
   DataConvert = 8192,
   Report = 16384,
   Export = 32768,
+  Predict = 65536,
 };
 using CommandSet = unsigned;
 

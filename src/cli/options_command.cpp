@@ -6,7 +6,7 @@ namespace {
 
 using namespace option_words;  // NOLINT(google-build-using-namespace): the words of the table
 
-constexpr CommandSet kTells = kContinues | set_of(Command::Validate) | kDataTools | kBench | kPlan;
+constexpr CommandSet kTells = kContinues | kForward | kDataTools | kBench | kPlan;
 
 void add_command(OptionTable& table) {
   const Rows row(table, Section::Command, kTrain, kMayChange);
@@ -42,12 +42,24 @@ void add_continuing(OptionTable& table) {
       unit("weight updates"));
   row("restore-path", path("DIR"), "IPU",
       "run directory to continue (train, restore) or to validate; validate also takes a single "
-      "checkpoint and uses untrained weights without this option",
-      commands(kReads | kTrain));
+      "checkpoint and uses untrained weights without this option; predict takes it in place of its "
+      "first argument",
+      commands(kReads | kTrain | kPredict));
+  row("class-names", path("FILE"), "millrace",
+      "text file with the names of the classes, one per line in the order of their numbers",
+      default_text("those in the checkpoint"), commands(set_of(Command::Import) | kPredict));
+  row("top-k", integer(between(0, 1e6)), "millrace",
+      "number of classes to show for each image, the likeliest first; 0 shows none", by_default(5),
+      unit("classes"), commands(kPredict));
+  row("logits", path("FILE"), "millrace",
+      "file for numpy to write the logits of all images to: float32, images x classes; those of a "
+      "bad image are NaN",
+      default_text(""), commands(kPredict));
   row("repeat", integer(at_least(1)), "IPU", "number of times to validate, to measure speed",
       by_default(1), commands(set_of(Command::Validate)));
-  row("to", choice("safetensors|onnx"), "millrace",
-      "format: tensors with the names of --like, or a network that any program for ONNX runs",
+  row("to", choice("safetensors|onnx|hdf5"), "millrace",
+      "format: tensors with the names of --like, a network that any program for ONNX runs, or all "
+      "tensors of the checkpoint for h5py",
       by_default("safetensors"), commands(set_of(Command::Export)));
   row("like", choice("torchvision|timm|akamaster|keras"), "millrace",
       "library whose names and order of elements hold; import takes padding, epsilon and "
@@ -120,8 +132,7 @@ void add_inspecting(OptionTable& table) {
       "also show how each device spent its time",
       default_text(""), commands(kTrain | kBench));
   row("json", flag(), "millrace", "print JSON", default_text(""),
-      commands(set_of(Command::Inspect) | set_of(Command::Validate) | kBench |
-               set_of(Command::DataStats)));
+      commands(set_of(Command::Inspect) | kForward | kBench | set_of(Command::DataStats)));
   row("train-images", integer(between(1, 500000)), "millrace",
       "number of training images to generate", by_default(10000), unit("images"),
       commands(set_of(Command::Generate)));

@@ -14,7 +14,7 @@ void add_data(OptionTable& table) {
       default_text("derived from --data-dir"));
   row("data-dir", path("DIR"), "IPU", "directory of the data set, or one above it",
       environment("DATA_DIR"), needs("real data (no --synthetic-data or --generated-data)"),
-      may_change(), commands(kRunsAndValidate | set_of(Command::DataConvert)));
+      may_change(), commands(kRunsAndValidate | kPredict | set_of(Command::DataConvert)));
   row("synthetic-data", flag(), "IPU",
       "use one random image, which training keeps on the device, to measure the device alone; "
       "needs --dataset");
@@ -87,11 +87,12 @@ void add_loading(OptionTable& table) {
   row("pipeline-num-parallel", integer(between(1, 1024)), "IPU",
       "threads that read and prepare images for a stage; the number does not change the pixels",
       default_text("1; for ImageNet files and a GPU: the rank's share of the cores, at most 16"),
-      unit("threads"), may_change(), sets<&DataConfig::loader_threads>());
+      unit("threads"), may_change(), commands(kRunsAndValidate | kPredict),
+      sets<&DataConfig::loader_threads>());
   row("max-cpus", integer(between(1, 1024)), "Habana",
       "maximum number of threads that read and prepare images in one process",
-      default_text("no limit"), unit("threads"), may_change(), sets<&DataConfig::max_cpus>(),
-      if_given());
+      default_text("no limit"), unit("threads"), may_change(),
+      commands(kRunsAndValidate | kPredict), sets<&DataConfig::max_cpus>(), if_given());
   row("dataset-cache", text("SIZE|all"), "IPU, Habana",
       "keep image files in memory, still encoded, after they are first read, up to this size",
       default_text("off"), unit("bytes of this machine's memory; examples: 512MiB, 8GiB"),

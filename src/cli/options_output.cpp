@@ -43,6 +43,10 @@ void add_checkpoint(OptionTable& table) {
       "after training, also save the mean of the checkpoints of the last N epochs", unit("epochs"));
   row("weight-avg-exp", reals("X ..", between_zero_and_one()), "IPU",
       "after training, also save the moving average of all checkpoints with decay X");
+  row("export-dir", path("DIR"), "NVIDIA, Habana",
+      "after training, also write the network to this folder: for ONNX, and for h5py. RUN_DIR/NAME "
+      "stands for a folder in the run directory",
+      default_text("nothing is written"));
   row("ckpt-all-instances", flag(), "IPU 2.0", "every worker saves checkpoints",
       idle("all replicas have the same weights; each stage saves its part once"), needs(""));
 }

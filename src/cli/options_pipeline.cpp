@@ -93,7 +93,8 @@ void add_device(OptionTable& table) {
   row("threads-per-device", integer(between(1, 256)), "millrace",
       "compute threads per device; results are bit-identical only for equal numbers",
       default_text("the rank's share of the cores"), unit("threads"),
-      commands(kRunsAndValidate | set_of(Command::Doctor)), sets<&TrainConfig::threads>());
+      commands(kRunsAndValidate | kPredict | set_of(Command::Doctor)),
+      sets<&TrainConfig::threads>());
   row("recompute", choice("none|segments|auto"), "millrace",
       "recompute activations in the backward pass instead of keeping them: segments of every stage "
       "in turn, or with auto those that cost the least time so that --device-memory suffices",
@@ -115,7 +116,7 @@ void add_device(OptionTable& table) {
       "of consecutive ones. Number n is GPU n of the machine or, without GPUs, its n-th set of "
       "--threads-per-device cores. For a single device, a second number names that of validation, "
       "which runs on the first here",
-      default_text("AUTO"), commands(kRunsAndValidate));
+      default_text("AUTO"), commands(kRunsAndValidate | kPredict));
   row("max-cross-replica-buffer-size", integer(at_least(1)), "IPU",
       "bytes that replicas all-reduce at once", unit("bytes"),
       idle("the gradients of a stage are all-reduced at once"));

@@ -14,7 +14,7 @@ void add_train(OptionTable& table) {
   const Rows row(table, Section::Train, kRuns, kFixed);
   row("batch-size", integer(at_least(1)), "IPU", "images per micro-batch",
       default_text("ResNet 4, ResNeXt 1, SqueezeNet 2, EfficientNet 4; for CIFAR 32, 8, 128, 8"),
-      unit("images"), commands(kRunsAndValidate), sets<&TrainConfig::batch_size>());
+      unit("images"), commands(kRunsAndValidate | kPredict), sets<&TrainConfig::batch_size>());
   row("gradients-to-accumulate", integer(at_least(1)), "IPU",
       "micro-batches per weight update and replica", by_default(1),
       alias("gradient-accumulation-count"), unit("micro-batches"), may_change());
@@ -41,9 +41,9 @@ void add_numerics(OptionTable& table) {
       "factor of the loss in the backward pass; dynamic adjusts it during training",
       by_default("128"));
   row("precision", choice("16.16|16.32|32.32"), "IPU", "bits of activations and of master weights",
-      default_text("16.32; 16.16 with --dialect ipu"), commands(kRunsAndValidate));
+      default_text("16.32; 16.16 with --dialect ipu"), commands(kRunsAndValidate | kPredict));
   row("half", choice("bf16|fp16"), "millrace", "16-bit data type", by_default("bf16"),
-      needs("16 bits in --precision"), commands(kRunsAndValidate));
+      needs("16 bits in --precision"), commands(kRunsAndValidate | kPredict));
   row("no-stochastic-rounding", flag(), "IPU",
       "round 16-bit weights to the nearest number instead of stochastically",
       needs("--precision 16.16"));

@@ -89,9 +89,16 @@ struct RecordedNetwork {
   train::TrainConfig config;
   models::Graph graph;
 };
-/// Errors: Checkpoint, if an older millrace wrote it without what only the data set knew, and it is
-/// not what the data set has.
-[[nodiscard]] RecordedNetwork network_of(const io::CheckpointReader& checkpoint);
+/// With the options `given` that only change how its weights are used, as for a validation. Errors:
+/// Checkpoint, if an older millrace wrote it without what only the data set knew, and it is not
+/// what the data set has; Usage.
+[[nodiscard]] RecordedNetwork network_of(const io::CheckpointReader& checkpoint,
+                                         const Options& given = {});
+
+/// How a checkpoint's validation prepares images, where an older millrace did not record it: from
+/// the training images in --data-dir, recorded or given. Errors: Usage without one, Data.
+[[nodiscard]] io::Preparation measured_preparation(const io::CheckpointReader& checkpoint,
+                                                   const Options& given);
 
 /// A training that keeps nothing, for measurements of `steps` after `warmup_steps`. Without a data
 /// directory its data are synthetic.

@@ -17,6 +17,7 @@
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
+#include "io/data/cifar.hpp"
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
 #include "train/agreement.hpp"
@@ -29,6 +30,12 @@ namespace {
 Options recorded_in(const io::CheckpointReader& checkpoint) {
   return parse_config(checkpoint.header().config_toml,
                       (checkpoint.path() / "manifest.json").string());
+}
+
+/// What a checkpoint says of its network.
+std::optional<train::NetworkFacts> facts_in(const io::CheckpointReader& checkpoint) {
+  return train::parse_facts(checkpoint.header().network,
+                            (checkpoint.path() / "manifest.json").string());
 }
 
 /// What rank 0 found in the directory of a run to be restored.
@@ -122,10 +129,8 @@ PreparedRun prepare_restoring(const Invocation& invocation, const comm::World& w
 
 namespace {
 
-/// The options recorded at --restore-path, with those that only change how weights are validated.
-Options recorded_options(Options given, const std::filesystem::path& path,
-                         std::vector<std::string>& complaints) {
-  const Options recorded = recorded_in(io::open_newest(path, complaints));
+/// Recorded options, with those that only change how weights are validated.
+Options with_given(Options given, const Options& recorded) {
   // Precision and batch size of a validation may differ: they do not affect the training.
   Options options;
   for (const char* name : {"precision", "half"}) {
@@ -149,7 +154,8 @@ PreparedRun prepare_validation(const Invocation& invocation) {
   const std::optional<std::string> path = invocation.options.text("restore-path");
   if (!path) notices.emplace_back("no --restore-path: validating untrained weights");
   Options options =
-      path ? recorded_options(invocation.options, *path, notices) : invocation.options;
+      path ? with_given(invocation.options, recorded_in(io::open_newest(*path, notices)))
+           : invocation.options;
   options.erase("no-validation");
   impose(options, "validation-mode", std::string("all"));
   for (const OptionSpec& spec : option_table())  // one process runs the whole network
@@ -160,17 +166,20 @@ PreparedRun prepare_validation(const Invocation& invocation) {
   return run;
 }
 
-RecordedNetwork network_of(const io::CheckpointReader& checkpoint) {
-  Options options = recorded_in(checkpoint);
+RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Options& given) {
+  Options options = with_given(given, recorded_in(checkpoint));
+  options.erase("no-validation");
+  impose(options, "validation-mode", std::string("all"));
   for (const OptionSpec& spec : option_table())
     if (spec.section == Section::Pipeline) options.erase(spec.name);
   options.erase("BN-span");
   options.erase("data-dir");
   DatasetFacts facts = published_facts(options);
-  if (const auto known = train::parse_facts(checkpoint.header().network,
-                                            (checkpoint.path() / "manifest.json").string())) {
+  if (const auto known = facts_in(checkpoint)) {
     facts.classes = known->classes;
     facts.image = known->image;
+    facts.class_names = known->class_names;
+    if (known->preparation) facts.preparation = known->preparation;
   }
   Resolution resolution = resolve(options, facts, this_machine());
   models::Graph graph = models::build_model(resolution.config.model);
@@ -182,6 +191,20 @@ RecordedNetwork network_of(const io::CheckpointReader& checkpoint) {
            parameter.name, graph.name);
   }
   return {.config = std::move(resolution.config), .graph = std::move(graph)};
+}
+
+io::Preparation measured_preparation(const io::CheckpointReader& checkpoint, const Options& given) {
+  const Options recorded = recorded_in(checkpoint);
+  const auto directory =
+      given.text("data-dir") ? given.text("data-dir") : recorded.text("data-dir");
+  if (!directory)
+    fail(ErrorKind::Usage,
+         "{}: does not say by which mean and deviation its images are normalized: give --data-dir "
+         "with its training images",
+         checkpoint.path().string());
+  const bool ten = recorded.text("dataset") == "cifar-10";
+  return io::preparation_of(
+      io::measure_cifar(*directory, ten ? io::CifarKind::Cifar10 : io::CifarKind::Cifar100));
 }
 
 }  // namespace millrace::cli

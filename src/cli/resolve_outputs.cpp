@@ -124,6 +124,7 @@ void resolve_validation(Reader& read, train::TrainConfig& config, Notices& notic
 void resolve_checkpoints(Reader& read, train::TrainConfig& config, Notices& notices) {
   if (read.options().flag("no-logs")) return check_nothing_saved(read, config);
   resolve_averaging(read, config.averaging);
+  if (read.given("export-dir")) (void)read.text("export-dir");  // the command reads it at the end
   const bool averages = config.averaging != train::AveragingConfig{};
   const bool all = config.validation == train::ValidationMode::End || averages;
   config.max_checkpoints_to_keep =

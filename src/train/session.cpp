@@ -263,15 +263,27 @@ StepResult Session::step(const Feeds& feeds, std::int64_t iteration, double lear
 }
 
 pipeline::MicroBatchMetrics Session::evaluate(const Feeds& feeds, std::int64_t images,
-                                              const std::function<bool(std::int64_t)>& cancelled) {
+                                              const std::function<bool(std::int64_t)>& cancelled,
+                                              const TakeLogits& take) {
   pipeline::MicroBatchMetrics total;
-  std::int64_t left = validation_batches(config_, images);
+  const std::int64_t batches = validation_batches(config_, images);
+  std::int64_t left = batches;
+  pipeline::StepSettings settings;
+  if (take)
+    settings.logits = [&](std::int64_t at, std::span<const float> logits) {
+      const std::int64_t batch = config_.validation_batch_size;
+      const std::int64_t before = (batches - left) * config_.pipeline.ranks.replicas;
+      const std::int64_t first = (before + at) * batch;
+      const std::int64_t real = std::clamp<std::int64_t>(images - first, 0, batch);
+      take(first, logits.first(logits.size() / static_cast<std::size_t>(batch) *
+                               static_cast<std::size_t>(real)));
+    };
   while (left > 0) {
     if (world_->maximum(cancelled(total.samples) ? 1 : 0) != 0) break;
     const std::int64_t whole = groups_.front().plan.schedule.micro_batches;
     pipeline::Executor& executor =
         left >= whole ? *groups_.front().executor : *groups_.back().executor;
-    total += collect(run(executor, {}, feeds), feeds);
+    total += collect(run(executor, settings, feeds), feeds);
     left -= executor.plan().schedule.micro_batches;
   }
   return total;

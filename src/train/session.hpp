@@ -25,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "comm/transport.hpp"
@@ -49,6 +50,10 @@ struct StepResult {
   bool skipped = false;         ///< a gradient was not finite: nothing was updated
   double loader_seconds = 0.0;  ///< time this process waited for images
 };
+
+/// Takes the logits of the images of a micro-batch, from number `first` of the set on: a row for
+/// each.
+using TakeLogits = std::function<void(std::int64_t first, std::span<const float> logits)>;
 
 /// This process' stages of a network, with their memory. Needs a device::Environment. All ranks
 /// must construct their sessions and call the collective functions together.
@@ -94,9 +99,11 @@ class Session {
   /// The loss scaling of the next step.
   [[nodiscard]] const ScalingState& scaling() const { return scaling_; }
   /// Sums over the `images` of a validation set. Stops early if `cancelled`, called with the number
-  /// of images seen so far, returns true on any rank. Collective.
+  /// of images seen so far, returns true on any rank. The processes with the last stage pass its
+  /// logits to `take`, if given. Collective.
   pipeline::MicroBatchMetrics evaluate(const Feeds& feeds, std::int64_t images,
-                                       const std::function<bool(std::int64_t)>& cancelled);
+                                       const std::function<bool(std::int64_t)>& cancelled,
+                                       const TakeLogits& take = {});
 
   /// Number of stand-ins (io::Sample) so far in the batches of the feeds used last, over all ranks.
   [[nodiscard]] std::int64_t stand_ins() const { return stand_ins_; }

@@ -182,17 +182,24 @@ TEST(NvidiaLinesTest, OtherModes) {
     EXPECT_EQ(read_seed("nvidia", line).command, Command::Validate) << line;
 }
 
-TEST(NvidiaLinesTest, PredictionIsRefusedWithTheReason) {
-  EXPECT_TRUE(contains(failure_of([] {
-                         (void)read_seed("nvidia",
-                                         "python main.py --mode predict --model_dir m --to_predict "
-                                         "i.jpg --results_dir r");
-                       }).text,
-                       "there is no predict command yet"));
-  EXPECT_EQ(failure_of([] {
-              (void)read_seed("nvidia", "python scripts/inference/predict.py -m model -f image");
-            }).kind,
-            ErrorKind::Usage);
+TEST(NvidiaLinesTest, Predictions) {
+  const Read read = read_seed("nvidia",
+                              "python main.py --mode predict --model_dir m "
+                              "--to_predict i.jpg --results_dir r");
+  EXPECT_EQ(read.command, Command::Predict);
+  EXPECT_EQ(read.options.arguments, std::vector<std::string>{"i.jpg"});
+  EXPECT_EQ(read.options.text("restore-path"), "m");
+  const Read script = read_seed("nvidia", "python scripts/inference/predict.py -m m -f photo.jpg");
+  EXPECT_EQ(script.command, Command::Predict);
+  EXPECT_EQ(script.options.arguments, std::vector<std::string>{"photo.jpg"});
+  for (const auto& [line, missing] :
+       {std::pair{"python main.py --mode predict --to_predict i.jpg", "--model_dir is missing"},
+        {"python main.py --mode predict --model_dir m", "--to_predict is missing"},
+        {"python scripts/inference/predict.py -f i.jpg", "-m is missing"}}) {
+    const auto failure = failure_of([line = line] { (void)read_seed("nvidia", line); });
+    EXPECT_EQ(failure.kind, ErrorKind::Usage);
+    EXPECT_TRUE(contains(failure.text, missing)) << failure.text;
+  }
 }
 
 TEST(HabanaResNeXtLinesTest, Profiler) {
@@ -260,7 +267,7 @@ TEST(RefusalsTest, SayWhatIsWrong) {
     EXPECT_TRUE(failure.kind == ErrorKind::Config || failure.kind == ErrorKind::Usage);
     ++lines;
   }
-  EXPECT_EQ(lines, 49);
+  EXPECT_EQ(lines, 48);
 }
 
 std::string refusal_of(std::string_view dialect, const std::string& line) {
@@ -533,13 +540,25 @@ TEST(DialectTest, HelpListsTheNamesOfTheScript) {
   EXPECT_TRUE(contains(both, "--epochs_for_lars") && contains(both, "--steps_per_loop"));
   EXPECT_TRUE(contains(resnext, "--batch_size, -bs")) << resnext;
   EXPECT_TRUE(contains(nvidia, "no effect: kernels are always fused")) << nvidia;
-  EXPECT_TRUE(contains(nvidia, "not supported: TensorFlow's SavedModel is not written"));
+  EXPECT_TRUE(contains(resnext, "not supported: runs do not stop at a target accuracy"));
   EXPECT_TRUE(contains(nvidia, "--weight-decay: coefficient of weight decay")) << nvidia;
   EXPECT_TRUE(contains(help("surfsara --help"), "--train_batch_size"));
   EXPECT_TRUE(contains(help("ipu --model efficientnet --help"), "EfficientNet:"));
 }
 
 // What dialects have in common.
+
+TEST(DialectTest, ExportsBelongToTheRun) {
+  const auto folder = [](const char* dialect, const std::string& line) {
+    return read_seed(dialect, line).options.text("export-dir").value_or("none");
+  };
+  EXPECT_EQ(folder("nvidia", "python main.py --batch_size 4 --export_dir /out"), "/out");
+  EXPECT_EQ(folder("habana", "python imagenet_main.py -bs 4 -ed /out"), "/out");
+  const std::string keras = "python resnet_ctl_imagenet_main.py --batch_size 4";
+  EXPECT_EQ(folder("habana", keras), "none");
+  EXPECT_EQ(folder("habana", keras + " --enable_checkpoint_and_export"), "RUN_DIR/export");
+  EXPECT_EQ(folder("habana", keras + " --enable_checkpoint_and_export --export_dir /out"), "/out");
+}
 
 TEST(DialectTest, OwnOptionsStandBesideAndOverrule) {
   const Read read = read_seed("nvidia",

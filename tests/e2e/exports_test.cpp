@@ -74,6 +74,44 @@ TEST(ExportTest, RefusesWhatItCannotDo) {
   EXPECT_FALSE(std::filesystem::exists(directory / "other"));
 }
 
+TEST(ExportTest, TrainingsExportWhenTheyAreComplete) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  const Words options = {"--epochs 1 --no-validation --export-dir RUN_DIR/export"};
+  expect_end(train(run, options + Words{"--stop-after 4"}), 75);
+  EXPECT_FALSE(std::filesystem::exists(run / "export"));
+  expect_end(restore(run), 0,
+             {"Exported ckpt-10 of resnet-8: ", " in " + (run / "export/resnet-8.onnx").string(),
+              " in " + (run / "export/resnet-8.h5").string()});
+  EXPECT_TRUE(std::filesystem::exists(run / "export/resnet-8.h5"));
+  expect_end(millrace({"export", run, "--to hdf5"}), 0,
+             {"ckpt-10 of resnet-8: ", (run / "resnet-8.h5").string()});
+  EXPECT_EQ(file_bytes(run / "resnet-8.h5"), file_bytes(run / "export/resnet-8.h5"));
+  expect_end(millrace(small_training() + Words{"--iterations 1 --no-logs --export-dir x"}), 2,
+             {"--export-dir has no effect here: it needs a run directory"});
+}
+
+// Needs h5py, torch and safetensors from PyPI.
+TEST(ExportTest, H5pyAloneIsEnough) {
+  const char* const python = std::getenv("MILLRACE_TEST_PYTHON");
+  if (python == nullptr) GTEST_SKIP() << "set MILLRACE_TEST_PYTHON to a Python with h5py";
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  expect_end(train(run,
+                   "--iterations 3 --no-validation --normalise dataset --padding torch "
+                   "--shortcut-pad both"),
+             0);
+  for (const char* format : {"hdf5", "safetensors"})
+    expect_end(millrace({"export", run, "--to", std::string(format)}), 0);
+  std::filesystem::copy(run / "checkpoints/ckpt-3/part-000.h5", run / "part.h5");
+  const std::string source = MILLRACE_SOURCE_DIR;
+  const ProcessResult result = run_process(python, {source + "/tests/support/read_hdf5.py",
+                                                    source + "/docs/checkpoints.md", run.string()});
+  if (result.code == 77) GTEST_SKIP() << python << " lacks one of the libraries";
+  EXPECT_EQ(result.code, 0) << result.output;
+  expect_in(result.output, {"the example reads what safetensors hold"});
+}
+
 // Needs torch, torchvision, timm, onnx, onnxruntime and safetensors from PyPI.
 TEST(ExportTest, OtherLibrariesGiveTheSameLogits) {
   const char* const python = std::getenv("MILLRACE_TEST_PYTHON");

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.hpp"
+#include "cli/launch.hpp"
+#include "cli/predictions.hpp"
+#include "cli/prepare.hpp"
+#include "comm/world.hpp"
+#include "core/error.hpp"
+#include "core/text.hpp"
+#include "device/environment.hpp"
+#include "io/checkpoint.hpp"
+#include "io/data/class_names.hpp"
+#include "io/data/named_images.hpp"
+#include "io/npy.hpp"
+#include "train/network_facts.hpp"
+#include "train/predictor.hpp"
+#include "train/setup.hpp"
+
+namespace millrace::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Paths from standard input, one per line.
+void read_standard_input(std::vector<fs::path>& files) {
+  std::string line;
+  while (std::getline(std::cin, line))
+    if (!line.empty()) std::ranges::move(io::images_at(line), std::back_inserter(files));
+}
+
+/// The images behind RUN; none: the validation set of the run.
+std::vector<fs::path> files_of(const std::vector<std::string>& arguments) {
+  std::vector<fs::path> files;
+  for (const std::string& word : std::span(arguments).subspan(1)) {
+    if (word == "-")
+      read_standard_input(files);
+    else
+      std::ranges::move(io::images_at(word), std::back_inserter(files));
+  }
+  if (arguments.size() > 1 && files.empty())
+    fail(ErrorKind::Data, "no images: standard input names no file");
+  return files;
+}
+
+/// What is predicted: a configuration for it, and the images.
+struct Work {
+  train::TrainConfig config;
+  std::shared_ptr<const io::Dataset> images = {};
+  std::shared_ptr<const io::NamedImages> files = {};  ///< the same; null for the set of the run
+};
+
+Work work_on(std::vector<fs::path> files, const io::CheckpointReader& checkpoint,
+             const Options& options) {
+  Work work{.config = network_of(checkpoint, options).config};
+  train::TrainConfig& config = work.config;
+  if (!config.data.preparation) config.data.preparation = measured_preparation(checkpoint, options);
+  work.files = std::make_shared<io::NamedImages>(std::move(files), *config.data.preparation,
+                                                 config.model.image, config.model.classes);
+  work.images = work.files;
+  return work;
+}
+
+/// The validation set of the run, in this process alone.
+Work work_on_set(const Invocation& invocation, const io::CheckpointReader& checkpoint) {
+  Invocation validation = invocation;
+  impose(validation.options, "restore-path", checkpoint.path().string());
+  impose(validation.options, "ranks", std::int64_t{1});
+  PreparedRun run = prepare_validation(validation);
+  print_notices(invocation.options, notices_of(run));
+  return {.config = std::move(run.config), .images = run.data.validation};
+}
+
+/// Those of --class-names, of the data set, or of the checkpoint.
+std::vector<std::string> class_names_of(const Options& options, const train::TrainConfig& config,
+                                        const io::CheckpointReader& checkpoint) {
+  if (const auto file = options.text("class-names"))
+    return io::read_class_names(*file, config.model.classes);
+  if (!config.data.class_names.empty()) return config.data.class_names;
+  const auto known = train::parse_facts(checkpoint.header().network, checkpoint.path().string());
+  return known ? known->class_names : std::vector<std::string>{};
+}
+
+/// Prints predictions and writes logits as they come. Logits of an image that cannot be read are
+/// NaN.
+class Output {
+ public:
+  Output(const Options& options, const Work& work, std::span<const std::string> class_names)
+      : work_(work),
+        top_k_(options.value<std::int64_t>("top-k")),
+        classes_(work.config.model.classes),
+        text_(class_names, width_of_names(), options.flag("json") || ::isatty(STDOUT_FILENO) == 0) {
+    if (const auto file = options.text("logits"))
+      logits_.emplace(*file, work.images->size(), classes_);
+    if (top_k_ > 0) fmt::print("{}", text_.head());
+  }
+
+  /// Takes the logits of images from number `first` on. Errors: Numeric, Io.
+  void take(std::int64_t first, std::span<const float> logits) {
+    rows_.assign(logits.begin(), logits.end());
+    const auto width = static_cast<std::size_t>(classes_);
+    for (std::size_t at = 0; at < rows_.size(); at += width)
+      take_row(first++, std::span(rows_).subspan(at, width));
+    if (logits_) logits_->write(first - std::ssize(rows_) / classes_, rows_);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      fail(ErrorKind::Io, "cannot write to standard output");
+  }
+
+  void finish() {
+    if (logits_) logits_->commit();
+  }
+  [[nodiscard]] std::int64_t bad() const { return bad_; }
+
+ private:
+  void take_row(std::int64_t image, std::span<float> logits) {
+    if (const std::string problem = work_.files ? work_.files->problem(image) : "";
+        !problem.empty()) {
+      print_error(fmt::format("millrace: {}", problem));
+      std::ranges::fill(logits, std::numeric_limits<float>::quiet_NaN());
+      ++bad_;
+      return;
+    }
+    if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); }))
+      fail(ErrorKind::Numeric,
+           "{}: the network computes numbers that are not finite: the training had diverged",
+           name_of(image));
+    if (top_k_ == 0) return;
+    PredictedImage predicted{
+        .name = name_of(image), .label = {}, .predictions = likeliest(logits, top_k_)};
+    if (!work_.files) predicted.label = work_.images->label(image);
+    fmt::print("{}", text_.lines(predicted));
+  }
+
+  /// Its path, or its number in the data set.
+  [[nodiscard]] std::string name_of(std::int64_t image) const {
+    return work_.files ? work_.files->path(image).string() : fmt::format("{}", image);
+  }
+
+  [[nodiscard]] std::size_t width_of_names() const {
+    constexpr std::size_t kMost = 60;
+    std::size_t width = 8;
+    for (std::int64_t i = 0; work_.files && i < work_.images->size() && width < kMost; ++i)
+      width = std::max(width, name_of(i).size());
+    return std::min(width, kMost);
+  }
+
+  const Work& work_;
+  std::int64_t top_k_;
+  std::int64_t classes_;
+  PredictionText text_;
+  std::optional<io::NpyFile> logits_;
+  std::vector<float> rows_;
+  std::int64_t bad_ = 0;
+};
+
+}  // namespace
+
+int command_predict(const Invocation& invocation) {
+  const comm::World world;
+  if (world.size() > 1)
+    return run_on_all_ranks(world, [&]() -> int {
+      world.fail_together();
+      fail(ErrorKind::Usage, "millrace predict must run as one process, but {} were started",
+           world.size());
+    });
+  const Options& options = invocation.options;
+  print_notices(options, invocation.notices);
+  std::vector<std::string> complaints;
+  const io::CheckpointReader checkpoint = io::open_newest(options.arguments.front(), complaints);
+  print_lines(stderr, complaints);
+  std::vector<fs::path> files = files_of(options.arguments);
+  Work work = files.empty() ? work_on_set(invocation, checkpoint)
+                            : work_on(std::move(files), checkpoint, options);
+  train::TrainConfig& config = work.config;
+  // More would only take memory and time.
+  config.validation_batch_size = std::min(config.validation_batch_size, work.images->size());
+  config.data.validation_size = work.images->size();
+  const std::vector<std::string> names = class_names_of(options, config, checkpoint);
+  pin_rank(world, config);
+  const device::Environment environment(config.threads, train::gpu_of(config, world.rank()));
+  Output output(options, work, names);
+  train::predict(
+      config, world, work.images, checkpoint,
+      [&](std::int64_t first, std::span<const float> logits) { output.take(first, logits); });
+  output.finish();
+  return output.bad() == 0 ? 0 : exit_code(ErrorKind::Data);
+}
+
+}  // namespace millrace::cli

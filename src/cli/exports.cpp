@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/exports.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "cli/like.hpp"
+#include "cli/prepare.hpp"
+#include "core/error.hpp"
+#include "io/atomic_file.hpp"
+#include "io/checkpoint_attributes.hpp"
+#include "io/onnx/export.hpp"
+#include "io/safetensors.hpp"
+
+namespace millrace::cli {
+namespace {
+
+struct Format {
+  ExportFormat id;
+  std::string_view name;
+  std::string_view extension;
+};
+constexpr std::array kFormats = {Format{ExportFormat::Safetensors, "safetensors", ".safetensors"},
+                                 Format{ExportFormat::Onnx, "onnx", ".onnx"},
+                                 Format{ExportFormat::Hdf5, "hdf5", ".h5"}};
+
+using models::Graph;
+using models::Parameter;
+
+/// The parameters of a checkpoint in float32, by name.
+std::map<std::string, std::vector<float>> values_of(const io::CheckpointReader& checkpoint,
+                                                    const Graph& graph) {
+  std::map<std::string, std::vector<float>> all;
+  for (const Parameter& parameter : graph.parameters) {
+    const io::TensorInfo& info = *checkpoint.find(parameter.name);
+    std::vector<std::byte> bytes(static_cast<std::size_t>(info.bytes()));
+    checkpoint.read(info.name, bytes);
+    const io::SafeTensor tensor{info.type == DType::F32    ? "F32"
+                                : info.type == DType::BF16 ? "BF16"
+                                                           : "F16",
+                                info.shape, bytes};
+    all.emplace(parameter.name, tensor.to_floats());
+  }
+  return all;
+}
+
+/// The library whose names are used.
+io::WeightStyle style_of(const Options& options, const models::ModelOptions& model) {
+  if (options.text("like")) return wanted_styles(options).front();
+  const bool akamaster = model.task == models::Task::Cifar && model.model.starts_with("res");
+  return akamaster ? io::WeightStyle::Akamaster : io::WeightStyle::Torchvision;
+}
+
+std::string safetensors_of(const Graph& graph, io::WeightStyle style,
+                           const std::map<std::string, std::vector<float>>& values,
+                           const std::map<std::string, std::string>& notes) {
+  const io::ForeignParameters names = foreign_parameters(graph, style);
+  if (!names.misfit.empty())
+    fail(ErrorKind::Config, "{}; --to onnx writes every network", names.misfit);
+  std::vector<std::vector<float>> turned;
+  io::SafeTensors tensors;
+  turned.reserve(names.all.size());
+  for (std::size_t i = 0; i < names.all.size(); ++i) {
+    const Parameter& parameter = graph.parameters[i];
+    turned.push_back(to_foreign(graph, parameter, style, values.at(parameter.name)));
+    tensors.emplace(names.all[i].name, io::SafeTensor{"F32", names.all[i].shape,
+                                                      std::as_bytes(std::span(turned.back()))});
+  }
+  return format_safetensors(tensors, notes);
+}
+
+/// Whose names safetensors have, for the line that is printed.
+std::string names_of(ExportFormat format, io::WeightStyle style) {
+  return format == ExportFormat::Safetensors
+             ? fmt::format(" with the names of {}", io::name_of(style))
+             : "";
+}
+
+}  // namespace
+
+ExportFormat export_format(std::string_view name) {
+  for (const Format& format : kFormats)
+    if (format.name == name) return format.id;
+  fail(ErrorKind::Internal, "no format is called {}", name);
+}
+
+std::string_view extension_of(ExportFormat format) {
+  return kFormats.at(static_cast<std::size_t>(format)).extension;
+}
+
+std::string export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat format,
+                              const Options& options, const std::filesystem::path& folder,
+                              const std::filesystem::path& file) {
+  const auto [config, graph] = network_of(checkpoint);
+  const std::string name = checkpoint.path().filename().string();
+  const std::map<std::string, std::string> notes = {{"format", "pt"},
+                                                    {"millrace.model", graph.name},
+                                                    {"millrace.checkpoint", name},
+                                                    {"millrace.config", config.resolved_toml}};
+  const io::WeightStyle style = style_of(options, config.model);
+  const std::filesystem::path path =
+      file.empty() ? folder / (graph.name + std::string(extension_of(format))) : file;
+  if (format == ExportFormat::Hdf5) {
+    io::write_merged(checkpoint, path);
+  } else {
+    const auto values = values_of(checkpoint, graph);
+    io::write_file_atomically(
+        path,
+        format == ExportFormat::Onnx
+            ? io::to_onnx(
+                  graph, [&](const Parameter& p) { return std::span(values.at(p.name)); }, notes)
+            : safetensors_of(graph, style, values, notes));
+  }
+  return fmt::format("{} of {}{}: {} parameters in {}", name, graph.name, names_of(format, style),
+                     graph.trainable_elements(), path.string());
+}
+
+}  // namespace millrace::cli

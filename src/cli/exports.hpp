@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Files that other programs read weights from.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "cli/options.hpp"
+#include "io/checkpoint.hpp"
+
+namespace millrace::cli {
+
+enum class ExportFormat : std::uint8_t { Safetensors, Onnx, Hdf5 };
+
+/// The format of this name: "safetensors", "onnx", "hdf5".
+[[nodiscard]] ExportFormat export_format(std::string_view name);
+/// ".safetensors", ".onnx", ".h5".
+[[nodiscard]] std::string_view extension_of(ExportFormat format);
+
+/// Writes a checkpoint to `file`, or without one into `folder` under the name of its network; says
+/// what it wrote: "ckpt-5 of resnet-8: 78042 parameters in a.onnx". `options` may choose the
+/// library whose names safetensors have. Errors: Checkpoint; Config, if that library has no such
+/// network; Io.
+std::string export_checkpoint(const io::CheckpointReader& checkpoint, ExportFormat format,
+                              const Options& options, const std::filesystem::path& folder,
+                              const std::filesystem::path& file = {});
+
+}  // namespace millrace::cli
