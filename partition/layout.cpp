@@ -165,45 +165,62 @@ ScheduleChoice choose_schedule(const Graph& graph, std::span<const OpCost> costs
 
 namespace {
 
-/// What `choose` finds within the room, at first without repeated passes; none if nothing fits.
+PlanRequest repeating(PlanRequest request) {
+  request.program.recompute = pipeline::Recompute::Stage;
+  return request;
+}
+
+double seconds_of(const Plan& plan) { return plan.seconds; }
+double seconds_of(const ScheduleChoice& choice) { return choice.plan.seconds; }
+
+/// What `choose` finds within some bytes; none if nothing fits.
 template <class Choose>
-auto within(PlanRequest& request, const Room& room, const Choose& choose)
-    -> std::optional<decltype(choose(request))> {
-  const pipeline::Recompute asked = request.program.recompute;
-  for (const bool again : {false, true}) {
-    if (again && !room.repeats) break;
-    if (again) request.program.recompute = pipeline::Recompute::Stage;
-    try {
-      return choose(request);
-    } catch (const Error& error) {
-      if (room.bytes == 0 || error.kind() != ErrorKind::Config) throw;
-    }
+auto attempt(const Choose& choose, const PlanRequest& request, std::int64_t bytes)
+    -> std::optional<decltype(choose(request, bytes))> {
+  try {
+    return choose(request, bytes);
+  } catch (const Error& error) {
+    if (bytes == 0 || error.kind() != ErrorKind::Config) throw;
+    return std::nullopt;
   }
-  request.program.recompute = asked;
-  return std::nullopt;
+}
+
+/// The fastest that `choose` finds within the room, with all passes repeated or with none; none if
+/// nothing fits. Not all passes will be repeated, so that their time is a bound.
+template <class Choose>
+auto within(const PlanRequest& request, const Room& room, const Choose& choose) {
+  auto kept = attempt(choose, request, room.bytes);
+  if (!room.repeats) return kept;
+  if (kept && kWorthIt * seconds_of(*kept) <= seconds_of(choose(request, 0))) return kept;
+  auto repeated = attempt(choose, repeating(request), room.bytes);
+  const bool faster = repeated && (!kept || seconds_of(*repeated) < kWorthIt * seconds_of(*kept));
+  return faster ? repeated : kept;
 }
 
 }  // namespace
 
-std::vector<std::string> fitting_splits(const Graph& graph, PlanRequest request, const Room& room) {
-  const auto found = within(request, room, [&](const PlanRequest& tried) {
-    return choose_splits(graph, tried, {.memory_limit = room.bytes});
+std::vector<std::string> fitting_splits(const Graph& graph, const PlanRequest& request,
+                                        const Room& room) {
+  const auto found = within(request, room, [&](const PlanRequest& tried, std::int64_t bytes) {
+    return automatic_plan(graph, estimated_costs(graph, tried.program, tried.device), tried, bytes);
   });
-  if (found) return *found;
+  if (found) return found->splits;
   const bool one_a_device = request.schedule.stages() == request.schedule.devices;
   return choose_splits(
-      graph, request, {.aim = one_a_device ? SplitRequest::For::Memory : SplitRequest::For::Speed});
+      graph, room.repeats ? repeating(request) : request,
+      {.aim = one_a_device ? SplitRequest::For::Memory : SplitRequest::For::Speed});
 }
 
-ScheduleChoice fitting_schedule(const Graph& graph, PlanRequest request, const Room& room) {
-  const auto found = within(request, room, [&](const PlanRequest& tried) {
+ScheduleChoice fitting_schedule(const Graph& graph, const PlanRequest& request, const Room& room) {
+  const auto found = within(request, room, [&](const PlanRequest& tried, std::int64_t bytes) {
     return choose_schedule(graph, estimated_costs(graph, tried.program, tried.device), tried,
-                           room.bytes);
+                           bytes);
   });
   if (found) return *found;
   ScheduleChoice least{request.schedule, {}};
   least.schedule.name = "Sequential";
-  least.plan.splits = choose_splits(graph, request, {.aim = SplitRequest::For::Memory});
+  least.plan.splits = choose_splits(graph, room.repeats ? repeating(request) : request,
+                                    {.aim = SplitRequest::For::Memory});
   return least;
 }
 

@@ -68,12 +68,13 @@ struct SplitRequest {
 [[nodiscard]] std::vector<std::string> choose_splits(const Graph& graph, const PlanRequest& request,
                                                      const SplitRequest& splits);
 
-/// The splits for speed that fit into `room`, without repeated passes if possible. If none fit:
-/// those that need the least, as far as that can be found. Errors: Config for too few cuts.
-[[nodiscard]] std::vector<std::string> fitting_splits(const Graph& graph, PlanRequest request,
-                                                      const Room& room);
+/// The splits for speed that fit into `room`, with repeated passes where that is faster than the
+/// cuts that fit without them. If none fit: those that need the least, as far as that can be found.
+/// Errors: Config for too few cuts.
+[[nodiscard]] std::vector<std::string> fitting_splits(const Graph& graph,
+                                                      const PlanRequest& request, const Room& room);
 /// The fastest schedule with its cuts, likewise; if none fit, Sequential, which needs the least.
-[[nodiscard]] ScheduleChoice fitting_schedule(const Graph& graph, PlanRequest request,
+[[nodiscard]] ScheduleChoice fitting_schedule(const Graph& graph, const PlanRequest& request,
                                               const Room& room);
 
 /// The costs of a step of these stages, estimated from the arithmetic of their ops.

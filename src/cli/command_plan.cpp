@@ -247,15 +247,18 @@ void print_notices_of(const Resolution& resolution, const Invocation& invocation
   print_notices(invocation.options, notices);
 }
 
+/// The configuration of a run that saves checkpoints, if it does: they need memory, too.
+train::TrainConfig saving(train::TrainConfig config, const RunPlace& place) {
+  if (place.logs) config.run_directory = "run";
+  return config;
+}
+
 /// The part of a plan that needs the device.
 int make_and_print(const Invocation& invocation, const Options& options, const Datasets& sets,
                    Resolution resolution, const models::Graph& graph, const comm::World& world) {
   const train::TrainInputs inputs{
       .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
-  const auto saving = [logs = resolution.place.logs](train::TrainConfig config) {
-    if (logs) config.run_directory = "run";  // checkpoints need memory, too
-    return config;
-  };
+  const RunPlace place = resolution.place;
   const CostModel model = cost_model(options);
   const MachineFacts machine = this_machine();
   const int cores = this_machine(world).cores;  // before this rank keeps to its own
@@ -263,13 +266,13 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   const device::Environment environment(resolution.config.threads);
   const std::int64_t base = base_of_processes(resolution.config, inputs, world);
   const ForecastProcesses forecast = [&](const train::TrainConfig& tried) {
-    return forecast_processes(saving(tried), inputs, world, base);
+    return forecast_processes(saving(tried, place), inputs, world, base);
   };
   resolution = fit_layout(
       options, sets.facts, machine, std::move(resolution),
       [&](const train::TrainConfig& tried) { return train::device_use(forecast(tried)); });
   print_notices_of(resolution, invocation, world);
-  train::TrainConfig config = saving(resolution.config);
+  train::TrainConfig config = saving(resolution.config, place);
   partition::PlanRequest request = request_of(invocation, options, resolution);
   request.sizer = train::search_sizer(graph, config);
   std::vector<partition::OpCost> costs;
@@ -294,6 +297,27 @@ int make_and_print(const Invocation& invocation, const Options& options, const D
   return 0;
 }
 
+/// `plan --devices N`.
+int search(const Invocation& invocation, const Options& options, const Datasets& sets,
+           const Resolution& resolution, const models::Graph& graph, partition::PlanRequest request,
+           const comm::World& world) {
+  request.schedule = {};
+  // Nobody knows what the kernels of another machine pack, or what its processes need besides.
+  if (options.text("device"))
+    return print_layouts(invocation.options, graph, request, nullptr, sets.facts);
+  request.sizer = train::search_sizer(graph, resolution.config);
+  const train::TrainInputs inputs{
+      .train = sets.train, .validation = sets.validation, .command_line = {}, .notices = {}};
+  const ProcessNeeds needs{
+      .assumed = rest_beside_stages(Reader(options), graph, resolution.config),
+      .measure = [&](const Options& layout) {
+        const Resolution run =
+            resolve(options_to_plan(merge(layout, options)), sets.facts, this_machine());
+        return train::device_use(forecast_processes(saving(run.config, run.place), inputs, world));
+      }};
+  return print_layouts(invocation.options, graph, request, &needs, sets.facts);
+}
+
 int plan(const Invocation& invocation, const comm::World& world) {
   const Options options = options_to_plan(without_layout(invocation.options));
   if (options.text("format") == "html")
@@ -313,13 +337,7 @@ int plan(const Invocation& invocation, const comm::World& world) {
   if (!searches) return make_and_print(invocation, options, sets, resolution, graph, world);
   print_notices_of(resolution, invocation, world);
   if (world.rank() != 0) return 0;
-  request.schedule = {};
-  // Nobody knows what the kernels of another machine pack, or what its processes need besides.
-  const bool here = !options.text("device");
-  if (here) request.sizer = train::search_sizer(graph, resolution.config);
-  const std::int64_t rest =
-      here ? rest_beside_stages(Reader(options), graph, resolution.config) : 0;
-  return print_layouts(invocation.options, graph, request, rest, sets.facts);
+  return search(invocation, options, sets, resolution, graph, std::move(request), world);
 }
 
 }  // namespace

@@ -175,7 +175,9 @@ Resolution fit_layout(const Options& options, const DatasetFacts& data, const Ma
   const bool automatic = first.layout.schedule_chosen;
   const pipeline::ScheduleRequest request = first.layout.request;
   if (!automatic) return std::move(fitter.named(options, std::move(first)).resolution);
+  train::LayoutOrigin origin = std::move(first.config.layout_origin);
   Tried chosen = fitter.automatic(options, request);
+  chosen.resolution.config.layout_origin = std::move(origin);
   Notices& notices = chosen.resolution.layout.notices;
   if (chosen.options.text("pipeline-splits") == "auto") notices.erase(notices.begin());
   notices.insert(notices.begin(), schedule_notice(*chosen.options.text("pipeline-schedule"),

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
+#include "core/text.hpp"
 #include "partition/layout_search.hpp"
 
 namespace millrace::cli {
@@ -30,6 +32,36 @@ constexpr std::array kFound = {"shards",
                                "recompute",
                                "recompute-layers",
                                "xla-recompute"};
+
+train::DeviceUse use_of(const partition::FoundLayout& layout, const ProcessNeeds& needs) {
+  const std::vector<std::string> words = split_list(training_options(layout), ' ');
+  return needs.measure(parse_arguments(Command::Train, words, 0));
+}
+
+/// The layouts of the search that a run fits into. What its processes need besides their stages is
+/// assumed at first; where that was too little, the search is done again with what was measured.
+std::vector<partition::FoundLayout> layouts_that_fit(const models::Graph& graph,
+                                                     const partition::PlanRequest& request,
+                                                     partition::LayoutSearch search,
+                                                     const ProcessNeeds& needs) {
+  constexpr int kRounds = 4;
+  search.rest = needs.assumed;
+  for (int round = 1;; ++round) {
+    std::vector<partition::FoundLayout> found = search_layouts(graph, request, search);
+    if (search.memory_limit == 0) return found;
+    std::int64_t rest = search.rest;
+    std::erase_if(found, [&](const partition::FoundLayout& layout) {
+      const train::DeviceUse use = use_of(layout, needs);
+      if (use.need <= search.memory_limit) return false;
+      rest = std::max(rest, use.rest + train::kBaseVaries);
+      return true;
+    });
+    const bool settled = rest == search.rest;
+    if (!found.empty() && (settled || round == kRounds)) return found;
+    // Sizes of a search are approximate: what has not fitted is kept out by its excess.
+    search.rest = settled ? rest + train::kBaseVaries : rest;
+  }
+}
 
 }  // namespace
 
@@ -55,16 +87,18 @@ Options without_layout(Options options) {
 }
 
 int print_layouts(const Options& options, const models::Graph& graph,
-                  const partition::PlanRequest& request, std::int64_t rest,
+                  const partition::PlanRequest& request, const ProcessNeeds* needs,
                   const DatasetFacts& facts) {
   Reader read(options);
   const partition::LayoutSearch search{
       .devices = static_cast<std::int32_t>(*options.integer("devices")),
       .total_batch = *options.integer("total-batch"),
       .memory_limit = device_memory(read),
-      .rest = rest,
+      .rest = 0,
       .shards_optimizer = options.flag("shard-optimizer")};
-  const std::vector<partition::FoundLayout> found = search_layouts(graph, request, search);
+  const std::vector<partition::FoundLayout> found =
+      needs != nullptr ? layouts_that_fit(graph, request, search, *needs)
+                       : search_layouts(graph, request, search);
   const partition::TrainingLength length{.images = facts.train_size,
                                          .epochs = options.real("epochs").value_or(90.0)};
   const std::string format = options.text("format").value_or("text");

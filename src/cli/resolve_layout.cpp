@@ -318,6 +318,15 @@ void check_recomputed_layers(const Graph& graph, const TrainConfig& config) {
   }
 }
 
+train::LayoutOrigin origin_of(const Reader& read, const Layout& layout) {
+  train::LayoutOrigin origin{.cuts_chosen = !layout.notices.empty(),
+                             .schedule_chosen = layout.schedule_chosen,
+                             .placed_by = {}};
+  for (const char* name : {"plan", "device-mapping", "chunks", "pipeline-schedule-file"})
+    if (read.given(name)) origin.placed_by.push_back(fmt::format("--{}", name));
+  return origin;
+}
+
 /// Options for starting ranks do not affect the run itself.
 void note_launching(Reader& read) {
   for (const char* name : {"hosts", "ssh-port", "interface", "distributed"})
@@ -367,6 +376,7 @@ Layout resolve_layout(Reader& read, const MachineFacts& machine, TrainConfig& co
   pipeline.schedule =
       with_communication(schedule_of(read, graph, config, request, plan, listed, notices), links);
   pipeline::validate(pipeline.schedule, links);
+  config.layout_origin = origin_of(read, layout);
   if (layout.room.repeats) choose_segments(graph, layout.room, config, layout.notices);
   read.apply("weight-check-every", config);
   resolve_devices(read, machine, config, notices);

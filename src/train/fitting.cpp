@@ -24,28 +24,71 @@
 namespace millrace::train {
 namespace {
 
-/// A configuration near the one that was asked for, with the options that lead there.
+/// A configuration near the one that was asked for, and what is different in it.
 struct Change {
-  std::string words;
   TrainConfig config;
+  bool schedule = false;
+  bool cuts = false;
+  bool segments = false;
+  bool batch = false;
 
-  [[nodiscard]] Change then(std::string_view more, TrainConfig changed) const {
-    return {words.empty() ? std::string(more) : fmt::format("{} {}", words, more),
-            std::move(changed)};
-  }
+  [[nodiscard]] bool any() const { return schedule || cuts || segments || batch; }
 };
 
-TrainConfig with_batch(TrainConfig config, std::int64_t batch) {
-  if (config.validation_batch_size == config.batch_size) config.validation_batch_size = batch;
-  config.batch_size = batch;
-  return config;
+/// Whether the options that place the stages have to go.
+bool moves_stages(const Change& change) {
+  const std::vector<std::string>& placed_by = change.config.layout_origin.placed_by;
+  if (change.schedule) return !placed_by.empty();
+  return change.cuts && std::ranges::find(placed_by, "--plan") != placed_by.end();
 }
 
-TrainConfig recomputing(TrainConfig config) {
-  config.recompute = Recompute::Stage;
-  config.recompute_layers.clear();
-  config.chosen_segments.clear();
-  return config;
+/// The options that make a schedule and cuts: what is different, what a run would choose anew, and
+/// what only the options said that have to go.
+std::vector<std::string> layout_options(const Change& change) {
+  const TrainConfig& config = change.config;
+  const pipeline::Schedule& schedule = config.pipeline.schedule;
+  std::vector<std::string> options;
+  if (schedule.stages < 2) return options;
+  const LayoutOrigin& origin = config.layout_origin;
+  const bool moved = moves_stages(change);
+  if (moved) options.push_back(fmt::format("--shards {}", schedule.devices()));
+  if (change.schedule || moved || origin.schedule_chosen) {
+    options.push_back(fmt::format("--pipeline-schedule {}", schedule.name));
+    if (schedule.stages > 2 * schedule.devices())
+      options.push_back(fmt::format("--chunks {}", schedule.stages / schedule.devices()));
+  }
+  if (change.cuts || moved || origin.cuts_chosen)
+    options.push_back(fmt::format("--pipeline-splits '{}'", join(config.splits, " ")));
+  return options;
+}
+
+/// The options that lead to a change, and those that they replace.
+std::string words_of(const Change& change) {
+  std::vector<std::string> options = layout_options(change);
+  std::vector<std::string> replaced;
+  if (moves_stages(change)) replaced = change.config.layout_origin.placed_by;
+  if (change.segments) {
+    options.emplace_back("--recompute segments");
+    if (!change.config.recompute_layers.empty()) replaced.emplace_back("--recompute-layers");
+  }
+  if (change.batch) options.push_back(fmt::format("--batch-size {}", change.config.batch_size));
+  const std::string words = join(options, " ");
+  return replaced.empty() ? words : fmt::format("{} instead of {}", words, join(replaced, ", "));
+}
+
+Change with_batch(Change change, std::int64_t batch) {
+  TrainConfig& config = change.config;
+  if (config.validation_batch_size == config.batch_size) config.validation_batch_size = batch;
+  config.batch_size = batch;
+  change.batch = true;
+  return change;
+}
+
+Change repeating(Change change) {
+  change.config.recompute = Recompute::Stage;
+  change.config.chosen_segments.clear();
+  change.segments = true;
+  return change;
 }
 
 /// The cuts between layers with the smallest largest device, for a stage on each device.
@@ -65,60 +108,66 @@ bool has_cuts_for(const models::Graph& graph, std::int32_t stages) {
   return std::ssize(partition::filtered_cuts(graph, {})) >= stages - 1;
 }
 
+/// Other cuts of the same schedule. None where each device has several stages, and for actions that
+/// were ordered for the cuts.
 std::optional<Change> with_other_cuts(const Change& change, const models::Graph& graph) {
   const TrainConfig& config = change.config;
   const pipeline::Schedule& schedule = config.pipeline.schedule;
   if (schedule.stages < 2 || schedule.stages != schedule.devices()) return {};
+  if (to_lower(schedule.name) == partition::kAutomatic) return {};
   if (!has_cuts_for(graph, schedule.stages)) return {};
-  TrainConfig other =
-      with_cuts(config, graph,
-                smallest_cuts(config, graph, pipeline::slots_of(graph, config.pipeline),
-                              splits_backward(schedule) ? pipeline::Backward::Split
-                                                        : pipeline::Backward::Joined));
-  if (other.splits == config.splits) return {};
-  const std::string words = fmt::format("--pipeline-splits '{}'", join(other.splits, " "));
-  return change.then(words, std::move(other));
+  Change other = change;
+  other.cuts = true;
+  other.config = with_cuts(config, graph,
+                           smallest_cuts(config, graph, pipeline::slots_of(graph, config.pipeline),
+                                         splits_backward(schedule) ? pipeline::Backward::Split
+                                                                   : pipeline::Backward::Joined));
+  if (other.config.splits == config.splits) return {};
+  return other;
 }
 
 /// A schedule that holds fewer micro-batches, with a stage on each device. None if the run has it,
 /// has only one stage, or lists its actions in a file.
-std::optional<Change> with_schedule(const Change& change, const models::Graph& graph,
+std::optional<Change> with_schedule(Change change, const models::Graph& graph,
                                     std::string_view name) {
-  TrainConfig config = change.config;
+  TrainConfig& config = change.config;
   pipeline::Schedule& schedule = config.pipeline.schedule;
   const bool generated = std::ranges::any_of(
       pipeline::schedule_rules(), [&](const auto& rule) { return rule.name == schedule.name; });
   if (schedule.stages < 2 || (!generated && to_lower(schedule.name) != partition::kAutomatic))
     return {};
-  const bool holds_as_little = schedule.name == "Interleaved" || schedule.name == "Sequential";
-  if (schedule.name == name || (holds_as_little && name == "1F1B")) return {};
   const std::int32_t devices = schedule.devices();
   const bool one_a_device = schedule.stages == devices;
+  const bool holds_as_little = schedule.name == "Interleaved" || schedule.name == "Sequential";
+  if (one_a_device && (schedule.name == name || (holds_as_little && name == "1F1B"))) return {};
   if (!one_a_device && !has_cuts_for(graph, devices)) return {};
-  std::string words = fmt::format("--pipeline-schedule {}", name);
-  schedule = pipeline::generate(
-      {.name = std::string(name),
-       .devices = devices,
-       .micro_batches = schedule.micro_batches,
-       .device_of = one_a_device ? schedule.device_of : std::vector<std::int32_t>()});
-  if (one_a_device)
-    return change.then(words, with_cuts(std::move(config), graph, change.config.pipeline.ranges));
+  schedule = pipeline::generate({.name = std::string(name),
+                                 .devices = devices,
+                                 .micro_batches = schedule.micro_batches,
+                                 .device_of = {}});
+  change.schedule = true;
+  if (one_a_device) {
+    std::vector<pipeline::OpRange> ranges = config.pipeline.ranges;
+    config = with_cuts(std::move(config), graph, std::move(ranges));
+    return change;
+  }
   const std::vector<pipeline::Slots> one_each(static_cast<std::size_t>(devices));
   std::vector<pipeline::OpRange> cuts =
       smallest_cuts(config, graph, one_each, pipeline::Backward::Joined);
   config = with_cuts(std::move(config), graph, std::move(cuts));
-  words += fmt::format(" --pipeline-splits '{}'", join(config.splits, " "));
-  return change.then(words, std::move(config));
+  change.cuts = true;
+  return change;
 }
 
 /// Finds a layout near the one of a run that fits into the memory of a device.
 class NearestFit {
  public:
   NearestFit(const TrainConfig& config, const MeasureUse& measure)
-      : graph_(network_of(config)),
-        measure_(measure),
-        repeats_(config.recompute != Recompute::None),
-        asked_{{}, repeats_ ? recomputing(config) : config} {}
+      : graph_(network_of(config)), measure_(measure), asked_{config} {
+    const bool automatic = !config.chosen_segments.empty();
+    if (automatic) asked_ = repeating(asked_);  // a run would choose other segments
+    repeats_ = config.recompute == Recompute::Stage;
+  }
 
   /// The first change that fits, in the order of what they cost: other cuts, fewer micro-batches in
   /// flight, repeated forwards, stages that wait for each other. A smaller batch comes last,
@@ -140,14 +189,14 @@ class NearestFit {
   /// None if it repeats them already.
   [[nodiscard]] std::optional<Change> repeated(const std::optional<Change>& change) const {
     if (!change || repeats_) return {};
-    return change->then("--recompute segments", recomputing(change->config));
+    return repeating(*change);
   }
 
   [[nodiscard]] std::string fit(const Change& change) const {
-    if (change.words.empty()) return {};  // nothing was changed
+    if (!change.any()) return {};
     const std::int64_t bytes = measure_(change.config).need;
     if (!fits(bytes)) return {};
-    return fmt::format("{} fits with {}", change.words, human_bytes(bytes));
+    return fmt::format("{} fits with {}", words_of(change), human_bytes(bytes));
   }
 
   [[nodiscard]] std::string with_any_cuts(const Change& change) const {
@@ -159,7 +208,7 @@ class NearestFit {
   /// The largest batch that fits; "" if not even one image does.
   [[nodiscard]] std::string with_a_batch(const Change& change) const {
     const auto need = [&](std::int64_t batch) {
-      return measure_(with_batch(change.config, batch)).need;
+      return measure_(with_batch(change, batch).config).need;
     };
     if (!fits(need(1))) return {};
     std::int64_t largest = 1;
@@ -168,17 +217,16 @@ class NearestFit {
       const std::int64_t middle = (largest + too_large) / 2;
       (fits(need(middle)) ? largest : too_large) = middle;
     }
-    return fit(
-        change.then(fmt::format("--batch-size {}", largest), with_batch(change.config, largest)));
+    return fit(with_batch(change, largest));
   }
 
   [[nodiscard]] std::string nothing_fits(const Change& least) const {
-    const Change one = least.then("--batch-size 1", with_batch(least.config, 1));
+    const Change one = with_batch(least, 1);
     const DeviceUse use = measure_(one.config);
     return fmt::format(
         "even {} needs {}, of which {} are the program, its libraries and the images that it "
         "keeps, for each device: raise --device-memory above that{}",
-        one.words, human_bytes(use.need), human_bytes(use.rest),
+        words_of(one), human_bytes(use.need), human_bytes(use.rest),
         use.rest < asked_.config.device_memory / 2 ? ", or try more --shards" : "");
   }
 
@@ -189,8 +237,8 @@ class NearestFit {
 
   models::Graph graph_;
   const MeasureUse& measure_;
-  bool repeats_;
   Change asked_;
+  bool repeats_ = false;  ///< all segments already
 };
 
 }  // namespace
