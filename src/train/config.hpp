@@ -137,6 +137,7 @@ struct LayoutOrigin {
   bool cuts_chosen = false;            ///< no option names the cuts
   bool schedule_chosen = false;        ///< nor the schedule
   std::vector<std::string> placed_by;  ///< options that place the stages, such as "--plan"
+  friend bool operator==(const LayoutOrigin&, const LayoutOrigin&) = default;
 };
 
 /// A fully resolved training: every default is filled in and every derived number computed. Plain
