@@ -86,8 +86,7 @@ std::vector<json> json_lines(const std::string& text) {
 Words predict(const fs::path& run) { return {"predict", run, "--threads-per-device 1"}; }
 
 /// A trained network of two stages, made once.
-class PredictTest : public testing::Test {
- protected:
+struct PredictTest : testing::Test {
   static const fs::path& run() {
     static const TemporaryDirectory directory;
     static const fs::path made = [] {
