@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/permute.hpp"
 #include "core/text.hpp"
 
 namespace millrace::io {
@@ -298,28 +299,6 @@ std::vector<std::size_t> axes_of(const Graph& graph, const Parameter& parameter,
   return {0};
 }
 
-/// Calls `pair(ours, theirs)` with the index of each element.
-void for_each_element(const Graph& graph, const Parameter& parameter, WeightStyle style,
-                      const auto& pair) {
-  const std::vector<std::size_t> axes = axes_of(graph, parameter, style);
-  const std::vector<std::int64_t>& shape = parameter.shape;
-  std::vector<std::size_t> strides(shape.size(), 1);
-  for (std::size_t i = shape.size() - 1; i-- > 0;)
-    strides[i] = strides[i + 1] * static_cast<std::size_t>(shape[i + 1]);
-  std::vector<std::int64_t> at(axes.size(), 0);
-  const auto elements = static_cast<std::size_t>(parameter.elements());
-  for (std::size_t theirs = 0; theirs < elements; ++theirs) {
-    std::size_t ours = 0;
-    for (std::size_t i = 0; i < axes.size(); ++i)
-      ours += static_cast<std::size_t>(at[i]) * strides[axes[i]];
-    pair(ours, theirs);
-    for (std::size_t i = axes.size(); i-- > 0;) {
-      if (++at[i] < shape[axes[i]]) break;
-      at[i] = 0;
-    }
-  }
-}
-
 }  // namespace
 
 std::string_view name_of(WeightStyle style) {
@@ -349,18 +328,12 @@ ForeignParameters foreign_parameters(const Graph& graph, WeightStyle style) {
 
 std::vector<float> to_foreign(const Graph& graph, const Parameter& parameter, WeightStyle style,
                               std::span<const float> values) {
-  std::vector<float> result(values.size());
-  for_each_element(graph, parameter, style,
-                   [&](std::size_t ours, std::size_t theirs) { result[theirs] = values[ours]; });
-  return result;
+  return permuted(values, parameter.shape, axes_of(graph, parameter, style));
 }
 
 std::vector<float> from_foreign(const Graph& graph, const Parameter& parameter, WeightStyle style,
                                 std::span<const float> values) {
-  std::vector<float> result(values.size());
-  for_each_element(graph, parameter, style,
-                   [&](std::size_t ours, std::size_t theirs) { result[ours] = values[theirs]; });
-  return result;
+  return unpermuted(values, parameter.shape, axes_of(graph, parameter, style));
 }
 
 }  // namespace millrace::io
