@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -95,6 +96,17 @@ struct EfficientNetOptions {
   friend bool operator==(const EfficientNetOptions&, const EfficientNetOptions&) = default;
 };
 
+struct Graph;
+
+/// A network that no family builds, for example that of a file.
+struct GivenNetwork {
+  std::shared_ptr<const Graph> graph;  ///< none: a family builds the network
+  /// Whether the graphs are equal.
+  friend bool operator==(const GivenNetwork& a, const GivenNetwork& b);
+};
+/// The model of such a network, in place of a family's name.
+inline constexpr const char* kGivenModel = "onnx";
+
 /// Everything that defines a network.
 struct ModelOptions {
   std::string model = "resnet";
@@ -117,6 +129,7 @@ struct ModelOptions {
   ResNeXtOptions resnext;
   SqueezeNetOptions squeezenet;
   EfficientNetOptions efficientnet;
+  GivenNetwork given;  ///< if the model is kGivenModel
   friend bool operator==(const ModelOptions&, const ModelOptions&) = default;
 };
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "core/error.hpp"
@@ -78,6 +80,31 @@ std::vector<std::string> model_sizes(std::string_view model, Task task) {
   return find_family(model).sizes(task);
 }
 
-Graph build_model(const ModelOptions& options) { return find_family(options.model).build(options); }
+ModelOptions given_options(std::shared_ptr<const Graph> graph, Task task) {
+  ModelOptions options;
+  options.model = kGivenModel;
+  options.size = graph->name;
+  options.task = task;
+  options.classes = graph->classes;
+  options.image = graph->input_shape;
+  const auto normalised = std::ranges::any_of(
+      graph->ops, [](const Op& op) { return std::holds_alternative<BatchNorm>(op.kind); });
+  options.norm = normalised ? NormKind::Batch : NormKind::Group;
+  options.given = {std::move(graph)};
+  return options;
+}
+
+Graph build_model(const ModelOptions& options) {
+  if (!options.given.graph) return find_family(options.model).build(options);
+  Graph graph = *options.given.graph;
+  for (Op& op : graph.ops)
+    if (auto* norm = std::get_if<BatchNorm>(&op.kind)) norm->span = options.batch_norm_span;
+  return graph;
+}
+
+bool operator==(const GivenNetwork& a, const GivenNetwork& b) {
+  if (a.graph == b.graph) return true;
+  return a.graph && b.graph && *a.graph == *b.graph;
+}
 
 }  // namespace millrace::models

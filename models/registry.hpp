@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,12 @@ namespace millrace::models {
 [[nodiscard]] std::vector<std::string_view> model_names();
 [[nodiscard]] std::vector<std::string> model_sizes(std::string_view model, Task task);
 
-/// Builds the network. Errors: Config for an unknown model or size, with the known ones.
+/// The options of a network that is given: its name is their size, and what it reads and says is as
+/// in the graph.
+[[nodiscard]] ModelOptions given_options(std::shared_ptr<const Graph> graph, Task task);
+
+/// Builds the network. Of one that is given only the replicas that share statistics can be chosen.
+/// Errors: Config for an unknown model or size, with the known ones.
 [[nodiscard]] Graph build_model(const ModelOptions& options);
 
 }  // namespace millrace::models

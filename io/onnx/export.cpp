@@ -3,11 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "onnx.pb.h"
+#include "core/permute.hpp"
+#include "io/onnx/writer.hpp"
+#include "models/graph_json.hpp"
 
 namespace millrace::io {
 namespace {
@@ -22,10 +25,13 @@ using models::ParameterRole;
 
 constexpr int kVersion = 8;  // of the format
 constexpr int kOpset = 13;
+constexpr const char* kImages = "images";
+constexpr const char* kLogits = "logits";
 
 class Writer {
  public:
-  Writer(const Graph& graph, const ParameterValues& values)
+  /// Without `values`, tensors have no elements.
+  Writer(const Graph& graph, const ParameterValues* values)
       : graph_(graph), values_(values), names_(graph.values.size()) {
     model_.set_ir_version(kVersion);
     model_.set_producer_name("millrace");
@@ -33,17 +39,12 @@ class Writer {
     model_.mutable_graph()->set_name(graph.name);
   }
 
-  std::string write(const std::map<std::string, std::string>& notes) && {
-    names_[Graph::input().at()] = "images";
-    declare(model_.mutable_graph()->add_input(), "images",
+  onnx::ModelProto write() && {
+    names_[Graph::input().at()] = kImages;
+    declare(model_.mutable_graph()->add_input(), kImages,
             {-1, graph_.input_shape.c, graph_.input_shape.h, graph_.input_shape.w});
     for (const Op& op : graph_.ops) std::visit([&](const auto& kind) { add(op, kind); }, op.kind);
-    for (const auto& [key, value] : notes) {
-      onnx::StringStringEntryProto* entry = model_.add_metadata_props();
-      entry->set_key(key);
-      entry->set_value(value);
-    }
-    return model_.SerializeAsString();
+    return std::move(model_);
   }
 
  private:
@@ -100,12 +101,22 @@ class Writer {
     made->set_name(name);
     made->set_data_type(type);
     for (const std::int64_t extent : shape) made->add_dims(extent);
-    made->set_raw_data(values.data(), values.size_bytes());
+    if (!values.empty()) made->set_raw_data(values.data(), values.size_bytes());
     return name;
   }
   std::string floats(const std::string& name, const std::vector<std::int64_t>& shape,
                      std::span<const float> values) {
     return tensor(name, shape, values, onnx::TensorProto::FLOAT);
+  }
+  /// A parameter as a tensor of this shape. `axes`: the order of those of `own`, in which it lies
+  /// here.
+  std::string parameter(const Parameter& parameter, const std::vector<std::int64_t>& shape,
+                        const std::vector<std::int64_t>& own = {},
+                        std::span<const std::size_t> axes = {}) {
+    if (values_ == nullptr) return floats(parameter.name, shape, {});
+    const std::span<const float> values = (*values_)(parameter);
+    if (axes.empty()) return floats(parameter.name, shape, values);
+    return floats(parameter.name, shape, permuted(values, own, axes));
   }
   std::string numbers(const std::string& name, const std::vector<std::int64_t>& values) {
     return tensor(name, {std::ssize(values)}, std::span<const std::int64_t>(values),
@@ -120,8 +131,30 @@ class Writer {
   [[nodiscard]] const Shape& shape(const Op& op, std::size_t i = 0) const {
     return graph_.value(op.inputs.at(i)).shape;
   }
-  /// The name of what an op makes.
-  const std::string& output(const Op& op) { return names_[op.output.at()] = op.name; }
+  /// The name of what an op makes: that of the op, unless the file needs it for itself.
+  const std::string& output(const Op& op) {
+    const bool taken = op.name == kImages || op.name == kLogits;
+    return names_[op.output.at()] = taken ? op.name + "/value" : op.name;
+  }
+  /// The name of a value with an axis for height and one for width.
+  std::string image(const Op& op, std::size_t i = 0) {
+    if (!is_flat(op, i)) return input(op, i);
+    const Shape& in = shape(op, i);
+    return reshape(fmt::format("{}/image{}", op.name, i), input(op, i), {0, in.c, in.h, in.w});
+  }
+  [[nodiscard]] bool is_flat(const Op& op, std::size_t i = 0) const {
+    return flat_.contains(op.inputs.at(i).value);
+  }
+  /// The inputs of an op that makes a flat value of flat values alone.
+  std::vector<std::string> alike(const Op& op) {
+    bool flat = true;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) flat = flat && is_flat(op, i);
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i)
+      names.push_back(flat ? input(op, i) : image(op, i));
+    if (flat) flat_.insert(op.output.value);
+    return names;
+  }
 
   [[nodiscard]] const Parameter* find(const Op& op, ParameterRole role) const {
     for (const ParameterId id : op.parameters)
@@ -130,32 +163,16 @@ class Writer {
   }
   /// A parameter with one value a channel.
   std::string vector_of(const Op& op, ParameterRole role) {
-    const Parameter& parameter = *find(op, role);
-    return floats(parameter.name, parameter.shape, values_(parameter));
-  }
-
-  /// OIHW from OHWI.
-  std::string kernel_of(const Op& op) {
-    const Parameter& parameter = *find(op, ParameterRole::Kernel);
-    const std::vector<std::int64_t>& s = parameter.shape;
-    return floats(parameter.name, {s[0], s[3], s[1], s[2]},
-                  turned(values_(parameter), s[0], s[1] * s[2], s[3]));
-  }
-  /// Rows of `pixels` x `channels` as channels x pixels. Valid until the next call.
-  std::span<const float> turned(std::span<const float> from, std::int64_t rows, std::int64_t pixels,
-                                std::int64_t channels) {
-    turned_.resize(from.size());
-    const auto p = static_cast<std::size_t>(pixels);
-    const auto c = static_cast<std::size_t>(channels);
-    for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row)
-      for (std::size_t i = 0; i < p; ++i)
-        for (std::size_t j = 0; j < c; ++j)
-          turned_[(row * c + j) * p + i] = from[(row * p + i) * c + j];
-    return turned_;
+    const Parameter& found = *find(op, role);
+    return parameter(found, found.shape);
   }
 
   void add(const Op& op, const models::Conv& conv) {
-    std::vector<std::string> inputs = {input(op), kernel_of(op)};
+    const Parameter& kernel = *find(op, ParameterRole::Kernel);
+    const std::vector<std::int64_t>& s = kernel.shape;
+    constexpr std::array<std::size_t, 4> kOihw = {0, 3, 1, 2};
+    std::vector<std::string> inputs = {
+        image(op), parameter(kernel, {s[0], s[3], s[1], s[2]}, kernel.shape, kOihw)};
     if (conv.bias) inputs.push_back(vector_of(op, ParameterRole::Bias));
     onnx::NodeProto* made = node(op.name, "Conv", inputs, output(op));
     set_window(made, conv.kernel, conv.stride, conv.pad);
@@ -166,20 +183,21 @@ class Writer {
   void add(const Op& op, const models::Dense& dense) {
     const Shape& in = shape(op);
     std::string flat = input(op);
-    if (!flat_.contains(op.inputs.front().value)) {
+    if (!is_flat(op)) {
       flat = op.name + "/flat";
       set(node(flat, "Flatten", {input(op)}, flat), "axis", std::int64_t{1});
     }
     const Parameter& kernel = *find(op, ParameterRole::Kernel);
+    constexpr std::array<std::size_t, 3> kChannelsFirst = {0, 2, 1};
     std::vector<std::string> inputs = {
-        flat,
-        floats(kernel.name, kernel.shape, turned(values_(kernel), dense.units, in.h * in.w, in.c))};
+        flat, parameter(kernel, kernel.shape, {dense.units, in.pixels(), in.c}, kChannelsFirst)};
     if (dense.bias) inputs.push_back(vector_of(op, ParameterRole::Bias));
     set(node(op.name, "Gemm", inputs, output(op)), "transB", std::int64_t{1});
     flat_.insert(op.output.value);
   }
 
   void add(const Op& op, const models::BatchNorm& norm) {
+    if (is_flat(op)) flat_.insert(op.output.value);
     onnx::NodeProto* made = node(
         op.name, "BatchNormalization",
         {input(op), vector_of(op, ParameterRole::Gamma), vector_of(op, ParameterRole::Beta),
@@ -193,7 +211,7 @@ class Writer {
   void add(const Op& op, const models::GroupNorm& norm) {
     const Shape& in = shape(op);
     const std::string at = op.name;
-    std::string x = input(op);
+    std::string x = image(op);
     const bool strided = norm.order == models::GroupOrder::Strided;
     if (strided) x = channels(at + "/gather", x, in.c, norm.groups);
     x = reshape(at + "/groups", x, {0, norm.groups, -1});
@@ -208,10 +226,8 @@ class Writer {
     if (strided) x = channels(at + "/scatter", x, in.c, in.c / norm.groups);
     const Parameter& gamma = *find(op, ParameterRole::Gamma);
     const Parameter& beta = *find(op, ParameterRole::Beta);
-    node(at + "/scale", "Mul", {x, floats(gamma.name, {in.c, 1, 1}, values_(gamma))},
-         at + "/scaled");
-    node(op.name, "Add", {at + "/scaled", floats(beta.name, {in.c, 1, 1}, values_(beta))},
-         output(op));
+    node(at + "/scale", "Mul", {x, parameter(gamma, {in.c, 1, 1})}, at + "/scaled");
+    node(op.name, "Add", {at + "/scaled", parameter(beta, {in.c, 1, 1})}, output(op));
   }
   /// Channels of equal index modulo `groups` beside each other.
   std::string channels(const std::string& name, const std::string& x, std::int64_t count,
@@ -229,7 +245,7 @@ class Writer {
   }
 
   void add(const Op& op, const models::Activate& activation) {
-    if (flat_.contains(op.inputs.front().value)) flat_.insert(op.output.value);
+    if (is_flat(op)) flat_.insert(op.output.value);
     switch (activation.kind) {
       case Activation::None:
         names_[op.output.at()] = input(op);
@@ -247,31 +263,27 @@ class Writer {
     }
   }
 
-  void add(const Op& op, const models::Add&) {
-    node(op.name, "Add", {input(op, 0), input(op, 1)}, output(op));
-  }
+  void add(const Op& op, const models::Add&) { node(op.name, "Add", alike(op), output(op)); }
   void add(const Op& op, const models::Concat&) {
-    std::vector<std::string> inputs;
-    for (std::size_t i = 0; i < op.inputs.size(); ++i) inputs.push_back(input(op, i));
-    set(node(op.name, "Concat", inputs, output(op)), "axis", std::int64_t{1});
+    set(node(op.name, "Concat", alike(op), output(op)), "axis", std::int64_t{1});
   }
   void add(const Op& op, const models::ScaleChannels&) {
-    node(op.name, "Mul", {input(op, 0), input(op, 1)}, output(op));
+    node(op.name, "Mul", alike(op), output(op));
   }
   void add(const Op& op, const models::Pool& pool) {
     const bool mean = pool.kind == models::PoolKind::Average;
     onnx::NodeProto* made =
-        node(op.name, mean ? "AveragePool" : "MaxPool", {input(op)}, output(op));
+        node(op.name, mean ? "AveragePool" : "MaxPool", {image(op)}, output(op));
     set_window(made, pool.kernel, pool.stride, pool.pad);
     if (mean) set(made, "count_include_pad", std::int64_t{pool.count_padding ? 1 : 0});
   }
   void add(const Op& op, const models::GlobalAveragePool&) {
-    node(op.name, "GlobalAveragePool", {input(op)}, output(op));
+    node(op.name, "GlobalAveragePool", {image(op)}, output(op));
   }
   void add(const Op& op, const models::ShortcutPad& pad) {
     const std::string at = op.name;
     const Shape& in = shape(op);
-    std::string x = input(op);
+    std::string x = image(op);
     const bool pads = pad.channels_before + pad.channels_after > 0;
     if (pad.stride != Extent{1, 1}) {
       const std::string sliced = pads ? at + "/pixels" : output(op);
@@ -292,29 +304,38 @@ class Writer {
   void add(const Op& op, const models::DropConnect&) { pass(op); }
   void pass(const Op& op) {
     names_[op.output.at()] = input(op);
-    if (flat_.contains(op.inputs.front().value)) flat_.insert(op.output.value);
+    if (is_flat(op)) flat_.insert(op.output.value);
   }
   void add(const Op& op, const models::SoftmaxLoss&) {
-    const bool flat = flat_.contains(op.inputs.front().value);
-    onnx::NodeProto* made = node("logits", flat ? "Identity" : "Flatten", {input(op)}, "logits");
+    const bool flat = is_flat(op);
+    onnx::NodeProto* made = node(kLogits, flat ? "Identity" : "Flatten", {input(op)}, kLogits);
     if (!flat) set(made, "axis", std::int64_t{1});
     const Shape& in = shape(op);
-    declare(model_.mutable_graph()->add_output(), "logits", {-1, in.h * in.w * in.c});
+    declare(model_.mutable_graph()->add_output(), kLogits, {-1, in.h * in.w * in.c});
   }
 
   const Graph& graph_;
-  const ParameterValues& values_;
+  const ParameterValues* values_;
   onnx::ModelProto model_;
   std::vector<std::string> names_;  ///< by value
-  std::set<std::int32_t> flat_;     ///< values without pixels
-  std::vector<float> turned_;
+  std::set<std::int32_t> flat_;     ///< values without axes for height and width
 };
 
 }  // namespace
 
+onnx::ModelProto structure_of(const Graph& graph) { return Writer(graph, nullptr).write(); }
+
 std::string to_onnx(const Graph& graph, const ParameterValues& values,
                     const std::map<std::string, std::string>& notes) {
-  return Writer(graph, values).write(notes);
+  onnx::ModelProto model = Writer(graph, &values).write();
+  const auto note = [&model](const std::string& key, const std::string& value) {
+    onnx::StringStringEntryProto* entry = model.add_metadata_props();
+    entry->set_key(key);
+    entry->set_value(value);
+  };
+  for (const auto& [key, value] : notes) note(key, value);
+  note(kGraphNote, to_json(graph).dump());
+  return model.SerializeAsString();
 }
 
 }  // namespace millrace::io

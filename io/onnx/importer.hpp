@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From the nodes of a file to a graph. importer.cpp walks over the nodes, nodes.cpp has what
+// becomes of each type, constants.cpp computes the values that no image changes, such as shapes.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/onnx/node.hpp"
+#include "io/onnx/tensors.hpp"
+#include "models/graph.hpp"
+
+namespace millrace::io {
+
+/// Where the elements of a parameter are in the file.
+struct WeightSource {
+  const onnx::TensorProto* tensor = nullptr;
+  bool transposed = false;  ///< [in][units] rather than [units][in]
+};
+
+/// A graph made of a file's nodes.
+struct ImportedGraph {
+  models::Graph graph;
+  std::vector<WeightSource> sources;  ///< by parameter
+  std::vector<std::string> notices;   ///< one line each
+};
+
+/// Errors: Config, with all nodes that have no counterpart; Data if the file contradicts itself.
+/// The result refers to `model`.
+[[nodiscard]] ImportedGraph import_nodes(const onnx::ModelProto& model, const std::string& name,
+                                         const OnnxPlace& place);
+
+/// What a node lacks a counterpart for, in words; "" if the type of the node says enough.
+struct Unsupported {
+  std::string reason;
+};
+
+class OnnxImporter {
+ public:
+  OnnxImporter(const onnx::ModelProto& model, const std::string& name, const OnnxPlace& place);
+  [[nodiscard]] ImportedGraph import();
+
+ private:
+  /// A value of the file. Flat ones have one axis for channels, height and width, in this order.
+  struct Value {
+    models::ValueId id;  ///< invalid: made by a node without a counterpart
+    bool flat = false;
+    models::Padding pad = {};  ///< added by a Pad before the next window
+  };
+  /// A value that no image changes: a tensor of the file, integers, or one number everywhere.
+  struct Constant {
+    const onnx::TensorProto* tensor = nullptr;
+    bool transposed = false;
+    std::optional<std::vector<std::int64_t>> integers = {};
+    std::optional<double> fill = {};
+    std::vector<std::int64_t> extents = {};  ///< of what is no tensor; none: a scalar
+  };
+  /// Stands for the number of images among the integers of a shape.
+  static constexpr std::int64_t kBatch = std::numeric_limits<std::int64_t>::min();
+
+  using Make = void (OnnxImporter::*)(const OnnxNode&);
+  struct Row {
+    std::string_view type;
+    Make make;
+  };
+  static const std::vector<Row>& table();
+
+  // ---- importer.cpp: the file as a whole
+  void find_makers();
+  void find_needed();
+  void find_partners();
+  void visit(const OnnxNode& node);
+  void add_input();
+  [[nodiscard]] models::Graph with_loss();
+  [[noreturn]] void refuse() const;
+  [[nodiscard]] bool is_constant(const std::string& name) const {
+    return constants_.contains(name);
+  }
+  /// The only needed node that reads what this one makes; nullptr if there are several or none.
+  [[nodiscard]] const onnx::NodeProto* sole_reader(const onnx::NodeProto& node) const;
+
+  // ---- what nodes.cpp builds on
+  [[nodiscard]] const Value& value(const OnnxNode& node, int input = 0) const;
+  /// A value with an axis for height and one for width.
+  [[nodiscard]] models::ValueId image(const OnnxNode& node, int input = 0) const;
+  [[nodiscard]] const Constant& constant(const OnnxNode& node, int input) const;
+  /// The tensor of an input that must be a weight of these extents.
+  [[nodiscard]] WeightSource weight(const OnnxNode& node, int input,
+                                    const std::vector<std::int64_t>& extents) const;
+  [[nodiscard]] std::vector<std::int64_t> integers(const OnnxNode& node, int input) const;
+  /// The axes of an operator: an attribute in older files, an input in newer ones.
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> axes(const OnnxNode& node,
+                                                              int input) const;
+  [[nodiscard]] std::optional<double> number(const OnnxNode& node, int input) const;
+  [[nodiscard]] const Shape& shape(const Value& value) const { return builder_.shape(value.id); }
+  [[nodiscard]] std::vector<std::int64_t> extents(const Value& value) const;
+  /// Adds an op that is a layer of its own.
+  models::ValueId add(const OnnxNode& node, const models::OpKind& kind,
+                      std::vector<models::ValueId> inputs, std::vector<WeightSource> sources = {});
+  void put(const OnnxNode& node, Value value);
+  void put(const OnnxNode& node, Constant value) {
+    constants_.insert_or_assign(node.output(), std::move(value));
+  }
+  /// What the node passes on unchanged.
+  void pass(const OnnxNode& node);
+  [[nodiscard]] std::string unique_name(const OnnxNode& node);
+
+  struct Window {
+    models::Extent kernel;
+    models::Extent stride;
+    models::Extent dilation;
+    models::Padding pad;
+  };
+  [[nodiscard]] Window window(const OnnxNode& node, const Shape& x, models::Extent kernel) const;
+  [[nodiscard]] models::Extent kernel_shape(const OnnxNode& node) const;
+  /// A bias that the sole reader adds to what a node makes; it is marked as done.
+  [[nodiscard]] std::optional<WeightSource> bias_behind(const OnnxNode& node, std::int64_t channels,
+                                                        bool image);
+  [[nodiscard]] std::optional<WeightSource> bias_of(const OnnxNode& node, int input,
+                                                    std::int64_t channels) const;
+
+  // ---- nodes.cpp
+  void conv(const OnnxNode& node);
+  void gemm(const OnnxNode& node);
+  void mat_mul(const OnnxNode& node);
+  void dense(const OnnxNode& node, bool transposed, const std::optional<WeightSource>& bias);
+  void batch_norm(const OnnxNode& node);
+  void group_norm(const OnnxNode& node);
+  void relu(const OnnxNode& node);
+  void sigmoid(const OnnxNode& node);
+  void swish(const OnnxNode& node);
+  void clip(const OnnxNode& node);
+  void activate(const OnnxNode& node, Activation function);
+  void add_values(const OnnxNode& node);
+  void multiply(const OnnxNode& node);
+  void concat(const OnnxNode& node);
+  void max_pool(const OnnxNode& node);
+  void average_pool(const OnnxNode& node);
+  void pool(const OnnxNode& node, models::PoolKind kind);
+  void global_average(const OnnxNode& node);
+  void global_maximum(const OnnxNode& node);
+  void reduce_mean(const OnnxNode& node);
+  void dropout(const OnnxNode& node);
+  void softmax(const OnnxNode& node);
+  void pad(const OnnxNode& node);
+
+  // ---- constants.cpp
+  void constant_node(const OnnxNode& node);
+  void shape_of(const OnnxNode& node);
+  void gather(const OnnxNode& node);
+  void slice(const OnnxNode& node);
+  void expand(const OnnxNode& node);
+  void transpose(const OnnxNode& node);
+  void identity(const OnnxNode& node);
+  void cast(const OnnxNode& node);
+  void flatten(const OnnxNode& node);
+  void reshape(const OnnxNode& node);
+  void squeeze(const OnnxNode& node);
+  void unsqueeze(const OnnxNode& node);
+  void concat_integers(const OnnxNode& node);
+  void slice_integers(const OnnxNode& node);
+  [[nodiscard]] std::optional<std::vector<std::int64_t>> resolved(
+      std::vector<std::int64_t> wanted, const std::vector<std::int64_t>& from,
+      bool zero_copies) const;
+
+  const onnx::GraphProto& file_;
+  const OnnxPlace& place_;
+  std::int64_t fixed_batch_ = 0;  ///< images that the file is limited to; 0: any number
+  models::GraphBuilder builder_;
+  std::map<std::string, const onnx::NodeProto*> makers_;  ///< by value
+  std::set<const onnx::NodeProto*> needed_;
+  std::map<std::string, std::vector<const onnx::NodeProto*>> readers_;  ///< of needed nodes
+  std::map<std::string, Value> values_;
+  std::map<std::string, Constant> constants_;
+  /// Nodes that became part of the op of another node, and those by that node.
+  std::set<const onnx::NodeProto*> done_;
+  std::map<const onnx::NodeProto*, const onnx::NodeProto*> behind_;
+  std::set<const onnx::NodeProto*> swishes_;    ///< products, and the sigmoids in them
+  std::set<const onnx::TensorProto*> kernels_;  ///< used so far
+  std::set<std::string> names_;
+  std::vector<WeightSource> sources_;
+  std::vector<std::string> problems_;
+  std::vector<std::string> notices_;
+  bool normalises_ = false;
+};
+
+}  // namespace millrace::io

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/text.hpp"
+#include "io/onnx/importer.hpp"
+#include "models/limits.hpp"
+
+namespace millrace::io {
+namespace {
+
+using models::Extent;
+using models::Padding;
+using models::ValueId;
+
+/// He et al. 2015, "Delving deep into rectifiers".
+constexpr models::Initialiser kFresh = {models::Initialiser::Kind::VarianceScaling, 2.0,
+                                        models::Initialiser::Fan::In};
+
+Extent extent_of(const OnnxNode& node, const char* what, const std::vector<std::int64_t>& values) {
+  if (values.size() != 2)
+    throw Unsupported{fmt::format("with {} of {} axes; images have 2", what, values.size())};
+  for (const std::int64_t value : values)
+    if (value < 1 || value > models::kMostChannels)
+      node.damaged(fmt::format("has {} in its {}", value, what));
+  return {values[0], values[1]};
+}
+
+/// Pixels to add behind for the last window that begins within the image or the padding before it.
+std::int64_t rest_behind(std::int64_t pixels, std::int64_t before, std::int64_t after,
+                         std::int64_t window, std::int64_t stride) {
+  const std::int64_t room = before + pixels + after - window;
+  if (room < 0) return 0;
+  std::int64_t last = (room + stride - 1) / stride;
+  if (last * stride >= pixels + before) --last;
+  return std::max<std::int64_t>(0, last * stride - room);
+}
+
+}  // namespace
+
+const std::vector<OnnxImporter::Row>& OnnxImporter::table() {
+  using I = OnnxImporter;
+  static const std::vector<Row> rows = {
+      {"Add", &I::add_values},
+      {"AveragePool", &I::average_pool},
+      {"BatchNormalization", &I::batch_norm},
+      {"Cast", &I::cast},
+      {"CastLike", &I::identity},
+      {"Clip", &I::clip},
+      {"Concat", &I::concat},
+      {"Constant", &I::constant_node},
+      {"Conv", &I::conv},
+      {"Dropout", &I::dropout},
+      {"Expand", &I::expand},
+      {"Flatten", &I::flatten},
+      {"Gather", &I::gather},
+      {"Gemm", &I::gemm},
+      {"GlobalAveragePool", &I::global_average},
+      {"GlobalMaxPool", &I::global_maximum},
+      {"GroupNormalization", &I::group_norm},
+      {"Identity", &I::identity},
+      {"LogSoftmax", &I::softmax},
+      {"MatMul", &I::mat_mul},
+      {"MaxPool", &I::max_pool},
+      {"Mul", &I::multiply},
+      {"Pad", &I::pad},
+      {"ReduceMean", &I::reduce_mean},
+      {"Relu", &I::relu},
+      {"Reshape", &I::reshape},
+      {"Shape", &I::shape_of},
+      {"Sigmoid", &I::sigmoid},
+      {"Slice", &I::slice},
+      {"Softmax", &I::softmax},
+      {"Squeeze", &I::squeeze},
+      {"Swish", &I::swish},
+      {"Transpose", &I::transpose},
+      {"Unsqueeze", &I::unsqueeze},
+  };
+  return rows;
+}
+
+// ---- convolutions and dense ops
+
+OnnxImporter::Window OnnxImporter::window(const OnnxNode& node, const Shape& x,
+                                          Extent kernel) const {
+  Window w{.kernel = kernel,
+           .stride = extent_of(node, "strides", node.integers("strides", {1, 1})),
+           .dilation = extent_of(node, "dilations", node.integers("dilations", {1, 1})),
+           .pad = {}};
+  const std::string automatic = node.text("auto_pad", "NOTSET");
+  if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
+    w.pad = models::padding_same(x, w.kernel, w.stride, w.dilation);
+    if (automatic == "SAME_UPPER") return w;
+    std::swap(w.pad.top, w.pad.bottom);
+    std::swap(w.pad.left, w.pad.right);
+  } else if (automatic == "NOTSET" || automatic.empty()) {
+    const std::vector<std::int64_t> pads = node.integers("pads", {0, 0, 0, 0});
+    if (pads.size() != 4) node.damaged(fmt::format("has {} pads, not 4", pads.size()));
+    for (const std::int64_t pad : pads)
+      if (pad < 0 || pad > models::kMostChannels)
+        throw Unsupported{fmt::format("with a padding of {}", pad)};
+    w.pad = {.top = pads[0], .bottom = pads[2], .left = pads[1], .right = pads[3]};
+  } else if (automatic != "VALID") {
+    node.damaged(fmt::format("has auto_pad '{}'", automatic));
+  }
+  return w;
+}
+
+std::optional<WeightSource> OnnxImporter::bias_of(const OnnxNode& node, int input,
+                                                  std::int64_t channels) const {
+  if (node.input(input).empty()) return std::nullopt;
+  const Constant& found = constant(node, input);
+  if (found.fill && *found.fill == 0.0) return std::nullopt;  // PyTorch's exporter adds such ones
+  const bool row = found.extents.size() == 2;
+  return weight(node, input, row ? std::vector{std::int64_t{1}, channels} : std::vector{channels});
+}
+
+std::optional<WeightSource> OnnxImporter::bias_behind(const OnnxNode& node, std::int64_t channels,
+                                                      bool image) {
+  const onnx::NodeProto* const reader = sole_reader(node.proto());
+  if (reader == nullptr || reader->op_type() != "Add" || reader->input_size() != 2 ||
+      reader->output_size() != 1)
+    return std::nullopt;
+  const int other = reader->input(0) == node.output() ? 1 : 0;
+  const auto found = constants_.find(reader->input(other));
+  if (found == constants_.end() || found->second.tensor == nullptr) return std::nullopt;
+  std::vector<std::int64_t> wanted = {channels};
+  if (image) wanted.insert(wanted.end(), {1, 1});
+  std::vector<std::int64_t> own = found->second.extents;
+  if (own.size() == wanted.size() + 1 && own.front() == 1) own.erase(own.begin());
+  if (own != wanted) return std::nullopt;
+  done_.insert(reader);
+  behind_[&node.proto()] = reader;
+  return WeightSource{found->second.tensor};
+}
+
+void OnnxImporter::conv(const OnnxNode& node) {
+  const ValueId x = image(node);
+  const Shape& in = builder_.shape(x);
+  const Constant& kernel = constant(node, 1);
+  if (kernel.extents.size() != 4)
+    throw Unsupported{
+        fmt::format("with a kernel of {} axes; those of images have 4", kernel.extents.size())};
+  const std::int64_t groups = node.integer("group", 1);
+  const std::vector<std::int64_t>& s = kernel.extents;
+  if (groups < 1 || groups > in.c || s[1] != in.c / groups)
+    node.damaged(
+        fmt::format("has a kernel {} and {} groups for {} channels", join(s, "x"), groups, in.c));
+  const Extent size = extent_of(node, "kernel", {s[2], s[3]});
+  if (node.has("kernel_shape") && kernel_shape(node) != size)
+    node.damaged("has a kernel_shape that is not that of its kernel");
+  Window w = window(node, in, size);
+  const Padding more = value(node).pad;
+  if (more != Padding{} && node.text("auto_pad", "NOTSET") != "NOTSET")
+    throw Unsupported{"with automatic padding behind a Pad"};
+  w.pad = {w.pad.top + more.top, w.pad.bottom + more.bottom, w.pad.left + more.left,
+           w.pad.right + more.right};
+  std::vector<WeightSource> sources = {weight(node, 1, s)};
+  if (!kernels_.insert(sources.front().tensor).second)
+    throw Unsupported{"shares its kernel with another node"};
+  std::optional<WeightSource> bias = bias_of(node, 2, s[0]);
+  if (!bias && node.input(2).empty()) bias = bias_behind(node, s[0], true);
+  if (bias) sources.push_back(*bias);
+  put(node, {add(node,
+                 models::Conv{.out_channels = s[0],
+                              .kernel = w.kernel,
+                              .stride = w.stride,
+                              .pad = w.pad,
+                              .groups = groups,
+                              .dilation = w.dilation,
+                              .bias = bias.has_value(),
+                              .init = kFresh},
+                 {x}, std::move(sources))});
+}
+
+void OnnxImporter::gemm(const OnnxNode& node) {
+  if (node.real("alpha", 1.0) != 1.0 || node.real("beta", 1.0) != 1.0)
+    throw Unsupported{"with factors alpha and beta other than 1"};
+  if (node.integer("transA", 0) != 0) throw Unsupported{"with a transposed first operand"};
+  const bool transposed = node.integer("transB", 0) == 0;
+  const Constant& kernel = constant(node, 1);
+  if (kernel.extents.size() != 2) node.damaged("has a matrix that is none");
+  const std::int64_t units = kernel.extents[transposed ? 1 : 0];
+  dense(node, transposed, bias_of(node, 2, units));
+}
+
+void OnnxImporter::mat_mul(const OnnxNode& node) {
+  const Constant& kernel = constant(node, 1);
+  if (kernel.extents.size() != 2) throw Unsupported{"of more than a matrix"};
+  dense(node, true, bias_behind(node, kernel.extents[1], false));
+}
+
+/// `transposed`: the file multiplies by [in][units].
+void OnnxImporter::dense(const OnnxNode& node, bool transposed,
+                         const std::optional<WeightSource>& bias) {
+  const Value& x = value(node);
+  if (!x.flat) throw Unsupported{"of an image that is not flattened"};
+  const std::int64_t in = shape(x).elements();
+  const std::int64_t units = constant(node, 1).extents[transposed ? 1 : 0];
+  WeightSource kernel =
+      weight(node, 1, transposed ? std::vector{in, units} : std::vector{units, in});
+  kernel.transposed = kernel.transposed != transposed;
+  if (!kernels_.insert(kernel.tensor).second)
+    throw Unsupported{"shares its matrix with another node"};
+  std::vector<WeightSource> sources = {kernel};
+  if (bias) sources.push_back(*bias);
+  const ValueId made = add(node, models::Dense{.units = units, .bias = bias.has_value()}, {x.id},
+                           std::move(sources));
+  put(node, {made, true});
+}
+
+// ---- normalization and activation
+
+void OnnxImporter::batch_norm(const OnnxNode& node) {
+  const Value x = value(node);
+  if (x.flat && shape(x).pixels() != 1)
+    throw Unsupported{"of a flattened image: every number would have its own mean"};
+  if (node.integer("spatial", 1) != 1) throw Unsupported{"with a mean for every pixel"};
+  const std::vector<std::int64_t> channels = {shape(x).c};
+  std::vector<WeightSource> sources;
+  for (int input = 1; input <= 4; ++input) sources.push_back(weight(node, input, channels));
+  normalises_ = true;
+  put(node, {add(node,
+                 models::BatchNorm{.epsilon = node.real("epsilon", 1e-5),
+                                   .decay = node.real("momentum", 0.9)},
+                 {x.id}, std::move(sources)),
+             x.flat});
+}
+
+void OnnxImporter::group_norm(const OnnxNode& node) {
+  const ValueId x = image(node);
+  const std::vector<std::int64_t> channels = {builder_.shape(x).c};
+  if (constant(node, 1).extents != channels)
+    throw Unsupported{"with a scale for every group, as before opset 21"};
+  normalises_ = true;
+  put(node, {add(node,
+                 models::GroupNorm{.groups = node.integer("num_groups", 0),
+                                   .epsilon = node.real("epsilon", 1e-5)},
+                 {x}, {weight(node, 1, channels), weight(node, 2, channels)})});
+}
+
+void OnnxImporter::activate(const OnnxNode& node, Activation function) {
+  const Value x = value(node);
+  put(node, {add(node, models::Activate{function}, {x.id}), x.flat});
+}
+
+void OnnxImporter::relu(const OnnxNode& node) { activate(node, Activation::Relu); }
+void OnnxImporter::sigmoid(const OnnxNode& node) {
+  if (swishes_.contains(&node.proto())) return pass(node);
+  activate(node, Activation::Sigmoid);
+}
+void OnnxImporter::swish(const OnnxNode& node) {
+  if (node.real("alpha", 1.0) != 1.0) throw Unsupported{"with alpha other than 1"};
+  activate(node, Activation::Swish);
+}
+
+void OnnxImporter::clip(const OnnxNode& node) {
+  const double lowest = std::numeric_limits<float>::lowest();
+  const double highest = std::numeric_limits<float>::max();
+  const double low = node.has("min") ? node.real("min", 0.0) : number(node, 1).value_or(lowest);
+  const double high = node.has("max") ? node.real("max", 0.0) : number(node, 2).value_or(highest);
+  if (low != 0.0 || high < 0.999 * highest)
+    throw Unsupported{
+        fmt::format("between {} and {}; only 0 to infinity, a ReLU, has a kernel", low, high)};
+  relu(node);
+}
+
+void OnnxImporter::softmax(const OnnxNode& node) {
+  if (node.output() != file_.output(0).name())
+    throw Unsupported{"within the network; the one at its end belongs to the loss"};
+  notices_.push_back(fmt::format("{}: {} ({}) is left out: it is part of the loss", place_.label,
+                                 node.name(), node.type()));
+  pass(node);
+}
+
+// ---- sums, products, concatenations
+
+void OnnxImporter::add_values(const OnnxNode& node) {
+  const Value a = value(node, 0);
+  const Value b = value(node, 1);
+  if (a.flat != b.flat) throw Unsupported{"of an image and a flat value"};
+  put(node, {add(node, models::Add{}, {a.id, b.id}), a.flat});
+}
+
+void OnnxImporter::multiply(const OnnxNode& node) {
+  if (swishes_.contains(&node.proto())) return activate(node, Activation::Swish);
+  Value x = value(node, 0);
+  Value scale = value(node, 1);
+  if (x.flat != scale.flat) throw Unsupported{"of an image and a flat value"};
+  if (shape(scale).pixels() != 1) std::swap(x, scale);
+  if (shape(scale).pixels() != 1)
+    throw Unsupported{
+        fmt::format("of {} and {}; one must have a single value per channel, or be the sigmoid of "
+                    "the other",
+                    shape(x), shape(scale))};
+  put(node, {add(node, models::ScaleChannels{}, {x.id, scale.id}), x.flat});
+}
+
+void OnnxImporter::concat(const OnnxNode& node) {
+  const auto& inputs = node.proto().input();
+  if (std::ranges::all_of(inputs, [&](const auto& name) { return is_constant(name); }))
+    return concat_integers(node);
+  if (inputs.size() == 1) return pass(node);
+  std::vector<ValueId> ids;
+  const bool flat = value(node).flat;
+  for (int i = 0; i < inputs.size(); ++i) {
+    const Value& x = value(node, i);
+    if (x.flat != flat) throw Unsupported{"of images and flat values"};
+    ids.push_back(x.id);
+  }
+  const std::int64_t rank = flat ? 2 : 4;
+  const std::int64_t axis = node.integer("axis", 1);
+  if ((axis < 0 ? axis + rank : axis) != 1) throw Unsupported{"along another axis than channels"};
+  put(node, {add(node, models::Concat{}, std::move(ids)), flat});
+}
+
+// ---- pools
+
+Extent OnnxImporter::kernel_shape(const OnnxNode& node) const {
+  return extent_of(node, "kernel_shape", node.integers("kernel_shape", {}));
+}
+
+void OnnxImporter::pool(const OnnxNode& node, models::PoolKind kind) {
+  const ValueId x = image(node);
+  const Shape& in = builder_.shape(x);
+  Window w = window(node, in, kernel_shape(node));
+  if (w.dilation != Extent{1, 1}) throw Unsupported{"with dilations"};
+  const bool padded = w.pad != Padding{};
+  bool counts = node.integer("count_include_pad", 0) != 0 && padded;
+  if (node.integer("ceil_mode", 0) != 0) {
+    const std::int64_t below = rest_behind(in.h, w.pad.top, w.pad.bottom, w.kernel.h, w.stride.h);
+    const std::int64_t right = rest_behind(in.w, w.pad.left, w.pad.right, w.kernel.w, w.stride.w);
+    if (counts && below + right > 0)
+      throw Unsupported{"that counts padding and rounds its size up"};
+    w.pad.bottom += below;
+    w.pad.right += right;
+  }
+  put(node, {add(node,
+                 models::Pool{.kind = kind,
+                              .kernel = w.kernel,
+                              .stride = w.stride,
+                              .pad = w.pad,
+                              .count_padding = counts},
+                 {x})});
+}
+void OnnxImporter::max_pool(const OnnxNode& node) { pool(node, models::PoolKind::Max); }
+void OnnxImporter::average_pool(const OnnxNode& node) { pool(node, models::PoolKind::Average); }
+
+void OnnxImporter::global_average(const OnnxNode& node) {
+  put(node, {add(node, models::GlobalAveragePool{}, {image(node)})});
+}
+
+void OnnxImporter::global_maximum(const OnnxNode& node) {
+  const ValueId x = image(node);
+  const Extent whole = {builder_.shape(x).h, builder_.shape(x).w};
+  put(node, {add(node, models::Pool{.kernel = whole, .stride = whole}, {x})});
+}
+
+void OnnxImporter::reduce_mean(const OnnxNode& node) {
+  const ValueId x = image(node);
+  std::vector<std::int64_t> over = axes(node, 1).value_or(std::vector<std::int64_t>{});
+  for (std::int64_t& axis : over) axis += axis < 0 ? 4 : 0;
+  std::ranges::sort(over);
+  if (over != std::vector<std::int64_t>{2, 3})
+    throw Unsupported{"over other axes than height and width"};
+  put(node, {add(node, models::GlobalAveragePool{}, {x}), node.integer("keepdims", 1) == 0});
+}
+
+// ---- what only training has, and padding
+
+void OnnxImporter::dropout(const OnnxNode& node) {
+  const Value x = value(node);
+  const double rate = node.has("ratio") ? node.real("ratio", 0.5) : number(node, 1).value_or(0.5);
+  if (rate == 0.0) return put(node, x);
+  put(node, {add(node, models::Dropout{.rate = rate}, {x.id}), x.flat});
+}
+
+void OnnxImporter::pad(const OnnxNode& node) {
+  const ValueId x = image(node);
+  if (node.text("mode", "constant") != "constant" ||
+      (node.has("value") ? node.real("value", 0.0) : number(node, 2).value_or(0.0)) != 0.0)
+    throw Unsupported{"with something else than zeros"};
+  if (!node.input(3).empty()) throw Unsupported{"of chosen axes"};
+  const std::vector<std::int64_t> pads =
+      node.has("pads") ? node.integers("pads", {}) : integers(node, 1);
+  if (pads.size() != 8) node.damaged(fmt::format("has {} pads for 4 axes", pads.size()));
+  for (const std::int64_t count : pads)
+    if (count < 0 || count > models::kMostChannels)
+      throw Unsupported{fmt::format("by {} pixels", count)};
+  const Padding around = {.top = pads[2], .bottom = pads[6], .left = pads[3], .right = pads[7]};
+  const bool channels = pads[1] + pads[5] > 0;
+  if (pads[0] + pads[4] > 0 || (channels && around != Padding{}))
+    throw Unsupported{"of images, or of pixels and channels at once"};
+  if (!channels) return put(node, {x, false, around});
+  put(node,
+      {add(node, models::ShortcutPad{.channels_before = pads[1], .channels_after = pads[5]}, {x})});
+}
+
+}  // namespace millrace::io

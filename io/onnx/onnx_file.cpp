@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/onnx/onnx_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/json.hpp"
+#include "core/permute.hpp"
+#include "core/text.hpp"
+#include "io/atomic_file.hpp"
+#include "io/onnx/importer.hpp"
+#include "io/onnx/writer.hpp"
+#include "models/graph_json.hpp"
+
+namespace millrace::io {
+namespace {
+
+using models::Graph;
+using models::Op;
+using models::Parameter;
+using models::ParameterRole;
+
+/// Protocol buffers count bytes in 32 bits.
+constexpr std::uint64_t kMostBytes = std::numeric_limits<std::int32_t>::max();
+
+/// The graph that the file notes; nothing if it notes none, or one that cannot be.
+std::optional<Graph> noted_graph(const onnx::ModelProto& model) {
+  for (const onnx::StringStringEntryProto& entry : model.metadata_props()) {
+    if (entry.key() != kGraphNote) continue;
+    try {
+      return models::graph_from_json(Json::parse(entry.value()));
+    } catch (const JsonError&) {
+      return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+/// Tensors by name: nullptr for one that occurs twice.
+std::map<std::string, const onnx::TensorProto*> tensors_of(const onnx::GraphProto& graph) {
+  std::map<std::string, const onnx::TensorProto*> tensors;
+  for (const onnx::TensorProto& tensor : graph.initializer())
+    if (const auto [at, is_new] = tensors.emplace(tensor.name(), &tensor); !is_new)
+      at->second = nullptr;
+  return tensors;
+}
+
+/// Whether both have the same nodes, inputs, outputs, and names and shapes of tensors.
+bool are_alike(const onnx::GraphProto& a, const onnx::GraphProto& b) {
+  const auto same = [](const auto& x, const auto& y) {
+    return std::ranges::equal(x, y, [](const auto& one, const auto& other) {
+      return one.SerializeAsString() == other.SerializeAsString();
+    });
+  };
+  return same(a.node(), b.node()) && same(a.input(), b.input()) && same(a.output(), b.output()) &&
+         std::ranges::equal(a.initializer(), b.initializer(), [](const auto& x, const auto& y) {
+           return x.name() == y.name() && x.data_type() == y.data_type() &&
+                  std::ranges::equal(x.dims(), y.dims());
+         });
+}
+
+/// A file that was written here; nothing if it was not, or was changed since.
+std::optional<ImportedGraph> import_noted(const onnx::ModelProto& model) {
+  std::optional<Graph> graph = noted_graph(model);
+  if (!graph || !are_alike(model.graph(), structure_of(*graph).graph())) return std::nullopt;
+  const auto tensors = tensors_of(model.graph());
+  ImportedGraph result;
+  for (const Parameter& parameter : graph->parameters) {
+    const auto found = tensors.find(parameter.name);
+    if (found == tensors.end() || found->second == nullptr) return std::nullopt;
+    result.sources.push_back({found->second});
+  }
+  result.graph = std::move(*graph);
+  return result;
+}
+
+/// The order in which a file has the elements, as axes of `shape`, the order that we have.
+struct Order {
+  std::vector<std::int64_t> shape;
+  std::vector<std::size_t> axes;
+};
+
+Order order_of(const Graph& graph, const Parameter& parameter, bool transposed) {
+  if (parameter.role != ParameterRole::Kernel) return {parameter.shape, {0}};
+  const Op& op = graph.op(parameter.op);
+  if (parameter.shape.size() == 4) return {parameter.shape, {0, 3, 1, 2}};
+  const Shape& in = graph.value(op.inputs.front()).shape;
+  const Order rows = {{parameter.shape.front(), in.pixels(), in.c}, {0, 2, 1}};
+  return transposed ? Order{rows.shape, {2, 1, 0}} : rows;
+}
+
+}  // namespace
+
+struct OnnxFile::Content {
+  OnnxPlace place;
+  onnx::ModelProto model;
+  ImportedGraph imported;
+};
+
+bool is_onnx(const std::filesystem::path& path) {
+  return to_lower(path.extension().string()) == ".onnx";
+}
+
+OnnxFile::OnnxFile(const std::filesystem::path& path) : content_(std::make_unique<Content>()) {
+  const std::filesystem::path folder = path.parent_path();
+  content_->place = {path.string(), folder.empty() ? "." : folder};
+  read(read_text(path, kMostBytes), path.stem().string());
+}
+
+OnnxFile::OnnxFile(std::string_view bytes, const std::string& label, const std::string& name)
+    : content_(std::make_unique<Content>()) {
+  content_->place = {label, {}};
+  read(bytes, name);
+}
+
+OnnxFile::~OnnxFile() = default;
+OnnxFile::OnnxFile(OnnxFile&&) noexcept = default;
+OnnxFile& OnnxFile::operator=(OnnxFile&&) noexcept = default;
+
+void OnnxFile::read(std::string_view bytes, const std::string& name) {
+  Content& c = *content_;
+  if (bytes.size() > kMostBytes ||
+      !c.model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
+      c.model.graph().node_size() == 0)
+    fail(ErrorKind::Data, "{}: is not a network in the format of ONNX, or is cut off",
+         c.place.label);
+  if (std::optional<ImportedGraph> noted = import_noted(c.model))
+    c.imported = std::move(*noted);
+  else
+    c.imported = import_nodes(c.model, name.empty() ? "network" : printable(name), c.place);
+  MILLRACE_ASSERT(c.imported.sources.size() == c.imported.graph.parameters.size());
+}
+
+const Graph& OnnxFile::graph() const { return content_->imported.graph; }
+
+const std::vector<std::string>& OnnxFile::notices() const { return content_->imported.notices; }
+
+bool OnnxFile::has_values() const {
+  return std::ranges::all_of(content_->imported.sources, [](const WeightSource& source) {
+    return has_elements(*source.tensor);
+  });
+}
+
+std::vector<float> OnnxFile::values(models::ParameterId id) const {
+  const Parameter& parameter = graph().parameter(id);
+  const WeightSource& source = content_->imported.sources.at(id.at());
+  if (!has_elements(*source.tensor))
+    fail(ErrorKind::Data,
+         "{}: has no elements of '{}': it holds a network without weights: give --init-weights "
+         "fresh",
+         content_->place.label, source.tensor->name());
+  const std::vector<float> values = floats_of(*source.tensor, content_->place);
+  if (std::ssize(values) != parameter.elements())
+    fail(ErrorKind::Data, "{}: tensor '{}' has {} elements, but {} needs {}", content_->place.label,
+         source.tensor->name(), values.size(), parameter.name, parameter.elements());
+  const Order order = order_of(graph(), parameter, source.transposed);
+  return unpermuted(values, order.shape, order.axes);
+}
+
+}  // namespace millrace::io

@@ -1,0 +1,489 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/onnx/onnx_file.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "io/onnx/export.hpp"
+#include "models/registry.hpp"
+#include "tests/support/expect_error.hpp"
+#include "tests/support/onnx_bytes.hpp"
+#include "tests/support/temporary_directory.hpp"
+
+namespace millrace::io {
+namespace {
+
+using models::Graph;
+using models::Op;
+using models::Parameter;
+using models::ParameterId;
+using test::Extents;
+using test::OnnxBytes;
+using test::TemporaryDirectory;
+
+OnnxFile read(const OnnxBytes& file) { return OnnxFile(file.bytes(), "net.onnx", "net"); }
+Graph graph_of(const OnnxBytes& file) { return read(file).graph(); }
+
+/// "conv:Conv relu:Activation", without the loss.
+std::string ops_of(const Graph& graph) {
+  std::string text;
+  for (const Op& op : graph.ops) {
+    const auto kind = std::visit([](const auto& k) { return std::string(k.kName); }, op.kind);
+    if (kind != "SoftmaxLoss") text += (text.empty() ? "" : " ") + op.name + ":" + kind;
+  }
+  return text;
+}
+
+const Op& op_named(const Graph& graph, const std::string& name) {
+  return graph.op(graph.find(name));
+}
+
+/// The message of a refusal contains `part`.
+template <class Action>
+void expect_refused(ErrorKind kind, const std::string& part, const Action& action) {
+  expect_error(kind, std::initializer_list<std::string>{part}, action);
+}
+
+using Place = std::array<int, 4>;
+
+// ---- what nodes become
+
+TEST(OnnxFileTest, NodesBecomeLayersOfTheirName) {
+  const Graph plain = graph_of(test::plain_network());
+  EXPECT_EQ(ops_of(plain),
+            "c1:Conv n1:BatchNorm r1:Activation p1:Pool c2:Conv r2:Activation fc:Dense");
+  EXPECT_EQ(plain.name, "net");
+  EXPECT_EQ(plain.classes, 10);
+  EXPECT_EQ(plain.input_shape, (Shape{16, 16, 3}));
+  EXPECT_EQ(plain.trainable_elements(), 216 + 16 + 864 + 12 + 1920 + 10);
+  const auto& norm = std::get<models::BatchNorm>(op_named(plain, "n1").kind);
+  EXPECT_EQ(norm.epsilon, 1e-5);  // not the nearest float
+  EXPECT_EQ(norm.decay, 0.9);
+
+  // The matrix product and the sum behind it are one op.
+  EXPECT_EQ(ops_of(graph_of(test::dense_network())),
+            "stem:Conv d1.norm:BatchNorm d1.relu:Activation d1.conv:Conv d1.cat:Concat "
+            "d2.norm:BatchNorm d2.relu:Activation d2.conv:Conv d2.cat:Concat d3.norm:BatchNorm "
+            "d3.relu:Activation d3.conv:Conv d3.cat:Concat transition:Conv pool:Pool "
+            "norm:BatchNorm relu:Activation mean:GlobalAveragePool fc:Dense");
+  // So are a sigmoid and the product with what it reads.
+  const Graph depthwise = graph_of(test::depthwise_network());
+  EXPECT_EQ(ops_of(depthwise),
+            "c1:Conv n1:BatchNorm silu1/Mul:Activation dw:Conv n2:BatchNorm silu2/Mul:Activation "
+            "squeeze:GlobalAveragePool reduce:Conv relu:Activation expand:Conv gate:Activation "
+            "scale:ScaleChannels project:Conv n3:BatchNorm sum:Add mean:GlobalAveragePool "
+            "fc:Dense");
+  EXPECT_EQ(std::get<models::Conv>(op_named(depthwise, "dw").kind).groups, 8);
+}
+
+TEST(OnnxFileTest, ElementsChangeTheirOrder) {
+  const OnnxFile file = read(test::plain_network());
+  const auto values = [&](const std::string& name) {
+    for (std::size_t i = 0; i < file.graph().parameters.size(); ++i)
+      if (file.graph().parameters[i].name == name)
+        return file.values({static_cast<std::int32_t>(i)});
+    ADD_FAILURE() << name;
+    return std::vector<float>();
+  };
+  // OIHW becomes OHWI.
+  const std::vector<float> kernel = values("c2/kernel");
+  const test::NamedUniform k("c2.weight@0");
+  const double scale = std::sqrt(6.0 / 72.0);
+  for (const auto& [o, i, y, x] : {Place{0, 0, 0, 1}, Place{3, 5, 2, 0}, Place{11, 7, 2, 2}})
+    EXPECT_EQ(
+        kernel[static_cast<std::size_t>(((o * 3 + y) * 3 + x) * 8 + i)],
+        static_cast<float>(scale * k(static_cast<std::size_t>(((o * 8 + i) * 3 + y) * 3 + x))));
+  // A flattened image has its channels outermost in the file, and innermost here.
+  const std::vector<float> matrix = values("fc/kernel");
+  const test::NamedUniform m("fc.weight@0");
+  for (const auto& [unit, y, x, c] : {Place{0, 0, 1, 0}, Place{4, 2, 3, 7}, Place{9, 3, 3, 11}})
+    EXPECT_EQ(
+        matrix[static_cast<std::size_t>(unit * 192 + (y * 4 + x) * 12 + c)],
+        static_cast<float>(0.02 * m(static_cast<std::size_t>(unit * 192 + c * 16 + y * 4 + x))));
+  EXPECT_EQ(values("n1/moving_variance"), std::vector<float>(8, 1.0f));
+  // [in][units] becomes [units][in].
+  const OnnxFile dense = read(test::dense_network());
+  const std::vector<float> product =
+      dense.values({static_cast<std::int32_t>(dense.graph().parameters.size() - 2)});
+  const test::NamedUniform p("fc.weight@0");
+  EXPECT_EQ(product[3 * 10 + 7], static_cast<float>(0.08 * p(7 * 10 + 3)));
+}
+
+/// The plain network with something behind its first convolution.
+OnnxBytes changed(const std::function<void(OnnxBytes&)>& add) {
+  OnnxBytes file = test::plain_network();
+  add(file);
+  return file;
+}
+/// A network of one image op and a dense op behind it.
+OnnxBytes around(const std::function<std::string(OnnxBytes&)>& add, std::int64_t features) {
+  OnnxBytes o({-1, 3, 8, 8});
+  const std::string x = add(o);
+  io::onnx::NodeProto& fc =
+      o.node("Gemm", "fc", {x, o.weight("fc.weight", {10, features}, 1.0)}, "y");
+  OnnxBytes::set(fc, "transB", std::int64_t{1});
+  return o;
+}
+
+TEST(OnnxFileTest, ShapesThatAreComputedAreFollowed) {
+  // x.view(x.size(0), -1) as PyTorch exports it.
+  const OnnxBytes viewed = around(
+      [](OnnxBytes& o) {
+        o.plain("Shape", "shape", {"x"});
+        o.integers("zero", {0});
+        o.graph().mutable_initializer(0)->clear_dims();
+        o.node("Gather", "gather", {"shape_out", "zero"}, "batch");
+        o.node("Unsqueeze", "unsqueeze", {"batch", o.integers("axes", {0})}, "batches");
+        io::onnx::NodeProto& to =
+            o.node("Concat", "concat", {"batches", o.integers("rest", {-1})}, "to");
+        OnnxBytes::set(to, "axis", std::int64_t{0});
+        return o.plain("Reshape", "reshape", {"x", "to"});
+      },
+      192);
+  EXPECT_EQ(ops_of(graph_of(viewed)), "fc:Dense");
+  // The same with a file for two images.
+  OnnxBytes fixed = around(
+      [](OnnxBytes& o) {
+        return o.plain("Reshape", "reshape", {"x", o.integers("to", {2, 192})});
+      },
+      192);
+  fixed.graph()
+      .mutable_input(0)
+      ->mutable_type()
+      ->mutable_tensor_type()
+      ->mutable_shape()
+      ->mutable_dim(0)
+      ->set_dim_value(2);
+  EXPECT_EQ(ops_of(graph_of(fixed)), "fc:Dense");
+  const OnnxBytes grouped = around(
+      [](OnnxBytes& o) {
+        return o.plain("Reshape", "reshape", {"x", o.integers("to", {0, 64, 3})});
+      },
+      192);
+  expect_refused(ErrorKind::Config, "reshape (Reshape): of 192 values a image",
+                 [&] { (void)read(grouped); });
+}
+
+TEST(OnnxFileTest, WindowsKeepTheirPadding) {
+  const auto pool = [](std::int64_t size, std::int64_t stride, std::int64_t ceil) {
+    return graph_of(around(
+        [&](OnnxBytes& o) {
+          io::onnx::NodeProto& made = o.node("MaxPool", "pool", {"x"}, "pooled");
+          OnnxBytes::set(made, "kernel_shape", Extents{size, size});
+          OnnxBytes::set(made, "strides", Extents{stride, stride});
+          OnnxBytes::set(made, "ceil_mode", ceil);
+          return o.plain("Flatten", "flat", {"pooled"});
+        },
+        ceil != 0 ? 48 : 27));
+  };
+  const auto pad_of = [](const Graph& graph) {
+    return std::get<models::Pool>(op_named(graph, "pool").kind).pad;
+  };
+  EXPECT_EQ(pad_of(pool(3, 2, 0)), models::Padding{});
+  EXPECT_EQ(pad_of(pool(3, 2, 1)), (models::Padding{.bottom = 1, .right = 1}));
+  // The padding of TensorFlow, which puts the odd pixel behind, and of a Pad.
+  const Graph convolved = graph_of(around(
+      [](OnnxBytes& o) {
+        o.node("Pad", "pad", {"x", o.integers("pads", {0, 0, 1, 0, 0, 0, 0, 2})}, "padded");
+        const std::string y = o.conv("conv", "padded", {2, 3, 3, 3}, 2, 0);
+        return o.plain("Flatten", "flat", {y});
+      },
+      2 * 4 * 4));
+  EXPECT_EQ(std::get<models::Conv>(op_named(convolved, "conv").kind).pad,
+            (models::Padding{.top = 1, .right = 2}));
+  const Graph same = graph_of(around(
+      [](OnnxBytes& o) {
+        const std::string y = o.conv("conv", "x", {2, 3, 3, 3}, 2, 0);
+        io::onnx::NodeProto& made = *o.graph().mutable_node(0);
+        for (io::onnx::AttributeProto& one : *made.mutable_attribute())
+          if (one.name() == "pads") one.set_name("unused");
+        OnnxBytes::attribute(made, "auto_pad", io::onnx::AttributeProto::STRING)
+            .set_s("SAME_UPPER");
+        return o.plain("Flatten", "flat", {y});
+      },
+      2 * 4 * 4));
+  EXPECT_EQ(std::get<models::Conv>(op_named(same, "conv").kind).pad,
+            (models::Padding{.bottom = 1, .right = 1}));
+}
+
+TEST(OnnxFileTest, PathsOfPyTorchsModulesNameLayers) {
+  OnnxBytes file = test::plain_network();
+  io::onnx::NodeProto& conv = *file.graph().mutable_node(0);
+  conv.set_name("node_conv2d");
+  io::onnx::StringStringEntryProto& scope = *conv.add_metadata_props();
+  scope.set_key("pkg.torch.onnx.name_scopes");
+  scope.set_value("['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d']");
+  file.graph().mutable_node(1)->set_name("/layer1/kernel/a b,c/..");
+  file.graph().mutable_node(2)->set_name("");
+  const Graph graph = graph_of(file);
+  EXPECT_EQ(graph.ops[0].name, "layer1/0/conv1/conv2d");
+  EXPECT_EQ(graph.ops[1].name, "layer1/kernel_/a_b_c/.._");  // fit for files and for lists
+  EXPECT_EQ(graph.ops[2].name, "relu_2");
+}
+
+// ---- what is refused
+
+TEST(OnnxFileTest, AllNodesWithoutCounterpartAreListed) {
+  OnnxBytes file({-1, 3, 8, 8});
+  file.node("HardSwish", "features.0", {"x"}, "a");
+  file.node("Conv", "features.1", {"a", file.weight("w", {3, 3, 3, 3}, 1.0)}, "b");
+  file.node("InstanceNormalization", "features.2", {"b"}, "c");
+  io::onnx::NodeProto& own = file.node("Gelu", "features.3", {"c"}, "d");
+  own.set_domain("com.microsoft");
+  file.node("Clip", "", {"x", "zero", "six"}, "e");
+  io::onnx::TensorProto& zero = file.tensor("zero", {});
+  zero.add_float_data(0.0f);
+  file.tensor("six", {}).add_float_data(6.0f);
+  file.node("Add", "sum", {"d", "e"}, "y");
+  file.node("Erf", "unread", {"x"}, "f");
+  expect_refused(
+      ErrorKind::Config,
+      "net.onnx: 4 of 6 nodes have no counterpart in millrace: features.0 (HardSwish); features.2 "
+      "(InstanceNormalization); features.3 (com.microsoft.Gelu); the node that makes 'e' (Clip): "
+      "between 0 and 6; only 0 to infinity, a ReLU, has a kernel",
+      [&] { (void)read(file); });
+}
+
+struct Refusal {
+  const char* name;
+  ErrorKind kind;
+  const char* message;
+  std::function<void(OnnxBytes&)> change;
+};
+void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
+
+class OnnxRefusalTest : public testing::TestWithParam<Refusal> {};
+
+TEST_P(OnnxRefusalTest, SaysWhatIsWrong) {
+  expect_refused(GetParam().kind, GetParam().message,
+                 [] { (void)read(changed(GetParam().change)); });
+}
+
+io::onnx::TensorShapeProto& input_shape(OnnxBytes& o) {
+  return *o.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->mutable_shape();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Files, OnnxRefusalTest,
+    testing::Values(
+        Refusal{
+            "Cycle", ErrorKind::Data,
+            "c1 (Conv) reads 'r1_out', which only a later node makes, or a node that reads what "
+            "this one makes: the file is damaged",
+            [](OnnxBytes& o) { o.graph().mutable_node(0)->set_input(0, "r1_out"); }},
+        Refusal{"MissingValue", ErrorKind::Data,
+                "c1 (Conv) reads 'z', which neither a node nor a tensor makes",
+                [](OnnxBytes& o) { o.graph().mutable_node(0)->set_input(0, "z"); }},
+        Refusal{"MissingOutput", ErrorKind::Data, "no node makes the output 'z'",
+                [](OnnxBytes& o) { o.graph().mutable_output(0)->set_name("z"); }},
+        Refusal{"MadeTwice", ErrorKind::Data, "two nodes or tensors make the value 'c1_out'",
+                [](OnnxBytes& o) { o.graph().mutable_node(1)->set_output(0, "c1_out"); }},
+        Refusal{"TensorTwice", ErrorKind::Data, "has two tensors 'c1.weight'",
+                [](OnnxBytes& o) { o.weight("c1.weight", {1}, 1.0); }},
+        Refusal{"KernelOfThreeAxes", ErrorKind::Config,
+                "c1 (Conv): with a kernel of 3 axes; those of images have 4",
+                [](OnnxBytes& o) {
+                  io::onnx::TensorProto& w = *o.graph().mutable_initializer(0);
+                  w.mutable_dims()->RemoveLast();
+                }},
+        Refusal{"KernelForOtherChannels", ErrorKind::Data,
+                "c2 (Conv) has a kernel 12x8x3x3 and 3 groups for 8 channels",
+                [](OnnxBytes& o) {
+                  for (io::onnx::AttributeProto& a :
+                       *o.graph().mutable_node(4)->mutable_attribute())
+                    if (a.name() == "group") a.set_i(3);
+                }},
+        Refusal{"HugeStride", ErrorKind::Data, "c1 (Conv) has 9223372036854775807 in its attribute",
+                [](OnnxBytes& o) {
+                  for (io::onnx::AttributeProto& a :
+                       *o.graph().mutable_node(0)->mutable_attribute())
+                    if (a.name() == "strides") a.set_ints(0, INT64_MAX);
+                }},
+        Refusal{"NegativeExtent", ErrorKind::Data, "tensor 'c1.weight' has the extent -8",
+                [](OnnxBytes& o) { o.graph().mutable_initializer(0)->set_dims(0, -8); }},
+        Refusal{"WrongType", ErrorKind::Data, "has an attribute 'group' of type 1, not 2",
+                [](OnnxBytes& o) {
+                  for (io::onnx::AttributeProto& a :
+                       *o.graph().mutable_node(0)->mutable_attribute())
+                    if (a.name() == "group") a.set_type(io::onnx::AttributeProto::FLOAT);
+                }},
+        Refusal{"DynamicHeight", ErrorKind::Config,
+                "input 'x' leaves channels, height or width open: export the network with the size "
+                "of its images",
+                [](OnnxBytes& o) { input_shape(o).mutable_dim(2)->set_dim_param("H"); }},
+        Refusal{"ThreeAxes", ErrorKind::Config, "input 'x' has 3 axes, but images have 4",
+                [](OnnxBytes& o) { input_shape(o).mutable_dim()->RemoveLast(); }},
+        Refusal{"Bytes", ErrorKind::Config, "input 'x' has elements of type 2, not float32",
+                [](OnnxBytes& o) {
+                  o.graph().mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
+                      2);
+                }},
+        Refusal{"HugeImages", ErrorKind::Data, "are larger than any network reads",
+                [](OnnxBytes& o) { input_shape(o).mutable_dim(3)->set_dim_value(INT64_MAX); }},
+        Refusal{"TwoInputs", ErrorKind::Config, "has the inputs 'x' and 'other'",
+                [](OnnxBytes& o) {
+                  *o.graph().add_input() = o.graph().input(0);
+                  o.graph().mutable_input(1)->set_name("other");
+                }},
+        Refusal{"TwoOutputs", ErrorKind::Config, "has 2 outputs",
+                [](OnnxBytes& o) { *o.graph().add_output() = o.graph().output(0); }},
+        Refusal{"OldOpset", ErrorKind::Config, "was written for opset 6: export it again",
+                [](OnnxBytes& o) { o.model.mutable_opset_import(0)->set_version(6); }},
+        Refusal{"NoClassifier", ErrorKind::Config, "the output 'r2_out' has shape 4x4x12",
+                [](OnnxBytes& o) { o.graph().mutable_output(0)->set_name("r2_out"); }},
+        Refusal{"SharedKernel", ErrorKind::Config, "shares its kernel with another node",
+                [](OnnxBytes& o) {
+                  io::onnx::NodeProto& again = *o.graph().add_node();
+                  again = o.graph().node(0);
+                  again.set_output(0, "again");
+                  o.graph().mutable_node(1)->set_input(0, "both");
+                  io::onnx::NodeProto& sum = o.node("Add", "sum", {"c1_out", "again"}, "both");
+                  (void)sum;
+                  // in topological order
+                  auto& nodes = *o.graph().mutable_node();
+                  for (int at = nodes.size() - 2, to = 1; at < nodes.size(); ++at, ++to)
+                    for (int i = at; i > to; --i) nodes.SwapElements(i, i - 1);
+                }},
+        Refusal{"NoNetwork", ErrorKind::Data, "is not a network in the format of ONNX",
+                [](OnnxBytes& o) { o.graph().clear_node(); }}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(OnnxFileTest, DamagedElementsAreRefusedWhenTheyAreRead) {
+  OnnxBytes file = test::plain_network();
+  io::onnx::TensorProto& kernel = *file.graph().mutable_initializer(0);
+  kernel.mutable_float_data()->RemoveLast();
+  expect_refused(ErrorKind::Data, "tensor 'c1.weight' has 215 elements, not 216",
+                 [&] { (void)read(file).values({0}); });
+  kernel.clear_float_data();
+  const OnnxFile stripped = read(file);
+  EXPECT_FALSE(stripped.has_values());
+  expect_refused(ErrorKind::Data, "has no elements of 'c1.weight'",
+                 [&] { (void)stripped.values({0}); });
+  kernel.set_raw_data(std::string(100, '\0'));
+  expect_refused(ErrorKind::Data, "has 100 bytes for 216 elements",
+                 [&] { (void)read(file).values({0}); });
+  kernel.set_data_type(3);
+  expect_refused(ErrorKind::Data, "has elements of type 3; weights must be float",
+                 [&] { (void)read(file).values({0}); });
+  for (const std::string& bytes : {std::string(), std::string("\x08"), file.bytes().substr(0, 900)})
+    expect_refused(ErrorKind::Data, "net.onnx: is not a network in the format of ONNX",
+                   [&] { (void)OnnxFile(bytes, "net.onnx", "net"); });
+}
+
+TEST(OnnxFileTest, TensorsBesideTheFileStayInItsFolder) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path folder = directory / "network";
+  std::filesystem::create_directory(folder);
+  std::filesystem::create_directory(directory / "elsewhere");
+  OnnxBytes file = test::plain_network();
+  io::onnx::TensorProto& kernel = *file.graph().mutable_initializer(0);
+  std::vector<float> elements(216);
+  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<float>(i);
+  kernel.clear_float_data();
+  kernel.set_data_location(io::onnx::TensorProto::EXTERNAL);
+  const auto written = [&](const std::filesystem::path& to) {
+    std::ofstream out(to, std::ios::binary);
+    out << "head";
+    out.write(reinterpret_cast<const char*>(elements.data()), 864);
+  };
+  const auto opened = [&](const std::string& location, const std::string& offset) {
+    kernel.clear_external_data();
+    for (const auto& [key, value] : {std::pair<std::string, std::string>{"location", location},
+                                     {"offset", offset},
+                                     {"length", "864"}}) {
+      io::onnx::StringStringEntryProto& entry = *kernel.add_external_data();
+      entry.set_key(key);
+      entry.set_value(value);
+    }
+    std::ofstream(folder / "net.onnx", std::ios::binary) << file.bytes();
+    return OnnxFile(folder / "net.onnx").values({0});
+  };
+  written(folder / "net.onnx.data");
+  written(directory / "elsewhere/data");
+  std::filesystem::create_symlink(directory / "elsewhere/data", folder / "link");
+  EXPECT_EQ(opened("net.onnx.data", "4")[2 * 3], 2.0f);  // OHWI: the third pixel of channel 0
+  expect_refused(ErrorKind::Data, "ends at byte 874", [&] { opened("net.onnx.data", "10"); });
+  expect_refused(ErrorKind::Data, "has the offset '-1'", [&] { opened("net.onnx.data", "-1"); });
+  expect_refused(ErrorKind::Io, "none", [&] { opened("none", "0"); });
+  const std::string outside = (directory / "elsewhere/data").string();
+  for (const std::string& location : {std::string("../elsewhere/data"), outside,
+                                      std::string("link"), std::string(""), std::string(".")})
+    expect_refused(ErrorKind::Config, "which is not in the folder of the file",
+                   [&] { opened(location, "0"); });
+}
+
+// ---- there and back
+
+/// Every element is another number.
+std::vector<std::vector<float>> numbered(const Graph& graph) {
+  std::vector<std::vector<float>> all;
+  float next = 0.0f;
+  for (const Parameter& parameter : graph.parameters) {
+    all.emplace_back(static_cast<std::size_t>(parameter.elements()));
+    for (float& value : all.back()) value = next++;
+  }
+  return all;
+}
+
+/// Writes a graph with its values and expects that both come back.
+std::string expect_round_trip(const Graph& graph, const std::vector<std::vector<float>>& values) {
+  const std::string bytes =
+      to_onnx(graph,
+              [&](const Parameter& parameter) -> std::span<const float> {
+                return values[static_cast<std::size_t>(&parameter - graph.parameters.data())];
+              },
+              {});
+  const OnnxFile back(bytes, "net.onnx", "another name");
+  EXPECT_EQ(back.graph(), graph) << graph.name;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    EXPECT_EQ(back.values({static_cast<std::int32_t>(i)}), values[i]) << graph.parameters[i].name;
+  return bytes;
+}
+
+TEST(OnnxFileTest, NetworksOfEachFamilyComeBack) {
+  for (const std::string_view model : models::model_names())
+    for (const models::Task task : {models::Task::Cifar, models::Task::ImageNet})
+      for (const models::NormKind norm : {models::NormKind::Batch, models::NormKind::Group}) {
+        models::ModelOptions options = models::default_options(model, task);
+        options.norm = norm;
+        options.group_order = models::GroupOrder::Strided;
+        options.image = {64, 64, 3};
+        if (task == models::Task::Cifar) options.image = {32, 32, 3};
+        const Graph graph = models::build_model(options);
+        expect_round_trip(graph, numbered(graph));
+      }
+}
+
+TEST(OnnxFileTest, NetworksOfOthersComeBack) {
+  for (const OnnxBytes& network :
+       {test::plain_network(), test::dense_network(), test::depthwise_network()}) {
+    const OnnxFile file = read(network);
+    std::vector<std::vector<float>> values;
+    for (std::size_t i = 0; i < file.graph().parameters.size(); ++i)
+      values.push_back(file.values({static_cast<std::int32_t>(i)}));
+    expect_round_trip(file.graph(), values);
+  }
+}
+
+// What another program changed is read like a file of that program.
+TEST(OnnxFileTest, NoteOfAGraphCountsOnlyForItsNodes) {
+  models::ModelOptions options = models::default_options("squeezenet", models::Task::Cifar);
+  const Graph graph = models::build_model(options);
+  io::onnx::ModelProto model;
+  ASSERT_TRUE(model.ParseFromString(expect_round_trip(graph, numbered(graph))));
+  model.mutable_graph()->mutable_node(0)->set_name("changed");
+  const OnnxFile changed(model.SerializeAsString(), "net.onnx", "net");
+  EXPECT_EQ(changed.graph().name, "net");
+  EXPECT_EQ(changed.graph().ops.front().name, "changed");
+  EXPECT_EQ(changed.graph().trainable_elements(), graph.trainable_elements());
+  EXPECT_FALSE(changed.graph().find("drop9").valid());  // only the note has it
+  EXPECT_EQ(changed.graph().ops.size() + 1, graph.ops.size());
+}
+
+}  // namespace
+}  // namespace millrace::io
