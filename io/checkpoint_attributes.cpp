@@ -20,6 +20,7 @@ constexpr const char* kFile = "/";
 /// object within them become attributes like the others.
 void describe_network(Hdf5Writer& file, const Json& facts) {
   for (const auto& [key, value] : facts.members()) {
+    if (key == "graph") continue;  // of a network that was given: too long for an attribute
     if (value.is_object()) {
       describe_network(file, value);
     } else if (key == "class_names") {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/onnx/onnx_file.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <google/protobuf/io/zero_copy_stream_impl.h>
 
 #include <algorithm>
 #include <array>
@@ -111,24 +113,29 @@ bool is_onnx(const std::filesystem::path& path) {
 OnnxFile::OnnxFile(const std::filesystem::path& path) : content_(std::make_unique<Content>()) {
   const std::filesystem::path folder = path.parent_path();
   content_->place = {path.string(), folder.empty() ? "." : folder};
-  read(read_text(path, kMostBytes), path.stem().string());
+  const UniqueFd file = open_file(path, O_RDONLY);
+  google::protobuf::io::FileInputStream stream(file.get());
+  const bool fits = regular_size(file.get(), path) <= kMostBytes;
+  const bool parsed = fits && content_->model.ParseFromZeroCopyStream(&stream);
+  if (stream.GetErrno() != 0) fail_io("read", path, stream.GetErrno());
+  take(parsed, path.stem().string());
 }
 
 OnnxFile::OnnxFile(std::string_view bytes, const std::string& label, const std::string& name)
     : content_(std::make_unique<Content>()) {
   content_->place = {label, {}};
-  read(bytes, name);
+  take(bytes.size() <= kMostBytes &&
+           content_->model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())),
+       name);
 }
 
 OnnxFile::~OnnxFile() = default;
 OnnxFile::OnnxFile(OnnxFile&&) noexcept = default;
 OnnxFile& OnnxFile::operator=(OnnxFile&&) noexcept = default;
 
-void OnnxFile::read(std::string_view bytes, const std::string& name) {
+void OnnxFile::take(bool parsed, const std::string& name) {
   Content& c = *content_;
-  if (bytes.size() > kMostBytes ||
-      !c.model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) ||
-      c.model.graph().node_size() == 0)
+  if (!parsed || c.model.graph().node_size() == 0)
     fail(ErrorKind::Data, "{}: is not a network in the format of ONNX, or is cut off",
          c.place.label);
   if (std::optional<ImportedGraph> noted = import_noted(c.model))

@@ -42,7 +42,7 @@ class OnnxFile {
 
  private:
   struct Content;
-  void read(std::string_view bytes, const std::string& name);
+  void take(bool parsed, const std::string& name);
   std::unique_ptr<Content> content_;
 };
 

@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/commands.hpp"
 #include "cli/imported_tensors.hpp"
@@ -14,6 +17,8 @@
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/class_names.hpp"
+#include "io/onnx/onnx_file.hpp"
+#include "io/tensor_checks.hpp"
 #include "io/weights/import.hpp"
 #include "models/registry.hpp"
 #include "train/network_facts.hpp"
@@ -38,13 +43,77 @@ void tell(const io::Identified& found, const Options& options) {
              text_of(options_assumed(found), options));
 }
 
+/// Makes a run of a network and its values.
+void write_run(const std::filesystem::path& run_directory, const models::Graph& graph,
+               const train::TrainConfig& config, const ImportedTensors& imported,
+               const std::filesystem::path& file) {
+  create_run_directory(run_directory);
+  io::write_file_atomically(run_directory / "config.toml", config.resolved_toml);
+  io::CheckpointHeader header;
+  header.model = graph.name;
+  header.config_toml = config.resolved_toml;
+  header.network = to_json(train::facts_of(config));
+  header.environment = fmt::format("imported from {}", file.filename().string());
+  const std::filesystem::path checkpoint =
+      io::write_checkpoint(run_directory / "checkpoints", header, imported.tensors());
+  fmt::print("Total Parameters: {}\nSaved checkpoint to {}\n", graph.trainable_elements(),
+             checkpoint.string());
+}
+
+/// The options of a run of the network in an ONNX file, which says what it reads and how many
+/// classes there are.
+Options options_of(const io::OnnxFile& onnx, const Options& given) {
+  Options options = given;
+  const std::string file = options.arguments.at(0);
+  if (const Setting* const model = options.find("model"))
+    fail(ErrorKind::Usage, "{} {} has no effect here: {} holds the network", model->where,
+         to_string(model->value), file);
+  const models::Graph& graph = onnx.graph();
+  const bool small = graph.input_shape == Shape{32, 32, 3};
+  const std::vector<ImpliedOption> implied = {{"model", file},
+                                              {"dataset", !small                 ? "imagenet"
+                                                          : graph.classes == 100 ? "cifar-100"
+                                                                                 : "cifar-10"}};
+  add_implied(options, implied, file);
+  options.network = std::make_shared<const models::Graph>(graph);
+  fmt::print("{}: {}\n", file, text_of(implied, options));
+  return options;
+}
+
+int import_network(const Invocation& invocation) {
+  const std::filesystem::path file = invocation.options.arguments.at(0);
+  const io::OnnxFile onnx(file);
+  print_lines(stderr, onnx.notices());
+  const Options options = options_of(onnx, invocation.options);
+  DatasetFacts facts = published_facts(options);
+  facts.classes = std::min(facts.classes, onnx.graph().classes);
+  if (const auto names = options.text("class-names"))
+    facts.class_names = io::read_class_names(*names, facts.classes);
+  const Resolution resolution = resolve(options, facts, this_machine());
+  print_lines(stderr, resolution.notices);
+  const train::TrainConfig& config = resolution.config;
+  std::vector<io::ImportedParameter> values;
+  for (std::size_t i = 0; i < onnx.graph().parameters.size(); ++i) {
+    const models::Parameter& parameter = onnx.graph().parameters[i];
+    values.push_back({parameter.name, onnx.values({static_cast<std::int32_t>(i)})});
+    if (const std::string bad =
+            io::bad_value(values.back().values, parameter.shape, io::value_rule(parameter.name));
+        !bad.empty())
+      fail(ErrorKind::Data, "{}: {}{}: the network cannot use this value: export it again",
+           file.string(), parameter.name, bad);
+  }
+  write_run(options.arguments.at(1), models::build_model(config.model), config,
+            ImportedTensors(onnx.graph(), std::move(values), config.optimiser.kind), file);
+  return 0;
+}
+
 }  // namespace
 
 int command_import(const Invocation& invocation) {
+  if (io::is_onnx(invocation.options.arguments.at(0))) return import_network(invocation);
   const io::TensorFile file = io::read_tensor_file(invocation.options.arguments.at(0));
   const io::Identified found = io::identify(file, wanted_styles(invocation.options));
   const Options options = completed(invocation.options, found);
-  const std::filesystem::path run_directory = options.arguments.at(1);
   DatasetFacts facts = published_facts(options);
   facts.classes = std::min(facts.classes, found.model.classes);
   if (const auto names = options.text("class-names"))
@@ -57,17 +126,7 @@ int command_import(const Invocation& invocation) {
   const ImportedTensors imported(graph, io::import_weights(file, graph, found.style),
                                  config.optimiser.kind);
   tell(found, options);
-  create_run_directory(run_directory);
-  io::write_file_atomically(run_directory / "config.toml", config.resolved_toml);
-  io::CheckpointHeader header;
-  header.model = graph.name;
-  header.config_toml = config.resolved_toml;
-  header.network = to_json(train::facts_of(config));
-  header.environment = fmt::format("imported from {}", file.path().filename().string());
-  const std::filesystem::path checkpoint =
-      io::write_checkpoint(run_directory / "checkpoints", header, imported.tensors());
-  fmt::print("Total Parameters: {}\nSaved checkpoint to {}\n", graph.trainable_elements(),
-             checkpoint.string());
+  write_run(options.arguments.at(1), graph, config, imported, file.path());
   return 0;
 }
 

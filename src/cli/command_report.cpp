@@ -59,6 +59,7 @@ Options usual_options(const Options& recorded) {
   for (const std::string_view name : kIdentity)
     if (const Setting* const setting = recorded.find(name))
       options.set(*find_option(name), *setting);
+  options.network = recorded.network;
   impose(options, "synthetic-data", true);
   const Resolution resolution = resolve(options, published_facts(options), this_machine());
   return parse_config(resolution.config.resolved_toml, "the defaults");
@@ -103,7 +104,8 @@ report::ReportedRun reported(const fs::path& directory, CostModel model) {
   const fs::path config = directory / "config.toml";
   try {
     if (fs::exists(config)) {
-      const Options recorded = read_config_file(config);
+      Options recorded = read_config_file(config);
+      add_recorded_network(recorded, directory);
       list_options(recorded, usual_options(recorded), run);
       run.planned = planned_run(recorded, model);
       check_network(run);

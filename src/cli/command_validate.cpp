@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "core/json.hpp"
 #include "device/environment.hpp"
 #include "io/checkpoint.hpp"
+#include "io/onnx/onnx_file.hpp"
 #include "models/initialise.hpp"
 #include "models/registry.hpp"
 #include "train/network_facts.hpp"
@@ -45,7 +47,14 @@ class InitialCheckpoint {
     std::filesystem::create_directory(directory_);
     const models::Graph graph = models::build_model(config.model);
     std::vector<io::ImportedParameter> values;
-    for (const models::Parameter& parameter : graph.parameters) {
+    std::optional<io::OnnxFile> file;
+    if (io::is_onnx(config.init_path)) file.emplace(config.init_path);
+    for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+      const models::Parameter& parameter = graph.parameters[i];
+      if (file) {
+        values.push_back({parameter.name, file->values({static_cast<std::int32_t>(i)})});
+        continue;
+      }
       std::vector<float> start(static_cast<std::size_t>(parameter.elements()));
       models::initialise(parameter, config.seed, start);
       values.push_back({.name = parameter.name, .values = std::move(start)});

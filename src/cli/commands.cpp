@@ -7,12 +7,14 @@
 #include <array>
 #include <cstdio>
 #include <initializer_list>
+#include <memory>
 #include <vector>
 
 #include "cli/dialect.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "io/atomic_file.hpp"
+#include "io/onnx/onnx_file.hpp"
 #include "millrace_version.hpp"
 
 namespace millrace::cli {
@@ -50,7 +52,7 @@ constexpr std::array kCommands = std::to_array<CommandSpec>({
      "Averages checkpoints into RUN_DIR/averages, which can be validated like a run.",
      "millrace average logs/RN20_bs32_BN_16.32_v0.1.0_3S9 --count 5"},
     {Command::Import, "import", "FILE RUN_DIR", command_import,
-     "Creates a run directory from weights of PyTorch (.safetensors, .pth) or Keras (.h5).",
+     "Creates a run from weights of PyTorch (.safetensors, .pth), Keras (.h5) or ONNX.",
      "millrace import resnet50.pth runs/resnet50 --like torchvision"},
     {Command::Export, "export", "CHECKPOINT|RUN_DIR", command_export,
      "Writes the weights of a checkpoint for PyTorch (safetensors), ONNX or h5py.",
@@ -138,6 +140,15 @@ void name_run_first(Options& options) {
   options.erase("restore-path");
 }
 
+/// Reads the network of the file that --model names. What continues a run has recorded it.
+void read_network(Options& options, std::vector<std::string>& notices) {
+  const std::string file = options.text("model").value_or("");
+  if (!io::is_onnx(file) || options.text("restore-path")) return;
+  const io::OnnxFile onnx(file);
+  options.network = std::make_shared<const models::Graph>(onnx.graph());
+  notices.insert(notices.end(), onnx.notices().begin(), onnx.notices().end());
+}
+
 int run_command(std::span<const std::string> words, const Environment& environment) {
   const Matched matched = match_command(words);
   const std::span<const std::string> rest = words.subspan(matched.words);
@@ -152,6 +163,7 @@ int run_command(std::span<const std::string> words, const Environment& environme
       read_command_line(meant_by(*matched.command, rest), rest, arguments, environment);
   if (translation.command == Command::Predict) name_run_first(translation.options);
   const CommandSpec& command = spec_of(translation.command);
+  read_network(translation.options, translation.notices);
   const Invocation invocation{.command = command.name,
                               .options = std::move(translation.options),
                               .environment = environment,

@@ -80,8 +80,10 @@ std::string cell(std::string_view text) {
 }
 
 std::string reference_row(const OptionSpec& spec) {
-  const std::string values =
-      spec.type == ValueType::Choice ? std::string(spec.value_name) : describe_values(spec);
+  const std::string values = spec.type != ValueType::Choice ? describe_values(spec)
+                             : spec.or_file.empty()
+                                 ? std::string(spec.value_name)
+                                 : fmt::format("{}|FILE{}", spec.value_name, spec.or_file);
   const std::string_view restore =
       spec.on_restore == OnRestore::Fixed                                   ? "fixed"
       : spec.taken_by(Command::Restore) && spec.section != Section::Command ? "may change"

@@ -177,6 +177,13 @@ inline Trait integer(Range range) { return kind(ValueType::Integer, "N", range);
 inline Trait real(Range range, Text value = "X") { return kind(ValueType::Real, value, range); }
 inline Trait reals(Text value, Range range) { return kind(ValueType::RealList, value, range); }
 inline Trait choice(Text choices) { return kind(ValueType::Choice, choices); }
+/// A choice that also takes the path of a file with this ending.
+inline Trait choice_or_file(Text choices, Text ending) {
+  return [=](OptionSpec& spec) {
+    choice(choices)(spec);
+    spec.or_file = ending;
+  };
+}
 inline Trait text(Text value) { return kind(ValueType::Text, value); }
 inline Trait names(Text value) { return kind(ValueType::NameList, value); }
 inline Trait path(Text value) { return kind(ValueType::Path, value); }
@@ -273,6 +280,7 @@ inline constexpr auto kResNet = static_cast<FamilySet>(Family::ResNet);
 inline constexpr auto kResNeXt = static_cast<FamilySet>(Family::ResNeXt);
 inline constexpr auto kSqueezeNet = static_cast<FamilySet>(Family::SqueezeNet);
 inline constexpr auto kEfficientNet = static_cast<FamilySet>(Family::EfficientNet);
+inline constexpr auto kGiven = static_cast<FamilySet>(Family::Given);
 inline constexpr FamilySet kResidual = kResNet | kResNeXt;
 inline constexpr FamilySet kNormed = kResidual | kEfficientNet;
 

@@ -11,6 +11,7 @@
 
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "models/model_options.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -120,11 +121,12 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kSection
      {"", "This command"}}};
 static_assert(kSections.size() == static_cast<std::size_t>(Section::Command) + 1);
 
-constexpr std::array<std::pair<Family, std::string_view>, 4> kFamilies = {
+constexpr std::array<std::pair<Family, std::string_view>, 5> kFamilies = {
     {{Family::ResNet, "resnet"},
      {Family::ResNeXt, "resnext"},
      {Family::SqueezeNet, "squeezenet"},
-     {Family::EfficientNet, "efficientnet"}}};
+     {Family::EfficientNet, "efficientnet"},
+     {Family::Given, models::kGivenModel}}};
 
 /// Two options that exclude each other.
 using Pair = std::pair<std::string_view, std::string_view>;
@@ -209,7 +211,8 @@ std::string describe_values(const OptionSpec& spec) {
     case ValueType::RealList:
       return "a list of ascending numbers" + describe(spec.range);
     case ValueType::Choice:
-      return fmt::format("one of {}", join(choices(spec), ", "));
+      return fmt::format("one of {}{}", join(choices(spec), ", "),
+                         spec.or_file.empty() ? "" : fmt::format(", or a {} file", spec.or_file));
     case ValueType::Text:
       return "text";
     case ValueType::NameList:
@@ -249,6 +252,7 @@ Value check_value(const OptionSpec& spec, Value value, Origin origin, std::strin
                                            [](const std::string& c) { return to_lower(c); });
       valid = match != known.end();
       if (valid) return *match;
+      valid = !spec.or_file.empty() && to_lower(*text).ends_with(spec.or_file);
     }
   }
   if (!valid) refuse(spec, to_string(value), origin, where);
@@ -305,6 +309,7 @@ Options merge(Options stronger, const Options& weaker) {
     if (stronger.find(name) == nullptr && std::ranges::none_of(kConflicts, overruled))
       stronger.set(*find_option(name), setting);
   }
+  if (!stronger.network) stronger.network = weaker.network;
   return stronger;
 }
 

@@ -19,6 +19,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,6 +28,9 @@
 #include <variant>
 #include <vector>
 
+namespace millrace::models {
+struct Graph;
+}
 namespace millrace::train {
 struct TrainConfig;
 }
@@ -81,7 +85,14 @@ enum class Command : unsigned {
 using CommandSet = unsigned;
 
 /// Families of networks that have their own options.
-enum class Family : unsigned { ResNet = 1, ResNeXt = 2, SqueezeNet = 4, EfficientNet = 8 };
+/// Given: a network in a file.
+enum class Family : unsigned {
+  ResNet = 1,
+  ResNeXt = 2,
+  SqueezeNet = 4,
+  EfficientNet = 8,
+  Given = 16
+};
 using FamilySet = unsigned;
 
 /// Whether a restored run may change an option: only if it does not change the results.
@@ -100,6 +111,7 @@ struct OptionSpec {
   Section section = Section::Command;
   ValueType type = ValueType::Flag;
   std::string_view value_name = {};              ///< "N", "DIR"; for a Choice its values: "a|b|c"
+  std::string_view or_file = {};                 ///< of a Choice: or a path with this ending
   std::optional<std::string> default_text = {};  ///< of the help; from the default if not given
   std::string_view unit = {};
   Range range = {};
@@ -197,6 +209,8 @@ class Options {
 
   /// Words that are not options, in order.
   std::vector<std::string> arguments;
+  /// The network in the file that --model names, once it was read; nullptr: a family builds it.
+  std::shared_ptr<const models::Graph> network;
 
  private:
   template <class T>

@@ -20,8 +20,11 @@ bool projects_shortcuts(const TrainConfig& c) { return c.model.shortcut == 'B'; 
 
 void add_model(OptionTable& table) {
   const Rows row(table, Section::Model, kRunsAndValidate, kFixed);
-  row("model", choice("resnet|resnext|squeezenet|efficientnet"), "IPU", "family of networks",
-      by_default("resnet"));
+  row("model", choice_or_file("resnet|resnext|squeezenet|efficientnet", ".onnx"), "IPU",
+      "family of networks, or an ONNX file with a network of your own", by_default("resnet"));
+  row("init-weights", choice("file|fresh"), "millrace",
+      "weights that the network of an ONNX file starts with: those of the file, or random ones",
+      by_default("file"), needs("no --init-path"), families(kGiven));
   row("model-size", text("SIZE"), "IPU",
       "size of the network, one of the published sizes of its family",
       default_text("ResNet 18, ResNeXt 14, EfficientNet B0; for CIFAR 20, 11, cifar"));
@@ -55,7 +58,7 @@ void add_norm(OptionTable& table) {
   row("BN-span", integer(between(1, 4096)), "millrace",
       "number of replicas that share the statistics of batch normalization", by_default(1),
       unit("replicas"), needs("--batch-norm and --replicas"), when(has_batch_norm),
-      sets<&ModelOptions::batch_norm_span>(), if_given());
+      sets<&ModelOptions::batch_norm_span>(), if_given(), families(kNormed | kGiven));
   row("stable-norm", flag(), "IPU", "compute mean and variance in two passes",
       idle("mean and variance are always as accurate as with two passes"), families(kAllFamilies));
 }

@@ -54,11 +54,13 @@ void add_numerics(OptionTable& table) {
       "seed of all random numbers: weights, order of the data, augmentation",
       commands(kRunsAndValidate | set_of(Command::Generate) | set_of(Command::DataConvert)),
       sets<&TrainConfig::seed>());
-  row("init-path", path("DIR"), "IPU", "start with the weights of this run or checkpoint",
+  row("init-path", path("DIR"), "IPU",
+      "start with the weights of this run, checkpoint or ONNX file",
       commands(kTrain | set_of(Command::Restore)), sets<&TrainConfig::init_path>(), if_given());
   row("init-fresh", names("NAME .."), "millrace",
       "initialize parameters whose names contain one of these instead of loading them",
-      needs("--init-path"), commands(kTrain | set_of(Command::Restore)), when(has_initial_weights),
+      needs("--init-path or the weights of an ONNX file"),
+      commands(kTrain | set_of(Command::Restore)), when(has_initial_weights),
       sets<&TrainConfig::init_fresh>(), if_given());
   row("variable-filter", names("NAME .."), "IPU",
       "train only parameters whose names contain one of these", default_text("all parameters"),

@@ -15,10 +15,12 @@
 #include "cli/run_name.hpp"
 #include "cli/smoke.hpp"
 #include "core/error.hpp"
+#include "core/sha256.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "millrace_version.hpp"
+#include "models/graph_json.hpp"
 #include "pipeline/schedule/schedule.hpp"
 #include "train/agreement.hpp"
 #include "train/memory.hpp"
@@ -140,6 +142,12 @@ void require_alike(const comm::World& world, const PreparedRun& run) {
       {"kernels", device::describe_arithmetic(),
        "set MILLRACE_MAX_ISA on all ranks to a level that each supports, and install the same "
        "oneDNN"}};
+  if (const models::GivenNetwork& given = run.config.model.given; given.graph) {
+    const std::string text = to_json(*given.graph).dump();
+    Sha256 digest;
+    digest.update(std::as_bytes(std::span(text)));
+    facts.push_back({"network", digest.hex_digest(), "give all ranks the same file with --model"});
+  }
   for (const auto& [name, images] :
        {std::pair{"training images", run.data.train}, {"validation images", run.data.validation}})
     facts.push_back({name, images ? io::describe_content(*images) : "none",

@@ -84,6 +84,10 @@ void record_options(const PreparedRun& run);
 /// checkpoint. Without a path it comes from the options, and the weights are untrained.
 [[nodiscard]] PreparedRun prepare_validation(const Invocation& invocation);
 
+/// Adds the network that a run recorded to the options of its config.toml, if a file gave it.
+/// Errors: Checkpoint.
+void add_recorded_network(Options& options, const std::filesystem::path& run);
+
 /// The network of a checkpoint, without its data.
 struct RecordedNetwork {
   train::TrainConfig config;

@@ -13,11 +13,13 @@
 #include "cli/prepare.hpp"
 #include "cli/prepare_parts.hpp"
 #include "cli/resolve.hpp"
+#include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "device/environment.hpp"
 #include "io/atomic_file.hpp"
 #include "io/checkpoint.hpp"
 #include "io/data/cifar.hpp"
+#include "io/onnx/onnx_file.hpp"
 #include "io/tensor_checks.hpp"
 #include "models/registry.hpp"
 #include "train/agreement.hpp"
@@ -26,16 +28,18 @@
 namespace millrace::cli {
 namespace {
 
-/// The configuration recorded in a checkpoint.
-Options recorded_in(const io::CheckpointReader& checkpoint) {
-  return parse_config(checkpoint.header().config_toml,
-                      (checkpoint.path() / "manifest.json").string());
-}
-
 /// What a checkpoint says of its network.
 std::optional<train::NetworkFacts> facts_in(const io::CheckpointReader& checkpoint) {
   return train::parse_facts(checkpoint.header().network,
                             (checkpoint.path() / "manifest.json").string());
+}
+
+/// The configuration recorded in a checkpoint.
+Options recorded_in(const io::CheckpointReader& checkpoint) {
+  Options options =
+      parse_config(checkpoint.header().config_toml, (checkpoint.path() / "manifest.json").string());
+  if (const auto facts = facts_in(checkpoint)) options.network = facts->given.graph;
+  return options;
 }
 
 /// What rank 0 found in the directory of a run to be restored.
@@ -152,7 +156,13 @@ Options with_given(Options given, const Options& recorded) {
 PreparedRun prepare_validation(const Invocation& invocation) {
   std::vector<std::string> notices = invocation.notices;
   const std::optional<std::string> path = invocation.options.text("restore-path");
-  if (!path) notices.emplace_back("no --restore-path: validating untrained weights");
+  if (!path)
+    notices.push_back(
+        fmt::format("no --restore-path: validating {}",
+                    is_given_network(invocation.options) &&
+                            invocation.options.value("init-weights") == Value(std::string("file"))
+                        ? "the weights of the file"
+                        : "untrained weights"));
   Options options =
       path ? with_given(invocation.options, recorded_in(io::open_newest(*path, notices)))
            : invocation.options;
@@ -164,6 +174,12 @@ PreparedRun prepare_validation(const Invocation& invocation) {
   PreparedRun run = open_and_resolve(options, this_machine());
   run.notices.insert(run.notices.begin(), notices.begin(), notices.end());
   return run;
+}
+
+void add_recorded_network(Options& options, const std::filesystem::path& run) {
+  if (!io::is_onnx(options.text("model").value_or(""))) return;
+  std::vector<std::string> complaints;
+  options.network = recorded_in(io::open_newest(run, complaints)).network;
 }
 
 RecordedNetwork network_of(const io::CheckpointReader& checkpoint, const Options& given) {

@@ -81,7 +81,7 @@ Resolution resolve(const Options& options, const DatasetFacts& data, const Machi
   Resolution result;
   TrainConfig& config = result.config;
   check_families(options, result.notices);
-  resolve_model(read, data, task, config);
+  resolve_model(read, data, task, config, result.notices);
   const FamilyRecipe recipe = family_recipe(config.model.model, task);
   config.data.loader_threads = loader_threads(request, machine);
   resolve_data(read, request, data, config);
@@ -172,6 +172,7 @@ Options continued_options(const Options& given, const Options& recorded) {
          before != nullptr ? " " + to_string(before->value) : "out it");
   }
   Options merged = merge(merge(command_line, recorded), environment);
+  merged.network = recorded.network;  // the file may be another one by now
   return relaid(command_line, recorded, std::move(merged));
 }
 

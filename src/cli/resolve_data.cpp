@@ -124,7 +124,9 @@ std::int64_t image_size(Reader& read, const std::string& dataset) {
   const io::DatasetKind& kind = io::dataset_kind(dataset);
   std::int64_t usual = kind.image_side;
   const models::Task task = task_of(dataset);
-  if (dataset == kImageNet && model_name(read.options()) == "efficientnet")
+  if (dataset == kImageNet && is_given_network(read.options()))
+    usual = given_network(read.options()).input_shape.h;
+  else if (dataset == kImageNet && model_name(read.options()) == "efficientnet")
     usual = models::efficientnet_image_size(model_size(read.options(), task));
   const std::int64_t size = read.integer("image-size", usual);
   if (!kind.resized && size != kind.image_side)

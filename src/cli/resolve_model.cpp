@@ -6,6 +6,7 @@
 #include "cli/resolve_parts.hpp"
 #include "core/error.hpp"
 #include "core/text.hpp"
+#include "io/onnx/onnx_file.hpp"
 
 namespace millrace::cli {
 namespace {
@@ -40,7 +41,18 @@ models::Task task_of(std::string_view dataset) {
   return dataset == kImageNet ? Task::ImageNet : Task::Cifar;
 }
 
+bool is_given_network(const Options& options) {
+  return io::is_onnx(options.text("model").value_or(""));
+}
+
+const models::Graph& given_network(const Options& options) {
+  if (options.network) return *options.network;
+  fail(ErrorKind::Config, "--model {}: this run does not hold the network: give the file to train",
+       options.text("model").value_or(""));
+}
+
 std::string model_name(const Options& options) {
+  if (is_given_network(options)) return kGivenModel;
   return to_lower(options.text("model").value_or("resnet"));
 }
 
@@ -71,8 +83,37 @@ void check_families(const Options& options, Notices& notices) {
   }
 }
 
+namespace {
+
+/// A network in a file: its images and its outputs must be those of the data set.
+void resolve_given(Reader& read, const DatasetFacts& data, models::Task task,
+                   train::TrainConfig& config, Notices& notices) {
+  const Graph& graph = given_network(read.options());
+  const std::string file = read.note("model", *read.options().text("model"));
+  config.model = given_options(read.options().network, task);
+  if (graph.input_shape != data.image)
+    fail(ErrorKind::Config,
+         "--model {}: the network reads images of {}, but those of the data set are {}: export it "
+         "for this size{}",
+         file, graph.input_shape, data.image,
+         task == Task::ImageNet ? ", or give --image-size" : "");
+  if (graph.classes < data.classes)
+    fail(ErrorKind::Config,
+         "--model {}: the network has {} outputs, but the data set has {} classes: export it with "
+         "at least one output per class",
+         file, graph.classes, data.classes);
+  if (graph.classes > data.classes)
+    notices.push_back(fmt::format("{} has {} outputs for the {} classes of the data set", file,
+                                  graph.classes, data.classes));
+  read.apply("BN-span", config);
+  if (!read.given("init-path") && read.text("init-weights") == "file") config.init_path = file;
+}
+
+}  // namespace
+
 void resolve_model(Reader& read, const DatasetFacts& data, models::Task task,
-                   train::TrainConfig& config) {
+                   train::TrainConfig& config, Notices& notices) {
+  if (is_given_network(read.options())) return resolve_given(read, data, task, config, notices);
   ModelOptions& model = config.model;
   model = default_options(model_name(read.options()), task);
   read.note("model", model.model);

@@ -48,9 +48,14 @@ struct FamilyRecipe {
 [[nodiscard]] std::int64_t checked_product(std::int64_t a, std::int64_t b, std::string_view what);
 
 [[nodiscard]] models::Task task_of(std::string_view dataset);
-/// Name of the family of networks, in lower case.
+/// Whether --model names a file.
+[[nodiscard]] bool is_given_network(const Options& options);
+/// The network in the file that --model names. Errors: Config if it was not read or recorded.
+[[nodiscard]] const models::Graph& given_network(const Options& options);
+/// Name of the family of networks, in lower case; kGivenModel for one in a file.
 [[nodiscard]] std::string model_name(const Options& options);
-/// Size in the spelling of the registry's tables: EfficientNet's 0 and b0 are B0.
+/// Size of a family's network in the spelling of the registry's tables: EfficientNet's 0 and b0 are
+/// B0.
 [[nodiscard]] std::string model_size(const Options& options, models::Task task);
 /// Name of the data set. Errors: Usage when no option names it.
 [[nodiscard]] std::string dataset_name(const Options& options);
@@ -62,7 +67,7 @@ struct FamilyRecipe {
 /// Errors: Usage for an option of another family of networks.
 void check_families(const Options& options, Notices& notices);
 void resolve_model(Reader& read, const DatasetFacts& data, models::Task task,
-                   train::TrainConfig& config);
+                   train::TrainConfig& config, Notices& notices);
 void resolve_data(Reader& read, const DataRequest& request, const DatasetFacts& facts,
                   train::TrainConfig& config);
 void resolve_batch(Reader& read, const FamilyRecipe& recipe, train::TrainConfig& config);

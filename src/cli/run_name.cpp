@@ -88,12 +88,19 @@ void clear_begun_run(const std::filesystem::path& directory) {
 
 std::string norm_name(const models::ModelOptions& model) {
   if (model.model == "squeezenet") return "noBN";
+  if (model.given.graph) return model.norm == models::NormKind::Batch ? "BN" : "noBN";
   return model.norm == models::NormKind::Group ? fmt::format("GN{}", model.groups) : "BN";
 }
 
 std::string family_name(const models::ModelOptions& model) {
   if (model.model == "resnet") return fmt::format("RN{}", model.size);
   if (model.model == "resnext") return fmt::format("RNX{}", model.size);
+  if (model.given.graph) {
+    std::string name = model.size;
+    for (char& c : name)
+      if (c == ' ' || c == '/') c = '_';
+    return name;
+  }
   return model.model == "squeezenet" ? "SN" : fmt::format("EfficientNet-{}", model.size);
 }
 

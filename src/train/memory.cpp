@@ -16,6 +16,7 @@
 #include "core/text.hpp"
 #include "device/compat.hpp"
 #include "device/environment.hpp"
+#include "io/onnx/onnx_file.hpp"
 #include "ops/backend.hpp"
 #include "pipeline/segments.hpp"
 #include "pipeline/stage.hpp"
@@ -64,6 +65,22 @@ std::int64_t reading_bytes(const Session& session, const TrainConfig& config,
   return batches + work + kept;
 }
 
+/// What reading the weights of an ONNX file takes, which are there at once: those of the file, the
+/// copies in which the largest tensor changes its order, and the nodes. Nothing but the device's
+/// memory is there by then.
+std::int64_t file_bytes(const models::Graph& graph, const TrainConfig& config) {
+  if (!io::is_onnx(config.init_path)) return 0;
+  constexpr std::int64_t kCopies = 3;
+  constexpr std::int64_t kOfNode = 2'000;
+  std::int64_t all = 0;
+  std::int64_t largest = 0;
+  for (const models::Parameter& parameter : graph.parameters) {
+    all += parameter.elements();
+    largest = std::max(largest, parameter.elements());
+  }
+  return (all + kCopies * largest) * size_of(DType::F32) + std::ssize(graph.ops) * kOfNode;
+}
+
 }  // namespace
 
 std::int64_t resident_bytes() { return bytes_in("/proc/self/status", "VmRSS:"); }
@@ -90,6 +107,8 @@ partition::ProcessMemory forecast_memory(const Session& session, const TrainConf
   if (process.rank == 0 && !planned_averages(config).empty())
     process.checkpoints =
         std::max(process.checkpoints, averaging_bytes(session.graph(), config.optimiser.kind));
+  process.other += std::max<std::int64_t>(0, file_bytes(session.graph(), config) - process.loader -
+                                                 process.library - process.checkpoints);
   // Initial values are made before any of this is allocated.
   process.other += std::max<std::int64_t>(0, session.initial_bytes() - process.rest() + base);
   // Allocators round up; the prediction must never be too low.

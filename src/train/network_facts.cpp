@@ -2,9 +2,11 @@
 #include "train/network_facts.hpp"
 
 #include <array>
+#include <memory>
 
 #include "core/error.hpp"
 #include "core/json.hpp"
+#include "models/graph_json.hpp"
 #include "train/config.hpp"
 
 namespace millrace::train {
@@ -57,7 +59,8 @@ NetworkFacts facts_of(const TrainConfig& config) {
   return {.classes = config.model.classes,
           .image = config.model.image,
           .class_names = config.data.class_names,
-          .preparation = config.data.preparation};
+          .preparation = config.data.preparation,
+          .given = config.model.given};
 }
 
 std::string to_json(const NetworkFacts& facts) {
@@ -65,6 +68,7 @@ std::string to_json(const NetworkFacts& facts) {
                             {"image", Json::list({facts.image.h, facts.image.w, facts.image.c})}});
   if (!facts.class_names.empty()) json.set("class_names", facts.class_names);
   if (facts.preparation) json.set("preparation", to_json(*facts.preparation));
+  if (facts.given.graph) json.set("graph", models::to_json(*facts.given.graph));
   return json.dump();
 }
 
@@ -76,6 +80,8 @@ std::optional<NetworkFacts> parse_facts(std::string_view text, std::string_view 
     if (image.size() != 3) throw JsonError("an image has three extents");
     NetworkFacts facts{.classes = json.at("classes").as_int64(),
                        .image = {image[0].as_int64(), image[1].as_int64(), image[2].as_int64()}};
+    if (const Json* const graph = json.find("graph"))
+      facts.given.graph = std::make_shared<const models::Graph>(models::graph_from_json(*graph));
     constexpr std::int64_t kMost = 1'000'000;
     for (const std::int64_t number : {facts.classes, facts.image.h, facts.image.w, facts.image.c})
       if (number < 1 || number > kMost) throw JsonError("a number is out of range");

@@ -9,6 +9,7 @@
 
 #include "core/shape.hpp"
 #include "io/images/preparation.hpp"
+#include "models/model_options.hpp"
 
 namespace millrace::train {
 
@@ -21,14 +22,15 @@ struct NetworkFacts {
   Shape image;
   std::vector<std::string> class_names = {};        ///< none: unknown
   std::optional<io::Preparation> preparation = {};  ///< of the images of a validation
+  models::GivenNetwork given = {};                  ///< the network itself, if no family builds it
   friend bool operator==(const NetworkFacts&, const NetworkFacts&) = default;
 };
 
 [[nodiscard]] NetworkFacts facts_of(const TrainConfig& config);
 /// As JSON: {"classes": 10, "image": [32, 32, 3], "class_names": ["cat", ..], "preparation":
 /// {"preset": "tf", "shorter_side": 256, "mean": [123.68, 116.78, 103.94], "deviation": [1, 1,
-/// 1]}}, or with a preparation {"by_image": 1}. io/checkpoint_attributes.hpp shows it to h5py. What
-/// is unknown is left out.
+/// 1]}}, or with a preparation {"by_image": 1}. io/checkpoint_attributes.hpp shows it to h5py.
+/// "graph" has the network itself if no family builds it. What is unknown is left out.
 [[nodiscard]] std::string to_json(const NetworkFacts& facts);
 /// Errors: Checkpoint, if the text is not of this form; messages begin with `label`. Nothing for
 /// "", which older checkpoints have.

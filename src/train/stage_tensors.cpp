@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -162,6 +163,29 @@ void StageTensors::begin_with(const io::CheckpointReader& checkpoint,
       tensors_to_take(*graph_, checkpoint.tensors(), fresh, checkpoint.path().string());
   visit(Replicas::All, [&](const io::TensorInfo& wanted, const pipeline::StoredValues& values) {
     if (taken.contains(wanted.name)) load_tensor(checkpoint, wanted, values);
+  });
+  refresh_copies();
+}
+
+void StageTensors::begin_with(const io::OnnxFile& file, const std::filesystem::path& path,
+                              std::span<const std::string> fresh) const {
+  std::vector<io::TensorInfo> infos;
+  std::map<std::string, models::ParameterId> ids;
+  for (const models::Parameter& parameter : file.graph().parameters) {
+    ids[parameter.name] = {static_cast<std::int32_t>(infos.size())};
+    infos.push_back(info_of(parameter));
+  }
+  const std::set<std::string> taken = tensors_to_take(*graph_, infos, fresh, path.string());
+  visit(Replicas::All, [&](const io::TensorInfo& wanted, const pipeline::StoredValues& values) {
+    if (!taken.contains(wanted.name)) return;
+    const std::vector<float> host = file.values(ids.at(wanted.name));
+    if (const std::string bad = io::bad_value(host, wanted.shape, io::value_rule(wanted.name));
+        !bad.empty())
+      fail(ErrorKind::Data,
+           "{}: {}{}: no network can compute with it: export the network again, or give "
+           "--init-fresh {}",
+           path.string(), wanted.name, bad, wanted.name);
+    pipeline::write_values(values, host);
   });
   refresh_copies();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 #include "comm/world.hpp"
 #include "core/update_rule.hpp"
 #include "io/checkpoint.hpp"
+#include "io/onnx/onnx_file.hpp"
 #include "models/graph.hpp"
 #include "pipeline/pipeline_plan.hpp"
 #include "pipeline/stage_run.hpp"
@@ -51,6 +53,10 @@ class StageTensors {
   /// Loads parameters and running statistics from the checkpoint that a run starts from, except
   /// those whose names contain one of `fresh`. Errors: as tensors_to_take().
   void begin_with(const io::CheckpointReader& checkpoint, std::span<const std::string> fresh) const;
+  /// The same from the weights in the ONNX file at `path`. Additional errors: as
+  /// io::OnnxFile::values(), and Data for values that no network can compute with.
+  void begin_with(const io::OnnxFile& file, const std::filesystem::path& path,
+                  std::span<const std::string> fresh) const;
 
   /// Memory for the tensors that this process saves: those of its stages of replica 0, and slots
   /// that only other replicas hold.

@@ -12,6 +12,7 @@
 #include "core/error.hpp"
 #include "core/text.hpp"
 #include "device/environment.hpp"
+#include "io/onnx/onnx_file.hpp"
 #include "train/agreement.hpp"
 #include "train/averaging.hpp"
 #include "train/cadence.hpp"
@@ -132,8 +133,17 @@ void Run::prepare_fresh() {
   }
 }
 
-/// Starts from the weights of a checkpoint. Only for a new run: a restored run has its own.
+/// Starts from the weights of a checkpoint or of an ONNX file. Only for a new run: a restored run
+/// has its own.
 void Run::warm_start() {
+  if (io::is_onnx(config_.init_path)) {
+    Together(world_).run([&] {
+      session_->tensors().begin_with(io::OnnxFile(config_.init_path), config_.init_path,
+                                     config_.init_fresh);
+    });
+    reporter_.line(fmt::format("Starting from the weights of {}", config_.init_path.string()));
+    return;
+  }
   std::vector<std::string> complaints;
   const io::CheckpointReader checkpoint = agreed_newest(world_, config_.init_path, complaints);
   Together(world_).run([&] { session_->tensors().begin_with(checkpoint, config_.init_fresh); });

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 
 #include "core/error.hpp"
+#include "models/registry.hpp"
 #include "tests/support/expect_error.hpp"
 
 namespace millrace::train {
@@ -33,6 +35,12 @@ TEST(NetworkFactsTest, ComeBackAsTheyWereWritten) {
     EXPECT_EQ(parse_facts(to_json(facts), "file"), facts) << to_json(facts);
 }
 
+TEST(NetworkFactsTest, GivenNetworksComeBack) {
+  NetworkFacts facts = whole_facts();
+  facts.given.graph = std::make_shared<const models::Graph>(models::build_model({}));
+  EXPECT_EQ(parse_facts(to_json(facts), "file"), facts);
+}
+
 TEST(NetworkFactsTest, FactsOfOlderCheckpointsAreRead) {
   const NetworkFacts old{.classes = 10, .image = {.h = 32, .w = 32, .c = 3}};
   EXPECT_EQ(parse_facts(kOld, "file"), old);
@@ -46,7 +54,8 @@ TEST(NetworkFactsTest, BadFactsAreRefused) {
        {R"("class_names":[1]})", R"("class_names":"cat"})", R"("preparation":{}})",
         R"("preparation":{"mean":[1,2],"deviation":[1,1,1]}})",
         R"("preparation":{"mean":[1,2,3],"deviation":[1,0,1]}})", R"("preparation":{"preset":1}})",
-        R"("preparation":{"preset":"tf","mean":[1,2,3],"deviation":[1,1,1]}})"})
+        R"("preparation":{"preset":"tf","mean":[1,2,3],"deviation":[1,1,1]}})",
+        R"("graph":{"name":"net","image":[32,32,3],"classes":10,"layers":[]}})"})
     expect_error(ErrorKind::Checkpoint, {"file: the facts about the network cannot be read"},
                  [&] { (void)parse_facts(begin + bad, "file"); });
 }

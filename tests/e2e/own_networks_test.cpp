@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Networks in files of ONNX, as their users train them.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "millrace.hpp"
+#include "tests/support/onnx_bytes.hpp"
+
+namespace millrace::test {
+namespace {
+
+std::filesystem::path written(const std::filesystem::path& path, const OnnxBytes& network) {
+  std::ofstream(path, std::ios::binary) << network.bytes();
+  return path;
+}
+
+Words training(const std::filesystem::path& file, const std::filesystem::path& run,
+               const Words& more = {}) {
+  return Words{"train --model",
+               file,
+               "--dataset cifar-10 --data-dir",
+               small_data(),
+               "--abs-learning-rate 0.05 --warmup-epochs 0 --batch-size 8 "
+               "--gradients-to-accumulate 4 --iterations 6 --no-validation --seed 5 --precision "
+               "32.32 --threads-per-device 1 --run-dir",
+               run} +
+         more;
+}
+
+struct Network {
+  const char* name;
+  OnnxBytes (*make)(std::int64_t side);
+  const char* splits;
+};
+void PrintTo(const Network& network, std::ostream* out) { *out << network.name; }
+
+class OwnNetworkTest : public testing::TestWithParam<Network> {};
+
+TEST_P(OwnNetworkTest, TrainsToTheSameBitsInTwoLayouts) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = written(directory / "net.onnx", GetParam().make(32));
+  expect_end(millrace(training(file, directory / "one", "--optimiser momentum")), 0,
+             {"onnx net on cifar-10", "Starting from the weights of " + file.string()});
+  expect_end(millrace(training(file, directory / "three",
+                               {"--optimiser momentum --shards 3 --ranks 1 --pipeline-splits",
+                                std::string(GetParam().splits)})),
+             0);
+  EXPECT_EQ(digest_of(directory / "one"), digest_of(directory / "three"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, OwnNetworkTest,
+                         testing::Values(Network{"Plain", plain_network, "p1 r2"},
+                                         Network{"Dense", dense_network, "d1.cat d3.norm"},
+                                         Network{"Depthwise", depthwise_network, "dw gate"}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// Every command after the training works from the run alone.
+TEST(OwnNetworkRunTest, NeedsItsFileNoMore) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = written(directory / "net.onnx", depthwise_network(32));
+  const std::filesystem::path run = directory / "run";
+  const Words rate = {"--optimiser SGD"};
+  expect_end(millrace(training(file, directory / "whole", rate)), 0);
+  expect_end(millrace(training(file, run, rate + Words{"--stop-after 3"})), 75);
+  std::filesystem::remove(file);
+  expect_end(restore(run), 0);
+  EXPECT_EQ(digest_of(run), digest_of(directory / "whole"));
+  const auto validated = [](const std::filesystem::path& where) {
+    const ProcessResult result = millrace(
+        {"validate --json --data-dir", small_data(), "--restore-path", where}, Capture::Output);
+    EXPECT_EQ(result.code, 0) << result.output;
+    return result.output.substr(result.output.rfind("\"top1"));
+  };
+  const std::filesystem::path exported = directory / "trained.onnx";
+  expect_end(millrace({"export", run, "--to onnx --output", exported}), 0);
+  expect_end(millrace({"report", run}), 0);
+  expect_end(millrace({"average", run, "--count 1"}), 0);
+  EXPECT_EQ(validated(run / "averages" / "mean-of-1"), validated(run / "checkpoints" / "ckpt-6"));
+  // What was exported is the same network, which a run can be made of.
+  expect_end(millrace({"import", exported, directory / "again",
+                       "--precision 32.32 --optimiser SGD --dataset cifar-10"}),
+             0, {"--dataset cifar-10"});
+  EXPECT_EQ(digest_of(directory / "again"), digest_of(run));
+  EXPECT_EQ(validated(directory / "again"), validated(run / "checkpoints" / "ckpt-6"));
+}
+
+TEST(OwnNetworkRunTest, PlanPrintsItsCuts) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path file = written(directory / "net.onnx", dense_network(32));
+  expect_end(millrace({"plan --dataset cifar-10 --shards 2 --pipeline-depth 4 --model", file}), 0,
+             {"d2.cat", "transition", "fc"});
+}
+
+TEST(OwnNetworkRunTest, RefusesWhatDoesNotFit) {
+  const TemporaryDirectory directory;
+  const std::filesystem::path run = directory / "run";
+  const std::filesystem::path small = written(directory / "small.onnx", plain_network(16));
+  expect_end(millrace(training(small, run)), 2,
+             {"the network reads images of 16x16x3, but those of the data set are 32x32x3"});
+  const std::filesystem::path net = written(directory / "net.onnx", plain_network(32));
+  expect_end(millrace({"train --no-logs --dataset cifar-100 --synthetic-data --model", net}), 2,
+             {"the network has 10 outputs, but the data set has 100 classes"});
+  expect_end(millrace(training(net, run, "--group-norm")), 2, {"--group-norm"});
+  expect_end(millrace(training(net, run, "--model-size 20")), 2, {"--model-size"});
+  expect_end(millrace(training(directory / "none.onnx", run)), 5, {"none.onnx"});
+  OnnxBytes odd = plain_network(32);
+  odd.graph().mutable_node(2)->set_op_type("HardSwish");
+  odd.graph().mutable_node(5)->set_op_type("Erf");
+  expect_end(millrace(training(written(directory / "odd.onnx", odd), run)), 2,
+             {"odd.onnx: 2 of 8 nodes have no counterpart in millrace: r1 (HardSwish); r2 (Erf)"});
+  EXPECT_FALSE(std::filesystem::exists(run));
+  // Fresh weights need none in the file.
+  OnnxBytes stripped = plain_network(32);
+  for (io::onnx::TensorProto& tensor : *stripped.graph().mutable_initializer())
+    tensor.clear_float_data();
+  const std::filesystem::path bare = written(directory / "bare.onnx", stripped);
+  expect_end(millrace(training(bare, run)), 3, {"give --init-weights fresh"});
+  expect_end(millrace(training(bare, run, "--init-weights fresh")), 0);
+}
+
+// Needs torch, onnx and onnxscript from PyPI.
+TEST(OwnNetworkRunTest, FollowsPyTorch) {
+  const char* const python = std::getenv("MILLRACE_TEST_PYTHON");
+  if (python == nullptr) GTEST_SKIP() << "set MILLRACE_TEST_PYTHON to a Python with PyTorch";
+  const TemporaryDirectory directory;
+  const std::string script = std::string(MILLRACE_SOURCE_DIR) + "/tests/support/train_onnx.py";
+  const ProcessResult result =
+      run_process(python, {script, std::string(MILLRACE_BINARY), directory.path().string()});
+  if (result.code == 77) GTEST_SKIP() << python << " lacks one of the libraries";
+  std::printf("%s", result.output.c_str());
+  EXPECT_EQ(result.code, 0);
+}
+
+}  // namespace
+}  // namespace millrace::test
